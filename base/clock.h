@@ -1,0 +1,34 @@
+#pragma once
+
+// The only door to time. Decision code takes a Clock; production passes SteadyClock, tests pass ManualClock and move
+// it by hand, so that rates, timeouts and latencies are deterministic. Times are nanoseconds from an arbitrary start.
+
+#include <atomic>
+#include <cstdint>
+
+namespace larder {
+
+class Clock {
+public:
+    virtual ~Clock() = default;
+    virtual std::int64_t now_ns() const = 0;
+};
+
+class SteadyClock final : public Clock {
+public:
+    std::int64_t now_ns() const override;
+};
+
+// Moves only when told to. Safe to advance from another thread than the one that reads.
+class ManualClock final : public Clock {
+public:
+    explicit ManualClock(std::int64_t start_ns = 0) : now_ns_(start_ns) {}
+    std::int64_t now_ns() const override { return now_ns_.load(std::memory_order_relaxed); }
+    void advance_ns(std::int64_t by_ns) { now_ns_.fetch_add(by_ns, std::memory_order_relaxed); }
+    void set_ns(std::int64_t to_ns) { now_ns_.store(to_ns, std::memory_order_relaxed); }
+
+private:
+    std::atomic<std::int64_t> now_ns_;
+};
+
+}  // namespace larder

@@ -1,0 +1,79 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace larder {
+
+FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
+    if (this != &other) {
+        reset();
+        fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+}
+
+void FileDescriptor::reset() {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+Result<Mapping> Mapping::of(int fd, std::size_t bytes, Access access) {
+    const int protection = access == Access::read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+    void* data = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
+    if (data == MAP_FAILED) return fail_errno(errno, "mmap of " + std::to_string(bytes) + " bytes");
+    return Mapping(static_cast<std::byte*>(data), bytes);
+}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+    if (this != &other) {
+        reset();
+        data_ = std::exchange(other.data_, nullptr);
+        bytes_ = std::exchange(other.bytes_, 0);
+    }
+    return *this;
+}
+
+void Mapping::reset() {
+    if (data_ != nullptr) ::munmap(std::exchange(data_, nullptr), std::exchange(bytes_, 0));
+}
+
+Result<FileDescriptor> open_file(const std::string& path, int flags, unsigned mode) {
+    const int fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+    if (fd < 0) return fail_errno(errno, "open " + path);
+    return FileDescriptor(fd);
+}
+
+Result<std::string> read_file(const std::string& path) {
+    auto file = open_file(path, O_RDONLY);
+    if (!file) return std::unexpected(file.error());
+    std::string content;
+    char buffer[16384];
+    for (;;) {
+        const ssize_t got = ::read(file->get(), buffer, sizeof buffer);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return fail_errno(errno, "read " + path);
+        if (got == 0) return content;
+        content.append(buffer, static_cast<std::size_t>(got));
+    }
+}
+
+Result<void> replace_file(const std::string& path, std::string_view content, unsigned mode) {
+    const std::string temporary = path + ".new";
+    auto file = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC, mode);
+    if (!file) return std::unexpected(file.error());
+    for (std::size_t written = 0; written < content.size();) {
+        const ssize_t put = ::write(file->get(), content.data() + written, content.size() - written);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return fail_errno(errno, "write " + temporary);
+        written += static_cast<std::size_t>(put);
+    }
+    if (::fsync(file->get()) != 0) return fail_errno(errno, "fsync " + temporary);
+    if (::rename(temporary.c_str(), path.c_str()) != 0) return fail_errno(errno, "rename " + temporary);
+    return {};
+}
+
+}  // namespace larder

@@ -1,0 +1,67 @@
+#pragma once
+
+// Owners of kernel objects: a file descriptor and a memory mapping. Move-only, closed on destruction. Plus the few
+// whole-file helpers that start-up code needs; nothing here is for the data plane.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+
+namespace larder {
+
+class FileDescriptor {
+public:
+    FileDescriptor() = default;
+    explicit FileDescriptor(int fd) : fd_(fd) {}
+    FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+    ~FileDescriptor() { reset(); }
+
+    int get() const { return fd_; }
+    int release() { return std::exchange(fd_, -1); }
+    explicit operator bool() const { return fd_ >= 0; }
+    void reset();
+
+private:
+    int fd_ = -1;
+};
+
+// A shared mapping of [0, size) of a file or memfd.
+class Mapping {
+public:
+    enum class Access : std::uint8_t { read_only, read_write };
+
+    Mapping() = default;
+    static Result<Mapping> of(int fd, std::size_t bytes, Access access);
+    Mapping(Mapping&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    Mapping& operator=(Mapping&& other) noexcept;
+    ~Mapping() { reset(); }
+
+    std::byte* data() const { return data_; }
+    std::size_t size() const { return bytes_; }
+    std::span<std::byte> span() const { return {data_, bytes_}; }
+    explicit operator bool() const { return data_ != nullptr; }
+    void reset();
+
+private:
+    Mapping(std::byte* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
+    std::byte* data_ = nullptr;
+    std::size_t bytes_ = 0;
+};
+
+// open(2) with O_CLOEXEC added; the error names the path.
+Result<FileDescriptor> open_file(const std::string& path, int flags, unsigned mode = 0644);
+
+// The whole file as a string; meant for configs and small state files.
+Result<std::string> read_file(const std::string& path);
+
+// Writes to a temporary file beside `path`, syncs it and renames it over `path`: readers see the old or the new whole.
+Result<void> replace_file(const std::string& path, std::string_view content, unsigned mode = 0644);
+
+}  // namespace larder

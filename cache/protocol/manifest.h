@@ -1,0 +1,175 @@
+#pragma once
+
+// The immutable binary index of one dataset version: which objects the remote holds, how they divide into blocks, and
+// which samples each block carries. A manifest is one file, mapped read-only by the daemon and by every client and used
+// as it is: opening costs the same for ten samples and ten million. All integers are little-endian.
+//
+//   [ManifestHeader, 4096 bytes] [ManifestObject x object_count] [ManifestBlock x block_count]
+//   [ManifestSample x sample_count] [ManifestClass x class_count] [names]
+//
+// When `flags` has kOneSamplePerObject (raw), object i is block i is sample i and the block and sample arrays are
+// absent: 32 bytes a sample in all. Otherwise a block costs 24 bytes and a sample 8.
+// Accessors are O(1) unless said, never allocate, and may be called from any thread. Open validates the header and the
+// bounds of every array; `check` reads everything.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace larder::protocol {
+
+inline constexpr std::uint32_t kManifestLayout = 1;
+inline constexpr std::size_t kManifestHeaderBytes = 4096;
+inline constexpr std::uint32_t kOneSamplePerObject = 1;
+inline constexpr std::uint32_t kNoLabel = 0xffffffff;
+inline constexpr std::uint32_t kBlockBytesMax = (1u << 30) - 65536;  // a block fits the largest segment
+
+enum class Format : std::uint32_t { raw = 1, webdataset = 2 };
+enum class BlockTarget : std::uint32_t { sample = 1, object = 2, bytes = 3 };
+
+std::string_view name(Format format);
+
+struct ManifestHeader {
+    char magic[8];              // "LARDERMF"
+    std::uint32_t layout;       // kManifestLayout
+    std::uint32_t header_crc;   // CRC32C of the header's 4096 bytes with header_crc = 0
+    std::uint64_t file_bytes;
+    std::uint32_t body_crc;     // CRC32C of everything after the header
+    std::uint32_t flags;
+    std::uint64_t dataset_id;   // the same for all versions of a dataset
+    std::uint64_t version;      // 1, 2, ...
+    Format format;
+    BlockTarget block_target;
+    std::uint64_t block_target_bytes;  // for BlockTarget::bytes
+    std::int64_t created_unix_ns;
+    std::uint64_t object_count;
+    std::uint64_t block_count;
+    std::uint64_t sample_count;
+    std::uint64_t class_count;
+    std::uint64_t total_bytes;  // sum of block lengths: the dataset's size d
+    std::uint64_t block_id_end; // every block_id of every version so far is below it
+    std::uint32_t block_bytes_max;
+    std::uint32_t samples_per_block_max;
+    std::uint64_t objects_offset;
+    std::uint64_t blocks_offset;
+    std::uint64_t samples_offset;
+    std::uint64_t classes_offset;
+    std::uint64_t names_offset;
+    std::uint64_t names_bytes;
+    std::uint64_t url_offset;   // into names
+    std::uint64_t url_bytes;
+    // [i]: bytes of the 2^i largest blocks together, so a client can size its slots for any window without a scan.
+    std::uint64_t largest_blocks_bytes[33];
+};
+static_assert(sizeof(ManifestHeader) <= kManifestHeaderBytes);
+
+struct ManifestObject {
+    std::uint64_t size_bytes;
+    std::int64_t mtime_ns;
+    std::uint64_t name_end_and_label;  // low 40 bits: end of its name in names (it begins where the object before ends,
+                                       // object 0 at 0); high 24 bits: class index, 0xffffff for none
+    std::uint32_t first_block;         // index of its first block
+    std::uint32_t first_block_id;      // its blocks' ids are consecutive from here, kept while the object is unchanged
+};
+static_assert(sizeof(ManifestObject) == 32);
+
+struct ManifestBlock {
+    std::uint64_t offset;  // in the object
+    std::uint32_t length;
+    std::uint32_t object;
+    std::uint32_t first_sample;
+    std::uint32_t reserved;
+};
+static_assert(sizeof(ManifestBlock) == 24);
+
+struct ManifestSample {
+    std::uint32_t offset;  // in the block
+    std::uint32_t length;
+};
+static_assert(sizeof(ManifestSample) == 8);
+
+struct ManifestClass {
+    std::uint64_t name_offset;  // into names
+    std::uint64_t name_bytes;
+};
+
+struct Object {
+    std::string_view path;  // relative to the dataset's URL
+    std::uint64_t size_bytes;
+    std::int64_t mtime_ns;
+    std::uint32_t label;
+    std::uint32_t first_block;
+    std::uint32_t first_block_id;
+};
+
+struct Block {
+    std::uint32_t object;
+    std::uint32_t length;
+    std::uint64_t offset;
+    std::uint32_t first_sample;
+    std::uint32_t sample_count;
+    std::uint32_t block_id;
+};
+
+// Where a sample lies within its block.
+struct SampleExtent {
+    std::uint32_t offset;
+    std::uint32_t length;
+};
+
+class Manifest {
+public:
+    Manifest() = default;
+
+    // Maps the manifest behind `fd` (which may be closed afterwards) or at `path`.
+    static Result<Manifest> open(int fd);
+    static Result<Manifest> open(const std::string& path);
+
+    const ManifestHeader& header() const { return *header_; }
+    std::uint64_t object_count() const { return header_->object_count; }
+    std::uint32_t block_count() const { return static_cast<std::uint32_t>(header_->block_count); }
+    std::uint64_t sample_count() const { return header_->sample_count; }
+    std::uint64_t total_bytes() const { return header_->total_bytes; }
+    std::string_view url() const;
+
+    Object object(std::uint64_t index) const;
+    Block block(std::uint32_t index) const;
+    std::uint32_t block_bytes(std::uint32_t index) const;
+    std::uint32_t block_id(std::uint32_t index) const;
+    SampleExtent sample(std::uint64_t index) const;
+    std::string_view class_name(std::uint64_t index) const;
+
+    // The block that holds a sample. O(log block_count), O(1) for raw.
+    std::uint32_t block_of_sample(std::uint64_t sample) const;
+
+    // The object with this path. O(log object_count): objects are sorted by path.
+    std::optional<std::uint64_t> find_object(std::string_view path) const;
+
+    // An upper bound of the bytes of any `count` distinct blocks together.
+    std::uint64_t blocks_bytes_max(std::uint64_t count) const;
+
+    // Reads every array: CRC, order, bounds. O(file); for `verify` and tests.
+    Result<void> check() const;
+
+private:
+    template <typename T>
+    std::span<const T> array(std::uint64_t offset, std::uint64_t count) const;
+    bool one_sample_per_object() const { return (header_->flags & kOneSamplePerObject) != 0; }
+
+    Mapping mapping_;
+    const ManifestHeader* header_ = nullptr;
+    std::span<const ManifestObject> objects_;
+    std::span<const ManifestBlock> blocks_;
+    std::span<const ManifestSample> samples_;
+    std::span<const ManifestClass> classes_;
+    std::string_view names_;
+};
+
+}  // namespace larder::protocol

@@ -1,0 +1,151 @@
+#pragma once
+
+// What a client and its node's daemon say to each other. Two channels:
+//
+// 1. A Unix SOCK_SEQPACKET socket for control. Client sends OpenRequest and gets OpenReply (with the manifest's fd),
+//    sends AttachRequest and gets AttachReply (with four fds: ring memory, slot memory, request eventfd, completion
+//    eventfd). Afterwards the daemon may send SegmentMessage{added} (with the segment's fd) and
+//    SegmentMessage{dropped}; the client answers the latter with SegmentMessage{unmapped}. Closing the socket ends the
+//    session and frees all it held.
+// 2. Ring memory, shared by both: RingControl, then `ring_entries` Requests, then `ring_entries` Completions. Single
+//    producer, single consumer each way; indices run freely and are taken modulo ring_entries (a power of two).
+//
+// Slot memory is `slot_bytes` of pages, written by the daemon only and mapped read-only by the client. The client
+// chooses where each fetched block goes, as a page number; the daemon refuses a run of pages the client still holds.
+// A block in a slot, like a block on disk, is a RecordHeader followed by the payload (see record.h).
+//
+// Everything here is trusted by nobody: the daemon copies an entry before it looks at it and validates each field.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace larder::protocol {
+
+inline constexpr std::uint32_t kMagic = 0x5244524c;  // "LRDR"
+inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::size_t kPageBytes = 4096;
+inline constexpr std::uint32_t kRingEntriesMax = 1u << 16;
+inline constexpr std::uint64_t kSlotBytesMax = std::uint64_t{1} << 42;
+inline constexpr std::size_t kNameBytesMax = 256;
+inline constexpr std::size_t kErrorBytesMax = 1024;
+
+enum class MessageKind : std::uint32_t { open = 1, attach = 2, segment_added = 3, segment_dropped = 4, segment_unmapped = 5 };
+
+struct OpenRequest {
+    std::uint32_t magic;
+    std::uint32_t version;
+    MessageKind kind;
+    std::uint32_t reserved;
+    std::uint64_t manifest_version;  // 0: the newest
+    char dataset[kNameBytesMax];     // NUL-terminated
+    char job[kNameBytesMax];         // NUL-terminated
+};
+
+// Carries one fd (the manifest, read-only) when `status` is 0.
+struct OpenReply {
+    std::uint32_t magic;
+    std::uint32_t version;
+    MessageKind kind;
+    std::uint32_t status;  // 0, or 1 + ErrorCode
+    std::uint64_t manifest_version;
+    std::uint64_t manifest_bytes;
+    char error[kErrorBytesMax];  // NUL-terminated
+};
+
+struct AttachRequest {
+    std::uint32_t magic;
+    MessageKind kind;
+    std::uint32_t ring_entries;
+    std::uint32_t sequential;  // 1: reads are not in random order, admit by hash
+    std::uint64_t slot_bytes;
+};
+
+// Carries four fds (ring memory, slot memory, request eventfd, completion eventfd) when `status` is 0.
+struct AttachReply {
+    std::uint32_t magic;
+    MessageKind kind;
+    std::uint32_t status;
+    std::uint32_t reserved;
+    std::uint64_t session_id;
+    char error[kErrorBytesMax];
+};
+
+// `segment_added` carries one fd.
+struct SegmentMessage {
+    std::uint32_t magic;
+    MessageKind kind;
+    std::uint32_t segment;
+    std::uint32_t reserved;
+    std::uint64_t segment_bytes;
+};
+
+enum class RequestOperation : std::uint8_t {
+    fetch = 1,    // bring `block` to the slot at `slot_page` (or tell where in memory it is)
+    release = 2,  // the slot that begins at `slot_page` is no longer read
+};
+
+struct Request {
+    RequestOperation operation;
+    std::uint8_t reserved[3];
+    std::uint32_t tag;        // returned in the completion; the client's own
+    std::uint32_t block;      // index in the session's manifest
+    std::uint32_t slot_page;  // slot offset / kPageBytes
+    std::uint32_t epoch;      // of the job, for counting what it has still to read
+    std::uint32_t reserved2[3];
+};
+static_assert(sizeof(Request) == 32);
+
+enum class BlockStatus : std::uint8_t {
+    ok = 0,
+    object_changed = 1,    // size or mtime differ from the manifest's
+    object_missing = 2,
+    object_truncated = 3,  // fewer bytes than its stat said
+    remote_failed = 4,     // system_errno says why
+};
+
+enum class BlockSource : std::uint8_t { none = 0, memory = 1, disk = 2, remote = 3 };
+
+// With source `memory` the payload is at `offset` of memory segment `segment`, and the slot named in the request is
+// free again. With `disk` and `remote` it is at `offset` of slot memory, until the client releases the slot. With a
+// status other than ok, the slot is free again.
+struct Completion {
+    std::uint32_t tag;
+    BlockStatus status;
+    BlockSource source;
+    std::uint16_t system_errno;
+    std::uint32_t segment;
+    std::uint32_t length;
+    std::uint64_t offset;
+    std::uint64_t reserved;
+};
+static_assert(sizeof(Completion) == 32);
+
+// The first page of ring memory. Each index has one writer and a cache line to itself.
+struct RingControl {
+    alignas(64) std::atomic<std::uint32_t> request_tail;     // client
+    alignas(64) std::atomic<std::uint32_t> request_head;     // daemon
+    alignas(64) std::atomic<std::uint32_t> completion_tail;  // daemon
+    alignas(64) std::atomic<std::uint32_t> completion_head;  // client
+    // Set by a side before it blocks on its eventfd (then it looks at the ring once more); the other side, after
+    // publishing, exchanges it for 0 and writes the eventfd if it was 1. So a busy pair makes no system call.
+    alignas(64) std::atomic<std::uint32_t> daemon_sleeping;
+    alignas(64) std::atomic<std::uint32_t> client_sleeping;
+    // Reported by the client for metrics, as running totals.
+    alignas(64) std::atomic<std::uint64_t> stall_ns;
+    std::atomic<std::uint64_t> samples_delivered;
+    std::atomic<std::uint64_t> bytes_delivered;
+};
+static_assert(sizeof(RingControl) <= kPageBytes);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free);
+
+constexpr std::size_t ring_bytes(std::uint32_t ring_entries) {
+    const std::size_t entries = std::size_t{ring_entries} * (sizeof(Request) + sizeof(Completion));
+    return kPageBytes + (entries + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+constexpr std::size_t requests_offset() { return kPageBytes; }
+constexpr std::size_t completions_offset(std::uint32_t ring_entries) {
+    return kPageBytes + std::size_t{ring_entries} * sizeof(Request);
+}
+
+}  // namespace larder::protocol

@@ -1,0 +1,23 @@
+# larder_library(FOLDER): a static library of the folder's own .cc files (not its subfolders'), named larder_<folder>
+# with / as _. Every include is written from the repository's root.
+function(larder_library folder)
+    string(REPLACE "/" "_" name "larder_${folder}")
+    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cc)
+    add_library(${name} STATIC ${sources})
+    target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
+    string(REPLACE "larder_" "larder::" alias ${name})
+    if(NOT TARGET ${alias})
+        add_library(${alias} ALIAS ${name})
+    endif()
+endfunction()
+
+# larder_test(NAME FOLDER LIBRARIES...): one GoogleTest program of all *_test.cc in tests/<FOLDER>, each case a ctest case.
+function(larder_test name folder)
+    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.cc)
+    if(NOT sources)
+        return()
+    endif()
+    add_executable(${name} ${sources})
+    target_link_libraries(${name} PRIVATE ${ARGN} GTest::gmock GTest::gtest_main Threads::Threads)
+    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+endfunction()

@@ -1,0 +1,35 @@
+# Everything but the client: the node daemon, the programs, the benches and the tests.
+find_package(Boost 1.81 REQUIRED COMPONENTS json url)
+find_package(spdlog REQUIRED)
+find_package(fmt REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
+find_library(LMDB_LIBRARY lmdb REQUIRED)
+
+# The server's part of base has heavy dependencies, so a training job does not link it.
+larder_library(base/server)
+target_link_libraries(larder_base_server PUBLIC larder_base PRIVATE spdlog::spdlog Boost::json Threads::Threads)
+
+foreach(part device remote dataset store shard control)
+    larder_library(cache/${part})
+endforeach()
+target_link_libraries(larder_cache_device PUBLIC larder_base PRIVATE PkgConfig::LIBURING Threads::Threads)
+target_link_libraries(larder_cache_remote PUBLIC larder_cache_device larder_cache_protocol)
+target_link_libraries(larder_cache_dataset PUBLIC larder_cache_protocol larder_base)
+target_link_libraries(larder_cache_store PUBLIC larder_cache_device larder_cache_protocol PRIVATE ${LMDB_LIBRARY})
+target_link_libraries(larder_cache_shard PUBLIC larder_cache_store larder_cache_remote larder_base)
+target_link_libraries(larder_cache_control PUBLIC larder_cache_shard larder_cache_dataset larder_base_server PRIVATE Boost::json Boost::url)
+
+add_library(larder_cache INTERFACE)
+target_link_libraries(larder_cache INTERFACE larder_cache_control)
+add_library(larder::cache ALIAS larder_cache)
+
+if(EXISTS ${CMAKE_SOURCE_DIR}/tools/CMakeLists.txt)
+    add_subdirectory(tools)
+endif()
+if(LARDER_TESTS)
+    enable_testing()
+    include(GoogleTest)
+    find_package(GTest REQUIRED)
+    add_subdirectory(tests)
+endif()

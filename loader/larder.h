@@ -1,0 +1,171 @@
+#pragma once
+
+// Larder's client: reads a dataset through this node's daemon.
+//
+//     larder::LoaderOptions options{.dataset = "imagenet", .job = "resnet50", .batch_size = 256};
+//     auto loader = larder::Loader::open(options);
+//     if (!loader) return report(loader.error().message);
+//     for (auto batch = loader->next(); batch && *batch; batch = loader->next())
+//         for (const larder::Sample& sample : (*batch)->samples()) use(sample.bytes());
+//
+// A Loader walks epochs: every sample of the dataset is delivered exactly once per epoch to the whole job, in an order
+// that is a pure function of (seed, epoch, manifest). Samples are spans into memory the daemon shares read-only; they
+// are valid until their Batch is destroyed. The loader prefetches: keep few batches alive at once, the memory budget
+// is theirs too, and `next` says so in an error when held batches leave it no room.
+//
+// A Dataset reads any samples by index, for map-style use.
+//
+// Threads: a Loader, a Dataset and their batches belong to one thread at a time. Fork: open after fork; an object
+// inherited across a fork opens its own session on first use in the child. Errors: values; after an error from `next`
+// the loader may be asked again (a changed object is skipped over only when asked to, see LoaderOptions::skip_failed).
+// If the daemon restarts, the loader reconnects and goes on, with nothing lost or doubled, and gives
+// ErrorCode::unavailable only after `reconnect_timeout_ms`.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace larder {
+
+// One field of a sample: for WebDataset the member's suffix ("jpg", "cls"); raw samples have one field, named by the
+// file's suffix.
+struct Field {
+    std::string_view name;
+    std::span<const std::byte> bytes;
+};
+
+// One sample, valid while its batch lives.
+struct Sample {
+    std::uint64_t index = 0;         // in the manifest
+    std::string_view key;            // raw: the path; WebDataset: the members' common key
+    std::uint32_t label = 0;         // class index, or kNoLabel
+    std::span<const Field> fields;
+    std::span<const std::byte> bytes() const { return fields.empty() ? std::span<const std::byte>{} : fields.front().bytes; }
+};
+inline constexpr std::uint32_t kNoLabel = 0xffffffff;
+
+struct ConnectOptions {
+    std::string dataset;
+    std::string job = "default";      // sessions of one job share its rate limit and its count of what is unread
+    std::string socket;               // empty: $LARDER_SOCKET, else the default of `larder up`
+    std::uint64_t memory_budget_bytes = std::uint64_t{256} << 20;
+    std::int64_t reconnect_timeout_ms = 30'000;
+};
+
+// How the global order is dealt to ranks. `interleaved`: rank r takes the r-th run of batch_size samples of each
+// global batch; any prefix of the epoch is the same set of samples on any number of ranks. `contiguous`: each rank takes
+// one stretch of the order, so a block of many samples is read by one rank only. `automatic`: interleaved when blocks
+// hold one sample, contiguous otherwise.
+enum class Deal : std::uint8_t { automatic, interleaved, contiguous };
+
+struct LoaderOptions : ConnectOptions {
+    std::uint64_t seed = 0;
+    bool shuffle = true;
+    std::uint32_t shuffle_window_blocks = 16;  // samples mix within this many blocks; blocks mix globally
+    std::uint32_t batch_size = 1;
+    std::uint32_t rank = 0;
+    std::uint32_t world_size = 1;
+    std::uint32_t worker = 0;                  // this process's place among the rank's loading processes
+    std::uint32_t worker_count = 1;
+    bool drop_last = false;                    // only whole batches, the same number for every rank
+    bool skip_failed = false;                  // leave out samples whose object changed or failed, and count them
+    Deal deal = Deal::automatic;
+    std::uint64_t first_epoch = 0;
+};
+
+struct LoaderStatistics {
+    std::uint64_t samples = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t memory_blocks = 0;
+    std::uint64_t disk_blocks = 0;
+    std::uint64_t remote_blocks = 0;
+    std::uint64_t remote_bytes = 0;
+    std::uint64_t skipped_samples = 0;
+    std::uint64_t reconnects = 0;
+    std::int64_t stall_ns = 0;  // time `next` waited for data
+};
+
+namespace detail {
+struct BatchState;
+class LoaderCore;
+class DatasetCore;
+}  // namespace detail
+
+class Batch {
+public:
+    Batch(Batch&&) noexcept;
+    Batch& operator=(Batch&&) noexcept;
+    ~Batch();  // the samples' memory goes back to the loader
+
+    std::span<const Sample> samples() const;
+    std::size_t size() const { return samples().size(); }
+    const Sample& operator[](std::size_t i) const { return samples()[i]; }
+
+private:
+    friend class detail::LoaderCore;
+    friend class detail::DatasetCore;
+    explicit Batch(std::shared_ptr<detail::BatchState> state);
+    std::shared_ptr<detail::BatchState> state_;
+};
+
+class Loader {
+public:
+    static Result<Loader> open(LoaderOptions options);
+    Loader(Loader&&) noexcept;
+    Loader& operator=(Loader&&) noexcept;
+    ~Loader();
+
+    // The next batch of this rank (and worker) in the current epoch; nullopt once at the end of the epoch, after which
+    // the next epoch begins.
+    Result<std::optional<Batch>> next();
+
+    std::uint64_t epoch() const;
+    // Batches of this epoch this rank will have in all, over all its workers.
+    std::uint64_t batches_per_epoch() const;
+    std::uint64_t sample_count() const;
+    std::vector<std::string> class_names() const;
+
+    // Where the whole job stands, in a few bytes, when every rank has taken as many batches as this one. Restore it on
+    // any number of ranks and workers (same dataset version, seed, shuffle and window; a mismatch is an error).
+    std::vector<std::byte> state() const;
+    // The state after `rank_batches` batches of the current epoch were taken by this rank over all its workers; for a
+    // main process that collects from workers.
+    std::vector<std::byte> state_after(std::uint64_t rank_batches) const;
+    Result<void> restore(std::span<const std::byte> state);
+    // Goes to the start of an epoch.
+    Result<void> start_epoch(std::uint64_t epoch);
+
+    LoaderStatistics statistics() const;
+
+private:
+    explicit Loader(std::unique_ptr<detail::LoaderCore> core);
+    std::unique_ptr<detail::LoaderCore> core_;
+};
+
+class Dataset {
+public:
+    static Result<Dataset> open(ConnectOptions options);
+    Dataset(Dataset&&) noexcept;
+    Dataset& operator=(Dataset&&) noexcept;
+    ~Dataset();
+
+    std::uint64_t sample_count() const;
+    std::uint64_t total_bytes() const;
+    std::vector<std::string> class_names() const;
+    // The named samples, in the order given; waits until all are here.
+    Result<Batch> fetch(std::span<const std::uint64_t> indices);
+    LoaderStatistics statistics() const;
+
+private:
+    explicit Dataset(std::unique_ptr<detail::DatasetCore> core);
+    std::unique_ptr<detail::DatasetCore> core_;
+};
+
+}  // namespace larder
