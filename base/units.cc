@@ -1,0 +1,179 @@
+#include "base/units.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <optional>
+#include <span>
+
+namespace larder {
+namespace {
+
+struct Unit {
+    std::string_view name;
+    double factor;
+};
+
+constexpr std::array<Unit, 9> kByteUnits{{{"B", 1},
+                                          {"KB", 1e3},
+                                          {"MB", 1e6},
+                                          {"GB", 1e9},
+                                          {"TB", 1e12},
+                                          {"KiB", 1024.0},
+                                          {"MiB", 1048576.0},
+                                          {"GiB", 1073741824.0},
+                                          {"TiB", 1099511627776.0}}};
+constexpr std::array<Unit, 4> kBitUnits{{{"bit", 0.125}, {"kbit", 125}, {"Mbit", 125e3}, {"Gbit", 125e6}}};
+constexpr std::array<Unit, 6> kDurationUnits{
+    {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}}};
+
+// A number and its unit, apart. Digits with at most one point: no sign, no exponent, no "nan".
+struct Quantity {
+    std::string_view digits;
+    std::string_view unit;
+};
+
+std::optional<Quantity> split(std::string_view text) {
+    constexpr std::string_view spaces = " \t";
+    const std::size_t first = text.find_first_not_of(spaces);
+    if (first == std::string_view::npos) return std::nullopt;
+    text = text.substr(first, text.find_last_not_of(spaces) + 1 - first);
+    const std::size_t number_end = std::min(text.find_first_not_of("0123456789."), text.size());
+    const std::string_view digits = text.substr(0, number_end);
+    const std::size_t point = digits.find('.');
+    if (digits.empty() || digits.front() == '.' || digits.back() == '.') return std::nullopt;
+    if (point != std::string_view::npos && digits.find('.', point + 1) != std::string_view::npos) return std::nullopt;
+    std::string_view unit = text.substr(number_end);
+    unit.remove_prefix(std::min(unit.find_first_not_of(spaces), unit.size()));
+    return Quantity{digits, unit};
+}
+
+std::optional<double> factor_of(std::span<const Unit> units, std::string_view name) {
+    for (const Unit& unit : units) {
+        if (unit.name == name) return unit.factor;
+    }
+    return std::nullopt;
+}
+
+std::optional<double> number_of(std::string_view digits) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
+    return value;
+}
+
+bool is_bare_zero(const Quantity& quantity) {
+    return quantity.unit.empty() && quantity.digits == "0";
+}
+
+std::unexpected<Error> refuse(std::string_view kind, std::string_view text, std::string_view allowed) {
+    return fail(ErrorCode::invalid_argument,
+                "\"" + std::string(text) + "\" is not a " + std::string(kind) + ": expected " + std::string(allowed));
+}
+
+// digits * factor as an integer, exact where the digits and the factor are whole.
+std::optional<std::uint64_t> scaled(std::string_view digits, double factor) {
+    constexpr std::uint64_t value_max = std::numeric_limits<std::uint64_t>::max();
+    if (digits.find('.') == std::string_view::npos) {
+        std::uint64_t whole = 0;
+        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), whole);
+        if (error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
+        const auto multiple = static_cast<std::uint64_t>(factor);
+        if (whole > value_max / multiple) return std::nullopt;
+        return whole * multiple;
+    }
+    const auto number = number_of(digits);
+    if (!number || *number * factor >= 0x1p64) return std::nullopt;
+    return static_cast<std::uint64_t>(*number * factor);
+}
+
+constexpr std::string_view kBytesAllowed =
+    "a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, such as \"8 MiB\"";
+constexpr std::string_view kRateAllowed =
+    "a size per second such as \"200 MB/s\", or a number and one of bit, kbit, Mbit, Gbit";
+constexpr std::string_view kDurationAllowed = "a number and one of ns, us, ms, s, m, h, such as \"30 s\"";
+
+template <typename... Arguments>
+std::string print(const char* format, Arguments... arguments) {
+    char buffer[64];
+    std::snprintf(buffer, sizeof buffer, format, arguments...);
+    return buffer;
+}
+
+}  // namespace
+
+Result<std::uint64_t> parse_bytes(std::string_view text) {
+    const auto quantity = split(text);
+    if (!quantity) return refuse("size", text, kBytesAllowed);
+    if (is_bare_zero(*quantity)) return 0;
+    const auto factor = factor_of(kByteUnits, quantity->unit);
+    if (!factor) return refuse("size", text, kBytesAllowed);
+    const auto bytes = scaled(quantity->digits, *factor);
+    if (!bytes) return refuse("size", text, "less than 16777216 TiB");
+    return *bytes;
+}
+
+Result<double> parse_bytes_per_second(std::string_view text) {
+    const auto quantity = split(text);
+    if (!quantity) return refuse("rate", text, kRateAllowed);
+    if (is_bare_zero(*quantity)) return 0.0;
+    std::string_view unit = quantity->unit;
+    const bool per_second = unit.ends_with("/s");
+    if (per_second) unit.remove_suffix(2);
+    auto factor = factor_of(kBitUnits, unit);
+    if (!factor && per_second) factor = factor_of(kByteUnits, unit);
+    const auto number = number_of(quantity->digits);
+    if (!factor || !number) return refuse("rate", text, kRateAllowed);
+    if (*number * *factor >= 1e18) return refuse("rate", text, "less than 1000000 TB/s");
+    return *number * *factor;
+}
+
+Result<std::int64_t> parse_duration_ns(std::string_view text) {
+    const auto quantity = split(text);
+    if (!quantity) return refuse("duration", text, kDurationAllowed);
+    if (is_bare_zero(*quantity)) return 0;
+    const auto factor = factor_of(kDurationUnits, quantity->unit);
+    if (!factor) return refuse("duration", text, kDurationAllowed);
+    const auto duration_ns = scaled(quantity->digits, *factor);
+    if (!duration_ns || *duration_ns > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+        return refuse("duration", text, "less than 2562047 h");
+    }
+    return static_cast<std::int64_t>(*duration_ns);
+}
+
+std::string format_bytes(std::uint64_t bytes) {
+    constexpr std::array names{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    if (bytes < 1024) return print("%llu B", static_cast<unsigned long long>(bytes));
+    auto value = static_cast<double>(bytes);
+    std::size_t unit = 0;
+    // 1023.995 and above would be printed as 1024.00 of the smaller unit.
+    for (; value >= 1023.995 && unit + 1 < names.size(); ++unit) value /= 1024;
+    return print("%.2f %s", value, names[unit]);
+}
+
+std::string format_bytes_per_second(double bytes_per_second) {
+    constexpr std::array names{"B/s", "KB/s", "MB/s", "GB/s", "TB/s"};
+    if (!(bytes_per_second >= 999.5)) return print("%.0f B/s", bytes_per_second > 0 ? bytes_per_second : 0.0);
+    std::size_t unit = 0;
+    for (; bytes_per_second >= 999.995 && unit + 1 < names.size(); ++unit) bytes_per_second /= 1000;
+    return print("%.2f %s", bytes_per_second, names[unit]);
+}
+
+std::string format_duration_ns(std::int64_t duration_ns) {
+    if (duration_ns < 0)
+        return "-" + format_duration_ns(duration_ns == std::numeric_limits<std::int64_t>::min()
+                                            ? std::numeric_limits<std::int64_t>::max()
+                                            : -duration_ns);
+    const auto count = static_cast<long long>(duration_ns);
+    if (count < 1'000) return print("%lld ns", count);
+    if (count < 1'000'000) return print("%lld us", count / 1'000);
+    if (count < 1'000'000'000) return print("%lld ms", count / 1'000'000);
+    if (count < 59'950'000'000) return print("%.1f s", static_cast<double>(count) / 1e9);
+    const long long seconds = (count + 500'000'000) / 1'000'000'000;
+    if (seconds < 3600) return print("%lldm %02llds", seconds / 60, seconds % 60);
+    return print("%lldh %02lldm", seconds / 3600, seconds / 60 % 60);
+}
+
+}  // namespace larder

@@ -1,0 +1,93 @@
+#pragma once
+
+// What a daemon is told: one TOML file, every key of which is also a flag (`log.level` in the file is `--log.level`,
+// `_` in a key is
+// `-` in a flag). Parsing is strict: an unknown key, a wrong type or a wrong unit is an Error naming the file, the
+// line, the key, the value and what is allowed. A flag wins over the file. tools/larderd.example.toml shows every key.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace larder::cache {
+
+enum class IoMode : std::uint8_t { automatic, ring, threads };
+
+// A job's grant of remote bandwidth. Rate 0: unlimited.
+struct JobConfig {
+    double remote_bytes_per_second = 0;
+    std::uint64_t remote_burst_bytes = std::uint64_t{16} << 20;
+};
+
+// A dataset declared in the file: added and indexed when the daemon does not know it yet. Its quota, where given, holds
+// at start and at reload; all else is looked at only when the dataset is added.
+struct DatasetConfig {
+    std::string url;
+    std::string format = "raw";    // raw, webdataset
+    std::string block = "sample";  // sample, object or a size
+    std::string owner;             // user name or number; empty: the daemon's own
+    std::string group;
+    unsigned mode = 0640;
+    std::optional<std::uint64_t> quota_memory_bytes;
+    std::optional<std::uint64_t> quota_disk_bytes;
+};
+
+struct Config {
+    std::string state_directory;    // default_state_directory() when not given
+    std::string socket_path;        // sessions; default <state>/larderd.sock
+    unsigned socket_mode = 0666;    // datasets have their own access control
+    std::string admin_socket_path;  // default <state>/admin.sock
+    unsigned admin_socket_mode = 0660;
+    std::string metrics_listen;  // "127.0.0.1:9464"; empty: /metrics on the admin socket only
+
+    IoMode io = IoMode::automatic;
+    unsigned data_plane_threads = 0;  // resolved: never 0 in a Config that was parsed
+
+    std::uint64_t memory_bytes = std::uint64_t{1} << 30;  // of this node, to be shared out as quotas
+    std::uint64_t disk_bytes = std::uint64_t{16} << 30;
+
+    std::uint64_t session_slot_bytes_max = std::uint64_t{4} << 30;
+    unsigned sessions_max = 1024;
+
+    JobConfig default_job;  // for jobs not named in `jobs`
+
+    std::string log_level = "info";  // trace, debug, info, warn, error
+    std::string log_file;            // empty: stderr
+
+    std::map<std::string, JobConfig> jobs;
+    std::map<std::string, DatasetConfig> datasets;
+};
+
+// A key as a flag gave it: {"log.level", "debug"}, {"job.resnet.remote_rate", "200 MB/s"}.
+struct ConfigOverride {
+    std::string key;
+    std::string value;
+};
+
+// One key, for --help and for making flags. `key` of a table's member has NAME for the job's or dataset's name.
+struct ConfigKey {
+    std::string_view key;
+    std::string_view allowed;
+    std::string_view meaning;
+};
+std::vector<ConfigKey> config_keys();
+
+// `source` is what errors call the text: the file's path.
+Result<Config> parse_config(std::string_view toml, std::string_view source,
+                            std::span<const ConfigOverride> overrides = {});
+// An empty path means no file: defaults and overrides only.
+Result<Config> load_config(const std::string& path, std::span<const ConfigOverride> overrides = {});
+
+// $XDG_DATA_HOME/larder, else ~/.local/share/larder.
+std::string default_state_directory();
+
+// What `data_plane_threads = 0` means on a machine of so many cores: a quarter of them, 1 to 8.
+unsigned data_plane_threads_of(unsigned cores);
+
+}  // namespace larder::cache
