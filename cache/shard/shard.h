@@ -1,0 +1,103 @@
+#pragma once
+
+// The data plane of some datasets of a node, on one thread. A Shard owns those datasets' stores, their misses in
+// flight, the jobs that read them and their sessions; nothing in it is shared with another thread, so its hot path takes
+// no lock. `turn` does one round: takes requests from the sessions' rings, answers memory hits at once, starts disk and
+// remote reads on the Device, publishes completions (at most one system call a session and round), and waits on the
+// Device when there is nothing to do.
+//
+// Tests drive a Shard by hand with a fake device and clock; ShardThread (shard_thread.h) runs one in production and
+// takes the control plane's calls as messages. All calls on the shard's thread.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "cache/device.h"
+#include "cache/protocol/manifest.h"
+#include "cache/remote.h"
+#include "cache/shard/statistics.h"
+#include "cache/shard/token_bucket.h"
+#include "cache/store.h"
+
+namespace larder::cache {
+
+// A dataset as the control plane hands it over at start-up or when it is added.
+struct DatasetSetup {
+    std::string name;
+    std::unique_ptr<DatasetStore> store;  // recovered, on the shard's device
+    std::unique_ptr<Remote> remote;       // on the shard's device
+    Quota quota;
+    std::shared_ptr<const protocol::Manifest> manifest;  // the newest version
+};
+
+// An attached session: the daemon's ends of all that wire.h describes.
+struct SessionSetup {
+    std::uint64_t session_id = 0;
+    std::uint64_t dataset_id = 0;
+    std::string job;
+    std::shared_ptr<TokenBucket> bucket;  // the job's, shared by all its sessions on the node
+    std::shared_ptr<const protocol::Manifest> manifest;  // the version this session reads
+    FileDescriptor socket;                // non-blocking
+    FileDescriptor request_event;         // non-blocking
+    FileDescriptor completion_event;      // non-blocking
+    Mapping ring;
+    Mapping slots;
+    std::uint32_t ring_entries = 0;
+    bool sequential = false;
+};
+
+enum class ScanKind : std::uint8_t {
+    warm,           // bring in what the quota allows, chosen by hash so that it is a uniform sample
+    verify,         // re-read every cached block and check its CRC; a bad one is dropped
+    verify_remote,  // the same, and compare with the remote's bytes
+};
+
+struct ShardOptions {
+    std::int64_t segment_unmap_limit_ns = 10'000'000'000;  // a session that keeps a dropped segment longer is closed
+    std::uint32_t requests_per_session_turn = 512;
+    std::uint32_t scan_blocks_in_flight = 16;
+};
+
+class Shard {
+public:
+    // `device` and `clock` must outlive it.
+    Shard(Device& device, const Clock& clock, ShardOptions options = {});
+    ~Shard();
+
+    Device& device();
+
+    void add_dataset(DatasetSetup setup);
+    // A newer version of a dataset, for sessions to come; its block ids may be new to the store.
+    void add_version(std::uint64_t dataset_id, std::shared_ptr<const protocol::Manifest> manifest);
+    // Closes the dataset's sessions and deletes what is cached of it.
+    void remove_dataset(std::uint64_t dataset_id);
+    void set_quota(std::uint64_t dataset_id, Quota quota);
+
+    void attach(SessionSetup setup);
+    // The session's slot memory has been populated: register it with the device.
+    void slots_populated(std::uint64_t session_id);
+
+    // Starts a scan; at most one a dataset runs, another is refused with already_exists. `progress` is shared with the
+    // caller, who may also set its `cancel`.
+    Result<void> start_scan(std::uint64_t dataset_id, ScanKind kind, std::shared_ptr<TokenBucket> bucket,
+                            std::shared_ptr<ScanProgress> progress);
+
+    // One round; blocks in the device until `deadline_ns` at most when nothing is to be done.
+    void turn(std::int64_t deadline_ns);
+
+    // Closes every session and waits, `deadline_ns` at most, for reads and writes in flight. The stores go with the shard.
+    void drain(std::int64_t deadline_ns);
+
+    ShardStatistics statistics() const;
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace larder::cache

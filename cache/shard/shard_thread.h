@@ -1,0 +1,59 @@
+#pragma once
+
+// Runs a Shard on a thread of its own, with the device made there, and carries the control plane's calls to it. `post`
+// never waits for the shard; `call` does, and returns what the function returned.
+
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "cache/shard/shard.h"
+
+namespace larder::cache {
+
+class ShardThread {
+public:
+    // Starts the thread and waits until its device is made. `why_not_ring` of the device is kept for the log.
+    static Result<std::unique_ptr<ShardThread>> start(DeviceKind kind, ShardOptions options, const std::string& name);
+    // Drains for at most two seconds and joins.
+    ~ShardThread();
+
+    // Any thread. Runs `work` on the shard's thread, in order of posting.
+    void post(std::function<void(Shard&)> work);
+
+    // Any thread but the shard's. Runs `work` there and waits for its result.
+    template <typename Work>
+    auto call(Work work) -> std::invoke_result_t<Work, Shard&> {
+        using Value = std::invoke_result_t<Work, Shard&>;
+        std::packaged_task<Value(Shard&)> task(std::move(work));
+        std::future<Value> result = task.get_future();
+        auto shared = std::make_shared<std::packaged_task<Value(Shard&)>>(std::move(task));
+        post([shared](Shard& shard) { (*shared)(shard); });
+        return result.get();
+    }
+
+    const std::string& device_kind() const { return device_kind_; }
+    const std::string& why_not_ring() const { return why_not_ring_; }
+
+private:
+    ShardThread() = default;
+    void run(DeviceKind kind, ShardOptions options, std::promise<Result<void>>& started);
+
+    SteadyClock clock_;
+    FileDescriptor wake_;
+    std::mutex mutex_;
+    std::vector<std::function<void(Shard&)>> posted_;
+    bool stopping_ = false;
+    std::string device_kind_;
+    std::string why_not_ring_;
+    std::thread thread_;
+};
+
+}  // namespace larder::cache

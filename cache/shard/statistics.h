@@ -1,0 +1,95 @@
+#pragma once
+
+// What a shard counts, as plain values that can be copied to another thread: per dataset, per job, and the latency of
+// blocks by where they came from. Counters only grow while the daemon runs.
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cache/protocol/wire.h"
+#include "cache/store.h"
+
+namespace larder::cache {
+
+// Counts by power of two of microseconds: bucket i holds latencies below 2^i us (and at or above 2^(i-1)).
+struct LatencyHistogram {
+    std::array<std::uint64_t, 32> buckets{};
+    std::uint64_t count = 0;
+    std::int64_t sum_ns = 0;
+
+    void add(std::int64_t latency_ns) {
+        const auto us = static_cast<std::uint64_t>(latency_ns < 0 ? 0 : latency_ns) / 1000;
+        const auto bucket = static_cast<std::size_t>(std::bit_width(us));
+        ++buckets[bucket < buckets.size() ? bucket : buckets.size() - 1];
+        ++count;
+        sum_ns += latency_ns;
+    }
+};
+
+struct BlockCounters {
+    std::uint64_t memory_hits = 0;
+    std::uint64_t disk_hits = 0;
+    std::uint64_t misses = 0;         // blocks delivered from the remote, once a waiter
+    std::uint64_t memory_bytes = 0;   // delivered
+    std::uint64_t disk_bytes = 0;
+    std::uint64_t remote_bytes = 0;   // delivered; what was taken from the remote is remote_read_bytes
+    std::uint64_t remote_read_bytes = 0;
+    std::uint64_t remote_reads = 0;
+    std::uint64_t remote_errors = 0;
+    std::uint64_t crc_failures = 0;
+};
+
+struct DatasetStatistics {
+    std::uint64_t dataset_id = 0;
+    std::string name;
+    BlockCounters counters;
+    StoreUsage usage;
+    Quota quota;
+    std::uint64_t admissions_refused = 0;
+    bool disk_full = false;
+    std::uint32_t sessions = 0;
+    std::vector<std::uint64_t> versions_in_use;  // of sessions, each once
+    // Latency from request taken to completion published, by BlockSource.
+    std::array<LatencyHistogram, 4> latency;
+};
+
+struct JobStatistics {
+    std::string job;
+    std::uint64_t dataset_id = 0;
+    std::string dataset;
+    BlockCounters counters;
+    std::uint32_t sessions = 0;
+    std::uint32_t epoch = 0;
+    std::uint64_t unread_bytes = 0;           // of the current epoch
+    std::uint64_t effective_cache_bytes = 0;  // unread and cached
+    std::int64_t stall_ns = 0;                // as its clients report
+    std::uint64_t samples_delivered = 0;
+    std::uint64_t bytes_delivered = 0;
+    double rate_limit_bytes_per_second = 0;
+    std::uint64_t burst_bytes = 0;
+};
+
+struct ShardStatistics {
+    std::vector<DatasetStatistics> datasets;
+    std::vector<JobStatistics> jobs;
+    std::uint64_t protocol_violations = 0;
+    std::string device;
+};
+
+// Progress of a scan, written by the shard and read by whoever started it.
+struct ScanProgress {
+    std::atomic<std::uint64_t> blocks_done{0};
+    std::atomic<std::uint64_t> blocks_total{0};
+    std::atomic<std::uint64_t> bytes_done{0};
+    std::atomic<std::uint64_t> blocks_bad{0};     // verify: dropped for their CRC or for differing from the remote
+    std::atomic<std::uint64_t> blocks_failed{0};  // the remote could not be read
+    std::atomic<bool> cancel{false};
+    std::atomic<bool> finished{false};
+};
+
+}  // namespace larder::cache

@@ -1,0 +1,52 @@
+#include "cache/shard/token_bucket.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace larder::cache {
+
+std::uint64_t default_burst_bytes(double rate_bytes_per_second) {
+    return std::max<std::uint64_t>(std::uint64_t{1} << 20, static_cast<std::uint64_t>(rate_bytes_per_second * 0.05));
+}
+
+std::int64_t TokenBucket::duration_ns(std::uint64_t bytes) const {
+    return static_cast<std::int64_t>(static_cast<double>(bytes) / rate_bytes_per_second() * 1e9);
+}
+
+void TokenBucket::set_limit(double rate_bytes_per_second, std::uint64_t burst_bytes, std::int64_t now_ns) {
+    LARDER_ASSERT(rate_bytes_per_second >= 0);
+    const double old_rate = rate_.load(std::memory_order_relaxed);
+    std::int64_t full_at = full_at_ns_.load(std::memory_order_relaxed);
+    const double owed_bytes =
+        full_at > now_ns && old_rate > 0 ? static_cast<double>(full_at - now_ns) * 1e-9 * old_rate : 0;
+    const std::int64_t owed_ns =
+        rate_bytes_per_second > 0 ? static_cast<std::int64_t>(owed_bytes / rate_bytes_per_second * 1e9) : 0;
+    burst_.store(burst_bytes, std::memory_order_relaxed);
+    full_at_ns_.store(now_ns + owed_ns, std::memory_order_relaxed);
+    rate_.store(rate_bytes_per_second, std::memory_order_relaxed);
+}
+
+bool TokenBucket::try_take(std::uint64_t bytes, std::int64_t now_ns) {
+    if (limited()) {
+        const std::int64_t cost_ns = duration_ns(bytes);
+        const std::int64_t burst_ns = duration_ns(burst_bytes());
+        const std::int64_t needed_ns = std::min(cost_ns, burst_ns);
+        std::int64_t full_at = full_at_ns_.load(std::memory_order_relaxed);
+        for (;;) {
+            const std::int64_t owed_from = std::max(full_at, now_ns);
+            if (owed_from - now_ns + needed_ns > burst_ns) return false;
+            if (full_at_ns_.compare_exchange_weak(full_at, owed_from + cost_ns, std::memory_order_relaxed)) break;
+        }
+    }
+    taken_.fetch_add(bytes, std::memory_order_relaxed);
+    return true;
+}
+
+std::int64_t TokenBucket::ready_at_ns(std::uint64_t bytes) const {
+    if (!limited()) return 0;
+    const std::int64_t burst_ns = duration_ns(burst_bytes());
+    return full_at_ns_.load(std::memory_order_relaxed) + std::min(duration_ns(bytes), burst_ns) - burst_ns;
+}
+
+}  // namespace larder::cache
