@@ -1,0 +1,28 @@
+"""What every Python test shares: where the programs under test are.
+
+`tools/test` runs these tests with the interpreter of build/venv, in which the Python package is installed, and sets
+LARDER_BUILD to the build directory of its preset (so that the sanitized daemon is driven by the same tests). Run by
+hand, the tests use build/dev: `build/venv/bin/python -m pytest tests/python -k name`.
+"""
+
+import os
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def repository() -> pathlib.Path:
+    """The repository's root."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def larder_bin() -> pathlib.Path:
+    """The folder of the built programs: larder, larderd."""
+    folder = pathlib.Path(os.environ.get("LARDER_BUILD", ROOT / "build" / "dev")) / "bin"
+    if not (folder / "larderd").exists():
+        pytest.fail(f"{folder}/larderd is not built; run tools/test, or cmake --preset dev && cmake --build --preset dev")
+    return folder
