@@ -5,13 +5,19 @@
 // never replaces a block by another. Blocks are named by block_id, stable across the dataset's versions.
 //
 // The life of an admission: `reserve` gives room in a segment (or says why not), the caller fills it (memory: in
-// place; disk: `write` from a slot), then `commit` makes the block findable, or `abandon` gives the room up.
+// place, then `commit`; disk: `write` from a slot, which commits by itself), or `abandon` gives the room up.
 // Persistence is the Index's (cache/store/index.h): commits and drops are posted to its thread and reach LMDB in groups
-// after the bytes are down. All calls on the owning thread; nothing blocks; `find` and `commit` allocate nothing once
-// warm.
+// after the bytes are down. At start-up cache/store/recovery.h finds what an earlier run left and `recover` takes it
+// in.
+//
+// A tier's use (record bytes: header, payload, padding; live, reserved or dead) never exceeds its quota, except between
+// recovery and the first set_quota. All calls on the owning thread; nothing blocks but the first use of the segment
+// directory; `find` and `commit` allocate nothing once warm.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <expected>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -19,23 +25,26 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "cache/device.h"
+#include "cache/store/block_table.h"
+#include "cache/store/disk_segments.h"
+#include "cache/store/segment.h"
+#include "cache/store/segment_space.h"
 
 namespace larder::cache {
 
-enum class Tier : std::uint8_t { memory = 0, disk = 1 };
+class Index;
+struct RecoveredSegment;
 
 struct Quota {
     std::uint64_t memory_bytes = 0;
     std::uint64_t disk_bytes = 0;
 };
 
-class Index;
-class Segment;
-
-// Where a cached block is: a record (RecordHeader, payload) at `offset` of `segment`.
+// Where a cached block is: a record (RecordHeader, payload) at `offset` of `segment`. To read it from disk, read
+// record_bytes(payload_bytes, segment->alignment()) bytes.
 struct BlockLocation {
     const Segment* segment = nullptr;
     std::uint64_t offset = 0;
@@ -43,110 +52,146 @@ struct BlockLocation {
     std::uint32_t payload_crc = 0;
 };
 
-// An append-only store of blocks: a file, or sealed shared memory.
-class Segment {
-public:
-    std::uint32_t id() const { return id_; }
-    Tier tier() const { return tier_; }
-    int fd() const { return fd_.get(); }  // disk: O_DIRECT file; memory: the memfd to hand to clients
-    std::uint64_t size_bytes() const { return size_bytes_; }
-    std::uint64_t used_bytes() const { return used_bytes_; }  // appended so far, header page included
-    std::uint32_t alignment() const { return alignment_; }    // of records
-    std::byte* memory() const { return memory_.data(); }      // null on disk
-    std::span<const std::uint32_t> block_ids() const { return block_ids_; }
+enum class Refusal : std::uint8_t { quota_reached, disk_full, disk_failed, busy, already_cached };
+inline constexpr std::size_t kRefusalCount = 5;
 
-private:
-    friend class DatasetStore;
-    friend struct SegmentAccess;
-    std::uint32_t id_ = 0;
-    Tier tier_ = Tier::disk;
-    bool ready_ = false;
-    bool dropped_ = false;
-    FileDescriptor fd_;
-    Mapping memory_;
-    std::uint64_t size_bytes_ = 0;
-    std::uint64_t used_bytes_ = 0;
-    std::uint32_t alignment_ = 4096;
-    std::uint32_t references_ = 0;  // reads, writes and reservations in flight: the fd lives until they end
-    std::vector<std::uint32_t> block_ids_;
-};
-
-enum class Refusal : std::uint8_t { quota_reached, disk_full, busy, already_cached };
-
+// Room for one record. It references its segment until commit, abandon or the end of write.
 struct Reservation {
     Segment* segment = nullptr;
     std::uint64_t offset = 0;  // of the record in the segment
     std::uint32_t block_id = 0;
     std::uint32_t payload_bytes = 0;
+    bool on_disk() const { return segment->tier() == Tier::disk; }
+};
+
+// A record on its way to disk; the caller owns it, and the memory it names, until `finished` has run.
+struct StoreWrite : Operation {
+    Reservation reservation;
+    // Page-aligned memory of record_bytes(payload_bytes, segment alignment) bytes or more: kRecordHeaderBytes for the
+    // header, which the store fills in, the payload, and padding, which the store zeroes.
+    std::span<std::byte> record;
+    std::uint32_t payload_crc = 0;
+    // 0: the block is findable; -ECANCELED: its segment was dropped meanwhile; else -errno: the room was given up.
+    void (*finished)(StoreWrite& write, std::int32_t result) noexcept = nullptr;
+
+    // The store's own.
+    DatasetStore* store = nullptr;
+    StoreWrite* next = nullptr;
+    std::uint64_t written_bytes = 0;
 };
 
 struct StoreUsage {
-    std::uint64_t memory_bytes = 0;  // stored records, padding included
+    std::uint64_t memory_bytes = 0;  // counted against the quota: records with padding, dead ones included
     std::uint64_t disk_bytes = 0;
+    std::uint64_t memory_allocated_bytes = 0;  // sizes of the segments
+    std::uint64_t disk_allocated_bytes = 0;
     std::uint64_t payload_bytes = 0;  // of findable blocks, both tiers
     std::uint64_t blocks = 0;
     std::uint32_t memory_segments = 0;
     std::uint32_t disk_segments = 0;
+    std::uint32_t draining_segments = 0;  // dropped, but still referenced
 };
 
 struct StoreOptions {
     std::uint64_t dataset_id = 0;
-    std::uint32_t block_id_end = 0;     // ids are below it; grows with new versions
+    std::uint32_t block_id_end = 0;  // ids are below it; grows with new versions
     std::uint32_t block_bytes_max = 0;
-    std::string segment_directory;      // for disk segments: <directory>/<segment id, 8 hex digits>.segment
+    std::string segment_directory;     // of the dataset's disk segments; empty: memory only
+    std::uint32_t disk_alignment = 0;  // 0: the file system is asked
     std::uint64_t write_bytes_in_flight_max = std::uint64_t{64} << 20;
 };
 
 class DatasetStore {
 public:
-    // `device`, `index` must outlive it. `index` may be null: then nothing persists (memory only).
-    DatasetStore(StoreOptions options, Device& device, Index* index);
+    // `device`, `clock` and `index` must outlive it. Without an index nothing persists but the segments themselves.
+    DatasetStore(StoreOptions options, Device& device, const Clock& clock, Index* index);
+    // Needs operations_in_flight() == 0: run the device until then. Disk segments stay for the next start.
     ~DatasetStore();
+    DatasetStore(const DatasetStore&) = delete;
+    DatasetStore& operator=(const DatasetStore&) = delete;
 
-    // Takes in what the Index loaded or a scan found; before first use.
-    struct RecoveredSegment;
-    Result<void> recover(std::span<const RecoveredSegment> segments);
+    // Takes in what recovery found; before first use. Follow it with set_quota.
+    void recover(std::vector<RecoveredSegment> segments);
 
     std::optional<BlockLocation> find(std::uint32_t block_id) const;
 
-    // Room for one record, in memory while the memory quota lasts, else on disk.
+    // Room for one record, in memory while the memory quota lasts, else on disk. One reservation per block at a time:
+    // a second one gets already_cached.
     std::expected<Reservation, Refusal> reserve(std::uint32_t block_id, std::uint32_t payload_bytes);
 
     // Memory tier: the payload's place, to be filled before commit.
     std::span<std::byte> payload(const Reservation& reservation) const;
-    // Disk tier: writes header and payload from `record`, which begins with kRecordHeaderBytes for the header and is
-    // padded (zeroed here) to the segment's alignment; the memory must be page-aligned. `done(result)`: 0 or -errno; the block
-    // is committed by then when 0, abandoned otherwise.
-    struct Write;
-    void write(Write& write);
-
-    // Memory tier: makes the block findable.
-    void commit(const Reservation& reservation, std::uint32_t payload_crc);
+    // Memory tier: makes the block findable; false when the segment was dropped meanwhile.
+    bool commit(const Reservation& reservation, std::uint32_t payload_crc);
+    // Disk tier: writes the record, makes the block findable, then calls `finished`, never from inside this call.
+    void write(StoreWrite& write);
     void abandon(const Reservation& reservation);
 
-    // A block whose bytes did not match their CRC: out it goes.
+    // A block whose bytes did not match their CRC: out it goes. Its record stays, dead, and counts against the quota
+    // until its segment is dropped or the daemon starts again.
     void forget(std::uint32_t block_id);
 
     // While a segment is referenced its fd and mapping stay, even if it is dropped meanwhile.
     void add_reference(const Segment& segment);
     void drop_reference(const Segment& segment);
 
-    // Sets the quota; drops whole segments until use fits, lowest `unread_blocks(segment)` first (ties: newest first).
-    // `on_drop` hears of each block taken out and of each segment before it goes.
+    // What a drop asks and tells. `unread_blocks`: how many of the segment's blocks some running job has yet to read.
+    // `dropping` runs before the segment goes, while its blocks can still be found. Either may be empty.
     struct DropObserver {
         std::function<std::uint64_t(const Segment&)> unread_blocks;
         std::function<void(const Segment&)> dropping;
     };
+    // Sets the quota; drops whole segments until each tier's use fits, fewest unread first (ties: newest first).
     void set_quota(Quota quota, const DropObserver& observer);
-    // Drops everything and deletes the files: the dataset is being removed.
+    // Drops everything, files too: the dataset is being removed.
     void clear(const DropObserver& observer);
+    // A new version of the dataset has come.
     void grow_block_ids(std::uint32_t block_id_end, std::uint32_t block_bytes_max);
 
     Quota quota() const;
     StoreUsage usage() const;
     std::uint64_t admissions_refused(Refusal refusal) const;
-    // True once after the disk was found full, until it admits again.
+    // True from when the disk was found full until it admits again; tried anew every 10 s.
     bool disk_full() const;
+    // Why nothing is admitted to disk at the moment, disk_full included.
+    const std::optional<Error>& disk_problem() const;
+    std::uint32_t operations_in_flight() const;
+
+    // Walks everything and ends the process if the accounts do not add up; for tests.
+    void check_invariants() const;
+
+private:
+    friend class DiskSegments;
+    static constexpr std::size_t kTiers = 2;
+
+    SegmentSpace& space(Tier tier) { return spaces_[static_cast<std::size_t>(tier)]; }
+    const SegmentSpace& space(Tier tier) const { return spaces_[static_cast<std::size_t>(tier)]; }
+    std::unexpected<Refusal> refuse(Refusal refusal);
+    std::optional<Reservation> place(Tier tier, std::uint32_t block_id, std::uint32_t payload_bytes);
+    Segment* add_segment(Tier tier, std::uint64_t record_bytes);
+    std::uint32_t take_slot(std::unique_ptr<Segment> segment);
+    std::uint32_t next_segment_id();
+    void seal(Segment& segment);
+    bool make_findable(const Reservation& reservation, std::uint32_t payload_crc);
+    void give_back(const Reservation& reservation);
+    void drop(Segment& segment, const DropObserver& observer);
+    void shrink(Tier tier, const DropObserver& observer);
+    void release(Segment& segment);
+    void finish_write(StoreWrite& write, std::int32_t result);
+
+    StoreOptions options_;
+    const Clock& clock_;
+    Index* index_;
+    BlockTable table_;
+    std::array<SegmentSpace, kTiers> spaces_;
+    DiskSegments disk_;
+    std::vector<std::unique_ptr<Segment>> segments_;  // by slot; null where free
+    std::vector<std::uint32_t> free_slots_;
+    std::vector<std::unique_ptr<Segment>> draining_;
+    std::uint64_t payload_bytes_ = 0;
+    std::uint64_t write_bytes_in_flight_ = 0;
+    std::uint32_t own_segment_id_ = 1;  // without an index
+    std::array<std::uint64_t, kRefusalCount> refused_{};
 };
 
 }  // namespace larder::cache

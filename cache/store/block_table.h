@@ -1,0 +1,53 @@
+#pragma once
+
+// The hot lookup: one 16-byte entry per block_id, in a flat array. An entry is absent, pending (room is reserved) or
+// says where the block's record is. Offsets are kept in units of 64 bytes, the smallest alignment of a record.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace larder::cache {
+
+class BlockTable {
+public:
+    static constexpr std::uint32_t kAbsent = 0xffffffff;
+    static constexpr std::uint32_t kPending = 0xfffffffe;
+    static constexpr std::uint64_t kOffsetUnitBytes = 64;
+
+    struct Entry {
+        std::uint32_t slot = kAbsent;  // of the segment in its store, or kAbsent, kPending
+        std::uint32_t offset_units = 0;
+        std::uint32_t payload_bytes = 0;
+        std::uint32_t payload_crc = 0;
+
+        bool found() const { return slot < kPending; }
+        std::uint64_t offset() const { return offset_units * kOffsetUnitBytes; }
+    };
+    static_assert(sizeof(Entry) == 16);
+
+    explicit BlockTable(std::uint32_t block_id_end) : entries_(block_id_end) {}
+
+    std::uint32_t block_id_end() const { return static_cast<std::uint32_t>(entries_.size()); }
+    void grow(std::uint32_t block_id_end) {
+        if (block_id_end > entries_.size()) entries_.resize(block_id_end);
+    }
+    const Entry& operator[](std::uint32_t block_id) const { return entries_[block_id]; }
+    std::uint64_t found_count() const { return found_count_; }
+
+    void set_pending(std::uint32_t block_id) { entries_[block_id].slot = kPending; }
+    void set(std::uint32_t block_id, Entry entry) {
+        found_count_ += entries_[block_id].found() ? 0u : 1u;
+        entries_[block_id] = entry;
+    }
+    void clear(std::uint32_t block_id) {
+        found_count_ -= entries_[block_id].found() ? 1u : 0u;
+        entries_[block_id] = Entry{};
+    }
+
+private:
+    std::vector<Entry> entries_;
+    std::uint64_t found_count_ = 0;
+};
+
+}  // namespace larder::cache

@@ -1,0 +1,75 @@
+#pragma once
+
+// The disk side of a DatasetStore: creates segment files through the Device (open, allocate, header page), writes
+// records once their file is ready, unlinks dropped files, and remembers for a while that the disk is full or failing
+// so that admission rests. Every step is asynchronous, except the first look at the segment directory, which makes it
+// and asks the file system for its direct-I/O alignment.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "cache/device.h"
+#include "cache/store/segment.h"
+
+namespace larder::cache {
+
+class DiskSegments {
+public:
+    static constexpr std::int64_t kRetryAfterNs = 10'000'000'000;
+
+    DiskSegments(DatasetStore& store, Device& device, const Clock& clock, std::uint64_t dataset_id,
+                 std::string directory, std::uint32_t alignment);
+
+    // Of new segments. Makes the directory and probes the file system at first use; none when that failed.
+    std::optional<std::uint32_t> alignment();
+    // False while admission rests after a failure.
+    bool admits() const;
+    bool full() const { return full_; }
+    const std::optional<Error>& problem() const { return problem_; }
+    std::uint32_t operations_in_flight() const { return operations_in_flight_; }
+
+    // Starts to create the file of a segment with id, size and alignment set.
+    void create(Segment& segment);
+    // Writes write.record as it is; ends in DatasetStore::finish_write.
+    void write(StoreWrite& write);
+    // Removes the file's name; the file itself goes with its fd.
+    void unlink(Segment& segment);
+    void close(Segment& segment);
+
+private:
+    static void opened(Operation& operation, std::int32_t result) noexcept;
+    static void allocated(Operation& operation, std::int32_t result) noexcept;
+    static void header_written(Operation& operation, std::int32_t result) noexcept;
+    static void unlinked(Operation& operation, std::int32_t result) noexcept;
+    static void record_written(Operation& operation, std::int32_t result) noexcept;
+
+    void begin(Segment& segment, void (*done)(Operation&, std::int32_t) noexcept);
+    void end(Segment& segment);
+    void start_open(Segment& segment);
+    void start_header(Segment& segment);
+    void start_write(StoreWrite& write);
+    void ready(Segment& segment);
+    void failed(Segment& segment, std::int32_t result, const char* what);
+    void start_unlink(Segment& segment);
+    void rest(std::int32_t result, const std::string& what);
+    void works();
+
+    DatasetStore& store_;
+    Device& device_;
+    const Clock& clock_;
+    std::uint64_t dataset_id_;
+    std::string directory_;
+    std::uint32_t alignment_;
+    bool directory_ready_ = false;
+    bool direct_ = true;
+    bool full_ = false;
+    std::optional<Error> problem_;
+    std::int64_t retry_at_ns_ = 0;
+    std::uint32_t operations_in_flight_ = 0;
+};
+
+}  // namespace larder::cache

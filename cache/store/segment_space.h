@@ -1,0 +1,80 @@
+#pragma once
+
+// The room of one tier: where in the tier's segments the next record goes, and how much of the quota is used. A record
+// goes into a hole an abandoned reservation left, else to the tail of an open segment with room, else a new segment is
+// needed, whose size follows the quota. A few segments stay open at once, so that records of mixed sizes waste little
+// of the tails. Pure bookkeeping; no I/O.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cache/store/segment.h"
+
+namespace larder::cache {
+
+class SegmentSpace {
+public:
+    static constexpr std::uint64_t kSegmentBytesMin = std::uint64_t{16} << 20;
+    static constexpr std::uint64_t kSegmentBytesMax = std::uint64_t{1} << 30;
+    static constexpr std::uint64_t kSegmentsPerQuota = 64;
+    static constexpr std::size_t kOpenSegmentsMax = 8;
+
+    struct Place {
+        Segment* segment = nullptr;
+        std::uint64_t offset = 0;
+    };
+
+    explicit SegmentSpace(std::uint64_t header_bytes) : header_bytes_(header_bytes) {}
+
+    std::uint64_t quota_bytes() const { return quota_bytes_; }
+    std::uint64_t used_bytes() const { return used_bytes_; }
+    std::uint64_t allocated_bytes() const { return allocated_bytes_; }
+    std::uint32_t segment_count() const { return segment_count_; }
+    void set_quota(std::uint64_t quota_bytes) { quota_bytes_ = quota_bytes; }
+    bool fits_quota(std::uint64_t record_bytes) const {
+        return used_bytes_ <= quota_bytes_ && record_bytes <= quota_bytes_ - used_bytes_;
+    }
+
+    // Size for a new segment of records aligned to `alignment`, of which one of `record_bytes` must fit and the largest
+    // has `record_bytes_max`. Only when that record fits the quota.
+    std::uint64_t segment_bytes(std::uint64_t record_bytes, std::uint64_t record_bytes_max,
+                                std::uint64_t alignment) const;
+
+    // Takes room in what is there and counts it; nothing when a new segment is needed. Only within the quota.
+    std::optional<Place> take(std::uint64_t record_bytes);
+    // Room that was taken and will not be used: a hole, or the tail moves back.
+    void give_back(Place place, std::uint64_t record_bytes);
+
+    // A new, open segment. Gives back the one that is to be sealed for it, if any.
+    Segment* open(Segment& segment);
+    // A recovered segment with its records counted; `open` it too if it takes more.
+    void adopt(Segment& segment);
+    // Room between a recovered segment's records.
+    void add_hole(Segment& segment, std::uint64_t offset, std::uint64_t bytes) {
+        holes_.push_back({&segment, offset, bytes});
+    }
+    // The segment is dropped: its use, holes and tail go.
+    void remove(Segment& segment);
+
+    // Sum of holes in `segment`; for check_invariants.
+    std::uint64_t hole_bytes(const Segment& segment) const;
+
+private:
+    struct Hole {
+        Segment* segment;
+        std::uint64_t offset;
+        std::uint64_t bytes;
+    };
+
+    std::uint64_t header_bytes_;
+    std::uint64_t quota_bytes_ = 0;
+    std::uint64_t used_bytes_ = 0;
+    std::uint64_t allocated_bytes_ = 0;
+    std::uint32_t segment_count_ = 0;
+    std::vector<Segment*> open_;
+    std::vector<Hole> holes_;
+};
+
+}  // namespace larder::cache
