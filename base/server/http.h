@@ -1,7 +1,7 @@
 #pragma once
 
 // A small HTTP/1.1 server and a blocking client, for admin APIs and metrics: few connections, small bodies, every
-// limit fixed. The server listens on Unix sockets (where it knows who asks) and on loopback TCP, and runs on the
+// limit fixed. The server listens on Unix sockets (where it knows who asks) and on TCP, and runs on the
 // caller's io_context: handlers are called on that context's thread, one at a time, and must not block. A handler that
 // needs time keeps `respond` and calls it later, from any thread; a `respond` that is dropped uncalled answers 500.
 // Boost stays out of this header.

@@ -1,0 +1,28 @@
+#pragma once
+
+// Listening sockets, made ready with plain system calls so that every failure has a clear Error.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/server/http.h"
+
+namespace larder {
+
+struct ListeningSocket {
+    FileDescriptor fd;
+    int family = 0;
+    std::uint16_t port = 0;  // TCP
+};
+
+// Replaces the socket file of a process that is gone; `already_exists` when somebody answers on it.
+Result<ListeningSocket> listen_on_unix(const std::string& path, unsigned mode);
+Result<ListeningSocket> listen_on_tcp(std::string_view address);
+
+// SO_PEERCRED of a connected Unix socket.
+std::optional<PeerCredentials> peer_of(int fd);
+
+}  // namespace larder

@@ -1,0 +1,78 @@
+#include "base/server/http_target.h"
+
+#include <charconv>
+#include <optional>
+
+namespace larder {
+namespace {
+
+std::optional<std::string> percent_decode(std::string_view text, bool plus_is_space) {
+    std::string decoded;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+        if (text[at] == '+' && plus_is_space) {
+            decoded += ' ';
+        } else if (text[at] != '%') {
+            decoded += text[at];
+        } else {
+            unsigned byte = 0;
+            const std::string_view digits = text.substr(at + 1, 2);
+            const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
+            if (error != std::errc{} || digits.size() != 2 || end != digits.data() + 2) return std::nullopt;
+            decoded += static_cast<char>(byte);
+            at += 2;
+        }
+    }
+    return decoded;
+}
+
+// Calls `take(part)` for each part of `text` between separators; stops at the first false.
+template <typename Take>
+bool for_each_part(std::string_view text, char separator, Take take) {
+    while (!text.empty()) {
+        const std::size_t end = std::min(text.find(separator), text.size());
+        if (end > 0 && !take(text.substr(0, end))) return false;
+        text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    return true;
+}
+
+}  // namespace
+
+Result<void> parse_http_target(std::string_view target, HttpRequest& request) {
+    const std::size_t question = std::min(target.find('?'), target.size());
+    const std::string_view path = target.substr(0, question);
+    const std::string_view query = target.substr(std::min(question + 1, target.size()));
+    if (!path.starts_with('/')) return fail(ErrorCode::invalid_argument, "the target does not begin with /");
+    const bool path_good = for_each_part(path, '/', [&](std::string_view part) {
+        auto segment = percent_decode(part, false);
+        if (!segment) return false;
+        request.path.push_back(std::move(*segment));
+        return true;
+    });
+    const bool query_good = for_each_part(query, '&', [&](std::string_view part) {
+        const std::size_t equals = std::min(part.find('='), part.size());
+        auto key = percent_decode(part.substr(0, equals), true);
+        auto value = percent_decode(part.substr(std::min(equals + 1, part.size())), true);
+        if (!key || !value) return false;
+        request.query.insert_or_assign(std::move(*key), std::move(*value));
+        return true;
+    });
+    if (!path_good || !query_good) return fail(ErrorCode::invalid_argument, "the target has a broken %XX");
+    return {};
+}
+
+Result<HostPort> parse_host_port(std::string_view text) {
+    const std::size_t colon = text.rfind(':');
+    if (colon != std::string_view::npos) {
+        std::string_view host = text.substr(0, colon);
+        const std::string_view digits = text.substr(colon + 1);
+        if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+        HostPort result{std::string(host == "localhost" ? "127.0.0.1" : host), 0};
+        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), result.port);
+        if (!host.empty() && error == std::errc{} && end == digits.data() + digits.size()) return result;
+    }
+    return fail(ErrorCode::invalid_argument,
+                "\"" + std::string(text) + "\" is not an address: expected IP:PORT such as 127.0.0.1:9464");
+}
+
+}  // namespace larder
