@@ -6,7 +6,9 @@
 //
 // Implementations: io_uring (cache/device/ring_device.h), a thread pool for hosts that refuse io_uring
 // (cache/device/thread_device.h), and a deterministic one for tests (tests/support/fake_device.h). All pass
-// tests/integration/cache/device_contract_test.cc.
+// tests/unit/cache/device/device_contract_test.cc.
+//
+// Shutting down: call `stop` (the destructor does too), then Operations and their memory may go in any order.
 
 #include <cstddef>
 #include <cstdint>
@@ -57,9 +59,13 @@ public:
     virtual void remove_buffer(std::span<std::byte> memory) = 0;
 
     // Submits what was started, waits for at least one completion or until `deadline_ns` of the device's clock
-    // (a past deadline: does not wait), and runs `done` of all that have completed. At most one system call when there
-    // is something to submit or to wait for; none when there is neither.
+    // (a past deadline: does not wait), and runs `done` of all that have completed. May return early, as when a signal
+    // comes. At most one system call when there is something to submit or to wait for; none when there is neither.
     virtual void wait(std::int64_t deadline_ns) = 0;
+
+    // Ends all that runs and waits for it, without running `done`; afterwards only `close` and `remove_buffer` may be
+    // called. Cancels what can be cancelled; a disk that does not answer for several seconds is left behind.
+    virtual void stop() = 0;
 
     // "io_uring", "threads", "fake".
     virtual const char* kind() const = 0;

@@ -1,0 +1,305 @@
+#include "cache/device/ring_device.h"
+
+#include <fcntl.h>
+#include <liburing.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include "base/assert.h"
+#include "cache/device/registered_buffers.h"
+
+namespace larder::cache {
+
+namespace {
+
+constexpr std::uint32_t kTransferBytesMax = 1u << 30;  // an operation's length is 32 bits; longer ones complete short
+constexpr unsigned kBlockingWorkersMax = 32;           // kernel threads for what cannot be done without blocking
+constexpr std::int64_t kStopWaitMax_ns = 5'000'000'000;
+constexpr std::uint64_t kOpenMark = 1;  // lowest bit of user_data: the result is a descriptor
+
+static_assert(alignof(Operation) > kOpenMark);
+
+struct NamedOperation {
+    int code;
+    const char* name;
+};
+constexpr NamedOperation kNeeded[] = {
+    {IORING_OP_READ, "read"},     {IORING_OP_WRITE, "write"},         {IORING_OP_READ_FIXED, "read_fixed"},
+    {IORING_OP_OPENAT, "openat"}, {IORING_OP_STATX, "statx"},         {IORING_OP_WRITE_FIXED, "write_fixed"},
+    {IORING_OP_CLOSE, "close"},   {IORING_OP_FALLOCATE, "fallocate"}, {IORING_OP_UNLINKAT, "unlinkat"},
+    {IORING_OP_POLL_ADD, "poll"}, {IORING_OP_ASYNC_CANCEL, "cancel"},
+};
+
+// The result of an enter call that will be right again later; anything else is a mistake of ours.
+bool transient(int result) {
+    return result == -ETIME || result == -EINTR || result == -EBUSY || result == -EAGAIN || result == -ENOMEM;
+}
+
+Result<void> check_operations(io_uring& ring) {
+    if ((ring.features & IORING_FEAT_EXT_ARG) == 0 || (ring.features & IORING_FEAT_NODROP) == 0)
+        return fail(ErrorCode::unsupported, "this kernel's io_uring cannot wait with a timeout (Linux 5.11 can)");
+    io_uring_probe* probe = io_uring_get_probe_ring(&ring);
+    if (probe == nullptr) return fail(ErrorCode::unsupported, "this kernel's io_uring cannot say what it supports");
+    std::string missing;
+    for (const auto& [code, name] : kNeeded)
+        if (io_uring_opcode_supported(probe, code) == 0) missing += std::string(missing.empty() ? "" : ", ") + name;
+    io_uring_free_probe(probe);
+    if (!missing.empty()) return fail(ErrorCode::unsupported, "this kernel's io_uring lacks " + missing);
+    return {};
+}
+
+class RingDevice final : public Device {
+public:
+    // Takes over `ring`. `ring` must not move, so the device owns it by pointer.
+    RingDevice(std::unique_ptr<io_uring> ring, const Clock& clock)
+        : clock_(clock), ring_(std::move(ring)), buffers_(*ring_) {
+        skips_success_ = (ring_->features & IORING_FEAT_CQE_SKIP) != 0;
+        unsigned workers[2] = {kBlockingWorkersMax, 0};  // {for files, for what never ends}; 0 keeps the kernel's
+        io_uring_register_iowq_max_workers(ring_.get(), workers);
+    }
+    RingDevice(const RingDevice&) = delete;
+    RingDevice& operator=(const RingDevice&) = delete;
+
+    ~RingDevice() override {
+        stop();
+        io_uring_queue_exit(ring_.get());
+    }
+
+    void open(const char* path, int flags, unsigned mode, Operation& operation) override {
+        io_uring_sqe& entry = next_entry();
+        io_uring_prep_openat(&entry, AT_FDCWD, path, flags | O_CLOEXEC, mode);
+        begin(entry, operation, kOpenMark);
+    }
+
+    void stat(int fd, struct statx& into, Operation& operation) override {
+        io_uring_sqe& entry = next_entry();
+        io_uring_prep_statx(&entry, fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_DIOALIGN, &into);
+        begin(entry, operation);
+    }
+
+    void read(int fd, std::span<std::byte> into, std::uint64_t offset, Operation& operation) override {
+        const auto bytes = static_cast<unsigned>(std::min<std::size_t>(into.size(), kTransferBytesMax));
+        const int buffer = buffers_.find(into.data(), bytes);
+        io_uring_sqe& entry = next_entry();
+        if (buffer >= 0)
+            io_uring_prep_read_fixed(&entry, fd, into.data(), bytes, offset, buffer);
+        else
+            io_uring_prep_read(&entry, fd, into.data(), bytes, offset);
+        begin(entry, operation);
+    }
+
+    void write(int fd, std::span<const std::byte> from, std::uint64_t offset, Operation& operation) override {
+        const auto bytes = static_cast<unsigned>(std::min<std::size_t>(from.size(), kTransferBytesMax));
+        const int buffer = buffers_.find(from.data(), bytes);
+        io_uring_sqe& entry = next_entry();
+        if (buffer >= 0)
+            io_uring_prep_write_fixed(&entry, fd, from.data(), bytes, offset, buffer);
+        else
+            io_uring_prep_write(&entry, fd, from.data(), bytes, offset);
+        begin(entry, operation);
+    }
+
+    void allocate(int fd, std::uint64_t bytes, Operation& operation) override {
+        io_uring_sqe& entry = next_entry();
+        io_uring_prep_fallocate(&entry, fd, 0, 0, static_cast<off_t>(bytes));
+        begin(entry, operation);
+    }
+
+    void unlink(const char* path, Operation& operation) override {
+        io_uring_sqe& entry = next_entry();
+        io_uring_prep_unlinkat(&entry, AT_FDCWD, path, 0);
+        begin(entry, operation);
+    }
+
+    void close(int fd) override {
+        if (stopped_) {
+            ::close(fd);
+            return;
+        }
+        io_uring_sqe& entry = next_entry();
+        io_uring_prep_close(&entry, fd);
+        begin_unnoticed(entry);
+    }
+
+    void watch(int fd, Operation& operation) override {
+        io_uring_sqe& entry = next_entry();
+        io_uring_prep_poll_add(&entry, fd, POLLIN);
+        begin(entry, operation);
+    }
+
+    void cancel(Operation& operation) override {
+        if (operation.device_state == nullptr) return;
+        // An operation is found by its whole user_data, and only `operation` itself knows whether it is marked.
+        const auto user_data = reinterpret_cast<std::uintptr_t>(operation.device_state);
+        io_uring_sqe& entry = next_entry();
+        io_uring_prep_cancel64(&entry, user_data, 0);
+        begin_unnoticed(entry);
+    }
+
+    bool add_buffer(std::span<std::byte> memory) override { return buffers_.add(memory); }
+    void remove_buffer(std::span<std::byte> memory) override { buffers_.remove(memory); }
+
+    void wait(std::int64_t deadline_ns) override {
+        LARDER_ASSERT(!waiting_ && !stopped_);
+        waiting_ = true;
+        drain_overflow();
+        enter(deadline_ns);
+        deliver([](Operation& operation, std::int32_t result) { operation.done(operation, result); });
+        waiting_ = false;
+    }
+
+    void stop() override {
+        if (stopped_) return;
+        LARDER_ASSERT(!waiting_);
+        stopped_ = true;
+        const std::int64_t deadline_ns = clock_.now_ns() + kStopWaitMax_ns;
+        bool cancelled = false;
+        while (in_flight_ > 0 || io_uring_sq_ready(ring_.get()) > 0 || !overflow_.empty()) {
+            drain_overflow();
+            if (!cancelled && overflow_.empty()) {
+                if (io_uring_sqe* entry = io_uring_get_sqe(ring_.get())) {
+                    io_uring_prep_cancel64(entry, 0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
+                    begin_unnoticed(*entry);
+                    cancelled = true;
+                }
+            }
+            const std::int64_t now_ns = clock_.now_ns();
+            if (now_ns >= deadline_ns) break;
+            enter(in_flight_ > 0 ? deadline_ns : now_ns);
+            deliver([](Operation&, std::int32_t) {});
+        }
+    }
+
+    const char* kind() const override { return "io_uring"; }
+
+private:
+    // A submission entry to fill: in the queue, or, when the kernel takes no more for now, in our own memory.
+    io_uring_sqe& next_entry() {
+        LARDER_ASSERT(!stopped_);
+        if (overflow_.empty()) {
+            if (io_uring_sqe* entry = io_uring_get_sqe(ring_.get())) return *entry;
+            const int submitted = io_uring_submit(ring_.get());
+            LARDER_ASSERT(submitted >= 0 || transient(submitted));
+            if (io_uring_sqe* entry = io_uring_get_sqe(ring_.get())) return *entry;
+        }
+        return overflow_.emplace_back();
+    }
+
+    void begin(io_uring_sqe& entry, Operation& operation, std::uint64_t mark = 0) {
+        LARDER_ASSERT(operation.device_state == nullptr && operation.done != nullptr);
+        entry.user_data = reinterpret_cast<std::uintptr_t>(&operation) | mark;
+        operation.device_state = reinterpret_cast<void*>(entry.user_data);
+        ++in_flight_;
+    }
+
+    // user_data 0: nobody waits for it.
+    void begin_unnoticed(io_uring_sqe& entry) {
+        entry.user_data = 0;
+        if (skips_success_) entry.flags |= IOSQE_CQE_SKIP_SUCCESS;
+    }
+
+    // In the order they were started, so that a cancel comes after what it cancels.
+    void drain_overflow() {
+        std::size_t moved = 0;
+        for (; moved < overflow_.size(); ++moved) {
+            io_uring_sqe* entry = io_uring_get_sqe(ring_.get());
+            if (entry == nullptr) break;
+            *entry = overflow_[moved];
+        }
+        overflow_.erase(overflow_.begin(), overflow_.begin() + static_cast<std::ptrdiff_t>(moved));
+    }
+
+    // At most one system call: submits, and waits when no completion is there yet.
+    void enter(std::int64_t deadline_ns) {
+        const bool to_submit = io_uring_sq_ready(ring_.get()) > 0;
+        int result = 0;
+        if (io_uring_cq_ready(ring_.get()) > 0) {
+            if (to_submit) result = io_uring_submit(ring_.get());
+        } else if (const std::int64_t now_ns = clock_.now_ns(); now_ns < deadline_ns) {
+            const std::int64_t left_ns = deadline_ns - now_ns;
+            __kernel_timespec timeout{.tv_sec = left_ns / 1'000'000'000, .tv_nsec = left_ns % 1'000'000'000};
+            io_uring_cqe* completion = nullptr;
+            result = io_uring_submit_and_wait_timeout(ring_.get(), &completion, 1, &timeout, nullptr);
+        } else if (to_submit) {
+            result = io_uring_submit_and_get_events(ring_.get());
+        } else if (in_flight_ > 0 && work_pending()) {
+            result = io_uring_get_events(ring_.get());
+        }
+        LARDER_ASSERT(result >= 0 || transient(result));
+    }
+
+    // Whether the kernel holds completions that only an enter call brings to the queue.
+    bool work_pending() const {
+        return (IO_URING_READ_ONCE(*ring_->sq.kflags) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0 ||
+               (ring_->flags & IORING_SETUP_TASKRUN_FLAG) == 0;
+    }
+
+    template <typename Deliver>
+    void deliver(Deliver each) {
+        std::array<io_uring_cqe*, 64> batch;
+        // Asked first, because peek enters the kernel when it finds nothing.
+        while (io_uring_cq_ready(ring_.get()) > 0) {
+            const unsigned count = io_uring_peek_batch_cqe(ring_.get(), batch.data(), batch.size());
+            // Copied out first: `done` may start operations, and those may enter the kernel.
+            std::array<std::pair<std::uint64_t, std::int32_t>, batch.size()> ended;
+            for (unsigned i = 0; i < count; ++i) ended[i] = {batch[i]->user_data, batch[i]->res};
+            io_uring_cq_advance(ring_.get(), count);
+            for (unsigned i = 0; i < count; ++i) {
+                const auto [user_data, result] = ended[i];
+                if (user_data == 0) continue;
+                if (stopped_ && (user_data & kOpenMark) != 0 && result >= 0) ::close(result);
+                auto& operation = *reinterpret_cast<Operation*>(user_data & ~kOpenMark);
+                operation.device_state = nullptr;
+                --in_flight_;
+                each(operation, result);
+            }
+        }
+    }
+
+    const Clock& clock_;
+    std::unique_ptr<io_uring> ring_;
+    RegisteredBuffers buffers_;
+    std::vector<io_uring_sqe> overflow_;  // started, but not yet in the queue; keeps its capacity
+    std::uint64_t in_flight_ = 0;
+    bool skips_success_ = false;
+    bool waiting_ = false;
+    bool stopped_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> make_ring_device(const Clock& clock, const RingOptions& options) {
+    // Best first; a kernel that does not know a flag says EINVAL.
+    constexpr unsigned kAlways = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP;
+    constexpr unsigned kFlagSets[] = {
+        kAlways | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
+            IORING_SETUP_TASKRUN_FLAG,
+        kAlways | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
+        kAlways,
+    };
+    auto ring = std::make_unique<io_uring>();
+    int result = -EINVAL;
+    for (const unsigned flags : kFlagSets) {
+        if (!options.defer_task_work && (flags & IORING_SETUP_DEFER_TASKRUN) != 0) continue;
+        io_uring_params parameters{};
+        parameters.flags = flags;
+        parameters.cq_entries = options.entries * 4;
+        result = io_uring_queue_init_params(options.entries, ring.get(), &parameters);
+        if (result != -EINVAL) break;
+    }
+    if (result < 0) return fail_errno(-result, "io_uring_setup");
+    if (const auto checked = check_operations(*ring); !checked) {
+        io_uring_queue_exit(ring.get());
+        return std::unexpected(checked.error());
+    }
+    return std::make_unique<RingDevice>(std::move(ring), clock);
+}
+
+}  // namespace larder::cache
