@@ -1,0 +1,24 @@
+"""The repository itself keeps its rules."""
+
+import os
+import pathlib
+
+import arrows
+import pytest
+import tidy
+from sources import read_sources
+
+
+@pytest.fixture(scope="module")
+def sources(repository):
+    return read_sources(repository)
+
+
+def test_arrows(sources):
+    assert [str(finding) for finding in arrows.check(sources)] == []
+
+
+def test_tidy(sources, repository):
+    build = pathlib.Path(os.environ.get("LARDER_BUILD", repository / "build" / "dev"))
+    built = tidy.built_files(build / "compile_commands.json", repository)
+    assert [str(finding) for finding in tidy.check(sources, built)] == []

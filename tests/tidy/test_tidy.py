@@ -1,0 +1,99 @@
+"""Every rule of tools/lint/tidy.py fires on what it is there for, and leaves the neighbouring good code alone."""
+
+import pytest
+import tidy
+
+HEADER = "#pragma once\n\n// What this is.\n"
+
+# (rule, file, text that breaks it, text that does not)
+CASES = [
+    ("pragma_once", "base/x.h", "int f();\n", HEADER),
+    ("header_opening", "cache/x.h", "#pragma once\n\n#include <vector>\n", HEADER),
+    ("banned_call", "base/x.cc", "void f(char* a) { strcpy(a, b); }", "// strcpy(a, b)\nlog(\"strcpy(a)\");"),
+    ("banned_call", "tools/x.cc", "int f() { return std::system(\"ls\"); }", "throw std::system_error(code);"),
+    ("banned_call", "tests/x.cc", "int f() { return std::rand(); }", "int operand(int);"),
+    ("banned_call", "base/x.cc", "sprintf(buffer, \"x\");", "std::snprintf(buffer, sizeof buffer, \"x\");"),
+    ("library_randomness", "loader/x.cc", "std::shuffle(a, b, c);", "permute(a);"),
+    ("library_randomness", "loader/x.cc", "std::uniform_int_distribution<int> d;", "// std::uniform_int_distribution\n"),
+    ("direct_clock", "cache/x.cc", "auto t = std::chrono::steady_clock::now();", "auto t = clock.now_ns();"),
+    ("direct_clock", "loader/x.cc", "::clock_gettime(CLOCK_MONOTONIC, &t);", "timespec t{};"),
+    ("direct_sleep", "cache/shard/x.cc", "std::this_thread::sleep_for(1ms);", "device.wait(deadline_ns);"),
+    ("direct_sleep", "loader/x.cc", "usleep(10);", "daemon_sleeping.exchange(0);"),
+    ("spdlog_in_one_place", "cache/x.cc", "#include <spdlog/spdlog.h>\n", "#include \"base/server/logging.h\"\n"),
+    ("spdlog_in_one_place", "cache/x.h", HEADER + "#include <fmt/format.h>\n", HEADER),
+    ("co_await_statement", "cache/x.cc", "auto r = co_await call(Options{1, 2});", "auto r = co_await call(options);"),
+    ("disabled_test", "tests/x_test.cc", "TEST(A, DISABLED_b) {}", "TEST(A, b) {}"),
+    ("length", "base/x.cc", "int x;\n" * 501, "int x;\n" * 500),
+    ("length", "tools/x.py", "x = 1\n" * 501, "x = 1\n" * 500),
+    ("unfinished", "base/x.cc", "// " + "TO" + "DO: more\n", "char path[] = \"/tmp/larder-XXXXXX\";\n"),
+    ("unfinished", "README.md", "FIX" + "ME\n", "fixme is a word\n"),
+    ("machine_path", "tools/x", "cd /ro" + "ot/project\n", "cd /rooted/project ~/.local/share\n"),
+    ("machine_path", "tools/x.py", "index = 'https://py" + "pi.org/simple'\n", "pip install webdataset\n"),
+]
+
+
+def rules_that_fire(sources) -> set[str]:
+    return {finding.rule for finding in tidy.check(sources)} - {"dead_header", "unlisted_test", "unlisted_package"}
+
+
+@pytest.mark.parametrize(("rule", "path", "bad", "good"), CASES)
+def test_rule_fires_only_on_what_it_is_for(make_sources, rule, path, bad, good):
+    assert rule in rules_that_fire(make_sources({path: bad}))
+    assert rules_that_fire(make_sources({path: good})) == set()
+
+
+def test_every_file_rule_has_a_case():
+    assert {rule.__name__ for rule in tidy.CPP_RULES + tidy.TEXT_RULES} == {case[0] for case in CASES}
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("base/clock.cc", "clock_gettime(CLOCK_MONOTONIC, &now);"),
+        ("cache/device/thread_device.cc", "std::this_thread::sleep_for(1ms);"),
+        ("bench/x.cc", "auto t = std::chrono::steady_clock::now();"),
+        ("tests/x_test.cc", "std::this_thread::sleep_for(1ms); std::shuffle(a, b, c);"),
+        ("base/server/logging.cc", "#include <spdlog/spdlog.h>\n"),
+    ],
+)
+def test_the_doors_themselves_are_open(make_sources, path, text):
+    assert rules_that_fire(make_sources({path: text})) == set()
+
+
+def test_findings_name_the_line(make_sources):
+    [finding] = tidy.check(make_sources({"base/x.cc": "int a;\n/* two\nlines */ int b;\nint c = rand();\n"}))
+    assert (finding.path, finding.line, finding.rule) == ("base/x.cc", 4, "banned_call")
+
+
+def test_a_test_in_an_unlisted_folder(make_sources):
+    files = {
+        "tests/CMakeLists.txt": "larder_test(base_tests unit/base larder_base)\n",
+        "tests/unit/base/a_test.cc": "",
+        "tests/unit/lost/b_test.cc": "",
+    }
+    [finding] = tidy.check(make_sources(files))
+    assert (finding.rule, finding.path) == ("unlisted_test", "tests/unit/lost/b_test.cc")
+
+
+def test_a_header_no_one_includes(make_sources):
+    files = {"base/a.h": HEADER, "base/b.h": HEADER, "base/a.cc": '#include "base/a.h"\n'}
+    [finding] = tidy.check(make_sources(files))
+    assert (finding.rule, finding.path) == ("dead_header", "base/b.h")
+
+
+def test_a_source_no_target_builds(make_sources):
+    files = {"base/a.cc": "", "base/b.cc": "", "loader/python/module.cc": "", "loader/python/CMakeLists.txt": "x(module.cc)"}
+    [finding] = tidy.check(make_sources(files), built={"base/a.cc"})
+    assert (finding.rule, finding.path) == ("dead_source", "base/b.cc")
+
+
+def test_a_header_of_a_package_that_is_not_installed(make_sources):
+    files = {
+        "tools/install-packages": "liblmdb-dev libboost1.81-dev\n",
+        "cache/x.cc": "#include <lmdb.h>\n#include <vector>\n#include <sys/stat.h>\n#include <boost/asio/io_context.hpp>\n",
+        "cache/y.cc": "#include <zstd.h>\n#include <curl/curl.h>\n#include <boost/json/value.hpp>\n",
+    }
+    findings = tidy.check(make_sources(files))
+    assert [(finding.path, finding.line, finding.rule) for finding in findings] == [
+        ("cache/y.cc", line, "unlisted_package") for line in (1, 2, 3)
+    ]
