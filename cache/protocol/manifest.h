@@ -9,8 +9,13 @@
 //
 // When `flags` has kOneSamplePerObject (raw), object i is block i is sample i and the block and sample arrays are
 // absent: 32 bytes a sample in all. Otherwise a block costs 24 bytes and a sample 8.
-// Accessors are O(1) unless said, never allocate, and may be called from any thread. Open validates the header and the
-// bounds of every array; `check` reads everything.
+// Objects are sorted by path (bytewise); an object's blocks follow each other, and so do a block's samples. Every
+// object has at least one block, every block at least one sample and one byte.
+//
+// Accessors are O(1) unless said, never allocate, and may be called from any thread; an index is the caller's to keep
+// in range. Open validates the header and the bounds of every array, so that no accessor reads outside the mapping
+// whatever the arrays hold, and no block is longer than block_bytes_max. `check` reads everything; after it every
+// value holds. Its cost is a CRC and one pass over the file, so the daemon checks once before it hands a manifest out.
 
 #include <array>
 #include <cstddef>
@@ -27,8 +32,10 @@ namespace larder::protocol {
 
 inline constexpr std::uint32_t kManifestLayout = 1;
 inline constexpr std::size_t kManifestHeaderBytes = 4096;
+inline constexpr std::size_t kLargestBlocksEntries = 33;
 inline constexpr std::uint32_t kOneSamplePerObject = 1;
 inline constexpr std::uint32_t kNoLabel = 0xffffffff;
+inline constexpr std::uint32_t kNoLabelStored = 0xffffff;            // in ManifestObject's 24 bits
 inline constexpr std::uint32_t kBlockBytesMax = (1u << 30) - 65536;  // a block fits the largest segment
 
 enum class Format : std::uint32_t { raw = 1, webdataset = 2 };
@@ -37,14 +44,14 @@ enum class BlockTarget : std::uint32_t { sample = 1, object = 2, bytes = 3 };
 std::string_view name(Format format);
 
 struct ManifestHeader {
-    char magic[8];              // "LARDERMF"
-    std::uint32_t layout;       // kManifestLayout
-    std::uint32_t header_crc;   // CRC32C of the header's 4096 bytes with header_crc = 0
+    char magic[8];             // "LARDERMF"
+    std::uint32_t layout;      // kManifestLayout
+    std::uint32_t header_crc;  // CRC32C of the header's 4096 bytes with header_crc = 0
     std::uint64_t file_bytes;
-    std::uint32_t body_crc;     // CRC32C of everything after the header
+    std::uint32_t body_crc;  // CRC32C of everything after the header
     std::uint32_t flags;
-    std::uint64_t dataset_id;   // the same for all versions of a dataset
-    std::uint64_t version;      // 1, 2, ...
+    std::uint64_t dataset_id;  // the same for all versions of a dataset
+    std::uint64_t version;     // 1, 2, ...
     Format format;
     BlockTarget block_target;
     std::uint64_t block_target_bytes;  // for BlockTarget::bytes
@@ -53,8 +60,8 @@ struct ManifestHeader {
     std::uint64_t block_count;
     std::uint64_t sample_count;
     std::uint64_t class_count;
-    std::uint64_t total_bytes;  // sum of block lengths: the dataset's size d
-    std::uint64_t block_id_end; // every block_id of every version so far is below it
+    std::uint64_t total_bytes;   // sum of block lengths: the dataset's size d
+    std::uint64_t block_id_end;  // every block_id of every version so far is below it
     std::uint32_t block_bytes_max;
     std::uint32_t samples_per_block_max;
     std::uint64_t objects_offset;
@@ -63,10 +70,10 @@ struct ManifestHeader {
     std::uint64_t classes_offset;
     std::uint64_t names_offset;
     std::uint64_t names_bytes;
-    std::uint64_t url_offset;   // into names
+    std::uint64_t url_offset;  // into names
     std::uint64_t url_bytes;
     // [i]: bytes of the 2^i largest blocks together, so a client can size its slots for any window without a scan.
-    std::uint64_t largest_blocks_bytes[33];
+    std::uint64_t largest_blocks_bytes[kLargestBlocksEntries];
 };
 static_assert(sizeof(ManifestHeader) <= kManifestHeaderBytes);
 
@@ -104,8 +111,9 @@ struct Object {
     std::string_view path;  // relative to the dataset's URL
     std::uint64_t size_bytes;
     std::int64_t mtime_ns;
-    std::uint32_t label;
+    std::uint32_t label;  // class index, or kNoLabel
     std::uint32_t first_block;
+    std::uint32_t block_count;
     std::uint32_t first_block_id;
 };
 
@@ -152,16 +160,17 @@ public:
     // The object with this path. O(log object_count): objects are sorted by path.
     std::optional<std::uint64_t> find_object(std::string_view path) const;
 
-    // An upper bound of the bytes of any `count` distinct blocks together.
+    // An upper bound of the bytes of any `count` distinct blocks together; exact when all blocks are of one length.
     std::uint64_t blocks_bytes_max(std::uint64_t count) const;
 
-    // Reads every array: CRC, order, bounds. O(file); for `verify` and tests.
+    // Reads every array: CRC, order, bounds, sums. O(file).
     Result<void> check() const;
 
 private:
-    template <typename T>
-    std::span<const T> array(std::uint64_t offset, std::uint64_t count) const;
+    std::string_view path(std::uint64_t object) const;
     bool one_sample_per_object() const { return (header_->flags & kOneSamplePerObject) != 0; }
+
+    friend class ManifestCheck;
 
     Mapping mapping_;
     const ManifestHeader* header_ = nullptr;

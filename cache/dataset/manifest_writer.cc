@@ -1,0 +1,330 @@
+#include "cache/dataset/manifest_writer.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <span>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/hash.h"
+
+namespace larder::cache {
+namespace {
+
+using protocol::Manifest;
+using protocol::ManifestHeader;
+
+constexpr std::uint64_t kBlockIdsMax = std::uint64_t{1} << 32;
+constexpr std::uint64_t kNamesBytesMax = std::uint64_t{1} << 40;
+
+template <typename T>
+std::span<const std::byte> bytes_of(const T& value) {
+    return std::as_bytes(std::span(&value, 1));
+}
+
+// The body of the file: buffered, with the CRC of all that went by. The first error sticks.
+class BodyStream {
+public:
+    BodyStream(int fd, std::uint64_t offset) : fd_(fd), offset_(offset) { buffer_.reserve(kBufferBytes); }
+
+    void put(std::span<const std::byte> bytes) {
+        if (buffer_.size() + bytes.size() > kBufferBytes) flush();
+        if (bytes.size() > kBufferBytes) {
+            write_out(bytes);
+        } else {
+            buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+        }
+    }
+
+    // The offset after everything put so far.
+    std::uint64_t position() const { return offset_ + buffer_.size(); }
+
+    Result<std::uint32_t> finish() {
+        flush();
+        if (system_errno_ != 0) return fail_errno(system_errno_, "write");
+        return crc_;
+    }
+
+private:
+    static constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
+
+    void flush() {
+        write_out(buffer_);
+        buffer_.clear();
+    }
+
+    void write_out(std::span<const std::byte> bytes) {
+        crc_ = crc32c(bytes, crc_);
+        while (!bytes.empty() && system_errno_ == 0) {
+            const ssize_t put = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset_));
+            if (put < 0) {
+                if (errno != EINTR) system_errno_ = errno;
+                continue;
+            }
+            offset_ += static_cast<std::uint64_t>(put);
+            bytes = bytes.subspan(static_cast<std::size_t>(put));
+        }
+    }
+
+    int fd_;
+    std::uint64_t offset_;
+    std::uint32_t crc_ = 0;
+    int system_errno_ = 0;
+    std::vector<std::byte> buffer_;
+};
+
+// Gives each object (sorted by path) its first block id.
+class BlockIds {
+public:
+    BlockIds(const DatasetContent& content, const ManifestOptions& options) : content_(content), options_(options) {
+        if (options.previous == nullptr) return;
+        next_id_ = options.previous->header().block_id_end;
+        // Under another URL an equal path says nothing about the bytes.
+        if (options.previous->url() == options.url) previous_ = options.previous;
+    }
+
+    // Call with objects in order. Also says whether the ids are an unchanged object's.
+    std::pair<std::uint32_t, bool> next(const DatasetContent::Object& object) {
+        const std::string_view path = content_.name(object);
+        while (previous_ != nullptr && at_ < previous_->object_count() && previous_->object(at_).path < path) ++at_;
+        if (previous_ != nullptr && at_ < previous_->object_count() && is_unchanged(object, previous_->object(at_))) {
+            return {previous_->object(at_).first_block_id, true};
+        }
+        const std::uint64_t id = next_id_;
+        next_id_ += object.block_count;
+        return {static_cast<std::uint32_t>(id), false};
+    }
+
+    std::uint64_t end() const { return next_id_; }
+
+private:
+    bool is_unchanged(const DatasetContent::Object& now, const protocol::Object& before) const {
+        if (before.path != content_.name(now) || before.size_bytes != now.size_bytes ||
+            before.mtime_ns != now.mtime_ns || before.block_count != now.block_count) {
+            return false;
+        }
+        for (std::uint32_t i = 0; i < now.block_count; ++i) {
+            const protocol::Block block = previous_->block(before.first_block + i);
+            const std::uint64_t offset = content_.blocks.empty() ? 0 : content_.blocks[now.first_block + i].offset;
+            const std::uint64_t length =
+                content_.blocks.empty() ? now.size_bytes : content_.blocks[now.first_block + i].length;
+            if (block.offset != offset || block.length != length) return false;
+        }
+        return true;
+    }
+
+    const DatasetContent& content_;
+    const ManifestOptions& options_;
+    const Manifest* previous_ = nullptr;
+    std::uint64_t at_ = 0;
+    std::uint64_t next_id_ = 0;
+};
+
+Result<void> check_content(const DatasetContent& content, const ManifestOptions& options) {
+    if (content.objects.empty()) return fail(ErrorCode::invalid_argument, "the dataset is empty");
+    const std::uint64_t samples = content.samples.empty() ? content.objects.size() : content.samples.size();
+    if (samples >= kBlockIdsMax) {
+        return fail(ErrorCode::unsupported,
+                    "a dataset has fewer than 4294967296 samples, this one has " + std::to_string(samples));
+    }
+    if (content.names.size() >= kNamesBytesMax / 2)
+        return fail(ErrorCode::unsupported, "the names are longer than 512 GiB");
+    if (content.classes.size() >= protocol::kNoLabelStored) {
+        return fail(ErrorCode::unsupported, "a dataset has fewer than 16777215 classes, this one has " +
+                                                std::to_string(content.classes.size()));
+    }
+    if (options.previous != nullptr && options.previous->header().dataset_id != options.dataset_id) {
+        return fail(ErrorCode::invalid_argument, "the previous manifest is another dataset's");
+    }
+    return {};
+}
+
+// Fills the counts, sums and block_bytes_max.
+void summarise_blocks(const DatasetContent& content, ManifestHeader& header) {
+    std::vector<std::uint32_t> lengths;
+    lengths.reserve(std::max(content.blocks.size(), content.objects.size()));
+    header.samples_per_block_max = 1;
+    if (content.blocks.empty()) {
+        for (const auto& object : content.objects) lengths.push_back(static_cast<std::uint32_t>(object.size_bytes));
+    }
+    for (const auto& block : content.blocks) {
+        lengths.push_back(block.length);
+        header.samples_per_block_max = std::max(header.samples_per_block_max, block.sample_count);
+    }
+    std::ranges::sort(lengths, std::greater{});
+    std::uint64_t sum_bytes = 0;
+    std::size_t taken = 0;
+    for (std::size_t i = 0; i < protocol::kLargestBlocksEntries; ++i) {
+        const std::uint64_t count = std::min<std::uint64_t>(std::uint64_t{1} << i, lengths.size());
+        for (; taken < count; ++taken) sum_bytes += lengths[taken];
+        header.largest_blocks_bytes[i] = sum_bytes;
+    }
+    header.block_count = lengths.size();
+    header.sample_count = content.samples.empty() ? lengths.size() : content.samples.size();
+    header.total_bytes = sum_bytes;
+    header.block_bytes_max = lengths.front();
+}
+
+void put_objects(const DatasetContent& content, BlockIds& block_ids, BodyStream& out, ManifestSummary& summary) {
+    std::uint64_t name_end = 0;
+    std::uint32_t next_block = 0;
+    for (const auto& object : content.objects) {
+        name_end += object.name_bytes;
+        const std::uint64_t label = object.label == protocol::kNoLabel ? protocol::kNoLabelStored : object.label;
+        const auto [first_block_id, carried_over] = block_ids.next(object);
+        const protocol::ManifestObject stored{.size_bytes = object.size_bytes,
+                                              .mtime_ns = object.mtime_ns,
+                                              .name_end_and_label = name_end | label << 40,
+                                              .first_block = next_block,
+                                              .first_block_id = first_block_id};
+        out.put(bytes_of(stored));
+        next_block += object.block_count;
+        summary.objects_carried_over += carried_over;
+        summary.bytes_carried_over += carried_over ? object.size_bytes : 0;
+    }
+}
+
+void put_blocks_and_samples(const DatasetContent& content, ManifestHeader& header, BodyStream& out) {
+    header.blocks_offset = out.position();
+    std::uint32_t next_sample = 0;
+    for (std::uint32_t i = 0; i < content.objects.size(); ++i) {
+        const auto& object = content.objects[i];
+        for (std::uint32_t j = 0; j < (content.blocks.empty() ? 0 : object.block_count); ++j) {
+            const auto& block = content.blocks[object.first_block + j];
+            out.put(bytes_of(protocol::ManifestBlock{.offset = block.offset,
+                                                     .length = block.length,
+                                                     .object = i,
+                                                     .first_sample = next_sample,
+                                                     .reserved = 0}));
+            next_sample += block.sample_count;
+        }
+    }
+    header.samples_offset = out.position();
+    for (const auto& object : content.objects) {
+        for (std::uint32_t j = 0; j < (content.blocks.empty() ? 0 : object.block_count); ++j) {
+            const auto& block = content.blocks[object.first_block + j];
+            out.put(std::as_bytes(std::span(content.samples).subspan(block.first_sample, block.sample_count)));
+        }
+    }
+}
+
+void put_classes_and_names(const DatasetContent& content, const ManifestOptions& options, ManifestHeader& header,
+                           BodyStream& out) {
+    header.class_count = content.classes.size();
+    header.classes_offset = out.position();
+    std::uint64_t at = 0;
+    for (const auto& object : content.objects) at += object.name_bytes;
+    for (const auto& name : content.classes) {
+        out.put(bytes_of(protocol::ManifestClass{at, name.size()}));
+        at += name.size();
+    }
+    header.names_offset = out.position();
+    const auto put_text = [&](std::string_view text) { out.put(std::as_bytes(std::span(text))); };
+    for (const auto& object : content.objects) put_text(content.name(object));
+    for (const auto& name : content.classes) put_text(name);
+    put_text(options.url);
+    header.url_offset = at;
+    header.url_bytes = options.url.size();
+    header.names_bytes = at + options.url.size();
+    header.file_bytes = out.position();
+}
+
+Result<void> write_header(int fd, ManifestHeader& header) {
+    std::array<std::byte, protocol::kManifestHeaderBytes> page{};
+    std::memcpy(page.data(), &header, sizeof header);
+    header.header_crc = crc32c(page);
+    std::memcpy(page.data(), &header, sizeof header);
+    if (::pwrite(fd, page.data(), page.size(), 0) != static_cast<ssize_t>(page.size()))
+        return fail_errno(errno, "write");
+    return {};
+}
+
+Result<ManifestSummary> write_file(int fd, DatasetContent& content, const ManifestOptions& options) {
+    ManifestHeader header{};
+    std::memcpy(header.magic, "LARDERMF", sizeof header.magic);
+    header.layout = protocol::kManifestLayout;
+    header.flags = options.format == protocol::Format::raw ? protocol::kOneSamplePerObject : 0;
+    header.dataset_id = options.dataset_id;
+    header.version = options.version;
+    header.format = options.format;
+    header.block_target = options.block_target;
+    header.block_target_bytes = options.block_target_bytes;
+    header.created_unix_ns = options.created_unix_ns;
+    header.object_count = content.objects.size();
+    header.objects_offset = protocol::kManifestHeaderBytes;
+    summarise_blocks(content, header);
+
+    ManifestSummary summary{.object_count = header.object_count,
+                            .block_count = header.block_count,
+                            .sample_count = header.sample_count,
+                            .class_count = content.classes.size(),
+                            .total_bytes = header.total_bytes};
+    BlockIds block_ids(content, options);
+    BodyStream out(fd, protocol::kManifestHeaderBytes);
+    put_objects(content, block_ids, out, summary);
+    put_blocks_and_samples(content, header, out);
+    put_classes_and_names(content, options, header, out);
+    auto crc = out.finish();
+    if (!crc) return std::unexpected(crc.error());
+    header.body_crc = *crc;
+    header.block_id_end = block_ids.end();
+    if (header.block_id_end > kBlockIdsMax) {
+        return fail(
+            ErrorCode::unsupported,
+            "over its versions this dataset has used up its 4294967296 block ids; add it anew under another name");
+    }
+    if (auto written = write_header(fd, header); !written) return std::unexpected(written.error());
+    if (::fsync(fd) != 0) return fail_errno(errno, "fsync");
+    return summary;
+}
+
+Result<void> sync_directory_of(const std::string& path) {
+    const std::size_t slash = path.rfind('/');
+    auto directory = open_file(slash == std::string::npos ? "." : path.substr(0, slash + 1), O_RDONLY | O_DIRECTORY);
+    if (!directory) return std::unexpected(directory.error());
+    if (::fsync(directory->get()) != 0) return fail_errno(errno, "fsync of the directory of " + path);
+    return {};
+}
+
+}  // namespace
+
+void DatasetContent::add_object(std::string_view path, std::uint64_t size_bytes, std::int64_t mtime_ns,
+                                std::uint32_t label) {
+    objects.push_back({.name_offset = names.size(),
+                       .size_bytes = size_bytes,
+                       .mtime_ns = mtime_ns,
+                       .name_bytes = static_cast<std::uint32_t>(path.size()),
+                       .label = label,
+                       .first_block = 0,
+                       .block_count = 1});
+    names += path;
+}
+
+Result<ManifestSummary> write_manifest(DatasetContent& content, const ManifestOptions& options) {
+    LARDER_ASSERT((options.format == protocol::Format::raw) == content.blocks.empty());
+    if (auto valid = check_content(content, options); !valid) return std::unexpected(valid.error());
+    const auto by_path = [&](const auto& a, const auto& b) { return content.name(a) < content.name(b); };
+    if (!std::ranges::is_sorted(content.objects, by_path)) std::ranges::sort(content.objects, by_path);
+
+    const std::string temporary = options.path + ".new";
+    auto file = open_file(temporary, O_RDWR | O_CREAT | O_TRUNC, 0644);
+    if (!file) return std::unexpected(file.error());
+    auto summary = write_file(file->get(), content, options);
+    if (summary && ::rename(temporary.c_str(), options.path.c_str()) != 0)
+        summary = fail_errno(errno, "rename to " + options.path);
+    if (!summary) {
+        ::unlink(temporary.c_str());
+        return std::unexpected(summary.error().within("manifest " + options.path));
+    }
+    if (auto synced = sync_directory_of(options.path); !synced) return std::unexpected(synced.error());
+    return summary;
+}
+
+}  // namespace larder::cache

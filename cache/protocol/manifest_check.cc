@@ -1,0 +1,142 @@
+// Manifest::check: one pass over every array of a manifest, each value against what it must be.
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "cache/protocol/manifest.h"
+
+namespace larder::protocol {
+namespace {
+
+// Relative, of plain components: nothing that could name a file outside the dataset's root.
+bool is_plain_path(std::string_view path) {
+    if (path.empty() || path.find('\0') != std::string_view::npos) return false;
+    for (std::size_t begin = 0; begin <= path.size();) {
+        const std::size_t end = std::min(path.find('/', begin), path.size());
+        const std::string_view component = path.substr(begin, end - begin);
+        if (component.empty() || component == "." || component == "..") return false;
+        begin = end + 1;
+    }
+    return true;
+}
+
+}  // namespace
+
+class ManifestCheck {
+public:
+    explicit ManifestCheck(const Manifest& manifest) : manifest_(manifest), header_(manifest.header()) {}
+
+    Result<void> run() {
+        const auto body = std::span<const std::byte>(manifest_.mapping_.span()).subspan(kManifestHeaderBytes);
+        if (crc32c(body) != header_.body_crc) return corrupt("the body's checksum does not match");
+        for (std::uint64_t i = 0; i < header_.class_count; ++i) {
+            if (manifest_.class_name(i).empty()) return corrupt("class " + std::to_string(i) + " has no name");
+        }
+        block_ids_.reserve(header_.object_count);
+        for (std::uint64_t i = 0; i < header_.object_count; ++i) {
+            if (auto valid = object(i); !valid) return valid;
+        }
+        if (next_block_ != header_.block_count || next_sample_ != header_.sample_count) {
+            return corrupt("blocks or samples that belong to no object");
+        }
+        if (total_bytes_ != header_.total_bytes) return corrupt("total_bytes is not the sum of the blocks");
+        if (block_bytes_max_ != header_.block_bytes_max) return corrupt("block_bytes_max is not the largest block");
+        if (samples_per_block_max_ != header_.samples_per_block_max) return corrupt("samples_per_block_max is wrong");
+        return check_block_ids();
+    }
+
+private:
+    static std::unexpected<Error> corrupt(std::string what) {
+        return fail(ErrorCode::corrupt, "manifest: " + std::move(what) + "; index the dataset again");
+    }
+
+    Result<void> object(std::uint64_t index) {
+        const Object object = manifest_.object(index);
+        const auto bad = [&](const char* what) { return corrupt("object " + std::to_string(index) + " " + what); };
+        if (!is_plain_path(object.path)) return bad("has no valid path");
+        if (index > 0 && object.path <= previous_path_) return bad("is not in the order of paths");
+        previous_path_ = object.path;
+        if (object.label != kNoLabel && object.label >= header_.class_count) return bad("has an unknown class");
+        if (object.block_count == 0) return bad("has no block");
+        if (manifest_.one_sample_per_object()) {
+            if (object.size_bytes == 0 || object.size_bytes > kBlockBytesMax) return bad("has a size out of range");
+            if (object.first_block != index) return bad("has the wrong block");
+            add_block(static_cast<std::uint32_t>(object.size_bytes), 1);
+        } else {
+            if (object.first_block != next_block_) return bad("does not begin where the one before ends");
+            std::uint64_t offset = 0;
+            for (std::uint32_t i = 0; i < object.block_count; ++i) {
+                if (auto valid = block(object, index, object.first_block + i, offset); !valid) return valid;
+            }
+        }
+        if (object.first_block_id + std::uint64_t{object.block_count} > header_.block_id_end) {
+            return bad("has block ids out of range");
+        }
+        block_ids_.emplace_back(object.first_block_id, object.block_count);
+        return {};
+    }
+
+    // `offset`: where the object's blocks so far end.
+    Result<void> block(const Object& object, std::uint64_t object_index, std::uint32_t index, std::uint64_t& offset) {
+        const ManifestBlock& stored = manifest_.blocks_[index];
+        const Block block = manifest_.block(index);
+        const auto bad = [&](const char* what) { return corrupt("block " + std::to_string(index) + " " + what); };
+        if (stored.object != object_index) return bad("names another object");
+        if (stored.length == 0 || stored.length > header_.block_bytes_max) return bad("has a length out of range");
+        if (stored.offset < offset || stored.offset > object.size_bytes ||
+            stored.length > object.size_bytes - stored.offset) {
+            return bad("lies outside its object or over the block before");
+        }
+        if (stored.reserved != 0) return bad("has a reserved field that is not 0");
+        if (stored.first_sample != next_sample_ || block.sample_count == 0) return bad("has no samples of its own");
+        std::uint64_t sample_end = 0;
+        for (std::uint64_t i = 0; i < block.sample_count; ++i) {
+            const ManifestSample& sample = manifest_.samples_[stored.first_sample + i];
+            if (sample.length == 0 || sample.offset < sample_end || sample.offset > stored.length ||
+                sample.length > stored.length - sample.offset) {
+                return bad("has a sample outside it or over the sample before");
+            }
+            sample_end = std::uint64_t{sample.offset} + sample.length;
+        }
+        offset = stored.offset + stored.length;
+        add_block(stored.length, block.sample_count);
+        return {};
+    }
+
+    void add_block(std::uint32_t bytes, std::uint32_t samples) {
+        ++next_block_;
+        next_sample_ += samples;
+        total_bytes_ += bytes;
+        block_bytes_max_ = std::max(block_bytes_max_, bytes);
+        samples_per_block_max_ = std::max(samples_per_block_max_, samples);
+    }
+
+    // Two blocks with one id would be each other's bytes in the cache.
+    Result<void> check_block_ids() {
+        if (!std::ranges::is_sorted(block_ids_)) std::ranges::sort(block_ids_);
+        std::uint64_t end = 0;
+        for (const auto& [first, count] : block_ids_) {
+            if (first < end) return corrupt("block id " + std::to_string(first) + " is used twice");
+            end = std::uint64_t{first} + count;
+        }
+        return {};
+    }
+
+    const Manifest& manifest_;
+    const ManifestHeader& header_;
+    std::string_view previous_path_;
+    std::uint64_t next_block_ = 0;
+    std::uint64_t next_sample_ = 0;
+    std::uint64_t total_bytes_ = 0;
+    std::uint32_t block_bytes_max_ = 0;
+    std::uint32_t samples_per_block_max_ = 0;
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> block_ids_;  // (first, count) of each object
+};
+
+Result<void> Manifest::check() const {
+    return ManifestCheck(*this).run();
+}
+
+}  // namespace larder::protocol
