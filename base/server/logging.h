@@ -1,0 +1,73 @@
+#pragma once
+
+// Structured logs: one line an event, a fixed message and key=value fields, so that people and programs can both search
+// them: `log_info("dataset added", {{"dataset", name}, {"blocks", count}})`. Any thread may log. A thread that must not
+// wait for the log's disk says so once with `log_without_waiting`; its lines then pass through a bounded queue that
+// overwrites its oldest line when full, and `log_lines_dropped` counts those. Before `start_logging`, lines go to
+// stderr from level info on. Not to be used in a child after fork.
+
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "base/error.h"
+
+namespace larder {
+
+enum class LogLevel : std::uint8_t { trace, debug, info, warn, error };
+
+// "trace", "debug", "info", "warn", "error".
+Result<LogLevel> parse_log_level(std::string_view text);
+
+struct LogOptions {
+    LogLevel level = LogLevel::info;
+    std::string file;  // empty: stderr, with journald's priority marks when the journal reads it
+};
+
+// A value refers to text it does not own: for use in a call's argument list only.
+class LogField {
+public:
+    LogField(std::string_view key, std::string_view value) : key_(key), value_(value) {}
+    LogField(std::string_view key, const std::string& value) : key_(key), value_(std::string_view(value)) {}
+    LogField(std::string_view key, const char* value) : key_(key), value_(std::string_view(value)) {}
+    LogField(std::string_view key, bool value) : key_(key), value_(value) {}
+    LogField(std::string_view key, double value) : key_(key), value_(value) {}
+    LogField(std::string_view key, std::signed_integral auto value) : key_(key), value_(std::int64_t{value}) {}
+    LogField(std::string_view key, std::unsigned_integral auto value) : key_(key), value_(std::uint64_t{value}) {}
+
+    void append_to(std::string& line) const;
+
+private:
+    std::string_view key_;
+    std::variant<std::string_view, std::int64_t, std::uint64_t, double, bool> value_;
+};
+
+using LogFields = std::initializer_list<LogField>;
+
+// May be called again: to change the level, or the file (reopened, so a rotated log is left alone).
+Result<void> start_logging(const LogOptions& options);
+// Writes out what is queued and returns to stderr. Lines after it are not lost.
+void stop_logging();
+
+// For the calling thread, from now on.
+void log_without_waiting();
+std::uint64_t log_lines_dropped();
+
+void log(LogLevel level, std::string_view message, LogFields fields = {});
+inline void log_debug(std::string_view message, LogFields fields = {}) {
+    log(LogLevel::debug, message, fields);
+}
+inline void log_info(std::string_view message, LogFields fields = {}) {
+    log(LogLevel::info, message, fields);
+}
+inline void log_warn(std::string_view message, LogFields fields = {}) {
+    log(LogLevel::warn, message, fields);
+}
+inline void log_error(std::string_view message, LogFields fields = {}) {
+    log(LogLevel::error, message, fields);
+}
+
+}  // namespace larder
