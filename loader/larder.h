@@ -43,26 +43,28 @@ struct Field {
 
 // One sample, valid while its batch lives.
 struct Sample {
-    std::uint64_t index = 0;         // in the manifest
-    std::string_view key;            // raw: the path; WebDataset: the members' common key
-    std::uint32_t label = 0;         // class index, or kNoLabel
+    std::uint64_t index = 0;  // in the manifest
+    std::string_view key;     // raw: the path; WebDataset: the members' common key
+    std::uint32_t label = 0;  // class index, or kNoLabel
     std::span<const Field> fields;
-    std::span<const std::byte> bytes() const { return fields.empty() ? std::span<const std::byte>{} : fields.front().bytes; }
+    std::span<const std::byte> bytes() const {
+        return fields.empty() ? std::span<const std::byte>{} : fields.front().bytes;
+    }
 };
 inline constexpr std::uint32_t kNoLabel = 0xffffffff;
 
 struct ConnectOptions {
     std::string dataset;
-    std::string job = "default";      // sessions of one job share its rate limit and its count of what is unread
-    std::string socket;               // empty: $LARDER_SOCKET, else the default of `larder up`
+    std::string job = "default";  // sessions of one job share its rate limit and its count of what is unread
+    std::string socket;           // empty: $LARDER_SOCKET, else the default of `larder up`
     std::uint64_t memory_budget_bytes = std::uint64_t{256} << 20;
     std::int64_t reconnect_timeout_ms = 30'000;
 };
 
 // How the global order is dealt to ranks. `interleaved`: rank r takes the r-th run of batch_size samples of each
-// global batch; any prefix of the epoch is the same set of samples on any number of ranks. `contiguous`: each rank takes
-// one stretch of the order, so a block of many samples is read by one rank only. `automatic`: interleaved when blocks
-// hold one sample, contiguous otherwise.
+// global batch; any prefix of the epoch is the same set of samples on any number of ranks. `contiguous`: each rank
+// takes one stretch of the order, so a block of many samples is read by one rank only. `automatic`: interleaved when
+// blocks hold one sample, contiguous otherwise.
 enum class Deal : std::uint8_t { automatic, interleaved, contiguous };
 
 struct LoaderOptions : ConnectOptions {
@@ -72,10 +74,10 @@ struct LoaderOptions : ConnectOptions {
     std::uint32_t batch_size = 1;
     std::uint32_t rank = 0;
     std::uint32_t world_size = 1;
-    std::uint32_t worker = 0;                  // this process's place among the rank's loading processes
+    std::uint32_t worker = 0;  // this process's place among the rank's loading processes
     std::uint32_t worker_count = 1;
-    bool drop_last = false;                    // only whole batches, the same number for every rank
-    bool skip_failed = false;                  // leave out samples whose object changed or failed, and count them
+    bool drop_last = false;    // only whole batches, the same number for every rank
+    bool skip_failed = false;  // leave out samples whose object changed or failed, and count them
     Deal deal = Deal::automatic;
     std::uint64_t first_epoch = 0;
 };

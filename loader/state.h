@@ -1,0 +1,40 @@
+#pragma once
+
+// Where a job stands, as bytes: what fixes the order (seed, epoch, dataset version, shuffle, window) and the dealings
+// the epoch has been through. Little-endian, tens of bytes:
+//
+//   "LDST" | u8 layout = 1 | u8 flags (1: shuffle) | u16 level_count | u64 seed | u64 epoch | u64 dataset_id |
+//   u64 manifest_version | u64 sample_count | u32 window_blocks |
+//   level_count x (u8 flags (1: contiguous, 2: drop_last) | u32 world_size | u32 worker_count | u32 batch_size | u64
+//   taken) | u32 CRC32C of all before
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/error.h"
+#include "loader/deal.h"
+
+namespace larder::detail {
+
+struct JobState {
+    std::uint64_t seed = 0;
+    std::uint64_t epoch = 0;
+    std::uint64_t dataset_id = 0;
+    std::uint64_t manifest_version = 0;
+    std::uint64_t sample_count = 0;
+    std::uint32_t window_blocks = 0;
+    bool shuffle = true;
+    std::vector<DealLevel> history;
+
+    friend bool operator==(const JobState&, const JobState&) = default;
+};
+
+std::vector<std::byte> encode(const JobState& state);
+Result<JobState> decode_state(std::span<const std::byte> bytes);
+
+// An error that names the first thing, other than the epoch, in which a saved state's order differs from the loader's.
+Result<void> check_same_order(const JobState& saved, const JobState& loader);
+
+}  // namespace larder::detail
