@@ -46,7 +46,7 @@ struct SessionSetup {
     FileDescriptor request_event;         // non-blocking
     FileDescriptor completion_event;      // non-blocking
     Mapping ring;
-    Mapping slots;
+    std::shared_ptr<const Mapping> slots;  // shared with the control plane, which populates and unmaps it elsewhere
     std::uint32_t ring_entries = 0;
     bool sequential = false;
 };
