@@ -1,0 +1,319 @@
+#include "cache/device/thread_device.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/assert.h"
+#include "base/file.h"
+
+namespace larder::cache {
+
+namespace {
+
+enum class Action : std::uint8_t { open, stat, read, write, allocate, unlink, close, watch };
+
+struct Task {
+    Action action = Action::close;
+    Operation* operation = nullptr;  // null for close
+    Task* next = nullptr;
+    int fd = -1;
+    int flags = 0;
+    unsigned mode = 0;
+    const char* path = nullptr;
+    void* memory = nullptr;
+    std::size_t bytes = 0;
+    std::uint64_t offset = 0;
+    std::int32_t result = 0;
+};
+
+// Tasks in the order they came.
+struct TaskQueue {
+    Task* head = nullptr;
+    Task* tail = nullptr;
+
+    bool empty() const { return head == nullptr; }
+    void push(Task& task) {
+        task.next = nullptr;
+        (head == nullptr ? head : tail->next) = &task;
+        tail = &task;
+    }
+    Task* pop() {
+        Task* task = head;
+        if (task != nullptr) head = task->next;
+        return task;
+    }
+    bool remove(Task& task) {
+        Task* before = nullptr;
+        for (Task* at = head; at != nullptr; before = at, at = at->next) {
+            if (at != &task) continue;
+            (before == nullptr ? head : before->next) = at->next;
+            if (tail == at) tail = before;
+            return true;
+        }
+        return false;
+    }
+};
+
+std::int32_t perform(Task& task) {
+    const auto offset = static_cast<off_t>(task.offset);
+    ssize_t result = 0;
+    do {
+        switch (task.action) {
+            case Action::open: result = ::open(task.path, task.flags | O_CLOEXEC, task.mode); break;
+            case Action::stat:
+                result = ::statx(task.fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_DIOALIGN,
+                                 static_cast<struct statx*>(task.memory));
+                break;
+            case Action::read: result = ::pread(task.fd, task.memory, task.bytes, offset); break;
+            case Action::write: result = ::pwrite(task.fd, task.memory, task.bytes, offset); break;
+            case Action::allocate: result = ::fallocate(task.fd, 0, 0, offset); break;
+            case Action::unlink: result = ::unlink(task.path); break;
+            case Action::close: ::close(task.fd); return 0;  // the descriptor is gone whatever close says
+            case Action::watch: LARDER_ASSERT(false);
+        }
+    } while (result < 0 && errno == EINTR);
+    return result < 0 ? -errno : static_cast<std::int32_t>(result);
+}
+
+class ThreadDevice final : public Device {
+public:
+    ThreadDevice(const Clock& clock, FileDescriptor wake) : clock_(clock), wake_(std::move(wake)) {
+        polled_.push_back({.fd = wake_.get(), .events = POLLIN, .revents = 0});
+        watches_.push_back(nullptr);
+    }
+    ThreadDevice(const ThreadDevice&) = delete;
+    ThreadDevice& operator=(const ThreadDevice&) = delete;
+    ~ThreadDevice() override { stop(); }
+
+    void start_threads(unsigned count) {
+        for (unsigned i = 0; i < count; ++i) threads_.emplace_back([this] { work(); });
+    }
+
+    void open(const char* path, int flags, unsigned mode, Operation& operation) override {
+        start({.action = Action::open, .operation = &operation, .flags = flags, .mode = mode, .path = path});
+    }
+    void stat(int fd, struct statx& into, Operation& operation) override {
+        start({.action = Action::stat, .operation = &operation, .fd = fd, .memory = &into});
+    }
+    void read(int fd, std::span<std::byte> into, std::uint64_t offset, Operation& operation) override {
+        start({.action = Action::read,
+               .operation = &operation,
+               .fd = fd,
+               .memory = into.data(),
+               .bytes = std::min(into.size(), kTransferBytesMax),
+               .offset = offset});
+    }
+    void write(int fd, std::span<const std::byte> from, std::uint64_t offset, Operation& operation) override {
+        start({.action = Action::write,
+               .operation = &operation,
+               .fd = fd,
+               .memory = const_cast<std::byte*>(from.data()),
+               .bytes = std::min(from.size(), kTransferBytesMax),
+               .offset = offset});
+    }
+    void allocate(int fd, std::uint64_t bytes, Operation& operation) override {
+        start({.action = Action::allocate, .operation = &operation, .fd = fd, .offset = bytes});
+    }
+    void unlink(const char* path, Operation& operation) override {
+        start({.action = Action::unlink, .operation = &operation, .path = path});
+    }
+    void close(int fd) override {
+        if (stopped_)
+            ::close(fd);
+        else
+            start({.action = Action::close, .fd = fd});
+    }
+
+    void watch(int fd, Operation& operation) override {
+        Task& task = make_task({.action = Action::watch, .operation = &operation, .fd = fd});
+        polled_.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+        watches_.push_back(&task);
+    }
+
+    void cancel(Operation& operation) override {
+        auto* task = static_cast<Task*>(operation.device_state);
+        if (task == nullptr) return;
+        if (const auto watching = std::ranges::find(watches_, task); watching != watches_.end()) {
+            drop_watch(static_cast<std::size_t>(watching - watches_.begin()));
+        } else {
+            const std::scoped_lock lock(mutex_);
+            if (!waiting_tasks_.remove(*task)) return;  // it runs or has ended: its own result comes
+        }
+        task->result = -ECANCELED;
+        ended_here_.push(*task);
+    }
+
+    // Threads copy through the kernel anyway: there is nothing to register.
+    bool add_buffer(std::span<std::byte>) override { return false; }
+    void remove_buffer(std::span<std::byte>) override {}
+
+    void wait(std::int64_t deadline_ns) override {
+        LARDER_ASSERT(!in_wait_ && !stopped_);
+        in_wait_ = true;
+        bool ready = !ended_here_.empty();
+        if (!ready) {
+            const std::scoped_lock lock(mutex_);
+            ready = !ended_tasks_.empty();
+            sleeping_ = !ready;
+        }
+        if (!ready || watches_.size() > 1) poll(ready ? 0 : left_ns(deadline_ns));
+        deliver();
+        in_wait_ = false;
+    }
+
+    void stop() override {
+        if (stopped_) return;
+        LARDER_ASSERT(!in_wait_);
+        {
+            const std::scoped_lock lock(mutex_);
+            stopped_ = true;
+        }
+        changed_.notify_all();
+        for (std::thread& thread : threads_) thread.join();
+        while (Task* task = waiting_tasks_.pop())
+            if (task->action == Action::close) ::close(task->fd);
+        while (Task* task = ended_tasks_.pop())
+            if (task->action == Action::open && task->result >= 0) ::close(task->result);
+    }
+
+    const char* kind() const override { return "threads"; }
+
+private:
+    static constexpr std::size_t kTransferBytesMax = std::size_t{1} << 30;
+
+    Task& make_task(const Task& what) {
+        LARDER_ASSERT(!stopped_);
+        Task* task = free_tasks_.pop();
+        if (task == nullptr) task = &tasks_.emplace_back();
+        *task = what;
+        if (Operation* operation = task->operation) {
+            LARDER_ASSERT(operation->device_state == nullptr && operation->done != nullptr);
+            operation->device_state = task;
+        }
+        return *task;
+    }
+
+    void start(const Task& what) {
+        Task& task = make_task(what);
+        {
+            const std::scoped_lock lock(mutex_);
+            waiting_tasks_.push(task);
+        }
+        changed_.notify_one();
+    }
+
+    void work() {
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            changed_.wait(lock, [this] { return stopped_ || !waiting_tasks_.empty(); });
+            if (stopped_) return;
+            Task& task = *waiting_tasks_.pop();
+            lock.unlock();
+            task.result = perform(task);
+            lock.lock();
+            ended_tasks_.push(task);
+            if (std::exchange(sleeping_, false)) ::eventfd_write(wake_.get(), 1);
+        }
+    }
+
+    std::int64_t left_ns(std::int64_t deadline_ns) const {
+        const std::int64_t now_ns = clock_.now_ns();
+        return now_ns < deadline_ns ? deadline_ns - now_ns : 0;
+    }
+
+    void poll(std::int64_t timeout_ns) {
+        const timespec timeout{.tv_sec = timeout_ns / 1'000'000'000, .tv_nsec = timeout_ns % 1'000'000'000};
+        const int count = ::ppoll(polled_.data(), polled_.size(), &timeout, nullptr);
+        {
+            const std::scoped_lock lock(mutex_);
+            sleeping_ = false;
+        }
+        if (count <= 0) return;
+        if (polled_[0].revents != 0) {
+            eventfd_t ignored = 0;
+            ::eventfd_read(wake_.get(), &ignored);
+        }
+        for (std::size_t i = watches_.size(); i-- > 1;) {
+            const short events = polled_[i].revents;
+            if (events == 0) continue;
+            Task& task = *watches_[i];
+            task.result = (events & POLLNVAL) != 0 ? -EBADF : events;
+            drop_watch(i);
+            ended_here_.push(task);
+        }
+    }
+
+    void drop_watch(std::size_t index) {
+        polled_[index] = polled_.back();
+        watches_[index] = watches_.back();
+        polled_.pop_back();
+        watches_.pop_back();
+    }
+
+    void deliver() {
+        TaskQueue here = std::exchange(ended_here_, {});
+        TaskQueue threads;
+        {
+            const std::scoped_lock lock(mutex_);
+            threads = std::exchange(ended_tasks_, {});
+        }
+        for (TaskQueue* queue : {&here, &threads}) {
+            while (Task* task = queue->pop()) {
+                Operation* operation = task->operation;
+                const std::int32_t result = task->result;
+                free_tasks_.push(*task);
+                if (operation == nullptr) continue;
+                operation->device_state = nullptr;
+                operation->done(*operation, result);
+            }
+        }
+    }
+
+    const Clock& clock_;
+    FileDescriptor wake_;
+    std::vector<std::thread> threads_;
+
+    // The owner's alone.
+    std::deque<Task> tasks_;
+    TaskQueue free_tasks_;
+    TaskQueue ended_here_;        // watches, and what was cancelled before it ran
+    std::vector<pollfd> polled_;  // [0] is wake_
+    std::vector<Task*> watches_;  // beside polled_
+    bool in_wait_ = false;
+
+    std::mutex mutex_;  // for what follows
+    std::condition_variable changed_;
+    TaskQueue waiting_tasks_;
+    TaskQueue ended_tasks_;
+    bool sleeping_ = false;  // the owner polls: write to wake_
+    bool stopped_ = false;   // written by the owner only
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> make_thread_device(const Clock& clock, const ThreadOptions& options) {
+    LARDER_ASSERT(options.threads > 0);
+    FileDescriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!wake) return fail_errno(errno, "eventfd");
+    auto device = std::make_unique<ThreadDevice>(clock, std::move(wake));
+    try {
+        device->start_threads(options.threads);
+    } catch (const std::system_error& error) {
+        return fail_errno(error.code().value(), "start an I/O thread");
+    }
+    return device;
+}
+
+}  // namespace larder::cache
