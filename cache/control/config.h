@@ -84,7 +84,7 @@ Result<Config> parse_config(std::string_view toml, std::string_view source,
 // An empty path means no file: defaults and overrides only.
 Result<Config> load_config(const std::string& path, std::span<const ConfigOverride> overrides = {});
 
-// $XDG_DATA_HOME/larder, else ~/.local/share/larder.
+// ~/.local/share/larder, where clients look for a daemon first.
 std::string default_state_directory();
 
 // What `data_plane_threads = 0` means on a machine of so many cores: a quarter of them, 1 to 8.
