@@ -106,9 +106,11 @@ enum class BlockStatus : std::uint8_t {
 
 enum class BlockSource : std::uint8_t { none = 0, memory = 1, disk = 2, remote = 3 };
 
-// With source `memory` the payload is at `offset` of memory segment `segment`, and the slot named in the request is
-// free again. With `disk` and `remote` it is at `offset` of slot memory, until the client releases the slot. With a
-// status other than ok, the slot is free again.
+// With a `segment` (ids begin at 1) the payload is at `offset` of that memory segment, and the slot named in the request
+// is free again; a miss that was admitted to memory comes this way too, with source `remote`. With segment 0 it is at
+// `offset` of slot memory, until the client releases the slot. With a status other than ok, the slot is free again.
+// After SegmentMessage{dropped} no later completion names that segment; completions published before it may still be
+// in the ring, so the client takes those first and then unmaps.
 struct Completion {
     std::uint32_t tag;
     BlockStatus status;

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -52,6 +51,7 @@ struct DatasetStatistics {
     Quota quota;
     std::uint64_t admissions_refused = 0;
     bool disk_full = false;
+    std::string disk_problem;  // why nothing is admitted to disk at the moment; empty when all is well
     std::uint32_t sessions = 0;
     std::vector<std::uint64_t> versions_in_use;  // of sessions, each once
     // Latency from request taken to completion published, by BlockSource.

@@ -1,0 +1,452 @@
+#include "cache/shard/block_server.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "cache/protocol/record.h"
+
+namespace larder::cache {
+
+using protocol::BlockSource;
+using protocol::BlockStatus;
+using protocol::kRecordHeaderBytes;
+
+// A block on its way from a slot to a disk segment.
+struct BlockServer::DiskWrite : StoreWrite {
+    BlockServer* server = nullptr;
+    Consumer* consumer = nullptr;
+    std::uint32_t block_id = 0;
+    std::uint32_t payload_bytes = 0;
+    std::uint32_t slot_page = 0;
+    std::uint32_t slot_pages = 0;
+};
+
+BlockServer::BlockServer(DatasetSetup setup, Device& device, const std::int64_t& now_ns)
+    : name_(std::move(setup.name)),
+      dataset_id_(setup.manifest->header().dataset_id),
+      device_(device),
+      now_ns_(now_ns),
+      store_(std::move(setup.store)),
+      remote_(std::move(setup.remote)),
+      manifest_(std::move(setup.manifest)) {
+    missing_.reserve(4096);
+    set_quota(setup.quota, {});
+}
+
+BlockServer::~BlockServer() = default;
+
+void BlockServer::serve(const FetchRequest& request) {
+    Fetch& fetch = *fetches_.take();
+    fetch.server = this;
+    fetch.consumer = request.consumer;
+    fetch.tag = request.tag;
+    fetch.block = request.block;
+    fetch.block_id = request.manifest->block_id(request.block);
+    fetch.payload_bytes = request.manifest->block_bytes(request.block);
+    fetch.slot_page = request.slot_page;
+    fetch.slot_pages = request.slot_pages;
+    fetch.epoch = request.epoch;
+    fetch.started_ns = now_ns_;
+    fetch.consumer->refer();
+
+    Job& job = fetch.consumer->job();
+    if (request.epoch > job.epoch) {
+        job.begin_epoch(request.epoch, request.manifest->total_bytes(), store_->usage().payload_bytes,
+                        static_cast<std::uint32_t>(manifest_->header().block_id_end));
+    }
+
+    const auto location = store_->find(fetch.block_id);
+    if (!location) {
+        read_from_remote(fetch);
+    } else if (location->segment->tier() == Tier::memory) {
+        deliver_from_memory(fetch, *location);
+    } else {
+        read_from_disk(fetch, *location);
+    }
+}
+
+void BlockServer::deliver_from_memory(Fetch& fetch, const BlockLocation& location) {
+    deliver(fetch, Delivery{.source = BlockSource::memory,
+                            .segment = location.segment,
+                            .payload_offset = location.offset + kRecordHeaderBytes});
+}
+
+void BlockServer::deliver(Fetch& fetch, const Delivery& delivery) {
+    Job& job = fetch.consumer->job();
+    if (delivery.status == BlockStatus::ok) {
+        const std::uint64_t bytes = fetch.payload_bytes;
+        for (BlockCounters* counters : {&counters_, &job.counters}) {
+            switch (delivery.source) {
+                case BlockSource::memory: ++counters->memory_hits, counters->memory_bytes += bytes; break;
+                case BlockSource::disk: ++counters->disk_hits, counters->disk_bytes += bytes; break;
+                case BlockSource::remote: ++counters->misses, counters->remote_bytes += bytes; break;
+                case BlockSource::none: break;
+            }
+        }
+        if (fetch.epoch == job.epoch) {
+            job.note_read(fetch.block_id, bytes, store_->find(fetch.block_id).has_value());
+        }
+        latency_[static_cast<std::size_t>(delivery.source)].add(now_ns_ - fetch.started_ns);
+    }
+    Consumer& consumer = *fetch.consumer;
+    if (!consumer.closed()) {
+        if (delivery.status != BlockStatus::ok) {
+            ++counters_.remote_errors;
+            ++job.counters.remote_errors;
+        }
+        consumer.deliver(fetch, delivery);
+    }
+    consumer.unrefer();
+    if (fetch.queued) {
+        fetch.delivered = true;
+        fetch.miss = nullptr;
+    } else {
+        fetches_.give_back(&fetch);
+    }
+}
+
+// --- disk hits
+
+void BlockServer::read_from_disk(Fetch& fetch, const BlockLocation& location) {
+    fetch.segment = location.segment;
+    fetch.record_offset = location.offset;
+    fetch.payload_crc = location.payload_crc;
+    fetch.record_bytes =
+        static_cast<std::uint32_t>(protocol::record_bytes(fetch.payload_bytes, location.segment->alignment()));
+    fetch.read_bytes = 0;
+    if (location.payload_bytes != fetch.payload_bytes) {
+        forget(fetch.block_id);
+        read_from_remote(fetch);
+        return;
+    }
+    store_->add_reference(*fetch.segment);
+    fetch.operation.done = [](Operation& operation, std::int32_t result) noexcept {
+        auto& of = reinterpret_cast<Fetch&>(operation);
+        of.server->disk_read_done(of, result);
+    };
+    static_assert(offsetof(Fetch, operation) == 0);
+    continue_disk_read(fetch);
+}
+
+void BlockServer::continue_disk_read(Fetch& fetch) {
+    std::span<std::byte> into{fetch.consumer->slot(fetch), fetch.record_bytes};
+    device_.read(fetch.segment->fd(), into.subspan(fetch.read_bytes), fetch.record_offset + fetch.read_bytes,
+                 fetch.operation);
+}
+
+void BlockServer::disk_read_done(Fetch& fetch, std::int32_t result) {
+    if (result > 0) {
+        fetch.read_bytes += static_cast<std::uint32_t>(result);
+        // A short direct read can only go on from an aligned place.
+        if (fetch.read_bytes < fetch.record_bytes) {
+            fetch.read_bytes -= fetch.read_bytes % fetch.segment->alignment();
+            if (static_cast<std::uint32_t>(result) >= fetch.segment->alignment()) {
+                continue_disk_read(fetch);
+                return;
+            }
+        }
+    }
+    const bool good = result > 0 && fetch.read_bytes >= fetch.record_bytes && record_is_good(fetch);
+    store_->drop_reference(*fetch.segment);
+    fetch.segment = nullptr;
+    if (good) {
+        deliver(fetch, Delivery{.source = BlockSource::disk});
+        return;
+    }
+    if (result != -ECANCELED) {
+        ++counters_.crc_failures;
+        ++fetch.consumer->job().counters.crc_failures;
+        forget(fetch.block_id);
+    }
+    read_from_remote(fetch);
+}
+
+bool BlockServer::record_is_good(const Fetch& fetch) const {
+    const std::byte* slot = fetch.consumer->slot(fetch);
+    const auto header = protocol::read_record_header({slot, kRecordHeaderBytes});
+    return header && header->dataset_id == dataset_id_ && header->block_id == fetch.block_id &&
+           header->payload_bytes == fetch.payload_bytes && header->payload_crc == fetch.payload_crc &&
+           crc32c({slot + kRecordHeaderBytes, fetch.payload_bytes}) == fetch.payload_crc;
+}
+
+void BlockServer::forget(std::uint32_t block_id) {
+    const auto location = store_->find(block_id);
+    if (!location) return;
+    for (const auto& job : jobs_) job->note_dropped(block_id, location->payload_bytes);
+    store_->forget(block_id);
+}
+
+// --- misses
+
+void BlockServer::read_from_remote(Fetch& fetch) {
+    const auto [entry, is_new] = missing_.try_emplace(fetch.block_id, nullptr);
+    if (is_new) {
+        Miss& miss = *misses_.take();
+        miss.server = this;
+        miss.block_id = fetch.block_id;
+        miss.payload_bytes = fetch.payload_bytes;
+        entry->second = &miss;
+    }
+    Miss& miss = *entry->second;
+    fetch.miss = &miss;
+    fetch.next_waiter = nullptr;
+    if (miss.last_waiter != nullptr) {
+        miss.last_waiter->next_waiter = &fetch;
+    } else {
+        miss.first_waiter = &fetch;
+    }
+    miss.last_waiter = &fetch;
+    // Whichever waiting job has tokens first pays for the block and starts it.
+    if (!miss.started) fetch.consumer->job().enqueue(fetch);
+}
+
+std::int64_t BlockServer::pump() {
+    std::int64_t next_ns = kNever_ns;
+    for (const auto& job : jobs_) {
+        while (Fetch* fetch = job->queue_first) {
+            if (fetch->delivered) {
+                job->dequeue();
+                fetches_.give_back(fetch);
+                continue;
+            }
+            Miss& miss = *fetch->miss;
+            if (miss.started) {
+                job->dequeue();
+                continue;
+            }
+            if (fetch->consumer->closed()) {
+                job->dequeue();
+                // Its waiters are dropped when the last of them is seen to be closed.
+                bool wanted = false;
+                for (const Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+                    wanted |= !waiter->consumer->closed();
+                }
+                if (!wanted) remote_read_done(miss, BlockStatus::remote_failed, ECANCELED);
+                continue;
+            }
+            if (!job->bucket->try_take(miss.payload_bytes, now_ns_)) {
+                next_ns = std::min(next_ns, std::max(now_ns_ + 1, job->bucket->ready_at_ns(miss.payload_bytes)));
+                break;
+            }
+            job->dequeue();
+            start(miss, *job);
+        }
+    }
+    return next_ns;
+}
+
+void BlockServer::start(Miss& miss, Job& payer) {
+    miss.started = true;
+    Fetch* leader = miss.first_waiter;
+    bool admit = false;
+    for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+        if (waiter->consumer->closed()) continue;
+        if (leader->consumer->closed()) leader = waiter;
+        admit |= may_admit(*waiter->consumer, miss.block_id);
+    }
+    LARDER_ASSERT(!leader->consumer->closed());
+    if (admit) {
+        if (const auto reserved = store_->reserve(Tier::memory, miss.block_id, miss.payload_bytes)) {
+            miss.reservation = *reserved;
+        }
+    }
+    miss.leader = leader;
+    miss.read.done = [](RemoteRead& read, BlockStatus status, int system_errno) noexcept {
+        auto& of = reinterpret_cast<Miss&>(read);
+        of.server->remote_read_done(of, status, system_errno);
+    };
+    static_assert(offsetof(Miss, read) == 0);
+    const protocol::Manifest& manifest = leader->consumer->manifest();
+    const protocol::Block block = manifest.block(leader->block);
+    const protocol::Object object = manifest.object(block.object);
+    miss.read.path = object.path;
+    miss.read.object_bytes = object.size_bytes;
+    miss.read.object_mtime_ns = object.mtime_ns;
+    miss.read.offset = block.offset;
+    miss.read.into = miss.reservation ? store_->payload(*miss.reservation)
+                                      : std::span{leader->consumer->slot(*leader) + kRecordHeaderBytes,
+                                                  std::size_t{miss.payload_bytes}};
+    for (BlockCounters* counters : {&counters_, &payer.counters}) {
+        ++counters->remote_reads;
+        counters->remote_read_bytes += miss.payload_bytes;
+    }
+    remote_->read(miss.read);
+}
+
+void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_errno) {
+    missing_.erase(miss.block_id);
+    if (status != BlockStatus::ok) {
+        if (miss.reservation) store_->abandon(*miss.reservation);
+        finish(miss, Delivery{.status = status, .system_errno = system_errno});
+        return;
+    }
+    const std::uint32_t payload_crc = crc32c(miss.read.into);
+    Delivery delivery{.source = BlockSource::remote};
+    if (!miss.reservation) {
+        copy_to_waiters(miss);
+        bool admit = false;
+        for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+            admit |= !waiter->consumer->closed() && may_admit(*waiter->consumer, miss.block_id);
+        }
+        if (admit) admit_to_disk(*miss.leader, payload_crc);
+        finish(miss, delivery);
+        return;
+    }
+    // The segment may have been dropped while the bytes came; then they go on in the waiters' slots.
+    const Segment& segment = *miss.reservation->segment;
+    store_->add_reference(segment);
+    if (store_->commit(*miss.reservation, payload_crc)) {
+        note_admitted(miss.block_id, miss.payload_bytes);
+        delivery.segment = &segment;
+        delivery.payload_offset = miss.reservation->offset + kRecordHeaderBytes;
+    } else {
+        copy_to_waiters(miss);
+    }
+    finish(miss, delivery);
+    store_->drop_reference(segment);
+}
+
+void BlockServer::copy_to_waiters(const Miss& miss) {
+    for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+        std::byte* into = waiter->consumer->slot(*waiter) + kRecordHeaderBytes;
+        if (waiter->consumer->closed() || into == miss.read.into.data()) continue;
+        std::memcpy(into, miss.read.into.data(), miss.payload_bytes);
+    }
+}
+
+void BlockServer::finish(Miss& miss, const Delivery& delivery) {
+    for (Fetch* waiter = miss.first_waiter; waiter != nullptr;) {
+        Fetch* next = waiter->next_waiter;
+        deliver(*waiter, delivery);
+        waiter = next;
+    }
+    misses_.give_back(&miss);
+}
+
+// --- admission
+
+bool BlockServer::may_admit(const Consumer& consumer, std::uint32_t block_id) const {
+    return !consumer.sequential() || chosen_by_hash(block_id);
+}
+
+bool BlockServer::chosen_by_hash(std::uint32_t block_id) const {
+    return mix64(dataset_id_ ^ mix64(block_id)) <= hash_threshold_;
+}
+
+void BlockServer::update_hash_threshold() {
+    const Quota quota = store_->quota();
+    const double share = static_cast<double>(quota.memory_bytes + quota.disk_bytes) /
+                         static_cast<double>(std::max<std::uint64_t>(1, manifest_->total_bytes()));
+    hash_threshold_ = share >= 1 ? ~std::uint64_t{0} : static_cast<std::uint64_t>(std::ldexp(share, 64));
+}
+
+void BlockServer::admit_to_disk(Fetch& leader, std::uint32_t payload_crc) {
+    const auto reserved = store_->reserve(Tier::disk, leader.block_id, leader.payload_bytes);
+    if (!reserved) return;
+    DiskWrite& admission = *writes_.take();
+    admission.server = this;
+    admission.consumer = leader.consumer;
+    admission.block_id = leader.block_id;
+    admission.payload_bytes = leader.payload_bytes;
+    admission.slot_page = leader.slot_page;
+    admission.slot_pages = leader.slot_pages;
+    admission.reservation = *reserved;
+    admission.payload_crc = payload_crc;
+    admission.record = {leader.consumer->slot(leader), std::size_t{leader.slot_pages} * protocol::kPageBytes};
+    admission.finished = [](StoreWrite& write, std::int32_t result) noexcept {
+        auto& of = static_cast<DiskWrite&>(write);
+        BlockServer& server = *of.server;
+        if (result == 0) server.note_admitted(of.block_id, of.payload_bytes);
+        of.consumer->unpin(of.slot_page, of.slot_pages);
+        of.consumer->unrefer();
+        --server.writes_in_flight_;
+        server.writes_.give_back(&of);
+    };
+    if (!store_->write(admission)) {
+        writes_.give_back(&admission);
+        return;
+    }
+    leader.consumer->refer();
+    leader.consumer->pin(leader);
+    ++writes_in_flight_;
+}
+
+void BlockServer::note_admitted(std::uint32_t block_id, std::uint64_t bytes) {
+    for (const auto& job : jobs_) job->note_admitted(block_id, bytes);
+}
+
+DatasetStore::DropObserver BlockServer::drop_observer(const std::function<void(const Segment&)>& on_drop) {
+    return {.unread_blocks =
+                [this](const Segment& segment) {
+                    std::uint64_t unread = 0;
+                    for (const auto& job : jobs_) {
+                        if (job->sessions == 0) continue;
+                        for (const std::uint32_t block_id : segment.block_ids()) unread += !job->has_read(block_id);
+                    }
+                    return unread;
+                },
+            .dropping =
+                [this, on_drop](const Segment& segment) {
+                    for (const std::uint32_t block_id : segment.block_ids()) {
+                        const auto location = store_->find(block_id);
+                        if (!location || location->segment != &segment) continue;
+                        for (const auto& job : jobs_) job->note_dropped(block_id, location->payload_bytes);
+                    }
+                    if (on_drop && segment.tier() == Tier::memory) on_drop(segment);
+                }};
+}
+
+void BlockServer::set_quota(Quota quota, const std::function<void(const Segment&)>& on_drop) {
+    store_->set_quota(quota, drop_observer(on_drop));
+    update_hash_threshold();
+}
+
+void BlockServer::clear(const std::function<void(const Segment&)>& on_drop) {
+    store_->clear(drop_observer(on_drop));
+}
+
+void BlockServer::add_version(std::shared_ptr<const protocol::Manifest> manifest) {
+    LARDER_ASSERT(manifest->header().dataset_id == dataset_id_);
+    store_->grow_block_ids(static_cast<std::uint32_t>(manifest->header().block_id_end),
+                           manifest->header().block_bytes_max);
+    manifest_ = std::move(manifest);
+    update_hash_threshold();
+}
+
+Job& BlockServer::job(const std::string& name, std::shared_ptr<TokenBucket> bucket) {
+    for (const auto& job : jobs_) {
+        if (job->name == name) {
+            job->bucket = std::move(bucket);
+            return *job;
+        }
+    }
+    jobs_.push_back(std::make_unique<Job>());
+    Job& job = *jobs_.back();
+    job.name = name;
+    job.bucket = std::move(bucket);
+    job.begin_epoch(0, manifest_->total_bytes(), store_->usage().payload_bytes,
+                    static_cast<std::uint32_t>(manifest_->header().block_id_end));
+    return job;
+}
+
+DatasetStatistics BlockServer::statistics() const {
+    DatasetStatistics statistics;
+    statistics.dataset_id = dataset_id_;
+    statistics.name = name_;
+    statistics.counters = counters_;
+    statistics.usage = store_->usage();
+    statistics.quota = store_->quota();
+    statistics.disk_full = store_->disk_full();
+    for (const Refusal refusal : {Refusal::quota_reached, Refusal::disk_full, Refusal::disk_failed, Refusal::busy}) {
+        statistics.admissions_refused += store_->admissions_refused(refusal);
+    }
+    if (const auto& problem = store_->disk_problem()) statistics.disk_problem = problem->message;
+    statistics.latency = latency_;
+    return statistics;
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,119 @@
+#pragma once
+
+// Serves the blocks of one dataset to whoever asks: from memory at once, from disk through the device, from the remote
+// under the asking job's rate limit. It keeps one read in flight per missed block, decides what is admitted (through the
+// DatasetStore), checks the CRC of every disk read, and falls back to the remote when a cached block is bad. Lives on
+// its shard's thread.
+
+#include <array>
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "cache/device.h"
+#include "cache/protocol/manifest.h"
+#include "cache/remote.h"
+#include "cache/shard/fetch.h"
+#include "cache/shard/job.h"
+#include "cache/shard/pool.h"
+#include "cache/shard/shard.h"
+#include "cache/shard/statistics.h"
+#include "cache/store.h"
+
+namespace larder::cache {
+
+// What to bring, for whom, and where to.
+struct FetchRequest {
+    Consumer* consumer = nullptr;
+    const protocol::Manifest* manifest = nullptr;  // the consumer's version
+    std::uint32_t tag = 0;
+    std::uint32_t block = 0;  // index in that manifest
+    std::uint32_t slot_page = 0;
+    std::uint32_t slot_pages = 0;
+    std::uint32_t epoch = 0;
+};
+
+class BlockServer {
+public:
+    // `now_ns` is the shard's time of the current turn.
+    BlockServer(DatasetSetup setup, Device& device, const std::int64_t& now_ns);
+    ~BlockServer();
+
+    const std::string& name() const { return name_; }
+    std::uint64_t dataset_id() const { return dataset_id_; }
+    DatasetStore& store() { return *store_; }
+    Remote& remote() { return *remote_; }
+    const protocol::Manifest& manifest() const { return *manifest_; }
+    std::shared_ptr<const protocol::Manifest> shared_manifest() const { return manifest_; }
+
+    void serve(const FetchRequest& request);
+
+    // Starts the remote reads that tokens allow; returns when the next could start.
+    std::int64_t pump();
+
+    void add_version(std::shared_ptr<const protocol::Manifest> manifest);
+    // `on_drop` hears of each memory segment before it goes.
+    void set_quota(Quota quota, const std::function<void(const Segment&)>& on_drop);
+    void clear(const std::function<void(const Segment&)>& on_drop);
+    // A cached block that turned out bad.
+    void forget(std::uint32_t block_id);
+    // Whether uniform sampling by hash would keep this block under the present quota.
+    bool chosen_by_hash(std::uint32_t block_id) const;
+
+    Job& job(const std::string& name, std::shared_ptr<TokenBucket> bucket);
+    const std::vector<std::unique_ptr<Job>>& jobs() const { return jobs_; }
+
+    // Fetches, misses and writes under way.
+    std::size_t in_flight() const {
+        return fetches_.taken() + misses_.taken() + writes_in_flight_ + store_->operations_in_flight();
+    }
+
+    BlockCounters& counters() { return counters_; }
+    DatasetStatistics statistics() const;
+
+private:
+    struct DiskWrite;
+
+    void read_from_disk(Fetch& fetch, const BlockLocation& location);
+    void continue_disk_read(Fetch& fetch);
+    void disk_read_done(Fetch& fetch, std::int32_t result);
+    bool record_is_good(const Fetch& fetch) const;
+    void read_from_remote(Fetch& fetch);
+    void start(Miss& miss, Job& payer);
+    void remote_read_done(Miss& miss, protocol::BlockStatus status, int system_errno);
+    void copy_to_waiters(const Miss& miss);
+    void finish(Miss& miss, const Delivery& delivery);
+    void admit_to_disk(Fetch& leader, std::uint32_t payload_crc);
+    void deliver(Fetch& fetch, const Delivery& delivery);
+    void deliver_from_memory(Fetch& fetch, const BlockLocation& location);
+    void note_admitted(std::uint32_t block_id, std::uint64_t bytes);
+    DatasetStore::DropObserver drop_observer(const std::function<void(const Segment&)>& on_drop);
+    void update_hash_threshold();
+    bool may_admit(const Consumer& consumer, std::uint32_t block_id) const;
+
+    std::string name_;
+    std::uint64_t dataset_id_;
+    Device& device_;
+    const std::int64_t& now_ns_;
+    std::unique_ptr<DatasetStore> store_;
+    std::unique_ptr<Remote> remote_;
+    std::shared_ptr<const protocol::Manifest> manifest_;
+    std::vector<std::unique_ptr<Job>> jobs_;
+    boost::unordered_flat_map<std::uint32_t, Miss*> missing_;
+    Pool<Fetch> fetches_;
+    Pool<Miss> misses_;
+    Pool<DiskWrite> writes_;
+    std::size_t writes_in_flight_ = 0;
+    std::uint64_t hash_threshold_ = 0;
+    BlockCounters counters_;
+    std::array<LatencyHistogram, 4> latency_;
+};
+
+inline constexpr std::int64_t kNever_ns = std::numeric_limits<std::int64_t>::max();
+
+}  // namespace larder::cache

@@ -1,0 +1,47 @@
+#include "cache/shard/job.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace larder::cache {
+
+void Job::begin_epoch(std::uint32_t new_epoch, std::uint64_t dataset_bytes, std::uint64_t cached_bytes,
+                      std::uint32_t block_id_end) {
+    epoch = new_epoch;
+    unread_bytes = dataset_bytes;
+    effective_bytes = cached_bytes;
+    read_.assign((std::size_t{block_id_end} + 63) / 64, 0);
+}
+
+void Job::note_read(std::uint32_t block_id, std::uint64_t bytes, bool cached) {
+    const std::size_t word = block_id / 64;
+    if (word >= read_.size()) return;  // a version newer than this job's epoch
+    const std::uint64_t bit = std::uint64_t{1} << (block_id % 64);
+    if ((read_[word] & bit) != 0) return;
+    read_[word] |= bit;
+    unread_bytes -= std::min(bytes, unread_bytes);
+    if (cached) effective_bytes -= std::min(bytes, effective_bytes);
+}
+
+void Job::enqueue(Fetch& fetch) {
+    LARDER_ASSERT(!fetch.queued);
+    fetch.queued = true;
+    fetch.next_queued = nullptr;
+    if (queue_last != nullptr) {
+        queue_last->next_queued = &fetch;
+    } else {
+        queue_first = &fetch;
+    }
+    queue_last = &fetch;
+}
+
+Fetch* Job::dequeue() {
+    Fetch* fetch = queue_first;
+    queue_first = fetch->next_queued;
+    if (queue_first == nullptr) queue_last = nullptr;
+    fetch->queued = false;
+    return fetch;
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,58 @@
+#pragma once
+
+// What the shard knows of one job on one dataset: which blocks it has read this epoch, and from that the two counts the
+// performance model needs (unread bytes; unread and cached bytes, which is its effective cache), its counters, and its
+// queue for remote bandwidth. A pure structure: no I/O, no clock.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cache/shard/fetch.h"
+#include "cache/shard/statistics.h"
+#include "cache/shard/token_bucket.h"
+
+namespace larder::cache {
+
+struct Job {
+    std::string name;
+    std::shared_ptr<TokenBucket> bucket;
+    BlockCounters counters;
+    std::uint32_t sessions = 0;
+    std::uint32_t epoch = 0;
+    std::uint64_t unread_bytes = 0;
+    std::uint64_t effective_bytes = 0;
+
+    // Totals of sessions that have ended; those of live ones are in their rings.
+    std::int64_t ended_stall_ns = 0;
+    std::uint64_t ended_samples = 0;
+    std::uint64_t ended_bytes = 0;
+
+    // Fetches that wait for tokens, in order.
+    Fetch* queue_first = nullptr;
+    Fetch* queue_last = nullptr;
+
+    // A new epoch: nothing is read yet.
+    void begin_epoch(std::uint32_t new_epoch, std::uint64_t dataset_bytes, std::uint64_t cached_bytes,
+                     std::uint32_t block_id_end);
+    bool has_read(std::uint32_t block_id) const {
+        const std::size_t word = block_id / 64;
+        return word < read_.size() && ((read_[word] >> (block_id % 64)) & 1) != 0;
+    }
+    void note_read(std::uint32_t block_id, std::uint64_t bytes, bool cached);
+    void note_admitted(std::uint32_t block_id, std::uint64_t bytes) {
+        if (!has_read(block_id)) effective_bytes += bytes;
+    }
+    void note_dropped(std::uint32_t block_id, std::uint64_t bytes) {
+        if (!has_read(block_id)) effective_bytes -= bytes < effective_bytes ? bytes : effective_bytes;
+    }
+
+    void enqueue(Fetch& fetch);
+    Fetch* dequeue();
+
+private:
+    std::vector<std::uint64_t> read_;
+};
+
+}  // namespace larder::cache

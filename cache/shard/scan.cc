@@ -1,0 +1,192 @@
+#include "cache/shard/scan.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "cache/protocol/record.h"
+#include "cache/shard/block_server.h"
+
+namespace larder::cache {
+
+using protocol::BlockSource;
+using protocol::BlockStatus;
+using protocol::kPageBytes;
+using protocol::kRecordHeaderBytes;
+
+namespace {
+
+constexpr std::uint64_t kBytesPerStepMax = std::uint64_t{4} << 20;
+constexpr std::uint32_t kBlocksPerStepMax = 4096;
+
+}  // namespace
+
+Scan::Scan(ScanKind kind, BlockServer& server, Job& job, std::shared_ptr<ScanProgress> progress,
+           std::uint32_t blocks_in_flight, const std::int64_t& now_ns)
+    : Consumer(job, /*sequential=*/true),
+      kind_(kind),
+      server_(server),
+      manifest_(server.shared_manifest()),
+      progress_(std::move(progress)),
+      now_ns_(now_ns),
+      slot_bytes_(protocol::record_bytes(manifest_->header().block_bytes_max, kPageBytes)),
+      memory_(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, slot_bytes_ * blocks_in_flight)), std::free),
+      slots_(blocks_in_flight) {
+    LARDER_ASSERT(memory_ != nullptr);
+    for (Slot& slot : slots_) slot.scan = this;
+    progress_->blocks_total = manifest_->block_count();
+}
+
+Scan::~Scan() { LARDER_ASSERT(unreferenced()); }
+
+void Scan::stop() { closed_ = true; }
+
+bool Scan::quota_is_full() const {
+    const StoreUsage usage = server_.store().usage();
+    const Quota quota = server_.store().quota();
+    return usage.memory_bytes + usage.disk_bytes + manifest_->header().block_bytes_max >=
+           quota.memory_bytes + quota.disk_bytes;
+}
+
+bool Scan::wanted(std::uint32_t block) const {
+    const std::uint32_t block_id = manifest_->block_id(block);
+    const bool cached = server_.store().find(block_id).has_value();
+    return kind_ == ScanKind::warm ? !cached && server_.chosen_by_hash(block_id) : cached;
+}
+
+std::int64_t Scan::step() {
+    if (progress_->cancel.load(std::memory_order_relaxed)) stop();
+    if (kind_ == ScanKind::warm && next_block_ < manifest_->block_count() && quota_is_full()) {
+        progress_->blocks_done += manifest_->block_count() - next_block_;
+        next_block_ = manifest_->block_count();
+    }
+    if (closed()) {
+        finish_when(unreferenced());
+        return kNever_ns;
+    }
+    std::int64_t wake_ns = kNever_ns;
+    bool idle = true;
+    std::uint64_t step_bytes = 0;
+    std::uint32_t step_blocks = 0;
+    for (Slot& slot : slots_) {
+        if (slot.state == SlotState::to_compare && !compare_with_remote(slot)) {
+            wake_ns = std::min(wake_ns, job().bucket->ready_at_ns(manifest_->block_bytes(slot.block)));
+        }
+        if (slot.pinned || slot.state != SlotState::free) {
+            idle = false;
+            continue;
+        }
+        while (slot.state == SlotState::free && next_block_ < manifest_->block_count()) {
+            if (step_bytes > kBytesPerStepMax || step_blocks++ > kBlocksPerStepMax) return now_ns_;
+            const std::uint32_t block = next_block_++;
+            if (!wanted(block)) {
+                ++progress_->blocks_done;
+                continue;
+            }
+            idle = false;
+            step_bytes += manifest_->block_bytes(block);
+            begin(slot, block);
+        }
+    }
+    finish_when(idle && unreferenced());
+    return wake_ns;
+}
+
+void Scan::finish_when(bool done) {
+    if (!done) return;
+    finished_ = true;
+    progress_->finished = true;
+}
+
+void Scan::begin(Slot& slot, std::uint32_t block) {
+    slot.block = block;
+    slot.state = SlotState::fetching;
+    const auto location = server_.store().find(manifest_->block_id(block));
+    if (kind_ != ScanKind::warm && location && location->segment->tier() == Tier::memory) {
+        if (check_in_memory(block) && kind_ == ScanKind::verify_remote) {
+            slot.state = SlotState::to_compare;
+        } else {
+            end(slot);
+        }
+        return;
+    }
+    server_.serve({.consumer = this,
+                   .manifest = manifest_.get(),
+                   .block = block,
+                   .slot_page = static_cast<std::uint32_t>(&slot - slots_.data()),
+                   .slot_pages = 1});
+}
+
+bool Scan::check_in_memory(std::uint32_t block) {
+    const std::uint32_t block_id = manifest_->block_id(block);
+    const auto location = server_.store().find(block_id);
+    const std::span<const std::byte> payload{location->segment->memory() + location->offset + kRecordHeaderBytes,
+                                             location->payload_bytes};
+    if (crc32c(payload) == location->payload_crc) return true;
+    ++progress_->blocks_bad;
+    ++server_.counters().crc_failures;
+    server_.forget(block_id);
+    return false;
+}
+
+std::byte* Scan::slot(const Fetch& fetch) { return memory_.get() + fetch.slot_page * slot_bytes_; }
+
+void Scan::deliver(const Fetch& fetch, const Delivery& delivery) {
+    Slot& slot = slots_[fetch.slot_page];
+    if (delivery.status != BlockStatus::ok) {
+        ++progress_->blocks_failed;
+    } else if (kind_ != ScanKind::warm && delivery.source == BlockSource::remote) {
+        // It was cached when asked for, and came from the remote: its cached copy was bad.
+        ++progress_->blocks_bad;
+    } else if (kind_ == ScanKind::verify_remote) {
+        slot.state = SlotState::to_compare;
+        return;
+    }
+    end(slot);
+}
+
+void Scan::end(Slot& slot) {
+    slot.state = SlotState::free;
+    ++progress_->blocks_done;
+    progress_->bytes_done += manifest_->block_bytes(slot.block);
+}
+
+bool Scan::compare_with_remote(Slot& slot) {
+    const protocol::Block block = manifest_->block(slot.block);
+    if (!job().bucket->try_take(block.length, now_ns_)) return false;
+    slot.state = SlotState::comparing;
+    refer();
+    const protocol::Object object = manifest_->object(block.object);
+    slot.read.done = [](RemoteRead& read, BlockStatus status, int) noexcept {
+        auto& of = reinterpret_cast<Slot&>(read);
+        of.scan->compared(of, status);
+    };
+    static_assert(offsetof(Slot, read) == 0);
+    slot.read.path = object.path;
+    slot.read.object_bytes = object.size_bytes;
+    slot.read.object_mtime_ns = object.mtime_ns;
+    slot.read.offset = block.offset;
+    slot.read.into = {memory_.get() + static_cast<std::size_t>(&slot - slots_.data()) * slot_bytes_, block.length};
+    server_.remote().read(slot.read);
+    return true;
+}
+
+void Scan::compared(Slot& slot, BlockStatus status) {
+    unrefer();
+    if (status != BlockStatus::ok) {
+        ++progress_->blocks_failed;
+    } else if (const auto location = server_.store().find(manifest_->block_id(slot.block));
+               location && crc32c(slot.read.into) != location->payload_crc) {
+        ++progress_->blocks_bad;
+        server_.forget(manifest_->block_id(slot.block));
+    }
+    end(slot);
+}
+
+void Scan::pin(const Fetch& fetch) { slots_[fetch.slot_page].pinned = true; }
+
+void Scan::unpin(std::uint32_t slot_page, std::uint32_t) { slots_[slot_page].pinned = false; }
+
+}  // namespace larder::cache

@@ -1,0 +1,69 @@
+#pragma once
+
+// The daemon's own reader of a dataset's blocks: brings blocks in ahead of any job (warm), or re-reads what is cached and
+// drops what is bad (verify). It asks the BlockServer like a session does, with slots of its own, a few blocks at a time,
+// so training jobs go before it in no queue and behind it in none for long.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/file.h"
+#include "cache/protocol/manifest.h"
+#include "cache/shard/fetch.h"
+#include "cache/shard/shard.h"
+
+namespace larder::cache {
+
+class BlockServer;
+
+class Scan final : public Consumer {
+public:
+    Scan(ScanKind kind, BlockServer& server, Job& job, std::shared_ptr<ScanProgress> progress,
+         std::uint32_t blocks_in_flight, const std::int64_t& now_ns);
+    ~Scan() override;
+
+    // Does some work; to be called every turn until `finished`. Returns when it wants the next turn.
+    std::int64_t step();
+    bool finished() const { return finished_; }
+    // Starts nothing more; finished when what is in flight has ended.
+    void stop();
+
+    const protocol::Manifest& manifest() const override { return *manifest_; }
+    std::byte* slot(const Fetch& fetch) override;
+    void deliver(const Fetch& fetch, const Delivery& delivery) override;
+    void pin(const Fetch& fetch) override;
+    void unpin(std::uint32_t slot_page, std::uint32_t slot_pages) override;
+
+private:
+    enum class SlotState : std::uint8_t { free, fetching, to_compare, comparing };
+    struct Slot {
+        RemoteRead read;
+        Scan* scan = nullptr;
+        SlotState state = SlotState::free;
+        bool pinned = false;
+        std::uint32_t block = 0;
+    };
+
+    void finish_when(bool done);
+    bool wanted(std::uint32_t block) const;
+    bool quota_is_full() const;
+    bool check_in_memory(std::uint32_t block);
+    void begin(Slot& slot, std::uint32_t block);
+    bool compare_with_remote(Slot& slot);
+    void compared(Slot& slot, protocol::BlockStatus status);
+    void end(Slot& slot);
+
+    ScanKind kind_;
+    BlockServer& server_;
+    std::shared_ptr<const protocol::Manifest> manifest_;
+    std::shared_ptr<ScanProgress> progress_;
+    const std::int64_t& now_ns_;
+    std::uint32_t next_block_ = 0;
+    std::size_t slot_bytes_;
+    std::unique_ptr<std::byte, void (*)(void*)> memory_;
+    std::vector<Slot> slots_;
+    bool finished_ = false;
+};
+
+}  // namespace larder::cache

@@ -1,0 +1,329 @@
+#include "cache/shard/session.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/assert.h"
+#include "cache/protocol/record.h"
+#include "cache/shard/block_server.h"
+
+namespace larder::cache {
+
+using protocol::BlockStatus;
+using protocol::Completion;
+using protocol::kPageBytes;
+using protocol::Request;
+using protocol::RequestOperation;
+
+Session::Session(SessionSetup setup, BlockServer& server, Job& job)
+    : Consumer(job, setup.sequential),
+      setup_(std::move(setup)),
+      server_(server),
+      slot_page_count_(static_cast<std::uint32_t>(setup_.slots->size() / kPageBytes)) {
+    held_pages_.resize((slot_page_count_ + 63) / 64);
+    written_pages_.resize(held_pages_.size());
+    run_pages_.resize(slot_page_count_);
+}
+
+Session::~Session() { LARDER_ASSERT(unreferenced()); }
+
+protocol::RingControl& Session::control() const {
+    return *reinterpret_cast<protocol::RingControl*>(setup_.ring.data());
+}
+
+Session::Take Session::fail(std::string breach) {
+    breach_ = std::move(breach);
+    return Take::violation;
+}
+
+// --- requests
+
+bool Session::requests_waiting() const {
+    return control().request_tail.load(std::memory_order_acquire) != request_head_;
+}
+
+void Session::set_daemon_sleeping(bool sleeping) {
+    control().daemon_sleeping.store(sleeping ? 1 : 0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+Session::Take Session::take_requests(std::uint32_t count_max) {
+    const std::uint32_t tail = control().request_tail.load(std::memory_order_acquire);
+    const std::uint32_t available = tail - request_head_;
+    if (available == 0) return Take::nothing;
+    if (available > setup_.ring_entries) return fail("request ring overrun");
+    const std::uint32_t unread_completions =
+        completion_tail_ - control().completion_head.load(std::memory_order_acquire);
+    if (unread_completions > setup_.ring_entries) return fail("completion ring index out of range");
+
+    // Every fetch taken has its place in the completion ring, so publishing never waits for the client.
+    const std::uint32_t room = setup_.ring_entries - std::min(setup_.ring_entries, unread_completions + in_service_);
+    const auto* requests = reinterpret_cast<const Request*>(setup_.ring.data() + protocol::requests_offset());
+    std::uint32_t fetches = 0;
+    for (std::uint32_t i = 0; i < std::min(available, count_max); ++i) {
+        Request request;
+        std::memcpy(&request, &requests[request_head_ & (setup_.ring_entries - 1)], sizeof request);
+        if (request.operation == RequestOperation::fetch && fetches++ == room) {
+            return fail("more fetches in flight than the rings have entries");
+        }
+        ++request_head_;
+        if (!serve(request)) return Take::violation;
+    }
+    control().request_head.store(request_head_, std::memory_order_release);
+    return Take::some;
+}
+
+bool Session::serve(const Request& request) {
+    switch (request.operation) {
+        case RequestOperation::fetch: return fetch(request);
+        case RequestOperation::release:
+            if (release(request.slot_page)) return true;
+            breach_ = "release of slot page " + std::to_string(request.slot_page) + ", which is not held";
+            return false;
+    }
+    breach_ = "unknown request operation";
+    return false;
+}
+
+bool Session::fetch(const Request& request) {
+    if (request.block >= manifest().block_count()) {
+        breach_ = "fetch of block " + std::to_string(request.block) + " beyond the manifest";
+        return false;
+    }
+    const auto pages = static_cast<std::uint32_t>(
+        protocol::record_bytes(manifest().block_bytes(request.block), kPageBytes) / kPageBytes);
+    if (request.slot_page >= slot_page_count_ || pages > slot_page_count_ - request.slot_page) {
+        breach_ = "fetch to a slot outside slot memory";
+        return false;
+    }
+    if (any_page(held_pages_, request.slot_page, pages)) {
+        breach_ = "fetch to a slot that is still held";
+        return false;
+    }
+    set_pages(held_pages_, request.slot_page, pages, true);
+    run_pages_[request.slot_page] = pages | kInService;
+    ++in_service_;
+    if (any_page(written_pages_, request.slot_page, pages)) {
+        deferred_.push_back(request);
+        return true;
+    }
+    server_.serve({.consumer = this,
+                   .manifest = &manifest(),
+                   .tag = request.tag,
+                   .block = request.block,
+                   .slot_page = request.slot_page,
+                   .slot_pages = pages,
+                   .epoch = request.epoch});
+    return true;
+}
+
+void Session::retry_deferred() {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < deferred_.size(); ++i) {
+        const Request request = deferred_[i];
+        const std::uint32_t pages = run_pages_[request.slot_page] & ~kInService;
+        if (any_page(written_pages_, request.slot_page, pages)) {
+            deferred_[kept++] = request;
+            continue;
+        }
+        server_.serve({.consumer = this,
+                       .manifest = &manifest(),
+                       .tag = request.tag,
+                       .block = request.block,
+                       .slot_page = request.slot_page,
+                       .slot_pages = pages,
+                       .epoch = request.epoch});
+    }
+    deferred_.resize(kept);
+}
+
+// --- slots
+
+bool Session::any_page(const std::vector<std::uint64_t>& pages, std::uint32_t first, std::uint32_t count) const {
+    for (std::uint32_t page = first; page < first + count;) {
+        const std::uint32_t bit = page % 64;
+        const std::uint32_t width = std::min(64 - bit, first + count - page);
+        const std::uint64_t mask = (width == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << width) - 1) << bit;
+        if ((pages[page / 64] & mask) != 0) return true;
+        page += width;
+    }
+    return false;
+}
+
+void Session::set_pages(std::vector<std::uint64_t>& pages, std::uint32_t first, std::uint32_t count, bool value) {
+    for (std::uint32_t page = first; page < first + count;) {
+        const std::uint32_t bit = page % 64;
+        const std::uint32_t width = std::min(64 - bit, first + count - page);
+        const std::uint64_t mask = (width == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << width) - 1) << bit;
+        pages[page / 64] = value ? pages[page / 64] | mask : pages[page / 64] & ~mask;
+        page += width;
+    }
+}
+
+bool Session::release(std::uint32_t slot_page) {
+    // A slot released early could be fetched into twice at once, and mixed bytes would reach the cache.
+    if (slot_page >= slot_page_count_ || run_pages_[slot_page] == 0) return false;
+    if ((run_pages_[slot_page] & kInService) != 0) return false;
+    free_slot(slot_page);
+    return true;
+}
+
+void Session::free_slot(std::uint32_t slot_page) {
+    set_pages(held_pages_, slot_page, run_pages_[slot_page] & ~kInService, false);
+    run_pages_[slot_page] = 0;
+}
+
+std::byte* Session::slot(const Fetch& fetch) { return setup_.slots->data() + std::size_t{fetch.slot_page} * kPageBytes; }
+
+void Session::pin(const Fetch& fetch) { set_pages(written_pages_, fetch.slot_page, fetch.slot_pages, true); }
+
+void Session::unpin(std::uint32_t slot_page, std::uint32_t slot_pages) {
+    set_pages(written_pages_, slot_page, slot_pages, false);
+    if (!closed() && !deferred_.empty()) retry_deferred();
+}
+
+// --- completions
+
+void Session::deliver(const Fetch& fetch, const Delivery& delivery) {
+    Completion completion{.tag = fetch.tag,
+                          .status = delivery.status,
+                          .source = delivery.source,
+                          .system_errno = static_cast<std::uint16_t>(delivery.system_errno),
+                          .segment = 0,
+                          .length = fetch.payload_bytes,
+                          .offset = std::uint64_t{fetch.slot_page} * kPageBytes + protocol::kRecordHeaderBytes,
+                          .reserved = 0};
+    if (delivery.segment != nullptr) {
+        if (!give_segment(*delivery.segment)) return;
+        completion.segment = delivery.segment->id();
+        completion.offset = delivery.payload_offset;
+    }
+    run_pages_[fetch.slot_page] &= ~kInService;
+    if (delivery.segment != nullptr || delivery.status != BlockStatus::ok) free_slot(fetch.slot_page);
+    auto* completions = reinterpret_cast<Completion*>(setup_.ring.data() +
+                                                      protocol::completions_offset(setup_.ring_entries));
+    completions[completion_tail_ & (setup_.ring_entries - 1)] = completion;
+    ++completion_tail_;
+    --in_service_;
+}
+
+bool Session::publish() {
+    if (published_tail_ == completion_tail_) return false;
+    published_tail_ = completion_tail_;
+    control().completion_tail.store(completion_tail_, std::memory_order_release);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (control().client_sleeping.load(std::memory_order_relaxed) != 0 &&
+        control().client_sleeping.exchange(0, std::memory_order_relaxed) != 0) {
+        const std::uint64_t one = 1;
+        // The counter can only be full if the client never reads it, and then it is awake anyway.
+        [[maybe_unused]] const ssize_t written = ::write(setup_.completion_event.get(), &one, sizeof one);
+    }
+    return true;
+}
+
+// --- memory segments
+
+bool Session::is_given(const Segment& segment) const {
+    const std::size_t word = segment.id() / 64;
+    return word < given_.size() && ((given_[word] >> (segment.id() % 64)) & 1) != 0;
+}
+
+bool Session::give_segment(const Segment& segment) {
+    if (is_given(segment)) return true;
+    protocol::SegmentMessage message{.magic = protocol::kMagic,
+                                     .kind = protocol::MessageKind::segment_added,
+                                     .segment = segment.id(),
+                                     .reserved = 0,
+                                     .segment_bytes = segment.size_bytes()};
+    iovec part{&message, sizeof message};
+    alignas(cmsghdr) char ancillary[CMSG_SPACE(sizeof(int))] = {};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = ancillary;
+    header.msg_controllen = sizeof ancillary;
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    const int fd = segment.fd();
+    std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
+    if (::sendmsg(setup_.socket.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+        breach_ = "client does not read its socket: " + errno_error(errno, "sendmsg").message;
+        return false;
+    }
+    server_.store().add_reference(segment);
+    segments_.push_back(&segment);
+    given_.resize(std::max<std::size_t>(given_.size(), segment.id() / 64 + 1));
+    given_[segment.id() / 64] |= std::uint64_t{1} << (segment.id() % 64);
+    return true;
+}
+
+void Session::drop_segment(const Segment& segment, std::int64_t deadline_ns) {
+    if (!is_given(segment)) return;
+    publish();
+    std::erase(segments_, &segment);
+    given_[segment.id() / 64] &= ~(std::uint64_t{1} << (segment.id() % 64));
+    unmapping_.push_back({&segment, deadline_ns});
+    const protocol::SegmentMessage message{.magic = protocol::kMagic,
+                                           .kind = protocol::MessageKind::segment_dropped,
+                                           .segment = segment.id(),
+                                           .reserved = 0,
+                                           .segment_bytes = segment.size_bytes()};
+    // A client that cannot be told in time is closed at the deadline like one that does not answer.
+    [[maybe_unused]] const ssize_t sent =
+        ::send(setup_.socket.get(), &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool Session::read_socket() {
+    for (;;) {
+        protocol::SegmentMessage message;
+        const ssize_t got = ::recv(setup_.socket.get(), &message, sizeof message, MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+        if (got <= 0) return false;
+        const auto pending = std::find_if(unmapping_.begin(), unmapping_.end(), [&](const PendingUnmap& unmap) {
+            return unmap.segment->id() == message.segment;
+        });
+        if (got != sizeof message || message.magic != protocol::kMagic ||
+            message.kind != protocol::MessageKind::segment_unmapped || pending == unmapping_.end()) {
+            breach_ = "unexpected message on the session socket";
+            return false;
+        }
+        server_.store().drop_reference(*pending->segment);
+        unmapping_.erase(pending);
+    }
+}
+
+std::int64_t Session::unmap_deadline_ns() const {
+    std::int64_t earliest = kNever_ns;
+    for (const PendingUnmap& unmap : unmapping_) earliest = std::min(earliest, unmap.deadline_ns);
+    return earliest;
+}
+
+void Session::close() {
+    if (closed_) return;
+    closed_ = true;
+    deferred_.clear();
+    for (const Segment* segment : segments_) server_.store().drop_reference(*segment);
+    for (const PendingUnmap& unmap : unmapping_) server_.store().drop_reference(*unmap.segment);
+    segments_.clear();
+    unmapping_.clear();
+    job().ended_stall_ns += stall_ns();
+    job().ended_samples += samples_delivered();
+    job().ended_bytes += bytes_delivered();
+    --job().sessions;
+    // Wakes the client out of its wait: the socket says the session is over.
+    ::shutdown(setup_.socket.get(), SHUT_RDWR);
+}
+
+std::int64_t Session::stall_ns() const {
+    return static_cast<std::int64_t>(control().stall_ns.load(std::memory_order_relaxed));
+}
+std::uint64_t Session::samples_delivered() const { return control().samples_delivered.load(std::memory_order_relaxed); }
+std::uint64_t Session::bytes_delivered() const { return control().bytes_delivered.load(std::memory_order_relaxed); }
+
+}  // namespace larder::cache

@@ -1,0 +1,351 @@
+#include "cache/shard/shard.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/assert.h"
+#include "cache/shard/block_server.h"
+#include "cache/shard/scan.h"
+#include "cache/shard/session.h"
+
+namespace larder::cache {
+namespace {
+
+// The job that the daemon's own scans run under; no client can take a name with parentheses.
+constexpr const char* kScanJob = "(scan)";
+
+}  // namespace
+
+struct Shard::State {
+    State(Device& on_device, const Clock& with_clock, ShardOptions with_options)
+        : device(on_device), clock(with_clock), options(with_options), now_ns(with_clock.now_ns()) {}
+
+    Device& device;
+    const Clock& clock;
+    ShardOptions options;
+    std::int64_t now_ns;
+    std::uint64_t protocol_violations = 0;
+    std::map<std::uint64_t, std::unique_ptr<BlockServer>> servers;  // by dataset id
+    std::vector<std::unique_ptr<Session>> sessions;
+    std::vector<std::unique_ptr<Session>> closing;  // until nothing refers to them
+    std::vector<std::unique_ptr<BlockServer>> removed;  // until nothing of them is in flight
+    std::map<std::uint64_t, std::unique_ptr<Scan>> scans;
+    std::vector<std::unique_ptr<Scan>> stopped_scans;
+
+    BlockServer& server(std::uint64_t dataset_id) {
+        const auto found = servers.find(dataset_id);
+        LARDER_ASSERT(found != servers.end());
+        return *found->second;
+    }
+
+    void watch(Session& session);
+    void request_event_fired(Session& session);
+    void socket_fired(Session& session, std::int32_t result);
+    void end(Session& session, bool violation);
+    bool take_requests();
+    std::int64_t run_scans();
+    void publish();
+    bool put_to_sleep();
+    void bury();
+    void check_unmap_deadlines();
+    std::function<void(const Segment&)> tell_sessions(std::uint64_t dataset_id);
+    void stop_scan(std::uint64_t dataset_id);
+    std::size_t in_flight() const;
+};
+
+Shard::Shard(Device& device, const Clock& clock, ShardOptions options)
+    : state_(std::make_unique<State>(device, clock, options)) {}
+
+Shard::~Shard() = default;
+
+Device& Shard::device() { return state_->device; }
+
+// --- datasets
+
+void Shard::add_dataset(DatasetSetup setup) {
+    const std::uint64_t dataset_id = setup.manifest->header().dataset_id;
+    auto server = std::make_unique<BlockServer>(std::move(setup), state_->device, state_->now_ns);
+    const bool added = state_->servers.emplace(dataset_id, std::move(server)).second;
+    LARDER_ASSERT(added);
+}
+
+void Shard::add_version(std::uint64_t dataset_id, std::shared_ptr<const protocol::Manifest> manifest) {
+    state_->server(dataset_id).add_version(std::move(manifest));
+}
+
+void Shard::remove_dataset(std::uint64_t dataset_id) {
+    BlockServer& server = state_->server(dataset_id);
+    state_->stop_scan(dataset_id);
+    for (const auto& session : state_->sessions) {
+        if (&session->server() == &server) state_->end(*session, false);
+    }
+    server.clear({});
+    const auto found = state_->servers.find(dataset_id);
+    state_->removed.push_back(std::move(found->second));
+    state_->servers.erase(found);
+    state_->bury();
+}
+
+void Shard::set_quota(std::uint64_t dataset_id, Quota quota) {
+    state_->server(dataset_id).set_quota(quota, state_->tell_sessions(dataset_id));
+}
+
+std::function<void(const Segment&)> Shard::State::tell_sessions(std::uint64_t dataset_id) {
+    return [this, dataset_id](const Segment& segment) {
+        for (const auto& session : sessions) {
+            if (session->server().dataset_id() != dataset_id) continue;
+            session->drop_segment(segment, now_ns + options.segment_unmap_limit_ns);
+        }
+    };
+}
+
+// --- sessions
+
+void Shard::attach(SessionSetup setup) {
+    const auto found = state_->servers.find(setup.dataset_id);
+    // The dataset went while the client was connecting: its socket closes with the setup.
+    if (found == state_->servers.end()) return;
+    Job& job = found->second->job(setup.job, setup.bucket);
+    ++job.sessions;
+    state_->sessions.push_back(std::make_unique<Session>(std::move(setup), *found->second, job));
+    Session& session = *state_->sessions.back();
+    session.hot = true;
+    state_->watch(session);
+}
+
+void Shard::slots_populated(std::uint64_t session_id) {
+    for (const auto& session : state_->sessions) {
+        if (session->id() == session_id) session->buffer_added = state_->device.add_buffer(session->slots());
+    }
+}
+
+void Shard::State::watch(Session& session) {
+    session.request_watch.state = this;
+    session.socket_watch.state = this;
+    session.request_watch.session = &session;
+    session.socket_watch.session = &session;
+    session.request_watch.operation.done = [](Operation& operation, std::int32_t) noexcept {
+        auto& of = reinterpret_cast<SessionWatch&>(operation);
+        static_cast<State*>(of.state)->request_event_fired(*of.session);
+    };
+    session.socket_watch.operation.done = [](Operation& operation, std::int32_t result) noexcept {
+        auto& of = reinterpret_cast<SessionWatch&>(operation);
+        static_cast<State*>(of.state)->socket_fired(*of.session, result);
+    };
+    session.refer();
+    session.refer();
+    device.watch(session.request_event(), session.request_watch.operation);
+    device.watch(session.socket(), session.socket_watch.operation);
+}
+
+void Shard::State::request_event_fired(Session& session) {
+    if (session.closed()) {
+        session.unrefer();
+        return;
+    }
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = ::read(session.request_event(), &count, sizeof count);
+    session.hot = true;
+    device.watch(session.request_event(), session.request_watch.operation);
+}
+
+void Shard::State::socket_fired(Session& session, std::int32_t result) {
+    if (session.closed()) {
+        session.unrefer();
+        return;
+    }
+    if (result < 0 || !session.read_socket()) {
+        session.unrefer();
+        session.socket_watch.session = nullptr;
+        end(session, !session.breach().empty());
+        return;
+    }
+    device.watch(session.socket(), session.socket_watch.operation);
+}
+
+void Shard::State::end(Session& session, bool violation) {
+    if (session.closed()) return;
+    if (violation) ++protocol_violations;
+    session.close();
+    device.cancel(session.request_watch.operation);
+    if (session.socket_watch.session != nullptr) device.cancel(session.socket_watch.operation);
+}
+
+bool Shard::State::take_requests() {
+    bool any = false;
+    for (const auto& session : sessions) {
+        if (!session->hot || session->closed()) continue;
+        const Session::Take took = session->take_requests(options.requests_per_session_turn);
+        any |= took == Session::Take::some;
+        if (took == Session::Take::violation) end(*session, true);
+    }
+    return any;
+}
+
+void Shard::State::publish() {
+    for (const auto& session : sessions) {
+        if (session->closed()) continue;
+        session->publish();
+        if (!session->breach().empty()) end(*session, true);
+    }
+}
+
+// Asks the clients to ring; false when one has asked for something meanwhile.
+bool Shard::State::put_to_sleep() {
+    bool quiet = true;
+    for (const auto& session : sessions) {
+        if (!session->hot || session->closed()) continue;
+        session->set_daemon_sleeping(true);
+        if (session->requests_waiting()) {
+            session->set_daemon_sleeping(false);
+            quiet = false;
+        } else {
+            session->hot = false;
+        }
+    }
+    return quiet;
+}
+
+void Shard::State::bury() {
+    for (auto& session : sessions) {
+        if (session->closed()) closing.push_back(std::move(session));
+    }
+    std::erase(sessions, nullptr);
+    std::erase_if(closing, [&](const std::unique_ptr<Session>& session) {
+        if (!session->unreferenced()) return false;
+        if (session->buffer_added) device.remove_buffer(session->slots());
+        return true;
+    });
+    std::erase_if(stopped_scans, [](const std::unique_ptr<Scan>& scan) {
+        scan->step();
+        return scan->finished();
+    });
+    if (closing.empty() && stopped_scans.empty()) {
+        std::erase_if(removed, [](const std::unique_ptr<BlockServer>& server) {
+            server->pump();
+            return server->in_flight() == 0;
+        });
+    } else {
+        for (const auto& server : removed) server->pump();
+    }
+}
+
+void Shard::State::check_unmap_deadlines() {
+    for (const auto& session : sessions) {
+        if (!session->closed() && session->unmap_deadline_ns() <= now_ns) end(*session, true);
+    }
+}
+
+// --- scans
+
+Result<void> Shard::start_scan(std::uint64_t dataset_id, ScanKind kind, std::shared_ptr<TokenBucket> bucket,
+                               std::shared_ptr<ScanProgress> progress) {
+    BlockServer& server = state_->server(dataset_id);
+    if (state_->scans.contains(dataset_id)) {
+        return fail(ErrorCode::already_exists, "dataset \"" + server.name() + "\" is being warmed or verified already");
+    }
+    Job& job = server.job(kScanJob, std::move(bucket));
+    state_->scans.emplace(dataset_id,
+                          std::make_unique<Scan>(kind, server, job, std::move(progress),
+                                                 state_->options.scan_blocks_in_flight, state_->now_ns));
+    return {};
+}
+
+void Shard::State::stop_scan(std::uint64_t dataset_id) {
+    const auto found = scans.find(dataset_id);
+    if (found == scans.end()) return;
+    found->second->stop();
+    stopped_scans.push_back(std::move(found->second));
+    scans.erase(found);
+}
+
+std::int64_t Shard::State::run_scans() {
+    std::int64_t wake_ns = kNever_ns;
+    for (auto scan = scans.begin(); scan != scans.end();) {
+        wake_ns = std::min(wake_ns, scan->second->step());
+        scan = scan->second->finished() ? scans.erase(scan) : std::next(scan);
+    }
+    return wake_ns;
+}
+
+// --- the loop
+
+void Shard::turn(std::int64_t deadline_ns) {
+    State& state = *state_;
+    state.now_ns = state.clock.now_ns();
+    const bool busy = state.take_requests();
+    std::int64_t wake_ns = std::min(deadline_ns, state.run_scans());
+    for (const auto& [id, server] : state.servers) wake_ns = std::min(wake_ns, server->pump());
+    state.publish();
+    for (const auto& session : state.sessions) wake_ns = std::min(wake_ns, session->unmap_deadline_ns());
+    state.check_unmap_deadlines();
+    state.bury();
+    const bool may_block = !busy && state.put_to_sleep();
+    state.device.wait(may_block ? wake_ns : state.now_ns);
+    state.now_ns = state.clock.now_ns();
+    state.publish();
+    state.bury();
+}
+
+std::size_t Shard::State::in_flight() const {
+    std::size_t count = sessions.size() + closing.size() + stopped_scans.size() + removed.size();
+    for (const auto& [id, server] : servers) count += server->in_flight();
+    return count;
+}
+
+void Shard::drain(std::int64_t deadline_ns) {
+    State& state = *state_;
+    while (!state.scans.empty()) state.stop_scan(state.scans.begin()->first);
+    for (const auto& session : state.sessions) state.end(*session, false);
+    constexpr std::int64_t kStep_ns = 10'000'000;
+    while (state.in_flight() > 0 && state.clock.now_ns() < deadline_ns) {
+        turn(std::min(deadline_ns, state.clock.now_ns() + kStep_ns));
+    }
+}
+
+ShardStatistics Shard::statistics() const {
+    ShardStatistics statistics;
+    statistics.protocol_violations = state_->protocol_violations;
+    statistics.device = state_->device.kind();
+    for (const auto& [id, server] : state_->servers) {
+        DatasetStatistics dataset = server->statistics();
+        std::map<const Job*, JobStatistics> jobs;
+        for (const auto& job : server->jobs()) {
+            jobs[job.get()] = JobStatistics{.job = job->name,
+                                            .dataset_id = id,
+                                            .dataset = server->name(),
+                                            .counters = job->counters,
+                                            .sessions = job->sessions,
+                                            .epoch = job->epoch,
+                                            .unread_bytes = job->unread_bytes,
+                                            .effective_cache_bytes = job->effective_bytes,
+                                            .stall_ns = job->ended_stall_ns,
+                                            .samples_delivered = job->ended_samples,
+                                            .bytes_delivered = job->ended_bytes,
+                                            .rate_limit_bytes_per_second = job->bucket->rate_bytes_per_second(),
+                                            .burst_bytes = job->bucket->burst_bytes()};
+        }
+        for (const auto& session : state_->sessions) {
+            if (session->closed() || &session->server() != server.get()) continue;
+            JobStatistics& job = jobs[&session->job()];
+            job.stall_ns += session->stall_ns();
+            job.samples_delivered += session->samples_delivered();
+            job.bytes_delivered += session->bytes_delivered();
+            ++dataset.sessions;
+            const std::uint64_t version = session->manifest().header().version;
+            if (std::ranges::find(dataset.versions_in_use, version) == dataset.versions_in_use.end()) {
+                dataset.versions_in_use.push_back(version);
+            }
+        }
+        for (const auto& job : server->jobs()) {
+            if (job->name != kScanJob) statistics.jobs.push_back(jobs[job.get()]);
+        }
+        statistics.datasets.push_back(std::move(dataset));
+    }
+    return statistics;
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,89 @@
+#include "cache/shard/token_bucket.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace larder::cache {
+namespace {
+
+constexpr std::int64_t kSecond_ns = 1'000'000'000;
+
+TEST(TokenBucket, WithoutALimitEverythingMayBeTaken) {
+    TokenBucket bucket;
+    for (int i = 0; i < 100; ++i) EXPECT_TRUE(bucket.try_take(std::uint64_t{1} << 40, 0));
+    EXPECT_EQ(bucket.taken_bytes(), std::uint64_t{100} << 40);
+    EXPECT_EQ(bucket.ready_at_ns(1), 0);
+}
+
+TEST(TokenBucket, GivesTheBurstAtOnceAndThenTheRate) {
+    TokenBucket bucket;
+    bucket.set_limit(1000, 500, 0);
+    EXPECT_TRUE(bucket.try_take(300, 0));
+    EXPECT_TRUE(bucket.try_take(200, 0));
+    EXPECT_FALSE(bucket.try_take(1, 0));
+    EXPECT_FALSE(bucket.try_take(100, kSecond_ns / 10 - 1'000'000));
+    EXPECT_TRUE(bucket.try_take(100, kSecond_ns / 10));
+    EXPECT_EQ(bucket.ready_at_ns(200), kSecond_ns / 10 + kSecond_ns / 5);
+}
+
+TEST(TokenBucket, ABlockLargerThanTheBurstIsPaidForAfterwards) {
+    TokenBucket bucket;
+    bucket.set_limit(1000, 100, 0);
+    EXPECT_TRUE(bucket.try_take(1000, 0));
+    EXPECT_FALSE(bucket.try_take(1, kSecond_ns / 2));
+    EXPECT_FALSE(bucket.try_take(1000, kSecond_ns - 1'000'000));
+    EXPECT_TRUE(bucket.try_take(1000, kSecond_ns));
+}
+
+TEST(TokenBucket, WhatIsOwedStaysOwedWhenTheLimitChanges) {
+    TokenBucket bucket;
+    bucket.set_limit(1000, 1000, 0);
+    EXPECT_TRUE(bucket.try_take(1000, 0));
+    bucket.set_limit(2000, 1000, 0);
+    EXPECT_FALSE(bucket.try_take(1000, kSecond_ns / 2 - 1'000'000));
+    EXPECT_TRUE(bucket.try_take(1000, kSecond_ns / 2));
+    bucket.set_limit(0, 0, kSecond_ns / 2);
+    EXPECT_TRUE(bucket.try_take(1'000'000, kSecond_ns / 2));
+}
+
+TEST(TokenBucket, NeverGivesMoreThanRateTimesTimePlusOneBurst) {
+    std::mt19937_64 random(7);
+    for (int round = 0; round < 200; ++round) {
+        const double rate = 1000.0 + static_cast<double>(random() % 1'000'000);
+        const std::uint64_t burst = 100 + random() % 100'000;
+        TokenBucket bucket;
+        std::int64_t now_ns = static_cast<std::int64_t>(random() % kSecond_ns);
+        const std::int64_t start_ns = now_ns;
+        bucket.set_limit(rate, burst, now_ns);
+        for (int i = 0; i < 2000; ++i) {
+            const std::uint64_t bytes = 1 + random() % burst;
+            if (!bucket.try_take(bytes, now_ns)) {
+                const std::int64_t ready_ns = bucket.ready_at_ns(bytes);
+                ASSERT_GT(ready_ns, now_ns);
+                now_ns = ready_ns + 1;
+                ASSERT_TRUE(bucket.try_take(bytes, now_ns)) << "ready_at_ns told a time too early";
+            }
+            const double allowed = rate * static_cast<double>(now_ns - start_ns) * 1e-9 + static_cast<double>(burst);
+            ASSERT_LE(static_cast<double>(bucket.taken_bytes()), allowed + 1);
+        }
+    }
+}
+
+TEST(TokenBucket, ThreadsTogetherTakeNoMoreThanOneBurst) {
+    TokenBucket bucket;
+    bucket.set_limit(1, 10'000, 0);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&] {
+            for (int i = 0; i < 10'000; ++i) bucket.try_take(1, 0);
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(bucket.taken_bytes(), 10'000u);
+}
+
+}  // namespace
+}  // namespace larder::cache
