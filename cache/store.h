@@ -97,7 +97,7 @@ struct StoreOptions {
     std::uint32_t block_id_end = 0;  // ids are below it; grows with new versions
     std::uint32_t block_bytes_max = 0;
     std::string segment_directory;     // of the dataset's disk segments; empty: memory only
-    std::uint32_t disk_alignment = 0;  // 0: the file system is asked
+    std::uint32_t disk_alignment = 0;  // of records; 0: the directory is made and its file system asked
     std::uint64_t write_bytes_in_flight_max = std::uint64_t{64} << 20;
 };
 
@@ -123,8 +123,9 @@ public:
     std::span<std::byte> payload(const Reservation& reservation) const;
     // Memory tier: makes the block findable; false when the segment was dropped meanwhile.
     bool commit(const Reservation& reservation, std::uint32_t payload_crc);
-    // Disk tier: writes the record, makes the block findable, then calls `finished`, never from inside this call.
-    void write(StoreWrite& write);
+    // Disk tier: writes the record, makes the block findable, then calls `finished`, never from inside this call. False
+    // when the segment is gone meanwhile: nothing is written, `finished` is not called, the reservation is over.
+    [[nodiscard]] bool write(StoreWrite& write);
     void abandon(const Reservation& reservation);
 
     // A block whose bytes did not match their CRC: out it goes. Its record stays, dead, and counts against the quota
@@ -155,6 +156,8 @@ public:
     bool disk_full() const;
     // Why nothing is admitted to disk at the moment, disk_full included.
     const std::optional<Error>& disk_problem() const;
+    // Why the memory tier could not get its latest segment; blocks go to disk meanwhile.
+    const std::optional<Error>& memory_problem() const { return memory_problem_; }
     std::uint32_t operations_in_flight() const;
 
     // Walks everything and ends the process if the accounts do not add up; for tests.
@@ -167,16 +170,21 @@ private:
     SegmentSpace& space(Tier tier) { return spaces_[static_cast<std::size_t>(tier)]; }
     const SegmentSpace& space(Tier tier) const { return spaces_[static_cast<std::size_t>(tier)]; }
     std::unexpected<Refusal> refuse(Refusal refusal);
-    std::optional<Reservation> place(Tier tier, std::uint32_t block_id, std::uint32_t payload_bytes);
-    Segment* add_segment(Tier tier, std::uint64_t record_bytes);
-    std::uint32_t take_slot(std::unique_ptr<Segment> segment);
+    std::expected<Reservation, Refusal> reserve_in_memory(std::uint32_t block_id, std::uint32_t payload_bytes);
+    std::expected<Reservation, Refusal> reserve_on_disk(std::uint32_t block_id, std::uint32_t payload_bytes);
+    Reservation place(SegmentSpace::Place place, std::uint32_t block_id, std::uint32_t payload_bytes);
+    bool add_memory_segment(std::uint64_t size_bytes);
+    void add_disk_segment(std::uint64_t size_bytes, std::uint32_t alignment);
+    void take_in(std::unique_ptr<Segment> segment, bool takes_more);
+    void adopt(RecoveredSegment recovered);
     std::uint32_t next_segment_id();
-    void seal(Segment& segment);
     bool make_findable(const Reservation& reservation, std::uint32_t payload_crc);
     void give_back(const Reservation& reservation);
-    void drop(Segment& segment, const DropObserver& observer);
+    void drop(Segment& segment);
     void shrink(Tier tier, const DropObserver& observer);
     void release(Segment& segment);
+    void segment_ready(Segment& segment);
+    void segment_failed(Segment& segment);
     void finish_write(StoreWrite& write, std::int32_t result);
 
     StoreOptions options_;
@@ -190,6 +198,9 @@ private:
     std::vector<std::unique_ptr<Segment>> draining_;
     std::uint64_t payload_bytes_ = 0;
     std::uint64_t write_bytes_in_flight_ = 0;
+    std::optional<Error> memory_problem_;
+    std::int64_t memory_retry_at_ns_ = 0;
+    bool quota_set_ = false;
     std::uint32_t own_segment_id_ = 1;  // without an index
     std::array<std::uint64_t, kRefusalCount> refused_{};
 };

@@ -47,15 +47,12 @@ private:
     static void unlinked(Operation& operation, std::int32_t result) noexcept;
     static void record_written(Operation& operation, std::int32_t result) noexcept;
 
-    void begin(Segment& segment, void (*done)(Operation&, std::int32_t) noexcept);
-    void end(Segment& segment);
-    void start_open(Segment& segment);
-    void start_header(Segment& segment);
-    void start_write(StoreWrite& write);
+    void start_open(Segment& segment, int exclusive_or_truncate);
     void ready(Segment& segment);
     void failed(Segment& segment, std::int32_t result, const char* what);
-    void start_unlink(Segment& segment);
-    void rest(std::int32_t result, const std::string& what);
+    void start_write(StoreWrite& write);
+    void continue_write(StoreWrite& write);
+    void rest(Error error);
     void works();
 
     DatasetStore& store_;

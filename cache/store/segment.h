@@ -20,6 +20,8 @@ namespace larder::cache {
 
 enum class Tier : std::uint8_t { memory = 0, disk = 1 };
 
+inline constexpr std::uint32_t kMemoryAlignment = 64;  // of records in memory
+
 class DatasetStore;
 struct StoreWrite;
 
@@ -49,7 +51,7 @@ private:
     bool sealed_ = false;
     std::uint32_t id_ = 0;
     std::uint32_t slot_ = 0;  // in the store's array of segments
-    std::uint32_t alignment_ = 64;
+    std::uint32_t alignment_ = kMemoryAlignment;
     std::uint32_t references_ = 0;  // reservations, writes, reads and operations in flight
     FileDescriptor fd_;
     Mapping memory_;
@@ -59,13 +61,16 @@ private:
     std::vector<std::uint32_t> block_ids_;
 
     // Disk only: creation and removal.
+    struct alignas(4096) HeaderPage {
+        std::byte bytes[4096];
+    };
     struct Step : Operation {
         Segment* segment = nullptr;
         class DiskSegments* disk = nullptr;
     };
     Step step_;
     std::string path_;
-    Mapping header_page_;
+    std::unique_ptr<HeaderPage> header_page_;
     StoreWrite* waiting_writes_ = nullptr;  // in order, until the file is ready
     StoreWrite* waiting_writes_last_ = nullptr;
 };

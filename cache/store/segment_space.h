@@ -20,6 +20,7 @@ public:
     static constexpr std::uint64_t kSegmentBytesMax = std::uint64_t{1} << 30;
     static constexpr std::uint64_t kSegmentsPerQuota = 64;
     static constexpr std::size_t kOpenSegmentsMax = 8;
+    static constexpr std::size_t kHolesMax = 256;
 
     struct Place {
         Segment* segment = nullptr;
@@ -47,14 +48,12 @@ public:
     // Room that was taken and will not be used: a hole, or the tail moves back.
     void give_back(Place place, std::uint64_t record_bytes);
 
-    // A new, open segment. Gives back the one that is to be sealed for it, if any.
+    // Counts a new or recovered segment, with what is used of it.
+    void add(Segment& segment);
+    // Room between a recovered segment's records; before `add`.
+    void add_gap(Segment& segment, std::uint64_t offset, std::uint64_t bytes);
+    // Lets records go to its tail. Gives back the segment that is closed for it, if any.
     Segment* open(Segment& segment);
-    // A recovered segment with its records counted; `open` it too if it takes more.
-    void adopt(Segment& segment);
-    // Room between a recovered segment's records.
-    void add_hole(Segment& segment, std::uint64_t offset, std::uint64_t bytes) {
-        holes_.push_back({&segment, offset, bytes});
-    }
     // The segment is dropped: its use, holes and tail go.
     void remove(Segment& segment);
 

@@ -1,0 +1,214 @@
+#include "cache/store/disk_segments.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <span>
+#include <utility>
+
+#include "base/assert.h"
+#include "cache/store.h"
+#include "cache/store/disk_probe.h"
+#include "cache/store/segment_header.h"
+
+namespace larder::cache {
+namespace {
+
+bool try_again(std::int32_t result) {
+    return result == -EINTR || result == -EAGAIN;
+}
+
+}  // namespace
+
+DiskSegments::DiskSegments(DatasetStore& store, Device& device, const Clock& clock, std::uint64_t dataset_id,
+                           std::string directory, std::uint32_t alignment)
+    : store_(store),
+      device_(device),
+      clock_(clock),
+      dataset_id_(dataset_id),
+      directory_(std::move(directory)),
+      alignment_(alignment),
+      directory_ready_(alignment != 0) {}
+
+std::optional<std::uint32_t> DiskSegments::alignment() {
+    if (directory_ready_) return alignment_;
+    if (!admits()) return std::nullopt;
+    const auto probe = probe_disk(directory_);
+    if (!probe) {
+        rest(probe.error());
+        return std::nullopt;
+    }
+    alignment_ = probe->alignment;
+    direct_ = probe->direct;
+    directory_ready_ = true;
+    return alignment_;
+}
+
+bool DiskSegments::admits() const {
+    return !problem_ || clock_.now_ns() >= retry_at_ns_;
+}
+
+void DiskSegments::rest(Error error) {
+    full_ = error.code == ErrorCode::no_space;
+    problem_ = std::move(error);
+    retry_at_ns_ = clock_.now_ns() + kRetryAfterNs;
+}
+
+// What began before the failure may still end well after it: only a later success says the disk is well.
+void DiskSegments::works() {
+    if (!problem_ || clock_.now_ns() < retry_at_ns_) return;
+    problem_.reset();
+    full_ = false;
+}
+
+void DiskSegments::create(Segment& segment) {
+    segment.state_ = Segment::State::creating;
+    segment.path_ = segment_path(directory_, segment.id_);
+    segment.header_page_ = std::make_unique<Segment::HeaderPage>();
+    write_segment_header(segment.header_page_->bytes, dataset_id_, segment.id_, segment.size_bytes_,
+                         segment.alignment_);
+    segment.step_.segment = &segment;
+    segment.step_.disk = this;
+    segment.references_++;
+    operations_in_flight_++;
+    start_open(segment, O_EXCL);
+}
+
+void DiskSegments::start_open(Segment& segment, int exclusive_or_truncate) {
+    segment.step_.done = opened;
+    const int flags = O_RDWR | O_CREAT | exclusive_or_truncate | (direct_ ? O_DIRECT : 0);
+    device_.open(segment.path_.c_str(), flags, 0600, segment.step_);
+}
+
+void DiskSegments::opened(Operation& operation, std::int32_t result) noexcept {
+    Segment& segment = *static_cast<Segment::Step&>(operation).segment;
+    DiskSegments& self = *static_cast<Segment::Step&>(operation).disk;
+    if (result == -EINVAL && self.direct_) {
+        // No direct I/O on this file system. The refused open has left the file behind.
+        self.direct_ = false;
+        return self.start_open(segment, O_TRUNC);
+    }
+    if (result < 0) return self.failed(segment, result, "create segment ");
+    segment.fd_ = FileDescriptor(result);
+    if (segment.dropped_) return self.failed(segment, -ECANCELED, "");
+    segment.step_.done = allocated;
+    self.device_.allocate(segment.fd(), segment.size_bytes_, segment.step_);
+}
+
+void DiskSegments::allocated(Operation& operation, std::int32_t result) noexcept {
+    Segment& segment = *static_cast<Segment::Step&>(operation).segment;
+    DiskSegments& self = *static_cast<Segment::Step&>(operation).disk;
+    if (segment.dropped_) return self.failed(segment, -ECANCELED, "");
+    // A file system that cannot reserve room tells when a write finds none.
+    const bool goes_on = result >= 0 || result == -EOPNOTSUPP || result == -ENOSYS;
+    if (try_again(result)) return self.device_.allocate(segment.fd(), segment.size_bytes_, operation);
+    if (!goes_on) return self.failed(segment, result, "reserve room for segment ");
+    segment.step_.done = header_written;
+    self.device_.write(segment.fd(), segment.header_page_->bytes, 0, segment.step_);
+}
+
+void DiskSegments::header_written(Operation& operation, std::int32_t result) noexcept {
+    Segment& segment = *static_cast<Segment::Step&>(operation).segment;
+    DiskSegments& self = *static_cast<Segment::Step&>(operation).disk;
+    if (segment.dropped_) return self.failed(segment, -ECANCELED, "");
+    if (try_again(result)) return self.device_.write(segment.fd(), segment.header_page_->bytes, 0, operation);
+    if (result >= 0 && result < static_cast<std::int32_t>(kSegmentHeaderBytes)) result = -EIO;
+    if (result < 0) return self.failed(segment, result, "write the header of segment ");
+    self.ready(segment);
+}
+
+void DiskSegments::ready(Segment& segment) {
+    works();
+    segment.state_ = Segment::State::ready;
+    segment.header_page_.reset();
+    store_.segment_ready(segment);
+    StoreWrite* write = std::exchange(segment.waiting_writes_, nullptr);
+    while (write != nullptr) {
+        StoreWrite* next = std::exchange(write->next, nullptr);
+        start_write(*write);
+        write = next;
+    }
+    operations_in_flight_--;
+    store_.release(segment);
+}
+
+void DiskSegments::failed(Segment& segment, std::int32_t result, const char* what) {
+    const bool dropped = segment.dropped_;
+    if (!dropped) rest(errno_error(-result, what + segment.path_));
+    segment.state_ = Segment::State::failed;
+    segment.header_page_.reset();
+    if (!dropped) store_.segment_failed(segment);
+    StoreWrite* write = std::exchange(segment.waiting_writes_, nullptr);
+    while (write != nullptr) {
+        StoreWrite* next = std::exchange(write->next, nullptr);
+        store_.finish_write(*write, result);
+        write = next;
+    }
+    if (segment.fd_) unlink(segment);
+    operations_in_flight_--;
+    store_.release(segment);
+}
+
+void DiskSegments::write(StoreWrite& write) {
+    Segment& segment = *write.reservation.segment;
+    if (segment.state_ == Segment::State::ready) return start_write(write);
+    LARDER_ASSERT(segment.state_ == Segment::State::creating);
+    (segment.waiting_writes_ == nullptr ? segment.waiting_writes_ : segment.waiting_writes_last_->next) = &write;
+    segment.waiting_writes_last_ = &write;
+}
+
+void DiskSegments::start_write(StoreWrite& write) {
+    operations_in_flight_++;
+    write.done = record_written;
+    continue_write(write);
+}
+
+void DiskSegments::continue_write(StoreWrite& write) {
+    device_.write(write.reservation.segment->fd(), write.record.subspan(write.written_bytes),
+                  write.reservation.offset + write.written_bytes, write);
+}
+
+void DiskSegments::record_written(Operation& operation, std::int32_t result) noexcept {
+    StoreWrite& write = static_cast<StoreWrite&>(operation);
+    DatasetStore& store = *write.store;
+    DiskSegments& self = store.disk_;
+    if (try_again(result)) return self.continue_write(write);
+    if (result >= 0) {
+        // A short direct write goes on from an aligned place.
+        const std::uint64_t progress =
+            static_cast<std::uint32_t>(result) & ~(write.reservation.segment->alignment_ - 1);
+        write.written_bytes += progress;
+        if (progress > 0 && write.written_bytes < write.record.size()) return self.continue_write(write);
+        result = write.written_bytes >= write.record.size() ? 0 : -EIO;
+    }
+    if (result == 0) {
+        self.works();
+    } else {
+        self.rest(errno_error(-result, "write to segment " + write.reservation.segment->path_));
+    }
+    self.operations_in_flight_--;
+    store.finish_write(write, result);
+}
+
+void DiskSegments::unlink(Segment& segment) {
+    segment.step_.segment = &segment;
+    segment.step_.disk = this;
+    segment.step_.done = unlinked;
+    segment.references_++;
+    operations_in_flight_++;
+    device_.unlink(segment.path_.c_str(), segment.step_);
+}
+
+// A name that could not be removed is found again, and judged by its quota, at the next start.
+void DiskSegments::unlinked(Operation& operation, std::int32_t) noexcept {
+    Segment& segment = *static_cast<Segment::Step&>(operation).segment;
+    DiskSegments& self = *static_cast<Segment::Step&>(operation).disk;
+    self.operations_in_flight_--;
+    self.store_.release(segment);
+}
+
+void DiskSegments::close(Segment& segment) {
+    if (segment.fd_) device_.close(segment.fd_.release());
+}
+
+}  // namespace larder::cache

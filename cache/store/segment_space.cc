@@ -1,0 +1,116 @@
+#include "cache/store/segment_space.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
+
+namespace larder::cache {
+namespace {
+
+constexpr std::uint64_t kPageBytes = 4096;
+
+constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
+    return (value + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+std::uint64_t SegmentSpace::segment_bytes(std::uint64_t record_bytes, std::uint64_t record_bytes_max,
+                                          std::uint64_t alignment) const {
+    LARDER_ASSERT(fits_quota(record_bytes) && record_bytes <= record_bytes_max);
+    const std::uint64_t target = std::clamp(quota_bytes_ / kSegmentsPerQuota, kSegmentBytesMin, kSegmentBytesMax);
+    // A whole number of the largest records, so that blocks of one size leave no unused tail.
+    const std::uint64_t records = std::max<std::uint64_t>(1, (target - header_bytes_) / record_bytes_max);
+    const std::uint64_t left = round_up(quota_bytes_ - used_bytes_, alignment);
+    return header_bytes_ + round_up(std::min(records * record_bytes_max, left), kPageBytes);
+}
+
+std::optional<SegmentSpace::Place> SegmentSpace::take(std::uint64_t record_bytes) {
+    LARDER_ASSERT(fits_quota(record_bytes));
+    Place place;
+    const auto hole = std::ranges::find_if(holes_, [&](const Hole& it) { return it.bytes >= record_bytes; });
+    if (hole != holes_.end()) {
+        place = {hole->segment, hole->offset};
+        hole->offset += record_bytes;
+        hole->bytes -= record_bytes;
+        if (hole->bytes == 0) holes_.erase(hole);
+    } else {
+        const auto open = std::ranges::find_if(
+            open_, [&](const Segment* it) { return it->size_bytes_ - it->tail_bytes_ >= record_bytes; });
+        if (open == open_.end()) return std::nullopt;
+        place = {*open, (*open)->tail_bytes_};
+        (*open)->tail_bytes_ += record_bytes;
+    }
+    place.segment->used_bytes_ += record_bytes;
+    used_bytes_ += record_bytes;
+    return place;
+}
+
+void SegmentSpace::give_back(Place place, std::uint64_t record_bytes) {
+    Segment& segment = *place.segment;
+    Hole freed{&segment, place.offset, record_bytes};
+    // One hole of all adjacent ones: a failing remote gives much back, in any order.
+    std::erase_if(holes_, [&](const Hole& hole) {
+        if (hole.segment != &segment) return false;
+        if (hole.offset + hole.bytes == freed.offset) {
+            freed.offset = hole.offset;
+        } else if (freed.offset + freed.bytes != hole.offset) {
+            return false;
+        }
+        freed.bytes += hole.bytes;
+        return true;
+    });
+    if (freed.offset + freed.bytes == segment.tail_bytes_) {
+        segment.tail_bytes_ = freed.offset;
+    } else if (holes_.size() < kHolesMax) {
+        holes_.push_back(freed);
+    } else {
+        // Too scattered to keep track of: dead until the segment goes.
+        return;
+    }
+    segment.used_bytes_ -= record_bytes;
+    used_bytes_ -= record_bytes;
+}
+
+Segment* SegmentSpace::open(Segment& segment) {
+    Segment* sealed = nullptr;
+    if (open_.size() == kOpenSegmentsMax) {
+        const auto fullest =
+            std::ranges::min_element(open_, {}, [](const Segment* it) { return it->size_bytes_ - it->tail_bytes_; });
+        sealed = *fullest;
+        open_.erase(fullest);
+    }
+    open_.push_back(&segment);
+    return sealed;
+}
+
+void SegmentSpace::add(Segment& segment) {
+    segment_count_++;
+    allocated_bytes_ += segment.size_bytes_;
+    used_bytes_ += segment.used_bytes_;
+}
+
+void SegmentSpace::add_gap(Segment& segment, std::uint64_t offset, std::uint64_t bytes) {
+    if (holes_.size() < kHolesMax) {
+        holes_.push_back({&segment, offset, bytes});
+    } else {
+        segment.used_bytes_ += bytes;
+    }
+}
+
+void SegmentSpace::remove(Segment& segment) {
+    segment_count_--;
+    allocated_bytes_ -= segment.size_bytes_;
+    used_bytes_ -= segment.used_bytes_;
+    std::erase(open_, &segment);
+    std::erase_if(holes_, [&](const Hole& hole) { return hole.segment == &segment; });
+}
+
+std::uint64_t SegmentSpace::hole_bytes(const Segment& segment) const {
+    std::uint64_t bytes = 0;
+    for (const Hole& hole : holes_) bytes += hole.segment == &segment ? hole.bytes : 0;
+    return bytes;
+}
+
+}  // namespace larder::cache

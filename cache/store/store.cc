@@ -1,0 +1,260 @@
+#include "cache/store.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/assert.h"
+#include "cache/protocol/record.h"
+#include "cache/store/index.h"
+#include "cache/store/segment_header.h"
+
+namespace larder::cache {
+
+using protocol::kRecordHeaderBytes;
+using protocol::record_bytes;
+
+DatasetStore::DatasetStore(StoreOptions options, Device& device, const Clock& clock, Index* index)
+    : options_(std::move(options)),
+      clock_(clock),
+      index_(index),
+      table_(options_.block_id_end),
+      spaces_{SegmentSpace(0), SegmentSpace(kSegmentHeaderBytes)},
+      disk_(*this, device, clock, options_.dataset_id, options_.segment_directory, options_.disk_alignment) {
+    static_assert(kSegmentHeaderBytes % BlockTable::kOffsetUnitBytes == 0 &&
+                  kMemoryAlignment % BlockTable::kOffsetUnitBytes == 0);
+}
+
+DatasetStore::~DatasetStore() {
+    LARDER_ASSERT(operations_in_flight() == 0);
+    for (auto* segments : {&segments_, &draining_}) {
+        for (auto& segment : *segments) {
+            if (segment != nullptr && segment->tier_ == Tier::disk) disk_.close(*segment);
+        }
+    }
+}
+
+std::optional<BlockLocation> DatasetStore::find(std::uint32_t block_id) const {
+    LARDER_ASSERT(block_id < table_.block_id_end());
+    const BlockTable::Entry& entry = table_[block_id];
+    if (!entry.found()) return std::nullopt;
+    return BlockLocation{segments_[entry.slot].get(), entry.offset(), entry.payload_bytes, entry.payload_crc};
+}
+
+std::unexpected<Refusal> DatasetStore::refuse(Refusal refusal) {
+    refused_[static_cast<std::size_t>(refusal)]++;
+    return std::unexpected(refusal);
+}
+
+std::expected<Reservation, Refusal> DatasetStore::reserve(std::uint32_t block_id, std::uint32_t payload_bytes) {
+    LARDER_ASSERT(block_id < table_.block_id_end() && payload_bytes <= options_.block_bytes_max);
+    if (table_[block_id].slot != BlockTable::kAbsent) return refuse(Refusal::already_cached);
+    auto reservation = reserve_in_memory(block_id, payload_bytes);
+    if (!reservation) reservation = reserve_on_disk(block_id, payload_bytes);
+    if (!reservation) return refuse(reservation.error());
+    return reservation;
+}
+
+std::expected<Reservation, Refusal> DatasetStore::reserve_in_memory(std::uint32_t block_id,
+                                                                    std::uint32_t payload_bytes) {
+    SegmentSpace& memory = space(Tier::memory);
+    const std::uint64_t bytes = record_bytes(payload_bytes, kMemoryAlignment);
+    if (!memory.fits_quota(bytes)) return std::unexpected(Refusal::quota_reached);
+    auto found = memory.take(bytes);
+    if (!found) {
+        const std::uint64_t bytes_max = record_bytes(options_.block_bytes_max, kMemoryAlignment);
+        if (!add_memory_segment(memory.segment_bytes(bytes, bytes_max, kMemoryAlignment))) {
+            return std::unexpected(Refusal::quota_reached);
+        }
+        found = memory.take(bytes);
+    }
+    return place(*found, block_id, payload_bytes);
+}
+
+std::expected<Reservation, Refusal> DatasetStore::reserve_on_disk(std::uint32_t block_id, std::uint32_t payload_bytes) {
+    SegmentSpace& disk = space(Tier::disk);
+    if (options_.segment_directory.empty() || !disk.fits_quota(payload_bytes + kRecordHeaderBytes)) {
+        return std::unexpected(Refusal::quota_reached);
+    }
+    const auto alignment = disk_.alignment();
+    if (!alignment || !disk_.admits()) {
+        return std::unexpected(disk_.full() ? Refusal::disk_full : Refusal::disk_failed);
+    }
+    const std::uint64_t bytes = record_bytes(payload_bytes, *alignment);
+    if (!disk.fits_quota(bytes)) return std::unexpected(Refusal::quota_reached);
+    if (write_bytes_in_flight_ > 0 && write_bytes_in_flight_ + bytes > options_.write_bytes_in_flight_max) {
+        return std::unexpected(Refusal::busy);
+    }
+    auto found = disk.take(bytes);
+    if (!found) {
+        const std::uint64_t bytes_max = record_bytes(options_.block_bytes_max, *alignment);
+        add_disk_segment(disk.segment_bytes(bytes, bytes_max, *alignment), *alignment);
+        found = disk.take(bytes);
+    }
+    write_bytes_in_flight_ += bytes;
+    return place(*found, block_id, payload_bytes);
+}
+
+Reservation DatasetStore::place(SegmentSpace::Place place, std::uint32_t block_id, std::uint32_t payload_bytes) {
+    table_.set_pending(block_id);
+    place.segment->references_++;
+    return Reservation{place.segment, place.offset, block_id, payload_bytes};
+}
+
+std::span<std::byte> DatasetStore::payload(const Reservation& reservation) const {
+    LARDER_ASSERT(!reservation.on_disk());
+    return {reservation.segment->memory() + reservation.offset + kRecordHeaderBytes, reservation.payload_bytes};
+}
+
+bool DatasetStore::commit(const Reservation& reservation, std::uint32_t payload_crc) {
+    LARDER_ASSERT(!reservation.on_disk());
+    Segment& segment = *reservation.segment;
+    const auto header = protocol::make_record_header(options_.dataset_id, reservation.block_id,
+                                                     reservation.payload_bytes, payload_crc, segment.id());
+    std::memcpy(segment.memory() + reservation.offset, &header, sizeof header);
+    const bool findable = make_findable(reservation, payload_crc);
+    release(segment);
+    return findable;
+}
+
+void DatasetStore::abandon(const Reservation& reservation) {
+    if (reservation.on_disk()) {
+        write_bytes_in_flight_ -= record_bytes(reservation.payload_bytes, reservation.segment->alignment());
+    }
+    give_back(reservation);
+    release(*reservation.segment);
+}
+
+bool DatasetStore::write(StoreWrite& write) {
+    const Reservation& reservation = write.reservation;
+    Segment& segment = *reservation.segment;
+    LARDER_ASSERT(reservation.on_disk());
+    if (segment.dropped()) {
+        abandon(reservation);
+        return false;
+    }
+    const std::uint64_t bytes = record_bytes(reservation.payload_bytes, segment.alignment());
+    LARDER_ASSERT(write.record.size() >= bytes);
+    write.record = write.record.first(bytes);
+    const auto header = protocol::make_record_header(options_.dataset_id, reservation.block_id,
+                                                     reservation.payload_bytes, write.payload_crc, segment.id());
+    std::memcpy(write.record.data(), &header, sizeof header);
+    std::ranges::fill(write.record.subspan(kRecordHeaderBytes + reservation.payload_bytes), std::byte{0});
+    write.store = this;
+    write.next = nullptr;
+    write.written_bytes = 0;
+    disk_.write(write);
+    return true;
+}
+
+void DatasetStore::finish_write(StoreWrite& write, std::int32_t result) {
+    const Reservation reservation = write.reservation;
+    write_bytes_in_flight_ -= write.record.size();
+    if (result != 0) {
+        give_back(reservation);
+    } else if (!make_findable(reservation, write.payload_crc)) {
+        result = -ECANCELED;
+    }
+    release(*reservation.segment);
+    write.finished(write, result);
+}
+
+bool DatasetStore::make_findable(const Reservation& reservation, std::uint32_t payload_crc) {
+    Segment& segment = *reservation.segment;
+    LARDER_ASSERT(table_[reservation.block_id].slot == BlockTable::kPending);
+    if (segment.dropped()) {
+        table_.clear(reservation.block_id);
+        return false;
+    }
+    table_.set(reservation.block_id,
+               {.slot = segment.slot_,
+                .offset_units = static_cast<std::uint32_t>(reservation.offset / BlockTable::kOffsetUnitBytes),
+                .payload_bytes = reservation.payload_bytes,
+                .payload_crc = payload_crc});
+    segment.block_ids_.push_back(reservation.block_id);
+    payload_bytes_ += reservation.payload_bytes;
+    if (segment.tier() == Tier::disk && index_ != nullptr) {
+        index_->put_block(options_.dataset_id, segment.id(),
+                          {reservation.offset, reservation.block_id, reservation.payload_bytes, payload_crc});
+    }
+    return true;
+}
+
+void DatasetStore::give_back(const Reservation& reservation) {
+    LARDER_ASSERT(table_[reservation.block_id].slot == BlockTable::kPending);
+    table_.clear(reservation.block_id);
+    Segment& segment = *reservation.segment;
+    if (segment.dropped()) return;
+    space(segment.tier())
+        .give_back({&segment, reservation.offset}, record_bytes(reservation.payload_bytes, segment.alignment()));
+}
+
+void DatasetStore::forget(std::uint32_t block_id) {
+    LARDER_ASSERT(block_id < table_.block_id_end());
+    const BlockTable::Entry entry = table_[block_id];
+    if (!entry.found()) return;
+    Segment& segment = *segments_[entry.slot];
+    const auto at = std::ranges::find(segment.block_ids_, block_id);
+    LARDER_ASSERT(at != segment.block_ids_.end());
+    segment.block_ids_.erase(at);
+    payload_bytes_ -= entry.payload_bytes;
+    table_.clear(block_id);
+    if (segment.tier() == Tier::disk && index_ != nullptr) {
+        index_->remove_block(options_.dataset_id, segment.id(), entry.offset());
+    }
+}
+
+void DatasetStore::add_reference(const Segment& segment) {
+    const_cast<Segment&>(segment).references_++;
+}
+
+void DatasetStore::drop_reference(const Segment& segment) {
+    release(const_cast<Segment&>(segment));
+}
+
+void DatasetStore::release(Segment& segment) {
+    LARDER_ASSERT(segment.references_ > 0);
+    if (--segment.references_ > 0 || !segment.dropped()) return;
+    if (segment.tier() == Tier::disk) disk_.close(segment);
+    std::erase_if(draining_, [&](const auto& it) { return it.get() == &segment; });
+}
+
+void DatasetStore::grow_block_ids(std::uint32_t block_id_end, std::uint32_t block_bytes_max) {
+    table_.grow(block_id_end);
+    options_.block_bytes_max = std::max(options_.block_bytes_max, block_bytes_max);
+}
+
+Quota DatasetStore::quota() const {
+    return {.memory_bytes = space(Tier::memory).quota_bytes(), .disk_bytes = space(Tier::disk).quota_bytes()};
+}
+
+StoreUsage DatasetStore::usage() const {
+    const SegmentSpace& memory = space(Tier::memory);
+    const SegmentSpace& disk = space(Tier::disk);
+    return {.memory_bytes = memory.used_bytes(),
+            .disk_bytes = disk.used_bytes(),
+            .memory_allocated_bytes = memory.allocated_bytes(),
+            .disk_allocated_bytes = disk.allocated_bytes(),
+            .payload_bytes = payload_bytes_,
+            .blocks = table_.found_count(),
+            .memory_segments = memory.segment_count(),
+            .disk_segments = disk.segment_count(),
+            .draining_segments = static_cast<std::uint32_t>(draining_.size())};
+}
+
+std::uint64_t DatasetStore::admissions_refused(Refusal refusal) const {
+    return refused_[static_cast<std::size_t>(refusal)];
+}
+
+bool DatasetStore::disk_full() const {
+    return disk_.full();
+}
+const std::optional<Error>& DatasetStore::disk_problem() const {
+    return disk_.problem();
+}
+std::uint32_t DatasetStore::operations_in_flight() const {
+    return disk_.operations_in_flight();
+}
+
+}  // namespace larder::cache

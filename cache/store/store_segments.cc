@@ -1,0 +1,229 @@
+// The part of DatasetStore that makes, takes in and drops whole segments, and checks the accounts.
+
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
+#include "cache/protocol/record.h"
+#include "cache/store.h"
+#include "cache/store/index.h"
+#include "cache/store/recovery.h"
+#include "cache/store/segment_header.h"
+
+namespace larder::cache {
+
+using protocol::record_bytes;
+
+std::uint32_t DatasetStore::next_segment_id() {
+    return index_ != nullptr ? index_->allocate_segment_id() : own_segment_id_++;
+}
+
+bool DatasetStore::add_memory_segment(std::uint64_t size_bytes) {
+    if (memory_problem_ && clock_.now_ns() < memory_retry_at_ns_) return false;
+    auto segment = make_memory_segment(next_segment_id(), size_bytes);
+    if (!segment) {
+        memory_problem_ = std::move(segment.error());
+        memory_retry_at_ns_ = clock_.now_ns() + DiskSegments::kRetryAfterNs;
+        return false;
+    }
+    memory_problem_.reset();
+    take_in(std::move(*segment), true);
+    return true;
+}
+
+void DatasetStore::add_disk_segment(std::uint64_t size_bytes, std::uint32_t alignment) {
+    auto segment = std::make_unique<Segment>();
+    segment->id_ = next_segment_id();
+    segment->tier_ = Tier::disk;
+    segment->alignment_ = alignment;
+    segment->size_bytes_ = size_bytes;
+    segment->tail_bytes_ = kSegmentHeaderBytes;
+    Segment& created = *segment;
+    take_in(std::move(segment), true);
+    disk_.create(created);
+}
+
+void DatasetStore::take_in(std::unique_ptr<Segment> segment, bool takes_more) {
+    if (free_slots_.empty()) {
+        free_slots_.push_back(static_cast<std::uint32_t>(segments_.size()));
+        segments_.emplace_back();
+    }
+    segment->slot_ = free_slots_.back();
+    free_slots_.pop_back();
+    SegmentSpace& owner = space(segment->tier());
+    owner.add(*segment);
+    if (takes_more) {
+        Segment* sealed = owner.open(*segment);
+        if (sealed != nullptr) {
+            sealed->sealed_ = true;
+            // A segment still being created tells the index when it is ready.
+            if (sealed->tier() == Tier::disk && sealed->state_ == Segment::State::ready) segment_ready(*sealed);
+        }
+    } else {
+        segment->sealed_ = true;
+    }
+    segments_[segment->slot_] = std::move(segment);
+}
+
+void DatasetStore::segment_ready(Segment& segment) {
+    if (index_ == nullptr) return;
+    index_->put_segment(options_.dataset_id, segment.id(), segment.size_bytes(), segment.alignment(), segment.sealed_);
+}
+
+void DatasetStore::segment_failed(Segment& segment) {
+    drop(segment);
+}
+
+void DatasetStore::drop(Segment& segment) {
+    for (const std::uint32_t block_id : segment.block_ids_) {
+        LARDER_ASSERT(table_[block_id].slot == segment.slot_);
+        payload_bytes_ -= table_[block_id].payload_bytes;
+        table_.clear(block_id);
+    }
+    segment.block_ids_ = {};
+    space(segment.tier()).remove(segment);
+    segment.dropped_ = true;
+    free_slots_.push_back(segment.slot_);
+    draining_.push_back(std::move(segments_[segment.slot_]));
+    // Keeps it over the next lines; one that is being created goes when its present step ends.
+    segment.references_++;
+    if (segment.tier() == Tier::disk && segment.state_ == Segment::State::ready) {
+        if (index_ != nullptr) index_->remove_segment(options_.dataset_id, segment.id());
+        disk_.unlink(segment);
+    }
+    release(segment);
+}
+
+void DatasetStore::set_quota(Quota quota, const DropObserver& observer) {
+    space(Tier::memory).set_quota(quota.memory_bytes);
+    space(Tier::disk).set_quota(quota.disk_bytes);
+    quota_set_ = true;
+    shrink(Tier::memory, observer);
+    shrink(Tier::disk, observer);
+}
+
+void DatasetStore::shrink(Tier tier, const DropObserver& observer) {
+    const SegmentSpace& shrinking = space(tier);
+    if (shrinking.used_bytes() <= shrinking.quota_bytes()) return;
+    struct Candidate {
+        std::uint64_t unread_blocks;
+        Segment* segment;
+    };
+    std::vector<Candidate> candidates;
+    for (const auto& segment : segments_) {
+        if (segment == nullptr || segment->tier() != tier) continue;
+        candidates.push_back({observer.unread_blocks ? observer.unread_blocks(*segment) : 0, segment.get()});
+    }
+    std::ranges::sort(candidates, [](const Candidate& left, const Candidate& right) {
+        if (left.unread_blocks != right.unread_blocks) return left.unread_blocks < right.unread_blocks;
+        return left.segment->id() > right.segment->id();
+    });
+    for (const Candidate& candidate : candidates) {
+        if (shrinking.used_bytes() <= shrinking.quota_bytes()) return;
+        if (observer.dropping) observer.dropping(*candidate.segment);
+        drop(*candidate.segment);
+    }
+}
+
+void DatasetStore::clear(const DropObserver& observer) {
+    for (std::size_t slot = 0; slot < segments_.size(); slot++) {
+        if (segments_[slot] == nullptr) continue;
+        if (observer.dropping) observer.dropping(*segments_[slot]);
+        drop(*segments_[slot]);
+    }
+    if (index_ != nullptr) index_->remove_dataset(options_.dataset_id);
+}
+
+void DatasetStore::recover(std::vector<RecoveredSegment> segments) {
+    // Later segments hold the newer record of a block that was forgotten and admitted again.
+    std::ranges::sort(segments, {}, &RecoveredSegment::id);
+    for (RecoveredSegment& segment : segments) adopt(std::move(segment));
+}
+
+void DatasetStore::adopt(RecoveredSegment recovered) {
+    own_segment_id_ = std::max(own_segment_id_, recovered.id + 1);
+    auto owned = std::make_unique<Segment>();
+    Segment& segment = *owned;
+    segment.id_ = recovered.id;
+    segment.tier_ = Tier::disk;
+    segment.alignment_ = recovered.alignment;
+    segment.fd_ = std::move(recovered.fd);
+    segment.path_ = std::move(recovered.path);
+    segment.size_bytes_ = recovered.size_bytes;
+    segment.tail_bytes_ = kSegmentHeaderBytes;
+    const bool takes_more = !recovered.sealed && disk_.alignment() == recovered.alignment;
+    for (const RecoveredBlock& block : recovered.blocks) {
+        const std::uint64_t bytes = record_bytes(block.payload_bytes, segment.alignment());
+        LARDER_ASSERT(block.offset >= segment.tail_bytes_ && bytes <= segment.size_bytes_ - block.offset);
+        const std::uint64_t gap = block.offset - segment.tail_bytes_;
+        if (gap > 0 && takes_more) {
+            space(Tier::disk).add_gap(segment, segment.tail_bytes_, gap);
+        } else {
+            segment.used_bytes_ += gap;
+        }
+        segment.tail_bytes_ = block.offset + bytes;
+        segment.used_bytes_ += bytes;
+    }
+    take_in(std::move(owned), takes_more);
+
+    segment.block_ids_.reserve(recovered.blocks.size());
+    for (const RecoveredBlock& block : recovered.blocks) {
+        if (block.block_id >= table_.block_id_end()) continue;
+        forget(block.block_id);
+        segment.block_ids_.push_back(block.block_id);
+        table_.set(block.block_id,
+                   {.slot = segment.slot_,
+                    .offset_units = static_cast<std::uint32_t>(block.offset / BlockTable::kOffsetUnitBytes),
+                    .payload_bytes = block.payload_bytes,
+                    .payload_crc = block.payload_crc});
+        payload_bytes_ += block.payload_bytes;
+    }
+}
+
+void DatasetStore::check_invariants() const {
+    std::array<std::uint64_t, kTiers> used{};
+    std::array<std::uint64_t, kTiers> allocated{};
+    std::array<std::uint32_t, kTiers> count{};
+    std::uint64_t payload_bytes = 0;
+    std::uint64_t blocks = 0;
+    for (std::size_t slot = 0; slot < segments_.size(); slot++) {
+        if (segments_[slot] == nullptr) continue;
+        const Segment& segment = *segments_[slot];
+        const auto tier = static_cast<std::size_t>(segment.tier());
+        LARDER_ASSERT(segment.slot_ == slot && !segment.dropped());
+        used[tier] += segment.used_bytes_;
+        allocated[tier] += segment.size_bytes();
+        count[tier]++;
+        const std::uint64_t header = segment.tier() == Tier::disk ? kSegmentHeaderBytes : 0;
+        LARDER_ASSERT(segment.tail_bytes() <= segment.size_bytes());
+        LARDER_ASSERT(header + segment.used_bytes_ + space(segment.tier()).hole_bytes(segment) == segment.tail_bytes());
+
+        std::vector<std::pair<std::uint64_t, std::uint64_t>> extents;
+        for (const std::uint32_t block_id : segment.block_ids()) {
+            const BlockTable::Entry& entry = table_[block_id];
+            LARDER_ASSERT(entry.slot == slot && entry.offset() % segment.alignment() == 0);
+            extents.emplace_back(entry.offset(), record_bytes(entry.payload_bytes, segment.alignment()));
+            payload_bytes += entry.payload_bytes;
+            blocks++;
+        }
+        std::ranges::sort(extents);
+        std::uint64_t end = header;
+        for (const auto& [offset, bytes] : extents) {
+            LARDER_ASSERT(offset >= end);
+            end = offset + bytes;
+        }
+        LARDER_ASSERT(end <= segment.tail_bytes());
+    }
+    for (std::size_t tier = 0; tier < kTiers; tier++) {
+        LARDER_ASSERT(used[tier] == spaces_[tier].used_bytes());
+        LARDER_ASSERT(allocated[tier] == spaces_[tier].allocated_bytes());
+        LARDER_ASSERT(count[tier] == spaces_[tier].segment_count());
+        LARDER_ASSERT(!quota_set_ || used[tier] <= spaces_[tier].quota_bytes());
+    }
+    std::uint64_t found = 0;
+    for (std::uint32_t block_id = 0; block_id < table_.block_id_end(); block_id++) found += table_[block_id].found();
+    LARDER_ASSERT(blocks == table_.found_count() && found == blocks && payload_bytes == payload_bytes_);
+    for (const auto& segment : draining_) LARDER_ASSERT(segment->dropped() && segment->references_ > 0);
+}
+
+}  // namespace larder::cache
