@@ -1,0 +1,274 @@
+#include "cache/control/catalog.h"
+
+#include <boost/json.hpp>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/units.h"
+#include "cache/control/json_reader.h"
+
+namespace larder::cache {
+namespace json = boost::json;
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kManifestPrefix = "manifest-";
+
+std::unexpected<Error> fail_on_files(const std::error_code& error, const std::string& what) {
+    return fail_errno(error.value(), what);
+}
+
+Result<std::uint64_t> parse_dataset_id(std::string_view text) {
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+    if (text.size() != 16 || error != std::errc{} || end != text.data() + text.size()) {
+        return fail(ErrorCode::invalid_argument, "is not 16 hexadecimal digits");
+    }
+    return value;
+}
+
+std::string to_json(const DatasetRecord& record) {
+    json::array versions;
+    for (const std::uint64_t version : record.versions) versions.emplace_back(version);
+    const json::object quota{{"memory_bytes", record.quota.memory_bytes}, {"disk_bytes", record.quota.disk_bytes}};
+    const json::object object{
+        {"name", record.name},
+        {"url", record.url},
+        {"format", protocol::name(record.format)},
+        {"block", format_block_target(record)},
+        {"dataset_id", format_dataset_id(record.dataset_id)},
+        {"owner", record.access.owner},
+        {"group", record.access.group},
+        {"mode", format_mode(record.access.mode)},
+        {"quota", quota},
+        {"versions", std::move(versions)},
+    };
+    return json::serialize(object) + "\n";
+}
+
+std::uint32_t read_id(JsonReader& reader, std::string_view key) {
+    const std::uint64_t value = reader.unsigned_integer(key);
+    if (value > 0xffffffffu) reader.reject(key, "is no user or group number");
+    return static_cast<std::uint32_t>(value);
+}
+
+Result<DatasetRecord> from_json(std::string_view text, const std::string& path) {
+    const auto object = parse_json_object(text, path);
+    if (!object) return std::unexpected(object.error());
+    JsonReader reader(*object, path);
+    DatasetRecord record;
+    record.name = reader.string("name");
+    record.url = reader.string("url");
+    if (const auto format = parse_format(reader.string("format"))) {
+        record.format = *format;
+    } else {
+        reader.reject("format", "is no format this version knows");
+    }
+    if (const auto parsed = parse_block_target(reader.string("block"), record); !parsed) {
+        reader.reject("block", "is wrong: " + parsed.error().message);
+    }
+    if (const auto id = parse_dataset_id(reader.string("dataset_id"))) {
+        record.dataset_id = *id;
+    } else {
+        reader.reject("dataset_id", id.error().message);
+    }
+    record.access.owner = read_id(reader, "owner");
+    record.access.group = read_id(reader, "group");
+    if (const auto mode = parse_mode(reader.string("mode"))) {
+        record.access.mode = *mode;
+    } else {
+        reader.reject("mode", "is no octal mode");
+    }
+    JsonReader quota(reader.object("quota"), path + ": quota");
+    record.quota.memory_bytes = quota.unsigned_integer("memory_bytes");
+    record.quota.disk_bytes = quota.unsigned_integer("disk_bytes");
+    for (const json::value& version : reader.array("versions")) {
+        if (version.is_int64() && version.as_int64() > 0) {
+            record.versions.push_back(static_cast<std::uint64_t>(version.as_int64()));
+        } else {
+            reader.reject("versions", "is not a list of numbers above 0");
+        }
+    }
+    if (record.versions.empty() || !std::ranges::is_sorted(record.versions)) {
+        reader.reject("versions", "is empty or not in order");
+    }
+    if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
+    if (auto finished = quota.finish(); !finished) return std::unexpected(finished.error());
+    return record;
+}
+
+}  // namespace
+
+Result<void> check_dataset_name(std::string_view name) {
+    const auto allowed = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+               c == '-';
+    };
+    const bool good = !name.empty() && name.size() <= kDatasetNameBytesMax && name.front() != '.' &&
+                      name.front() != '-' && std::ranges::all_of(name, allowed);
+    if (good) return {};
+    return fail(
+        ErrorCode::invalid_argument,
+        "\"" + std::string(name.substr(0, kDatasetNameBytesMax)) +
+            "\" is no dataset name: give 1 to 128 letters, digits, '.', '_' or '-', not beginning with '.' or '-'");
+}
+
+Result<protocol::Format> parse_format(std::string_view text) {
+    for (const protocol::Format format : {protocol::Format::raw, protocol::Format::webdataset}) {
+        if (text == protocol::name(format)) return format;
+    }
+    return fail(ErrorCode::invalid_argument,
+                "format \"" + std::string(text) + "\" is unknown: give \"raw\" or \"webdataset\"");
+}
+
+Result<void> parse_block_target(std::string_view text, DatasetRecord& into) {
+    into.block_target_bytes = 0;
+    if (text == "sample") {
+        into.block_target = protocol::BlockTarget::sample;
+    } else if (text == "object") {
+        into.block_target = protocol::BlockTarget::object;
+    } else {
+        const auto bytes = parse_bytes(text);
+        if (!bytes || *bytes == 0 || *bytes > protocol::kBlockBytesMax) {
+            return fail(ErrorCode::invalid_argument,
+                        "block \"" + std::string(text) +
+                            "\" is wrong: give \"sample\", \"object\" or a size up to 1 GiB such as \"8 MiB\"");
+        }
+        into.block_target = protocol::BlockTarget::bytes;
+        into.block_target_bytes = *bytes;
+    }
+    return {};
+}
+
+std::string format_block_target(const DatasetRecord& record) {
+    switch (record.block_target) {
+        case protocol::BlockTarget::sample: return "sample";
+        case protocol::BlockTarget::object: return "object";
+        case protocol::BlockTarget::bytes: break;
+    }
+    const std::uint64_t bytes = record.block_target_bytes;
+    if (bytes % (1u << 20) == 0) return std::to_string(bytes >> 20) + " MiB";
+    if (bytes % (1u << 10) == 0) return std::to_string(bytes >> 10) + " KiB";
+    return std::to_string(bytes) + " B";
+}
+
+std::string format_dataset_id(std::uint64_t dataset_id) {
+    std::string text(16, '0');
+    for (std::size_t i = 16; i-- > 0; dataset_id >>= 4) text[i] = "0123456789abcdef"[dataset_id & 15];
+    return text;
+}
+
+std::uint64_t random_dataset_id() {
+    std::uint64_t value = 0;
+    LARDER_ASSERT(::getrandom(&value, sizeof value, 0) == sizeof value);
+    return value;
+}
+
+std::string Catalog::manifest_path(const std::string& name, std::uint64_t version) const {
+    return directory_ + "/" + name + "/" + std::string(kManifestPrefix) + std::to_string(version);
+}
+
+Result<Catalog::Loaded> Catalog::load() {
+    std::error_code error;
+    fs::create_directories(directory_, error);
+    if (error) return fail_on_files(error, "make directory " + directory_);
+    Loaded loaded;
+    std::vector<std::string> names;
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory_, error)) {
+        names.push_back(entry.path().filename().string());
+    }
+    if (error) return fail_on_files(error, "list " + directory_);
+    std::ranges::sort(names);
+    for (const std::string& name : names) {
+        if (!fs::exists(directory_ + "/" + name + "/dataset.json", error)) {
+            if (auto removed = remove(name); !removed) return std::unexpected(removed.error());
+            loaded.removed.push_back(directory_ + "/" + name);
+            continue;
+        }
+        auto record = load_record(name);
+        if (!record) return std::unexpected(record.error());
+        if (auto removed = remove_left_overs(*record, loaded.removed); !removed) {
+            return std::unexpected(removed.error());
+        }
+        loaded.records.push_back(std::move(*record));
+    }
+    return loaded;
+}
+
+Result<DatasetRecord> Catalog::load_record(const std::string& name) const {
+    const std::string path = directory_ + "/" + name + "/dataset.json";
+    const auto text = read_file(path);
+    if (!text) return std::unexpected(text.error());
+    auto record = from_json(*text, path);
+    if (!record) return record;
+    if (record->name != name) {
+        return fail(ErrorCode::corrupt,
+                    path + " is the record of dataset \"" + record->name + "\", not of this directory");
+    }
+    std::error_code error;
+    if (!fs::exists(manifest_path(name, record->versions.back()), error)) {
+        return fail(ErrorCode::corrupt, path + " names version " + std::to_string(record->versions.back()) + ", but " +
+                                            manifest_path(name, record->versions.back()) +
+                                            " is missing: remove the dataset's directory and add the dataset again");
+    }
+    std::erase_if(record->versions,
+                  [&](std::uint64_t version) { return !fs::exists(manifest_path(name, version), error); });
+    return record;
+}
+
+Result<void> Catalog::remove_left_overs(const DatasetRecord& record, std::vector<std::string>& removed) {
+    std::error_code error;
+    const fs::path directory = directory_ + "/" + record.name;
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
+        const std::string path = entry.path().string();
+        const bool known = path == directory.string() + "/dataset.json" ||
+                           std::ranges::any_of(record.versions, [&](std::uint64_t version) {
+                               return path == manifest_path(record.name, version);
+                           });
+        if (known) continue;
+        std::error_code failed;
+        fs::remove_all(path, failed);
+        if (failed) return fail_on_files(failed, "remove " + path);
+        removed.push_back(path);
+    }
+    if (error) return fail_on_files(error, "list " + directory.string());
+    return {};
+}
+
+Result<void> Catalog::create(const std::string& name) {
+    std::error_code error;
+    fs::create_directories(directory_ + "/" + name, error);
+    if (error) return fail_on_files(error, "make directory " + directory_ + "/" + name);
+    return {};
+}
+
+Result<void> Catalog::save(const DatasetRecord& record) {
+    return replace_file(directory_ + "/" + record.name + "/dataset.json", to_json(record), 0640);
+}
+
+Result<void> Catalog::remove(const std::string& name) {
+    // The record first: without it the rest is a left-over, whatever happens.
+    const std::string directory = directory_ + "/" + name;
+    std::error_code error;
+    fs::remove(directory + "/dataset.json", error);
+    if (error && error != std::errc::not_a_directory) return fail_on_files(error, "remove " + directory);
+    fs::remove_all(directory, error);
+    if (error) return fail_on_files(error, "remove " + directory);
+    return {};
+}
+
+Result<void> Catalog::remove_manifest(const std::string& name, std::uint64_t version) {
+    const std::string path = manifest_path(name, version);
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return fail_errno(errno, "remove " + path);
+    return {};
+}
+
+}  // namespace larder::cache

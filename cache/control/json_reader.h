@@ -1,0 +1,54 @@
+#pragma once
+
+// Strict reading of a JSON object: each key is asked for by name and type, and `finish` tells the first thing that was
+// wrong, keys nobody asked for included, in a sentence that names the key. Getters after an error give empty values, so
+// a caller reads all it wants and looks once.
+
+#include <boost/json/object.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace larder::cache {
+
+// The object in `text`; `what` names the text in errors ("request body", a file's path).
+Result<boost::json::object> parse_json_object(std::string_view text, std::string_view what);
+
+class JsonReader {
+public:
+    // `object` must outlive it. `where` goes before errors.
+    JsonReader(const boost::json::object& object, std::string where) : object_(object), where_(std::move(where)) {}
+
+    bool has(std::string_view key) const { return object_.contains(key); }
+
+    std::string string(std::string_view key);
+    std::uint64_t unsigned_integer(std::string_view key);
+    double number(std::string_view key);  // finite, not negative
+    const boost::json::object& object(std::string_view key);
+    const boost::json::array& array(std::string_view key);
+
+    std::optional<std::string> optional_string(std::string_view key);
+    std::optional<std::uint64_t> optional_unsigned_integer(std::string_view key);
+    const boost::json::object* optional_object(std::string_view key);
+
+    // For checks of the caller's own.
+    void reject(std::string_view key, std::string_view why);
+
+    Result<void> finish();
+
+private:
+    const boost::json::value* take(std::string_view key, bool required);
+    void wrong_type(std::string_view key, std::string_view wanted);
+
+    const boost::json::object& object_;
+    std::string where_;
+    std::vector<std::string> asked_;
+    std::optional<Error> error_;
+};
+
+}  // namespace larder::cache
