@@ -105,7 +105,8 @@ class DatasetStore {
 public:
     // `device`, `clock` and `index` must outlive it. Without an index nothing persists but the segments themselves.
     DatasetStore(StoreOptions options, Device& device, const Clock& clock, Index* index);
-    // Needs operations_in_flight() == 0: run the device until then. Disk segments stay for the next start.
+    // After the last operation: run the device until operations_in_flight() is 0, or stop it. Disk segments stay for
+    // the next start.
     ~DatasetStore();
     DatasetStore(const DatasetStore&) = delete;
     DatasetStore& operator=(const DatasetStore&) = delete;
@@ -115,9 +116,9 @@ public:
 
     std::optional<BlockLocation> find(std::uint32_t block_id) const;
 
-    // Room for one record, in memory while the memory quota lasts, else on disk. One reservation per block at a time:
-    // a second one gets already_cached.
-    std::expected<Reservation, Refusal> reserve(std::uint32_t block_id, std::uint32_t payload_bytes);
+    // Room for one record in that tier, or why not. Memory is asked first, disk when memory refuses. One reservation
+    // per block at a time: a second one gets already_cached.
+    std::expected<Reservation, Refusal> reserve(Tier tier, std::uint32_t block_id, std::uint32_t payload_bytes);
 
     // Memory tier: the payload's place, to be filled before commit.
     std::span<std::byte> payload(const Reservation& reservation) const;
@@ -151,6 +152,7 @@ public:
 
     Quota quota() const;
     StoreUsage usage() const;
+    // Refusals of the disk tier, where an admission is asked last.
     std::uint64_t admissions_refused(Refusal refusal) const;
     // True from when the disk was found full until it admits again; tried anew every 10 s.
     bool disk_full() const;
@@ -169,7 +171,6 @@ private:
 
     SegmentSpace& space(Tier tier) { return spaces_[static_cast<std::size_t>(tier)]; }
     const SegmentSpace& space(Tier tier) const { return spaces_[static_cast<std::size_t>(tier)]; }
-    std::unexpected<Refusal> refuse(Refusal refusal);
     std::expected<Reservation, Refusal> reserve_in_memory(std::uint32_t block_id, std::uint32_t payload_bytes);
     std::expected<Reservation, Refusal> reserve_on_disk(std::uint32_t block_id, std::uint32_t payload_bytes);
     Reservation place(SegmentSpace::Place place, std::uint32_t block_id, std::uint32_t payload_bytes);

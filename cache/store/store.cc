@@ -27,7 +27,6 @@ DatasetStore::DatasetStore(StoreOptions options, Device& device, const Clock& cl
 }
 
 DatasetStore::~DatasetStore() {
-    LARDER_ASSERT(operations_in_flight() == 0);
     for (auto* segments : {&segments_, &draining_}) {
         for (auto& segment : *segments) {
             if (segment != nullptr && segment->tier_ == Tier::disk) disk_.close(*segment);
@@ -42,17 +41,15 @@ std::optional<BlockLocation> DatasetStore::find(std::uint32_t block_id) const {
     return BlockLocation{segments_[entry.slot].get(), entry.offset(), entry.payload_bytes, entry.payload_crc};
 }
 
-std::unexpected<Refusal> DatasetStore::refuse(Refusal refusal) {
-    refused_[static_cast<std::size_t>(refusal)]++;
-    return std::unexpected(refusal);
-}
-
-std::expected<Reservation, Refusal> DatasetStore::reserve(std::uint32_t block_id, std::uint32_t payload_bytes) {
+std::expected<Reservation, Refusal> DatasetStore::reserve(Tier tier, std::uint32_t block_id,
+                                                          std::uint32_t payload_bytes) {
     LARDER_ASSERT(block_id < table_.block_id_end() && payload_bytes <= options_.block_bytes_max);
-    if (table_[block_id].slot != BlockTable::kAbsent) return refuse(Refusal::already_cached);
-    auto reservation = reserve_in_memory(block_id, payload_bytes);
-    if (!reservation) reservation = reserve_on_disk(block_id, payload_bytes);
-    if (!reservation) return refuse(reservation.error());
+    std::expected<Reservation, Refusal> reservation = std::unexpected(Refusal::already_cached);
+    if (table_[block_id].slot == BlockTable::kAbsent) {
+        reservation = tier == Tier::memory ? reserve_in_memory(block_id, payload_bytes)
+                                           : reserve_on_disk(block_id, payload_bytes);
+    }
+    if (!reservation && tier == Tier::disk) refused_[static_cast<std::size_t>(reservation.error())]++;
     return reservation;
 }
 
