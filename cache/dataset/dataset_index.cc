@@ -1,0 +1,152 @@
+#include "cache/dataset/dataset_index.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "base/units.h"
+#include "cache/dataset/index_raw.h"
+#include "cache/dataset/index_webdataset.h"
+
+namespace larder::cache {
+namespace {
+
+using protocol::BlockTarget;
+using protocol::Format;
+
+constexpr std::string_view kFileScheme = "file://";
+
+// Webdataset where the root is a tar, or a directory tree whose files are all tars; the first other file ends the look.
+Result<Format> detect_format(const std::string& root) {
+    std::error_code error;
+    const auto status = std::filesystem::status(root, error);
+    if (error) return fail_errno(error.value(), root);
+    if (!std::filesystem::is_directory(status)) return Format::webdataset;
+    bool has_tar = false;
+    auto at = std::filesystem::recursive_directory_iterator(root, error);
+    for (; !error && at != std::filesystem::recursive_directory_iterator(); at.increment(error)) {
+        const std::string name = at->path().filename().string();
+        if (name.front() == '.') {
+            at.disable_recursion_pending();
+            continue;
+        }
+        std::error_code ignored;
+        if (!at->is_regular_file(ignored)) continue;
+        if (!is_shard_name(name) && !is_compressed_shard_name(name)) return Format::raw;
+        has_tar = true;
+    }
+    if (error) return fail_errno(error.value(), "walk of " + root);
+    return has_tar ? Format::webdataset : Format::raw;
+}
+
+Result<void> check_block_goal(const BlockGoal& goal, Format format) {
+    if (goal.target != BlockTarget::bytes) return {};
+    if (format == Format::raw) {
+        return fail(ErrorCode::invalid_argument,
+                    "a block of a raw dataset is one file; a block size is for webdataset");
+    }
+    if (goal.bytes == 0 || goal.bytes > protocol::kBlockBytesMax) {
+        return fail(ErrorCode::invalid_argument, "a block is 1 B to " + format_bytes(protocol::kBlockBytesMax) +
+                                                     ", not " + format_bytes(goal.bytes));
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<BlockGoal> parse_block_goal(std::string_view text) {
+    if (text == "sample") return BlockGoal{BlockTarget::sample, 0};
+    if (text == "object") return BlockGoal{BlockTarget::object, 0};
+    const auto bytes = parse_bytes(text);
+    if (!bytes || *bytes == 0) {
+        return fail(ErrorCode::invalid_argument,
+                    "block \"" + std::string(text) + "\" is not sample, object or a size such as 8MiB");
+    }
+    if (*bytes > protocol::kBlockBytesMax) {
+        return fail(ErrorCode::invalid_argument, "block \"" + std::string(text) + "\" is above the largest, " +
+                                                     format_bytes(protocol::kBlockBytesMax));
+    }
+    return BlockGoal{BlockTarget::bytes, *bytes};
+}
+
+std::string format_block_goal(const BlockGoal& goal) {
+    switch (goal.target) {
+        case BlockTarget::sample: return "sample";
+        case BlockTarget::object: return "object";
+        case BlockTarget::bytes: return format_bytes(goal.bytes);
+    }
+    return "unknown";
+}
+
+Result<Format> parse_format(std::string_view text) {
+    if (text == "raw") return Format::raw;
+    if (text == "webdataset") return Format::webdataset;
+    return fail(ErrorCode::invalid_argument, "format \"" + std::string(text) + "\" is not raw or webdataset");
+}
+
+Result<std::string> normalise_url(std::string_view url) {
+    std::string_view path = url;
+    if (path.starts_with(kFileScheme)) path.remove_prefix(kFileScheme.size());
+    if (!path.starts_with('/') || path.find('\0') != std::string_view::npos) {
+        return fail(ErrorCode::invalid_argument,
+                    "URL \"" + std::string(url) + "\" is not file:///path or an absolute path");
+    }
+    std::string normal = std::filesystem::path(path).lexically_normal().string();
+    while (normal.size() > 1 && normal.back() == '/') normal.pop_back();
+    return std::string(kFileScheme) + normal;
+}
+
+std::string path_of_url(std::string_view url) {
+    return std::string(url.substr(kFileScheme.size()));
+}
+
+Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgressCallback& progress,
+                                  std::stop_token stop) {
+    auto url = normalise_url(request.url);
+    if (!url) return std::unexpected(url.error());
+    std::string root = path_of_url(*url);
+    struct stat status{};
+    if (::stat(root.c_str(), &status) != 0) return fail_errno(errno, root);
+
+    IndexReport report{.url = *url};
+    auto format = request.format ? Result<Format>(*request.format) : detect_format(root);
+    if (!format) return std::unexpected(format.error());
+    report.format = *format;
+    std::string only_shard;
+    if (S_ISREG(status.st_mode)) {
+        if (*format == Format::raw)
+            return fail(ErrorCode::invalid_argument, root + " is a file; a raw dataset is a directory");
+        // Objects are named relative to the URL, so it becomes the directory of the one tar.
+        const std::filesystem::path tar(root);
+        only_shard = tar.filename().string();
+        root = tar.parent_path().string();
+        report.url = std::string(kFileScheme) + root;
+    }
+    if (auto valid = check_block_goal(request.block, *format); !valid) return std::unexpected(valid.error());
+
+    DatasetContent content;
+    auto indexed = *format == Format::raw
+                       ? index_raw(root, content, report.notes, progress, stop)
+                       : index_webdataset(root, only_shard, request.block, content, report.notes, progress, stop);
+    if (!indexed) return std::unexpected(indexed.error());
+    if (stop.stop_requested()) return fail(ErrorCode::cancelled, "indexing was cancelled");
+
+    const ManifestOptions options{
+        .path = request.manifest_path,
+        .url = report.url,
+        .dataset_id = request.dataset_id,
+        .version = request.version,
+        .created_unix_ns = request.created_unix_ns,
+        .format = *format,
+        .block_target = request.block.target,
+        .block_target_bytes = request.block.bytes,
+        .previous = request.previous,
+    };
+    auto summary = write_manifest(content, options);
+    if (!summary) return std::unexpected(summary.error());
+    report.manifest = *summary;
+    return report;
+}
+
+}  // namespace larder::cache

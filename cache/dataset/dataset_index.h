@@ -1,0 +1,73 @@
+#pragma once
+
+// Indexing: from a directory of files or tar shards to a manifest file. `index_dataset` is the one entry point; it
+// picks the indexer (index_raw.h, index_webdataset.h), lets it walk the remote, and writes the manifest with block ids
+// carried over from the previous version. It reads names, sizes, times and tar headers, never payloads.
+//
+// It blocks for as long as the remote takes, so it runs on a worker thread; progress comes from that thread or from
+// others, one call at a time. A stop request ends it within about a thousand files with ErrorCode::cancelled and leaves
+// nothing behind.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "cache/dataset/manifest_writer.h"
+#include "cache/protocol/manifest.h"
+
+namespace larder::cache {
+
+// How samples are grouped into blocks. `bytes` counts for BlockTarget::bytes only.
+struct BlockGoal {
+    protocol::BlockTarget target = protocol::BlockTarget::sample;
+    std::uint64_t bytes = 0;
+};
+
+// "sample", "object" or a size such as "8MiB".
+Result<BlockGoal> parse_block_goal(std::string_view text);
+// The other way: "sample", "object", "8.00 MiB".
+std::string format_block_goal(const BlockGoal& goal);
+
+// "raw" or "webdataset".
+Result<protocol::Format> parse_format(std::string_view text);
+
+struct IndexRequest {
+    std::string url;                         // "file:///path", or an absolute path; a directory, or one .tar
+    std::optional<protocol::Format> format;  // none: webdataset where all files are tars, else raw
+    BlockGoal block;
+    std::string manifest_path;  // written atomically
+    std::uint64_t dataset_id = 0;
+    std::uint64_t version = 1;
+    std::int64_t created_unix_ns = 0;
+    const protocol::Manifest* previous = nullptr;  // the version before, to carry block ids over from
+};
+
+struct IndexProgress {
+    std::uint64_t objects_done = 0;
+    std::uint64_t objects_total = 0;  // 0: not known yet
+    std::uint64_t bytes_done = 0;
+    std::uint64_t bytes_total = 0;  // 0: not known yet
+};
+using IndexProgressCallback = std::function<void(const IndexProgress&)>;  // may be empty
+
+struct IndexReport {
+    ManifestSummary manifest;
+    protocol::Format format = protocol::Format::raw;
+    std::string url;                 // as the manifest has it: normalised, and the directory where one .tar was given
+    std::vector<std::string> notes;  // what was left out and why, one sentence each, for the user
+};
+
+Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgressCallback& progress,
+                                  std::stop_token stop);
+
+// "file:///a/b" for "file:///a/b", "file:///a//b/" and "/a/b"; an error that says what is allowed for anything else.
+Result<std::string> normalise_url(std::string_view url);
+// The path of a normalised file:// URL.
+std::string path_of_url(std::string_view url);
+
+}  // namespace larder::cache

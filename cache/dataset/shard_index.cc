@@ -1,0 +1,194 @@
+#include "cache/dataset/shard_index.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/file.h"
+#include "base/units.h"
+#include "cache/protocol/tar.h"
+
+namespace larder::cache {
+namespace {
+
+using protocol::BlockTarget;
+using protocol::TarMember;
+
+constexpr std::uint64_t kMembersPerProgress = 1024;
+
+// Reads of a file's headers. Where headers are close together the next ones come along; else little more than is asked.
+class FileSource final : public protocol::TarSource {
+public:
+    FileSource(int fd, std::uint64_t size_bytes) : fd_(fd), size_bytes_(size_bytes) {
+        // The kernel's own read-ahead would fetch the payloads in between.
+        ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+    }
+
+    std::uint64_t size_bytes() const override { return size_bytes_; }
+
+    Result<std::span<const std::byte>> read(std::uint64_t offset, std::size_t bytes) override {
+        const std::uint64_t buffer_end = buffer_offset_ + buffer_.size();
+        if (offset < buffer_offset_ || offset > buffer_end || bytes > buffer_end - offset) {
+            if (auto filled = fill(offset, bytes); !filled) return std::unexpected(filled.error());
+        }
+        last_end_ = offset + bytes;
+        return std::span<const std::byte>(buffer_).subspan(offset - buffer_offset_, bytes);
+    }
+
+private:
+    static constexpr std::size_t kFarBytes = 2048;  // a PAX header, its records, the member's header and some
+    static constexpr std::size_t kNearBytes = 65536;
+    static constexpr std::uint64_t kNearGapBytes = 16384;
+
+    Result<void> fill(std::uint64_t offset, std::size_t bytes) {
+        const bool near = offset >= last_end_ && offset - last_end_ <= kNearGapBytes;
+        const std::size_t wanted = std::max(bytes, near ? kNearBytes : kFarBytes);
+        buffer_.resize(std::min<std::uint64_t>(wanted, size_bytes_ - offset));
+        buffer_offset_ = offset;
+        for (std::size_t got = 0; got < buffer_.size();) {
+            const ssize_t more =
+                ::pread(fd_, buffer_.data() + got, buffer_.size() - got, static_cast<off_t>(offset + got));
+            if (more < 0 && errno == EINTR) continue;
+            if (more < 0) return fail_errno(errno, "read at offset " + std::to_string(offset));
+            if (more == 0) return fail(ErrorCode::changed, "it became shorter while it was indexed");
+            got += static_cast<std::size_t>(more);
+        }
+        return {};
+    }
+
+    int fd_;
+    std::uint64_t size_bytes_;
+    std::uint64_t last_end_ = 0;
+    std::uint64_t buffer_offset_ = 0;
+    std::vector<std::byte> buffer_;
+};
+
+// Takes members in the order of the archive, makes samples of them and blocks of the samples.
+class Grouper {
+public:
+    Grouper(const BlockGoal& goal, ShardIndex& index) : goal_(goal), index_(index) {}
+
+    Result<void> take(const TarMember& member, const protocol::SampleKey& key) {
+        if (is_open_ && is_current(member, key)) {
+            if (auto added = add_suffix(member, key); !added) return added;
+        } else {
+            if (auto closed = close_sample(); !closed) return closed;
+            is_open_ = true;
+            prefix_ = member.prefix;
+            stem_ = key.stem;
+            offset_ = member.offset;
+            suffixes_used_ = 0;
+            if (auto added = add_suffix(member, key); !added) return added;
+        }
+        end_offset_ = member.end_offset;
+        return {};
+    }
+
+    // Puts the sample that is being gathered, if any, in the last block or a new one.
+    Result<void> close_sample() {
+        if (!is_open_) return {};
+        is_open_ = false;
+        const std::uint64_t bytes = end_offset_ - offset_;
+        if (bytes > protocol::kBlockBytesMax) return too_long("the sample " + key(), offset_, bytes);
+        const bool joins =
+            !index_.blocks.empty() && goal_.target != BlockTarget::sample &&
+            (goal_.target == BlockTarget::object || end_offset_ - index_.blocks.back().offset <= goal_.bytes);
+        if (!joins) {
+            index_.blocks.push_back({.offset = offset_,
+                                     .length = 0,
+                                     .first_sample = static_cast<std::uint32_t>(index_.samples.size()),
+                                     .sample_count = 0});
+        }
+        DatasetContent::Block& block = index_.blocks.back();
+        if (end_offset_ - block.offset > protocol::kBlockBytesMax) {
+            return too_long("the whole shard as one block", block.offset, end_offset_ - block.offset);
+        }
+        block.length = static_cast<std::uint32_t>(end_offset_ - block.offset);
+        ++block.sample_count;
+        index_.samples.push_back(
+            {static_cast<std::uint32_t>(offset_ - block.offset), static_cast<std::uint32_t>(bytes)});
+        return {};
+    }
+
+private:
+    static std::unexpected<Error> too_long(const std::string& what, std::uint64_t offset, std::uint64_t bytes) {
+        return fail(ErrorCode::unsupported, "at offset " + std::to_string(offset) + ": " + what + " has " +
+                                                format_bytes(bytes) + "; a block has at most " +
+                                                format_bytes(protocol::kBlockBytesMax));
+    }
+
+    bool is_current(const TarMember& member, const protocol::SampleKey& key) const {
+        return prefix_ == member.prefix && stem_ == key.stem;
+    }
+
+    std::string key() const { return prefix_.empty() ? stem_ : prefix_ + "/" + stem_; }
+
+    Result<void> add_suffix(const TarMember& member, const protocol::SampleKey& key_of_member) {
+        if (suffixes_used_ == suffixes_.size()) suffixes_.emplace_back();
+        std::string& suffix = suffixes_[suffixes_used_];
+        suffix = key_of_member.suffix;
+        for (char& c : suffix) {
+            if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+        }
+        const auto before = std::span(suffixes_).first(suffixes_used_);
+        if (std::ranges::find(before, suffix) != before.end()) {
+            return fail(ErrorCode::corrupt, "at offset " + std::to_string(member.offset) + ": the sample " + key() +
+                                                " has two fields named " + suffix);
+        }
+        ++suffixes_used_;
+        return {};
+    }
+
+    const BlockGoal& goal_;
+    ShardIndex& index_;
+    bool is_open_ = false;
+    std::string prefix_;
+    std::string stem_;
+    std::vector<std::string> suffixes_;  // the first suffixes_used_ are the sample's; the rest keep their memory
+    std::size_t suffixes_used_ = 0;
+    std::uint64_t offset_ = 0;
+    std::uint64_t end_offset_ = 0;
+};
+
+}  // namespace
+
+Result<ShardIndex> index_shard(const std::string& path, const BlockGoal& goal, const ShardProgress& progress) {
+    auto file = open_file(path, O_RDONLY);
+    if (!file) return std::unexpected(file.error());
+    struct stat status{};
+    if (::fstat(file->get(), &status) != 0) return fail_errno(errno, "stat " + path);
+
+    ShardIndex index;
+    index.size_bytes = static_cast<std::uint64_t>(status.st_size);
+    index.mtime_ns = std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+    FileSource source(file->get(), index.size_bytes);
+    protocol::TarReader reader(source);
+    Grouper grouper(goal, index);
+    const auto within = [&](const Error& error) { return std::unexpected(error.within(path)); };
+    for (std::uint64_t members = 1;; ++members) {
+        auto next = reader.next();
+        if (!next) return within(next.error());
+        if (!*next) break;
+        const TarMember& member = **next;
+        if (members % kMembersPerProgress == 0 && !progress(member.offset)) {
+            return fail(ErrorCode::cancelled, "indexing was cancelled");
+        }
+        if (!member.is_file()) {
+            if (member.type != '5') ++index.members_not_files;
+            continue;
+        }
+        const auto key = protocol::sample_key(member);
+        if (!key) {
+            ++index.members_without_key;
+            continue;
+        }
+        if (auto taken = grouper.take(member, *key); !taken) return within(taken.error());
+    }
+    if (auto closed = grouper.close_sample(); !closed) return within(closed.error());
+    return index;
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,96 @@
+#pragma once
+
+// Tar archives as training shards use them: ustar, PAX, GNU long names, base-256 sizes. TarReader walks the members of
+// an archive, or of any run of whole members, and tells where each one's bytes lie; it reads headers only. split_sample
+// and sample_key follow WebDataset: members in a row with one key form a sample, and the key is the path up to the
+// first dot of its last component; what follows that dot, in lower case, names the field.
+//
+// Used by the indexer over files and by the client over the bytes of one sample. Nothing here allocates per member
+// except to grow strings that are reused. Errors say at which offset and why. A reader belongs to one thread.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace larder::protocol {
+
+inline constexpr std::size_t kTarBlockBytes = 512;
+
+// Where an archive's bytes come from.
+class TarSource {
+public:
+    virtual ~TarSource() = default;
+    virtual std::uint64_t size_bytes() const = 0;
+    // `bytes` bytes at `offset`, both within size_bytes(); valid until the next call.
+    virtual Result<std::span<const std::byte>> read(std::uint64_t offset, std::size_t bytes) = 0;
+};
+
+struct TarMember {
+    std::uint64_t offset;  // of the first of its headers
+    std::uint64_t data_offset;
+    std::uint64_t data_bytes;
+    std::uint64_t end_offset;  // after the padding
+    char type;                 // as tar has it; '0' for a file
+    std::string_view prefix;   // the name is prefix/name, or name where prefix is empty; valid until the next call,
+    std::string_view name;     // or as long as the bytes when reading a span
+
+    bool is_file() const { return type == '0'; }
+};
+
+class TarReader {
+public:
+    explicit TarReader(TarSource& source) : source_(&source), size_bytes_(source.size_bytes()) {}
+    explicit TarReader(std::span<const std::byte> bytes) : bytes_(bytes), size_bytes_(bytes.size()) {}
+
+    // The next member of any type; nullopt at the end of the archive.
+    Result<std::optional<TarMember>> next();
+
+private:
+    struct Attributes {
+        std::optional<std::uint64_t> size_bytes;
+        std::optional<std::string_view> path;
+    };
+
+    Result<std::span<const std::byte>> read(std::uint64_t offset, std::uint64_t bytes, const char* what);
+    Result<void> extension(char type, std::uint64_t header_offset, std::uint64_t data_bytes, Attributes& attributes);
+    Result<void> pax_records(std::string_view records, bool global, std::uint64_t header_offset,
+                             Attributes& attributes);
+    Result<TarMember> member(std::span<const std::byte> header, std::uint64_t first_offset,
+                             const Attributes& attributes);
+    std::string_view keep(std::string_view text);
+
+    TarSource* source_ = nullptr;
+    std::span<const std::byte> bytes_;
+    std::uint64_t size_bytes_;
+    std::uint64_t at_ = 0;
+    std::string kept_;
+};
+
+// A member's place in a sample, by its name. Views into the name given.
+struct SampleKey {
+    std::string_view stem;    // the key, without the prefix
+    std::string_view suffix;  // not yet in lower case
+};
+
+// nullopt for names that belong to no sample: without a dot, with nothing before it (".hidden"), or WebDataset's
+// metadata ("__name__", "__name__/...").
+std::optional<SampleKey> sample_key(const TarMember& member);
+
+struct TarField {
+    std::string_view name;
+    std::span<const std::byte> bytes;
+};
+
+// Appends the fields of the sample that `bytes`, a run of whole members, holds, and returns its key. Views point into
+// `bytes` where the text stands there as it is, else into strings appended to `texts`.
+Result<std::string_view> split_sample(std::span<const std::byte> bytes, std::vector<TarField>& fields,
+                                      std::deque<std::string>& texts);
+
+}  // namespace larder::protocol
