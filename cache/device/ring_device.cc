@@ -151,7 +151,7 @@ public:
         waiting_ = true;
         drain_overflow();
         enter(deadline_ns);
-        deliver([](Operation& operation, std::int32_t result) { operation.done(operation, result); });
+        deliver();
         waiting_ = false;
     }
 
@@ -173,7 +173,7 @@ public:
             const std::int64_t now_ns = clock_.now_ns();
             if (now_ns >= deadline_ns) break;
             enter(in_flight_ > 0 ? deadline_ns : now_ns);
-            deliver([](Operation&, std::int32_t) {});
+            deliver();
         }
     }
 
@@ -241,8 +241,7 @@ private:
                (ring_->flags & IORING_SETUP_TASKRUN_FLAG) == 0;
     }
 
-    template <typename Deliver>
-    void deliver(Deliver each) {
+    void deliver() {
         std::array<io_uring_cqe*, 64> batch;
         // Asked first, because peek enters the kernel when it finds nothing.
         while (io_uring_cq_ready(ring_.get()) > 0) {
@@ -254,11 +253,14 @@ private:
             for (unsigned i = 0; i < count; ++i) {
                 const auto [user_data, result] = ended[i];
                 if (user_data == 0) continue;
-                if (stopped_ && (user_data & kOpenMark) != 0 && result >= 0) ::close(result);
+                --in_flight_;
+                if (stopped_) {  // the Operation may be gone
+                    if ((user_data & kOpenMark) != 0 && result >= 0) ::close(result);
+                    continue;
+                }
                 auto& operation = *reinterpret_cast<Operation*>(user_data & ~kOpenMark);
                 operation.device_state = nullptr;
-                --in_flight_;
-                each(operation, result);
+                operation.done(operation, result);
             }
         }
     }

@@ -1,0 +1,69 @@
+#pragma once
+
+// Files for FakeDevice: a flat set of paths (any parent directory is taken to exist), each file's bytes in a sparse
+// memfd, so that a preallocated gigabyte costs nothing and a plain pread on an open file sees what the device wrote.
+// A disk outlives the devices on it: a crash is a new FakeDevice on the same disk. What a completed write wrote
+// persists.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+
+namespace larder::test {
+
+struct FakeFile {
+    FakeFile();
+    std::int32_t read(std::span<std::byte> into, std::uint64_t offset) const;
+    std::int32_t write(std::span<const std::byte> from, std::uint64_t offset);
+
+    FileDescriptor memory;
+    std::uint64_t bytes = 0;      // its size
+    std::uint64_t allocated = 0;  // of the disk, this file's part
+    std::int64_t mtime_ns = 0;
+    std::uint64_t inode = 0;
+    bool linked = true;
+};
+
+class FakeDisk {
+public:
+    explicit FakeDisk(std::uint64_t bytes_max = ~std::uint64_t{0}) : bytes_max_(bytes_max) {}
+    FakeDisk(const FakeDisk&) = delete;
+    FakeDisk& operator=(const FakeDisk&) = delete;
+
+    // What a test does behind the device's back.
+    void put(const std::string& path, std::span<const std::byte> content, std::int64_t mtime_ns = 0);
+    void put(const std::string& path, std::string_view content, std::int64_t mtime_ns = 0);
+    std::string content(const std::string& path) const;  // empty when there is no such file
+    bool exists(const std::string& path) const { return files_.contains(path); }
+    std::vector<std::string> paths() const;
+    void truncate(const std::string& path, std::uint64_t bytes);
+    void flip_bit(const std::string& path, std::uint64_t bit);
+    void set_bytes_max(std::uint64_t bytes_max) { bytes_max_ = bytes_max; }
+    std::uint64_t bytes_used() const { return bytes_used_; }
+
+    // All files as they are now, and back to that.
+    using Snapshot = std::map<std::string, std::pair<std::string, std::int64_t>>;
+    Snapshot snapshot() const;
+    void restore(const Snapshot& snapshot);
+
+    // FakeDevice's part; results are as the system calls'.
+    std::shared_ptr<FakeFile> find(const std::string& path) const;
+    std::shared_ptr<FakeFile> create(const std::string& path);
+    bool unlink(const std::string& path);
+    // Makes [0, bytes) of the file belong to it: false when the disk is full.
+    bool allocate(FakeFile& file, std::uint64_t bytes);
+
+private:
+    std::map<std::string, std::shared_ptr<FakeFile>> files_;
+    std::uint64_t bytes_max_;
+    std::uint64_t bytes_used_ = 0;
+    std::uint64_t inodes_ = 0;
+};
+
+}  // namespace larder::test

@@ -1,0 +1,78 @@
+// The choice between io_uring and threads, with io_uring really refused by a seccomp filter in a child process.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <seccomp.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "cache/device.h"
+
+namespace larder::cache {
+namespace {
+
+// Makes io_uring_setup fail in this process, for good.
+bool deny_io_uring(int with_errno) {
+    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+    if (filter == nullptr) return false;
+    const int number = seccomp_syscall_resolve_name("io_uring_setup");
+    const bool loaded = number != __NR_SCMP_ERROR &&
+                        seccomp_rule_add(filter, SCMP_ACT_ERRNO(static_cast<unsigned>(with_errno)), number, 0) == 0 &&
+                        seccomp_load(filter) == 0;
+    seccomp_release(filter);
+    return loaded;
+}
+
+// In a child: prints what make_device says, and ends with 0 when all was as it should be.
+void report_refusal(int with_errno) {
+    if (!deny_io_uring(with_errno)) std::exit(2);
+    const SteadyClock clock;
+    auto automatic = make_device(DeviceKind::automatic, clock);
+    if (!automatic || std::string(automatic->device->kind()) != "threads") std::exit(3);
+    const auto ring = make_device(DeviceKind::ring, clock);
+    if (ring || ring.error().system_errno != with_errno || ring.error().message != automatic->why_not_ring)
+        std::exit(4);
+    std::fprintf(stderr, "%s\n", automatic->why_not_ring.c_str());
+    std::exit(0);
+}
+
+class RefusalTest : public testing::Test {
+protected:
+    // The child is a fresh process, so that a sanitizer's threads are no trouble.
+    RefusalTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+TEST_F(RefusalTest, a_seccomp_refusal_gives_threads_and_the_remedy) {
+    EXPECT_EXIT(report_refusal(EPERM), testing::ExitedWithCode(0),
+                testing::AllOf(testing::HasSubstr("seccomp"), testing::HasSubstr("io_uring_enter"),
+                               testing::HasSubstr("--security-opt")));
+}
+
+TEST_F(RefusalTest, an_absent_system_call_gives_threads_and_the_remedy) {
+    EXPECT_EXIT(report_refusal(ENOSYS), testing::ExitedWithCode(0), testing::HasSubstr("CONFIG_IO_URING"));
+}
+
+TEST_F(RefusalTest, a_lack_of_memory_gives_threads_and_the_remedy) {
+    EXPECT_EXIT(report_refusal(ENOMEM), testing::ExitedWithCode(0), testing::HasSubstr("RLIMIT_MEMLOCK"));
+}
+
+TEST(MakeDevice, threads_when_asked_for) {
+    const SteadyClock clock;
+    const auto made = make_device(DeviceKind::threads, clock);
+    ASSERT_TRUE(made);
+    EXPECT_STREQ(made->device->kind(), "threads");
+    EXPECT_EQ(made->why_not_ring, "");
+}
+
+TEST(MakeDevice, automatic_says_why_exactly_when_it_takes_threads) {
+    const SteadyClock clock;
+    const auto made = make_device(DeviceKind::automatic, clock);
+    ASSERT_TRUE(made);
+    EXPECT_EQ(std::string(made->device->kind()) == "threads", !made->why_not_ring.empty());
+}
+
+}  // namespace
+}  // namespace larder::cache
