@@ -12,7 +12,6 @@
 
 #include "base/assert.h"
 #include "base/file.h"
-#include "base/units.h"
 #include "cache/control/json_reader.h"
 
 namespace larder::cache {
@@ -21,6 +20,22 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kManifestPrefix = "manifest-";
+constexpr std::string_view kRecordName = "dataset.json";
+
+// Only what the catalog itself may have written is ever taken for a left-over and removed.
+bool is_own_file(const fs::directory_entry& entry) {
+    const std::string name = entry.path().filename().string();
+    std::error_code error;
+    return (name.starts_with(kManifestPrefix) || name.starts_with(kRecordName)) && entry.is_regular_file(error);
+}
+
+bool holds_own_files_only(const std::string& directory) {
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
+        if (!is_own_file(entry)) return false;
+    }
+    return !error;
+}
 
 std::unexpected<Error> fail_on_files(const std::error_code& error, const std::string& what) {
     return fail_errno(error.value(), what);
@@ -43,7 +58,7 @@ std::string to_json(const DatasetRecord& record) {
         {"name", record.name},
         {"url", record.url},
         {"format", protocol::name(record.format)},
-        {"block", format_block_target(record)},
+        {"block", block_goal_text(record.block)},
         {"dataset_id", format_dataset_id(record.dataset_id)},
         {"owner", record.access.owner},
         {"group", record.access.group},
@@ -72,8 +87,10 @@ Result<DatasetRecord> from_json(std::string_view text, const std::string& path) 
     } else {
         reader.reject("format", "is no format this version knows");
     }
-    if (const auto parsed = parse_block_target(reader.string("block"), record); !parsed) {
-        reader.reject("block", "is wrong: " + parsed.error().message);
+    if (const auto block = parse_block_goal(reader.string("block"))) {
+        record.block = *block;
+    } else {
+        reader.reject("block", "is wrong: " + block.error().message);
     }
     if (const auto id = parse_dataset_id(reader.string("dataset_id"))) {
         record.dataset_id = *id;
@@ -121,43 +138,15 @@ Result<void> check_dataset_name(std::string_view name) {
             "\" is no dataset name: give 1 to 128 letters, digits, '.', '_' or '-', not beginning with '.' or '-'");
 }
 
-Result<protocol::Format> parse_format(std::string_view text) {
-    for (const protocol::Format format : {protocol::Format::raw, protocol::Format::webdataset}) {
-        if (text == protocol::name(format)) return format;
-    }
-    return fail(ErrorCode::invalid_argument,
-                "format \"" + std::string(text) + "\" is unknown: give \"raw\" or \"webdataset\"");
-}
-
-Result<void> parse_block_target(std::string_view text, DatasetRecord& into) {
-    into.block_target_bytes = 0;
-    if (text == "sample") {
-        into.block_target = protocol::BlockTarget::sample;
-    } else if (text == "object") {
-        into.block_target = protocol::BlockTarget::object;
-    } else {
-        const auto bytes = parse_bytes(text);
-        if (!bytes || *bytes == 0 || *bytes > protocol::kBlockBytesMax) {
-            return fail(ErrorCode::invalid_argument,
-                        "block \"" + std::string(text) +
-                            "\" is wrong: give \"sample\", \"object\" or a size up to 1 GiB such as \"8 MiB\"");
-        }
-        into.block_target = protocol::BlockTarget::bytes;
-        into.block_target_bytes = *bytes;
-    }
-    return {};
-}
-
-std::string format_block_target(const DatasetRecord& record) {
-    switch (record.block_target) {
+std::string block_goal_text(const BlockGoal& goal) {
+    switch (goal.target) {
         case protocol::BlockTarget::sample: return "sample";
         case protocol::BlockTarget::object: return "object";
         case protocol::BlockTarget::bytes: break;
     }
-    const std::uint64_t bytes = record.block_target_bytes;
-    if (bytes % (1u << 20) == 0) return std::to_string(bytes >> 20) + " MiB";
-    if (bytes % (1u << 10) == 0) return std::to_string(bytes >> 10) + " KiB";
-    return std::to_string(bytes) + " B";
+    if (goal.bytes % (1u << 20) == 0) return std::to_string(goal.bytes >> 20) + " MiB";
+    if (goal.bytes % (1u << 10) == 0) return std::to_string(goal.bytes >> 10) + " KiB";
+    return std::to_string(goal.bytes) + " B";
 }
 
 std::string format_dataset_id(std::uint64_t dataset_id) {
@@ -189,6 +178,7 @@ Result<Catalog::Loaded> Catalog::load() {
     std::ranges::sort(names);
     for (const std::string& name : names) {
         if (!fs::exists(directory_ + "/" + name + "/dataset.json", error)) {
+            if (!check_dataset_name(name) || !holds_own_files_only(directory_ + "/" + name)) continue;
             if (auto removed = remove(name); !removed) return std::unexpected(removed.error());
             loaded.removed.push_back(directory_ + "/" + name);
             continue;
@@ -233,9 +223,9 @@ Result<void> Catalog::remove_left_overs(const DatasetRecord& record, std::vector
                            std::ranges::any_of(record.versions, [&](std::uint64_t version) {
                                return path == manifest_path(record.name, version);
                            });
-        if (known) continue;
+        if (known || !is_own_file(entry)) continue;
         std::error_code failed;
-        fs::remove_all(path, failed);
+        fs::remove(path, failed);
         if (failed) return fail_on_files(failed, "remove " + path);
         removed.push_back(path);
     }
@@ -259,7 +249,7 @@ Result<void> Catalog::remove(const std::string& name) {
     const std::string directory = directory_ + "/" + name;
     std::error_code error;
     fs::remove(directory + "/dataset.json", error);
-    if (error && error != std::errc::not_a_directory) return fail_on_files(error, "remove " + directory);
+    if (error) return fail_on_files(error, "remove " + directory + "/dataset.json");
     fs::remove_all(directory, error);
     if (error) return fail_on_files(error, "remove " + directory);
     return {};

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "cache/control/access.h"
+#include "cache/dataset/dataset_index.h"
 #include "cache/protocol/manifest.h"
 #include "cache/store.h"
 
@@ -26,9 +27,8 @@ struct DatasetRecord {
     std::string name;
     std::string url;
     protocol::Format format = protocol::Format::raw;
-    protocol::BlockTarget block_target = protocol::BlockTarget::sample;
-    std::uint64_t block_target_bytes = 0;  // for BlockTarget::bytes
-    std::uint64_t dataset_id = 0;          // random, of this dataset for ever; another one of that name has another
+    BlockGoal block;
+    std::uint64_t dataset_id = 0;  // random, of this dataset for ever; another one of that name has another
     Access access;
     Quota quota;
     std::vector<std::uint64_t> versions;  // ascending
@@ -37,10 +37,8 @@ struct DatasetRecord {
 // 1 to 128 of A-Z a-z 0-9 . _ -, not beginning with a dot or a dash.
 Result<void> check_dataset_name(std::string_view name);
 
-// "raw", "webdataset"; "sample", "object" or a size such as "8 MiB".
-Result<protocol::Format> parse_format(std::string_view text);
-Result<void> parse_block_target(std::string_view text, DatasetRecord& into);
-std::string format_block_target(const DatasetRecord& record);
+// As parse_block_goal reads it, exact to the byte.
+std::string block_goal_text(const BlockGoal& goal);
 
 // "00f3...", 16 digits.
 std::string format_dataset_id(std::uint64_t dataset_id);
