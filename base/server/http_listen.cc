@@ -17,12 +17,12 @@ namespace {
 
 constexpr int kBacklog = 128;
 
-FileDescriptor make_socket(int family) {
-    return FileDescriptor(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+FileDescriptor make_socket(int family, int type) {
+    return FileDescriptor(::socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-bool somebody_listens(const sockaddr_un& address) {
-    const FileDescriptor probe = make_socket(AF_UNIX);
+bool somebody_listens(const sockaddr_un& address, int type) {
+    const FileDescriptor probe = make_socket(AF_UNIX, type);
     if (!probe) return false;
     const auto* generic = reinterpret_cast<const sockaddr*>(&address);
     return ::connect(probe.get(), generic, sizeof address) == 0 || errno == EAGAIN;
@@ -30,7 +30,7 @@ bool somebody_listens(const sockaddr_un& address) {
 
 }  // namespace
 
-Result<ListeningSocket> listen_on_unix(const std::string& path, unsigned mode) {
+Result<ListeningSocket> listen_on_unix(const std::string& path, unsigned mode, int type) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.empty() || path.size() >= sizeof address.sun_path) {
@@ -45,10 +45,10 @@ Result<ListeningSocket> listen_on_unix(const std::string& path, unsigned mode) {
         if (!S_ISSOCK(status.st_mode)) {
             return fail(ErrorCode::already_exists, path + " exists and is not a socket: move it away");
         }
-        if (somebody_listens(address)) return fail(ErrorCode::already_exists, "another process listens on " + path);
+        if (somebody_listens(address, type)) return fail(ErrorCode::already_exists, "another process listens on " + path);
         if (::unlink(path.c_str()) != 0) return fail_errno(errno, "unlink " + path);
     }
-    FileDescriptor fd = make_socket(AF_UNIX);
+    FileDescriptor fd = make_socket(AF_UNIX, type);
     if (!fd) return fail_errno(errno, "socket for " + path);
     const auto* generic = reinterpret_cast<const sockaddr*>(&address);
     if (::bind(fd.get(), generic, sizeof address) != 0) return fail_errno(errno, "bind " + path);
@@ -80,7 +80,7 @@ Result<ListeningSocket> listen_on_tcp(std::string_view address) {
     }
     const int family = socket_address.generic.sa_family;
     const std::string what = "listen on " + std::string(address);
-    FileDescriptor fd = make_socket(family);
+    FileDescriptor fd = make_socket(family, SOCK_STREAM);
     if (!fd) return fail_errno(errno, what);
     const int on = 1;
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);

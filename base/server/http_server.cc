@@ -94,7 +94,7 @@ HttpServer::~HttpServer() {
 }
 
 Result<void> HttpServer::listen_unix(const std::string& path, unsigned mode) {
-    auto socket = listen_on_unix(path, mode);
+    auto socket = listen_on_unix(path, mode, SOCK_STREAM);
     if (!socket) return std::unexpected(socket.error());
     return state_->add(std::move(*socket), path);
 }
