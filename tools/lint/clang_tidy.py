@@ -1,0 +1,98 @@
+#!/usr/bin/python3
+"""clang_tidy.py BUILD [--seconds N] [--jobs N]: clang-tidy-19 over every product source, remembering what was clean.
+
+Reads BUILD/compile_commands.json (a build by g++: clang's own compiler warnings are off). A file is checked again only
+when it, a project header it includes, .clang-tidy or its command has changed: clean results are kept by a hash of all
+of these in build/clang-tidy. Tests are left to the compiler and the sanitizers. With --seconds it stops in time, says
+how many files it did not come to, and goes on with those the next time; files never seen clean go first.
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CLEAN = ROOT / "build" / "clang-tidy"
+TOOL = "clang-tidy-19"
+INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+
+
+def with_headers(path: pathlib.Path, seen: dict[pathlib.Path, bytes]) -> None:
+    """Collects the file and all project headers it includes."""
+    if path in seen or not path.is_file():
+        return
+    seen[path] = path.read_bytes()
+    for name in INCLUDE.findall(seen[path]):
+        with_headers(ROOT / name.decode(), seen)
+
+
+def key_of(entry: dict, config: bytes) -> str:
+    seen: dict[pathlib.Path, bytes] = {}
+    with_headers(pathlib.Path(entry["file"]), seen)
+    digest = hashlib.sha256(config + entry["command"].encode())
+    for path in sorted(seen):
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + seen[path])
+    return digest.hexdigest()
+
+
+def run(build: pathlib.Path, path: str) -> str:
+    """What clang-tidy found, empty when clean."""
+    command = [TOOL, "-p", str(build), "--quiet", "--extra-arg=-Wno-everything", path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return ""
+    return done.stdout or done.stderr
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    arguments = parser.parse_args()
+
+    entries = json.loads((arguments.build / "compile_commands.json").read_text(encoding="utf-8"))
+    config = (ROOT / ".clang-tidy").read_bytes()
+    CLEAN.mkdir(parents=True, exist_ok=True)
+    waiting = {}  # a file that two targets build is checked once
+    for entry in entries:
+        path = pathlib.Path(entry["file"])
+        if path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] not in ("tests", "build"):
+            waiting.setdefault(str(path), key_of(entry, config))
+    checked = {path: key for path, key in waiting.items() if not (CLEAN / key).exists()}
+    # Each clean file also leaves its name, so that what was never clean comes first.
+    order = sorted(checked, key=lambda path: (CLEAN / hashlib.sha256(path.encode()).hexdigest()).exists())
+
+    deadline = time.monotonic() + arguments.seconds
+    dirty, late = [], []
+
+    def check(path: str) -> None:
+        if time.monotonic() > deadline:
+            late.append(path)
+            return
+        found = run(arguments.build, path)
+        if found:
+            dirty.append(path)
+            print(found, flush=True)
+            return
+        (CLEAN / checked[path]).touch()
+        (CLEAN / hashlib.sha256(path.encode()).hexdigest()).touch()
+
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        list(pool.map(check, order))
+    for path in sorted(late):
+        print(f"not checked within the time: {pathlib.Path(path).relative_to(ROOT)}")
+    clean = len(waiting) - len(dirty) - len(late)
+    print(f"clang-tidy: {clean} of {len(waiting)} files clean, {len(dirty)} with findings, {len(late)} left for next time")
+    return 1 if dirty else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
