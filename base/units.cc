@@ -157,7 +157,9 @@ std::string format_bytes_per_second(double bytes_per_second) {
     constexpr std::array names{"B/s", "KB/s", "MB/s", "GB/s", "TB/s"};
     if (!(bytes_per_second >= 999.5)) return print("%.0f B/s", bytes_per_second > 0 ? bytes_per_second : 0.0);
     std::size_t unit = 0;
-    for (; bytes_per_second >= 999.995 && unit + 1 < names.size(); ++unit) bytes_per_second /= 1000;
+    for (; bytes_per_second >= (unit == 0 ? 999.5 : 999.995) && unit + 1 < names.size(); ++unit) {
+        bytes_per_second /= 1000;
+    }
     return print("%.2f %s", bytes_per_second, names[unit]);
 }
 

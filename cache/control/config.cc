@@ -70,7 +70,7 @@ SplitKey split(const std::string& key) {
     for (const auto& [prefix, table] : {std::pair{std::string_view("job."), ConfigTable::job},
                                         std::pair{std::string_view("dataset."), ConfigTable::dataset}}) {
         const std::size_t last = key.rfind('.');
-        if (key.starts_with(prefix) && last > prefix.size()) {
+        if (key.starts_with(prefix) && last >= prefix.size()) {
             return {table, key.substr(prefix.size(), last - prefix.size()), key.substr(last + 1)};
         }
     }
