@@ -1,0 +1,114 @@
+#include "cache/control/handshake.h"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "base/server/http_listen.h"
+#include "base/server/logging.h"
+#include "cache/control/handshake_connection.h"
+
+namespace larder::cache {
+namespace {
+
+constexpr std::chrono::milliseconds kAcceptPause{100};
+
+}  // namespace
+
+struct HandshakeServer::State : std::enable_shared_from_this<HandshakeServer::State> {
+    State(boost::asio::io_context& on_context, SessionHost& host, HandshakeLimits limits)
+        : context(on_context),
+          shared(std::make_shared<HandshakeShared>(host, limits)),
+          listener(on_context),
+          pause(on_context) {}
+
+    void wait();
+    void accept();
+    void rest();
+
+    boost::asio::io_context& context;
+    std::shared_ptr<HandshakeShared> shared;
+    boost::asio::posix::stream_descriptor listener;
+    boost::asio::steady_timer pause;
+    std::string path;
+    std::vector<std::weak_ptr<HandshakeConnection>> connections;
+};
+
+HandshakeServer::HandshakeServer(boost::asio::io_context& context, SessionHost& host, HandshakeLimits limits)
+    : state_(std::make_shared<State>(context, host, limits)) {}
+
+HandshakeServer::~HandshakeServer() {
+    stop();
+}
+
+Result<void> HandshakeServer::listen(const std::string& path, unsigned mode) {
+    auto socket = listen_on_unix(path, mode, SOCK_SEQPACKET);
+    if (!socket) return std::unexpected(socket.error());
+    state_->path = path;
+    state_->listener.assign(socket->fd.release());
+    state_->wait();
+    return {};
+}
+
+void HandshakeServer::stop() {
+    if (state_->listener.is_open()) {
+        boost::system::error_code ignored;
+        state_->listener.close(ignored);
+        ::unlink(state_->path.c_str());
+    }
+    state_->pause.cancel();
+    for (const auto& weak : std::exchange(state_->connections, {})) {
+        if (const auto connection = weak.lock()) connection->close();
+    }
+}
+
+std::uint32_t HandshakeServer::sessions() const {
+    return state_->shared->sessions;
+}
+std::uint64_t HandshakeServer::slot_bytes() const {
+    return state_->shared->slot_bytes;
+}
+
+void HandshakeServer::State::wait() {
+    listener.async_wait(boost::asio::posix::descriptor_base::wait_read,
+                        [self = shared_from_this()](const boost::system::error_code& error) {
+                            if (!error && self->listener.is_open()) self->accept();
+                        });
+}
+
+void HandshakeServer::State::accept() {
+    for (;;) {
+        FileDescriptor socket(::accept4(listener.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (!socket && (errno == EINTR || errno == ECONNABORTED)) continue;
+        if (!socket && errno != EAGAIN) {
+            log_warn("cannot accept a session", {{"error", errno_error(errno, "accept").message}});
+            rest();
+            return;
+        }
+        if (!socket) break;
+        const auto peer = peer_of(socket.get());
+        if (!peer || shared->handshakes >= shared->limits.handshakes_max) continue;
+        std::erase_if(connections, [](const auto& weak) { return weak.expired(); });
+        auto connection = std::make_shared<HandshakeConnection>(context, shared, std::move(socket), *peer);
+        connections.push_back(connection);
+        connection->start();
+    }
+    wait();
+}
+
+// Out of file descriptors: the connection stays in the kernel's queue, and asking at once would only burn time.
+void HandshakeServer::State::rest() {
+    pause.expires_after(kAcceptPause);
+    pause.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+        if (!error && self->listener.is_open()) self->accept();
+    });
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,71 @@
+#pragma once
+
+// How a loader process becomes a session: it connects to the daemon's SOCK_SEQPACKET socket, opens a dataset (and gets
+// the manifest's fd), attaches (and gets its rings, slots and eventfds), and from then on talks to a data-plane thread.
+// Anyone may connect; each dataset decides who may read it, by the credentials the kernel vouches for. Nothing a client
+// sends is believed, a client that stalls or sends garbage is closed, and what it had is freed.
+//
+// Runs on the control thread (`context`), which it never blocks.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/server/http.h"
+#include "cache/protocol/manifest.h"
+#include "cache/shard/shard.h"
+
+namespace larder::cache {
+
+// One immutable version of a dataset, as sessions open it.
+struct DatasetVersion {
+    std::uint64_t dataset_id = 0;
+    std::uint64_t version = 0;
+    std::shared_ptr<const protocol::Manifest> manifest;
+    FileDescriptor manifest_fd;  // read-only, to be sent to clients
+};
+
+// What the server asks of the node. Called on the control thread.
+class SessionHost {
+public:
+    virtual ~SessionHost() = default;
+    // The version a client may read, or why not. Version 0 is the newest.
+    virtual Result<std::shared_ptr<const DatasetVersion>> open(const std::string& dataset, std::uint64_t version,
+                                                               const PeerCredentials& peer) = 0;
+    // Takes over a session, complete but for its bucket, and sees to it that its data-plane thread has it.
+    virtual void attach(SessionSetup setup) = 0;
+    // The session's slot memory is populated. On any thread; the session may have ended.
+    virtual void slots_populated(std::uint64_t dataset_id, std::uint64_t session_id) = 0;
+};
+
+struct HandshakeLimits {
+    std::uint64_t session_slot_bytes_max = std::uint64_t{4} << 30;
+    std::uint64_t slot_bytes_max = ~std::uint64_t{0};  // of all sessions together
+    std::uint32_t sessions_max = 1024;
+    std::uint32_t handshakes_max = 128;  // at once; one more is closed
+    std::int64_t stall_ms = 5'000;       // a client that sends nothing for so long is closed
+};
+
+class HandshakeServer {
+public:
+    // `context` and `host` must outlive it, and it must outlive all sessions.
+    HandshakeServer(boost::asio::io_context& context, SessionHost& host, HandshakeLimits limits);
+    ~HandshakeServer();
+
+    Result<void> listen(const std::string& path, unsigned mode);
+    // Stops listening and closes unfinished handshakes; sessions go on. On the context's thread, or when it does not
+    // run.
+    void stop();
+
+    // Any thread.
+    std::uint32_t sessions() const;
+    std::uint64_t slot_bytes() const;
+
+private:
+    struct State;
+    std::shared_ptr<State> state_;
+};
+
+}  // namespace larder::cache

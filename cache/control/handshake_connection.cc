@@ -1,0 +1,263 @@
+#include "cache/control/handshake_connection.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "base/server/logging.h"
+#include "base/units.h"
+
+namespace larder::cache {
+namespace {
+
+using protocol::AttachReply;
+using protocol::AttachRequest;
+using protocol::MessageKind;
+using protocol::OpenReply;
+using protocol::OpenRequest;
+
+constexpr std::size_t kFdsMax = 4;
+
+std::uint32_t status_of(const Error& error) {
+    return 1 + static_cast<std::uint32_t>(error.code);
+}
+
+template <std::size_t Bytes>
+void copy_text(const std::string& text, char (&into)[Bytes]) {
+    const std::size_t length = std::min(text.size(), Bytes - 1);
+    std::memcpy(into, text.data(), length);
+    into[length] = '\0';
+}
+
+// None when the text has no end within its array.
+template <std::size_t Bytes>
+Result<std::string> read_text(const char (&from)[Bytes], const char* what) {
+    const char* end = std::find(from, from + Bytes, '\0');
+    if (end == from + Bytes) return fail(ErrorCode::protocol, std::string(what) + " has no end");
+    return std::string(from, end);
+}
+
+// Anything printable but parentheses, which mark the daemon's own jobs.
+bool is_job_name(const std::string& name) {
+    const auto allowed = [](char c) { return c > ' ' && c < 0x7f && c != '(' && c != ')'; };
+    return !name.empty() && std::ranges::all_of(name, allowed);
+}
+
+template <typename Message>
+std::span<const std::byte> bytes_of(const Message& message) {
+    return std::as_bytes(std::span(&message, 1));
+}
+
+template <typename Message>
+bool read_message(std::span<const std::byte> bytes, Message& into) {
+    if (bytes.size() != sizeof into) return false;
+    std::memcpy(&into, bytes.data(), sizeof into);
+    return true;
+}
+
+}  // namespace
+
+HandshakeConnection::HandshakeConnection(boost::asio::io_context& context, std::shared_ptr<HandshakeShared> shared,
+                                         FileDescriptor socket, const PeerCredentials& peer)
+    : shared_(std::move(shared)), peer_(peer), socket_(context, socket.release()), deadline_(context) {
+    ++shared_->handshakes;
+}
+
+HandshakeConnection::~HandshakeConnection() {
+    --shared_->handshakes;
+}
+
+void HandshakeConnection::close() {
+    boost::system::error_code ignored;
+    socket_.close(ignored);
+    deadline_.cancel();
+}
+
+void HandshakeConnection::wait() {
+    deadline_.expires_after(std::chrono::milliseconds(shared_->limits.stall_ms));
+    deadline_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+        if (!error) self->close();
+    });
+    socket_.async_wait(boost::asio::posix::descriptor_base::wait_read,
+                       [self = shared_from_this()](const boost::system::error_code& error) {
+                           if (!error && self->socket_.is_open()) self->receive();
+                       });
+}
+
+void HandshakeConnection::receive() {
+    std::array<std::byte, sizeof(OpenRequest) + 1> buffer;  // one more, to see what is too long
+    // No room for control data: fds a client may send are closed by the kernel.
+    const ssize_t got = ::recv(socket_.native_handle(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+        wait();
+        return;
+    }
+    deadline_.cancel();
+    if (got <= 0 || !handle({buffer.data(), static_cast<std::size_t>(got)})) {
+        close();
+        return;
+    }
+    wait();
+}
+
+bool HandshakeConnection::handle(std::span<const std::byte> message) {
+    OpenRequest open;
+    AttachRequest attach;
+    if (version_ == nullptr && read_message(message, open)) {
+        return open.magic == protocol::kMagic && open.kind == MessageKind::open && handle_open(open);
+    }
+    if (version_ != nullptr && read_message(message, attach)) {
+        return attach.magic == protocol::kMagic && attach.kind == MessageKind::attach && handle_attach(attach);
+    }
+    log_debug("closed a client that sent garbage", {{"pid", peer_.pid}, {"uid", peer_.uid}});
+    return false;
+}
+
+Result<void> HandshakeConnection::open(const OpenRequest& request) {
+    if (request.version != protocol::kVersion) {
+        return fail(ErrorCode::unsupported, "the client speaks protocol " + std::to_string(request.version) +
+                                                ", the daemon " + std::to_string(protocol::kVersion) +
+                                                ": install the same version of both");
+    }
+    auto dataset = read_text(request.dataset, "dataset name");
+    if (!dataset) return std::unexpected(dataset.error());
+    auto job = read_text(request.job, "job name");
+    if (!job) return std::unexpected(job.error());
+    if (!is_job_name(*job)) {
+        return fail(
+            ErrorCode::invalid_argument,
+            "\"" + *job + "\" is no job name: give 1 to 255 printable characters without spaces and parentheses");
+    }
+    auto version = shared_->host.open(*dataset, request.manifest_version, peer_);
+    if (!version) return std::unexpected(version.error());
+    version_ = std::move(*version);
+    dataset_ = std::move(*dataset);
+    job_ = std::move(*job);
+    return {};
+}
+
+bool HandshakeConnection::handle_open(const OpenRequest& request) {
+    OpenReply reply{};
+    reply.magic = protocol::kMagic;
+    reply.version = protocol::kVersion;
+    reply.kind = MessageKind::open;
+    const auto opened = open(request);
+    if (!opened) {
+        reply.status = status_of(opened.error());
+        copy_text(opened.error().message, reply.error);
+        send(bytes_of(reply), {});
+        return false;
+    }
+    reply.manifest_version = version_->version;
+    reply.manifest_bytes = version_->manifest->header().file_bytes;
+    const std::array fds{version_->manifest_fd.get()};
+    return send(bytes_of(reply), fds);
+}
+
+Result<SessionMemory> HandshakeConnection::check_and_make(const AttachRequest& request) const {
+    const HandshakeLimits& limits = shared_->limits;
+    if (!std::has_single_bit(request.ring_entries) || request.ring_entries > protocol::kRingEntriesMax) {
+        return fail(ErrorCode::invalid_argument, "ring_entries is " + std::to_string(request.ring_entries) +
+                                                     ": give a power of two up to " +
+                                                     std::to_string(protocol::kRingEntriesMax));
+    }
+    if (request.sequential > 1) return fail(ErrorCode::invalid_argument, "sequential is neither 0 nor 1");
+    if (request.slot_bytes == 0 || request.slot_bytes % protocol::kPageBytes != 0) {
+        return fail(ErrorCode::invalid_argument,
+                    "slot_bytes is " + std::to_string(request.slot_bytes) + ": give whole pages, one at least");
+    }
+    const std::uint64_t session_max = std::min(limits.session_slot_bytes_max, protocol::kSlotBytesMax);
+    if (request.slot_bytes > session_max) {
+        return fail(ErrorCode::no_space, "the session asks for " + format_bytes(request.slot_bytes) +
+                                             " of buffers, but one session may have " + format_bytes(session_max) +
+                                             ": lower the loader's memory budget or raise session_slot_bytes_max");
+    }
+    const std::uint64_t used = shared_->slot_bytes;
+    if (request.slot_bytes > limits.slot_bytes_max - std::min(used, limits.slot_bytes_max)) {
+        return fail(ErrorCode::no_space, "the session asks for " + format_bytes(request.slot_bytes) +
+                                             " of buffers, but all sessions together may have " +
+                                             format_bytes(limits.slot_bytes_max) + ", of which " + format_bytes(used) +
+                                             " are used");
+    }
+    if (shared_->sessions >= limits.sessions_max) {
+        return fail(ErrorCode::unavailable, "the daemon has " + std::to_string(limits.sessions_max) +
+                                                " sessions, the most it may have (sessions_max)");
+    }
+    return make_session_memory(request.ring_entries, request.slot_bytes);
+}
+
+bool HandshakeConnection::handle_attach(const AttachRequest& request) {
+    AttachReply reply{};
+    reply.magic = protocol::kMagic;
+    reply.kind = MessageKind::attach;
+    auto memory = check_and_make(request);
+    if (!memory) {
+        reply.status = status_of(memory.error());
+        copy_text(memory.error().message, reply.error);
+        send(bytes_of(reply), {});
+        return false;
+    }
+    const std::uint64_t session_id = shared_->next_session_id++;
+    reply.session_id = session_id;
+    const std::array fds{memory->ring_fd.get(), memory->slot_fd.get(), memory->request_event.get(),
+                         memory->completion_event.get()};
+    // The reply goes before the session is handed over: afterwards the data plane may send at any time.
+    if (!send(bytes_of(reply), fds)) return false;
+
+    ++shared_->sessions;
+    shared_->slot_bytes += request.slot_bytes;
+    auto slots = shared_->slot_keeper.keep(std::move(memory->slots), [&shared = *shared_, bytes = request.slot_bytes] {
+        --shared.sessions;
+        shared.slot_bytes -= bytes;
+    });
+    const std::uint64_t dataset_id = version_->dataset_id;
+    shared_->host.attach(SessionSetup{.session_id = session_id,
+                                      .dataset_id = dataset_id,
+                                      .job = job_,
+                                      .bucket = nullptr,
+                                      .manifest = version_->manifest,
+                                      .socket = FileDescriptor(socket_.release()),
+                                      .request_event = std::move(memory->request_event),
+                                      .completion_event = std::move(memory->completion_event),
+                                      .ring = std::move(memory->ring),
+                                      .slots = slots,
+                                      .ring_entries = request.ring_entries,
+                                      .sequential = request.sequential == 1});
+    shared_->slot_keeper.populate(
+        std::move(slots), std::move(memory->slot_fd),
+        [&host = shared_->host, dataset_id, session_id] { host.slots_populated(dataset_id, session_id); });
+    log_debug("session opened", {{"session", session_id},
+                                 {"dataset", dataset_},
+                                 {"job", job_},
+                                 {"pid", peer_.pid},
+                                 {"uid", peer_.uid},
+                                 {"slot_bytes", request.slot_bytes}});
+    return false;
+}
+
+bool HandshakeConnection::send(std::span<const std::byte> message, std::span<const int> fds) {
+    iovec content{const_cast<std::byte*>(message.data()), message.size()};
+    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kFdsMax * sizeof(int))> control{};
+    msghdr header{};
+    header.msg_iov = &content;
+    header.msg_iovlen = 1;
+    if (!fds.empty()) {
+        header.msg_control = control.data();
+        header.msg_controllen = CMSG_SPACE(fds.size_bytes());
+        cmsghdr* rights = CMSG_FIRSTHDR(&header);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(fds.size_bytes());
+        std::memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
+    }
+    // A client that does not take its reply has no room for it only when it has stopped playing by the rules.
+    const ssize_t sent = ::sendmsg(socket_.native_handle(), &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return sent == static_cast<ssize_t>(message.size());
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,64 @@
+#pragma once
+
+// One client on its way to becoming a session; see handshake.h. Held by its own pending operations.
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cache/control/handshake.h"
+#include "cache/control/session_memory.h"
+#include "cache/protocol/wire.h"
+
+namespace larder::cache {
+
+// What all connections of a server share.
+struct HandshakeShared {
+    HandshakeShared(SessionHost& with_host, HandshakeLimits with_limits) : host(with_host), limits(with_limits) {}
+
+    SessionHost& host;
+    HandshakeLimits limits;
+    SlotKeeper slot_keeper;
+    std::uint64_t next_session_id = 1;
+    std::uint32_t handshakes = 0;
+    std::atomic<std::uint32_t> sessions{0};
+    std::atomic<std::uint64_t> slot_bytes{0};
+};
+
+class HandshakeConnection : public std::enable_shared_from_this<HandshakeConnection> {
+public:
+    HandshakeConnection(boost::asio::io_context& context, std::shared_ptr<HandshakeShared> shared,
+                        FileDescriptor socket, const PeerCredentials& peer);
+    ~HandshakeConnection();
+
+    void start() { wait(); }
+    void close();
+
+private:
+    void wait();
+    void receive();
+    // False: the connection is of no more use here.
+    bool handle(std::span<const std::byte> message);
+    bool handle_open(const protocol::OpenRequest& request);
+    bool handle_attach(const protocol::AttachRequest& request);
+    Result<void> open(const protocol::OpenRequest& request);
+    Result<SessionMemory> check_and_make(const protocol::AttachRequest& request) const;
+    bool send(std::span<const std::byte> message, std::span<const int> fds);
+
+    std::shared_ptr<HandshakeShared> shared_;
+    PeerCredentials peer_;
+    boost::asio::posix::stream_descriptor socket_;
+    boost::asio::steady_timer deadline_;
+    std::shared_ptr<const DatasetVersion> version_;
+    std::string dataset_;
+    std::string job_;
+};
+
+}  // namespace larder::cache

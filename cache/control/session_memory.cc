@@ -1,0 +1,107 @@
+#include "cache/control/session_memory.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include "cache/protocol/wire.h"
+
+namespace larder::cache {
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+
+struct SharedMemory {
+    FileDescriptor fd;
+    Mapping mapping;
+};
+
+Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes, int seals) {
+    SharedMemory memory;
+    memory.fd = FileDescriptor(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!memory.fd) return fail_errno(errno, std::string("memfd_create ") + name);
+    if (::ftruncate(memory.fd.get(), static_cast<off_t>(bytes)) != 0) {
+        return fail_errno(errno, std::string(name) + " of " + std::to_string(bytes) + " bytes");
+    }
+    // Our writable mapping comes before the seal that refuses all later ones.
+    auto mapping = Mapping::of(memory.fd.get(), bytes, Mapping::Access::read_write);
+    if (!mapping) return std::unexpected(mapping.error().within(name));
+    memory.mapping = std::move(*mapping);
+    if (::fcntl(memory.fd.get(), F_ADD_SEALS, seals) != 0) return fail_errno(errno, std::string("seal ") + name);
+    return memory;
+}
+
+Result<FileDescriptor> make_event(const char* name) {
+    FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!event) return fail_errno(errno, std::string("eventfd for ") + name);
+    return event;
+}
+
+}  // namespace
+
+Result<SessionMemory> make_session_memory(std::uint32_t ring_entries, std::uint64_t slot_bytes) {
+    constexpr int kFixedSize = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    auto ring = make_shared_memory("larder-ring", protocol::ring_bytes(ring_entries), kFixedSize);
+    if (!ring) return std::unexpected(ring.error());
+    auto slots = make_shared_memory("larder-slots", slot_bytes, kFixedSize | F_SEAL_FUTURE_WRITE);
+    if (!slots) return std::unexpected(slots.error());
+    auto request_event = make_event("requests");
+    if (!request_event) return std::unexpected(request_event.error());
+    auto completion_event = make_event("completions");
+    if (!completion_event) return std::unexpected(completion_event.error());
+    return SessionMemory{.ring_fd = std::move(ring->fd),
+                         .slot_fd = std::move(slots->fd),
+                         .request_event = std::move(*request_event),
+                         .completion_event = std::move(*completion_event),
+                         .ring = std::move(ring->mapping),
+                         .slots = std::move(slots->mapping)};
+}
+
+std::shared_ptr<const Mapping> SlotKeeper::keep(Mapping slots, std::function<void()> ended) {
+    auto* mapping = new Mapping(std::move(slots));
+    return {mapping, [this, ended = std::move(ended)](const Mapping* gone) {
+                thread_.post([gone, ended] {
+                    delete gone;
+                    ended();
+                });
+            }};
+}
+
+struct SlotKeeper::Population {
+    std::shared_ptr<const Mapping> slots;
+    FileDescriptor slot_fd;
+    std::function<void()> populated;
+    std::size_t done_bytes = 0;
+};
+
+void SlotKeeper::populate(std::shared_ptr<const Mapping> slots, FileDescriptor slot_fd,
+                          std::function<void()> populated) {
+    auto population =
+        std::make_shared<Population>(Population{std::move(slots), std::move(slot_fd), std::move(populated)});
+    thread_.post([this, population = std::move(population)]() mutable { go_on(std::move(population)); });
+}
+
+void SlotKeeper::go_on(std::shared_ptr<Population> population) {
+    const Mapping& slots = *population->slots;
+    if (population->slots.use_count() == 1) return;
+    const std::size_t bytes = std::min(kPieceBytes, slots.size() - population->done_bytes);
+    // First the file's pages, then our page tables: half the cost of faulting both in at once.
+    const bool got = ::fallocate(population->slot_fd.get(), 0, static_cast<off_t>(population->done_bytes),
+                                 static_cast<off_t>(bytes)) == 0 &&
+                     ::madvise(slots.data() + population->done_bytes, bytes, MADV_POPULATE_WRITE) == 0;
+    // Refused (no memory, or an older kernel): pages come one by one as they are used.
+    if (!got) return;
+    population->done_bytes += bytes;
+    if (population->done_bytes == slots.size()) {
+        population->populated();
+        return;
+    }
+    thread_.post([this, population = std::move(population)]() mutable { go_on(std::move(population)); });
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,49 @@
+#pragma once
+
+// The memory a session shares with its client, as kernel objects: rings that both write, slots that only the daemon
+// writes (the seals see to that), and an eventfd each way. And the thread that does the slow things to it, so that
+// neither the control thread nor the data plane does: getting slot memory from the kernel (about 0.5 ms a MiB) and
+// giving it back.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cache/control/work_thread.h"
+
+namespace larder::cache {
+
+struct SessionMemory {
+    FileDescriptor ring_fd;  // sealed: its size is fixed
+    FileDescriptor slot_fd;  // sealed: its size is fixed, and no writable mapping but ours will be
+    FileDescriptor request_event;
+    FileDescriptor completion_event;
+    Mapping ring;
+    Mapping slots;
+};
+
+// `slot_bytes` is a multiple of the page size. No memory is taken yet but what is touched.
+Result<SessionMemory> make_session_memory(std::uint32_t ring_entries, std::uint64_t slot_bytes);
+
+class SlotKeeper {
+public:
+    SlotKeeper() : thread_("larder-slots") {}
+
+    // Shares a slot mapping: when its last holder lets go, it is unmapped on the keeper's thread and `ended` is called
+    // there. The keeper must outlive all holders.
+    std::shared_ptr<const Mapping> keep(Mapping slots, std::function<void()> ended);
+
+    // Gets the memory behind `slots` (the mapping of `slot_fd`), then calls `populated`, all on the keeper's thread.
+    // Ends early, without the call, when nobody else holds `slots` any more. Several at once take turns.
+    void populate(std::shared_ptr<const Mapping> slots, FileDescriptor slot_fd, std::function<void()> populated);
+
+private:
+    struct Population;
+    void go_on(std::shared_ptr<Population> population);
+
+    WorkThread thread_;
+};
+
+}  // namespace larder::cache
