@@ -37,7 +37,8 @@ public:
     virtual void read(RemoteRead& read) = 0;
 };
 
-// A remote for "file:///path" reading through `device` (which must outlive it).
+// A remote for "file:///path" reading through `device`, which must outlive it. A remote is destroyed when none of its
+// reads runs, or after Device::stop.
 Result<std::unique_ptr<Remote>> make_remote(std::string_view url, Device& device);
 
 }  // namespace larder::cache

@@ -1,0 +1,245 @@
+#include "cache/remote/file_remote.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <deque>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "cache/remote/open_files.h"
+
+namespace larder::cache {
+
+using protocol::BlockStatus;
+
+class FileRemote;
+
+// One read on its way through open, read until full, stat. `done` is always the next step.
+struct FileRead : Operation {
+    FileRemote* remote = nullptr;
+    RemoteRead* request = nullptr;
+    FileRead* next = nullptr;  // in the free list, or of those that wait for one open
+    OpenFile* file = nullptr;  // null: `fd` is its own
+    int fd = -1;
+    std::size_t filled = 0;
+    bool reopened = false;
+    std::string path;
+    struct statx stat{};
+};
+
+namespace {
+
+// Whether a path of a manifest stays below the root.
+bool is_below_root(std::string_view path) {
+    if (path.empty() || path.front() == '/' || path.find('\0') != std::string_view::npos) return false;
+    while (!path.empty()) {
+        const std::size_t end = std::min(path.find('/'), path.size());
+        if (path.substr(0, end) == "..") return false;
+        path.remove_prefix(std::min(end + 1, path.size()));
+    }
+    return true;
+}
+
+std::int64_t mtime_ns(const struct statx& stat) {
+    return stat.stx_mtime.tv_sec * 1'000'000'000 + stat.stx_mtime.tv_nsec;
+}
+
+BlockStatus status_of(int system_errno) {
+    switch (system_errno) {
+        case ENOENT:
+        case ENOTDIR: return BlockStatus::object_missing;
+        case EISDIR: return BlockStatus::object_changed;
+        default: return BlockStatus::remote_failed;
+    }
+}
+
+}  // namespace
+
+class FileRemote final : public Remote {
+public:
+    FileRemote(std::string root, Device& device, const FileRemoteOptions& options)
+        : root_(std::move(root)), device_(device), files_(device, options.open_files) {}
+
+    FileRemote(const FileRemote&) = delete;
+    FileRemote& operator=(const FileRemote&) = delete;
+
+    // Reads that Device::stop ended still have their descriptors.
+    ~FileRemote() override {
+        for (const FileRead& read : reads_)
+            if (read.request != nullptr && read.file == nullptr && read.fd >= 0) device_.close(read.fd);
+    }
+
+    void read(RemoteRead& request) override {
+        FileRead& read = take();
+        request.remote_state = &read;
+        read.request = &request;
+        if (is_below_root(request.path)) {
+            read.path = root_;
+            read.path += '/';
+            read.path += request.path;
+            open(read);
+        } else {
+            step(read, [](Operation& operation, std::int32_t) noexcept {
+                auto& self = static_cast<FileRead&>(operation);
+                self.remote->finish(self, BlockStatus::remote_failed, EINVAL);
+            });
+            device_.open("", O_RDONLY, 0, read);  // fails in its time: completion is never inside this call
+        }
+    }
+
+private:
+    static void step(FileRead& read, void (*next)(Operation&, std::int32_t) noexcept) { read.done = next; }
+
+    FileRead& take() {
+        FileRead* read = free_;
+        if (read != nullptr)
+            free_ = read->next;
+        else
+            read = &reads_.emplace_back();
+        read->remote = this;
+        read->next = nullptr;
+        read->file = nullptr;
+        read->fd = -1;
+        read->filled = 0;
+        read->reopened = false;
+        return *read;
+    }
+
+    void open(FileRead& read) {
+        if (read.request->object_bytes > read.request->into.size()) {
+            read.file = files_.use(read.path);
+            if (read.file != nullptr && read.file->state == OpenFile::State::opening) {
+                read.next = std::exchange(read.file->waiting, &read);
+                return;
+            }
+            if (read.file != nullptr) {
+                read.fd = read.file->fd;
+                proceed(read);
+                return;
+            }
+            read.file = files_.claim(read.path);
+        }
+        step(read, [](Operation& operation, std::int32_t result) noexcept {
+            auto& self = static_cast<FileRead&>(operation);
+            self.remote->opened(self, result);
+        });
+        device_.open(read.path.c_str(), O_RDONLY | O_NOCTTY, 0, read);
+    }
+
+    // For the read that opened, and for those that waited for it.
+    void opened(FileRead& read, std::int32_t result) {
+        FileRead* waiting = nullptr;
+        if (read.file != nullptr) {
+            read.file->fd = result >= 0 ? result : -1;
+            read.file->state = result >= 0 ? OpenFile::State::open : OpenFile::State::retired;
+            waiting = std::exchange(read.file->waiting, nullptr);
+        }
+        for (FileRead* at = &read; at != nullptr;) {
+            FileRead* after = at == &read ? waiting : at->next;
+            at->next = nullptr;
+            at->fd = result;
+            if (result >= 0)
+                proceed(*at);
+            else
+                failed(*at, -result);
+            at = after;
+        }
+    }
+
+    // Reads what is missing; then looks whether the object is still the one that was meant.
+    void proceed(FileRead& read) {
+        const RemoteRead& request = *read.request;
+        if (read.filled == request.into.size()) {
+            check(read);
+            return;
+        }
+        step(read, [](Operation& operation, std::int32_t result) noexcept {
+            auto& self = static_cast<FileRead&>(operation);
+            if (result > 0) {
+                self.filled += static_cast<std::size_t>(result);
+                self.remote->proceed(self);
+            } else if (result == 0) {
+                self.remote->check(self);
+            } else if (result == -EINTR) {
+                self.remote->proceed(self);
+            } else {
+                self.remote->failed(self, -result);
+            }
+        });
+        device_.read(read.fd, request.into.subspan(read.filled), request.offset + read.filled, read);
+    }
+
+    void check(FileRead& read) {
+        step(read, [](Operation& operation, std::int32_t result) noexcept {
+            auto& self = static_cast<FileRead&>(operation);
+            if (result < 0)
+                self.remote->failed(self, -result);
+            else
+                self.remote->checked(self);
+        });
+        device_.stat(read.fd, read.stat, read);
+    }
+
+    void checked(FileRead& read) {
+        const RemoteRead& request = *read.request;
+        const bool same = read.stat.stx_size == request.object_bytes && mtime_ns(read.stat) == request.object_mtime_ns;
+        if (read.file != nullptr && (!same || read.stat.stx_nlink == 0)) files_.retire(*read.file);
+        if (!same)
+            finish(read, BlockStatus::object_changed, 0);
+        else if (read.filled < request.into.size())
+            finish(read, BlockStatus::object_truncated, 0);
+        else
+            finish(read, BlockStatus::ok, 0);
+    }
+
+    void failed(FileRead& read, int system_errno) {
+        if (read.file != nullptr) files_.retire(*read.file);
+        // A network file system forgot the descriptor, as when the file was replaced: see what the path names now.
+        if (system_errno == ESTALE && !read.reopened) {
+            read.reopened = true;
+            read.filled = 0;
+            leave(read);
+            open(read);
+            return;
+        }
+        finish(read, status_of(system_errno), system_errno);
+    }
+
+    void leave(FileRead& read) {
+        if (read.file != nullptr)
+            files_.leave(*read.file);
+        else if (read.fd >= 0)
+            device_.close(read.fd);
+        read.file = nullptr;
+        read.fd = -1;
+    }
+
+    // The state is free again before `done` runs, which may start the next read.
+    void finish(FileRead& read, BlockStatus status, int system_errno) {
+        leave(read);
+        RemoteRead& request = *std::exchange(read.request, nullptr);
+        request.remote_state = nullptr;
+        read.next = std::exchange(free_, &read);
+        request.done(request, status, status == BlockStatus::remote_failed ? system_errno : 0);
+    }
+
+    const std::string root_;
+    Device& device_;
+    OpenFiles files_;
+    std::deque<FileRead> reads_;
+    FileRead* free_ = nullptr;
+};
+
+Result<std::unique_ptr<Remote>> make_file_remote(std::string root, Device& device, const FileRemoteOptions& options) {
+    LARDER_ASSERT(root.starts_with('/') && options.open_files > 0);
+    const auto directory = open_file(root, O_RDONLY | O_DIRECTORY);
+    if (!directory) return std::unexpected(directory.error());
+    if (root == "/") root.clear();
+    return std::make_unique<FileRemote>(std::move(root), device, options);
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,48 @@
+#include "cache/remote/file_url.h"
+
+#include <charconv>
+
+namespace larder::cache {
+
+namespace {
+
+std::unexpected<Error> refuse(ErrorCode code, std::string_view url, std::string_view why) {
+    return fail(code, "remote \"" + std::string(url) + "\": " + std::string(why));
+}
+
+}  // namespace
+
+Result<std::string> path_of_file_url(std::string_view url) {
+    const std::size_t colon = url.find("://");
+    if (colon == std::string_view::npos || colon == 0)
+        return refuse(ErrorCode::invalid_argument, url, "this is no URL; write file:///absolute/path");
+    const std::string_view scheme = url.substr(0, colon);
+    if (scheme != "file") {
+        return refuse(ErrorCode::unsupported, url,
+                      "the scheme \"" + std::string(scheme) + "\" is not supported; file:// is");
+    }
+    std::string_view rest = url.substr(colon + 3);
+    if (rest.starts_with("localhost/")) rest.remove_prefix(std::string_view("localhost").size());
+    if (!rest.starts_with('/'))
+        return refuse(ErrorCode::invalid_argument, url, "the path must be absolute, as in file:///absolute/path");
+
+    std::string path;
+    for (std::size_t at = 0; at < rest.size(); ++at) {
+        if (rest[at] != '%') {
+            path += rest[at];
+            continue;
+        }
+        const std::string_view digits = rest.substr(at + 1, 2);
+        unsigned byte = 0;
+        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
+        if (error != std::errc{} || digits.size() != 2 || end != digits.data() + 2)
+            return refuse(ErrorCode::invalid_argument, url, "a percent sign of the path is written %25");
+        path += static_cast<char>(byte);
+        at += 2;
+    }
+    if (path.find('\0') != std::string::npos) return refuse(ErrorCode::invalid_argument, url, "the path holds a NUL");
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    return path;
+}
+
+}  // namespace larder::cache
