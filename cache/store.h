@@ -180,6 +180,7 @@ private:
     void adopt(RecoveredSegment recovered);
     std::uint32_t next_segment_id();
     bool make_findable(const Reservation& reservation, std::uint32_t payload_crc);
+    void enter(Segment& segment, const StoredBlock& block);
     void give_back(const Reservation& reservation);
     void drop(Segment& segment);
     void shrink(Tier tier, const DropObserver& observer);

@@ -1,11 +1,13 @@
 #pragma once
 
 // The hot lookup: one 16-byte entry per block_id, in a flat array. An entry is absent, pending (room is reserved) or
-// says where the block's record is. Offsets are kept in units of 64 bytes, the smallest alignment of a record.
+// says where the block's record is.
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include "cache/store/stored_block.h"
 
 namespace larder::cache {
 
@@ -13,7 +15,6 @@ class BlockTable {
 public:
     static constexpr std::uint32_t kAbsent = 0xffffffff;
     static constexpr std::uint32_t kPending = 0xfffffffe;
-    static constexpr std::uint64_t kOffsetUnitBytes = 64;
 
     struct Entry {
         std::uint32_t slot = kAbsent;  // of the segment in its store, or kAbsent, kPending

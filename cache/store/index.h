@@ -9,11 +9,6 @@
 // Rows are keyed (dataset, segment, offset), not (dataset, block): blocks arrive in random order, and this way an
 // insert goes to the end of its segment's rows instead of dirtying a random page, a dropped segment is one range, and
 // loading gives each segment's blocks in order. The look-up by block is the store's table in memory.
-//
-//   database "blocks":   key {dataset u64, segment u32, offset/64 u32} -> {block_id, payload_bytes, payload_crc, crc}
-//   database "segments": key {dataset u64, segment u32} -> {size u64, alignment u32, sealed u32, crc}
-//   database "state":    key "next_segment" -> {u32, crc}
-// Keys are big-endian; values little-endian, `crc` being the CRC32C of the key and the value before it.
 
 #include <atomic>
 #include <condition_variable>
@@ -25,23 +20,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "cache/store/index_environment.h"
+#include "cache/store/stored_block.h"
 
 namespace larder::cache {
-
-struct IndexedBlock {
-    std::uint64_t offset;  // of the record in its segment, a multiple of 64
-    std::uint32_t block_id;
-    std::uint32_t payload_bytes;
-    std::uint32_t payload_crc;
-};
-
-struct IndexedSegment {
-    std::uint32_t id = 0;
-    std::uint32_t alignment = 0;
-    std::uint64_t size_bytes = 0;
-    bool sealed = false;
-    std::vector<IndexedBlock> blocks;  // ascending in offset
-};
 
 struct IndexOptions {
     std::string directory;  // made if missing; its parent must exist. Empty: nothing persists
@@ -63,6 +46,7 @@ class Index {
 public:
     // How opening went, for the log.
     struct OpenReport {
+        bool created = false;  // there was none
         bool rebuilt = false;  // the environment was damaged and put aside: an empty one takes its place
         std::string reason;
         std::string damaged_directory;  // where the damaged one went
@@ -85,39 +69,35 @@ public:
     void put_segment(std::uint64_t dataset_id, std::uint32_t segment, std::uint64_t size_bytes, std::uint32_t alignment,
                      bool sealed);
     void remove_segment(std::uint64_t dataset_id, std::uint32_t segment);  // with its blocks
-    void put_block(std::uint64_t dataset_id, std::uint32_t segment, const IndexedBlock& block);
-    void remove_block(std::uint64_t dataset_id, std::uint32_t segment, std::uint64_t offset);
+    void put_block(std::uint64_t dataset_id, std::uint32_t segment, const StoredBlock& block);
+    void remove_block(std::uint64_t dataset_id, std::uint32_t segment, std::uint32_t offset_units);
     void remove_dataset(std::uint64_t dataset_id);
 
     // Waits until all that was posted before is committed, or lost.
     void flush();
 
-    // Everything known of a dataset, rows with a bad CRC left out and counted. Blocking; sees what is committed.
-    struct Contents {
-        std::vector<IndexedSegment> segments;
-        std::uint64_t rows_damaged = 0;
-    };
-    Result<Contents> load(std::uint64_t dataset_id) const;
+    // Everything known of a dataset, as committed, by ascending segment id. Blocking.
+    Result<std::vector<StoredSegment>> load(std::uint64_t dataset_id) const;
 
     IndexStatus status() const;
 
 private:
-    struct Environment;
-    struct Change;
-
-    Index(IndexOptions options, std::unique_ptr<Environment> environment);
-    void post(const Change& change);
+    Index(IndexOptions options, std::unique_ptr<IndexEnvironment> environment, FileDescriptor wake);
+    Result<void> start();
+    void post(const IndexChange& change);
+    void wake();
+    void sleep(std::int64_t ms_max);
     void write_loop();
-    void commit(const std::vector<Change>& changes);
+    void commit(const std::vector<IndexChange>& changes);
 
     IndexOptions options_;
-    std::unique_ptr<Environment> environment_;  // null: nothing persists
+    std::unique_ptr<IndexEnvironment> environment_;  // null: nothing persists
     std::atomic<std::uint32_t> next_segment_id_{1};
 
+    FileDescriptor wake_;  // an eventfd: the writer sleeps on it
     mutable std::mutex mutex_;
-    std::condition_variable posted_;
     std::condition_variable committed_;
-    std::vector<Change> pending_;
+    std::vector<IndexChange> pending_;
     std::uint64_t posted_count_ = 0;
     std::uint64_t committed_count_ = 0;
     bool hurry_ = false;

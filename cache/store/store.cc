@@ -22,8 +22,7 @@ DatasetStore::DatasetStore(StoreOptions options, Device& device, const Clock& cl
       table_(options_.block_id_end),
       spaces_{SegmentSpace(0), SegmentSpace(kSegmentHeaderBytes)},
       disk_(*this, device, clock, options_.dataset_id, options_.segment_directory, options_.disk_alignment) {
-    static_assert(kSegmentHeaderBytes % BlockTable::kOffsetUnitBytes == 0 &&
-                  kMemoryAlignment % BlockTable::kOffsetUnitBytes == 0);
+    static_assert(kSegmentHeaderBytes % kOffsetUnitBytes == 0 && kMemoryAlignment % kOffsetUnitBytes == 0);
 }
 
 DatasetStore::~DatasetStore() {
@@ -164,18 +163,24 @@ bool DatasetStore::make_findable(const Reservation& reservation, std::uint32_t p
         table_.clear(reservation.block_id);
         return false;
     }
-    table_.set(reservation.block_id,
-               {.slot = segment.slot_,
-                .offset_units = static_cast<std::uint32_t>(reservation.offset / BlockTable::kOffsetUnitBytes),
-                .payload_bytes = reservation.payload_bytes,
-                .payload_crc = payload_crc});
-    segment.block_ids_.push_back(reservation.block_id);
-    payload_bytes_ += reservation.payload_bytes;
+    const StoredBlock block{.offset_units = static_cast<std::uint32_t>(reservation.offset / kOffsetUnitBytes),
+                            .block_id = reservation.block_id,
+                            .payload_bytes = reservation.payload_bytes,
+                            .payload_crc = payload_crc};
+    enter(segment, block);
     if (segment.tier() == Tier::disk && index_ != nullptr) {
-        index_->put_block(options_.dataset_id, segment.id(),
-                          {reservation.offset, reservation.block_id, reservation.payload_bytes, payload_crc});
+        index_->put_block(options_.dataset_id, segment.id(), block);
     }
     return true;
+}
+
+void DatasetStore::enter(Segment& segment, const StoredBlock& block) {
+    table_.set(block.block_id, {.slot = segment.slot_,
+                                .offset_units = block.offset_units,
+                                .payload_bytes = block.payload_bytes,
+                                .payload_crc = block.payload_crc});
+    segment.block_ids_.push_back(block.block_id);
+    payload_bytes_ += block.payload_bytes;
 }
 
 void DatasetStore::give_back(const Reservation& reservation) {
@@ -198,7 +203,7 @@ void DatasetStore::forget(std::uint32_t block_id) {
     payload_bytes_ -= entry.payload_bytes;
     table_.clear(block_id);
     if (segment.tier() == Tier::disk && index_ != nullptr) {
-        index_->remove_block(options_.dataset_id, segment.id(), entry.offset());
+        index_->remove_block(options_.dataset_id, segment.id(), entry.offset_units);
     }
 }
 

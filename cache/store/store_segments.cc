@@ -152,31 +152,25 @@ void DatasetStore::adopt(RecoveredSegment recovered) {
     segment.size_bytes_ = recovered.size_bytes;
     segment.tail_bytes_ = kSegmentHeaderBytes;
     const bool takes_more = !recovered.sealed && disk_.alignment() == recovered.alignment;
-    for (const RecoveredBlock& block : recovered.blocks) {
+    for (const StoredBlock& block : recovered.blocks) {
         const std::uint64_t bytes = record_bytes(block.payload_bytes, segment.alignment());
-        LARDER_ASSERT(block.offset >= segment.tail_bytes_ && bytes <= segment.size_bytes_ - block.offset);
-        const std::uint64_t gap = block.offset - segment.tail_bytes_;
+        LARDER_ASSERT(block.offset() >= segment.tail_bytes_ && bytes <= segment.size_bytes_ - block.offset());
+        const std::uint64_t gap = block.offset() - segment.tail_bytes_;
         if (gap > 0 && takes_more) {
             space(Tier::disk).add_gap(segment, segment.tail_bytes_, gap);
         } else {
             segment.used_bytes_ += gap;
         }
-        segment.tail_bytes_ = block.offset + bytes;
+        segment.tail_bytes_ = block.offset() + bytes;
         segment.used_bytes_ += bytes;
     }
     take_in(std::move(owned), takes_more);
 
     segment.block_ids_.reserve(recovered.blocks.size());
-    for (const RecoveredBlock& block : recovered.blocks) {
+    for (const StoredBlock& block : recovered.blocks) {
         if (block.block_id >= table_.block_id_end()) continue;
         forget(block.block_id);
-        segment.block_ids_.push_back(block.block_id);
-        table_.set(block.block_id,
-                   {.slot = segment.slot_,
-                    .offset_units = static_cast<std::uint32_t>(block.offset / BlockTable::kOffsetUnitBytes),
-                    .payload_bytes = block.payload_bytes,
-                    .payload_crc = block.payload_crc});
-        payload_bytes_ += block.payload_bytes;
+        enter(segment, block);
     }
 }
 

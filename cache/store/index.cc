@@ -1,0 +1,222 @@
+#include "cache/store/index.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace larder::cache {
+namespace {
+
+constexpr std::uint64_t kCommitsPerReaderCheck = 256;
+
+Result<std::string> put_aside(const std::string& directory) {
+    const std::string aside = directory + ".damaged";
+    std::error_code error;
+    std::filesystem::remove_all(aside, error);
+    if (::rename(directory.c_str(), aside.c_str()) != 0) {
+        return fail_errno(errno, "put the damaged index " + directory + " aside");
+    }
+    return aside;
+}
+
+Result<void> make_directory(const std::string& directory) {
+    if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+        return fail_errno(errno, "make the index directory " + directory);
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<Index::Opened> Index::open(IndexOptions options) {
+    Opened opened;
+    std::unique_ptr<IndexEnvironment> environment;
+    if (!options.directory.empty()) {
+        opened.report.created = ::access((options.directory + "/data.mdb").c_str(), F_OK) != 0;
+        auto damage = find_index_damage(options.directory, options.map_bytes);
+        for (;;) {
+            if (damage) {
+                auto aside = put_aside(options.directory);
+                if (!aside) return std::unexpected(aside.error());
+                opened.report.rebuilt = true;
+                opened.report.reason = std::move(*damage);
+                opened.report.damaged_directory = std::move(*aside);
+            }
+            if (auto made = make_directory(options.directory); !made) return std::unexpected(made.error());
+            auto made = IndexEnvironment::open(options.directory, options.map_bytes);
+            if (made) {
+                environment = std::move(*made);
+                break;
+            }
+            if (made.error().code != ErrorCode::corrupt || opened.report.rebuilt) return std::unexpected(made.error());
+            damage = made.error().message;
+        }
+    }
+    FileDescriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!wake) return fail_errno(errno, "eventfd for the index");
+    opened.index.reset(new Index(std::move(options), std::move(environment), std::move(wake)));
+    if (auto started = opened.index->start(); !started) return std::unexpected(started.error());
+    return opened;
+}
+
+Index::Index(IndexOptions options, std::unique_ptr<IndexEnvironment> environment, FileDescriptor wake)
+    : options_(std::move(options)), environment_(std::move(environment)), wake_(std::move(wake)) {
+    status_.persisting = environment_ != nullptr;
+    if (environment_ != nullptr) next_segment_id_ = environment_->next_segment();
+}
+
+Result<void> Index::start() {
+    if (environment_ == nullptr) return {};
+    try {
+        writer_ = std::thread([this] { write_loop(); });
+    } catch (const std::system_error& error) {
+        return fail_errno(error.code().value(), "start the index's thread");
+    }
+    return {};
+}
+
+Index::~Index() {
+    if (!writer_.joinable()) return;
+    {
+        const std::lock_guard lock(mutex_);
+        stop_ = true;
+    }
+    wake();
+    writer_.join();
+}
+
+std::uint32_t Index::allocate_segment_id() {
+    return next_segment_id_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Index::segment_ids_from(std::uint32_t next) {
+    std::uint32_t seen = next_segment_id_.load(std::memory_order_relaxed);
+    while (seen < next && !next_segment_id_.compare_exchange_weak(seen, next, std::memory_order_relaxed)) {
+    }
+}
+
+void Index::put_segment(std::uint64_t dataset_id, std::uint32_t segment, std::uint64_t size_bytes,
+                        std::uint32_t alignment, bool sealed) {
+    post({.kind = IndexChange::Kind::put_segment,
+          .sealed = sealed,
+          .alignment = alignment,
+          .segment = segment,
+          .dataset_id = dataset_id,
+          .size_bytes = size_bytes});
+}
+
+void Index::remove_segment(std::uint64_t dataset_id, std::uint32_t segment) {
+    post({.kind = IndexChange::Kind::remove_segment, .segment = segment, .dataset_id = dataset_id});
+}
+
+void Index::put_block(std::uint64_t dataset_id, std::uint32_t segment, const StoredBlock& block) {
+    post({.kind = IndexChange::Kind::put_block, .segment = segment, .dataset_id = dataset_id, .block = block});
+}
+
+void Index::remove_block(std::uint64_t dataset_id, std::uint32_t segment, std::uint32_t offset_units) {
+    post({.kind = IndexChange::Kind::remove_block,
+          .segment = segment,
+          .dataset_id = dataset_id,
+          .block = {.offset_units = offset_units}});
+}
+
+void Index::remove_dataset(std::uint64_t dataset_id) {
+    post({.kind = IndexChange::Kind::remove_dataset, .dataset_id = dataset_id});
+}
+
+void Index::post(const IndexChange& change) {
+    bool wakes = false;
+    {
+        const std::lock_guard lock(mutex_);
+        if (!status_.persisting || pending_.size() >= options_.pending_changes_max) {
+            status_.changes_lost++;
+            return;
+        }
+        pending_.push_back(change);
+        posted_count_++;
+        wakes = pending_.size() == 1 || pending_.size() == options_.commit_changes_max;
+    }
+    if (wakes) wake();
+}
+
+void Index::wake() {
+    const std::uint64_t one = 1;
+    // Fails only when the counter is full, and then it is set.
+    [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+}
+
+void Index::sleep(std::int64_t ms_max) {
+    pollfd waited{.fd = wake_.get(), .events = POLLIN, .revents = 0};
+    ::poll(&waited, 1, static_cast<int>(ms_max));
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof count);
+}
+
+void Index::write_loop() {
+    std::vector<IndexChange> changes;
+    for (;;) {
+        sleep(-1);
+        bool waits = false;
+        {
+            const std::lock_guard lock(mutex_);
+            waits = !hurry_ && !stop_ && !pending_.empty() && pending_.size() < options_.commit_changes_max;
+        }
+        if (waits) sleep(options_.commit_after_ms);
+        bool stops = false;
+        {
+            const std::lock_guard lock(mutex_);
+            std::swap(changes, pending_);
+            stops = stop_;
+            hurry_ = false;
+        }
+        commit(changes);
+        changes.clear();
+        if (stops) return;
+    }
+}
+
+void Index::commit(const std::vector<IndexChange>& changes) {
+    const auto committed = environment_->commit(changes, next_segment_id_.load(std::memory_order_relaxed));
+    const std::lock_guard lock(mutex_);
+    committed_count_ += changes.size();
+    if (committed) {
+        status_.commits++;
+        status_.changes_committed += changes.size();
+        status_.problem.clear();
+        if (status_.commits % kCommitsPerReaderCheck == 0) environment_->check_readers();
+    } else {
+        // Each lost row costs one fetch after a restart, or a look at a file that is gone: nothing depends on it.
+        status_.changes_lost += changes.size();
+        status_.problem = committed.error().message;
+        status_.persisting = !environment_->broken();
+    }
+    committed_.notify_all();
+}
+
+void Index::flush() {
+    std::unique_lock lock(mutex_);
+    if (environment_ == nullptr || committed_count_ == posted_count_) return;
+    const std::uint64_t until = posted_count_;
+    hurry_ = true;
+    wake();
+    committed_.wait(lock, [&] { return committed_count_ >= until; });
+}
+
+Result<std::vector<StoredSegment>> Index::load(std::uint64_t dataset_id) const {
+    if (environment_ == nullptr) return std::vector<StoredSegment>{};
+    return environment_->load(dataset_id);
+}
+
+IndexStatus Index::status() const {
+    const std::lock_guard lock(mutex_);
+    return status_;
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,230 @@
+#include "cache/store/index_environment.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/assert.h"
+#include "cache/store/index_rows.h"
+#include "cache/store/lmdb.h"
+
+namespace larder::cache {
+namespace {
+
+// Changes of one LMDB transaction at most: each may dirty a page, and their number is limited.
+constexpr std::size_t kTransactionChangesMax = 50'000;
+
+template <typename Row>
+int put_row(MDB_txn* transaction, unsigned database, std::span<const unsigned char> key_bytes, Row row) {
+    row.crc = row_crc(key_bytes, row);
+    MDB_val key = lmdb_value(key_bytes);
+    MDB_val value{sizeof row, &row};
+    return mdb_put(transaction, database, &key, &value, 0);
+}
+
+// Ends its cursor with its scope.
+struct Cursor {
+    Cursor(MDB_txn* transaction, unsigned database) : code(mdb_cursor_open(transaction, database, &cursor)) {}
+    ~Cursor() {
+        if (cursor != nullptr) mdb_cursor_close(cursor);
+    }
+    Cursor(const Cursor&) = delete;
+    Cursor& operator=(const Cursor&) = delete;
+    // To the first row at or after `from`, or the next row; false at the end of `prefix`'s rows or on an error.
+    bool get(MDB_cursor_op operation, std::span<const unsigned char> prefix) {
+        if (code != 0) return false;
+        if (operation == MDB_SET_RANGE) key = lmdb_value(prefix);
+        code = mdb_cursor_get(cursor, &key, &value, operation);
+        if (code == MDB_NOTFOUND) {
+            code = 0;
+            return false;
+        }
+        return code == 0 && key.mv_size >= prefix.size() && std::memcmp(key.mv_data, prefix.data(), prefix.size()) == 0;
+    }
+
+    MDB_cursor* cursor = nullptr;
+    MDB_val key{};
+    MDB_val value{};
+    int code = 0;
+};
+
+// Deletes rows that begin with `prefix` while `budget` lasts.
+int remove_range(MDB_txn* transaction, unsigned database, std::span<const unsigned char> prefix, std::size_t& budget) {
+    Cursor cursor(transaction, database);
+    for (bool at = cursor.get(MDB_SET_RANGE, prefix); at && budget > 0; at = cursor.get(MDB_NEXT, prefix)) {
+        if (const int code = mdb_cursor_del(cursor.cursor, 0); code != 0) return code;
+        budget--;
+    }
+    return cursor.code;
+}
+
+}  // namespace
+
+IndexEnvironment::~IndexEnvironment() {
+    mdb_env_close(environment_);
+}
+
+Result<std::unique_ptr<IndexEnvironment>> IndexEnvironment::open(const std::string& directory,
+                                                                 std::uint64_t map_bytes) {
+    std::unique_ptr<IndexEnvironment> opened(new IndexEnvironment);
+    MDB_txn* transaction = nullptr;
+    const auto checked = [&](int code) {
+        if (code != 0 && transaction != nullptr) mdb_txn_abort(std::exchange(transaction, nullptr));
+        return code;
+    };
+    const auto failed = [&](int code) { return std::unexpected(lmdb_error(code, "open the index in " + directory)); };
+
+    if (const int code = mdb_env_create(&opened->environment_); code != 0) return failed(code);
+    MDB_env* environment = opened->environment_;
+    if (const int code = mdb_env_set_mapsize(environment, map_bytes); code != 0) return failed(code);
+    if (const int code = mdb_env_set_maxdbs(environment, kIndexDatabases); code != 0) return failed(code);
+    if (const int code = mdb_env_open(environment, directory.c_str(), MDB_NOTLS, 0600); code != 0) return failed(code);
+    opened->check_readers();
+
+    if (const int code = mdb_txn_begin(environment, nullptr, 0, &transaction); code != 0) return failed(code);
+    const std::pair<const char*, unsigned*> databases[] = {{kBlocksDatabase, &opened->blocks_},
+                                                           {kSegmentsDatabase, &opened->segments_},
+                                                           {kStateDatabase, &opened->state_}};
+    for (const auto& [database, handle] : databases) {
+        const int code = checked(mdb_dbi_open(transaction, database, MDB_CREATE, handle));
+        if (code != 0) return failed(code);
+    }
+    MDB_val key = lmdb_value(kNextSegmentKey);
+    MDB_val value{};
+    const int code = mdb_get(transaction, opened->state_, &key, &value);
+    if (code == 0) {
+        const auto row = read_row<StateRow>(kNextSegmentKey, lmdb_bytes(value));
+        if (!row) return failed(checked(MDB_CORRUPTED));
+        opened->next_segment_ = opened->next_segment_stored_ = row->value;
+    } else if (code != MDB_NOTFOUND) {
+        return failed(checked(code));
+    }
+    if (const int committed = mdb_txn_commit(transaction); committed != 0) return failed(committed);
+    opened->cover_last_page();
+    return opened;
+}
+
+int IndexEnvironment::apply(MDB_txn* transaction, const IndexChange& change, std::size_t& budget) {
+    using Kind = IndexChange::Kind;
+    const std::uint32_t offset_units = change.block.offset_units;
+    const IndexKey key(change.dataset_id, change.segment, offset_units);
+    const std::span<const unsigned char> block_key(key.bytes);
+    const auto segment_key = block_key.first(IndexKey::kSegmentBytes);
+    const auto dataset_key = block_key.first(IndexKey::kDatasetBytes);
+    budget--;
+    switch (change.kind) {
+        case Kind::put_block:
+            return put_row(transaction, blocks_, block_key,
+                           BlockRow{.block_id = change.block.block_id,
+                                    .payload_bytes = change.block.payload_bytes,
+                                    .payload_crc = change.block.payload_crc,
+                                    .crc = 0});
+        case Kind::put_segment:
+            return put_row(transaction, segments_, segment_key,
+                           SegmentRow{.size_bytes = change.size_bytes,
+                                      .alignment = change.alignment,
+                                      .sealed = change.sealed,
+                                      .reserved = 0,
+                                      .crc = 0});
+        case Kind::remove_block: return remove_range(transaction, blocks_, block_key, budget);
+        case Kind::remove_segment:
+        case Kind::remove_dataset: {
+            const auto prefix = change.kind == Kind::remove_segment ? segment_key : dataset_key;
+            const int code = remove_range(transaction, blocks_, prefix, budget);
+            return code != 0 ? code : remove_range(transaction, segments_, prefix, budget);
+        }
+    }
+    return 0;
+}
+
+Result<void> IndexEnvironment::commit(std::span<const IndexChange> changes, std::uint32_t next_segment) {
+    const auto failed = [&](int code) {
+        broken_ = broken_ || lmdb_damaged(code);
+        return std::unexpected(lmdb_error(code, "commit to the index"));
+    };
+    while (!changes.empty() || next_segment != next_segment_stored_) {
+        MDB_txn* transaction = nullptr;
+        if (const int code = mdb_txn_begin(environment_, nullptr, 0, &transaction); code != 0) return failed(code);
+        int code = 0;
+        for (std::size_t budget = kTransactionChangesMax; code == 0 && !changes.empty() && budget > 0;) {
+            code = apply(transaction, changes.front(), budget);
+            // One that used up the budget is done again in the next transaction, in case rows are left.
+            if (budget > 0) changes = changes.subspan(1);
+        }
+        if (code == 0) code = put_row(transaction, state_, kNextSegmentKey, StateRow{.value = next_segment, .crc = 0});
+        if (code != 0) {
+            mdb_txn_abort(transaction);
+            return failed(code);
+        }
+        if (code = mdb_txn_commit(transaction); code != 0) return failed(code);
+        next_segment_stored_ = next_segment;
+        cover_last_page();
+    }
+    return {};
+}
+
+// LMDB may leave pages at the end unwritten when they came free within the transaction. The file is grown over them, so
+// that a shorter one is known to be truncated.
+void IndexEnvironment::cover_last_page() {
+    MDB_envinfo info;
+    MDB_stat stat;
+    mdb_filehandle_t fd = -1;
+    struct stat file{};
+    if (mdb_env_info(environment_, &info) != 0 || mdb_env_stat(environment_, &stat) != 0) return;
+    if (mdb_env_get_fd(environment_, &fd) != 0 || ::fstat(fd, &file) != 0) return;
+    const auto bytes = static_cast<off_t>((info.me_last_pgno + 1) * stat.ms_psize);
+    // Refused on a full disk, where the next start may take the index for damaged and rebuild it.
+    if (file.st_size < bytes && ::ftruncate(fd, bytes) != 0) return;
+}
+
+Result<std::vector<StoredSegment>> IndexEnvironment::load(std::uint64_t dataset_id) const {
+    MDB_txn* transaction = nullptr;
+    if (const int code = mdb_txn_begin(environment_, nullptr, MDB_RDONLY, &transaction); code != 0) {
+        return std::unexpected(lmdb_error(code, "read the index"));
+    }
+    const std::unique_ptr<MDB_txn, void (*)(MDB_txn*)> ending(transaction, mdb_txn_abort);
+    const IndexKey range(dataset_id, 0, 0);
+    const auto prefix = std::span<const unsigned char>(range.bytes).first(IndexKey::kDatasetBytes);
+    const auto damaged = [] { return fail(ErrorCode::corrupt, "read the index: a row does not match its CRC"); };
+
+    std::vector<StoredSegment> segments;
+    Cursor segment(transaction, segments_);
+    for (bool at = segment.get(MDB_SET_RANGE, prefix); at; at = segment.get(MDB_NEXT, prefix)) {
+        const auto key = lmdb_bytes(segment.key);
+        const auto row = read_row<SegmentRow>(key, lmdb_bytes(segment.value));
+        if (!row || key.size() != IndexKey::kSegmentBytes) return damaged();
+        segments.push_back({.id = index_key_number(key.data() + IndexKey::kDatasetBytes),
+                            .alignment = row->alignment,
+                            .size_bytes = row->size_bytes,
+                            .sealed = row->sealed != 0,
+                            .blocks = {}});
+    }
+    if (segment.code != 0) return std::unexpected(lmdb_error(segment.code, "read the index"));
+
+    auto owner = segments.begin();
+    Cursor block(transaction, blocks_);
+    for (bool at = block.get(MDB_SET_RANGE, prefix); at; at = block.get(MDB_NEXT, prefix)) {
+        const auto key = lmdb_bytes(block.key);
+        const auto row = read_row<BlockRow>(key, lmdb_bytes(block.value));
+        if (!row || key.size() != IndexKey::kBlockBytes) return damaged();
+        const std::uint32_t id = index_key_number(key.data() + IndexKey::kDatasetBytes);
+        while (owner != segments.end() && owner->id < id) ++owner;
+        // Without its segment's row, the segment was dropped.
+        if (owner == segments.end() || owner->id != id) continue;
+        owner->blocks.push_back({.offset_units = index_key_number(key.data() + IndexKey::kSegmentBytes),
+                                 .block_id = row->block_id,
+                                 .payload_bytes = row->payload_bytes,
+                                 .payload_crc = row->payload_crc});
+    }
+    if (block.code != 0) return std::unexpected(lmdb_error(block.code, "read the index"));
+    return segments;
+}
+
+void IndexEnvironment::check_readers() {
+    int dead = 0;
+    mdb_reader_check(environment_, &dead);
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,213 @@
+#include "cache/store/recovery.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "cache/protocol/record.h"
+#include "cache/store/disk_probe.h"
+#include "cache/store/index.h"
+#include "cache/store/scan.h"
+#include "cache/store/segment_header.h"
+
+namespace larder::cache {
+namespace {
+
+// Offsets of records are kept in 32 bits.
+constexpr std::uint64_t kSizeBytesMax = kOffsetUnitBytes << 32;
+// The index takes so many changes between two flushes without losing any.
+constexpr std::size_t kPostsPerFlush = 65536;
+
+std::optional<std::uint32_t> segment_id_of(const std::string& file_name) {
+    std::uint32_t id = 0;
+    const auto [end, error] = std::from_chars(file_name.data(), file_name.data() + file_name.size(), id, 16);
+    if (error != std::errc{} || segment_path("", id) != "/" + file_name) return std::nullopt;
+    return id;
+}
+
+class Recovery {
+public:
+    Recovery(std::uint64_t dataset_id, const std::string& directory, Index* index)
+        : dataset_id_(dataset_id), directory_(directory), index_(index) {}
+
+    Result<Recovered> run() {
+        std::vector<StoredSegment> known = load();
+        std::vector<bool> taken(known.size());
+        auto names = list();
+        if (!names) return std::unexpected(names.error());
+        if (!names->empty()) {
+            auto probe = probe_disk(directory_);
+            if (!probe) return std::unexpected(probe.error());
+            probe_ = *probe;
+        }
+        for (const std::string& name : *names) {
+            const auto id = segment_id_of(name);
+            if (!id) {
+                remove(directory_ + "/" + name, "it is no segment");
+                continue;
+            }
+            if (index_ != nullptr) index_->segment_ids_from(*id + 1);
+            const auto at = std::ranges::lower_bound(known, *id, {}, &StoredSegment::id);
+            StoredSegment* entries = at != known.end() && at->id == *id ? &*at : nullptr;
+            if (entries != nullptr) taken[static_cast<std::size_t>(at - known.begin())] = true;
+            if (auto done = take_file(*id, entries); !done) return std::unexpected(done.error());
+        }
+        for (std::size_t i = 0; i < known.size(); i++) {
+            if (taken[i]) continue;
+            recovered_.report.segments_missing++;
+            index_->remove_segment(dataset_id_, known[i].id);
+        }
+        return std::move(recovered_);
+    }
+
+private:
+    std::vector<StoredSegment> load() {
+        if (index_ == nullptr) return {};
+        auto loaded = index_->load(dataset_id_);
+        if (loaded) return std::move(*loaded);
+        recovered_.report.index_problem = loaded.error().message;
+        index_->remove_dataset(dataset_id_);
+        return {};
+    }
+
+    // In ascending order, which for segments is that of their ids.
+    Result<std::vector<std::string>> list() const {
+        std::vector<std::string> names;
+        std::error_code error;
+        std::filesystem::directory_iterator entry(directory_, error);
+        if (error == std::errc::no_such_file_or_directory) return names;
+        for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+            if (std::error_code ignored; entry->is_regular_file(ignored)) names.push_back(entry->path().filename());
+        }
+        if (error) return fail_errno(error.value(), "list the segments in " + directory_);
+        std::ranges::sort(names);
+        return names;
+    }
+
+    void remove(const std::string& path, const std::string& reason) {
+        ::unlink(path.c_str());
+        recovered_.report.removed.push_back(path + ": " + reason);
+    }
+
+    Result<void> take_file(std::uint32_t id, StoredSegment* entries) {
+        RecoveredSegment segment;
+        segment.path = segment_path(directory_, id);
+        auto file = open_file(segment.path, O_RDONLY);
+        if (!file) return std::unexpected(file.error());
+        struct stat status{};
+        if (::fstat(file->get(), &status) != 0) return fail_errno(errno, "stat " + segment.path);
+        const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
+
+        const auto header = read_header(file->get());
+        if (!header || header->dataset_id != dataset_id_ || header->segment != id ||
+            header->size_bytes > kSizeBytesMax) {
+            remove(segment.path, !header ? "its header is damaged" : "its header names another segment");
+            if (index_ != nullptr && entries != nullptr) index_->remove_segment(dataset_id_, id);
+            return {};
+        }
+        segment.id = id;
+        segment.alignment = header->alignment;
+        segment.size_bytes = header->size_bytes;
+        const bool known =
+            entries != nullptr && entries->alignment == segment.alignment && entries->size_bytes == segment.size_bytes;
+        if (known) {
+            segment.sealed = entries->sealed;
+            segment.blocks = std::move(entries->blocks);
+            drop_misplaced(segment, file_bytes);
+        } else {
+            recovered_.report.segments_scanned++;
+        }
+        const std::size_t indexed = segment.blocks.size();
+        if (!segment.sealed) scan_records(file->get(), *header, end_of(segment), file_bytes, segment.blocks);
+        ::posix_fadvise(file->get(), 0, 0, POSIX_FADV_DONTNEED);
+        if (segment.blocks.empty()) {
+            remove(segment.path, "it holds no block");
+            if (index_ != nullptr && entries != nullptr) index_->remove_segment(dataset_id_, id);
+            return {};
+        }
+        post(segment, known, indexed);
+        return keep(std::move(segment), indexed);
+    }
+
+    static std::optional<SegmentHeader> read_header(int fd) {
+        std::array<std::byte, sizeof(SegmentHeader)> bytes;
+        if (::pread(fd, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) return std::nullopt;
+        return read_segment_header(bytes);
+    }
+
+    static std::uint64_t end_of(const RecoveredSegment& segment) {
+        if (segment.blocks.empty()) return kSegmentHeaderBytes;
+        const StoredBlock& last = segment.blocks.back();
+        return last.offset() + protocol::record_bytes(last.payload_bytes, segment.alignment);
+    }
+
+    void drop_misplaced(RecoveredSegment& segment, std::uint64_t file_bytes) {
+        const std::uint64_t bytes_max = std::min(file_bytes, segment.size_bytes);
+        std::uint64_t end = kSegmentHeaderBytes;
+        const auto misplaced = [&](const StoredBlock& block) {
+            const std::uint64_t bytes = protocol::record_bytes(block.payload_bytes, segment.alignment);
+            if (block.offset() >= end && block.offset() % segment.alignment == 0 && block.offset() <= bytes_max &&
+                bytes <= bytes_max - block.offset()) {
+                end = block.offset() + bytes;
+                return false;
+            }
+            recovered_.report.entries_dropped++;
+            index_->remove_block(dataset_id_, segment.id, block.offset_units);
+            return true;
+        };
+        // In order, as each is judged by the end of the one before.
+        std::size_t kept = 0;
+        for (std::size_t i = 0; i < segment.blocks.size(); i++) {
+            if (!misplaced(segment.blocks[i])) segment.blocks[kept++] = segment.blocks[i];
+        }
+        segment.blocks.resize(kept);
+    }
+
+    void post(const RecoveredSegment& segment, bool known, std::size_t indexed) {
+        if (index_ == nullptr) return;
+        if (!known) {
+            index_->remove_segment(dataset_id_, segment.id);
+            index_->put_segment(dataset_id_, segment.id, segment.size_bytes, segment.alignment, segment.sealed);
+        }
+        for (std::size_t i = indexed; i < segment.blocks.size(); i++) {
+            index_->put_block(dataset_id_, segment.id, segment.blocks[i]);
+            if (++posts_ % kPostsPerFlush == 0) index_->flush();
+        }
+    }
+
+    Result<void> keep(RecoveredSegment segment, std::size_t indexed) {
+        const bool direct = probe_.direct && segment.alignment % probe_.alignment == 0;
+        auto file = open_file(segment.path, O_RDWR | (direct ? O_DIRECT : 0));
+        if (!file) return std::unexpected(file.error());
+        segment.fd = std::move(*file);
+        recovered_.report.segments++;
+        recovered_.report.blocks += segment.blocks.size();
+        recovered_.report.blocks_scanned += segment.blocks.size() - indexed;
+        recovered_.segments.push_back(std::move(segment));
+        return {};
+    }
+
+    std::uint64_t dataset_id_;
+    std::string directory_;
+    Index* index_;
+    DiskProbe probe_;
+    Recovered recovered_;
+    std::size_t posts_ = 0;
+};
+
+}  // namespace
+
+Result<Recovered> recover_segments(std::uint64_t dataset_id, const std::string& segment_directory, Index* index) {
+    return Recovery(dataset_id, segment_directory, index).run();
+}
+
+}  // namespace larder::cache

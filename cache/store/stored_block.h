@@ -1,0 +1,33 @@
+#pragma once
+
+// One block as the index and a scan of a segment know it. Offsets are kept in units of 64 bytes, the smallest alignment
+// of a record, so that a million blocks take 16 MB.
+
+#include <cstdint>
+#include <vector>
+
+namespace larder::cache {
+
+inline constexpr std::uint64_t kOffsetUnitBytes = 64;
+
+struct StoredBlock {
+    std::uint32_t offset_units = 0;  // of the record in its segment
+    std::uint32_t block_id = 0;
+    std::uint32_t payload_bytes = 0;
+    std::uint32_t payload_crc = 0;
+
+    std::uint64_t offset() const { return offset_units * kOffsetUnitBytes; }
+    bool operator==(const StoredBlock&) const = default;
+};
+static_assert(sizeof(StoredBlock) == 16);
+
+// A disk segment and its blocks, ascending in offset.
+struct StoredSegment {
+    std::uint32_t id = 0;
+    std::uint32_t alignment = 0;
+    std::uint64_t size_bytes = 0;
+    bool sealed = false;
+    std::vector<StoredBlock> blocks;
+};
+
+}  // namespace larder::cache
