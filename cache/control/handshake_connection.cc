@@ -11,6 +11,7 @@
 
 #include "base/server/logging.h"
 #include "base/units.h"
+#include "cache/control/job_limits.h"
 
 namespace larder::cache {
 namespace {
@@ -40,12 +41,6 @@ Result<std::string> read_text(const char (&from)[Bytes], const char* what) {
     const char* end = std::find(from, from + Bytes, '\0');
     if (end == from + Bytes) return fail(ErrorCode::protocol, std::string(what) + " has no end");
     return std::string(from, end);
-}
-
-// Anything printable but parentheses, which mark the daemon's own jobs.
-bool is_job_name(const std::string& name) {
-    const auto allowed = [](char c) { return c > ' ' && c < 0x7f && c != '(' && c != ')'; };
-    return !name.empty() && std::ranges::all_of(name, allowed);
 }
 
 template <typename Message>
@@ -128,11 +123,7 @@ Result<void> HandshakeConnection::open(const OpenRequest& request) {
     if (!dataset) return std::unexpected(dataset.error());
     auto job = read_text(request.job, "job name");
     if (!job) return std::unexpected(job.error());
-    if (!is_job_name(*job)) {
-        return fail(
-            ErrorCode::invalid_argument,
-            "\"" + *job + "\" is no job name: give 1 to 255 printable characters without spaces and parentheses");
-    }
+    if (auto checked = check_job_name(*job); !checked) return checked;
     auto version = shared_->host.open(*dataset, request.manifest_version, peer_);
     if (!version) return std::unexpected(version.error());
     version_ = std::move(*version);
@@ -175,7 +166,7 @@ Result<SessionMemory> HandshakeConnection::check_and_make(const AttachRequest& r
     if (request.slot_bytes > session_max) {
         return fail(ErrorCode::no_space, "the session asks for " + format_bytes(request.slot_bytes) +
                                              " of buffers, but one session may have " + format_bytes(session_max) +
-                                             ": lower the loader's memory budget or raise session_slot_bytes_max");
+                                             ": lower the loader's memory budget or raise session.slot_memory_max");
     }
     const std::uint64_t used = shared_->slot_bytes;
     if (request.slot_bytes > limits.slot_bytes_max - std::min(used, limits.slot_bytes_max)) {
@@ -186,7 +177,7 @@ Result<SessionMemory> HandshakeConnection::check_and_make(const AttachRequest& r
     }
     if (shared_->sessions >= limits.sessions_max) {
         return fail(ErrorCode::unavailable, "the daemon has " + std::to_string(limits.sessions_max) +
-                                                " sessions, the most it may have (sessions_max)");
+                                                " sessions, the most it may have (session.count_max)");
     }
     return make_session_memory(request.ring_entries, request.slot_bytes);
 }

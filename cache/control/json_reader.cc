@@ -72,6 +72,14 @@ double JsonReader::number(std::string_view key) {
     return 0;
 }
 
+std::optional<bool> JsonReader::optional_boolean(std::string_view key) {
+    const json::value* value = take(key, false);
+    if (value == nullptr) return std::nullopt;
+    if (const bool* boolean = value->if_bool()) return *boolean;
+    wrong_type(key, "true or false");
+    return std::nullopt;
+}
+
 const json::object* JsonReader::optional_object(std::string_view key) {
     const json::value* value = take(key, false);
     if (value == nullptr) return nullptr;

@@ -1,0 +1,96 @@
+#include "cache/control/job_limits.h"
+
+#include <boost/json.hpp>
+
+#include <algorithm>
+
+#include "cache/control/json_reader.h"
+#include "cache/protocol/wire.h"
+
+namespace larder::cache {
+namespace json = boost::json;
+namespace {
+
+JobLimit limit_from(const JobConfig& config) {
+    return {.rate_bytes_per_second = config.remote_bytes_per_second, .burst_bytes = config.remote_burst_bytes};
+}
+
+void set_bucket(TokenBucket& bucket, JobLimit limit, std::int64_t now_ns) {
+    const std::uint64_t burst =
+        limit.burst_bytes != 0 ? limit.burst_bytes : default_burst_bytes(limit.rate_bytes_per_second);
+    bucket.set_limit(limit.rate_bytes_per_second, burst, now_ns);
+}
+
+}  // namespace
+
+Result<void> check_job_name(std::string_view name) {
+    const auto allowed = [](char c) { return c > ' ' && c < 0x7f && c != '(' && c != ')'; };
+    if (!name.empty() && name.size() < protocol::kNameBytesMax && std::ranges::all_of(name, allowed)) return {};
+    return fail(ErrorCode::invalid_argument,
+                "\"" + std::string(name) +
+                    "\" is no job name: give 1 to 255 printable characters without spaces and parentheses");
+}
+
+Result<void> JobLimits::load(std::string_view text, std::string_view source) {
+    const auto object = parse_json_object(text, source);
+    if (!object) return std::unexpected(object.error());
+    for (const auto& member : *object) {
+        const std::string job = member.key();
+        const std::string where = std::string(source) + ": job \"" + job + "\"";
+        const json::object* fields = member.value().if_object();
+        if (fields == nullptr) return fail(ErrorCode::invalid_argument, where + " is not an object");
+        JsonReader reader(*fields, where);
+        const JobLimit limit{.rate_bytes_per_second = reader.number("rate_bytes_per_s"),
+                             .burst_bytes = reader.unsigned_integer("burst_bytes")};
+        if (auto finished = reader.finish(); !finished) return finished;
+        from_api_[job] = limit;
+    }
+    return {};
+}
+
+void JobLimits::apply(const Config& config, std::int64_t now_ns) {
+    default_ = limit_from(config.default_job);
+    from_config_.clear();
+    for (const auto& [job, limit] : config.jobs) {
+        from_config_[job] = limit_from(limit);
+        from_api_.erase(job);
+    }
+    for (const auto& [job, bucket] : buckets_) set_bucket(*bucket, limit_of(job), now_ns);
+}
+
+void JobLimits::set(const std::string& job, JobLimit limit, std::int64_t now_ns) {
+    from_api_[job] = limit;
+    if (const auto found = buckets_.find(job); found != buckets_.end()) set_bucket(*found->second, limit, now_ns);
+}
+
+std::shared_ptr<TokenBucket> JobLimits::bucket(const std::string& job, std::int64_t now_ns) {
+    auto& bucket = buckets_[job];
+    if (bucket == nullptr) {
+        bucket = std::make_shared<TokenBucket>();
+        set_bucket(*bucket, limit_of(job), now_ns);
+    }
+    return bucket;
+}
+
+JobLimit JobLimits::limit_of(const std::string& job) const {
+    if (const auto found = from_api_.find(job); found != from_api_.end()) return found->second;
+    if (const auto found = from_config_.find(job); found != from_config_.end()) return found->second;
+    return default_;
+}
+
+std::map<std::string, JobLimit> JobLimits::explicit_limits() const {
+    std::map<std::string, JobLimit> limits = from_api_;
+    limits.insert(from_config_.begin(), from_config_.end());
+    return limits;
+}
+
+std::string JobLimits::to_json() const {
+    json::object limits;
+    for (const auto& [job, limit] : from_api_) {
+        limits[job] =
+            json::object{{"rate_bytes_per_s", limit.rate_bytes_per_second}, {"burst_bytes", limit.burst_bytes}};
+    }
+    return json::serialize(limits) + "\n";
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,87 @@
+#pragma once
+
+// Long work: indexing, verifying, warming. Each task runs on a thread of its own (there are few: one a dataset at
+// most), tells its progress, can be cancelled, and is remembered for a while after its end. When its work is done, the
+// control thread takes over what it found (`finish`), and only then is the task done. Control thread only, except what
+// `work` does.
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace larder::cache {
+
+enum class TaskState : std::uint8_t { running, done, failed, cancelled };
+std::string_view name(TaskState state);
+
+// Written by the task's thread.
+struct TaskProgress {
+    std::atomic<std::uint64_t> done{0};
+    std::atomic<std::uint64_t> total{0};  // 0: not known yet
+    std::atomic<std::uint64_t> bytes_done{0};
+};
+
+struct TaskView {
+    std::uint64_t id = 0;
+    std::string kind;  // "add", "index", "verify", "warm"
+    std::string dataset;
+    std::string unit;  // "objects", "blocks"
+    TaskState state = TaskState::running;
+    std::uint64_t done = 0;
+    std::uint64_t total = 0;
+    std::uint64_t bytes_done = 0;
+    double seconds = 0;
+    std::optional<Error> error;
+    std::string result;  // JSON; empty while it runs
+};
+
+class Tasks {
+public:
+    static constexpr std::size_t kRunningMax = 16;
+    static constexpr std::size_t kRememberedMax = 256;
+    static constexpr std::int64_t kRememberedNs = std::int64_t{3600} * 1'000'000'000;
+
+    using Outcome = Result<std::string>;  // JSON
+    struct Work {
+        std::string kind;
+        std::string dataset;
+        std::string unit;
+        // On the task's thread; a stop request should end it soon with ErrorCode::cancelled.
+        std::function<Outcome(TaskProgress& progress, std::stop_token stop)> run;
+        // On the control thread, with what `run` gave; calls `settle` then or later. Empty: the outcome stands.
+        std::function<void(Outcome outcome, std::function<void(Outcome)> settle)> finish;
+    };
+
+    // `post_control` runs something on the control thread, from any thread.
+    Tasks(const Clock& clock, std::function<void(std::function<void()>)> post_control);
+    ~Tasks();
+
+    Result<std::uint64_t> start(Work work);
+    std::optional<TaskView> view(std::uint64_t id) const;
+    // False for a task nobody knows. A finished one stays as it is.
+    bool cancel(std::uint64_t id);
+    // Cancels all and waits for their threads; nothing is finished any more.
+    void stop();
+
+private:
+    struct Task;
+    void settle(std::uint64_t id, Outcome outcome);
+    void forget_old();
+
+    const Clock& clock_;
+    std::function<void(std::function<void()>)> post_control_;
+    std::map<std::uint64_t, std::unique_ptr<Task>> tasks_;
+    std::uint64_t next_id_ = 1;
+};
+
+}  // namespace larder::cache
