@@ -1,12 +1,13 @@
 #pragma once
 
 // Serves the blocks of one dataset to whoever asks: from memory at once, from disk through the device, from the remote
-// under the asking job's rate limit. It keeps one read in flight per missed block, decides what is admitted (through the
-// DatasetStore), checks the CRC of every disk read, and falls back to the remote when a cached block is bad. Lives on
-// its shard's thread.
+// under the asking job's rate limit. It keeps one read in flight per missed block, decides what is admitted (through
+// the DatasetStore), checks the CRC of every disk read, and falls back to the remote when a cached block is bad. Lives
+// on its shard's thread.
+
+#include <boost/unordered/unordered_flat_map.hpp>
 
 #include <array>
-#include <boost/unordered/unordered_flat_map.hpp>
 #include <cstdint>
 #include <functional>
 #include <limits>

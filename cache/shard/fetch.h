@@ -1,8 +1,8 @@
 #pragma once
 
-// The work items of the data plane. A Fetch is one block that one consumer asked for, from request to completion. A Miss
-// is one block being read from the remote, with every Fetch that waits for it: however many ask, the remote is read
-// once. A Consumer is who asked: a session of a training job, or the daemon's own scan.
+// The work items of the data plane. A Fetch is one block that one consumer asked for, from request to completion. A
+// Miss is one block being read from the remote, with every Fetch that waits for it: however many ask, the remote is
+// read once. A Consumer is who asked: a session of a training job, or the daemon's own scan.
 
 #include <cstddef>
 #include <cstdint>

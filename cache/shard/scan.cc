@@ -39,9 +39,13 @@ Scan::Scan(ScanKind kind, BlockServer& server, Job& job, std::shared_ptr<ScanPro
     progress_->blocks_total = manifest_->block_count();
 }
 
-Scan::~Scan() { LARDER_ASSERT(unreferenced()); }
+Scan::~Scan() {
+    LARDER_ASSERT(unreferenced());
+}
 
-void Scan::stop() { closed_ = true; }
+void Scan::stop() {
+    closed_ = true;
+}
 
 bool Scan::quota_is_full() const {
     const StoreUsage usage = server_.store().usage();
@@ -116,7 +120,7 @@ void Scan::begin(Slot& slot, std::uint32_t block) {
                    .manifest = manifest_.get(),
                    .block = block,
                    .slot_page = static_cast<std::uint32_t>(&slot - slots_.data()),
-                   .slot_pages = 1});
+                   .slot_pages = static_cast<std::uint32_t>(slot_bytes_ / kPageBytes)});
 }
 
 bool Scan::check_in_memory(std::uint32_t block) {
@@ -131,7 +135,9 @@ bool Scan::check_in_memory(std::uint32_t block) {
     return false;
 }
 
-std::byte* Scan::slot(const Fetch& fetch) { return memory_.get() + fetch.slot_page * slot_bytes_; }
+std::byte* Scan::slot(const Fetch& fetch) {
+    return memory_.get() + fetch.slot_page * slot_bytes_;
+}
 
 void Scan::deliver(const Fetch& fetch, const Delivery& delivery) {
     Slot& slot = slots_[fetch.slot_page];
@@ -185,8 +191,12 @@ void Scan::compared(Slot& slot, BlockStatus status) {
     end(slot);
 }
 
-void Scan::pin(const Fetch& fetch) { slots_[fetch.slot_page].pinned = true; }
+void Scan::pin(const Fetch& fetch) {
+    slots_[fetch.slot_page].pinned = true;
+}
 
-void Scan::unpin(std::uint32_t slot_page, std::uint32_t) { slots_[slot_page].pinned = false; }
+void Scan::unpin(std::uint32_t slot_page, std::uint32_t) {
+    slots_[slot_page].pinned = false;
+}
 
 }  // namespace larder::cache

@@ -1,8 +1,8 @@
 #pragma once
 
-// The daemon's own reader of a dataset's blocks: brings blocks in ahead of any job (warm), or re-reads what is cached and
-// drops what is bad (verify). It asks the BlockServer like a session does, with slots of its own, a few blocks at a time,
-// so training jobs go before it in no queue and behind it in none for long.
+// The daemon's own reader of a dataset's blocks: brings blocks in ahead of any job (warm), or re-reads what is cached
+// and drops what is bad (verify). It asks the BlockServer like a session does, with slots of its own, a few blocks at a
+// time, so training jobs go before it in no queue and behind it in none for long.
 
 #include <cstdint>
 #include <memory>

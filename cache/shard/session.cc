@@ -29,7 +29,9 @@ Session::Session(SessionSetup setup, BlockServer& server, Job& job)
     run_pages_.resize(slot_page_count_);
 }
 
-Session::~Session() { LARDER_ASSERT(unreferenced()); }
+Session::~Session() {
+    LARDER_ASSERT(unreferenced());
+}
 
 protocol::RingControl& Session::control() const {
     return *reinterpret_cast<protocol::RingControl*>(setup_.ring.data());
@@ -177,9 +179,13 @@ void Session::free_slot(std::uint32_t slot_page) {
     run_pages_[slot_page] = 0;
 }
 
-std::byte* Session::slot(const Fetch& fetch) { return setup_.slots->data() + std::size_t{fetch.slot_page} * kPageBytes; }
+std::byte* Session::slot(const Fetch& fetch) {
+    return setup_.slots->data() + std::size_t{fetch.slot_page} * kPageBytes;
+}
 
-void Session::pin(const Fetch& fetch) { set_pages(written_pages_, fetch.slot_page, fetch.slot_pages, true); }
+void Session::pin(const Fetch& fetch) {
+    set_pages(written_pages_, fetch.slot_page, fetch.slot_pages, true);
+}
 
 void Session::unpin(std::uint32_t slot_page, std::uint32_t slot_pages) {
     set_pages(written_pages_, slot_page, slot_pages, false);
@@ -204,8 +210,8 @@ void Session::deliver(const Fetch& fetch, const Delivery& delivery) {
     }
     run_pages_[fetch.slot_page] &= ~kInService;
     if (delivery.segment != nullptr || delivery.status != BlockStatus::ok) free_slot(fetch.slot_page);
-    auto* completions = reinterpret_cast<Completion*>(setup_.ring.data() +
-                                                      protocol::completions_offset(setup_.ring_entries));
+    auto* completions =
+        reinterpret_cast<Completion*>(setup_.ring.data() + protocol::completions_offset(setup_.ring_entries));
     completions[completion_tail_ & (setup_.ring_entries - 1)] = completion;
     ++completion_tail_;
     --in_service_;
@@ -323,7 +329,11 @@ void Session::close() {
 std::int64_t Session::stall_ns() const {
     return static_cast<std::int64_t>(control().stall_ns.load(std::memory_order_relaxed));
 }
-std::uint64_t Session::samples_delivered() const { return control().samples_delivered.load(std::memory_order_relaxed); }
-std::uint64_t Session::bytes_delivered() const { return control().bytes_delivered.load(std::memory_order_relaxed); }
+std::uint64_t Session::samples_delivered() const {
+    return control().samples_delivered.load(std::memory_order_relaxed);
+}
+std::uint64_t Session::bytes_delivered() const {
+    return control().bytes_delivered.load(std::memory_order_relaxed);
+}
 
 }  // namespace larder::cache

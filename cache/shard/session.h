@@ -72,9 +72,9 @@ public:
     std::uint64_t bytes_delivered() const;
 
     // Where the shard stands with it.
-    bool hot = false;             // its ring is looked at every turn
-    bool buffer_added = false;    // slots are registered with the device
-    SessionWatch request_watch;   // on request_event
+    bool hot = false;            // its ring is looked at every turn
+    bool buffer_added = false;   // slots are registered with the device
+    SessionWatch request_watch;  // on request_event
     SessionWatch socket_watch;
 
 private:

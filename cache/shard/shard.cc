@@ -30,7 +30,7 @@ struct Shard::State {
     std::uint64_t protocol_violations = 0;
     std::map<std::uint64_t, std::unique_ptr<BlockServer>> servers;  // by dataset id
     std::vector<std::unique_ptr<Session>> sessions;
-    std::vector<std::unique_ptr<Session>> closing;  // until nothing refers to them
+    std::vector<std::unique_ptr<Session>> closing;      // until nothing refers to them
     std::vector<std::unique_ptr<BlockServer>> removed;  // until nothing of them is in flight
     std::map<std::uint64_t, std::unique_ptr<Scan>> scans;
     std::vector<std::unique_ptr<Scan>> stopped_scans;
@@ -61,7 +61,9 @@ Shard::Shard(Device& device, const Clock& clock, ShardOptions options)
 
 Shard::~Shard() = default;
 
-Device& Shard::device() { return state_->device; }
+Device& Shard::device() {
+    return state_->device;
+}
 
 // --- datasets
 
@@ -248,9 +250,8 @@ Result<void> Shard::start_scan(std::uint64_t dataset_id, ScanKind kind, std::sha
         return fail(ErrorCode::already_exists, "dataset \"" + server.name() + "\" is being warmed or verified already");
     }
     Job& job = server.job(kScanJob, std::move(bucket));
-    state_->scans.emplace(dataset_id,
-                          std::make_unique<Scan>(kind, server, job, std::move(progress),
-                                                 state_->options.scan_blocks_in_flight, state_->now_ns));
+    state_->scans.emplace(dataset_id, std::make_unique<Scan>(kind, server, job, std::move(progress),
+                                                             state_->options.scan_blocks_in_flight, state_->now_ns));
     return {};
 }
 

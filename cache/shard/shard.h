@@ -1,10 +1,10 @@
 #pragma once
 
 // The data plane of some datasets of a node, on one thread. A Shard owns those datasets' stores, their misses in
-// flight, the jobs that read them and their sessions; nothing in it is shared with another thread, so its hot path takes
-// no lock. `turn` does one round: takes requests from the sessions' rings, answers memory hits at once, starts disk and
-// remote reads on the Device, publishes completions (at most one system call a session and round), and waits on the
-// Device when there is nothing to do.
+// flight, the jobs that read them and their sessions; nothing in it is shared with another thread, so its hot path
+// takes no lock. `turn` does one round: takes requests from the sessions' rings, answers memory hits at once, starts
+// disk and remote reads on the Device, publishes completions (at most one system call a session and round), and waits
+// on the Device when there is nothing to do.
 //
 // Tests drive a Shard by hand with a fake device and clock; ShardThread (shard_thread.h) runs one in production and
 // takes the control plane's calls as messages. All calls on the shard's thread.
@@ -40,11 +40,11 @@ struct SessionSetup {
     std::uint64_t session_id = 0;
     std::uint64_t dataset_id = 0;
     std::string job;
-    std::shared_ptr<TokenBucket> bucket;  // the job's, shared by all its sessions on the node
+    std::shared_ptr<TokenBucket> bucket;                 // the job's, shared by all its sessions on the node
     std::shared_ptr<const protocol::Manifest> manifest;  // the version this session reads
-    FileDescriptor socket;                // non-blocking
-    FileDescriptor request_event;         // non-blocking
-    FileDescriptor completion_event;      // non-blocking
+    FileDescriptor socket;                               // non-blocking
+    FileDescriptor request_event;                        // non-blocking
+    FileDescriptor completion_event;                     // non-blocking
     Mapping ring;
     std::shared_ptr<const Mapping> slots;  // shared with the control plane, which populates and unmaps it elsewhere
     std::uint32_t ring_entries = 0;
@@ -90,7 +90,8 @@ public:
     // One round; blocks in the device until `deadline_ns` at most when nothing is to be done.
     void turn(std::int64_t deadline_ns);
 
-    // Closes every session and waits, `deadline_ns` at most, for reads and writes in flight. The stores go with the shard.
+    // Closes every session and waits, `deadline_ns` at most, for reads and writes in flight. The stores go with the
+    // shard.
     void drain(std::int64_t deadline_ns);
 
     ShardStatistics statistics() const;

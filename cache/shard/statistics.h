@@ -33,10 +33,10 @@ struct LatencyHistogram {
 struct BlockCounters {
     std::uint64_t memory_hits = 0;
     std::uint64_t disk_hits = 0;
-    std::uint64_t misses = 0;         // blocks delivered from the remote, once a waiter
-    std::uint64_t memory_bytes = 0;   // delivered
+    std::uint64_t misses = 0;        // blocks delivered from the remote, once a waiter
+    std::uint64_t memory_bytes = 0;  // delivered
     std::uint64_t disk_bytes = 0;
-    std::uint64_t remote_bytes = 0;   // delivered; what was taken from the remote is remote_read_bytes
+    std::uint64_t remote_bytes = 0;  // delivered; what was taken from the remote is remote_read_bytes
     std::uint64_t remote_read_bytes = 0;
     std::uint64_t remote_reads = 0;
     std::uint64_t remote_errors = 0;

@@ -20,7 +20,7 @@ TEST(Job, CountsUnreadAndEffectiveBytesExactly) {
     std::uint32_t epoch = 1;
     job.begin_epoch(epoch, total, 0, kBlocks);
     for (int step = 0; step < 20'000; ++step) {
-        const std::uint32_t block = random() % kBlocks;
+        const auto block = static_cast<std::uint32_t>(random() % kBlocks);
         switch (random() % 4) {
             case 0:
             case 1:

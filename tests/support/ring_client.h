@@ -1,0 +1,69 @@
+#pragma once
+
+// A bare client of a shard, in the same process: it makes both ends of a session as the handshake would, and speaks
+// wire.h by hand, rightly or wrongly. The loader's own session is loader/session.h; this one is for tests that need to
+// misbehave or to look at single completions.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cache/shard/shard.h"
+
+namespace larder::test {
+
+struct RingClientOptions {
+    std::uint64_t session_id = 1;
+    std::string job = "job";
+    std::shared_ptr<cache::TokenBucket> bucket = std::make_shared<cache::TokenBucket>();
+    std::uint32_t ring_entries = 256;
+    std::uint64_t slot_bytes = std::uint64_t{4} << 20;
+    bool sequential = false;
+};
+
+class RingClient {
+public:
+    RingClient(std::shared_ptr<const protocol::Manifest> manifest, const RingClientOptions& options);
+    ~RingClient();
+
+    // The daemon's ends, once.
+    cache::SessionSetup take_setup() { return std::move(setup_); }
+
+    void fetch(std::uint32_t block, std::uint32_t slot_page, std::uint32_t tag = 0, std::uint32_t epoch = 1);
+    void release(std::uint32_t slot_page);
+    void submit(const protocol::Request& request);
+
+    // The next published completion, if any.
+    std::optional<protocol::Completion> next_completion();
+    // The block's bytes; valid as the protocol says.
+    std::string payload(const protocol::Completion& completion);
+
+    // Messages the daemon sent; maps added segments.
+    void read_messages();
+    std::vector<std::uint32_t> dropped_segments;
+    void unmap(std::uint32_t segment);
+
+    protocol::RingControl& control() { return *reinterpret_cast<protocol::RingControl*>(ring_.data()); }
+    int socket() const { return socket_.get(); }
+    bool hung_up();
+    void close_socket() { socket_.reset(); }
+    std::uint32_t ring_entries() const { return ring_entries_; }
+
+private:
+    std::uint32_t ring_entries_;
+    cache::SessionSetup setup_;
+    FileDescriptor socket_;
+    FileDescriptor request_event_;
+    FileDescriptor completion_event_;
+    Mapping ring_;
+    Mapping slots_;
+    std::map<std::uint32_t, Mapping> segments_;
+    std::uint32_t request_tail_ = 0;
+    std::uint32_t completion_head_ = 0;
+};
+
+}  // namespace larder::test

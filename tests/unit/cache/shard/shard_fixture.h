@@ -1,0 +1,164 @@
+#pragma once
+
+// A shard on a fake device with a manual clock: a raw dataset on a fake disk read through the real file remote, and
+// bare ring clients.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "cache/dataset/manifest_writer.h"
+#include "cache/remote.h"
+#include "cache/shard/shard.h"
+#include "cache/store.h"
+#include "tests/support/fake_device.h"
+#include "tests/support/fake_disk.h"
+#include "tests/support/ring_client.h"
+#include "tests/support/temp_directory.h"
+
+namespace larder::test {
+
+inline constexpr std::uint64_t kDatasetId = 0x1234;
+inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+inline constexpr std::int64_t kMillisecond_ns = 1'000'000;
+
+struct ShardWorldOptions {
+    std::uint32_t blocks = 64;
+    std::uint32_t block_bytes_max = 20'000;
+    cache::Quota quota;
+    FakeDeviceOptions device;
+    cache::ShardOptions shard;
+    std::uint64_t seed = 1;
+};
+
+class ShardWorld {
+public:
+    explicit ShardWorld(const ShardWorldOptions& options)
+        : device(std::make_unique<FakeDevice>(disk, clock, options.device)),
+          shard(std::make_unique<cache::Shard>(*device, clock, options.shard)) {
+        std::mt19937_64 random(options.seed);
+        cache::DatasetContent found;
+        // The remote looks for its root once, before any read goes through the device.
+        std::filesystem::create_directory(root());
+        for (std::uint32_t i = 0; i < options.blocks; ++i) {
+            std::string bytes(1 + random() % options.block_bytes_max, '\0');
+            for (char& byte : bytes) byte = static_cast<char>(random());
+            disk.put(path(i), bytes, 1000 + i);
+            found.add_object(object_name(i), bytes.size(), 1000 + i, protocol::kNoLabel);
+            total_bytes += bytes.size();
+            content.push_back(std::move(bytes));
+        }
+        const auto written = cache::write_manifest(found, {.path = directory / "manifest",
+                                                           .url = url(),
+                                                           .dataset_id = kDatasetId,
+                                                           .format = protocol::Format::raw});
+        EXPECT_TRUE(written.has_value()) << written.error().message;
+        manifest = std::make_shared<const protocol::Manifest>(*protocol::Manifest::open(directory / "manifest"));
+        cache::StoreOptions store{.dataset_id = kDatasetId,
+                                  .block_id_end = static_cast<std::uint32_t>(manifest->header().block_id_end),
+                                  .block_bytes_max = manifest->header().block_bytes_max,
+                                  .segment_directory = directory / "segments",
+                                  .disk_alignment = 512};
+        auto remote = cache::make_remote(url(), *device);
+        EXPECT_TRUE(remote.has_value()) << remote.error().message;
+        shard->add_dataset({.name = "data",
+                            .store = std::make_unique<cache::DatasetStore>(store, *device, clock, nullptr),
+                            .remote = std::move(*remote),
+                            .quota = options.quota,
+                            .manifest = manifest});
+    }
+
+    ~ShardWorld() {
+        shard->drain(clock.now_ns() + 60'000'000'000);
+        device->stop();
+    }
+
+    // Of a block's object, on the fake disk.
+    std::string path(std::uint32_t block) const { return (root() / object_name(block)).string(); }
+
+    static std::string object_name(std::uint32_t block) {
+        char name[16];
+        std::snprintf(name, sizeof name, "%06u.bin", block);
+        return name;
+    }
+    std::filesystem::path root() const { return directory.path() / "data"; }
+    std::string url() const { return "file://" + root().string(); }
+
+    RingClient& attach(const RingClientOptions& options = {}) {
+        clients.push_back(std::make_unique<RingClient>(manifest, options));
+        shard->attach(clients.back()->take_setup());
+        return *clients.back();
+    }
+
+    void turns(int count) {
+        for (int i = 0; i < count; ++i) shard->turn(clock.now_ns() + kMillisecond_ns);
+    }
+
+    // Turns until the client has a completion.
+    std::optional<protocol::Completion> completion(RingClient& client, int turns_max = 5000) {
+        for (int i = 0; i < turns_max; ++i) {
+            if (auto got = client.next_completion()) return got;
+            turns(1);
+        }
+        return std::nullopt;
+    }
+
+    // Fetches one block into the first slot and releases it: its bytes and where they came from.
+    struct Fetched {
+        protocol::BlockStatus status = protocol::BlockStatus::remote_failed;
+        protocol::BlockSource source = protocol::BlockSource::none;
+        std::string bytes;
+    };
+    Fetched read(RingClient& client, std::uint32_t block, std::uint32_t epoch = 1, std::uint32_t slot_page = 0) {
+        client.fetch(block, slot_page, block, epoch);
+        const auto got = completion(client);
+        if (!got) {
+            ADD_FAILURE() << "block " << block << " never came";
+            return {};
+        }
+        EXPECT_EQ(got->tag, block);
+        Fetched fetched{got->status, got->source, {}};
+        if (got->status != protocol::BlockStatus::ok) return fetched;
+        fetched.bytes = client.payload(*got);
+        if (got->segment == 0) client.release(slot_page);
+        return fetched;
+    }
+
+    // Reads every block once; how many were hits.
+    std::uint32_t read_epoch(RingClient& client, std::uint32_t epoch) {
+        std::uint32_t hits = 0;
+        for (std::uint32_t block = 0; block < content.size(); ++block) {
+            const Fetched fetched = read(client, block, epoch);
+            EXPECT_EQ(fetched.status, protocol::BlockStatus::ok);
+            EXPECT_EQ(fetched.bytes, content[block]) << "block " << block;
+            hits += fetched.source != protocol::BlockSource::remote;
+        }
+        turns(20);  // admissions to disk end
+        return hits;
+    }
+
+    cache::DatasetStatistics dataset() const { return shard->statistics().datasets.at(0); }
+    cache::JobStatistics job(const std::string& name) const {
+        for (const auto& job : shard->statistics().jobs) {
+            if (job.job == name) return job;
+        }
+        ADD_FAILURE() << "no job " << name;
+        return {};
+    }
+
+    TempDirectory directory;
+    FakeDisk disk;
+    ManualClock clock{1'000'000'000};
+    std::vector<std::string> content;
+    std::uint64_t total_bytes = 0;
+    std::shared_ptr<const protocol::Manifest> manifest;
+    std::unique_ptr<FakeDevice> device;
+    std::unique_ptr<cache::Shard> shard;
+    std::vector<std::unique_ptr<RingClient>> clients;
+};
+
+}  // namespace larder::test

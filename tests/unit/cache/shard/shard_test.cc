@@ -1,0 +1,289 @@
+#include "cache/shard/shard.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/cache/shard/shard_fixture.h"
+
+namespace larder::cache {
+namespace {
+
+using protocol::BlockSource;
+using protocol::BlockStatus;
+using test::kMiB;
+using test::kMillisecond_ns;
+using test::RingClient;
+using test::ShardWorld;
+
+constexpr Quota kMemory{.memory_bytes = 64 * kMiB, .disk_bytes = 0};
+constexpr Quota kDisk{.memory_bytes = 0, .disk_bytes = 64 * kMiB};
+
+TEST(Shard, ABlockComesFromTheRemoteOnceAndThenFromMemory) {
+    ShardWorld world({.quota = kMemory});
+    RingClient& client = world.attach();
+    EXPECT_EQ(world.read_epoch(client, 1), 0u);
+    EXPECT_EQ(world.read_epoch(client, 2), world.content.size());
+    const DatasetStatistics dataset = world.dataset();
+    EXPECT_EQ(dataset.counters.misses, world.content.size());
+    EXPECT_EQ(dataset.counters.memory_hits, world.content.size());
+    EXPECT_EQ(dataset.counters.remote_read_bytes, world.total_bytes);
+    EXPECT_EQ(dataset.counters.memory_bytes, world.total_bytes);
+    EXPECT_EQ(dataset.usage.payload_bytes, world.total_bytes);
+}
+
+TEST(Shard, ABlockAdmittedToDiskIsReadBackFromDisk) {
+    ShardWorld world({.quota = kDisk});
+    RingClient& client = world.attach();
+    EXPECT_EQ(world.read_epoch(client, 1), 0u);
+    EXPECT_EQ(world.read_epoch(client, 2), world.content.size());
+    EXPECT_EQ(world.dataset().counters.disk_hits, world.content.size());
+}
+
+TEST(Shard, HitsAreTheCachedShareOfTheDataset) {
+    ShardWorld world({.blocks = 200, .quota = {.memory_bytes = 500'000, .disk_bytes = 500'000}});
+    RingClient& client = world.attach();
+    world.read_epoch(client, 1);
+    const StoreUsage usage = world.dataset().usage;
+    EXPECT_LE(usage.memory_bytes, 500'000u);
+    EXPECT_LE(usage.disk_bytes, 500'000u);
+    EXPECT_GT(usage.memory_bytes, 500'000u - 21'000u);
+    EXPECT_GT(usage.disk_bytes, 500'000u - 21'000u);
+    EXPECT_EQ(world.read_epoch(client, 2), usage.blocks);
+    EXPECT_EQ(world.read_epoch(client, 3), usage.blocks) << "what is cached is never replaced";
+}
+
+TEST(Shard, AFlippedBitOnDiskIsFoundCountedAndFetchedAgain) {
+    ShardWorld world({.quota = kDisk});
+    RingClient& client = world.attach();
+    world.read_epoch(client, 1);
+    for (const std::string& path : world.disk.paths()) {
+        if (path.find("segment") != std::string::npos) world.disk.flip_bit(path, (4096 + 300) * 8);
+    }
+    EXPECT_EQ(world.read_epoch(client, 2), world.content.size() - 1);
+    EXPECT_EQ(world.dataset().counters.crc_failures, 1u);
+    EXPECT_EQ(world.job("job").counters.crc_failures, 1u);
+    EXPECT_EQ(world.read_epoch(client, 3), world.content.size()) << "the good bytes were admitted again";
+}
+
+TEST(Shard, SessionsThatMissOneBlockShareOneRead) {
+    for (const Quota quota : {kMemory, kDisk, Quota{}}) {
+        ShardWorld world({.quota = quota});
+        std::vector<RingClient*> clients;
+        for (std::uint64_t id = 1; id <= 4; ++id) {
+            clients.push_back(&world.attach({.session_id = id, .job = id % 2 == 0 ? "a" : "b"}));
+            clients.back()->fetch(7, 3);
+        }
+        for (RingClient* client : clients) {
+            const auto got = world.completion(*client);
+            ASSERT_TRUE(got.has_value());
+            EXPECT_EQ(got->source, BlockSource::remote);
+            EXPECT_EQ(client->payload(*got), world.content[7]);
+        }
+        EXPECT_EQ(world.dataset().counters.remote_reads, 1u);
+        EXPECT_EQ(world.dataset().counters.misses, 4u);
+    }
+}
+
+TEST(Shard, AJobsRateLimitHoldsWhateverItsNumberOfSessions) {
+    ShardWorld world({.blocks = 400});
+    auto bucket = std::make_shared<TokenBucket>();
+    const double rate = 1e6;
+    const std::uint64_t burst = 50'000;
+    bucket->set_limit(rate, burst, world.clock.now_ns());
+    RingClient& first = world.attach({.session_id = 1, .bucket = bucket});
+    RingClient& second = world.attach({.session_id = 2, .bucket = bucket});
+    RingClient& unlimited = world.attach({.session_id = 3, .job = "other"});
+    const std::int64_t start_ns = world.clock.now_ns();
+    for (std::uint32_t i = 0; i < 100; ++i) {
+        first.fetch(i, i * 6, i);
+        second.fetch(100 + i, i * 6, i);
+        unlimited.fetch(200 + i, i * 6, i);
+    }
+    std::uint64_t bytes = 0;
+    std::uint32_t limited = 0;
+    std::uint32_t free = 0;
+    while (limited < 200) {
+        world.turns(1);
+        while (const auto got = first.next_completion()) bytes += got->length, ++limited;
+        while (const auto got = second.next_completion()) bytes += got->length, ++limited;
+        while (unlimited.next_completion()) ++free;
+        const double elapsed = static_cast<double>(world.clock.now_ns() - start_ns) * 1e-9;
+        ASSERT_LE(static_cast<double>(bytes), rate * elapsed + static_cast<double>(burst) + 20'000);
+        ASSERT_LT(elapsed, 60);
+        if (elapsed > 0.2) {
+            ASSERT_EQ(free, 100u) << "another job waits for no one's tokens";
+        }
+    }
+    const double elapsed = static_cast<double>(world.clock.now_ns() - start_ns) * 1e-9;
+    EXPECT_GE(static_cast<double>(bytes), 0.97 * (rate * elapsed)) << "the rate is reached, too";
+    EXPECT_EQ(world.job("job").sessions, 2u);
+}
+
+TEST(Shard, ABlockTwoJobsWaitForIsPaidByTheOneThatHasTokens) {
+    ShardWorld world({});
+    auto slow = std::make_shared<TokenBucket>();
+    slow->set_limit(1, 1, world.clock.now_ns());
+    ASSERT_TRUE(slow->try_take(1000, world.clock.now_ns()));
+    RingClient& poor = world.attach({.session_id = 1, .job = "poor", .bucket = slow});
+    RingClient& rich = world.attach({.session_id = 2, .job = "rich"});
+    poor.fetch(5, 0);
+    world.turns(5);
+    rich.fetch(5, 0);
+    const auto for_rich = world.completion(rich);
+    const auto for_poor = world.completion(poor);
+    ASSERT_TRUE(for_rich && for_poor);
+    EXPECT_EQ(poor.payload(*for_poor), world.content[5]);
+    EXPECT_EQ(world.job("rich").counters.remote_read_bytes, world.content[5].size());
+    EXPECT_EQ(world.job("poor").counters.remote_read_bytes, 0u);
+}
+
+TEST(Shard, CountsWhatAJobHasStillToReadAndCanHit) {
+    ShardWorld world({.quota = kMemory});
+    RingClient& client = world.attach();
+    world.read_epoch(client, 1);
+    EXPECT_EQ(world.job("job").unread_bytes, 0u);
+    EXPECT_EQ(world.job("job").effective_cache_bytes, 0u) << "blocks admitted this epoch help only the next";
+    std::uint64_t read = 0;
+    for (std::uint32_t block = 0; block < 10; ++block) {
+        world.read(client, block, 2);
+        read += world.content[block].size();
+        EXPECT_EQ(world.job("job").epoch, 2u);
+        EXPECT_EQ(world.job("job").unread_bytes, world.total_bytes - read);
+        EXPECT_EQ(world.job("job").effective_cache_bytes, world.total_bytes - read);
+    }
+    world.shard->set_quota(test::kDatasetId, {});
+    EXPECT_EQ(world.job("job").effective_cache_bytes, 0u);
+}
+
+TEST(Shard, AShrunkQuotaDropsSegmentsWhoseBlocksAllJobsHaveRead) {
+    // Segments of 16 MiB: two blocks of 7 MB each fill one.
+    ShardWorld world({.blocks = 12, .block_bytes_max = 7'000'000, .quota = {.memory_bytes = 200 * kMiB}, .seed = 5});
+    RingClient& client = world.attach({.slot_bytes = 64 * kMiB});
+    world.read_epoch(client, 1);
+    const StoreUsage before = world.dataset().usage;
+    ASSERT_GE(before.memory_segments, 3u);
+    // In epoch 2 the job has read the blocks admitted last; these must go first.
+    for (std::uint32_t block = 8; block < 12; ++block) world.read(client, block, 2);
+    const std::uint64_t unread = world.job("job").effective_cache_bytes;
+    world.shard->set_quota(test::kDatasetId, {.memory_bytes = before.memory_bytes - 1});
+    EXPECT_EQ(world.job("job").effective_cache_bytes, unread);
+    EXPECT_LT(world.dataset().usage.memory_bytes, before.memory_bytes);
+    EXPECT_EQ(world.read_epoch(client, 2) > 0, true);
+}
+
+TEST(Shard, AClientIsToldOfADroppedSegmentAndClosedWhenItKeepsIt) {
+    for (const bool polite : {true, false}) {
+        ShardWorld world({.quota = kMemory});
+        RingClient& client = world.attach();
+        world.read_epoch(client, 1);
+        const auto kept = world.read(client, 3, 2);
+        world.shard->set_quota(test::kDatasetId, {});
+        client.read_messages();
+        ASSERT_FALSE(client.dropped_segments.empty());
+        EXPECT_EQ(world.dataset().usage.draining_segments, client.dropped_segments.size());
+        if (polite) {
+            for (const std::uint32_t segment : client.dropped_segments) client.unmap(segment);
+        }
+        world.turns(5);
+        EXPECT_EQ(world.dataset().usage.draining_segments, polite ? 0u : client.dropped_segments.size());
+        world.clock.advance_ns(11'000 * kMillisecond_ns);
+        world.turns(5);
+        EXPECT_EQ(client.hung_up(), !polite);
+        EXPECT_EQ(world.dataset().usage.draining_segments, 0u);
+        if (polite) {
+            EXPECT_EQ(world.read(client, 3, 2).bytes, world.content[3]);
+        }
+    }
+}
+
+TEST(Shard, AnObjectThatChangedIsAnErrorAndTheOthersGoOn) {
+    ShardWorld world({.quota = kMemory});
+    RingClient& client = world.attach();
+    world.disk.put(world.path(2), world.content[2] + "x", 1002);
+    world.disk.put(world.path(3), world.content[3], 77);
+    world.disk.truncate(world.path(4), world.content[4].size() / 2);
+    EXPECT_EQ(world.read(client, 2).status, BlockStatus::object_changed);
+    EXPECT_EQ(world.read(client, 3).status, BlockStatus::object_changed);
+    EXPECT_NE(world.read(client, 4).status, BlockStatus::ok);
+    for (std::uint32_t block = 5; block < 20; ++block) {
+        EXPECT_EQ(world.read(client, block).bytes, world.content[block]);
+    }
+    EXPECT_EQ(world.dataset().counters.remote_errors, 3u);
+    EXPECT_EQ(world.read(client, 2).status, BlockStatus::object_changed) << "the slot was free again";
+}
+
+TEST(Shard, AClientThatDiesMidBatchFreesAllAndHoldsUpNobody) {
+    for (const Quota quota : {kMemory, kDisk}) {
+        ShardWorld world({.quota = quota});
+        auto bucket = std::make_shared<TokenBucket>();
+        bucket->set_limit(100'000, 1000, world.clock.now_ns());
+        RingClient& dying = world.attach({.session_id = 1, .job = "dying", .bucket = bucket});
+        RingClient& other = world.attach({.session_id = 2, .job = "other"});
+        for (std::uint32_t i = 0; i < 30; ++i) dying.fetch(i, i * 6, i);
+        world.turns(3);
+        dying.close_socket();
+        for (std::uint32_t i = 0; i < 30; ++i) {
+            EXPECT_EQ(world.read(other, i).bytes, world.content[i]);
+        }
+        world.turns(50);
+        EXPECT_EQ(world.dataset().sessions, 1u);
+        EXPECT_EQ(world.job("dying").sessions, 0u);
+    }
+}
+
+TEST(Shard, AWarmedDatasetIsAUniformSampleWithinItsQuota) {
+    ShardWorld world({.blocks = 600, .quota = {.memory_bytes = 2'000'000}});
+    auto progress = std::make_shared<ScanProgress>();
+    ASSERT_TRUE(world.shard->start_scan(test::kDatasetId, ScanKind::warm, std::make_shared<TokenBucket>(), progress)
+                    .has_value());
+    EXPECT_FALSE(world.shard->start_scan(test::kDatasetId, ScanKind::warm, std::make_shared<TokenBucket>(), progress)
+                     .has_value());
+    for (int i = 0; i < 5000 && !progress->finished; ++i) world.turns(1);
+    ASSERT_TRUE(progress->finished);
+    EXPECT_EQ(progress->blocks_done, 600u);
+    EXPECT_LE(world.dataset().usage.memory_bytes, 2'000'000u);
+    EXPECT_GT(world.dataset().usage.memory_bytes, 1'600'000u);
+    RingClient& client = world.attach();
+    std::uint32_t hits_in_first_half = 0;
+    for (std::uint32_t block = 0; block < 300; ++block) {
+        hits_in_first_half += world.read(client, block).source == BlockSource::memory;
+    }
+    const auto blocks = static_cast<double>(world.dataset().usage.blocks);
+    EXPECT_NEAR(hits_in_first_half / blocks, 0.5, 0.15);
+}
+
+TEST(Shard, VerifyDropsAndRepairsWhatIsBad) {
+    ShardWorld world({.quota = kDisk});
+    RingClient& client = world.attach();
+    world.read_epoch(client, 1);
+    for (const std::string& path : world.disk.paths()) {
+        if (path.find("segment") != std::string::npos) world.disk.flip_bit(path, (4096 + 300) * 8);
+    }
+    world.disk.put(world.path(9), std::string(world.content[9].size(), 'z'), 1009);
+    for (const ScanKind kind : {ScanKind::verify, ScanKind::verify_remote}) {
+        auto progress = std::make_shared<ScanProgress>();
+        ASSERT_TRUE(
+            world.shard->start_scan(test::kDatasetId, kind, std::make_shared<TokenBucket>(), progress).has_value());
+        for (int i = 0; i < 5000 && !progress->finished; ++i) world.turns(1);
+        ASSERT_TRUE(progress->finished);
+        EXPECT_EQ(progress->blocks_done, world.content.size());
+        EXPECT_EQ(progress->blocks_bad, 1u);
+        EXPECT_EQ(progress->blocks_failed, 0u);
+    }
+    EXPECT_EQ(world.dataset().counters.crc_failures, 1u);
+}
+
+TEST(Shard, ARemovedDatasetTakesItsSessionsAndFilesAlong) {
+    ShardWorld world({.quota = kDisk});
+    RingClient& client = world.attach();
+    world.read_epoch(client, 1);
+    client.fetch(1, 0, 1, 2);
+    world.turns(1);
+    world.shard->remove_dataset(test::kDatasetId);
+    world.turns(50);
+    EXPECT_TRUE(client.hung_up());
+    EXPECT_TRUE(world.shard->statistics().datasets.empty());
+    for (const std::string& path : world.disk.paths()) EXPECT_EQ(path.find("segment"), std::string::npos) << path;
+}
+
+}  // namespace
+}  // namespace larder::cache
