@@ -59,6 +59,8 @@ struct ConnectOptions {
     std::string socket;           // empty: $LARDER_SOCKET, else the default of `larder up`
     std::uint64_t memory_budget_bytes = std::uint64_t{256} << 20;
     std::int64_t reconnect_timeout_ms = 30'000;
+    // Asked some ten times a second while a call waits; true makes the call return ErrorCode::cancelled.
+    bool (*interrupted)() = nullptr;
 };
 
 // How the global order is dealt to ranks. `interleaved`: rank r takes the r-th run of batch_size samples of each

@@ -1,0 +1,409 @@
+#include "loader/block_client.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <string>
+
+#include "base/assert.h"
+#include "cache/protocol/record.h"
+#include "loader/batch_state.h"
+
+namespace larder::detail {
+
+using protocol::BlockSource;
+using protocol::BlockStatus;
+using protocol::Completion;
+
+namespace {
+
+constexpr std::int64_t kMessagesPeriod_ns = 20'000'000;
+constexpr std::int64_t kWaitSlice_ns = 100'000'000;
+constexpr std::int64_t kFullRingPause_ns = 50'000;
+constexpr std::int64_t kAttemptPeriod_ns = 50'000'000;
+constexpr std::uint32_t kSessionsInVainMax = 20;
+constexpr std::int64_t kBackoffFirst_ns = 5'000'000;
+constexpr std::int64_t kBackoffMax_ns = 500'000'000;
+
+std::unexpected<Error> bad_completion(const char* why) {
+    return fail(ErrorCode::protocol, std::string("the Larder daemon sent a completion with ") + why);
+}
+
+// What a session broke of, other than by the user's wish: the daemon went away or spoke nonsense.
+bool worth_reconnecting(const Error& error) {
+    return error.code == ErrorCode::unavailable || error.code == ErrorCode::protocol;
+}
+
+void sleep_ns(std::int64_t duration_ns) {
+    const timespec duration{.tv_sec = duration_ns / 1'000'000'000, .tv_nsec = duration_ns % 1'000'000'000};
+    ::nanosleep(&duration, nullptr);
+}
+
+}  // namespace
+
+BlockClient::BlockClient(ConnectOptions options) : options_(std::move(options)) {}
+BlockClient::~BlockClient() = default;
+
+Result<std::shared_ptr<BlockClient>> BlockClient::open(const ConnectOptions& options, std::uint64_t version) {
+    auto path = socket_path(options.socket);
+    if (!path) return std::unexpected(path.error());
+    std::shared_ptr<BlockClient> client(new BlockClient(options));
+    client->socket_path_ = std::move(*path);
+    client->version_ = version;
+    if (auto connected = client->connect(); !connected) return std::unexpected(connected.error());
+    return client;
+}
+
+Result<void> BlockClient::attach(const AttachOptions& options) {
+    attach_options_ = options;
+    slots_ = SlotRing(static_cast<std::uint32_t>(options.slot_bytes / protocol::kPageBytes));
+    return session_->attach(options.ring_entries, options.slot_bytes, options.sequential);
+}
+
+// --- sessions
+
+Result<void> BlockClient::connect() {
+    auto session = Session::open(
+        {.socket = socket_path_, .dataset = options_.dataset, .job = options_.job, .manifest_version = version_});
+    if (!session) return std::unexpected(session.error());
+    protocol::Manifest manifest = (*session)->take_manifest();
+    if (version_ != 0 && dataset_id_ != 0 && manifest.header().dataset_id != dataset_id_) {
+        return fail(ErrorCode::changed, "dataset \"" + options_.dataset +
+                                            "\" was removed and added again while this loader was reading it");
+    }
+    version_ = manifest.header().version;
+    dataset_id_ = manifest.header().dataset_id;
+    if (attach_options_.slot_bytes > 0) {
+        auto attached =
+            (*session)->attach(attach_options_.ring_entries, attach_options_.slot_bytes, attach_options_.sequential);
+        if (!attached) return attached;
+        slots_ = SlotRing(static_cast<std::uint32_t>(attach_options_.slot_bytes / protocol::kPageBytes));
+    } else {
+        manifest_ = std::move(manifest);
+    }
+    session_ = std::move(*session);
+    session_pid_ = ::getpid();
+    if (std::exchange(lost_, false)) ++statistics_.reconnects;
+    reported_before_ = statistics_;
+    return {};
+}
+
+void BlockClient::close() {
+    if (session_ && session_pid_ == ::getpid() && attach_options_.slot_bytes > 0) report();
+    drop_session();
+}
+
+void BlockClient::drop_session() {
+    if (!session_) return;
+    std::unique_ptr<SessionMemory> memory = session_->take_memory();
+    session_.reset();
+    if (memory->blocks > 0) old_memory_.push_back(std::move(memory));
+    releases_.clear();
+    wanted_.clear();
+    wanted_begin_ = 0;
+    for (std::uint32_t tag = 0; tag < table_.tag_end(); ++tag) {
+        BlockEntry& entry = table_[tag];
+        entry.has_slot = false;
+        if (entry.state == BlockState::requested) entry.state = BlockState::wanted;
+        if (entry.state != BlockState::wanted) continue;
+        if (entry.references == 0) {
+            table_.erase(tag);
+        } else {
+            wanted_.push_back(tag);
+        }
+    }
+    std::ranges::sort(wanted_, {}, [this](std::uint32_t tag) { return table_[tag].order; });
+}
+
+Result<void> BlockClient::check_interrupted() const {
+    if (options_.interrupted == nullptr || !options_.interrupted()) return {};
+    return fail(ErrorCode::cancelled, "interrupted while waiting for data");
+}
+
+Result<void> BlockClient::lose_session(Error cause) {
+    drop_session();
+    lost_ = true;
+    ++sessions_in_vain_;
+    next_attempt_ns_ = 0;
+    last_error_ = cause;
+    if (worth_reconnecting(cause) && sessions_in_vain_ <= kSessionsInVainMax) return {};
+    sessions_in_vain_ = 0;
+    return std::unexpected(std::move(cause));
+}
+
+Result<void> BlockClient::reconnect() {
+    const std::int64_t deadline_ns = clock_.now_ns() + options_.reconnect_timeout_ms * 1'000'000;
+    std::int64_t backoff_ns = kBackoffFirst_ns << std::min(sessions_in_vain_, 6u);
+    if (sessions_in_vain_ > 1) sleep_ns(backoff_ns);
+    for (;; backoff_ns = std::min(backoff_ns * 2, kBackoffMax_ns)) {
+        auto connected = connect();
+        if (connected || !worth_reconnecting(connected.error())) return connected;
+        last_error_ = connected.error();
+        if (auto interrupted = check_interrupted(); !interrupted) return interrupted;
+        const std::int64_t left_ns = deadline_ns - clock_.now_ns();
+        if (left_ns <= 0) break;
+        sleep_ns(std::min(backoff_ns, left_ns));
+    }
+    return fail(ErrorCode::unavailable, "lost the Larder daemon and could not go on within " +
+                                            std::to_string(options_.reconnect_timeout_ms) +
+                                            " ms: " + last_error_.message);
+}
+
+// --- blocks
+
+BlockTable::Acquired BlockClient::acquire(std::uint32_t block) {
+    const BlockTable::Acquired acquired = table_.acquire(block);
+    BlockEntry& entry = table_[acquired.tag];
+    if (!acquired.fresh || entry.state != BlockState::wanted || entry.length != 0) return acquired;
+    entry.length = manifest_.block_bytes(block);
+    if (entry.length == 0) {
+        entry.state = BlockState::ready;  // an empty object: there is nothing to bring
+    } else {
+        wanted_.push_back(acquired.tag);
+    }
+    return acquired;
+}
+
+void BlockClient::release(std::uint32_t tag) {
+    BlockEntry& entry = table_[tag];
+    LARDER_ASSERT(entry.references > 0);
+    if (--entry.references > 0) return;
+    // One that is wanted or requested is forgotten when its turn comes.
+    if (entry.state == BlockState::ready || entry.state == BlockState::failed) forget(tag);
+}
+
+void BlockClient::retry(std::uint32_t tag) {
+    BlockEntry& entry = table_[tag];
+    if (entry.state != BlockState::failed) return;
+    entry.state = BlockState::wanted;
+    if (wanted_begin_ > 0) {
+        wanted_[--wanted_begin_] = tag;
+    } else {
+        wanted_.insert(wanted_.begin(), tag);
+    }
+}
+
+void BlockClient::forget(std::uint32_t tag) {
+    let_go(table_[tag]);
+    table_.erase(tag);
+}
+
+void BlockClient::let_go(BlockEntry& entry) {
+    SessionMemory* memory = entry.memory;
+    if (memory == nullptr) return;
+    entry.memory = nullptr;
+    if (entry.segment != nullptr) --entry.segment->blocks;
+    if (entry.has_slot) {
+        entry.has_slot = false;
+        releases_.push_back({.page = entry.slot_page, .run = entry.slot_run});
+    }
+    if (--memory->blocks == 0) {
+        std::erase_if(old_memory_, [memory](const auto& old) { return old.get() == memory; });
+    }
+}
+
+std::uint64_t BlockClient::slot_bytes_used() const {
+    return std::uint64_t{slots_.used_pages()} * protocol::kPageBytes;
+}
+
+// --- the wire
+
+bool BlockClient::send_releases() {
+    std::size_t sent = 0;
+    while (sent < releases_.size() && session_->queue_release(releases_[sent].page)) {
+        slots_.release(releases_[sent++].run);
+    }
+    releases_.erase(releases_.begin(), releases_.begin() + static_cast<std::ptrdiff_t>(sent));
+    return releases_.empty();
+}
+
+void BlockClient::send_wanted() {
+    no_room_ = false;
+    // Releases go with the next fetches: alone they would cost a system call and help nobody.
+    if (wanted_begin_ == wanted_.size() && releases_.size() < attach_options_.ring_entries / 4) return;
+    if (send_releases() && wanted_begin_ < wanted_.size()) {
+        const std::int64_t now_ns = clock_.now_ns();
+        while (wanted_begin_ < wanted_.size()) {
+            const std::uint32_t tag = wanted_[wanted_begin_];
+            BlockEntry& entry = table_[tag];
+            if (entry.references == 0) {
+                table_.erase(tag);
+                ++wanted_begin_;
+                continue;
+            }
+            const auto pages = static_cast<std::uint32_t>(protocol::record_bytes(entry.length, protocol::kPageBytes) /
+                                                          protocol::kPageBytes);
+            const auto run = slots_.allocate(pages);
+            if (!run) {
+                no_room_ = true;
+                break;
+            }
+            if (!session_->queue_fetch(tag, entry.block, run->page, epoch_)) {
+                slots_.release(run->id);
+                break;
+            }
+            entry.state = BlockState::requested;
+            entry.slot_page = run->page;
+            entry.slot_run = run->id;
+            entry.has_slot = true;
+            entry.requested_ns = now_ns;
+            ++wanted_begin_;
+        }
+        if (wanted_begin_ == wanted_.size() || wanted_begin_ > 4096) {
+            wanted_.erase(wanted_.begin(), wanted_.begin() + static_cast<std::ptrdiff_t>(wanted_begin_));
+            wanted_begin_ = 0;
+        }
+    }
+    session_->publish();
+}
+
+Result<std::size_t> BlockClient::take_completions() {
+    std::array<Completion, 128> completions;
+    std::size_t total = 0;
+    if (!session_->completions_waiting()) return total;
+    const std::int64_t now_ns = clock_.now_ns();
+    for (;;) {
+        auto count = session_->poll(completions);
+        if (!count) return std::unexpected(count.error());
+        for (std::size_t i = 0; i < *count; ++i) {
+            if (auto taken = take(completions[i], now_ns); !taken) return std::unexpected(taken.error());
+        }
+        total += *count;
+        if (*count < completions.size()) break;
+    }
+    if (total > 0) sessions_in_vain_ = 0;
+    return total;
+}
+
+Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns) {
+    if (!table_.contains(completion.tag) || table_[completion.tag].state != BlockState::requested) {
+        return bad_completion("a tag nobody awaits");
+    }
+    BlockEntry& entry = table_[completion.tag];
+    if (completion.status != BlockStatus::ok) {
+        slots_.release(entry.slot_run);
+        entry.has_slot = false;
+        entry.state = BlockState::failed;
+        entry.status = completion.status;
+        entry.system_errno = completion.system_errno;
+        if (entry.references == 0) forget(completion.tag);
+        return {};
+    }
+    if (completion.length != entry.length) return bad_completion("a wrong length");
+    if (completion.segment != 0) {
+        auto segment = session_->segment(completion.segment);
+        if (!segment) return std::unexpected(segment.error());
+        if (completion.offset > (*segment)->bytes || completion.length > (*segment)->bytes - completion.offset) {
+            return bad_completion("bytes outside their segment");
+        }
+        slots_.release(entry.slot_run);
+        entry.has_slot = false;
+        entry.segment = *segment;
+        entry.data = (*segment)->mapping.data() + completion.offset;
+        ++(*segment)->blocks;
+    } else {
+        if (completion.offset != std::uint64_t{entry.slot_page} * protocol::kPageBytes + protocol::kRecordHeaderBytes) {
+            return bad_completion("bytes outside their slot");
+        }
+        entry.segment = nullptr;
+        entry.data = session_->memory().slots.data() + completion.offset;
+    }
+    entry.memory = &session_->memory();
+    ++entry.memory->blocks;
+    entry.state = BlockState::ready;
+
+    latency_ns_ = std::max(now_ns - entry.requested_ns, latency_ns_ - latency_ns_ / 64);
+    switch (completion.source) {
+        case BlockSource::memory: ++statistics_.memory_blocks; break;
+        case BlockSource::disk: ++statistics_.disk_blocks; break;
+        case BlockSource::remote:
+            ++statistics_.remote_blocks;
+            statistics_.remote_bytes += completion.length;
+            break;
+        case BlockSource::none: break;
+    }
+    if (entry.references == 0) forget(completion.tag);
+    return {};
+}
+
+Result<void> BlockClient::mind_segments() {
+    const std::int64_t now_ns = clock_.now_ns();
+    if (now_ns - messages_read_ns_ >= kMessagesPeriod_ns) {
+        messages_read_ns_ = now_ns;
+        if (auto read = session_->read_messages(); !read) return read;
+    }
+    if (!session_->any_dropped()) return {};
+    if (auto taken = take_completions(); !taken) return std::unexpected(taken.error());
+    return session_->unmap_dropped();
+}
+
+Result<void> BlockClient::exchange() {
+    report();
+    if (auto taken = take_completions(); !taken) return std::unexpected(taken.error());
+    if (auto minded = mind_segments(); !minded) return minded;
+    send_wanted();
+    return {};
+}
+
+Result<void> BlockClient::tick() {
+    if (session_ && session_pid_ != ::getpid()) drop_session();
+    if (!session_) {
+        const std::int64_t now_ns = clock_.now_ns();
+        if (now_ns < next_attempt_ns_) return {};
+        if (auto connected = connect(); !connected) {
+            if (!worth_reconnecting(connected.error())) return connected;
+            last_error_ = connected.error();
+            next_attempt_ns_ = now_ns + kAttemptPeriod_ns;
+            return {};
+        }
+    }
+    auto exchanged = exchange();
+    return exchanged ? exchanged : lose_session(exchanged.error());
+}
+
+Result<BlockClient::Progress> BlockClient::progress() {
+    if (auto ticked = tick(); !ticked) return std::unexpected(ticked.error());
+    if (!session_) {
+        if (auto reconnected = reconnect(); !reconnected) return std::unexpected(reconnected.error());
+        return Progress::moved;
+    }
+    if (session_->fetches_in_flight() == 0) {
+        if (no_room_) return Progress::starved;
+        if (wanted_begin_ < wanted_.size()) sleep_ns(kFullRingPause_ns);
+        return Progress::moved;
+    }
+    auto waited = session_->wait(clock_.now_ns() + kWaitSlice_ns);
+    auto taken = waited ? take_completions() : std::unexpected(waited.error());
+    if (!taken) {
+        if (auto lost = lose_session(taken.error()); !lost) return std::unexpected(lost.error());
+    } else if (*taken == 0) {
+        if (auto interrupted = check_interrupted(); !interrupted) return std::unexpected(interrupted.error());
+    }
+    return Progress::moved;
+}
+
+void BlockClient::report() {
+    session_->report(static_cast<std::uint64_t>(statistics_.stall_ns - reported_before_.stall_ns),
+                     statistics_.samples - reported_before_.samples, statistics_.bytes - reported_before_.bytes);
+}
+
+// --- batch states
+
+std::shared_ptr<BatchState> BlockClient::take_batch_state() {
+    if (idle_states_.empty()) return std::make_shared<BatchState>();
+    std::shared_ptr<BatchState> state = std::move(idle_states_.back());
+    idle_states_.pop_back();
+    return state;
+}
+
+void BlockClient::give_back(std::shared_ptr<BatchState> state) {
+    for (const std::uint32_t tag : state->tags) release(tag);
+    state->clear();
+    idle_states_.push_back(std::move(state));
+}
+
+}  // namespace larder::detail

@@ -1,0 +1,127 @@
+#pragma once
+
+// Brings blocks from the node's daemon into this process and keeps them until they are let go. It owns the session, the
+// slots and the table of blocks; callers acquire blocks in the order they will need them, call `progress` until
+// those they wait for are ready or failed, and release them.
+//
+// A session that breaks (daemon restarted, process forked) is replaced: blocks already here stay readable in the old
+// session's memory, everything awaited is asked for again, in order. Blocks held by batches keep the client alive, not
+// its session. One thread at a time.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "loader/block_table.h"
+#include "loader/larder.h"
+#include "loader/session.h"
+#include "loader/slot_ring.h"
+
+namespace larder::detail {
+
+struct AttachOptions {
+    std::uint32_t ring_entries = 1024;
+    std::uint64_t slot_bytes = 0;
+    bool sequential = false;
+};
+
+class BlockClient {
+public:
+    // Connects and opens the dataset (`version` 0: the newest).
+    static Result<std::shared_ptr<BlockClient>> open(const ConnectOptions& options, std::uint64_t version);
+    ~BlockClient();
+
+    const protocol::Manifest& manifest() const { return manifest_; }
+    // Once, before the first block.
+    Result<void> attach(const AttachOptions& options);
+    // Ends the session; blocks here stay readable.
+    void close();
+
+    // `epoch` goes with the requests made from now on.
+    void set_epoch(std::uint64_t epoch) { epoch_ = static_cast<std::uint32_t>(epoch); }
+
+    BlockTable::Acquired acquire(std::uint32_t block);
+    void release(std::uint32_t tag);
+    // A failed block is asked for once more, before all others.
+    void retry(std::uint32_t tag);
+    const BlockEntry& block(std::uint32_t tag) const { return table_[tag]; }
+
+    enum class Progress : std::uint8_t {
+        moved,    // something may have become ready
+        starved,  // nothing is under way and no room is left to ask for more
+    };
+    // Takes what came and sends what is wanted, without waiting, not even for a daemon that is away.
+    Result<void> tick();
+    // The same; when nothing came, waits for something, and for the daemon.
+    Result<Progress> progress();
+
+    // How long a block lately took from request to arrival: the slowest, forgotten slowly.
+    std::int64_t latency_ns() const { return latency_ns_; }
+    std::uint64_t slot_bytes() const { return attach_options_.slot_bytes; }
+    std::uint64_t slot_bytes_used() const;
+
+    LoaderStatistics& statistics() { return statistics_; }
+    const LoaderStatistics& statistics() const { return statistics_; }
+    std::int64_t now_ns() const { return clock_.now_ns(); }
+
+    std::shared_ptr<BatchState> take_batch_state();
+    void give_back(std::shared_ptr<BatchState> state);
+
+private:
+    struct SlotRelease {
+        std::uint32_t page;
+        std::uint32_t run;
+    };
+
+    explicit BlockClient(ConnectOptions options);
+
+    Result<void> connect();
+    Result<void> reconnect();
+    Result<void> check_interrupted() const;
+    // The session is of no more use; an error when another would fail the same way.
+    Result<void> lose_session(Error cause);
+    void drop_session();
+    Result<void> exchange();
+    void send_wanted();
+    bool send_releases();
+    Result<std::size_t> take_completions();
+    Result<void> take(const protocol::Completion& completion, std::int64_t now_ns);
+    Result<void> mind_segments();
+    void let_go(BlockEntry& entry);
+    void forget(std::uint32_t tag);
+    void report();
+
+    ConnectOptions options_;
+    std::string socket_path_;
+    std::uint64_t version_ = 0;
+    std::uint64_t dataset_id_ = 0;
+    protocol::Manifest manifest_;
+    AttachOptions attach_options_;
+    SteadyClock clock_;
+
+    std::unique_ptr<Session> session_;
+    int session_pid_ = 0;
+    SlotRing slots_{0};
+    BlockTable table_;
+    std::vector<std::uint32_t> wanted_;  // tags, from wanted_begin_ on, in the order to ask
+    std::size_t wanted_begin_ = 0;
+    std::vector<SlotRelease> releases_;  // slots let go, not yet told to the daemon
+    std::vector<std::unique_ptr<SessionMemory>> old_memory_;
+    std::uint32_t epoch_ = 0;
+
+    std::int64_t latency_ns_ = 0;
+    std::int64_t messages_read_ns_ = 0;
+    std::int64_t next_attempt_ns_ = 0;    // to connect
+    std::uint32_t sessions_in_vain_ = 0;  // lost in a row without having brought a block
+    bool lost_ = false;                   // the last session broke, other than by a fork
+    bool no_room_ = false;                // for the next wanted block
+    Error last_error_;                    // why there is no session
+    LoaderStatistics statistics_;
+    LoaderStatistics reported_before_;  // by earlier sessions
+    std::vector<std::shared_ptr<BatchState>> idle_states_;
+};
+
+}  // namespace larder::detail

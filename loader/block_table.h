@@ -1,0 +1,73 @@
+#pragma once
+
+// The blocks this process wants, awaits or holds: each has one entry, named by a small number that is also its tag on
+// the wire, and a count of who refers to it. Entries are found by block number, so a block that several samples need is
+// fetched once. Pure bookkeeping, no I/O; allocates nothing once warm.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cache/protocol/wire.h"
+#include "loader/session_memory.h"
+
+namespace larder::detail {
+
+enum class BlockState : std::uint8_t {
+    unused,
+    wanted,     // in the queue for a slot
+    requested,  // the daemon is at it
+    ready,
+    failed,
+};
+
+struct BlockEntry {
+    BlockState state = BlockState::unused;
+    protocol::BlockStatus status = protocol::BlockStatus::ok;  // when failed
+    std::uint16_t system_errno = 0;                            // when failed
+    bool has_slot = false;                                     // of the present session
+    std::uint32_t block = 0;
+    std::uint32_t length = 0;
+    std::uint32_t references = 0;
+    std::uint32_t slot_page = 0;
+    std::uint32_t slot_run = 0;
+    std::uint32_t next_in_bucket = 0;  // 1 + entry; 0 ends the chain
+    std::uint64_t order = 0;           // in which it was first wanted
+    std::int64_t requested_ns = 0;
+    const std::byte* data = nullptr;   // when ready
+    SessionMemory* memory = nullptr;   // when ready: where data lies
+    MappedSegment* segment = nullptr;  // the same, if not in a slot
+};
+
+class BlockTable {
+public:
+    struct Acquired {
+        std::uint32_t tag;
+        bool fresh;  // nobody referred to it before
+    };
+
+    BlockTable();
+
+    // The block's entry with one reference more; a new one is `wanted` (not yet in any queue).
+    Acquired acquire(std::uint32_t block);
+    // Forgets an entry nobody refers to.
+    void erase(std::uint32_t tag);
+
+    BlockEntry& operator[](std::uint32_t tag) { return entries_[tag]; }
+    const BlockEntry& operator[](std::uint32_t tag) const { return entries_[tag]; }
+    bool contains(std::uint32_t tag) const {
+        return tag < entries_.size() && entries_[tag].state != BlockState::unused;
+    }
+    std::uint32_t tag_end() const { return static_cast<std::uint32_t>(entries_.size()); }
+
+private:
+    std::uint32_t& bucket(std::uint32_t block);
+    void grow();
+
+    std::vector<BlockEntry> entries_;
+    std::vector<std::uint32_t> free_;
+    std::vector<std::uint32_t> buckets_;  // 1 + entry; a power of two, as many as entries
+    std::uint64_t order_ = 0;
+};
+
+}  // namespace larder::detail

@@ -1,0 +1,78 @@
+#include "loader/dataset_core.h"
+
+#include <string>
+
+#include "loader/batch_state.h"
+#include "loader/block_error.h"
+#include "loader/slot_budget.h"
+
+namespace larder::detail {
+namespace {
+
+constexpr std::uint32_t kRingEntries = 4096;
+
+}  // namespace
+
+Result<std::unique_ptr<DatasetCore>> DatasetCore::open(ConnectOptions options) {
+    auto client = BlockClient::open(options, 0);
+    if (!client) return std::unexpected(client.error());
+    const SlotNeeds needs{.batch_size = 1, .window_blocks = 1, .interleaved_ranks = 1};
+    const protocol::Manifest& manifest = (*client)->manifest();
+    auto slots = slot_bytes(manifest, needed_slot_bytes(manifest, needs), options.memory_budget_bytes, needs);
+    if (!slots) return std::unexpected(slots.error());
+    auto attached = (*client)->attach({.ring_entries = kRingEntries, .slot_bytes = *slots, .sequential = false});
+    if (!attached) return std::unexpected(attached.error());
+    return std::unique_ptr<DatasetCore>(new DatasetCore(std::move(options), std::move(*client)));
+}
+
+Result<Batch> DatasetCore::fetch(std::span<const std::uint64_t> indices) {
+    for (const std::uint64_t index : indices) {
+        if (index < manifest().sample_count()) continue;
+        return fail(ErrorCode::invalid_argument, "sample " + std::to_string(index) + " is not among the " +
+                                                     std::to_string(manifest().sample_count()) + " of dataset \"" +
+                                                     options_.dataset + "\"");
+    }
+    std::shared_ptr<BatchState> state = client_->take_batch_state();
+    const auto give_up = [&](Error error) {
+        client_->give_back(std::move(state));
+        return std::unexpected(std::move(error));
+    };
+    for (const std::uint64_t index : indices) {
+        state->tags.push_back(client_->acquire(manifest().block_of_sample(index)).tag);
+    }
+    if (auto arrived = await(state->tags); !arrived) return give_up(arrived.error());
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+        const BlockEntry& entry = client_->block(state->tags[i]);
+        if (entry.state == BlockState::failed) return give_up(block_error(manifest(), entry, options_.dataset));
+        auto added = state->add(manifest(), indices[i], entry.block, entry.data);
+        if (!added) return give_up(added.error());
+    }
+    state->finish();
+    client_->statistics().samples += indices.size();
+    client_->statistics().bytes += state->bytes();
+    state->client = client_;
+    return Batch(std::move(state));
+}
+
+Result<void> DatasetCore::await(std::span<const std::uint32_t> tags) {
+    std::int64_t waiting_since_ns = 0;
+    Result<void> result = client_->tick();
+    for (std::size_t arrived = 0; result && arrived < tags.size();) {
+        const BlockState state = client_->block(tags[arrived]).state;
+        if (state == BlockState::ready || state == BlockState::failed) {
+            ++arrived;
+            continue;
+        }
+        if (waiting_since_ns == 0) waiting_since_ns = client_->now_ns();
+        auto progress = client_->progress();
+        if (!progress) {
+            result = std::unexpected(progress.error());
+        } else if (*progress == BlockClient::Progress::starved) {
+            result = std::unexpected(starved_error(*client_, "batches that are still held and by this one"));
+        }
+    }
+    if (waiting_since_ns != 0) client_->statistics().stall_ns += client_->now_ns() - waiting_since_ns;
+    return result;
+}
+
+}  // namespace larder::detail

@@ -1,0 +1,33 @@
+#pragma once
+
+// What a Dataset does: brings the blocks of the samples asked for, all at once, and hands them out as one batch.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "loader/block_client.h"
+#include "loader/larder.h"
+
+namespace larder::detail {
+
+class DatasetCore {
+public:
+    static Result<std::unique_ptr<DatasetCore>> open(ConnectOptions options);
+    ~DatasetCore() { client_->close(); }
+
+    const protocol::Manifest& manifest() const { return client_->manifest(); }
+    Result<Batch> fetch(std::span<const std::uint64_t> indices);
+    const LoaderStatistics& statistics() const { return client_->statistics(); }
+
+private:
+    DatasetCore(ConnectOptions options, std::shared_ptr<BlockClient> client)
+        : options_(std::move(options)), client_(std::move(client)) {}
+
+    Result<void> await(std::span<const std::uint32_t> tags);
+
+    ConnectOptions options_;
+    std::shared_ptr<BlockClient> client_;
+};
+
+}  // namespace larder::detail

@@ -1,0 +1,306 @@
+#include "loader/loader_core.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "base/assert.h"
+#include "loader/batch_state.h"
+#include "loader/block_error.h"
+#include "loader/slot_budget.h"
+
+namespace larder::detail {
+namespace {
+
+constexpr std::uint64_t kPlannedSamplesMin = 64;    // so that small batches share a wake-up of the daemon
+constexpr std::uint64_t kPlannedSamplesMax = 8192;  // unless two batches are more
+constexpr std::uint32_t kRingEntriesMin = 1024;
+constexpr std::uint32_t kRingEntriesMax = 16384;
+
+Result<void> check(const LoaderOptions& options) {
+    const auto bad = [](const std::string& what) { return fail(ErrorCode::invalid_argument, what); };
+    if (options.batch_size == 0) return bad("batch_size must be at least 1");
+    if (options.shuffle_window_blocks == 0) return bad("shuffle_window_blocks must be at least 1");
+    if (options.rank >= options.world_size) {
+        return bad("rank " + std::to_string(options.rank) + " is not below world_size " +
+                   std::to_string(options.world_size));
+    }
+    if (options.worker >= options.worker_count) {
+        return bad("worker " + std::to_string(options.worker) + " is not below worker_count " +
+                   std::to_string(options.worker_count));
+    }
+    if (std::uint64_t{options.world_size} * options.worker_count > std::uint64_t{1} << 24) {
+        return bad("world_size times worker_count must not exceed 16777216");
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LoaderCore>> LoaderCore::open(LoaderOptions options) {
+    if (auto checked = check(options); !checked) return std::unexpected(checked.error());
+    std::unique_ptr<LoaderCore> core(new LoaderCore(std::move(options)));
+    if (auto connected = core->connect(0); !connected) return std::unexpected(connected.error());
+    core->start_epoch(core->options_.first_epoch, {});
+    return core;
+}
+
+LoaderCore::~LoaderCore() {
+    if (!client_) return;
+    drop_plan(0);
+    client_->close();
+}
+
+Result<void> LoaderCore::connect(std::uint64_t version) {
+    auto client = BlockClient::open(options_, version);
+    if (!client) return std::unexpected(client.error());
+    const protocol::Manifest& manifest = (*client)->manifest();
+    if (manifest.sample_count() == 0) {
+        return fail(ErrorCode::invalid_argument, "dataset \"" + options_.dataset + "\" has no samples");
+    }
+    auto layout = std::make_unique<ManifestLayout>(manifest);
+    contiguous_ =
+        options_.deal == Deal::contiguous || (options_.deal == Deal::automatic && !layout->one_sample_per_block());
+
+    const SlotNeeds needs{.batch_size = options_.batch_size,
+                          .window_blocks = options_.shuffle_window_blocks,
+                          .interleaved_ranks = contiguous_ ? 1 : options_.world_size * options_.worker_count};
+    auto slots = slot_bytes(manifest, needed_slot_bytes(manifest, needs), options_.memory_budget_bytes, needs);
+    if (!slots) return std::unexpected(slots.error());
+    const std::uint64_t two_batches = std::uint64_t{2} * options_.batch_size;
+    const auto entries = static_cast<std::uint32_t>(
+        std::clamp<std::uint64_t>(std::bit_ceil(two_batches), kRingEntriesMin, kRingEntriesMax));
+    auto attached = (*client)->attach({.ring_entries = entries, .slot_bytes = *slots, .sequential = !options_.shuffle});
+    if (!attached) return attached;
+    if (client_) {
+        (*client)->statistics() = client_->statistics();
+        client_->close();
+    }
+    client_ = std::move(*client);
+    layout_ = std::move(layout);
+    return {};
+}
+
+// --- epochs and states
+
+void LoaderCore::start_epoch(std::uint64_t epoch, std::vector<DealLevel> history) {
+    drop_plan(0);
+    epoch_ = epoch;
+    delivered_ = 0;
+    plan_ended_ = false;
+    order_.reset();
+    dealer_.emplace(layout_->sample_count(), std::move(history),
+                    DealOptions{.contiguous = contiguous_,
+                                .drop_last = options_.drop_last,
+                                .world_size = options_.world_size,
+                                .worker_count = options_.worker_count,
+                                .batch_size = options_.batch_size});
+    client_->set_epoch(epoch);
+}
+
+JobState LoaderCore::job_state() const {
+    const protocol::ManifestHeader& header = manifest().header();
+    return {.seed = options_.seed,
+            .epoch = epoch_,
+            .dataset_id = header.dataset_id,
+            .manifest_version = header.version,
+            .sample_count = header.sample_count,
+            .window_blocks = layout_->one_sample_per_block() ? 0 : options_.shuffle_window_blocks,
+            .shuffle = options_.shuffle,
+            .history = {}};
+}
+
+std::vector<std::byte> LoaderCore::state_after(std::uint64_t rank_batches) const {
+    JobState state = job_state();
+    state.history = dealer_->history_after(rank_batches);
+    return encode(state);
+}
+
+Result<void> LoaderCore::restore(std::span<const std::byte> bytes) {
+    auto saved = decode_state(bytes);
+    if (!saved) return std::unexpected(saved.error());
+    const JobState mine = job_state();
+    if (saved->dataset_id == mine.dataset_id && saved->manifest_version != mine.manifest_version) {
+        // The dataset was indexed again since: the job goes on with the version it began with.
+        JobState of_its_version = mine;
+        of_its_version.manifest_version = saved->manifest_version;
+        of_its_version.sample_count = saved->sample_count;
+        if (auto same = check_same_order(*saved, of_its_version); !same) return same;
+        drop_plan(0);
+        if (auto connected = connect(saved->manifest_version); !connected) {
+            return std::unexpected(connected.error().within("the saved loader state is of dataset version " +
+                                                            std::to_string(saved->manifest_version)));
+        }
+        start_epoch(epoch_, {});
+    }
+    if (auto same = check_same_order(*saved, job_state()); !same) return same;
+    start_epoch(saved->epoch, std::move(saved->history));
+    return {};
+}
+
+// --- planning
+
+std::size_t LoaderCore::depth() const {
+    const std::uint64_t batch = options_.batch_size;
+    const std::uint64_t least = std::max<std::uint64_t>(2, (kPlannedSamplesMin + batch - 1) / batch);
+    const std::uint64_t most = std::max<std::uint64_t>(least, kPlannedSamplesMax / batch);
+    const std::int64_t period_ns = std::max<std::int64_t>(1, period_ns_);
+    const auto covering = static_cast<std::uint64_t>(client_->latency_ns() * 3 / 2 / period_ns) + 2;
+    return std::clamp(covering, least, most);
+}
+
+void LoaderCore::extend_plan() {
+    const std::size_t target = depth();
+    // In steps, so that many small batches are asked for at once.
+    if (planned_ > target / 2 && planned_ >= 2) return;
+    while (planned_ < target && plan_batch()) {
+    }
+}
+
+bool LoaderCore::plan_batch() {
+    if (plan_ended_) return false;
+    const std::uint64_t index = options_.worker + (delivered_ + planned_) * options_.worker_count;
+    const PositionRun run = dealer_->batch(options_.rank, index);
+    if (run.count == 0) {
+        plan_ended_ = true;
+        leave_group();
+        return false;
+    }
+    if (!order_) {
+        order_.emplace(*layout_, OrderOptions{.seed = options_.seed,
+                                              .epoch = epoch_,
+                                              .shuffle = options_.shuffle,
+                                              .window_blocks = options_.shuffle_window_blocks});
+    }
+    if (planned_ == plan_.size()) {
+        std::ranges::rotate(plan_, plan_.begin() + static_cast<std::ptrdiff_t>(plan_begin_));
+        plan_begin_ = 0;
+        plan_.resize(std::max<std::size_t>(4, plan_.size() * 2));
+    }
+    PlannedBatch& batch = planned(planned_++);
+    batch.samples.clear();
+    batch.arrived = 0;
+    const bool grouped = !layout_->one_sample_per_block();
+    for (std::uint64_t i = 0; i < run.count; ++i) {
+        const OrderedSample at = order_->at(dealer_->position(run.begin + i));
+        if (grouped && at.group != group_) {
+            leave_group();
+            group_ = at.group;
+        }
+        const BlockTable::Acquired acquired = client_->acquire(at.block);
+        if (grouped && acquired.fresh) {
+            client_->acquire(at.block);
+            group_tags_.push_back(acquired.tag);
+        }
+        batch.samples.push_back({.sample = at.sample, .tag = acquired.tag});
+    }
+    return true;
+}
+
+void LoaderCore::leave_group() {
+    for (const std::uint32_t tag : group_tags_) client_->release(tag);
+    group_tags_.clear();
+}
+
+void LoaderCore::drop_plan(std::size_t keep) {
+    leave_group();
+    while (planned_ > keep) {
+        PlannedBatch& batch = planned(--planned_);
+        for (const PlannedSample& sample : batch.samples) client_->release(sample.tag);
+        batch.samples.clear();
+        plan_ended_ = false;
+    }
+}
+
+// --- delivering
+
+Result<std::optional<Batch>> LoaderCore::next() {
+    const std::int64_t called_ns = client_->now_ns();
+    extend_plan();
+    if (auto ticked = client_->tick(); !ticked) return std::unexpected(ticked.error());
+    if (planned_ == 0) {
+        start_epoch(epoch_ + 1, {});
+        return std::optional<Batch>{};
+    }
+    LoaderStatistics& statistics = client_->statistics();
+    const std::int64_t stall_before_ns = statistics.stall_ns;
+    PlannedBatch& batch = planned(0);
+    if (auto arrived = await(batch); !arrived) return std::unexpected(arrived.error());
+    auto delivered = deliver(batch);
+    if (!delivered) return std::unexpected(delivered.error());
+
+    plan_begin_ = (plan_begin_ + 1) % plan_.size();
+    --planned_;
+    ++delivered_;
+    const std::int64_t now_ns = client_->now_ns();
+    const std::int64_t since_ns = returned_ns_ == 0 ? called_ns : returned_ns_;
+    const std::int64_t period_ns = now_ns - since_ns - (statistics.stall_ns - stall_before_ns);
+    period_ns_ = period_ns_ == 0 ? period_ns : period_ns_ + (period_ns - period_ns_) / 8;
+    returned_ns_ = now_ns;
+    return std::optional<Batch>(std::move(*delivered));
+}
+
+Result<void> LoaderCore::await(PlannedBatch& batch) {
+    std::int64_t waiting_since_ns = 0;
+    bool plan_cut = false;
+    Result<void> result;
+    while (batch.arrived < batch.samples.size()) {
+        const BlockState state = client_->block(batch.samples[batch.arrived].tag).state;
+        if (state == BlockState::ready || state == BlockState::failed) {
+            ++batch.arrived;
+            continue;
+        }
+        if (waiting_since_ns == 0) waiting_since_ns = client_->now_ns();
+        auto progress = client_->progress();
+        if (!progress) {
+            result = std::unexpected(progress.error());
+            break;
+        }
+        if (*progress == BlockClient::Progress::starved) {
+            if (plan_cut) {
+                result = std::unexpected(starved_error(*client_, "batches that are still held and by this batch"));
+                break;
+            }
+            // What was planned ahead gives way to the batch that is due.
+            plan_cut = true;
+            drop_plan(1);
+        }
+    }
+    if (waiting_since_ns != 0) client_->statistics().stall_ns += client_->now_ns() - waiting_since_ns;
+    return result;
+}
+
+Result<Batch> LoaderCore::deliver(PlannedBatch& batch) {
+    const auto keep_for_later = [&](std::shared_ptr<BatchState> state, Error error) {
+        state->tags.clear();
+        client_->give_back(std::move(state));
+        for (const PlannedSample& sample : batch.samples) client_->retry(sample.tag);
+        batch.arrived = 0;
+        return std::unexpected(std::move(error));
+    };
+    std::shared_ptr<BatchState> state = client_->take_batch_state();
+    std::uint64_t skipped = 0;
+    for (const PlannedSample& sample : batch.samples) {
+        const BlockEntry& entry = client_->block(sample.tag);
+        Result<void> added;
+        if (entry.state == BlockState::failed) {
+            added = std::unexpected(block_error(manifest(), entry, options_.dataset));
+        } else {
+            added = state->add(manifest(), sample.sample, entry.block, entry.data);
+        }
+        if (added) continue;
+        if (!options_.skip_failed) return keep_for_later(std::move(state), added.error());
+        ++skipped;
+    }
+    state->finish();
+    for (const PlannedSample& sample : batch.samples) state->tags.push_back(sample.tag);
+    batch.samples.clear();
+    LoaderStatistics& statistics = client_->statistics();
+    statistics.samples += state->samples.size();
+    statistics.bytes += state->bytes();
+    statistics.skipped_samples += skipped;
+    state->client = client_;
+    return Batch(std::move(state));
+}
+
+}  // namespace larder::detail

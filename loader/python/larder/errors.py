@@ -1,0 +1,110 @@
+"""What can go wrong, as exceptions. All derive from `Error`; the message says what failed, on what, and what to do."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """Anything Larder reports. `code` is its stable name, `system_errno` the kernel's number, or 0."""
+
+    code: str = "internal"
+
+    def __init__(self, message: str = "", system_errno: int = 0) -> None:
+        super().__init__(message)
+        self.system_errno = system_errno
+
+
+class InvalidArgument(Error, ValueError):
+    """An argument that cannot be; the message says what is allowed."""
+
+    code = "invalid_argument"
+
+
+class NotFound(Error):
+    """No such dataset, object or daemon socket."""
+
+    code = "not_found"
+
+
+class AlreadyExists(Error):
+    code = "already_exists"
+
+
+class PermissionDenied(Error):
+    """The dataset's owner, group and mode do not let this user read it."""
+
+    code = "permission_denied"
+
+
+class Unavailable(Error):
+    """No daemon answers, and the time to wait for one is over."""
+
+    code = "unavailable"
+
+
+class Corrupt(Error):
+    """Bytes on disk that are not what was written; never samples, which are checked and fetched again."""
+
+    code = "corrupt"
+
+
+class ObjectChanged(Error):
+    """A remote object is no longer what was indexed; index the dataset again."""
+
+    code = "changed"
+
+
+class NoSpace(Error):
+    """A file system is full, or batches that are kept leave the loader no memory (raise `memory_budget`)."""
+
+    code = "no_space"
+
+
+class ReadFailed(Error):
+    """The remote or a disk failed; see `system_errno`."""
+
+    code = "io"
+
+
+class Timeout(Error, TimeoutError):
+    code = "timeout"
+
+
+class ProtocolError(Error):
+    """The daemon said what this client does not understand: their versions differ."""
+
+    code = "protocol"
+
+
+class Unsupported(Error):
+    code = "unsupported"
+
+
+class Cancelled(Error):
+    code = "cancelled"
+
+
+class InternalError(Error):
+    """A mistake of Larder's own; please report it."""
+
+    code = "internal"
+
+
+BY_CODE: dict[str, type[Error]] = {
+    kind.code: kind
+    for kind in (
+        InvalidArgument,
+        NotFound,
+        AlreadyExists,
+        PermissionDenied,
+        Unavailable,
+        Corrupt,
+        ObjectChanged,
+        NoSpace,
+        ReadFailed,
+        Timeout,
+        ProtocolError,
+        Unsupported,
+        Cancelled,
+        InternalError,
+    )
+}

@@ -1,0 +1,102 @@
+#pragma once
+
+// One connection to the node's daemon, as cache/protocol/wire.h describes it: `open` connects and maps the manifest,
+// `attach` sets up the rings. Then requests are queued, made visible with `publish` (at most one system call, none
+// while the daemon is awake), and completions taken with `poll`, or waited for with `wait`. A session belongs to the
+// process that opened it and to one thread at a time; it starts no thread.
+//
+// Errors of `poll`, `wait` and `read_messages` end the session: the caller drops it and opens another. The mapped
+// memory may outlive it (`memory`).
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "cache/protocol/manifest.h"
+#include "cache/protocol/wire.h"
+#include "loader/daemon_socket.h"
+#include "loader/session_memory.h"
+
+namespace larder::detail {
+
+struct SessionTarget {
+    std::string socket;
+    std::string dataset;
+    std::string job;
+    std::uint64_t manifest_version = 0;  // 0: the newest
+};
+
+class Session {
+public:
+    static Result<std::unique_ptr<Session>> open(const SessionTarget& target);
+    ~Session();
+
+    // The dataset version the daemon opened; take it once.
+    protocol::Manifest take_manifest() { return std::move(manifest_); }
+
+    Result<void> attach(std::uint32_t ring_entries, std::uint64_t slot_bytes, bool sequential);
+
+    // False: the ring is full, or as many fetches are in flight as completions have room; publish and come back.
+    bool queue_fetch(std::uint32_t tag, std::uint32_t block, std::uint32_t slot_page, std::uint32_t epoch);
+    bool queue_release(std::uint32_t slot_page);
+    void publish();
+
+    // Copies waiting completions; none is a good answer.
+    Result<std::size_t> poll(std::span<protocol::Completion> into);
+    bool completions_waiting() const;
+    // Waits until a completion is there (true) or the deadline on SteadyClock has passed (false).
+    Result<bool> wait(std::int64_t deadline_ns);
+    std::uint32_t fetches_in_flight() const { return in_flight_; }
+
+    // Takes in what the daemon said on the socket: segments added and dropped. Completions of a dropped segment that
+    // are still in the ring must be polled before `unmap_dropped`.
+    Result<void> read_messages();
+    bool any_dropped() const { return any_dropped_; }
+    // Unmaps dropped segments no block is held in, and tells the daemon.
+    Result<void> unmap_dropped();
+
+    // The segment, mapped; null when the daemon never gave it.
+    Result<MappedSegment*> segment(std::uint32_t id);
+
+    SessionMemory& memory() { return *memory_; }
+    std::unique_ptr<SessionMemory> take_memory() { return std::move(memory_); }
+
+    // Running totals for the daemon's metrics.
+    void report(std::uint64_t stall_ns, std::uint64_t samples, std::uint64_t bytes);
+
+private:
+    explicit Session(DaemonSocket socket) : socket_(std::move(socket)) {}
+
+    Result<void> take_reply(std::span<std::byte> reply, std::size_t descriptors, DaemonSocket::Message& message);
+    bool queue(const protocol::Request& request);
+    bool spin();
+    Result<void> block_until(std::int64_t deadline_ns);
+    MappedSegment* find_segment(std::uint32_t id);
+
+    DaemonSocket socket_;
+    protocol::Manifest manifest_;
+    Mapping ring_;
+    FileDescriptor request_event_;
+    FileDescriptor completion_event_;
+    std::unique_ptr<SessionMemory> memory_ = std::make_unique<SessionMemory>();
+    SteadyClock clock_;
+
+    protocol::RingControl* control_ = nullptr;
+    protocol::Request* requests_ = nullptr;
+    const protocol::Completion* completions_ = nullptr;
+    std::uint32_t entries_ = 0;
+    std::uint32_t request_tail_ = 0;  // queued; the published one is in the ring
+    std::uint32_t request_head_ = 0;  // last seen
+    std::uint32_t published_tail_ = 0;
+    std::uint32_t completion_head_ = 0;
+    std::uint32_t in_flight_ = 0;
+    std::int64_t spin_ns_ = 0;
+    MappedSegment* last_segment_ = nullptr;
+    bool any_dropped_ = false;
+};
+
+}  // namespace larder::detail

@@ -1,0 +1,60 @@
+#include "loader/slot_budget.h"
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "cache/protocol/record.h"
+#include "cache/protocol/wire.h"
+
+namespace larder::detail {
+namespace {
+
+// What a block in a slot may take beyond its bytes.
+constexpr std::uint64_t kSlotOverhead_bytes = protocol::kRecordHeaderBytes + protocol::kPageBytes - 1;
+
+std::uint64_t ceiling(std::uint64_t value, std::uint64_t divisor) {
+    return (value + divisor - 1) / divisor;
+}
+
+std::uint64_t whole_pages(std::uint64_t bytes) {
+    return ceiling(bytes, protocol::kPageBytes) * protocol::kPageBytes;
+}
+
+}  // namespace
+
+std::uint64_t needed_slot_bytes(const protocol::Manifest& manifest, const SlotNeeds& needs) {
+    const std::uint64_t blocks_total = std::max<std::uint64_t>(1, manifest.block_count());
+    const std::uint64_t batches_samples = std::uint64_t{2} * needs.batch_size;
+    std::uint64_t blocks = batches_samples;
+    if (manifest.header().samples_per_block_max > 1) {
+        // The samples of a block that come to one rank; twice as many blocks as an even spread would touch.
+        const std::uint64_t samples_each =
+            std::max<std::uint64_t>(1, manifest.sample_count() / blocks_total / needs.interleaved_ranks);
+        const std::uint64_t spread = 2 * ceiling(batches_samples, samples_each);
+        blocks = needs.window_blocks + std::min(batches_samples, std::max<std::uint64_t>(needs.window_blocks, spread));
+    }
+    blocks = std::min(blocks, blocks_total);
+    const std::uint64_t largest = manifest.header().block_bytes_max;
+    const std::uint64_t mean = ceiling(manifest.total_bytes(), blocks_total);
+    const std::uint64_t bytes = std::min(manifest.blocks_bytes_max(blocks), 3 * mean * blocks + 4 * largest);
+    // One block more: a run does not wrap around the end of slot memory.
+    return whole_pages(bytes + blocks * kSlotOverhead_bytes + largest + kSlotOverhead_bytes);
+}
+
+Result<std::uint64_t> slot_bytes(const protocol::Manifest& manifest, std::uint64_t needed_bytes,
+                                 std::uint64_t budget_bytes, const SlotNeeds& needs) {
+    if (needed_bytes > budget_bytes) {
+        return fail(ErrorCode::invalid_argument,
+                    "a memory budget of " + format_bytes(budget_bytes) + " is too small: two batches of " +
+                        std::to_string(needs.batch_size) + " samples and a shuffle window of " +
+                        std::to_string(needs.window_blocks) + " blocks need " + format_bytes(needed_bytes) +
+                        " with blocks of up to " + format_bytes(manifest.header().block_bytes_max) +
+                        "; raise memory_budget_bytes, or lower batch_size or shuffle_window_blocks");
+    }
+    const std::uint64_t everything = manifest.total_bytes() + manifest.block_count() * kSlotOverhead_bytes;
+    const std::uint64_t useful = std::max(needed_bytes, 2 * whole_pages(everything));
+    const std::uint64_t budget = budget_bytes / protocol::kPageBytes * protocol::kPageBytes;
+    return std::min({useful, std::max(budget, needed_bytes), protocol::kSlotBytesMax});
+}
+
+}  // namespace larder::detail
