@@ -19,6 +19,7 @@ CASES = [
     ("direct_clock", "loader/x.cc", "::clock_gettime(CLOCK_MONOTONIC, &t);", "timespec t{};"),
     ("direct_sleep", "cache/shard/x.cc", "std::this_thread::sleep_for(1ms);", "device.wait(deadline_ns);"),
     ("direct_sleep", "loader/x.cc", "usleep(10);", "daemon_sleeping.exchange(0);"),
+    ("direct_sleep", "cache/store/x.cc", "::sleep(1);", "void Index::sleep(int ms) {}\nvoid f() { sleep(ms_max); }"),
     ("spdlog_in_one_place", "cache/x.cc", "#include <spdlog/spdlog.h>\n", "#include \"base/server/logging.h\"\n"),
     ("spdlog_in_one_place", "cache/x.h", HEADER + "#include <fmt/format.h>\n", HEADER),
     ("co_await_statement", "cache/x.cc", "auto r = co_await call(Options{1, 2});", "auto r = co_await call(options);"),

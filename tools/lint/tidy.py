@@ -70,7 +70,10 @@ def direct_clock(source: Source) -> Rule:
 def direct_sleep(source: Source) -> Rule:
     """Code that sleeps cannot be driven by a test's clock; only the seams wait."""
     if source.top in PRODUCT and not source.path.startswith(SLEEP_DOORS):
-        pattern = r"(?<![\w.>])(?:::)?(?:sleep|usleep|nanosleep|(?:std::)?this_thread::sleep_(?:for|until))\s*\("
+        pattern = (
+            r"(?<![\w.>:])(?:::sleep\s*\(|sleep\s*\(\s*\d|(?:::)?(?:usleep|nanosleep|clock_nanosleep)\s*\("
+            r"|(?:std::)?this_thread::sleep_(?:for|until)\s*\()"
+        )
         yield from _matches(source, pattern, "{}...) outside the seams: wait on the Device or on an event")
 
 
