@@ -46,7 +46,6 @@ void FakeDevice::start(Pending pending, cache::Operation& operation) {
     LARDER_ASSERT(!stopped_ && operation.done != nullptr && operation.device_state == nullptr);
     operation.device_state = this;
     pending.operation = &operation;
-    pending.sequence = ++sequence_;
     if (pending.action == FakeAction::watch) {
         pending.due_ns = kNever_ns;
     } else if (pending.action != FakeAction::timer) {
@@ -55,7 +54,8 @@ void FakeDevice::start(Pending pending, cache::Operation& operation) {
             pending.due_ns += static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(options_.jitter_ns + 1));
     }
     ++counts_[static_cast<std::size_t>(pending.action)];
-    pending_.push_back(std::move(pending));
+    const std::pair key(pending.due_ns, ++sequence_);
+    pending_.emplace(key, std::move(pending));
 }
 
 void FakeDevice::open(const char* path, int flags, unsigned, cache::Operation& operation) {
@@ -108,11 +108,20 @@ void FakeDevice::start_timer(std::int64_t delay_ns, cache::Operation& operation)
 }
 
 void FakeDevice::cancel(cache::Operation& operation) {
-    const auto found = std::ranges::find(pending_, &operation, &Pending::operation);
-    if (found == pending_.end() || found->decided) return;
-    found->due_ns = clock_.now_ns();
-    found->result = -ECANCELED;
-    found->decided = true;
+    for (const auto& [key, pending] : pending_) {
+        if (pending.operation != &operation) continue;
+        if (!pending.decided) decide(key, -ECANCELED);
+        return;
+    }
+}
+
+// It completes now, with this result.
+void FakeDevice::decide(std::pair<std::int64_t, std::uint64_t> key, std::int32_t result) {
+    auto node = pending_.extract(key);
+    node.key().first = node.mapped().due_ns = clock_.now_ns();
+    node.mapped().result = result;
+    node.mapped().decided = true;
+    pending_.insert(std::move(node));
 }
 
 void FakeDevice::stop() {
@@ -121,7 +130,7 @@ void FakeDevice::stop() {
 }
 
 void FakeDevice::crash() {
-    for (const Pending& pending : pending_) {
+    for (const auto& [key, pending] : pending_) {
         if (pending.action != FakeAction::write || pending.target.file == nullptr || pending.decided) continue;
         const std::uint64_t sectors = random() % (pending.bytes / kSectorBytes + 2);
         const std::size_t landed = std::min<std::uint64_t>(sectors * kSectorBytes, pending.bytes);
@@ -132,9 +141,7 @@ void FakeDevice::crash() {
 }
 
 std::int64_t FakeDevice::next_completion_ns() const {
-    std::int64_t next_ns = kNever_ns;
-    for (const Pending& pending : pending_) next_ns = std::min(next_ns, pending.due_ns);
-    return next_ns;
+    return pending_.empty() ? kNever_ns : pending_.begin()->first.first;
 }
 
 void FakeDevice::wait(std::int64_t deadline_ns) {
@@ -147,39 +154,32 @@ void FakeDevice::wait(std::int64_t deadline_ns) {
 
     // What `done` starts is for the next wait, however short its latency.
     const std::uint64_t last_sequence = sequence_;
-    while (!crashed_) {
-        auto first = pending_.end();
-        for (auto at = pending_.begin(); at != pending_.end(); ++at) {
-            if (at->due_ns > clock_.now_ns() || at->sequence > last_sequence) continue;
-            if (first == pending_.end() ||
-                std::pair(at->due_ns, at->sequence) < std::pair(first->due_ns, first->sequence))
-                first = at;
+    for (auto at = pending_.begin(); !crashed_ && at != pending_.end() && at->first.first <= clock_.now_ns();) {
+        const std::pair key = at->first;
+        if (key.second > last_sequence) {
+            ++at;
+            continue;
         }
-        if (first == pending_.end()) break;
-        Pending pending = std::move(*first);
-        pending_.erase(first);
+        const Pending pending = at->second;
         const std::int32_t result = pending.decided ? pending.result : perform(pending);
-        if (crashed_) {
-            pending_.push_back(std::move(pending));
-            break;
-        }
-        trace_hash_ = mix64(trace_hash_ ^ static_cast<std::uint64_t>(pending.due_ns));
-        trace_hash_ = mix64(trace_hash_ ^ pending.sequence << 8 ^ static_cast<std::uint64_t>(pending.action));
+        if (crashed_) break;
+        trace_hash_ = mix64(trace_hash_ ^ static_cast<std::uint64_t>(key.first));
+        trace_hash_ = mix64(trace_hash_ ^ key.second << 8 ^ static_cast<std::uint64_t>(pending.action));
         if (pending.action != FakeAction::open) trace_hash_ = mix64(trace_hash_ ^ static_cast<std::uint32_t>(result));
+        pending_.erase(at);
         pending.operation->device_state = nullptr;
         pending.operation->done(*pending.operation, result);
+        at = pending_.begin();  // `done` may have cancelled what is next
     }
     waiting_ = false;
 }
 
 void FakeDevice::poll_watches() {
-    for (Pending& pending : pending_) {
-        if (pending.action != FakeAction::watch || pending.decided) continue;
-        pollfd polled{.fd = pending.fd, .events = POLLIN, .revents = 0};
-        if (::poll(&polled, 1, 0) <= 0) continue;
-        pending.due_ns = clock_.now_ns();
-        pending.result = (polled.revents & POLLNVAL) != 0 ? -EBADF : polled.revents;
-        pending.decided = true;
+    for (auto at = pending_.lower_bound({kNever_ns, 0}); at != pending_.end();) {
+        const auto [key, fd] = std::pair(at->first, at->second.fd);
+        ++at;
+        pollfd polled{.fd = fd, .events = POLLIN, .revents = 0};
+        if (::poll(&polled, 1, 0) > 0) decide(key, (polled.revents & POLLNVAL) != 0 ? -EBADF : polled.revents);
     }
 }
 
@@ -197,12 +197,10 @@ const Fault* FakeDevice::take_fault(const Pending& pending) {
     return nullptr;
 }
 
-std::int32_t FakeDevice::perform(Pending& pending) {
+std::int32_t FakeDevice::perform(const Pending& pending) {
     const Fault* fault = take_fault(pending);
     if (fault != nullptr && fault->kind == Fault::Kind::crash) {
-        pending_.push_back(pending);  // its own bytes are torn with the rest
         crash();
-        pending_.pop_back();
         return 0;
     }
     if (fault != nullptr && (fault->kind == Fault::Kind::fail || !transfers(pending.action))) return -fault->error;

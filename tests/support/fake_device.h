@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cache/device.h"
@@ -88,7 +89,6 @@ private:
         FakeAction action = FakeAction::timer;
         cache::Operation* operation = nullptr;
         std::int64_t due_ns = 0;
-        std::uint64_t sequence = 0;
         int fd = -1;
         int flags = 0;
         OpenFile target;  // as it was when the operation was started
@@ -103,17 +103,18 @@ private:
     Pending on_file(FakeAction action, int fd) const;
     std::uint64_t random();
     const Fault* take_fault(const Pending& pending);
-    std::int32_t perform(Pending& pending);
+    std::int32_t perform(const Pending& pending);
     std::int32_t perform_open(const Pending& pending);
     std::int32_t perform_stat(const Pending& pending) const;
     std::int32_t transfer(const Pending& pending, const Fault* fault);
+    void decide(std::pair<std::int64_t, std::uint64_t> key, std::int32_t result);
     void poll_watches();
 
     FakeDisk& disk_;
     ManualClock& clock_;
     FakeDeviceOptions options_;
     std::map<int, OpenFile> open_;
-    std::vector<Pending> pending_;
+    std::map<std::pair<std::int64_t, std::uint64_t>, Pending> pending_;  // by when it is due, then as started
     std::vector<Fault> faults_;
     std::uint64_t counts_[8] = {};
     std::uint64_t sequence_ = 0;

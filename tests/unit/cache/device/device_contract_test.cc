@@ -284,12 +284,12 @@ TEST_P(DeviceContract, a_cancelled_watch_says_so) {
 
 TEST_P(DeviceContract, cancelling_a_read_completes_it_exactly_once) {
     const int fd = open(path("file"), O_RDWR | O_CREAT);
-    const Pages memory(4096, 2);
-    EXPECT_EQ(write(fd, memory.span(), 0), 4096);
+    const Pages memory(20 * 4096, 2);
+    EXPECT_EQ(write(fd, memory.span(), 0), 20 * 4096);
     std::vector<Recorded> reads(20);
-    for (Recorded& operation : reads) {
-        device_->read(fd, memory.span(), 0, operation);
-        device_->cancel(operation);
+    for (std::size_t i = 0; i < reads.size(); ++i) {
+        device_->read(fd, memory.span().subspan(i * 4096, 4096), i * 4096, reads[i]);
+        device_->cancel(reads[i]);
     }
     for (const Recorded& operation : reads) {
         finish({&operation});
@@ -396,9 +396,10 @@ TEST_P(DeviceContract, ends_cleanly_with_operations_in_flight) {
     const Pages memory(1 << 20, 1);
     EXPECT_EQ(write(fd, memory.span(), 0), 1 << 20);
     device_->watch(event.get(), watch);
-    device_->read(fd, memory.span(), 0, started);
+    device_->read(fd, memory.span().last(4096), 0, started);
     device_->wait(clock_->now_ns());
-    for (Recorded& operation : reads) device_->read(fd, memory.span(), 0, operation);
+    for (std::size_t i = 0; i < reads.size(); ++i)
+        device_->read(fd, memory.span().subspan(i * 4096, 4096), 0, reads[i]);
     for (Recorded& operation : opens) device_->open(file.c_str(), O_RDONLY, 0, operation);
     device_->stop();
     for (const Recorded& operation : reads) EXPECT_EQ(operation.completions, 0);
