@@ -1,0 +1,146 @@
+// Disks that are full, fail, write short or know no direct I/O.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/cache/store/store_fixture.h"
+
+namespace larder::cache {
+namespace {
+
+using test::FakeAction;
+using test::Fault;
+using test::kMiB;
+using test::StoreFixture;
+using test::TestWrite;
+
+constexpr std::int32_t kDiskFull = 1 + static_cast<std::int32_t>(Refusal::disk_full);
+constexpr std::int32_t kDiskFailed = 1 + static_cast<std::int32_t>(Refusal::disk_failed);
+
+TEST(StoreFault, RestsOnAFullDiskAndTriesAgain) {
+    StoreFixture f(1000, kMiB, true, 4 * kMiB);
+    f.store->set_quota({.memory_bytes = 0, .disk_bytes = 8 * kMiB}, {});
+    EXPECT_EQ(f.admit_to_disk(1, 1000), -ENOSPC);
+    EXPECT_TRUE(f.store->disk_full());
+    ASSERT_TRUE(f.store->disk_problem());
+    EXPECT_EQ(f.store->disk_problem()->code, ErrorCode::no_space);
+    EXPECT_THAT(f.store->disk_problem()->message, testing::HasSubstr("/segments/"));
+    EXPECT_EQ(f.admit_to_disk(1, 1000), kDiskFull);
+    EXPECT_EQ(f.store->usage().disk_bytes, 0u);
+    EXPECT_TRUE(f.disk.paths().empty());
+    f.store->check_invariants();
+
+    // Still full: one try in ten seconds.
+    f.clock.advance_ns(DiskSegments::kRetryAfterNs);
+    EXPECT_EQ(f.admit_to_disk(1, 1000), -ENOSPC);
+    EXPECT_EQ(f.admit_to_disk(1, 1000), kDiskFull);
+    EXPECT_TRUE(f.store->disk_full());
+
+    f.disk.set_bytes_max(64 * kMiB);
+    EXPECT_EQ(f.admit_to_disk(1, 1000), kDiskFull);
+    f.clock.advance_ns(DiskSegments::kRetryAfterNs);
+    EXPECT_EQ(f.admit_to_disk(1, 1000), 0);
+    EXPECT_FALSE(f.store->disk_full());
+    EXPECT_FALSE(f.store->disk_problem());
+    EXPECT_TRUE(f.holds(1, 1000));
+}
+
+TEST(StoreFault, EndsEveryQueuedWriteWhenTheSegmentFails) {
+    for (const FakeAction action : {FakeAction::open, FakeAction::allocate, FakeAction::write}) {
+        StoreFixture f;
+        f.store->set_quota({.memory_bytes = 0, .disk_bytes = 8 * kMiB}, {});
+        f.device.inject({.action = action, .error = EDQUOT});
+        TestWrite first(*f.store->reserve(Tier::disk, 1, 1000));
+        TestWrite second(*f.store->reserve(Tier::disk, 2, 1000));
+        const auto late = f.store->reserve(Tier::disk, 3, 1000);
+        ASSERT_TRUE(f.store->write(first));
+        ASSERT_TRUE(f.store->write(second));
+        f.run();
+        EXPECT_EQ(first.result, -EDQUOT);
+        EXPECT_EQ(second.result, -EDQUOT);
+        EXPECT_TRUE(f.store->disk_full());
+        TestWrite third(*late);
+        EXPECT_FALSE(f.store->write(third));
+        f.run();
+        EXPECT_EQ(f.store->usage().disk_bytes, 0u);
+        EXPECT_EQ(f.store->usage().draining_segments, 0u);
+        EXPECT_TRUE(f.disk.paths().empty());
+        EXPECT_EQ(f.device.open_files(), 0u);
+        f.store->check_invariants();
+    }
+}
+
+TEST(StoreFault, GivesUpTheRoomOfAFailedWrite) {
+    StoreFixture f;
+    f.store->set_quota({.memory_bytes = 0, .disk_bytes = 8 * kMiB}, {});
+    ASSERT_EQ(f.admit_to_disk(1, 1000), 0);
+    f.device.inject({.action = FakeAction::write, .kind = Fault::Kind::torn, .error = EIO});
+    EXPECT_EQ(f.admit_to_disk(2, 100'000), -EIO);
+    EXPECT_FALSE(f.store->find(2));
+    EXPECT_FALSE(f.store->disk_full());
+    EXPECT_TRUE(f.store->disk_problem());
+    EXPECT_EQ(f.admit_to_disk(2, 100'000), kDiskFailed);
+    // Serving goes on, and so does memory.
+    EXPECT_TRUE(f.holds(1, 1000));
+    f.store->set_quota({.memory_bytes = kMiB, .disk_bytes = 8 * kMiB}, {});
+    EXPECT_TRUE(f.admit_to_memory(2, 100'000));
+    f.clock.advance_ns(DiskSegments::kRetryAfterNs);
+    EXPECT_EQ(f.admit_to_disk(3, 100'000), 0);
+    EXPECT_EQ(f.store->usage().disk_bytes, protocol::record_bytes(1000, 512) + protocol::record_bytes(100'000, 512));
+    f.store->check_invariants();
+}
+
+TEST(StoreFault, GoesOnAfterAShortWrite) {
+    StoreFixture f;
+    f.store->set_quota({.memory_bytes = 0, .disk_bytes = 8 * kMiB}, {});
+    ASSERT_EQ(f.admit_to_disk(1, 1000), 0);
+    f.device.inject({.action = FakeAction::write, .kind = Fault::Kind::short_count, .times = 3});
+    EXPECT_EQ(f.admit_to_disk(2, 100'001), 0);
+    EXPECT_TRUE(f.holds(2, 100'001));
+}
+
+TEST(StoreFault, WritesBufferedWhereDirectIsRefused) {
+    StoreFixture f;
+    f.store->set_quota({.memory_bytes = 0, .disk_bytes = 8 * kMiB}, {});
+    f.device.inject({.action = FakeAction::open, .error = EINVAL});
+    EXPECT_EQ(f.admit_to_disk(1, 1000), 0);
+    EXPECT_TRUE(f.holds(1, 1000));
+    EXPECT_FALSE(f.store->disk_problem());
+}
+
+TEST(StoreFault, NeedsNoPreallocation) {
+    StoreFixture f;
+    f.store->set_quota({.memory_bytes = 0, .disk_bytes = 8 * kMiB}, {});
+    f.device.inject({.action = FakeAction::allocate, .error = EOPNOTSUPP});
+    EXPECT_EQ(f.admit_to_disk(1, 1000), 0);
+    EXPECT_TRUE(f.holds(1, 1000));
+}
+
+// Each single failing operation, at any point: the failed block is not cached, the accounts hold, later ones work.
+TEST(StoreFault, SurvivesTheFailureOfAnyOperation) {
+    for (const FakeAction action : {FakeAction::open, FakeAction::allocate, FakeAction::write, FakeAction::unlink}) {
+        for (const std::uint64_t skip : {0, 1, 2, 3, 16, 17, 18}) {
+            if (action != FakeAction::write && skip > 2) continue;
+            StoreFixture f;
+            f.store->set_quota({.memory_bytes = 0, .disk_bytes = 40 * kMiB}, {});
+            f.device.inject({.action = action, .skip = skip, .error = EIO});
+            std::uint32_t cached = 0;
+            for (std::uint32_t block_id = 0; block_id < 40; block_id++) {
+                cached += f.admit_to_disk(block_id, kMiB - 64) == 0;
+                f.clock.advance_ns(DiskSegments::kRetryAfterNs);
+                f.store->check_invariants();
+            }
+            EXPECT_GE(cached, 38u);
+            for (std::uint32_t block_id = 0; block_id < 40; block_id++) {
+                EXPECT_TRUE(!f.store->find(block_id) || f.holds(block_id, kMiB - 64));
+            }
+            f.store->set_quota({}, {});
+            f.run();
+            f.store->check_invariants();
+            EXPECT_EQ(f.device.open_files(), 0u);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace larder::cache
