@@ -104,7 +104,8 @@ public:
         }
         DatasetContent::Block& block = index_.blocks.back();
         if (end_offset_ - block.offset > protocol::kBlockBytesMax) {
-            return too_long("the whole shard as one block", block.offset, end_offset_ - block.offset);
+            return too_long("the whole shard as one block", block.offset, end_offset_ - block.offset,
+                            "; choose a block size instead");
         }
         block.length = static_cast<std::uint32_t>(end_offset_ - block.offset);
         ++block.sample_count;
@@ -114,10 +115,11 @@ public:
     }
 
 private:
-    static std::unexpected<Error> too_long(const std::string& what, std::uint64_t offset, std::uint64_t bytes) {
+    static std::unexpected<Error> too_long(const std::string& what, std::uint64_t offset, std::uint64_t bytes,
+                                           const char* remedy = "") {
         return fail(ErrorCode::unsupported, "at offset " + std::to_string(offset) + ": " + what + " has " +
                                                 format_bytes(bytes) + "; a block has at most " +
-                                                format_bytes(protocol::kBlockBytesMax));
+                                                format_bytes(protocol::kBlockBytesMax) + remedy);
     }
 
     bool is_current(const TarMember& member, const protocol::SampleKey& key) const {

@@ -1,0 +1,90 @@
+// The entry point of indexing: URLs, formats, block targets.
+
+#include "cache/dataset/dataset_index.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/sample_data.h"
+#include "tests/support/temp_directory.h"
+
+namespace larder::cache {
+namespace {
+
+using protocol::BlockTarget;
+using protocol::Format;
+using ::testing::HasSubstr;
+
+TEST(NormaliseUrl, GivesOneFormToAPath) {
+    for (const char* url : {"file:///a/b", "/a/b", "/a/b/", "file:///a//b/", "/a/./b", "/a/c/../b"}) {
+        EXPECT_EQ(normalise_url(url), "file:///a/b") << url;
+    }
+    EXPECT_EQ(normalise_url("/"), "file:///");
+    EXPECT_EQ(path_of_url("file:///a/b"), "/a/b");
+}
+
+TEST(NormaliseUrl, RefusesEverythingElse) {
+    for (const char* url :
+         {"", "a/b", "./a", "http://host/a", "s3://bucket", "file:/a", "file://host/a", "FILE:///a"}) {
+        const auto normal = normalise_url(url);
+        ASSERT_FALSE(normal) << url;
+        EXPECT_EQ(normal.error().code, ErrorCode::invalid_argument);
+        EXPECT_THAT(normal.error().message,
+                    HasSubstr("\"" + std::string(url) + "\" is not file:///path or an absolute path"));
+    }
+}
+
+TEST(ParseBlockGoal, TakesTheThreeForms) {
+    EXPECT_EQ(parse_block_goal("sample")->target, BlockTarget::sample);
+    EXPECT_EQ(parse_block_goal("object")->target, BlockTarget::object);
+    EXPECT_EQ(parse_block_goal("8MiB")->target, BlockTarget::bytes);
+    EXPECT_EQ(parse_block_goal("8MiB")->bytes, std::uint64_t{8} << 20);
+    for (const char* text : {"", "samples", "8", "-1MiB", "0", "2GiB", "8 MiBs"}) {
+        const auto goal = parse_block_goal(text);
+        ASSERT_FALSE(goal) << text;
+        EXPECT_THAT(goal.error().message, HasSubstr("\"" + std::string(text) + "\""));
+    }
+}
+
+TEST(ParseFormat, TakesTheTwoNames) {
+    EXPECT_EQ(parse_format("raw"), Format::raw);
+    EXPECT_EQ(parse_format("webdataset"), Format::webdataset);
+    EXPECT_THAT(parse_format("zip").error().message, HasSubstr("\"zip\" is not raw or webdataset"));
+}
+
+TEST(IndexDataset, TellsTheFormatByTheFiles) {
+    test::TempDirectory directory;
+    const auto root = directory.path() / "data";
+    const auto format = [&] {
+        const auto report = index_dataset({.url = root.string(), .manifest_path = directory / "m"}, {}, {});
+        EXPECT_TRUE(report) << report.error().message;
+        return report->format;
+    };
+    test::write_tar(root / "deep/a.tar", test::TarDialect::ustar, test::make_samples(2, 10, 1));
+    EXPECT_EQ(format(), Format::webdataset);
+    test::write_file(root / ".DS_Store", "x");
+    EXPECT_EQ(format(), Format::webdataset) << "hidden files say nothing";
+    test::write_file(root / "picture.jpg", "x");
+    EXPECT_EQ(format(), Format::raw);
+}
+
+TEST(IndexDataset, RefusesABlockSizeThatWouldDoNothing) {
+    test::TempDirectory directory;
+    test::write_file(directory.path() / "data/a", "x");
+    const IndexRequest request{
+        .url = directory / "data", .block = {BlockTarget::bytes, 1 << 20}, .manifest_path = directory / "m"};
+    const auto report = index_dataset(request, {}, {});
+    ASSERT_FALSE(report);
+    EXPECT_THAT(report.error().message, HasSubstr("a block of a raw dataset is one file"));
+}
+
+TEST(IndexDataset, NamesARootThatIsNotThere) {
+    test::TempDirectory directory;
+    const auto report = index_dataset({.url = directory / "absent", .manifest_path = directory / "m"}, {}, {});
+    ASSERT_FALSE(report);
+    EXPECT_EQ(report.error().code, ErrorCode::not_found);
+    EXPECT_THAT(report.error().message, HasSubstr(directory / "absent"));
+}
+
+}  // namespace
+}  // namespace larder::cache

@@ -1,0 +1,200 @@
+// Indexing raw trees: labels, order, what is left out, and the bytes every sample leads to.
+
+#include "cache/dataset/index_raw.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "tests/support/sample_data.h"
+#include "tests/support/temp_directory.h"
+
+namespace larder::cache {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class IndexRawTest : public ::testing::Test {
+protected:
+    void write(const std::string& path, std::string_view content = "x") { test::write_file(root_ / path, content); }
+    Result<IndexReport> index() {
+        return index_dataset(
+            {.url = root_.string(), .format = protocol::Format::raw, .manifest_path = directory_ / "manifest"}, {}, {});
+    }
+    std::string error() {
+        const auto report = index();
+        return report ? "no error" : report.error().message;
+    }
+    // "path label" of every object.
+    std::vector<std::string> listing() {
+        const auto manifest = protocol::Manifest::open(directory_ / "manifest");
+        EXPECT_TRUE(manifest && manifest->check());
+        std::vector<std::string> lines;
+        for (std::uint64_t i = 0; i < manifest->object_count(); ++i) {
+            const auto object = manifest->object(i);
+            lines.push_back(std::string(object.path) +
+                            (object.label == protocol::kNoLabel ? "" : " " + std::to_string(object.label)));
+        }
+        return lines;
+    }
+
+    test::TempDirectory directory_;
+    std::filesystem::path root_ = directory_.path() / "data";
+};
+
+TEST_F(IndexRawTest, LabelsAreImageFoldersClasses) {
+    write("dog/b.jpg");
+    write("dog/a.jpg");
+    write("cat/deep/er/c.jpg");
+    write("cat-big/x.png");
+    write("top.txt");
+    std::filesystem::create_directories(root_ / "ant");  // a class without files is a class still
+    const auto report = index();
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_EQ(report->manifest.class_count, 4u);
+    EXPECT_TRUE(report->notes.empty());
+    EXPECT_THAT(listing(),
+                ElementsAre("cat-big/x.png 2", "cat/deep/er/c.jpg 1", "dog/a.jpg 3", "dog/b.jpg 3", "top.txt"));
+    const auto manifest = protocol::Manifest::open(directory_ / "manifest");
+    EXPECT_EQ(manifest->class_name(0), "ant");
+    EXPECT_EQ(manifest->class_name(2), "cat-big");
+    EXPECT_EQ(manifest->url(), "file://" + root_.string());
+}
+
+TEST_F(IndexRawTest, EverySampleLeadsToItsFilesBytes) {
+    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+        const auto root = directory_.path() / ("tree" + std::to_string(seed));
+        const auto files = test::make_tree(
+            root, {.class_count = static_cast<std::uint32_t>(1 + seed), .files_per_class = 7, .seed = seed});
+        const auto manifest = test::make_manifest(root, directory_ / "m");
+        ASSERT_TRUE(manifest.check());
+        ASSERT_EQ(manifest.sample_count(), files.size());
+        std::uint64_t bytes = 0;
+        for (std::uint64_t i = 0; i < files.size(); ++i) {
+            EXPECT_EQ(manifest.object(i).path, files[i].name);
+            EXPECT_EQ(manifest.object(i).label, i / 7);
+            EXPECT_EQ(test::sample_content(root, manifest, i), files[i].content);
+            bytes += files[i].content.size();
+        }
+        EXPECT_EQ(manifest.total_bytes(), bytes);
+    }
+}
+
+TEST_F(IndexRawTest, KeepsTheTimesThatTellAChangedFile) {
+    write("a", "hello");
+    const timespec times[2] = {{.tv_sec = 5, .tv_nsec = 6}, {.tv_sec = 1'600'000'000, .tv_nsec = 123'456'789}};
+    ASSERT_EQ(::utimensat(AT_FDCWD, (root_ / "a").c_str(), times, 0), 0);
+    ASSERT_TRUE(index());
+    EXPECT_EQ(protocol::Manifest::open(directory_ / "manifest")->object(0).mtime_ns, 1'600'000'000'123'456'789);
+}
+
+TEST_F(IndexRawTest, FollowsLinksToFilesAndLeavesOutTheRest) {
+    write("a/real.jpg", "12345");
+    write("a/empty.jpg", "");
+    write("a/.hidden.jpg");
+    write(".git/config");
+    std::filesystem::create_symlink("real.jpg", root_ / "a/link.jpg");
+    std::filesystem::create_symlink("nothing", root_ / "a/dangling.jpg");
+    std::filesystem::create_symlink("loop.jpg", root_ / "a/loop.jpg");
+    std::filesystem::create_directory_symlink("..", root_ / "a/up");
+    ASSERT_EQ(::mkfifo((root_ / "a/pipe").c_str(), 0644), 0);
+    const auto report = index();
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_THAT(listing(), ElementsAre("a/link.jpg 0", "a/real.jpg 0"));
+    EXPECT_EQ(report->manifest.total_bytes, 10u);
+    EXPECT_THAT(
+        report->notes,
+        ElementsAre(HasSubstr("1 empty file"), HasSubstr("2 file(s) or directories whose names begin with a dot"),
+                    HasSubstr("1 symbolic link(s) to directories"), HasSubstr("2 symbolic link(s) to nothing"),
+                    HasSubstr("1 entries that are neither")));
+}
+
+TEST_F(IndexRawTest, SaysWhatIsWrongWithADirectory) {
+    EXPECT_THAT(error(), HasSubstr(root_.string() + ": No such file"));
+    std::filesystem::create_directories(root_ / "class");
+    EXPECT_THAT(error(), HasSubstr("has no files to train on"));
+    write("class/empty", "");
+    EXPECT_THAT(error(), HasSubstr("1 empty file"));
+    test::write_file(directory_.path() / "file", "x");
+    const auto file = index_dataset(
+        {.url = directory_ / "file", .format = protocol::Format::raw, .manifest_path = directory_ / "m"}, {}, {});
+    ASSERT_FALSE(file);
+    EXPECT_THAT(file.error().message, HasSubstr("is a file; a raw dataset is a directory"));
+    EXPECT_FALSE(std::filesystem::exists(directory_.path() / "m"));
+}
+
+TEST_F(IndexRawTest, NamesADirectoryItMayNotRead) {
+    if (::geteuid() == 0) {
+        // Root may read everything; what stands in for a refusal is a path that is too long to open.
+        std::string path = root_.string();
+        std::filesystem::create_directories(root_);
+        FileDescriptor at(::open(root_.c_str(), O_RDONLY | O_DIRECTORY));
+        const std::string component(250, 'd');
+        for (int i = 0; i < 20; ++i) {
+            ASSERT_EQ(::mkdirat(at.get(), component.c_str(), 0755), 0);
+            at = FileDescriptor(::openat(at.get(), component.c_str(), O_RDONLY | O_DIRECTORY));
+        }
+        EXPECT_THAT(error(), HasSubstr(component + "/" + component));
+        EXPECT_THAT(error(), HasSubstr("File name too long"));
+        return;
+    }
+    write("class/a");
+    std::filesystem::permissions(root_ / "class", std::filesystem::perms::none);
+    const auto report = index();
+    std::filesystem::permissions(root_ / "class", std::filesystem::perms::owner_all);
+    ASSERT_FALSE(report);
+    EXPECT_EQ(report.error().code, ErrorCode::permission_denied);
+    EXPECT_THAT(report.error().message, HasSubstr((root_ / "class").string()));
+}
+
+TEST_F(IndexRawTest, NamesAFileThatIsTooLarge) {
+    write("class/huge.bin");
+    std::filesystem::resize_file(root_ / "class/huge.bin", std::uint64_t{protocol::kBlockBytesMax} + 1);
+    EXPECT_THAT(error(), HasSubstr("class/huge.bin has 1"));
+    std::filesystem::resize_file(root_ / "class/huge.bin", protocol::kBlockBytesMax);
+    EXPECT_EQ(error(), "no error");
+}
+
+TEST_F(IndexRawTest, ReportsProgressAndStops) {
+    for (int i = 0; i < 2500; ++i) write("class/" + std::to_string(i));
+    std::vector<std::uint64_t> seen;
+    const IndexRequest request{.url = root_.string(), .manifest_path = directory_ / "manifest"};
+    ASSERT_TRUE(
+        index_dataset(request, [&](const IndexProgress& progress) { seen.push_back(progress.objects_done); }, {}));
+    EXPECT_THAT(seen, ElementsAre(1024, 2048, 2500));
+
+    std::filesystem::remove(directory_.path() / "manifest");
+    std::stop_source stop;
+    const auto stopped = index_dataset(request, [&](const IndexProgress&) { stop.request_stop(); }, stop.get_token());
+    ASSERT_FALSE(stopped);
+    EXPECT_EQ(stopped.error().code, ErrorCode::cancelled);
+    EXPECT_FALSE(std::filesystem::exists(directory_.path() / "manifest"));
+}
+
+TEST_F(IndexRawTest, AChangedFileGetsANewIdAndTheOthersKeepTheirs) {
+    const auto files = test::make_tree(root_, {.class_count = 2, .files_per_class = 5});
+    const auto before = test::make_manifest(root_, directory_ / "1");
+    test::write_file(root_ / files[3].name, "changed");
+    write("class_000/a_new_one", "new");
+    const auto after = test::make_manifest(root_, directory_ / "2", std::nullopt, {}, 1, &before);
+    EXPECT_EQ(after.header().version, 2u);
+    for (std::uint64_t i = 0; i < after.object_count(); ++i) {
+        const auto object = after.object(i);
+        const auto old = before.find_object(object.path);
+        if (old && *old != 3) {
+            EXPECT_EQ(object.first_block_id, before.object(*old).first_block_id);
+        } else {
+            EXPECT_GE(object.first_block_id, before.header().block_id_end);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace larder::cache
