@@ -2,9 +2,9 @@
 # with / as _. Every include is written from the repository's root.
 function(larder_library folder)
     string(REPLACE "/" "_" name "larder_${folder}")
-    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cc)
+    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cc)
     add_library(${name} STATIC ${sources})
-    target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
+    target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
     string(REPLACE "larder_" "larder::" alias ${name})
     if(NOT TARGET ${alias})
         add_library(${alias} ALIAS ${name})
@@ -13,7 +13,7 @@ endfunction()
 
 # larder_test(NAME FOLDER LIBRARIES...): one GoogleTest program of all *_test.cc in tests/<FOLDER>, each case a ctest case.
 function(larder_test name folder)
-    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.cc)
+    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${folder}/*_test.cc)
     if(NOT sources)
         return()
     endif()
@@ -25,7 +25,7 @@ endfunction()
 # larder_fuzz(NAME LIBRARIES...): a libFuzzer program of tests/fuzz/<NAME>.cc, for the clang preset; its first inputs are in
 # tests/fuzz/corpus/<NAME>.
 function(larder_fuzz name)
-    add_executable(${name} ${CMAKE_SOURCE_DIR}/tests/fuzz/${name}.cc)
+    add_executable(${name} ${PROJECT_SOURCE_DIR}/tests/fuzz/${name}.cc)
     target_link_libraries(${name} PRIVATE ${ARGN} larder_tests_support Threads::Threads)
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)

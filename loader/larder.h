@@ -82,6 +82,9 @@ struct LoaderOptions : ConnectOptions {
     bool skip_failed = false;  // leave out samples whose object changed or failed, and count them
     Deal deal = Deal::automatic;
     std::uint64_t first_epoch = 0;
+    // For a process that collects batches from others, which load them: it needs epochs, lengths and states, no
+    // samples. The loader then keeps no session and no memory, and `next` is an error.
+    bool plan_only = false;
 };
 
 struct LoaderStatistics {

@@ -62,6 +62,22 @@ Result<void> LoaderCore::connect(std::uint64_t version) {
     contiguous_ =
         options_.deal == Deal::contiguous || (options_.deal == Deal::automatic && !layout->one_sample_per_block());
 
+    if (options_.plan_only) {
+        (*client)->close();
+    } else if (auto attached = attach(**client); !attached) {
+        return attached;
+    }
+    if (client_) {
+        (*client)->statistics() = client_->statistics();
+        client_->close();
+    }
+    client_ = std::move(*client);
+    layout_ = std::move(layout);
+    return {};
+}
+
+Result<void> LoaderCore::attach(BlockClient& client) const {
+    const protocol::Manifest& manifest = client.manifest();
     const SlotNeeds needs{.batch_size = options_.batch_size,
                           .window_blocks = options_.shuffle_window_blocks,
                           .interleaved_ranks = contiguous_ ? 1 : options_.world_size * options_.worker_count};
@@ -70,15 +86,7 @@ Result<void> LoaderCore::connect(std::uint64_t version) {
     const std::uint64_t two_batches = std::uint64_t{2} * options_.batch_size;
     const auto entries = static_cast<std::uint32_t>(
         std::clamp<std::uint64_t>(std::bit_ceil(two_batches), kRingEntriesMin, kRingEntriesMax));
-    auto attached = (*client)->attach({.ring_entries = entries, .slot_bytes = *slots, .sequential = !options_.shuffle});
-    if (!attached) return attached;
-    if (client_) {
-        (*client)->statistics() = client_->statistics();
-        client_->close();
-    }
-    client_ = std::move(*client);
-    layout_ = std::move(layout);
-    return {};
+    return client.attach({.ring_entries = entries, .slot_bytes = *slots, .sequential = !options_.shuffle});
 }
 
 // --- epochs and states
@@ -215,6 +223,8 @@ void LoaderCore::drop_plan(std::size_t keep) {
 // --- delivering
 
 Result<std::optional<Batch>> LoaderCore::next() {
+    if (options_.plan_only)
+        return fail(ErrorCode::invalid_argument, "a loader opened with plan_only brings no samples");
     const std::int64_t called_ns = client_->now_ns();
     extend_plan();
     if (auto ticked = client_->tick(); !ticked) return std::unexpected(ticked.error());

@@ -67,6 +67,7 @@ private:
     explicit LoaderCore(LoaderOptions options) : options_(std::move(options)) {}
 
     Result<void> connect(std::uint64_t version);
+    Result<void> attach(BlockClient& client) const;
     JobState job_state() const;
     void extend_plan();
     std::size_t depth() const;

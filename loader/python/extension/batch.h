@@ -1,8 +1,8 @@
 #pragma once
 
-// larder.Batch and larder.Sample as C types. Reaching a sample's bytes must cost far less than opening a file, so they
-// use the C API directly: a Sample is a pointer into its Batch, and all memoryviews are exported by the Batch itself,
-// so that one takes no object of its own.
+// larder.Batch as a C type. Reaching a sample's bytes must cost far less than opening a file, so it uses the C API
+// directly, and all memoryviews of its samples are exported by the Batch itself, so that none needs an object of its
+// own.
 //
 // Who keeps what alive: a Sample and every memoryview (and NumPy array) of a batch refer to the Batch object. The C++
 // batch, and with it the loader's memory, goes back when nothing refers to the Batch any more; or at `release()`, as
@@ -24,13 +24,10 @@ struct BatchReturns {
     std::vector<larder::Batch> waiting;  // to be destroyed when the loader is not busy
 };
 
-// Adds the types to the module; false with an exception set.
-bool add_batch_types(PyObject* module);
+// Adds the type to the module; false with an exception set.
+bool add_batch_type(PyObject* module);
 
 // A new larder.Batch; null with an exception set.
 PyObject* make_batch(larder::Batch batch, std::shared_ptr<BatchReturns> returns);
-
-// `batch`'s sample as a new larder.Sample; null with an exception set.
-PyObject* make_sample(PyObject* batch, std::size_t index);
 
 }  // namespace larder::python

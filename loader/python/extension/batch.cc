@@ -1,0 +1,294 @@
+#include "loader/python/extension/batch.h"
+
+#include <algorithm>
+#include <charconv>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "loader/python/extension/objects.h"
+#include "loader/python/extension/sample.h"
+
+namespace larder::python {
+namespace {
+
+PyTypeObject* batch_type = nullptr;
+
+// Lets the C++ batch go, or leaves that to the thread that is inside the loader.
+void let_go(BatchObject& batch) {
+    if (!batch.samples) return;
+    if (batch.returns->loader_busy) {
+        batch.returns->waiting.push_back(std::move(*batch.samples));
+    }
+    batch.samples.reset();
+}
+
+void dealloc(PyObject* self) {
+    BatchObject& batch = as_batch(self);
+    let_go(batch);
+    batch.samples.~optional();
+    batch.returns.~shared_ptr();
+    PyTypeObject* type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+// Only reached through `view_of`, which says what to export; there is no one buffer of a batch.
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+    BatchObject& batch = as_batch(self);
+    if (batch.exported.data() == nullptr) {
+        view->obj = nullptr;
+        PyErr_SetString(PyExc_BufferError, "a batch is many buffers; ask its samples for theirs");
+        return -1;
+    }
+    // The buffer protocol has no const; readonly=1 is what keeps Python from writing.
+    auto* data = const_cast<std::byte*>(batch.exported.data());
+    if (PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(batch.exported.size()), 1, flags) != 0) return -1;
+    ++batch.views;
+    return 0;
+}
+
+void drop_view(BatchObject& batch) {
+    if (--batch.views == 0 && batch.released) let_go(batch);
+}
+
+void release_buffer(PyObject* self, Py_buffer*) {
+    drop_view(as_batch(self));
+}
+
+Py_ssize_t length(PyObject* self) {
+    const larder::Batch* samples = samples_of(self);
+    return samples == nullptr ? -1 : static_cast<Py_ssize_t>(samples->size());
+}
+
+// Iteration runs on this, until the IndexError.
+PyObject* item(PyObject* self, Py_ssize_t index) {
+    const larder::Batch* samples = samples_of(self);
+    if (samples == nullptr) return nullptr;
+    if (index < 0 || static_cast<std::size_t>(index) >= samples->size()) {
+        PyErr_SetString(PyExc_IndexError, "sample index out of range");
+        return nullptr;
+    }
+    return make_sample(self, static_cast<std::size_t>(index));
+}
+
+PyObject* subscript(PyObject* self, PyObject* key) {
+    const Py_ssize_t size = length(self);
+    if (size < 0) return nullptr;
+    if (PyIndex_Check(key)) {
+        const Py_ssize_t index = PyNumber_AsSsize_t(key, PyExc_IndexError);
+        if (index == -1 && PyErr_Occurred() != nullptr) return nullptr;
+        return item(self, index < 0 ? index + size : index);
+    }
+    Py_ssize_t start = 0;
+    Py_ssize_t stop = 0;
+    Py_ssize_t step = 0;
+    if (!PySlice_Check(key)) {
+        PyErr_SetString(PyExc_TypeError, "a batch is indexed by integers and slices");
+        return nullptr;
+    }
+    if (PySlice_Unpack(key, &start, &stop, &step) != 0) return nullptr;
+    const Py_ssize_t count = PySlice_AdjustIndices(size, &start, &stop, step);
+    return make_list(count, [&](Py_ssize_t i) { return item(self, start + i * step); });
+}
+
+PyObject* samples_bytes(PyObject* self, PyObject* arguments, PyObject* keywords) {
+    static const char* names[] = {"field", nullptr};
+    PyObject* field = Py_None;
+    if (PyArg_ParseTupleAndKeywords(arguments, keywords, "|O:samples_bytes", const_cast<char**>(names), &field) == 0) {
+        return nullptr;
+    }
+    const larder::Batch* samples = samples_of(self);
+    if (samples == nullptr) return nullptr;
+    const Pin pin(self);
+    return make_list(static_cast<Py_ssize_t>(samples->size()), [&](Py_ssize_t i) -> PyObject* {
+        const auto bytes = bytes_of((*samples)[static_cast<std::size_t>(i)], field);
+        return bytes ? view_of(self, *bytes) : nullptr;
+    });
+}
+
+PyObject* labels(PyObject* self, PyObject*) {
+    const larder::Batch* samples = samples_of(self);
+    if (samples == nullptr) return nullptr;
+    return make_list(static_cast<Py_ssize_t>(samples->size()),
+                     [&](Py_ssize_t i) { return label_of((*samples)[static_cast<std::size_t>(i)]); });
+}
+
+PyObject* indices(PyObject* self, PyObject*) {
+    const larder::Batch* samples = samples_of(self);
+    if (samples == nullptr) return nullptr;
+    return make_list(static_cast<Py_ssize_t>(samples->size()), [&](Py_ssize_t i) {
+        return PyLong_FromUnsignedLongLong((*samples)[static_cast<std::size_t>(i)].index);
+    });
+}
+
+PyObject* release(PyObject* self, PyObject*) {
+    BatchObject& batch = as_batch(self);
+    batch.released = true;
+    if (batch.views == 0) let_go(batch);
+    return PyBool_FromLong(batch.views == 0);
+}
+
+PyObject* enter(PyObject* self, PyObject*) {
+    if (samples_of(self) == nullptr) return nullptr;
+    return Py_NewRef(self);
+}
+
+PyObject* leave(PyObject* self, PyObject*) {
+    Py_XDECREF(release(self, nullptr));
+    Py_RETURN_NONE;
+}
+
+PyObject* get_released(PyObject* self, void*) {
+    return PyBool_FromLong(as_batch(self).released);
+}
+
+PyObject* get_nbytes(PyObject* self, void*) {
+    const larder::Batch* samples = samples_of(self);
+    if (samples == nullptr) return nullptr;
+    std::size_t total = 0;
+    for (const larder::Sample& sample : samples->samples()) {
+        for (const Field& field : sample.fields) total += field.bytes.size();
+    }
+    return PyLong_FromSize_t(total);
+}
+
+PyObject* repr(PyObject* self) {
+    const BatchObject& batch = as_batch(self);
+    if (batch.released) return PyUnicode_FromString("<larder.Batch, released>");
+    return PyUnicode_FromFormat("<larder.Batch of %zu samples>", batch.samples->size());
+}
+
+PyMethodDef methods[] = {
+    {"samples_bytes", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(samples_bytes)),
+     METH_VARARGS | METH_KEYWORDS,
+     "samples_bytes(field=None)\n--\n\nThe bytes of every sample as a list of read-only memoryviews, in one call: of "
+     "its "
+     "first field, or\nof the one named."},
+    {"labels", labels, METH_NOARGS, "labels()\n--\n\nThe class index of every sample; None where there is none."},
+    {"indices", indices, METH_NOARGS, "indices()\n--\n\nThe place of every sample in the dataset."},
+    {"release", release, METH_NOARGS,
+     "release()\n--\n\nGives the batch's memory back to the loader. False if memoryviews are left: then it goes back "
+     "with the\nlast of them. The batch and its samples cannot be used afterwards."},
+    {"__enter__", enter, METH_NOARGS, nullptr},
+    {"__exit__", leave, METH_VARARGS, nullptr},
+    {},
+};
+
+PyGetSetDef properties[] = {
+    {"released", get_released, nullptr, "Whether release() was called.", nullptr},
+    {"nbytes", get_nbytes, nullptr, "Bytes of all fields of all samples.", nullptr},
+    {},
+};
+
+const char* const kDoc =
+    "Samples that came together: a sequence of Sample.\n\n"
+    "The samples' bytes lie in memory shared with the node's daemon. A batch holds that memory until it, its samples "
+    "and all\nmemoryviews and arrays made from them are gone, or until release() or the end of a `with` block. Keep "
+    "few "
+    "batches at a\ntime: the loader's memory_budget is theirs.";
+
+PyType_Slot slots[] = {
+    {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+    {Py_tp_repr, reinterpret_cast<void*>(repr)},
+    {Py_tp_doc, const_cast<char*>(kDoc)},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, properties},
+    {Py_sq_length, reinterpret_cast<void*>(length)},
+    {Py_sq_item, reinterpret_cast<void*>(item)},
+    {Py_mp_length, reinterpret_cast<void*>(length)},
+    {Py_mp_subscript, reinterpret_cast<void*>(subscript)},
+    {Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
+    {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {
+    .name = "larder.Batch",
+    .basicsize = sizeof(BatchObject),
+    .itemsize = 0,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_SEQUENCE,
+    .slots = slots,
+};
+
+}  // namespace
+
+bool add_batch_type(PyObject* module) {
+    batch_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+    return batch_type != nullptr && PyModule_AddType(module, batch_type) == 0;
+}
+
+PyObject* make_batch(larder::Batch samples, std::shared_ptr<BatchReturns> returns) {
+    PyObject* self = batch_type->tp_alloc(batch_type, 0);
+    if (self == nullptr) return nullptr;
+    BatchObject& batch = as_batch(self);
+    new (&batch.samples) std::optional<larder::Batch>(std::move(samples));
+    new (&batch.returns) std::shared_ptr<BatchReturns>(std::move(returns));
+    return self;
+}
+
+const larder::Batch* samples_of(PyObject* self) {
+    const BatchObject& batch = as_batch(self);
+    if (!batch.released) return &*batch.samples;
+    PyErr_SetString(PyExc_ValueError, "the batch was released");
+    return nullptr;
+}
+
+Pin::Pin(PyObject* batch) : batch_(as_batch(batch)) {
+    ++batch_.views;
+}
+
+Pin::~Pin() {
+    drop_view(batch_);
+}
+
+PyObject* view_of(PyObject* self, std::span<const std::byte> bytes) {
+    static constexpr std::byte kNothing{};
+    const Pin pin(self);
+    BatchObject& batch = as_batch(self);
+    batch.exported = bytes.empty() ? std::span<const std::byte>(&kNothing, 0) : bytes;
+    PyObject* view = PyMemoryView_FromObject(self);
+    batch.exported = {};
+    return view;
+}
+
+std::optional<std::span<const std::byte>> bytes_of(const larder::Sample& sample, PyObject* field_name) {
+    if (field_name == Py_None) return sample.bytes();
+    Py_ssize_t size = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(field_name, &size);
+    if (text == nullptr) return std::nullopt;
+    const std::string_view wanted(text, static_cast<std::size_t>(size));
+    for (const Field& field : sample.fields) {
+        if (field.name == wanted) return field.bytes;
+    }
+    std::string names;
+    for (const Field& field : sample.fields) names.append(names.empty() ? "" : ", ").append(field.name);
+    const std::string message = "sample \"" + std::string(sample.key) + "\" has no field \"" + std::string(wanted) +
+                                "\"; it has " + (names.empty() ? "none" : names);
+    PyObject* said = new_text(message);
+    if (said != nullptr) PyErr_SetObject(PyExc_KeyError, said);
+    Py_XDECREF(said);
+    return std::nullopt;
+}
+
+PyObject* label_of(const larder::Sample& sample) {
+    if (sample.label != kNoLabel) return PyLong_FromUnsignedLong(sample.label);
+    for (const Field& field : sample.fields) {
+        if (field.name != "cls") continue;
+        const auto* text = reinterpret_cast<const char*>(field.bytes.data());
+        const char* end = text + field.bytes.size();
+        std::uint32_t label = 0;
+        const auto [rest, error] = std::from_chars(text, end, label);
+        const bool only_space = std::all_of(rest, end, [](char c) { return c == '\n' || c == ' ' || c == '\r'; });
+        if (error == std::errc() && only_space) return PyLong_FromUnsignedLong(label);
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject* new_text(std::string_view text) {
+    return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape");
+}
+
+}  // namespace larder::python

@@ -1,0 +1,261 @@
+#include "loader/python/extension/loader_object.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "loader/larder.h"
+#include "loader/python/extension/batch.h"
+#include "loader/python/extension/errors.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace larder::python {
+namespace {
+
+// Ctrl-C while the loader waits: the signal's handler runs here and what it raised becomes the call's exception.
+bool interrupted() {
+    const nb::gil_scoped_acquire gil;
+    return PyErr_CheckSignals() != 0;
+}
+
+// Who is inside the object while the GIL is given up.
+class Turn {
+public:
+    explicit Turn(const std::shared_ptr<BatchReturns>& returns) : returns_(returns) {
+        if (returns_->loader_busy) throw std::runtime_error("this loader is in use by another thread");
+        returns_->loader_busy = true;
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn() {
+        returns_->loader_busy = false;
+        take_back();
+    }
+    // True: other threads had let batches go.
+    bool take_back() {
+        std::vector<larder::Batch> gone;
+        gone.swap(returns_->waiting);
+        return !gone.empty();
+    }
+
+private:
+    std::shared_ptr<BatchReturns> returns_;
+};
+
+template <typename Call>
+auto without_gil(Call call) {
+    const nb::gil_scoped_release released;
+    return call();
+}
+
+nb::object to_python(larder::Batch batch, const std::shared_ptr<BatchReturns>& returns) {
+    PyObject* made = make_batch(std::move(batch), returns);
+    if (made == nullptr) throw nb::python_error();
+    return nb::steal(made);
+}
+
+nb::dict to_dict(const LoaderStatistics& statistics) {
+    nb::dict dict;
+    dict["samples"] = statistics.samples;
+    dict["bytes"] = statistics.bytes;
+    dict["memory_blocks"] = statistics.memory_blocks;
+    dict["disk_blocks"] = statistics.disk_blocks;
+    dict["remote_blocks"] = statistics.remote_blocks;
+    dict["remote_bytes"] = statistics.remote_bytes;
+    dict["skipped_samples"] = statistics.skipped_samples;
+    dict["reconnects"] = statistics.reconnects;
+    dict["stall_s"] = static_cast<double>(statistics.stall_ns) / 1e9;
+    return dict;
+}
+
+void set_connection(ConnectOptions& options, const std::string& dataset, const std::string& job,
+                    const std::string& socket, std::uint64_t memory_budget_bytes, double reconnect_timeout_s) {
+    options.dataset = dataset;
+    options.job = job;
+    options.socket = socket;
+    options.memory_budget_bytes = memory_budget_bytes;
+    options.reconnect_timeout_ms = std::llround(reconnect_timeout_s * 1000);
+    options.interrupted = interrupted;
+}
+
+class LoaderObject {
+public:
+    explicit LoaderObject(const LoaderOptions& options)
+        : loader_(value_or_throw(without_gil([&] { return Loader::open(options); }))) {
+        note();
+    }
+
+    nb::object next() {
+        Turn turn(returns_);
+        auto batch = without_gil([&] { return loader_.next(); });
+        // Room may have come back while the call that found none was in the loader.
+        while (!batch && batch.error().code == ErrorCode::no_space && turn.take_back()) {
+            batch = without_gil([&] { return loader_.next(); });
+        }
+        note();
+        if (!batch) throw_error(batch.error());
+        if (!*batch) return nb::none();
+        return to_python(std::move(**batch), returns_);
+    }
+
+    nb::bytes state() {
+        const Turn turn(returns_);
+        return to_bytes(loader_.state());
+    }
+
+    nb::bytes state_after(std::uint64_t rank_batches) {
+        const Turn turn(returns_);
+        return to_bytes(loader_.state_after(rank_batches));
+    }
+
+    void restore(const nb::bytes& state) {
+        const Turn turn(returns_);
+        const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(state.c_str()), state.size());
+        value_or_throw(without_gil([&] { return loader_.restore(bytes); }));
+        note();
+    }
+
+    void start_epoch(std::uint64_t epoch) {
+        const Turn turn(returns_);
+        value_or_throw(without_gil([&] { return loader_.start_epoch(epoch); }));
+        note();
+    }
+
+    std::uint64_t batches_per_epoch() {
+        const Turn turn(returns_);
+        return loader_.batches_per_epoch();
+    }
+    std::uint64_t sample_count() {
+        const Turn turn(returns_);
+        return loader_.sample_count();
+    }
+    std::vector<std::string> class_names() {
+        const Turn turn(returns_);
+        return loader_.class_names();
+    }
+    std::uint64_t epoch() const { return epoch_; }
+    nb::dict statistics() const { return to_dict(statistics_); }
+
+private:
+    static nb::bytes to_bytes(const std::vector<std::byte>& bytes) { return nb::bytes(bytes.data(), bytes.size()); }
+
+    void note() {
+        epoch_ = loader_.epoch();
+        statistics_ = loader_.statistics();
+    }
+
+    Loader loader_;
+    std::shared_ptr<BatchReturns> returns_ = std::make_shared<BatchReturns>();
+    std::uint64_t epoch_ = 0;
+    LoaderStatistics statistics_;
+};
+
+class DatasetObject {
+public:
+    explicit DatasetObject(const ConnectOptions& options)
+        : dataset_(value_or_throw(without_gil([&] { return Dataset::open(options); }))) {}
+
+    nb::object fetch(const std::vector<std::uint64_t>& indices) {
+        Turn turn(returns_);
+        auto batch = without_gil([&] { return dataset_.fetch(indices); });
+        while (!batch && batch.error().code == ErrorCode::no_space && turn.take_back()) {
+            batch = without_gil([&] { return dataset_.fetch(indices); });
+        }
+        statistics_ = dataset_.statistics();
+        return to_python(value_or_throw(std::move(batch)), returns_);
+    }
+
+    std::uint64_t sample_count() const { return dataset_.sample_count(); }
+    std::uint64_t total_bytes() const { return dataset_.total_bytes(); }
+    std::vector<std::string> class_names() const { return dataset_.class_names(); }
+    nb::dict statistics() const { return to_dict(statistics_); }
+
+private:
+    Dataset dataset_;
+    std::shared_ptr<BatchReturns> returns_ = std::make_shared<BatchReturns>();
+    LoaderStatistics statistics_;
+};
+
+Deal deal_of(const std::string& name) {
+    if (name == "automatic") return Deal::automatic;
+    if (name == "interleaved") return Deal::interleaved;
+    if (name == "contiguous") return Deal::contiguous;
+    throw_error(Error{ErrorCode::invalid_argument,
+                      "deal is \"" + name + "\"; allowed are \"automatic\", \"interleaved\" and \"contiguous\"", 0});
+}
+
+void add_loader(nb::module_& module) {
+    nb::class_<LoaderObject>(module, "Loader")
+        .def(
+            "__init__",
+            [](LoaderObject* self, const std::string& dataset, const std::string& job, const std::string& socket,
+               std::uint64_t memory_budget_bytes, double reconnect_timeout_s, std::uint64_t seed, bool shuffle,
+               std::uint32_t shuffle_window_blocks, std::uint32_t batch_size, std::uint32_t rank,
+               std::uint32_t world_size, std::uint32_t worker, std::uint32_t worker_count, bool drop_last,
+               bool skip_failed, const std::string& deal, std::uint64_t first_epoch, bool plan_only) {
+                LoaderOptions options;
+                set_connection(options, dataset, job, socket, memory_budget_bytes, reconnect_timeout_s);
+                options.seed = seed;
+                options.shuffle = shuffle;
+                options.shuffle_window_blocks = shuffle_window_blocks;
+                options.batch_size = batch_size;
+                options.rank = rank;
+                options.world_size = world_size;
+                options.worker = worker;
+                options.worker_count = worker_count;
+                options.drop_last = drop_last;
+                options.skip_failed = skip_failed;
+                options.deal = deal_of(deal);
+                options.first_epoch = first_epoch;
+                options.plan_only = plan_only;
+                new (self) LoaderObject(options);
+            },
+            nb::kw_only(), "dataset"_a, "job"_a, "socket"_a, "memory_budget_bytes"_a, "reconnect_timeout_s"_a, "seed"_a,
+            "shuffle"_a, "shuffle_window_blocks"_a, "batch_size"_a, "rank"_a, "world_size"_a, "worker"_a,
+            "worker_count"_a, "drop_last"_a, "skip_failed"_a, "deal"_a, "first_epoch"_a, "plan_only"_a)
+        .def("next", &LoaderObject::next)
+        .def("state", &LoaderObject::state)
+        .def("state_after", &LoaderObject::state_after, "rank_batches"_a)
+        .def("restore", &LoaderObject::restore, "state"_a)
+        .def("start_epoch", &LoaderObject::start_epoch, "epoch"_a)
+        .def("batches_per_epoch", &LoaderObject::batches_per_epoch)
+        .def("sample_count", &LoaderObject::sample_count)
+        .def("class_names", &LoaderObject::class_names)
+        .def("epoch", &LoaderObject::epoch)
+        .def("statistics", &LoaderObject::statistics);
+}
+
+void add_dataset(nb::module_& module) {
+    nb::class_<DatasetObject>(module, "Dataset")
+        .def(
+            "__init__",
+            [](DatasetObject* self, const std::string& dataset, const std::string& job, const std::string& socket,
+               std::uint64_t memory_budget_bytes, double reconnect_timeout_s) {
+                ConnectOptions options;
+                set_connection(options, dataset, job, socket, memory_budget_bytes, reconnect_timeout_s);
+                new (self) DatasetObject(options);
+            },
+            nb::kw_only(), "dataset"_a, "job"_a, "socket"_a, "memory_budget_bytes"_a, "reconnect_timeout_s"_a)
+        .def("fetch", &DatasetObject::fetch, "indices"_a)
+        .def("sample_count", &DatasetObject::sample_count)
+        .def("total_bytes", &DatasetObject::total_bytes)
+        .def("class_names", &DatasetObject::class_names)
+        .def("statistics", &DatasetObject::statistics);
+}
+
+}  // namespace
+
+void add_loader_types(nb::module_& module) {
+    add_loader(module);
+    add_dataset(module);
+    module.def("parse_bytes", [](const std::string& text) { return value_or_throw(parse_bytes(text)); }, "text"_a);
+}
+
+}  // namespace larder::python

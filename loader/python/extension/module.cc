@@ -1,0 +1,14 @@
+// The private module larder._larder: what the Python package in larder/ is built on.
+
+#include <nanobind/nanobind.h>
+
+#include "loader/python/extension/batch.h"
+#include "loader/python/extension/loader_object.h"
+#include "loader/python/extension/sample.h"
+
+NB_MODULE(_larder, module) {
+    if (!larder::python::add_batch_type(module.ptr()) || !larder::python::add_sample_type(module.ptr())) {
+        throw nanobind::python_error();
+    }
+    larder::python::add_loader_types(module);
+}

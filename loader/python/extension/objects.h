@@ -1,0 +1,73 @@
+#pragma once
+
+// What a Batch object is inside, and what batch.cc and sample.cc share. With the GIL held, as everything here. A
+// function that returns null or nothing has set a Python exception.
+
+#include <Python.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "loader/larder.h"
+#include "loader/python/extension/batch.h"
+
+namespace larder::python {
+
+struct BatchObject {
+    PyObject_HEAD std::optional<larder::Batch> samples;  // until it is let go
+    std::shared_ptr<BatchReturns> returns;
+    std::span<const std::byte> exported;  // what the next request for a buffer gets; see view_of
+    Py_ssize_t views;                     // memoryviews of the batch's memory
+    bool released;
+};
+
+inline BatchObject& as_batch(PyObject* self) {
+    return *reinterpret_cast<BatchObject*>(self);
+}
+
+// Keeps the C++ batch while its spans are read: allocating Python objects may run finalizers, which may release it.
+class Pin {
+public:
+    explicit Pin(PyObject* batch);
+    Pin(const Pin&) = delete;
+    Pin& operator=(const Pin&) = delete;
+    ~Pin();
+
+private:
+    BatchObject& batch_;
+};
+
+// The batch's samples, or a ValueError once it was released.
+const larder::Batch* samples_of(PyObject* batch);
+
+// A read-only memoryview of bytes in the batch's memory; it keeps the batch.
+PyObject* view_of(PyObject* batch, std::span<const std::byte> bytes);
+
+// The bytes of the named field, of the first one for None, or a KeyError that says which there are.
+std::optional<std::span<const std::byte>> bytes_of(const larder::Sample& sample, PyObject* field_name);
+
+// The class index as an int: the manifest's, else the number in a field named "cls"; or None.
+PyObject* label_of(const larder::Sample& sample);
+
+// A str; bytes that are not UTF-8 come as surrogates, as Python does with file names.
+PyObject* new_text(std::string_view text);
+
+template <typename Make>
+PyObject* make_list(Py_ssize_t count, Make make) {
+    PyObject* list = PyList_New(count);
+    if (list == nullptr) return nullptr;
+    for (Py_ssize_t i = 0; i < count; ++i) {
+        PyObject* made = make(i);
+        if (made == nullptr) {
+            Py_DECREF(list);
+            return nullptr;
+        }
+        PyList_SET_ITEM(list, i, made);
+    }
+    return list;
+}
+
+}  // namespace larder::python
