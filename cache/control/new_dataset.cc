@@ -1,0 +1,40 @@
+#include "cache/control/new_dataset.h"
+
+namespace larder::cache {
+
+Result<NewDataset> check_wish(const DatasetWish& wish, const Access& defaults) {
+    NewDataset dataset;
+    DatasetRecord& record = dataset.record;
+    if (auto checked = check_dataset_name(wish.name); !checked) return std::unexpected(checked.error().within("name"));
+    record.name = wish.name;
+    auto url = normalise_url(wish.url);
+    if (!url) return std::unexpected(url.error().within("url"));
+    record.url = *url;
+    dataset.detect_format = !wish.format;
+    if (wish.format) {
+        const auto format = parse_format(*wish.format);
+        if (!format) return std::unexpected(format.error().within("format"));
+        record.format = *format;
+    }
+    if (wish.block) {
+        const auto block = parse_block_goal(*wish.block);
+        if (!block) return std::unexpected(block.error().within("block"));
+        record.block = *block;
+    }
+    record.access = defaults;
+    if (wish.owner) {
+        const auto owner = user_id(*wish.owner);
+        if (!owner) return fail(ErrorCode::invalid_argument, "owner: " + owner.error().message);
+        record.access.owner = *owner;
+    }
+    if (wish.group) {
+        const auto group = group_id(*wish.group);
+        if (!group) return fail(ErrorCode::invalid_argument, "group: " + group.error().message);
+        record.access.group = *group;
+    }
+    record.access.mode = wish.mode.value_or(defaults.mode);
+    record.quota = wish.quota;
+    return dataset;
+}
+
+}  // namespace larder::cache

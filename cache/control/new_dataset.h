@@ -1,0 +1,34 @@
+#pragma once
+
+// A dataset as somebody wishes for it, in the words of the config or of the API, and what that means once checked.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "cache/control/access.h"
+#include "cache/control/catalog.h"
+
+namespace larder::cache {
+
+struct DatasetWish {
+    std::string name;
+    std::string url;
+    std::optional<std::string> format;  // none: as its files look
+    std::optional<std::string> block;   // none: a sample
+    std::optional<std::string> owner;   // name or number
+    std::optional<std::string> group;
+    std::optional<unsigned> mode;
+    Quota quota;
+};
+
+struct NewDataset {
+    DatasetRecord record;  // without id and versions
+    bool detect_format = false;
+};
+
+// `defaults` is the access where the wish says nothing. Errors name the key.
+Result<NewDataset> check_wish(const DatasetWish& wish, const Access& defaults);
+
+}  // namespace larder::cache

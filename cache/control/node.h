@@ -1,0 +1,138 @@
+#pragma once
+
+// What the control plane knows and does: the datasets of this node, their versions and quotas, on which data-plane
+// thread each lives, the jobs' limits, the tasks. It admits sessions, starts indexing, moves quotas, and gathers what
+// the data plane counts. Everything is asked for on the control thread and nothing there waits: what the data plane or
+// a disk must answer comes back through a callback, on the control thread too.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "cache/control/catalog.h"
+#include "cache/control/config.h"
+#include "cache/control/handshake.h"
+#include "cache/control/job_limits.h"
+#include "cache/control/new_dataset.h"
+#include "cache/control/rate_meter.h"
+#include "cache/control/tasks.h"
+#include "cache/control/work_thread.h"
+#include "cache/shard/shard_thread.h"
+#include "cache/store/index.h"
+#include "cache/store/recovery.h"
+
+namespace larder::cache {
+
+struct NodeDataset {
+    DatasetRecord record;
+    std::map<std::uint64_t, std::shared_ptr<const DatasetVersion>> versions;  // never empty
+    ShardThread* shard = nullptr;
+    std::uint64_t task = 0;  // that runs on it; 0: none
+    // Why it is not served, when its remote could not be reached: tried anew every 10 s.
+    std::optional<Error> offline;
+    std::vector<RecoveredSegment> segments;  // of an offline one, for when it is handed over
+
+    const DatasetVersion& newest() const { return *versions.rbegin()->second; }
+    std::uint64_t bytes() const { return newest().manifest->total_bytes(); }
+};
+
+class Node final : public SessionHost {
+public:
+    // Recovers all that the state directory holds; blocks until then. `post_control` runs something on the control
+    // thread, from any thread, and must work until the node is gone.
+    static Result<std::unique_ptr<Node>> start(const Config& config,
+                                               std::function<void(std::function<void()>)> post_control);
+    // Ends tasks, sessions and data plane, then writes the index down. On the control thread or when it does not run.
+    ~Node() override;
+
+    const Config& config() const { return config_; }
+    const std::map<std::string, NodeDataset>& datasets() const { return datasets_; }
+    Result<const NodeDataset*> find(const std::string& name) const;
+    Tasks& tasks() { return tasks_; }
+    const JobLimits& job_limits() const { return job_limits_; }
+    const RateMeter& rates() const { return rates_; }
+    std::size_t data_plane_threads() const { return shards_.size(); }
+    const std::string& device_kind() const { return shards_.front()->device_kind(); }
+    const std::string& why_not_ring() const { return shards_.front()->why_not_ring(); }
+    IndexStatus index_status() const { return index_->status(); }
+
+    using Done = std::function<void(Result<void>)>;
+
+    // Each starts a task and gives its id. A dataset has at most one at a time.
+    Result<std::uint64_t> add(NewDataset dataset);
+    Result<std::uint64_t> reindex(const std::string& name);
+    Result<std::uint64_t> scan(const std::string& name, ScanKind kind);
+
+    // Closes the dataset's sessions and deletes all that is kept of it; not its remote.
+    void remove(const std::string& name, Done done);
+    // Holds at once; `done` when it is written down too.
+    void set_quota(const std::string& name, Quota quota, Done done);
+    void set_job_limit(const std::string& job, JobLimit limit, Done done);
+
+    // Takes the quotas and job limits of a config, and adds datasets it newly names. All quotas or none.
+    Result<void> apply(const Config& config);
+
+    // What all data-plane threads count, together; an error when one does not answer within two seconds.
+    void collect(std::function<void(Result<ShardStatistics>)> done);
+    // To be called about once a second: job rates, versions nobody needs any more, answers overdue.
+    void keep_house();
+
+    Result<std::shared_ptr<const DatasetVersion>> open(const std::string& dataset, std::uint64_t version,
+                                                       const PeerCredentials& peer) override;
+    void attach(SessionSetup setup) override;
+    void slots_populated(std::uint64_t dataset_id, std::uint64_t session_id) override;
+
+private:
+    struct Indexing;
+    struct Gathering;
+
+    Node(const Config& config, std::function<void(std::function<void()>)> post_control);
+    Result<void> start_shards();
+    Result<void> open_index();
+    Result<void> load_job_limits();
+    Result<void> load_datasets();
+    Result<NodeDataset> load_dataset(DatasetRecord record);
+    void remove_orphan_segments();
+
+    std::string segment_directory(std::uint64_t dataset_id) const;
+    ShardThread& least_loaded() const;
+    const NodeDataset* find(std::uint64_t dataset_id) const;
+    // Makes the store on the dataset's shard, with what recovery found, and hands it over. Waits for the shard, which
+    // takes a turn's time.
+    void hand_over(NodeDataset& dataset);
+    void retry_offline();
+    Result<void> check_capacity(const std::map<std::string, Quota>& changes) const;
+    Result<void> check_idle(const NodeDataset& dataset) const;
+    Result<void> check_online(const NodeDataset& dataset) const;
+
+    Result<std::uint64_t> start_indexing(std::shared_ptr<Indexing> indexing, std::string kind);
+    void finish_adding(Indexing& indexing, Tasks::Outcome outcome, const std::function<void(Tasks::Outcome)>& settle);
+    void finish_reindexing(Indexing& indexing, Tasks::Outcome outcome,
+                           const std::function<void(Tasks::Outcome)>& settle);
+    void drop_old_versions(const ShardStatistics& statistics);
+    void apply_quota(NodeDataset& dataset, Quota quota);
+    void save(const DatasetRecord& record, Done done);
+
+    Config config_;
+    SteadyClock clock_;
+    std::function<void(std::function<void()>)> post_control_;
+    Catalog catalog_;
+    JobLimits job_limits_;
+    RateMeter rates_;
+    std::unique_ptr<Index> index_;
+    std::vector<std::unique_ptr<ShardThread>> shards_;
+    std::map<std::string, NodeDataset> datasets_;
+    std::map<std::string, DatasetRecord> changing_;  // being added or removed: the names are taken
+    std::vector<std::shared_ptr<Gathering>> gatherings_;
+    std::int64_t offline_retry_ns_ = 0;
+    std::unique_ptr<WorkThread> files_;  // writes state files, in order
+    Tasks tasks_;
+};
+
+}  // namespace larder::cache

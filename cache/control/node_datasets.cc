@@ -1,0 +1,197 @@
+// Node: warming, verifying and removing datasets, quotas and job limits.
+
+#include <boost/json.hpp>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "base/file.h"
+#include "base/server/logging.h"
+#include "base/units.h"
+#include "cache/control/node.h"
+
+namespace larder::cache {
+namespace json = boost::json;
+namespace {
+
+constexpr std::chrono::milliseconds kScanPoll{20};
+// The job of the daemon's own reads, as the shard names it.
+constexpr const char* kScanJob = "(scan)";
+
+Result<NewDataset> new_dataset_of(const std::string& name, const DatasetConfig& declared, Quota quota) {
+    const auto given = [](const std::string& text) { return text.empty() ? std::nullopt : std::optional(text); };
+    const DatasetWish wish{.name = name,
+                           .url = declared.url,
+                           .format = declared.format,
+                           .block = declared.block,
+                           .owner = given(declared.owner),
+                           .group = given(declared.group),
+                           .mode = declared.mode,
+                           .quota = quota};
+    return check_wish(wish, {.owner = ::geteuid(), .group = ::getegid()});
+}
+
+std::string figure(std::uint64_t bytes) {
+    return format_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)";
+}
+
+}  // namespace
+
+// --- warming and verifying
+
+Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
+    const auto found = find(name);
+    if (!found) return std::unexpected(found.error());
+    if (auto idle = check_idle(**found); !idle) return std::unexpected(idle.error());
+    if (auto online = check_online(**found); !online) return std::unexpected(online.error());
+    Tasks::Work work{.kind = kind == ScanKind::warm ? "warm" : "verify", .dataset = name, .unit = "blocks"};
+    work.run = [kind, id = (*found)->record.dataset_id, shard = (*found)->shard,
+                bucket = job_limits_.bucket(kScanJob, clock_.now_ns())](TaskProgress& progress,
+                                                                        const std::stop_token& stop) -> Tasks::Outcome {
+        auto scan = std::make_shared<ScanProgress>();
+        auto started = shard->call([&](Shard& on) { return on.start_scan(id, kind, bucket, scan); });
+        if (!started) return std::unexpected(started.error());
+        for (bool finished = false; !finished;) {
+            if (stop.stop_requested()) scan->cancel = true;
+            std::this_thread::sleep_for(kScanPoll);
+            finished = scan->finished;
+            progress.done = scan->blocks_done.load();
+            progress.total = scan->blocks_total.load();
+            progress.bytes_done = scan->bytes_done.load();
+        }
+        if (stop.stop_requested()) return fail(ErrorCode::cancelled, "cancelled");
+        return json::serialize(json::object{{"blocks", scan->blocks_done.load()},
+                                            {"bytes", scan->bytes_done.load()},
+                                            {"blocks_bad", scan->blocks_bad.load()},
+                                            {"blocks_failed", scan->blocks_failed.load()}});
+    };
+    auto task = tasks_.start(std::move(work));
+    if (task) datasets_.at(name).task = *task;
+    return task;
+}
+
+// --- removal
+
+void Node::remove(const std::string& name, Done done) {
+    const auto found = find(name);
+    if (!found) return done(std::unexpected(found.error()));
+    if (auto idle = check_idle(**found); !idle) return done(idle);
+    const std::uint64_t dataset_id = (*found)->record.dataset_id;
+    ShardThread* shard = (*found)->shard;
+    const bool served = !(*found)->offline;
+    datasets_.erase(name);
+    changing_.emplace(name, DatasetRecord{});  // the name is taken until all is gone
+    shard->post([this, name, dataset_id, served, done = std::move(done)](Shard& on) {
+        if (served) on.remove_dataset(dataset_id);
+        files_->post([this, name, dataset_id, done] {
+            Result<void> removed = catalog_.remove(name);
+            index_->remove_dataset(dataset_id);
+            std::error_code ignored;
+            std::filesystem::remove_all(segment_directory(dataset_id), ignored);
+            post_control_([this, name, removed, done] {
+                changing_.erase(name);
+                log_info("dataset removed", {{"dataset", name}});
+                done(removed);
+            });
+        });
+    });
+}
+
+// --- quotas and limits
+
+Result<void> Node::check_capacity(const std::map<std::string, Quota>& changes) const {
+    Quota sum;
+    const auto take = [&](const DatasetRecord& record) {
+        const auto changed = changes.find(record.name);
+        const Quota& quota = changed == changes.end() ? record.quota : changed->second;
+        const bool overflow = __builtin_add_overflow(sum.memory_bytes, quota.memory_bytes, &sum.memory_bytes) ||
+                              __builtin_add_overflow(sum.disk_bytes, quota.disk_bytes, &sum.disk_bytes);
+        if (overflow) sum = {.memory_bytes = ~std::uint64_t{0}, .disk_bytes = ~std::uint64_t{0}};
+        return !overflow;
+    };
+    bool fits = true;
+    for (const auto& [name, dataset] : datasets_) fits = fits && take(dataset.record);
+    for (const auto& [name, record] : changing_) fits = fits && take(record);
+    for (const auto& [name, quota] : changes) {
+        if (!datasets_.contains(name) && !changing_.contains(name)) fits = fits && take({.name = name, .quota = quota});
+    }
+    const auto too_much = [](const char* tier, std::uint64_t asked, std::uint64_t has) {
+        return fail(ErrorCode::no_space, std::string("the ") + tier + " quotas of all datasets together would be " +
+                                             figure(asked) + ", but this node has " + figure(has) + " for them (`" +
+                                             tier + "` in the config): lower a quota or raise it");
+    };
+    if (!fits || sum.memory_bytes > config_.memory_bytes) {
+        return too_much("memory", sum.memory_bytes, config_.memory_bytes);
+    }
+    if (sum.disk_bytes > config_.disk_bytes) return too_much("disk", sum.disk_bytes, config_.disk_bytes);
+    return {};
+}
+
+void Node::apply_quota(NodeDataset& dataset, Quota quota) {
+    dataset.record.quota = quota;
+    if (!dataset.offline) {
+        dataset.shard->post([id = dataset.record.dataset_id, quota](Shard& shard) { shard.set_quota(id, quota); });
+    }
+    log_info(
+        "quota set",
+        {{"dataset", dataset.record.name}, {"memory_bytes", quota.memory_bytes}, {"disk_bytes", quota.disk_bytes}});
+}
+
+void Node::set_quota(const std::string& name, Quota quota, Done done) {
+    const auto found = find(name);
+    if (!found) return done(std::unexpected(found.error()));
+    if (auto checked = check_capacity({{name, quota}}); !checked) return done(checked);
+    NodeDataset& dataset = datasets_.at(name);
+    apply_quota(dataset, quota);
+    save(dataset.record, std::move(done));
+}
+
+void Node::set_job_limit(const std::string& job, JobLimit limit, Done done) {
+    job_limits_.set(job, limit, clock_.now_ns());
+    log_info("job limit set", {{"job", job}, {"rate", format_bytes_per_second(limit.rate_bytes_per_second)}});
+    files_->post([this, text = job_limits_.to_json(), done = std::move(done)] {
+        auto written = replace_file(config_.state_directory + "/limits.json", text, 0640);
+        post_control_([written, done] { done(written); });
+    });
+}
+
+void Node::save(const DatasetRecord& record, Done done) {
+    files_->post([this, record, done = std::move(done)] {
+        auto saved = catalog_.save(record);
+        if (!saved) log_error("cannot write a dataset's record", {{"error", saved.error().message}});
+        if (done) post_control_([saved, done] { done(saved); });
+    });
+}
+
+Result<void> Node::apply(const Config& config) {
+    std::map<std::string, Quota> quotas;
+    for (const auto& [name, declared] : config.datasets) {
+        const auto found = datasets_.find(name);
+        Quota quota = found == datasets_.end() ? Quota{} : found->second.record.quota;
+        quota.memory_bytes = declared.quota_memory_bytes.value_or(quota.memory_bytes);
+        quota.disk_bytes = declared.quota_disk_bytes.value_or(quota.disk_bytes);
+        quotas[name] = quota;
+    }
+    if (auto checked = check_capacity(quotas); !checked) return checked;
+    job_limits_.apply(config, clock_.now_ns());
+    for (const auto& [name, declared] : config.datasets) {
+        const auto found = datasets_.find(name);
+        const Quota quota = quotas.at(name);
+        if (found != datasets_.end()) {
+            const Quota& before = found->second.record.quota;
+            if (before.memory_bytes == quota.memory_bytes && before.disk_bytes == quota.disk_bytes) continue;
+            apply_quota(found->second, quota);
+            save(found->second.record, nullptr);
+            continue;
+        }
+        if (changing_.contains(name)) continue;
+        auto dataset = new_dataset_of(name, declared, quota);
+        if (!dataset) return std::unexpected(dataset.error().within("dataset \"" + name + "\" of the config"));
+        if (auto task = add(std::move(*dataset)); !task) return std::unexpected(task.error());
+    }
+    return {};
+}
+
+}  // namespace larder::cache

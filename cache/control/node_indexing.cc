@@ -1,0 +1,204 @@
+// Node: adding datasets and indexing them again, and which versions stay.
+
+#include "cache/control/node_indexing.h"
+
+#include <boost/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/server/logging.h"
+#include "cache/control/node.h"
+
+namespace larder::cache {
+namespace json = boost::json;
+namespace {
+
+std::int64_t unix_now_ns() {
+    const auto since = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
+}
+
+std::string indexing_result(std::uint64_t version, const IndexReport& report) {
+    json::array notes;
+    for (const std::string& note : report.notes) notes.emplace_back(note);
+    const ManifestSummary& manifest = report.manifest;
+    return json::serialize(json::object{{"version", version},
+                                        {"objects", manifest.object_count},
+                                        {"blocks", manifest.block_count},
+                                        {"samples", manifest.sample_count},
+                                        {"classes", manifest.class_count},
+                                        {"total_bytes", manifest.total_bytes},
+                                        {"objects_carried_over", manifest.objects_carried_over},
+                                        {"bytes_carried_over", manifest.bytes_carried_over},
+                                        {"notes", std::move(notes)}});
+}
+
+}  // namespace
+
+Result<void> Node::check_idle(const NodeDataset& dataset) const {
+    if (dataset.task == 0) return {};
+    const auto task = tasks_.view(dataset.task);
+    if (!task || task->state != TaskState::running) return {};
+    return fail(ErrorCode::already_exists, "dataset \"" + dataset.record.name + "\" is busy with task " +
+                                               std::to_string(task->id) + " (" + task->kind +
+                                               "): wait for its end or cancel it");
+}
+
+Result<std::uint64_t> Node::add(NewDataset dataset) {
+    DatasetRecord& record = dataset.record;
+    if (datasets_.contains(record.name) || changing_.contains(record.name)) {
+        return fail(
+            ErrorCode::already_exists,
+            "dataset \"" + record.name + "\" exists already: `larder dataset index` looks for what has changed in it");
+    }
+    if (auto checked = check_capacity({{record.name, record.quota}}); !checked) {
+        return std::unexpected(checked.error());
+    }
+    record.dataset_id = random_dataset_id();
+    record.versions = {1};
+    auto indexing = std::make_shared<Indexing>();
+    indexing->record = record;
+    indexing->detect_format = dataset.detect_format;
+    auto task = start_indexing(indexing, "add");
+    if (task) changing_.emplace(record.name, record);
+    return task;
+}
+
+Result<std::uint64_t> Node::reindex(const std::string& name) {
+    const auto found = find(name);
+    if (!found) return std::unexpected(found.error());
+    if (auto idle = check_idle(**found); !idle) return std::unexpected(idle.error());
+    auto indexing = std::make_shared<Indexing>();
+    indexing->record = (*found)->record;
+    indexing->previous = (*found)->versions.rbegin()->second;
+    indexing->version = indexing->previous->version + 1;
+    auto task = start_indexing(indexing, "index");
+    if (task) datasets_.at(name).task = *task;
+    return task;
+}
+
+Result<std::uint64_t> Node::start_indexing(std::shared_ptr<Indexing> indexing, std::string kind) {
+    const bool adding = indexing->previous == nullptr;
+    Tasks::Work work{.kind = std::move(kind), .dataset = indexing->record.name, .unit = "objects"};
+    work.run = [this, indexing](TaskProgress& progress, std::stop_token stop) -> Tasks::Outcome {
+        const DatasetRecord& record = indexing->record;
+        if (auto created = catalog_.create(record.name); !created) return std::unexpected(created.error());
+        IndexRequest request{.url = record.url,
+                             .block = record.block,
+                             .manifest_path = catalog_.manifest_path(record.name, indexing->version),
+                             .dataset_id = record.dataset_id,
+                             .version = indexing->version,
+                             .created_unix_ns = unix_now_ns()};
+        if (!indexing->detect_format) request.format = record.format;
+        if (indexing->previous != nullptr) request.previous = indexing->previous->manifest.get();
+        auto report = index_dataset(
+            request,
+            [&progress](const IndexProgress& step) {
+                progress.done = step.objects_done;
+                progress.total = step.objects_total;
+                progress.bytes_done = step.bytes_done;
+            },
+            std::move(stop));
+        if (!report) return std::unexpected(report.error());
+        auto opened = open_version(request.manifest_path);
+        if (!opened) return std::unexpected(opened.error());
+        indexing->opened = std::move(*opened);
+        indexing->report = std::move(*report);
+        return indexing_result(indexing->version, indexing->report);
+    };
+    work.finish = [this, indexing, adding](Tasks::Outcome outcome, const std::function<void(Tasks::Outcome)>& settle) {
+        if (adding) {
+            finish_adding(*indexing, std::move(outcome), settle);
+        } else {
+            finish_reindexing(*indexing, std::move(outcome), settle);
+        }
+    };
+    return tasks_.start(std::move(work));
+}
+
+void Node::finish_adding(Indexing& indexing, Tasks::Outcome outcome,
+                         const std::function<void(Tasks::Outcome)>& settle) {
+    const std::string name = indexing.record.name;
+    if (!outcome) {
+        log_warn("dataset could not be added", {{"dataset", name}, {"error", outcome.error().message}});
+        files_->post([this, name, outcome = std::move(outcome), settle] {
+            if (auto removed = catalog_.remove(name); !removed) {
+                log_warn("cannot remove what was left half made", {{"error", removed.error().message}});
+            }
+            post_control_([this, name, outcome, settle] {
+                changing_.erase(name);
+                settle(outcome);
+            });
+        });
+        return;
+    }
+    changing_.erase(name);
+    NodeDataset dataset{.record = indexing.record, .shard = &least_loaded()};
+    dataset.record.format = indexing.report.format;
+    dataset.versions.emplace(indexing.version, indexing.opened);
+    hand_over(dataset);
+    log_info("dataset added", {{"dataset", name},
+                               {"url", dataset.record.url},
+                               {"samples", indexing.report.manifest.sample_count},
+                               {"bytes", indexing.report.manifest.total_bytes}});
+    const DatasetRecord record = dataset.record;
+    datasets_.emplace(name, std::move(dataset));
+    save(record, [outcome = std::move(outcome), settle](const Result<void>& saved) {
+        settle(saved ? outcome : Tasks::Outcome(std::unexpected(saved.error())));
+    });
+}
+
+void Node::finish_reindexing(Indexing& indexing, Tasks::Outcome outcome,
+                             const std::function<void(Tasks::Outcome)>& settle) {
+    NodeDataset& dataset = datasets_.at(indexing.record.name);
+    if (!outcome) {
+        settle(std::move(outcome));
+        return;
+    }
+    dataset.versions.emplace(indexing.version, indexing.opened);
+    dataset.record.versions.push_back(indexing.version);
+    if (dataset.offline) {
+        hand_over(dataset);
+    } else {
+        dataset.shard->post([id = dataset.record.dataset_id, manifest = indexing.opened->manifest](Shard& shard) {
+            shard.add_version(id, manifest);
+        });
+    }
+    log_info("dataset indexed again", {{"dataset", dataset.record.name},
+                                       {"version", indexing.version},
+                                       {"objects_carried_over", indexing.report.manifest.objects_carried_over},
+                                       {"objects", indexing.report.manifest.object_count}});
+    save(dataset.record, [outcome = std::move(outcome), settle](const Result<void>& saved) {
+        settle(saved ? outcome : Tasks::Outcome(std::unexpected(saved.error())));
+    });
+}
+
+// The newest two stay, and those that sessions read.
+void Node::drop_old_versions(const ShardStatistics& statistics) {
+    for (const DatasetStatistics& counted : statistics.datasets) {
+        const auto found = datasets_.find(counted.name);
+        if (found == datasets_.end() || found->second.record.dataset_id != counted.dataset_id) continue;
+        NodeDataset& dataset = found->second;
+        bool changed = false;
+        while (dataset.versions.size() > kVersionsKept) {
+            const auto oldest = std::ranges::find_if(dataset.versions, [&](const auto& item) {
+                return std::ranges::find(counted.versions_in_use, item.first) == counted.versions_in_use.end();
+            });
+            const auto kept = std::prev(dataset.versions.end(), kVersionsKept);
+            if (oldest == dataset.versions.end() || oldest->first >= kept->first) break;
+            const std::uint64_t version = oldest->first;
+            std::erase(dataset.record.versions, version);
+            dataset.versions.erase(oldest);
+            changed = true;
+            files_->post([this, name = dataset.record.name, version] {
+                if (auto removed = catalog_.remove_manifest(name, version); !removed) {
+                    log_warn("cannot remove an old manifest", {{"error", removed.error().message}});
+                }
+            });
+        }
+        if (changed) save(dataset.record, nullptr);
+    }
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,25 @@
+#pragma once
+
+// What an indexing task and the control thread hand to each other. Private to Node.
+
+#include <memory>
+#include <string>
+
+#include "cache/control/node.h"
+#include "cache/dataset/dataset_index.h"
+
+namespace larder::cache {
+
+struct Node::Indexing {
+    DatasetRecord record;
+    bool detect_format = false;
+    std::shared_ptr<const DatasetVersion> previous;
+    // Of the task:
+    std::uint64_t version = 1;
+    IndexReport report;
+    std::shared_ptr<const DatasetVersion> opened;
+};
+
+Result<std::shared_ptr<const DatasetVersion>> open_version(const std::string& manifest_path);
+
+}  // namespace larder::cache
