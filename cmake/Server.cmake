@@ -2,6 +2,7 @@
 find_package(Boost 1.81 REQUIRED COMPONENTS json url)
 find_package(spdlog REQUIRED)
 find_package(fmt REQUIRED)
+find_package(prometheus-cpp REQUIRED COMPONENTS core)
 find_package(tomlplusplus REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
@@ -20,7 +21,9 @@ target_link_libraries(larder_cache_remote PUBLIC larder_cache_device larder_cach
 target_link_libraries(larder_cache_dataset PUBLIC larder_cache_protocol larder_base PRIVATE PkgConfig::LIBARCHIVE Threads::Threads)
 target_link_libraries(larder_cache_store PUBLIC larder_cache_device larder_cache_protocol PRIVATE ${LMDB_LIBRARY})
 target_link_libraries(larder_cache_shard PUBLIC larder_cache_store larder_cache_remote larder_base)
-target_link_libraries(larder_cache_control PUBLIC larder_cache_shard larder_cache_dataset larder_base_server PRIVATE Boost::json Boost::url tomlplusplus::tomlplusplus)
+target_link_libraries(larder_cache_control PUBLIC larder_cache_shard larder_cache_dataset larder_base_server
+    PRIVATE Boost::json Boost::url tomlplusplus::tomlplusplus prometheus-cpp::core Threads::Threads)
+target_compile_definitions(larder_cache_control PRIVATE LARDER_VERSION="${PROJECT_VERSION}")
 
 add_library(larder_cache INTERFACE)
 target_link_libraries(larder_cache INTERFACE larder_cache_control)

@@ -1,0 +1,134 @@
+#include "cache/control/api.h"
+
+#include <boost/json.hpp>
+#include <unistd.h>
+
+#include "base/server/logging.h"
+#include "cache/control/api_json.h"
+#include "cache/control/json_reader.h"
+#include "cache/control/metrics.h"
+
+namespace larder::cache {
+namespace json = boost::json;
+
+HttpResponse json_response(const json::object& body, unsigned status) {
+    return {.status = status, .body = json::serialize(body) + "\n"};
+}
+
+HttpResponse method_not_allowed(std::string_view allowed) {
+    HttpResponse response = http_error(405, "method_not_allowed", "allowed here: " + std::string(allowed));
+    response.headers.emplace_back("Allow", allowed);
+    return response;
+}
+
+HttpResponse no_such_path() {
+    return http_error(404, "not_found", "there is nothing at this path");
+}
+
+HttpResponse task_response(const Result<std::uint64_t>& task) {
+    if (!task) return http_error(task.error());
+    return json_response({{"task", *task}}, 202);
+}
+
+HttpResponse done_response(const Result<void>& done) {
+    if (!done) return http_error(done.error());
+    return json_response({});
+}
+
+Result<json::object> request_object(const HttpRequest& request) {
+    if (request.body.empty()) return json::object{};
+    return parse_json_object(request.body, "request body");
+}
+
+json::object counters_json(const BlockCounters& counters) {
+    return {{"memory_hits", counters.memory_hits},
+            {"disk_hits", counters.disk_hits},
+            {"misses", counters.misses},
+            {"bytes_memory", counters.memory_bytes},
+            {"bytes_disk", counters.disk_bytes},
+            {"bytes_remote", counters.remote_bytes},
+            {"bytes_remote_read", counters.remote_read_bytes},
+            {"crc_failures", counters.crc_failures},
+            {"remote_errors", counters.remote_errors}};
+}
+
+json::object quota_json(const Quota& quota) {
+    return {{"memory_bytes", quota.memory_bytes}, {"disk_bytes", quota.disk_bytes}};
+}
+
+Result<Quota> read_quota(const json::object& object, std::string_view where) {
+    JsonReader reader(object, std::string(where));
+    const Quota quota{.memory_bytes = reader.unsigned_integer("memory_bytes"),
+                      .disk_bytes = reader.unsigned_integer("disk_bytes")};
+    if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
+    return quota;
+}
+
+Api::Api(Node& node, const HandshakeServer& handshakes)
+    : node_(node), handshakes_(handshakes), started_ns_(clock_.now_ns()) {}
+
+void Api::handle(const HttpRequest& request, HttpRespond respond) {
+    try {
+        route(request, std::move(respond));
+    } catch (const std::exception& error) {
+        // Boost.JSON throws when out of memory; the connection answers 500 by itself.
+        log_error("a request failed", {{"error", error.what()}});
+    }
+}
+
+void Api::route(const HttpRequest& request, HttpRespond respond) {
+    const Path& path = request.path;
+    const bool reads = request.method == "GET";
+    if (path == Path{"healthz"}) {
+        if (!reads) return respond(method_not_allowed("GET"));
+        return respond({.content_type = "text/plain", .body = "ok\n"});
+    }
+    if (path == Path{"metrics"}) {
+        if (!reads) return respond(method_not_allowed("GET"));
+        return get_metrics(std::move(respond));
+    }
+    if (!request.peer) {
+        return respond(http_error(403, "permission_denied", "only /metrics and /healthz are served over TCP"));
+    }
+    if (path.size() < 2 || path[0] != "v1") return respond(no_such_path());
+    if (path[1] == "status" && path.size() == 2) {
+        if (!reads) return respond(method_not_allowed("GET"));
+        return get_status(std::move(respond));
+    }
+    if (path[1] == "datasets") return datasets(request, std::move(respond));
+    if (path[1] == "jobs") return jobs(request, std::move(respond));
+    if (path[1] == "tasks") return tasks(request, std::move(respond));
+    respond(no_such_path());
+}
+
+void Api::get_status(HttpRespond respond) {
+    const IndexStatus index = node_.index_status();
+    respond(json_response({{"version", LARDER_VERSION},
+                           {"pid", ::getpid()},
+                           {"uptime_s", static_cast<double>(clock_.now_ns() - started_ns_) / 1e9},
+                           {"io", node_.device_kind()},
+                           {"io_reason", node_.why_not_ring()},
+                           {"data_plane_threads", node_.data_plane_threads()},
+                           {"memory_bytes", node_.config().memory_bytes},
+                           {"disk_bytes", node_.config().disk_bytes},
+                           {"datasets", node_.datasets().size()},
+                           {"sessions", handshakes_.sessions()},
+                           {"slot_bytes", handshakes_.slot_bytes()},
+                           {"index_problem", index.problem}}));
+}
+
+void Api::get_metrics(HttpRespond respond) {
+    node_.collect([this, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
+        if (!statistics) return respond(http_error(statistics.error()));
+        const NodeMetrics node{.sessions = handshakes_.sessions(),
+                               .slot_bytes = handshakes_.slot_bytes(),
+                               .memory_bytes = node_.config().memory_bytes,
+                               .disk_bytes = node_.config().disk_bytes,
+                               .uptime_seconds = static_cast<double>(clock_.now_ns() - started_ns_) / 1e9,
+                               .log_lines_dropped = log_lines_dropped(),
+                               .index = node_.index_status()};
+        respond({.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_text(node, *statistics)});
+    });
+}
+
+}  // namespace larder::cache

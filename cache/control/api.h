@@ -1,0 +1,62 @@
+#pragma once
+
+// The daemon's HTTP/JSON: /v1/... for the `larder` command and other programs, /metrics for Prometheus, /healthz. Runs
+// on the control thread. Answers that need the data plane come when it has answered; nothing waits.
+//
+//   GET    /v1/status
+//   GET    /v1/datasets                     POST   /v1/datasets                 (starts a task)
+//   GET    /v1/datasets/NAME                DELETE /v1/datasets/NAME
+//   POST   /v1/datasets/NAME/index          POST   /v1/datasets/NAME/verify, /warm   (start tasks)
+//   GET    /v1/datasets/NAME/quota          PUT    /v1/datasets/NAME/quota
+//   GET    /v1/tasks/ID                     DELETE /v1/tasks/ID                 (cancels)
+//   GET    /v1/jobs                         PUT    /v1/jobs/NAME/limit
+//   GET    /healthz                         GET    /metrics
+//
+// Bodies are read strictly: an unknown key or a wrong type is 400 and named. Over TCP, where nobody knows who asks,
+// only /healthz and /metrics are answered.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/server/http.h"
+#include "cache/control/node.h"
+
+namespace larder::cache {
+
+class Api {
+public:
+    // `node` and `handshakes` must outlive it and all answers.
+    Api(Node& node, const HandshakeServer& handshakes);
+
+    void handle(const HttpRequest& request, HttpRespond respond);
+
+private:
+    using Path = std::vector<std::string>;
+
+    void route(const HttpRequest& request, HttpRespond respond);
+    void datasets(const HttpRequest& request, HttpRespond respond);
+    void dataset(const std::string& name, const HttpRequest& request, HttpRespond respond);
+    void jobs(const HttpRequest& request, HttpRespond respond);
+    void tasks(const HttpRequest& request, HttpRespond respond);
+
+    void get_status(HttpRespond respond);
+    void get_datasets(HttpRespond respond);
+    void get_dataset(const std::string& name, HttpRespond respond);
+    void add_dataset(const HttpRequest& request, HttpRespond respond);
+    void scan_dataset(const std::string& name, const HttpRequest& request, HttpRespond respond);
+    void get_quota(const std::string& name, HttpRespond respond);
+    void put_quota(const std::string& name, const HttpRequest& request, HttpRespond respond);
+    void get_jobs(HttpRespond respond);
+    void put_job_limit(const std::string& job, const HttpRequest& request, HttpRespond respond);
+    void get_task(std::uint64_t id, HttpRespond respond);
+    void get_metrics(HttpRespond respond);
+
+    Node& node_;
+    const HandshakeServer& handshakes_;
+    SteadyClock clock_;
+    std::int64_t started_ns_;
+};
+
+}  // namespace larder::cache

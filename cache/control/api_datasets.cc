@@ -1,0 +1,166 @@
+// Api: /v1/datasets.
+
+#include <boost/json.hpp>
+
+#include <algorithm>
+
+#include "cache/control/api.h"
+#include "cache/control/api_json.h"
+#include "cache/control/json_reader.h"
+
+namespace larder::cache {
+namespace json = boost::json;
+namespace {
+
+json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& statistics) {
+    const DatasetRecord& record = dataset.record;
+    const protocol::Manifest& manifest = *dataset.newest().manifest;
+    DatasetStatistics counted;
+    const auto found = std::ranges::find(statistics.datasets, record.dataset_id, &DatasetStatistics::dataset_id);
+    if (found != statistics.datasets.end()) counted = *found;
+
+    json::object counters = counters_json(counted.counters);
+    counters["admissions_refused"] = counted.admissions_refused;
+    json::array versions;
+    for (const auto& [version, opened] : dataset.versions) versions.emplace_back(version);
+    const double total = static_cast<double>(std::max<std::uint64_t>(1, manifest.total_bytes()));
+    return {{"name", record.name},
+            {"url", record.url},
+            {"format", protocol::name(record.format)},
+            {"block", block_goal_text(record.block)},
+            {"dataset_id", format_dataset_id(record.dataset_id)},
+            {"version", dataset.newest().version},
+            {"objects", manifest.object_count()},
+            {"blocks", manifest.block_count()},
+            {"samples", manifest.sample_count()},
+            {"total_bytes", manifest.total_bytes()},
+            {"classes", manifest.header().class_count},
+            {"owner", user_name(record.access.owner)},
+            {"group", group_name(record.access.group)},
+            {"mode", format_mode(record.access.mode)},
+            {"quota", quota_json(record.quota)},
+            {"used", json::object{{"memory_bytes", counted.usage.memory_bytes},
+                                  {"disk_bytes", counted.usage.disk_bytes},
+                                  {"memory_allocated_bytes", counted.usage.memory_allocated_bytes},
+                                  {"disk_allocated_bytes", counted.usage.disk_allocated_bytes},
+                                  {"payload_bytes", counted.usage.payload_bytes},
+                                  {"blocks", counted.usage.blocks},
+                                  {"segments", counted.usage.memory_segments + counted.usage.disk_segments}}},
+            {"cached_ratio", static_cast<double>(counted.usage.payload_bytes) / total},
+            {"disk_full", counted.disk_full},
+            {"offline", dataset.offline ? json::value(dataset.offline->message) : json::value()},
+            {"sessions", counted.sessions},
+            {"counters", std::move(counters)},
+            {"versions", std::move(versions)}};
+}
+
+Result<DatasetWish> read_wish(const json::object& object) {
+    JsonReader reader(object, "request body");
+    DatasetWish wish{.name = reader.string("name"),
+                     .url = reader.string("url"),
+                     .format = reader.optional_string("format"),
+                     .block = reader.optional_string("block"),
+                     .owner = reader.optional_string("owner"),
+                     .group = reader.optional_string("group")};
+    if (const auto text = reader.optional_string("mode")) {
+        const auto mode = parse_mode(*text);
+        if (!mode) return std::unexpected(mode.error());
+        wish.mode = *mode;
+    }
+    const json::object* quota = reader.optional_object("quota");
+    if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
+    if (quota != nullptr) {
+        const auto read = read_quota(*quota, "request body: quota");
+        if (!read) return std::unexpected(read.error());
+        wish.quota = *read;
+    }
+    return wish;
+}
+
+}  // namespace
+
+void Api::datasets(const HttpRequest& request, HttpRespond respond) {
+    const Path& path = request.path;
+    const std::string& method = request.method;
+    if (path.size() == 2) {
+        if (method == "GET") return get_datasets(std::move(respond));
+        if (method == "POST") return add_dataset(request, std::move(respond));
+        return respond(method_not_allowed("GET, POST"));
+    }
+    if (path.size() == 3) return dataset(path[2], request, std::move(respond));
+    if (path.size() != 4) return respond(no_such_path());
+    if (path[3] == "quota") {
+        if (method == "GET") return get_quota(path[2], std::move(respond));
+        if (method == "PUT") return put_quota(path[2], request, std::move(respond));
+        return respond(method_not_allowed("GET, PUT"));
+    }
+    if (path[3] != "index" && path[3] != "verify" && path[3] != "warm") return respond(no_such_path());
+    if (method != "POST") return respond(method_not_allowed("POST"));
+    scan_dataset(path[2], request, std::move(respond));
+}
+
+void Api::dataset(const std::string& name, const HttpRequest& request, HttpRespond respond) {
+    if (request.method == "GET") return get_dataset(name, std::move(respond));
+    if (request.method != "DELETE") return respond(method_not_allowed("GET, DELETE"));
+    node_.remove(name, [respond = std::move(respond)](const Result<void>& done) { respond(done_response(done)); });
+}
+
+void Api::get_datasets(HttpRespond respond) {
+    node_.collect([this, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
+        if (!statistics) return respond(http_error(statistics.error()));
+        json::array datasets;
+        for (const auto& [name, dataset] : node_.datasets()) datasets.push_back(dataset_json(dataset, *statistics));
+        respond(json_response({{"datasets", std::move(datasets)}}));
+    });
+}
+
+void Api::get_dataset(const std::string& name, HttpRespond respond) {
+    node_.collect([this, name, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
+        const auto found = node_.find(name);
+        if (!found) return respond(http_error(found.error()));
+        if (!statistics) return respond(http_error(statistics.error()));
+        respond(json_response(dataset_json(**found, *statistics)));
+    });
+}
+
+void Api::add_dataset(const HttpRequest& request, HttpRespond respond) {
+    const auto object = request_object(request);
+    if (!object) return respond(http_error(object.error()));
+    const auto wish = read_wish(*object);
+    if (!wish) return respond(http_error(wish.error()));
+    // Whoever adds a dataset owns it, unless they say otherwise.
+    auto dataset = check_wish(*wish, {.owner = request.peer->uid, .group = request.peer->gid});
+    if (!dataset) return respond(http_error(dataset.error()));
+    respond(task_response(node_.add(std::move(*dataset))));
+}
+
+void Api::scan_dataset(const std::string& name, const HttpRequest& request, HttpRespond respond) {
+    const std::string& what = request.path[3];
+    const auto object = request_object(request);
+    if (!object) return respond(http_error(object.error()));
+    JsonReader reader(*object, "request body");
+    // verify: compare what is cached with the remote's bytes, too.
+    const bool remote = what == "verify" && reader.optional_boolean("remote").value_or(false);
+    if (auto finished = reader.finish(); !finished) return respond(http_error(finished.error()));
+    if (what == "index") return respond(task_response(node_.reindex(name)));
+    const ScanKind verify = remote ? ScanKind::verify_remote : ScanKind::verify;
+    respond(task_response(node_.scan(name, what == "warm" ? ScanKind::warm : verify)));
+}
+
+void Api::get_quota(const std::string& name, HttpRespond respond) {
+    const auto found = node_.find(name);
+    if (!found) return respond(http_error(found.error()));
+    respond(json_response(quota_json((*found)->record.quota)));
+}
+
+void Api::put_quota(const std::string& name, const HttpRequest& request, HttpRespond respond) {
+    const auto object = request_object(request);
+    if (!object) return respond(http_error(object.error()));
+    const auto quota = read_quota(*object, "request body");
+    if (!quota) return respond(http_error(quota.error()));
+    node_.set_quota(name, *quota, [respond = std::move(respond), quota = *quota](const Result<void>& done) {
+        respond(done ? json_response(quota_json(quota)) : http_error(done.error()));
+    });
+}
+
+}  // namespace larder::cache

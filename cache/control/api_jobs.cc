@@ -1,0 +1,110 @@
+// Api: /v1/jobs and /v1/tasks.
+
+#include <boost/json.hpp>
+
+#include <charconv>
+#include <set>
+
+#include "cache/control/api.h"
+#include "cache/control/api_json.h"
+#include "cache/control/json_reader.h"
+
+namespace larder::cache {
+namespace json = boost::json;
+namespace {
+
+json::object job_json(const JobStatistics& job, double rate_bytes_per_second) {
+    return {{"job", job.job},
+            {"dataset", job.dataset},
+            {"sessions", job.sessions},
+            {"epoch", job.epoch},
+            {"remote_rate", job.rate_limit_bytes_per_second},
+            {"remote_burst_bytes", job.burst_bytes},
+            {"counters", counters_json(job.counters)},
+            {"unread_bytes", job.unread_bytes},
+            {"effective_cache_bytes", job.effective_cache_bytes},
+            {"stall_s", static_cast<double>(job.stall_ns) / 1e9},
+            {"samples", job.samples_delivered},
+            {"bytes", job.bytes_delivered},
+            {"rate_bytes_per_s", rate_bytes_per_second}};
+}
+
+json::object task_json(const TaskView& task) {
+    json::object object{
+        {"id", task.id},          {"kind", task.kind},   {"dataset", task.dataset}, {"state", name(task.state)},
+        {"done", task.done},      {"total", task.total}, {"unit", task.unit},       {"bytes_done", task.bytes_done},
+        {"seconds", task.seconds}};
+    if (task.error) object["error"] = json::object{{"code", name(task.error->code)}, {"message", task.error->message}};
+    if (!task.result.empty()) object["result"] = json::parse(task.result);
+    return object;
+}
+
+}  // namespace
+
+void Api::jobs(const HttpRequest& request, HttpRespond respond) {
+    const Path& path = request.path;
+    if (path.size() == 2) {
+        if (request.method != "GET") return respond(method_not_allowed("GET"));
+        return get_jobs(std::move(respond));
+    }
+    if (path.size() != 4 || path[3] != "limit") return respond(no_such_path());
+    if (request.method != "PUT") return respond(method_not_allowed("PUT"));
+    put_job_limit(path[2], request, std::move(respond));
+}
+
+void Api::get_jobs(HttpRespond respond) {
+    node_.collect([this, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
+        if (!statistics) return respond(http_error(statistics.error()));
+        json::array jobs;
+        std::set<std::string> seen;
+        for (const JobStatistics& job : statistics->jobs) {
+            const double rate = job.sessions == 0 ? 0 : node_.rates().bytes_per_second(job.dataset_id, job.job);
+            jobs.push_back(job_json(job, rate));
+            seen.insert(job.job);
+        }
+        // Limits of jobs that have not come yet.
+        for (const auto& [name, limit] : node_.job_limits().explicit_limits()) {
+            if (seen.contains(name)) continue;
+            const JobStatistics waiting{.job = name,
+                                        .rate_limit_bytes_per_second = limit.rate_bytes_per_second,
+                                        .burst_bytes = limit.burst_bytes};
+            jobs.push_back(job_json(waiting, 0));
+        }
+        respond(json_response({{"jobs", std::move(jobs)}}));
+    });
+}
+
+void Api::put_job_limit(const std::string& job, const HttpRequest& request, HttpRespond respond) {
+    if (auto checked = check_job_name(job); !checked) return respond(http_error(checked.error()));
+    const auto object = request_object(request);
+    if (!object) return respond(http_error(object.error()));
+    JsonReader reader(*object, "request body");
+    JobLimit limit{.rate_bytes_per_second = reader.number("rate_bytes_per_s"),
+                   .burst_bytes = reader.optional_unsigned_integer("burst_bytes").value_or(0)};
+    if (auto finished = reader.finish(); !finished) return respond(http_error(finished.error()));
+    if (limit.burst_bytes == 0) limit.burst_bytes = default_burst_bytes(limit.rate_bytes_per_second);
+    node_.set_job_limit(job, limit, [respond = std::move(respond), job, limit](const Result<void>& done) {
+        if (!done) return respond(http_error(done.error()));
+        respond(json_response(
+            {{"job", job}, {"rate_bytes_per_s", limit.rate_bytes_per_second}, {"burst_bytes", limit.burst_bytes}}));
+    });
+}
+
+void Api::tasks(const HttpRequest& request, HttpRespond respond) {
+    if (request.path.size() != 3) return respond(no_such_path());
+    const std::string& text = request.path[2];
+    std::uint64_t id = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+    const bool number = error == std::errc{} && end == text.data() + text.size();
+    if (!number || !node_.tasks().view(id)) {
+        return respond(http_error(404, "not_found", "task \"" + text + "\" is unknown, or ended long ago"));
+    }
+    if (request.method == "DELETE") {
+        node_.tasks().cancel(id);
+    } else if (request.method != "GET") {
+        return respond(method_not_allowed("GET, DELETE"));
+    }
+    respond(json_response(task_json(*node_.tasks().view(id))));
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,193 @@
+#include "cache/control/metrics.h"
+
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace larder::cache {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+constexpr std::array<const char*, 4> kSourceNames{"none", "memory", "disk", "remote"};
+
+// One family: its name and type once, then a value for each set of labels.
+class Family {
+public:
+    Family(MetricType type, std::string name, std::string help) {
+        family_.type = type;
+        family_.name = std::move(name);
+        family_.help = std::move(help);
+    }
+
+    Family& add(Labels labels, double value) {
+        ClientMetric metric;
+        metric.label = std::move(labels);
+        metric.counter.value = value;
+        metric.gauge.value = value;
+        family_.metric.push_back(std::move(metric));
+        return *this;
+    }
+
+    Family& add(Labels labels, const LatencyHistogram& histogram) {
+        ClientMetric metric;
+        metric.label = std::move(labels);
+        metric.histogram.sample_count = histogram.count;
+        metric.histogram.sample_sum = static_cast<double>(histogram.sum_ns) / 1e9;
+        std::uint64_t below = 0;
+        // The last bucket has no upper bound.
+        for (std::size_t i = 0; i + 1 < histogram.buckets.size(); ++i) {
+            below += histogram.buckets[i];
+            metric.histogram.bucket.push_back({below, std::ldexp(1e-6, static_cast<int>(i))});
+        }
+        metric.histogram.bucket.push_back({histogram.count, std::numeric_limits<double>::infinity()});
+        family_.metric.push_back(std::move(metric));
+        return *this;
+    }
+
+    MetricFamily take() { return std::move(family_); }
+
+private:
+    MetricFamily family_;
+};
+
+Family counter(std::string name, std::string help) {
+    return {MetricType::Counter, std::move(name), std::move(help)};
+}
+Family gauge(std::string name, std::string help) {
+    return {MetricType::Gauge, std::move(name), std::move(help)};
+}
+
+double number(std::uint64_t value) {
+    return static_cast<double>(value);
+}
+
+// The two families every BlockCounters has: blocks and bytes by source.
+void add_blocks(Family& blocks, Family& bytes, const Labels& labels, const BlockCounters& counters) {
+    const auto with_source = [&](const char* source) {
+        Labels all = labels;
+        all.push_back({"source", source});
+        return all;
+    };
+    blocks.add(with_source("memory"), number(counters.memory_hits));
+    blocks.add(with_source("disk"), number(counters.disk_hits));
+    blocks.add(with_source("remote"), number(counters.misses));
+    bytes.add(with_source("memory"), number(counters.memory_bytes));
+    bytes.add(with_source("disk"), number(counters.disk_bytes));
+    bytes.add(with_source("remote"), number(counters.remote_bytes));
+}
+
+void add_datasets(std::vector<MetricFamily>& families, const ShardStatistics& statistics) {
+    auto blocks = counter("larder_dataset_blocks_total", "Blocks delivered, by where they came from");
+    auto bytes = counter("larder_dataset_bytes_total", "Bytes delivered, by where they came from");
+    auto read = counter("larder_dataset_remote_read_bytes_total", "Bytes taken from the remote");
+    auto errors = counter("larder_dataset_remote_errors_total", "Reads of the remote that failed");
+    auto crc = counter("larder_dataset_crc_failures_total", "Cached blocks found damaged and fetched again");
+    auto refused = counter("larder_dataset_admissions_refused_total", "Missed blocks that were not admitted");
+    auto used = gauge("larder_dataset_used_bytes", "Bytes of cache used, by tier");
+    auto quota = gauge("larder_dataset_quota_bytes", "Bytes of cache that may be used, by tier");
+    auto payload = gauge("larder_dataset_cached_payload_bytes", "Bytes of the dataset that are cached");
+    auto cached = gauge("larder_dataset_cached_blocks", "Blocks of the dataset that are cached");
+    auto full = gauge("larder_dataset_disk_full", "1 while nothing is admitted as the disk is full");
+    auto sessions = gauge("larder_dataset_sessions", "Loader processes connected");
+    Family latency(MetricType::Histogram, "larder_dataset_block_latency_seconds",
+                   "From a block's request to its delivery, by where it came from");
+    for (const DatasetStatistics& dataset : statistics.datasets) {
+        const Labels labels{{"dataset", dataset.name}};
+        const auto tier = [&](const char* name) { return Labels{{"dataset", dataset.name}, {"tier", name}}; };
+        add_blocks(blocks, bytes, labels, dataset.counters);
+        read.add(labels, number(dataset.counters.remote_read_bytes));
+        errors.add(labels, number(dataset.counters.remote_errors));
+        crc.add(labels, number(dataset.counters.crc_failures));
+        refused.add(labels, number(dataset.admissions_refused));
+        used.add(tier("memory"), number(dataset.usage.memory_bytes));
+        used.add(tier("disk"), number(dataset.usage.disk_bytes));
+        quota.add(tier("memory"), number(dataset.quota.memory_bytes));
+        quota.add(tier("disk"), number(dataset.quota.disk_bytes));
+        payload.add(labels, number(dataset.usage.payload_bytes));
+        cached.add(labels, number(dataset.usage.blocks));
+        full.add(labels, dataset.disk_full ? 1 : 0);
+        sessions.add(labels, dataset.sessions);
+        for (std::size_t source = 1; source < dataset.latency.size(); ++source) {
+            latency.add({{"dataset", dataset.name}, {"source", kSourceNames[source]}}, dataset.latency[source]);
+        }
+    }
+    for (Family* family : {&blocks, &bytes, &read, &errors, &crc, &refused, &used, &quota, &payload, &cached, &full,
+                           &sessions, &latency}) {
+        families.push_back(family->take());
+    }
+}
+
+void add_jobs(std::vector<MetricFamily>& families, const ShardStatistics& statistics) {
+    auto blocks = counter("larder_job_blocks_total", "Blocks delivered, by where they came from");
+    auto bytes = counter("larder_job_bytes_total", "Bytes delivered, by where they came from");
+    auto read =
+        counter("larder_job_remote_read_bytes_total", "Bytes taken from the remote, paid for by the job's limit");
+    auto samples = counter("larder_job_samples_total", "Samples the training loop has taken");
+    auto stall = counter("larder_job_stall_seconds_total", "Time the training loop has waited for data");
+    auto epoch = gauge("larder_job_epoch", "The epoch the job is in");
+    auto unread = gauge("larder_job_unread_bytes", "Bytes the job has yet to read this epoch");
+    auto effective = gauge("larder_job_effective_cache_bytes", "Cached bytes among those");
+    auto limit = gauge("larder_job_remote_limit_bytes_per_second", "The job's remote bandwidth; 0 is no limit");
+    auto sessions = gauge("larder_job_sessions", "Loader processes connected");
+    for (const JobStatistics& job : statistics.jobs) {
+        const Labels labels{{"dataset", job.dataset}, {"job", job.job}};
+        add_blocks(blocks, bytes, labels, job.counters);
+        read.add(labels, number(job.counters.remote_read_bytes));
+        samples.add(labels, number(job.samples_delivered));
+        stall.add(labels, static_cast<double>(job.stall_ns) / 1e9);
+        epoch.add(labels, job.epoch);
+        unread.add(labels, number(job.unread_bytes));
+        effective.add(labels, number(job.effective_cache_bytes));
+        limit.add(labels, job.rate_limit_bytes_per_second);
+        sessions.add(labels, job.sessions);
+    }
+    for (Family* family : {&blocks, &bytes, &read, &samples, &stall, &epoch, &unread, &effective, &limit, &sessions}) {
+        families.push_back(family->take());
+    }
+}
+
+void add_node(std::vector<MetricFamily>& families, const NodeMetrics& node, const ShardStatistics& statistics) {
+    families.push_back(
+        gauge("larder_node_uptime_seconds", "Since the daemon started").add({}, node.uptime_seconds).take());
+    families.push_back(gauge("larder_node_sessions", "Loader processes connected").add({}, node.sessions).take());
+    families.push_back(
+        gauge("larder_node_slot_bytes", "Memory of the sessions' slots").add({}, number(node.slot_bytes)).take());
+    families.push_back(gauge("larder_node_capacity_bytes", "What the node has for quotas, by tier")
+                           .add({{"tier", "memory"}}, number(node.memory_bytes))
+                           .add({{"tier", "disk"}}, number(node.disk_bytes))
+                           .take());
+    families.push_back(counter("larder_node_protocol_violations_total", "Sessions closed for breaking the protocol")
+                           .add({}, number(statistics.protocol_violations))
+                           .take());
+    families.push_back(counter("larder_node_log_lines_dropped_total", "Log lines lost to a slow log")
+                           .add({}, number(node.log_lines_dropped))
+                           .take());
+    families.push_back(
+        counter("larder_index_commits_total", "Group commits of the index").add({}, number(node.index.commits)).take());
+    families.push_back(
+        counter("larder_index_changes_lost_total", "Changes the index could not keep; found again by scan")
+            .add({}, number(node.index.changes_lost))
+            .take());
+}
+
+}  // namespace
+
+std::string metrics_text(const NodeMetrics& node, const ShardStatistics& statistics) {
+    std::vector<MetricFamily> families;
+    add_node(families, node, statistics);
+    add_datasets(families, statistics);
+    add_jobs(families, statistics);
+    std::erase_if(families, [](const MetricFamily& family) { return family.metric.empty(); });
+    return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,27 @@
+#pragma once
+
+// What Prometheus is shown at /metrics: counters and gauges of each dataset and job, latency histograms by where blocks
+// came from, and the node's own state. Names are larder_<thing>_<unit>[_total].
+
+#include <cstdint>
+#include <string>
+
+#include "cache/shard/statistics.h"
+#include "cache/store/index.h"
+
+namespace larder::cache {
+
+struct NodeMetrics {
+    std::uint32_t sessions = 0;
+    std::uint64_t slot_bytes = 0;
+    std::uint64_t memory_bytes = 0;
+    std::uint64_t disk_bytes = 0;
+    double uptime_seconds = 0;
+    std::uint64_t log_lines_dropped = 0;
+    IndexStatus index;
+};
+
+// In Prometheus' text format.
+std::string metrics_text(const NodeMetrics& node, const ShardStatistics& statistics);
+
+}  // namespace larder::cache
