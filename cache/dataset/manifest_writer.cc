@@ -83,7 +83,7 @@ private:
 // Gives each object (sorted by path) its first block id.
 class BlockIds {
 public:
-    BlockIds(const DatasetContent& content, const ManifestOptions& options) : content_(content), options_(options) {
+    BlockIds(const DatasetContent& content, const ManifestOptions& options) : content_(content) {
         if (options.previous == nullptr) return;
         next_id_ = options.previous->header().block_id_end;
         // Under another URL an equal path says nothing about the bytes.
@@ -121,7 +121,6 @@ private:
     }
 
     const DatasetContent& content_;
-    const ManifestOptions& options_;
     const Manifest* previous_ = nullptr;
     std::uint64_t at_ = 0;
     std::uint64_t next_id_ = 0;

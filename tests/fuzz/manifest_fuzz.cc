@@ -1,0 +1,116 @@
+// Manifests with any bytes changed and both checksums made right again: open and check refuse or accept, and no
+// accessor reads outside the mapping. After a check that passes, every block and sample lies inside what holds it. The
+// input is a list of edits, (offset, value) in 3 bytes each, to a small good manifest; its first byte says to which.
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "cache/dataset/manifest_writer.h"
+
+namespace larder::protocol {
+namespace {
+
+using cache::DatasetContent;
+
+std::string write(DatasetContent content, Format format) {
+    char path[] = "/tmp/larder-fuzz-XXXXXX";
+    const FileDescriptor file(::mkstemp(path));
+    LARDER_ASSERT(file);
+    LARDER_ASSERT(write_manifest(content, {.path = path, .url = "file:///data", .format = format}));
+    auto bytes = read_file(path);
+    ::unlink(path);
+    LARDER_ASSERT(bytes);
+    return *bytes;
+}
+
+std::string raw() {
+    DatasetContent content;
+    content.classes = {"cats", "dogs"};
+    content.add_object("cats/1", 100, 1, 0);
+    content.add_object("dogs/2", 200, 2, 1);
+    content.add_object("top", 300, 3, kNoLabel);
+    return write(std::move(content), Format::raw);
+}
+
+std::string webdataset() {
+    DatasetContent content;
+    content.add_object("a.tar", 9000, 10, kNoLabel);
+    content.add_object("b.tar", 5000, 20, kNoLabel);
+    content.objects[0].block_count = 2;
+    content.objects[1].first_block = 2;
+    content.blocks = {{0, 4000, 0, 2}, {4000, 1000, 2, 1}, {512, 3000, 3, 2}};
+    content.samples = {{0, 1500}, {2000, 2000}, {0, 1000}, {0, 1000}, {1000, 2000}};
+    return write(std::move(content), Format::webdataset);
+}
+
+void repair(std::string& bytes) {
+    if (bytes.size() < kManifestHeaderBytes) return;
+    ManifestHeader header;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    header.file_bytes = bytes.size();
+    header.body_crc = crc32c(std::as_bytes(std::span(bytes).subspan(kManifestHeaderBytes)));
+    header.header_crc = 0;
+    std::memcpy(bytes.data(), &header, sizeof header);
+    header.header_crc = crc32c(std::as_bytes(std::span(bytes).first(kManifestHeaderBytes)));
+    std::memcpy(bytes.data(), &header, sizeof header);
+}
+
+void use(const Manifest& manifest) {
+    const bool good = manifest.check().has_value();
+    std::uint64_t sum = manifest.url().size();
+    for (std::uint64_t i = 0; i < manifest.object_count(); ++i) {
+        for (const char c : manifest.object(i).path) sum += static_cast<unsigned char>(c);
+        const auto found = manifest.find_object(manifest.object(i).path);
+        LARDER_ASSERT(!good || found == i);
+    }
+    for (std::uint32_t i = 0; i < manifest.block_count(); ++i) {
+        const Block block = manifest.block(i);
+        LARDER_ASSERT(block.length <= manifest.header().block_bytes_max);
+        if (!good) continue;
+        LARDER_ASSERT(block.offset + block.length <= manifest.object(block.object).size_bytes);
+        LARDER_ASSERT(block.block_id < manifest.header().block_id_end);
+        LARDER_ASSERT(block.sample_count <= manifest.header().samples_per_block_max);
+    }
+    for (std::uint64_t i = 0; i < manifest.sample_count(); ++i) {
+        const std::uint32_t block = manifest.block_of_sample(i);
+        const SampleExtent extent = manifest.sample(i);
+        LARDER_ASSERT(block < manifest.block_count());
+        LARDER_ASSERT(!good || std::uint64_t{extent.offset} + extent.length <= manifest.block_bytes(block));
+    }
+    for (std::uint64_t i = 0; i < manifest.header().class_count; ++i) {
+        for (const char c : manifest.class_name(i)) sum += static_cast<unsigned char>(c);
+    }
+    for (std::uint64_t count = 0; count < 10; ++count) sum += manifest.blocks_bytes_max(count);
+    [[maybe_unused]] volatile std::uint64_t kept = sum;
+}
+
+}  // namespace
+}  // namespace larder::protocol
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using namespace larder::protocol;
+    static const std::string bases[2] = {raw(), webdataset()};
+    static const larder::FileDescriptor file(::memfd_create("manifest", MFD_CLOEXEC));
+    if (size == 0) return 0;
+    std::string bytes = bases[data[0] & 1];
+    // Where the header ends and the body begins the edits are dense: 0..511 of the header, then the body.
+    const std::size_t body_bytes = bytes.size() - kManifestHeaderBytes;
+    for (std::size_t i = 1; i + 3 <= size; i += 3) {
+        const std::size_t at = (data[i] | data[i + 1] << 8) % (512 + body_bytes);
+        bytes[at < 512 ? at : kManifestHeaderBytes + at - 512] = static_cast<char>(data[i + 2]);
+    }
+    if (data[0] & 2) bytes.resize(bytes.size() - (data[0] >> 2));
+    repair(bytes);
+    LARDER_ASSERT(::ftruncate(file.get(), static_cast<off_t>(bytes.size())) == 0);
+    LARDER_ASSERT(::pwrite(file.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+    if (const auto manifest = Manifest::open(file.get())) use(*manifest);
+    return 0;
+}
