@@ -108,3 +108,6 @@ BY_CODE: dict[str, type[Error]] = {
         InternalError,
     )
 }
+
+for _kind in (Error, *BY_CODE.values()):
+    _kind.__module__ = "larder"

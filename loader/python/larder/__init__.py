@@ -1,0 +1,60 @@
+"""Larder's client: reads training data through this node's cache daemon.
+
+    with larder.Loader("imagenet", batch_size=256) as loader:
+        for batch in loader:
+            for sample in batch:
+                use(sample.bytes, sample.label)
+
+`Loader` walks epochs, `Dataset` reads samples by index, `larder.torch` has both for torch.utils.data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as _Sequence
+
+from larder._larder import Batch, Sample
+from larder.dataset import Dataset
+from larder.errors import (
+    AlreadyExists,
+    Cancelled,
+    Corrupt,
+    Error,
+    InternalError,
+    InvalidArgument,
+    NoSpace,
+    NotFound,
+    ObjectChanged,
+    PermissionDenied,
+    ProtocolError,
+    ReadFailed,
+    Timeout,
+    Unavailable,
+    Unsupported,
+)
+from larder.loader import Loader
+from larder.statistics import Statistics
+
+_Sequence.register(Batch)
+
+__all__ = [
+    "AlreadyExists",
+    "Batch",
+    "Cancelled",
+    "Corrupt",
+    "Dataset",
+    "Error",
+    "InternalError",
+    "InvalidArgument",
+    "Loader",
+    "NoSpace",
+    "NotFound",
+    "ObjectChanged",
+    "PermissionDenied",
+    "ProtocolError",
+    "ReadFailed",
+    "Sample",
+    "Statistics",
+    "Timeout",
+    "Unavailable",
+    "Unsupported",
+]

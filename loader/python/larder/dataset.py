@@ -1,0 +1,114 @@
+"""`Dataset`: samples by index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any
+
+from larder import _larder, options
+from larder.statistics import Statistics
+
+
+class Dataset:
+    """Reads any samples of a dataset by their index. Asking for many at once (`fetch`) is much faster than one by one.
+
+    `dataset[i]` is a `Sample`, `dataset[a:b]` and `fetch([...])` are `Batch`es; with `decode`, what it makes of the
+    sample, or a list of that. A Dataset may be pickled: the copy opens a session of its own.
+
+    Args:
+        dataset: The name it was added with (`larder dataset add`).
+        job: Sessions of one job share its rate limit.
+        memory_budget: Bytes, or a size such as "256MiB", for the samples asked for and those the caller holds.
+        reconnect_timeout_s: For how long a daemon that is away is waited for before `Unavailable` is raised.
+        socket: The daemon's socket; None: $LARDER_SOCKET, else where `larder up` puts it.
+        decode: Called with each sample; what it returns should not hold views.
+    """
+
+    def __init__(
+        self,
+        dataset: str,
+        *,
+        job: str = "default",
+        memory_budget: int | str = "256MiB",
+        reconnect_timeout_s: float = 30,
+        socket: str | None = None,
+        decode: Callable[[_larder.Sample], Any] | None = None,
+    ) -> None:
+        self._arguments = {
+            "dataset": dataset,
+            "job": job,
+            "memory_budget": memory_budget,
+            "reconnect_timeout_s": reconnect_timeout_s,
+            "socket": socket,
+            "decode": decode,
+        }
+        self._decode = decode
+        self._core: _larder.Dataset | None = _larder.Dataset(
+            **options.connection(dataset, job, socket, memory_budget, reconnect_timeout_s)
+        )
+        self._count = self._core.sample_count()
+
+    def _open_core(self) -> _larder.Dataset:
+        if self._core is None:
+            raise ValueError("the dataset is closed")
+        return self._core
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _place(self, index: int) -> int:
+        place = index + self._count if index < 0 else index
+        if not 0 <= place < self._count:
+            raise IndexError(f"sample {index} is not among the {self._count} of dataset {self._arguments['dataset']!r}")
+        return place
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return self.fetch(range(*index.indices(self._count)))
+        batch = self._open_core().fetch([self._place(index)])
+        if self._decode is None:
+            return batch[0]
+        with batch:
+            return self._decode(batch[0])
+
+    def fetch(self, indices: Iterable[int]) -> Any:
+        """The samples of these indices, in this order, as one batch."""
+        batch = self._open_core().fetch([self._place(int(index)) for index in indices])
+        if self._decode is None:
+            return batch
+        with batch:
+            return [self._decode(sample) for sample in batch]
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all samples, as they lie in the remote."""
+        return self._open_core().total_bytes()
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the classes; `sample.label` is a place in this list."""
+        return self._open_core().class_names()
+
+    def statistics(self) -> Statistics:
+        """Running totals since the dataset was opened."""
+        return Statistics(**self._open_core().statistics())
+
+    def close(self) -> None:
+        """Ends the session. Samples that are held stay valid."""
+        self._core = None
+
+    def __enter__(self) -> Dataset:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self._arguments,)
+
+
+def _reopen(arguments: dict[str, Any]) -> Dataset:
+    return Dataset(**arguments)

@@ -1,0 +1,80 @@
+"""Arguments as users give them, checked and made into what the extension takes."""
+
+from __future__ import annotations
+
+import operator
+
+from larder import _larder
+from larder.errors import InvalidArgument
+
+DEALS = ("automatic", "interleaved", "contiguous")
+
+
+def whole(name: str, value: object, least: int = 0, most: int = 2**32 - 1) -> int:
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArgument(f"{name} is {value!r}; it must be a whole number") from None
+    if not least <= number <= most:
+        raise InvalidArgument(f"{name} is {number}; it must be from {least} to {most}")
+    return number
+
+
+def size_bytes(name: str, value: int | str) -> int:
+    if isinstance(value, str):
+        try:
+            return _larder.parse_bytes(value)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{name}: {error}") from None
+    return whole(name, value, 1, 2**63 - 1)
+
+
+def connection(
+    dataset: str, job: str, socket: str | None, memory_budget: int | str, reconnect_timeout_s: float
+) -> dict[str, object]:
+    for name, value in (("dataset", dataset), ("job", job)):
+        if not isinstance(value, str) or not value:
+            raise InvalidArgument(f"{name} is {value!r}; it must be a name")
+    seconds = float(reconnect_timeout_s)
+    if not 0 <= seconds <= 1e9:
+        raise InvalidArgument(f"reconnect_timeout_s is {seconds}; it must be from 0 to 1e9 seconds")
+    return {
+        "dataset": dataset,
+        "job": job,
+        "socket": "" if socket is None else str(socket),
+        "memory_budget_bytes": size_bytes("memory_budget", memory_budget),
+        "reconnect_timeout_s": seconds,
+    }
+
+
+def sampling(
+    *,
+    batch_size: int,
+    seed: int,
+    shuffle: bool,
+    shuffle_window_blocks: int,
+    rank: int,
+    world_size: int,
+    worker: int,
+    worker_count: int,
+    drop_last: bool,
+    skip_failed: bool,
+    deal: str,
+    first_epoch: int,
+) -> dict[str, object]:
+    if deal not in DEALS:
+        raise InvalidArgument(f"deal is {deal!r}; it must be one of {', '.join(DEALS)}")
+    return {
+        "batch_size": whole("batch_size", batch_size, 1),
+        "seed": whole("seed", seed, 0, 2**64 - 1),
+        "shuffle": bool(shuffle),
+        "shuffle_window_blocks": whole("shuffle_window_blocks", shuffle_window_blocks, 1),
+        "rank": whole("rank", rank),
+        "world_size": whole("world_size", world_size, 1),
+        "worker": whole("worker", worker),
+        "worker_count": whole("worker_count", worker_count, 1),
+        "drop_last": bool(drop_last),
+        "skip_failed": bool(skip_failed),
+        "deal": deal,
+        "first_epoch": whole("first_epoch", first_epoch, 0, 2**63 - 1),
+    }

@@ -1,0 +1,28 @@
+"""A job's place in its epochs, as a dict that JSON, pickle and torch.save take alike."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import TypedDict
+
+from larder.errors import InvalidArgument
+
+
+class StateDict(TypedDict):
+    dataset: str
+    """For people; what must match is checked from `state`."""
+    state: str
+    """The C++ loader's state (loader/state.h), base64."""
+
+
+def to_dict(dataset: str, state: bytes) -> StateDict:
+    return {"dataset": dataset, "state": base64.b64encode(state).decode("ascii")}
+
+
+def to_bytes(state: Mapping[str, object]) -> bytes:
+    try:
+        return base64.b64decode(state["state"], validate=True)  # type: ignore[arg-type]
+    except (KeyError, TypeError, ValueError, binascii.Error):
+        raise InvalidArgument(f"{state!r} is not what state_dict() gave") from None

@@ -1,0 +1,37 @@
+"""What a loader has done so far."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """Running totals since the loader was opened. Subtract an earlier one to see what lies between."""
+
+    samples: int = 0
+    bytes: int = 0
+    memory_blocks: int = 0
+    """Blocks that came from the daemon's memory,"""
+    disk_blocks: int = 0
+    """from its disk,"""
+    remote_blocks: int = 0
+    """and from the remote."""
+    remote_bytes: int = 0
+    skipped_samples: int = 0
+    """Left out because their object changed or failed (`skip_failed`)."""
+    reconnects: int = 0
+    stall_s: float = 0.0
+    """Seconds spent waiting for data."""
+
+    @property
+    def hit_ratio(self) -> float:
+        """Blocks that came from the cache, of all blocks; 0 before the first."""
+        hits = self.memory_blocks + self.disk_blocks
+        return hits / (hits + self.remote_blocks) if hits + self.remote_blocks else 0.0
+
+    def __add__(self, other: Statistics) -> Statistics:
+        return Statistics(*(a + b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other))))
+
+    def __sub__(self, other: Statistics) -> Statistics:
+        return Statistics(*(a - b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other))))
