@@ -275,7 +275,10 @@ Result<std::size_t> BlockClient::take_completions() {
         total += *count;
         if (*count < completions.size()) break;
     }
-    if (total > 0) sessions_in_vain_ = 0;
+    if (total > 0) {
+        sessions_in_vain_ = 0;
+        arrived_ = true;
+    }
     return total;
 }
 
@@ -366,11 +369,13 @@ Result<void> BlockClient::tick() {
 }
 
 Result<BlockClient::Progress> BlockClient::progress() {
+    arrived_ = false;
     if (auto ticked = tick(); !ticked) return std::unexpected(ticked.error());
     if (!session_) {
         if (auto reconnected = reconnect(); !reconnected) return std::unexpected(reconnected.error());
         return Progress::moved;
     }
+    if (arrived_) return Progress::moved;
     if (session_->fetches_in_flight() == 0) {
         if (no_room_) return Progress::starved;
         if (wanted_begin_ < wanted_.size()) sleep_ns(kFullRingPause_ns);

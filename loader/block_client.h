@@ -118,6 +118,7 @@ private:
     std::uint32_t sessions_in_vain_ = 0;  // lost in a row without having brought a block
     bool lost_ = false;                   // the last session broke, other than by a fork
     bool no_room_ = false;                // for the next wanted block
+    bool arrived_ = false;                // completions, since the present call began
     Error last_error_;                    // why there is no session
     LoaderStatistics statistics_;
     LoaderStatistics reported_before_;  // by earlier sessions

@@ -28,7 +28,7 @@ std::optional<SlotRing::Run> SlotRing::allocate(std::uint32_t pages) {
 void SlotRing::release(std::uint32_t id) {
     LARDER_ASSERT(id - oldest_ < next_ - oldest_ && !entry(id).released);
     entry(id).released = true;
-    advance();
+    reclaim();
 }
 
 void SlotRing::push(Entry added) {
@@ -40,11 +40,14 @@ void SlotRing::push(Entry added) {
     used_ += added.pages;
     ++next_;
     entry(next_ - 1) = added;
-    if (added.released) advance();
 }
 
-void SlotRing::advance() {
+void SlotRing::reclaim() {
     for (; oldest_ != next_ && entry(oldest_).released; ++oldest_) used_ -= entry(oldest_).pages;
+    for (; oldest_ != next_ && entry(next_ - 1).released; --next_) {
+        used_ -= entry(next_ - 1).pages;
+        head_ = entry(next_ - 1).page;
+    }
 }
 
 }  // namespace larder::detail

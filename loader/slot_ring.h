@@ -26,7 +26,7 @@ public:
     void release(std::uint32_t id);
 
     std::uint32_t pages() const { return pages_; }
-    // Pages that cannot be allocated now: in use, behind an older run in use, or passed over at the end.
+    // Pages that cannot be allocated now: in use, between runs in use, or passed over at the end.
     std::uint32_t used_pages() const { return used_; }
 
 private:
@@ -37,7 +37,7 @@ private:
     };
 
     void push(Entry entry);
-    void advance();
+    void reclaim();
     Entry& entry(std::uint32_t id) { return runs_[id & (runs_.size() - 1)]; }
 
     std::uint32_t pages_;

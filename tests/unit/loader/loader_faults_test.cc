@@ -1,0 +1,268 @@
+// The loader when things go wrong: objects that change, a daemon that dies, hangs up, lies or drops segments, forks.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "tests/unit/loader/loader_fixture.h"
+
+namespace larder::test {
+namespace {
+
+using protocol::BlockStatus;
+
+TEST_F(LoaderTest, AChangedObjectIsNamedAndAskedForAgain) {
+    make_raw(40);
+    std::atomic<bool> changed = true;
+    daemon->stop();
+    daemon->behaviour.status = [&](std::uint32_t block) {
+        return block == 5 && changed ? BlockStatus::object_changed : BlockStatus::ok;
+    };
+    daemon->start();
+    Loader loader = open(options());
+    int errors = 0;
+    for (;;) {
+        auto batch = loader.next();
+        if (!batch) {
+            EXPECT_EQ(batch.error().code, ErrorCode::changed);
+            EXPECT_NE(batch.error().message.find("class_000/file_00005.bin"), std::string::npos);
+            if (++errors == 2) changed = false;
+            continue;
+        }
+        if (!*batch) break;
+        count(**batch);
+    }
+    EXPECT_EQ(errors, 2);
+    expect_each_sample_once();
+}
+
+TEST_F(LoaderTest, FailedObjectsAreSkippedWhenAskedTo) {
+    make_raw(40);
+    daemon->stop();
+    daemon->behaviour.status = [](std::uint32_t block) {
+        return block == 5    ? BlockStatus::object_changed
+               : block == 6  ? BlockStatus::object_missing
+               : block == 20 ? BlockStatus::remote_failed
+                             : BlockStatus::ok;
+    };
+    daemon->start();
+    auto with = options();
+    with.skip_failed = true;
+    Loader loader = open(with);
+    EXPECT_FALSE(take(loader));
+    EXPECT_EQ(seen.size(), 37u);
+    EXPECT_EQ(loader.statistics().skipped_samples, 3u);
+    EXPECT_EQ(loader.statistics().samples, 37u);
+}
+
+TEST_F(LoaderTest, EveryKindOfFailureHasItsCode) {
+    make_raw(40);
+    std::atomic<BlockStatus> status = BlockStatus::object_missing;
+    daemon->stop();
+    daemon->behaviour.status = [&](std::uint32_t) { return status.load(); };
+    daemon->start();
+    Loader loader = open(options());
+    EXPECT_EQ(loader.next().error().code, ErrorCode::not_found);
+    status = BlockStatus::object_truncated;
+    EXPECT_EQ(loader.next().error().code, ErrorCode::changed);
+    status = BlockStatus::remote_failed;
+    EXPECT_EQ(loader.next().error().code, ErrorCode::io);
+}
+
+TEST_F(LoaderTest, ARestartedDaemonLosesAndDoublesNothing) {
+    make_shards(4, 150, 32'000);
+    daemon->behaviour.memory_every = 3;
+    Loader loader = open(options());
+    std::vector<Batch> held;
+    for (int i = 0; i < 4; ++i) {
+        auto batch = loader.next();
+        ASSERT_TRUE(batch.has_value() && *batch);
+        held.push_back(std::move(**batch));
+        if (i % 2 == 1) {
+            daemon->stop();
+            daemon->start();
+        }
+    }
+    for (const Batch& batch : held) count(batch);
+    EXPECT_TRUE(take(loader, 5));
+    daemon->stop();
+    daemon->start();
+    held.clear();
+    EXPECT_FALSE(take(loader));
+    expect_each_sample_once();
+    EXPECT_GE(loader.statistics().reconnects, 1u);
+}
+
+TEST_F(LoaderTest, HangUpsMidBatchAreSurvived) {
+    make_raw(200, 4000);
+    auto with = options();
+    with.batch_size = 32;
+    Loader loader = open(with);
+    for (int i = 0; i < 12; ++i) {
+        daemon->behaviour.hang_up_after = 3 + 7 * i;
+        take(loader, 2);
+    }
+    daemon->behaviour.hang_up_after = -1;
+    seen.clear();
+    ASSERT_TRUE(loader.start_epoch(9).has_value());
+    daemon->behaviour.hang_up_after = 50;
+    EXPECT_FALSE(take(loader));
+    expect_each_sample_once();
+}
+
+TEST_F(LoaderTest, BrokenCompletionsEndTheSessionNotTheEpoch) {
+    make_raw(80);
+    std::atomic<int> kind = 0;
+    daemon->stop();
+    daemon->behaviour.corrupt = [&](protocol::Completion& completion) {
+        switch (kind.exchange(0)) {
+            case 1: completion.tag = 0xffffffff; break;
+            case 2: completion.length += 1; break;
+            case 3: completion.offset += 4096; break;
+            case 4: completion.segment = 77; break;
+            case 5: completion.tag += 1; break;
+        }
+    };
+    daemon->start();
+    Loader loader = open(options());
+    for (int i = 1; i <= 5; ++i) {
+        const std::uint64_t before = loader.statistics().reconnects;
+        kind = i;
+        EXPECT_FALSE(take(loader));
+        if (!HasFailure()) expect_each_sample_once();
+        EXPECT_EQ(loader.statistics().reconnects, before + 1) << "kind " << i;
+    }
+}
+
+TEST_F(LoaderTest, ADaemonThatStaysAwayIsAnErrorThatSaysSo) {
+    make_raw(80);
+    auto with = options();
+    with.reconnect_timeout_ms = 30;
+    Loader loader = open(with);
+    EXPECT_TRUE(take(loader, 1));
+    daemon->stop();
+    Result<std::optional<Batch>> batch = std::optional<Batch>{};
+    do {
+        batch = loader.next();
+        if (batch && *batch) count(**batch);
+    } while (batch && *batch);
+    ASSERT_FALSE(batch.has_value());
+    EXPECT_EQ(batch.error().code, ErrorCode::unavailable);
+    EXPECT_NE(batch.error().message.find("30 ms"), std::string::npos);
+    EXPECT_NE(batch.error().message.find(daemon->socket_path()), std::string::npos);
+    daemon->start();
+    EXPECT_FALSE(take(loader));
+    expect_each_sample_once();
+}
+
+TEST_F(LoaderTest, NoDaemonAtAllSaysHowToStartOne) {
+    LoaderOptions with;
+    with.dataset = "test";
+    with.socket = directory / "none.sock";
+    auto loader = Loader::open(with);
+    ASSERT_FALSE(loader.has_value());
+    EXPECT_EQ(loader.error().code, ErrorCode::unavailable);
+    EXPECT_NE(loader.error().message.find("larder up"), std::string::npos);
+    with.socket = std::string(200, 'x');
+    EXPECT_EQ(Loader::open(with).error().code, ErrorCode::invalid_argument);
+}
+
+TEST_F(LoaderTest, ADroppedSegmentIsUnmappedOnceNothingLiesInIt) {
+    make_raw(200);
+    daemon->behaviour.memory_every = 1;
+    Loader loader = open(options());
+    std::optional<Batch> held = std::move(*loader.next());
+    daemon->drop_segments = true;
+    EXPECT_TRUE(take(loader, 3));
+    while (daemon->drop_segments) take(loader, 1);
+    EXPECT_EQ(daemon->segments_unmapped, 0u) << "while a batch lies in it";
+    count(*held);
+    held.reset();
+    seen.clear();
+    for (int epochs = 0; daemon->segments_unmapped == 0 && epochs < 1000; ++epochs) take(loader);
+    EXPECT_EQ(daemon->segments_unmapped, 1u);
+    seen.clear();
+    ASSERT_TRUE(loader.start_epoch(1).has_value());
+    EXPECT_FALSE(take(loader));
+    expect_each_sample_once();
+    EXPECT_EQ(loader.statistics().reconnects, 0u);
+}
+
+TEST_F(LoaderTest, AForkedChildOpensItsOwnSession) {
+    make_raw(80);
+    Loader loader = open(options());
+    EXPECT_TRUE(take(loader, 2));
+    std::optional<Batch> held = std::move(*loader.next());
+    const pid_t child = ::fork();
+    if (child == 0) {
+        // No gtest in the child: its exit code tells.
+        std::uint64_t samples = held->size();
+        held.reset();
+        auto batch = loader.next();
+        for (; batch && *batch; batch = loader.next()) samples += (*batch)->size();
+        ::_exit(batch && samples == 48 && loader.statistics().reconnects == 0 ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    count(*held);
+    held.reset();
+    EXPECT_FALSE(take(loader));
+    expect_each_sample_once();
+    EXPECT_EQ(daemon->sessions_opened, 2u);
+}
+
+TEST_F(LoaderTest, AWaitCanBeInterrupted) {
+    make_raw(40);
+    auto with = options();
+    with.interrupted = [] { return true; };
+    Loader loader = open(with);
+    daemon->behaviour.silent = true;
+    auto batch = loader.next();
+    ASSERT_FALSE(batch.has_value());
+    EXPECT_EQ(batch.error().code, ErrorCode::cancelled);
+    daemon->behaviour.silent = false;
+    EXPECT_GT(loader.statistics().stall_ns, 0);
+    for (;;) {
+        batch = loader.next();
+        if (!batch) continue;
+        if (!*batch) break;
+        count(**batch);
+    }
+    expect_each_sample_once();
+}
+
+TEST_F(LoaderTest, ASlowDaemonIsWaitedFor) {
+    make_raw(40);
+    daemon->behaviour.delay_us = 3000;
+    auto with = options();
+    with.batch_size = 2;
+    Loader loader = open(with);
+    EXPECT_FALSE(take(loader));
+    expect_each_sample_once();
+    EXPECT_GT(loader.statistics().stall_ns, 0);
+}
+
+TEST_F(LoaderTest, AMapStyleFetchSurvivesARestart) {
+    make_raw(80);
+    auto dataset = Dataset::open(options());
+    ASSERT_TRUE(dataset.has_value());
+    const std::vector<std::uint64_t> wanted{1, 50, 7};
+    auto before = dataset->fetch(wanted);
+    ASSERT_TRUE(before.has_value());
+    daemon->stop();
+    daemon->start();
+    const std::vector<std::uint64_t> others{7, 2, 51};
+    auto after = dataset->fetch(others);
+    ASSERT_TRUE(after.has_value()) << after.error().message;
+    count(*before);
+    count(*after);
+    EXPECT_EQ(dataset->statistics().reconnects, 1u);
+}
+
+}  // namespace
+}  // namespace larder::test

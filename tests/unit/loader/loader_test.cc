@@ -1,0 +1,278 @@
+// The loader over a daemon that does what it should: order, bytes, fields, ranks, resume, budgets.
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/unit/loader/loader_fixture.h"
+
+namespace larder::test {
+namespace {
+
+std::vector<std::uint64_t> indices(const Batch& batch) {
+    std::vector<std::uint64_t> all;
+    for (const Sample& sample : batch.samples()) all.push_back(sample.index);
+    return all;
+}
+
+TEST_F(LoaderTest, DeliversEveryFileOncePerEpochInANewOrder) {
+    make_raw(200);
+    daemon->behaviour.memory_every = 3;
+    Loader loader = open(options());
+    EXPECT_EQ(loader.sample_count(), 200u);
+    EXPECT_EQ(loader.batches_per_epoch(), 13u);
+    EXPECT_EQ(loader.class_names().size(), 4u);
+    std::vector<std::vector<std::uint64_t>> first_batches;
+    for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+        EXPECT_EQ(loader.epoch(), epoch);
+        auto batch = loader.next();
+        ASSERT_TRUE(batch.has_value() && *batch);
+        first_batches.push_back(indices(**batch));
+        count(**batch);
+        EXPECT_FALSE(take(loader));
+        expect_each_sample_once();
+    }
+    EXPECT_NE(first_batches[0], first_batches[1]);
+    EXPECT_NE(first_batches[1], first_batches[2]);
+    const LoaderStatistics statistics = loader.statistics();
+    EXPECT_EQ(statistics.samples, 600u);
+    EXPECT_EQ(statistics.bytes, 3 * manifest.total_bytes());
+    EXPECT_EQ(statistics.memory_blocks, 3 * 67u);
+    EXPECT_EQ(statistics.disk_blocks, 3 * 133u);
+    EXPECT_EQ(statistics.reconnects, 0u);
+}
+
+TEST_F(LoaderTest, SamplesCarryKeyLabelAndField) {
+    make_raw(40);
+    auto with = options();
+    with.shuffle = false;
+    Loader loader = open(with);
+    auto batch = loader.next();
+    ASSERT_TRUE(batch.has_value() && *batch);
+    const Sample& sample = (**batch)[12];
+    EXPECT_EQ(sample.index, 12u);
+    EXPECT_EQ(sample.key, "class_001/file_00002.bin");
+    EXPECT_EQ(sample.label, 1u);
+    ASSERT_EQ(sample.fields.size(), 1u);
+    EXPECT_EQ(sample.fields[0].name, "bin");
+}
+
+TEST_F(LoaderTest, ShardsGiveFieldsAndEachBlockIsFetchedOnce) {
+    make_shards(4, 150, 32'000);
+    ASSERT_GT(manifest.block_count(), 40u);
+    auto with = options();
+    with.shuffle_window_blocks = 5;
+    Loader loader = open(with);
+    auto first = loader.next();
+    ASSERT_TRUE(first.has_value() && *first);
+    for (const Sample& sample : (*first)->samples()) {
+        ASSERT_EQ(sample.fields.size(), 2u);
+        EXPECT_EQ(sample.fields[0].name, "bin");
+        EXPECT_EQ(sample.fields[1].name, "cls");
+        EXPECT_NE(sample.key.find('-'), std::string_view::npos);
+    }
+    count(**first);
+    first = std::optional<Batch>{};
+    EXPECT_FALSE(take(loader));
+    expect_each_sample_once();
+    daemon->stop();
+    for (const auto& [block, fetches] : daemon->fetches_by_block) EXPECT_EQ(fetches, 1u) << "block " << block;
+}
+
+TEST_F(LoaderTest, RanksAndWorkersShareAnEpoch) {
+    make_shards(3, 100, 20'000);
+    for (const Deal deal : {Deal::interleaved, Deal::contiguous}) {
+        for (std::uint32_t rank = 0; rank < 3; ++rank) {
+            std::uint64_t batches = 0;
+            std::uint64_t promised = 0;
+            for (std::uint32_t worker = 0; worker < 2; ++worker) {
+                auto with = options();
+                with.deal = deal;
+                with.world_size = 3;
+                with.rank = rank;
+                with.worker_count = 2;
+                with.worker = worker;
+                Loader loader = open(with);
+                promised = loader.batches_per_epoch();
+                for (auto batch = loader.next(); batch && *batch; batch = loader.next()) {
+                    count(**batch);
+                    ++batches;
+                }
+            }
+            EXPECT_EQ(batches, promised);
+        }
+        expect_each_sample_once();
+    }
+}
+
+TEST_F(LoaderTest, ResumesOnAnotherWorldSize) {
+    make_raw(200, 3000);
+    auto with = options();
+    with.batch_size = 5;
+    with.world_size = 2;
+    std::vector<std::byte> state;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+        with.rank = rank;
+        Loader loader = open(with);
+        EXPECT_TRUE(take(loader, 7));
+        state = loader.state();
+        EXPECT_EQ(state, loader.state_after(7));
+    }
+    with.world_size = 3;
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+        with.rank = rank;
+        Loader loader = open(with);
+        ASSERT_TRUE(loader.restore(state).has_value());
+        EXPECT_FALSE(take(loader));
+        EXPECT_EQ(loader.epoch(), 1u);
+    }
+    expect_each_sample_once();
+}
+
+TEST_F(LoaderTest, ResumingUnchangedGivesTheSameBatches) {
+    make_shards(3, 80, 20'000);
+    Loader whole = open(options());
+    Loader stopped = open(options());
+    EXPECT_TRUE(take(whole, 6));
+    EXPECT_TRUE(take(stopped, 6));
+    Loader resumed = open(options());
+    ASSERT_TRUE(resumed.restore(stopped.state()).has_value());
+    for (;;) {
+        auto expected = whole.next();
+        auto batch = resumed.next();
+        ASSERT_TRUE(expected.has_value() && batch.has_value());
+        ASSERT_EQ(expected->has_value(), batch->has_value());
+        if (!*expected) break;
+        EXPECT_EQ(indices(**expected), indices(**batch));
+    }
+}
+
+TEST_F(LoaderTest, AStateOfAnotherOrderIsRefused) {
+    make_raw(40);
+    Loader loader = open(options());
+    EXPECT_TRUE(take(loader, 1));
+    auto with = options();
+    with.seed = 8;
+    Loader other = open(with);
+    auto restored = other.restore(loader.state());
+    ASSERT_FALSE(restored.has_value());
+    EXPECT_NE(restored.error().message.find("seed 7"), std::string::npos);
+    EXPECT_FALSE(take(other));
+}
+
+TEST_F(LoaderTest, ATooSmallBudgetIsAnErrorAtOpen) {
+    make_raw(200);
+    auto with = options();
+    with.memory_budget_bytes = 100'000;
+    auto loader = Loader::open(with);
+    ASSERT_FALSE(loader.has_value());
+    EXPECT_EQ(loader.error().code, ErrorCode::invalid_argument);
+    EXPECT_NE(loader.error().message.find("97.66 KiB"), std::string::npos) << loader.error().message;
+    EXPECT_NE(loader.error().message.find("memory_budget_bytes"), std::string::npos);
+}
+
+TEST_F(LoaderTest, HeldBatchesThatLeaveNoRoomAreAnErrorAndNothingIsLost) {
+    make_raw(200);
+    auto with = options();
+    with.batch_size = 8;
+    with.memory_budget_bytes = 700'000;
+    Loader loader = open(with);
+    std::vector<Batch> held;
+    Result<std::optional<Batch>> batch = std::optional<Batch>{};
+    for (batch = loader.next(); batch && *batch; batch = loader.next()) held.push_back(std::move(**batch));
+    ASSERT_FALSE(batch.has_value()) << "the whole dataset fits the budget";
+    EXPECT_EQ(batch.error().code, ErrorCode::no_space);
+    EXPECT_NE(batch.error().message.find("memory_budget_bytes"), std::string::npos);
+    EXPECT_FALSE(loader.next().has_value());
+    for (const Batch& kept : held) count(kept);
+    held.clear();
+    EXPECT_FALSE(take(loader));
+    expect_each_sample_once();
+}
+
+TEST_F(LoaderTest, ATightBudgetStillDeliversEverything) {
+    make_shards(4, 150, 32'000);
+    auto with = options();
+    with.batch_size = 4;
+    with.shuffle_window_blocks = 3;
+    with.memory_budget_bytes = 600'000;
+    Loader loader = open(with);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+        EXPECT_FALSE(take(loader));
+        expect_each_sample_once();
+    }
+    EXPECT_LE(daemon->slot_bytes_attached, 600'000u);
+}
+
+TEST_F(LoaderTest, ABatchOutlivesItsLoader) {
+    make_raw(40);
+    daemon->behaviour.memory_every = 2;
+    std::optional<Batch> batch;
+    {
+        Loader loader = open(options());
+        batch = std::move(*loader.next());
+    }
+    daemon->stop();
+    count(*batch);
+    EXPECT_EQ(seen.size(), 16u);
+}
+
+TEST_F(LoaderTest, WrongOptionsAreNamed) {
+    make_raw(40);
+    const auto message = [&](auto change) {
+        auto with = options();
+        change(with);
+        auto loader = Loader::open(with);
+        return loader ? std::string() : loader.error().message;
+    };
+    EXPECT_NE(message([](LoaderOptions& o) { o.batch_size = 0; }).find("batch_size"), std::string::npos);
+    EXPECT_NE(message([](LoaderOptions& o) { o.rank = 2; }).find("rank 2"), std::string::npos);
+    EXPECT_NE(message([](LoaderOptions& o) { o.worker = 1; }).find("worker 1"), std::string::npos);
+    EXPECT_NE(message([](LoaderOptions& o) { o.shuffle_window_blocks = 0; }).find("window"), std::string::npos);
+    EXPECT_NE(message([](LoaderOptions& o) { o.dataset = "nothing"; }).find("unknown"), std::string::npos);
+    EXPECT_NE(message([](LoaderOptions& o) { o.dataset = ""; }).find("dataset name"), std::string::npos);
+}
+
+TEST_F(LoaderTest, DropLastAndStartEpoch) {
+    make_raw(40);
+    auto with = options();
+    with.drop_last = true;
+    Loader loader = open(with);
+    EXPECT_EQ(loader.batches_per_epoch(), 2u);
+    EXPECT_FALSE(take(loader));
+    EXPECT_EQ(seen.size(), 32u);
+    seen.clear();
+    EXPECT_TRUE(take(loader, 1));
+    ASSERT_TRUE(loader.start_epoch(5).has_value());
+    EXPECT_EQ(loader.epoch(), 5u);
+    seen.clear();
+    EXPECT_FALSE(take(loader));
+    EXPECT_EQ(seen.size(), 32u);
+    EXPECT_EQ(loader.epoch(), 6u);
+}
+
+TEST_F(LoaderTest, DatasetReadsAnySamplesByIndex) {
+    make_raw(200);
+    daemon->behaviour.memory_every = 2;
+    ConnectOptions with = options();
+    auto dataset = Dataset::open(with);
+    ASSERT_TRUE(dataset.has_value()) << dataset.error().message;
+    EXPECT_EQ(dataset->sample_count(), 200u);
+    EXPECT_EQ(dataset->total_bytes(), manifest.total_bytes());
+    for (std::uint64_t round = 0; round < 20; ++round) {
+        std::vector<std::uint64_t> wanted;
+        for (std::uint64_t i = 0; i < 30; ++i) wanted.push_back(random_below(200, round * 100 + i));
+        wanted.push_back(wanted.front());
+        auto batch = dataset->fetch(wanted);
+        ASSERT_TRUE(batch.has_value()) << batch.error().message;
+        EXPECT_EQ(indices(*batch), wanted);
+        count(*batch);
+    }
+    const std::vector<std::uint64_t> beyond{200};
+    EXPECT_EQ(dataset->fetch(beyond).error().code, ErrorCode::invalid_argument);
+    EXPECT_EQ(dataset->fetch({})->size(), 0u);
+}
+
+}  // namespace
+}  // namespace larder::test
