@@ -50,7 +50,7 @@ struct HandshakeLimits {
 
 class HandshakeServer {
 public:
-    // `context` and `host` must outlive it, and it must outlive all sessions.
+    // `context` and `host` must outlive it, and it must outlive all sessions' slots.
     HandshakeServer(boost::asio::io_context& context, SessionHost& host, HandshakeLimits limits);
     ~HandshakeServer();
 

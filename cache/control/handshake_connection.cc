@@ -202,7 +202,7 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
 
     ++shared_->sessions;
     shared_->slot_bytes += request.slot_bytes;
-    auto slots = shared_->slot_keeper.keep(std::move(memory->slots), [&shared = *shared_, bytes = request.slot_bytes] {
+    auto slots = shared_->slot_keeper->keep(std::move(memory->slots), [&shared = *shared_, bytes = request.slot_bytes] {
         --shared.sessions;
         shared.slot_bytes -= bytes;
     });
@@ -219,7 +219,7 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
                                       .slots = slots,
                                       .ring_entries = request.ring_entries,
                                       .sequential = request.sequential == 1});
-    shared_->slot_keeper.populate(
+    shared_->slot_keeper->populate(
         std::move(slots), std::move(memory->slot_fd),
         [&host = shared_->host, dataset_id, session_id] { host.slots_populated(dataset_id, session_id); });
     log_debug("session opened", {{"session", session_id},

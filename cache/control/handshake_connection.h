@@ -25,7 +25,7 @@ struct HandshakeShared {
 
     SessionHost& host;
     HandshakeLimits limits;
-    SlotKeeper slot_keeper;
+    std::unique_ptr<SlotKeeper> slot_keeper = std::make_unique<SlotKeeper>();  // until the server goes
     std::uint64_t next_session_id = 1;
     std::uint32_t handshakes = 0;
     std::atomic<std::uint32_t> sessions{0};

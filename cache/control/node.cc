@@ -70,6 +70,10 @@ Result<std::unique_ptr<Node>> Node::start(const Config& config,
 }
 
 Node::~Node() {
+    stop();
+}
+
+void Node::stop() {
     tasks_.stop();
     // Each may still give work to the next; the index goes last and writes down all that was posted to it.
     shards_.clear();

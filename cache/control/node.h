@@ -48,8 +48,11 @@ public:
     // thread, from any thread, and must work until the node is gone.
     static Result<std::unique_ptr<Node>> start(const Config& config,
                                                std::function<void(std::function<void()>)> post_control);
-    // Ends tasks, sessions and data plane, then writes the index down. On the control thread or when it does not run.
     ~Node() override;
+
+    // Ends tasks, sessions and data plane, then writes the index down; blocks until then. When the control thread does
+    // not run any more.
+    void stop();
 
     const Config& config() const { return config_; }
     const std::map<std::string, NodeDataset>& datasets() const { return datasets_; }

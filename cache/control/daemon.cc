@@ -1,0 +1,263 @@
+#include "cache/control/daemon.h"
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <future>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/file.h"
+#include "base/server/http.h"
+#include "base/server/logging.h"
+#include "base/units.h"
+#include "cache/control/api.h"
+#include "cache/control/handshake.h"
+#include "cache/control/node.h"
+#include "cache/control/state_lock.h"
+
+namespace larder::cache {
+namespace asio = boost::asio;
+namespace {
+
+constexpr std::chrono::seconds kHousekeepingPeriod{1};
+constexpr std::chrono::seconds kAnswersMayTake{1};
+// What a loader asks for by default; less locked memory than that means unregistered buffers.
+constexpr std::uint64_t kLockedMemoryWanted = std::uint64_t{256} << 20;
+
+Result<void> make_directories(const std::string& state) {
+    std::error_code error;
+    std::filesystem::create_directories(state, error);
+    if (error) return fail_errno(error.value(), "make state directory " + state);
+    // Cached bytes and manifests are read through sessions only, which check who asks.
+    for (const char* name : {"/datasets", "/segments", "/index"}) {
+        const std::string path = state + name;
+        if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(errno, "make directory " + path);
+    }
+    return {};
+}
+
+// A session takes three descriptors, and a segment one.
+void raise_file_limit() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void log_how_io_goes(const Node& node) {
+    if (!node.why_not_ring().empty()) {
+        log_warn("io_uring is not used: disk and remote reads go through threads, which costs speed",
+                 {{"reason", node.why_not_ring()}});
+        return;
+    }
+    rlimit limit{};
+    const bool known = ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0;
+    if (node.device_kind() != "io_uring" || ::geteuid() == 0 || !known || limit.rlim_cur >= kLockedMemoryWanted) return;
+    log_info(
+        "sessions' buffers are not registered with the kernel, which costs some speed: raise RLIMIT_MEMLOCK "
+        "(LimitMEMLOCK=infinity in a systemd unit)",
+        {{"limit_bytes", std::uint64_t{limit.rlim_cur}}});
+}
+
+// Half of this machine's memory: slots are beside the memory tier and the training jobs' own use.
+std::uint64_t slot_bytes_max() {
+    const long pages = ::sysconf(_SC_PHYS_PAGES);
+    const long page_bytes = ::sysconf(_SC_PAGESIZE);
+    return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes) / 2;
+}
+
+}  // namespace
+
+struct Daemon::State {
+    explicit State(const Config& with_config) : config(with_config) {}
+
+    Result<void> start();
+    void keep_house();
+    void stop();
+
+    const Config config;
+    asio::io_context context{1};
+    asio::executor_work_guard<asio::io_context::executor_type> working{context.get_executor()};
+    asio::steady_timer housekeeping{context};
+    FileDescriptor lock;
+    std::unique_ptr<Node> node;
+    std::unique_ptr<HandshakeServer> handshakes;
+    std::unique_ptr<Api> api;
+    std::unique_ptr<HttpServer> http;
+    std::uint16_t metrics_port = 0;
+    std::thread control;
+    std::promise<void> control_ended;
+
+    std::mutex stopping;
+    bool stopped = false;
+    std::mutex running;
+    asio::io_context* signals = nullptr;  // of `run`
+};
+
+Result<void> Daemon::State::start() {
+    if (auto made = make_directories(config.state_directory); !made) return made;
+    auto locked = lock_state_directory(config.state_directory);
+    if (!locked) return std::unexpected(locked.error());
+    lock = std::move(*locked);
+    raise_file_limit();
+
+    auto started = Node::start(config, [this](std::function<void()> work) { asio::post(context, std::move(work)); });
+    if (!started) return std::unexpected(started.error());
+    node = std::move(*started);
+    log_how_io_goes(*node);
+
+    handshakes =
+        std::make_unique<HandshakeServer>(context, *node,
+                                          HandshakeLimits{.session_slot_bytes_max = config.session_slot_bytes_max,
+                                                          .slot_bytes_max = slot_bytes_max(),
+                                                          .sessions_max = config.sessions_max});
+    if (auto listening = handshakes->listen(config.socket_path, config.socket_mode); !listening) return listening;
+
+    api = std::make_unique<Api>(*node, *handshakes);
+    http = std::make_unique<HttpServer>(
+        context, [this](const HttpRequest& request, HttpRespond respond) { api->handle(request, std::move(respond)); });
+    if (auto listening = http->listen_unix(config.admin_socket_path, config.admin_socket_mode); !listening) {
+        return listening;
+    }
+    if (!config.metrics_listen.empty()) {
+        const auto port = http->listen_tcp(config.metrics_listen);
+        if (!port) return std::unexpected(port.error());
+        metrics_port = *port;
+    }
+    keep_house();
+    control = std::thread([this] {
+        context.run();
+        control_ended.set_value();
+    });
+    log_info("serving", {{"socket", config.socket_path},
+                         {"admin_socket", config.admin_socket_path},
+                         {"io", node->device_kind()},
+                         {"data_plane_threads", node->data_plane_threads()},
+                         {"memory", format_bytes(config.memory_bytes)},
+                         {"disk", format_bytes(config.disk_bytes)}});
+    return {};
+}
+
+void Daemon::State::keep_house() {
+    housekeeping.expires_after(kHousekeepingPeriod);
+    housekeeping.async_wait([this](const boost::system::error_code& error) {
+        if (error) return;
+        node->keep_house();
+        keep_house();
+    });
+}
+
+void Daemon::State::stop() {
+    const std::lock_guard one_at_a_time(stopping);
+    if (std::exchange(stopped, true)) return;
+    if (control.joinable()) {
+        log_info("stopping");
+        asio::post(context, [this] {
+            housekeeping.cancel();
+            http->stop();
+            handshakes->stop();
+            working.reset();
+        });
+        // Answers under way still go out, if they do not take too long.
+        control_ended.get_future().wait_for(kAnswersMayTake);
+        context.stop();
+        control.join();
+    }
+    http.reset();
+    if (node != nullptr) node->stop();
+    handshakes.reset();
+    api.reset();
+    node.reset();
+    lock.reset();
+    const std::lock_guard waking(running);
+    if (signals != nullptr) signals->stop();
+}
+
+Daemon::Daemon(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Daemon::~Daemon() {
+    stop();
+}
+
+Result<std::unique_ptr<Daemon>> Daemon::start(const Config& config) {
+    std::unique_ptr<Daemon> daemon(new Daemon(std::make_unique<State>(config)));
+    if (auto started = daemon->state_->start(); !started) return std::unexpected(started.error());
+    return daemon;
+}
+
+void Daemon::stop() {
+    state_->stop();
+}
+
+void Daemon::run(RunOptions options) {
+    asio::io_context waiting{1};
+    asio::signal_set signals(waiting, SIGTERM, SIGINT, SIGHUP);
+    std::function<void()> wait = [&] {
+        signals.async_wait([&](const boost::system::error_code& error, int signal) {
+            if (error) return;
+            if (signal != SIGHUP) {
+                log_info("asked to end", {{"signal", signal == SIGTERM ? "SIGTERM" : "SIGINT"}});
+                return;
+            }
+            if (options.reload) {
+                const auto config = options.reload();
+                const Result<void> reloaded = config ? reload(*config) : std::unexpected(config.error());
+                if (reloaded) {
+                    log_info("quotas and job limits are as the config says");
+                } else {
+                    log_error("the config was not reloaded; all stays as it was",
+                              {{"error", reloaded.error().message}});
+                }
+            }
+            wait();
+        });
+    };
+    {
+        const std::lock_guard lock(state_->running);
+        state_->signals = &waiting;
+    }
+    wait();
+    bool ended = false;
+    {
+        const std::lock_guard lock(state_->stopping);
+        ended = state_->stopped;
+    }
+    if (!ended) waiting.run();
+    {
+        const std::lock_guard lock(state_->running);
+        state_->signals = nullptr;
+    }
+    stop();
+}
+
+Result<void> Daemon::reload(const Config& config) {
+    const std::lock_guard lock(state_->stopping);
+    if (state_->stopped) return fail(ErrorCode::unavailable, "the daemon has stopped");
+    std::promise<Result<void>> applied;
+    asio::post(state_->context, [&] { applied.set_value(state_->node->apply(config)); });
+    return applied.get_future().get();
+}
+
+const std::string& Daemon::socket_path() const {
+    return state_->config.socket_path;
+}
+const std::string& Daemon::admin_socket_path() const {
+    return state_->config.admin_socket_path;
+}
+std::uint16_t Daemon::metrics_port() const {
+    return state_->metrics_port;
+}
+
+}  // namespace larder::cache
