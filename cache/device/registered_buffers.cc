@@ -11,12 +11,12 @@ namespace larder::cache {
 
 namespace {
 
-constexpr std::size_t kPieceBytesMax = std::size_t{1} << 30;  // the kernel's limit
-constexpr unsigned kTableEntries = 4096;                      // 4 TiB in full pieces
+constexpr unsigned kTableEntries = 4096;  // 4 TiB in full pieces
 
 }  // namespace
 
-RegisteredBuffers::RegisteredBuffers(io_uring& ring) : ring_(ring) {
+RegisteredBuffers::RegisteredBuffers(io_uring& ring, std::size_t piece_bytes_max)
+    : ring_(ring), piece_bytes_max_(piece_bytes_max) {
     if (io_uring_register_buffers_sparse(&ring_, kTableEntries) != 0) return;
     free_indices_.reserve(kTableEntries);
     for (unsigned index = kTableEntries; index-- > 0;) free_indices_.push_back(static_cast<std::uint16_t>(index));
@@ -31,7 +31,7 @@ bool RegisteredBuffers::update(std::uint16_t index, std::byte* data, std::size_t
 bool RegisteredBuffers::add(std::span<std::byte> memory) {
     std::size_t added = 0;
     while (added < memory.size() && !free_indices_.empty()) {
-        const std::size_t bytes = std::min(memory.size() - added, kPieceBytesMax);
+        const std::size_t bytes = std::min(memory.size() - added, piece_bytes_max_);
         const std::uint16_t index = free_indices_.back();
         if (!update(index, memory.data() + added, bytes)) break;
         free_indices_.pop_back();

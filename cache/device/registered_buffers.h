@@ -15,8 +15,10 @@ namespace larder::cache {
 
 class RegisteredBuffers {
 public:
+    static constexpr std::size_t kPieceBytesMax = std::size_t{1} << 30;  // the kernel's limit
+
     // Reserves the kernel's (empty) table; without it every add is refused.
-    explicit RegisteredBuffers(io_uring& ring);
+    explicit RegisteredBuffers(io_uring& ring, std::size_t piece_bytes_max = kPieceBytesMax);
 
     // All of `memory`, or nothing of it.
     bool add(std::span<std::byte> memory);
@@ -34,6 +36,7 @@ private:
     bool update(std::uint16_t index, std::byte* data, std::size_t bytes);
 
     io_uring& ring_;
+    const std::size_t piece_bytes_max_;
     std::vector<Piece> pieces_;  // by address
     std::vector<std::uint16_t> free_indices_;
 };

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -216,8 +217,10 @@ private:
         overflow_.erase(overflow_.begin(), overflow_.begin() + static_cast<std::ptrdiff_t>(moved));
     }
 
-    // At most one system call: submits, and waits when no completion is there yet.
+    // At most one system call: submits, and waits when no completion is there yet. Does not wait while some of what was
+    // started is not in the queue: what completes first may be among it.
     void enter(std::int64_t deadline_ns) {
+        if (!overflow_.empty()) deadline_ns = std::numeric_limits<std::int64_t>::min();
         const bool to_submit = io_uring_sq_ready(ring_.get()) > 0;
         int result = 0;
         if (io_uring_cq_ready(ring_.get()) > 0) {
@@ -288,13 +291,16 @@ Result<std::unique_ptr<Device>> make_ring_device(const Clock& clock, const RingO
     };
     auto ring = std::make_unique<io_uring>();
     int result = -EINVAL;
-    for (const unsigned flags : kFlagSets) {
-        if (!options.defer_task_work && (flags & IORING_SETUP_DEFER_TASKRUN) != 0) continue;
-        io_uring_params parameters{};
-        parameters.flags = flags;
-        parameters.cq_entries = options.entries * 4;
-        result = io_uring_queue_init_params(options.entries, ring.get(), &parameters);
-        if (result != -EINVAL) break;
+    // Recent kernels count a ring's own memory in RLIMIT_MEMLOCK: a smaller ring is better than none.
+    for (unsigned entries = options.entries; entries > 0; entries = result == -ENOMEM ? entries / 2 : 0) {
+        for (const unsigned flags : kFlagSets) {
+            if (!options.defer_task_work && (flags & IORING_SETUP_DEFER_TASKRUN) != 0) continue;
+            io_uring_params parameters{};
+            parameters.flags = flags;
+            parameters.cq_entries = entries * 4;
+            result = io_uring_queue_init_params(entries, ring.get(), &parameters);
+            if (result != -EINVAL) break;
+        }
     }
     if (result < 0) return fail_errno(-result, "io_uring_setup");
     if (const auto checked = check_operations(*ring); !checked) {
