@@ -40,7 +40,7 @@ Result<Index::Opened> Index::open(IndexOptions options) {
     std::unique_ptr<IndexEnvironment> environment;
     if (!options.directory.empty()) {
         opened.report.created = ::access((options.directory + "/data.mdb").c_str(), F_OK) != 0;
-        auto damage = find_index_damage(options.directory, options.map_bytes);
+        auto damage = find_index_damage(options.directory);
         for (;;) {
             if (damage) {
                 auto aside = put_aside(options.directory);

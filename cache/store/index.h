@@ -55,8 +55,8 @@ public:
         std::unique_ptr<Index> index;
         OpenReport report;
     };
-    // Checks the environment in a child process first: a damaged LMDB file can kill its reader. An error only where
-    // no environment can be had at all (permissions, no space).
+    // Checks the environment first, and puts a damaged one aside. An error only where none can be had at all
+    // (permissions, no space).
     static Result<Opened> open(IndexOptions options);
     ~Index();  // flushes
 

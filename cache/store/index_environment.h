@@ -38,9 +38,9 @@ struct IndexChange {
     StoredBlock block;
 };
 
-// Reads the whole environment in a child process, since a truncated or damaged LMDB file can kill its reader. What is
-// wrong with it, in words; nothing when it is sound or there is none.
-std::optional<std::string> find_index_damage(const std::string& directory, std::uint64_t map_bytes);
+// Checks every page and row of the environment in `directory` by plain reads, as LMDB trusts its file: a truncated one
+// kills its reader, a flipped bit its writer. What is wrong with it, in words; nothing when it is sound or missing.
+std::optional<std::string> find_index_damage(const std::string& directory);
 
 class IndexEnvironment {
 public:
