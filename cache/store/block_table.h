@@ -34,6 +34,9 @@ public:
         if (block_id_end > entries_.size()) entries_.resize(block_id_end);
     }
     const Entry& operator[](std::uint32_t block_id) const { return entries_[block_id]; }
+    void prefetch(std::uint32_t block_id) const {
+        if (block_id < entries_.size()) __builtin_prefetch(&entries_[block_id], 1);
+    }
     std::uint64_t found_count() const { return found_count_; }
 
     void set_pending(std::uint32_t block_id) { entries_[block_id].slot = kPending; }
