@@ -21,13 +21,3 @@ function(larder_test name folder)
     target_link_libraries(${name} PRIVATE ${ARGN} larder_tests_support GTest::gmock GTest::gtest_main Threads::Threads)
     gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
 endfunction()
-
-# larder_fuzz(NAME LIBRARIES...): a libFuzzer program of tests/fuzz/<NAME>.cc, for the clang preset; its first inputs are in
-# tests/fuzz/corpus/<NAME>.
-function(larder_fuzz name)
-    add_executable(${name} ${PROJECT_SOURCE_DIR}/tests/fuzz/${name}.cc)
-    target_link_libraries(${name} PRIVATE ${ARGN} larder_tests_support Threads::Threads)
-    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
-    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
-    set_property(GLOBAL APPEND PROPERTY LARDER_FUZZERS ${name})
-endfunction()
