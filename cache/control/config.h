@@ -19,19 +19,19 @@ namespace larder::cache {
 
 enum class IoMode : std::uint8_t { automatic, ring, threads };
 
-// A job's grant of remote bandwidth. Rate 0: unlimited.
+// A job's grant of remote bandwidth. Rate 0: unlimited. Burst 0: follows the rate (default_burst_bytes).
 struct JobConfig {
     double remote_bytes_per_second = 0;
-    std::uint64_t remote_burst_bytes = std::uint64_t{16} << 20;
+    std::uint64_t remote_burst_bytes = 0;
 };
 
 // A dataset declared in the file: added and indexed when the daemon does not know it yet. Its quota, where given, holds
 // at start and at reload; all else is looked at only when the dataset is added.
 struct DatasetConfig {
     std::string url;
-    std::string format = "raw";    // raw, webdataset
-    std::string block = "sample";  // sample, object or a size
-    std::string owner;             // user name or number; empty: the daemon's own
+    std::optional<std::string> format;  // raw, webdataset; none: as its files look
+    std::string block = "sample";       // sample, object or a size
+    std::string owner;                  // user name or number; empty: the daemon's own
     std::string group;
     unsigned mode = 0640;
     std::optional<std::uint64_t> quota_memory_bytes;

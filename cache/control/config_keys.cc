@@ -56,7 +56,7 @@ bool set_rate(double& into, const ConfigValue& value) {
     return true;
 }
 
-bool set_burst(std::uint64_t& into, const ConfigValue& value) {
+bool set_bytes_above_0(std::uint64_t& into, const ConfigValue& value) {
     return set_bytes(into, value) && into > 0;
 }
 
@@ -84,6 +84,10 @@ bool set_io(IoMode& into, const ConfigValue& value) {
     return value.text == "auto" || value.text == "ring" || value.text == "threads";
 }
 
+bool is_url(const std::string& text) {
+    return text.starts_with('/') || text.find("://") != std::string::npos;
+}
+
 bool set_block(std::string& into, const ConfigValue& value) {
     const auto bytes = parse_bytes(value.text);
     return (value.text == "sample" || value.text == "object" || (bytes && *bytes > 0)) && set_text(into, value);
@@ -91,7 +95,8 @@ bool set_block(std::string& into, const ConfigValue& value) {
 
 constexpr std::string_view kSize = "a size such as \"8 GiB\", in text";
 constexpr std::string_view kRate = "a rate such as \"200 MB/s\" or \"1 Gbit\", in text; 0 for no limit";
-constexpr std::string_view kBurst = "a size such as \"16 MiB\", in text, above 0";
+constexpr std::string_view kBurst = "a size such as \"16 MiB\", in text; 0 for what suits the rate";
+constexpr std::string_view kSlots = "a size such as \"4 GiB\", in text, above 0";
 constexpr std::string_view kPath = "a path, in text";
 constexpr std::string_view kMode = "an octal mode such as \"0660\", in text";
 constexpr std::string_view kAccount = "a name or a number, in text";
@@ -153,7 +158,7 @@ constexpr std::array kRules{
         {"default_remote_burst", kBurst, "what such a job may take at once after a pause"},
         ConfigTable::top,
         {},
-        [](Config& config, Name, Value value) { return set_burst(config.default_job.remote_burst_bytes, value); }},
+        [](Config& config, Name, Value value) { return set_bytes(config.default_job.remote_burst_bytes, value); }},
     ConfigRule{{"log.level", "\"trace\", \"debug\", \"info\", \"warn\" or \"error\"", "the least level written"},
                ConfigTable::top,
                {},
@@ -164,10 +169,11 @@ constexpr std::array kRules{
                ConfigTable::top,
                {},
                [](Config& config, Name, Value value) { return set_path(config.log_file, value); }},
-    ConfigRule{{"session.slot_memory_max", kBurst, "what one session may ask for its prefetched blocks"},
-               ConfigTable::top,
-               {},
-               [](Config& config, Name, Value value) { return set_burst(config.session_slot_bytes_max, value); }},
+    ConfigRule{
+        {"session.slot_memory_max", kSlots, "what one session may ask for its prefetched blocks"},
+        ConfigTable::top,
+        {},
+        [](Config& config, Name, Value value) { return set_bytes_above_0(config.session_slot_bytes_max, value); }},
     ConfigRule{{"session.count_max", "a whole number, 1 to 65536", "sessions at one time"},
                ConfigTable::top,
                {},
@@ -182,20 +188,22 @@ constexpr std::array kRules{
         {"job.NAME.remote_burst", kBurst, "what it may take at once after a pause"},
         ConfigTable::job,
         "remote_burst",
-        [](Config& config, Name name, Value value) { return set_burst(config.jobs[name].remote_burst_bytes, value); }},
-    ConfigRule{{"dataset.NAME.url", "a URL such as \"file:///data/images\", in text", "where the dataset lives"},
+        [](Config& config, Name name, Value value) { return set_bytes(config.jobs[name].remote_burst_bytes, value); }},
+    ConfigRule{{"dataset.NAME.url", "a URL such as \"file:///data/images\" or an absolute path, in text",
+                "where the dataset lives"},
                ConfigTable::dataset,
                "url",
                [](Config& config, Name name, Value value) {
-                   return value.text.find("://") != std::string::npos && set_text(config.datasets[name].url, value);
+                   return is_url(value.text) && set_text(config.datasets[name].url, value);
                }},
-    ConfigRule{
-        {"dataset.NAME.format", "\"raw\" or \"webdataset\"", "raw: one file is one sample; webdataset: tar shards"},
-        ConfigTable::dataset,
-        "format",
-        [](Config& config, Name name, Value value) {
-            return (value.text == "raw" || value.text == "webdataset") && set_text(config.datasets[name].format, value);
-        }},
+    ConfigRule{{"dataset.NAME.format", "\"raw\" or \"webdataset\"",
+                "raw: one file is one sample; webdataset: tar shards; default: as its files look"},
+               ConfigTable::dataset,
+               "format",
+               [](Config& config, Name name, Value value) {
+                   if (value.text != "raw" && value.text != "webdataset") return false;
+                   return set_text(config.datasets[name].format.emplace(), value);
+               }},
     ConfigRule{{"dataset.NAME.block", "\"sample\", \"object\" or a size such as \"8 MiB\"",
                 "the unit that is fetched and cached"},
                ConfigTable::dataset,

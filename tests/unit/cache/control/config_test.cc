@@ -125,10 +125,9 @@ TEST(Config, AWrongKeyIsNamedWithItsLineAndTheNearest) {
     EXPECT_EQ(message_of("io = \"auto\"\n[log]\nlevle = \"info\"\n"),
               "larderd.toml:3: unknown key \"log.levle\": did you mean \"log.level\"?");
     EXPECT_EQ(message_of("\nmemroy = \"1 GiB\""), "larderd.toml:2: unknown key \"memroy\": did you mean \"memory\"?");
-    EXPECT_EQ(
-        message_of("[dataset.a]\nurl = \"file:///x\"\ncolour = \"red\"\n"),
-        "larderd.toml:3: unknown key \"dataset.a.colour\": allowed are url, format, block, owner, group, mode, "
-        "quota_memory, quota_disk");
+    EXPECT_EQ(message_of("[dataset.a]\nurl = \"file:///x\"\ncolour = \"red\"\n"),
+              "larderd.toml:3: unknown key \"dataset.a.colour\": allowed are url, format, block, owner, group, mode, "
+              "quota_memory, quota_disk");
     EXPECT_EQ(message_of("[job.a]\nremote_rat = \"1 MB/s\""),
               "larderd.toml:2: unknown key \"job.a.remote_rat\": did you mean \"remote_rate\"?");
     EXPECT_THAT(message_of("[zebra]\nx = 1"), StartsWith("larderd.toml:1: unknown key \"zebra\": allowed are "));
@@ -158,10 +157,11 @@ TEST(Config, AWrongValueOrUnitIsNamedWithItsLine) {
               "larderd.toml:3: log.level = \"loud\": expected \"trace\", \"debug\", \"info\", \"warn\" or \"error\"");
     for (const char* wrong :
          {"memory = \"8 gb\"", "memory = \"8\"", "disk = \"1 Gbit\"", "default_remote_rate = \"5 MB\"",
-          "default_remote_burst = \"0\"", "data_plane_threads = -1", "data_plane_threads = 65",
-          "socket_mode = \"0888\"", "socket_mode = \"1777\"", "socket = \"\"", "metrics_listen = \"9464\"",
-          "session.count_max = 0", "dataset.a.block = \"file\"", "dataset.a.format = \"tar\"",
-          "dataset.a.url = \"/data\"", "dataset.a.mode = \"rw\"", "job.a.remote_rate = \"fast\""}) {
+          "session.slot_memory_max = \"0\"", "default_remote_burst = \"-1 MiB\"", "data_plane_threads = -1",
+          "data_plane_threads = 65", "socket_mode = \"0888\"", "socket_mode = \"1777\"", "socket = \"\"",
+          "metrics_listen = \"9464\"", "session.count_max = 0", "dataset.a.block = \"file\"",
+          "dataset.a.format = \"tar\"", "dataset.a.url = \"data\"", "dataset.a.mode = \"rw\"",
+          "job.a.remote_rate = \"fast\""}) {
         const std::string message = message_of(wrong);
         EXPECT_THAT(message, StartsWith("larderd.toml:1: ")) << wrong;
         EXPECT_THAT(message, HasSubstr(wrong));

@@ -1,0 +1,134 @@
+#include "tools/cli/api.h"
+
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+
+#include <cstdio>
+
+#include "base/server/http.h"
+#include "tools/cli/interrupt.h"
+#include "tools/cli/progress.h"
+
+namespace larder::cli {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::int64_t kPollMs = 100;
+
+const json::object kNoObject;
+const json::array kNoArray;
+
+// A failed task's error is {code, message}, as in any error answer.
+Error error_of_task(const json::object& task) {
+    const std::string state = text_at(task, "state");
+    if (state == "cancelled") return {ErrorCode::cancelled, text_at(task, "kind") + " was cancelled", 0};
+    const json::object body{{"error", task.contains("error") ? task.at("error") : json::value(nullptr)}};
+    HttpResponse response{500, "application/json", json::serialize(body), {}};
+    Error error = error_of_response(response);
+    if (const std::string text = text_at(task, "error"); !text.empty()) error.message = text;
+    return error;
+}
+
+void show(Progress& progress, const json::object& task) {
+    progress.show({.done = count_at(task, "done"),
+                   .total = count_at(task, "total"),
+                   .unit = text_at(task, "unit"),
+                   .bytes_done = count_at(task, "bytes_done"),
+                   .seconds = number_at(task, "seconds")});
+}
+
+}  // namespace
+
+Result<json::value> call(const Context& context, std::string_view method, const std::string& target,
+                         const json::value& body) {
+    const std::string text = body.is_null() ? "" : json::serialize(body);
+    auto response = http_request(context.admin_socket, method, target, text);
+    if (!response) {
+        if (response.error().code == ErrorCode::unavailable) {
+            return fail(ErrorCode::unavailable, "no daemon answers (" + response.error().message +
+                                                    "): start one with `larder up`, or name its socket with "
+                                                    "--admin-socket or $LARDER_ADMIN_SOCKET");
+        }
+        return std::unexpected(response.error());
+    }
+    if (response->status >= 400) return std::unexpected(error_of_response(*response));
+    json::error_code failure;
+    json::value value = json::parse(response->body, failure);
+    if (failure) return fail(ErrorCode::protocol, "the daemon's answer to " + target + " is not JSON");
+    return value;
+}
+
+Result<json::value> follow_task(const Context& context, const json::value& accepted, const std::string& label) {
+    const json::object& named = as_object(accepted);
+    const std::string id = text_at(named, "task");
+    if (id.empty()) return fail(ErrorCode::protocol, "the daemon's answer names no task");
+    const std::string target = "/v1/tasks/" + percent_encode(id);
+    const InterruptWatch interrupt;
+    Progress progress(label);
+    for (;;) {
+        auto task = call(context, "GET", target);
+        if (!task) return task;
+        const json::object& fields = as_object(*task);
+        show(progress, fields);
+        const std::string state = text_at(fields, "state");
+        if (state == "done") {
+            progress.finish();
+            return task;
+        }
+        if (state != "running") return std::unexpected(error_of_task(fields));
+        if (interrupt.pressed_within(kPollMs)) {
+            if (auto cancelled = call(context, "DELETE", target); !cancelled) return cancelled;
+            return fail(ErrorCode::cancelled, label + " was cancelled");
+        }
+    }
+}
+
+std::string dataset_target(const std::string& name, std::string_view rest) {
+    return "/v1/datasets/" + percent_encode(name) + std::string(rest);
+}
+
+void print_json(const json::value& value) {
+    std::printf("%s\n", json::serialize(value).c_str());
+}
+
+std::uint64_t count_at(const json::object& object, std::string_view key) {
+    const double number = number_at(object, key);
+    const json::value* value = object.if_contains(key);
+    if (value != nullptr && value->is_uint64()) return value->get_uint64();
+    return number > 0 ? static_cast<std::uint64_t>(number) : 0;
+}
+
+double number_at(const json::object& object, std::string_view key) {
+    const json::value* value = object.if_contains(key);
+    if (value == nullptr || !value->is_number()) return 0;
+    return value->to_number<double>();
+}
+
+bool flag_at(const json::object& object, std::string_view key) {
+    const json::value* value = object.if_contains(key);
+    return value != nullptr && value->is_bool() && value->get_bool();
+}
+
+std::string text_at(const json::object& object, std::string_view key) {
+    const json::value* value = object.if_contains(key);
+    if (value == nullptr) return {};
+    if (value->is_string()) return std::string(value->get_string());
+    return value->is_number() ? json::serialize(*value) : std::string();
+}
+
+const json::object& object_at(const json::object& object, std::string_view key) {
+    const json::value* value = object.if_contains(key);
+    return value == nullptr ? kNoObject : as_object(*value);
+}
+
+const json::array& array_at(const json::object& object, std::string_view key) {
+    const json::value* value = object.if_contains(key);
+    return value == nullptr || !value->is_array() ? kNoArray : value->get_array();
+}
+
+const json::object& as_object(const json::value& value) {
+    return value.is_object() ? value.get_object() : kNoObject;
+}
+
+}  // namespace larder::cli

@@ -1,0 +1,36 @@
+#pragma once
+
+// What every subcommand of `larder` shares: where the daemon is, whether JSON is wanted, how a command ends. A
+// subcommand registers itself on the App and, when the user chose it, leaves in `command` what is to be done.
+
+#include <functional>
+#include <string>
+
+#include "base/error.h"
+
+namespace CLI {
+class App;
+}
+
+namespace larder::cli {
+
+// Documented in `larder --help`.
+enum ExitCode : int { kDone = 0, kFailed = 1, kUsage = 2, kUnreachable = 3, kNotFound = 4, kRefused = 5 };
+
+struct Context {
+    std::string admin_socket;
+    bool json = false;
+    std::function<int()> command;
+};
+
+// Says it on stderr, with --json also as {"error": ...} on stdout; gives the exit code that fits.
+int report(const Context& context, const Error& error);
+
+void add_daemon_commands(CLI::App& app, Context& context);   // up, status, version
+void add_dataset_commands(CLI::App& app, Context& context);  // dataset ...
+void add_pack_command(CLI::App& dataset, Context& context);  // dataset pack
+void add_quota_commands(CLI::App& app, Context& context);    // quota get|set
+void add_job_commands(CLI::App& app, Context& context);      // jobs, job limit
+void add_top_command(CLI::App& app, Context& context);       // top
+
+}  // namespace larder::cli

@@ -1,0 +1,158 @@
+#include <CLI/CLI.hpp>
+#include <boost/json/object.hpp>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "base/units.h"
+#include "tools/cli/api.h"
+#include "tools/cli/context.h"
+#include "tools/cli/daemon_flags.h"
+#include "tools/cli/daemon_process.h"
+#include "tools/cli/table.h"
+
+namespace larder::cli {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::uint64_t kMemoryDivisor = 10;  // of the machine's memory
+constexpr std::uint64_t kDiskDivisor = 2;     // of what is free
+
+struct UpOptions {
+    std::string state;
+    DaemonFlags flags;
+};
+
+// Whole MiB, so that what is printed is what is used.
+std::string whole_mib(std::uint64_t bytes) {
+    return std::to_string(bytes >> 20) + " MiB";
+}
+
+std::uint64_t machine_memory_bytes() {
+    return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+Result<std::uint64_t> free_disk_bytes(const std::string& directory) {
+    struct statvfs status{};
+    if (::statvfs(directory.c_str(), &status) != 0) return fail_errno(errno, "statvfs " + directory);
+    return static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize;
+}
+
+bool gives(const std::vector<cache::ConfigOverride>& overrides, std::string_view key) {
+    for (const auto& override : overrides) {
+        if (override.key == key) return true;
+    }
+    return false;
+}
+
+// What the user did not say is chosen from the machine.
+Result<cache::Config> choose(const std::string& state, std::vector<cache::ConfigOverride> overrides) {
+    if (!state.empty()) overrides.push_back({"state_directory", state});
+    auto config = cache::load_config("", overrides);
+    if (!config) return config;
+    const std::string& directory = config->state_directory;
+    std::error_code failure;
+    std::filesystem::create_directories(directory, failure);
+    if (failure) return fail_errno(failure.value(), "create " + directory);
+    if (!gives(overrides, "memory"))
+        overrides.push_back({"memory", whole_mib(machine_memory_bytes() / kMemoryDivisor)});
+    if (!gives(overrides, "disk")) {
+        const auto free_bytes = free_disk_bytes(directory);
+        if (!free_bytes) return std::unexpected(free_bytes.error());
+        overrides.push_back({"disk", whole_mib(*free_bytes / kDiskDivisor)});
+    }
+    if (!gives(overrides, "admin_socket_mode")) overrides.push_back({"admin_socket_mode", "0600"});
+    return cache::load_config("", overrides);
+}
+
+void print_start(const Context& context, const cache::Config& config) {
+    if (context.json) {
+        print_json(json::object{{"pid", ::getpid()},
+                                {"state_directory", config.state_directory},
+                                {"socket", config.socket_path},
+                                {"admin_socket", config.admin_socket_path},
+                                {"memory_bytes", config.memory_bytes},
+                                {"disk_bytes", config.disk_bytes}});
+    } else {
+        std::fputs(name_value_text({{"larder daemon is up", "pid " + std::to_string(::getpid()) + "; Ctrl-C ends it"},
+                                    {"  state", config.state_directory},
+                                    {"  memory for datasets", format_bytes(config.memory_bytes)},
+                                    {"  disk for datasets", format_bytes(config.disk_bytes)},
+                                    {"  jobs connect to", config.socket_path},
+                                    {"  next", "larder dataset add NAME DIRECTORY"}})
+                       .c_str(),
+                   stdout);
+    }
+    std::fflush(stdout);
+}
+
+int up(const Context& context, const UpOptions& options, const CLI::App& app) {
+    const auto overrides = options.flags.overrides(app);
+    if (!overrides) return report(context, overrides.error());
+    const auto config = choose(options.state, *overrides);
+    if (!config) return report(context, config.error());
+    const auto ran = run_daemon({.config = *config, .reload = {}, .started = [&] { print_start(context, *config); }});
+    return ran ? kDone : report(context, ran.error());
+}
+
+std::string in_brackets(const std::string& text) {
+    return text.empty() ? "" : " (" + text + ")";
+}
+
+int status(const Context& context) {
+    const auto answer = call(context, "GET", "/v1/status");
+    if (!answer) return report(context, answer.error());
+    if (context.json) {
+        print_json(*answer);
+        return kDone;
+    }
+    const json::object& fields = as_object(*answer);
+    std::fputs(name_value_text({{"version", text_at(fields, "version")},
+                                {"pid", text_at(fields, "pid")},
+                                {"up for", format_seconds(number_at(fields, "uptime_s"))},
+                                {"io", text_at(fields, "io") + in_brackets(text_at(fields, "io_reason"))},
+                                {"data-plane threads", text_at(fields, "data_plane_threads")},
+                                {"memory for datasets", format_bytes(count_at(fields, "memory_bytes"))},
+                                {"disk for datasets", format_bytes(count_at(fields, "disk_bytes"))},
+                                {"datasets", text_at(fields, "datasets")},
+                                {"sessions", text_at(fields, "sessions") + ", slots of " +
+                                                 format_bytes(count_at(fields, "slot_bytes"))}})
+                   .c_str(),
+               stdout);
+    const std::string problem = text_at(fields, "index_problem");
+    if (!problem.empty()) std::printf("the index: %s\n", problem.c_str());
+    return kDone;
+}
+
+int version(const Context& context) {
+    if (context.json) {
+        print_json(json::object{{"version", LARDER_VERSION}});
+    } else {
+        std::puts("larder " LARDER_VERSION);
+    }
+    return kDone;
+}
+
+}  // namespace
+
+void add_daemon_commands(CLI::App& app, Context& context) {
+    auto options = std::make_shared<UpOptions>();
+    CLI::App* up_app = app.add_subcommand("up", "Run a daemon here, in the foreground, sized to this machine");
+    up_app->add_option("--state", options->state, "Where it keeps everything. Default: ~/.local/share/larder");
+    options->flags.add_to(*up_app);
+    up_app->callback([&context, options, up_app] {
+        context.command = [&context, options, up_app] { return up(context, *options, *up_app); };
+    });
+    app.add_subcommand("status", "The daemon: version, sizes, what it serves")->callback([&context] {
+        context.command = [&context] { return status(context); };
+    });
+    app.add_subcommand("version", "This program's version")->callback([&context] {
+        context.command = [&context] { return version(context); };
+    });
+}
+
+}  // namespace larder::cli

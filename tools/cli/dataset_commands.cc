@@ -1,0 +1,273 @@
+#include <CLI/CLI.hpp>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "base/units.h"
+#include "tools/cli/api.h"
+#include "tools/cli/context.h"
+#include "tools/cli/options.h"
+#include "tools/cli/table.h"
+
+namespace larder::cli {
+namespace {
+
+namespace json = boost::json;
+
+struct AddOptions {
+    std::string name;
+    std::string url;
+    std::string format;
+    std::string block;
+    std::string owner;
+    std::string group;
+    std::string mode;
+    std::optional<std::uint64_t> quota_memory_bytes;
+    std::optional<std::uint64_t> quota_disk_bytes;
+};
+
+std::string percent_cached(const json::object& dataset) {
+    return format_part(number_at(dataset, "cached_ratio"), 1);
+}
+
+double hits_of(const json::object& counters) {
+    return number_at(counters, "memory_hits") + number_at(counters, "disk_hits");
+}
+
+std::string dataset_table(const json::array& datasets) {
+    Table table({"NAME", "FORMAT", "BLOCK", ">SAMPLES", ">SIZE", ">CACHED", ">MEMORY", ">DISK", ">HITS", ">VERSION"});
+    for (const json::value& value : datasets) {
+        const json::object& dataset = as_object(value);
+        const json::object& used = object_at(dataset, "used");
+        const json::object& quota = object_at(dataset, "quota");
+        const json::object& counters = object_at(dataset, "counters");
+        const auto used_of_quota = [&](const char* key) {
+            return format_bytes(count_at(used, key)) + " / " + format_bytes(count_at(quota, key));
+        };
+        const double hits = hits_of(counters);
+        table.add({text_at(dataset, "name"), text_at(dataset, "format"), text_at(dataset, "block"),
+                   format_count(count_at(dataset, "samples")), format_bytes(count_at(dataset, "total_bytes")),
+                   percent_cached(dataset), used_of_quota("memory_bytes"), used_of_quota("disk_bytes"),
+                   format_part(hits, hits + number_at(counters, "misses")), text_at(dataset, "version")});
+    }
+    return table.text();
+}
+
+std::string dataset_text(const json::object& dataset) {
+    const json::object& used = object_at(dataset, "used");
+    const json::object& quota = object_at(dataset, "quota");
+    const json::object& counters = object_at(dataset, "counters");
+    const double hits = hits_of(counters);
+    const auto bytes = [](const json::object& object, const char* key) { return format_bytes(count_at(object, key)); };
+    const auto count = [](const json::object& object, const char* key) { return format_count(count_at(object, key)); };
+    const std::string offline = text_at(dataset, "offline");
+    std::string versions;
+    for (const json::value& version : array_at(dataset, "versions")) {
+        versions += (versions.empty() ? "" : ", ") +
+                    (version.is_object() ? text_at(version.get_object(), "version") : json::serialize(version));
+    }
+    return name_value_text({
+        {"name", text_at(dataset, "name")},
+        {"url", text_at(dataset, "url") + (offline.empty() ? "" : ", OFFLINE: " + offline)},
+        {"format", text_at(dataset, "format")},
+        {"block", text_at(dataset, "block")},
+        {"dataset id", text_at(dataset, "dataset_id")},
+        {"version", text_at(dataset, "version") + (versions.empty() ? "" : " (kept: " + versions + ")")},
+        {"access", text_at(dataset, "owner") + ":" + text_at(dataset, "group") + " " + text_at(dataset, "mode")},
+        {"objects", count(dataset, "objects")},
+        {"blocks", count(dataset, "blocks")},
+        {"samples", count(dataset, "samples")},
+        {"classes", count(dataset, "classes")},
+        {"size", bytes(dataset, "total_bytes")},
+        {"cached", percent_cached(dataset) + ", " + count(used, "blocks") + " blocks, " + bytes(used, "payload_bytes")},
+        {"memory", bytes(used, "memory_bytes") + " of " + bytes(quota, "memory_bytes")},
+        {"disk", bytes(used, "disk_bytes") + " of " + bytes(quota, "disk_bytes") +
+                     (flag_at(dataset, "disk_full") ? ", DISK FULL: nothing more is admitted" : "")},
+        {"segments", count(used, "segments")},
+        {"sessions", count(dataset, "sessions")},
+        {"hits", format_part(hits, hits + number_at(counters, "misses")) + " (" + count(counters, "memory_hits") +
+                     " memory, " + count(counters, "disk_hits") + " disk, " + count(counters, "misses") + " misses)"},
+        {"bytes served", bytes(counters, "bytes_memory") + " memory, " + bytes(counters, "bytes_disk") + " disk, " +
+                             bytes(counters, "bytes_remote") + " remote"},
+        {"refused", count(counters, "admissions_refused") + " admissions"},
+        {"faults", count(counters, "crc_failures") + " damaged blocks fetched again, " +
+                       count(counters, "remote_errors") + " remote errors"},
+    });
+}
+
+// A path is taken as a local directory, so that `larder dataset add images ./images` works.
+std::string url_of(const std::string& text) {
+    if (text.find("://") != std::string::npos) return text;
+    std::error_code ignored;
+    const auto absolute = std::filesystem::weakly_canonical(std::filesystem::absolute(text, ignored), ignored);
+    return "file://" + (ignored ? text : absolute.string());
+}
+
+int show_dataset(const Context& context, const std::string& name) {
+    const auto dataset = call(context, "GET", dataset_target(name));
+    if (!dataset) return report(context, dataset.error());
+    if (context.json) {
+        print_json(*dataset);
+    } else {
+        std::fputs(dataset_text(as_object(*dataset)).c_str(), stdout);
+    }
+    return kDone;
+}
+
+// What a task says at its end: its result's fields, and the notes each on a line of their own.
+void print_result(const std::string& what, const json::object& task) {
+    std::string line = what + " in " + format_seconds(number_at(task, "seconds"));
+    const json::object& result = object_at(task, "result");
+    for (const auto& [key, value] : result) {
+        if (value.is_array() || value.is_object()) continue;
+        std::string name(key);
+        for (char& letter : name) letter = letter == '_' ? ' ' : letter;
+        const bool size = name.ends_with("bytes");
+        line += ", " + name + " " +
+                (size                ? format_bytes(count_at(result, key))
+                 : value.is_number() ? format_count(count_at(result, key))
+                                     : text_at(result, key));
+    }
+    std::printf("%s\n", line.c_str());
+    for (const json::value& note : array_at(result, "notes")) {
+        if (note.is_string()) std::printf("note: %s\n", note.get_string().c_str());
+    }
+}
+
+int run_task(const Context& context, const std::string& method, const std::string& target, const json::value& body,
+             const std::string& label, const std::string& past) {
+    const auto accepted = call(context, method, target, body);
+    if (!accepted) return report(context, accepted.error());
+    const auto task = follow_task(context, *accepted, label);
+    if (!task) return report(context, task.error());
+    if (context.json) {
+        print_json(*task);
+    } else {
+        print_result(past, as_object(*task));
+    }
+    return kDone;
+}
+
+int add_dataset(const Context& context, const AddOptions& options) {
+    json::object body{{"name", options.name}, {"url", url_of(options.url)}};
+    for (const auto& [key, value] :
+         {std::pair{"format", &options.format}, std::pair{"block", &options.block}, std::pair{"owner", &options.owner},
+          std::pair{"group", &options.group}, std::pair{"mode", &options.mode}}) {
+        if (!value->empty()) body[key] = *value;
+    }
+    if (options.quota_memory_bytes || options.quota_disk_bytes) {
+        body["quota"] = json::object{{"memory_bytes", options.quota_memory_bytes.value_or(0)},
+                                     {"disk_bytes", options.quota_disk_bytes.value_or(0)}};
+    }
+    return run_task(context, "POST", "/v1/datasets", body, "indexing " + options.name, "added " + options.name);
+}
+
+int list_datasets(const Context& context) {
+    const auto answer = call(context, "GET", "/v1/datasets");
+    if (!answer) return report(context, answer.error());
+    const json::array& datasets = array_at(as_object(*answer), "datasets");
+    if (context.json) {
+        print_json(*answer);
+    } else if (datasets.empty()) {
+        std::puts("no datasets yet: larder dataset add NAME URL");
+    } else {
+        std::fputs(dataset_table(datasets).c_str(), stdout);
+    }
+    return kDone;
+}
+
+int remove_dataset(const Context& context, const std::string& name) {
+    const auto answer = call(context, "DELETE", dataset_target(name));
+    if (!answer) return report(context, answer.error());
+    if (context.json) {
+        print_json(*answer);
+    } else {
+        std::printf("removed %s and its cached blocks; the remote is as it was\n", name.c_str());
+    }
+    return kDone;
+}
+
+void add_add(CLI::App& dataset, Context& context) {
+    auto options = std::make_shared<AddOptions>();
+    CLI::App* add = dataset.add_subcommand("add", "Index a remote and make it known under a name");
+    add->add_option("NAME", options->name, "What jobs will call it")->required();
+    add->add_option("URL", options->url, "file:///path, or a local path")->required();
+    add->add_option("--format", options->format,
+                    "raw: one file is one sample; webdataset: tar shards. Default: as the files look")
+        ->check(CLI::IsMember({"raw", "webdataset"}));
+    add->add_option("--block", options->block,
+                    "The unit fetched and cached: sample, object, or a size such as 8MiB. Default: sample")
+        ->check([](const std::string& text) {
+            if (text == "sample" || text == "object" || parse_bytes(text)) return std::string();
+            return "\"" + text + "\" is no block: expected sample, object, or a size such as 8MiB";
+        });
+    add->add_option("--owner", options->owner, "User who owns it. Default: you");
+    add->add_option("--group", options->group, "Group that owns it. Default: yours");
+    add->add_option("--mode", options->mode, "Who may read it, as for a file, such as 0640");
+    add_bytes_option(*add, "--quota-memory", options->quota_memory_bytes, "Its part of the node's memory");
+    add_bytes_option(*add, "--quota-disk", options->quota_disk_bytes, "Its part of the node's disk");
+    add->callback(
+        [&context, options] { context.command = [&context, options] { return add_dataset(context, *options); }; });
+}
+
+// A subcommand that takes the name of a dataset and nothing else.
+void add_named(CLI::App& dataset, Context& context, const char* command, const char* help,
+               std::function<int(const Context&, const std::string&)> run) {
+    auto name = std::make_shared<std::string>();
+    CLI::App* app = dataset.add_subcommand(command, help);
+    app->add_option("NAME", *name, "The dataset")->required();
+    app->callback([&context, name, run = std::move(run)] {
+        context.command = [&context, name, run] { return run(context, *name); };
+    });
+}
+
+void add_named_task(CLI::App& dataset, Context& context, const std::string& command, const char* help,
+                    const std::string& doing, const std::string& past) {
+    add_named(dataset, context, command.c_str(), help, [=](const Context& now, const std::string& name) {
+        return run_task(now, "POST", dataset_target(name, "/" + command), nullptr, doing + " " + name,
+                        past + " " + name);
+    });
+}
+
+void add_verify(CLI::App& dataset, Context& context) {
+    struct Options {
+        std::string name;
+        bool remote = false;
+    };
+    auto options = std::make_shared<Options>();
+    CLI::App* verify =
+        dataset.add_subcommand("verify", "Read all cached blocks and check them against their checksums");
+    verify->add_option("NAME", options->name, "The dataset")->required();
+    verify->add_flag("--remote", options->remote, "Compare them with the remote's bytes, too");
+    verify->callback([&context, options] {
+        context.command = [&context, options] {
+            return run_task(context, "POST", dataset_target(options->name, "/verify"),
+                            json::object{{"remote", options->remote}}, "verifying " + options->name,
+                            "verified " + options->name);
+        };
+    });
+}
+
+}  // namespace
+
+void add_dataset_commands(CLI::App& app, Context& context) {
+    CLI::App* dataset = app.add_subcommand("dataset", "Datasets: add, look at, warm, remove");
+    dataset->require_subcommand(1);
+    add_add(*dataset, context);
+    dataset->add_subcommand("ls", "List the datasets")->callback([&context] {
+        context.command = [&context] { return list_datasets(context); };
+    });
+    add_named(*dataset, context, "info", "All about one dataset", show_dataset);
+    add_named_task(*dataset, context, "index", "Index again: what changed at the remote becomes a new version",
+                   "indexing", "indexed");
+    add_verify(*dataset, context);
+    add_named_task(*dataset, context, "warm", "Fill the quota from the remote before a job asks", "warming", "warmed");
+    add_named(*dataset, context, "rm", "Forget a dataset and its cached blocks; the remote stays", remove_dataset);
+    add_pack_command(*dataset, context);
+}
+
+}  // namespace larder::cli

@@ -1,0 +1,86 @@
+#include <CLI/CLI.hpp>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include <cstdio>
+
+#include "base/server/http.h"
+#include "base/units.h"
+#include "tools/cli/api.h"
+#include "tools/cli/context.h"
+#include "tools/cli/options.h"
+#include "tools/cli/table.h"
+
+namespace larder::cli {
+namespace {
+
+namespace json = boost::json;
+
+struct LimitOptions {
+    std::string job;
+    std::optional<double> rate;
+    std::optional<std::uint64_t> burst_bytes;
+};
+
+int list_jobs(const Context& context) {
+    const auto answer = call(context, "GET", "/v1/jobs");
+    if (!answer) return report(context, answer.error());
+    const json::array& jobs = array_at(as_object(*answer), "jobs");
+    if (context.json) {
+        print_json(*answer);
+        return kDone;
+    }
+    if (jobs.empty()) {
+        std::puts("no jobs have connected yet");
+        return kDone;
+    }
+    Table table({"JOB", "DATASET", ">SESSIONS", ">EPOCH", ">RATE", ">HITS", ">MEMORY", ">DISK", ">REMOTE", ">LIMIT",
+                 ">UNREAD", ">CACHED AHEAD", ">STALL"});
+    for (const json::value& value : jobs) {
+        const json::object& job = as_object(value);
+        const json::object& counters = object_at(job, "counters");
+        const double hits = number_at(counters, "memory_hits") + number_at(counters, "disk_hits");
+        table.add({text_at(job, "job"), text_at(job, "dataset"), text_at(job, "sessions"), text_at(job, "epoch"),
+                   format_bytes_per_second(number_at(job, "rate_bytes_per_s")),
+                   format_part(hits, hits + number_at(counters, "misses")),
+                   format_bytes(count_at(counters, "bytes_memory")), format_bytes(count_at(counters, "bytes_disk")),
+                   format_bytes(count_at(counters, "bytes_remote")), format_limit(number_at(job, "remote_rate")),
+                   format_bytes(count_at(job, "unread_bytes")), format_bytes(count_at(job, "effective_cache_bytes")),
+                   format_seconds(number_at(job, "stall_s"))});
+    }
+    std::fputs(table.text().c_str(), stdout);
+    return kDone;
+}
+
+int limit_job(const Context& context, const LimitOptions& options) {
+    json::object body{{"rate_bytes_per_s", *options.rate}};
+    if (options.burst_bytes) body["burst_bytes"] = *options.burst_bytes;
+    const auto answer = call(context, "PUT", "/v1/jobs/" + percent_encode(options.job) + "/limit", body);
+    if (!answer) return report(context, answer.error());
+    if (context.json) {
+        print_json(*answer);
+    } else {
+        std::printf("%s may take %s from the remote on this node\n", options.job.c_str(),
+                    *options.rate > 0 ? format_bytes_per_second(*options.rate).c_str() : "any rate");
+    }
+    return kDone;
+}
+
+}  // namespace
+
+void add_job_commands(CLI::App& app, Context& context) {
+    app.add_subcommand("jobs", "The jobs on this node: rates, hits, waits")->callback([&context] {
+        context.command = [&context] { return list_jobs(context); };
+    });
+    CLI::App* job = app.add_subcommand("job", "One job");
+    job->require_subcommand(1);
+    auto options = std::make_shared<LimitOptions>();
+    CLI::App* limit = job->add_subcommand("limit", "Limit the remote bandwidth of a job on this node");
+    limit->add_option("JOB", options->job, "Its name; it need not have connected yet")->required();
+    add_rate_option(*limit, "--rate", options->rate, "Such as 200MB/s or 1Gbit; 0 for no limit")->required();
+    add_bytes_option(*limit, "--burst", options->burst_bytes, "What it may take at once after a pause, such as 16MiB");
+    limit->callback(
+        [&context, options] { context.command = [&context, options] { return limit_job(context, *options); }; });
+}
+
+}  // namespace larder::cli

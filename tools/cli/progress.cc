@@ -1,0 +1,80 @@
+#include "tools/cli/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/units.h"
+#include "tools/cli/table.h"
+
+namespace larder::cli {
+namespace {
+
+constexpr std::size_t kBarColumns = 24;
+// A rate taken over less says nothing.
+constexpr double kRateSecondsMin = 0.5;
+
+std::size_t terminal_columns() {
+    winsize size{};
+    return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 80;
+}
+
+std::string amount(std::uint64_t count, const std::string& unit) {
+    return unit == "bytes" ? format_bytes(count) : format_count(count);
+}
+
+std::string bar(double part) {
+    const auto full = static_cast<std::size_t>(part * kBarColumns);
+    std::string text(full, '=');
+    if (full < kBarColumns) text += '>';
+    text.resize(kBarColumns, ' ');
+    return "[" + text + "]";
+}
+
+}  // namespace
+
+std::string progress_line(const std::string& label, const ProgressState& state, std::size_t columns) {
+    std::string line = label + "  ";
+    const bool known = state.total > 0;
+    const double part = known ? std::min(1.0, static_cast<double>(state.done) / static_cast<double>(state.total)) : 0;
+    if (known) {
+        line += bar(part) + " " + std::to_string(static_cast<int>(part * 100)) + "%  ";
+        line += amount(state.done, state.unit) + " of " + amount(state.total, state.unit);
+    } else {
+        line += amount(state.done, state.unit);
+    }
+    if (state.unit != "bytes") line += " " + state.unit;
+    if (state.seconds >= kRateSecondsMin) {
+        if (state.bytes_done > 0) {
+            line += "  " + format_bytes_per_second(static_cast<double>(state.bytes_done) / state.seconds);
+        } else if (state.unit != "bytes") {
+            const double per_second = static_cast<double>(state.done) / state.seconds;
+            line += "  " + format_count(static_cast<std::uint64_t>(per_second)) + "/s";
+        }
+        if (known && part > 0 && part < 1) {
+            line +=
+                "  " + format_duration_ns(static_cast<std::int64_t>(state.seconds * (1 - part) / part * 1e9)) + " left";
+        }
+    }
+    if (line.size() >= columns) line.resize(columns - 1);
+    return line;
+}
+
+Progress::Progress(std::string label) : label_(std::move(label)), terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+void Progress::show(const ProgressState& state) {
+    if (!terminal_) return;
+    std::fprintf(stderr, "\r\033[K%s", progress_line(label_, state, terminal_columns()).c_str());
+    std::fflush(stderr);
+    shown_ = true;
+}
+
+void Progress::finish() {
+    if (shown_) std::fprintf(stderr, "\r\033[K");
+    std::fflush(stderr);
+    shown_ = false;
+}
+
+}  // namespace larder::cli

@@ -1,0 +1,75 @@
+#include <CLI/CLI.hpp>
+#include <boost/json/object.hpp>
+
+#include <cstdio>
+
+#include "base/units.h"
+#include "tools/cli/api.h"
+#include "tools/cli/context.h"
+#include "tools/cli/options.h"
+#include "tools/cli/table.h"
+
+namespace larder::cli {
+namespace {
+
+namespace json = boost::json;
+
+struct QuotaOptions {
+    std::string name;
+    std::optional<std::uint64_t> memory_bytes;
+    std::optional<std::uint64_t> disk_bytes;
+};
+
+int show(const Context& context, const json::value& quota) {
+    if (context.json) {
+        print_json(quota);
+        return kDone;
+    }
+    const json::object& fields = as_object(quota);
+    std::fputs(name_value_text({{"memory", format_bytes(count_at(fields, "memory_bytes"))},
+                                {"disk", format_bytes(count_at(fields, "disk_bytes"))}})
+                   .c_str(),
+               stdout);
+    return kDone;
+}
+
+int get_quota(const Context& context, const std::string& name) {
+    const auto quota = call(context, "GET", dataset_target(name, "/quota"));
+    return quota ? show(context, *quota) : report(context, quota.error());
+}
+
+// A tier that is not named keeps what it has.
+int set_quota(const Context& context, const QuotaOptions& options) {
+    const std::string target = dataset_target(options.name, "/quota");
+    const auto now = call(context, "GET", target);
+    if (!now) return report(context, now.error());
+    const json::object& fields = as_object(*now);
+    const json::object wanted{{"memory_bytes", options.memory_bytes.value_or(count_at(fields, "memory_bytes"))},
+                              {"disk_bytes", options.disk_bytes.value_or(count_at(fields, "disk_bytes"))}};
+    const auto answer = call(context, "PUT", target, wanted);
+    if (!answer) return report(context, answer.error());
+    return show(context, as_object(*answer).contains("memory_bytes") ? *answer : json::value(wanted));
+}
+
+}  // namespace
+
+void add_quota_commands(CLI::App& app, Context& context) {
+    CLI::App* quota = app.add_subcommand("quota", "What a dataset may use of this node, while jobs run");
+    quota->require_subcommand(1);
+    auto options = std::make_shared<QuotaOptions>();
+    CLI::App* get = quota->add_subcommand("get", "Show it");
+    get->add_option("NAME", options->name, "The dataset")->required();
+    get->callback(
+        [&context, options] { context.command = [&context, options] { return get_quota(context, options->name); }; });
+
+    CLI::App* set = quota->add_subcommand("set", "Change it: more admits at once, less drops whole segments");
+    set->add_option("NAME", options->name, "The dataset")->required();
+    auto* tiers = set->add_option_group("tiers", "At least one of");
+    add_bytes_option(*tiers, "--memory", options->memory_bytes, "In memory, such as 2GiB");
+    add_bytes_option(*tiers, "--disk", options->disk_bytes, "On local disk, such as 200GiB");
+    tiers->require_option(1, 2);
+    set->callback(
+        [&context, options] { context.command = [&context, options] { return set_quota(context, *options); }; });
+}
+
+}  // namespace larder::cli

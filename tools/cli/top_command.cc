@@ -1,0 +1,176 @@
+#include <CLI/CLI.hpp>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <map>
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "tools/cli/api.h"
+#include "tools/cli/context.h"
+#include "tools/cli/interrupt.h"
+#include "tools/cli/table.h"
+
+namespace larder::cli {
+namespace {
+
+namespace json = boost::json;
+
+// What is counted of one dataset or job, so far.
+struct Counts {
+    double hits = 0;
+    double misses = 0;
+    double memory_bytes = 0;
+    double disk_bytes = 0;
+    double remote_bytes = 0;
+    double stall_s = 0;
+};
+
+Counts counts_of(const json::object& object) {
+    const json::object& counters = object_at(object, "counters");
+    return {number_at(counters, "memory_hits") + number_at(counters, "disk_hits"),
+            number_at(counters, "misses"),
+            number_at(counters, "bytes_memory"),
+            number_at(counters, "bytes_disk"),
+            number_at(counters, "bytes_remote"),
+            number_at(object, "stall_s")};
+}
+
+struct Snapshot {
+    std::int64_t taken_ns = 0;
+    json::value datasets;
+    json::value jobs;
+};
+
+Result<Snapshot> take(const Context& context, const Clock& clock) {
+    Snapshot snapshot;
+    snapshot.taken_ns = clock.now_ns();
+    auto datasets = call(context, "GET", "/v1/datasets");
+    if (!datasets) return std::unexpected(datasets.error());
+    auto jobs = call(context, "GET", "/v1/jobs");
+    if (!jobs) return std::unexpected(jobs.error());
+    snapshot.datasets = std::move(*datasets);
+    snapshot.jobs = std::move(*jobs);
+    return snapshot;
+}
+
+// The rows' rates are taken between two snapshots; a row that is new in the second has none yet.
+class Rates {
+public:
+    Rates(const json::array& before, std::int64_t before_ns, std::int64_t now_ns)
+        : seconds_(static_cast<double>(now_ns - before_ns) / 1e9) {
+        for (const json::value& value : before) before_[key_of(as_object(value))] = counts_of(as_object(value));
+    }
+
+    // Hit ratio, the rates by source, their sum.
+    std::vector<std::string> cells(const json::object& row) const {
+        const auto known = before_.find(key_of(row));
+        if (known == before_.end()) return {"-", "-", "-", "-", "-"};
+        const Counts now = counts_of(row);
+        const Counts& then = known->second;
+        const double hits = now.hits - then.hits;
+        const auto rate = [&](double bytes) { return format_bytes_per_second(bytes / seconds_); };
+        const double memory = now.memory_bytes - then.memory_bytes;
+        const double disk = now.disk_bytes - then.disk_bytes;
+        const double remote = now.remote_bytes - then.remote_bytes;
+        return {format_part(hits, hits + now.misses - then.misses), rate(memory), rate(disk), rate(remote),
+                rate(memory + disk + remote)};
+    }
+
+    // The part of its sessions' time that a job waited.
+    std::string stall(const json::object& job) const {
+        const auto known = before_.find(key_of(job));
+        const double sessions = number_at(job, "sessions");
+        if (known == before_.end()) return "-";
+        return format_part(counts_of(job).stall_s - known->second.stall_s, seconds_ * sessions);
+    }
+
+private:
+    static std::string key_of(const json::object& row) {
+        return text_at(row, "job") + "\n" + text_at(row, "dataset") + "\n" + text_at(row, "name");
+    }
+
+    double seconds_;
+    std::map<std::string, Counts> before_;
+};
+
+const json::array& rows(const json::value& answer, const char* key) {
+    return array_at(as_object(answer), key);
+}
+
+std::string screen(const Snapshot& before, const Snapshot& now) {
+    Table datasets({"DATASET", ">SIZE", ">CACHED", ">HITS", ">MEMORY", ">DISK", ">REMOTE", ">TOTAL"});
+    const Rates dataset_rates(rows(before.datasets, "datasets"), before.taken_ns, now.taken_ns);
+    for (const json::value& value : rows(now.datasets, "datasets")) {
+        const json::object& row = as_object(value);
+        std::vector<std::string> cells{text_at(row, "name"), format_bytes(count_at(row, "total_bytes")),
+                                       format_part(number_at(row, "cached_ratio"), 1)};
+        for (std::string& cell : dataset_rates.cells(row)) cells.push_back(std::move(cell));
+        datasets.add(std::move(cells));
+    }
+    Table jobs({"JOB", "DATASET", ">SESSIONS", ">EPOCH", ">HITS", ">MEMORY", ">DISK", ">REMOTE", ">TOTAL", ">LIMIT",
+                ">STALL"});
+    const Rates job_rates(rows(before.jobs, "jobs"), before.taken_ns, now.taken_ns);
+    for (const json::value& value : rows(now.jobs, "jobs")) {
+        const json::object& row = as_object(value);
+        std::vector<std::string> cells{text_at(row, "job"), text_at(row, "dataset"), text_at(row, "sessions"),
+                                       text_at(row, "epoch")};
+        for (std::string& cell : job_rates.cells(row)) cells.push_back(std::move(cell));
+        cells.push_back(format_limit(number_at(row, "remote_rate")));
+        cells.push_back(job_rates.stall(row));
+        jobs.add(std::move(cells));
+    }
+    return datasets.text() + "\n" + (jobs.empty() ? std::string("no jobs connected\n") : jobs.text());
+}
+
+int top(const Context& context, double interval_s, std::uint64_t count) {
+    const SteadyClock clock;
+    const bool terminal = ::isatty(STDOUT_FILENO) == 1 && !context.json;
+    const InterruptWatch interrupt;
+    auto before = take(context, clock);
+    if (!before) return report(context, before.error());
+    for (std::uint64_t shown = 0; count == 0 || shown < count; ++shown) {
+        if (interrupt.pressed_within(static_cast<std::int64_t>(interval_s * 1000))) break;
+        auto now = take(context, clock);
+        if (!now) return report(context, now.error());
+        if (context.json) {
+            print_json(json::object{{"datasets", rows(now->datasets, "datasets")}, {"jobs", rows(now->jobs, "jobs")}});
+        } else {
+            // Home, and each line wiped to its end: no flicker, as a clear of the whole screen would give.
+            std::string text = screen(*before, *now);
+            if (terminal) {
+                for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 4)
+                    text.insert(at, "\033[K");
+                if (shown == 0) std::fputs("\033[2J", stdout);
+                text = "\033[H" + text + "\033[J";
+            }
+            std::fputs(text.c_str(), stdout);
+        }
+        std::fflush(stdout);
+        before = std::move(now);
+    }
+    return kDone;
+}
+
+}  // namespace
+
+void add_top_command(CLI::App& app, Context& context) {
+    struct Options {
+        double interval_s = 1;
+        std::uint64_t count = 0;
+    };
+    auto options = std::make_shared<Options>();
+    CLI::App* command = app.add_subcommand("top", "Datasets and jobs, live: hits, rates by source, waits");
+    command->add_option("--interval", options->interval_s, "Seconds between two looks. Default: 1")
+        ->check(CLI::Range(0.1, 3600.0));
+    command->add_option("--count", options->count, "Looks before it ends. Default: until Ctrl-C");
+    command->callback([&context, options] {
+        context.command = [&context, options] { return top(context, options->interval_s, options->count); };
+    });
+}
+
+}  // namespace larder::cli

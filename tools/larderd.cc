@@ -1,0 +1,65 @@
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+
+#include "base/server/logging.h"
+#include "cache/control/config.h"
+#include "tools/cli/context.h"
+#include "tools/cli/daemon_flags.h"
+#include "tools/cli/daemon_process.h"
+
+namespace {
+
+using larder::Result;
+using larder::cache::Config;
+
+int fail(const larder::Error& error) {
+    std::fprintf(stderr, "larderd: %s\n", error.message.c_str());
+    return error.code == larder::ErrorCode::invalid_argument ? larder::cli::kUsage : larder::cli::kFailed;
+}
+
+int run(int argc, char** argv) {
+    CLI::App app("larderd: the node daemon of Larder");
+    app.name("larderd");
+    app.footer(
+        "SIGTERM and Ctrl-C drain and end it; SIGHUP takes rates and quotas from the config anew.\n"
+        "Exit codes: 0 ended as asked; 1 failed; 2 wrong usage or config.");
+    std::string path;
+    bool check = false;
+    app.add_option("--config", path, "The TOML file; tools/larderd.example.toml shows every key");
+    app.add_flag("--check", check, "Read the config, say what is wrong with it, and end");
+    app.set_version_flag("--version", "larderd " LARDER_VERSION);
+    larder::cli::DaemonFlags flags;
+    flags.add_to(app);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? larder::cli::kDone : larder::cli::kUsage;
+    }
+    const auto overrides = flags.overrides(app);
+    if (!overrides) return fail(overrides.error());
+    const auto load = [&]() -> Result<Config> { return larder::cache::load_config(path, *overrides); };
+    const auto config = load();
+    if (!config) return fail(config.error());
+    if (check) {
+        std::puts("the config is good");
+        return larder::cli::kDone;
+    }
+    const auto ran = larder::cli::run_daemon({.config = *config, .reload = load, .started = {}});
+    if (ran) return larder::cli::kDone;
+    // The log may be a file nobody looks at while a start fails.
+    larder::log_error("cannot start", {{"error", ran.error().message}});
+    return fail(ran.error());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        return run(argc, argv);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "larderd: %s\n", error.what());
+        return larder::cli::kFailed;
+    }
+}
