@@ -26,6 +26,8 @@ class NotFound(Error):
 
 
 class AlreadyExists(Error):
+    """A name that is taken."""
+
     code = "already_exists"
 
 
@@ -66,6 +68,8 @@ class ReadFailed(Error):
 
 
 class Timeout(Error, TimeoutError):
+    """What was waited for did not come in time."""
+
     code = "timeout"
 
 
@@ -76,10 +80,14 @@ class ProtocolError(Error):
 
 
 class Unsupported(Error):
+    """Something this version, kernel or file system cannot do."""
+
     code = "unsupported"
 
 
 class Cancelled(Error):
+    """A wait that was ended from outside."""
+
     code = "cancelled"
 
 

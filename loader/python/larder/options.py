@@ -64,6 +64,12 @@ def sampling(
 ) -> dict[str, object]:
     if deal not in DEALS:
         raise InvalidArgument(f"deal is {deal!r}; it must be one of {', '.join(DEALS)}")
+    for name, value, count_name, count in (
+        ("rank", rank, "world_size", world_size),
+        ("worker", worker, "worker_count", worker_count),
+    ):
+        if whole(name, value) >= whole(count_name, count, 1):
+            raise InvalidArgument(f"{name} {value} is not below {count_name} {count}")
     return {
         "batch_size": whole("batch_size", batch_size, 1),
         "seed": whole("seed", seed, 0, 2**64 - 1),

@@ -1,0 +1,105 @@
+"""`MapDataset`: samples by index, for torch's samplers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch.utils.data
+
+import larder
+from larder import _larder, options
+from larder.torch.samples import copy_sample
+
+
+class MapDataset(torch.utils.data.Dataset):
+    """Samples by index. Each process opens a session of its own at first use, after the fork.
+
+    A sample is `decode(sample)`, called with a `larder.Sample` whose views are valid only during the call; without
+    `decode`, `copy_sample(sample)`, a dict.
+
+    Many at once is much faster than one by one: `dataset[[3, 1, 4]]` is a list of samples. Torch 2 asks like that by
+    itself (`__getitems__`); with older ones, let a batch sampler be the sampler:
+
+        sampler = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(dataset), 256, drop_last=False)
+        loader = torch.utils.data.DataLoader(dataset, sampler=sampler, batch_size=None, collate_fn=default_collate)
+
+    The arguments are those of `larder.Dataset`; `memory_budget` is that of each process.
+    """
+
+    def __init__(
+        self,
+        dataset: str,
+        *,
+        job: str = "default",
+        memory_budget: int | str = "256MiB",
+        reconnect_timeout_s: float = 30,
+        socket: str | None = None,
+        decode: Callable[[larder.Sample], Any] | None = None,
+    ) -> None:
+        self._connection = options.connection(dataset, job, socket, memory_budget, reconnect_timeout_s)
+        self._decode = copy_sample if decode is None else decode
+        self._core: larder.Dataset | None = None
+        self._core_pid = 0
+        self._count: int | None = None
+        self._class_names: list[str] = []
+
+    def _look(self) -> int:
+        # The main process of a DataLoader with workers needs no session, only figures.
+        if self._count is None:
+            sampling = options.sampling(
+                batch_size=1,
+                seed=0,
+                shuffle=True,
+                shuffle_window_blocks=1,
+                rank=0,
+                world_size=1,
+                worker=0,
+                worker_count=1,
+                drop_last=False,
+                skip_failed=False,
+                deal="automatic",
+                first_epoch=0,
+            )
+            planner = _larder.Loader(**self._connection, **sampling, plan_only=True)
+            self._count, self._class_names = planner.sample_count(), planner.class_names()
+        return self._count
+
+    def __len__(self) -> int:
+        return self._look()
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the classes; `sample.label` is a place in this list."""
+        self._look()
+        return self._class_names
+
+    def __getitem__(self, index: int | Sequence[int]) -> Any:
+        if isinstance(index, (list, tuple)):
+            return self.__getitems__(index)
+        return self._session()[int(index)]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        return self._session().fetch(indices)
+
+    def statistics(self) -> larder.Statistics:
+        """Running totals of this process."""
+        return self._core.statistics() if self._core is not None else larder.Statistics()
+
+    def _session(self) -> larder.Dataset:
+        if self._core is None or self._core_pid != os.getpid():
+            arguments = dict(self._connection)
+            self._core = larder.Dataset(
+                str(arguments["dataset"]),
+                job=str(arguments["job"]),
+                memory_budget=arguments["memory_budget_bytes"],
+                reconnect_timeout_s=arguments["reconnect_timeout_s"],
+                socket=arguments["socket"] or None,
+                decode=self._decode,
+            )
+            self._core_pid = os.getpid()
+        return self._core
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_core": None, "_core_pid": 0}

@@ -1,0 +1,190 @@
+"""A real daemon with real datasets, for the tests of the Python package."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+
+class Daemon:
+    """A larderd on a directory of its own; `stop` and `kill` end the process this object started, and no other."""
+
+    def __init__(self, programs: pathlib.Path, state: pathlib.Path) -> None:
+        self.programs = programs
+        self.state = state
+        self.socket = str(state / "larderd.sock")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        log = open(self.state.parent / f"{self.state.name}.log", "ab")
+        self.process = subprocess.Popen(
+            [self.programs / "larderd", "--state-directory", self.state, "--memory", "256 MiB", "--disk", "256 MiB"],
+            stdout=log,
+            stderr=log,
+        )
+        log.close()
+        while True:
+            if self.process.poll() is not None:
+                pytest.fail(f"larderd ended:\n{pathlib.Path(log.name).read_text()[-4000:]}")
+            ready = subprocess.run(self._command("dataset", "ls"), capture_output=True)
+            if ready.returncode == 0:
+                return
+            time.sleep(0.02)
+
+    def _command(self, *arguments: object) -> list[str]:
+        return [str(self.programs / "larder"), "--admin-socket", str(self.state / "admin.sock"), *map(str, arguments)]
+
+    def command(self, *arguments: object) -> str:
+        """Runs `larder ARGUMENTS` against this daemon."""
+        ran = subprocess.run(self._command(*arguments), capture_output=True, text=True)
+        assert ran.returncode == 0, f"larder {arguments}: {ran.stdout}{ran.stderr}"
+        return ran.stdout
+
+    def send(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.process.wait(60)
+        self.process = None
+
+
+@dataclasses.dataclass
+class Data:
+    """A dataset and what is in it."""
+
+    name: str
+    daemon: Daemon
+    directory: pathlib.Path
+    contents: dict[str, bytes]  # by key
+    labels: dict[str, int]
+    classes: list[str]
+
+    def options(self, **more: object) -> dict[str, object]:
+        return {"dataset": self.name, "socket": self.daemon.socket, **more}
+
+
+def write_tree(directory: pathlib.Path, per_class: int, seed: int) -> tuple[dict[str, bytes], dict[str, int]]:
+    draw = random.Random(seed)
+    contents: dict[str, bytes] = {}
+    labels: dict[str, int] = {}
+    for label, name in enumerate(["ant", "bee", "cat"]):
+        (directory / name).mkdir(parents=True)
+        for i in range(per_class):
+            key = f"{name}/{i:04}.png"
+            contents[key] = draw.randbytes(draw.choice([0, 1, 64, 4095, 4096, 4097, draw.randrange(40_000)]))
+            labels[key] = label
+            (directory / key).write_bytes(contents[key])
+    return contents, labels
+
+
+def write_shards(directory: pathlib.Path, shards: int, per_shard: int, seed: int) -> tuple[dict[str, bytes], dict[str, int]]:
+    draw = random.Random(seed)
+    contents: dict[str, bytes] = {}
+    labels: dict[str, int] = {}
+    directory.mkdir(parents=True)
+    for shard in range(shards):
+        with tarfile.open(directory / f"train-{shard:03}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+            for i in range(per_shard):
+                key = f"{shard:03}{i:05}"
+                contents[key] = draw.randbytes(draw.randrange(1, 12_000))
+                labels[key] = draw.randrange(5)
+                for suffix, data in (("jpg", contents[key]), ("cls", b"%d" % labels[key]), ("txt", key.encode())):
+                    member = tarfile.TarInfo(f"{key}.{suffix}")
+                    member.size = len(data)
+                    tar.addfile(member, io.BytesIO(data))
+    return contents, labels
+
+
+@pytest.fixture(scope="session")
+def start_daemon(larder_bin: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Daemon]]:
+    """Starts daemons; they end with the tests, at the latest."""
+    started: list[Daemon] = []
+
+    def start() -> Daemon:
+        daemon = Daemon(larder_bin, tmp_path_factory.mktemp("larderd"))
+        started.append(daemon)
+        daemon.start()
+        return daemon
+
+    yield start
+    for daemon in started:
+        daemon.end(signal.SIGTERM)
+
+
+@pytest.fixture(scope="session")
+def daemon(start_daemon: Callable[[], Daemon]) -> Daemon:
+    """One daemon for all tests that do not stop it."""
+    return start_daemon()
+
+
+@pytest.fixture(scope="session")
+def make_raw(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Data]:
+    """Adds a tree of random files to a daemon, one sample a file."""
+    count = iter(range(1_000_000))
+
+    def make(daemon: Daemon, per_class: int = 70, block: str = "sample") -> Data:
+        name = f"raw{next(count)}"
+        directory = tmp_path_factory.mktemp(name)
+        contents, labels = write_tree(directory, per_class, seed=7)
+        daemon.command(
+            "dataset", "add", name, f"file://{directory}", "--format", "raw", "--block", block,
+            "--quota-memory", "32MiB",
+        )  # fmt: skip
+        return Data(name, daemon, directory, contents, labels, ["ant", "bee", "cat"])
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def raw(daemon: Daemon, make_raw: Callable[..., Data]) -> Data:
+    """210 files of 0 to 40,000 bytes in three classes."""
+    return make_raw(daemon)
+
+
+@pytest.fixture(scope="session")
+def shards(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Data:
+    """240 WebDataset samples of three fields, in blocks of several samples."""
+    directory = tmp_path_factory.mktemp("shards") / "tars"
+    contents, labels = write_shards(directory, shards=6, per_shard=40, seed=11)
+    daemon.command(
+        "dataset", "add", "shards", f"file://{directory}", "--format", "webdataset", "--block", "64KiB",
+        "--quota-memory", "32MiB",
+    )  # fmt: skip
+    return Data("shards", daemon, directory, contents, labels, [])
+
+
+@pytest.fixture
+def in_child() -> Callable[[Callable[[], None]], None]:
+    """Runs a function in a forked child, which must return without an exception."""
+
+    def run(function: Callable[[], None]) -> None:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                function()
+                status = 0
+            except BaseException:
+                import traceback
+
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    return run

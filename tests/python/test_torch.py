@@ -1,0 +1,249 @@
+"""larder.torch with torch's DataLoader machinery and a real daemon."""
+
+from __future__ import annotations
+
+import collections
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import larder
+import pytest
+
+torch = pytest.importorskip("torch")
+import larder.torch  # noqa: E402
+
+
+def decode(sample: larder.Sample) -> tuple[str, Any]:
+    return sample.key, torch.frombuffer(bytearray(sample.bytes) or bytearray(1), dtype=torch.uint8)
+
+
+def pairs(made: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    return made
+
+
+def keys_of(loader: Iterable[Any]) -> list[str]:
+    return [sample["__key__"] for batch in loader for sample in batch]
+
+
+def plain_order(data: Any, epoch: int, **options: object) -> list[str]:
+    with larder.Loader(**data.options(**options), first_epoch=epoch) as loader:
+        return [sample.key for batch in loader for sample in batch]
+
+
+@pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (2, True), (4, True)])
+def test_epochs_come_whole_and_in_order(raw: Any, num_workers: int, persistent: bool) -> None:
+    dataset = larder.torch.IterableDataset(**raw.options(batch_size=8, seed=4, memory_budget="4MiB"))
+    assert dataset.sample_count == len(raw.contents) and dataset.class_names == raw.classes
+    loader = larder.torch.DataLoader(dataset, num_workers=num_workers, persistent_workers=persistent)
+    for epoch in range(3):
+        assert loader.epoch == epoch and len(loader) == 27
+        batches = list(loader)
+        assert len(batches) == 27
+        assert keys_of(batches) == plain_order(raw, epoch, batch_size=8, seed=4)
+        for batch in batches:
+            for sample in batch:
+                assert sample["png"] == raw.contents[sample["__key__"]]
+                assert sample["__label__"] == raw.labels[sample["__key__"]]
+    assert loader.epoch == 3
+    statistics = loader.statistics()
+    assert statistics.samples == 3 * len(raw.contents)
+    assert statistics.bytes == 3 * sum(map(len, raw.contents.values()))
+    assert statistics.stall_s == loader.stall_s > 0
+
+
+def test_decode_and_collate_run_in_the_worker(raw: Any) -> None:
+    dataset = larder.torch.IterableDataset(**raw.options(batch_size=16), decode=decode, collate=pairs)
+    loader = larder.torch.DataLoader(dataset, num_workers=2)
+    seen = {key: pixels for batch in loader for key, pixels in batch}
+    assert seen.keys() == raw.contents.keys()
+    for key, pixels in seen.items():
+        assert pixels.numpy().tobytes() == (raw.contents[key] or b"\0")
+
+
+def test_what_decode_returns_is_collated_as_torch_does(raw: Any) -> None:
+    dataset = larder.torch.IterableDataset(
+        **raw.options(batch_size=10), decode=lambda sample: (torch.full((2, 3), len(sample.bytes)), sample.label)
+    )
+    sizes, labels = next(iter(larder.torch.DataLoader(dataset)))
+    assert sizes.shape == (10, 2, 3) and labels.shape == (10,) and labels.dtype == torch.int64
+
+
+@pytest.mark.parametrize("name", ["raw", "shards"])
+@pytest.mark.parametrize("first_workers", [0, 3])
+@pytest.mark.parametrize("then_workers", [0, 2])
+def test_state_is_exact_whatever_workers_are_ahead(
+    request: pytest.FixtureRequest, name: str, first_workers: int, then_workers: int
+) -> None:
+    data = request.getfixturevalue(name)
+
+    def make(num_workers: int, batch_size: int) -> larder.torch.DataLoader:
+        dataset = larder.torch.IterableDataset(**data.options(batch_size=batch_size, seed=6, memory_budget="8MiB"))
+        return larder.torch.DataLoader(dataset, num_workers=num_workers)
+
+    loader = make(first_workers, 6)
+    keys_of(loader)  # an epoch, so that the state is of a later one
+    seen: list[str] = []
+    iterator = iter(loader)
+    for _ in range(7):
+        seen += keys_of([next(iterator)])
+    state = json.loads(json.dumps(loader.state_dict()))
+    del iterator
+
+    resumed = make(then_workers, 10)
+    resumed.load_state_dict(state)
+    assert resumed.epoch == 1
+    length = len(resumed)
+    rest = list(resumed)
+    assert len(rest) == length
+    assert collections.Counter(seen + keys_of(rest)) == dict.fromkeys(data.contents, 1)
+    assert sorted(keys_of(resumed)) == sorted(data.contents)  # and the next epoch is whole
+    assert resumed.epoch == 3
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_loop_that_was_left_goes_on(raw: Any, persistent: bool) -> None:
+    dataset = larder.torch.IterableDataset(**raw.options(batch_size=8, seed=2))
+    loader = larder.torch.DataLoader(dataset, num_workers=2, persistent_workers=persistent)
+    seen: list[str] = []
+    while loader.epoch == 0:
+        for count, batch in enumerate(loader):
+            seen += keys_of([batch])
+            if count == 6:
+                break
+    assert seen == plain_order(raw, 0, batch_size=8, seed=2)
+
+
+def test_an_older_loop_is_refused(raw: Any) -> None:
+    loader = larder.torch.DataLoader(larder.torch.IterableDataset(**raw.options(batch_size=8)))
+    older = iter(loader)
+    next(older)
+    next(iter(loader))
+    with pytest.raises(RuntimeError, match="another loop"):
+        next(older)
+
+
+def test_two_loaders_of_one_dataset_do_not_meet(raw: Any) -> None:
+    dataset = larder.torch.IterableDataset(**raw.options(batch_size=8))
+    first, second = (larder.torch.DataLoader(dataset, num_workers=1) for _ in range(2))
+    second.start_epoch(5)
+    mixed = [(keys_of([a]), keys_of([b])) for a, b in zip(first, second)]
+    assert [key for a, _ in mixed for key in a] == plain_order(raw, 0, batch_size=8)
+    assert [key for _, b in mixed for key in b] == plain_order(raw, 5, batch_size=8)
+
+
+def test_ranks_come_from_torch_distributed(raw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    seen = collections.Counter()
+    states = []
+    for rank in range(2):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
+        dataset = larder.torch.IterableDataset(**raw.options(batch_size=8, memory_budget="4MiB"))
+        loader = larder.torch.DataLoader(dataset, num_workers=2)
+        for count, batch in enumerate(loader):
+            seen.update(keys_of([batch]))
+            if count == 4:
+                break
+        states.append(loader.state_dict())
+    assert states[0] == states[1] and len(seen) == 2 * 5 * 8
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
+    alone = larder.torch.DataLoader(larder.torch.IterableDataset(**raw.options(batch_size=8)), num_workers=3)
+    alone.load_state_dict(states[0])
+    seen.update(keys_of(alone))
+    assert seen == dict.fromkeys(raw.contents, 1)
+
+
+def test_workers_that_are_not_forked(raw: Any) -> None:
+    dataset = larder.torch.IterableDataset(**raw.options(batch_size=32))
+    loader = larder.torch.DataLoader(
+        dataset, num_workers=2, persistent_workers=True, multiprocessing_context="spawn"
+    )
+    for epoch in range(2):
+        assert keys_of(loader) == plain_order(raw, epoch, batch_size=32)
+
+
+def test_torchs_own_dataloader(raw: Any) -> None:
+    dataset = larder.torch.IterableDataset(**raw.options(batch_size=8))
+    loader = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2)
+    assert len(loader) == 27
+    for epoch in (0, 3):
+        dataset.set_epoch(epoch)
+        assert keys_of(loader) == plain_order(raw, epoch, batch_size=8)
+    with larder.Loader(**raw.options(batch_size=8), first_epoch=2) as plain:
+        begun = [sample.key for _ in range(4) for sample in next(plain)]
+        dataset.load_state_dict(plain.state_dict())
+    assert begun + keys_of(loader) == plain_order(raw, 2, batch_size=8)
+
+
+def test_skipped_samples_leave_no_empty_batches(daemon: Any, make_raw: Callable[..., Any]) -> None:
+    data = make_raw(daemon, per_class=6)
+    (data.directory / "ant/0000.png").unlink()
+    dataset = larder.torch.IterableDataset(**data.options(batch_size=1, skip_failed=True))
+    left = sorted(set(data.contents) - {"ant/0000.png"})
+    for num_workers in (0, 2):
+        loader = larder.torch.DataLoader(dataset, num_workers=num_workers)
+        for epoch in range(2):
+            assert loader.epoch == epoch
+            assert sorted(keys_of(loader)) == left
+    assert sorted(keys_of(torch.utils.data.DataLoader(dataset, batch_size=None))) == left
+
+
+def test_errors_come_out_of_workers(daemon: Any, make_raw: Callable[..., Any]) -> None:
+    data = make_raw(daemon, per_class=4)
+    (data.directory / "bee/0001.png").write_bytes(b"changed")
+    dataset = larder.torch.IterableDataset(**data.options(batch_size=2))
+    with pytest.raises(larder.ObjectChanged, match="bee/0001.png"):
+        keys_of(larder.torch.DataLoader(dataset, num_workers=2))
+
+
+@pytest.mark.parametrize("wrong", ["batch_size", "sampler", "collate_fn", "drop_last"])
+def test_what_belongs_to_the_dataset_is_refused(raw: Any, wrong: str) -> None:
+    dataset = larder.torch.IterableDataset(**raw.options())
+    with pytest.raises(larder.InvalidArgument, match=wrong):
+        larder.torch.DataLoader(dataset, **{wrong: 2})
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(larder.InvalidArgument, match="together"):
+        larder.torch.IterableDataset("pets", rank=1)
+    with pytest.raises(larder.InvalidArgument, match="rank 3"):
+        larder.torch.IterableDataset("pets", rank=3, world_size=2)
+    with pytest.raises(larder.InvalidArgument, match="IterableDataset"):
+        larder.torch.DataLoader([1, 2, 3])
+
+
+# --- by index
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_map_dataset(raw: Any, num_workers: int) -> None:
+    dataset = larder.torch.MapDataset(**raw.options())
+    assert len(dataset) == len(raw.contents) and dataset.class_names == raw.classes
+    loader = torch.utils.data.DataLoader(
+        dataset, batch_size=16, shuffle=True, num_workers=num_workers, collate_fn=lambda samples: samples
+    )
+    for _ in range(2):
+        assert {s["__key__"]: s["png"] for batch in loader for s in batch} == raw.contents
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_map_dataset_by_batches(raw: Any, num_workers: int) -> None:
+    dataset = larder.torch.MapDataset(**raw.options(), decode=decode)
+    sampler = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(dataset), 32, drop_last=False)
+    loader = torch.utils.data.DataLoader(
+        dataset, sampler=sampler, batch_size=None, num_workers=num_workers, collate_fn=pairs
+    )
+    sizes = [len(batch) for batch in loader]
+    assert sizes == [32] * 6 + [18]
+    assert sorted(key for batch in loader for key, _ in batch) == sorted(raw.contents)
+
+
+def test_map_dataset_as_torch_2_asks(raw: Any) -> None:
+    dataset = larder.torch.MapDataset(**raw.options())
+    order = sorted(raw.contents)
+    assert [sample["__key__"] for sample in dataset.__getitems__([4, 2, 9])] == [order[i] for i in (4, 2, 9)]
+    assert dataset[5]["png"] == raw.contents[order[5]]
+    assert dataset.statistics().samples == 4
+    with pytest.raises(IndexError):
+        dataset[len(order)]

@@ -1,0 +1,175 @@
+"""Who holds a batch's memory, for how long; and that what is held is always the right bytes."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import larder
+import numpy
+import pytest
+
+
+@pytest.fixture
+def batch(raw: Any) -> larder.Batch:
+    return next(larder.Loader(**raw.options(batch_size=32, seed=9)))
+
+
+def test_a_batch_is_a_sequence(raw: Any, batch: larder.Batch) -> None:
+    assert isinstance(batch, Sequence)
+    assert len(batch) == 32 and repr(batch) == "<larder.Batch of 32 samples>"
+    keys = [sample.key for sample in batch]
+    assert batch[0].key == keys[0] and batch[-1].key == keys[-1]
+    assert [sample.key for sample in batch[4:20:5]] == keys[4:20:5]
+    assert [sample.key for sample in batch[::-1]] == keys[::-1]
+    assert batch.nbytes == sum(len(raw.contents[key]) for key in keys)
+    for wrong in (32, -33):
+        with pytest.raises(IndexError):
+            batch[wrong]
+    with pytest.raises(TypeError, match="integers and slices"):
+        batch["png"]
+    with pytest.raises(BufferError):
+        memoryview(batch)
+
+
+def test_fields_of_a_sample(batch: larder.Batch) -> None:
+    sample = batch[3]
+    assert "png" in sample and "jpg" not in sample and 3 not in sample
+    with pytest.raises(KeyError, match=f'sample "{sample.key}" has no field "jpg"; it has png'):
+        sample["jpg"]
+    with pytest.raises(TypeError, match="field"):
+        sample[0]
+    assert repr(sample) == f"<larder.Sample {sample.index} {sample.key!r}>"
+
+
+def test_views_are_read_only(batch: larder.Batch) -> None:
+    view = next(sample.bytes for sample in batch if len(sample.bytes) > 0)
+    assert view.readonly and view.format == "B" and view.ndim == 1 and view.contiguous
+    with pytest.raises(TypeError):
+        view[0] = 0
+    array = next(sample.numpy() for sample in batch if len(sample.bytes) > 0)
+    assert array.dtype == numpy.uint8 and array.ndim == 1 and not array.flags.writeable
+    with pytest.raises(ValueError):
+        array.flags.writeable = True
+
+
+def test_numpy_is_the_same_memory(raw: Any, batch: larder.Batch) -> None:
+    for sample in batch:
+        array = sample.numpy()
+        assert array.tobytes() == raw.contents[sample.key]
+        assert sample.numpy("png").shape == (len(raw.contents[sample.key]),)
+        if array.size:
+            other = numpy.frombuffer(sample.bytes, numpy.uint8)
+            assert array.__array_interface__["data"] == other.__array_interface__["data"]
+
+
+def test_views_outlive_batches_and_loaders(raw: Any) -> None:
+    loader = larder.Loader(**raw.options(batch_size=16))
+    held: list[tuple[str, Any]] = []
+    for batch in loader:
+        sample = batch[len(held) % len(batch)]
+        held.append((sample.key, [sample.bytes, sample.numpy(), sample.bytes[1:], sample][len(held) % 4]))
+    del batch, sample
+    loader.close()
+    del loader
+    gc.collect()
+    for i, (key, view) in enumerate(held):
+        expected = raw.contents[key]
+        if i % 4 == 3:
+            view = view.bytes
+        assert bytes(view) == (expected[1:] if i % 4 == 2 else expected)
+
+
+def test_release(raw: Any, batch: larder.Batch) -> None:
+    sample = batch[2]
+    view = sample.bytes
+    expected = raw.contents[sample.key]
+    assert not batch.released
+    assert not batch.release(), "a view is left"
+    assert batch.released
+    assert view == expected
+    view.release()
+    assert batch.release()
+    assert repr(batch) == "<larder.Batch, released>" and repr(sample) == "<larder.Sample, released>"
+    for use in (
+        lambda: len(batch),
+        lambda: batch[0],
+        lambda: list(batch),
+        lambda: batch.samples_bytes(),
+        lambda: batch.labels(),
+        lambda: batch.indices(),
+        lambda: batch.nbytes,
+        lambda: batch.__enter__(),
+        lambda: sample.bytes,
+        lambda: sample.key,
+        lambda: sample["png"],
+        lambda: "png" in sample,
+        lambda: sample.fields,
+        lambda: sample.numpy(),
+    ):
+        with pytest.raises(ValueError, match="released"):
+            use()
+
+
+def test_with_releases(batch: larder.Batch) -> None:
+    with batch as same:
+        assert same is batch and len(batch) == 32
+    assert batch.released
+
+
+def test_a_small_budget_suffices_when_batches_go(raw: Any) -> None:
+    with larder.Loader(**raw.options(batch_size=8, memory_budget="2MiB")) as loader:
+        for _ in range(5):
+            assert sum(len(view) > 0 for batch in loader for view in batch.samples_bytes()) > 100
+
+
+def test_batches_that_are_kept_are_named_in_the_error(daemon: Any, make_raw: Callable[..., Any]) -> None:
+    data = make_raw(daemon, per_class=200)
+    daemon.command("quota", "set", data.name, "--memory", "0", "--disk", "0")  # so that all come through slots
+    with larder.Loader(**data.options(batch_size=8, memory_budget="1MiB")) as loader:
+        kept = []
+        with pytest.raises(larder.NoSpace, match="let batches go sooner, or raise memory_budget"):
+            for batch in loader:
+                kept.append(batch)
+        seen = [sample.key for batch in kept for sample in batch]
+        assert all(sample.bytes == data.contents[sample.key] for batch in kept for sample in batch)
+        del batch
+        kept.clear()
+        seen += [sample.key for batch in loader for sample in batch]
+        assert sorted(seen) == sorted(data.contents)
+
+
+def test_one_thread_at_a_time_but_batches_go_from_any(raw: Any) -> None:
+    loader = larder.Loader(**raw.options(batch_size=4, memory_budget="2MiB"))
+    batches: list[larder.Batch] = []
+    ended = threading.Event()
+
+    def walk() -> None:
+        while not ended.is_set():
+            batch = next(loader, None)
+            if batch is not None:
+                batches.append(batch)
+            del batch
+
+    walker = threading.Thread(target=walk)
+    walker.start()
+    refused = good = 0
+    try:
+        while refused < 20 or good < 500:
+            assert walker.is_alive()
+            try:
+                loader.state_dict()
+            except RuntimeError as error:
+                assert "another thread" in str(error)
+                refused += 1
+            assert loader.epoch >= 0 and loader.statistics().samples >= 0
+            while batches:
+                batch = batches.pop()
+                assert batch[0].bytes == raw.contents[batch[0].key]
+                good += 1
+                del batch
+    finally:
+        ended.set()
+        walker.join()
