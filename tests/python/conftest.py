@@ -92,7 +92,9 @@ def write_tree(directory: pathlib.Path, per_class: int, seed: int) -> tuple[dict
     return contents, labels
 
 
-def write_shards(directory: pathlib.Path, shards: int, per_shard: int, seed: int) -> tuple[dict[str, bytes], dict[str, int]]:
+def write_shards(
+    directory: pathlib.Path, shards: int, per_shard: int, seed: int
+) -> tuple[dict[str, bytes], dict[str, int]]:
     draw = random.Random(seed)
     contents: dict[str, bytes] = {}
     labels: dict[str, int] = {}

@@ -310,7 +310,9 @@ def test_daemon_restarts_in_mid_epoch(start_daemon: Callable[[], Any], make_raw:
             list(loader)
 
 
-def test_ctrl_c_ends_a_wait(start_daemon: Callable[[], Any], make_raw: Callable[..., Any], tmp_path: pathlib.Path) -> None:
+def test_ctrl_c_ends_a_wait(
+    start_daemon: Callable[[], Any], make_raw: Callable[..., Any], tmp_path: pathlib.Path
+) -> None:
     daemon = start_daemon()
     data = make_raw(daemon, per_class=5)
     waiting = tmp_path / "waiting"

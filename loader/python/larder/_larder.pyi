@@ -1,4 +1,4 @@
-"""The extension. Batch and Sample are public, as larder.Batch and larder.Sample; the rest is behind larder's classes."""
+"""The extension. Batch and Sample are public (larder.Batch, larder.Sample); the rest is behind larder's own classes."""
 
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -38,7 +38,7 @@ class Batch(Sequence[Sample]):
     @overload
     def __getitem__(self, index: int) -> Sample: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Sample]: ...  # type: ignore[override]
+    def __getitem__(self, index: slice) -> list[Sample]: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Sample]: ...
     def samples_bytes(self, field: str | None = None) -> list[memoryview]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 from larder import _larder
 from larder.errors import InvalidArgument
@@ -31,7 +32,7 @@ def size_bytes(name: str, value: int | str) -> int:
 
 def connection(
     dataset: str, job: str, socket: str | None, memory_budget: int | str, reconnect_timeout_s: float
-) -> dict[str, object]:
+) -> dict[str, Any]:
     for name, value in (("dataset", dataset), ("job", job)):
         if not isinstance(value, str) or not value:
             raise InvalidArgument(f"{name} is {value!r}; it must be a name")
@@ -61,7 +62,7 @@ def sampling(
     skip_failed: bool,
     deal: str,
     first_epoch: int,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     if deal not in DEALS:
         raise InvalidArgument(f"deal is {deal!r}; it must be one of {', '.join(DEALS)}")
     for name, value, count_name, count in (

@@ -15,7 +15,7 @@ from larder.statistics import Statistics
 from larder.torch.iterable import IterableDataset
 
 
-class DataLoader(torch.utils.data.DataLoader):
+class DataLoader(torch.utils.data.DataLoader[Any]):
     """torch.utils.data.DataLoader over an `IterableDataset` of this module.
 
     Each `for` loop walks an epoch; one that is left early is taken up by the next loop where the training loop left it:
@@ -43,15 +43,17 @@ class DataLoader(torch.utils.data.DataLoader):
         self._pass = 0
         self._stall_ns = 0
 
+    dataset: IterableDataset
+
     def _planner(self) -> _larder.Loader:
         if self._position is None:
-            dataset: IterableDataset = self.dataset
+            dataset = self.dataset
             self._position = dataset.planner(max(1, self.num_workers))
             if state := dataset.beginning:
                 self._position.restore(state)
         return self._position
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         self._pass += 1
         planner = self._planner()
         self._move_to(planner.state_after(self._received))
@@ -110,6 +112,6 @@ class DataLoader(torch.utils.data.DataLoader):
         self._move_to(job_state.to_bytes(state))
 
     def statistics(self) -> Statistics:
-        """Running totals of all workers, with `stall_s` as the training loop saw it. What workers loaded ahead counts."""
+        """Running totals of all workers, also of what they loaded ahead; `stall_s` is what the training loop saw."""
         total = self.dataset.statistics()
         return total + Statistics(stall_s=self.stall_s - total.stall_s)

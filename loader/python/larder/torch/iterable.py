@@ -19,19 +19,19 @@ from larder.torch.samples import copy_sample
 from larder.torch.shared import WORKERS_MAX, Board
 
 
-class IterableDataset(torch.utils.data.IterableDataset):
+class IterableDataset(torch.utils.data.IterableDataset[Any]):
     """Yields whole batches: give it to `larder.torch.DataLoader`, or to torch's own with `batch_size=None`.
 
     Each process that iterates opens a session of its own, after the fork. Its place among the DataLoader's workers is
     taken from torch, and rank and world size, if not given, from torch.distributed where that is initialised.
 
-    A batch is `collate([decode(sample), ...])`, made in the worker. `decode` gets a `larder.Sample` whose views are valid
-    only during the call: decode or copy. Without `decode`, a sample becomes `copy_sample(sample)`, a dict with the bytes
-    of each field, and a batch is a list of those. `collate` is, unless given, torch's default_collate for what `decode`
-    returns. Both must be picklable where workers are not forked.
+    A batch is `collate([decode(sample), ...])`, made in the worker. `decode` gets a `larder.Sample` whose views are
+    there for the call: decode or copy. Without `decode`, a sample becomes `copy_sample(sample)`, a dict with the bytes
+    of each field, and a batch is a list of those. `collate` is, unless given, torch's default_collate for what
+    `decode` returns. Both must be picklable where workers are not forked.
 
-    With torch's own DataLoader each pass begins where `set_epoch` or `load_state_dict` said: call `set_epoch` before each
-    pass, as with torch's DistributedSampler. `larder.torch.DataLoader` does that itself.
+    With torch's own DataLoader each pass begins where `set_epoch` or `load_state_dict` said: call `set_epoch` before
+    each pass, as with torch's DistributedSampler. `larder.torch.DataLoader` does that itself.
 
     The other arguments are those of `larder.Loader`; `memory_budget` is that of each worker.
     """
@@ -60,7 +60,7 @@ class IterableDataset(torch.utils.data.IterableDataset):
         if (rank is None) != (world_size is None):
             raise InvalidArgument("rank and world_size are given together, or neither")
         self._connection = options.connection(dataset, job, socket, memory_budget, reconnect_timeout_s)
-        self._sampling = dict(
+        self._sampling: dict[str, Any] = dict(
             batch_size=batch_size,
             seed=seed,
             shuffle=shuffle,
@@ -70,7 +70,7 @@ class IterableDataset(torch.utils.data.IterableDataset):
             deal=deal,
             first_epoch=first_epoch,
         )
-        self._ranks = None if rank is None else (rank, world_size)
+        self._ranks = None if rank is None or world_size is None else (rank, world_size)
         options.sampling(**self._sampling, rank=rank or 0, world_size=world_size or 1, worker=0, worker_count=1)
         self._decode = decode
         self._collate = collate

@@ -13,7 +13,7 @@ from larder import _larder, options
 from larder.torch.samples import copy_sample
 
 
-class MapDataset(torch.utils.data.Dataset):
+class MapDataset(torch.utils.data.Dataset[Any]):
     """Samples by index. Each process opens a session of its own at first use, after the fork.
 
     A sample is `decode(sample)`, called with a `larder.Sample` whose views are valid only during the call; without
@@ -75,13 +75,13 @@ class MapDataset(torch.utils.data.Dataset):
         self._look()
         return self._class_names
 
-    def __getitem__(self, index: int | Sequence[int]) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, (list, tuple)):
             return self.__getitems__(index)
         return self._session()[int(index)]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        return self._session().fetch(indices)
+        return list(self._session().fetch(indices))
 
     def statistics(self) -> larder.Statistics:
         """Running totals of this process."""
@@ -89,13 +89,12 @@ class MapDataset(torch.utils.data.Dataset):
 
     def _session(self) -> larder.Dataset:
         if self._core is None or self._core_pid != os.getpid():
-            arguments = dict(self._connection)
             self._core = larder.Dataset(
-                str(arguments["dataset"]),
-                job=str(arguments["job"]),
-                memory_budget=arguments["memory_budget_bytes"],
-                reconnect_timeout_s=arguments["reconnect_timeout_s"],
-                socket=arguments["socket"] or None,
+                self._connection["dataset"],
+                job=self._connection["job"],
+                memory_budget=self._connection["memory_budget_bytes"],
+                reconnect_timeout_s=self._connection["reconnect_timeout_s"],
+                socket=self._connection["socket"] or None,
                 decode=self._decode,
             )
             self._core_pid = os.getpid()
