@@ -1,0 +1,68 @@
+#include "bench/bench.h"
+
+#include <CLI/CLI.hpp>
+#include <boost/json/serialize.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "bench/options.h"
+
+namespace larder::bench {
+namespace {
+
+struct Entry {
+    const char* name;
+    Bench run;
+    const char* question;
+};
+
+constexpr Entry kBenches[] = {
+    {"hits", hits, "how fast are memory and disk hits, beside an mmap loop and fio?"},
+    {"python", python, "how fast is the Python loader, beside open().read() and WebDataset?"},
+    {"curve", curve, "how does throughput grow with cache size, beside the model and LRU?"},
+    {"miss", miss, "do misses come at the granted rate?"},
+    {"start", start, "how soon is a restarted daemon of use, and what does it keep in memory?"},
+    {"sessions", sessions, "how long from opening a loader to its first batch?"},
+};
+
+}  // namespace
+
+int bench_main(int argc, char** argv) {
+    CLI::App app("Measures Larder on this machine, side by side with a peer or a limit", "larder bench");
+    Options options;
+    app.require_subcommand(1);
+    for (const Entry& entry : kBenches) {
+        CLI::App* command = app.add_subcommand(entry.name, entry.question);
+        command->add_flag("--quick", options.quick, "under 20 s; counts are exact, speeds are not to be quoted");
+        command->add_flag("--json", options.json, "print JSON instead of a table");
+        command->add_option("--directory", options.directory, "where to work: on the file system to measure")
+            ->type_name("DIR");
+        if (entry.run == python) {
+            command->add_option("--python", options.python, "the interpreter that has the larder package");
+            command->add_option("--data", options.data, "images in class directories")->type_name("DIR");
+        }
+        if (entry.run == curve) command->add_option("--plot", options.plot, "draw the curve as SVG")->type_name("FILE");
+    }
+    CLI11_PARSE(app, argc, argv);
+    const std::string name = app.get_subcommands().front()->get_name();
+    for (const Entry& entry : kBenches) {
+        if (name != entry.name) continue;
+        try {
+            const auto result = entry.run(options);
+            if (!result) {
+                std::fprintf(stderr, "larder bench %s: %s\n", entry.name, result.error().message.c_str());
+                return 1;
+            }
+            if (options.json) std::printf("%s\n", boost::json::serialize(*result).c_str());
+            return 0;
+        } catch (const std::exception& error) {
+            std::fprintf(stderr, "larder bench %s: %s\n", entry.name, error.what());
+            return 1;
+        }
+    }
+    return 2;
+}
+
+}  // namespace larder::bench

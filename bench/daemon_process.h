@@ -1,0 +1,64 @@
+#pragma once
+
+// A larderd of the bench's own: the real program in a process of its own, on a fresh state directory, ended by its pid.
+
+#include <boost/json/object.hpp>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "base/error.h"
+
+namespace larder::bench {
+
+struct DaemonOptions {
+    std::string state_directory;
+    std::uint64_t memory_bytes = std::uint64_t{4} << 30;
+    std::uint64_t disk_bytes = std::uint64_t{64} << 30;
+};
+
+struct DatasetOptions {
+    std::string name;
+    std::string directory;
+    std::string format = "raw";
+    std::string block = "sample";
+    std::uint64_t quota_memory_bytes = 0;
+    std::uint64_t quota_disk_bytes = 0;
+};
+
+class DaemonProcess {
+public:
+    // Starts it and waits until it answers. The state directory may hold what an earlier daemon left.
+    static Result<DaemonProcess> start(const DaemonOptions& options);
+    DaemonProcess(DaemonProcess&& other) noexcept;
+    DaemonProcess& operator=(DaemonProcess&&) = delete;
+    ~DaemonProcess();
+
+    // SIGTERM, and waits for its end.
+    void stop();
+
+    Result<void> add_dataset(const DatasetOptions& options);
+    // Brings in what the quota allows.
+    Result<void> warm(const std::string& dataset);
+    Result<void> set_quota(const std::string& dataset, std::uint64_t memory_bytes, std::uint64_t disk_bytes);
+    Result<void> limit_job(const std::string& job, double bytes_per_second, std::uint64_t burst_bytes);
+    // GET /v1/datasets/NAME, and the job's entry of GET /v1/jobs.
+    Result<boost::json::object> dataset(const std::string& name) const;
+    Result<boost::json::object> job(const std::string& name) const;
+
+    const std::string& socket() const { return socket_; }
+    pid_t pid() const { return pid_; }
+
+private:
+    DaemonProcess() = default;
+    Result<void> follow(const Result<boost::json::object>& accepted) const;
+    Result<boost::json::object> call(const std::string& method, const std::string& target,
+                                     const boost::json::object& body = {}) const;
+
+    pid_t pid_ = -1;
+    std::string socket_;
+    std::string admin_;
+};
+
+}  // namespace larder::bench

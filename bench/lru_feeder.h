@@ -1,0 +1,76 @@
+#pragma once
+
+// The peer of the curve: an LRU block cache as a conventional data-loading cache has, with real bytes. It reads the
+// same files in random order each epoch under the same rate limit, prefetching with a few threads, keeps what it read
+// in memory and evicts the block used longest ago.
+
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "bench/feeder.h"
+#include "bench/work_directory.h"
+#include "cache/shard/token_bucket.h"
+
+namespace larder::bench {
+
+struct LruOptions {
+    FileSet files;
+    std::uint64_t cache_bytes = 0;
+    std::uint32_t batch_size = 1;
+    std::uint64_t seed = 0;
+    double remote_bytes_per_second = 0;
+    std::uint64_t remote_burst_bytes = 0;
+    std::uint32_t prefetch_blocks = 64;
+    std::uint32_t threads = 2;
+};
+
+class LruFeeder final : public Feeder {
+public:
+    explicit LruFeeder(const LruOptions& options);
+    ~LruFeeder() override;
+    LruFeeder(const LruFeeder&) = delete;
+    LruFeeder& operator=(const LruFeeder&) = delete;
+
+    Result<std::optional<std::uint64_t>> next() override;
+    FeederTotals totals() const override;
+
+private:
+    using Bytes = std::shared_ptr<const std::vector<std::byte>>;
+    struct Entry {
+        std::uint32_t block;
+        Bytes bytes;
+    };
+
+    void prefetch();
+    Bytes look_up(std::uint32_t block);
+    void keep(std::uint32_t block, const Bytes& bytes);
+    Result<Bytes> read_remote(std::uint32_t block);
+    std::uint32_t block_at(std::uint64_t position);
+
+    LruOptions options_;
+    SteadyClock clock_;
+    cache::TokenBucket bucket_;
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    std::list<Entry> recent_first_;
+    std::unordered_map<std::uint32_t, std::list<Entry>::iterator> cached_;
+    std::uint64_t order_epoch_ = ~std::uint64_t{0};
+    std::vector<std::uint32_t> order_;
+    std::unordered_map<std::uint64_t, Result<Bytes>> ready_;  // by position
+    std::uint64_t next_to_read_ = 0;
+    std::uint64_t next_to_deliver_ = 0;
+    bool epoch_end_told_ = false;
+    FeederTotals totals_;
+    bool stopping_ = false;
+    std::vector<std::thread> threads_;
+};
+
+}  // namespace larder::bench

@@ -1,0 +1,139 @@
+// Do misses come at the granted rate? Jobs with nothing cached read as fast as they are let, one alone and eight
+// with different grants at once; what the daemon read from the remote for each, over the time it took, is set against
+// its grant.
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "bench/daemon_process.h"
+#include "bench/larder_feeder.h"
+#include "bench/options.h"
+#include "bench/work_directory.h"
+#include "tools/cli/table.h"
+
+namespace larder::bench {
+namespace {
+
+constexpr std::uint64_t kBlockBytes = 64 << 10;
+
+struct JobRun {
+    std::string name;
+    double granted = 0;  // bytes/s
+    std::optional<Error> error;
+    std::thread reader;
+};
+
+std::uint64_t remote_bytes(const boost::json::object& job) {
+    return job.at("counters").at("bytes_remote").to_number<std::uint64_t>();
+}
+
+Result<boost::json::object> run_jobs(DaemonProcess& daemon, const std::vector<double>& rates, double seconds) {
+    std::vector<JobRun> jobs(rates.size());
+    std::atomic<bool> stop{false};
+    for (std::size_t i = 0; i < rates.size(); ++i) {
+        jobs[i].name = "miss-" + std::to_string(rates.size()) + "-" + std::to_string(i);
+        jobs[i].granted = rates[i];
+        if (auto set = daemon.limit_job(jobs[i].name, rates[i], 16 * kBlockBytes); !set) {
+            return std::unexpected(set.error());
+        }
+        jobs[i].reader = std::thread([&job = jobs[i], &daemon, &stop, seed = i] {
+            auto feeder = LarderFeeder::open(
+                {{.dataset = "miss", .job = job.name, .socket = daemon.socket()}, seed, true, 16, 8});
+            if (!feeder) {
+                job.error = feeder.error();
+                return;
+            }
+            while (!stop) {
+                if (const auto bytes = feeder->next(); !bytes) {
+                    job.error = bytes.error();
+                    return;
+                }
+            }
+        });
+    }
+    const SteadyClock clock;
+    const auto snapshot = [&]() -> Result<std::vector<std::uint64_t>> {
+        std::vector<std::uint64_t> bytes;
+        for (const JobRun& job : jobs) {
+            const auto now = daemon.job(job.name);
+            if (!now) return std::unexpected(now.error());
+            bytes.push_back(remote_bytes(*now));
+        }
+        return bytes;
+    };
+    // The first burst and the opening are over.
+    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    const std::int64_t began_ns = clock.now_ns();
+    const auto before = snapshot();
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    const double elapsed = static_cast<double>(clock.now_ns() - began_ns) * 1e-9;
+    const auto after = snapshot();
+    stop = true;
+    for (JobRun& job : jobs) job.reader.join();
+    if (!before) return std::unexpected(before.error());
+    if (!after) return std::unexpected(after.error());
+
+    boost::json::array rows;
+    double lowest = 1e9;
+    double highest = 0;
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+        if (jobs[i].error) return std::unexpected(jobs[i].error->within("job " + jobs[i].name));
+        const double measured = static_cast<double>((*after)[i] - (*before)[i]) / elapsed;
+        const double ratio = measured / jobs[i].granted;
+        lowest = std::min(lowest, ratio);
+        highest = std::max(highest, ratio);
+        rows.push_back({{"granted", jobs[i].granted}, {"measured", measured}, {"ratio", ratio}});
+    }
+    return boost::json::object{{"jobs", jobs.size()}, {"ratio_min", lowest}, {"ratio_max", highest}, {"each", rows}};
+}
+
+void print(const boost::json::array& runs) {
+    cli::Table table({">jobs", ">granted", ">measured", ">ratio"});
+    for (const auto& run : runs) {
+        for (const auto& job : run.at("each").as_array()) {
+            char ratio[16];
+            std::snprintf(ratio, sizeof ratio, "%.4f", job.at("ratio").as_double());
+            table.add({cli::format_count(run.at("jobs").to_number<std::uint64_t>()),
+                       format_bytes_per_second(job.at("granted").as_double()),
+                       format_bytes_per_second(job.at("measured").as_double()), ratio});
+        }
+    }
+    std::printf("%s", table.text().c_str());
+}
+
+}  // namespace
+
+Result<boost::json::value> miss(const Options& options) {
+    auto work = WorkDirectory::make(options.directory);
+    if (!work) return std::unexpected(work.error());
+    const auto files = write_files(*work / "data", options.quick ? 512 : 4096, kBlockBytes);
+    if (!files) return std::unexpected(files.error());
+    auto daemon = DaemonProcess::start({.state_directory = *work / "state"});
+    if (!daemon) return std::unexpected(daemon.error());
+    if (auto added = daemon->add_dataset({.name = "miss", .directory = files->directory}); !added) {
+        return std::unexpected(added.error());
+    }
+    const double seconds = options.quick ? 2 : 10;
+    boost::json::array runs;
+    for (const std::vector<double>& rates :
+         {std::vector<double>{100e6}, std::vector<double>{5e6, 10e6, 15e6, 20e6, 25e6, 30e6, 40e6, 50e6}}) {
+        const auto run = run_jobs(*daemon, rates, seconds);
+        if (!run) return std::unexpected(run.error());
+        runs.push_back(*run);
+    }
+    if (!options.json) print(runs);
+    return boost::json::object{{"seconds", seconds}, {"runs", runs}};
+}
+
+}  // namespace larder::bench

@@ -1,0 +1,32 @@
+#pragma once
+
+// What every bench is told, and what it gives back.
+
+#include <boost/json/value.hpp>
+
+#include <string>
+
+#include "base/error.h"
+
+namespace larder::bench {
+
+struct Options {
+    bool quick = false;  // under 20 s: counts are exact, speeds are not to be quoted
+    bool json = false;
+    std::string directory;  // on the file system to measure; a fresh directory is made in it
+    std::string plot;       // curve: the SVG to draw
+    std::string python;     // python: the interpreter that has the larder package
+    std::string data;       // python: a directory of images in class directories
+};
+
+// JSON on success; a bench that can draw a table for people prints it itself unless options.json.
+using Bench = Result<boost::json::value> (*)(const Options& options);
+
+Result<boost::json::value> hits(const Options& options);
+Result<boost::json::value> python(const Options& options);
+Result<boost::json::value> curve(const Options& options);
+Result<boost::json::value> miss(const Options& options);
+Result<boost::json::value> start(const Options& options);
+Result<boost::json::value> sessions(const Options& options);
+
+}  // namespace larder::bench

@@ -1,0 +1,15 @@
+#pragma once
+
+// Drawing of results as SVG, by Matplotlib (bench/plot_curve.py) in a Python process.
+
+#include <boost/json/array.hpp>
+
+#include <string>
+
+#include "base/error.h"
+
+namespace larder::bench {
+
+Result<void> plot_curve(const boost::json::array& points, const std::string& svg_path);
+
+}  // namespace larder::bench

@@ -1,0 +1,15 @@
+#pragma once
+
+// Runs a program to its end: input on its stdin, its stdout back. Its stderr is ours.
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace larder::bench {
+
+// An exit status other than 0 is an error.
+Result<std::string> run_program(const std::vector<std::string>& arguments, const std::string& input = {});
+
+}  // namespace larder::bench

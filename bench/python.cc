@@ -1,0 +1,63 @@
+// How fast does one Python process get samples? larder.Loader over a cached directory of image files, beside a loop of
+// open().read() over the same page-cached files and WebDataset's own reader over shards of them
+// (bench/python_loader.py).
+
+#include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
+
+#include <cstdio>
+#include <filesystem>
+#include <stop_token>
+
+#include "bench/daemon_process.h"
+#include "bench/options.h"
+#include "bench/process.h"
+#include "bench/scripts.h"
+#include "bench/work_directory.h"
+#include "cache/dataset/pack.h"
+
+namespace larder::bench {
+namespace {
+
+constexpr const char* kImages = "/usr/share/openclipart/png";
+
+// The interpreter that has the larder package: the tests' environment, where it was made.
+std::string interpreter(const Options& options) {
+    if (!options.python.empty()) return options.python;
+    const std::string environment = script_path("../build/venv/bin/python");
+    return std::filesystem::exists(environment) ? environment : "python3";
+}
+
+}  // namespace
+
+Result<boost::json::value> python(const Options& options) {
+    const std::string images = options.data.empty() ? kImages : options.data;
+    auto work = WorkDirectory::make(options.directory);
+    if (!work) return std::unexpected(work.error());
+    const auto packed = cache::pack_webdataset(
+        {.source = images, .destination = *work / "shards", .shard_bytes = std::uint64_t{32} << 20}, {}, {});
+    if (!packed) return std::unexpected(packed.error());
+    auto daemon = DaemonProcess::start({.state_directory = *work / "state"});
+    if (!daemon) return std::unexpected(daemon.error());
+    if (auto added = daemon->add_dataset(
+            {.name = "images", .directory = images, .quota_memory_bytes = 2 * packed->payload_bytes + (64u << 20)});
+        !added) {
+        return std::unexpected(added.error());
+    }
+    const auto output = run_program({interpreter(options), script_path("python_loader.py"), "--socket",
+                                     daemon->socket(), "--dataset", "images", "--images", images, "--shards",
+                                     *work / "shards", "--rounds", options.quick ? "1" : "7"});
+    if (!output) return std::unexpected(output.error());
+    boost::system::error_code error;
+    const boost::json::value result = boost::json::parse(*output, error);
+    if (error) return fail(ErrorCode::internal, "python_loader.py: " + error.message());
+    if (!options.json) {
+        std::printf("larder.Loader: %.0f samples/s; %.2f times open().read(), %.1f times WebDataset's reader\n",
+                    result.at("samples_per_second").to_number<double>(),
+                    result.at("open_read_ratio").to_number<double>(),
+                    result.at("webdataset_ratio").to_number<double>());
+    }
+    return result;
+}
+
+}  // namespace larder::bench
