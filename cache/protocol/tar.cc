@@ -62,21 +62,32 @@ bool is_zero(std::span<const std::byte> block) {
     return std::ranges::all_of(block, [](std::byte byte) { return byte == std::byte{0}; });
 }
 
+// The sum of a header's bytes: eight at a time, in four lanes of 16 bits that 64 additions of 2 x 255 cannot fill.
+std::uint32_t sum_of_bytes(std::span<const std::byte> header) {
+    constexpr std::uint64_t kEvenBytes = 0x00ff00ff00ff00ff;
+    std::uint64_t lanes = 0;
+    for (std::size_t at = 0; at < kTarBlockBytes; at += sizeof(std::uint64_t)) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, header.data() + at, sizeof word);
+        lanes += (word & kEvenBytes) + (word >> 8 & kEvenBytes);
+    }
+    return static_cast<std::uint32_t>((lanes & 0xffff) + (lanes >> 16 & 0xffff) + (lanes >> 32 & 0xffff) +
+                                      (lanes >> 48));
+}
+
 bool checksum_holds(std::span<const std::byte> header) {
     const auto stored = number(field(header, kChecksum));
     if (!stored) return false;
-    // The sum takes the checksum's own bytes as spaces. Old programs summed signed bytes.
-    std::uint32_t sum = 0;
+    // The sum takes the checksum's own bytes as spaces.
+    std::uint32_t sum = sum_of_bytes(header);
+    for (const char c : field(header, kChecksum)) sum += std::uint32_t{' '} - static_cast<unsigned char>(c);
+    if (sum == *stored) return true;
+    // Old programs summed signed bytes.
     std::uint32_t high = 0;
-    for (const std::byte byte : header) {
-        sum += static_cast<std::uint32_t>(byte);
-        high += static_cast<std::uint32_t>(byte) >> 7;
-    }
-    for (const char character : field(header, kChecksum)) {
-        sum += std::uint32_t{' '} - static_cast<unsigned char>(character);
-        high -= static_cast<std::uint32_t>(static_cast<unsigned char>(character)) >> 7;
-    }
-    return sum == *stored || sum - 256 * high == *stored;
+    for (const std::byte byte : header) high += static_cast<std::uint32_t>(byte) >> 7;
+    for (const char c : field(header, kChecksum))
+        high -= static_cast<std::uint32_t>(static_cast<unsigned char>(c)) >> 7;
+    return sum - 256 * high == *stored;
 }
 
 // What a file that is no tar is, by its first bytes; empty if unknown.

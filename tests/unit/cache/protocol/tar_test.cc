@@ -219,6 +219,21 @@ TEST(TarReader, TakesWhatStandardsAllow) {
     EXPECT_EQ(*listed, expected) << "also without the end's zero blocks";
 }
 
+TEST(TarReader, TakesTheSumOfSignedBytesToo) {
+    std::string archive = bytes_of({.name = "caf\xc3\xa9.jpg", .content = "1"});
+    unsigned sum = 0;
+    std::memset(archive.data() + 148, ' ', 8);
+    for (const char c : archive.substr(0, kTarBlockBytes)) sum += static_cast<unsigned>(static_cast<signed char>(c));
+    char checksum[8];
+    std::snprintf(checksum, sizeof checksum, "%06o", sum);
+    archive.replace(148, 7, checksum, 7);
+    const auto listed = list(archive);
+    ASSERT_TRUE(listed) << listed.error().message;
+    EXPECT_EQ(listed->front().name, "caf\xc3\xa9.jpg");
+    archive[149] ^= 1;
+    EXPECT_THAT(error_of(archive), HasSubstr("checksum"));
+}
+
 TEST(TarReader, StopsAtTheFirstZeroBlock) {
     const auto listed = list(bytes_of({.name = "a.jpg", .content = "1"}) + kEnd + "anything");
     ASSERT_TRUE(listed);
