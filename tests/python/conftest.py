@@ -86,7 +86,7 @@ def write_tree(directory: pathlib.Path, per_class: int, seed: int) -> tuple[dict
         (directory / name).mkdir(parents=True)
         for i in range(per_class):
             key = f"{name}/{i:04}.png"
-            contents[key] = draw.randbytes(draw.choice([0, 1, 64, 4095, 4096, 4097, draw.randrange(40_000)]))
+            contents[key] = draw.randbytes(draw.choice([1, 64, 4095, 4096, 4097, draw.randrange(1, 40_000)]))
             labels[key] = label
             (directory / key).write_bytes(contents[key])
     return contents, labels
@@ -105,7 +105,7 @@ def write_shards(
                 key = f"{shard:03}{i:05}"
                 contents[key] = draw.randbytes(draw.randrange(1, 12_000))
                 labels[key] = draw.randrange(5)
-                for suffix, data in (("jpg", contents[key]), ("cls", b"%d" % labels[key]), ("txt", key.encode())):
+                for suffix, data in (("jpg", contents[key]), ("cls", b"%d" % labels[key]), ("txt", key.encode()), ("nil", b"")):
                     member = tarfile.TarInfo(f"{key}.{suffix}")
                     member.size = len(data)
                     tar.addfile(member, io.BytesIO(data))
@@ -139,13 +139,12 @@ def make_raw(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Data]:
     """Adds a tree of random files to a daemon, one sample a file."""
     count = iter(range(1_000_000))
 
-    def make(daemon: Daemon, per_class: int = 70, block: str = "sample") -> Data:
+    def make(daemon: Daemon, per_class: int = 70) -> Data:
         name = f"raw{next(count)}"
         directory = tmp_path_factory.mktemp(name)
         contents, labels = write_tree(directory, per_class, seed=7)
         daemon.command(
-            "dataset", "add", name, f"file://{directory}", "--format", "raw", "--block", block,
-            "--quota-memory", "32MiB",
+            "dataset", "add", name, f"file://{directory}", "--format", "raw", "--quota-memory", "32MiB"
         )  # fmt: skip
         return Data(name, daemon, directory, contents, labels, ["ant", "bee", "cat"])
 
@@ -154,20 +153,32 @@ def make_raw(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Data]:
 
 @pytest.fixture(scope="session")
 def raw(daemon: Daemon, make_raw: Callable[..., Data]) -> Data:
-    """210 files of 0 to 40,000 bytes in three classes."""
+    """210 files of 1 to 40,000 bytes in three classes."""
     return make_raw(daemon)
 
 
 @pytest.fixture(scope="session")
-def shards(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Data:
-    """240 WebDataset samples of three fields, in blocks of several samples."""
-    directory = tmp_path_factory.mktemp("shards") / "tars"
-    contents, labels = write_shards(directory, shards=6, per_shard=40, seed=11)
-    daemon.command(
-        "dataset", "add", "shards", f"file://{directory}", "--format", "webdataset", "--block", "64KiB",
-        "--quota-memory", "32MiB",
-    )  # fmt: skip
-    return Data("shards", daemon, directory, contents, labels, [])
+def make_shards(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Data]:
+    """Adds WebDataset shards to a daemon: samples of four fields, one of them empty."""
+    count = iter(range(1_000_000))
+
+    def make(daemon: Daemon, block: str) -> Data:
+        name = f"shards{next(count)}"
+        directory = tmp_path_factory.mktemp(name) / "tars"
+        contents, labels = write_shards(directory, shards=6, per_shard=40, seed=11)
+        daemon.command(
+            "dataset", "add", name, f"file://{directory}", "--format", "webdataset", "--block", block,
+            "--quota-memory", "32MiB",
+        )  # fmt: skip
+        return Data(name, daemon, directory, contents, labels, [])
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def shards(daemon: Daemon, make_shards: Callable[..., Data]) -> Data:
+    """240 WebDataset samples in blocks of several samples."""
+    return make_shards(daemon, "64KiB")
 
 
 @pytest.fixture

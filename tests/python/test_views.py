@@ -45,11 +45,11 @@ def test_fields_of_a_sample(batch: larder.Batch) -> None:
 
 
 def test_views_are_read_only(batch: larder.Batch) -> None:
-    view = next(sample.bytes for sample in batch if len(sample.bytes) > 0)
+    view = batch[0].bytes
     assert view.readonly and view.format == "B" and view.ndim == 1 and view.contiguous
     with pytest.raises(TypeError):
         view[0] = 0
-    array = next(sample.numpy() for sample in batch if len(sample.bytes) > 0)
+    array = batch[0].numpy()
     assert array.dtype == numpy.uint8 and array.ndim == 1 and not array.flags.writeable
     with pytest.raises(ValueError):
         array.flags.writeable = True
@@ -60,9 +60,8 @@ def test_numpy_is_the_same_memory(raw: Any, batch: larder.Batch) -> None:
         array = sample.numpy()
         assert array.tobytes() == raw.contents[sample.key]
         assert sample.numpy("png").shape == (len(raw.contents[sample.key]),)
-        if array.size:
-            other = numpy.frombuffer(sample.bytes, numpy.uint8)
-            assert array.__array_interface__["data"] == other.__array_interface__["data"]
+        other = numpy.frombuffer(sample.bytes, numpy.uint8)
+        assert array.__array_interface__["data"] == other.__array_interface__["data"]
 
 
 def test_views_outlive_batches_and_loaders(raw: Any) -> None:
