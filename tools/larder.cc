@@ -46,6 +46,11 @@ int run(int argc, char** argv) {
 #endif
     try {
         app.parse(argc, argv);
+    } catch (const CLI::RequiredError& error) {
+        const auto unknown = app.remaining(true);
+        if (unknown.empty()) return app.exit(error), larder::cli::kUsage;
+        std::fprintf(stderr, "larder: unknown command \"%s\"; see --help\n", unknown.front().c_str());
+        return larder::cli::kUsage;
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? larder::cli::kDone : larder::cli::kUsage;
     }

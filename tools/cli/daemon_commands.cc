@@ -143,6 +143,9 @@ void add_daemon_commands(CLI::App& app, Context& context) {
     auto options = std::make_shared<UpOptions>();
     CLI::App* up_app = app.add_subcommand("up", "Run a daemon here, in the foreground, sized to this machine");
     up_app->add_option("--state", options->state, "Where it keeps everything. Default: ~/.local/share/larder");
+    // What it does not know is left to DaemonFlags, so nothing falls through to the App.
+    up_app->fallthrough(false);
+    up_app->add_flag("--json", context.json, "Say in JSON where it listens");
     options->flags.add_to(*up_app);
     up_app->callback([&context, options, up_app] {
         context.command = [&context, options, up_app] { return up(context, *options, *up_app); };

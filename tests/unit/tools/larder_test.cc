@@ -1,0 +1,326 @@
+// The `larder` program against a daemon's API made up here: what it asks, what it shows, how it exits.
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "base/server/http.h"
+#include "tests/support/program.h"
+#include "tests/support/temp_directory.h"
+
+namespace larder {
+namespace {
+
+using test::ProgramResult;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
+using ::testing::StartsWith;
+
+constexpr const char* kDataset =
+    R"({"name":"images","url":"file:///data","format":"raw","block":"sample","dataset_id":"00000000000000ff",)"
+    R"("version":2,"objects":1000,"blocks":1000,"samples":1000,"total_bytes":1048576,"classes":10,"owner":"ann",)"
+    R"("group":"ml","mode":"0640","quota":{"memory_bytes":524288,"disk_bytes":0},"used":{"memory_bytes":262144,)"
+    R"("disk_bytes":0,"payload_bytes":261120,"blocks":250,"segments":1},"cached_ratio":0.25,"disk_full":false,)"
+    R"("counters":{"memory_hits":30,"disk_hits":10,"misses":60,"bytes_memory":30720,"bytes_disk":10240,)"
+    R"("bytes_remote":61440,"crc_failures":1,"remote_errors":0,"admissions_refused":5},"versions":[1,2]})";
+constexpr const char* kJob =
+    R"({"job":"resnet","dataset":"images","sessions":2,"epoch":3,"remote_rate":2e8,"remote_burst_bytes":16777216,)"
+    R"("counters":{"memory_hits":3,"disk_hits":1,"misses":4,"bytes_memory":3072,"bytes_disk":1024,"bytes_remote":4096},)"
+    R"("unread_bytes":524288,"effective_cache_bytes":131072,"stall_s":1.5,"samples":8,"bytes":8192,)"
+    R"("rate_bytes_per_s":125000000})";
+
+// Answers "METHOD /path" from a table and remembers what it was asked.
+class FakeDaemon {
+public:
+    explicit FakeDaemon(const std::string& socket) {
+        const auto listening = server_->listen_unix(socket, 0600);
+        EXPECT_TRUE(listening);
+        thread_ = std::jthread([this] { context_.run(); });
+    }
+    ~FakeDaemon() {
+        boost::asio::post(context_, [this] {
+            server_.reset();
+            guard_.reset();
+        });
+        thread_.join();
+    }
+    void answer(const std::string& what, HttpResponse response) {
+        const std::lock_guard lock(mutex_);
+        answers_[what].push_back(std::move(response));
+    }
+    void answer(const std::string& what, const std::string& body) { answer(what, {200, "application/json", body, {}}); }
+    std::vector<std::string> asked() {
+        const std::lock_guard lock(mutex_);
+        return asked_;
+    }
+
+private:
+    void handle(const HttpRequest& request, const HttpRespond& respond) {
+        std::string what = request.method + " ";
+        for (const auto& segment : request.path) what += "/" + segment;
+        const std::lock_guard lock(mutex_);
+        asked_.push_back(what + (request.body.empty() ? "" : " " + request.body));
+        auto& answers = answers_[what];
+        if (answers.empty()) return respond(http_error(404, "not_found", "nothing at " + what));
+        respond(answers.front());
+        // The last answer stays.
+        if (answers.size() > 1) answers.erase(answers.begin());
+    }
+
+    boost::asio::io_context context_;
+    boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_ = make_work_guard(context_);
+    std::mutex mutex_;
+    std::map<std::string, std::vector<HttpResponse>> answers_;
+    std::vector<std::string> asked_;
+    std::unique_ptr<HttpServer> server_ = std::make_unique<HttpServer>(
+        context_, [this](const HttpRequest& request, HttpRespond respond) { handle(request, respond); });
+    std::jthread thread_;
+};
+
+class LarderTest : public ::testing::Test {
+protected:
+    ProgramResult larder(std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), LARDER_PROGRAM);
+        return test::run_program(arguments, {{"LARDER_ADMIN_SOCKET", socket}});
+    }
+
+    test::TempDirectory directory;
+    std::string socket = directory / "admin.sock";
+};
+
+class LarderWithDaemonTest : public LarderTest {
+protected:
+    FakeDaemon daemon{socket};
+};
+
+TEST_F(LarderTest, HelpNamesTheCommandsAndTheExitCodes) {
+    const auto help = larder({"--help"});
+    EXPECT_EQ(help.exit_code, 0);
+    for (const char* word :
+         {"up", "dataset", "quota", "jobs", "top", "status", "version", "--json", "Exit codes: 0 done"}) {
+        EXPECT_THAT(help.output, HasSubstr(word));
+    }
+    EXPECT_EQ(larder({"dataset", "add", "--help"}).exit_code, 0);
+}
+
+TEST_F(LarderTest, WrongUsageExitsWith2AndSaysWhy) {
+    const struct {
+        std::vector<std::string> arguments;
+        const char* says;
+    } cases[] = {
+        {{}, "subcommand"},
+        {{"nonsense"}, "unknown command \"nonsense\""},
+        {{"dataset", "nonsense"}, "unknown command \"nonsense\""},
+        {{"dataset"}, "subcommand"},
+        {{"dataset", "add"}, "NAME"},
+        {{"dataset", "add", "images"}, "URL"},
+        {{"dataset", "add", "images", "file:///x", "--format", "zip"}, "zip"},
+        {{"dataset", "add", "images", "file:///x", "--block", "8 MX"}, "8 MX"},
+        {{"dataset", "add", "images", "file:///x", "--quota-memory", "10"}, "\"10\" is not a size"},
+        {{"dataset", "ls", "extra"}, "extra"},
+        {{"dataset", "pack", "only-one"}, "DESTINATION"},
+        {{"dataset", "pack", "a", "b", "--shard-size", "big"}, "\"big\" is not a size"},
+        {{"quota", "set", "images"}, "At least 1 option from [--memory,--disk]"},
+        {{"quota", "set", "images", "--memory", "lots"}, "\"lots\" is not a size"},
+        {{"job", "limit", "resnet"}, "--rate"},
+        {{"job", "limit", "resnet", "--rate", "200MB"}, "\"200MB\" is not a rate"},
+        {{"top", "--interval", "0"}, "--interval"},
+        {{"up", "--memory", "lots"}, "--memory lots: expected a size"},
+        {{"up", "--memroy", "1GiB"}, "did you mean \"memory\"?"},
+        {{"up", "--log.level"}, "--log.level"},
+        {{"up", "stray"}, "stray"},
+        {{"status", "--frobnicate"}, "--frobnicate"},
+    };
+    for (const auto& [arguments, says] : cases) {
+        const auto result = larder(arguments);
+        EXPECT_EQ(result.exit_code, 2) << ::testing::PrintToString(arguments) << result.output << result.errors;
+        EXPECT_THAT(result.errors, HasSubstr(says));
+    }
+}
+
+TEST_F(LarderTest, NoDaemonExitsWith3AndSaysWhatToDo) {
+    for (const std::vector<std::string>& arguments : {std::vector<std::string>{"status"},
+                                                      {"dataset", "ls"},
+                                                      {"jobs"},
+                                                      {"top", "--count", "1"},
+                                                      {"quota", "get", "x"}}) {
+        const auto result = larder(arguments);
+        EXPECT_EQ(result.exit_code, 3) << ::testing::PrintToString(arguments);
+        EXPECT_THAT(result.errors, HasSubstr(socket));
+        EXPECT_THAT(result.errors, HasSubstr("larder up"));
+        EXPECT_THAT(result.output, IsEmpty());
+    }
+    const auto with_json = larder({"status", "--json"});
+    EXPECT_EQ(with_json.exit_code, 3);
+    EXPECT_THAT(with_json.output, StartsWith("{\"error\":{\"code\":\"unavailable\""));
+}
+
+TEST_F(LarderTest, VersionNeedsNoDaemon) {
+    EXPECT_THAT(larder({"version"}).output, MatchesRegex("larder [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+    EXPECT_THAT(larder({"--json", "version"}).output, MatchesRegex("\\{\"version\":\"[0-9.]+\"\\}\n"));
+}
+
+TEST_F(LarderTest, PackWritesShardsWithoutADaemon) {
+    std::filesystem::create_directories(directory / "source/cats");
+    std::ofstream(directory / "source/cats/a.txt") << "meow";
+    std::ofstream(directory / "source/cats/b.txt") << "purr";
+    const auto packed = larder({"dataset", "pack", directory / "source", directory / "shards", "--json"});
+    EXPECT_EQ(packed.exit_code, 0) << packed.errors;
+    EXPECT_THAT(packed.output, HasSubstr("\"samples\":2"));
+    EXPECT_THAT(packed.errors, IsEmpty()) << "no progress bar without a terminal";
+    EXPECT_TRUE(std::filesystem::exists(directory / "shards/shard-000000.tar"));
+    const auto missing = larder({"dataset", "pack", directory / "none", directory / "other"});
+    EXPECT_EQ(missing.exit_code, 4) << missing.errors;
+    EXPECT_THAT(missing.errors, HasSubstr("none"));
+}
+
+TEST_F(LarderWithDaemonTest, ShowsStatus) {
+    daemon.answer("GET /v1/status", R"({"version":"9.8.7","pid":42,"uptime_s":200,"io":"ring","data_plane_threads":1,)"
+                                    R"("memory_bytes":1073741824,"disk_bytes":0,"datasets":2,"sessions":3})");
+    const auto result = larder({"status"});
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_THAT(result.output,
+                MatchesRegex("version +9\\.8\\.7\npid +42\nup for +3m 20s\nio +ring\n(.|\n)*1\\.00 GiB(.|\n)*"));
+    EXPECT_THAT(larder({"status", "--json"}).output, HasSubstr("\"pid\":42"));
+}
+
+TEST_F(LarderWithDaemonTest, AddsADatasetAndFollowsTheTask) {
+    daemon.answer("POST /v1/datasets", {202, "application/json", R"({"task":7})", {}});
+    daemon.answer("GET /v1/tasks/7",
+                  R"({"id":7,"kind":"add","dataset":"images","state":"running","done":1,"total":0})");
+    daemon.answer(
+        "GET /v1/tasks/7",
+        R"({"id":7,"kind":"add","dataset":"images","state":"done","done":1000,"total":1000,"unit":"objects",)"
+        R"("bytes_done":0,"seconds":2.5,"result":{"samples":1000,"total_bytes":1048576,"notes":["3 empty files"]}})");
+    const auto result = larder({"dataset", "add", "images", directory.path().string() + "/./x", "--format", "raw",
+                                "--block", "8MiB", "--mode", "0644", "--quota-memory", "1MiB"});
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(result.output, "added images in 2.5 s, samples 1,000, total bytes 1.00 MiB\nnote: 3 empty files\n");
+    EXPECT_THAT(daemon.asked(),
+                ElementsAre("POST /v1/datasets {\"name\":\"images\",\"url\":\"file://" + (directory / "x") +
+                                "\",\"format\":\"raw\",\"block\":\"8MiB\",\"mode\":\"0644\",\"quota\":"
+                                "{\"memory_bytes\":1048576,\"disk_bytes\":0}}",
+                            "GET /v1/tasks/7", "GET /v1/tasks/7"));
+}
+
+TEST_F(LarderWithDaemonTest, AFailedTaskGivesItsErrorAndExitCode) {
+    daemon.answer("POST /v1/datasets", {202, "application/json", R"({"task":8})", {}});
+    daemon.answer("GET /v1/tasks/8",
+                  R"({"id":8,"state":"failed","error":{"code":"not_found","message":"no directory /x"}})");
+    const auto failed = larder({"dataset", "add", "images", "file:///x"});
+    EXPECT_EQ(failed.exit_code, 4);
+    EXPECT_EQ(failed.errors, "larder: no directory /x\n");
+    daemon.answer("POST /v1/datasets/images/warm", {202, "application/json", R"({"task":9})", {}});
+    daemon.answer("GET /v1/tasks/9", R"({"id":9,"kind":"warm","state":"cancelled"})");
+    const auto cancelled = larder({"dataset", "warm", "images"});
+    EXPECT_EQ(cancelled.exit_code, 1);
+    EXPECT_EQ(cancelled.errors, "larder: warm was cancelled\n");
+}
+
+TEST_F(LarderWithDaemonTest, ExitCodesFollowTheAnswer) {
+    EXPECT_EQ(larder({"dataset", "info", "none"}).exit_code, 4);
+    daemon.answer("DELETE /v1/datasets/a b", http_error(403, "permission_denied", "only root or its owner may"));
+    const auto refused = larder({"dataset", "rm", "a b"});
+    EXPECT_EQ(refused.exit_code, 5);
+    EXPECT_EQ(refused.errors, "larder: only root or its owner may\n");
+    daemon.answer("POST /v1/datasets", http_error(409, "already_exists", "there is one"));
+    EXPECT_EQ(larder({"dataset", "add", "x", "file:///x"}).exit_code, 5);
+    daemon.answer("GET /v1/jobs", http_error(500, "internal", "broken"));
+    EXPECT_EQ(larder({"jobs"}).exit_code, 1);
+    daemon.answer("GET /v1/datasets", {200, "text/html", "<html>", {}});
+    const auto garbage = larder({"dataset", "ls"});
+    EXPECT_EQ(garbage.exit_code, 1);
+    EXPECT_THAT(garbage.errors, HasSubstr("not JSON"));
+}
+
+TEST_F(LarderWithDaemonTest, ListsAndDescribesDatasets) {
+    daemon.answer("GET /v1/datasets", std::string("{\"datasets\":[") + kDataset + "]}");
+    daemon.answer("GET /v1/datasets/images", kDataset);
+    EXPECT_EQ(
+        larder({"dataset", "ls"}).output,
+        "NAME    FORMAT  BLOCK   SAMPLES      SIZE  CACHED                   MEMORY       DISK    HITS  VERSION\n"
+        "images  raw     sample    1,000  1.00 MiB  25.0 %  256.00 KiB / 512.00 KiB  0 B / 0 B  40.0 %        2\n");
+    const auto info = larder({"dataset", "info", "images"}).output;
+    for (const char* line :
+         {"version       2 (kept: 1, 2)\n", "access        ann:ml 0640\n", "samples       1,000\n",
+          "cached        25.0 %, 250 blocks, 255.00 KiB\n", "memory        256.00 KiB of 512.00 KiB\n",
+          "hits          40.0 % (30 memory, 10 disk, 60 misses)\n",
+          "faults        1 damaged blocks fetched again, 0 remote errors\n"}) {
+        EXPECT_THAT(info, HasSubstr(line));
+    }
+    EXPECT_THAT(larder({"dataset", "info", "images", "--json"}).output,
+                HasSubstr("\"dataset_id\":\"00000000000000ff\""));
+}
+
+TEST_F(LarderWithDaemonTest, SetsQuotas) {
+    daemon.answer("GET /v1/datasets/images/quota", R"({"memory_bytes":1048576,"disk_bytes":2097152})");
+    daemon.answer("PUT /v1/datasets/images/quota", R"({"memory_bytes":1048576,"disk_bytes":4194304})");
+    EXPECT_EQ(larder({"quota", "get", "images"}).output, "memory  1.00 MiB\ndisk    2.00 MiB\n");
+    EXPECT_EQ(larder({"quota", "set", "images", "--disk", "4 MiB"}).output, "memory  1.00 MiB\ndisk    4.00 MiB\n");
+    EXPECT_EQ(daemon.asked().back(), "PUT /v1/datasets/images/quota {\"memory_bytes\":1048576,\"disk_bytes\":4194304}")
+        << "a tier that is not named keeps what it has";
+}
+
+TEST_F(LarderWithDaemonTest, ShowsAndLimitsJobs) {
+    daemon.answer("GET /v1/jobs", std::string("{\"jobs\":[") + kJob + "]}");
+    daemon.answer("PUT /v1/jobs/resnet/limit", "{}");
+    EXPECT_THAT(larder({"jobs"}).output,
+                MatchesRegex("JOB .*STALL\nresnet  images +2 +3 +125.00 MB/s +50.0 % +3.00 KiB +1.00 KiB +4.00 KiB +"
+                             "200.00 MB/s +512.00 KiB +128.00 KiB +1.5 s\n"));
+    const auto limited = larder({"job", "limit", "resnet", "--rate", "200MB/s", "--burst", "16MiB"});
+    EXPECT_EQ(limited.output, "resnet may take 200.00 MB/s from the remote on this node\n");
+    EXPECT_EQ(daemon.asked().back(), "PUT /v1/jobs/resnet/limit {\"rate_bytes_per_s\":2E8,\"burst_bytes\":16777216}");
+    EXPECT_THAT(larder({"job", "limit", "resnet", "--rate", "0"}).output, HasSubstr("any rate"));
+}
+
+TEST_F(LarderWithDaemonTest, TopShowsRatesBetweenTwoLooks) {
+    std::string later = kJob;
+    later.replace(later.find("\"bytes_remote\":4096"), 19, "\"bytes_remote\":4096000");
+    daemon.answer("GET /v1/datasets", std::string("{\"datasets\":[") + kDataset + "]}");
+    daemon.answer("GET /v1/jobs", std::string("{\"jobs\":[") + kJob + "]}");
+    daemon.answer("GET /v1/jobs", "{\"jobs\":[" + later + "]}");
+    const auto result = larder({"top", "--count", "1", "--interval", "0.1"});
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_THAT(result.output,
+                MatchesRegex("DATASET(.|\n)*images +1.00 MiB +25.0 % +- +0 B/s +0 B/s +0 B/s +0 B/s\n(.|\n)*"));
+    EXPECT_THAT(result.output, MatchesRegex("(.|\n)*resnet  images +2 +3 +- +0 B/s +0 B/s +[0-9.]+ [KM]B/s(.|\n)*"));
+    EXPECT_THAT(larder({"top", "--count", "1", "--interval", "0.1", "--json"}).output, StartsWith("{\"datasets\":[{"));
+}
+
+TEST(LarderdProgram, ChecksItsConfig) {
+    const test::TempDirectory directory;
+    const auto larderd = [](std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), LARDERD_PROGRAM);
+        return test::run_program(arguments);
+    };
+    std::ofstream(directory / "good.toml") << "memory = \"1 GiB\"\n[job.\"a-b_c\"]\nremote_rate = \"1 MB/s\"\n";
+    std::ofstream(directory / "bad.toml") << "\nmemory = \"1 gib\"\n";
+    const auto good = larderd({"--config", directory / "good.toml", "--check", "--log.level=debug",
+                               "--job.a-b_c.remote-rate", "2 MB/s", "--dataset.x.url", "file:///x"});
+    EXPECT_EQ(good.exit_code, 0) << good.errors;
+    const auto bad = larderd({"--config", directory / "bad.toml", "--check"});
+    EXPECT_EQ(bad.exit_code, 2);
+    EXPECT_THAT(bad.errors, HasSubstr("bad.toml:2: memory = \"1 gib\": expected a size"));
+    const auto missing = larderd({"--config", directory / "none.toml"});
+    EXPECT_EQ(missing.exit_code, 1);
+    EXPECT_THAT(missing.errors, HasSubstr("none.toml"));
+    const auto flag = larderd({"--check", "--log.level", "loud"});
+    EXPECT_EQ(flag.exit_code, 2);
+    EXPECT_THAT(flag.errors, HasSubstr("--log.level loud: expected \"trace\""));
+    EXPECT_EQ(larderd({"--check", "--nonsense"}).exit_code, 2);
+    EXPECT_EQ(larderd({"--check", "stray"}).exit_code, 2);
+    EXPECT_THAT(larderd({"--help"}).output, HasSubstr("--session.count-max VALUE"));
+}
+
+}  // namespace
+}  // namespace larder

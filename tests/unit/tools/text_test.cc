@@ -1,0 +1,66 @@
+// The CLI's text for people: tables and progress lines.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tools/cli/progress.h"
+#include "tools/cli/table.h"
+
+namespace larder::cli {
+namespace {
+
+TEST(Table, AlignsByTheWidestCell) {
+    Table table({"NAME", ">COUNT", "NOTE"});
+    EXPECT_TRUE(table.empty());
+    table.add({"a", "1", "x"});
+    table.add({"longer", "1,000"});
+    table.add({"\u00fc\u00fc", "20", "\u00e9"});
+    EXPECT_EQ(table.text(),
+              "NAME    COUNT  NOTE\n"
+              "a           1  x\n"
+              "longer  1,000\n"
+              "\u00fc\u00fc         20  \u00e9\n");
+}
+
+TEST(Table, NameValueTextAlignsValues) {
+    EXPECT_EQ(name_value_text({{"a", "1"}, {"long name", "2"}}), "a          1\nlong name  2\n");
+}
+
+TEST(Numbers, AreReadable) {
+    EXPECT_EQ(format_count(0), "0");
+    EXPECT_EQ(format_count(999), "999");
+    EXPECT_EQ(format_count(1000), "1,000");
+    EXPECT_EQ(format_count(1281167), "1,281,167");
+    EXPECT_EQ(format_part(1, 3), "33.3 %");
+    EXPECT_EQ(format_part(0, 0), "-");
+    EXPECT_EQ(format_limit(0), "none");
+    EXPECT_EQ(format_limit(2e8), "200.00 MB/s");
+    EXPECT_EQ(format_seconds(200), "3m 20s");
+}
+
+TEST(Progress, ShowsPartRateAndTimeLeft) {
+    EXPECT_EQ(progress_line("indexing images",
+                            {.done = 250, .total = 1000, .unit = "objects", .bytes_done = 0, .seconds = 10}, 200),
+              "indexing images  [======>                 ] 25%  250 of 1,000 objects  25/s  30.0 s left");
+    EXPECT_EQ(
+        progress_line("warming x",
+                      {.done = 1 << 20, .total = 4 << 20, .unit = "bytes", .bytes_done = 1 << 20, .seconds = 1}, 200),
+        "warming x  [======>                 ] 25%  1.00 MiB of 4.00 MiB  1.05 MB/s  3.0 s left");
+    EXPECT_EQ(progress_line("done", {.done = 4, .total = 4, .unit = "blocks", .bytes_done = 8, .seconds = 2}, 200),
+              "done  [========================] 100%  4 of 4 blocks  4 B/s");
+}
+
+TEST(Progress, SaysNoMoreThanItKnows) {
+    EXPECT_EQ(progress_line("x", {.done = 12, .total = 0, .unit = "objects", .bytes_done = 0, .seconds = 0.1}, 200),
+              "x  12 objects");
+    EXPECT_EQ(progress_line("x", {.done = 5, .total = 4, .unit = "objects", .bytes_done = 0, .seconds = 0}, 200),
+              "x  [========================] 100%  5 of 4 objects")
+        << "more than was expected is not more than all";
+    EXPECT_EQ(
+        progress_line("a long label", {.done = 1, .total = 2, .unit = "objects", .bytes_done = 0, .seconds = 0}, 10)
+            .size(),
+        9u);
+}
+
+}  // namespace
+}  // namespace larder::cli
