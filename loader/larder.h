@@ -78,8 +78,10 @@ struct LoaderOptions : ConnectOptions {
     std::uint32_t world_size = 1;
     std::uint32_t worker = 0;  // this process's place among the rank's loading processes
     std::uint32_t worker_count = 1;
-    bool drop_last = false;    // only whole batches, the same number for every rank
-    bool skip_failed = false;  // leave out samples whose object changed or failed, and count them
+    bool drop_last = false;  // only whole batches, the same number for every rank
+    // Leave out samples whose object changed or failed, and count them; batches get shorter, down to empty, and keep
+    // their places.
+    bool skip_failed = false;
     Deal deal = Deal::automatic;
     std::uint64_t first_epoch = 0;
     // For a process that collects batches from others, which load them: it needs epochs, lengths and states, no
@@ -134,7 +136,8 @@ public:
     Result<std::optional<Batch>> next();
 
     std::uint64_t epoch() const;
-    // Batches of this epoch this rank will have in all, over all its workers.
+    // Batches this rank has over all its workers, from where this loader began in the epoch (its start, or the restored
+    // state) to its end.
     std::uint64_t batches_per_epoch() const;
     std::uint64_t sample_count() const;
     std::vector<std::string> class_names() const;
@@ -142,8 +145,8 @@ public:
     // Where the whole job stands, in a few bytes, when every rank has taken as many batches as this one. Restore it on
     // any number of ranks and workers (same dataset version, seed, shuffle and window; a mismatch is an error).
     std::vector<std::byte> state() const;
-    // The state after `rank_batches` batches of the current epoch were taken by this rank over all its workers; for a
-    // main process that collects from workers.
+    // The state once this rank has taken `rank_batches` batches over all its workers, from where this loader began in
+    // the epoch; for a main process that collects from workers.
     std::vector<std::byte> state_after(std::uint64_t rank_batches) const;
     Result<void> restore(std::span<const std::byte> state);
     // Goes to the start of an epoch.
