@@ -16,8 +16,8 @@ using testing::IsEmpty;
 
 constexpr std::uint64_t kDataset = 0xfedcba9876543210;
 
-std::unique_ptr<Index> open_index(const std::string& directory, std::uint64_t map_bytes = std::uint64_t{1} << 30) {
-    auto opened = Index::open({.directory = directory, .map_bytes = map_bytes});
+std::unique_ptr<Index> open_index(const std::string& directory) {
+    auto opened = Index::open({.directory = directory, .map_bytes = std::uint64_t{1} << 30});
     EXPECT_TRUE(opened) << opened.error().message;
     EXPECT_FALSE(opened->report.rebuilt) << opened->report.reason;
     return std::move(opened->index);
@@ -144,7 +144,11 @@ TEST(Index, NeverReusesSegmentIds) {
 
 TEST(Index, GoesOnWhenTheMapIsFull) {
     const TempDirectory directory;
-    auto index = open_index(directory / "index", 256 * 1024);
+    auto index = std::move(Index::open({.directory = directory / "index",
+                                        .map_bytes = 256 * 1024,
+                                        .commit_after_ms = 3'600'000,
+                                        .commit_changes_max = 1'000'000})
+                               ->index);
     index->put_segment(kDataset, 1, 1 << 20, 512, false);
     index->flush();
     for (std::uint32_t number = 0; number < 50'000; number++) index->put_block(kDataset, 1, block(number));

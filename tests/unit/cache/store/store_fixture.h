@@ -62,6 +62,7 @@ struct TestWrite : cache::StoreWrite {
 // The block's payload as it is stored, by plain reads.
 inline std::vector<std::byte> stored_payload(const cache::BlockLocation& location) {
     std::vector<std::byte> payload(location.payload_bytes);
+    if (payload.empty()) return payload;
     const std::uint64_t at = location.offset + protocol::kRecordHeaderBytes;
     if (location.segment->tier() == cache::Tier::memory) {
         std::memcpy(payload.data(), location.segment->memory() + at, payload.size());
