@@ -63,8 +63,9 @@ public:
     // comes. At most one system call when there is something to submit or to wait for; none when there is neither.
     virtual void wait(std::int64_t deadline_ns) = 0;
 
-    // Ends all that runs and waits for it, without running `done`; afterwards only `close` and `remove_buffer` may be
-    // called. Cancels what can be cancelled; a disk that does not answer for several seconds is left behind.
+    // Ends all that runs and waits for it, without running `done`; afterwards only `close`, `remove_buffer` and
+    // `cancel` (of what is gone: nothing) may be called. Cancels what can be cancelled; a disk that does not answer for
+    // several seconds is left behind.
     virtual void stop() = 0;
 
     // "io_uring", "threads", "fake".

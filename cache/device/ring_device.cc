@@ -136,7 +136,7 @@ public:
     }
 
     void cancel(Operation& operation) override {
-        if (operation.device_state == nullptr) return;
+        if (stopped_ || operation.device_state == nullptr) return;
         // An operation is found by its whole user_data, and only `operation` itself knows whether it is marked.
         const auto user_data = reinterpret_cast<std::uintptr_t>(operation.device_state);
         io_uring_sqe& entry = next_entry();

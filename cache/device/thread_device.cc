@@ -144,7 +144,7 @@ public:
 
     void cancel(Operation& operation) override {
         auto* task = static_cast<Task*>(operation.device_state);
-        if (task == nullptr) return;
+        if (stopped_ || task == nullptr) return;
         if (const auto watching = std::ranges::find(watches_, task); watching != watches_.end()) {
             drop_watch(static_cast<std::size_t>(watching - watches_.begin()));
         } else {

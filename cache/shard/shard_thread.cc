@@ -90,8 +90,8 @@ void ShardThread::run(DeviceKind kind, ShardOptions options, std::promise<Result
             for (auto& item : work) item(shard);
             work.clear();
         }
+        made->device->stop();  // a read that outlasted the drain must not land in memory that is gone
     }
-    made->device.reset();
 }
 
 }  // namespace larder::cache

@@ -412,6 +412,7 @@ TEST_P(DeviceContract, ends_cleanly_with_operations_in_flight) {
     device_->stop();
     for (const Recorded& operation : reads) EXPECT_EQ(operation.completions, 0);
     EXPECT_EQ(watch.completions, 0);
+    device_->cancel(watch);
     device_->close(fd);
     EXPECT_EQ(::fcntl(fd, F_GETFD), -1) << "close works at once after stop";
     device_.reset();
