@@ -42,7 +42,10 @@ int run(int argc, char** argv) {
     larder::cli::add_job_commands(app, context);
     larder::cli::add_top_command(app, context);
 #ifdef LARDER_WITH_BENCH
-    app.add_subcommand("bench", "Measure this machine: larder bench --help");
+    // Listed here; main hands its command line over before this App sees it, unless something comes before "bench".
+    app.add_subcommand("bench", "Measure this machine: larder bench --help")->prefix_command()->callback([] {
+        throw CLI::ValidationError("bench", "comes first, its options after it: larder bench NAME --json");
+    });
 #endif
     try {
         app.parse(argc, argv);

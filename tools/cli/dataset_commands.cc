@@ -126,7 +126,7 @@ void print_result(const std::string& what, const json::object& task) {
         if (value.is_array() || value.is_object()) continue;
         std::string name(key);
         for (char& letter : name) letter = letter == '_' ? ' ' : letter;
-        const bool size = name.ends_with("bytes");
+        const bool size = name.find("bytes") != std::string::npos;
         line += ", " + name + " " +
                 (size                ? format_bytes(count_at(result, key))
                  : value.is_number() ? format_count(count_at(result, key))
@@ -163,7 +163,15 @@ int add_dataset(const Context& context, const AddOptions& options) {
         body["quota"] = json::object{{"memory_bytes", options.quota_memory_bytes.value_or(0)},
                                      {"disk_bytes", options.quota_disk_bytes.value_or(0)}};
     }
-    return run_task(context, "POST", "/v1/datasets", body, "indexing " + options.name, "added " + options.name);
+    const int code =
+        run_task(context, "POST", "/v1/datasets", body, "indexing " + options.name, "added " + options.name);
+    const bool cached = options.quota_memory_bytes.value_or(0) + options.quota_disk_bytes.value_or(0) > 0;
+    if (code == kDone && !cached && !context.json) {
+        std::printf(
+            "note: it has no quota, so nothing of it is cached yet: larder quota set %s --memory SIZE --disk SIZE\n",
+            options.name.c_str());
+    }
+    return code;
 }
 
 int list_datasets(const Context& context) {

@@ -36,6 +36,7 @@ TEST(Numbers, AreReadable) {
     EXPECT_EQ(format_limit(0), "none");
     EXPECT_EQ(format_limit(2e8), "200.00 MB/s");
     EXPECT_EQ(format_seconds(200), "3m 20s");
+    EXPECT_EQ(format_seconds(0), "0 s");
 }
 
 TEST(Progress, ShowsPartRateAndTimeLeft) {
