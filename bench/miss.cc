@@ -1,6 +1,6 @@
 // Do misses come at the granted rate? Jobs with nothing cached read as fast as they are let, one alone and eight
-// with different grants at once; what the daemon read from the remote for each, over the time it took, is set against
-// its grant.
+// with different grants at once; what came from the remote for each, over the time it took, is set against its grant.
+// Each job has a dataset of its own: jobs that read one dataset share what any of them fetched.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -38,18 +38,22 @@ std::uint64_t remote_bytes(const boost::json::object& job) {
     return job.at("counters").at("bytes_remote").to_number<std::uint64_t>();
 }
 
-Result<boost::json::object> run_jobs(DaemonProcess& daemon, const std::vector<double>& rates, double seconds) {
+Result<boost::json::object> run_jobs(DaemonProcess& daemon, const FileSet& files, const std::vector<double>& rates,
+                                     double seconds) {
     std::vector<JobRun> jobs(rates.size());
     std::atomic<bool> stop{false};
     for (std::size_t i = 0; i < rates.size(); ++i) {
         jobs[i].name = "miss-" + std::to_string(rates.size()) + "-" + std::to_string(i);
         jobs[i].granted = rates[i];
+        if (auto added = daemon.add_dataset({.name = jobs[i].name, .directory = files.directory}); !added) {
+            return std::unexpected(added.error());
+        }
         if (auto set = daemon.limit_job(jobs[i].name, rates[i], 16 * kBlockBytes); !set) {
             return std::unexpected(set.error());
         }
         jobs[i].reader = std::thread([&job = jobs[i], &daemon, &stop, seed = i] {
             auto feeder = LarderFeeder::open(
-                {{.dataset = "miss", .job = job.name, .socket = daemon.socket()}, seed, true, 16, 8});
+                {{.dataset = job.name, .job = job.name, .socket = daemon.socket()}, seed, true, 16, 8});
             if (!feeder) {
                 job.error = feeder.error();
                 return;
@@ -121,14 +125,11 @@ Result<boost::json::value> miss(const Options& options) {
     if (!files) return std::unexpected(files.error());
     auto daemon = DaemonProcess::start({.state_directory = *work / "state"});
     if (!daemon) return std::unexpected(daemon.error());
-    if (auto added = daemon->add_dataset({.name = "miss", .directory = files->directory}); !added) {
-        return std::unexpected(added.error());
-    }
     const double seconds = options.quick ? 2 : 10;
     boost::json::array runs;
     for (const std::vector<double>& rates :
          {std::vector<double>{100e6}, std::vector<double>{5e6, 10e6, 15e6, 20e6, 25e6, 30e6, 40e6, 50e6}}) {
-        const auto run = run_jobs(*daemon, rates, seconds);
+        const auto run = run_jobs(*daemon, *files, rates, seconds);
         if (!run) return std::unexpected(run.error());
         runs.push_back(*run);
     }

@@ -1,0 +1,156 @@
+// Kills the real daemon with SIGKILL in a loop while a job reads: no bad byte, no missing and no doubled sample, and no
+// repair by hand, however often. LARDER_KILLS sets the number of kills (default 200).
+
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/server/http.h"
+#include "loader/larder.h"
+#include "tests/support/sample_data.h"
+#include "tests/support/temp_directory.h"
+
+extern char** environ;
+
+namespace larder {
+namespace {
+
+using std::chrono::milliseconds;
+
+class DaemonUnderFire {
+public:
+    explicit DaemonUnderFire(std::string state) : state_(std::move(state)) {}
+    ~DaemonUnderFire() { end(SIGTERM); }
+
+    void start() {
+        const std::vector<std::string> arguments = {
+            LARDERD_PROGRAM, "--state-directory", state_, "--memory", "64 MiB", "--disk",
+            "64 MiB",        "--log.level",       "error"};
+        std::vector<char*> argv;
+        for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+        argv.push_back(nullptr);
+        ASSERT_EQ(::posix_spawn(&pid_, LARDERD_PROGRAM, nullptr, nullptr, argv.data(), environ), 0);
+    }
+
+    void end(int signal) {
+        if (pid_ <= 0) return;
+        ::kill(pid_, signal);
+        int status = 0;
+        ASSERT_EQ(::waitpid(pid_, &status, 0), pid_);
+        pid_ = -1;
+        if (signal == SIGTERM) {
+            EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "a clean end is exit status 0";
+        } else {
+            EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << "the daemon ended by itself";
+        }
+    }
+
+    // False while it is not up.
+    bool put(const std::string& target, const std::string& body) const {
+        const auto answer = http_request(state_ + "/admin.sock", "PUT", target, body);
+        return answer && answer->status < 300;
+    }
+
+    void add_dataset(const std::string& root) const {
+        const std::string admin = state_ + "/admin.sock";
+        while (!http_request(admin, "GET", "/healthz")) std::this_thread::sleep_for(milliseconds(2));
+        const auto answer = http_request(
+            admin, "POST", "/v1/datasets",
+            R"({"name":"fire","url":"file://)" + root + R"(","quota":{"memory_bytes":3000000,"disk_bytes":6000000}})");
+        ASSERT_TRUE(answer.has_value() && answer->status == 202) << (answer ? answer->body : answer.error().message);
+        for (;;) {
+            const auto dataset = http_request(admin, "GET", "/v1/datasets/fire");
+            if (dataset && dataset->status == 200) return;
+            std::this_thread::sleep_for(milliseconds(2));
+        }
+    }
+
+private:
+    std::string state_;
+    pid_t pid_ = -1;
+};
+
+TEST(Crash, ADaemonKilledAgainAndAgainLosesAndSpoilsNothing) {
+    const char* wanted = std::getenv("LARDER_KILLS");
+    const int kills = wanted != nullptr ? std::atoi(wanted) : 200;
+    test::TempDirectory directory;
+    const auto files = test::make_tree(directory.path() / "data", {.files_per_class = 500, .bytes_max = 12'000});
+    std::map<std::string, const std::string*> content;
+    for (const test::NamedBytes& file : files) content[file.name] = &file.content;
+    const std::string state = directory / "state";
+    DaemonUnderFire daemon(state);
+    daemon.start();
+    daemon.add_dataset(directory / "data");
+
+    std::atomic<bool> stop{false};
+    std::atomic<std::uint64_t> epochs{0};
+    std::atomic<std::uint64_t> hits{0};
+    std::string failure;
+    std::thread job([&] {
+        auto loader = Loader::open(
+            {{.dataset = "fire", .socket = state + "/larderd.sock", .reconnect_timeout_ms = 60'000}, 9, true, 16, 16});
+        if (!loader) {
+            failure = loader.error().message;
+            return;
+        }
+        std::vector<int> seen(files.size());
+        while (!stop && failure.empty()) {
+            auto batch = loader->next();
+            if (!batch) {
+                failure = batch.error().message;
+            } else if (!*batch) {
+                for (std::size_t i = 0; i < seen.size(); ++i) {
+                    if (seen[i] != 1)
+                        failure = "sample " + std::to_string(i) + " came " + std::to_string(seen[i]) + " times";
+                }
+                std::ranges::fill(seen, 0);
+                ++epochs;
+                hits = loader->statistics().disk_blocks + loader->statistics().memory_blocks;
+            } else {
+                for (const Sample& sample : (*batch)->samples()) {
+                    ++seen[sample.index];
+                    const std::string_view got(reinterpret_cast<const char*>(sample.bytes().data()),
+                                               sample.bytes().size());
+                    if (got != *content.at(std::string(sample.key)))
+                        failure = "wrong bytes in " + std::string(sample.key);
+                }
+                // The rest of the epoch is still to come when the daemon is killed.
+                std::this_thread::sleep_for(std::chrono::microseconds(300));
+            }
+        }
+    });
+
+    std::mt19937 random(11);
+    for (int kill = 0; kill < kills; ++kill) {
+        std::this_thread::sleep_for(milliseconds(20 + random() % 60));
+        // Segments are dropped and filled anew while it is killed, too.
+        if (kill % 5 == 4) {
+            daemon.put("/v1/datasets/fire/quota", kill % 2 == 0 ? R"({"memory_bytes":1000000,"disk_bytes":2000000})"
+                                                                : R"({"memory_bytes":3000000,"disk_bytes":6000000})");
+        }
+        daemon.end(SIGKILL);
+        daemon.start();
+        if (HasFatalFailure()) break;
+    }
+    // And in peace it still serves, from what it kept.
+    const std::uint64_t epochs_then = epochs;
+    while (epochs < epochs_then + 2 && !stop && failure.empty()) std::this_thread::sleep_for(milliseconds(5));
+    stop = true;
+    job.join();
+    EXPECT_EQ(failure, "");
+    EXPECT_GT(hits, 0u);
+}
+
+}  // namespace
+}  // namespace larder

@@ -1,0 +1,213 @@
+// A seeded life of one shard: sessions come and go, misbehave and die; quotas grow and shrink; disk and remote fail,
+// answer short, tear writes and flip bits, all on a fake device whose jitter reorders what completes. What a client is
+// given must be the object's bytes or an explicit error, accounts must hold throughout, and when the faults end
+// everything drains and hits come again. Each seed runs twice and must leave the same trace.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "tests/unit/cache/shard/shard_fixture.h"
+
+namespace larder::cache {
+namespace {
+
+using protocol::BlockStatus;
+using test::FakeAction;
+using test::Fault;
+using test::RingClient;
+using test::ShardWorld;
+
+struct Player {
+    RingClient* client = nullptr;
+    std::map<std::uint32_t, std::uint32_t> asked;  // slot page -> block
+    std::map<std::uint32_t, std::uint32_t> held;
+    std::uint32_t epoch = 1;
+};
+
+class Simulation {
+public:
+    explicit Simulation(std::uint64_t seed)
+        : random_(seed),
+          world_({.blocks = 120,
+                  .block_bytes_max = 16'000,
+                  .quota = {.memory_bytes = 200'000, .disk_bytes = 400'000},
+                  .device = {.seed = seed, .latency_ns = 200'000, .jitter_ns = 3'000'000},
+                  .seed = seed}) {}
+
+    std::uint64_t run() {
+        for (int step = 0; step < 3000; ++step) {
+            for (int i = 0; i < 4; ++i) act();
+            world_.turns(1);
+            for (Player& player : players_) take(player);
+            check_accounts();
+        }
+        heal();
+        return world_.device->trace_hash();
+    }
+
+    std::uint64_t good() const { return good_; }
+    std::uint64_t errors() const { return errors_; }
+
+private:
+    std::uint32_t below(std::uint32_t end) { return static_cast<std::uint32_t>(random_() % end); }
+
+    void act() {
+        const std::uint32_t die = below(400);
+        if (players_.empty() || die < 4) {
+            join();
+        } else if (die < 6) {
+            leave();
+        } else if (die < 12) {
+            set_quota();
+        } else if (die < 24) {
+            inject();
+        } else {
+            Player& player = players_[below(static_cast<std::uint32_t>(players_.size()))];
+            if (die < 30) {
+                ++player.epoch;
+            } else {
+                play(player);
+            }
+        }
+    }
+
+    void join() {
+        if (players_.size() >= 6) return;
+        auto bucket = std::make_shared<TokenBucket>();
+        if (below(3) == 0) bucket->set_limit(2e7, 30'000, world_.clock.now_ns());
+        const std::string job = "job-" + std::to_string(below(3));
+        players_.push_back({.client = &world_.attach({.session_id = ++sessions_,
+                                                      .job = job,
+                                                      .bucket = bucket,
+                                                      .slot_bytes = 40 * kSlotPages * 4096,
+                                                      .sequential = below(4) == 0})});
+    }
+
+    void leave() {
+        if (players_.size() < 2) return;
+        const auto who = below(static_cast<std::uint32_t>(players_.size()));
+        if (below(3) == 0) {
+            players_[who].client->release(39);  // nothing is held there: a breach
+            world_.turns(2);
+            EXPECT_TRUE(players_[who].client->hung_up());
+        } else {
+            players_[who].client->close_socket();
+        }
+        players_.erase(players_.begin() + who);
+    }
+
+    void set_quota() {
+        quota_ = {.memory_bytes = below(3) * 150'000ull, .disk_bytes = below(4) * 250'000ull};
+        world_.shard->set_quota(test::kDatasetId, quota_);
+    }
+
+    void inject() {
+        static constexpr Fault kFaults[] = {
+            {.action = FakeAction::read, .kind = Fault::Kind::fail, .path_part = "segment"},
+            {.action = FakeAction::read, .kind = Fault::Kind::short_count, .path_part = ""},
+            {.action = FakeAction::read, .kind = Fault::Kind::flip_bit, .path_part = "segment"},
+            {.action = FakeAction::read, .kind = Fault::Kind::fail, .path_part = "data"},
+            {.action = FakeAction::open, .kind = Fault::Kind::fail, .path_part = "data"},
+            {.action = FakeAction::write, .kind = Fault::Kind::torn, .path_part = "segment"},
+            {.action = FakeAction::write, .kind = Fault::Kind::flip_bit, .path_part = "segment"},
+            {.action = FakeAction::write, .kind = Fault::Kind::short_count, .path_part = "segment"},
+            {.action = FakeAction::write, .kind = Fault::Kind::fail, .path_part = "segment", .error = 28},
+            {.action = FakeAction::allocate, .kind = Fault::Kind::fail, .path_part = "segment", .error = 28},
+        };
+        Fault fault = kFaults[below(std::size(kFaults))];
+        fault.skip = below(5);
+        fault.times = 1 + below(3);
+        world_.device->inject(fault);
+    }
+
+    void play(Player& player) {
+        const std::uint32_t page = below(39) * kSlotPages;
+        if (player.asked.contains(page)) return;
+        if (const auto held = player.held.find(page); held != player.held.end()) {
+            player.client->release(page);
+            player.held.erase(held);
+            return;
+        }
+        const std::uint32_t block = below(static_cast<std::uint32_t>(world_.content.size()));
+        player.asked[page] = block;
+        player.client->fetch(block, page, page, player.epoch);
+    }
+
+    void take(Player& player) {
+        while (const auto got = player.client->next_completion()) {
+            const auto asked = player.asked.find(got->tag);
+            ASSERT_NE(asked, player.asked.end()) << "a completion nobody waits for";
+            if (got->status == BlockStatus::ok) {
+                ASSERT_EQ(player.client->payload(*got), world_.content[asked->second]) << "block " << asked->second;
+                if (got->segment == 0) player.held.insert(*asked);
+                ++good_;
+            } else {
+                ++errors_;
+            }
+            player.asked.erase(asked);
+        }
+        player.client->read_messages();
+        for (const std::uint32_t segment : player.client->dropped_segments) player.client->unmap(segment);
+        player.client->dropped_segments.clear();
+    }
+
+    void check_accounts() {
+        const DatasetStatistics dataset = world_.dataset();
+        ASSERT_LE(dataset.usage.memory_bytes, dataset.quota.memory_bytes);
+        ASSERT_LE(dataset.usage.disk_bytes, dataset.quota.disk_bytes);
+        for (const JobStatistics& job : world_.shard->statistics().jobs) {
+            ASSERT_LE(job.effective_cache_bytes, job.unread_bytes) << job.job;
+            ASSERT_LE(job.effective_cache_bytes, dataset.usage.payload_bytes) << job.job;
+        }
+    }
+
+    void heal() {
+        world_.device->clear_faults();
+        world_.shard->set_quota(test::kDatasetId, {.memory_bytes = 8 << 20, .disk_bytes = 8 << 20});
+        world_.clock.advance_ns(11'000'000'000);  // a disk found full is tried again
+        for (int i = 0; i < 20'000; ++i) {
+            bool waiting = false;
+            for (Player& player : players_) {
+                take(player);
+                waiting |= !player.asked.empty();
+            }
+            if (!waiting) break;
+            world_.turns(1);
+        }
+        for (const Player& player : players_) EXPECT_TRUE(player.asked.empty()) << "a fetch never came back";
+        for (const auto& client : world_.clients) client->close_socket();
+        RingClient& last = world_.attach({.session_id = ++sessions_, .job = "last"});
+        world_.read_epoch(last, 1);
+        world_.read_epoch(last, 2);
+        EXPECT_EQ(world_.read_epoch(last, 3), world_.content.size()) << "hits come again";
+    }
+
+    static constexpr std::uint32_t kSlotPages = 4;
+    std::mt19937_64 random_;
+    ShardWorld world_;
+    std::vector<Player> players_;
+    Quota quota_;
+    std::uint64_t sessions_ = 0;
+    std::uint64_t good_ = 0;
+    std::uint64_t errors_ = 0;
+};
+
+class ShardSimulation : public testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(ShardSimulation, DeliversOnlyTheObjectsBytesAndComesToRest) {
+    Simulation first(GetParam());
+    const std::uint64_t trace = first.run();
+    EXPECT_GT(first.good(), 200u);
+    EXPECT_GT(first.errors(), 0u);
+    Simulation second(GetParam());
+    EXPECT_EQ(second.run(), trace) << "the same seed, another life";
+    EXPECT_EQ(first.good(), second.good());
+    EXPECT_EQ(first.errors(), second.errors());
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, ShardSimulation, testing::Range<std::uint64_t>(1, 21));
+
+}  // namespace
+}  // namespace larder::cache
