@@ -54,7 +54,7 @@ Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
         auto started = shard->call([&](Shard& on) { return on.start_scan(id, kind, bucket, scan); });
         if (!started) return std::unexpected(started.error());
         for (bool finished = false; !finished;) {
-            if (stop.stop_requested()) scan->cancel = true;
+            if (stop.stop_requested() && !scan->cancel.exchange(true)) shard->post([](Shard&) {});  // to wake it
             std::this_thread::sleep_for(kScanPoll);
             finished = scan->finished;
             progress.done = scan->blocks_done.load();

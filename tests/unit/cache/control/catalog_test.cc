@@ -1,0 +1,175 @@
+#include "cache/control/catalog.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/file.h"
+#include "tests/support/sample_data.h"
+#include "tests/support/temp_directory.h"
+
+namespace larder::cache {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class CatalogTest : public testing::Test {
+protected:
+    DatasetRecord record(const std::string& name) {
+        return {.name = name,
+                .url = "file:///data/" + name,
+                .format = protocol::Format::webdataset,
+                .block = {protocol::BlockTarget::bytes, 8u << 20},
+                .dataset_id = 0x00f3000000000001,
+                .access = {.owner = 1000, .group = 100, .mode = 0604},
+                .quota = {.memory_bytes = 5, .disk_bytes = 6},
+                .versions = {1, 2}};
+    }
+    void put(const DatasetRecord& put_record) {
+        ASSERT_TRUE(catalog.create(put_record.name));
+        for (const auto version : put_record.versions) {
+            test::write_file(catalog.manifest_path(put_record.name, version), "manifest");
+        }
+        ASSERT_TRUE(catalog.save(put_record));
+    }
+    bool exists(const std::string& name) { return std::filesystem::exists(directory / ("datasets/" + name)); }
+
+    test::TempDirectory directory;
+    Catalog catalog{directory / "datasets"};
+};
+
+TEST_F(CatalogTest, AnEmptyOneIsMade) {
+    const auto loaded = catalog.load();
+    ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
+    EXPECT_TRUE(loaded->records.empty());
+    EXPECT_TRUE(exists(""));
+}
+
+TEST_F(CatalogTest, GivesBackWhatItWasGiven) {
+    put(record("b"));
+    put(record("a.1"));
+    const auto loaded = catalog.load();
+    ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
+    ASSERT_EQ(loaded->records.size(), 2u);
+    const DatasetRecord& first = loaded->records[0];
+    EXPECT_EQ(first.name, "a.1");
+    EXPECT_EQ(first.url, "file:///data/a.1");
+    EXPECT_EQ(first.format, protocol::Format::webdataset);
+    EXPECT_EQ(first.block.target, protocol::BlockTarget::bytes);
+    EXPECT_EQ(first.block.bytes, 8u << 20);
+    EXPECT_EQ(first.dataset_id, 0x00f3000000000001u);
+    EXPECT_EQ(first.access.owner, 1000u);
+    EXPECT_EQ(first.access.group, 100u);
+    EXPECT_EQ(first.access.mode, 0604u);
+    EXPECT_EQ(first.quota.memory_bytes, 5u);
+    EXPECT_EQ(first.quota.disk_bytes, 6u);
+    EXPECT_THAT(first.versions, ElementsAre(1, 2));
+    EXPECT_TRUE(loaded->removed.empty());
+}
+
+TEST_F(CatalogTest, RemovesWhatWasLeftHalfMade) {
+    put(record("good"));
+    ASSERT_TRUE(catalog.create("half"));
+    test::write_file(catalog.manifest_path("half", 1), "manifest");
+    test::write_file(catalog.manifest_path("good", 3) + ".new", "manifest");
+    const auto loaded = catalog.load();
+    ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
+    ASSERT_EQ(loaded->records.size(), 1u);
+    EXPECT_EQ(loaded->removed.size(), 2u);
+    EXPECT_FALSE(exists("half"));
+    EXPECT_FALSE(exists("good/manifest-3.new"));
+    EXPECT_TRUE(exists("good/manifest-2"));
+}
+
+TEST_F(CatalogTest, LeavesAloneWhatItNeverWrote) {
+    test::write_file(directory / "datasets/imagenet/train/n01440764/a.jpg", "somebody's data");
+    test::write_file(directory / "datasets/notes.txt", "somebody's notes");
+    put(record("good"));
+    test::write_file(directory / "datasets/good/README", "somebody's too");
+    ASSERT_TRUE(catalog.load().has_value());
+    EXPECT_TRUE(exists("imagenet/train/n01440764/a.jpg"));
+    EXPECT_TRUE(exists("notes.txt"));
+    EXPECT_TRUE(exists("good/README"));
+}
+
+TEST_F(CatalogTest, AnOldVersionMayBeGoneButNotTheNewest) {
+    put(record("a"));
+    std::filesystem::remove(catalog.manifest_path("a", 1));
+    auto loaded = catalog.load();
+    ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
+    EXPECT_THAT(loaded->records[0].versions, ElementsAre(2));
+
+    std::filesystem::remove(catalog.manifest_path("a", 2));
+    loaded = catalog.load();
+    ASSERT_FALSE(loaded.has_value());
+    EXPECT_THAT(loaded.error().message, HasSubstr("manifest-2"));
+}
+
+TEST_F(CatalogTest, ABrokenRecordIsAnErrorThatNamesFileAndKey) {
+    put(record("a"));
+    const std::string path = directory / "datasets/a/dataset.json";
+    const std::string good = read_file(path).value();
+    const auto with = [&](std::string_view from, std::string_view to) {
+        std::string text = good;
+        text.replace(text.find(from), from.size(), to);
+        return text;
+    };
+    const std::pair<std::string, std::string> cases[] = {
+        {"", "not JSON"},
+        {good.substr(0, good.size() / 2), "not JSON"},
+        {"[]", "object"},
+        {with("\"mode\"", "\"mood\""), "mode"},
+        {with("\"0604\"", "604"), "mode"},
+        {with("webdataset", "web"), "format"},
+        {with("\"owner\":1000", "\"owner\":-1"), "owner"},
+        {with("8 MiB", "8 MoB"), "block"},
+        {with("[1,2]", "[2,1]"), "versions"},
+        {with("[1,2]", "[]"), "versions"},
+        {with("00f3", "00g3"), "dataset_id"},
+        {with("{\"name\"", "{\"colour\":1,\"name\""), "colour"},
+        {with("\"a\"", "\"b\""), "directory"},
+    };
+    for (const auto& [text, named] : cases) {
+        test::write_file(path, text);
+        const auto loaded = catalog.load();
+        ASSERT_FALSE(loaded.has_value()) << text;
+        EXPECT_THAT(loaded.error().message, HasSubstr(path)) << text;
+        EXPECT_THAT(loaded.error().message, HasSubstr(named)) << text;
+    }
+}
+
+TEST_F(CatalogTest, RemovesADataset) {
+    put(record("a"));
+    put(record("b"));
+    ASSERT_TRUE(catalog.remove("a"));
+    EXPECT_FALSE(exists("a"));
+    EXPECT_EQ(catalog.load()->records.size(), 1u);
+}
+
+TEST(CatalogNames, AreCheckedBeforeTheyBecomePaths) {
+    for (const char* good : {"a", "imagenet-1k", "A.b_c-9", "0"}) EXPECT_TRUE(check_dataset_name(good)) << good;
+    const std::string longest(128, 'x');
+    EXPECT_TRUE(check_dataset_name(longest));
+    for (const std::string& bad :
+         {std::string(), std::string("."), std::string(".."), std::string("a/b"), std::string("-a"), std::string("a b"),
+          std::string("\xc3\xa4"), std::string("a\0b", 3), longest + "x"}) {
+        EXPECT_FALSE(check_dataset_name(bad)) << bad;
+    }
+}
+
+TEST(CatalogNames, BlockGoalsSurviveTheirText) {
+    using protocol::BlockTarget;
+    for (const BlockGoal& goal : {BlockGoal{BlockTarget::sample, 0}, BlockGoal{BlockTarget::object, 0},
+                                  BlockGoal{BlockTarget::bytes, 1}, BlockGoal{BlockTarget::bytes, 8'388'609},
+                                  BlockGoal{BlockTarget::bytes, 8u << 20}, BlockGoal{BlockTarget::bytes, 3u << 10}}) {
+        const auto parsed = parse_block_goal(block_goal_text(goal));
+        ASSERT_TRUE(parsed.has_value()) << block_goal_text(goal);
+        EXPECT_EQ(parsed->target, goal.target);
+        EXPECT_EQ(parsed->bytes, goal.bytes);
+    }
+}
+
+}  // namespace
+}  // namespace larder::cache

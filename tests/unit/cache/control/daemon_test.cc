@@ -1,0 +1,174 @@
+// Starting, reloading and ending a daemon in this process.
+
+#include "cache/control/daemon.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <thread>
+
+#include "tests/support/sample_data.h"
+#include "tests/support/test_daemon.h"
+
+namespace larder::test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+TEST(DaemonTest, OneADirectory) {
+    TestDaemon daemon;
+    const auto second = cache::Daemon::start(daemon.config());
+    ASSERT_FALSE(second.has_value());
+    EXPECT_EQ(second.error().code, ErrorCode::already_exists);
+    EXPECT_THAT(second.error().message, HasSubstr("pid " + std::to_string(::getpid())));
+    EXPECT_THAT(second.error().message, HasSubstr(daemon.config().state_directory));
+    EXPECT_EQ(daemon.get("/healthz").status, 200u) << "the first one goes on";
+    daemon.stop();
+    EXPECT_TRUE(cache::Daemon::start(daemon.config()).has_value());
+}
+
+TEST(DaemonTest, LeavesNoSocketBehind) {
+    TestDaemon daemon;
+    daemon.stop();
+    EXPECT_NE(::access(daemon.config().socket_path.c_str(), F_OK), 0);
+    EXPECT_NE(::access(daemon.config().admin_socket_path.c_str(), F_OK), 0);
+}
+
+TEST(DaemonTest, WhatItCachesIsItsOwnToRead) {
+    TestDaemon daemon;
+    for (const char* name : {"state/datasets", "state/segments", "state/index"}) {
+        struct stat status{};
+        ASSERT_EQ(::stat((daemon.state / name).c_str(), &status), 0);
+        EXPECT_EQ(status.st_mode & 0777, 0700u) << name;
+    }
+}
+
+TEST(DaemonTest, AStateDirectoryThatCannotBeIsAnError) {
+    TempDirectory directory;
+    write_file(directory.path() / "file", "x");
+    const auto started = cache::Daemon::start(test_config(directory / "file/state"));
+    ASSERT_FALSE(started.has_value());
+    EXPECT_THAT(started.error().message, HasSubstr(directory / "file/state"));
+}
+
+TEST(DaemonTest, ABrokenRecordStopsTheStart) {
+    TestDaemon daemon;
+    make_tree(daemon.state / "tree");
+    daemon.add("d", daemon.state / "tree");
+    daemon.stop();
+    const std::string path = daemon.state / "state/datasets/d/dataset.json";
+    const std::string record = read_bytes(path);
+    write_file(path, "{");
+    const auto started = cache::Daemon::start(daemon.config());
+    ASSERT_FALSE(started.has_value());
+    EXPECT_THAT(started.error().message, HasSubstr(path));
+    write_file(path, record);
+    daemon.start();
+    EXPECT_EQ(daemon.get("/v1/datasets/d").status, 200u);
+}
+
+TEST(DaemonTest, DatasetsOfTheConfigAreAddedOnce) {
+    TempDirectory data;
+    make_tree(data / "tree");
+    TestDaemon daemon([&](cache::Config& config) {
+        config.datasets["d"] = {.url = "file://" + (data / "tree"), .mode = 0644, .quota_memory_bytes = kMiB};
+    });
+    TestDaemon::wait_until([&] { return daemon.get("/v1/datasets/d").status == 200; });
+    const auto dataset = daemon.dataset("d");
+    EXPECT_EQ(text_at(dataset, "mode"), "0644");
+    EXPECT_EQ(number_at(dataset.at("quota"), "memory_bytes"), kMiB);
+    daemon.stop();
+    daemon.config().datasets["d"].quota_disk_bytes = 2 * kMiB;
+    daemon.start();
+    const auto again = daemon.dataset("d");
+    EXPECT_EQ(text_at(again, "dataset_id"), text_at(dataset, "dataset_id"));
+    EXPECT_EQ(number_at(again.at("quota"), "memory_bytes"), kMiB);
+    EXPECT_EQ(number_at(again.at("quota"), "disk_bytes"), 2 * kMiB);
+}
+
+TEST(DaemonTest, TooLargeQuotasInTheConfigStopTheStart) {
+    TempDirectory directory;
+    cache::Config config = test_config(directory / "state");
+    config.datasets["d"] = {.url = "file:///x", .quota_memory_bytes = config.memory_bytes + 1};
+    const auto started = cache::Daemon::start(config);
+    ASSERT_FALSE(started.has_value());
+    EXPECT_EQ(started.error().code, ErrorCode::no_space);
+}
+
+TEST(DaemonTest, AReloadTakesQuotasAndLimits) {
+    TestDaemon daemon;
+    make_tree(daemon.state / "tree");
+    daemon.add("d", daemon.state / "tree", kMiB);
+    cache::Config config = daemon.config();
+    config.datasets["d"] = {.url = "file:///ignored", .quota_memory_bytes = 5 * kMiB};
+    config.jobs["j"] = {.remote_bytes_per_second = 1000};
+    ASSERT_TRUE((*daemon).reload(config));
+    EXPECT_EQ(number_at(daemon.dataset("d").at("quota"), "memory_bytes"), 5 * kMiB);
+    EXPECT_EQ(daemon.get("/v1/jobs").body.at("jobs").at(0).at("remote_rate").to_number<double>(), 1000);
+    config.datasets["d"].quota_memory_bytes = daemon.config().memory_bytes + 1;
+    config.jobs["j"] = {.remote_bytes_per_second = 2000};
+    EXPECT_FALSE((*daemon).reload(config));
+    EXPECT_EQ(number_at(daemon.dataset("d").at("quota"), "memory_bytes"), 5 * kMiB);
+    EXPECT_EQ(daemon.get("/v1/jobs").body.at("jobs").at(0).at("remote_rate").to_number<double>(), 1000)
+        << "all or nothing";
+}
+
+TEST(DaemonTest, ADatasetWhoseRemoteIsAwayIsServedWhenItIsBack) {
+    TestDaemon daemon;
+    make_tree(daemon.state / "tree");
+    daemon.add("d", daemon.state / "tree");
+    daemon.stop();
+    std::filesystem::rename(daemon.state / "tree", daemon.state / "away");
+    daemon.start();
+    EXPECT_THAT(text_at(daemon.dataset("d"), "offline"), HasSubstr("tree"));
+    EXPECT_EQ(daemon.post("/v1/datasets/d/warm").status, 503u);
+    EXPECT_EQ(daemon.put("/v1/datasets/d/quota", {{"memory_bytes", kMiB}, {"disk_bytes", 0}}).status, 200u);
+    std::filesystem::rename(daemon.state / "away", daemon.state / "tree");
+    daemon.stop();
+    daemon.start();
+    EXPECT_EQ(text_at(daemon.dataset("d"), "offline"), "null");
+    EXPECT_EQ(daemon.finished(daemon.post("/v1/datasets/d/warm")).at("state"), "done");
+}
+
+TEST(DaemonTest, RunEndsWhenStopped) {
+    TestDaemon daemon;
+    std::thread stopper([&] { (*daemon).stop(); });
+    (*daemon).run();
+    stopper.join();
+    EXPECT_FALSE((*daemon).reload(daemon.config()).has_value());
+}
+
+TEST(DaemonTest, SigtermEndsAndSighupReloads) {
+    TestDaemon daemon;
+    make_tree(daemon.state / "tree");
+    daemon.add("d", daemon.state / "tree", kMiB);
+    // Until `run` listens, the signals must not end the test.
+    ::signal(SIGHUP, SIG_IGN);
+    ::signal(SIGTERM, SIG_IGN);
+    bool reloaded = false;
+    std::thread sender([&] {
+        TestDaemon::wait_until([&] {
+            ::kill(::getpid(), SIGHUP);
+            return number_at(daemon.dataset("d").at("quota"), "memory_bytes") == 2 * kMiB;
+        });
+        ::kill(::getpid(), SIGTERM);
+    });
+    (*daemon).run({.reload = [&]() -> Result<cache::Config> {
+        reloaded = true;
+        cache::Config config = daemon.config();
+        config.datasets["d"] = {.url = "file:///ignored", .quota_memory_bytes = 2 * kMiB};
+        return config;
+    }});
+    sender.join();
+    EXPECT_TRUE(reloaded);
+    ::signal(SIGHUP, SIG_DFL);
+    ::signal(SIGTERM, SIG_DFL);
+}
+
+}  // namespace
+}  // namespace larder::test

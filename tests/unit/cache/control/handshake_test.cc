@@ -1,0 +1,390 @@
+#include "cache/control/handshake.h"
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <future>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "cache/protocol/wire.h"
+#include "tests/support/sample_data.h"
+#include "tests/support/temp_directory.h"
+
+namespace larder::cache {
+namespace {
+
+using protocol::AttachReply;
+using protocol::AttachRequest;
+using protocol::MessageKind;
+using protocol::OpenReply;
+using protocol::OpenRequest;
+using testing::HasSubstr;
+
+// A node with one dataset, which keeps the sessions it is given.
+class OneDataset final : public SessionHost {
+public:
+    explicit OneDataset(const test::TempDirectory& directory) {
+        test::make_tree(directory / "tree", {.class_count = 1, .files_per_class = 3});
+        const std::string path = directory / "manifest";
+        auto opened = std::make_shared<DatasetVersion>();
+        opened->manifest = std::make_shared<const protocol::Manifest>(test::make_manifest(directory / "tree", path));
+        opened->dataset_id = opened->manifest->header().dataset_id;
+        opened->version = opened->manifest->header().version;
+        opened->manifest_fd = std::move(*open_file(path, 0));
+        version = opened;
+    }
+
+    Result<std::shared_ptr<const DatasetVersion>> open(const std::string& dataset, std::uint64_t,
+                                                       const PeerCredentials& peer) override {
+        EXPECT_EQ(peer.uid, ::getuid());
+        EXPECT_EQ(peer.pid, ::getpid());
+        if (dataset == "here") return version;
+        return fail(ErrorCode::not_found, "dataset \"" + dataset + "\" is unknown");
+    }
+    void attach(SessionSetup setup) override {
+        const std::lock_guard lock(mutex);
+        sessions.push_back(std::move(setup));
+        changed.notify_all();
+    }
+    void slots_populated(std::uint64_t, std::uint64_t session_id) override {
+        const std::lock_guard lock(mutex);
+        populated.push_back(session_id);
+        changed.notify_all();
+    }
+    SessionSetup take_session() {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [this] { return !sessions.empty(); });
+        SessionSetup setup = std::move(sessions.front());
+        sessions.pop_front();
+        return setup;
+    }
+
+    std::shared_ptr<const DatasetVersion> version;
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<SessionSetup> sessions;
+    std::vector<std::uint64_t> populated;
+};
+
+class Client {
+public:
+    explicit Client(const std::string& path) : socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        std::memcpy(address.sun_path, path.data(), path.size());
+        EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    }
+
+    void send(const void* message, std::size_t bytes) { ::send(socket.get(), message, bytes, MSG_NOSIGNAL); }
+    template <typename Message>
+    void send(const Message& message) {
+        send(&message, sizeof message);
+    }
+
+    // Bytes received; 0 when the daemon has hung up.
+    template <typename Message>
+    std::size_t receive(Message& into) {
+        iovec content{&into, sizeof into};
+        alignas(cmsghdr) std::array<std::byte, 256> control;
+        msghdr header{};
+        header.msg_iov = &content;
+        header.msg_iovlen = 1;
+        header.msg_control = control.data();
+        header.msg_controllen = control.size();
+        const ssize_t got = ::recvmsg(socket.get(), &header, MSG_CMSG_CLOEXEC);
+        fds.clear();
+        if (got <= 0) return 0;
+        for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
+            const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+            for (std::size_t i = 0; i < count; ++i) {
+                int fd = -1;
+                std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
+                fds.emplace_back(fd);
+            }
+        }
+        return static_cast<std::size_t>(got);
+    }
+    bool hung_up() {
+        char byte = 0;
+        return receive(byte) == 0;
+    }
+
+    OpenReply open(const char* dataset = "here", const char* job = "job") {
+        send(open_request(dataset, job));
+        OpenReply reply{};
+        EXPECT_EQ(receive(reply), sizeof reply);
+        return reply;
+    }
+    AttachReply attach(const AttachRequest& request) {
+        send(request);
+        AttachReply reply{};
+        EXPECT_EQ(receive(reply), sizeof reply);
+        return reply;
+    }
+
+    static OpenRequest open_request(const char* dataset, const char* job) {
+        OpenRequest request{.magic = protocol::kMagic, .version = protocol::kVersion, .kind = MessageKind::open};
+        std::strncpy(request.dataset, dataset, sizeof request.dataset - 1);
+        std::strncpy(request.job, job, sizeof request.job - 1);
+        return request;
+    }
+    static AttachRequest attach_request(std::uint64_t slot_bytes = 1 << 20) {
+        return {.magic = protocol::kMagic, .kind = MessageKind::attach, .ring_entries = 64, .slot_bytes = slot_bytes};
+    }
+
+    FileDescriptor socket;
+    std::vector<FileDescriptor> fds;
+};
+
+class HandshakeTest : public testing::Test {
+protected:
+    ~HandshakeTest() override { stop(); }
+
+    void serve(HandshakeLimits limits = {}) {
+        server = std::make_unique<HandshakeServer>(context, host, limits);
+        const auto listening = server->listen(path, 0600);
+        ASSERT_TRUE(listening.has_value()) << listening.error().message;
+        thread = std::thread([this] { context.run(); });
+    }
+    void stop() {
+        if (!thread.joinable()) return;
+        std::promise<void> stopped;
+        boost::asio::post(context, [&] {
+            server->stop();
+            stopped.set_value();
+        });
+        stopped.get_future().wait();
+        context.stop();
+        thread.join();
+        host.sessions.clear();
+        server.reset();
+    }
+
+    test::TempDirectory directory;
+    std::string path = directory / "larderd.sock";
+    OneDataset host{directory};
+    boost::asio::io_context context{1};
+    boost::asio::executor_work_guard<boost::asio::io_context::executor_type> working{context.get_executor()};
+    std::unique_ptr<HandshakeServer> server;
+    std::thread thread;
+};
+
+TEST_F(HandshakeTest, OpensAndAttaches) {
+    serve();
+    Client client(path);
+    const OpenReply opened = client.open();
+    ASSERT_EQ(opened.status, 0u) << opened.error;
+    EXPECT_EQ(opened.manifest_version, 1u);
+    ASSERT_EQ(client.fds.size(), 1u);
+    const auto manifest = protocol::Manifest::open(client.fds[0].get());
+    ASSERT_TRUE(manifest.has_value());
+    EXPECT_EQ(manifest->sample_count(), 3u);
+    EXPECT_EQ(opened.manifest_bytes, manifest->header().file_bytes);
+    EXPECT_EQ(::write(client.fds[0].get(), "x", 1), -1) << "the manifest is read-only";
+
+    const AttachReply attached = client.attach(Client::attach_request());
+    ASSERT_EQ(attached.status, 0u) << attached.error;
+    ASSERT_EQ(client.fds.size(), 4u);
+    SessionSetup setup = host.take_session();
+    EXPECT_EQ(setup.session_id, attached.session_id);
+    EXPECT_EQ(setup.job, "job");
+    EXPECT_EQ(setup.dataset_id, host.version->dataset_id);
+    EXPECT_EQ(setup.ring_entries, 64u);
+    EXPECT_FALSE(setup.sequential);
+    EXPECT_EQ(setup.slots->size(), 1u << 20);
+    EXPECT_EQ(server->sessions(), 1u);
+    EXPECT_EQ(server->slot_bytes(), 1u << 20);
+
+    // Each end is what its name says.
+    const auto ring = Mapping::of(client.fds[0].get(), setup.ring.size(), Mapping::Access::read_write);
+    const auto slots = Mapping::of(client.fds[1].get(), setup.slots->size(), Mapping::Access::read_only);
+    ASSERT_TRUE(ring && slots);
+    setup.ring.data()[100] = std::byte{1};
+    setup.slots->data()[100] = std::byte{2};
+    EXPECT_EQ(ring->data()[100], std::byte{1});
+    EXPECT_EQ(slots->data()[100], std::byte{2});
+    const std::uint64_t three = 3;
+    std::uint64_t got = 0;
+    EXPECT_EQ(::write(client.fds[2].get(), &three, sizeof three), 8);
+    EXPECT_EQ(::read(setup.request_event.get(), &got, sizeof got), 8);
+    EXPECT_EQ(::write(setup.completion_event.get(), &three, sizeof three), 8);
+    EXPECT_EQ(::read(client.fds[3].get(), &got, sizeof got), 8);
+    EXPECT_EQ(::send(setup.socket.get(), "hello", 5, 0), 5);
+    std::array<char, 16> hello{};
+    EXPECT_EQ(client.receive(hello), 5u);
+
+    std::unique_lock lock(host.mutex);
+    host.changed.wait(lock, [&] { return !host.populated.empty(); });
+    EXPECT_EQ(host.populated[0], attached.session_id);
+}
+
+TEST_F(HandshakeTest, WhatASessionHadIsCountedUntilItEnds) {
+    serve({.slot_bytes_max = 3 << 20, .sessions_max = 2});
+    Client first(path);
+    first.open();
+    ASSERT_EQ(first.attach(Client::attach_request(2 << 20)).status, 0u);
+    Client second(path);
+    second.open();
+    const AttachReply too_large = second.attach(Client::attach_request(2 << 20));
+    EXPECT_NE(too_large.status, 0u);
+    EXPECT_THAT(too_large.error, HasSubstr("2.00 MiB"));
+    Client third(path);
+    third.open();
+    ASSERT_EQ(third.attach(Client::attach_request(1 << 20)).status, 0u);
+    Client fourth(path);
+    fourth.open();
+    EXPECT_THAT(fourth.attach(Client::attach_request(4096)).error, HasSubstr("3.00 MiB"));
+
+    host.take_session();  // the first session ends
+    while (server->sessions() != 1) std::this_thread::yield();
+    EXPECT_EQ(server->slot_bytes(), 1u << 20);
+    Client fifth(path);
+    fifth.open();
+    EXPECT_EQ(fifth.attach(Client::attach_request(2 << 20)).status, 0u);
+    Client sixth(path);
+    sixth.open();
+    EXPECT_NE(sixth.attach(Client::attach_request(4096)).status, 0u);
+}
+
+TEST_F(HandshakeTest, SaysWhyADatasetCannotBeOpened) {
+    serve();
+    Client client(path);
+    const OpenReply reply = client.open("nowhere");
+    EXPECT_EQ(reply.status, 1 + static_cast<std::uint32_t>(ErrorCode::not_found));
+    EXPECT_THAT(reply.error, HasSubstr("nowhere"));
+    EXPECT_TRUE(client.fds.empty());
+    EXPECT_TRUE(client.hung_up());
+
+    Client old(path);
+    OpenRequest request = Client::open_request("here", "job");
+    request.version = protocol::kVersion + 1;
+    old.send(request);
+    OpenReply refused{};
+    ASSERT_EQ(old.receive(refused), sizeof refused);
+    EXPECT_EQ(refused.status, 1 + static_cast<std::uint32_t>(ErrorCode::unsupported));
+
+    Client scan(path);
+    EXPECT_THAT(scan.open("here", "(scan)").error, HasSubstr("job name"));
+}
+
+TEST_F(HandshakeTest, RefusesBadAttachments) {
+    serve({.session_slot_bytes_max = 1 << 20});
+    const auto changed = [](auto change) {
+        AttachRequest request = Client::attach_request();
+        change(request);
+        return request;
+    };
+    const std::pair<AttachRequest, const char*> cases[] = {
+        {changed([](auto& request) { request.ring_entries = 0; }), "ring_entries"},
+        {changed([](auto& request) { request.ring_entries = 63; }), "ring_entries"},
+        {changed([](auto& request) { request.ring_entries = 2 * protocol::kRingEntriesMax; }), "ring_entries"},
+        {changed([](auto& request) { request.slot_bytes = 0; }), "slot_bytes"},
+        {changed([](auto& request) { request.slot_bytes = 4097; }), "slot_bytes"},
+        {changed([](auto& request) { request.slot_bytes = (1 << 20) + 4096; }), "1.00 MiB"},
+        {changed([](auto& request) { request.slot_bytes = ~std::uint64_t{4095}; }), "1.00 MiB"},
+        {changed([](auto& request) { request.sequential = 2; }), "sequential"},
+    };
+    for (const auto& [request, named] : cases) {
+        Client client(path);
+        ASSERT_EQ(client.open().status, 0u);
+        const AttachReply reply = client.attach(request);
+        EXPECT_NE(reply.status, 0u) << named;
+        EXPECT_THAT(reply.error, HasSubstr(named));
+        EXPECT_TRUE(client.fds.empty());
+        EXPECT_TRUE(client.hung_up());
+    }
+    EXPECT_EQ(server->sessions(), 0u);
+}
+
+TEST_F(HandshakeTest, ClosesWhoSendsGarbage) {
+    serve();
+    std::mt19937_64 random(1);
+    const OpenRequest good = Client::open_request("here", "job");
+    for (int round = 0; round < 64; ++round) {
+        std::string message(1 + random() % (sizeof(OpenRequest) + 64), '\0');
+        for (char& byte : message) byte = static_cast<char>(random());
+        Client client(path);
+        client.send(message.data(), message.size());
+        EXPECT_TRUE(client.hung_up());
+    }
+    const auto closes = [&](const void* message, std::size_t bytes, bool opened) {
+        Client client(path);
+        if (opened) client.open();
+        client.send(message, bytes);
+        return client.hung_up();
+    };
+    EXPECT_TRUE(closes(&good, sizeof good - 1, false));
+    EXPECT_TRUE(closes(&good, sizeof good, true)) << "a second open";
+    const AttachRequest attach = Client::attach_request();
+    EXPECT_TRUE(closes(&attach, sizeof attach, false)) << "attach before open";
+    OpenRequest wrong = good;
+    wrong.magic ^= 1;
+    EXPECT_TRUE(closes(&wrong, sizeof wrong, false));
+    wrong = good;
+    wrong.kind = MessageKind::segment_added;
+    EXPECT_TRUE(closes(&wrong, sizeof wrong, false));
+
+    Client endless(path);
+    wrong = good;
+    std::memset(wrong.dataset, 'x', sizeof wrong.dataset);
+    endless.send(wrong);
+    OpenReply reply{};
+    ASSERT_EQ(endless.receive(reply), sizeof reply);
+    EXPECT_NE(reply.status, 0u);
+
+    Client last(path);
+    EXPECT_EQ(last.open().status, 0u) << "others are served on";
+}
+
+TEST_F(HandshakeTest, ClosesWhoStalls) {
+    serve({.stall_ms = 1});
+    Client silent(path);
+    EXPECT_TRUE(silent.hung_up());
+    Client half(path);
+    half.send(Client::open_request("here", "job"));
+    OpenReply reply{};
+    const bool answered = half.receive(reply) != 0;
+    EXPECT_TRUE(!answered || half.hung_up());
+    EXPECT_EQ(server->sessions(), 0u);
+}
+
+TEST_F(HandshakeTest, NoMoreThanSoManyAtOnce) {
+    serve({.handshakes_max = 2});
+    Client first(path);
+    Client second(path);
+    EXPECT_EQ(first.open().status, 0u);
+    EXPECT_EQ(second.open().status, 0u);
+    Client third(path);
+    EXPECT_TRUE(third.hung_up());
+    first.socket.reset();
+    for (;;) {
+        Client again(path);
+        again.send(Client::open_request("here", "job"));
+        OpenReply reply{};
+        if (again.receive(reply) == sizeof reply) break;
+    }
+}
+
+TEST_F(HandshakeTest, StopTakesItsSocketAway) {
+    serve();
+    Client client(path);
+    ASSERT_EQ(client.open().status, 0u);
+    stop();
+    EXPECT_TRUE(client.hung_up());
+    EXPECT_NE(::access(path.c_str(), F_OK), 0);
+}
+
+}  // namespace
+}  // namespace larder::cache

@@ -1,0 +1,82 @@
+#include "cache/control/job_limits.h"
+
+#include <gtest/gtest.h>
+
+namespace larder::cache {
+namespace {
+
+Config config_with(std::map<std::string, JobConfig> jobs, JobConfig fallback = {}) {
+    Config config;
+    config.default_job = fallback;
+    config.jobs = std::move(jobs);
+    return config;
+}
+
+TEST(JobLimits, WhoSaysIt) {
+    JobLimits limits;
+    limits.apply(config_with({{"named", {.remote_bytes_per_second = 100, .remote_burst_bytes = 7}}},
+                             {.remote_bytes_per_second = 50, .remote_burst_bytes = 5}),
+                 0);
+    EXPECT_EQ(limits.bucket("named", 0)->rate_bytes_per_second(), 100);
+    EXPECT_EQ(limits.bucket("named", 0)->burst_bytes(), 7u);
+    EXPECT_EQ(limits.bucket("other", 0)->rate_bytes_per_second(), 50);
+    limits.set("other", {.rate_bytes_per_second = 10}, 0);
+    limits.set("named", {.rate_bytes_per_second = 20}, 0);
+    EXPECT_EQ(limits.bucket("other", 0)->rate_bytes_per_second(), 10);
+    EXPECT_EQ(limits.bucket("named", 0)->rate_bytes_per_second(), 20);
+}
+
+TEST(JobLimits, AReloadWinsForJobsItNames) {
+    JobLimits limits;
+    const auto named = limits.bucket("named", 0);
+    const auto other = limits.bucket("other", 0);
+    const auto third = limits.bucket("third", 0);
+    limits.set("named", {.rate_bytes_per_second = 20}, 0);
+    limits.set("other", {.rate_bytes_per_second = 10}, 0);
+    limits.apply(config_with({{"named", {.remote_bytes_per_second = 100}}}, {.remote_bytes_per_second = 50}), 0);
+    EXPECT_EQ(named->rate_bytes_per_second(), 100);
+    EXPECT_EQ(other->rate_bytes_per_second(), 10);
+    EXPECT_EQ(third->rate_bytes_per_second(), 50);
+}
+
+TEST(JobLimits, OneBucketAJob) {
+    JobLimits limits;
+    EXPECT_EQ(limits.bucket("a", 0), limits.bucket("a", 0));
+    EXPECT_NE(limits.bucket("a", 0), limits.bucket("b", 0));
+}
+
+TEST(JobLimits, WhatTheApiSetIsKept) {
+    JobLimits before;
+    before.set("a", {.rate_bytes_per_second = 1.5e8, .burst_bytes = 1 << 20}, 0);
+    before.set("b", {}, 0);
+    before.apply(config_with({{"c", {.remote_bytes_per_second = 1}}}), 0);
+    JobLimits after;
+    const auto loaded = after.load(before.to_json(), "limits.json");
+    ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
+    EXPECT_EQ(after.explicit_limits().size(), 2u);
+    EXPECT_EQ(after.bucket("a", 0)->rate_bytes_per_second(), 1.5e8);
+    EXPECT_EQ(after.bucket("a", 0)->burst_bytes(), 1u << 20);
+}
+
+TEST(JobLimits, ABrokenFileIsAnError) {
+    for (const char* text :
+         {"", "[]", R"({"a": 3})", R"({"a": {"rate_bytes_per_s": "fast", "burst_bytes": 1}})",
+          R"({"a": {"rate_bytes_per_s": 1}})", R"({"a": {"rate_bytes_per_s": -1, "burst_bytes": 1}})"}) {
+        JobLimits limits;
+        const auto loaded = limits.load(text, "limits.json");
+        ASSERT_FALSE(loaded.has_value()) << text;
+        EXPECT_NE(loaded.error().message.find("limits.json"), std::string::npos);
+    }
+}
+
+TEST(JobLimits, NamesOfJobs) {
+    for (const char* good : {"a", "resnet50/run-3", "1234.batch", "user@host:job"})
+        EXPECT_TRUE(check_job_name(good)) << good;
+    for (const std::string& bad : {std::string(), std::string("(scan)"), std::string("a b"), std::string("a\n"),
+                                   std::string(256, 'x'), std::string("\x7f")}) {
+        EXPECT_FALSE(check_job_name(bad)) << bad;
+    }
+}
+
+}  // namespace
+}  // namespace larder::cache
