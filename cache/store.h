@@ -99,6 +99,9 @@ struct StoreOptions {
     std::string segment_directory;     // of the dataset's disk segments; empty: memory only
     std::uint32_t disk_alignment = 0;  // of records; 0: the directory is made and its file system asked
     std::uint64_t write_bytes_in_flight_max = std::uint64_t{64} << 20;
+    // Takes the memory of a dropped segment, to let go of it on a thread that may wait: unmapping a gigabyte takes
+    // 100 ms and more. Without it, that happens here.
+    std::function<void(std::shared_ptr<const Mapping>)> unmap_elsewhere;
 };
 
 class DatasetStore {

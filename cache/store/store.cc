@@ -218,7 +218,13 @@ void DatasetStore::drop_reference(const Segment& segment) {
 void DatasetStore::release(Segment& segment) {
     LARDER_ASSERT(segment.references_ > 0);
     if (--segment.references_ > 0 || !segment.dropped()) return;
-    if (segment.tier() == Tier::disk) disk_.close(segment);
+    if (segment.tier() == Tier::disk) {
+        disk_.close(segment);
+    } else if (options_.unmap_elsewhere) {
+        // First the descriptor, so that the mapping is the last to hold the pages.
+        segment.fd_.reset();
+        options_.unmap_elsewhere(std::make_shared<const Mapping>(std::move(segment.memory_)));
+    }
     std::erase_if(draining_, [&](const auto& it) { return it.get() == &segment; });
 }
 

@@ -8,6 +8,8 @@
 namespace larder::cache {
 namespace {
 
+using test::FakeDevice;
+using test::FakeDisk;
 using test::kMiB;
 using test::StoreFixture;
 using test::TestWrite;
@@ -73,6 +75,28 @@ TEST(StoreQuota, KeepsADroppedSegmentWhileItIsReferenced) {
     EXPECT_EQ(f.store->usage().draining_segments, 0u);
     EXPECT_EQ(f.device.open_files(), 0u);
     f.store->check_invariants();
+}
+
+TEST(StoreQuota, HandsDroppedMemoryToWhoeverMayWait) {
+    FakeDisk disk;
+    ManualClock clock;
+    FakeDevice device(disk, clock);
+    std::vector<std::shared_ptr<const Mapping>> handed_over;
+    StoreOptions options;
+    options.block_id_end = 10;
+    options.block_bytes_max = 1000;
+    options.unmap_elsewhere = [&](std::shared_ptr<const Mapping> memory) { handed_over.push_back(std::move(memory)); };
+    DatasetStore store(options, device, clock, nullptr);
+    store.set_quota({.memory_bytes = kMiB, .disk_bytes = 0}, {});
+    const auto room = store.reserve(Tier::memory, 1, 1000);
+    const Segment& segment = *room->segment;
+    store.commit(*room, 1);
+    store.add_reference(segment);
+    store.set_quota({}, {});
+    EXPECT_TRUE(handed_over.empty());
+    store.drop_reference(segment);
+    ASSERT_EQ(handed_over.size(), 1u);
+    EXPECT_EQ(handed_over[0]->size(), kMiB);
 }
 
 TEST(StoreQuota, EndsReservationsOfADroppedSegment) {
