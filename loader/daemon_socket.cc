@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 
 #include <cerrno>
@@ -10,6 +11,8 @@
 
 namespace larder::detail {
 namespace {
+
+constexpr int kSendTimeout_s = 5;
 
 std::unexpected<Error> hung_up() {
     return fail(ErrorCode::unavailable, "the Larder daemon closed the session");
@@ -53,6 +56,9 @@ Result<DaemonSocket> DaemonSocket::connect(const std::string& path) {
     std::memcpy(address.sun_path, path.data(), path.size());
     FileDescriptor fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (!fd) return fail_errno(errno, "socket");
+    // A daemon that has stopped accepting must not hold the job for ever; connect and send then fail with EAGAIN.
+    const timeval timeout{.tv_sec = kSendTimeout_s, .tv_usec = 0};
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
     while (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
         const int error = errno;
         if (error == EINTR) continue;
@@ -74,6 +80,9 @@ Result<void> DaemonSocket::send(std::span<const std::byte> message) {
         if (sent >= 0) return fail(ErrorCode::protocol, "a message to the Larder daemon was cut short");
         if (errno == EINTR) continue;
         if (is_hang_up(errno)) return hung_up();
+        if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            return fail(ErrorCode::unavailable, "the Larder daemon does not read its socket");
+        }
         return fail_errno(errno, "send to the Larder daemon");
     }
 }

@@ -21,7 +21,7 @@ using protocol::RequestOperation;
 
 namespace {
 
-constexpr int kHandshakeTimeout_ms = 30'000;
+constexpr int kHandshakeTimeout_ms = 10'000;
 constexpr std::int64_t kSpinMin_ns = 2'000;
 constexpr std::int64_t kSpinMax_ns = 30'000;
 

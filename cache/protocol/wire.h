@@ -130,7 +130,9 @@ struct RingControl {
     alignas(64) std::atomic<std::uint32_t> completion_tail;  // daemon
     alignas(64) std::atomic<std::uint32_t> completion_head;  // client
     // Set by a side before it blocks on its eventfd (then it looks at the ring once more); the other side, after
-    // publishing, exchanges it for 0 and writes the eventfd if it was 1. So a busy pair makes no system call.
+    // publishing, exchanges it for 0 and writes the eventfd if it was 1. So a busy pair makes no system call. Each side
+    // puts a seq_cst fence between its two steps (set the flag | look at the ring; publish the tail | look at the flag):
+    // then at least one of them sees what the other did, and no wake-up is lost.
     alignas(64) std::atomic<std::uint32_t> daemon_sleeping;
     alignas(64) std::atomic<std::uint32_t> client_sleeping;
     // Reported by the client for metrics, as running totals.
