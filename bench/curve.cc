@@ -39,7 +39,7 @@ struct Scenario {
 
 Scenario scenario(bool quick) {
     if (quick) return {1024, 32 << 10, 8, 300e6, 100e6, 2, 2};
-    return {8192, 64 << 10, 8, 600e6, 200e6, 4, 4};
+    return {4096, 64 << 10, 8, 600e6, 200e6, 2, 3};
 }
 
 struct Measured {

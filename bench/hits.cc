@@ -31,7 +31,7 @@ namespace {
 
 struct Plan {
     std::uint64_t memory_dataset_bytes;
-    std::uint64_t disk_dataset_bytes;
+    std::uint64_t disk_dataset_bytes_min;
     std::uint32_t small_blocks;
     std::uint32_t pairs;
     double seconds;  // of each half of a pair
@@ -170,16 +170,19 @@ struct HitsBench {
 
     Result<boost::json::object> disk(std::uint64_t block_bytes) {
         const std::string name = "disk-" + std::to_string(block_bytes);
-        const auto files = dataset(name, of.disk_dataset_bytes, block_bytes, true);
+        // Enough blocks that an epoch's end, where reads run out, does not count.
+        const std::uint64_t dataset_bytes =
+            std::max(of.disk_dataset_bytes_min, of.disk_dataset_bytes_min / kMiB * block_bytes / 2);
+        const auto files = dataset(name, dataset_bytes, block_bytes, true);
         if (!files) return std::unexpected(files.error());
         const FioOptions fio{.file = work / (name + ".fio"),
-                             .file_bytes = of.disk_dataset_bytes,
+                             .file_bytes = dataset_bytes,
                              .block_bytes = block_bytes,
                              .depth = kDepth,
                              .seconds = of.seconds};
         if (auto prepared = fio_prepare(fio); !prepared) return std::unexpected(prepared.error());
-        // Slots for `depth` blocks keep that many reads in flight.
-        auto loader = warm_loader(name, 1, kDepth * (block_bytes + 4096));
+        // Slots for one block in the reader's hands and `depth` on their way.
+        auto loader = warm_loader(name, 1, (kDepth + 1) * (block_bytes + 4096));
         if (!loader) return std::unexpected(loader.error());
         std::vector<double> ratios;
         std::vector<double> rates;
