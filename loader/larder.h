@@ -57,7 +57,8 @@ struct ConnectOptions {
     std::string dataset;
     std::string job = "default";  // sessions of one job share its rate limit and its count of what is unread
     std::string socket;           // empty: $LARDER_SOCKET, else the default of `larder up`
-    std::uint64_t memory_budget_bytes = std::uint64_t{256} << 20;
+    // For blocks on their way and in batches. 0: twice what two batches and the shuffle window need, 256 MiB to 1 GiB.
+    std::uint64_t memory_budget_bytes = 0;
     std::int64_t reconnect_timeout_ms = 30'000;
     // Asked some ten times a second while a call waits; true makes the call return ErrorCode::cancelled.
     bool (*interrupted)() = nullptr;

@@ -12,6 +12,9 @@ namespace {
 // What a block in a slot may take beyond its bytes.
 constexpr std::uint64_t kSlotOverhead_bytes = protocol::kRecordHeaderBytes + protocol::kPageBytes - 1;
 
+constexpr std::uint64_t kAutomaticMin_bytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t kAutomaticMax_bytes = std::uint64_t{1} << 30;
+
 std::uint64_t ceiling(std::uint64_t value, std::uint64_t divisor) {
     return (value + divisor - 1) / divisor;
 }
@@ -43,6 +46,7 @@ std::uint64_t needed_slot_bytes(const protocol::Manifest& manifest, const SlotNe
 
 Result<std::uint64_t> slot_bytes(const protocol::Manifest& manifest, std::uint64_t needed_bytes,
                                  std::uint64_t budget_bytes, const SlotNeeds& needs) {
+    if (budget_bytes == 0) budget_bytes = std::clamp(2 * needed_bytes, kAutomaticMin_bytes, kAutomaticMax_bytes);
     if (needed_bytes > budget_bytes) {
         return fail(ErrorCode::invalid_argument,
                     "a memory budget of " + format_bytes(budget_bytes) + " is too small: two batches of " +

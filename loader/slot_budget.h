@@ -21,8 +21,8 @@ struct SlotNeeds {
 // the worst case; for many, the largest blocks do not all come together, so it is generous rather than certain.
 std::uint64_t needed_slot_bytes(const protocol::Manifest& manifest, const SlotNeeds& needs);
 
-// The slot memory to attach: the budget, or less where the whole dataset needs less. An error names the figures when
-// `needed_bytes` exceeds the budget.
+// The slot memory to attach: the budget (0: chosen by what is needed), or less where the whole dataset needs less. An
+// error names the figures when `needed_bytes` exceeds the budget.
 Result<std::uint64_t> slot_bytes(const protocol::Manifest& manifest, std::uint64_t needed_bytes,
                                  std::uint64_t budget_bytes, const SlotNeeds& needs);
 

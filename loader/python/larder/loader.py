@@ -35,7 +35,8 @@ class Loader:
         skip_failed: Leave out samples whose object changed or cannot be read, and count them (`statistics`).
         deal: How the order is dealt to ranks. "interleaved": batch by batch. "contiguous": each takes one stretch, so
             that a block of many samples is read by one rank only. "automatic": by the dataset's blocks.
-        memory_budget: Bytes, or a size such as "256MiB", for prefetched batches and those the caller holds.
+        memory_budget: Bytes, or a size such as "256MiB", for prefetched batches and those the caller holds. None: twice
+            what two batches and the shuffle window need, 256 MiB to 1 GiB.
         reconnect_timeout_s: For how long a daemon that is away is waited for before `Unavailable` is raised.
         first_epoch: The number of the first epoch.
         socket: The daemon's socket; None: $LARDER_SOCKET, else where `larder up` puts it.
@@ -62,7 +63,7 @@ class Loader:
         drop_last: bool = False,
         skip_failed: bool = False,
         deal: str = "automatic",
-        memory_budget: int | str = "256MiB",
+        memory_budget: int | str | None = None,
         reconnect_timeout_s: float = 30,
         first_epoch: int = 0,
         socket: str | None = None,

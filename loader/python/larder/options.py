@@ -31,7 +31,7 @@ def size_bytes(name: str, value: int | str) -> int:
 
 
 def connection(
-    dataset: str, job: str, socket: str | None, memory_budget: int | str, reconnect_timeout_s: float
+    dataset: str, job: str, socket: str | None, memory_budget: int | str | None, reconnect_timeout_s: float
 ) -> dict[str, Any]:
     for name, value in (("dataset", dataset), ("job", job)):
         if not isinstance(value, str) or not value:
@@ -43,7 +43,7 @@ def connection(
         "dataset": dataset,
         "job": job,
         "socket": "" if socket is None else str(socket),
-        "memory_budget_bytes": size_bytes("memory_budget", memory_budget),
+        "memory_budget_bytes": 0 if memory_budget is None else size_bytes("memory_budget", memory_budget),
         "reconnect_timeout_s": seconds,
     }
 

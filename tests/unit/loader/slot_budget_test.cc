@@ -63,5 +63,13 @@ TEST_F(SlotBudgetTest, TheBudgetIsTheLimit) {
         << "no more than a small dataset can use";
 }
 
+TEST_F(SlotBudgetTest, WithoutABudgetItFollowsTheNeed) {
+    const auto manifest = files(20, 10'000);
+    const std::uint64_t mebibyte = std::uint64_t{1} << 20;
+    EXPECT_EQ(slot_bytes(manifest, 300 * mebibyte, 0, {}).value(), 300 * mebibyte) << "all a small dataset can use";
+    EXPECT_EQ(slot_bytes(manifest, 1024 * mebibyte, 0, {}).value(), 1024 * mebibyte);
+    EXPECT_EQ(slot_bytes(manifest, 1025 * mebibyte, 0, {}).error().code, ErrorCode::invalid_argument);
+}
+
 }  // namespace
 }  // namespace larder::detail

@@ -50,7 +50,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         drop_last: bool = False,
         skip_failed: bool = False,
         deal: str = "automatic",
-        memory_budget: int | str = "256MiB",
+        memory_budget: int | str | None = None,
         reconnect_timeout_s: float = 30,
         first_epoch: int = 0,
         socket: str | None = None,
