@@ -173,7 +173,7 @@ std::string format_duration_ns(std::int64_t duration_ns) {
     if (count < 1'000'000) return print("%lld us", count / 1'000);
     if (count < 1'000'000'000) return print("%lld ms", count / 1'000'000);
     if (count < 59'950'000'000) return print("%.1f s", static_cast<double>(count) / 1e9);
-    const long long seconds = (count + 500'000'000) / 1'000'000'000;
+    const long long seconds = count / 1'000'000'000 + (count % 1'000'000'000 >= 500'000'000 ? 1 : 0);
     if (seconds < 3600) return print("%lldm %02llds", seconds / 60, seconds % 60);
     return print("%lldh %02lldm", seconds / 3600, seconds / 60 % 60);
 }
