@@ -1,0 +1,80 @@
+"""The short forms of the benches: their output is whole and their counts are exact. Speeds are not looked at."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+import pytest
+from PIL import Image
+
+
+@pytest.fixture
+def bench(larder_bin: pathlib.Path, tmp_path: pathlib.Path):
+    def run(name: str, *arguments: object) -> object:
+        ran = subprocess.run(
+            [larder_bin / "larder", "bench", name, "--quick", "--json", "--directory", tmp_path, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert list(tmp_path.glob("larder-bench-*")) == [], "it cleans up after itself"
+        return json.loads(ran.stdout)
+
+    return run
+
+
+def test_hits_come_from_where_they_should(bench) -> None:
+    result = bench("hits")
+    assert result["blocks_per_second_4k"] > 0
+    for tier, peer in (("memory", "loop_bytes_per_second"), ("disk", "fio_bytes_per_second")):
+        assert result[f"{tier}_ratio"] == min(row["ratio"] for row in result[tier])
+        for row in result[tier]:
+            assert row["block_bytes"] == 131072
+            assert row["larder_bytes_per_second"] > 0 and row[peer] > 0
+
+
+def test_the_curves_hit_ratios_are_the_cached_share(bench, tmp_path: pathlib.Path) -> None:
+    svg = tmp_path / "curve.svg"
+    points = bench("curve", "--plot", svg)
+    assert [point["kappa"] for point in points] == [0, 0.1, 0.25, 0.5, 0.75, 0.9, 1]
+    for point in points:
+        assert point["hit_ratio"] == pytest.approx(point["kappa"], abs=0.01)
+        assert point["lru_hit_ratio"] == pytest.approx(point["lru_hit_ratio_predicted"], abs=0.05)
+        assert point["predicted"] > 0 and point["measured"] > 0 and point["lru_measured"] > 0
+    assert xml.etree.ElementTree.parse(svg).getroot().tag.endswith("svg")
+
+
+def test_misses_are_counted_for_every_job(bench) -> None:
+    result = bench("miss")
+    assert [run["jobs"] for run in result["runs"]] == [1, 8]
+    for run in result["runs"]:
+        assert len(run["each"]) == run["jobs"]
+        assert run["ratio_min"] == min(job["ratio"] for job in run["each"])
+
+
+def test_a_restarted_daemon_has_every_block(bench) -> None:
+    result = bench("start")
+    assert result["cached_blocks"] == 20_000
+    assert result["first_block_was_a_hit"] is True
+    assert result["heap_bytes"] > 0
+
+
+def test_sessions_get_their_first_batch(bench) -> None:
+    result = bench("sessions")
+    assert result["samples"] == result["sessions"] * 32
+
+
+def test_all_three_readers_read_the_same(bench, tmp_path: pathlib.Path) -> None:
+    images = tmp_path / "images"
+    for kind in range(3):
+        (images / f"class-{kind}").mkdir(parents=True)
+        for i in range(20):
+            Image.effect_noise((40 + i, 30), 50 + kind).save(images / f"class-{kind}" / f"{i}.png")
+    result = bench("python", "--data", images, "--python", sys.executable)
+    assert result["samples"] == 60
+    assert result["bytes"] == sum(path.stat().st_size for path in images.rglob("*.png"))
+    assert result["open_read_ratio"] > 0 and result["webdataset_ratio"] > 0
