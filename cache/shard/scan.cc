@@ -20,6 +20,8 @@ namespace {
 
 constexpr std::uint64_t kBytesPerStepMax = std::uint64_t{4} << 20;
 constexpr std::uint32_t kBlocksPerStepMax = 4096;
+// A scan at its end waits for those who still refer to it.
+constexpr std::int64_t kEndPoll_ns = 1'000'000;
 
 }  // namespace
 
@@ -68,10 +70,11 @@ std::int64_t Scan::step() {
     }
     if (closed()) {
         finish_when(unreferenced());
-        return kNever_ns;
+        return now_ns_ + kEndPoll_ns;
     }
     std::int64_t wake_ns = kNever_ns;
     bool idle = true;
+    bool again = false;  // blocks in memory are checked at once: what comes next needs no completion
     std::uint64_t step_bytes = 0;
     std::uint32_t step_blocks = 0;
     for (Slot& slot : slots_) {
@@ -92,10 +95,12 @@ std::int64_t Scan::step() {
             idle = false;
             step_bytes += manifest_->block_bytes(block);
             begin(slot, block);
+            again |= slot.state != SlotState::fetching;
         }
     }
     finish_when(idle && unreferenced());
-    return wake_ns;
+    if (idle) return now_ns_ + kEndPoll_ns;
+    return again ? now_ns_ : wake_ns;
 }
 
 void Scan::finish_when(bool done) {
