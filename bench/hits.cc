@@ -41,7 +41,8 @@ struct Plan {
 
 constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * kKiB;
-constexpr std::uint32_t kDepth = 16;
+constexpr std::uint32_t kDepth =
+    32;  // blocks come in order, so a slow read holds up those behind it: both sides get enough
 
 Plan plan(bool quick) {
     if (quick) return {32 * kMiB, 32 * kMiB, 2048, 2, 0.2, {128 * kKiB}, {128 * kKiB}};
