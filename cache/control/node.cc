@@ -54,6 +54,7 @@ Node::Node(const Config& config, std::function<void(std::function<void()>)> post
       post_control_(std::move(post_control)),
       catalog_(config.state_directory + "/datasets"),
       files_(std::make_unique<WorkThread>("larder-files")),
+      memory_(std::make_unique<WorkThread>("larder-memory")),
       tasks_(clock_, post_control_) {}
 
 Result<std::unique_ptr<Node>> Node::start(const Config& config,
@@ -78,6 +79,7 @@ void Node::stop() {
     // Each may still give work to the next; the index goes last and writes down all that was posted to it.
     shards_.clear();
     files_.reset();
+    memory_.reset();
     index_.reset();
 }
 
@@ -188,7 +190,10 @@ ShardThread& Node::least_loaded() const {
 
 void Node::hand_over(NodeDataset& dataset) {
     StoreOptions options{.dataset_id = dataset.record.dataset_id,
-                         .segment_directory = segment_directory(dataset.record.dataset_id)};
+                         .segment_directory = segment_directory(dataset.record.dataset_id),
+                         .unmap_elsewhere = [this](std::shared_ptr<const Mapping> memory) {
+                             memory_->post([memory = std::move(memory)] {});
+                         }};
     for (const auto& [number, version] : dataset.versions) {
         const protocol::ManifestHeader& header = version->manifest->header();
         options.block_id_end = std::max(options.block_id_end, static_cast<std::uint32_t>(header.block_id_end));

@@ -134,7 +134,8 @@ private:
     std::map<std::string, DatasetRecord> changing_;  // being added or removed: the names are taken
     std::vector<std::shared_ptr<Gathering>> gatherings_;
     std::int64_t offline_retry_ns_ = 0;
-    std::unique_ptr<WorkThread> files_;  // writes state files, in order
+    std::unique_ptr<WorkThread> files_;   // writes state files, in order
+    std::unique_ptr<WorkThread> memory_;  // unmaps dropped memory segments
     Tasks tasks_;
 };
 
