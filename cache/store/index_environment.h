@@ -4,8 +4,8 @@
 // threads, no queue: those are the Index's (cache/store/index.h). One environment per process, never used across fork.
 //
 //   database "blocks":   key {dataset u64, segment u32, offset/64 u32} -> {block_id, payload_bytes, payload_crc, crc}
-//   database "segments": key {dataset u64, segment u32} -> {size u64, alignment u32, sealed u32, crc}
-//   database "state":    key "next_segment" -> {u32, crc}
+//   database "segments": key {dataset u64, segment u32} -> {size u64, alignment u32, sealed u32, reserved u32, crc}
+//   database "state":    key "next_segment" -> {id u32, crc}
 //
 // Keys are big-endian, values little-endian; `crc` is the CRC32C of the key followed by the value before it, because
 // LMDB hands out flipped bytes as good ones. The rows are keyed by place, not by block: blocks arrive in random order,
