@@ -75,6 +75,7 @@ std::string format_part(double part, double whole) {
 }
 
 std::string format_seconds(double seconds) {
+    if (seconds < 1e-9) return "0 s";
     return format_duration_ns(static_cast<std::int64_t>(seconds * 1e9));
 }
 
