@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "base/assert.h"
+#include "base/file_url.h"
 #include "base/units.h"
 #include "cache/dataset/index_raw.h"
 #include "cache/dataset/index_webdataset.h"
@@ -86,19 +88,21 @@ Result<Format> parse_format(std::string_view text) {
 }
 
 Result<std::string> normalise_url(std::string_view url) {
-    std::string_view path = url;
-    if (path.starts_with(kFileScheme)) path.remove_prefix(kFileScheme.size());
-    if (!path.starts_with('/') || path.find('\0') != std::string_view::npos) {
-        return fail(ErrorCode::invalid_argument,
-                    "URL \"" + std::string(url) + "\" is not file:///path or an absolute path");
+    const auto decoded = url.starts_with(kFileScheme) ? path_of_file_url(url) : Result<std::string>(std::string(url));
+    if (!decoded || !decoded->starts_with('/') || decoded->find('\0') != std::string::npos) {
+        return fail(ErrorCode::invalid_argument, "URL \"" + std::string(url) +
+                                                     "\" is not file:///path or an absolute path" +
+                                                     (decoded ? "" : "; " + decoded.error().message));
     }
-    std::string normal = std::filesystem::path(path).lexically_normal().string();
+    std::string normal = std::filesystem::path(*decoded).lexically_normal().string();
     while (normal.size() > 1 && normal.back() == '/') normal.pop_back();
-    return std::string(kFileScheme) + normal;
+    return file_url_of_path(normal);
 }
 
 std::string path_of_url(std::string_view url) {
-    return std::string(url.substr(kFileScheme.size()));
+    const auto path = path_of_file_url(url);
+    LARDER_ASSERT(path.has_value());  // it was normalised
+    return *path;
 }
 
 Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgressCallback& progress,
@@ -121,7 +125,7 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
         const std::filesystem::path tar(root);
         only_shard = tar.filename().string();
         root = tar.parent_path().string();
-        report.url = std::string(kFileScheme) + root;
+        report.url = file_url_of_path(root);
     }
     if (auto valid = check_block_goal(request.block, *format); !valid) return std::unexpected(valid.error());
 

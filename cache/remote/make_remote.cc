@@ -1,7 +1,7 @@
 #include <cerrno>
 
+#include "base/file_url.h"
 #include "cache/remote/file_remote.h"
-#include "cache/remote/file_url.h"
 
 namespace larder::cache {
 

@@ -89,6 +89,8 @@ public:
     void refer() { ++references_; }
     void unrefer() { --references_; }
     bool unreferenced() const { return references_ == 0; }
+    // The device has stopped: what was under way will never end.
+    void abandon_references() { references_ = 0; }
 
 protected:
     Consumer(Job& job, bool sequential) : job_(&job), sequential_(sequential) {}

@@ -307,6 +307,16 @@ void Shard::drain(std::int64_t deadline_ns) {
     }
 }
 
+void Shard::stop(std::int64_t deadline_ns) {
+    State& state = *state_;
+    drain(deadline_ns);
+    state.device.stop();
+    for (auto* sessions : {&state.sessions, &state.closing}) {
+        for (const auto& session : *sessions) session->abandon_references();
+    }
+    for (const auto& scan : state.stopped_scans) scan->abandon_references();
+}
+
 ShardStatistics Shard::statistics() const {
     ShardStatistics statistics;
     statistics.protocol_violations = state_->protocol_violations;

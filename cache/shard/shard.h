@@ -93,6 +93,9 @@ public:
     // Closes every session and waits, `deadline_ns` at most, for reads and writes in flight. The stores go with the
     // shard.
     void drain(std::int64_t deadline_ns);
+    // Drains, then stops the device, so that nothing lands in memory that goes with the shard. Only destruction may
+    // follow.
+    void stop(std::int64_t deadline_ns);
 
     ShardStatistics statistics() const;
 

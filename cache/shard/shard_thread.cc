@@ -52,7 +52,7 @@ Result<std::unique_ptr<ShardThread>> ShardThread::start(DeviceKind kind, ShardOp
 ShardThread::~ShardThread() {
     if (!thread_.joinable()) return;
     post([this](Shard& shard) {
-        shard.drain(clock_.now_ns() + kDrain_ns);
+        shard.stop(clock_.now_ns() + kDrain_ns);
         stopping_ = true;
     });
     thread_.join();
@@ -87,10 +87,11 @@ void ShardThread::run(DeviceKind kind, ShardOptions options, std::promise<Result
                 const std::lock_guard lock(mutex_);
                 work.swap(posted_);
             }
-            for (auto& item : work) item(shard);
+            for (auto& item : work) {
+                if (!stopping_) item(shard);
+            }
             work.clear();
         }
-        made->device->stop();  // a read that outlasted the drain must not land in memory that is gone
     }
 }
 

@@ -116,6 +116,56 @@ TEST_F(EndToEnd, TheDiskTierServesToo) {
     EXPECT_EQ(counter("misses"), files.size());
 }
 
+TEST_F(EndToEnd, WithoutIoUringThreadsServeTheSame) {
+    daemon.config().io = cache::IoMode::threads;
+    daemon.stop();
+    daemon.start();
+    EXPECT_EQ(text_at(daemon.get("/v1/status").body, "io"), "threads");
+    daemon.add("d", root, total_bytes / 3, 32 * kMiB);
+    Loader loader = open(options());
+    read_epoch(loader);
+    TestDaemon::wait_until([&] { return cached_blocks() == files.size(); });
+    read_epoch(loader);
+    EXPECT_EQ(counter("misses"), files.size());
+    EXPECT_EQ(counter("memory_hits") + counter("disk_hits"), files.size());
+    EXPECT_GT(counter("memory_hits"), 0u);
+    EXPECT_GT(counter("disk_hits"), 0u);
+}
+
+TEST_F(EndToEnd, WebDatasetShardsInBlocksOfManySamples) {
+    const auto members = make_samples(60, 20'000, 7);
+    const std::string shards = daemon.state / "shards";
+    std::filesystem::create_directory(shards);
+    const std::span<const NamedBytes> all(members);
+    const std::size_t half = members.size() / 4 * 2;  // two members a sample
+    write_tar(shards + "/shard-000.tar", TarDialect::ustar, all.first(half));
+    write_tar(shards + "/shard-001.tar", TarDialect::pax, all.subspan(half));
+    daemon.add("d", shards, 16 * kMiB, 0, {{"block", "64 KiB"}});
+    EXPECT_EQ(text_at(daemon.dataset("d"), "format"), "webdataset");
+    std::map<std::string, std::string> expected;
+    for (const NamedBytes& member : members) expected[member.name] = member.content;
+
+    Loader loader = open(options());
+    for (int epoch = 0; epoch < 2; ++epoch) {
+        std::size_t fields_seen = 0;
+        for (;;) {
+            const auto batch = loader.next();
+            ASSERT_TRUE(batch.has_value()) << batch.error().message;
+            if (!*batch) break;
+            for (const Sample& sample : (*batch)->samples()) {
+                for (const Field& field : sample.fields) {
+                    const auto* bytes = reinterpret_cast<const char*>(field.bytes.data());
+                    const std::string name = std::string(sample.key) + "." + std::string(field.name);
+                    EXPECT_TRUE(expected[name] == std::string_view(bytes, field.bytes.size())) << name;
+                    ++fields_seen;
+                }
+            }
+        }
+        EXPECT_EQ(fields_seen, members.size());
+    }
+    EXPECT_EQ(counter("memory_hits"), number_at(daemon.dataset("d"), "blocks"));
+}
+
 TEST_F(EndToEnd, DiskBlocksOutliveTheDaemon) {
     daemon.add("d", root, 0, 32 * kMiB);
     {

@@ -110,9 +110,17 @@ TEST(DaemonTest, AReloadTakesQuotasAndLimits) {
     ASSERT_TRUE((*daemon).reload(config));
     EXPECT_EQ(number_at(daemon.dataset("d").at("quota"), "memory_bytes"), 5 * kMiB);
     EXPECT_EQ(daemon.get("/v1/jobs").body.at("jobs").at(0).at("remote_rate").to_number<double>(), 1000);
+    const cache::Config good = config;
     config.datasets["d"].quota_memory_bytes = daemon.config().memory_bytes + 1;
     config.jobs["j"] = {.remote_bytes_per_second = 2000};
     EXPECT_FALSE((*daemon).reload(config));
+    config = good;
+    config.datasets["d"].quota_memory_bytes = 6 * kMiB;
+    config.datasets["e"] = {.url = "ftp://nowhere"};
+    config.jobs["j"] = {.remote_bytes_per_second = 2000};
+    const auto refused = (*daemon).reload(config);
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message, HasSubstr("\"e\""));
     EXPECT_EQ(number_at(daemon.dataset("d").at("quota"), "memory_bytes"), 5 * kMiB);
     EXPECT_EQ(daemon.get("/v1/jobs").body.at("jobs").at(0).at("remote_rate").to_number<double>(), 1000)
         << "all or nothing";

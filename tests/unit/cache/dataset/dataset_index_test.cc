@@ -21,6 +21,9 @@ TEST(NormaliseUrl, GivesOneFormToAPath) {
     }
     EXPECT_EQ(normalise_url("/"), "file:///");
     EXPECT_EQ(path_of_url("file:///a/b"), "/a/b");
+    EXPECT_EQ(normalise_url("/a/100%"), "file:///a/100%25");
+    EXPECT_EQ(normalise_url("file:///a/100%25"), "file:///a/100%25");
+    EXPECT_EQ(path_of_url("file:///a/100%25"), "/a/100%");
 }
 
 TEST(NormaliseUrl, RefusesEverythingElse) {

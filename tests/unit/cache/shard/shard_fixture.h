@@ -52,10 +52,9 @@ public:
             total_bytes += bytes.size();
             content.push_back(std::move(bytes));
         }
-        const auto written = cache::write_manifest(found, {.path = directory / "manifest",
-                                                           .url = url(),
-                                                           .dataset_id = kDatasetId,
-                                                           .format = protocol::Format::raw});
+        const auto written = cache::write_manifest(
+            found,
+            {.path = directory / "manifest", .url = url(), .dataset_id = kDatasetId, .format = protocol::Format::raw});
         EXPECT_TRUE(written.has_value()) << written.error().message;
         manifest = std::make_shared<const protocol::Manifest>(*protocol::Manifest::open(directory / "manifest"));
         cache::StoreOptions store{.dataset_id = kDatasetId,
@@ -73,8 +72,7 @@ public:
     }
 
     ~ShardWorld() {
-        shard->drain(clock.now_ns() + 60'000'000'000);
-        device->stop();
+        if (shard != nullptr) shard->stop(clock.now_ns() + 60'000'000'000);
     }
 
     // Of a block's object, on the fake disk.

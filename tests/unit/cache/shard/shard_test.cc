@@ -285,5 +285,19 @@ TEST(Shard, ARemovedDatasetTakesItsSessionsAndFilesAlong) {
     for (const std::string& path : world.disk.paths()) EXPECT_EQ(path.find("segment"), std::string::npos) << path;
 }
 
+TEST(Shard, StopsThoughARemoteNeverAnswers) {
+    ShardWorld world({.quota = kDisk, .device = {.latency_ns = 3'600'000'000'000}});
+    RingClient& client = world.attach();
+    auto progress = std::make_shared<ScanProgress>();
+    ASSERT_TRUE(world.shard->start_scan(test::kDatasetId, ScanKind::warm, std::make_shared<TokenBucket>(), progress)
+                    .has_value());
+    client.fetch(1, 0);
+    world.turns(3);
+    world.shard->stop(world.clock.now_ns() + 10 * kMillisecond_ns);
+    EXPECT_TRUE(client.hung_up());
+    world.shard.reset();
+    world.device.reset();
+}
+
 }  // namespace
 }  // namespace larder::cache

@@ -1,8 +1,8 @@
-#include "cache/remote/file_url.h"
+#include "base/file_url.h"
 
 #include <charconv>
 
-namespace larder::cache {
+namespace larder {
 
 namespace {
 
@@ -45,4 +45,17 @@ Result<std::string> path_of_file_url(std::string_view url) {
     return path;
 }
 
-}  // namespace larder::cache
+std::string file_url_of_path(std::string_view path) {
+    std::string url = "file://";
+    for (const char character : path) {
+        switch (character) {
+            case '%': url += "%25"; break;
+            case '?': url += "%3F"; break;
+            case '#': url += "%23"; break;
+            default: url += character;
+        }
+    }
+    return url;
+}
+
+}  // namespace larder

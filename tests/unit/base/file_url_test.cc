@@ -1,4 +1,4 @@
-#include "cache/remote/file_url.h"
+#include "base/file_url.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include "tests/support/fake_device.h"
 #include "tests/support/temp_directory.h"
 
-namespace larder::cache {
+namespace larder {
 namespace {
 
 using testing::HasSubstr;
@@ -83,5 +83,11 @@ TEST_F(MakeRemote, the_directory_must_be_there_and_readable) {
     }
 }
 
+TEST(FileUrl, AnyPathComesBackFromItsUrl) {
+    for (const std::string path : {"/", "/data/images", "/100% real/a%20b", "/why?/#1", "/sp ace/\xc3\xa9"}) {
+        EXPECT_EQ(path_of_file_url(file_url_of_path(path)).value(), path);
+    }
+}
+
 }  // namespace
-}  // namespace larder::cache
+}  // namespace larder

@@ -8,8 +8,11 @@
 
 #include "base/error.h"
 
-namespace larder::cache {
+namespace larder {
 
 Result<std::string> path_of_file_url(std::string_view url);
 
-}  // namespace larder::cache
+// The URL of an absolute path; what would read as something else in a URL (%, ?, #) is percent-encoded.
+std::string file_url_of_path(std::string_view path);
+
+}  // namespace larder
