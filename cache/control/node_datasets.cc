@@ -3,9 +3,7 @@
 #include <boost/json.hpp>
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
-#include <thread>
 
 #include "base/file.h"
 #include "base/server/logging.h"
@@ -16,7 +14,7 @@ namespace larder::cache {
 namespace json = boost::json;
 namespace {
 
-constexpr std::chrono::milliseconds kScanPoll{20};
+constexpr std::int64_t kScanPoll_ns = 20'000'000;
 // The job of the daemon's own reads, as the shard names it.
 constexpr const char* kScanJob = "(scan)";
 
@@ -55,7 +53,7 @@ Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
         if (!started) return std::unexpected(started.error());
         for (bool finished = false; !finished;) {
             if (stop.stop_requested() && !scan->cancel.exchange(true)) shard->post([](Shard&) {});  // to wake it
-            std::this_thread::sleep_for(kScanPoll);
+            sleep_ns(kScanPoll_ns);
             finished = scan->finished;
             progress.done = scan->blocks_done.load();
             progress.total = scan->blocks_total.load();
@@ -167,29 +165,31 @@ void Node::save(const DatasetRecord& record, Done done) {
 
 Result<void> Node::apply(const Config& config) {
     std::map<std::string, Quota> quotas;
+    std::vector<NewDataset> wanted;
     for (const auto& [name, declared] : config.datasets) {
         const auto found = datasets_.find(name);
         Quota quota = found == datasets_.end() ? Quota{} : found->second.record.quota;
         quota.memory_bytes = declared.quota_memory_bytes.value_or(quota.memory_bytes);
         quota.disk_bytes = declared.quota_disk_bytes.value_or(quota.disk_bytes);
         quotas[name] = quota;
+        if (found != datasets_.end() || changing_.contains(name)) continue;
+        auto dataset = new_dataset_of(name, declared, quota);
+        if (!dataset) return std::unexpected(dataset.error().within("dataset \"" + name + "\" of the config"));
+        wanted.push_back(std::move(*dataset));
     }
     if (auto checked = check_capacity(quotas); !checked) return checked;
     job_limits_.apply(config, clock_.now_ns());
-    for (const auto& [name, declared] : config.datasets) {
-        const auto found = datasets_.find(name);
-        const Quota quota = quotas.at(name);
-        if (found != datasets_.end()) {
-            const Quota& before = found->second.record.quota;
-            if (before.memory_bytes == quota.memory_bytes && before.disk_bytes == quota.disk_bytes) continue;
-            apply_quota(found->second, quota);
-            save(found->second.record, nullptr);
-            continue;
-        }
-        if (changing_.contains(name)) continue;
-        auto dataset = new_dataset_of(name, declared, quota);
-        if (!dataset) return std::unexpected(dataset.error().within("dataset \"" + name + "\" of the config"));
-        if (auto task = add(std::move(*dataset)); !task) return std::unexpected(task.error());
+    for (auto& [name, dataset] : datasets_) {
+        const auto declared = quotas.find(name);
+        if (declared == quotas.end()) continue;
+        const Quota& quota = declared->second;
+        const Quota& before = dataset.record.quota;
+        if (quota.memory_bytes == before.memory_bytes && quota.disk_bytes == before.disk_bytes) continue;
+        apply_quota(dataset, quota);
+        save(dataset.record, nullptr);
+    }
+    for (NewDataset& dataset : wanted) {
+        if (auto task = add(std::move(dataset)); !task) return std::unexpected(task.error());
     }
     return {};
 }
