@@ -10,4 +10,15 @@ std::int64_t SteadyClock::now_ns() const {
     return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
+std::int64_t unix_time_ns() {
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+void sleep_ns(std::int64_t duration_ns) {
+    const timespec duration{.tv_sec = duration_ns / 1'000'000'000, .tv_nsec = duration_ns % 1'000'000'000};
+    nanosleep(&duration, nullptr);
+}
+
 }  // namespace larder

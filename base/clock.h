@@ -19,6 +19,12 @@ public:
     std::int64_t now_ns() const override;
 };
 
+// Wall-clock time, for stamping what is written down; never for measuring.
+std::int64_t unix_time_ns();
+
+// Gives up the thread for so long; for pauses between tries on threads that may wait, never on a data plane.
+void sleep_ns(std::int64_t duration_ns);
+
 // Moves only when told to. Safe to advance from another thread than the one that reads.
 class ManualClock final : public Clock {
 public:

@@ -1,5 +1,6 @@
 #include "loader/block_client.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -38,9 +39,10 @@ bool worth_reconnecting(const Error& error) {
     return error.code == ErrorCode::unavailable || error.code == ErrorCode::protocol;
 }
 
-void sleep_ns(std::int64_t duration_ns) {
-    const timespec duration{.tv_sec = duration_ns / 1'000'000'000, .tv_nsec = duration_ns % 1'000'000'000};
-    ::nanosleep(&duration, nullptr);
+// Returns early on a signal, so that an interrupted job notices.
+void pause_ns(std::int64_t duration_ns) {
+    const timespec timeout{.tv_sec = duration_ns / 1'000'000'000, .tv_nsec = duration_ns % 1'000'000'000};
+    ::ppoll(nullptr, 0, &timeout, nullptr);
 }
 
 }  // namespace
@@ -54,7 +56,12 @@ Result<std::shared_ptr<BlockClient>> BlockClient::open(const ConnectOptions& opt
     std::shared_ptr<BlockClient> client(new BlockClient(options));
     client->socket_path_ = std::move(*path);
     client->version_ = version;
-    if (auto connected = client->connect(); !connected) return std::unexpected(connected.error());
+    auto connected = client->connect();
+    // With an errno nobody listens, which the user should hear at once; without, a daemon went away while it answered.
+    const bool went_away = !connected && connected.error().code == ErrorCode::unavailable &&
+                           connected.error().system_errno == 0;
+    if (went_away) connected = client->reconnect();
+    if (!connected) return std::unexpected(connected.error());
     return client;
 }
 
@@ -138,7 +145,7 @@ Result<void> BlockClient::lose_session(Error cause) {
 Result<void> BlockClient::reconnect() {
     const std::int64_t deadline_ns = clock_.now_ns() + options_.reconnect_timeout_ms * 1'000'000;
     std::int64_t backoff_ns = kBackoffFirst_ns << std::min(sessions_in_vain_, 6u);
-    if (sessions_in_vain_ > 1) sleep_ns(backoff_ns);
+    if (sessions_in_vain_ > 1) pause_ns(backoff_ns);
     for (;; backoff_ns = std::min(backoff_ns * 2, kBackoffMax_ns)) {
         auto connected = connect();
         if (connected || !worth_reconnecting(connected.error())) return connected;
@@ -146,7 +153,7 @@ Result<void> BlockClient::reconnect() {
         if (auto interrupted = check_interrupted(); !interrupted) return interrupted;
         const std::int64_t left_ns = deadline_ns - clock_.now_ns();
         if (left_ns <= 0) break;
-        sleep_ns(std::min(backoff_ns, left_ns));
+        pause_ns(std::min(backoff_ns, left_ns));
     }
     return fail(ErrorCode::unavailable, "lost the Larder daemon and could not go on within " +
                                             std::to_string(options_.reconnect_timeout_ms) +
@@ -378,7 +385,7 @@ Result<BlockClient::Progress> BlockClient::progress() {
     if (arrived_) return Progress::moved;
     if (session_->fetches_in_flight() == 0) {
         if (no_room_) return Progress::starved;
-        if (wanted_begin_ < wanted_.size()) sleep_ns(kFullRingPause_ns);
+        if (wanted_begin_ < wanted_.size()) pause_ns(kFullRingPause_ns);
         return Progress::moved;
     }
     auto waited = session_->wait(clock_.now_ns() + kWaitSlice_ns);

@@ -5,7 +5,6 @@
 #include <boost/json.hpp>
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/server/logging.h"
 #include "cache/control/node.h"
@@ -13,11 +12,6 @@
 namespace larder::cache {
 namespace json = boost::json;
 namespace {
-
-std::int64_t unix_now_ns() {
-    const auto since = std::chrono::system_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
-}
 
 std::string indexing_result(std::uint64_t version, const IndexReport& report) {
     json::array notes;
@@ -89,7 +83,7 @@ Result<std::uint64_t> Node::start_indexing(std::shared_ptr<Indexing> indexing, s
                              .manifest_path = catalog_.manifest_path(record.name, indexing->version),
                              .dataset_id = record.dataset_id,
                              .version = indexing->version,
-                             .created_unix_ns = unix_now_ns()};
+                             .created_unix_ns = unix_time_ns()};
         if (!indexing->detect_format) request.format = record.format;
         if (indexing->previous != nullptr) request.previous = indexing->previous->manifest.get();
         auto report = index_dataset(

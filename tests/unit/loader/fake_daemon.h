@@ -170,7 +170,7 @@ private:
         reply.kind = protocol::MessageKind::open;
         if (std::string(request.dataset) != "test") {
             reply.status = 1 + static_cast<std::uint32_t>(ErrorCode::not_found);
-            std::strcpy(reply.error, "dataset is unknown");
+            std::string("dataset is unknown").copy(reply.error, sizeof reply.error - 1);
             return send(session, reply, {});
         }
         auto fd = open_file(manifest_path_, O_RDONLY);

@@ -103,7 +103,7 @@ protected:
 TEST_F(SessionTest, RefusalsComeThroughInTheDaemonsWords) {
     OpenReply reply = good_open();
     reply.status = 1 + static_cast<std::uint32_t>(ErrorCode::permission_denied);
-    std::strcpy(reply.error, "dataset \"d\" is not yours");
+    std::string("dataset \"d\" is not yours").copy(reply.error, sizeof reply.error - 1);
     const Error error = open_error({bytes_of(reply), {}});
     EXPECT_EQ(error.code, ErrorCode::permission_denied);
     EXPECT_EQ(error.message, "dataset \"d\" is not yours");
