@@ -194,7 +194,7 @@ def test_errors_come_out_of_workers(daemon: Any, make_raw: Callable[..., Any]) -
     (data.directory / "bee/0001.png").write_bytes(b"changed")
     dataset = larder.torch.IterableDataset(**data.options(batch_size=2))
     with pytest.raises(larder.ObjectChanged, match="bee/0001.png"):
-        keys_of(larder.torch.DataLoader(dataset, num_workers=1))
+        keys_of(larder.torch.DataLoader(dataset, num_workers=2))
 
 
 @pytest.mark.parametrize("wrong", ["batch_size", "sampler", "collate_fn", "drop_last"])

@@ -19,7 +19,8 @@ class Dataset:
     Args:
         dataset: The name it was added with (`larder dataset add`).
         job: Sessions of one job share its rate limit.
-        memory_budget: Bytes, or a size such as "256MiB", for the samples asked for and those the caller holds.
+        memory_budget: Bytes, or a size such as "256MiB", for the samples asked for and those the caller holds. None:
+            256 MiB.
         reconnect_timeout_s: For how long a daemon that is away is waited for before `Unavailable` is raised.
         socket: The daemon's socket; None: $LARDER_SOCKET, else where `larder up` puts it.
         decode: Called with each sample; what it returns should not hold views.
@@ -30,7 +31,7 @@ class Dataset:
         dataset: str,
         *,
         job: str = "default",
-        memory_budget: int | str = "256MiB",
+        memory_budget: int | str | None = None,
         reconnect_timeout_s: float = 30,
         socket: str | None = None,
         decode: Callable[[_larder.Sample], Any] | None = None,

@@ -72,6 +72,13 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
                 planner.start_epoch(planner.epoch() + 1)
                 self._received = 0
                 return
+            except Exception as error:
+                if self.num_workers == 0:
+                    raise
+                # Torch re-raises a worker's exception in a cycle with its traceback. Whatever hangs on that would be
+                # freed by the garbage collector only, which makes torch wait 5 s for each worker. The worker's own
+                # traceback is in the message.
+                raise error.with_traceback(None)
             finally:
                 self._stall_ns += time.perf_counter_ns() - began_ns
             self._received += 1

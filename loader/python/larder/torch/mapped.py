@@ -33,7 +33,7 @@ class MapDataset(torch.utils.data.Dataset[Any]):
         dataset: str,
         *,
         job: str = "default",
-        memory_budget: int | str = "256MiB",
+        memory_budget: int | str | None = None,
         reconnect_timeout_s: float = 30,
         socket: str | None = None,
         decode: Callable[[larder.Sample], Any] | None = None,
@@ -92,7 +92,7 @@ class MapDataset(torch.utils.data.Dataset[Any]):
             self._core = larder.Dataset(
                 self._connection["dataset"],
                 job=self._connection["job"],
-                memory_budget=self._connection["memory_budget_bytes"],
+                memory_budget=self._connection["memory_budget_bytes"] or None,
                 reconnect_timeout_s=self._connection["reconnect_timeout_s"],
                 socket=self._connection["socket"] or None,
                 decode=self._decode,
