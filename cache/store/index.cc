@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint64_t kCommitsPerReaderCheck = 256;
 
 Result<std::string> put_aside(const std::string& directory) {
-    const std::string aside = directory + ".damaged";
+    std::string aside = directory + ".damaged";
     std::error_code error;
     std::filesystem::remove_all(aside, error);
     if (::rename(directory.c_str(), aside.c_str()) != 0) {

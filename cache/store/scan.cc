@@ -13,7 +13,7 @@ namespace larder::cache {
 namespace {
 
 // Small records are read many at a time; of large ones only the headers.
-constexpr std::size_t kWindowBytesMax = 256 * 1024;
+constexpr std::size_t kWindowBytesMax = std::size_t{256} << 10;
 constexpr std::size_t kWindowBytesMin = 4096;
 // Bytes looked through for the next header, after damage.
 constexpr std::uint64_t kSearchBytesMax = std::uint64_t{256} << 20;
