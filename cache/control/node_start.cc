@@ -1,0 +1,221 @@
+// Node: what happens from the start until everything an earlier run left is served, and the end.
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "base/file.h"
+#include "base/server/logging.h"
+#include "cache/control/node.h"
+#include "cache/control/node_indexing.h"
+
+namespace larder::cache {
+namespace fs = std::filesystem;
+namespace {
+
+DeviceKind device_kind_of(IoMode mode) {
+    switch (mode) {
+        case IoMode::automatic: return DeviceKind::automatic;
+        case IoMode::ring: return DeviceKind::ring;
+        case IoMode::threads: return DeviceKind::threads;
+    }
+    return DeviceKind::automatic;
+}
+
+bool is_dataset_id(const std::string& name) {
+    return name.size() == 16 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const DatasetVersion>> open_version(const std::string& manifest_path) {
+    auto fd = open_file(manifest_path, O_RDONLY);
+    if (!fd) return std::unexpected(fd.error());
+    auto manifest = protocol::Manifest::open(fd->get());
+    if (!manifest) return std::unexpected(manifest.error().within(manifest_path));
+    auto version = std::make_shared<DatasetVersion>();
+    version->dataset_id = manifest->header().dataset_id;
+    version->version = manifest->header().version;
+    version->manifest = std::make_shared<const protocol::Manifest>(std::move(*manifest));
+    version->manifest_fd = std::move(*fd);
+    return version;
+}
+
+Node::Node(const Config& config, std::function<void(std::function<void()>)> post_control)
+    : config_(config),
+      post_control_(std::move(post_control)),
+      catalog_(config.state_directory + "/datasets"),
+      files_(std::make_unique<WorkThread>("larder-files")),
+      memory_(std::make_unique<WorkThread>("larder-memory")),
+      tasks_(clock_, post_control_) {}
+
+Result<std::unique_ptr<Node>> Node::start(const Config& config,
+                                          std::function<void(std::function<void()>)> post_control) {
+    std::unique_ptr<Node> node(new Node(config, std::move(post_control)));
+    // The index first: it checks itself in a forked child, and forking is best done before threads do much.
+    if (auto opened = node->open_index(); !opened) return std::unexpected(opened.error());
+    if (auto started = node->start_shards(); !started) return std::unexpected(started.error());
+    if (auto loaded = node->load_job_limits(); !loaded) return std::unexpected(loaded.error());
+    if (auto loaded = node->load_datasets(); !loaded) return std::unexpected(loaded.error());
+    node->remove_orphan_segments();
+    if (auto applied = node->apply(config); !applied) return std::unexpected(applied.error());
+    return node;
+}
+
+Node::~Node() {
+    stop();
+}
+
+void Node::stop() {
+    tasks_.stop();
+    // Each may still give work to the next; the index goes last and writes down all that was posted to it.
+    shards_.clear();
+    files_.reset();
+    memory_.reset();
+    index_.reset();
+}
+
+Result<void> Node::open_index() {
+    auto opened = Index::open({.directory = config_.state_directory + "/index"});
+    if (!opened) return std::unexpected(opened.error().within("index"));
+    index_ = std::move(opened->index);
+    const Index::OpenReport& report = opened->report;
+    if (report.rebuilt) {
+        log_warn("the index was damaged and is rebuilt from the segments",
+                 {{"reason", report.reason}, {"damaged", report.damaged_directory}});
+    }
+    return {};
+}
+
+Result<void> Node::start_shards() {
+    const unsigned count = std::max(1u, config_.data_plane_threads);
+    for (unsigned i = 0; i < count; ++i) {
+        auto shard = ShardThread::start(device_kind_of(config_.io), {}, "larder-data-" + std::to_string(i));
+        if (!shard) return std::unexpected(shard.error());
+        (*shard)->post([](Shard&) { log_without_waiting(); });
+        shards_.push_back(std::move(*shard));
+    }
+    return {};
+}
+
+Result<void> Node::load_job_limits() {
+    const std::string path = config_.state_directory + "/limits.json";
+    std::error_code error;
+    if (!fs::exists(path, error)) return {};
+    const auto text = read_file(path);
+    if (!text) return std::unexpected(text.error());
+    return job_limits_.load(*text, path);
+}
+
+Result<void> Node::load_datasets() {
+    auto loaded = catalog_.load();
+    if (!loaded) return std::unexpected(loaded.error());
+    for (const std::string& path : loaded->removed) log_info("removed what was left half made", {{"path", path}});
+    for (DatasetRecord& record : loaded->records) {
+        const std::string name = record.name;
+        auto dataset = load_dataset(std::move(record));
+        if (!dataset) return std::unexpected(dataset.error().within("dataset \"" + name + "\""));
+        datasets_.emplace(name, std::move(*dataset));
+    }
+    return {};
+}
+
+Result<NodeDataset> Node::load_dataset(DatasetRecord record) {
+    NodeDataset dataset;
+    for (const std::uint64_t version : record.versions) {
+        const std::string path = catalog_.manifest_path(record.name, version);
+        auto opened = open_version(path);
+        if (!opened) return std::unexpected(opened.error());
+        if ((*opened)->dataset_id != record.dataset_id || (*opened)->version != version) {
+            return fail(ErrorCode::corrupt, path + " is not the manifest its dataset.json names");
+        }
+        dataset.versions.emplace(version, std::move(*opened));
+    }
+    dataset.record = std::move(record);
+    dataset.shard = &least_loaded();
+    const std::uint64_t id = dataset.record.dataset_id;
+    auto recovered = recover_segments(id, segment_directory(id), index_.get());
+    if (!recovered) return std::unexpected(recovered.error());
+    const RecoveryReport& report = recovered->report;
+    log_info("dataset recovered", {{"dataset", dataset.record.name},
+                                   {"blocks", report.blocks},
+                                   {"segments", report.segments},
+                                   {"blocks_scanned", report.blocks_scanned},
+                                   {"entries_dropped", report.entries_dropped},
+                                   {"segments_missing", report.segments_missing}});
+    if (!report.index_problem.empty()) {
+        log_warn("the index could not be read", {{"dataset", dataset.record.name}, {"reason", report.index_problem}});
+    }
+    for (const std::string& removed : report.removed) log_warn("removed a bad segment file", {{"file", removed}});
+    dataset.segments = std::move(recovered->segments);
+    hand_over(dataset);
+    return dataset;
+}
+
+// Segments of datasets that were being removed when the daemon ended. Only files that carry a segment's name go.
+void Node::remove_orphan_segments() {
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(config_.state_directory + "/segments", error)) {
+        const std::string id = entry.path().filename().string();
+        const bool known = std::ranges::any_of(
+            datasets_, [&](const auto& item) { return format_dataset_id(item.second.record.dataset_id) == id; });
+        if (known || !is_dataset_id(id)) continue;
+        index_->remove_dataset(std::stoull(id, nullptr, 16));
+        std::error_code ignored;
+        for (const fs::directory_entry& file : fs::directory_iterator(entry.path(), ignored)) {
+            if (file.path().extension() == ".segment") fs::remove(file.path(), ignored);
+        }
+        fs::remove(entry.path(), ignored);
+        log_info("removed the segments of a dataset that is gone", {{"dataset_id", id}});
+    }
+}
+
+std::string Node::segment_directory(std::uint64_t dataset_id) const {
+    return config_.state_directory + "/segments/" + format_dataset_id(dataset_id);
+}
+
+ShardThread& Node::least_loaded() const {
+    std::map<const ShardThread*, std::uint64_t> bytes;
+    for (const auto& [name, dataset] : datasets_) bytes[dataset.shard] += dataset.bytes();
+    return **std::ranges::min_element(shards_, {}, [&](const auto& shard) { return bytes[shard.get()]; });
+}
+
+void Node::hand_over(NodeDataset& dataset) {
+    StoreOptions options{.dataset_id = dataset.record.dataset_id,
+                         .segment_directory = segment_directory(dataset.record.dataset_id),
+                         .unmap_elsewhere = [this](std::shared_ptr<const Mapping> memory) {
+                             memory_->post([memory = std::move(memory)] {});
+                         }};
+    for (const auto& [number, version] : dataset.versions) {
+        const protocol::ManifestHeader& header = version->manifest->header();
+        options.block_id_end = std::max(options.block_id_end, static_cast<std::uint32_t>(header.block_id_end));
+        options.block_bytes_max = std::max(options.block_bytes_max, header.block_bytes_max);
+    }
+    const Result<void> handed_over = dataset.shard->call([&](Shard& shard) -> Result<void> {
+        const auto& manifest = dataset.newest().manifest;
+        auto remote = make_remote(manifest->url(), shard.device());
+        if (!remote) return std::unexpected(remote.error());
+        auto store = std::make_unique<DatasetStore>(options, shard.device(), clock_, index_.get());
+        store->recover(std::exchange(dataset.segments, {}));
+        shard.add_dataset({.name = dataset.record.name,
+                           .store = std::move(store),
+                           .remote = std::move(*remote),
+                           .quota = dataset.record.quota,
+                           .manifest = manifest});
+        return {};
+    });
+    if (handed_over) {
+        if (dataset.offline) log_info("dataset is served again", {{"dataset", dataset.record.name}});
+        dataset.offline.reset();
+        return;
+    }
+    if (!dataset.offline) {
+        log_warn("dataset is not served until its remote can be reached",
+                 {{"dataset", dataset.record.name}, {"reason", handed_over.error().message}});
+    }
+    dataset.offline = handed_over.error();
+}
+
+}  // namespace larder::cache
