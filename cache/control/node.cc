@@ -127,7 +127,28 @@ void Node::keep_house() {
         if (!statistics) return;
         rates_.sample(*statistics, clock_.now_ns());
         drop_old_versions(*statistics);
+        report_troubles(*statistics);
     });
+}
+
+// Once when it begins and once when it is over, not at every look.
+void Node::report_troubles(const ShardStatistics& statistics) {
+    for (const DatasetStatistics& dataset : statistics.datasets) {
+        std::string& reported = disk_problems_[dataset.dataset_id];
+        if (reported.empty() == dataset.disk_problem.empty()) continue;
+        reported = dataset.disk_problem;
+        if (reported.empty()) {
+            log_info("the cache disk takes blocks again", {{"dataset", dataset.name}});
+        } else {
+            log_warn("nothing more is admitted to the cache disk; what is cached is served on",
+                     {{"dataset", dataset.name}, {"why", reported}});
+        }
+    }
+    if (statistics.protocol_violations > violations_reported_) {
+        log_warn("sessions were closed for breaking the protocol",
+                 {{"sessions", statistics.protocol_violations - violations_reported_}});
+        violations_reported_ = statistics.protocol_violations;
+    }
 }
 
 void Node::retry_offline() {

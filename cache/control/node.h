@@ -119,6 +119,7 @@ private:
     void finish_reindexing(Indexing& indexing, Tasks::Outcome outcome,
                            const std::function<void(Tasks::Outcome)>& settle);
     void drop_old_versions(const ShardStatistics& statistics);
+    void report_troubles(const ShardStatistics& statistics);
     void apply_quota(NodeDataset& dataset, Quota quota);
     void save(const DatasetRecord& record, Done done);
 
@@ -128,6 +129,8 @@ private:
     Catalog catalog_;
     JobLimits job_limits_;
     RateMeter rates_;
+    std::map<std::uint64_t, std::string> disk_problems_;  // as last logged, by dataset id
+    std::uint64_t violations_reported_ = 0;
     std::unique_ptr<Index> index_;
     std::vector<std::unique_ptr<ShardThread>> shards_;
     std::map<std::string, NodeDataset> datasets_;

@@ -2,14 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <fstream>
-
-#include "cache/remote.h"
-#include "tests/support/fake_device.h"
-#include "tests/support/temp_directory.h"
+#include <string>
 
 namespace larder {
 namespace {
@@ -42,45 +36,6 @@ TEST(FileUrl, says_what_is_wrong) {
         EXPECT_THAT(path.error().message, HasSubstr("%25"));
     }
     EXPECT_FALSE(path_of_file_url("file:///a%00b"));
-}
-
-class MakeRemote : public testing::Test {
-protected:
-    std::string error(const std::string& url) {
-        const auto remote = make_remote(url, device_);
-        return remote ? "" : remote.error().message;
-    }
-
-    test::TempDirectory directory_;
-    test::FakeDisk disk_;
-    ManualClock clock_;
-    test::FakeDevice device_{disk_, clock_};
-};
-
-TEST_F(MakeRemote, other_schemes_are_unsupported_by_name) {
-    const auto remote = make_remote("s3://bucket/data", device_);
-    ASSERT_FALSE(remote);
-    EXPECT_EQ(remote.error().code, ErrorCode::unsupported);
-    EXPECT_THAT(remote.error().message, testing::AllOf(HasSubstr("s3://bucket/data"), HasSubstr("\"s3\"")));
-}
-
-TEST_F(MakeRemote, the_directory_must_be_there_and_readable) {
-    EXPECT_EQ(error("file://" + directory_.path().string()), "");
-    EXPECT_THAT(error("file://" + (directory_ / "missing")), HasSubstr("does not exist"));
-    std::ofstream(directory_ / "file") << "x";
-    EXPECT_THAT(error("file://" + (directory_ / "file")), HasSubstr("is not a directory"));
-
-    const std::string closed = directory_ / "closed";
-    ASSERT_EQ(::mkdir(closed.c_str(), 0), 0);
-    ASSERT_EQ(::chmod(directory_.path().c_str(), 0755), 0);
-    const bool is_root = ::geteuid() == 0;
-    if (is_root) {
-        ASSERT_EQ(::seteuid(65534), 0);
-    }
-    EXPECT_THAT(error("file://" + closed), HasSubstr("may not be read"));
-    if (is_root) {
-        ASSERT_EQ(::seteuid(0), 0);
-    }
 }
 
 TEST(FileUrl, AnyPathComesBackFromItsUrl) {
