@@ -7,6 +7,7 @@
 
 #include <map>
 #include <random>
+#include <vector>
 
 #include "tests/unit/cache/shard/shard_fixture.h"
 
@@ -104,7 +105,7 @@ private:
     }
 
     void inject() {
-        static constexpr Fault kFaults[] = {
+        const std::vector<Fault> faults = {
             {.action = FakeAction::read, .kind = Fault::Kind::fail, .path_part = "segment"},
             {.action = FakeAction::read, .kind = Fault::Kind::short_count, .path_part = ""},
             {.action = FakeAction::read, .kind = Fault::Kind::flip_bit, .path_part = "segment"},
@@ -116,7 +117,7 @@ private:
             {.action = FakeAction::write, .kind = Fault::Kind::fail, .path_part = "segment", .error = 28},
             {.action = FakeAction::allocate, .kind = Fault::Kind::fail, .path_part = "segment", .error = 28},
         };
-        Fault fault = kFaults[below(std::size(kFaults))];
+        Fault fault = faults[below(static_cast<std::uint32_t>(faults.size()))];
         fault.skip = below(5);
         fault.times = 1 + below(3);
         world_.device->inject(fault);
