@@ -83,7 +83,7 @@ def test_a_header_no_one_includes(make_sources):
 
 
 def test_a_source_no_target_builds(make_sources):
-    files = {"base/a.cc": "", "base/b.cc": "", "loader/python/module.cc": "", "loader/python/CMakeLists.txt": "x(module.cc)"}
+    files = {"base/a.cc": "", "base/b.cc": "", "loader/python/extension/module.cc": "", "tests/fuzz/tar_fuzz.cc": ""}
     [finding] = tidy.check(make_sources(files), built={"base/a.cc"})
     assert (finding.rule, finding.path) == ("dead_source", "base/b.cc")
 
