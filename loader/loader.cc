@@ -9,6 +9,7 @@ namespace {
 
 std::vector<std::string> names_of_classes(const protocol::Manifest& manifest) {
     std::vector<std::string> names;
+    names.reserve(manifest.header().class_count);
     for (std::uint64_t i = 0; i < manifest.header().class_count; ++i) names.emplace_back(manifest.class_name(i));
     return names;
 }
