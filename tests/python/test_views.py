@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -112,6 +113,23 @@ def test_release(raw: Any, batch: larder.Batch) -> None:
     ):
         with pytest.raises(ValueError, match="released"):
             use()
+
+
+def test_nothing_keeps_a_batch_that_should_not(batch: larder.Batch) -> None:
+    before = sys.getrefcount(batch)
+    for use in (
+        lambda: batch.samples_bytes(),
+        lambda: [(s.key, s.label, s.index, s.bytes, s.fields, s["png"], s.numpy(), "png" in s) for s in batch],
+        lambda: batch[2:5],
+        lambda: (batch.labels(), batch.indices(), batch.nbytes, repr(batch), repr(batch[0])),
+        lambda: pytest.raises(KeyError, batch.samples_bytes, "none"),
+        lambda: pytest.raises(KeyError, batch[0].numpy, "none"),
+        lambda: pytest.raises(BufferError, memoryview, batch),
+    ):
+        used = use()
+        del used
+        gc.collect()
+        assert sys.getrefcount(batch) == before
 
 
 def test_with_releases(batch: larder.Batch) -> None:

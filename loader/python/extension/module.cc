@@ -7,6 +7,8 @@
 #include "loader/python/extension/sample.h"
 
 NB_MODULE(_larder, module) {
+    // A loader that lives until the interpreter ends is no mistake of its user's.
+    nanobind::set_leak_warnings(false);
     if (!larder::python::add_batch_type(module.ptr()) || !larder::python::add_sample_type(module.ptr())) {
         throw nanobind::python_error();
     }
