@@ -59,10 +59,10 @@ Result<Measured> measure(Feeder& feeder, const Scenario& of) {
             began_ns = clock.now_ns();
         }
         for (;;) {
-            const auto bytes = feeder.next();
-            if (!bytes) return std::unexpected(bytes.error());
-            if (!*bytes) break;
-            consumer.consume(**bytes);
+            const auto batch = feeder.next();
+            if (!batch) return std::unexpected(batch.error());
+            if (!*batch) break;
+            consumer.consume((*batch)->bytes, (*batch)->reading_ns);
         }
     }
     const FeederTotals after = feeder.totals();

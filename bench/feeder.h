@@ -17,12 +17,16 @@ struct FeederTotals {
     std::uint64_t bytes = 0;
 };
 
+struct FedBatch {
+    std::uint64_t bytes = 0;
+    std::int64_t reading_ns = 0;  // of `next`, what reading the bytes through took: the consumer's own work
+};
+
 class Feeder {
 public:
     virtual ~Feeder() = default;
-    // Waits for the next batch and reads it through; its bytes, or nothing at the end of an epoch, after which the
-    // next begins.
-    virtual Result<std::optional<std::uint64_t>> next() = 0;
+    // Waits for the next batch and reads it through; nothing at the end of an epoch, after which the next begins.
+    virtual Result<std::optional<FedBatch>> next() = 0;
     // Since it was made.
     virtual FeederTotals totals() const = 0;
 };

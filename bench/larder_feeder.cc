@@ -1,5 +1,7 @@
 #include "bench/larder_feeder.h"
 
+#include "base/clock.h"
+
 namespace larder::bench {
 
 Result<LarderFeeder> LarderFeeder::open(LoaderOptions options) {
@@ -8,16 +10,19 @@ Result<LarderFeeder> LarderFeeder::open(LoaderOptions options) {
     return LarderFeeder(std::move(*loader));
 }
 
-Result<std::optional<std::uint64_t>> LarderFeeder::next() {
+Result<std::optional<FedBatch>> LarderFeeder::next() {
     auto batch = loader_.next();
     if (!batch) return std::unexpected(batch.error());
     if (!*batch) return std::nullopt;
-    std::uint64_t bytes = 0;
+    const SteadyClock clock;
+    const std::int64_t began_ns = clock.now_ns();
+    FedBatch fed;
     for (const Sample& sample : (*batch)->samples()) {
         checksum_ += sum_bytes(sample.bytes().data(), sample.bytes().size());
-        bytes += sample.bytes().size();
+        fed.bytes += sample.bytes().size();
     }
-    return bytes;
+    fed.reading_ns = clock.now_ns() - began_ns;
+    return fed;
 }
 
 FeederTotals LarderFeeder::totals() const {

@@ -10,7 +10,7 @@ namespace larder::bench {
 class LarderFeeder final : public Feeder {
 public:
     static Result<LarderFeeder> open(LoaderOptions options);
-    Result<std::optional<std::uint64_t>> next() override;
+    Result<std::optional<FedBatch>> next() override;
     FeederTotals totals() const override;
     LoaderStatistics statistics() const { return loader_.statistics(); }
     std::uint64_t checksum() const { return checksum_; }

@@ -101,7 +101,7 @@ Result<LruFeeder::Bytes> LruFeeder::read_remote(std::uint32_t block) {
     return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
 }
 
-Result<std::optional<std::uint64_t>> LruFeeder::next() {
+Result<std::optional<FedBatch>> LruFeeder::next() {
     std::unique_lock lock(mutex_);
     if (next_to_deliver_ > 0 && next_to_deliver_ % options_.files.count == 0 && !epoch_end_told_) {
         epoch_end_told_ = true;
@@ -109,7 +109,7 @@ Result<std::optional<std::uint64_t>> LruFeeder::next() {
     }
     epoch_end_told_ = false;
     const std::uint64_t epoch_end = (next_to_deliver_ / options_.files.count + 1) * options_.files.count;
-    std::uint64_t bytes = 0;
+    FedBatch fed;
     for (std::uint32_t i = 0; i < options_.batch_size && next_to_deliver_ < epoch_end; ++i) {
         changed_.wait(lock, [&] { return ready_.contains(next_to_deliver_); });
         const auto found = ready_.find(next_to_deliver_);
@@ -119,12 +119,14 @@ Result<std::optional<std::uint64_t>> LruFeeder::next() {
         changed_.notify_all();
         if (!got) return std::unexpected(got.error());
         lock.unlock();
-        sum_bytes((*got)->data(), (*got)->size());
-        bytes += (*got)->size();
+        const std::int64_t began_ns = clock_.now_ns();
+        checksum_ += sum_bytes((*got)->data(), (*got)->size());
+        fed.reading_ns += clock_.now_ns() - began_ns;
+        fed.bytes += (*got)->size();
         lock.lock();
         totals_.bytes += (*got)->size();
     }
-    return bytes;
+    return fed;
 }
 
 FeederTotals LruFeeder::totals() const {

@@ -39,7 +39,7 @@ public:
     LruFeeder(const LruFeeder&) = delete;
     LruFeeder& operator=(const LruFeeder&) = delete;
 
-    Result<std::optional<std::uint64_t>> next() override;
+    Result<std::optional<FedBatch>> next() override;
     FeederTotals totals() const override;
 
 private:
@@ -68,6 +68,7 @@ private:
     std::uint64_t next_to_read_ = 0;
     std::uint64_t next_to_deliver_ = 0;
     bool epoch_end_told_ = false;
+    std::uint64_t checksum_ = 0;
     FeederTotals totals_;
     bool stopping_ = false;
     std::vector<std::thread> threads_;

@@ -59,8 +59,8 @@ Result<boost::json::object> run_jobs(DaemonProcess& daemon, const FileSet& files
                 return;
             }
             while (!stop) {
-                if (const auto bytes = feeder->next(); !bytes) {
-                    job.error = bytes.error();
+                if (const auto batch = feeder->next(); !batch) {
+                    job.error = batch.error();
                     return;
                 }
             }

@@ -13,8 +13,8 @@ class PacedConsumer {
 public:
     // 0: takes no time.
     explicit PacedConsumer(double bytes_per_second);
-    // Returns when the consumer is ready for the next batch.
-    void consume(std::uint64_t bytes);
+    // Returns when the consumer is ready for the next batch; `done_ns` of its work on this one is done already.
+    void consume(std::uint64_t bytes, std::int64_t done_ns);
 
 private:
     double bytes_per_second_;
