@@ -83,7 +83,14 @@ def test_a_header_no_one_includes(make_sources):
 
 
 def test_a_source_no_target_builds(make_sources):
-    files = {"base/a.cc": "", "base/b.cc": "", "loader/python/extension/module.cc": "", "tests/fuzz/tar_fuzz.cc": ""}
+    files = {
+        "base/a.cc": "",
+        "base/b.cc": "",
+        "loader/python/CMakeLists.txt": "file(GLOB sources CONFIGURE_DEPENDS extension/*.cc)",
+        "loader/python/extension/module.cc": "",
+        "tests/fuzz/CMakeLists.txt": "larder_fuzz(tar_fuzz cache/protocol/tar.cc)",
+        "tests/fuzz/tar_fuzz.cc": "",
+    }
     [finding] = tidy.check(make_sources(files), built={"base/a.cc"})
     assert (finding.rule, finding.path) == ("dead_source", "base/b.cc")
 

@@ -164,10 +164,18 @@ def dead_header(sources: list[Source]) -> Iterator[Finding]:
 
 
 def dead_source(sources: list[Source], built: set[str]) -> Iterator[Finding]:
-    """A .cc file that no target builds is dead. The Python module and the fuzz targets have builds of their own."""
+    """A .cc file that no target builds is dead: none of this build's, nor one a folder's own CMakeLists.txt names.
+
+    The second are builds of their own: the Python module, the fuzz targets.
+    """
+    named: set[str] = set()
     for source in sources:
-        elsewhere = source.path.startswith(("loader/python/extension/", "tests/fuzz/"))
-        if source.path.endswith(".cc") and source.path not in built and not elsewhere:
+        if source.path.endswith("/CMakeLists.txt"):
+            folder = source.path.rsplit("/", 1)[0]
+            named |= {f"{folder}/{word.removesuffix('.cc')}.cc" for word in re.findall(r"[\w*./-]+", source.text)}
+    for source in sources:
+        path = pathlib.PurePath(source.path)
+        if path.suffix == ".cc" and source.path not in built and not {source.path, f"{path.parent}/*.cc"} & named:
             yield Finding(source.path, 1, "dead_source", "no target builds it")
 
 
