@@ -59,8 +59,8 @@ ErrorCode code_of(int system_errno) {
 }  // namespace
 
 Error errno_error(int system_errno, std::string_view what) {
-    return Error{code_of(system_errno),
-                 std::string(what) + ": " + std::generic_category().message(system_errno), system_errno};
+    return Error{code_of(system_errno), std::string(what) + ": " + std::generic_category().message(system_errno),
+                 system_errno};
 }
 
 std::unexpected<Error> fail_errno(int system_errno, std::string_view what) {

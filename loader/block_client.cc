@@ -58,8 +58,8 @@ Result<std::shared_ptr<BlockClient>> BlockClient::open(const ConnectOptions& opt
     client->version_ = version;
     auto connected = client->connect();
     // With an errno nobody listens, which the user should hear at once; without, a daemon went away while it answered.
-    const bool went_away = !connected && connected.error().code == ErrorCode::unavailable &&
-                           connected.error().system_errno == 0;
+    const bool went_away =
+        !connected && connected.error().code == ErrorCode::unavailable && connected.error().system_errno == 0;
     if (went_away) connected = client->reconnect();
     if (!connected) return std::unexpected(connected.error());
     return client;

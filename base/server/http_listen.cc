@@ -45,7 +45,8 @@ Result<ListeningSocket> listen_on_unix(const std::string& path, unsigned mode, i
         if (!S_ISSOCK(status.st_mode)) {
             return fail(ErrorCode::already_exists, path + " exists and is not a socket: move it away");
         }
-        if (somebody_listens(address, type)) return fail(ErrorCode::already_exists, "another process listens on " + path);
+        if (somebody_listens(address, type))
+            return fail(ErrorCode::already_exists, "another process listens on " + path);
         if (::unlink(path.c_str()) != 0) return fail_errno(errno, "unlink " + path);
     }
     FileDescriptor fd = make_socket(AF_UNIX, type);

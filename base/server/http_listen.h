@@ -18,8 +18,8 @@ struct ListeningSocket {
     std::uint16_t port = 0;  // TCP
 };
 
-// Replaces the socket file of a process that is gone; `already_exists` when somebody answers on it. `type` is SOCK_STREAM
-// or SOCK_SEQPACKET.
+// Replaces the socket file of a process that is gone; `already_exists` when somebody answers on it. `type` is
+// SOCK_STREAM or SOCK_SEQPACKET.
 Result<ListeningSocket> listen_on_unix(const std::string& path, unsigned mode, int type);
 Result<ListeningSocket> listen_on_tcp(std::string_view address);
 

@@ -30,7 +30,13 @@ inline constexpr std::uint64_t kSlotBytesMax = std::uint64_t{1} << 42;
 inline constexpr std::size_t kNameBytesMax = 256;
 inline constexpr std::size_t kErrorBytesMax = 1024;
 
-enum class MessageKind : std::uint32_t { open = 1, attach = 2, segment_added = 3, segment_dropped = 4, segment_unmapped = 5 };
+enum class MessageKind : std::uint32_t {
+    open = 1,
+    attach = 2,
+    segment_added = 3,
+    segment_dropped = 4,
+    segment_unmapped = 5
+};
 
 struct OpenRequest {
     std::uint32_t magic;
@@ -98,7 +104,7 @@ static_assert(sizeof(Request) == 32);
 
 enum class BlockStatus : std::uint8_t {
     ok = 0,
-    object_changed = 1,    // size or mtime differ from the manifest's
+    object_changed = 1,  // size or mtime differ from the manifest's
     object_missing = 2,
     object_truncated = 3,  // fewer bytes than its stat said
     remote_failed = 4,     // system_errno says why
@@ -106,11 +112,11 @@ enum class BlockStatus : std::uint8_t {
 
 enum class BlockSource : std::uint8_t { none = 0, memory = 1, disk = 2, remote = 3 };
 
-// With a `segment` (ids begin at 1) the payload is at `offset` of that memory segment, and the slot named in the request
-// is free again; a miss that was admitted to memory comes this way too, with source `remote`. With segment 0 it is at
-// `offset` of slot memory, until the client releases the slot. With a status other than ok, the slot is free again.
-// After SegmentMessage{dropped} no later completion names that segment; completions published before it may still be
-// in the ring, so the client takes those first and then unmaps.
+// With a `segment` (ids begin at 1) the payload is at `offset` of that memory segment, and the slot named in the
+// request is free again; a miss that was admitted to memory comes this way too, with source `remote`. With segment 0 it
+// is at `offset` of slot memory, until the client releases the slot. With a status other than ok, the slot is free
+// again. After SegmentMessage{dropped} no later completion names that segment; completions published before it may
+// still be in the ring, so the client takes those first and then unmaps.
 struct Completion {
     std::uint32_t tag;
     BlockStatus status;
@@ -131,8 +137,8 @@ struct RingControl {
     alignas(64) std::atomic<std::uint32_t> completion_head;  // client
     // Set by a side before it blocks on its eventfd (then it looks at the ring once more); the other side, after
     // publishing, exchanges it for 0 and writes the eventfd if it was 1. So a busy pair makes no system call. Each side
-    // puts a seq_cst fence between its two steps (set the flag | look at the ring; publish the tail | look at the flag):
-    // then at least one of them sees what the other did, and no wake-up is lost.
+    // puts a seq_cst fence between its two steps (set the flag | look at the ring; publish the tail | look at the
+    // flag): then at least one of them sees what the other did, and no wake-up is lost.
     alignas(64) std::atomic<std::uint32_t> daemon_sleeping;
     alignas(64) std::atomic<std::uint32_t> client_sleeping;
     // Reported by the client for metrics, as running totals.
@@ -147,7 +153,9 @@ constexpr std::size_t ring_bytes(std::uint32_t ring_entries) {
     const std::size_t entries = std::size_t{ring_entries} * (sizeof(Request) + sizeof(Completion));
     return kPageBytes + (entries + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
-constexpr std::size_t requests_offset() { return kPageBytes; }
+constexpr std::size_t requests_offset() {
+    return kPageBytes;
+}
 constexpr std::size_t completions_offset(std::uint32_t ring_entries) {
     return kPageBytes + std::size_t{ring_entries} * sizeof(Request);
 }
