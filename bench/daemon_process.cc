@@ -46,6 +46,7 @@ Result<DaemonProcess> DaemonProcess::start(const DaemonOptions& options) {
                                                 "--log.level",
                                                 "warn"};
     std::vector<char*> argv;
+    argv.reserve(arguments.size() + 1);
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
 

@@ -49,7 +49,7 @@ Result<boost::json::value> python(const Options& options) {
                                      *work / "shards", "--rounds", options.quick ? "1" : "7"});
     if (!output) return std::unexpected(output.error());
     boost::system::error_code error;
-    const boost::json::value result = boost::json::parse(*output, error);
+    boost::json::value result = boost::json::parse(*output, error);
     if (error) return fail(ErrorCode::internal, "python_loader.py: " + error.message());
     if (!options.json) {
         std::printf("larder.Loader: %.0f samples/s; %.2f times open().read(), %.1f times WebDataset's reader\n",
