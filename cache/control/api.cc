@@ -101,7 +101,7 @@ void Api::route(const HttpRequest& request, HttpRespond respond) {
     respond(no_such_path());
 }
 
-void Api::get_status(HttpRespond respond) {
+void Api::get_status(const HttpRespond& respond) {
     const IndexStatus index = node_.index_status();
     respond(json_response({{"version", LARDER_VERSION},
                            {"pid", ::getpid()},

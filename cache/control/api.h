@@ -39,14 +39,14 @@ private:
     void datasets(const HttpRequest& request, HttpRespond respond);
     void dataset(const std::string& name, const HttpRequest& request, HttpRespond respond);
     void jobs(const HttpRequest& request, HttpRespond respond);
-    void tasks(const HttpRequest& request, HttpRespond respond);
+    void tasks(const HttpRequest& request, const HttpRespond& respond);
 
-    void get_status(HttpRespond respond);
+    void get_status(const HttpRespond& respond);
     void get_datasets(HttpRespond respond);
     void get_dataset(const std::string& name, HttpRespond respond);
-    void add_dataset(const HttpRequest& request, HttpRespond respond);
-    void scan_dataset(const std::string& name, const HttpRequest& request, HttpRespond respond);
-    void get_quota(const std::string& name, HttpRespond respond);
+    void add_dataset(const HttpRequest& request, const HttpRespond& respond);
+    void scan_dataset(const std::string& name, const HttpRequest& request, const HttpRespond& respond);
+    void get_quota(const std::string& name, const HttpRespond& respond);
     void put_quota(const std::string& name, const HttpRequest& request, HttpRespond respond);
     void get_jobs(HttpRespond respond);
     void put_job_limit(const std::string& job, const HttpRequest& request, HttpRespond respond);

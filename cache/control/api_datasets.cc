@@ -123,7 +123,7 @@ void Api::get_dataset(const std::string& name, HttpRespond respond) {
     });
 }
 
-void Api::add_dataset(const HttpRequest& request, HttpRespond respond) {
+void Api::add_dataset(const HttpRequest& request, const HttpRespond& respond) {
     const auto object = request_object(request);
     if (!object) return respond(http_error(object.error()));
     const auto wish = read_wish(*object);
@@ -134,7 +134,7 @@ void Api::add_dataset(const HttpRequest& request, HttpRespond respond) {
     respond(task_response(node_.add(std::move(*dataset))));
 }
 
-void Api::scan_dataset(const std::string& name, const HttpRequest& request, HttpRespond respond) {
+void Api::scan_dataset(const std::string& name, const HttpRequest& request, const HttpRespond& respond) {
     const std::string& what = request.path[3];
     const auto object = request_object(request);
     if (!object) return respond(http_error(object.error()));
@@ -147,7 +147,7 @@ void Api::scan_dataset(const std::string& name, const HttpRequest& request, Http
     respond(task_response(node_.scan(name, what == "warm" ? ScanKind::warm : verify)));
 }
 
-void Api::get_quota(const std::string& name, HttpRespond respond) {
+void Api::get_quota(const std::string& name, const HttpRespond& respond) {
     const auto found = node_.find(name);
     if (!found) return respond(http_error(found.error()));
     respond(json_response(quota_json((*found)->record.quota)));

@@ -90,7 +90,7 @@ void Api::put_job_limit(const std::string& job, const HttpRequest& request, Http
     });
 }
 
-void Api::tasks(const HttpRequest& request, HttpRespond respond) {
+void Api::tasks(const HttpRequest& request, const HttpRespond& respond) {
     if (request.path.size() != 3) return respond(no_such_path());
     const std::string& text = request.path[2];
     std::uint64_t id = 0;
