@@ -93,11 +93,11 @@ void Api::route(const HttpRequest& request, HttpRespond respond) {
     if (path.size() < 2 || path[0] != "v1") return respond(no_such_path());
     if (path[1] == "status" && path.size() == 2) {
         if (!reads) return respond(method_not_allowed("GET"));
-        return get_status(std::move(respond));
+        return get_status(respond);
     }
     if (path[1] == "datasets") return datasets(request, std::move(respond));
     if (path[1] == "jobs") return jobs(request, std::move(respond));
-    if (path[1] == "tasks") return tasks(request, std::move(respond));
+    if (path[1] == "tasks") return tasks(request, respond);
     respond(no_such_path());
 }
 

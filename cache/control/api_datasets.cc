@@ -84,19 +84,19 @@ void Api::datasets(const HttpRequest& request, HttpRespond respond) {
     const std::string& method = request.method;
     if (path.size() == 2) {
         if (method == "GET") return get_datasets(std::move(respond));
-        if (method == "POST") return add_dataset(request, std::move(respond));
+        if (method == "POST") return add_dataset(request, respond);
         return respond(method_not_allowed("GET, POST"));
     }
     if (path.size() == 3) return dataset(path[2], request, std::move(respond));
     if (path.size() != 4) return respond(no_such_path());
     if (path[3] == "quota") {
-        if (method == "GET") return get_quota(path[2], std::move(respond));
+        if (method == "GET") return get_quota(path[2], respond);
         if (method == "PUT") return put_quota(path[2], request, std::move(respond));
         return respond(method_not_allowed("GET, PUT"));
     }
     if (path[3] != "index" && path[3] != "verify" && path[3] != "warm") return respond(no_such_path());
     if (method != "POST") return respond(method_not_allowed("POST"));
-    scan_dataset(path[2], request, std::move(respond));
+    scan_dataset(path[2], request, respond);
 }
 
 void Api::dataset(const std::string& name, const HttpRequest& request, HttpRespond respond) {
