@@ -6,8 +6,29 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
+
+#include "base/huge_pages.h"
 
 namespace larder {
+namespace {
+
+constexpr std::size_t kPageBytes = 4096;
+
+// Address space at a multiple of kHugePageBytes, for a MAP_FIXED mapping; null when there is none.
+void* take_aligned_room(std::size_t bytes) {
+    const std::size_t room = bytes + kHugePageBytes;
+    void* const taken = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (taken == MAP_FAILED) return nullptr;
+    auto* const begin = static_cast<std::byte*>(taken);
+    const std::size_t before = -reinterpret_cast<std::uintptr_t>(begin) & (kHugePageBytes - 1);
+    const std::size_t mapped = (bytes + kPageBytes - 1) & ~(kPageBytes - 1);
+    if (before > 0) ::munmap(begin, before);
+    ::munmap(begin + before + mapped, room - before - mapped);
+    return begin + before;
+}
+
+}  // namespace
 
 FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
     if (this != &other) {
@@ -23,8 +44,13 @@ void FileDescriptor::reset() {
 
 Result<Mapping> Mapping::of(int fd, std::size_t bytes, Access access) {
     const int protection = access == Access::read_only ? PROT_READ : PROT_READ | PROT_WRITE;
-    void* data = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
-    if (data == MAP_FAILED) return fail_errno(errno, "mmap of " + std::to_string(bytes) + " bytes");
+    void* const place = bytes >= kHugePageBytes ? take_aligned_room(bytes) : nullptr;
+    void* data = ::mmap(place, bytes, protection, MAP_SHARED | (place != nullptr ? MAP_FIXED : 0), fd, 0);
+    if (data == MAP_FAILED) {
+        const int error = errno;
+        if (place != nullptr) ::munmap(place, bytes);
+        return fail_errno(error, "mmap of " + std::to_string(bytes) + " bytes");
+    }
     return Mapping(static_cast<std::byte*>(data), bytes);
 }
 

@@ -43,6 +43,8 @@ Result<DaemonProcess> DaemonProcess::start(const DaemonOptions& options) {
                                                 std::to_string(options.memory_bytes) + " B",
                                                 "--disk",
                                                 std::to_string(options.disk_bytes) + " B",
+                                                "--disk-reads-max",
+                                                std::to_string(options.disk_reads_max),
                                                 "--log.level",
                                                 "warn"};
     std::vector<char*> argv;

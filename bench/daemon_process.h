@@ -16,6 +16,7 @@ struct DaemonOptions {
     std::string state_directory;
     std::uint64_t memory_bytes = std::uint64_t{4} << 30;
     std::uint64_t disk_bytes = std::uint64_t{64} << 30;
+    std::uint32_t disk_reads_max = 128;
 };
 
 struct DatasetOptions {

@@ -35,18 +35,22 @@ struct Plan {
     std::uint32_t small_blocks;
     std::uint32_t pairs;
     double seconds;  // of each half of a pair
+    std::uint32_t disk_pairs;
+    double disk_seconds;
     std::vector<std::uint64_t> memory_block_bytes;
     std::vector<std::uint64_t> disk_block_bytes;
 };
 
 constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * kKiB;
-constexpr std::uint32_t kDepth =
-    32;  // blocks come in order, so a slow read holds up those behind it: both sides get enough
+constexpr std::uint32_t kDepth = 32;  // reads at the disk at one time, on both sides
+// Larder brings blocks in order, so some that have come wait for one before them.
+constexpr std::uint32_t kSlots =
+    2 * kDepth;  // blocks come in order, so a slow read holds up those behind it: both sides get enough
 
 Plan plan(bool quick) {
-    if (quick) return {32 * kMiB, 32 * kMiB, 2048, 2, 0.2, {128 * kKiB}, {128 * kKiB}};
-    return {512 * kMiB, 1024 * kMiB, 65536, 7, 2, {128 * kKiB, kMiB}, {128 * kKiB, kMiB, 8 * kMiB}};
+    if (quick) return {32 * kMiB, 32 * kMiB, 2048, 2, 0.2, 2, 0.2, {128 * kKiB}, {128 * kKiB}};
+    return {512 * kMiB, 1024 * kMiB, 65536, 7, 2, 21, 1, {128 * kKiB, kMiB}, {128 * kKiB, kMiB, 8 * kMiB}};
 }
 
 double seconds_since(std::int64_t began_ns) {
@@ -170,6 +174,18 @@ struct HitsBench {
                                    {"loop_bytes_per_second", median(loop_rates)}};
     }
 
+    // Bytes a second over whole epochs for about `seconds`.
+    static Result<double> disk_rate(Loader& loader, double seconds) {
+        std::uint64_t bytes = 0;
+        const std::int64_t began_ns = SteadyClock().now_ns();
+        while (seconds_since(began_ns) < seconds) {
+            const auto ours = read_epoch(loader, false, nullptr);
+            if (!ours) return std::unexpected(ours.error());
+            bytes += ours->bytes;
+        }
+        return static_cast<double>(bytes) / seconds_since(began_ns);
+    }
+
     Result<boost::json::object> disk(std::uint64_t block_bytes) {
         const std::string name = "disk-" + std::to_string(block_bytes);
         // Enough blocks that an epoch's end, where reads run out, does not count.
@@ -181,28 +197,24 @@ struct HitsBench {
                              .file_bytes = dataset_bytes,
                              .block_bytes = block_bytes,
                              .depth = kDepth,
-                             .seconds = of.seconds};
+                             .seconds = of.disk_seconds};
         if (auto prepared = fio_prepare(fio); !prepared) return std::unexpected(prepared.error());
-        // Slots for one block in the reader's hands and `depth` on their way.
-        auto loader = warm_loader(name, 1, (kDepth + 1) * (block_bytes + 4096));
+        auto loader = warm_loader(name, 1, kSlots * (block_bytes + 4096));
         if (!loader) return std::unexpected(loader.error());
         std::vector<double> ratios;
         std::vector<double> rates;
         std::vector<double> fio_rates;
         const LoaderStatistics before = loader->statistics();
-        for (std::uint32_t pair = 0; pair < of.pairs; ++pair) {
-            std::uint64_t bytes = 0;
-            const std::int64_t began_ns = SteadyClock().now_ns();
-            while (seconds_since(began_ns) < of.seconds) {
-                const auto ours = read_epoch(*loader, false, nullptr);
-                if (!ours) return std::unexpected(ours.error());
-                bytes += ours->bytes;
+        for (std::uint32_t pair = 0; pair < of.disk_pairs; ++pair) {
+            double rate = 0, fio_rate = 0;
+            for (const bool larder : {pair % 2 == 0, pair % 2 != 0}) {
+                const auto measured = larder ? disk_rate(*loader, of.disk_seconds) : fio_random_read(fio);
+                if (!measured) return std::unexpected(measured.error());
+                (larder ? rate : fio_rate) = *measured;
             }
-            rates.push_back(static_cast<double>(bytes) / seconds_since(began_ns));
-            const auto peer = fio_random_read(fio);
-            if (!peer) return std::unexpected(peer.error());
-            fio_rates.push_back(*peer);
-            ratios.push_back(rates.back() / *peer);
+            rates.push_back(rate);
+            fio_rates.push_back(fio_rate);
+            ratios.push_back(rate / fio_rate);
         }
         const LoaderStatistics after = loader->statistics();
         if (after.remote_blocks != before.remote_blocks || after.disk_blocks == before.disk_blocks) {
@@ -264,7 +276,7 @@ Result<boost::json::value> hits(const Options& options) {
     const Plan of = plan(options.quick);
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());
-    auto daemon = DaemonProcess::start({.state_directory = *work / "state"});
+    auto daemon = DaemonProcess::start({.state_directory = *work / "state", .disk_reads_max = kDepth});
     if (!daemon) return std::unexpected(daemon.error());
     HitsBench bench{*daemon, *work, of};
     boost::json::array memory;

@@ -39,6 +39,11 @@ bool worth_reconnecting(const Error& error) {
     return error.code == ErrorCode::unavailable || error.code == ErrorCode::protocol;
 }
 
+// With an errno nobody listens, which the user should hear at once; without, a daemon went away while it answered.
+bool went_away(const Error& error) {
+    return error.code == ErrorCode::unavailable && error.system_errno == 0;
+}
+
 // Returns early on a signal, so that an interrupted job notices.
 void pause_ns(std::int64_t duration_ns) {
     const timespec timeout{.tv_sec = duration_ns / 1'000'000'000, .tv_nsec = duration_ns % 1'000'000'000};
@@ -57,10 +62,7 @@ Result<std::shared_ptr<BlockClient>> BlockClient::open(const ConnectOptions& opt
     client->socket_path_ = std::move(*path);
     client->version_ = version;
     auto connected = client->connect();
-    // With an errno nobody listens, which the user should hear at once; without, a daemon went away while it answered.
-    const bool went_away =
-        !connected && connected.error().code == ErrorCode::unavailable && connected.error().system_errno == 0;
-    if (went_away) connected = client->reconnect();
+    if (!connected && went_away(connected.error())) connected = client->reconnect();
     if (!connected) return std::unexpected(connected.error());
     return client;
 }
@@ -68,7 +70,10 @@ Result<std::shared_ptr<BlockClient>> BlockClient::open(const ConnectOptions& opt
 Result<void> BlockClient::attach(const AttachOptions& options) {
     attach_options_ = options;
     slots_ = SlotRing(static_cast<std::uint32_t>(options.slot_bytes / protocol::kPageBytes));
-    return session_->attach(options.ring_entries, options.slot_bytes, options.sequential);
+    auto attached = session_->attach(options.ring_entries, options.slot_bytes, options.sequential);
+    if (attached || !went_away(attached.error())) return attached;
+    drop_session();
+    return reconnect();
 }
 
 // --- sessions

@@ -49,6 +49,8 @@ struct Config {
     IoMode io = IoMode::automatic;
     unsigned data_plane_threads = 0;  // resolved: never 0 in a Config that was parsed
 
+    unsigned disk_reads_max = 128;  // in flight, of each data-plane thread
+
     std::uint64_t memory_bytes = std::uint64_t{1} << 30;  // of this node, to be shared out as quotas
     std::uint64_t disk_bytes = std::uint64_t{16} << 30;
 

@@ -92,7 +92,9 @@ Result<void> Node::open_index() {
 Result<void> Node::start_shards() {
     const unsigned count = std::max(1u, config_.data_plane_threads);
     for (unsigned i = 0; i < count; ++i) {
-        auto shard = ShardThread::start(device_kind_of(config_.io), {}, "larder-data-" + std::to_string(i));
+        auto shard =
+            ShardThread::start(device_kind_of(config_.io), {.disk_reads_in_flight_max = config_.disk_reads_max},
+                               "larder-data-" + std::to_string(i));
         if (!shard) return std::unexpected(shard.error());
         (*shard)->post([](Shard&) { log_without_waiting(); });
         shards_.push_back(std::move(*shard));

@@ -9,12 +9,11 @@
 #include <cerrno>
 #include <string>
 
+#include "base/huge_pages.h"
 #include "cache/protocol/wire.h"
 
 namespace larder::cache {
 namespace {
-
-constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
 struct SharedMemory {
     FileDescriptor fd;
@@ -86,18 +85,28 @@ void SlotKeeper::populate(std::shared_ptr<const Mapping> slots, FileDescriptor s
     thread_.post([this, population = std::move(population)]() mutable { go_on(std::move(population)); });
 }
 
-void SlotKeeper::go_on(std::shared_ptr<Population> population) {
-    const Mapping& slots = *population->slots;
-    if (population->slots.use_count() == 1) return;
-    const std::size_t bytes = std::min(kPieceBytes, slots.size() - population->done_bytes);
+// The next piece, in huge pages where the kernel gives them; false when it gives none at all.
+bool SlotKeeper::populate_piece(Population& population) {
+    const Mapping& slots = *population.slots;
+    std::byte* const at = slots.data() + population.done_bytes;
+    const std::size_t bytes = std::min(kHugePageBytes, slots.size() - population.done_bytes);
+    if (bytes == kHugePageBytes && back_with_huge_page(at)) {
+        population.done_bytes += bytes;
+        return true;
+    }
     // First the file's pages, then our page tables: half the cost of faulting both in at once.
-    const bool got = ::fallocate(population->slot_fd.get(), 0, static_cast<off_t>(population->done_bytes),
+    const bool got = ::fallocate(population.slot_fd.get(), 0, static_cast<off_t>(population.done_bytes),
                                  static_cast<off_t>(bytes)) == 0 &&
-                     ::madvise(slots.data() + population->done_bytes, bytes, MADV_POPULATE_WRITE) == 0;
+                     ::madvise(at, bytes, MADV_POPULATE_WRITE) == 0;
+    if (got) population.done_bytes += bytes;
+    return got;
+}
+
+void SlotKeeper::go_on(std::shared_ptr<Population> population) {
+    if (population->slots.use_count() == 1) return;
     // Refused (no memory, or an older kernel): pages come one by one as they are used.
-    if (!got) return;
-    population->done_bytes += bytes;
-    if (population->done_bytes == slots.size()) {
+    if (!populate_piece(*population)) return;
+    if (population->done_bytes == population->slots->size()) {
         population->populated();
         return;
     }

@@ -41,6 +41,7 @@ public:
 
 private:
     struct Population;
+    static bool populate_piece(Population& population);
     void go_on(std::shared_ptr<Population> population);
 
     WorkThread thread_;

@@ -25,10 +25,11 @@ struct BlockServer::DiskWrite : StoreWrite {
     std::uint32_t slot_pages = 0;
 };
 
-BlockServer::BlockServer(DatasetSetup setup, Device& device, const std::int64_t& now_ns)
+BlockServer::BlockServer(DatasetSetup setup, Device& device, DiskReads& disk_reads, const std::int64_t& now_ns)
     : name_(std::move(setup.name)),
       dataset_id_(setup.manifest->header().dataset_id),
       device_(device),
+      disk_reads_(disk_reads),
       now_ns_(now_ns),
       store_(std::move(setup.store)),
       remote_(std::move(setup.remote)),
@@ -129,7 +130,7 @@ void BlockServer::read_from_disk(Fetch& fetch, const BlockLocation& location) {
         of.server->disk_read_done(of, result);
     };
     static_assert(offsetof(Fetch, operation) == 0);
-    continue_disk_read(fetch);
+    if (disk_reads_.start(fetch)) continue_disk_read(fetch);
 }
 
 void BlockServer::continue_disk_read(Fetch& fetch) {
@@ -150,6 +151,7 @@ void BlockServer::disk_read_done(Fetch& fetch, std::int32_t result) {
             }
         }
     }
+    if (Fetch* next = disk_reads_.finish(); next != nullptr) next->server->continue_disk_read(*next);
     const bool good = result > 0 && fetch.read_bytes >= fetch.record_bytes && record_is_good(fetch);
     store_->drop_reference(*fetch.segment);
     fetch.segment = nullptr;

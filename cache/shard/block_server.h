@@ -19,6 +19,7 @@
 #include "cache/device.h"
 #include "cache/protocol/manifest.h"
 #include "cache/remote.h"
+#include "cache/shard/disk_reads.h"
 #include "cache/shard/fetch.h"
 #include "cache/shard/job.h"
 #include "cache/shard/pool.h"
@@ -41,8 +42,8 @@ struct FetchRequest {
 
 class BlockServer {
 public:
-    // `now_ns` is the shard's time of the current turn.
-    BlockServer(DatasetSetup setup, Device& device, const std::int64_t& now_ns);
+    // `disk_reads` and `now_ns`, the time of the current turn, are the shard's.
+    BlockServer(DatasetSetup setup, Device& device, DiskReads& disk_reads, const std::int64_t& now_ns);
     ~BlockServer();
 
     const std::string& name() const { return name_; }
@@ -100,6 +101,7 @@ private:
     std::string name_;
     std::uint64_t dataset_id_;
     Device& device_;
+    DiskReads& disk_reads_;
     const std::int64_t& now_ns_;
     std::unique_ptr<DatasetStore> store_;
     std::unique_ptr<Remote> remote_;

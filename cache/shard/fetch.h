@@ -28,6 +28,7 @@ struct Fetch {
     Miss* miss = nullptr;
     Fetch* next_waiter = nullptr;  // of the miss
     Fetch* next_queued = nullptr;  // in the job's queue for tokens
+    Fetch* next_disk_read = nullptr;
     const Segment* segment = nullptr;
     std::uint64_t record_offset = 0;
     std::uint32_t record_bytes = 0;

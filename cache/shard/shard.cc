@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "cache/shard/block_server.h"
+#include "cache/shard/disk_reads.h"
 #include "cache/shard/scan.h"
 #include "cache/shard/session.h"
 
@@ -21,12 +22,17 @@ constexpr const char* kScanJob = "(scan)";
 
 struct Shard::State {
     State(Device& on_device, const Clock& with_clock, ShardOptions with_options)
-        : device(on_device), clock(with_clock), options(with_options), now_ns(with_clock.now_ns()) {}
+        : device(on_device),
+          clock(with_clock),
+          options(with_options),
+          now_ns(with_clock.now_ns()),
+          disk_reads(with_options.disk_reads_in_flight_max) {}
 
     Device& device;
     const Clock& clock;
     ShardOptions options;
     std::int64_t now_ns;
+    DiskReads disk_reads;
     std::uint64_t protocol_violations = 0;
     std::map<std::uint64_t, std::unique_ptr<BlockServer>> servers;  // by dataset id
     std::vector<std::unique_ptr<Session>> sessions;
@@ -69,7 +75,7 @@ Device& Shard::device() {
 
 void Shard::add_dataset(DatasetSetup setup) {
     const std::uint64_t dataset_id = setup.manifest->header().dataset_id;
-    auto server = std::make_unique<BlockServer>(std::move(setup), state_->device, state_->now_ns);
+    auto server = std::make_unique<BlockServer>(std::move(setup), state_->device, state_->disk_reads, state_->now_ns);
     const bool added = state_->servers.emplace(dataset_id, std::move(server)).second;
     LARDER_ASSERT(added);
 }

@@ -61,6 +61,7 @@ struct ShardOptions {
     std::int64_t segment_unmap_limit_ns = 10'000'000'000;  // a session that keeps a dropped segment longer is closed
     std::uint32_t requests_per_session_turn = 512;
     std::uint32_t scan_blocks_in_flight = 16;
+    std::uint32_t disk_reads_in_flight_max = 128;
 };
 
 class Shard {

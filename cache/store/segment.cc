@@ -6,6 +6,8 @@
 
 #include <cerrno>
 
+#include "base/huge_pages.h"
+
 namespace larder::cache {
 
 Result<std::unique_ptr<Segment>> make_memory_segment(std::uint32_t id, std::uint64_t size_bytes) {
@@ -18,8 +20,6 @@ Result<std::unique_ptr<Segment>> make_memory_segment(std::uint32_t id, std::uint
     }
     auto memory = Mapping::of(fd, size_bytes, Mapping::Access::read_write);
     if (!memory) return std::unexpected(memory.error());
-    // A hint: refused where shared memory has no huge pages.
-    ::madvise(memory->data(), memory->size(), MADV_HUGEPAGE);
     // After the daemon's own writable mapping, which stays writable; any later one is refused.
     if (::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
         return fail_errno(errno, "seal a memory segment");
@@ -30,6 +30,14 @@ Result<std::unique_ptr<Segment>> make_memory_segment(std::uint32_t id, std::uint
     segment->size_bytes_ = size_bytes;
     segment->memory_ = std::move(*memory);
     return segment;
+}
+
+void Segment::back_memory(std::uint64_t end) {
+    while (backed_bytes_ < end && backed_bytes_ + kHugePageBytes <= size_bytes_) {
+        // Where one is refused, small pages come as they are written.
+        back_with_huge_page(memory_.data() + backed_bytes_);
+        backed_bytes_ += kHugePageBytes;
+    }
 }
 
 }  // namespace larder::cache

@@ -43,6 +43,9 @@ private:
     friend class DiskSegments;
     friend Result<std::unique_ptr<Segment>> make_memory_segment(std::uint32_t id, std::uint64_t size_bytes);
 
+    // Backs memory up to `end` with huge pages, as it comes to be used: not more at once than a record needs.
+    void back_memory(std::uint64_t end);
+
     enum class State : std::uint8_t { creating, ready, failed };
 
     Tier tier_ = Tier::memory;
@@ -55,6 +58,7 @@ private:
     std::uint32_t references_ = 0;  // reservations, writes, reads and operations in flight
     FileDescriptor fd_;
     Mapping memory_;
+    std::uint64_t backed_bytes_ = 0;  // of memory_
     std::uint64_t size_bytes_ = 0;
     std::uint64_t tail_bytes_ = 0;
     std::uint64_t used_bytes_ = 0;  // record bytes counted against the quota: live, reserved and dead

@@ -65,6 +65,7 @@ std::expected<Reservation, Refusal> DatasetStore::reserve_in_memory(std::uint32_
         }
         found = memory.take(bytes);
     }
+    found->segment->back_memory(found->offset + bytes);
     return place(*found, block_id, payload_bytes);
 }
 

@@ -38,6 +38,7 @@ struct FakeBehaviour {
     std::atomic<int> delay_us = 0;                 // before each round of answers
     std::atomic<std::int64_t> hang_up_after = -1;  // completions; then the session is closed, once
     std::atomic<bool> silent = false;              // takes requests, answers none
+    std::atomic<int> attaches_refused = 0;         // so many sessions end instead of being attached
     std::function<protocol::BlockStatus(std::uint32_t)> status;  // set before start
     std::function<void(protocol::Completion&)> corrupt;          // set before start
 };
@@ -134,7 +135,12 @@ private:
         } else if (got == sizeof(protocol::AttachRequest)) {
             const auto& attach_request = *reinterpret_cast<protocol::AttachRequest*>(message);
             if (attach_request.kind == protocol::MessageKind::attach) {
-                attach(session, attach_request);
+                if (behaviour.attaches_refused > 0) {
+                    --behaviour.attaches_refused;
+                    session.open = false;
+                } else {
+                    attach(session, attach_request);
+                }
             } else {
                 ++segments_unmapped;  // a SegmentMessage is as long as an AttachRequest
             }

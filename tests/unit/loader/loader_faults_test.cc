@@ -73,6 +73,15 @@ TEST_F(LoaderTest, EveryKindOfFailureHasItsCode) {
     EXPECT_EQ(loader.next().error().code, ErrorCode::io);
 }
 
+TEST_F(LoaderTest, ADaemonThatGoesAwayWhileALoaderAttachesIsWaitedFor) {
+    make_raw(40);
+    daemon->behaviour.attaches_refused = 2;
+    Loader loader = open(options());
+    EXPECT_FALSE(take(loader));
+    EXPECT_EQ(daemon->sessions_opened, 3u);
+    expect_each_sample_once();
+}
+
 TEST_F(LoaderTest, ARestartedDaemonLosesAndDoublesNothing) {
     make_shards(4, 150, 32'000);
     daemon->behaviour.memory_every = 3;

@@ -51,6 +51,30 @@ TEST(Shard, HitsAreTheCachedShareOfTheDataset) {
     EXPECT_EQ(world.read_epoch(client, 3), usage.blocks) << "what is cached is never replaced";
 }
 
+TEST(Shard, NoMoreDiskReadsAreInFlightThanAllowed) {
+    ShardWorld world(
+        {.blocks = 32, .quota = {.disk_bytes = std::uint64_t{1} << 20}, .shard = {.disk_reads_in_flight_max = 3}});
+    RingClient& client = world.attach();
+    world.read_epoch(client, 1);
+    const std::size_t at_rest = world.device->in_flight();
+    for (std::uint32_t block = 0; block < 32; ++block) client.fetch(block, block * 5, block, 2);
+    std::size_t most = 0;
+    std::vector<std::uint32_t> order;
+    for (int turn = 0; turn < 5000 && order.size() < 32; ++turn) {
+        world.turns(1);
+        most = std::max(most, world.device->in_flight() - at_rest);
+        while (const auto got = client.next_completion()) {
+            EXPECT_EQ(got->source, protocol::BlockSource::disk);
+            EXPECT_EQ(client.payload(*got), world.content[got->tag]);
+            order.push_back(got->tag);
+        }
+    }
+    EXPECT_EQ(order.size(), 32u);
+    EXPECT_EQ(most, 3u);
+    // Three places: nobody overtakes by much.
+    for (std::uint32_t i = 0; i < order.size(); ++i) EXPECT_LE(order[i], i + 16);
+}
+
 TEST(Shard, AFlippedBitOnDiskIsFoundCountedAndFetchedAgain) {
     ShardWorld world({.quota = kDisk});
     RingClient& client = world.attach();

@@ -1,0 +1,22 @@
+#include "base/huge_pages.h"
+
+#include <sys/mman.h>
+
+namespace larder {
+namespace {
+
+#ifdef MADV_COLLAPSE
+constexpr int kCollapse = MADV_COLLAPSE;
+#else
+constexpr int kCollapse = 25;
+#endif
+constexpr std::size_t kPageBytes = 4096;
+
+}  // namespace
+
+bool back_with_huge_page(std::byte* at) {
+    // The kernel collapses nothing where there is no page yet; one is enough.
+    return ::madvise(at, kPageBytes, MADV_POPULATE_WRITE) == 0 && ::madvise(at, kHugePageBytes, kCollapse) == 0;
+}
+
+}  // namespace larder

@@ -1,0 +1,50 @@
+#pragma once
+
+// How many disk reads one shard keeps in flight. A disk is at its best with so many and no more: what is above only
+// waits longer in the disk's own queue, where a block that is due cannot overtake. Fetches above the limit wait here,
+// in order. On the shard's thread.
+
+#include <cstdint>
+
+#include "base/assert.h"
+#include "cache/shard/fetch.h"
+
+namespace larder::cache {
+
+class DiskReads {
+public:
+    explicit DiskReads(std::uint32_t in_flight_max) : in_flight_max_(in_flight_max) {
+        LARDER_ASSERT(in_flight_max > 0);
+    }
+
+    // Whether the fetch may read now; otherwise `finish` will name it later.
+    bool start(Fetch& fetch) {
+        if (in_flight_ < in_flight_max_) {
+            ++in_flight_;
+            return true;
+        }
+        fetch.next_disk_read = nullptr;
+        (first_ == nullptr ? first_ : last_->next_disk_read) = &fetch;
+        last_ = &fetch;
+        return false;
+    }
+
+    // One read is over. The fetch that may read in its place, or null.
+    Fetch* finish() {
+        Fetch* const next = first_;
+        if (next == nullptr) {
+            --in_flight_;
+        } else {
+            first_ = next->next_disk_read;
+        }
+        return next;
+    }
+
+private:
+    std::uint32_t in_flight_max_;
+    std::uint32_t in_flight_ = 0;
+    Fetch* first_ = nullptr;
+    Fetch* last_ = nullptr;
+};
+
+}  // namespace larder::cache
