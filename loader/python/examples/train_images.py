@@ -23,6 +23,8 @@ from PIL import Image
 import larder.torch
 
 SIDE = 32
+# A handful of posters would take longer to decode than all other images together: Pillow refuses twice this many.
+Image.MAX_IMAGE_PIXELS = 2_000_000
 
 
 def decode(sample: larder.Sample) -> tuple[torch.Tensor, int]:
@@ -32,9 +34,10 @@ def decode(sample: larder.Sample) -> tuple[torch.Tensor, int]:
         warnings.simplefilter("ignore")  # clip art has oddities that Pillow remarks on
         try:
             image = Image.open(io.BytesIO(sample.bytes))
-        except Image.DecompressionBombError:  # one clip art claims 600 million pixels
+        except Image.DecompressionBombError:
             image = Image.new("RGB", (SIDE, SIDE))
-        pixels = numpy.asarray(image.resize((SIDE, SIDE)).convert("RGB"), dtype=numpy.float32)
+        small = image.resize((SIDE, SIDE), reducing_gap=2.0)
+        pixels = numpy.asarray(small.convert("RGB"), dtype=numpy.float32)
     return torch.from_numpy(pixels.transpose(2, 0, 1) / 255.0), label
 
 
@@ -52,7 +55,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--job", default="train-images")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--classes", type=int, default=0, help="default: as many as the dataset has")
     parser.add_argument("--checkpoint", default="train_images.pt")
     parser.add_argument("--stop-after", type=int, default=0, metavar="BATCHES", help="of the second epoch")
