@@ -210,6 +210,8 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
     shared_->host.attach(SessionSetup{.session_id = session_id,
                                       .dataset_id = dataset_id,
                                       .job = job_,
+                                      .pid = peer_.pid,
+                                      .uid = peer_.uid,
                                       .bucket = nullptr,
                                       .manifest = version_->manifest,
                                       .socket = FileDescriptor(socket_.release()),

@@ -144,11 +144,6 @@ void Node::report_troubles(const ShardStatistics& statistics) {
                      {{"dataset", dataset.name}, {"why", reported}});
         }
     }
-    if (statistics.protocol_violations > violations_reported_) {
-        log_warn("sessions were closed for breaking the protocol",
-                 {{"sessions", statistics.protocol_violations - violations_reported_}});
-        violations_reported_ = statistics.protocol_violations;
-    }
 }
 
 void Node::retry_offline() {

@@ -130,7 +130,6 @@ private:
     JobLimits job_limits_;
     RateMeter rates_;
     std::map<std::uint64_t, std::string> disk_problems_;  // as last logged, by dataset id
-    std::uint64_t violations_reported_ = 0;
     std::unique_ptr<Index> index_;
     std::vector<std::unique_ptr<ShardThread>> shards_;
     std::map<std::string, NodeDataset> datasets_;

@@ -259,7 +259,10 @@ bool Session::give_segment(const Segment& segment) {
     const int fd = segment.fd();
     std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
     if (::sendmsg(setup_.socket.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-        breach_ = "client does not read its socket: " + errno_error(errno, "sendmsg").message;
+        // A client that went while its blocks were read breaks nothing: its socket's watch ends the session.
+        if (errno != EPIPE && errno != ECONNRESET) {
+            breach_ = "client does not read its socket: " + errno_error(errno, "sendmsg").message;
+        }
         return false;
     }
     server_.store().add_reference(segment);

@@ -35,6 +35,8 @@ public:
     ~Session() override;
 
     std::uint64_t id() const { return setup_.session_id; }
+    std::int32_t pid() const { return setup_.pid; }
+    std::uint32_t uid() const { return setup_.uid; }
     BlockServer& server() const { return server_; }
     const protocol::Manifest& manifest() const override { return *setup_.manifest; }
     int socket() const { return setup_.socket.get(); }
@@ -64,7 +66,7 @@ public:
     std::int64_t unmap_deadline_ns() const;
 
     void close();
-    // Why it was closed, for the log; empty for a client that left.
+    // Why it is to be closed, for the log; empty for a client that keeps to the protocol or left.
     const std::string& breach() const { return breach_; }
 
     std::int64_t stall_ns() const;

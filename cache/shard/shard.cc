@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/assert.h"
+#include "base/server/logging.h"
 #include "cache/shard/block_server.h"
 #include "cache/shard/disk_reads.h"
 #include "cache/shard/scan.h"
@@ -17,6 +18,9 @@ namespace {
 
 // The job that the daemon's own scans run under; no client can take a name with parentheses.
 constexpr const char* kScanJob = "(scan)";
+
+// Of breaches, a second: a client that attaches and misbehaves in a loop must not fill the log. All are counted.
+constexpr unsigned kBreachLinesMax = 10;
 
 }  // namespace
 
@@ -34,6 +38,8 @@ struct Shard::State {
     std::int64_t now_ns;
     DiskReads disk_reads;
     std::uint64_t protocol_violations = 0;
+    std::int64_t breach_lines_since_ns = 0;
+    unsigned breach_lines = 0;
     std::map<std::uint64_t, std::unique_ptr<BlockServer>> servers;  // by dataset id
     std::vector<std::unique_ptr<Session>> sessions;
     std::vector<std::unique_ptr<Session>> closing;      // until nothing refers to them
@@ -50,7 +56,9 @@ struct Shard::State {
     void watch(Session& session);
     void request_event_fired(Session& session);
     void socket_fired(Session& session, std::int32_t result);
-    void end(Session& session, bool violation);
+    // `breach` is what the client did against the protocol; empty when the session ends for another reason.
+    void end(Session& session, const std::string& breach = {});
+    void report(const Session& session, const std::string& breach);
     bool take_requests();
     std::int64_t run_scans();
     void publish();
@@ -88,7 +96,7 @@ void Shard::remove_dataset(std::uint64_t dataset_id) {
     BlockServer& server = state_->server(dataset_id);
     state_->stop_scan(dataset_id);
     for (const auto& session : state_->sessions) {
-        if (&session->server() == &server) state_->end(*session, false);
+        if (&session->server() == &server) state_->end(*session);
     }
     server.clear({});
     const auto found = state_->servers.find(dataset_id);
@@ -168,18 +176,33 @@ void Shard::State::socket_fired(Session& session, std::int32_t result) {
     if (result < 0 || !session.read_socket()) {
         session.unrefer();
         session.socket_watch.session = nullptr;
-        end(session, !session.breach().empty());
+        end(session, session.breach());
         return;
     }
     device.watch(session.socket(), session.socket_watch.operation);
 }
 
-void Shard::State::end(Session& session, bool violation) {
+void Shard::State::end(Session& session, const std::string& breach) {
     if (session.closed()) return;
-    if (violation) ++protocol_violations;
+    if (!breach.empty()) report(session, breach);
     session.close();
     device.cancel(session.request_watch.operation);
     if (session.socket_watch.session != nullptr) device.cancel(session.socket_watch.operation);
+}
+
+void Shard::State::report(const Session& session, const std::string& breach) {
+    ++protocol_violations;
+    if (now_ns - breach_lines_since_ns >= 1'000'000'000) {
+        breach_lines_since_ns = now_ns;
+        breach_lines = 0;
+    }
+    if (++breach_lines > kBreachLinesMax) return;
+    log_warn("a session was closed: its client broke the protocol", {{"reason", breach},
+                                                                     {"session", session.id()},
+                                                                     {"dataset", session.server().name()},
+                                                                     {"job", session.job().name},
+                                                                     {"pid", session.pid()},
+                                                                     {"uid", session.uid()}});
 }
 
 bool Shard::State::take_requests() {
@@ -188,7 +211,7 @@ bool Shard::State::take_requests() {
         if (!session->hot || session->closed()) continue;
         const Session::Take took = session->take_requests(options.requests_per_session_turn);
         any |= took == Session::Take::some;
-        if (took == Session::Take::violation) end(*session, true);
+        if (took == Session::Take::violation) end(*session, session->breach());
     }
     return any;
 }
@@ -197,7 +220,7 @@ void Shard::State::publish() {
     for (const auto& session : sessions) {
         if (session->closed()) continue;
         session->publish();
-        if (!session->breach().empty()) end(*session, true);
+        if (!session->breach().empty()) end(*session, session->breach());
     }
 }
 
@@ -243,7 +266,7 @@ void Shard::State::bury() {
 
 void Shard::State::check_unmap_deadlines() {
     for (const auto& session : sessions) {
-        if (!session->closed() && session->unmap_deadline_ns() <= now_ns) end(*session, true);
+        if (session->unmap_deadline_ns() <= now_ns) end(*session, "a dropped segment was not unmapped in time");
     }
 }
 
@@ -306,7 +329,7 @@ std::size_t Shard::State::in_flight() const {
 void Shard::drain(std::int64_t deadline_ns) {
     State& state = *state_;
     while (!state.scans.empty()) state.stop_scan(state.scans.begin()->first);
-    for (const auto& session : state.sessions) state.end(*session, false);
+    for (const auto& session : state.sessions) state.end(*session);
     constexpr std::int64_t kStep_ns = 10'000'000;
     while (state.in_flight() > 0 && state.clock.now_ns() < deadline_ns) {
         turn(std::min(deadline_ns, state.clock.now_ns() + kStep_ns));

@@ -40,6 +40,8 @@ struct SessionSetup {
     std::uint64_t session_id = 0;
     std::uint64_t dataset_id = 0;
     std::string job;
+    std::int32_t pid = 0;  // of the client, for the log; 0: in a pid namespace we cannot see
+    std::uint32_t uid = 0;
     std::shared_ptr<TokenBucket> bucket;                 // the job's, shared by all its sessions on the node
     std::shared_ptr<const protocol::Manifest> manifest;  // the version this session reads
     FileDescriptor socket;                               // non-blocking

@@ -35,6 +35,8 @@ RingClient::RingClient(std::shared_ptr<const protocol::Manifest> manifest, const
     setup_.session_id = options.session_id;
     setup_.dataset_id = manifest->header().dataset_id;
     setup_.job = options.job;
+    setup_.pid = options.pid;
+    setup_.uid = options.uid;
     setup_.bucket = options.bucket;
     setup_.manifest = std::move(manifest);
     setup_.socket = FileDescriptor(pair[1]);

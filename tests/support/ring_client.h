@@ -19,6 +19,8 @@ namespace larder::test {
 struct RingClientOptions {
     std::uint64_t session_id = 1;
     std::string job = "job";
+    std::int32_t pid = 0;
+    std::uint32_t uid = 0;
     std::shared_ptr<cache::TokenBucket> bucket = std::make_shared<cache::TokenBucket>();
     std::uint32_t ring_entries = 256;
     std::uint64_t slot_bytes = std::uint64_t{4} << 20;

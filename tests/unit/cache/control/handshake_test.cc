@@ -200,6 +200,8 @@ TEST_F(HandshakeTest, OpensAndAttaches) {
     SessionSetup setup = host.take_session();
     EXPECT_EQ(setup.session_id, attached.session_id);
     EXPECT_EQ(setup.job, "job");
+    EXPECT_EQ(setup.pid, ::getpid());
+    EXPECT_EQ(setup.uid, ::geteuid());
     EXPECT_EQ(setup.dataset_id, host.version->dataset_id);
     EXPECT_EQ(setup.ring_entries, 64u);
     EXPECT_FALSE(setup.sequential);

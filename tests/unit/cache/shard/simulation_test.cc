@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "base/server/logging.h"
 #include "tests/unit/cache/shard/shard_fixture.h"
 
 namespace larder::cache {
@@ -195,7 +196,12 @@ private:
     std::uint64_t errors_ = 0;
 };
 
-class ShardSimulation : public testing::TestWithParam<std::uint64_t> {};
+class ShardSimulation : public testing::TestWithParam<std::uint64_t> {
+protected:
+    // Its players break the protocol on purpose, many times.
+    static void SetUpTestSuite() { EXPECT_TRUE(start_logging({LogLevel::error, {}})); }
+    static void TearDownTestSuite() { stop_logging(); }
+};
 
 TEST_P(ShardSimulation, DeliversOnlyTheObjectsBytesAndComesToRest) {
     Simulation first(GetParam());
