@@ -127,23 +127,8 @@ void Node::keep_house() {
         if (!statistics) return;
         rates_.sample(*statistics, clock_.now_ns());
         drop_old_versions(*statistics);
-        report_troubles(*statistics);
+        disk_reports_.look(statistics->datasets, clock_.now_ns());
     });
-}
-
-// Once when it begins and once when it is over, not at every look.
-void Node::report_troubles(const ShardStatistics& statistics) {
-    for (const DatasetStatistics& dataset : statistics.datasets) {
-        std::string& reported = disk_problems_[dataset.dataset_id];
-        if (reported.empty() == dataset.disk_problem.empty()) continue;
-        reported = dataset.disk_problem;
-        if (reported.empty()) {
-            log_info("the cache disk takes blocks again", {{"dataset", dataset.name}});
-        } else {
-            log_warn("nothing more is admitted to the cache disk; what is cached is served on",
-                     {{"dataset", dataset.name}, {"why", reported}});
-        }
-    }
 }
 
 void Node::retry_offline() {

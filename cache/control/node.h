@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "cache/control/catalog.h"
 #include "cache/control/config.h"
+#include "cache/control/disk_reports.h"
 #include "cache/control/handshake.h"
 #include "cache/control/job_limits.h"
 #include "cache/control/new_dataset.h"
@@ -119,7 +120,6 @@ private:
     void finish_reindexing(Indexing& indexing, Tasks::Outcome outcome,
                            const std::function<void(Tasks::Outcome)>& settle);
     void drop_old_versions(const ShardStatistics& statistics);
-    void report_troubles(const ShardStatistics& statistics);
     void apply_quota(NodeDataset& dataset, Quota quota);
     void save(const DatasetRecord& record, Done done);
 
@@ -129,7 +129,7 @@ private:
     Catalog catalog_;
     JobLimits job_limits_;
     RateMeter rates_;
-    std::map<std::uint64_t, std::string> disk_problems_;  // as last logged, by dataset id
+    DiskReports disk_reports_;
     std::unique_ptr<Index> index_;
     std::vector<std::unique_ptr<ShardThread>> shards_;
     std::map<std::string, NodeDataset> datasets_;

@@ -5,10 +5,9 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include <fstream>
 #include <functional>
 
-#include "base/server/logging.h"
+#include "tests/support/log_file.h"
 #include "tests/unit/cache/shard/shard_fixture.h"
 
 namespace larder::cache {
@@ -27,30 +26,13 @@ struct Breach {
     std::function<void(ShardWorld&, RingClient&)> commit;
 };
 
-// What is logged from warn on while it lives.
-class Log {
-public:
-    Log() { EXPECT_TRUE(start_logging({LogLevel::warn, file_})); }
-    ~Log() { stop_logging(); }
-    std::vector<std::string> lines() const {
-        std::ifstream file(file_);
-        std::vector<std::string> lines;
-        for (std::string line; std::getline(file, line);) lines.push_back(line);
-        return lines;
-    }
-
-private:
-    test::TempDirectory directory_;
-    std::string file_ = directory_ / "larder.log";
-};
-
 class ShardBreach : public testing::TestWithParam<Breach> {};
 
 TEST_P(ShardBreach, ClosesTheSessionAndNoOther) {
     ShardWorld world({.quota = {.memory_bytes = 0, .disk_bytes = 64 * test::kMiB}});
     RingClient& good = world.attach({.session_id = 1});
     RingClient& bad = world.attach({.session_id = 2, .job = "bad", .pid = 4711, .uid = 1234});
-    const Log log;
+    const test::LogFile log(LogLevel::warn);
     world.read(good, 0);
     world.read(bad, 1);
     GetParam().commit(world, bad);
@@ -71,7 +53,7 @@ TEST(ShardBreachLog, KeepingADroppedSegmentIsOne) {
     RingClient& client = world.attach({.job = "keeper"});
     world.read_epoch(client, 1);
     world.read(client, 3, 2);
-    const Log log;
+    const test::LogFile log(LogLevel::warn);
     world.shard->set_quota(test::kDatasetId, {});
     world.clock.advance_ns(11'000 * test::kMillisecond_ns);
     world.turns(5);
@@ -86,7 +68,7 @@ TEST(ShardBreachLog, AClientThatDiedBeforeItGotASegmentBreaksNothing) {
     RingClient& other = world.attach({.session_id = 1});
     world.read_epoch(other, 1);
     RingClient& dying = world.attach({.session_id = 2, .job = "dying"});
-    const Log log;
+    const test::LogFile log(LogLevel::warn);
     dying.fetch(0, 0);
     dying.fetch(1, 6);
     dying.close_socket();
@@ -98,7 +80,7 @@ TEST(ShardBreachLog, AClientThatDiedBeforeItGotASegmentBreaksNothing) {
 
 TEST(ShardBreachLog, ManyAreCountedButDoNotFillTheLog) {
     ShardWorld world({});
-    const Log log;
+    const test::LogFile log(LogLevel::warn);
     const auto break_it = [&](int times) {
         for (int i = 0; i < times; ++i) world.attach().release(17);
         world.turns(2);

@@ -1,0 +1,28 @@
+#include "cache/control/disk_reports.h"
+
+#include "base/server/logging.h"
+
+namespace larder::cache {
+
+void DiskReports::look(std::span<const DatasetStatistics> datasets, std::int64_t now_ns) {
+    std::map<std::uint64_t, std::int64_t> still;
+    for (const DatasetStatistics& dataset : datasets) {
+        const auto reported = trouble_seen_ns_.find(dataset.dataset_id);
+        if (!dataset.disk_problem.empty()) {
+            if (reported == trouble_seen_ns_.end()) {
+                log_warn("nothing more is admitted to the cache disk; what is cached is served on",
+                         {{"dataset", dataset.name}, {"why", dataset.disk_problem}});
+            }
+            still[dataset.dataset_id] = now_ns;
+        } else if (reported != trouble_seen_ns_.end()) {
+            if (now_ns - reported->second < kWellAfterNs) {
+                still.insert(*reported);
+            } else {
+                log_info("the cache disk takes blocks again", {{"dataset", dataset.name}});
+            }
+        }
+    }
+    trouble_seen_ns_ = std::move(still);
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,130 @@
+// A cache disk that fills up while a job reads: a small tmpfs, which only the superuser may mount.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/statvfs.h>
+
+#include <cstring>
+#include <fstream>
+#include <map>
+
+#include "loader/larder.h"
+#include "tests/support/log_file.h"
+#include "tests/support/sample_data.h"
+#include "tests/support/test_daemon.h"
+
+namespace larder::test {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+class SmallDisk {
+public:
+    SmallDisk() : mounted_(::mount("tmpfs", path().c_str(), "tmpfs", 0, "size=40m,mode=0700") == 0), errno_(errno) {}
+    ~SmallDisk() {
+        if (mounted_) ::umount2(path().c_str(), MNT_DETACH);
+    }
+    SmallDisk(const SmallDisk&) = delete;
+    SmallDisk& operator=(const SmallDisk&) = delete;
+
+    std::string path() const { return directory_.path().string(); }
+    // Empty when it is.
+    std::string why_not_mounted() const { return mounted_ ? "" : std::strerror(errno_); }
+    std::uint64_t bytes_used() const {
+        struct statvfs status{};
+        EXPECT_EQ(::statvfs(path().c_str(), &status), 0);
+        return (status.f_blocks - status.f_bfree) * status.f_frsize;
+    }
+
+private:
+    TempDirectory directory_;
+    bool mounted_;
+    int errno_;
+};
+
+class FullDisk : public testing::Test {
+protected:
+    void SetUp() override {
+        if (!disk.why_not_mounted().empty()) GTEST_SKIP() << "no tmpfs may be mounted: " << disk.why_not_mounted();
+        for (NamedBytes& file : make_tree(root, {.class_count = 2, .files_per_class = 150, .bytes_max = 400'000})) {
+            total_bytes += file.content.size();
+            files.emplace(std::move(file.name), std::move(file.content));
+        }
+        ASSERT_GT(total_bytes, 44 * kMiB);
+    }
+
+    // The epoch's samples, each once and with its file's bytes.
+    void read_epoch(Loader& loader) const {
+        std::map<std::string, int> seen;
+        for (;;) {
+            const auto batch = loader.next();
+            ASSERT_TRUE(batch.has_value()) << batch.error().message;
+            if (!*batch) break;
+            for (const Sample& sample : (*batch)->samples()) {
+                const std::string key(sample.key);
+                const auto* bytes = reinterpret_cast<const char*>(sample.bytes().data());
+                ASSERT_TRUE(files.at(key) == std::string_view(bytes, sample.bytes().size())) << key;
+                EXPECT_EQ(++seen[key], 1) << key;
+            }
+        }
+        EXPECT_EQ(seen.size(), files.size());
+    }
+
+    TempDirectory remote;
+    const std::string root = remote / "tree";
+    SmallDisk disk;
+    std::map<std::string, std::string> files;
+    std::uint64_t total_bytes = 0;
+};
+
+TEST_F(FullDisk, EndsAdmissionNotServiceAndIsSaidOnce) {
+    const LogFile log(LogLevel::info);
+    // State, index and segments are all on the small disk.
+    TestDaemon daemon([&](cache::Config& config) { config = test_config(disk.path()); });
+    daemon.add("d", root, 0, 64 * kMiB);
+    const auto counter = [&](const char* name) { return number_at(daemon.dataset("d").at("counters"), name); };
+    const auto cached_blocks = [&] { return number_at(daemon.dataset("d").at("used"), "blocks"); };
+    auto loader = Loader::open({{.dataset = "d", .socket = daemon.socket(), .memory_budget_bytes = 8 * kMiB}, 7});
+    ASSERT_TRUE(loader.has_value()) << loader.error().message;
+    read_epoch(*loader);
+    TestDaemon::wait_until([&] { return text_at(daemon.dataset("d"), "disk_full") == "true"; });
+
+    const auto reports = [&] { return log.lines_with("nothing more is admitted"); };
+    TestDaemon::wait_until([&] { return !reports().empty(); });
+    const std::uint64_t cached = cached_blocks();
+    EXPECT_GT(cached, 0u);
+    EXPECT_LT(cached, files.size());
+
+    // The last byte goes too: now the index cannot be written either.
+    {
+        std::ofstream ballast(disk.path() + "/ballast", std::ios::binary);
+        const std::string page(4096, 'x');
+        while (ballast.write(page.data(), 4096) && ballast.flush()) {
+        }
+    }
+    const std::uint64_t hits = counter("disk_hits");
+    read_epoch(*loader);
+    // At least: a small block may still fit behind the others.
+    EXPECT_GE(counter("disk_hits") - hits, cached) << "what is cached is served on";
+    EXPECT_LT(cached_blocks(), files.size());
+    EXPECT_GT(counter("admissions_refused"), 0u);
+    EXPECT_THAT(reports(), ElementsAre(AllOf(HasSubstr("dataset=d"), HasSubstr("No space left on device"))));
+    EXPECT_THAT(log.lines_with("takes blocks again"), IsEmpty());
+
+    // A daemon that starts on the full disk serves what is there.
+    daemon.stop();
+    daemon.start();
+    const std::uint64_t kept = cached_blocks();
+    EXPECT_GT(kept, 0u);
+    read_epoch(*loader);
+    EXPECT_GE(counter("disk_hits"), kept);
+}
+
+}  // namespace
+}  // namespace larder::test
