@@ -25,10 +25,19 @@ target_link_libraries(larder_cache_control PUBLIC larder_cache_shard larder_cach
     PRIVATE Boost::json Boost::url tomlplusplus::tomlplusplus prometheus-cpp::core Threads::Threads)
 target_compile_definitions(larder_cache_control PRIVATE LARDER_VERSION="${PROJECT_VERSION}")
 
+larder_library(allocator)
+target_link_libraries(larder_allocator PUBLIC larder_base)
+
 add_library(larder_cache INTERFACE)
 target_link_libraries(larder_cache INTERFACE larder_cache_control)
 add_library(larder::cache ALIAS larder_cache)
 
+# Linear programs, which tests and the assign bench hold the allocator against.
+if(LARDER_BENCH OR LARDER_TESTS)
+    pkg_check_modules(CLP REQUIRED IMPORTED_TARGET clp)
+    larder_library(bench/oracle)
+    target_link_libraries(larder_bench_oracle PRIVATE PkgConfig::CLP)
+endif()
 if(LARDER_BENCH)
     find_package(Boost 1.81 REQUIRED COMPONENTS filesystem)
     larder_library(bench)

@@ -1,0 +1,131 @@
+#include "allocator/assign.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "allocator/gpu_placement.h"
+#include "allocator/problem.h"
+#include "allocator/solve.h"
+
+namespace larder::allocator {
+namespace {
+
+using Quotas = std::vector<std::vector<NodeCache>>;
+
+// The quotas in force, if they may stay: within every node, every floor and cap.
+bool may_keep(const ClusterState& state, const Problem& problem) {
+    std::vector<NodeCache> used(state.nodes.size());
+    bool any = false;
+    for (std::size_t i = 0; i < state.datasets.size(); ++i) {
+        double bytes = 0;
+        for (const NodeCache& quota : state.datasets[i].quotas) {
+            used[quota.node].memory_bytes += quota.memory_bytes;
+            used[quota.node].disk_bytes += quota.disk_bytes;
+            bytes += static_cast<double>(quota.bytes());
+        }
+        any = any || bytes > 0;
+        // Quotas are whole bytes on every node.
+        const double slack = static_cast<double>(state.nodes.size());
+        if (bytes > problem.datasets[i].cap || bytes + slack < problem.datasets[i].floor) return false;
+    }
+    for (std::size_t n = 0; n < used.size(); ++n) {
+        if (used[n].memory_bytes > state.nodes[n].memory_bytes || used[n].disk_bytes > state.nodes[n].disk_bytes) {
+            return false;
+        }
+    }
+    return any;
+}
+
+Quotas quotas_in_force(const ClusterState& state) {
+    Quotas quotas;
+    for (const Dataset& dataset : state.datasets) quotas.push_back(dataset.quotas);
+    return quotas;
+}
+
+// Nobody may stay below an equal share for the sake of stillness.
+bool shares_hold(const Problem& problem, const Solution& solution) {
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+        if (solution.steady_rates[j] < problem.jobs[j].equal_rate * (1 - 1e-6)) return false;
+    }
+    return true;
+}
+
+std::uint64_t moved_bytes(const ClusterState& state, const Quotas& quotas) {
+    std::uint64_t moved = 0;
+    for (std::size_t i = 0; i < quotas.size(); ++i) {
+        for (const NodeCache& quota : quotas[i]) {
+            const auto there = std::ranges::find(state.datasets[i].cached, quota.node, &NodeCache::node);
+            const std::uint64_t bytes = there == state.datasets[i].cached.end() ? 0 : there->bytes();
+            moved += quota.bytes() - std::min(quota.bytes(), bytes);
+        }
+    }
+    return moved;
+}
+
+Plan plan_of(const ClusterState& state, const Problem& problem, Solution solution) {
+    Plan plan;
+    plan.steady_remote_bytes_per_second = steady_remote(problem, solution);
+    plan.moved_bytes = moved_bytes(state, solution.quotas);
+    for (auto& quotas : solution.quotas) {
+        DatasetPlan& dataset = plan.datasets.emplace_back();
+        for (const NodeCache& quota : quotas) dataset.quota_bytes += quota.bytes();
+        dataset.quotas = std::move(quotas);
+    }
+    plan.jobs.resize(state.jobs.size());
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+        const JobTerms& terms = problem.jobs[j];
+        plan.jobs[terms.job] = {.running = true,
+                                .placement = state.jobs[terms.job].placement,
+                                .bandwidth_bytes_per_second = solution.bandwidths[j],
+                                .equal_share_bytes_per_second = terms.equal_rate,
+                                .hit_ratio = terms.effective_hit_ratio,
+                                .predicted_bytes_per_second = solution.rates[j],
+                                .steady_hit_ratio = solution.steady_hit_ratios[j],
+                                .steady_bytes_per_second = solution.steady_rates[j]};
+    }
+    return plan;
+}
+
+// Gives GPUs to jobs that have none, in the order of their weights, then names.
+void place_waiting(ClusterState& state, const Objective& objective) {
+    std::vector<std::uint32_t> waiting;
+    for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
+        if (state.jobs[i].placement.empty()) waiting.push_back(i);
+    }
+    std::ranges::sort(waiting, [&](std::uint32_t a, std::uint32_t b) {
+        const Job& left = state.jobs[a];
+        const Job& right = state.jobs[b];
+        return left.weight != right.weight ? left.weight > right.weight : left.name < right.name;
+    });
+    for (const std::uint32_t job : waiting) {
+        if (auto found = place_job(state, job, objective)) state.jobs[job].placement = std::move(*found);
+    }
+}
+
+}  // namespace
+
+Result<Plan> assign(const ClusterState& given, const Objective& objective) {
+    if (auto valid = validate(given); !valid) return std::unexpected(valid.error());
+    const bool any_waits = std::ranges::any_of(given.jobs, [](const Job& job) { return job.placement.empty(); });
+    ClusterState placed;
+    if (objective.place_jobs && any_waits) {
+        placed = given;
+        place_waiting(placed, objective);
+    }
+    const ClusterState& state = objective.place_jobs && any_waits ? placed : given;
+
+    const Problem problem = make_problem(state);
+    Solution solution = solve(state, problem, objective.kind);
+    const bool steers = objective.kind != ObjectiveKind::equal_shares && objective.kind != ObjectiveKind::pinned;
+    bool kept = false;
+    if (steers && objective.hysteresis > 0 && may_keep(state, problem)) {
+        Solution still = solve_with_quotas(state, problem, objective.kind, quotas_in_force(state));
+        kept = shares_hold(problem, still) && gain(problem, objective.kind, still, solution) < objective.hysteresis;
+        if (kept) solution = std::move(still);
+    }
+    Plan plan = plan_of(state, problem, std::move(solution));
+    plan.kept_quotas = kept;
+    return plan;
+}
+
+}  // namespace larder::allocator

@@ -1,0 +1,224 @@
+#include "allocator/cache_split.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/assert.h"
+
+namespace larder::allocator {
+namespace {
+
+constexpr int kBisections = 100;  // a double's worth, from any bracket
+
+std::vector<double> rates_of(const Problem& problem, auto&& rate) {
+    std::vector<double> rates;
+    rates.reserve(problem.jobs.size());
+    for (const JobTerms& job : problem.jobs) rates.push_back(rate(job));
+    return rates;
+}
+
+// Gives room out in the order of density, densest first.
+CacheSplit fill(const Problem& problem, std::span<const double> density) {
+    std::vector<std::uint32_t> order;
+    CacheSplit split(problem.datasets.size());
+    double room = problem.cache;
+    for (const std::uint32_t i : problem.datasets_by_name) {
+        split[i] = problem.datasets[i].floor;
+        room -= split[i];
+        if (density[i] > 0) order.push_back(i);
+    }
+    // Stable: equally dense datasets stay in the order of their names.
+    std::ranges::stable_sort(order, [&](std::uint32_t a, std::uint32_t b) { return density[a] > density[b]; });
+    const auto give = [&](std::uint32_t i, double bytes_max) {
+        const double bytes = std::clamp(bytes_max - split[i], 0.0, std::max(0.0, room));
+        split[i] += bytes;
+        room -= bytes;
+    };
+    for (const std::uint32_t i : order) give(i, problem.datasets[i].cap);
+    for (const std::uint32_t i : problem.datasets_by_name) {
+        give(i, std::min(problem.datasets[i].cached, problem.datasets[i].cap));
+    }
+    return split;
+}
+
+// Remote bytes per second that a byte of each dataset's cache saves at these rates.
+std::vector<double> densities(const Problem& problem, std::span<const double> rates) {
+    std::vector<double> density(problem.datasets.size());
+    for (std::uint32_t i = 0; i < density.size(); ++i) {
+        const DatasetTerms& dataset = problem.datasets[i];
+        double sum = 0;
+        for (std::uint32_t j = dataset.jobs_begin; j < dataset.jobs_end; ++j) {
+            if (problem.jobs[j].gains) sum += rates[j];
+        }
+        density[i] = dataset.size > 0 ? sum / dataset.size : 0;
+    }
+    return density;
+}
+
+// The largest sum of rates between the equal shares' and f*, for this split; nothing when equal shares do not fit it.
+std::vector<double> largest_rates(const Problem& problem, const CacheSplit& split) {
+    std::vector<double> rates = rates_of(problem, [](const JobTerms& job) { return job.equal_rate; });
+    double left = problem.remote - remote_needed(problem, rates, split);
+    if (left < -1e-9 * problem.remote) return {};
+    std::vector<double> miss(rates.size());
+    std::vector<std::uint32_t> order(rates.size());
+    std::iota(order.begin(), order.end(), 0u);
+    for (const std::uint32_t j : order) {
+        const JobTerms& job = problem.jobs[j];
+        miss[j] = 1 - problem.steady_hit_ratio(job, split[job.dataset]);
+    }
+    std::ranges::stable_sort(order, [&](std::uint32_t a, std::uint32_t b) { return miss[a] < miss[b]; });
+    for (const std::uint32_t j : order) {
+        const double wanted = problem.jobs[j].ideal - rates[j];
+        const double given = miss[j] <= 0 ? wanted : std::min(wanted, std::max(0.0, left) / miss[j]);
+        rates[j] += given;
+        left -= given * miss[j];
+    }
+    return rates;
+}
+
+}  // namespace
+
+CacheSplit best_split(const Problem& problem, std::span<const double> rates) {
+    return fill(problem, densities(problem, rates));
+}
+
+double remote_needed(const Problem& problem, std::span<const double> rates, const CacheSplit& split) {
+    double needed = 0;
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+        const JobTerms& job = problem.jobs[j];
+        const double misses = rates[j] * (1 - problem.steady_hit_ratio(job, split[job.dataset]));
+        needed += std::max(misses, job.bandwidth_floor);
+    }
+    return needed;
+}
+
+CacheSplit efficiency_split(const Problem& problem) {
+    const auto ideals = rates_of(problem, [](const JobTerms& job) { return job.ideal; });
+    const auto equals = rates_of(problem, [](const JobTerms& job) { return job.equal_rate; });
+    CacheSplit split = best_split(problem, ideals);
+    const auto shares_fit = [&](const CacheSplit& of) { return remote_needed(problem, equals, of) <= problem.remote; };
+    if (shares_fit(split)) return split;
+
+    // A linear program with one more constraint: its multiplier blends the two densities. At the right one two splits
+    // are equally good, and the mixture of them that just meets the constraint is the optimum.
+    const std::vector<double> ideal_density = densities(problem, ideals);
+    const std::vector<double> equal_density = densities(problem, equals);
+    const auto blended = [&](double part) {
+        std::vector<double> density(ideal_density.size());
+        for (std::size_t i = 0; i < density.size(); ++i) {
+            density[i] = (1 - part) * ideal_density[i] + part * equal_density[i];
+        }
+        return fill(problem, density);
+    };
+    double low = 0;
+    double high = 1;
+    CacheSplit fitting = blended(1);
+    for (int i = 0; i < kBisections; ++i) {
+        const double middle = (low + high) / 2;
+        CacheSplit trial = blended(middle);
+        if (shares_fit(trial)) {
+            high = middle;
+            fitting = std::move(trial);
+        } else {
+            low = middle;
+            split = std::move(trial);
+        }
+    }
+    double mixed_low = 0;
+    double mixed_high = 1;
+    const auto mixture = [&](double part) {
+        CacheSplit mixed(split.size());
+        for (std::size_t i = 0; i < mixed.size(); ++i) mixed[i] = split[i] + part * (fitting[i] - split[i]);
+        return mixed;
+    };
+    for (int i = 0; i < kBisections; ++i) {
+        const double middle = (mixed_low + mixed_high) / 2;
+        (shares_fit(mixture(middle)) ? mixed_high : mixed_low) = middle;
+    }
+    return mixture(mixed_high);
+}
+
+CacheSplit max_min_split(const Problem& problem) {
+    const auto ideals = rates_of(problem, [](const JobTerms& job) { return job.ideal; });
+    CacheSplit best = best_split(problem, ideals);
+    if (problem.jobs.empty() || remote_needed(problem, ideals, best) <= problem.remote) return best;
+
+    std::vector<double> rates(problem.jobs.size());
+    const auto fits = [&](double level) {
+        for (std::size_t j = 0; j < rates.size(); ++j) {
+            const JobTerms& job = problem.jobs[j];
+            rates[j] = std::clamp(level * job.weight * job.equal_rate, job.equal_rate, job.ideal);
+        }
+        CacheSplit split = best_split(problem, rates);
+        const bool enough = remote_needed(problem, rates, split) <= problem.remote;
+        if (enough) best = std::move(split);
+        return enough;
+    };
+    double low = 0;
+    double high = 0;
+    for (const JobTerms& job : problem.jobs) {
+        if (job.equal_rate > 0) high = std::max(high, job.ideal / (job.weight * job.equal_rate));
+    }
+    // Nothing above an equal share fits only by rounding; its split is the one to keep then.
+    if (!fits(low)) best = best_split(problem, rates);
+    for (int i = 0; i < kBisections && high - low > 1e-13 * high; ++i) {
+        const double middle = (low + high) / 2;
+        (fits(middle) ? low : high) = middle;
+    }
+    return best;
+}
+
+CacheSplit throughput_split(const Problem& problem) {
+    CacheSplit best = efficiency_split(problem);
+    const auto sum = [](const std::vector<double>& rates) { return std::accumulate(rates.begin(), rates.end(), 0.0); };
+    std::vector<double> rates = largest_rates(problem, best);
+    double best_sum = sum(rates);
+    const auto improve = [&](CacheSplit split) {
+        constexpr int kRounds = 20;
+        double before = -1;
+        for (int round = 0; round < kRounds; ++round) {
+            const std::vector<double> found = largest_rates(problem, split);
+            const double total = sum(found);
+            if (found.empty() || total <= before * (1 + 1e-12)) return;
+            before = total;
+            if (total > best_sum) {
+                best_sum = total;
+                best = split;
+            }
+            split = best_split(problem, found);
+        }
+    };
+    improve(best);
+    improve(best_split(problem, rates_of(problem, [](const JobTerms& job) { return job.equal_rate; })));
+    improve(max_min_split(problem));
+    improve(equal_split(problem));
+
+    // Local search: one dataset cached before all others, the rest as the best split so far has it.
+    constexpr std::size_t kMovesMax = 64;
+    std::size_t moves = 0;
+    for (const std::uint32_t first : problem.datasets_by_name) {
+        if (problem.jobs_of(first).empty()) continue;
+        if (++moves > kMovesMax) break;
+        const std::vector<double> found = largest_rates(problem, best);
+        if (found.empty()) break;
+        std::vector<double> density = densities(problem, found);
+        density[first] = std::numeric_limits<double>::max();
+        improve(fill(problem, density));
+    }
+    return best;
+}
+
+CacheSplit equal_split(const Problem& problem) {
+    CacheSplit split;
+    for (const DatasetTerms& dataset : problem.datasets) split.push_back(dataset.equal_cache);
+    return split;
+}
+
+CacheSplit pinned_split(const Problem& problem) {
+    CacheSplit split;
+    for (const DatasetTerms& dataset : problem.datasets) split.push_back(dataset.floor);
+    return split;
+}
+
+}  // namespace larder::allocator

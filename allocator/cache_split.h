@@ -1,0 +1,37 @@
+#pragma once
+
+// How much cache each dataset gets, over all nodes, for each objective. For given rates the least remote bandwidth is a
+// fractional knapsack: a byte of cache of dataset i saves (sum of its jobs' rates) / size_i, so the densest first is
+// exact. The objectives differ in the rates they give it.
+
+#include <span>
+#include <vector>
+
+#include "allocator/problem.h"
+
+namespace larder::allocator {
+
+// Bytes per dataset, by index in the state.
+using CacheSplit = std::vector<double>;
+
+// The split that needs least remote bandwidth for these rates (by index in Problem::jobs). Cache that saves nothing
+// stays with what is cached already.
+CacheSplit best_split(const Problem& problem, std::span<const double> rates);
+
+// What the jobs take from the remote at these rates, floors counted in full.
+double remote_needed(const Problem& problem, std::span<const double> rates, const CacheSplit& split);
+
+// Least remote bandwidth at f*; where the remote is too slow for that, the least that leaves everybody able to reach an
+// equal share's rate.
+CacheSplit efficiency_split(const Problem& problem);
+
+// The split that lets the smallest rate / (weight * equal share) be largest (SiloD, section 5.2, by bisection).
+CacheSplit max_min_split(const Problem& problem);
+
+// The split with the largest sum of rates that was found: alternating rates and cache from several starts.
+CacheSplit throughput_split(const Problem& problem);
+
+CacheSplit equal_split(const Problem& problem);
+CacheSplit pinned_split(const Problem& problem);
+
+}  // namespace larder::allocator

@@ -1,0 +1,34 @@
+#pragma once
+
+// The performance model's formulas, each a line.
+
+#include <algorithm>
+#include <cmath>
+
+#include "allocator/state.h"
+
+namespace larder::allocator {
+
+// f = min(f*, b / (1 - h)): every miss comes from the remote at b (SiloD, EuroSys '23, equation 1).
+inline double predicted_rate(double ideal, double bandwidth, double hit_ratio) {
+    const double miss_ratio = 1 - hit_ratio;
+    return miss_ratio <= 0 ? ideal : std::min(ideal, bandwidth / miss_ratio);
+}
+
+inline double hit_ratio(double cached_bytes, double size_bytes) {
+    return size_bytes <= 0 ? 1 : std::min(1.0, cached_bytes / size_bytes);
+}
+
+// What an LRU cache of k = c/d of a dataset hits when each epoch reads it in a fresh random order: k + (1-k) ln(1-k).
+inline double lru_hit_ratio(double cached_part) {
+    return cached_part >= 1 ? 1 : cached_part + (1 - cached_part) * std::log1p(-cached_part);
+}
+
+// The rest of the epoch's expected hit ratio: of what the job has not read, what is cached. Between epochs, what is
+// cached of the dataset.
+inline double effective_hit_ratio(const Job& job, double cached_bytes, double size_bytes) {
+    if (job.unread_bytes == 0) return hit_ratio(cached_bytes, size_bytes);
+    return hit_ratio(static_cast<double>(job.unread_cached_bytes), static_cast<double>(job.unread_bytes));
+}
+
+}  // namespace larder::allocator

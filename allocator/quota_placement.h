@@ -1,0 +1,18 @@
+#pragma once
+
+// On which nodes, and in which tier there, each dataset's cache lies. What is cached stays where it is; more goes to
+// the nodes where the dataset's jobs run, then to those with most room. The densest dataset chooses first, memory
+// before disk.
+
+#include <vector>
+
+#include "allocator/cache_split.h"
+#include "allocator/problem.h"
+
+namespace larder::allocator {
+
+// Quotas by dataset, each by node. `rates` (by index in Problem::jobs) say how dense a dataset is.
+std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, const Problem& problem,
+                                                 const CacheSplit& split, std::span<const double> rates);
+
+}  // namespace larder::allocator

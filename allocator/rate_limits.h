@@ -1,0 +1,62 @@
+#pragma once
+
+// What bounds the jobs' rates once it is known where cache lies: the remote, each node's network in and out, each
+// node's disk. Each bound is a sum over jobs of (bytes it carries per byte the job reads) times the job's rate. Within
+// them rates are raised level by level (max-min: exact), or summed up greedily.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "allocator/problem.h"
+
+namespace larder::allocator {
+
+class RateLimits {
+public:
+    explicit RateLimits(std::size_t jobs) : uses_of_job_(jobs) {}
+
+    // A new bound; returns its number. An unlimited one is left out, and `use` of it does nothing.
+    std::uint32_t add(double capacity);
+    // The job takes `per_byte` of the bound for each byte it reads, and never less than `least`.
+    void use(std::uint32_t limit, std::uint32_t job, double per_byte, double least = 0);
+
+    // Rates clamp(level * slope, low, high), each with the highest level its bounds allow: when a bound is reached, the
+    // jobs that use it stay where they are and the level of the others rises on. `low` must fit.
+    std::vector<double> fill(std::span<const double> low, std::span<const double> slope,
+                             std::span<const double> high) const;
+    // Rates with a large sum, at least `low`: in the order of `cost`, cheapest first, each as high as its bounds leave.
+    std::vector<double> maximize(std::span<const double> low, std::span<const double> high,
+                                 std::span<const double> cost) const;
+
+    bool fits(std::span<const double> rates) const;
+
+private:
+    struct Use {
+        std::uint32_t job;
+        double per_byte;
+        double least;
+        double at(double rate) const { return per_byte * rate > least ? per_byte * rate : least; }
+    };
+    struct UseOf {
+        std::uint32_t limit;
+        double per_byte;
+    };
+    struct Limit {
+        double capacity;
+        std::vector<Use> uses;
+    };
+    struct Filling;
+
+    double used(const Limit& limit, std::span<const double> rates) const;
+
+    std::vector<Limit> limits_;
+    std::vector<std::vector<UseOf>> uses_of_job_;
+};
+
+// The bounds of a problem, when the jobs hit so much (by index in Problem::jobs) and cache lies where `quotas` says
+// (per dataset). The remote is bound 0.
+RateLimits rate_limits(const ClusterState& state, const Problem& problem, std::span<const double> hit_ratios,
+                       std::span<const std::vector<NodeCache>> quotas);
+
+}  // namespace larder::allocator

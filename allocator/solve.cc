@@ -1,0 +1,163 @@
+#include "allocator/solve.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "allocator/cache_split.h"
+#include "allocator/model.h"
+#include "allocator/quota_placement.h"
+#include "allocator/rate_limits.h"
+
+namespace larder::allocator {
+namespace {
+
+constexpr int kRoundsMax = 3;  // of solving anew with rates that disk and network bound
+
+CacheSplit split_for(const Problem& problem, ObjectiveKind kind) {
+    switch (kind) {
+        case ObjectiveKind::efficiency: return efficiency_split(problem);
+        case ObjectiveKind::max_min: return max_min_split(problem);
+        case ObjectiveKind::throughput: return throughput_split(problem);
+        case ObjectiveKind::equal_shares: return equal_split(problem);
+        case ObjectiveKind::pinned: return pinned_split(problem);
+    }
+    return pinned_split(problem);
+}
+
+// The rates these hit ratios allow, by the objective. Nobody falls below an equal share's rate; where cache is not yet
+// what the plan makes it and that cannot be had, below what an equal share of bandwidth gives.
+std::vector<double> rates_for(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
+                              std::span<const double> hits, const std::vector<std::vector<NodeCache>>& quotas) {
+    const RateLimits limits = rate_limits(state, problem, hits, quotas);
+    const std::size_t count = problem.jobs.size();
+    std::vector<double> low(count), slope(count), high(count), miss(count);
+    for (std::size_t j = 0; j < count; ++j) {
+        const JobTerms& job = problem.jobs[j];
+        miss[j] = 1 - hits[j];
+        high[j] = predicted_rate(job.ideal, job.bandwidth_cap, hits[j]);
+        low[j] = std::min(job.equal_rate, high[j]);
+        slope[j] = std::max(job.weight * job.equal_rate, 1e-9 * job.ideal);
+    }
+    if (kind == ObjectiveKind::equal_shares || kind == ObjectiveKind::pinned) {
+        for (std::size_t j = 0; j < count; ++j) {
+            high[j] = predicted_rate(problem.jobs[j].ideal, problem.jobs[j].equal_bandwidth, hits[j]);
+        }
+        return limits.fill(std::vector<double>(count), high, high);
+    }
+    // Quotas are whole bytes, which may cost an equal share its last digits.
+    if (!limits.fits(low)) {
+        for (double& rate : low) rate *= 1 - 1e-7;
+    }
+    if (!limits.fits(low)) {
+        for (std::size_t j = 0; j < count; ++j) {
+            low[j] = std::min(low[j], predicted_rate(problem.jobs[j].ideal, problem.jobs[j].equal_bandwidth, hits[j]));
+        }
+        if (!limits.fits(low)) low = limits.fill(std::vector<double>(count), low, low);
+    }
+    return kind == ObjectiveKind::max_min ? limits.fill(low, slope, high) : limits.maximize(low, high, miss);
+}
+
+// What the rates need, and an equal part of what is over: estimates err, and unused bandwidth serves nobody.
+std::vector<double> grants(const Problem& problem, std::span<const double> rates, std::span<const double> hits) {
+    std::vector<double> grant(rates.size());
+    double left = problem.remote;
+    for (std::size_t j = 0; j < rates.size(); ++j) {
+        grant[j] = std::max(rates[j] * (1 - hits[j]), problem.jobs[j].bandwidth_floor);
+        left -= grant[j];
+    }
+    const double part = rates.empty() ? 0 : std::max(0.0, left) / static_cast<double>(rates.size());
+    for (std::size_t j = 0; j < rates.size(); ++j)
+        grant[j] = std::min(grant[j] + part, std::max(grant[j], problem.jobs[j].bandwidth_cap));
+    return grant;
+}
+
+std::vector<double> steady_hits(const Problem& problem, const std::vector<std::vector<NodeCache>>& quotas) {
+    std::vector<double> hits;
+    hits.reserve(problem.jobs.size());
+    for (const JobTerms& job : problem.jobs) {
+        double bytes = 0;
+        for (const NodeCache& quota : quotas[job.dataset]) bytes += static_cast<double>(quota.bytes());
+        hits.push_back(problem.steady_hit_ratio(job, bytes));
+    }
+    return hits;
+}
+
+}  // namespace
+
+Solution solve_with_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
+                           std::vector<std::vector<NodeCache>> quotas) {
+    Solution solution{.quotas = std::move(quotas)};
+    solution.steady_hit_ratios = steady_hits(problem, solution.quotas);
+    solution.steady_rates = rates_for(state, problem, kind, solution.steady_hit_ratios, solution.quotas);
+    std::vector<double> hits;
+    hits.reserve(problem.jobs.size());
+    for (const JobTerms& job : problem.jobs) hits.push_back(job.effective_hit_ratio);
+    solution.rates = rates_for(state, problem, kind, hits, solution.quotas);
+    solution.bandwidths = grants(problem, solution.rates, hits);
+    return solution;
+}
+
+Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind) {
+    Problem bounded = problem;
+    std::vector<double> ideals;
+    for (const JobTerms& job : problem.jobs) ideals.push_back(job.ideal);
+    Solution best;
+    for (int round = 0;; ++round) {
+        const CacheSplit split = split_for(bounded, kind);
+        Solution solution = solve_with_quotas(state, problem, kind, place_quotas(state, bounded, split, ideals));
+        if (round == 0 || gain(problem, kind, best, solution) > 0) best = std::move(solution);
+        if (round == kRoundsMax) return best;
+        // Whoever stays below f* though the remote has bandwidth left for more is bound by a disk or a network.
+        bool bound = false;
+        const double left = problem.remote - steady_remote(problem, best);
+        for (std::size_t j = 0; j < ideals.size(); ++j) {
+            const double rate = best.steady_rates[j];
+            const double more = (ideals[j] - rate) * (1 - best.steady_hit_ratios[j]);
+            const bool remote_bound = more > 0 && left <= 1e-9 * problem.remote;
+            if (rate >= bounded.jobs[j].ideal * (1 - 1e-9) || remote_bound || rate <= 0) continue;
+            bounded.jobs[j].ideal = ideals[j] = rate;
+            bounded.jobs[j].equal_rate = std::min(bounded.jobs[j].equal_rate, rate);
+            bound = true;
+        }
+        if (!bound) return best;
+    }
+}
+
+double steady_remote(const Problem& problem, const Solution& solution) {
+    double sum = 0;
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+        sum += solution.steady_rates[j] * (1 - solution.steady_hit_ratios[j]);
+    }
+    return sum;
+}
+
+double gain(const Problem& problem, ObjectiveKind kind, const Solution& before, const Solution& after) {
+    const auto sum = [](const Solution& of) {
+        return std::accumulate(of.steady_rates.begin(), of.steady_rates.end(), 0.0);
+    };
+    const auto smallest = [&](const Solution& of) {
+        double ratio = std::numeric_limits<double>::infinity();
+        for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+            const JobTerms& job = problem.jobs[j];
+            // Nobody can do better than f*, so a job there does not hold the others down.
+            if (job.equal_rate <= 0 || of.steady_rates[j] >= job.ideal * (1 - 1e-9)) continue;
+            ratio = std::min(ratio, of.steady_rates[j] / (job.weight * job.equal_rate));
+        }
+        return ratio;
+    };
+    const auto relative = [](double from, double to) {
+        if (from == to) return 0.0;
+        if (std::isinf(from)) return -1.0;
+        return from > 0 ? (to - from) / from : std::numeric_limits<double>::infinity();
+    };
+    if (kind == ObjectiveKind::max_min) {
+        const double change = relative(smallest(before), smallest(after));
+        if (change != 0) return change;
+    }
+    if (const double change = relative(sum(before), sum(after)); std::abs(change) > 1e-9) return change;
+    return relative(steady_remote(problem, after), steady_remote(problem, before));
+}
+
+}  // namespace larder::allocator

@@ -1,0 +1,82 @@
+#pragma once
+
+// What a plan is made from: the nodes of a cluster, the datasets their jobs read, the jobs, and what is cached where.
+// Plain structs that refer to each other by index; names are for people, for messages and for breaking ties, so that a
+// plan does not depend on the order things are listed in. Bytes are uint64, rates are bytes per second in double.
+// `validate` says what must hold, naming the field that does not.
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace larder::allocator {
+
+inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+
+struct Node {
+    std::string name;
+    std::uint32_t gpus = 0;
+    std::uint64_t memory_bytes = 0;  // for caching
+    std::uint64_t disk_bytes = 0;    // for caching
+    double disk_read_bytes_per_second = kUnlimited;
+    double nic_bytes_per_second = kUnlimited;  // each way
+};
+
+// Cache of one dataset on one node: a quota, or what is there.
+struct NodeCache {
+    std::uint32_t node = 0;
+    std::uint64_t memory_bytes = 0;
+    std::uint64_t disk_bytes = 0;
+
+    std::uint64_t bytes() const { return memory_bytes + disk_bytes; }
+    bool operator==(const NodeCache&) const = default;
+};
+
+struct Dataset {
+    std::string name;
+    std::uint64_t size_bytes = 0;
+    std::vector<NodeCache> quotas;  // of the plan in force; empty before the first
+    std::vector<NodeCache> cached;  // as reported
+    // What the operator insists on, over all nodes; equal values pin the quota.
+    std::uint64_t quota_floor_bytes = 0;
+    std::uint64_t quota_cap_bytes = std::numeric_limits<std::uint64_t>::max();
+};
+
+// Some GPUs of one node. A job that uses no GPU has shares of 0 and counts as spread evenly over their nodes.
+struct GpuShare {
+    std::uint32_t node = 0;
+    std::uint32_t gpus = 0;
+
+    bool operator==(const GpuShare&) const = default;
+};
+
+struct Job {
+    std::string name;
+    std::uint32_t dataset = 0;
+    std::uint32_t gpus = 0;
+    double ideal_bytes_per_second = 0;  // f*
+    double weight = 1;                  // of max_min
+    double remaining_epochs =
+        kUnlimited;                  // with the current one; 1 and less: what is cached from now on comes too late
+    std::uint64_t unread_bytes = 0;  // of the current epoch; 0: between epochs
+    std::uint64_t unread_cached_bytes = 0;  // of those, what is cached
+    std::vector<GpuShare> placement;        // empty: waits for GPUs, and has no part of anything meanwhile
+    double bandwidth_floor_bytes_per_second = 0;
+    double bandwidth_cap_bytes_per_second = kUnlimited;
+};
+
+struct ClusterState {
+    double remote_bytes_per_second = 0;  // B: what all jobs together may take from the remote
+    std::vector<Node> nodes;
+    std::vector<Dataset> datasets;
+    std::vector<Job> jobs;
+};
+
+// Finite and not negative where no limit is meant, indices in range, names unique, floors below caps, sums of floors
+// within the cluster, GPUs not booked twice. The error names the field: "jobs[3].dataset: 7 is not below 2".
+Result<void> validate(const ClusterState& state);
+
+}  // namespace larder::allocator

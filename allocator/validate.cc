@@ -1,0 +1,154 @@
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+
+#include "allocator/state.h"
+
+namespace larder::allocator {
+namespace {
+
+using std::to_string;
+
+// Collects the first thing wrong.
+class Check {
+public:
+    void finite(const auto& field, double value) {
+        if (!std::isfinite(value)) return wrong(field, to_string(value) + " is not finite");
+        not_negative(field, value);
+    }
+    void finite_or_unlimited(const auto& field, double value) {
+        if (std::isnan(value)) return wrong(field, "is not a number");
+        not_negative(field, value);
+    }
+    void above_zero(const auto& field, double value) {
+        finite(field, value);
+        if (value == 0) wrong(field, "must be above 0");
+    }
+    void not_negative(const auto& field, double value) {
+        if (value < 0) wrong(field, to_string(value) + " is negative");
+    }
+    void below(const auto& field, std::uint64_t value, std::uint64_t end) {
+        if (value >= end) wrong(field, to_string(value) + " is not below " + to_string(end));
+    }
+    void wrong(const auto& field, const std::string& why) {
+        if (ok_) message_ = std::string(field()) + ": " + why;
+        ok_ = false;
+    }
+    bool ok() const { return ok_; }
+    Result<void> result() const {
+        if (ok_) return {};
+        return fail(ErrorCode::invalid_argument, message_);
+    }
+
+private:
+    bool ok_ = true;
+    std::string message_;
+};
+
+void check_names(Check& check, std::string_view list, const auto& things) {
+    std::unordered_set<std::string_view> names;
+    names.reserve(things.size());
+    for (std::size_t i = 0; i < things.size(); ++i) {
+        const auto field = [&] { return std::string(list) + "[" + to_string(i) + "].name"; };
+        if (things[i].name.empty()) check.wrong(field, "is empty");
+        if (!names.insert(things[i].name).second) check.wrong(field, "\"" + things[i].name + "\" is there twice");
+    }
+}
+
+void check_node_list(Check& check, const auto& field, const auto& entries, std::size_t nodes,
+                     std::vector<std::size_t>& seen, std::size_t stamp) {
+    for (const auto& entry : entries) {
+        check.below(field, entry.node, nodes);
+        if (!check.ok()) return;
+        if (seen[entry.node] == stamp) check.wrong(field, "node " + to_string(entry.node) + " is there twice");
+        seen[entry.node] = stamp;
+    }
+}
+
+}  // namespace
+
+Result<void> validate(const ClusterState& state) {
+    Check check;
+    check.finite([] { return "remote_bytes_per_second"; }, state.remote_bytes_per_second);
+    check_names(check, "nodes", state.nodes);
+    check_names(check, "datasets", state.datasets);
+    check_names(check, "jobs", state.jobs);
+
+    // Sums are taken in double, exact up to here.
+    constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 53;
+    double cache_bytes = 0;
+    for (std::size_t i = 0; i < state.nodes.size(); ++i) {
+        const Node& node = state.nodes[i];
+        const auto field = [i](const char* name) {
+            return [i, name] { return "nodes[" + to_string(i) + "]." + name; };
+        };
+        check.below(field("memory_bytes"), node.memory_bytes, kBytesMax);
+        check.below(field("disk_bytes"), node.disk_bytes, kBytesMax);
+        check.finite_or_unlimited(field("disk_read_bytes_per_second"), node.disk_read_bytes_per_second);
+        check.finite_or_unlimited(field("nic_bytes_per_second"), node.nic_bytes_per_second);
+        cache_bytes += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
+    }
+    std::vector<std::size_t> seen(state.nodes.size());
+    std::size_t stamp = 0;
+    double floors = 0;
+    for (std::size_t i = 0; i < state.datasets.size(); ++i) {
+        const Dataset& dataset = state.datasets[i];
+        const auto field = [i](const char* name) {
+            return [i, name] { return "datasets[" + to_string(i) + "]." + name; };
+        };
+        if (dataset.size_bytes == 0) check.wrong(field("size_bytes"), "must be above 0");
+        check.below(field("size_bytes"), dataset.size_bytes, kBytesMax);
+        if (dataset.quota_floor_bytes > dataset.quota_cap_bytes) {
+            check.wrong(field("quota_floor_bytes"), to_string(dataset.quota_floor_bytes) +
+                                                        " is above quota_cap_bytes " +
+                                                        to_string(dataset.quota_cap_bytes));
+        }
+        floors += static_cast<double>(std::min(dataset.quota_floor_bytes, dataset.size_bytes));
+        if (floors > cache_bytes) check.wrong(field("quota_floor_bytes"), "the floors do not fit the nodes' cache");
+        check_node_list(check, field("quotas"), dataset.quotas, state.nodes.size(), seen, ++stamp);
+        check_node_list(check, field("cached"), dataset.cached, state.nodes.size(), seen, ++stamp);
+        for (const auto* list : {&dataset.quotas, &dataset.cached}) {
+            for (const NodeCache& entry : *list) {
+                const auto name = field(list == &dataset.quotas ? "quotas" : "cached");
+                check.below(name, entry.memory_bytes, kBytesMax);
+                check.below(name, entry.disk_bytes, kBytesMax);
+            }
+        }
+    }
+    std::vector<std::uint64_t> gpus_used(state.nodes.size());
+    double bandwidth_floors = 0;
+    for (std::size_t i = 0; i < state.jobs.size(); ++i) {
+        const Job& job = state.jobs[i];
+        const auto field = [i](const char* name) { return [i, name] { return "jobs[" + to_string(i) + "]." + name; }; };
+        check.below(field("dataset"), job.dataset, state.datasets.size());
+        check.above_zero(field("ideal_bytes_per_second"), job.ideal_bytes_per_second);
+        check.above_zero(field("weight"), job.weight);
+        check.finite_or_unlimited(field("remaining_epochs"), job.remaining_epochs);
+        if (job.unread_cached_bytes > job.unread_bytes) {
+            check.wrong(field("unread_cached_bytes"),
+                        to_string(job.unread_cached_bytes) + " is above unread_bytes " + to_string(job.unread_bytes));
+        }
+        check.finite(field("bandwidth_floor_bytes_per_second"), job.bandwidth_floor_bytes_per_second);
+        check.finite_or_unlimited(field("bandwidth_cap_bytes_per_second"), job.bandwidth_cap_bytes_per_second);
+        if (job.bandwidth_floor_bytes_per_second > job.bandwidth_cap_bytes_per_second) {
+            check.wrong(field("bandwidth_floor_bytes_per_second"), "is above bandwidth_cap_bytes_per_second");
+        }
+        bandwidth_floors += job.bandwidth_floor_bytes_per_second;
+        if (bandwidth_floors > state.remote_bytes_per_second) {
+            check.wrong(field("bandwidth_floor_bytes_per_second"), "the floors do not fit remote_bytes_per_second");
+        }
+        check_node_list(check, field("placement"), job.placement, state.nodes.size(), seen, ++stamp);
+        if (!check.ok()) break;
+        for (const GpuShare& share : job.placement) {
+            gpus_used[share.node] += share.gpus;
+            if (gpus_used[share.node] > state.nodes[share.node].gpus) {
+                check.wrong(field("placement"), "node " + to_string(share.node) + " has no more than " +
+                                                    to_string(state.nodes[share.node].gpus) + " GPUs");
+            }
+        }
+    }
+    return check.result();
+}
+
+}  // namespace larder::allocator

@@ -1,0 +1,179 @@
+#include "bench/oracle/lp.h"
+
+#include <coin/ClpSimplex.hpp>
+#include <coin/CoinPackedMatrix.hpp>
+
+#include <algorithm>
+#include <limits>
+
+namespace larder::bench::oracle {
+namespace {
+
+// Bytes and bytes per second are scaled to near 1, where a simplex code's tolerances are meant for.
+struct Scale {
+    double bytes = 1;
+    double rate = 1;
+};
+
+Scale scale_of(const LpProblem& problem) {
+    Scale scale;
+    for (const LpDataset& dataset : problem.datasets) scale.bytes = std::max(scale.bytes, dataset.size);
+    for (const LpJob& job : problem.jobs) scale.rate = std::max(scale.rate, job.ideal);
+    return scale;
+}
+
+// Rows of a program as they are written down.
+class Rows {
+public:
+    // A coefficient of the row that is being written.
+    void add(int column, double value) {
+        columns_.push_back(column);
+        values_.push_back(value);
+    }
+    int columns_used() const { return static_cast<int>(columns_.size()) - starts_.back(); }
+    void end(double lower, double upper) {
+        starts_.push_back(static_cast<int>(columns_.size()));
+        lower_.push_back(lower);
+        upper_.push_back(upper);
+    }
+    void load_into(ClpSimplex& model, const std::vector<double>& column_lower, const std::vector<double>& column_upper,
+                   const std::vector<double>& cost) const {
+        const CoinPackedMatrix matrix(false, static_cast<int>(column_lower.size()), static_cast<int>(lower_.size()),
+                                      static_cast<int>(values_.size()), values_.data(), columns_.data(), starts_.data(),
+                                      nullptr);
+        model.setLogLevel(0);
+        model.setPrimalTolerance(1e-9);
+        model.setDualTolerance(1e-9);
+        model.loadProblem(matrix, column_lower.data(), column_upper.data(), cost.data(), lower_.data(), upper_.data());
+    }
+
+private:
+    std::vector<int> columns_;
+    std::vector<double> values_;
+    std::vector<CoinBigIndex> starts_{0};
+    std::vector<double> lower_, upper_;
+};
+
+// Columns: the part of each dataset that is cached, then each job's bandwidth. Rows: the cache; each job's rate
+// (bandwidth + rate * cached part >= rate); with `keep_shares`, the bandwidth of all equal shares.
+class LeastRemote {
+public:
+    LeastRemote(const LpProblem& problem, bool keep_shares)
+        : problem_(problem),
+          scale_(scale_of(problem)),
+          datasets_(static_cast<int>(problem.datasets.size())),
+          jobs_(static_cast<int>(problem.jobs.size())) {
+        std::vector<double> lower, upper, cost;
+        for (const LpDataset& dataset : problem.datasets) {
+            lower.push_back(dataset.floor / dataset.size);
+            upper.push_back(dataset.cap / dataset.size);
+            cost.push_back(0);
+        }
+        lower.resize(lower.size() + problem.jobs.size(), 0);
+        upper.resize(lower.size(), COIN_DBL_MAX);
+        cost.resize(lower.size(), 1);
+
+        Rows rows;
+        for (const LpDataset& dataset : problem.datasets) rows.add(rows.columns_used(), dataset.size / scale_.bytes);
+        rows.end(-COIN_DBL_MAX, problem.cache / scale_.bytes);
+        if (keep_shares) {
+            // Sum of e * (1 - part) <= remote.
+            std::vector<double> of_dataset(problem.datasets.size());
+            double sum = 0;
+            for (const LpJob& job : problem.jobs) {
+                of_dataset[job.dataset] += job.equal_rate / scale_.rate;
+                sum += job.equal_rate / scale_.rate;
+            }
+            for (int i = 0; i < datasets_; ++i) rows.add(i, of_dataset[static_cast<std::size_t>(i)]);
+            rows.end(sum - problem.remote / scale_.rate, COIN_DBL_MAX);
+        }
+        first_job_row_ = keep_shares ? 2 : 1;
+        for (int j = 0; j < jobs_; ++j) {
+            const LpJob& job = problem.jobs[static_cast<std::size_t>(j)];
+            rows.add(static_cast<int>(job.dataset), job.ideal / scale_.rate);
+            rows.add(datasets_ + j, 1);
+            rows.end(job.ideal / scale_.rate, COIN_DBL_MAX);
+        }
+        rows.load_into(model_, lower, upper, cost);
+    }
+
+    LpSplit solve(const std::vector<double>& rates) {
+        for (int j = 0; j < jobs_; ++j) {
+            const double rate = rates[static_cast<std::size_t>(j)] / scale_.rate;
+            const int dataset = static_cast<int>(problem_.jobs[static_cast<std::size_t>(j)].dataset);
+            model_.modifyCoefficient(first_job_row_ + j, dataset, rate, true);
+            model_.setRowLower(first_job_row_ + j, rate);
+        }
+        // Starts from the last basis when there is one.
+        if (solved_) {
+            model_.dual();
+        } else {
+            model_.initialSolve();
+        }
+        solved_ = true;
+        LpSplit split;
+        split.feasible = model_.isProvenOptimal();
+        if (!split.feasible) return split;
+        split.remote = model_.objectiveValue() * scale_.rate;
+        const double* parts = model_.primalColumnSolution();
+        for (int i = 0; i < datasets_; ++i) {
+            split.cache.push_back(parts[i] * problem_.datasets[static_cast<std::size_t>(i)].size);
+        }
+        return split;
+    }
+
+private:
+    const LpProblem& problem_;
+    Scale scale_;
+    int datasets_;
+    int jobs_;
+    int first_job_row_ = 1;
+    bool solved_ = false;
+    ClpSimplex model_;
+};
+
+}  // namespace
+
+LpSplit least_remote(const LpProblem& problem, const std::vector<double>& rates, bool keep_shares) {
+    return LeastRemote(problem, keep_shares).solve(rates);
+}
+
+double largest_sum(const LpProblem& problem, const std::vector<double>& cache) {
+    const Scale scale = scale_of(problem);
+    std::vector<double> lower, upper;
+    Rows rows;
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+        const LpJob& job = problem.jobs[j];
+        lower.push_back(job.equal_rate / scale.rate);
+        upper.push_back(job.ideal / scale.rate);
+        rows.add(static_cast<int>(j), std::max(0.0, 1 - cache[job.dataset] / problem.datasets[job.dataset].size));
+    }
+    rows.end(-COIN_DBL_MAX, problem.remote / scale.rate);
+    ClpSimplex model;
+    rows.load_into(model, lower, upper, std::vector<double>(problem.jobs.size(), 1));
+    model.setOptimizationDirection(-1);
+    model.initialSolve();
+    return model.isProvenOptimal() ? model.objectiveValue() * scale.rate : std::numeric_limits<double>::quiet_NaN();
+}
+
+double max_min_level(const LpProblem& problem) {
+    LeastRemote least(problem, false);
+    std::vector<double> rates;
+    for (const LpJob& job : problem.jobs) rates.push_back(job.ideal);
+    if (least.solve(rates).remote <= problem.remote) return std::numeric_limits<double>::infinity();
+    double low = 0;
+    double high = 0;
+    for (const LpJob& job : problem.jobs) high = std::max(high, job.ideal / (job.weight * job.equal_rate));
+    while (high - low > 1e-9 * high) {
+        const double middle = (low + high) / 2;
+        for (std::size_t j = 0; j < rates.size(); ++j) {
+            const LpJob& job = problem.jobs[j];
+            rates[j] = std::clamp(middle * job.weight * job.equal_rate, job.equal_rate, job.ideal);
+        }
+        const LpSplit split = least.solve(rates);
+        (split.feasible && split.remote <= problem.remote ? low : high) = middle;
+    }
+    return low;
+}
+
+}  // namespace larder::bench::oracle

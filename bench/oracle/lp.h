@@ -1,0 +1,49 @@
+#pragma once
+
+// The allocator's problems as linear programs for CLP, by textbook: one variable per dataset's cache and one per job's
+// bandwidth. Slow and plainly right, so tests and the assign bench hold assign() against it. Node disks and networks
+// are left out; quotas count over all nodes.
+
+#include <cstdint>
+#include <vector>
+
+namespace larder::bench::oracle {
+
+struct LpDataset {
+    double size = 0;
+    double floor = 0;
+    double cap = 0;
+};
+
+struct LpJob {
+    std::uint32_t dataset = 0;
+    double ideal = 0;
+    double equal_rate = 0;
+    double weight = 1;
+};
+
+struct LpProblem {
+    double remote = 0;
+    double cache = 0;
+    std::vector<LpDataset> datasets;
+    std::vector<LpJob> jobs;
+};
+
+struct LpSplit {
+    bool feasible = false;
+    double remote = 0;          // least sum of bandwidths
+    std::vector<double> cache;  // per dataset
+};
+
+// The least remote bandwidth with which job j reads at rates[j]. With `keep_shares`, among the splits that leave every
+// job able to read at its equal share's rate within the remote's bandwidth.
+LpSplit least_remote(const LpProblem& problem, const std::vector<double>& rates, bool keep_shares);
+
+// The largest sum of rates for a given split, every job between its equal share's rate and f*.
+double largest_sum(const LpProblem& problem, const std::vector<double>& cache);
+
+// The largest level r such that all jobs can read at clamp(r * weight * equal_rate, equal_rate, f*), by bisection over
+// linear programs; infinity when all can read at f*.
+double max_min_level(const LpProblem& problem);
+
+}  // namespace larder::bench::oracle

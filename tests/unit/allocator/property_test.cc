@@ -1,0 +1,178 @@
+// What holds for every plan, on 100,000 random clusters: LARDER_PLANS sets how many.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <random>
+
+#include "allocator/assign.h"
+#include "tests/unit/allocator/random_state.h"
+
+namespace larder::test {
+namespace {
+
+using namespace allocator;
+
+constexpr double kRounding = 1e-9;
+
+std::uint64_t plans() {
+    const char* wanted = std::getenv("LARDER_PLANS");
+    return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 100'000;
+}
+
+ObjectiveKind kind_of(std::uint64_t seed) {
+    return static_cast<ObjectiveKind>(seed % 5);
+}
+
+void expect_within_capacity(const ClusterState& state, const Plan& plan) {
+    std::vector<NodeCache> used(state.nodes.size());
+    for (std::size_t i = 0; i < state.datasets.size(); ++i) {
+        std::uint64_t sum = 0;
+        for (const NodeCache& quota : plan.datasets[i].quotas) {
+            used[quota.node].memory_bytes += quota.memory_bytes;
+            used[quota.node].disk_bytes += quota.disk_bytes;
+            sum += quota.bytes();
+        }
+        EXPECT_EQ(sum, plan.datasets[i].quota_bytes);
+        EXPECT_LE(sum, std::min(state.datasets[i].size_bytes, state.datasets[i].quota_cap_bytes));
+        const std::uint64_t floor = std::min({state.datasets[i].quota_floor_bytes, state.datasets[i].size_bytes});
+        EXPECT_GE(sum + 1, floor);
+    }
+    for (std::size_t n = 0; n < used.size(); ++n) {
+        EXPECT_LE(used[n].memory_bytes, state.nodes[n].memory_bytes);
+        EXPECT_LE(used[n].disk_bytes, state.nodes[n].disk_bytes);
+    }
+}
+
+void expect_within_bandwidth(const ClusterState& state, const Plan& plan) {
+    double granted = 0;
+    for (std::size_t j = 0; j < state.jobs.size(); ++j) {
+        const JobPlan& job = plan.jobs[j];
+        if (!job.running) continue;
+        granted += job.bandwidth_bytes_per_second;
+        EXPECT_LE(job.bandwidth_bytes_per_second, state.jobs[j].bandwidth_cap_bytes_per_second * (1 + kRounding));
+        EXPECT_GE(job.bandwidth_bytes_per_second, state.jobs[j].bandwidth_floor_bytes_per_second * (1 - kRounding));
+        EXPECT_LE(job.predicted_bytes_per_second, state.jobs[j].ideal_bytes_per_second * (1 + kRounding));
+        // The grant carries the prediction.
+        EXPECT_GE(job.bandwidth_bytes_per_second * (1 + kRounding) + 1e-6,
+                  job.predicted_bytes_per_second * (1 - job.hit_ratio));
+    }
+    EXPECT_LE(granted, state.remote_bytes_per_second * (1 + kRounding));
+    EXPECT_LE(plan.steady_remote_bytes_per_second, state.remote_bytes_per_second * (1 + kRounding));
+}
+
+void expect_network_and_disks_carry_it(const ClusterState& state, const Plan& plan) {
+    std::vector<double> in(state.nodes.size()), out(state.nodes.size()), disk(state.nodes.size());
+    for (std::size_t j = 0; j < state.jobs.size(); ++j) {
+        const Job& job = state.jobs[j];
+        const JobPlan& planned = plan.jobs[j];
+        if (!planned.running) continue;
+        std::map<std::uint32_t, double> part;
+        double gpus = 0;
+        for (const GpuShare& share : planned.placement) gpus += share.gpus;
+        for (const GpuShare& share : planned.placement) part[share.node] = share.gpus / gpus;
+        const DatasetPlan& dataset = plan.datasets[job.dataset];
+        const double rate = planned.steady_bytes_per_second;
+        for (const auto& [node, of_job] : part) in[node] += rate * of_job;
+        for (const NodeCache& quota : dataset.quotas) {
+            const auto bytes = static_cast<double>(quota.bytes());
+            const double hits = rate * planned.steady_hit_ratio * bytes / static_cast<double>(dataset.quota_bytes);
+            out[quota.node] += hits * (1 - part[quota.node]);
+            in[quota.node] -= hits * part[quota.node];
+            disk[quota.node] += hits * static_cast<double>(quota.disk_bytes) / bytes;
+        }
+    }
+    for (std::size_t n = 0; n < state.nodes.size(); ++n) {
+        const Node& node = state.nodes[n];
+        EXPECT_LE(in[n], node.nic_bytes_per_second * (1 + 1e-6));
+        EXPECT_LE(out[n], node.nic_bytes_per_second * (1 + 1e-6));
+        EXPECT_LE(disk[n], node.disk_read_bytes_per_second * (1 + 1e-6));
+    }
+}
+
+TEST(PlanProperties, CapacityBandwidthNetworkAndDisksHold) {
+    for (std::uint64_t seed = 0; seed < plans(); ++seed) {
+        const ClusterState state = RandomState(seed, {}).make();
+        const auto plan = assign(state, {.kind = kind_of(seed)});
+        ASSERT_TRUE(plan.has_value()) << "seed " << seed << ": " << plan.error().message;
+        expect_within_capacity(state, *plan);
+        expect_within_bandwidth(state, *plan);
+        expect_network_and_disks_carry_it(state, *plan);
+        if (HasFailure()) FAIL() << "seed " << seed << " objective " << seed % 5;
+    }
+}
+
+TEST(PlanProperties, NobodyIsBelowAnEqualShare) {
+    for (std::uint64_t seed = 0; seed < plans() / 4; ++seed) {
+        const ClusterState state = RandomState(seed, {.operator_limits = false, .node_limits = false}).make();
+        const auto plan = assign(state, {.kind = static_cast<ObjectiveKind>(seed % 3)});
+        ASSERT_TRUE(plan.has_value());
+        for (const JobPlan& job : plan->jobs) {
+            EXPECT_GE(job.steady_bytes_per_second, job.equal_share_bytes_per_second * (1 - 1e-6));
+        }
+        if (HasFailure()) FAIL() << "seed " << seed;
+    }
+}
+
+TEST(PlanProperties, MoreIsNeverWorse) {
+    const RandomStateOptions options{.operator_limits = false, .node_limits = false, .epochs = false};
+    for (std::uint64_t seed = 0; seed < plans() / 10; ++seed) {
+        const ClusterState state = RandomState(seed, options).make();
+        ClusterState more = state;
+        if (seed % 2 == 0) {
+            more.remote_bytes_per_second *= 1.5;
+        } else {
+            more.nodes[seed % more.nodes.size()].disk_bytes += std::uint64_t{1} << 36;
+        }
+        const auto before = assign(state, {.kind = ObjectiveKind::efficiency});
+        const auto after = assign(more, {.kind = ObjectiveKind::efficiency});
+        double needed_before = 0;
+        double needed_after = 0;
+        for (std::size_t j = 0; j < state.jobs.size(); ++j) {
+            const double ideal = state.jobs[j].ideal_bytes_per_second;
+            needed_before += ideal * (1 - before->jobs[j].steady_hit_ratio);
+            needed_after += ideal * (1 - after->jobs[j].steady_hit_ratio);
+        }
+        // What an equal share guarantees grows as well, and may ask for another split; f* for all does not.
+        if (needed_before <= state.remote_bytes_per_second) {
+            EXPECT_LE(needed_after, needed_before * (1 + kRounding) + 1e-3) << "seed " << seed;
+        }
+    }
+}
+
+TEST(PlanProperties, TheOrderOfTheListsDoesNotMatter) {
+    for (std::uint64_t seed = 0; seed < plans() / 10; ++seed) {
+        const ClusterState state = RandomState(seed, {}).make();
+        ClusterState shuffled = state;
+        std::mt19937_64 random(seed);
+        std::vector<std::uint32_t> dataset_at(state.datasets.size()), job_at(state.jobs.size());
+        for (std::uint32_t i = 0; i < dataset_at.size(); ++i) dataset_at[i] = i;
+        for (std::uint32_t i = 0; i < job_at.size(); ++i) job_at[i] = i;
+        std::ranges::shuffle(dataset_at, random);
+        std::ranges::shuffle(job_at, random);
+        for (std::uint32_t i = 0; i < dataset_at.size(); ++i) shuffled.datasets[dataset_at[i]] = state.datasets[i];
+        for (std::uint32_t j = 0; j < job_at.size(); ++j) {
+            shuffled.jobs[job_at[j]] = state.jobs[j];
+            shuffled.jobs[job_at[j]].dataset = dataset_at[state.jobs[j].dataset];
+        }
+        const auto plan = assign(state, {.kind = kind_of(seed)});
+        const auto other = assign(shuffled, {.kind = kind_of(seed)});
+        const auto again = assign(state, {.kind = kind_of(seed)});
+        for (std::uint32_t i = 0; i < dataset_at.size(); ++i) {
+            EXPECT_EQ(plan->datasets[i].quotas, other->datasets[dataset_at[i]].quotas);
+            EXPECT_EQ(plan->datasets[i].quotas, again->datasets[i].quotas);
+        }
+        for (std::uint32_t j = 0; j < job_at.size(); ++j) {
+            EXPECT_DOUBLE_EQ(plan->jobs[j].bandwidth_bytes_per_second,
+                             other->jobs[job_at[j]].bandwidth_bytes_per_second);
+            EXPECT_EQ(plan->jobs[j].bandwidth_bytes_per_second, again->jobs[j].bandwidth_bytes_per_second);
+        }
+        if (HasFailure()) FAIL() << "seed " << seed << " objective " << seed % 5;
+    }
+}
+
+}  // namespace
+}  // namespace larder::test
