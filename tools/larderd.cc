@@ -23,7 +23,7 @@ int run(int argc, char** argv) {
     CLI::App app("larderd: the node daemon of Larder");
     app.name("larderd");
     app.footer(
-        "SIGTERM and Ctrl-C drain and end it; SIGHUP takes rates and quotas from the config anew.\n"
+        "SIGTERM and Ctrl-C drain and end it; SIGHUP takes rates, quotas and log level from the config anew.\n"
         "Exit codes: 0 ended as asked; 1 failed; 2 wrong usage or config.");
     std::string path;
     bool check = false;

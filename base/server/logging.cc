@@ -171,8 +171,12 @@ Result<void> start_logging(const LogOptions& options) {
         return fail(ErrorCode::io,
                     "cannot log to " + (options.file.empty() ? "stderr" : options.file) + ": " + error.what());
     }
-    g_level.store(options.level, std::memory_order_relaxed);
+    set_log_level(options.level);
     return {};
+}
+
+void set_log_level(LogLevel level) {
+    g_level.store(level, std::memory_order_relaxed);
 }
 
 void stop_logging() {

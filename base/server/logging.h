@@ -49,6 +49,8 @@ using LogFields = std::initializer_list<LogField>;
 
 // May be called again: to change the level, or the file (reopened, so a rotated log is left alone).
 Result<void> start_logging(const LogOptions& options);
+// The level alone; any thread.
+void set_log_level(LogLevel level);
 // Writes out what is queued and returns to stderr. Lines after it are not lost.
 void stop_logging();
 

@@ -215,7 +215,7 @@ void Daemon::run(RunOptions options) {
                 const auto config = options.reload();
                 const Result<void> reloaded = config ? reload(*config) : std::unexpected(config.error());
                 if (reloaded) {
-                    log_info("quotas and job limits are as the config says");
+                    log_info("quotas, job limits and log level are as the config says");
                 } else {
                     log_error("the config was not reloaded; all stays as it was",
                               {{"error", reloaded.error().message}});
@@ -245,9 +245,13 @@ void Daemon::run(RunOptions options) {
 Result<void> Daemon::reload(const Config& config) {
     const std::lock_guard lock(state_->stopping);
     if (state_->stopped) return fail(ErrorCode::unavailable, "the daemon has stopped");
+    const auto level = parse_log_level(config.log_level);
+    if (!level) return std::unexpected(level.error());
     std::promise<Result<void>> applied;
     asio::post(state_->context, [&] { applied.set_value(state_->node->apply(config)); });
-    return applied.get_future().get();
+    auto result = applied.get_future().get();
+    if (result) set_log_level(*level);
+    return result;
 }
 
 const std::string& Daemon::socket_path() const {

@@ -26,13 +26,13 @@ namespace larder::cache {
 
 class Daemon {
 public:
-    // Logging is the caller's to start. An error leaves nothing behind.
+    // Logging is the caller's to start; a reload changes its level. An error leaves nothing behind.
     static Result<std::unique_ptr<Daemon>> start(const Config& config);
     // Stops it if it still runs.
     ~Daemon();
 
     struct RunOptions {
-        // What SIGHUP reads anew; only quotas and job limits of it are applied. Empty: SIGHUP is ignored.
+        // What SIGHUP reads anew; see `reload`. Empty: SIGHUP is ignored.
         std::function<Result<Config>()> reload;
     };
     // Serves until SIGTERM, SIGINT or `stop`; then everything is closed and written down.
@@ -42,7 +42,8 @@ public:
     // flight end, writes the index down. Returns when all of it is done.
     void stop();
 
-    // Any thread. Applies the quotas and job limits of a config, as SIGHUP does.
+    // Any thread. Applies the quotas, job limits and log level of a config, and adds datasets it newly names, as SIGHUP
+    // does. All quotas or none.
     Result<void> reload(const Config& config);
 
     const std::string& socket_path() const;        // of sessions

@@ -10,6 +10,8 @@
 #include <csignal>
 #include <thread>
 
+#include "base/server/logging.h"
+#include "tests/support/log_file.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/test_daemon.h"
 
@@ -17,6 +19,7 @@ namespace larder::test {
 namespace {
 
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
@@ -100,21 +103,30 @@ TEST(DaemonTest, TooLargeQuotasInTheConfigStopTheStart) {
     EXPECT_EQ(started.error().code, ErrorCode::no_space);
 }
 
-TEST(DaemonTest, AReloadTakesQuotasAndLimits) {
+TEST(DaemonTest, AReloadTakesQuotasLimitsAndLogLevel) {
+    const LogFile log(LogLevel::info);
     TestDaemon daemon;
     make_tree(daemon.state / "tree");
     daemon.add("d", daemon.state / "tree", kMiB);
     cache::Config config = daemon.config();
     config.datasets["d"] = {.url = "file:///ignored", .quota_memory_bytes = 5 * kMiB};
     config.jobs["j"] = {.remote_bytes_per_second = 1000};
+    config.log_level = "warn";
     ASSERT_TRUE((*daemon).reload(config));
+    log_info("left out");
+    EXPECT_THAT(log.lines_with("left out"), IsEmpty());
     EXPECT_EQ(number_at(daemon.dataset("d").at("quota"), "memory_bytes"), 5 * kMiB);
     EXPECT_EQ(daemon.get("/v1/jobs").body.at("jobs").at(0).at("remote_rate").to_number<double>(), 1000);
     const cache::Config good = config;
+    config.log_level = "debug";
     config.datasets["d"].quota_memory_bytes = daemon.config().memory_bytes + 1;
     config.jobs["j"] = {.remote_bytes_per_second = 2000};
     EXPECT_FALSE((*daemon).reload(config));
     config = good;
+    config.log_level = "loud";
+    EXPECT_FALSE((*daemon).reload(config));
+    config = good;
+    config.log_level = "debug";
     config.datasets["d"].quota_memory_bytes = 6 * kMiB;
     config.datasets["e"] = {.url = "ftp://nowhere"};
     config.jobs["j"] = {.remote_bytes_per_second = 2000};
@@ -124,6 +136,8 @@ TEST(DaemonTest, AReloadTakesQuotasAndLimits) {
     EXPECT_EQ(number_at(daemon.dataset("d").at("quota"), "memory_bytes"), 5 * kMiB);
     EXPECT_EQ(daemon.get("/v1/jobs").body.at("jobs").at(0).at("remote_rate").to_number<double>(), 1000)
         << "all or nothing";
+    log_info("left out");
+    EXPECT_THAT(log.lines_with("left out"), IsEmpty());
 }
 
 TEST(DaemonTest, ADatasetWhoseRemoteIsAwayIsServedWhenItIsBack) {
@@ -152,6 +166,7 @@ TEST(DaemonTest, RunEndsWhenStopped) {
 }
 
 TEST(DaemonTest, SigtermEndsAndSighupReloads) {
+    const LogFile log(LogLevel::info);
     TestDaemon daemon;
     make_tree(daemon.state / "tree");
     daemon.add("d", daemon.state / "tree", kMiB);
@@ -164,12 +179,18 @@ TEST(DaemonTest, SigtermEndsAndSighupReloads) {
             ::kill(::getpid(), SIGHUP);
             return number_at(daemon.dataset("d").at("quota"), "memory_bytes") == 2 * kMiB;
         });
+        // The level follows the quotas.
+        TestDaemon::wait_until([&] {
+            log_debug("wanted now");
+            return !log.lines_with("wanted now").empty();
+        });
         ::kill(::getpid(), SIGTERM);
     });
     (*daemon).run({.reload = [&]() -> Result<cache::Config> {
         reloaded = true;
         cache::Config config = daemon.config();
         config.datasets["d"] = {.url = "file:///ignored", .quota_memory_bytes = 2 * kMiB};
+        config.log_level = "debug";
         return config;
     }});
     sender.join();
