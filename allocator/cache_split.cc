@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/assert.h"
+#include "allocator/largest_within.h"
 
 namespace larder::allocator {
 namespace {
 
-constexpr int kBisections = 100;  // a double's worth, from any bracket
+constexpr int kBisections = 60;  // a double's worth of [0, 1]
 
 std::vector<double> rates_of(const Problem& problem, auto&& rate) {
     std::vector<double> rates;
@@ -22,7 +22,7 @@ CacheSplit fill(const Problem& problem, std::span<const double> density) {
     std::vector<std::uint32_t> order;
     CacheSplit split(problem.datasets.size());
     double room = problem.cache;
-    for (const std::uint32_t i : problem.datasets_by_name) {
+    for (const std::uint32_t i : problem.datasets_in_order) {
         split[i] = problem.datasets[i].floor;
         room -= split[i];
         if (density[i] > 0) order.push_back(i);
@@ -35,7 +35,7 @@ CacheSplit fill(const Problem& problem, std::span<const double> density) {
         room -= bytes;
     };
     for (const std::uint32_t i : order) give(i, problem.datasets[i].cap);
-    for (const std::uint32_t i : problem.datasets_by_name) {
+    for (const std::uint32_t i : problem.datasets_in_order) {
         give(i, std::min(problem.datasets[i].cached, problem.datasets[i].cap));
     }
     return split;
@@ -111,32 +111,25 @@ CacheSplit efficiency_split(const Problem& problem) {
         }
         return fill(problem, density);
     };
+    const auto needed = [&](const CacheSplit& of) { return remote_needed(problem, equals, of); };
+    CacheSplit fitting = blended(1);
+    if (!shares_fit(fitting)) return fitting;
+    // What is needed falls in steps as the part rises.
     double low = 0;
     double high = 1;
-    CacheSplit fitting = blended(1);
     for (int i = 0; i < kBisections; ++i) {
         const double middle = (low + high) / 2;
         CacheSplit trial = blended(middle);
-        if (shares_fit(trial)) {
-            high = middle;
-            fitting = std::move(trial);
-        } else {
-            low = middle;
-            split = std::move(trial);
-        }
+        const bool fits = shares_fit(trial);
+        (fits ? high : low) = middle;
+        (fits ? fitting : split) = std::move(trial);
     }
-    double mixed_low = 0;
-    double mixed_high = 1;
     const auto mixture = [&](double part) {
         CacheSplit mixed(split.size());
-        for (std::size_t i = 0; i < mixed.size(); ++i) mixed[i] = split[i] + part * (fitting[i] - split[i]);
+        for (std::size_t i = 0; i < mixed.size(); ++i) mixed[i] = fitting[i] + part * (split[i] - fitting[i]);
         return mixed;
     };
-    for (int i = 0; i < kBisections; ++i) {
-        const double middle = (mixed_low + mixed_high) / 2;
-        (shares_fit(mixture(middle)) ? mixed_high : mixed_low) = middle;
-    }
-    return mixture(mixed_high);
+    return mixture(largest_within(0, 1, problem.remote, [&](double part) { return needed(mixture(part)); }));
 }
 
 CacheSplit max_min_split(const Problem& problem) {
@@ -145,28 +138,24 @@ CacheSplit max_min_split(const Problem& problem) {
     if (problem.jobs.empty() || remote_needed(problem, ideals, best) <= problem.remote) return best;
 
     std::vector<double> rates(problem.jobs.size());
-    const auto fits = [&](double level) {
+    const auto split_at = [&](double level) {
         for (std::size_t j = 0; j < rates.size(); ++j) {
             const JobTerms& job = problem.jobs[j];
             rates[j] = std::clamp(level * job.weight * job.equal_rate, job.equal_rate, job.ideal);
         }
-        CacheSplit split = best_split(problem, rates);
-        const bool enough = remote_needed(problem, rates, split) <= problem.remote;
-        if (enough) best = std::move(split);
-        return enough;
+        return best_split(problem, rates);
     };
-    double low = 0;
+    const auto needed = [&](double level) {
+        const CacheSplit split = split_at(level);
+        return remote_needed(problem, rates, split);
+    };
     double high = 0;
     for (const JobTerms& job : problem.jobs) {
         if (job.equal_rate > 0) high = std::max(high, job.ideal / (job.weight * job.equal_rate));
     }
-    // Nothing above an equal share fits only by rounding; its split is the one to keep then.
-    if (!fits(low)) best = best_split(problem, rates);
-    for (int i = 0; i < kBisections && high - low > 1e-13 * high; ++i) {
-        const double middle = (low + high) / 2;
-        (fits(middle) ? low : high) = middle;
-    }
-    return best;
+    // Equal shares fit, if only up to rounding; their split is the one to keep then.
+    if (needed(0) > problem.remote || needed(high) <= problem.remote) return split_at(0);
+    return split_at(largest_within(0, high, problem.remote, needed));
 }
 
 CacheSplit throughput_split(const Problem& problem) {
@@ -197,7 +186,7 @@ CacheSplit throughput_split(const Problem& problem) {
     // Local search: one dataset cached before all others, the rest as the best split so far has it.
     constexpr std::size_t kMovesMax = 64;
     std::size_t moves = 0;
-    for (const std::uint32_t first : problem.datasets_by_name) {
+    for (const std::uint32_t first : problem.datasets_in_order) {
         if (problem.jobs_of(first).empty()) continue;
         if (++moves > kMovesMax) break;
         const std::vector<double> found = largest_rates(problem, best);

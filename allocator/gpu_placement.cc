@@ -1,6 +1,8 @@
 #include "allocator/gpu_placement.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -10,181 +12,280 @@
 namespace larder::allocator {
 namespace {
 
-using Placement = std::vector<GpuShare>;
+// Free GPUs taken from usable nodes: by place in the order of names, so that nothing depends on the state's order.
+struct Taken {
+    std::uint32_t place = 0;
+    std::uint32_t gpus = 0;
 
-// How good a placement is; more is better, compared in this order.
+    auto operator<=>(const Taken&) const = default;
+};
+using Gang = std::vector<Taken>;
+
+// How good a gang's place is; more is better, compared in this order.
 struct Score {
     double rate = 0;
     double near_bytes = 0;
-    int nodes = 0;
+    std::size_t nodes = 0;
+    std::uint64_t gpus_left = 0;
 
     bool better_than(const Score& other) const {
         constexpr double kSame = 1e-9;
         if (rate > other.rate * (1 + kSame)) return true;
         if (rate < other.rate * (1 - kSame)) return false;
-        if (near_bytes != other.near_bytes) return near_bytes > other.near_bytes;
-        return nodes < other.nodes;
+        if (near_bytes > other.near_bytes * (1 + kSame)) return true;
+        if (near_bytes < other.near_bytes * (1 - kSame)) return false;
+        return nodes != other.nodes ? nodes < other.nodes : gpus_left < other.gpus_left;
     }
 };
+
+struct UsableNode {
+    std::uint32_t node = 0;
+    std::uint32_t free = 0;
+    double cached = 0;  // of the job's dataset
+    double jobs = 0;
+    double nic = 0;  // were the job to share it equally with those
+    double disk = 0;
+};
+
+// How many plans may be solved to place one job: a plan takes time with the size of the state, and every job that waits
+// has to be placed.
+std::size_t trials(const ClusterState& state) {
+    constexpr std::size_t kWork = 20'000;
+    const std::size_t size = state.nodes.size() + state.datasets.size() + state.jobs.size();
+    const auto waiting = std::ranges::count_if(state.jobs, [](const Job& job) { return job.placement.empty(); });
+    return kWork / (size * static_cast<std::size_t>(waiting));
+}
 
 class Search {
 public:
     Search(const ClusterState& state, std::uint32_t job, const Objective& objective)
-        : state_(state), job_(job), objective_(objective), free_(state.nodes.size()), cached_(state.nodes.size()) {
-        std::vector<double> jobs_on(state.nodes.size());
-        for (std::uint32_t n = 0; n < free_.size(); ++n) free_[n] = state.nodes[n].gpus;
+        : state_(state), job_(job), objective_(objective), wanted_(state.jobs[job].gpus) {
+        std::vector<UsableNode> nodes(state.nodes.size());
+        for (std::uint32_t n = 0; n < nodes.size(); ++n) nodes[n] = {.node = n, .free = state.nodes[n].gpus};
         for (const Job& other : state.jobs) {
             for (const GpuShare& share : other.placement) {
-                free_[share.node] -= std::min(free_[share.node], share.gpus);
-                ++jobs_on[share.node];
+                nodes[share.node].free -= std::min(nodes[share.node].free, share.gpus);
+                ++nodes[share.node].jobs;
             }
         }
-        for (const NodeCache& there : state.datasets[wanted().dataset].cached) {
-            cached_[there.node] = static_cast<double>(there.bytes());
+        for (const NodeCache& there : dataset().cached) nodes[there.node].cached = static_cast<double>(there.bytes());
+        for (UsableNode& node : nodes) {
+            if (node.free == 0) continue;
+            node.nic = state.nodes[node.node].nic_bytes_per_second / (1 + node.jobs);
+            node.disk = state.nodes[node.node].disk_read_bytes_per_second / (1 + node.jobs);
+            nodes_.push_back(node);
         }
-        for (std::uint32_t n = 0; n < free_.size(); ++n) {
-            if (free_[n] > 0) usable_.push_back(n);
-        }
-        std::ranges::sort(usable_, {}, [&](std::uint32_t n) { return state.nodes[n].name; });
-        for (const std::uint32_t n : usable_) {
-            nic_left_.push_back(state.nodes[n].nic_bytes_per_second / (1 + jobs_on[n]));
-            disk_left_.push_back(state.nodes[n].disk_read_bytes_per_second / (1 + jobs_on[n]));
-        }
+        std::ranges::sort(nodes_, {}, [&](const UsableNode& node) -> auto& { return state.nodes[node.node].name; });
     }
 
-    std::optional<Placement> run() {
+    std::optional<std::vector<GpuShare>> run() {
         std::uint64_t available = 0;
-        for (const std::uint32_t n : usable_) available += free_[n];
-        if (wanted().gpus == 0 || available < wanted().gpus) return std::nullopt;
-        const std::vector<Placement> starts = candidates();
-        for (const Placement& placement : starts) consider(placement);
-        // On a small cluster, one GPU at a time to wherever it does better.
+        for (const UsableNode& node : nodes_) available += node.free;
+        if (wanted_ == 0 || available < wanted_) return std::nullopt;
+        trials_left_ = trials(state_);
+        // One plan alone would be compared with nothing.
+        if (trials_left_ < 2) trials_left_ = 0;
+        if (trials_left_ > 0) trial_ = state_;
+        for (const Gang& gang : candidates()) consider(gang);
+        if (!best_) search_allowed();
         constexpr std::size_t kNodesMax = 16;
-        while (best_ && usable_.size() <= kNodesMax && improve()) {
+        while (best_ && nodes_.size() <= kNodesMax && trials_left_ > 0 && improve()) {
         }
-        return best_;
+        if (!best_) return std::nullopt;
+        return placement_of(*best_);
     }
 
 private:
-    const Job& wanted() const { return state_.jobs[job_]; }
+    const Dataset& dataset() const { return state_.datasets[state_.jobs[job_].dataset]; }
 
-    // All free GPUs of one node after the other, in an order, until there are enough.
-    Placement take_in_order(std::span<const std::uint32_t> order) const {
-        Placement placement;
-        std::uint32_t missing = wanted().gpus;
-        for (const std::uint32_t n : order) {
-            const std::uint32_t taken = std::min(missing, free_[n]);
-            if (taken > 0) placement.push_back({.node = n, .gpus = taken});
-            missing -= taken;
-            if (missing == 0) break;
-        }
+    std::vector<GpuShare> placement_of(const Gang& gang) const {
+        std::vector<GpuShare> placement;
+        for (const auto& [place, gpus] : gang) placement.push_back({.node = nodes_[place].node, .gpus = gpus});
         std::ranges::sort(placement, {}, &GpuShare::node);
         return placement;
     }
 
-    // One GPU from each node in turn: as much network as there is.
-    Placement spread() const {
-        std::vector<std::uint32_t> taken(free_.size());
-        for (std::uint32_t missing = wanted().gpus; missing > 0;) {
-            for (const std::uint32_t n : usable_) {
-                if (missing == 0 || taken[n] == free_[n]) continue;
-                ++taken[n];
-                --missing;
-            }
+    // All free GPUs of one node after the other, in an order, until there are enough.
+    Gang take_in_order(std::span<const std::uint32_t> order) const {
+        Gang gang;
+        std::uint32_t missing = wanted_;
+        for (const std::uint32_t place : order) {
+            const std::uint32_t gpus = std::min(missing, nodes_[place].free);
+            gang.push_back({.place = place, .gpus = gpus});
+            missing -= gpus;
+            if (missing == 0) break;
         }
-        Placement placement;
-        for (std::uint32_t n = 0; n < taken.size(); ++n) {
-            if (taken[n] > 0) placement.push_back({.node = n, .gpus = taken[n]});
-        }
-        return placement;
+        std::ranges::sort(gang);
+        return gang;
     }
 
-    std::vector<Placement> candidates() const {
+    // Equally many from every node, where there are: as much network as can be had.
+    Gang spread() const {
+        std::vector<std::uint32_t> order(nodes_.size());
+        std::iota(order.begin(), order.end(), 0u);
+        std::ranges::stable_sort(order, {}, [&](std::uint32_t place) { return nodes_[place].free; });
+        Gang gang;
+        std::uint32_t missing = wanted_;
+        for (std::size_t k = 0; k < order.size() && missing > 0; ++k) {
+            const auto nodes_left = static_cast<std::uint32_t>(order.size() - k);
+            const std::uint32_t share = missing / nodes_left + (missing % nodes_left > 0 ? 1 : 0);
+            const std::uint32_t gpus = std::min(share, nodes_[order[k]].free);
+            gang.push_back({.place = order[k], .gpus = gpus});
+            missing -= gpus;
+        }
+        std::ranges::sort(gang);
+        return gang;
+    }
+
+    // Best estimate first.
+    std::vector<Gang> candidates() const {
         constexpr std::size_t kSingleNodesMax = 8;
-        std::vector<std::uint32_t> places(usable_.size());
-        std::iota(places.begin(), places.end(), 0u);
-        std::vector<Placement> found;
+        std::vector<Gang> found;
         const auto in_order_of = [&](auto&& worth) {
-            std::vector<std::uint32_t> order = places;
-            std::ranges::stable_sort(order, [&](std::uint32_t a, std::uint32_t b) { return worth(a) > worth(b); });
-            std::vector<std::uint32_t> nodes;
-            for (const std::uint32_t at : order) nodes.push_back(usable_[at]);
-            found.push_back(take_in_order(nodes));
+            std::vector<std::uint32_t> order(nodes_.size());
+            std::iota(order.begin(), order.end(), 0u);
+            std::ranges::stable_sort(
+                order, [&](std::uint32_t a, std::uint32_t b) { return worth(nodes_[a]) > worth(nodes_[b]); });
+            found.push_back(take_in_order(order));
             std::size_t single = 0;
-            for (const std::uint32_t n : nodes) {
-                if (free_[n] < wanted().gpus || single++ == kSingleNodesMax) continue;
-                found.push_back({{.node = n, .gpus = wanted().gpus}});
+            for (const std::uint32_t place : order) {
+                if (nodes_[place].free < wanted_) continue;
+                if (single++ == kSingleNodesMax) break;
+                found.push_back({{.place = place, .gpus = wanted_}});
             }
         };
-        in_order_of([&](std::uint32_t at) { return cached_[usable_[at]]; });
-        in_order_of([&](std::uint32_t at) { return nic_left_[at]; });
-        in_order_of([&](std::uint32_t at) { return disk_left_[at]; });
-        in_order_of([&](std::uint32_t at) { return static_cast<double>(free_[usable_[at]]); });
+        in_order_of([](const UsableNode& node) { return node.cached; });
+        in_order_of([](const UsableNode& node) { return node.nic; });
+        in_order_of([](const UsableNode& node) { return node.disk; });
+        in_order_of([](const UsableNode& node) { return node.free; });
         // The tightest fit leaves whole nodes to others.
-        in_order_of([&](std::uint32_t at) {
-            return free_[usable_[at]] >= wanted().gpus ? -static_cast<double>(free_[usable_[at]]) : -1e9;
+        in_order_of([&](const UsableNode& node) {
+            return node.free >= wanted_ ? -static_cast<double>(node.free) : -std::numeric_limits<double>::infinity();
         });
         found.push_back(spread());
-        return found;
+        std::vector<std::pair<Score, std::size_t>> ranked;
+        for (std::size_t i = 0; i < found.size(); ++i) ranked.emplace_back(estimate(found[i]), i);
+        std::ranges::stable_sort(ranked, [](const auto& a, const auto& b) { return a.first.better_than(b.first); });
+        std::vector<Gang> sorted;
+        for (const auto& [score, index] : ranked) sorted.push_back(std::move(found[index]));
+        return sorted;
     }
 
-    bool consider(const Placement& placement) {
-        std::vector<std::pair<std::uint32_t, std::uint32_t>> key;
-        for (const GpuShare& share : placement) key.emplace_back(share.node, share.gpus);
-        if (!seen_.insert(std::move(key)).second) return false;
+    // Everything but the rate.
+    Score ties(const Gang& gang) const {
+        Score score{.nodes = gang.size()};
+        for (const auto& [place, gpus] : gang) {
+            score.near_bytes += nodes_[place].cached * gpus;
+            score.gpus_left += nodes_[place].free - gpus;
+        }
+        return score;
+    }
+
+    // What the networks of the gang's nodes let it read, shared equally with the jobs that are there.
+    Score estimate(const Gang& gang) const {
+        Score score = ties(gang);
+        score.rate = state_.jobs[job_].ideal_bytes_per_second;
+        for (const auto& [place, gpus] : gang) {
+            const UsableNode& node = nodes_[place];
+            const double hits = node.cached / static_cast<double>(dataset().size_bytes);
+            const double needed = static_cast<double>(gpus) / wanted_ * (1 - std::min(1.0, hits));
+            if (needed > 0) score.rate = std::min(score.rate, node.nic / needed);
+        }
+        return score;
+    }
+
+    bool consider(const Gang& gang) {
+        if (best_ && trials_left_ == 0) return false;
+        if (!seen_.insert(gang).second) return false;
+        const std::vector<GpuShare> placement = placement_of(gang);
         if (objective_.placement_rules != nullptr && !objective_.placement_rules->allows(state_, job_, placement)) {
             return false;
         }
-        const Score score = score_of(placement);
+        Score score;
+        if (trials_left_ > 0) {
+            --trials_left_;
+            score = solved(gang, placement);
+        }
         if (best_ && !score.better_than(best_score_)) return false;
-        best_ = placement;
+        best_ = gang;
         best_score_ = score;
         return true;
     }
 
-    Score score_of(const Placement& placement) {
+    Score solved(const Gang& gang, const std::vector<GpuShare>& placement) {
         trial_.jobs[job_].placement = placement;
         const Problem problem = make_problem(trial_);
         const Solution solution = solve(trial_, problem, objective_.kind);
-        Score score{.nodes = static_cast<int>(placement.size())};
+        Score score = ties(gang);
         for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
             if (problem.jobs[j].job == job_) score.rate = solution.steady_rates[j];
         }
-        for (const GpuShare& share : placement) score.near_bytes += cached_[share.node] * share.gpus;
         return score;
     }
 
+    // The rules forbid what looked best: any gang that they allow, asking for one after the other.
+    void search_allowed() {
+        std::size_t asks_left = 10'000;
+        Gang gang;
+        const auto from = [&](const auto& self, std::uint32_t place, std::uint32_t missing,
+                              std::uint64_t available) -> void {
+            if (missing == 0) {
+                --asks_left;
+                consider(gang);
+                return;
+            }
+            if (place == nodes_.size() || available < missing) return;
+            const std::uint32_t free = nodes_[place].free;
+            for (std::uint32_t gpus = std::min(free, missing);; --gpus) {
+                if (best_ || asks_left == 0) return;
+                if (gpus > 0) gang.push_back({.place = place, .gpus = gpus});
+                self(self, place + 1, missing - gpus, available - free);
+                if (gpus == 0) return;
+                gang.pop_back();
+            }
+        };
+        std::uint64_t available = 0;
+        for (const UsableNode& node : nodes_) available += node.free;
+        for (std::uint32_t place = 0; place < nodes_.size() && !best_; ++place) {
+            if (nodes_[place].free >= wanted_) consider({{.place = place, .gpus = wanted_}});
+        }
+        from(from, 0, wanted_, available);
+    }
+
+    // All, half or one of a node's GPUs for as many on another.
     bool improve() {
-        const Placement from = *best_;
-        for (const GpuShare& share : from) {
-            for (const std::uint32_t to : usable_) {
-                if (to == share.node) continue;
-                Placement moved;
-                std::uint32_t there = 0;
-                for (const GpuShare& other : from) {
-                    if (other.node == to) there = other.gpus;
-                    if (other.node == share.node && other.gpus > 1) moved.push_back({other.node, other.gpus - 1});
-                    if (other.node != share.node && other.node != to) moved.push_back(other);
+        const Gang before = *best_;
+        for (const Taken& from : before) {
+            for (std::uint32_t to = 0; to < nodes_.size(); ++to) {
+                if (to == from.place) continue;
+                const auto there = std::ranges::find(before, to, &Taken::place);
+                const std::uint32_t gpus_there = there == before.end() ? 0 : there->gpus;
+                const std::uint32_t most = std::min(from.gpus, nodes_[to].free - gpus_there);
+                for (const std::uint32_t moved : {most, most / 2, std::min(most, 1u)}) {
+                    if (moved == 0) continue;
+                    Gang gang;
+                    for (const Taken& taken : before) {
+                        const std::uint32_t left = taken.gpus - (taken.place == from.place ? moved : 0);
+                        if (taken.place != to && left > 0) gang.push_back({.place = taken.place, .gpus = left});
+                    }
+                    gang.push_back({.place = to, .gpus = gpus_there + moved});
+                    std::ranges::sort(gang);
+                    if (consider(gang)) return true;
                 }
-                if (there == free_[to]) continue;
-                moved.push_back({.node = to, .gpus = there + 1});
-                std::ranges::sort(moved, {}, &GpuShare::node);
-                if (consider(moved)) return true;
             }
         }
         return false;
     }
 
     const ClusterState& state_;
-    ClusterState trial_ = state_;
-    std::uint32_t job_;
+    const std::uint32_t job_;
     const Objective& objective_;
-    std::vector<std::uint32_t> free_;
-    std::vector<double> cached_;  // of the job's dataset, per node
-    std::vector<std::uint32_t> usable_;
-    std::vector<double> nic_left_, disk_left_;  // by place in usable_
-    std::set<std::vector<std::pair<std::uint32_t, std::uint32_t>>> seen_;
-    std::optional<Placement> best_;
+    const std::uint32_t wanted_;
+    std::vector<UsableNode> nodes_;
+    ClusterState trial_;
+    std::size_t trials_left_ = 0;
+    std::set<Gang> seen_;
+    std::optional<Gang> best_;
     Score best_score_;
 };
 

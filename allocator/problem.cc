@@ -8,11 +8,45 @@
 namespace larder::allocator {
 namespace {
 
-std::vector<std::uint32_t> by_name(const auto& things) {
+// Indices of `things`, by `number`; equal numbers by name, since comparing names is what takes time.
+std::vector<std::uint32_t> in_order(const auto& things, auto&& number) {
     std::vector<std::uint32_t> order(things.size());
     std::iota(order.begin(), order.end(), 0u);
-    std::ranges::sort(order, [&](std::uint32_t a, std::uint32_t b) { return things[a].name < things[b].name; });
+    std::ranges::sort(order, [&](std::uint32_t a, std::uint32_t b) {
+        const auto left = number(things[a]);
+        const auto right = number(things[b]);
+        return left != right ? left < right : things[a].name < things[b].name;
+    });
     return order;
+}
+
+// The running jobs, dataset by dataset.
+std::vector<std::uint32_t> running_jobs(const ClusterState& state, std::span<const std::uint32_t> datasets_in_order) {
+    std::vector<std::uint32_t> count(state.datasets.size());
+    for (const Job& job : state.jobs) {
+        if (!job.placement.empty()) ++count[job.dataset];
+    }
+    std::vector<std::uint32_t> end(state.datasets.size());
+    std::uint32_t next = 0;
+    for (const std::uint32_t dataset : datasets_in_order) {
+        end[dataset] = next;
+        next += count[dataset];
+    }
+    std::vector<std::uint32_t> running(next);
+    for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
+        if (!state.jobs[i].placement.empty()) running[end[state.jobs[i].dataset]++] = i;
+    }
+    for (const std::uint32_t dataset : datasets_in_order) {
+        const auto of_dataset = std::span(running).subspan(end[dataset] - count[dataset], count[dataset]);
+        std::ranges::sort(of_dataset, [&](std::uint32_t a, std::uint32_t b) {
+            const Job& left = state.jobs[a];
+            const Job& right = state.jobs[b];
+            return left.ideal_bytes_per_second != right.ideal_bytes_per_second
+                       ? left.ideal_bytes_per_second < right.ideal_bytes_per_second
+                       : left.name < right.name;
+        });
+    }
+    return running;
 }
 
 // Each node's network, shared equally by the jobs on it: all a job reads may have to come over it.
@@ -65,7 +99,8 @@ Problem make_problem(const ClusterState& state) {
     for (const Node& node : state.nodes) {
         problem.cache += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
     }
-    problem.datasets_by_name = by_name(state.datasets);
+    problem.datasets_in_order = in_order(state.datasets, [](const Dataset& of) { return of.size_bytes; });
+    problem.nodes_in_order = in_order(state.nodes, [](const Node& of) { return of.memory_bytes + of.disk_bytes; });
     problem.datasets.reserve(state.datasets.size());
     for (const Dataset& dataset : state.datasets) {
         DatasetTerms terms{.size = static_cast<double>(dataset.size_bytes)};
@@ -75,17 +110,7 @@ Problem make_problem(const ClusterState& state) {
         problem.datasets.push_back(terms);
     }
 
-    std::vector<std::uint32_t> rank(state.datasets.size());
-    for (std::uint32_t i = 0; i < rank.size(); ++i) rank[problem.datasets_by_name[i]] = i;
-    std::vector<std::uint32_t> running;
-    for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
-        if (!state.jobs[i].placement.empty()) running.push_back(i);
-    }
-    std::ranges::sort(running, [&](std::uint32_t a, std::uint32_t b) {
-        const std::uint32_t rank_a = rank[state.jobs[a].dataset];
-        const std::uint32_t rank_b = rank[state.jobs[b].dataset];
-        return rank_a != rank_b ? rank_a < rank_b : state.jobs[a].name < state.jobs[b].name;
-    });
+    const std::vector<std::uint32_t> running = running_jobs(state, problem.datasets_in_order);
     problem.jobs.reserve(running.size());
     for (const std::uint32_t index : running) {
         const Job& job = state.jobs[index];

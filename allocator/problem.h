@@ -1,6 +1,6 @@
 #pragma once
 
-// A ClusterState made ready for arithmetic: the running jobs only, grouped by dataset and in the order of names (so
+// A ClusterState made ready for arithmetic: the running jobs only, grouped by dataset and in an order of their own (so
 // that sums and ties come out the same however the state was listed), with each job's equal share of everything worked
 // out.
 
@@ -40,7 +40,9 @@ struct Problem {
     double cache = 0;   // bytes, of all nodes
     std::vector<JobTerms> jobs;
     std::vector<DatasetTerms> datasets;  // by index in the state
-    std::vector<std::uint32_t> datasets_by_name;
+    // In an order that does not depend on the state's: names break the ties.
+    std::vector<std::uint32_t> datasets_in_order;
+    std::vector<std::uint32_t> nodes_in_order;
 
     std::span<const JobTerms> jobs_of(std::uint32_t dataset) const {
         const DatasetTerms& of = datasets[dataset];

@@ -6,37 +6,52 @@
 #include <numeric>
 #include <queue>
 
+#include "allocator/largest_within.h"
+
 namespace larder::allocator {
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr std::uint32_t kNoLimit = std::numeric_limits<std::uint32_t>::max();
 constexpr double kRounding = 1e-12;  // of a bound, when asking whether rates fit it
-constexpr int kBisections = 100;
 
 }  // namespace
 
 std::uint32_t RateLimits::add(double capacity) {
     if (std::isinf(capacity)) return kNoLimit;
-    limits_.push_back({.capacity = capacity, .uses = {}});
-    return static_cast<std::uint32_t>(limits_.size() - 1);
+    capacities_.push_back(capacity);
+    return static_cast<std::uint32_t>(capacities_.size() - 1);
 }
 
 void RateLimits::use(std::uint32_t limit, std::uint32_t job, double per_byte, double least) {
     if (limit == kNoLimit || (per_byte <= 0 && least <= 0)) return;
-    limits_[limit].uses.push_back({.job = job, .per_byte = per_byte, .least = least});
-    if (per_byte > 0) uses_of_job_[job].push_back({.limit = limit, .per_byte = per_byte});
+    uses_.push_back({.limit = limit, .job = job, .per_byte = std::max(0.0, per_byte), .least = least});
+    uses_begin_[job + 1] = static_cast<std::uint32_t>(uses_.size());
 }
 
-double RateLimits::used(const Limit& limit, std::span<const double> rates) const {
+void RateLimits::finish() {
+    for (std::size_t job = 1; job < uses_begin_.size(); ++job) {
+        uses_begin_[job] = std::max(uses_begin_[job], uses_begin_[job - 1]);
+    }
+    limits_begin_.assign(capacities_.size() + 1, 0);
+    for (const Use& use : uses_) ++limits_begin_[use.limit + 1];
+    std::partial_sum(limits_begin_.begin(), limits_begin_.end(), limits_begin_.begin());
+    by_limit_.resize(uses_.size());
+    std::vector<std::uint32_t> at(limits_begin_.begin(), limits_begin_.end() - 1);
+    for (const Use& use : uses_) by_limit_[at[use.limit]++] = use;
+}
+
+double RateLimits::used(std::uint32_t limit, std::span<const double> rates) const {
     double sum = 0;
-    for (const Use& use : limit.uses) sum += use.at(rates[use.job]);
+    for (const Use& use : uses_of_limit(limit)) sum += use.at(rates[use.job]);
     return sum;
 }
 
 bool RateLimits::fits(std::span<const double> rates) const {
-    return std::ranges::all_of(
-        limits_, [&](const Limit& limit) { return used(limit, rates) <= limit.capacity * (1 + kRounding); });
+    for (std::uint32_t i = 0; i < capacities_.size(); ++i) {
+        if (used(i, rates) > capacities_[i] * (1 + kRounding)) return false;
+    }
+    return true;
 }
 
 // --- level by level
@@ -50,21 +65,16 @@ struct RateLimits::Filling {
     double at(std::uint32_t job, double level) const {
         return settled[job] ? rates[job] : std::clamp(level * slope[job], low[job], high[job]);
     }
-    double used(const Limit& limit, double level) const {
+    double used(std::span<const Use> uses, double level) const {
         double sum = 0;
-        for (const Use& use : limit.uses) sum += use.at(at(use.job, level));
+        for (const Use& use : uses) sum += use.at(at(use.job, level));
         return sum;
     }
     // The highest level the bound allows, `from` at least.
-    double level(const Limit& limit, double from) const {
-        if (used(limit, level_max) <= limit.capacity) return kInfinite;
-        double below = from;
-        double above = level_max;
-        for (int i = 0; i < kBisections && above - below > 1e-15 * above; ++i) {
-            const double middle = (below + above) / 2;
-            (used(limit, middle) <= limit.capacity ? below : above) = middle;
-        }
-        return below;
+    double level(std::span<const Use> uses, double capacity, double from) const {
+        if (used(uses, level_max) <= capacity) return kInfinite;
+        if (used(uses, from) > capacity) return from;
+        return largest_within(from, level_max, capacity, [&](double at_level) { return used(uses, at_level); });
     }
 };
 
@@ -79,23 +89,29 @@ std::vector<double> RateLimits::fill(std::span<const double> low, std::span<cons
     // A bound's level only rises as others settle jobs below it, so the smallest, looked at again, is the next.
     using Entry = std::pair<double, std::uint32_t>;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
-    for (std::uint32_t i = 0; i < limits_.size(); ++i) queue.emplace(filling.level(limits_[i], 0), i);
-    while (!queue.empty() && queue.top().first < kInfinite) {
-        const auto [before, index] = queue.top();
+    const auto level_of = [&](std::uint32_t limit, double from) {
+        return filling.level(uses_of_limit(limit), capacities_[limit], from);
+    };
+    for (std::uint32_t i = 0; i < capacities_.size(); ++i) {
+        if (const double level = level_of(i, 0); level < kInfinite) queue.emplace(level, i);
+    }
+    while (!queue.empty()) {
+        const auto [before, limit] = queue.top();
         queue.pop();
-        const Limit& limit = limits_[index];
-        const double level = filling.level(limit, before);
-        if (level > before * (1 + 1e-14) && !queue.empty() && level > queue.top().first) {
-            if (level < kInfinite) queue.emplace(level, index);
+        const double level = level_of(limit, before);
+        if (level > before * (1 + 1e-14) && (level == kInfinite || (!queue.empty() && level > queue.top().first))) {
+            if (level < kInfinite) queue.emplace(level, limit);
             continue;
         }
-        for (const Use& use : limit.uses) {
+        for (const Use& use : uses_of_limit(limit)) {
             if (filling.settled[use.job] || use.per_byte <= 0) continue;
             filling.rates[use.job] = filling.at(use.job, level);
             filling.settled[use.job] = 1;
         }
     }
-    for (std::uint32_t j = 0; j < low.size(); ++j) filling.rates[j] = filling.settled[j] ? filling.rates[j] : high[j];
+    for (std::uint32_t j = 0; j < low.size(); ++j) {
+        if (!filling.settled[j]) filling.rates[j] = high[j];
+    }
     return filling.rates;
 }
 
@@ -104,18 +120,25 @@ std::vector<double> RateLimits::fill(std::span<const double> low, std::span<cons
 std::vector<double> RateLimits::maximize(std::span<const double> low, std::span<const double> high,
                                          std::span<const double> cost) const {
     std::vector<double> rates(low.begin(), low.end());
-    std::vector<double> left;
-    left.reserve(limits_.size());
-    for (const Limit& limit : limits_) left.push_back(limit.capacity - used(limit, rates));
+    if (fits(high)) {
+        rates.assign(high.begin(), high.end());
+        return rates;
+    }
+    std::vector<double> left(capacities_);
+    for (std::uint32_t i = 0; i < left.size(); ++i) left[i] -= used(i, rates);
     std::vector<std::uint32_t> order(rates.size());
     std::iota(order.begin(), order.end(), 0u);
     std::ranges::stable_sort(order, [&](std::uint32_t a, std::uint32_t b) { return cost[a] < cost[b]; });
     for (const std::uint32_t job : order) {
         double more = high[job] - rates[job];
-        for (const UseOf& use : uses_of_job_[job]) more = std::min(more, std::max(0.0, left[use.limit]) / use.per_byte);
+        // Below its floor a job's use of a bound does not grow.
+        const auto spare = [&](const Use& use) { return std::max(0.0, use.least - use.per_byte * rates[job]); };
+        for (const Use& use : uses_of_job(job)) {
+            if (use.per_byte > 0) more = std::min(more, (std::max(0.0, left[use.limit]) + spare(use)) / use.per_byte);
+        }
         if (more <= 0) continue;
+        for (const Use& use : uses_of_job(job)) left[use.limit] -= std::max(0.0, more * use.per_byte - spare(use));
         rates[job] += more;
-        for (const UseOf& use : uses_of_job_[job]) left[use.limit] -= more * use.per_byte;
     }
     return rates;
 }
@@ -127,16 +150,19 @@ RateLimits rate_limits(const ClusterState& state, const Problem& problem, std::s
     RateLimits limits(problem.jobs.size());
     const std::uint32_t remote = limits.add(problem.remote);
     std::vector<std::uint32_t> in, out, disk;
+    bool node_bounds = false;
     for (const Node& node : state.nodes) {
         in.push_back(limits.add(node.nic_bytes_per_second));
         out.push_back(limits.add(node.nic_bytes_per_second));
         disk.push_back(limits.add(node.disk_read_bytes_per_second));
+        node_bounds = node_bounds || in.back() != kNoLimit || disk.back() != kNoLimit;
     }
     std::vector<double> part_of_node(state.nodes.size());  // of the job's GPUs
     std::vector<double> hits_at(state.nodes.size());       // of what the job reads
     for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) {
         const JobTerms& job = problem.jobs[j];
         limits.use(remote, j, 1 - hit_ratios[j], job.bandwidth_floor);
+        if (!node_bounds) continue;
         const auto& placement = state.jobs[job.job].placement;
         std::uint32_t gpus = 0;
         for (const GpuShare& share : placement) gpus += share.gpus;
@@ -160,6 +186,7 @@ RateLimits rate_limits(const ClusterState& state, const Problem& problem, std::s
         for (const GpuShare& share : placement) part_of_node[share.node] = 0;
         for (const NodeCache& quota : quotas[job.dataset]) hits_at[quota.node] = 0;
     }
+    limits.finish();
     return limits;
 }
 

@@ -14,12 +14,14 @@ namespace larder::allocator {
 
 class RateLimits {
 public:
-    explicit RateLimits(std::size_t jobs) : uses_of_job_(jobs) {}
+    explicit RateLimits(std::size_t jobs) : uses_begin_(jobs + 1) {}
 
     // A new bound; returns its number. An unlimited one is left out, and `use` of it does nothing.
     std::uint32_t add(double capacity);
-    // The job takes `per_byte` of the bound for each byte it reads, and never less than `least`.
+    // The job takes `per_byte` of the bound for each byte it reads, and never less than `least`. Jobs in their order.
     void use(std::uint32_t limit, std::uint32_t job, double per_byte, double least = 0);
+    // After the last use.
+    void finish();
 
     // Rates clamp(level * slope, low, high), each with the highest level its bounds allow: when a bound is reached, the
     // jobs that use it stay where they are and the level of the others rises on. `low` must fit.
@@ -33,25 +35,27 @@ public:
 
 private:
     struct Use {
+        std::uint32_t limit;
         std::uint32_t job;
         double per_byte;
         double least;
         double at(double rate) const { return per_byte * rate > least ? per_byte * rate : least; }
     };
-    struct UseOf {
-        std::uint32_t limit;
-        double per_byte;
-    };
-    struct Limit {
-        double capacity;
-        std::vector<Use> uses;
-    };
     struct Filling;
 
-    double used(const Limit& limit, std::span<const double> rates) const;
+    std::span<const Use> uses_of_job(std::uint32_t job) const {
+        return std::span(uses_).subspan(uses_begin_[job], uses_begin_[job + 1] - uses_begin_[job]);
+    }
+    std::span<const Use> uses_of_limit(std::uint32_t limit) const {
+        return std::span(by_limit_).subspan(limits_begin_[limit], limits_begin_[limit + 1] - limits_begin_[limit]);
+    }
+    double used(std::uint32_t limit, std::span<const double> rates) const;
 
-    std::vector<Limit> limits_;
-    std::vector<std::vector<UseOf>> uses_of_job_;
+    std::vector<double> capacities_;
+    std::vector<Use> uses_;  // by job
+    std::vector<std::uint32_t> uses_begin_;
+    std::vector<Use> by_limit_;
+    std::vector<std::uint32_t> limits_begin_;
 };
 
 // The bounds of a problem, when the jobs hit so much (by index in Problem::jobs) and cache lies where `quotas` says

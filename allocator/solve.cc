@@ -84,6 +84,22 @@ std::vector<double> steady_hits(const Problem& problem, const std::vector<std::v
     return hits;
 }
 
+// Whoever stays below f* though the remote has bandwidth left for more is bound by a disk or a network: its rate is all
+// the cache should be chosen for. Whether there was any.
+bool lower_to_bounded_rates(const Problem& problem, const Solution& solution, std::vector<double>& ideals) {
+    bool any = false;
+    const double left = problem.remote - steady_remote(problem, solution);
+    for (std::size_t j = 0; j < ideals.size(); ++j) {
+        const double rate = solution.steady_rates[j];
+        const double more = (ideals[j] - rate) * (1 - solution.steady_hit_ratios[j]);
+        const bool remote_bound = more > 0 && left <= 1e-6 * problem.remote;
+        if (rate >= ideals[j] * (1 - 1e-9) || remote_bound || rate <= 0) continue;
+        ideals[j] = rate;
+        any = true;
+    }
+    return any;
+}
+
 }  // namespace
 
 Solution solve_with_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
@@ -100,29 +116,26 @@ Solution solve_with_quotas(const ClusterState& state, const Problem& problem, Ob
 }
 
 Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind) {
-    Problem bounded = problem;
     std::vector<double> ideals;
+    ideals.reserve(problem.jobs.size());
     for (const JobTerms& job : problem.jobs) ideals.push_back(job.ideal);
-    Solution best;
-    for (int round = 0;; ++round) {
-        const CacheSplit split = split_for(bounded, kind);
-        Solution solution = solve_with_quotas(state, problem, kind, place_quotas(state, bounded, split, ideals));
-        if (round == 0 || gain(problem, kind, best, solution) > 0) best = std::move(solution);
-        if (round == kRoundsMax) return best;
-        // Whoever stays below f* though the remote has bandwidth left for more is bound by a disk or a network.
-        bool bound = false;
-        const double left = problem.remote - steady_remote(problem, best);
+    const auto solution_of = [&](const Problem& bounded) {
+        return solve_with_quotas(state, problem, kind, place_quotas(state, bounded, split_for(bounded, kind), ideals));
+    };
+    Solution best = solution_of(problem);
+    if (!lower_to_bounded_rates(problem, best, ideals)) return best;
+
+    Problem bounded = problem;
+    for (int round = 1; round <= kRoundsMax; ++round) {
         for (std::size_t j = 0; j < ideals.size(); ++j) {
-            const double rate = best.steady_rates[j];
-            const double more = (ideals[j] - rate) * (1 - best.steady_hit_ratios[j]);
-            const bool remote_bound = more > 0 && left <= 1e-9 * problem.remote;
-            if (rate >= bounded.jobs[j].ideal * (1 - 1e-9) || remote_bound || rate <= 0) continue;
-            bounded.jobs[j].ideal = ideals[j] = rate;
-            bounded.jobs[j].equal_rate = std::min(bounded.jobs[j].equal_rate, rate);
-            bound = true;
+            bounded.jobs[j].ideal = ideals[j];
+            bounded.jobs[j].equal_rate = std::min(bounded.jobs[j].equal_rate, ideals[j]);
         }
-        if (!bound) return best;
+        Solution solution = solution_of(bounded);
+        if (gain(problem, kind, best, solution) > 0) best = std::move(solution);
+        if (!lower_to_bounded_rates(problem, best, ideals)) break;
     }
+    return best;
 }
 
 double steady_remote(const Problem& problem, const Solution& solution) {

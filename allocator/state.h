@@ -75,8 +75,9 @@ struct ClusterState {
     std::vector<Job> jobs;
 };
 
-// Finite and not negative where no limit is meant, indices in range, names unique, floors below caps, sums of floors
-// within the cluster, GPUs not booked twice. The error names the field: "jobs[3].dataset: 7 is not below 2".
+// Finite and not negative where no limit is meant, rates at most 1e18, weights from 1e-6 to 1e6, bytes below 2^53,
+// indices in range, names unique, floors below caps, sums of floors within the cluster, GPUs not booked twice. The
+// error names the field: "jobs[3].dataset: 7 is not below 2".
 Result<void> validate(const ClusterState& state);
 
 }  // namespace larder::allocator

@@ -1,7 +1,10 @@
+#include <boost/unordered/unordered_flat_set.hpp>
+
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 
 #include "allocator/state.h"
 
@@ -10,23 +13,38 @@ namespace {
 
 using std::to_string;
 
+// Beyond these, sums and quotients of what is valid one by one would overflow.
+constexpr double kRateMax = 1e18;
+constexpr double kWeightMin = 1e-6;
+constexpr double kWeightMax = 1e6;
+
+std::string text(double value) {
+    std::array<char, 32> buffer{};
+    std::snprintf(buffer.data(), buffer.size(), "%g", value);
+    return buffer.data();
+}
+
 // Collects the first thing wrong.
 class Check {
 public:
-    void finite(const auto& field, double value) {
-        if (!std::isfinite(value)) return wrong(field, to_string(value) + " is not finite");
-        not_negative(field, value);
+    void rate(const auto& field, double value) {
+        if (!std::isfinite(value)) return wrong(field, text(value) + " is not finite");
+        rate_or_unlimited(field, value);
     }
-    void finite_or_unlimited(const auto& field, double value) {
-        if (std::isnan(value)) return wrong(field, "is not a number");
+    void rate_or_unlimited(const auto& field, double value) {
         not_negative(field, value);
-    }
-    void above_zero(const auto& field, double value) {
-        finite(field, value);
-        if (value == 0) wrong(field, "must be above 0");
+        if (std::isfinite(value) && value > kRateMax) wrong(field, text(value) + " is above " + text(kRateMax));
     }
     void not_negative(const auto& field, double value) {
-        if (value < 0) wrong(field, to_string(value) + " is negative");
+        if (std::isnan(value)) return wrong(field, "is not a number");
+        if (value < 0) wrong(field, text(value) + " is negative");
+    }
+    void above_zero(const auto& field, double value) {
+        if (value == 0) wrong(field, "must be above 0");
+    }
+    void weight(const auto& field, double value) {
+        if (value >= kWeightMin && value <= kWeightMax) return;
+        wrong(field, text(value) + " is not from " + text(kWeightMin) + " to " + text(kWeightMax));
     }
     void below(const auto& field, std::uint64_t value, std::uint64_t end) {
         if (value >= end) wrong(field, to_string(value) + " is not below " + to_string(end));
@@ -47,7 +65,7 @@ private:
 };
 
 void check_names(Check& check, std::string_view list, const auto& things) {
-    std::unordered_set<std::string_view> names;
+    boost::unordered_flat_set<std::string_view> names;
     names.reserve(things.size());
     for (std::size_t i = 0; i < things.size(); ++i) {
         const auto field = [&] { return std::string(list) + "[" + to_string(i) + "].name"; };
@@ -70,7 +88,7 @@ void check_node_list(Check& check, const auto& field, const auto& entries, std::
 
 Result<void> validate(const ClusterState& state) {
     Check check;
-    check.finite([] { return "remote_bytes_per_second"; }, state.remote_bytes_per_second);
+    check.rate([] { return "remote_bytes_per_second"; }, state.remote_bytes_per_second);
     check_names(check, "nodes", state.nodes);
     check_names(check, "datasets", state.datasets);
     check_names(check, "jobs", state.jobs);
@@ -85,8 +103,8 @@ Result<void> validate(const ClusterState& state) {
         };
         check.below(field("memory_bytes"), node.memory_bytes, kBytesMax);
         check.below(field("disk_bytes"), node.disk_bytes, kBytesMax);
-        check.finite_or_unlimited(field("disk_read_bytes_per_second"), node.disk_read_bytes_per_second);
-        check.finite_or_unlimited(field("nic_bytes_per_second"), node.nic_bytes_per_second);
+        check.rate_or_unlimited(field("disk_read_bytes_per_second"), node.disk_read_bytes_per_second);
+        check.rate_or_unlimited(field("nic_bytes_per_second"), node.nic_bytes_per_second);
         cache_bytes += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
     }
     std::vector<std::size_t> seen(state.nodes.size());
@@ -122,15 +140,16 @@ Result<void> validate(const ClusterState& state) {
         const Job& job = state.jobs[i];
         const auto field = [i](const char* name) { return [i, name] { return "jobs[" + to_string(i) + "]." + name; }; };
         check.below(field("dataset"), job.dataset, state.datasets.size());
+        check.rate(field("ideal_bytes_per_second"), job.ideal_bytes_per_second);
         check.above_zero(field("ideal_bytes_per_second"), job.ideal_bytes_per_second);
-        check.above_zero(field("weight"), job.weight);
-        check.finite_or_unlimited(field("remaining_epochs"), job.remaining_epochs);
+        check.weight(field("weight"), job.weight);
+        check.not_negative(field("remaining_epochs"), job.remaining_epochs);
         if (job.unread_cached_bytes > job.unread_bytes) {
             check.wrong(field("unread_cached_bytes"),
                         to_string(job.unread_cached_bytes) + " is above unread_bytes " + to_string(job.unread_bytes));
         }
-        check.finite(field("bandwidth_floor_bytes_per_second"), job.bandwidth_floor_bytes_per_second);
-        check.finite_or_unlimited(field("bandwidth_cap_bytes_per_second"), job.bandwidth_cap_bytes_per_second);
+        check.rate(field("bandwidth_floor_bytes_per_second"), job.bandwidth_floor_bytes_per_second);
+        check.rate_or_unlimited(field("bandwidth_cap_bytes_per_second"), job.bandwidth_cap_bytes_per_second);
         if (job.bandwidth_floor_bytes_per_second > job.bandwidth_cap_bytes_per_second) {
             check.wrong(field("bandwidth_floor_bytes_per_second"), "is above bandwidth_cap_bytes_per_second");
         }

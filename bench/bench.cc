@@ -25,6 +25,7 @@ constexpr Entry kBenches[] = {
     {"miss", miss, "do misses come at the granted rate?"},
     {"start", start, "how soon is a restarted daemon of use, and what does it keep in memory?"},
     {"sessions", sessions, "how long from opening a loader to its first batch?"},
+    {"assign", assign, "how long does a plan for thousands of jobs take, beside a linear program?"},
 };
 
 }  // namespace

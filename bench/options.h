@@ -28,5 +28,6 @@ Result<boost::json::value> curve(const Options& options);
 Result<boost::json::value> miss(const Options& options);
 Result<boost::json::value> start(const Options& options);
 Result<boost::json::value> sessions(const Options& options);
+Result<boost::json::value> assign(const Options& options);
 
 }  // namespace larder::bench

@@ -42,7 +42,8 @@ if(LARDER_BENCH)
     find_package(Boost 1.81 REQUIRED COMPONENTS filesystem)
     larder_library(bench)
     target_compile_definitions(larder_bench PRIVATE LARDER_BENCH_DIRECTORY="${CMAKE_SOURCE_DIR}/bench")
-    target_link_libraries(larder_bench PUBLIC larder_tools_cli larder_loader larder_cache_shard larder_cache_dataset
+    target_link_libraries(larder_bench PUBLIC larder_tools_cli larder_loader larder_cache_shard larder_cache_dataset larder_allocator
+        larder_bench_oracle
         PRIVATE Boost::json Boost::filesystem PkgConfig::LIBARCHIVE Threads::Threads)
 endif()
 add_subdirectory(tools)

@@ -405,6 +405,9 @@ TEST_F(EndToEnd, ARemovedDatasetEndsItsSessions) {
     daemon.add("d", root, 16 * kMiB);
     LoaderOptions impatient = options();
     impatient.reconnect_timeout_ms = 50;
+    // Less room than the epoch takes, so that not all of it is there already when the dataset goes.
+    impatient.batch_size = 2;
+    impatient.memory_budget_bytes = 512 << 10;
     Loader loader = open(impatient);
     std::multiset<std::string> seen;
     read(loader, seen, 2);

@@ -48,6 +48,17 @@ def test_the_curves_hit_ratios_are_the_cached_share(bench, tmp_path: pathlib.Pat
     assert xml.etree.ElementTree.parse(svg).getroot().tag.endswith("svg")
 
 
+def test_a_plan_is_as_good_as_the_linear_programs(bench) -> None:
+    rows = bench("assign")
+    assert [(row["objective"], row["jobs"]) for row in rows] == [
+        ("efficiency", 1000), ("max_min", 1000), ("efficiency", 200), ("max_min", 200)
+    ]  # fmt: skip
+    for row in rows:
+        assert row["ms"] > 0 and (row["lp_ms"] is None) == (row["jobs"] == 1000)
+        if row["lp_ms"] is not None:
+            assert row["max_abs_diff"] < 1e-6
+
+
 def test_misses_are_counted_for_every_job(bench) -> None:
     result = bench("miss")
     assert [run["jobs"] for run in result["runs"]] == [1, 8]

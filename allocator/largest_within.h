@@ -1,0 +1,41 @@
+#pragma once
+
+// Where a rising function reaches a bound.
+
+#include <cmath>
+
+namespace larder::allocator {
+
+// The largest x found in [low, high] with of(x) <= bound, for a continuous function that never falls, when of(low) <=
+// bound < of(high): to a double's precision, by false position (the Illinois variant) with bisections between.
+template <typename Function>
+double largest_within(double low, double high, double bound, Function&& of) {
+    constexpr int kStepsMax = 200;
+    constexpr double kPrecision = 1e-15;
+    double below = of(low) - bound;
+    double above = of(high) - bound;
+    int same_side = 0;  // how often in a row the step ended below (-) or above (+) the bound
+    for (int step = 0; step < kStepsMax && high - low > kPrecision * std::abs(high); ++step) {
+        double middle = (low + high) / 2;
+        if (step % 4 != 3 && std::isfinite(above)) {
+            const double weight_below = same_side > 1 ? below / 2 : below;
+            const double weight_above = same_side < -1 ? above / 2 : above;
+            const double at = (low * weight_above - high * weight_below) / (weight_above - weight_below);
+            if (at > low && at < high) middle = at;
+        }
+        const double value = of(middle) - bound;
+        if (value <= 0) {
+            low = middle;
+            below = value;
+            same_side = same_side < 0 ? same_side - 1 : -1;
+            if (value >= -kPrecision * std::abs(bound)) break;
+        } else {
+            high = middle;
+            above = value;
+            same_side = same_side > 0 ? same_side + 1 : 1;
+        }
+    }
+    return low;
+}
+
+}  // namespace larder::allocator

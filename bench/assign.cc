@@ -1,0 +1,179 @@
+// How long does a plan take, and is it the best one? assign() on clusters of thousands of jobs, and beside it the same
+// problem as a linear program (CLP): one program for efficiency, a bisection over programs, each starting from the last
+// one's basis, for max_min.
+
+#include "allocator/assign.h"
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "base/clock.h"
+#include "bench/options.h"
+#include "bench/oracle/lp.h"
+#include "bench/statistics.h"
+#include "tools/cli/table.h"
+
+namespace larder::bench {
+namespace {
+
+using namespace allocator;
+
+struct Size {
+    std::uint32_t jobs;
+    std::uint32_t datasets;
+    std::uint32_t nodes;
+    bool beside_lp;
+};
+
+// Jobs of one GPU, datasets of 10 GB to 2 TB, a remote that carries half of what all jobs at f* would take.
+ClusterState cluster(const Size& size) {
+    std::mt19937_64 random(size.jobs);
+    const auto uniform = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };
+    ClusterState state;
+    const std::uint32_t gpus = (size.jobs + size.nodes - 1) / size.nodes;
+    for (std::uint32_t n = 0; n < size.nodes; ++n) {
+        Node node{.name = "node-" + std::to_string(n),
+                  .gpus = gpus,
+                  .memory_bytes = 16'000'000'000,
+                  .disk_bytes = 100'000'000'000};
+        // The linear programs know no disks and networks.
+        if (!size.beside_lp) {
+            node.disk_read_bytes_per_second = 6e9;
+            node.nic_bytes_per_second = 12.5e9;
+        }
+        state.nodes.push_back(node);
+    }
+    for (std::uint32_t i = 0; i < size.datasets; ++i) {
+        state.datasets.push_back({.name = "dataset-" + std::to_string(i),
+                                  .size_bytes = static_cast<std::uint64_t>(1e10 * std::pow(200, uniform()))});
+    }
+    double ideals = 0;
+    for (std::uint32_t j = 0; j < size.jobs; ++j) {
+        Job job{.name = "job-" + std::to_string(j),
+                .dataset = static_cast<std::uint32_t>(random() % size.datasets),
+                .gpus = 1};
+        job.ideal_bytes_per_second = 2e7 * std::pow(50, uniform());
+        job.placement.push_back({.node = j % size.nodes, .gpus = 1});
+        ideals += job.ideal_bytes_per_second;
+        state.jobs.push_back(job);
+    }
+    state.remote_bytes_per_second = ideals / 8;
+    return state;
+}
+
+oracle::LpProblem linear_program(const ClusterState& state, const Plan& plan) {
+    oracle::LpProblem problem{.remote = state.remote_bytes_per_second};
+    for (const Node& node : state.nodes) problem.cache += static_cast<double>(node.memory_bytes + node.disk_bytes);
+    for (const Dataset& dataset : state.datasets) {
+        const auto size = static_cast<double>(dataset.size_bytes);
+        problem.datasets.push_back({.size = size, .floor = 0, .cap = size});
+    }
+    for (std::size_t j = 0; j < state.jobs.size(); ++j) {
+        problem.jobs.push_back({.dataset = state.jobs[j].dataset,
+                                .ideal = state.jobs[j].ideal_bytes_per_second,
+                                .equal_rate = plan.jobs[j].equal_share_bytes_per_second,
+                                .weight = state.jobs[j].weight});
+    }
+    return problem;
+}
+
+// efficiency: remote bytes per second with every job at f*. max_min: the smallest rate over equal share, of the jobs
+// below f*.
+double objective_value(const ClusterState& state, const Plan& plan, ObjectiveKind kind) {
+    double remote = 0;
+    double smallest = std::numeric_limits<double>::infinity();
+    for (std::size_t j = 0; j < state.jobs.size(); ++j) {
+        const double ideal = state.jobs[j].ideal_bytes_per_second;
+        const JobPlan& job = plan.jobs[j];
+        remote += ideal * (1 - job.steady_hit_ratio);
+        if (job.steady_bytes_per_second < ideal * (1 - 1e-9)) {
+            smallest = std::min(smallest, job.steady_bytes_per_second / job.equal_share_bytes_per_second);
+        }
+    }
+    return kind == ObjectiveKind::efficiency ? remote : smallest;
+}
+
+double oracle_value(const oracle::LpProblem& problem, ObjectiveKind kind) {
+    if (kind == ObjectiveKind::max_min) return oracle::max_min_level(problem);
+    std::vector<double> ideals;
+    for (const oracle::LpJob& job : problem.jobs) ideals.push_back(job.ideal);
+    return oracle::least_remote(problem, ideals, true).remote;
+}
+
+template <typename Work>
+double milliseconds(Work&& work) {
+    const SteadyClock clock;
+    const std::int64_t began_ns = clock.now_ns();
+    work();
+    return static_cast<double>(clock.now_ns() - began_ns) * 1e-6;
+}
+
+Result<boost::json::object> measure(const Size& size, ObjectiveKind kind, std::uint32_t repeats) {
+    const ClusterState state = cluster(size);
+    std::vector<double> times;
+    Result<Plan> plan = Plan{};
+    for (std::uint32_t i = 0; i < repeats && plan; ++i) {
+        times.push_back(milliseconds([&] { plan = allocator::assign(state, {.kind = kind}); }));
+    }
+    if (!plan) return std::unexpected(plan.error());
+    boost::json::object row{{"objective", kind == ObjectiveKind::efficiency ? "efficiency" : "max_min"},
+                            {"jobs", size.jobs},
+                            {"datasets", size.datasets},
+                            {"nodes", size.nodes},
+                            {"ms", median(times)},
+                            {"lp_ms", nullptr},
+                            {"max_abs_diff", nullptr}};
+    if (size.beside_lp) {
+        const oracle::LpProblem problem = linear_program(state, *plan);
+        double lp_value = 0;
+        row["lp_ms"] = milliseconds([&] { lp_value = oracle_value(problem, kind); });
+        row["max_abs_diff"] = std::abs(objective_value(state, *plan, kind) / lp_value - 1);
+    }
+    return row;
+}
+
+void print(const boost::json::array& rows) {
+    cli::Table table(
+        {"objective", ">jobs", ">datasets", ">nodes", ">assign", ">linear program", ">times", ">difference"});
+    for (const auto& row : rows) {
+        char text[4][32] = {"", "-", "-", "-"};
+        const double ms = row.at("ms").as_double();
+        std::snprintf(text[0], sizeof text[0], "%.2f ms", ms);
+        if (!row.at("lp_ms").is_null()) {
+            std::snprintf(text[1], sizeof text[1], "%.0f ms", row.at("lp_ms").as_double());
+            std::snprintf(text[2], sizeof text[2], "%.0f", row.at("lp_ms").as_double() / ms);
+            std::snprintf(text[3], sizeof text[3], "%.1e", row.at("max_abs_diff").as_double());
+        }
+        table.add({std::string(row.at("objective").as_string()),
+                   cli::format_count(row.at("jobs").to_number<std::uint64_t>()),
+                   cli::format_count(row.at("datasets").to_number<std::uint64_t>()),
+                   cli::format_count(row.at("nodes").to_number<std::uint64_t>()), text[0], text[1], text[2], text[3]});
+    }
+    std::printf("%s", table.text().c_str());
+}
+
+}  // namespace
+
+Result<boost::json::value> assign(const Options& options) {
+    std::vector<Size> sizes = {{10'000, 1000, 1000, false}, {4000, 1000, 1000, true}};
+    if (options.quick) sizes = {{1000, 100, 100, false}, {200, 20, 20, true}};
+    boost::json::array rows;
+    for (const Size& size : sizes) {
+        for (const ObjectiveKind kind : {ObjectiveKind::efficiency, ObjectiveKind::max_min}) {
+            const auto row = measure(size, kind, options.quick ? 3 : 11);
+            if (!row) return std::unexpected(row.error());
+            rows.push_back(*row);
+        }
+    }
+    if (!options.json) print(rows);
+    return rows;
+}
+
+}  // namespace larder::bench
