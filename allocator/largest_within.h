@@ -9,7 +9,7 @@ namespace larder::allocator {
 // The largest x found in [low, high] with of(x) <= bound, for a continuous function that never falls, when of(low) <=
 // bound < of(high): to a double's precision, by false position (the Illinois variant) with bisections between.
 template <typename Function>
-double largest_within(double low, double high, double bound, Function&& of) {
+double largest_within(double low, double high, double bound, const Function& of) {
     constexpr int kStepsMax = 200;
     constexpr double kPrecision = 1e-15;
     double below = of(low) - bound;

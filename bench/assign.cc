@@ -103,12 +103,13 @@ double objective_value(const ClusterState& state, const Plan& plan, ObjectiveKin
 double oracle_value(const oracle::LpProblem& problem, ObjectiveKind kind) {
     if (kind == ObjectiveKind::max_min) return oracle::max_min_level(problem);
     std::vector<double> ideals;
+    ideals.reserve(problem.jobs.size());
     for (const oracle::LpJob& job : problem.jobs) ideals.push_back(job.ideal);
     return oracle::least_remote(problem, ideals, true).remote;
 }
 
 template <typename Work>
-double milliseconds(Work&& work) {
+double milliseconds(const Work& work) {
     const SteadyClock clock;
     const std::int64_t began_ns = clock.now_ns();
     work();

@@ -159,6 +159,7 @@ double largest_sum(const LpProblem& problem, const std::vector<double>& cache) {
 double max_min_level(const LpProblem& problem) {
     LeastRemote least(problem, false);
     std::vector<double> rates;
+    rates.reserve(problem.jobs.size());
     for (const LpJob& job : problem.jobs) rates.push_back(job.ideal);
     if (least.solve(rates).remote <= problem.remote) return std::numeric_limits<double>::infinity();
     double low = 0;

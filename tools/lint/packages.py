@@ -17,6 +17,8 @@ PACKAGE_OF = {
     "boost/json": "libboost-json1.81-dev",
     "boost/process": "libboost-filesystem1.81-dev",
     "boost/url": "libboost-url1.81-dev",
+    "coin/Clp": "coinor-libclp-dev",
+    "coin/Coin": "coinor-libcoinutils-dev",
     "fmt/": "libfmt-dev",
     "gmock/": "libgmock-dev",
     "gtest/": "libgtest-dev",
