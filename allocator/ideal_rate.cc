@@ -1,0 +1,67 @@
+#include "allocator/ideal_rate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace larder::allocator {
+namespace {
+
+constexpr double kOutlierDeviations = 5;  // of the median absolute deviation
+constexpr double kDeviationMin = 0.02;    // of the median: even pieces differ by so much
+
+double rate_of(const IdealRate::Interval& piece) {
+    return static_cast<double>(piece.bytes) * piece.ranks / piece.busy_s;
+}
+
+double median_of(std::vector<double>& values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::ranges::nth_element(values, middle);
+    return *middle;
+}
+
+}  // namespace
+
+void IdealRate::add(const Interval& interval) {
+    if (interval.ranks == 0 || !(interval.busy_s >= 0)) return;
+    if (joining_.bytes > 0 && joining_.ranks != interval.ranks) forget();
+    if (!pieces_.empty() && pieces_.back().ranks != interval.ranks) forget();
+    if (warmed_s_ < kWarmUp_s) {
+        // A job that takes nothing has not begun.
+        if (interval.bytes > 0) warmed_s_ += interval.busy_s / interval.ranks;
+        return;
+    }
+    joining_.bytes += interval.bytes;
+    joining_.busy_s += interval.busy_s;
+    joining_.ranks = interval.ranks;
+    if (joining_.bytes == 0 || joining_.busy_s < kPieceBusy_s * joining_.ranks) return;
+    pieces_.push_back(joining_);
+    joining_ = {};
+    if (pieces_.size() > kWindow) pieces_.pop_front();
+}
+
+std::optional<double> IdealRate::bytes_per_second() const {
+    if (pieces_.size() < kPiecesMin) return std::nullopt;
+    std::vector<double> values;
+    values.reserve(pieces_.size());
+    for (const Interval& piece : pieces_) values.push_back(rate_of(piece));
+    const double median = median_of(values);
+    for (double& value : values) value = std::abs(value - median);
+    const double deviation = std::max(median_of(values), kDeviationMin * median);
+    double bytes = 0;
+    double busy_s = 0;
+    for (const Interval& piece : pieces_) {
+        if (std::abs(rate_of(piece) - median) > kOutlierDeviations * deviation) continue;
+        bytes += static_cast<double>(piece.bytes) * piece.ranks;
+        busy_s += piece.busy_s;
+    }
+    return bytes / busy_s;
+}
+
+void IdealRate::forget() {
+    warmed_s_ = 0;
+    joining_ = {};
+    pieces_.clear();
+}
+
+}  // namespace larder::allocator

@@ -1,0 +1,83 @@
+#include "allocator/lease_ledger.h"
+
+#include <algorithm>
+
+namespace larder::allocator {
+
+double Lease::sum() const {
+    double total = 0;
+    for (const LeasedRate& rate : rates) total += rate.bytes_per_second;
+    return total;
+}
+
+LeaseLedger::LeaseLedger(double remote_bytes_per_second, double floor_bytes_per_second, std::int64_t duration_ns)
+    : remote_(remote_bytes_per_second), floor_(floor_bytes_per_second), duration_ns_(duration_ns) {}
+
+double LeaseLedger::held_by(const Held& held, std::int64_t now_ns) {
+    double most = 0;
+    for (const Lease& lease : held.leases) {
+        const double floors = lease.floor_bytes_per_second * static_cast<double>(lease.rates.size());
+        most = std::max(most, lease.expires_ns > now_ns ? lease.sum() : floors);
+    }
+    return most;
+}
+
+double LeaseLedger::in_force(std::int64_t now_ns) const {
+    double sum = 0;
+    for (const auto& [name, held] : nodes_) sum += held_by(held, now_ns);
+    return sum;
+}
+
+Lease LeaseLedger::lease(const std::string& node, std::vector<LeasedRate> wanted, std::int64_t now_ns) {
+    Held& held = nodes_[node];
+    double others = 0;
+    for (const auto& [name, other] : nodes_) {
+        if (&other != &held) others += held_by(other, now_ns);
+    }
+    const double free = std::max(0.0, remote_ - others);
+    const auto jobs = static_cast<double>(wanted.size());
+    const double floor = wanted.empty() ? 0 : std::min(floor_, free / jobs);
+    Lease lease{.number = ++last_number_,
+                .expires_ns = now_ns + duration_ns_,
+                .floor_bytes_per_second = floor,
+                .rates = std::move(wanted)};
+    for (LeasedRate& rate : lease.rates) rate.bytes_per_second = std::max(rate.bytes_per_second, floor);
+    if (const double sum = lease.sum(); sum > free) {
+        // Floors stay whole; what is above them shrinks alike.
+        const double part = sum > floor * jobs ? std::max(0.0, free - floor * jobs) / (sum - floor * jobs) : 0;
+        for (LeasedRate& rate : lease.rates) rate.bytes_per_second = floor + (rate.bytes_per_second - floor) * part;
+        lease.cut = true;
+    }
+    held.leases.push_back(lease);
+    merge_expired(held, now_ns);
+    return lease;
+}
+
+// Of leases that have expired only the largest floors can still be in use: one stands for all.
+void LeaseLedger::merge_expired(Held& held, std::int64_t now_ns) {
+    const auto floors = [](const Lease& lease) {
+        return lease.floor_bytes_per_second * static_cast<double>(lease.rates.size());
+    };
+    const auto expired =
+        std::ranges::stable_partition(held.leases, [&](const Lease& lease) { return lease.expires_ns > now_ns; });
+    if (expired.empty()) return;
+    const Lease largest = *std::ranges::max_element(expired, {}, floors);
+    held.leases.erase(expired.begin(), expired.end());
+    held.leases.insert(held.leases.begin(), largest);
+}
+
+void LeaseLedger::applied(const std::string& node, std::uint64_t number) {
+    const auto found = nodes_.find(node);
+    if (found != nodes_.end()) drop_superseded(found->second, number);
+}
+
+void LeaseLedger::drop_superseded(Held& held, std::uint64_t applied) {
+    if (std::ranges::none_of(held.leases, [&](const Lease& lease) { return lease.number == applied; })) return;
+    std::erase_if(held.leases, [&](const Lease& lease) { return lease.number < applied; });
+}
+
+void LeaseLedger::remove(const std::string& node) {
+    nodes_.erase(node);
+}
+
+}  // namespace larder::allocator

@@ -1,0 +1,65 @@
+#pragma once
+
+// Who may take how much of the remote right now. The allocator leases each node a rate for each of its jobs, for a
+// while. A node that does not come back keeps what it was last given until its lease has expired, and its floor after
+// that; so a new plan can be handed out only as fast as others give up what they had. The ledger keeps that account:
+// whatever is lost, delayed or partitioned, the rates in force never add up to more than the remote's bandwidth. Pure
+// bookkeeping: the caller says what time it is.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace larder::allocator {
+
+struct LeasedRate {
+    std::string job;
+    double bytes_per_second = 0;
+};
+
+struct Lease {
+    std::uint64_t number = 0;  // rises with every lease of the ledger
+    std::int64_t expires_ns = 0;
+    double floor_bytes_per_second = 0;  // of each job, once it has expired
+    std::vector<LeasedRate> rates;
+    // What was wanted could not be leased yet: ask again soon.
+    bool cut = false;
+
+    double sum() const;
+};
+
+class LeaseLedger {
+public:
+    // A node whose lease has expired takes its lease's floor per job: this one, or less where the remote is too slow
+    // for everybody's.
+    LeaseLedger(double remote_bytes_per_second, double floor_bytes_per_second, std::int64_t duration_ns);
+
+    // Leases the node these rates in place of its last lease, or less where others still hold what they need.
+    Lease lease(const std::string& node, std::vector<LeasedRate> wanted, std::int64_t now_ns);
+    // A node said that it has applied a lease. Until it does, both its last and its new lease count.
+    void applied(const std::string& node, std::uint64_t number);
+    // The node is gone for good: it was stopped, or removed by the operator.
+    void remove(const std::string& node);
+    void set_remote(double bytes_per_second) { remote_ = bytes_per_second; }
+
+    // What all nodes may be taking at this time.
+    double in_force(std::int64_t now_ns) const;
+
+private:
+    struct Held {
+        std::vector<Lease> leases;  // the last one known to be applied, and all since
+    };
+    // The most the node may be taking.
+    static double held_by(const Held& held, std::int64_t now_ns);
+    static void merge_expired(Held& held, std::int64_t now_ns);
+    static void drop_superseded(Held& held, std::uint64_t applied);
+
+    double remote_;
+    double floor_;
+    std::int64_t duration_ns_;
+    std::uint64_t last_number_ = 0;
+    std::map<std::string, Held> nodes_;
+};
+
+}  // namespace larder::allocator

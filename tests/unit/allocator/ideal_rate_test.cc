@@ -1,0 +1,91 @@
+#include "allocator/ideal_rate.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+
+namespace larder::allocator {
+namespace {
+
+constexpr double kIdeal = 4e8;  // of one rank
+
+// A second of a rank that computes at kIdeal and waits for the rest of the time, give or take some noise.
+IdealRate::Interval second(double busy_part, std::mt19937_64& random, std::uint32_t ranks = 1) {
+    const double noise = 0.9 + 0.2 * static_cast<double>(random() % 1000) / 1000;
+    const double busy_s = busy_part * ranks;
+    return {.bytes = static_cast<std::uint64_t>(kIdeal * busy_s * noise), .busy_s = busy_s, .ranks = ranks};
+}
+
+TEST(IdealRate, SaysNothingBeforeItKnows) {
+    IdealRate rate;
+    std::mt19937_64 random(1);
+    EXPECT_FALSE(rate.bytes_per_second().has_value());
+    for (int i = 0; i < 4; ++i) rate.add(second(1, random));
+    EXPECT_FALSE(rate.bytes_per_second().has_value()) << "the first two seconds are warm-up";
+    for (int i = 0; i < 2; ++i) rate.add(second(1, random));
+    EXPECT_TRUE(rate.bytes_per_second().has_value());
+}
+
+TEST(IdealRate, IsTheSameWhetherDataIsTheBottleneckOrNot) {
+    for (const double busy_part : {1.0, 0.5, 0.1, 0.02}) {
+        IdealRate rate;
+        std::mt19937_64 random(2);
+        for (int i = 0; i < 600; ++i) rate.add(second(busy_part, random));
+        ASSERT_TRUE(rate.bytes_per_second().has_value()) << busy_part;
+        EXPECT_NEAR(*rate.bytes_per_second(), kIdeal, 0.05 * kIdeal) << busy_part;
+    }
+}
+
+TEST(IdealRate, IsTheWholeJobsNotOneRanks) {
+    IdealRate rate;
+    std::mt19937_64 random(3);
+    for (int i = 0; i < 60; ++i) rate.add(second(0.3, random, 8));
+    EXPECT_NEAR(*rate.bytes_per_second(), 8 * kIdeal, 0.05 * 8 * kIdeal);
+}
+
+TEST(IdealRate, PausesOfTheTrainingLoopAreLeftOut) {
+    IdealRate rate;
+    std::mt19937_64 random(4);
+    for (int i = 0; i < 60; ++i) {
+        // A checkpoint now and then: a second of work in which nothing is read.
+        auto interval = second(0.5, random);
+        if (i % 10 == 9) interval.busy_s += 1;
+        rate.add(interval);
+    }
+    EXPECT_NEAR(*rate.bytes_per_second(), kIdeal, 0.05 * kIdeal);
+}
+
+TEST(IdealRate, FollowsAJobThatBecomesFaster) {
+    IdealRate rate;
+    std::mt19937_64 random(5);
+    for (int i = 0; i < 100; ++i) rate.add(second(1, random));
+    for (int i = 0; i < 60; ++i) {
+        auto interval = second(1, random);
+        interval.bytes *= 3;
+        rate.add(interval);
+    }
+    EXPECT_NEAR(*rate.bytes_per_second(), 3 * kIdeal, 0.15 * kIdeal);
+}
+
+TEST(IdealRate, StartsAnewWhenRanksChange) {
+    IdealRate rate;
+    std::mt19937_64 random(6);
+    for (int i = 0; i < 20; ++i) rate.add(second(1, random, 2));
+    rate.add(second(1, random, 4));
+    EXPECT_FALSE(rate.bytes_per_second().has_value());
+    for (int i = 0; i < 20; ++i) rate.add(second(1, random, 4));
+    EXPECT_NEAR(*rate.bytes_per_second(), 4 * kIdeal, 0.2 * kIdeal);
+}
+
+TEST(IdealRate, NonsenseIsIgnored) {
+    IdealRate rate;
+    rate.add({.bytes = 5, .busy_s = -1, .ranks = 1});
+    rate.add({.bytes = 5, .busy_s = std::numeric_limits<double>::quiet_NaN(), .ranks = 1});
+    rate.add({.bytes = 5, .busy_s = 1, .ranks = 0});
+    for (int i = 0; i < 100; ++i) rate.add({.bytes = 0, .busy_s = 1, .ranks = 1});
+    EXPECT_FALSE(rate.bytes_per_second().has_value());
+}
+
+}  // namespace
+}  // namespace larder::allocator

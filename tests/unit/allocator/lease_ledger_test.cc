@@ -1,0 +1,121 @@
+#include "allocator/lease_ledger.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+namespace larder::allocator {
+namespace {
+
+constexpr std::int64_t kSecond_ns = 1'000'000'000;
+constexpr std::int64_t kLease_ns = 10 * kSecond_ns;
+
+TEST(LeaseLedger, ANodeGetsWhatIsFree) {
+    LeaseLedger ledger(100, 1, kLease_ns);
+    const Lease lease = ledger.lease("a", {{"x", 30}, {"y", 50}}, 0);
+    EXPECT_FALSE(lease.cut);
+    EXPECT_EQ(lease.expires_ns, kLease_ns);
+    EXPECT_DOUBLE_EQ(lease.sum(), 80);
+    EXPECT_DOUBLE_EQ(ledger.in_force(0), 80);
+}
+
+TEST(LeaseLedger, WhatOneNodeStillHoldsAnotherMustWaitFor) {
+    LeaseLedger ledger(100, 1, kLease_ns);
+    ledger.lease("a", {{"x", 90}}, 0);
+    const Lease smaller = ledger.lease("a", {{"x", 20}}, kSecond_ns);
+    // It has not said that it took the smaller one.
+    const Lease cut = ledger.lease("b", {{"y", 80}}, kSecond_ns);
+    EXPECT_TRUE(cut.cut);
+    EXPECT_DOUBLE_EQ(cut.sum(), 10);
+    ledger.applied("b", cut.number);
+    ledger.applied("a", smaller.number);
+    const Lease whole = ledger.lease("b", {{"y", 80}}, 2 * kSecond_ns);
+    EXPECT_FALSE(whole.cut);
+    EXPECT_DOUBLE_EQ(whole.sum(), 80);
+}
+
+TEST(LeaseLedger, AnExpiredLeaseLeavesItsFloor) {
+    LeaseLedger ledger(100, 2, kLease_ns);
+    const Lease lost = ledger.lease("a", {{"x", 60}, {"y", 30}}, 0);
+    EXPECT_DOUBLE_EQ(lost.floor_bytes_per_second, 2);
+    EXPECT_DOUBLE_EQ(ledger.in_force(kLease_ns - 1), 90);
+    EXPECT_DOUBLE_EQ(ledger.in_force(kLease_ns), 4);
+    EXPECT_DOUBLE_EQ(ledger.lease("b", {{"z", 100}}, kLease_ns).sum(), 96);
+}
+
+TEST(LeaseLedger, WhatIsCutKeepsItsFloorsAndSharesTheRest) {
+    LeaseLedger ledger(100, 10, kLease_ns);
+    const Lease lease = ledger.lease("a", {{"x", 10}, {"y", 60}, {"z", 110}}, 0);
+    EXPECT_TRUE(lease.cut);
+    EXPECT_NEAR(lease.sum(), 100, 1e-9);
+    EXPECT_DOUBLE_EQ(lease.rates[0].bytes_per_second, 10);
+    EXPECT_NEAR((lease.rates[2].bytes_per_second - 10) / (lease.rates[1].bytes_per_second - 10), 2, 1e-9);
+}
+
+TEST(LeaseLedger, ARemovedNodeHoldsNothing) {
+    LeaseLedger ledger(100, 1, kLease_ns);
+    ledger.lease("a", {{"x", 100}}, 0);
+    ledger.remove("a");
+    EXPECT_DOUBLE_EQ(ledger.lease("b", {{"y", 100}}, 0).sum(), 100);
+}
+
+TEST(LeaseLedger, AWordOnALeaseItNeverGaveChangesNothing) {
+    LeaseLedger ledger(100, 1, kLease_ns);
+    ledger.lease("a", {{"x", 90}}, 0);
+    ledger.lease("a", {{"x", 20}}, 0);
+    ledger.applied("a", 77);
+    ledger.applied("nobody", 1);
+    EXPECT_DOUBLE_EQ(ledger.in_force(0), 90);
+}
+
+// Nodes that lose answers, apply them late, vanish and come back; the rates they really use never exceed the remote's.
+TEST(LeaseLedger, TheRatesInForceNeverExceedTheRemotesWhateverIsLost) {
+    constexpr double kRemote = 1000;
+    struct Node {
+        Lease using_now;
+        std::vector<Lease> on_its_way;
+    };
+    for (std::uint64_t seed = 0; seed < 300; ++seed) {
+        std::mt19937_64 random(seed);
+        LeaseLedger ledger(kRemote, 5, kLease_ns);
+        std::map<std::string, Node> nodes;
+        std::int64_t now_ns = 0;
+        for (int step = 0; step < 400; ++step) {
+            now_ns += static_cast<std::int64_t>(random() % (2 * kSecond_ns));
+            const std::string name(1, static_cast<char>('a' + random() % 6));
+            Node& node = nodes[name];
+            switch (random() % 4) {
+                case 0: {
+                    std::vector<LeasedRate> wanted;
+                    for (std::uint64_t job = 0; job < 1 + random() % 3; ++job) {
+                        wanted.push_back({std::to_string(job), static_cast<double>(random() % 600)});
+                    }
+                    node.on_its_way.push_back(ledger.lease(name, wanted, now_ns));
+                    break;
+                }
+                case 1:
+                    // An answer arrives, maybe not the newest; an older one than what is in use is ignored.
+                    if (!node.on_its_way.empty()) {
+                        const Lease arrived = node.on_its_way[random() % node.on_its_way.size()];
+                        if (arrived.number > node.using_now.number) node.using_now = arrived;
+                    }
+                    break;
+                case 2: ledger.applied(name, node.using_now.number); break;
+                default: node.on_its_way.clear(); break;
+            }
+            double used = 0;
+            for (const auto& [other, of] : nodes) {
+                const double floors =
+                    of.using_now.floor_bytes_per_second * static_cast<double>(of.using_now.rates.size());
+                used += of.using_now.expires_ns > now_ns ? of.using_now.sum() : floors;
+            }
+            ASSERT_LE(used, kRemote * (1 + 1e-9)) << "seed " << seed << " step " << step;
+            ASSERT_LE(ledger.in_force(now_ns), kRemote * (1 + 1e-9)) << "seed " << seed << " step " << step;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace larder::allocator
