@@ -1,0 +1,361 @@
+#include "allocator/cluster.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string_view>
+
+#include "allocator/grant_split.h"
+
+namespace larder::allocator {
+namespace {
+
+constexpr std::size_t kNameBytesMax = 255;
+constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 53;
+
+Result<void> wrong(const std::string& field, const std::string& why) {
+    return fail(ErrorCode::invalid_argument, field + ": " + why);
+}
+
+Result<void> check_name(const std::string& field, std::string_view name) {
+    if (name.empty() || name.size() > kNameBytesMax) {
+        return wrong(field, "must have 1 to " + std::to_string(kNameBytesMax) + " bytes");
+    }
+    return {};
+}
+
+Result<void> check_number(const std::string& field, double value, bool may_be_unlimited) {
+    if (std::isnan(value) || (std::isinf(value) && !may_be_unlimited)) return wrong(field, "is not finite");
+    if (value < 0) return wrong(field, "is negative");
+    return {};
+}
+
+Result<void> check_dataset(const DatasetReport& dataset, const std::string& at) {
+    if (auto named = check_name(at + ".name", dataset.name); !named) return named;
+    if (dataset.size_bytes == 0) return wrong(at + ".size_bytes", "must be above 0");
+    for (const auto& [field, bytes] :
+         {std::pair{".size_bytes", dataset.size_bytes}, std::pair{".quota_memory_bytes", dataset.quota_memory_bytes},
+          std::pair{".quota_disk_bytes", dataset.quota_disk_bytes},
+          std::pair{".cached_memory_bytes", dataset.cached_memory_bytes},
+          std::pair{".cached_disk_bytes", dataset.cached_disk_bytes}}) {
+        if (bytes >= kBytesMax) return wrong(at + field, std::to_string(bytes) + " is too large");
+    }
+    return {};
+}
+
+Result<void> check_job(const JobReport& job, const std::set<std::string_view>& datasets, const std::string& at) {
+    if (auto named = check_name(at + ".name", job.name); !named) return named;
+    if (!datasets.contains(job.dataset)) {
+        return wrong(at + ".dataset", "\"" + job.dataset + "\" is not among the report's datasets");
+    }
+    if (auto good = check_number(at + ".busy_s", job.busy_s, false); !good) return good;
+    if (auto good = check_number(at + ".demand_bytes_per_second", job.demand_bytes_per_second, false); !good)
+        return good;
+    if (job.unread_bytes >= kBytesMax) return wrong(at + ".unread_bytes", "is too large");
+    if (job.unread_cached_bytes > job.unread_bytes) {
+        return wrong(at + ".unread_cached_bytes", std::to_string(job.unread_cached_bytes) + " is above unread_bytes " +
+                                                      std::to_string(job.unread_bytes));
+    }
+    return {};
+}
+
+Result<void> check(const NodeReport& report) {
+    if (auto named = check_name("node", report.node); !named) return named;
+    if (report.memory_bytes >= kBytesMax) return wrong("memory_bytes", "is too large");
+    if (report.disk_bytes >= kBytesMax) return wrong("disk_bytes", "is too large");
+    if (auto good = check_number("disk_read_bytes_per_second", report.disk_read_bytes_per_second, true); !good)
+        return good;
+    if (auto good = check_number("nic_bytes_per_second", report.nic_bytes_per_second, true); !good) return good;
+    std::set<std::string_view> datasets;
+    for (std::size_t i = 0; i < report.datasets.size(); ++i) {
+        const std::string at = "datasets[" + std::to_string(i) + "]";
+        if (auto good = check_dataset(report.datasets[i], at); !good) return good;
+        if (!datasets.insert(report.datasets[i].name).second) return wrong(at + ".name", "is there twice");
+    }
+    std::set<std::string_view> jobs;
+    for (std::size_t i = 0; i < report.jobs.size(); ++i) {
+        const std::string at = "jobs[" + std::to_string(i) + "]";
+        if (auto good = check_job(report.jobs[i], datasets, at); !good) return good;
+        if (!jobs.insert(report.jobs[i].name).second) return wrong(at + ".name", "is there twice");
+    }
+    return {};
+}
+
+// Plans that differ by less than this part are the same to a node.
+constexpr double kSameRate = 1e-3;
+
+bool same(const ClusterState& old_state, const Plan& old_plan, const ClusterState& state, const Plan& plan) {
+    const auto same_names = [](const auto& a, const auto& b) {
+        return std::ranges::equal(a, b, [](const auto& x, const auto& y) { return x.name == y.name; });
+    };
+    if (!same_names(old_state.nodes, state.nodes) || !same_names(old_state.datasets, state.datasets) ||
+        !same_names(old_state.jobs, state.jobs)) {
+        return false;
+    }
+    for (std::size_t i = 0; i < plan.datasets.size(); ++i) {
+        if (plan.datasets[i].quotas != old_plan.datasets[i].quotas) return false;
+    }
+    for (std::size_t j = 0; j < plan.jobs.size(); ++j) {
+        const double rate = plan.jobs[j].bandwidth_bytes_per_second;
+        if (std::abs(rate - old_plan.jobs[j].bandwidth_bytes_per_second) > kSameRate * rate) return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+Cluster::Cluster(const ClusterOptions& options)
+    : options_(options), ledger_(options.remote_bytes_per_second, options.floor_bytes_per_second, options.lease_ns) {}
+
+bool Cluster::is_alive(const KnownNode& node, std::int64_t now_ns) const {
+    return now_ns - node.heard_ns < options_.lease_ns;
+}
+
+// --- what comes in
+
+Result<void> Cluster::report(const NodeReport& report, std::int64_t now_ns) {
+    if (auto good = check(report); !good) return good;
+    const auto found = nodes_.find(report.node);
+    const bool same_instance = found != nodes_.end() && found->second.last.instance == report.instance;
+    if (found != nodes_.end() && !same_instance && now_ns - found->second.heard_ns < options_.same_name_after_ns) {
+        return fail(ErrorCode::already_exists, "node \"" + report.node +
+                                                   "\" reports from two daemons: give each its own name, or wait a "
+                                                   "few seconds after a restart");
+    }
+    measure(report, same_instance);
+    // A restarted daemon holds no lease, but what its predecessor took may still be on its way until it says so.
+    if (report.lease_applied != 0) ledger_.applied(report.node, report.lease_applied);
+    nodes_[report.node] = {.last = report, .heard_ns = now_ns};
+    return {};
+}
+
+void Cluster::measure(const NodeReport& report, bool same_instance) {
+    for (const JobReport& job : report.jobs) {
+        KnownJob& known = jobs_[job.name];
+        const Counters now{.bytes = job.bytes, .busy_s = job.busy_s};
+        const auto before = known.before.find(report.node);
+        const bool goes_on = same_instance && before != known.before.end() && job.bytes >= before->second.bytes &&
+                             job.busy_s >= before->second.busy_s;
+        if (goes_on) {
+            // One interval has each node once: a second report of one closes it.
+            if (known.reported.contains(report.node)) {
+                for (const auto& [node, ranks] : known.reported) known.open.ranks += ranks;
+                known.ideal.add(known.open);
+                known.open = {.ranks = 0};
+                known.reported.clear();
+            }
+            known.open.bytes += job.bytes - before->second.bytes;
+            known.open.busy_s += job.busy_s - before->second.busy_s;
+            if (known.reported.empty()) known.open.ranks = 0;
+            known.reported[report.node] = job.ranks;
+        }
+        known.before[report.node] = now;
+    }
+    for (auto& [name, job] : jobs_) {
+        const bool here = std::ranges::any_of(report.jobs, [&](const JobReport& of) { return of.name == name; });
+        if (!here) job.before.erase(report.node);
+    }
+}
+
+Result<void> Cluster::register_job(const JobSpec& spec) {
+    if (auto named = check_name("name", spec.name); !named) return named;
+    if (auto good = check_number("weight", spec.weight, false); !good) return good;
+    if (spec.weight == 0) return wrong("weight", "must be above 0");
+    if (auto good = check_number("epochs", spec.epochs, true); !good) return good;
+    if (spec.ideal_bytes_per_second) {
+        if (auto good = check_number("ideal_bytes_per_second", *spec.ideal_bytes_per_second, false); !good) return good;
+        if (*spec.ideal_bytes_per_second == 0) return wrong("ideal_bytes_per_second", "must be above 0");
+    }
+    if (auto good = check_number("bandwidth_floor_bytes_per_second", spec.bandwidth_floor_bytes_per_second, false);
+        !good) {
+        return good;
+    }
+    if (auto good = check_number("bandwidth_cap_bytes_per_second", spec.bandwidth_cap_bytes_per_second, true); !good) {
+        return good;
+    }
+    if (spec.bandwidth_floor_bytes_per_second > spec.bandwidth_cap_bytes_per_second) {
+        return wrong("bandwidth_floor_bytes_per_second", "is above bandwidth_cap_bytes_per_second");
+    }
+    double floors = spec.bandwidth_floor_bytes_per_second;
+    for (const auto& [name, job] : jobs_) floors += job.spec ? job.spec->bandwidth_floor_bytes_per_second : 0;
+    if (floors > options_.remote_bytes_per_second) {
+        return wrong("bandwidth_floor_bytes_per_second", "the floors of all jobs do not fit the remote's bandwidth");
+    }
+    std::optional<JobSpec>& known = jobs_[spec.name].spec;
+    if (known) return fail(ErrorCode::already_exists, "job \"" + spec.name + "\" is registered already");
+    known = spec;
+    return {};
+}
+
+Result<void> Cluster::remove_job(const std::string& name) {
+    const auto found = jobs_.find(name);
+    if (found == jobs_.end() || !found->second.spec) {
+        return fail(ErrorCode::not_found, "job \"" + name + "\" is not registered");
+    }
+    jobs_.erase(found);
+    return {};
+}
+
+Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::uint64_t> bytes, std::int64_t now_ns) {
+    const ClusterState known = state(now_ns);
+    const auto found = std::ranges::find(known.datasets, dataset, &Dataset::name);
+    if (found == known.datasets.end()) return fail(ErrorCode::not_found, "no node has a dataset \"" + dataset + "\"");
+    if (!bytes) {
+        pins_.erase(dataset);
+        return {};
+    }
+    double pinned = static_cast<double>(std::min(*bytes, found->size_bytes));
+    double capacity = 0;
+    for (const Node& node : known.nodes) {
+        capacity += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
+    }
+    for (const Dataset& other : known.datasets) {
+        if (other.name != dataset && pins_.contains(other.name)) {
+            pinned += static_cast<double>(std::min(pins_.at(other.name), other.size_bytes));
+        }
+    }
+    if (pinned > capacity) {
+        return fail(ErrorCode::no_space,
+                    "the pinned quotas would be " + std::to_string(static_cast<std::uint64_t>(pinned)) +
+                        " bytes, the nodes' caches have " + std::to_string(static_cast<std::uint64_t>(capacity)));
+    }
+    pins_[dataset] = *bytes;
+    return {};
+}
+
+Result<void> Cluster::set_remote(double bytes_per_second) {
+    if (auto good = check_number("remote_bytes_per_second", bytes_per_second, false); !good) return good;
+    options_.remote_bytes_per_second = bytes_per_second;
+    ledger_.set_remote(bytes_per_second);
+    return {};
+}
+
+// --- what is planned
+
+std::optional<double> Cluster::measured_ideal(const std::string& job) const {
+    const auto found = jobs_.find(job);
+    return found == jobs_.end() ? std::nullopt : found->second.ideal.bytes_per_second();
+}
+
+double Cluster::ideal_of(const std::string& job) const {
+    if (const auto measured = measured_ideal(job)) return *measured;
+    const auto found = jobs_.find(job);
+    if (found != jobs_.end() && found->second.spec && found->second.spec->ideal_bytes_per_second) {
+        return *found->second.spec->ideal_bytes_per_second;
+    }
+    // It may turn out to need all there is.
+    return std::max(1.0, options_.remote_bytes_per_second);
+}
+
+ClusterState Cluster::state(std::int64_t now_ns) const {
+    ClusterState state{.remote_bytes_per_second = options_.remote_bytes_per_second};
+    std::map<std::string_view, std::uint32_t> dataset_at;
+    std::map<std::string_view, std::uint32_t> job_at;
+    double capacity = 0;
+    for (const auto& [name, known] : nodes_) {
+        if (!is_alive(known, now_ns)) continue;
+        const NodeReport& report = known.last;
+        const auto node = static_cast<std::uint32_t>(state.nodes.size());
+        std::uint32_t ranks = 0;
+        for (const JobReport& job : report.jobs) ranks += job.ranks;
+        state.nodes.push_back({.name = name,
+                               .gpus = std::max(report.gpus, ranks),
+                               .memory_bytes = report.memory_bytes,
+                               .disk_bytes = report.disk_bytes,
+                               .disk_read_bytes_per_second = report.disk_read_bytes_per_second,
+                               .nic_bytes_per_second = report.nic_bytes_per_second});
+        capacity += static_cast<double>(report.memory_bytes) + static_cast<double>(report.disk_bytes);
+        for (const DatasetReport& reported : report.datasets) {
+            const auto [found, added] =
+                dataset_at.emplace(reported.name, static_cast<std::uint32_t>(state.datasets.size()));
+            if (added) state.datasets.push_back({.name = reported.name});
+            Dataset& dataset = state.datasets[found->second];
+            // Versions may differ between nodes for a while; the largest is what must fit.
+            dataset.size_bytes = std::max(dataset.size_bytes, reported.size_bytes);
+            dataset.quotas.push_back({node, reported.quota_memory_bytes, reported.quota_disk_bytes});
+            dataset.cached.push_back({node, reported.cached_memory_bytes, reported.cached_disk_bytes});
+        }
+        for (const JobReport& reported : report.jobs) {
+            const auto [found, added] = job_at.emplace(reported.name, static_cast<std::uint32_t>(state.jobs.size()));
+            if (added) {
+                Job job{.name = reported.name,
+                        .dataset = dataset_at.at(reported.dataset),
+                        .ideal_bytes_per_second = ideal_of(reported.name)};
+                const auto known_job = jobs_.find(reported.name);
+                if (known_job != jobs_.end() && known_job->second.spec) {
+                    const JobSpec& spec = *known_job->second.spec;
+                    job.weight = spec.weight;
+                    job.remaining_epochs = spec.epochs;
+                    job.bandwidth_floor_bytes_per_second = spec.bandwidth_floor_bytes_per_second;
+                    job.bandwidth_cap_bytes_per_second = spec.bandwidth_cap_bytes_per_second;
+                }
+                state.jobs.push_back(job);
+            }
+            Job& job = state.jobs[found->second];
+            job.gpus += reported.ranks;
+            job.placement.push_back({node, reported.ranks});
+            job.unread_bytes += reported.unread_bytes;
+            job.unread_cached_bytes += reported.unread_cached_bytes;
+        }
+    }
+    for (Dataset& dataset : state.datasets) {
+        const auto pin = pins_.find(dataset.name);
+        if (pin == pins_.end()) continue;
+        dataset.quota_cap_bytes = pin->second;
+        // Where nodes have gone, the pins may not fit any more: then they are what is aimed at, not insisted on.
+        const double bytes = static_cast<double>(std::min(pin->second, dataset.size_bytes));
+        dataset.quota_floor_bytes = bytes <= capacity ? pin->second : 0;
+        capacity -= bytes <= capacity ? bytes : 0;
+    }
+    return state;
+}
+
+Result<std::uint64_t> Cluster::replan(std::int64_t now_ns) {
+    ClusterState now = state(now_ns);
+    auto plan = assign(now, options_.objective);
+    if (!plan) return std::unexpected(plan.error().within("the cluster as reported"));
+    if (plan_number_ == 0 || !same(planned_state_, plan_, now, *plan)) ++plan_number_;
+    planned_state_ = std::move(now);
+    plan_ = std::move(*plan);
+    return plan_number_;
+}
+
+Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns) {
+    const auto index = std::ranges::find(planned_state_.nodes, node, &Node::name);
+    if (index == planned_state_.nodes.end() || !nodes_.contains(node)) {
+        return fail(ErrorCode::not_found, "node \"" + node + "\" is not in the plan: it has to report first");
+    }
+    const auto at = static_cast<std::uint32_t>(index - planned_state_.nodes.begin());
+    NodePlan part{.plan = plan_number_};
+    for (std::size_t i = 0; i < plan_.datasets.size(); ++i) {
+        // A quota of 0 must be said to a node that has the dataset.
+        const auto has = [at](const NodeCache& there) { return there.node == at; };
+        if (std::ranges::none_of(planned_state_.datasets[i].quotas, has)) continue;
+        const auto quota = std::ranges::find_if(plan_.datasets[i].quotas, has);
+        const bool given = quota != plan_.datasets[i].quotas.end();
+        part.quotas.push_back({.name = planned_state_.datasets[i].name,
+                               .memory_bytes = given ? quota->memory_bytes : 0,
+                               .disk_bytes = given ? quota->disk_bytes : 0});
+    }
+    std::vector<LeasedRate> wanted;
+    for (std::size_t j = 0; j < plan_.jobs.size(); ++j) {
+        const JobPlan& job = plan_.jobs[j];
+        const std::string& name = planned_state_.jobs[j].name;
+        std::vector<double> demands;
+        std::optional<std::size_t> mine;
+        for (const GpuShare& share : job.placement) {
+            const std::string& where = planned_state_.nodes[share.node].name;
+            if (where == node) mine = demands.size();
+            const auto& reports = nodes_.at(where).last.jobs;
+            const auto reported = std::ranges::find(reports, name, &JobReport::name);
+            demands.push_back(reported == reports.end() ? 0 : reported->demand_bytes_per_second);
+        }
+        if (!mine) continue;
+        const auto parts = split_grant(job.bandwidth_bytes_per_second, demands, options_.floor_bytes_per_second);
+        wanted.push_back({.job = name, .bytes_per_second = parts[*mine]});
+    }
+    part.lease = ledger_.lease(node, std::move(wanted), now_ns);
+    return part;
+}
+
+}  // namespace larder::allocator

@@ -1,0 +1,102 @@
+#pragma once
+
+// The allocator's view of the cluster and its plan in force, as one object without a clock, a socket or a file:
+// reports, registrations and the operator's wishes go in, every node's part of the plan comes out. The daemon, and
+// simulations of it, drive it from one thread and say what time it is.
+//
+// A node that has not been heard of for as long as a lease lasts is gone: its cache and its jobs are planned without,
+// and what it may still take is accounted for by the ledger. A job needs no registration; registering one declares what
+// cannot be measured (weight, epochs, GPUs) or is not measured yet (f*).
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allocator/assign.h"
+#include "allocator/ideal_rate.h"
+#include "allocator/lease_ledger.h"
+#include "allocator/plan.h"
+#include "allocator/report.h"
+#include "base/error.h"
+
+namespace larder::allocator {
+
+struct ClusterOptions {
+    double remote_bytes_per_second = 0;
+    double floor_bytes_per_second = 1 << 20;  // of a job on a node whose lease has expired
+    std::int64_t lease_ns = 10'000'000'000;
+    std::int64_t same_name_after_ns = 3'000'000'000;  // a node's name is free again after so much silence
+    Objective objective{.place_jobs = false};
+};
+
+struct JobSpec {
+    std::string name;
+    double weight = 1;
+    double epochs = kUnlimited;                    // to go, with the current one
+    std::optional<double> ideal_bytes_per_second;  // f*, until it is measured
+    double bandwidth_floor_bytes_per_second = 0;
+    double bandwidth_cap_bytes_per_second = kUnlimited;
+};
+
+class Cluster {
+public:
+    explicit Cluster(const ClusterOptions& options);
+
+    // Takes a node's report whole, or not at all: invalid_argument names the field; already_exists when another daemon
+    // of this name was heard of just now.
+    Result<void> report(const NodeReport& report, std::int64_t now_ns);
+
+    Result<void> register_job(const JobSpec& spec);
+    Result<void> remove_job(const std::string& name);
+    // Fixes a dataset's quota over all nodes; nothing: lets the plan decide again. no_space when the pins do not fit.
+    Result<void> pin_quota(const std::string& dataset, std::optional<std::uint64_t> bytes, std::int64_t now_ns);
+    Result<void> set_remote(double bytes_per_second);
+
+    // Makes the plan anew from what is known now. The number of the plan in force, which rises when it changed.
+    Result<std::uint64_t> replan(std::int64_t now_ns);
+    // The node's part of the plan in force, with a new lease. not_found: it has not reported.
+    Result<NodePlan> plan_for(const std::string& node, std::int64_t now_ns);
+
+    // What assign() is given, and what it gave; by the same indices.
+    ClusterState state(std::int64_t now_ns) const;
+    const ClusterState& planned_state() const { return planned_state_; }
+    const Plan& plan() const { return plan_; }
+    // f* as measured; nothing when there is no measurement yet.
+    std::optional<double> measured_ideal(const std::string& job) const;
+    double in_force(std::int64_t now_ns) const { return ledger_.in_force(now_ns); }
+
+private:
+    struct KnownNode {
+        NodeReport last;
+        std::int64_t heard_ns = 0;
+    };
+    struct Counters {
+        std::uint64_t bytes = 0;
+        double busy_s = 0;
+    };
+    struct KnownJob {
+        std::optional<JobSpec> spec;
+        IdealRate ideal;
+        std::map<std::string, Counters> before;  // per node, at its last report
+        // Since every node's last report was taken into `ideal`.
+        IdealRate::Interval open;
+        std::map<std::string, std::uint32_t> reported;  // ranks per node, in the open interval
+    };
+
+    bool is_alive(const KnownNode& node, std::int64_t now_ns) const;
+    void measure(const NodeReport& report, bool same_instance);
+    double ideal_of(const std::string& job) const;
+
+    ClusterOptions options_;
+    LeaseLedger ledger_;
+    std::map<std::string, KnownNode> nodes_;
+    std::map<std::string, KnownJob> jobs_;
+    std::map<std::string, std::uint64_t> pins_;
+    std::uint64_t plan_number_ = 0;
+    ClusterState planned_state_;
+    Plan plan_;
+};
+
+}  // namespace larder::allocator

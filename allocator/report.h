@@ -1,0 +1,62 @@
+#pragma once
+
+// What nodes tell the allocator, and what it tells them. A node reports every second; counters only grow while its
+// daemon runs, and a restarted daemon is a new instance. The JSON of the API is these structs, field by field.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "allocator/lease_ledger.h"
+#include "allocator/state.h"
+
+namespace larder::allocator {
+
+struct DatasetReport {
+    std::string name;
+    std::uint64_t size_bytes = 0;
+    std::uint64_t quota_memory_bytes = 0;
+    std::uint64_t quota_disk_bytes = 0;
+    std::uint64_t cached_memory_bytes = 0;
+    std::uint64_t cached_disk_bytes = 0;
+};
+
+// A job that has sessions on the node.
+struct JobReport {
+    std::string name;
+    std::string dataset;
+    std::uint32_t ranks = 1;                // training loops of the job on this node
+    std::uint64_t bytes = 0;                // counter: delivered to them
+    double busy_s = 0;                      // counter: their time not spent waiting for data, summed
+    double demand_bytes_per_second = 0;     // of the remote, lately, had there been no limit
+    std::uint64_t unread_bytes = 0;         // of the current epoch
+    std::uint64_t unread_cached_bytes = 0;  // of those, on this node
+};
+
+struct NodeReport {
+    std::string node;
+    std::uint64_t instance = 0;       // drawn anew when the daemon starts
+    std::uint64_t lease_applied = 0;  // number of the lease in force there; 0: none
+    std::uint32_t gpus = 0;
+    std::uint64_t memory_bytes = 0;
+    std::uint64_t disk_bytes = 0;
+    double disk_read_bytes_per_second = kUnlimited;
+    double nic_bytes_per_second = kUnlimited;
+    std::vector<DatasetReport> datasets;
+    std::vector<JobReport> jobs;
+};
+
+struct DatasetQuota {
+    std::string name;
+    std::uint64_t memory_bytes = 0;
+    std::uint64_t disk_bytes = 0;
+};
+
+// A node's part of the plan. Quotas hold until the next plan; rates as long as the lease.
+struct NodePlan {
+    std::uint64_t plan = 0;  // rises with every plan that differs from the one before
+    std::vector<DatasetQuota> quotas;
+    Lease lease;
+};
+
+}  // namespace larder::allocator

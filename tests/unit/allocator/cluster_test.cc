@@ -1,0 +1,289 @@
+// The cluster as the allocator's daemon keeps it: nodes that report, vanish, restart and lie; jobs that come and go.
+
+#include "allocator/cluster.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+
+namespace larder::allocator {
+namespace {
+
+constexpr std::int64_t kSecond_ns = 1'000'000'000;
+constexpr double kRemote = 1e9;
+constexpr std::uint64_t kGB = 1'000'000'000;
+
+NodeReport node_report(const std::string& node, std::uint64_t instance = 1) {
+    return {.node = node,
+            .instance = instance,
+            .memory_bytes = 10 * kGB,
+            .disk_bytes = 90 * kGB,
+            .datasets = {{.name = "images", .size_bytes = 200 * kGB}, {.name = "text", .size_bytes = 50 * kGB}}};
+}
+
+JobReport job_report(const std::string& job, const std::string& dataset) {
+    return {.name = job, .dataset = dataset, .demand_bytes_per_second = 1e9};
+}
+
+class ClusterTest : public testing::Test {
+protected:
+    Cluster cluster{{.remote_bytes_per_second = kRemote}};
+    std::int64_t now_ns = 0;
+
+    void report(const NodeReport& report) {
+        const auto taken = cluster.report(report, now_ns);
+        ASSERT_TRUE(taken.has_value()) << taken.error().message;
+    }
+    std::uint64_t replan() {
+        const auto number = cluster.replan(now_ns);
+        EXPECT_TRUE(number.has_value()) << number.error().message;
+        return number.value_or(0);
+    }
+    const JobPlan& job_plan(const std::string& job) const {
+        const auto& jobs = cluster.planned_state().jobs;
+        const auto found = std::ranges::find(jobs, job, &Job::name);
+        EXPECT_NE(found, jobs.end()) << job;
+        return cluster.plan().jobs[static_cast<std::size_t>(found - jobs.begin())];
+    }
+    std::uint64_t quota(const std::string& dataset) const {
+        const auto& datasets = cluster.planned_state().datasets;
+        const auto found = std::ranges::find(datasets, dataset, &Dataset::name);
+        EXPECT_NE(found, datasets.end()) << dataset;
+        return cluster.plan().datasets[static_cast<std::size_t>(found - datasets.begin())].quota_bytes;
+    }
+    static std::string message(const Result<void>& result) { return result ? "" : result.error().message; }
+};
+
+TEST_F(ClusterTest, AReportingNodeGetsQuotasAndRatesForItsJobs) {
+    NodeReport a = node_report("a");
+    a.jobs = {job_report("vision", "images"), job_report("language", "text")};
+    report(a);
+    EXPECT_EQ(replan(), 1u);
+    const auto part = cluster.plan_for("a", now_ns);
+    ASSERT_TRUE(part.has_value()) << part.error().message;
+    EXPECT_EQ(part->plan, 1u);
+    EXPECT_EQ(part->quotas.size(), 2u);
+    EXPECT_EQ(part->lease.rates.size(), 2u);
+    EXPECT_NEAR(part->lease.sum(), kRemote, 1);
+    EXPECT_EQ(replan(), 1u) << "nothing changed";
+}
+
+TEST_F(ClusterTest, TwoDaemonsMustNotShareAName) {
+    report(node_report("a", 1));
+    now_ns += kSecond_ns;
+    const auto other = cluster.report(node_report("a", 2), now_ns);
+    ASSERT_FALSE(other.has_value());
+    EXPECT_EQ(other.error().code, ErrorCode::already_exists);
+    report(node_report("a", 1));
+    now_ns += 3 * kSecond_ns;
+    report(node_report("a", 2));  // a restart: the old one has fallen silent
+}
+
+TEST_F(ClusterTest, AWrongReportIsRefusedWholeAndNamesItsField) {
+    const auto refused = [&](auto&& spoil) {
+        NodeReport spoiled = node_report("a");
+        spoiled.jobs = {job_report("vision", "images")};
+        spoil(spoiled);
+        const auto taken = cluster.report(spoiled, now_ns);
+        EXPECT_FALSE(taken.has_value());
+        return message(taken);
+    };
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    EXPECT_EQ(refused([](auto& of) { of.node = ""; }), "node: must have 1 to 255 bytes");
+    EXPECT_EQ(refused([](auto& of) { of.memory_bytes = ~0ull; }), "memory_bytes: is too large");
+    EXPECT_EQ(refused([&](auto& of) { of.nic_bytes_per_second = nan; }), "nic_bytes_per_second: is not finite");
+    EXPECT_EQ(refused([](auto& of) { of.disk_read_bytes_per_second = -1; }), "disk_read_bytes_per_second: is negative");
+    EXPECT_EQ(refused([](auto& of) { of.datasets[1].name = "images"; }), "datasets[1].name: is there twice");
+    EXPECT_EQ(refused([](auto& of) { of.datasets[0].size_bytes = 0; }), "datasets[0].size_bytes: must be above 0");
+    EXPECT_EQ(refused([](auto& of) { of.jobs[0].dataset = "lost"; }),
+              "jobs[0].dataset: \"lost\" is not among the report's datasets");
+    EXPECT_EQ(refused([&](auto& of) { of.jobs[0].busy_s = nan; }), "jobs[0].busy_s: is not finite");
+    EXPECT_EQ(refused([](auto& of) { of.jobs[0].unread_cached_bytes = 5; }),
+              "jobs[0].unread_cached_bytes: 5 is above unread_bytes 0");
+    EXPECT_EQ(refused([](auto& of) { of.jobs.push_back(of.jobs[0]); }), "jobs[1].name: is there twice");
+    EXPECT_TRUE(cluster.state(now_ns).nodes.empty()) << "a refused report changes nothing";
+    EXPECT_EQ(cluster.plan_for("a", now_ns).error().code, ErrorCode::not_found);
+}
+
+TEST_F(ClusterTest, AMeasuredRateWinsOverADeclaredOne) {
+    ASSERT_TRUE(cluster.register_job({.name = "vision", .ideal_bytes_per_second = 5e8}));
+    NodeReport a = node_report("a");
+    a.jobs = {job_report("vision", "images")};
+    report(a);
+    EXPECT_DOUBLE_EQ(cluster.state(now_ns).jobs[0].ideal_bytes_per_second, 5e8);
+    EXPECT_FALSE(cluster.measured_ideal("vision").has_value());
+    for (int second = 0; second < 20; ++second) {
+        now_ns += kSecond_ns;
+        // Half of the time it waits.
+        a.jobs[0].busy_s += 0.5;
+        a.jobs[0].bytes += 100'000'000;
+        report(a);
+    }
+    ASSERT_TRUE(cluster.measured_ideal("vision").has_value());
+    EXPECT_NEAR(*cluster.measured_ideal("vision"), 2e8, 1e6);
+    EXPECT_NEAR(cluster.state(now_ns).jobs[0].ideal_bytes_per_second, 2e8, 1e6);
+}
+
+TEST_F(ClusterTest, AJobOnSeveralNodesIsMeasuredAsOne) {
+    NodeReport a = node_report("a");
+    NodeReport b = node_report("b");
+    a.jobs = b.jobs = {job_report("vision", "images")};
+    a.jobs[0].ranks = 3;
+    for (int second = 0; second < 20; ++second) {
+        now_ns += kSecond_ns;
+        a.jobs[0].busy_s += 3 * 0.5;
+        a.jobs[0].bytes += 3 * 100'000'000;
+        b.jobs[0].busy_s += 0.5;
+        b.jobs[0].bytes += 100'000'000;
+        report(a);
+        report(b);
+    }
+    ASSERT_TRUE(cluster.measured_ideal("vision").has_value());
+    EXPECT_NEAR(*cluster.measured_ideal("vision"), 4 * 2e8, 1e7);
+    EXPECT_EQ(cluster.state(now_ns).jobs[0].gpus, 4u);
+}
+
+TEST_F(ClusterTest, ARestartedDaemonsCountersMeasureNothing) {
+    NodeReport a = node_report("a");
+    a.jobs = {job_report("vision", "images")};
+    for (int second = 0; second < 20; ++second) {
+        now_ns += kSecond_ns;
+        a.jobs[0].busy_s += 1;
+        a.jobs[0].bytes += 100'000'000;
+        report(a);
+    }
+    const double before = *cluster.measured_ideal("vision");
+    now_ns += 5 * kSecond_ns;
+    a.instance = 2;
+    a.jobs[0].bytes = 90'000'000'000;
+    a.jobs[0].busy_s = 100;
+    report(a);
+    a.instance = 3;
+    a.jobs[0].bytes = 1;
+    a.jobs[0].busy_s = 0.1;
+    now_ns += 5 * kSecond_ns;
+    report(a);
+    EXPECT_DOUBLE_EQ(*cluster.measured_ideal("vision"), before);
+}
+
+TEST_F(ClusterTest, RegistrationsAreCheckedAndUnique) {
+    EXPECT_TRUE(cluster.register_job({.name = "vision"}).has_value());
+    EXPECT_EQ(cluster.register_job({.name = "vision"}).error().code, ErrorCode::already_exists);
+    EXPECT_EQ(message(cluster.register_job({.name = "x", .weight = 0})), "weight: must be above 0");
+    EXPECT_EQ(message(cluster.register_job({.name = "x", .ideal_bytes_per_second = -1.0})),
+              "ideal_bytes_per_second: is negative");
+    EXPECT_EQ(message(cluster.register_job({.name = "x", .bandwidth_floor_bytes_per_second = 2 * kRemote})),
+              "bandwidth_floor_bytes_per_second: the floors of all jobs do not fit the remote's bandwidth");
+    EXPECT_EQ(cluster.remove_job("lost").error().code, ErrorCode::not_found);
+    EXPECT_TRUE(cluster.remove_job("vision").has_value());
+    EXPECT_TRUE(cluster.register_job({.name = "vision"}).has_value());
+}
+
+TEST_F(ClusterTest, AThousandRegistrationsAreKept) {
+    for (int i = 0; i < 1000; ++i) ASSERT_TRUE(cluster.register_job({.name = "job-" + std::to_string(i)}).has_value());
+    NodeReport a = node_report("a");
+    for (int i = 0; i < 1000; ++i) a.jobs.push_back(job_report("job-" + std::to_string(i), "images"));
+    report(a);
+    replan();
+    EXPECT_EQ(cluster.plan_for("a", now_ns)->lease.rates.size(), 1000u);
+    EXPECT_LE(cluster.in_force(now_ns), kRemote * (1 + 1e-9));
+}
+
+TEST_F(ClusterTest, APinHoldsUntilItIsTakenBack) {
+    NodeReport a = node_report("a");
+    a.jobs = {job_report("vision", "images"), job_report("language", "text")};
+    report(a);
+    replan();
+    const std::uint64_t free = quota("images");
+    ASSERT_TRUE(cluster.pin_quota("images", 7 * kGB, now_ns).has_value());
+    replan();
+    EXPECT_NE(free, 7 * kGB);
+    EXPECT_NEAR(static_cast<double>(quota("images")), 7e9, 2);
+    EXPECT_EQ(cluster.pin_quota("text", 101 * kGB, now_ns).has_value(), true) << "no more than its size counts";
+    EXPECT_EQ(cluster.pin_quota("images", 60 * kGB, now_ns).error().code, ErrorCode::no_space);
+    EXPECT_EQ(cluster.pin_quota("lost", 1, now_ns).error().code, ErrorCode::not_found);
+    ASSERT_TRUE(cluster.pin_quota("images", std::nullopt, now_ns).has_value());
+    ASSERT_TRUE(cluster.pin_quota("text", std::nullopt, now_ns).has_value());
+    replan();
+    EXPECT_EQ(quota("images"), free);
+}
+
+TEST_F(ClusterTest, CapacityLoweredBelowUseIsFollowed) {
+    NodeReport a = node_report("a");
+    a.jobs = {job_report("vision", "images")};
+    a.datasets[0].quota_disk_bytes = a.datasets[0].cached_disk_bytes = 90 * kGB;
+    report(a);
+    replan();
+    a.disk_bytes = 20 * kGB;
+    a.memory_bytes = 0;
+    report(a);
+    replan();
+    const auto part = cluster.plan_for("a", now_ns);
+    std::uint64_t disk_bytes = 0;
+    for (const DatasetQuota& quota : part->quotas) disk_bytes += quota.disk_bytes;
+    EXPECT_LE(disk_bytes, 20 * kGB);
+}
+
+TEST_F(ClusterTest, ASilentNodeIsPlannedWithoutOnceItsLeaseIsOver) {
+    NodeReport a = node_report("a");
+    NodeReport b = node_report("b");
+    a.jobs = {job_report("vision", "images")};
+    b.jobs = {job_report("language", "text")};
+    report(a);
+    report(b);
+    replan();
+    const Lease of_a = cluster.plan_for("a", now_ns)->lease;
+    const Lease of_b = cluster.plan_for("b", now_ns)->lease;
+    EXPECT_NEAR(of_a.sum() + of_b.sum(), kRemote, 1);
+    now_ns += 9 * kSecond_ns;
+    report(b);
+    replan();
+    EXPECT_EQ(cluster.planned_state().nodes.size(), 2u);
+    now_ns += 2 * kSecond_ns;
+    b.lease_applied = of_b.number;
+    report(b);
+    replan();
+    EXPECT_EQ(cluster.planned_state().nodes.size(), 1u);
+    const Lease more = cluster.plan_for("b", now_ns)->lease;
+    EXPECT_NEAR(more.sum(), kRemote - of_a.floor_bytes_per_second, 1) << "a may still take its floor";
+    EXPECT_EQ(cluster.plan_for("a", now_ns).error().code, ErrorCode::not_found);
+}
+
+// Nodes that come and go, with clocks nobody compares: what they may take never adds up to more than the remote has.
+TEST_F(ClusterTest, TheRatesInForceStayWithinTheRemoteThroughoutALife) {
+    std::mt19937_64 random(7);
+    std::vector<NodeReport> nodes;
+    for (int i = 0; i < 5; ++i) {
+        NodeReport node = node_report("node-" + std::to_string(i));
+        node.jobs = {job_report("shared", "images"), job_report("own-" + std::to_string(i), "text")};
+        nodes.push_back(node);
+    }
+    for (int step = 0; step < 3000; ++step) {
+        now_ns += static_cast<std::int64_t>(random() % kSecond_ns);
+        NodeReport& node = nodes[random() % nodes.size()];
+        if (random() % 50 == 0) {
+            if (node.jobs.size() > 1) {
+                node.jobs.pop_back();
+            } else {
+                node.jobs.push_back(job_report("late-" + node.node, "images"));
+            }
+        }
+        if (random() % 20 == 0) now_ns += 11 * kSecond_ns;
+        for (JobReport& job : node.jobs) {
+            job.busy_s += 0.3;
+            job.bytes += random() % 100'000'000;
+            job.demand_bytes_per_second = static_cast<double>(random() % 1'000'000'000);
+        }
+        report(node);
+        replan();
+        const auto part = cluster.plan_for(node.node, now_ns);
+        ASSERT_TRUE(part.has_value());
+        if (random() % 3 != 0) node.lease_applied = part->lease.number;
+        ASSERT_LE(cluster.in_force(now_ns), kRemote * (1 + 1e-9)) << "step " << step;
+    }
+}
+
+}  // namespace
+}  // namespace larder::allocator
