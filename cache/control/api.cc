@@ -3,41 +3,17 @@
 #include <boost/json.hpp>
 #include <unistd.h>
 
+#include "base/server/json_reader.h"
 #include "base/server/logging.h"
 #include "cache/control/api_json.h"
-#include "cache/control/json_reader.h"
 #include "cache/control/metrics.h"
 
 namespace larder::cache {
 namespace json = boost::json;
 
-HttpResponse json_response(const json::object& body, unsigned status) {
-    return {.status = status, .body = json::serialize(body) + "\n"};
-}
-
-HttpResponse method_not_allowed(std::string_view allowed) {
-    HttpResponse response = http_error(405, "method_not_allowed", "allowed here: " + std::string(allowed));
-    response.headers.emplace_back("Allow", allowed);
-    return response;
-}
-
-HttpResponse no_such_path() {
-    return http_error(404, "not_found", "there is nothing at this path");
-}
-
 HttpResponse task_response(const Result<std::uint64_t>& task) {
     if (!task) return http_error(task.error());
     return json_response({{"task", *task}}, 202);
-}
-
-HttpResponse done_response(const Result<void>& done) {
-    if (!done) return http_error(done.error());
-    return json_response({});
-}
-
-Result<json::object> request_object(const HttpRequest& request) {
-    if (request.body.empty()) return json::object{};
-    return parse_json_object(request.body, "request body");
 }
 
 json::object counters_json(const BlockCounters& counters) {

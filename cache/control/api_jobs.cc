@@ -5,9 +5,9 @@
 #include <charconv>
 #include <set>
 
+#include "base/server/json_reader.h"
 #include "cache/control/api.h"
 #include "cache/control/api_json.h"
-#include "cache/control/json_reader.h"
 
 namespace larder::cache {
 namespace json = boost::json;

@@ -12,7 +12,7 @@
 
 #include "base/assert.h"
 #include "base/file.h"
-#include "cache/control/json_reader.h"
+#include "base/server/json_reader.h"
 
 namespace larder::cache {
 namespace json = boost::json;

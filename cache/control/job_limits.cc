@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cache/control/json_reader.h"
+#include "base/server/json_reader.h"
 #include "cache/protocol/wire.h"
 
 namespace larder::cache {

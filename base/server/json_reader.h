@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 
-namespace larder::cache {
+namespace larder {
 
 // The object in `text`; `what` names the text in errors ("request body", a file's path).
 Result<boost::json::object> parse_json_object(std::string_view text, std::string_view what);
@@ -52,4 +52,4 @@ private:
     std::optional<Error> error_;
 };
 
-}  // namespace larder::cache
+}  // namespace larder

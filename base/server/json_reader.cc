@@ -1,11 +1,11 @@
-#include "cache/control/json_reader.h"
+#include "base/server/json_reader.h"
 
 #include <boost/json.hpp>
 
 #include <algorithm>
 #include <cmath>
 
-namespace larder::cache {
+namespace larder {
 namespace json = boost::json;
 
 Result<json::object> parse_json_object(std::string_view text, std::string_view what) {
@@ -113,4 +113,4 @@ Result<void> JsonReader::finish() {
     return {};
 }
 
-}  // namespace larder::cache
+}  // namespace larder

@@ -1,10 +1,10 @@
-#include "cache/control/json_reader.h"
+#include "base/server/json_reader.h"
 
 #include <boost/json.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace larder::cache {
+namespace larder {
 namespace {
 
 using testing::HasSubstr;
@@ -60,4 +60,4 @@ TEST(JsonReader, OnlyObjectsAreTaken) {
 }
 
 }  // namespace
-}  // namespace larder::cache
+}  // namespace larder
