@@ -28,7 +28,7 @@ target_compile_definitions(larder_cache_control PRIVATE LARDER_VERSION="${PROJEC
 larder_library(allocator)
 target_link_libraries(larder_allocator PUBLIC larder_base)
 larder_library(allocator/service)
-target_link_libraries(larder_allocator_service PUBLIC larder_allocator larder_base_server PRIVATE Boost::json)
+target_link_libraries(larder_allocator_service PUBLIC larder_allocator larder_base_server PRIVATE Boost::json Threads::Threads)
 
 add_library(larder_cache INTERFACE)
 target_link_libraries(larder_cache INTERFACE larder_cache_control)
