@@ -50,8 +50,8 @@ struct UsableNode {
 // How many plans may be solved to place one job: a plan takes time with the size of the state, and every job that waits
 // has to be placed.
 std::size_t trials(const ClusterState& state) {
-    constexpr std::size_t kWork = 20'000;
-    const std::size_t size = state.nodes.size() + state.datasets.size() + state.jobs.size();
+    constexpr std::size_t kWork = 2'000'000;
+    const std::size_t size = (state.jobs.size() + state.datasets.size()) * state.nodes.size();
     const auto waiting = std::ranges::count_if(state.jobs, [](const Job& job) { return job.placement.empty(); });
     return kWork / (size * static_cast<std::size_t>(waiting));
 }
@@ -223,7 +223,8 @@ private:
         return score;
     }
 
-    // The rules forbid what looked best: any gang that they allow, asking for one after the other.
+    // The rules forbid what looked best: the best of neighbours that they allow, or else any gang, asking for one after
+    // the other.
     void search_allowed() {
         std::size_t asks_left = 10'000;
         Gang gang;
@@ -246,8 +247,12 @@ private:
         };
         std::uint64_t available = 0;
         for (const UsableNode& node : nodes_) available += node.free;
-        for (std::uint32_t place = 0; place < nodes_.size() && !best_; ++place) {
-            if (nodes_[place].free >= wanted_) consider({{.place = place, .gpus = wanted_}});
+        // Most rules are about nodes that lie together, and so are named together.
+        std::vector<std::uint32_t> order(nodes_.size());
+        std::iota(order.begin(), order.end(), 0u);
+        std::uint64_t left = available;
+        for (std::uint32_t first = 0; left >= wanted_; left -= nodes_[first++].free) {
+            consider(take_in_order(std::span(order).subspan(first)));
         }
         from(from, 0, wanted_, available);
     }

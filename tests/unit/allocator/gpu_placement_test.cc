@@ -1,0 +1,437 @@
+// GPUs for jobs that wait: against every possible placement on small clusters, against a placement that knows nothing
+// of data, and what must hold of any.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "allocator/assign.h"
+#include "tests/unit/allocator/small_clusters.h"
+
+namespace larder::test {
+namespace {
+
+using namespace allocator;
+
+using Placement = std::vector<GpuShare>;
+
+constexpr std::uint64_t kCases = 10'000;
+
+Objective objective_of(std::uint64_t seed) {
+    return {.kind = static_cast<ObjectiveKind>(seed % 3)};
+}
+
+double steady_rate(const ClusterState& state, const Objective& objective, std::size_t job) {
+    const auto plan = assign(state, objective);
+    EXPECT_TRUE(plan) << plan.error().message;
+    return plan ? plan->jobs[job].steady_bytes_per_second : 0;
+}
+
+double steady_rate_with(ClusterState state, const Objective& objective, std::size_t job, const Placement& placement) {
+    state.jobs[job].placement = placement;
+    return steady_rate(state, objective, job);
+}
+
+std::string percent(std::uint64_t count, std::uint64_t of) {
+    return std::to_string(100 * static_cast<double>(count) / static_cast<double>(of));
+}
+
+// --- measured on random clusters
+
+TEST(GpuPlacement, ComesWithinOnePercentOfTheBestOfAllPlacements) {
+    std::uint64_t within = 0;
+    std::uint64_t matters = 0;
+    std::uint64_t within_where_it_matters = 0;
+    for (std::uint64_t seed = 0; seed < kCases; ++seed) {
+        const ClusterState state = SmallClusters(seed).make();
+        const std::size_t job = state.jobs.size() - 1;
+        const Objective objective = objective_of(seed);
+        const double found = steady_rate(state, objective, job);
+        double best = 0;
+        double worst = std::numeric_limits<double>::infinity();
+        for_each_placement(free_gpus(state), state.jobs[job].gpus, [&](const Placement& placement) {
+            const double rate = steady_rate_with(state, objective, job, placement);
+            best = std::max(best, rate);
+            worst = std::min(worst, rate);
+        });
+        ASSERT_GT(found, 0) << "seed " << seed;
+        ASSERT_LE(found, best * (1 + 1e-9)) << "seed " << seed;
+        const bool is_within = found >= 0.99 * best;
+        within += is_within;
+        if (worst < 0.99 * best) {
+            ++matters;
+            within_where_it_matters += is_within;
+        }
+    }
+    RecordProperty("percent_within_one_percent", percent(within, kCases));
+    RecordProperty("percent_where_placement_matters", percent(matters, kCases));
+    RecordProperty("percent_within_where_it_matters", percent(within_where_it_matters, matters));
+    EXPECT_GE(within, kCases * 95 / 100);
+    // Not for want of a choice.
+    EXPECT_GE(matters, kCases * 2 / 5);
+    EXPECT_GE(within_where_it_matters, matters * 95 / 100);
+}
+
+// The first free GPUs in the order of names.
+Placement blind_placement(const ClusterState& state, std::size_t job) {
+    Placement placement;
+    std::uint32_t missing = state.jobs[job].gpus;
+    const auto free = free_gpus(state);
+    for (std::uint32_t node = 0; node < free.size() && missing > 0; ++node) {
+        const std::uint32_t gpus = std::min(missing, free[node]);
+        if (gpus > 0) placement.push_back({.node = node, .gpus = gpus});
+        missing -= gpus;
+    }
+    return placement;
+}
+
+TEST(GpuPlacement, BeatsPlacementThatIsBlindToData) {
+    double sum_of_ratios = 0;
+    std::uint64_t better = 0;
+    std::uint64_t worse = 0;
+    for (std::uint64_t seed = 0; seed < kCases; ++seed) {
+        const ClusterState state = SmallClusters(seed).make();
+        const std::size_t job = state.jobs.size() - 1;
+        const Objective objective = objective_of(seed);
+        const double found = steady_rate(state, objective, job);
+        const double blind = steady_rate_with(state, objective, job, blind_placement(state, job));
+        ASSERT_GT(blind, 0) << "seed " << seed;
+        sum_of_ratios += found / blind;
+        better += found > 1.01 * blind;
+        worse += found < 0.99 * blind;
+    }
+    RecordProperty("mean_ratio", std::to_string(sum_of_ratios / kCases));
+    RecordProperty("percent_better", percent(better, kCases));
+    RecordProperty("percent_worse", percent(worse, kCases));
+    EXPECT_GE(sum_of_ratios / kCases, 1.05);
+    EXPECT_GE(better, kCases / 5);
+    EXPECT_LE(worse, kCases / 1000);
+}
+
+// --- worked out by hand
+
+constexpr std::uint64_t kGB = 1'000'000'000;
+
+// Nodes "a", "b", ... of 4 GPUs and 100 GB of disk, and one dataset of 100 GB.
+ClusterState alike(std::size_t nodes) {
+    ClusterState state{.remote_bytes_per_second = 100e9};
+    for (std::size_t n = 0; n < nodes; ++n) {
+        state.nodes.push_back({.name = std::string(1, static_cast<char>('a' + n)), .gpus = 4, .disk_bytes = 100 * kGB});
+    }
+    state.datasets.push_back({.name = "images", .size_bytes = 100 * kGB});
+    return state;
+}
+
+Job waiting(const char* name, std::uint32_t gpus) {
+    return {.name = name, .gpus = gpus, .ideal_bytes_per_second = 2e9};
+}
+
+Job placed(const char* name, Placement placement) {
+    Job job = waiting(name, 0);
+    for (const GpuShare& share : placement) job.gpus += share.gpus;
+    job.placement = std::move(placement);
+    return job;
+}
+
+Plan planned(const ClusterState& state, const Objective& objective = {}) {
+    auto plan = assign(state, objective);
+    EXPECT_TRUE(plan) << plan.error().message;
+    return plan ? *plan : Plan{.jobs = std::vector<JobPlan>(state.jobs.size())};
+}
+
+TEST(GpuPlacement, GoesToTheNodeWhoseNetworkIsFree) {
+    ClusterState state = alike(2);
+    // No cache: all is read over the network, of which "busy" leaves 1 GB/s on "a".
+    for (Node& node : state.nodes) node.disk_bytes = 0;
+    state.nodes[0].nic_bytes_per_second = 3e9;
+    state.nodes[1].nic_bytes_per_second = 2.5e9;
+    state.jobs = {placed("busy", {{.node = 0, .gpus = 1}}), waiting("new", 2)};
+    const Plan plan = planned(state);
+    EXPECT_EQ(plan.jobs[1].placement, (Placement{{.node = 1, .gpus = 2}}));
+    EXPECT_DOUBLE_EQ(plan.jobs[1].steady_bytes_per_second, 2e9);
+    EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
+}
+
+TEST(GpuPlacement, SpreadsAGangThatNeedsMoreNetworkThanOneNodeHas) {
+    ClusterState state = alike(2);
+    for (Node& node : state.nodes) {
+        node.disk_bytes = 0;
+        node.nic_bytes_per_second = 1e9;
+    }
+    state.jobs = {waiting("new", 4)};
+    const Plan plan = planned(state);
+    EXPECT_EQ(plan.jobs[0].placement, (Placement{{.node = 0, .gpus = 2}, {.node = 1, .gpus = 2}}));
+    EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
+}
+
+// Nothing is cached yet, so only the plan knows that "b" will keep the dataset and "a" cannot.
+TEST(GpuPlacement, GoesWhereThePlanWillPutItsCache) {
+    ClusterState state = alike(2);
+    state.nodes[0].disk_bytes = 0;
+    for (Node& node : state.nodes) node.nic_bytes_per_second = 1e9;
+    state.jobs = {waiting("new", 2)};
+    const Plan plan = planned(state);
+    EXPECT_EQ(plan.jobs[0].placement, (Placement{{.node = 1, .gpus = 2}}));
+    EXPECT_DOUBLE_EQ(plan.jobs[0].steady_hit_ratio, 1);
+    EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
+}
+
+TEST(GpuPlacement, StaysTogetherWhereRatesTie) {
+    ClusterState state = alike(3);
+    state.jobs = {placed("other", {{.node = 0, .gpus = 2}}), waiting("new", 4)};
+    const Plan plan = planned(state);
+    ASSERT_EQ(plan.jobs[1].placement.size(), 1u);
+    EXPECT_EQ(plan.jobs[1].placement[0].gpus, 4u);
+    EXPECT_NE(plan.jobs[1].placement[0].node, 0u);
+}
+
+TEST(GpuPlacement, GoesNearItsDataWhereRatesTie) {
+    for (std::uint32_t holder = 0; holder < 3; ++holder) {
+        ClusterState state = alike(3);
+        state.datasets[0].cached = {{.node = holder, .disk_bytes = 30 * kGB},
+                                    {.node = (holder + 1) % 3, .disk_bytes = 10 * kGB}};
+        state.jobs = {waiting("new", 2)};
+        EXPECT_EQ(planned(state).jobs[0].placement, (Placement{{.node = holder, .gpus = 2}}));
+    }
+}
+
+TEST(GpuPlacement, LeavesWholeNodesToOthersWhereAllElseTies) {
+    ClusterState state = alike(3);
+    state.jobs = {placed("other", {{.node = 1, .gpus = 2}}), waiting("new", 2)};
+    EXPECT_EQ(planned(state).jobs[1].placement, (Placement{{.node = 1, .gpus = 2}}));
+}
+
+TEST(GpuPlacement, AGangThatDoesNotFitWaitsAndThePlanGoesOn) {
+    ClusterState state = alike(2);
+    state.jobs = {placed("runs", {{.node = 0, .gpus = 3}}), waiting("large", 6), waiting("small", 5)};
+    // The heaviest is placed first, if it can be.
+    state.jobs[1].weight = 2;
+    const Plan plan = planned(state);
+    EXPECT_FALSE(plan.jobs[1].running);
+    EXPECT_TRUE(plan.jobs[1].placement.empty());
+    EXPECT_EQ(plan.jobs[1].bandwidth_bytes_per_second, 0);
+    EXPECT_EQ(plan.jobs[1].steady_bytes_per_second, 0);
+    EXPECT_TRUE(plan.jobs[2].running);
+    EXPECT_EQ(plan.jobs[2].placement, (Placement{{.node = 0, .gpus = 1}, {.node = 1, .gpus = 4}}));
+    EXPECT_DOUBLE_EQ(plan.jobs[2].steady_bytes_per_second, 2e9);
+    EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
+}
+
+TEST(GpuPlacement, TheHeaviestOfTheWaitingComesFirstThenTheNames) {
+    ClusterState state = alike(1);
+    state.jobs = {waiting("b", 3), waiting("c", 3), waiting("a", 3)};
+    EXPECT_TRUE(planned(state).jobs[2].running);
+    EXPECT_FALSE(planned(state).jobs[0].running);
+    state.jobs[1].weight = 2;
+    EXPECT_TRUE(planned(state).jobs[1].running);
+    EXPECT_FALSE(planned(state).jobs[2].running);
+}
+
+TEST(GpuPlacement, NobodyIsPlacedWhenNotAskedTo) {
+    ClusterState state = alike(2);
+    state.jobs = {waiting("new", 2), placed("runs", {{.node = 0, .gpus = 1}})};
+    const Plan plan = planned(state, {.place_jobs = false});
+    EXPECT_FALSE(plan.jobs[0].running);
+    EXPECT_TRUE(plan.jobs[1].running);
+}
+
+TEST(GpuPlacement, AJobThatAsksForNoGpuWaits) {
+    ClusterState state = alike(1);
+    state.jobs = {waiting("new", 0)};
+    EXPECT_FALSE(planned(state).jobs[0].running);
+}
+
+TEST(GpuPlacement, BillionsOfGpusAreNotPlacedOneByOne) {
+    ClusterState state = alike(4);
+    for (Node& node : state.nodes) {
+        node.gpus = 4'000'000'000;
+        node.nic_bytes_per_second = 5e8;
+    }
+    state.datasets[0].cached = {{.node = 2, .disk_bytes = 30 * kGB}};
+    state.jobs = {waiting("new", 4'000'000'000)};
+    const Plan plan = planned(state);
+    std::uint64_t gpus = 0;
+    for (const GpuShare& share : plan.jobs[0].placement) gpus += share.gpus;
+    EXPECT_EQ(gpus, 4'000'000'000u);
+    EXPECT_TRUE(plan.jobs[0].running);
+}
+
+// --- what holds of any placement
+
+TEST(GpuPlacement, NoGpuIsGivenTwiceWhenSeveralJobsWait) {
+    std::uint64_t waited = 0;
+    for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+        ClusterState state = SmallClusters(seed).make();
+        const Job last = state.jobs.back();
+        for (std::uint32_t k = 0; k < 3; ++k) {
+            Job another = last;
+            another.name += "-" + std::to_string(k);
+            another.gpus = 1 + static_cast<std::uint32_t>((seed + k) % 3);
+            state.jobs.push_back(another);
+        }
+        const Plan plan = planned(state, objective_of(seed));
+        auto free = free_gpus(state);
+        for (std::size_t j = 0; j < state.jobs.size(); ++j) {
+            if (!state.jobs[j].placement.empty()) {
+                EXPECT_EQ(plan.jobs[j].placement, state.jobs[j].placement) << "a running job was moved";
+                continue;
+            }
+            waited += !plan.jobs[j].running;
+            if (!plan.jobs[j].running) continue;
+            std::uint32_t gpus = 0;
+            for (const GpuShare& share : plan.jobs[j].placement) {
+                ASSERT_LE(share.gpus, free[share.node]) << "seed " << seed;
+                EXPECT_GT(share.gpus, 0u);
+                free[share.node] -= share.gpus;
+                gpus += share.gpus;
+            }
+            EXPECT_EQ(gpus, state.jobs[j].gpus) << "a gang comes whole";
+        }
+        // Who waits does so because too little was free when its turn came, and is free still.
+        const std::uint32_t left = std::accumulate(free.begin(), free.end(), 0u);
+        for (std::size_t j = 0; j < state.jobs.size(); ++j) {
+            if (!plan.jobs[j].running) {
+                EXPECT_LT(left, state.jobs[j].gpus);
+            }
+        }
+        if (HasFailure()) FAIL() << "seed " << seed;
+    }
+    EXPECT_GT(waited, 100u) << "the clusters were too large to show anything";
+}
+
+TEST(GpuPlacement, TheOrderOfTheNodesDoesNotMatter) {
+    for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+        const ClusterState state = SmallClusters(seed).make();
+        const auto last = static_cast<std::uint32_t>(state.nodes.size() - 1);
+        ClusterState reversed = state;
+        std::ranges::reverse(reversed.nodes);
+        for (Dataset& dataset : reversed.datasets) {
+            for (NodeCache& there : dataset.cached) there.node = last - there.node;
+        }
+        for (Job& job : reversed.jobs) {
+            for (GpuShare& share : job.placement) share.node = last - share.node;
+        }
+        const Objective objective = objective_of(seed);
+        Placement expected = planned(state, objective).jobs.back().placement;
+        for (GpuShare& share : expected) share.node = last - share.node;
+        std::ranges::reverse(expected);
+        EXPECT_EQ(planned(reversed, objective).jobs.back().placement, expected) << "seed " << seed;
+    }
+}
+
+// --- rules
+
+// Allows what a function says, and remembers what it was asked.
+class Rules : public PlacementRules {
+public:
+    explicit Rules(std::function<bool(std::span<const GpuShare>)> rule) : rule_(std::move(rule)) {}
+
+    bool allows(const ClusterState& state, std::uint32_t job, std::span<const GpuShare> placement) const override {
+        std::uint32_t gpus = 0;
+        for (const GpuShare& share : placement) gpus += share.gpus;
+        EXPECT_EQ(gpus, state.jobs[job].gpus) << "asked about a part of a gang";
+        EXPECT_TRUE(state.jobs[job].placement.empty());
+        return rule_(placement);
+    }
+
+private:
+    std::function<bool(std::span<const GpuShare>)> rule_;
+};
+
+TEST(GpuPlacement, ObeysTheRules) {
+    std::uint64_t forbidden = 0;
+    for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+        const ClusterState state = SmallClusters(seed).make();
+        // Any rule will do: two fifths of all placements, by a hash.
+        const Rules rules([&](std::span<const GpuShare> placement) {
+            std::uint64_t hash = seed;
+            for (const GpuShare& share : placement) hash = hash * 31 + share.node * 7 + share.gpus * 13;
+            return hash % 5 < 2;
+        });
+        const auto job = static_cast<std::uint32_t>(state.jobs.size() - 1);
+        bool any = false;
+        for_each_placement(free_gpus(state), state.jobs[job].gpus,
+                           [&](const Placement& placement) { any = any || rules.allows(state, job, placement); });
+        Objective objective = objective_of(seed);
+        objective.placement_rules = &rules;
+        const JobPlan found = planned(state, objective).jobs[job];
+        forbidden += !any;
+        EXPECT_EQ(found.running, any);
+        if (found.running) {
+            EXPECT_TRUE(rules.allows(state, job, found.placement));
+        }
+        if (HasFailure()) FAIL() << "seed " << seed;
+    }
+    EXPECT_GT(forbidden, 100u) << "the rules always left something";
+}
+
+TEST(GpuPlacement, WaitsWhenTheRulesAllowNothing) {
+    ClusterState state = alike(4);
+    state.jobs = {waiting("new", 2), placed("runs", {{.node = 0, .gpus = 1}})};
+    const Rules none([](std::span<const GpuShare>) { return false; });
+    const Plan plan = planned(state, {.placement_rules = &none});
+    EXPECT_FALSE(plan.jobs[0].running);
+    // Who runs is not asked about.
+    EXPECT_TRUE(plan.jobs[1].running);
+}
+
+TEST(GpuPlacement, TakesTheBestOfWhatTheRulesAllow) {
+    ClusterState state = alike(3);
+    state.datasets[0].cached = {{.node = 0, .disk_bytes = 30 * kGB}, {.node = 2, .disk_bytes = 10 * kGB}};
+    state.jobs = {waiting("new", 2)};
+    const Rules not_the_first([](std::span<const GpuShare> placement) { return placement[0].node != 0; });
+    EXPECT_EQ(planned(state, {.placement_rules = &not_the_first}).jobs[0].placement,
+              (Placement{{.node = 2, .gpus = 2}}));
+}
+
+// --- large clusters, where not every placement can be tried
+
+ClusterState large(std::uint32_t waiting_jobs) {
+    ClusterState state{.remote_bytes_per_second = 100e9};
+    for (std::uint32_t n = 0; n < 300; ++n) {
+        state.nodes.push_back({.name = "node-" + std::to_string(1000 + n), .gpus = 8, .disk_bytes = 100 * kGB});
+    }
+    for (std::uint32_t i = 0; i < 10; ++i) {
+        state.datasets.push_back({.name = "dataset-" + std::to_string(i), .size_bytes = 100 * kGB});
+        state.datasets[i].cached = {{.node = 20 * i + 7, .disk_bytes = 50 * kGB}};
+    }
+    for (std::uint32_t j = 0; j < waiting_jobs; ++j) {
+        state.jobs.push_back(
+            {.name = "job-" + std::to_string(1000 + j), .dataset = j % 10, .gpus = 4, .ideal_bytes_per_second = 1e8});
+    }
+    return state;
+}
+
+TEST(GpuPlacement, ManyJobsOnALargeClusterStillGoNearTheirData) {
+    const ClusterState state = large(500);
+    const Plan plan = planned(state);
+    for (std::uint32_t j = 0; j < 500; ++j) {
+        EXPECT_TRUE(plan.jobs[j].running);
+        // Two fit on the node that has the data.
+        if (j < 20) {
+            EXPECT_EQ(plan.jobs[j].placement, (Placement{{.node = 20 * (j % 10) + 7, .gpus = 4}})) << j;
+        }
+    }
+}
+
+TEST(GpuPlacement, FindsTheFewNodesOfALargeClusterThatTheRulesAllow) {
+    const ClusterState state = large(8);
+    const Rules cell([](std::span<const GpuShare> placement) {
+        return std::ranges::all_of(placement,
+                                   [](const GpuShare& share) { return share.node >= 250 && share.node < 254; });
+    });
+    const Plan plan = planned(state, {.placement_rules = &cell});
+    for (const JobPlan& job : plan.jobs) {
+        ASSERT_TRUE(job.running);
+        EXPECT_GE(job.placement[0].node, 250u);
+        EXPECT_LT(job.placement[0].node, 254u);
+    }
+}
+
+}  // namespace
+}  // namespace larder::test
