@@ -26,8 +26,9 @@ constexpr std::int64_t kMessagesPeriod_ns = 20'000'000;
 constexpr std::int64_t kWaitSlice_ns = 100'000'000;
 constexpr std::int64_t kFullRingPause_ns = 50'000;
 constexpr std::int64_t kAttemptPeriod_ns = 50'000'000;
-constexpr std::uint32_t kSessionsInVainMax = 20;
+constexpr std::uint32_t kBreachesMax = 20;  // a daemon that speaks nonsense will not learn
 constexpr std::int64_t kBackoffFirst_ns = 5'000'000;
+constexpr std::uint32_t kBackoffDoublingsMax = 4;  // for sessions in vain
 constexpr std::int64_t kBackoffMax_ns = 500'000'000;
 
 std::unexpected<Error> bad_completion(const char* why) {
@@ -136,20 +137,29 @@ Result<void> BlockClient::check_interrupted() const {
     return fail(ErrorCode::cancelled, "interrupted while waiting for data");
 }
 
+Error BlockClient::lost_for_good(const Error& cause) const {
+    return {ErrorCode::unavailable, "lost the Larder daemon and could not go on within " +
+                                        std::to_string(options_.reconnect_timeout_ms) + " ms: " + cause.message};
+}
+
 Result<void> BlockClient::lose_session(Error cause) {
     drop_session();
     lost_ = true;
-    ++sessions_in_vain_;
+    const std::int64_t now_ns = clock_.now_ns();
+    if (sessions_in_vain_++ == 0) in_vain_since_ns_ = now_ns;
     next_attempt_ns_ = 0;
     last_error_ = cause;
-    if (worth_reconnecting(cause) && sessions_in_vain_ <= kSessionsInVainMax) return {};
+    const bool hopeless = cause.code == ErrorCode::protocol
+                              ? sessions_in_vain_ > kBreachesMax
+                              : now_ns - in_vain_since_ns_ > options_.reconnect_timeout_ms * 1'000'000;
+    if (worth_reconnecting(cause) && !hopeless) return {};
     sessions_in_vain_ = 0;
-    return std::unexpected(std::move(cause));
+    return std::unexpected(cause.code == ErrorCode::unavailable ? lost_for_good(cause) : std::move(cause));
 }
 
 Result<void> BlockClient::reconnect() {
     const std::int64_t deadline_ns = clock_.now_ns() + options_.reconnect_timeout_ms * 1'000'000;
-    std::int64_t backoff_ns = kBackoffFirst_ns << std::min(sessions_in_vain_, 6u);
+    std::int64_t backoff_ns = kBackoffFirst_ns << std::min(sessions_in_vain_, kBackoffDoublingsMax);
     if (sessions_in_vain_ > 1) pause_ns(backoff_ns);
     for (;; backoff_ns = std::min(backoff_ns * 2, kBackoffMax_ns)) {
         auto connected = connect();
@@ -160,9 +170,7 @@ Result<void> BlockClient::reconnect() {
         if (left_ns <= 0) break;
         pause_ns(std::min(backoff_ns, left_ns));
     }
-    return fail(ErrorCode::unavailable, "lost the Larder daemon and could not go on within " +
-                                            std::to_string(options_.reconnect_timeout_ms) +
-                                            " ms: " + last_error_.message);
+    return std::unexpected(lost_for_good(last_error_));
 }
 
 // --- blocks

@@ -82,6 +82,7 @@ private:
     Result<void> reconnect();
     Result<void> check_interrupted() const;
     // The session is of no more use; an error when another would fail the same way.
+    Error lost_for_good(const Error& cause) const;
     Result<void> lose_session(Error cause);
     void drop_session();
     Result<void> exchange();
@@ -116,10 +117,11 @@ private:
     std::int64_t messages_read_ns_ = 0;
     std::int64_t next_attempt_ns_ = 0;    // to connect
     std::uint32_t sessions_in_vain_ = 0;  // lost in a row without having brought a block
-    bool lost_ = false;                   // the last session broke, other than by a fork
-    bool no_room_ = false;                // for the next wanted block
-    bool arrived_ = false;                // completions, since the present call began
-    Error last_error_;                    // why there is no session
+    std::int64_t in_vain_since_ns_ = 0;
+    bool lost_ = false;     // the last session broke, other than by a fork
+    bool no_room_ = false;  // for the next wanted block
+    bool arrived_ = false;  // completions, since the present call began
+    Error last_error_;      // why there is no session
     LoaderStatistics statistics_;
     LoaderStatistics reported_before_;  // by earlier sessions
     std::vector<std::shared_ptr<BatchState>> idle_states_;

@@ -38,6 +38,7 @@ struct FakeBehaviour {
     std::atomic<int> delay_us = 0;                 // before each round of answers
     std::atomic<std::int64_t> hang_up_after = -1;  // completions; then the session is closed, once
     std::atomic<bool> silent = false;              // takes requests, answers none
+    std::atomic<int> sessions_cut = 0;             // so many sessions end at their first fetch
     std::atomic<int> attaches_refused = 0;         // so many sessions end instead of being attached
     std::function<protocol::BlockStatus(std::uint32_t)> status;  // set before start
     std::function<void(protocol::Completion&)> corrupt;          // set before start
@@ -228,6 +229,11 @@ private:
     void take(Session& session, const protocol::Request& request) {
         if (request.operation == protocol::RequestOperation::release) {
             EXPECT_EQ(session.held.erase(request.slot_page), 1u) << "release of a slot that is not held";
+            return;
+        }
+        if (behaviour.sessions_cut > 0) {
+            --behaviour.sessions_cut;
+            session.open = false;
             return;
         }
         if (behaviour.hang_up_after >= 0 && behaviour.hang_up_after-- == 0) {

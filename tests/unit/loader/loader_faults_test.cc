@@ -82,6 +82,24 @@ TEST_F(LoaderTest, ADaemonThatGoesAwayWhileALoaderAttachesIsWaitedFor) {
     expect_each_sample_once();
 }
 
+TEST_F(LoaderTest, ADaemonThatIsLostAgainAndAgainIsWaitedForUntilTheTimeout) {
+    make_raw(40);
+    daemon->behaviour.sessions_cut = 25;
+    Loader loader = open(options());
+    EXPECT_FALSE(take(loader));
+    EXPECT_EQ(daemon->sessions_opened, 26u);
+    expect_each_sample_once();
+
+    auto impatient = options();
+    impatient.reconnect_timeout_ms = 100;
+    Loader other = open(impatient);
+    daemon->behaviour.sessions_cut = 1'000'000;
+    const auto batch = other.next();
+    ASSERT_FALSE(batch.has_value());
+    EXPECT_EQ(batch.error().code, ErrorCode::unavailable);
+    EXPECT_NE(batch.error().message.find("within 100 ms"), std::string::npos) << batch.error().message;
+}
+
 TEST_F(LoaderTest, ARestartedDaemonLosesAndDoublesNothing) {
     make_shards(4, 150, 32'000);
     daemon->behaviour.memory_every = 3;
