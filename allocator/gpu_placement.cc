@@ -164,9 +164,11 @@ private:
         });
         found.push_back(spread());
         std::vector<std::pair<Score, std::size_t>> ranked;
+        ranked.reserve(found.size());
         for (std::size_t i = 0; i < found.size(); ++i) ranked.emplace_back(estimate(found[i]), i);
         std::ranges::stable_sort(ranked, [](const auto& a, const auto& b) { return a.first.better_than(b.first); });
         std::vector<Gang> sorted;
+        sorted.reserve(found.size());
         for (const auto& [score, index] : ranked) sorted.push_back(std::move(found[index]));
         return sorted;
     }
