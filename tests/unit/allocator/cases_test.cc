@@ -1,0 +1,355 @@
+// Small clusters whose plans were worked out by hand, for each objective. Bytes are in GB, rates in GB per second.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <string>
+
+#include "allocator/assign.h"
+#include "allocator/model.h"
+#include "tests/unit/allocator/by_hand.h"
+
+namespace larder::test {
+namespace {
+
+using namespace allocator;
+
+// --- the formulas
+
+TEST(Model, ARateIsTheIdealOrWhatTheMissesBandwidthAllows) {
+    EXPECT_DOUBLE_EQ(predicted_rate(10, 2, 0), 2);
+    EXPECT_DOUBLE_EQ(predicted_rate(10, 2, 0.5), 4);
+    EXPECT_DOUBLE_EQ(predicted_rate(3, 2, 0.5), 3);
+    EXPECT_DOUBLE_EQ(predicted_rate(10, 0, 1), 10);
+    EXPECT_DOUBLE_EQ(predicted_rate(10, 0, 0.9), 0);
+}
+
+TEST(Model, LruHitsFarLessThanItHolds) {
+    EXPECT_NEAR(lru_hit_ratio(0.5), 0.153426, 1e-6);
+    EXPECT_NEAR(lru_hit_ratio(0.9), 0.669741, 1e-6);
+    EXPECT_EQ(lru_hit_ratio(0), 0);
+    EXPECT_EQ(lru_hit_ratio(1), 1);
+}
+
+TEST(Model, TheRestOfAnEpochHitsWhatIsCachedOfTheUnread) {
+    Job job;
+    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 30, 100), 0.3);
+    job.unread_bytes = 50;
+    job.unread_cached_bytes = 10;
+    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 30, 100), 0.2);
+}
+
+// --- efficiency
+
+TEST(Efficiency, TheDensestDatasetIsCachedFirst) {
+    ClusterState state = cluster(0.6, 100);
+    add_dataset(state, "A", 100);
+    add_dataset(state, "B", 100);
+    add_job(state, "a", 0, 1.0);
+    add_job(state, "b", 1, 0.5);
+    const Plan plan = planned(state, ObjectiveKind::efficiency);
+    expect_quotas(plan, {100, 0});
+    // 50 GB and 0.3 GB/s each: 0.3 / (1 - 0.5).
+    expect_equal_shares(plan, {0.6, 0.5});
+    expect_steady_rates(plan, {1.0, 0.5});
+    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kGB, 0.5, kDigits);
+    // Nothing is cached yet.
+    expect_rates_now(plan, {0.3, 0.3});
+    expect_bandwidths(plan, {0.3, 0.3});
+    EXPECT_EQ(plan.moved_bytes, bytes(100));
+}
+
+TEST(Efficiency, TheLastDatasetThatFitsIsCachedInPart) {
+    ClusterState state = cluster(2, 120);
+    add_dataset(state, "A", 100);
+    add_dataset(state, "B", 50);
+    add_job(state, "a", 0, 1.0);
+    add_job(state, "b", 1, 1.0);
+    const Plan plan = planned(state, ObjectiveKind::efficiency);
+    expect_quotas(plan, {70, 50});
+    expect_steady_rates(plan, {1, 1});
+    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kGB, 0.3, kDigits);
+}
+
+TEST(Efficiency, ASharedDatasetHasTheDensityOfAllItsJobs) {
+    ClusterState state = cluster(1, 100);
+    add_dataset(state, "A", 100);
+    add_dataset(state, "B", 100);
+    add_job(state, "a1", 0, 0.4);
+    add_job(state, "b", 1, 0.6);
+    expect_quotas(planned(state, ObjectiveKind::efficiency), {0, 100});
+    add_job(state, "a2", 0, 0.4);
+    const Plan plan = planned(state, ObjectiveKind::efficiency);
+    expect_quotas(plan, {100, 0});
+    expect_steady_rates(plan, {0.4, 0.6, 0.4});
+    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kGB, 0.6, kDigits);
+}
+
+// By density A should have all the cache, which would push b below its equal share of 0.1: it gets as much as leaves
+// both their shares, x = 50 in 0.05 / 0.95 * (1 - x / 1000) + 0.1 * x / 100 = 0.1.
+TEST(Efficiency, StopsWhereSomebodyWouldFallBelowAnEqualShare) {
+    ClusterState state = cluster(0.1, 100);
+    add_dataset(state, "A", 1000);
+    add_dataset(state, "B", 100);
+    add_job(state, "a", 0, 10);
+    add_job(state, "b", 1, 0.5);
+    const Plan plan = planned(state, ObjectiveKind::efficiency);
+    expect_equal_shares(plan, {0.05 / 0.95, 0.1});
+    expect_quotas(plan, {50, 50});
+    expect_steady_rates(plan, {0.05 / 0.95, 0.1});
+}
+
+// --- throughput
+
+// The same cluster: b with its dataset cached needs no remote, and leaves all of it to a.
+TEST(Throughput, GivesUpTheDensestForALargerSum) {
+    ClusterState state = cluster(0.1, 100);
+    add_dataset(state, "A", 1000);
+    add_dataset(state, "B", 100);
+    add_job(state, "a", 0, 10);
+    add_job(state, "b", 1, 0.5);
+    const Plan plan = planned(state, ObjectiveKind::throughput);
+    expect_quotas(plan, {0, 100});
+    expect_steady_rates(plan, {0.1, 0.5});
+}
+
+// Splits in hundredths of the cache, each with its best rates: the equal shares, then the fewest misses first.
+double best_of_grid(const ClusterState& state, const Plan& plan) {
+    constexpr int kParts = 100;
+    const auto cache = static_cast<double>(state.nodes[0].disk_bytes);
+    double best = 0;
+    for (int first = 0; first <= kParts; ++first) {
+        for (int second = 0; first + second <= kParts; ++second) {
+            const std::array parts{first, second, kParts - first - second};
+            std::array<double, 3> miss{}, rate{};
+            double left = state.remote_bytes_per_second;
+            for (std::size_t j = 0; j < 3; ++j) {
+                const auto size = static_cast<double>(state.datasets[j].size_bytes);
+                miss[j] = std::max(0.0, 1 - cache * parts[j] / kParts / size);
+                rate[j] = plan.jobs[j].equal_share_bytes_per_second;
+                left -= rate[j] * miss[j];
+            }
+            if (left < 0) continue;
+            std::array<std::size_t, 3> order{0, 1, 2};
+            std::ranges::sort(order, {}, [&](std::size_t j) { return miss[j]; });
+            for (const std::size_t j : order) {
+                const double wanted = state.jobs[j].ideal_bytes_per_second - rate[j];
+                const double more = miss[j] > 0 ? std::min(wanted, left / miss[j]) : wanted;
+                rate[j] += more;
+                left -= more * miss[j];
+            }
+            best = std::max(best, std::accumulate(rate.begin(), rate.end(), 0.0));
+        }
+    }
+    return best;
+}
+
+TEST(Throughput, ComesWithinOnePercentOfTheBestOfAGridOfSplits) {
+    constexpr int kCases = 300;
+    std::mt19937_64 random(1);
+    const auto spread = [&](double low, double high) {
+        return low * std::exp(static_cast<double>(random() >> 11) * 0x1p-53 * std::log(high / low));
+    };
+    int within = 0;
+    int bound = 0;
+    double worst = 1;
+    for (int k = 0; k < kCases; ++k) {
+        ClusterState state = cluster(spread(0.1, 2), spread(20, 1000));
+        for (const char* name : {"A", "B", "C"}) add_dataset(state, name, spread(20, 1000));
+        std::uint32_t dataset = 0;
+        for (const char* name : {"a", "b", "c"}) add_job(state, name, dataset++, spread(0.1, 5));
+        const Plan plan = planned(state, ObjectiveKind::throughput);
+        double sum = 0;
+        double ideals = 0;
+        for (const JobPlan& job : plan.jobs) sum += job.steady_bytes_per_second;
+        for (const Job& job : state.jobs) ideals += job.ideal_bytes_per_second;
+        const double best = best_of_grid(state, plan);
+        ASSERT_GT(best, 0) << "case " << k;
+        within += sum >= 0.99 * best;
+        bound += best < 0.99 * ideals;
+        worst = std::min(worst, sum / best);
+    }
+    RecordProperty("percent_within_one_percent", std::to_string(100.0 * within / kCases));
+    RecordProperty("worst_ratio", std::to_string(worst));
+    EXPECT_GE(within, kCases * 95 / 100);
+    EXPECT_GT(bound, kCases / 2) << "the remote binds in too few of the cases to show anything";
+}
+
+// --- max_min
+
+// a reads at f* from its cache alone; 50 GB are left for b: r * (1 - 50 / 200) = 0.3.
+TEST(MaxMin, TheLevelIsWhatTheRemoteAllowsWithTheBestSplit) {
+    ClusterState state = cluster(0.3, 100);
+    add_dataset(state, "A", 50);
+    add_dataset(state, "B", 200);
+    add_job(state, "a", 0, 1);
+    add_job(state, "b", 1, 1);
+    const Plan plan = planned(state, ObjectiveKind::max_min);
+    expect_equal_shares(plan, {1, 0.2});
+    expect_quotas(plan, {50, 50});
+    expect_steady_rates(plan, {1, 0.4});
+}
+
+// The 0.2 that c leaves of its share go to a and b by 1 : 1.2, as level * weight * 0.3.
+TEST(MaxMin, WhatOthersLeaveGoesByWeights) {
+    ClusterState state = cluster(0.9, 0);
+    for (const char* name : {"A", "B", "C"}) add_dataset(state, name, 100);
+    add_job(state, "a", 0, 1);
+    add_job(state, "b", 1, 1).weight = 1.2;
+    add_job(state, "c", 2, 0.1);
+    const Plan plan = planned(state, ObjectiveKind::max_min);
+    expect_equal_shares(plan, {0.3, 0.3, 0.1});
+    expect_steady_rates(plan, {0.8 / 2.2, 0.8 * 1.2 / 2.2, 0.1});
+    expect_bandwidths(plan, {0.8 / 2.2, 0.8 * 1.2 / 2.2, 0.1});
+}
+
+TEST(MaxMin, NoWeightTakesAnotherJobsEqualShare) {
+    ClusterState state = cluster(0.9, 0);
+    for (const char* name : {"A", "B", "C"}) add_dataset(state, name, 100);
+    add_job(state, "a", 0, 1);
+    add_job(state, "b", 1, 1).weight = 100;
+    add_job(state, "c", 2, 0.1);
+    expect_steady_rates(planned(state, ObjectiveKind::max_min), {0.3, 0.5, 0.1});
+}
+
+// Either dataset's cache gives the same smallest rate; who has it needs no remote and goes on to f*.
+TEST(MaxMin, RisesOnWhenSomebodyIsHeldBack) {
+    ClusterState state = cluster(1, 100);
+    add_dataset(state, "A", 100);
+    add_dataset(state, "B", 100);
+    add_job(state, "a", 0, 10);
+    add_job(state, "b", 1, 10);
+    Plan plan = planned(state, ObjectiveKind::max_min);
+    expect_quotas(plan, {100, 0});
+    expect_steady_rates(plan, {10, 1});
+    // The heavier job's dataset is the denser at one level.
+    state.jobs[1].weight = 2;
+    plan = planned(state, ObjectiveKind::max_min);
+    expect_quotas(plan, {0, 100});
+    expect_steady_rates(plan, {1, 10});
+}
+
+// --- the baseline and the operator's own
+
+TEST(EqualShares, EachJobBringsItsDatasetAnEqualPart) {
+    ClusterState state = cluster(0.9, 90);
+    add_dataset(state, "A", 40);
+    add_dataset(state, "B", 100);
+    add_job(state, "a", 0, 2);
+    add_job(state, "b1", 1, 2);
+    add_job(state, "b2", 1, 2);
+    const Plan plan = planned(state, ObjectiveKind::equal_shares);
+    expect_quotas(plan, {30, 60});
+    expect_steady_rates(plan, {0.3 / 0.25, 0.3 / 0.4, 0.3 / 0.4});
+    expect_bandwidths(plan, {0.3, 0.3, 0.3});
+}
+
+TEST(EqualShares, WhatADatasetCannotUseStaysUnused) {
+    ClusterState state = cluster(1, 100);
+    add_dataset(state, "A", 30);
+    add_dataset(state, "B", 100);
+    add_job(state, "a", 0, 1);
+    add_job(state, "b", 1, 2);
+    const Plan plan = planned(state, ObjectiveKind::equal_shares);
+    expect_quotas(plan, {30, 50});
+    expect_steady_rates(plan, {1, 1});
+}
+
+TEST(Pinned, QuotasAndBandwidthAreTheOperators) {
+    ClusterState state = cluster(1, 100);
+    add_dataset(state, "A", 100).quota_floor_bytes = bytes(30);
+    add_dataset(state, "B", 100).quota_floor_bytes = bytes(20);
+    add_job(state, "a", 0, 1).bandwidth_floor_bytes_per_second = 0.2 * kGB;
+    add_job(state, "b", 1, 1);
+    const Plan plan = planned(state, ObjectiveKind::pinned);
+    expect_quotas(plan, {30, 20});
+    // The other 0.8 in equal parts.
+    expect_bandwidths(plan, {0.6, 0.4});
+    expect_steady_rates(plan, {0.6 / 0.7, 0.4 / 0.8});
+    expect_rates_now(plan, {0.6, 0.4});
+}
+
+// --- floors and caps
+
+TEST(OperatorLimits, FloorsAndCapsHoldAndTheRestIsPlannedAroundThem) {
+    ClusterState state = cluster(1, 100);
+    add_dataset(state, "A", 100).quota_cap_bytes = bytes(40);
+    add_dataset(state, "B", 100);
+    add_dataset(state, "C", 100).quota_floor_bytes = bytes(10);
+    add_job(state, "a", 0, 1).bandwidth_cap_bytes_per_second = 0.3 * kGB;
+    add_job(state, "b", 1, 0.5).bandwidth_floor_bytes_per_second = 0.4 * kGB;
+    for (const ObjectiveKind kind : {ObjectiveKind::efficiency, ObjectiveKind::max_min, ObjectiveKind::throughput}) {
+        const Plan plan = planned(state, kind);
+        expect_quotas(plan, {40, 50, 10});
+        expect_equal_shares(plan, {0.5, 0.5});
+        expect_steady_rates(plan, {0.3 / 0.6, 0.5});
+        expect_rates_now(plan, {0.3, 0.5});
+        // 0.2 are over: a may not have its half, b does.
+        expect_bandwidths(plan, {0.3, 0.6});
+    }
+}
+
+// --- networks and disks
+
+TEST(Bounds, AJobBoundByItsNetworkLeavesTheRemoteToOthers) {
+    ClusterState state = cluster(1, 0);
+    state.nodes.push_back({.name = "slow", .gpus = 100, .nic_bytes_per_second = 0.2 * kGB});
+    add_dataset(state, "A", 100);
+    add_dataset(state, "B", 100);
+    add_job(state, "a", 0, 1, 1);
+    add_job(state, "b", 1, 1, 0);
+    for (const ObjectiveKind kind : {ObjectiveKind::efficiency, ObjectiveKind::max_min, ObjectiveKind::throughput}) {
+        const Plan plan = planned(state, kind);
+        expect_equal_shares(plan, {0.2, 0.5});
+        expect_steady_rates(plan, {0.2, 0.8});
+        expect_bandwidths(plan, {0.2, 0.8});
+    }
+}
+
+// At f* A would be the denser, but a cannot read it faster than 0.2 from the other node.
+TEST(Bounds, AJobBoundByItsNetworkLeavesTheCacheToOthers) {
+    ClusterState state = cluster(1, 100);
+    state.nodes.push_back({.name = "slow", .gpus = 100, .nic_bytes_per_second = 0.2 * kGB});
+    add_dataset(state, "A", 100);
+    add_dataset(state, "B", 100);
+    add_job(state, "a", 0, 1, 1);
+    add_job(state, "b", 1, 0.5, 0);
+    const Plan plan = planned(state, ObjectiveKind::efficiency);
+    expect_quotas(plan, {0, 100});
+    expect_steady_rates(plan, {0.2, 0.5});
+    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kGB, 0.2, kDigits);
+}
+
+TEST(Bounds, ANodeThatServesOthersIsBoundByItsNetworkOut) {
+    ClusterState state = cluster(1, 100);
+    state.nodes[0].nic_bytes_per_second = 0.3 * kGB;
+    state.nodes.push_back({.name = "reader", .gpus = 100});
+    add_dataset(state, "A", 100);
+    add_job(state, "a", 0, 5, 1);
+    add_job(state, "near", 0, 5, 0);
+    const Plan plan = planned(state, ObjectiveKind::max_min);
+    expect_quotas(plan, {100});
+    // What it caches itself does not come over the network.
+    EXPECT_NEAR(plan.jobs[0].steady_bytes_per_second / kGB, 0.3, kDigits);
+    EXPECT_NEAR(plan.jobs[1].steady_bytes_per_second / kGB, 5, kDigits);
+}
+
+TEST(Bounds, HitsOnADiskComeNoFasterThanItReads) {
+    ClusterState state = cluster(1, 50);
+    state.nodes[0].disk_read_bytes_per_second = 0.3 * kGB;
+    add_dataset(state, "A", 100);
+    add_job(state, "a", 0, 5);
+    // Half of what is read comes from the disk.
+    expect_steady_rates(planned(state, ObjectiveKind::max_min), {0.6});
+    // Memory has no such bound.
+    state.nodes[0].memory_bytes = bytes(50);
+    state.nodes[0].disk_bytes = 0;
+    expect_steady_rates(planned(state, ObjectiveKind::max_min), {2});
+}
+
+}  // namespace
+}  // namespace larder::test
