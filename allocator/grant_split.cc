@@ -16,7 +16,7 @@ std::vector<double> split_grant(double grant, std::span<const double> demands, d
     std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return demands[a] < demands[b]; });
     double unserved = count;
     for (const std::size_t node : order) {
-        const double more = std::clamp(demands[node] - least, 0.0, left / unserved);
+        const double more = std::clamp(demands[node] - least, 0.0, std::max(0.0, left / unserved));
         parts[node] += more;
         left -= more;
         unserved -= 1;

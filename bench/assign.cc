@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/heap.h"
 #include "bench/options.h"
 #include "bench/oracle/lp.h"
 #include "bench/statistics.h"
@@ -105,7 +106,10 @@ double oracle_value(const oracle::LpProblem& problem, ObjectiveKind kind) {
     std::vector<double> ideals;
     ideals.reserve(problem.jobs.size());
     for (const oracle::LpJob& job : problem.jobs) ideals.push_back(job.ideal);
-    return oracle::least_remote(problem, ideals, true).remote;
+    // Least remote bandwidth first, then with that split the largest sum of rates.
+    const oracle::LpSplit split = oracle::least_remote(problem, ideals, true);
+    oracle::largest_sum(problem, split.cache);
+    return split.remote;
 }
 
 template <typename Work>
@@ -163,6 +167,7 @@ void print(const boost::json::array& rows) {
 }  // namespace
 
 Result<boost::json::value> assign(const Options& options) {
+    keep_freed_memory();  // as larder-allocator does
     std::vector<Size> sizes = {{10'000, 1000, 1000, false}, {4000, 1000, 1000, true}};
     if (options.quick) sizes = {{1000, 100, 100, false}, {200, 20, 20, true}};
     boost::json::array rows;

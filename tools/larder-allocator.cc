@@ -8,6 +8,7 @@
 #include <string>
 
 #include "allocator/service/service.h"
+#include "base/heap.h"
 #include "base/server/logging.h"
 #include "base/units.h"
 #include "tools/cli/context.h"
@@ -71,6 +72,7 @@ int run(int argc, char** argv) {
     options.cluster.lease_ns = static_cast<std::int64_t>(lease_s * 1e9);
     if (auto logging = larder::start_logging({*level, ""}); !logging)
         return fail(logging.error(), larder::cli::kFailed);
+    larder::keep_freed_memory();
     const auto served = larder::allocator::serve(options);
     larder::stop_logging();
     return served ? larder::cli::kDone : fail(served.error(), larder::cli::kFailed);

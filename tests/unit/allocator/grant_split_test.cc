@@ -27,6 +27,11 @@ TEST(SplitGrant, FloorsAboveTheGrantShareIt) {
     EXPECT_TRUE(split_grant(6, {}, 5).empty());
 }
 
+TEST(SplitGrant, FloorsThatTogetherRoundAboveTheGrantLeaveNothing) {
+    EXPECT_EQ(split_grant(0.3, Parts{9, 9, 9}, 1), (Parts(3, 0.3 / 3)));
+    EXPECT_EQ(split_grant(0.3, Parts{0, 0, 0}, 1), (Parts(3, 0.3 / 3)));
+}
+
 TEST(SplitGrant, TheSumIsTheGrantAndMoreDemandNeverGetsLess) {
     std::mt19937_64 random(5);
     for (int round = 0; round < 20'000; ++round) {

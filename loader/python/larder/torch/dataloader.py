@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -120,5 +121,4 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def statistics(self) -> Statistics:
         """Running totals of all workers, also of what they loaded ahead; `stall_s` is what the training loop saw."""
-        total = self.dataset.statistics()
-        return total + Statistics(stall_s=self.stall_s - total.stall_s)
+        return dataclasses.replace(self.dataset.statistics(), stall_s=self.stall_s)
