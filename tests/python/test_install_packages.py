@@ -1,0 +1,47 @@
+"""tools/install-packages with a dpkg and an apt-get made up here: what is missing is installed, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+
+
+def program(folder: pathlib.Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/bash\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def run(repository: pathlib.Path, folder: pathlib.Path, known: list[str], group: str) -> tuple[int, str]:
+    """Its exit code, and what apt-get was asked."""
+    # As dpkg-query does: it lists what it knows, and fails when there is one it does not know.
+    program(
+        folder,
+        "dpkg-query",
+        f"known=' {' '.join(known)} '; status=0; shift 3\n"
+        'for of in "$@"; do if [[ $known == *" $of "* ]]; then echo "installed $of"; else status=1; fi; done; exit $status',
+    )
+    program(folder, "apt-get", f'echo "$*" >>{folder}/asked')
+    program(folder, "id", "echo 0")
+    environment = os.environ | {"PATH": f"{folder}:/usr/bin:/bin"}
+    ran = subprocess.run(
+        [repository / "tools" / "install-packages", group], env=environment, capture_output=True, text=True
+    )  # fmt: skip
+    asked = folder / "asked"
+    return ran.returncode, asked.read_text() if asked.exists() else ""
+
+
+def test_what_is_missing_is_installed(repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    code, asked = run(repository, tmp_path, ["fio"], "bench")
+    assert code == 0
+    install = asked.splitlines()[-1].split()
+    assert "install" in install and "jq" in install and "fio" not in install
+
+
+def test_nothing_is_done_when_all_is_there(repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    assert run(repository, tmp_path, ["openclipart-png"], "data") == (0, "")
+
+
+def test_an_unknown_group_is_an_error(repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    code, asked = run(repository, tmp_path, [], "nonsense")
+    assert (code, asked) == (2, "")
