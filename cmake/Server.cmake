@@ -4,6 +4,7 @@ find_package(spdlog REQUIRED)
 find_package(fmt REQUIRED)
 find_package(prometheus-cpp REQUIRED COMPONENTS core)
 find_package(tomlplusplus REQUIRED)
+find_package(OpenSSL 3 REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(LIBARCHIVE REQUIRED IMPORTED_TARGET libarchive)
@@ -11,7 +12,8 @@ find_library(LMDB_LIBRARY lmdb REQUIRED)
 
 # The server's part of base has heavy dependencies, so a training job does not link it.
 larder_library(base/server)
-target_link_libraries(larder_base_server PUBLIC larder_base PRIVATE spdlog::spdlog Boost::json Threads::Threads)
+target_link_libraries(larder_base_server PUBLIC larder_base
+    PRIVATE spdlog::spdlog Boost::json OpenSSL::SSL tomlplusplus::tomlplusplus Threads::Threads)
 
 foreach(part device remote dataset store shard control)
     larder_library(cache/${part})
@@ -22,13 +24,14 @@ target_link_libraries(larder_cache_dataset PUBLIC larder_cache_protocol larder_b
 target_link_libraries(larder_cache_store PUBLIC larder_cache_device larder_cache_protocol PRIVATE ${LMDB_LIBRARY})
 target_link_libraries(larder_cache_shard PUBLIC larder_cache_store larder_cache_remote larder_base PRIVATE larder_base_server)
 target_link_libraries(larder_cache_control PUBLIC larder_cache_shard larder_cache_dataset larder_base_server
-    PRIVATE Boost::json Boost::url tomlplusplus::tomlplusplus prometheus-cpp::core Threads::Threads)
+    PRIVATE Boost::json Boost::url prometheus-cpp::core Threads::Threads)
 target_compile_definitions(larder_cache_control PRIVATE LARDER_VERSION="${PROJECT_VERSION}")
 
 larder_library(allocator)
 target_link_libraries(larder_allocator PUBLIC larder_base)
 larder_library(allocator/service)
-target_link_libraries(larder_allocator_service PUBLIC larder_allocator larder_base_server PRIVATE Boost::json Threads::Threads)
+target_link_libraries(larder_allocator_service PUBLIC larder_allocator larder_base_server
+    PRIVATE Boost::json OpenSSL::Crypto ${LMDB_LIBRARY} Threads::Threads)
 
 add_library(larder_cache INTERFACE)
 target_link_libraries(larder_cache INTERFACE larder_cache_control)

@@ -1,23 +1,25 @@
 #pragma once
 
-// A small HTTP/1.1 server and a blocking client, for admin APIs and metrics: few connections, small bodies, every
-// limit fixed. The server listens on Unix sockets (where it knows who asks) and on TCP, and runs on the
+// A small HTTP/1.1 server for admin APIs and metrics: few connections, small bodies, every limit fixed. It listens on
+// Unix sockets (where it knows who asks) and on TCP, with TLS where it is given a context for it, and runs on the
 // caller's io_context: handlers are called on that context's thread, one at a time, and must not block. A handler that
 // needs time keeps `respond` and calls it later, from any thread; a `respond` that is dropped uncalled answers 500.
-// Boost stays out of this header.
+// Answers may go on as streams (base/server/http_stream.h). Boost stays out of this header. The client is in
+// base/server/http_client.h.
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "base/error.h"
+#include "base/server/http_client.h"
+#include "base/server/http_message.h"
+#include "base/server/http_stream.h"
+#include "base/server/tls.h"
 
 namespace boost::asio {
 class io_context;
@@ -25,39 +27,11 @@ class io_context;
 
 namespace larder {
 
-// Who is at the other end of a Unix socket, as the kernel says (SO_PEERCRED).
-struct PeerCredentials {
-    std::uint32_t uid = 0;
-    std::uint32_t gid = 0;
-    std::int32_t pid = 0;
-};
-
-struct HttpRequest {
-    std::string method;                        // "GET"
-    std::vector<std::string> path;             // percent-decoded: "/v1/datasets/a%20b" is {"v1", "datasets", "a b"}
-    std::map<std::string, std::string> query;  // percent-decoded
-    std::string body;
-    std::optional<PeerCredentials> peer;  // none over TCP: answer only what anyone may read
-};
-
-struct HttpResponse {
-    unsigned status = 200;
-    std::string content_type = "application/json";
-    std::string body;
-    std::vector<std::pair<std::string, std::string>> headers;
-};
-
-// {"error": {"code": "not_found", "message": "..."}} with the status that fits the code.
-HttpResponse http_error(const Error& error);
-HttpResponse http_error(unsigned status, std::string_view code, std::string_view message);
-unsigned http_status_of(ErrorCode code);
-
-// The Error inside an answer made by http_error; an Error of the closest code where the body is something else.
-Error error_of_response(const HttpResponse& response);
-
 // May be called once, from any thread, also after the client or the server has gone.
 using HttpRespond = std::function<void(HttpResponse)>;
 using HttpHandler = std::function<void(const HttpRequest& request, HttpRespond respond)>;
+// Sees a request before its body is read: an answer refuses it. May fill in `authenticated_as`.
+using HttpAdmit = std::function<std::optional<HttpResponse>(HttpRequest& request)>;
 
 struct HttpServerOptions {
     std::size_t header_bytes_max = 16u << 10;
@@ -65,6 +39,12 @@ struct HttpServerOptions {
     std::size_t connections_max = 256;         // one more is closed at once
     std::int64_t request_timeout_ms = 10'000;  // for one request to arrive, and for one answer to be taken
     std::int64_t idle_timeout_ms = 60'000;     // between requests of one connection
+    // Of one peer: an IP address, or a user on a Unix socket. 0: no limit. A request too many is answered 429 with the
+    // seconds to wait in Retry-After, a connection too many is closed at once.
+    std::size_t connections_per_peer_max = 0;
+    double requests_per_second_per_peer = 0;
+    double request_burst_per_peer = 0;  // what it may ask at once after a pause
+    HttpAdmit admit;
 };
 
 class HttpServer {
@@ -75,11 +55,14 @@ public:
 
     // Takes over the path of a server that is gone; a live one is an error.
     Result<void> listen_unix(const std::string& path, unsigned mode);
-    // "127.0.0.1:9464"; port 0 takes a free one. Gives the port.
-    Result<std::uint16_t> listen_tcp(std::string_view address);
+    // "127.0.0.1:9464"; port 0 takes a free one. Gives the port. With a TLS context, nothing but TLS is spoken there.
+    Result<std::uint16_t> listen_tcp(std::string_view address, std::shared_ptr<TlsContext> tls = nullptr);
+    // For connections from now on, of every TLS listener: certificates run out and are replaced.
+    void renew_tls(const std::shared_ptr<TlsContext>& tls);
 
-    // Closes listeners (and unlinks their paths), idle connections at once and the others after their answer. On the
-    // context's thread, or when it does not run.
+    // Closes listeners (and unlinks their paths), idle connections at once and the others after their answer; streams
+    // end, and requests whose handlers asked for on_gone are answered 503. On the context's thread, or when it does not
+    // run.
     void stop();
 
     std::size_t connections() const;
@@ -88,13 +71,5 @@ private:
     struct State;
     std::shared_ptr<State> state_;
 };
-
-// One request, one answer, over a Unix socket (`address` has a slash) or TCP ("127.0.0.1:9464"). An answer of any
-// status is a value; `unavailable` means nobody listens there.
-Result<HttpResponse> http_request(const std::string& address, std::string_view method, std::string_view target,
-                                  std::string_view body = {}, std::int64_t timeout_ms = 30'000);
-
-// For building targets: all but unreserved characters become %XX.
-std::string percent_encode(std::string_view text);
 
 }  // namespace larder

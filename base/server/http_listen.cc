@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -98,6 +99,32 @@ std::optional<PeerCredentials> peer_of(int fd) {
     socklen_t length = sizeof credentials;
     if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return std::nullopt;
     return PeerCredentials{credentials.uid, credentials.gid, credentials.pid};
+}
+
+std::string peer_address_of(int fd) {
+    union {
+        sockaddr generic;
+        sockaddr_in v4;
+        sockaddr_in6 v6;
+    } address{};
+    socklen_t length = sizeof address;
+    if (::getpeername(fd, &address.generic, &length) != 0) return {};
+    char text[INET6_ADDRSTRLEN] = {};
+    const bool is_v4 = address.generic.sa_family == AF_INET;
+    const void* bytes = is_v4 ? static_cast<const void*>(&address.v4.sin_addr) : &address.v6.sin6_addr;
+    if (::inet_ntop(address.generic.sa_family, bytes, text, sizeof text) == nullptr) return {};
+    return text;
+}
+
+void keep_alive(int fd) {
+    constexpr int on = 1;
+    constexpr int idle_s = 30;
+    constexpr int interval_s = 10;
+    constexpr int tries = 3;
+    ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof tries);
 }
 
 }  // namespace larder

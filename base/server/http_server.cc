@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <list>
+#include <vector>
 
 #include "base/server/http_listen.h"
 #include "base/server/http_session.h"
@@ -19,7 +20,8 @@ struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
         asio::basic_socket_acceptor<Protocol> acceptor;
         asio::steady_timer retry;
         int family;
-        std::string path;  // Unix: unlinked at the end
+        std::string path;                 // Unix: unlinked at the end
+        std::shared_ptr<TlsContext> tls;  // none: plain
     };
 
     asio::io_context& context;
@@ -27,15 +29,13 @@ struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
     std::list<Listener> listeners;
 
     State(asio::io_context& io_context, HttpHandler handler, HttpServerOptions options)
-        : context(io_context), core(std::make_shared<HttpServerCore>()) {
-        core->handler = std::move(handler);
-        core->options = options;
-        core->context = &io_context;
-    }
+        : context(io_context),
+          core(std::make_shared<HttpServerCore>(std::move(handler), std::move(options), io_context)) {}
 
-    Result<void> add(ListeningSocket socket, std::string path) {
-        Listener& listener = listeners.emplace_back(asio::basic_socket_acceptor<Protocol>(context),
-                                                    asio::steady_timer(context), socket.family, std::move(path));
+    Result<void> add(ListeningSocket socket, std::string path, std::shared_ptr<TlsContext> tls) {
+        Listener& listener =
+            listeners.emplace_back(asio::basic_socket_acceptor<Protocol>(context), asio::steady_timer(context),
+                                   socket.family, std::move(path), std::move(tls));
         boost::system::error_code failure;
         listener.acceptor.assign(Protocol(socket.family, 0), socket.fd.get(), failure);
         if (failure) {
@@ -65,8 +65,15 @@ struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
 
     void welcome(const Listener& listener, Protocol::socket socket) {
         if (core->sessions.size() >= core->options.connections_max) return;
-        const auto peer = listener.family == AF_UNIX ? peer_of(socket.native_handle()) : std::nullopt;
-        std::make_shared<HttpSession>(core, std::move(socket), peer)->start();
+        HttpSessionPeer peer;
+        if (listener.family == AF_UNIX) {
+            peer.credentials = peer_of(socket.native_handle());
+        } else {
+            peer.address = peer_address_of(socket.native_handle());
+            keep_alive(socket.native_handle());
+        }
+        if (!core->peers.open(peer.counted_as())) return;
+        std::make_shared<HttpSession>(core, std::move(socket), listener.tls, std::move(peer))->start();
     }
 
     void stop() {
@@ -78,12 +85,14 @@ struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
             listener.retry.cancel();
             if (!listener.path.empty()) ::unlink(listener.path.c_str());
         }
-        for (HttpSession* session : core->sessions) session->stop();
+        std::vector<std::shared_ptr<HttpSession>> sessions;
+        for (HttpSession* session : core->sessions) sessions.push_back(session->shared_from_this());
+        for (const auto& session : sessions) session->stop();
     }
 };
 
 HttpServer::HttpServer(asio::io_context& context, HttpHandler handler, HttpServerOptions options)
-    : state_(std::make_shared<State>(context, std::move(handler), options)) {}
+    : state_(std::make_shared<State>(context, std::move(handler), std::move(options))) {}
 
 HttpServer::~HttpServer() {
     state_->stop();
@@ -96,15 +105,23 @@ HttpServer::~HttpServer() {
 Result<void> HttpServer::listen_unix(const std::string& path, unsigned mode) {
     auto socket = listen_on_unix(path, mode, SOCK_STREAM);
     if (!socket) return std::unexpected(socket.error());
-    return state_->add(std::move(*socket), path);
+    return state_->add(std::move(*socket), path, nullptr);
 }
 
-Result<std::uint16_t> HttpServer::listen_tcp(std::string_view address) {
+Result<std::uint16_t> HttpServer::listen_tcp(std::string_view address, std::shared_ptr<TlsContext> tls) {
     auto socket = listen_on_tcp(address);
     if (!socket) return std::unexpected(socket.error());
     const std::uint16_t port = socket->port;
-    if (auto added = state_->add(std::move(*socket), {}); !added) return std::unexpected(added.error());
+    if (auto added = state_->add(std::move(*socket), {}, std::move(tls)); !added) {
+        return std::unexpected(added.error());
+    }
     return port;
+}
+
+void HttpServer::renew_tls(const std::shared_ptr<TlsContext>& tls) {
+    for (State::Listener& listener : state_->listeners) {
+        if (listener.tls) listener.tls = tls;
+    }
 }
 
 void HttpServer::stop() {

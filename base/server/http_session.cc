@@ -5,7 +5,6 @@
 #include <boost/beast/http/write.hpp>
 
 #include <atomic>
-#include <chrono>
 #include <exception>
 
 #include "base/server/http_target.h"
@@ -17,6 +16,7 @@ namespace http = boost::beast::http;
 using boost::system::error_code;
 
 constexpr std::size_t kDrainedBytesMax = 16u << 20;
+constexpr std::int64_t kGoodbyeMs = 2000;
 
 // The one right to answer a request. Destroyed unused, it answers that the handler forgot.
 class Answer {
@@ -40,26 +40,66 @@ private:
     std::atomic<bool> given_ = false;
 };
 
+bool is_bearer(std::string_view scheme) {
+    return boost::beast::iequals(scheme, "Bearer ");
+}
+
+// Two of them would be one for us and maybe another for a proxy before us: then there is none.
+template <typename Fields>
+std::string bearer_token_of(const Fields& fields) {
+    constexpr std::size_t scheme_bytes = 7;
+    if (fields.count(http::field::authorization) != 1) return {};
+    const std::string_view value = fields[http::field::authorization];
+    if (!is_bearer(value.substr(0, scheme_bytes))) return {};
+    return std::string(value.substr(scheme_bytes));
+}
+
 }  // namespace
 
-HttpSession::HttpSession(std::shared_ptr<HttpServerCore> core, Protocol::socket socket,
-                         std::optional<PeerCredentials> peer)
+HttpServerCore::HttpServerCore(HttpHandler to, HttpServerOptions with, boost::asio::io_context& on)
+    : handler(std::move(to)),
+      options(std::move(with)),
+      peers({.connections_max = options.connections_per_peer_max,
+             .requests_per_second_max = options.requests_per_second_per_peer,
+             .request_burst = options.request_burst_per_peer}),
+      context(&on) {}
+
+std::string HttpSessionPeer::counted_as() const {
+    return credentials ? "user " + std::to_string(credentials->uid) : address;
+}
+
+HttpSession::HttpSession(std::shared_ptr<HttpServerCore> core, Protocol::socket socket, std::shared_ptr<TlsContext> tls,
+                         HttpSessionPeer peer)
     : core_(std::move(core)),
-      stream_(std::move(socket)),
+      transport_(std::move(socket), std::move(tls)),
       buffer_(core_->options.header_bytes_max + core_->options.body_bytes_max),
-      peer_(peer) {
+      peer_(std::move(peer)) {
     core_->sessions.insert(this);
 }
 
 HttpSession::~HttpSession() {
+    if (stream_) stream_->close();
     core_->sessions.erase(this);
+    core_->peers.close(peer_.counted_as());
+}
+
+void HttpSession::start() {
+    if (transport_.tls() == nullptr) return read(core_->options.request_timeout_ms);
+    transport_.expires_after_ms(core_->options.request_timeout_ms);
+    transport_.tls()->async_handshake(boost::asio::ssl::stream_base::server,
+                                      [self = shared_from_this()](error_code failure) {
+                                          // OpenSSL has told the client why.
+                                          failure ? self->close() : self->read(self->core_->options.request_timeout_ms);
+                                      });
 }
 
 void HttpSession::stop() {
-    if (answering_) {
-        keep_alive_ = false;
-    } else {
-        close();
+    keep_alive_ = false;
+    if (stream_) return close_stream();
+    if (!answering_) return close();
+    if (const auto told = std::exchange(when_gone_, nullptr)) {
+        answer(http_error(503, name(ErrorCode::unavailable), "the server is stopping"));
+        told();
     }
 }
 
@@ -67,15 +107,42 @@ void HttpSession::read(std::int64_t timeout_ms) {
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(core_->options.header_bytes_max));
     parser_->body_limit(core_->options.body_bytes_max);
-    stream_.expires_after(std::chrono::milliseconds(timeout_ms));
-    http::async_read_header(stream_, buffer_, *parser_, [self = shared_from_this()](error_code failure, std::size_t) {
-        failure ? self->refuse(failure) : self->read_body();
-    });
+    transport_.expires_after_ms(timeout_ms);
+    http::async_read_header(transport_, buffer_, *parser_,
+                            [self = shared_from_this()](error_code failure, std::size_t) {
+                                failure ? self->refuse(failure) : self->admit();
+                            });
+}
+
+// With the header alone: who is refused has sent no body that we had to hold.
+void HttpSession::admit() {
+    const auto& message = parser_->get();
+    keep_alive_ = message.keep_alive() && !core_->stopping;
+    head_only_ = message.method() == http::verb::head;
+    request_ = {};
+    request_.method = head_only_ ? "GET" : std::string(message.method_string());
+    request_.peer = peer_.credentials;
+    request_.peer_address = peer_.address;
+    request_.bearer_token = bearer_token_of(message);
+    if (auto* tls = transport_.tls()) request_.certificate_name = checked_common_name(tls->native_handle());
+    if (const auto wait_s = core_->peers.take_request(peer_.counted_as(), core_->clock.now_ns()); wait_s > 0) {
+        HttpResponse later = http_error(429, "too_many_requests",
+                                        "too many requests: wait " + std::to_string(wait_s) + " s, and ask less often");
+        later.headers.emplace_back("Retry-After", std::to_string(wait_s));
+        return refuse(std::move(later));
+    }
+    if (auto parsed = parse_http_target(message.target(), request_); !parsed) {
+        return refuse(http_error(parsed.error()));
+    }
+    if (core_->options.admit) {
+        if (auto refusal = core_->options.admit(request_)) return refuse(std::move(*refusal));
+    }
+    read_body();
 }
 
 void HttpSession::read_body() {
-    stream_.expires_after(std::chrono::milliseconds(core_->options.request_timeout_ms));
-    http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](error_code failure, std::size_t) {
+    transport_.expires_after_ms(core_->options.request_timeout_ms);
+    http::async_read(transport_, buffer_, *parser_, [self = shared_from_this()](error_code failure, std::size_t) {
         failure ? self->refuse(failure) : self->handle();
     });
 }
@@ -90,41 +157,60 @@ void HttpSession::refuse(const error_code& failure) {
     answering_ = true;
     const HttpServerOptions& options = core_->options;
     if (failure == http::error::body_limit) {
-        return answer(http_error(413, "invalid_argument",
-                                 "the body is larger than " + std::to_string(options.body_bytes_max) + " bytes"));
+        return write(http_error(413, "invalid_argument",
+                                "the body is larger than " + std::to_string(options.body_bytes_max) + " bytes"));
     }
     if (failure == http::error::header_limit || failure == http::error::buffer_overflow) {
-        return answer(http_error(431, "invalid_argument",
-                                 "the header is larger than " + std::to_string(options.header_bytes_max) + " bytes"));
+        return write(http_error(431, "invalid_argument",
+                                "the header is larger than " + std::to_string(options.header_bytes_max) + " bytes"));
     }
-    answer(http_error(400, "protocol", "not an HTTP request: " + failure.message()));
+    write(http_error(400, "protocol", "not an HTTP request: " + failure.message()));
+}
+
+void HttpSession::refuse(HttpResponse response) {
+    answering_ = true;
+    // A body that nobody reads ends the connection.
+    const bool complete = parser_->is_done();
+    refused_ = !complete;
+    keep_alive_ = keep_alive_ && complete;
+    write(std::move(response));
 }
 
 void HttpSession::handle() {
-    const auto& message = parser_->get();
-    keep_alive_ = message.keep_alive() && !core_->stopping;
-    head_only_ = message.method() == http::verb::head;
     answering_ = true;
-    stream_.expires_never();
-
-    HttpRequest request;
-    request.method = head_only_ ? "GET" : std::string(message.method_string());
-    request.peer = peer_;
-    if (auto parsed = parse_http_target(message.target(), request); !parsed) {
-        return answer(http_error(parsed.error()));
-    }
-    request.body = std::move(parser_->get().body());
+    handler_has_it_ = true;
+    transport_.expires_after_ms(0);
+    request_.body = std::move(parser_->get().body());
+    request_.on_gone = [session = weak_from_this()](std::function<void()> gone) {
+        const auto alive = session.lock();
+        if (!alive || !alive->handler_has_it_) return;
+        alive->when_gone_ = std::move(gone);
+        if (!alive->watching_) alive->watch();
+    };
     core_->waiting.insert(shared_from_this());
     auto right = std::make_shared<Answer>(core_, weak_from_this());
     try {
-        core_->handler(request, [right](HttpResponse response) { right->give(std::move(response)); });
+        core_->handler(request_, [right](HttpResponse response) { right->give(std::move(response)); });
     } catch (const std::exception& error) {
         right->give(http_error(500, "internal", error.what()));
     }
+    request_ = {};
 }
 
 void HttpSession::answer(HttpResponse response) {
-    core_->waiting.erase(shared_from_this());
+    // It was stopped, or its client has gone, while the handler took its time.
+    if (!handler_has_it_) return;
+    const auto self = shared_from_this();
+    handler_has_it_ = false;
+    when_gone_ = nullptr;
+    core_->waiting.erase(self);
+    // The watch cannot be taken back, and may have read into the next request.
+    keep_alive_ = keep_alive_ && !watching_;
+    if (response.stream) return start_stream(std::move(response));
+    write(std::move(response));
+}
+
+void HttpSession::write(HttpResponse response) {
     response_ = {};
     response_.version(11);
     response_.result(response.status);
@@ -136,8 +222,8 @@ void HttpSession::answer(HttpResponse response) {
     response_.prepare_payload();
     // The length stays that of the body a GET would have had.
     if (head_only_) response_.body().clear();
-    stream_.expires_after(std::chrono::milliseconds(core_->options.request_timeout_ms));
-    http::async_write(stream_, response_, [self = shared_from_this()](error_code failure, std::size_t) {
+    transport_.expires_after_ms(core_->options.request_timeout_ms);
+    http::async_write(transport_, response_, [self = shared_from_this()](error_code failure, std::size_t) {
         failure ? self->close() : self->finish_write();
     });
 }
@@ -145,25 +231,30 @@ void HttpSession::answer(HttpResponse response) {
 void HttpSession::finish_write() {
     answering_ = false;
     if (keep_alive_ && !core_->stopping) return read(core_->options.idle_timeout_ms);
-    if (!refused_) return close();
-    error_code ignored;
-    stream_.socket().shutdown(Protocol::socket::shutdown_send, ignored);
+    if (!refused_) return close_well();
+    transport_.shutdown(Protocol::socket::shutdown_send);
     drain();
 }
 
 // Closing with the refused request unread would reset the connection before the client has seen the answer.
 void HttpSession::drain() {
     buffer_.clear();
-    stream_.async_read_some(buffer_.prepare(16384), [self = shared_from_this()](error_code failure, std::size_t got) {
+    const auto into = buffer_.prepare(std::min<std::size_t>(16384, buffer_.max_size()));
+    transport_.stream().async_read_some(into, [self = shared_from_this()](error_code failure, std::size_t got) {
         self->drained_bytes_ += got;
         failure || self->drained_bytes_ > kDrainedBytesMax ? self->close() : self->drain();
     });
 }
 
+// TLS clients that were told no length take a plain close for a cut.
+void HttpSession::close_well() {
+    if (transport_.tls() == nullptr || watching_) return close();
+    transport_.expires_after_ms(kGoodbyeMs);
+    transport_.tls()->async_shutdown([self = shared_from_this()](error_code) { self->close(); });
+}
+
 void HttpSession::close() {
-    error_code ignored;
-    stream_.socket().shutdown(Protocol::socket::shutdown_both, ignored);
-    stream_.socket().close(ignored);
+    transport_.close();
 }
 
 }  // namespace larder

@@ -1,14 +1,13 @@
 #pragma once
 
-// One connection of an HttpServer: reads a request, hands it to the server's handler, writes the answer, and again.
-// Lives as long as an operation of it is pending or it waits for the handler. Beast is included here: only
-// base/server/http_*.cc includes this.
+// One connection of an HttpServer: reads a request, asks whether it is let in, hands it to the server's handler, writes
+// the answer, and again. Lives as long as an operation of it is pending or it waits for the handler. Beast is included
+// here: only base/server/http_*.cc includes this.
 
-#include <boost/asio/generic/stream_protocol.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/beast/core/basic_stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/serializer.hpp>
 #include <boost/beast/http/string_body.hpp>
 
 #include <cstdint>
@@ -16,8 +15,12 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 
+#include "base/clock.h"
 #include "base/server/http.h"
+#include "base/server/http_peers.h"
+#include "base/server/http_transport.h"
 
 namespace larder {
 
@@ -26,8 +29,12 @@ class HttpSession;
 // What sessions share with their server, and outlive it by. `mutex` guards `context` alone: a `respond` called on
 // another thread posts to the context only while the server is there.
 struct HttpServerCore {
+    HttpServerCore(HttpHandler to, HttpServerOptions with, boost::asio::io_context& on);
+
     HttpHandler handler;
     HttpServerOptions options;
+    HttpPeers peers;
+    SteadyClock clock;
     std::set<HttpSession*> sessions;
     std::set<std::shared_ptr<HttpSession>> waiting;  // for the handler's answer: only this keeps them alive
     bool stopping = false;
@@ -35,38 +42,74 @@ struct HttpServerCore {
     boost::asio::io_context* context = nullptr;
 };
 
+// Who is at the other end of a new connection.
+struct HttpSessionPeer {
+    std::optional<PeerCredentials> credentials;
+    std::string address;  // TCP
+    std::string counted_as() const;
+};
+
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
 public:
-    using Protocol = boost::asio::generic::stream_protocol;
+    using Protocol = HttpTransport::Protocol;
 
-    HttpSession(std::shared_ptr<HttpServerCore> core, Protocol::socket socket, std::optional<PeerCredentials> peer);
+    // Its peer's connection is counted already; it gives that back.
+    HttpSession(std::shared_ptr<HttpServerCore> core, Protocol::socket socket, std::shared_ptr<TlsContext> tls,
+                HttpSessionPeer peer);
     ~HttpSession();
 
-    void start() { read(core_->options.request_timeout_ms); }
+    void start();
     // Now if it waits for a request, else after the answer in hand.
     void stop();
+    // The handler's answer.
     void answer(HttpResponse response);
 
 private:
+    using RequestParser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+    using HeaderSerializer = boost::beast::http::response_serializer<boost::beast::http::empty_body>;
+
     void read(std::int64_t timeout_ms);
+    void admit();
     void read_body();
     void refuse(const boost::system::error_code& failure);
+    void refuse(HttpResponse response);
     void handle();
+    void write(HttpResponse response);
     void finish_write();
     void drain();
+    void close_well();
     void close();
 
+    // http_session_stream.cc: answers that go on, and clients that go.
+    void watch();
+    void gone();
+    void start_stream(HttpResponse response);
+    void write_piece();
+    void write_last();
+    void close_stream();
+
     std::shared_ptr<HttpServerCore> core_;
-    boost::beast::basic_stream<Protocol> stream_;
+    HttpTransport transport_;
     boost::beast::flat_buffer buffer_;
-    std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
+    std::optional<RequestParser> parser_;
+    HttpRequest request_;
     boost::beast::http::response<boost::beast::http::string_body> response_;
-    std::optional<PeerCredentials> peer_;
+    HttpSessionPeer peer_;
     bool answering_ = false;
+    bool handler_has_it_ = false;
     bool head_only_ = false;
     bool keep_alive_ = false;
     bool refused_ = false;
     std::size_t drained_bytes_ = 0;
+
+    bool watching_ = false;
+    std::function<void()> when_gone_;
+    std::shared_ptr<HttpStream> stream_;
+    boost::beast::http::response<boost::beast::http::empty_body> stream_header_;
+    std::optional<HeaderSerializer> stream_serializer_;
+    std::string piece_;
+    bool chunked_ = false;
+    bool writing_ = false;
 };
 
 }  // namespace larder

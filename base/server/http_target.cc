@@ -1,5 +1,9 @@
 #include "base/server/http_target.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
@@ -73,6 +77,13 @@ Result<HostPort> parse_host_port(std::string_view text) {
     }
     return fail(ErrorCode::invalid_argument,
                 "\"" + std::string(text) + "\" is not an address: expected IP:PORT such as 127.0.0.1:9464");
+}
+
+bool is_loopback(const std::string& ip_address) {
+    in_addr v4{};
+    in6_addr v6{};
+    if (::inet_pton(AF_INET, ip_address.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+    return ::inet_pton(AF_INET6, ip_address.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
 }  // namespace larder

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/server/http.h"
+#include "base/server/http_message.h"
 
 namespace larder {
 
@@ -18,5 +18,8 @@ struct HostPort {
     std::uint16_t port = 0;
 };
 Result<HostPort> parse_host_port(std::string_view text);
+
+// 127.0.0.0/8 and ::1: nobody but this machine gets there.
+bool is_loopback(const std::string& ip_address);
 
 }  // namespace larder

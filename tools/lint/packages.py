@@ -25,6 +25,7 @@ PACKAGE_OF = {
     "isa-l/": "libisal-dev",
     "liburing.h": "liburing-dev",
     "lmdb.h": "liblmdb-dev",
+    "openssl/": "libssl-dev",
     "prometheus/": "prometheus-cpp-dev",
     "seccomp.h": "libseccomp-dev",
     "spdlog/": "libspdlog-dev",

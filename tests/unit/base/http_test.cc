@@ -320,7 +320,7 @@ TEST(HttpClient, GivesUpInTime) {
     std::memcpy(address.sun_path, path.data(), path.size());
     ASSERT_EQ(::bind(silent.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
     ASSERT_EQ(::listen(silent.get(), 4), 0);
-    const auto answer = http_request(path, "GET", "/", {}, 20);
+    const auto answer = http_request(path, "GET", "/", {}, {.timeout_ms = 20});
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code, ErrorCode::timeout);
 }

@@ -1,4 +1,4 @@
-#include "base/server/http.h"
+#include "base/server/http_message.h"
 
 #include <boost/json.hpp>
 

@@ -1,0 +1,46 @@
+#pragma once
+
+// How much one peer of a server has taken: its open connections, and its requests as a token bucket. A peer is an IP
+// address or a user of a Unix socket, as text. What it keeps is bounded: a bucket that is full again is forgotten. Pure
+// bookkeeping on one thread; the caller says what time it is.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+namespace larder {
+
+struct HttpPeerLimits {
+    std::size_t connections_max = 0;     // 0: no limit
+    double requests_per_second_max = 0;  // 0: no limit
+    double request_burst = 0;            // at least 1 counts
+};
+
+class HttpPeers {
+public:
+    explicit HttpPeers(const HttpPeerLimits& limits);
+
+    // False: it has as many as it may. What was opened must be closed.
+    bool open(const std::string& peer);
+    void close(const std::string& peer);
+    // Takes a request's token: 0, or the seconds until there is one, rounded up.
+    std::int64_t take_request(const std::string& peer, std::int64_t now_ns);
+
+    std::size_t known() const { return peers_.size(); }
+
+private:
+    struct Peer {
+        std::size_t connections = 0;
+        double tokens = 0;
+        std::int64_t filled_ns = 0;
+    };
+    double tokens_at(const Peer& peer, std::int64_t now_ns) const;
+    void forget_full(std::int64_t now_ns);
+
+    HttpPeerLimits limits_;
+    std::unordered_map<std::string, Peer> peers_;
+    std::size_t look_again_at_ = 64;
+};
+
+}  // namespace larder

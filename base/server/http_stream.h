@@ -1,0 +1,56 @@
+#pragma once
+
+// The part of an answer that is pushed piece by piece, such as server-sent events. A handler makes one with
+// std::make_shared, puts it into its HttpResponse, keeps a copy and pushes whenever there is news:
+//
+//     auto events = std::make_shared<HttpStream>();
+//     events->on_close([=] { forget(events); });
+//     respond({.content_type = "text/event-stream", .stream = events});
+//     ...
+//     events->push("data: {\"plan\": 7}\n\n");
+//
+// The headers go out at once. What the client has not taken yet is held for it up to a limit; a client that falls
+// further behind is cut off, and a stream is closed too when its client goes or the server stops. All calls on the
+// server's thread; `on_close` is called from there, never from within `push`.
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace larder {
+
+class HttpStream {
+public:
+    explicit HttpStream(std::size_t backlog_bytes_max = 256u << 10) : backlog_bytes_max_(backlog_bytes_max) {}
+    HttpStream(const HttpStream&) = delete;
+    HttpStream& operator=(const HttpStream&) = delete;
+
+    // False when nobody takes it any more.
+    bool push(std::string_view piece);
+    // The answer ends well after what was pushed.
+    void end();
+    bool is_open() const { return state_ == State::open; }
+    // Pushed and not yet taken by the kernel, in bytes.
+    std::size_t backlog_bytes() const { return backlog_bytes_; }
+    // Called once, when the connection has ended, whoever ended it.
+    void on_close(std::function<void()> closed) { closed_ = std::move(closed); }
+
+private:
+    friend class HttpSession;
+    enum class State : unsigned char { open, ending, overrun, closed };
+
+    // The session's side.
+    std::string take();
+    void sent(std::size_t bytes) { backlog_bytes_ -= bytes; }
+    void close();
+
+    std::size_t backlog_bytes_max_;
+    std::size_t backlog_bytes_ = 0;
+    std::string queued_;
+    State state_ = State::open;
+    std::function<void()> wake_;  // set by the session: there is something to do
+    std::function<void()> closed_;
+};
+
+}  // namespace larder

@@ -1,0 +1,146 @@
+// HTTP over TLS, with real certificates: who is believed, who is not, and what both sides say then.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "base/server/http.h"
+#include "tests/support/certificates.h"
+#include "tests/support/http_service.h"
+#include "tests/support/temp_directory.h"
+
+namespace larder {
+namespace {
+
+using ::testing::HasSubstr;
+
+class HttpTls : public ::testing::Test {
+protected:
+    test::TempDirectory directory;
+    test::CertificateAuthority authority{directory.path().string(), "authority"};
+    test::CertificateFiles server_files =
+        authority.issue("server", {.common_name = "server", .alternative_names = "IP:127.0.0.1,DNS:localhost"});
+    std::unique_ptr<test::HttpService> service;
+
+    void start(TlsServerFiles files = {}) {
+        files.certificate_file = server_files.certificate;
+        files.key_file = server_files.key;
+        const auto tls = make_tls_server(files);
+        ASSERT_TRUE(tls) << tls.error().message;
+        service = std::make_unique<test::HttpService>(
+            [](const HttpRequest& request, const HttpRespond& respond) {
+                respond({.content_type = "text/plain",
+                         .body = request.certificate_name + "|" + request.bearer_token + "|" + request.peer_address +
+                                 "|" + request.body});
+            },
+            HttpServerOptions{}, *tls);
+    }
+    std::string endpoint(const std::string& host = "127.0.0.1") const {
+        return "https://" + host + ":" + std::to_string(service->port);
+    }
+    HttpClientOptions trusting() const { return {.ca_file = authority.file()}; }
+    HttpClientOptions showing(const test::CertificateFiles& files) const {
+        return {.ca_file = authority.file(), .certificate_file = files.certificate, .key_file = files.key};
+    }
+};
+
+TEST_F(HttpTls, CarriesRequestsAndAnswers) {
+    start();
+    HttpClientOptions options = trusting();
+    options.bearer_token = "secret";
+    const std::string body(300'000, 'b');
+    const auto answer = http_request(endpoint(), "POST", "/x", body, options);
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ(answer->body, "|secret|127.0.0.1|" + body);
+    const auto by_name = http_request(endpoint("localhost"), "GET", "/", {}, trusting());
+    ASSERT_TRUE(by_name) << by_name.error().message;
+}
+
+TEST_F(HttpTls, AServerNobodyVouchesForIsNotTalkedTo) {
+    start();
+    const test::CertificateAuthority other(directory.path().string(), "other");
+    const auto answer = http_request(endpoint(), "GET", "/", {}, {.ca_file = other.file()});
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, ErrorCode::protocol);
+    EXPECT_THAT(answer.error().message, HasSubstr("certificate verify failed"));
+    EXPECT_FALSE(http_request(endpoint(), "GET", "/")) << "nor do the system's authorities vouch for it";
+}
+
+TEST_F(HttpTls, ACertificateForAnotherHostIsNoGood) {
+    server_files = authority.issue("elsewhere", {.common_name = "127.0.0.1", .alternative_names = "DNS:elsewhere"});
+    start();
+    const auto answer = http_request(endpoint(), "GET", "/", {}, trusting());
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, ErrorCode::protocol);
+}
+
+TEST_F(HttpTls, ACertificateThatHasRunOutIsNoGood) {
+    server_files = authority.issue(
+        "old",
+        {.common_name = "old", .alternative_names = "IP:127.0.0.1", .valid_from_s = -7200, .valid_until_s = -3600});
+    start();
+    const auto answer = http_request(endpoint(), "GET", "/", {}, trusting());
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, ErrorCode::protocol);
+}
+
+TEST_F(HttpTls, PlainHttpGetsNothingFromATlsPort) {
+    start();
+    EXPECT_FALSE(http_request("http://127.0.0.1:" + std::to_string(service->port), "GET", "/"));
+    EXPECT_TRUE(http_request(endpoint(), "GET", "/", {}, trusting())) << "and the server goes on";
+}
+
+TEST_F(HttpTls, OnlyACheckedClientCertificateNamesItsOwner) {
+    start({.client_ca_file = authority.file()});
+    const auto node = authority.issue("node", {.common_name = "node-7"});
+    EXPECT_EQ(http_request(endpoint(), "GET", "/", {}, showing(node))->body, "node-7||127.0.0.1|");
+    EXPECT_EQ(http_request(endpoint(), "GET", "/", {}, trusting())->body, "||127.0.0.1|") << "none is let in";
+    test::CertificateAuthority other(directory.path().string(), "other");
+    const auto forged = other.issue("forged", {.common_name = "node-7"});
+    EXPECT_FALSE(http_request(endpoint(), "GET", "/", {}, showing(forged)));
+}
+
+TEST_F(HttpTls, WithoutACertificateNobodyIsLetInWhereOneIsRequired) {
+    start({.client_ca_file = authority.file(), .client_certificate_required = true});
+    EXPECT_FALSE(http_request(endpoint(), "GET", "/", {}, trusting()));
+    const auto node = authority.issue("node", {.common_name = "node-7"});
+    EXPECT_TRUE(http_request(endpoint(), "GET", "/", {}, showing(node)));
+}
+
+TEST_F(HttpTls, ARenewedCertificateIsShownFromThenOn) {
+    start();
+    test::CertificateAuthority other(directory.path().string(), "other");
+    const auto renewed = other.issue("renewed", {.common_name = "server", .alternative_names = "IP:127.0.0.1"});
+    const auto tls = make_tls_server({.certificate_file = renewed.certificate, .key_file = renewed.key});
+    ASSERT_TRUE(tls);
+    service->on_thread([&] { service->server().renew_tls(*tls); });
+    EXPECT_FALSE(http_request(endpoint(), "GET", "/", {}, trusting()));
+    EXPECT_TRUE(http_request(endpoint(), "GET", "/", {}, {.ca_file = other.file()}));
+}
+
+TEST_F(HttpTls, WrongFilesAreNamed) {
+    const auto key = authority.issue("other-key", {.common_name = "x"}).key;
+    const auto mismatched = make_tls_server({.certificate_file = server_files.certificate, .key_file = key});
+    ASSERT_FALSE(mismatched);
+    EXPECT_THAT(mismatched.error().message, HasSubstr(key));
+    const auto missing = make_tls_server({.certificate_file = directory / "lost.pem", .key_file = key});
+    ASSERT_FALSE(missing);
+    EXPECT_THAT(missing.error().message, HasSubstr("lost.pem"));
+    std::ofstream(directory / "junk.pem") << "junk";
+    const auto junk = make_tls_server({.certificate_file = server_files.certificate,
+                                       .key_file = server_files.key,
+                                       .client_ca_file = directory / "junk.pem"});
+    ASSERT_FALSE(junk);
+    EXPECT_THAT(junk.error().message, HasSubstr("junk.pem"));
+    start();
+    const auto no_ca = http_request(endpoint(), "GET", "/", {}, {.ca_file = directory / "lost.pem"});
+    ASSERT_FALSE(no_ca);
+    EXPECT_THAT(no_ca.error().message, HasSubstr("lost.pem"));
+}
+
+}  // namespace
+}  // namespace larder
