@@ -15,25 +15,25 @@ using Quotas = std::vector<std::vector<NodeCache>>;
 // The quotas in force, if they may stay: within every node, every floor and cap.
 bool may_keep(const ClusterState& state, const Problem& problem) {
     std::vector<NodeCache> used(state.nodes.size());
-    bool any = false;
-    for (std::size_t i = 0; i < state.datasets.size(); ++i) {
-        double bytes = 0;
+    std::vector<double> held(problem.caches.size());
+    for (std::uint32_t i = 0; i < state.datasets.size(); ++i) {
         for (const NodeCache& quota : state.datasets[i].quotas) {
             used[quota.node].memory_bytes += quota.memory_bytes;
             used[quota.node].disk_bytes += quota.disk_bytes;
-            bytes += static_cast<double>(quota.bytes());
+            held[problem.cache_on(i, quota.node)] += static_cast<double>(quota.bytes());
         }
-        any = any || bytes > 0;
-        // Quotas are whole bytes on every node.
-        const double slack = static_cast<double>(state.nodes.size());
-        if (bytes > problem.datasets[i].cap || bytes + slack < problem.datasets[i].floor) return false;
+    }
+    // Quotas are whole bytes on every node.
+    const double slack = static_cast<double>(state.nodes.size());
+    for (std::size_t i = 0; i < held.size(); ++i) {
+        if (held[i] > problem.caches[i].cap || held[i] + slack < problem.caches[i].floor) return false;
     }
     for (std::size_t n = 0; n < used.size(); ++n) {
         if (used[n].memory_bytes > state.nodes[n].memory_bytes || used[n].disk_bytes > state.nodes[n].disk_bytes) {
             return false;
         }
     }
-    return any;
+    return std::ranges::any_of(held, [](double bytes) { return bytes > 0; });
 }
 
 Quotas quotas_in_force(const ClusterState& state) {

@@ -4,9 +4,10 @@
 //
 //     f = min(f*, b / (1 - h)),  h = cached / dataset size        (SiloD, EuroSys '23, section 4)
 //
-// bounded by each node's disk and network. It is a pure function: the same state and objective give the same plan,
-// whatever the order of the lists; no clock, no I/O, no randomness. The allocator's daemon, the simulator, the what-if
-// command and the tests all call it. Any thread.
+// bounded by each node's disk and network. Nodes of one peer group read each other's cache, so h counts what the job's
+// groups hold, each by the part of the job that runs there. It is a pure function: the same state and objective give
+// the same plan, whatever the order of the lists; no clock, no I/O, no randomness. The allocator's daemon, the
+// simulator, the what-if command and the tests all call it. Any thread.
 //
 // Cache is chosen for the steady state (quotas filled), exactly, as the fractional knapsack the objective comes down
 // to. Bandwidth is granted for what can be hit now: a block admitted in this epoch helps a job only where the job has

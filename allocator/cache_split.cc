@@ -17,41 +17,40 @@ std::vector<double> rates_of(const Problem& problem, auto&& rate) {
     return rates;
 }
 
-// Gives room out in the order of density, densest first.
+// Gives each group's room out in the order of density, densest first.
 CacheSplit fill(const Problem& problem, std::span<const double> density) {
     std::vector<std::uint32_t> order;
-    CacheSplit split(problem.datasets.size());
-    double room = problem.cache;
-    for (const std::uint32_t i : problem.datasets_in_order) {
-        split[i] = problem.datasets[i].floor;
-        room -= split[i];
+    CacheSplit split(problem.caches.size());
+    std::vector<double> room = problem.group_bytes;
+    for (std::uint32_t i = 0; i < split.size(); ++i) {
+        split[i] = problem.caches[i].floor;
+        room[problem.caches[i].group] -= split[i];
         if (density[i] > 0) order.push_back(i);
     }
-    // Stable: equally dense datasets stay in the order of their names.
+    // Stable: equally dense ones stay in the problem's order.
     std::ranges::stable_sort(order, [&](std::uint32_t a, std::uint32_t b) { return density[a] > density[b]; });
     const auto give = [&](std::uint32_t i, double bytes_max) {
-        const double bytes = std::clamp(bytes_max - split[i], 0.0, std::max(0.0, room));
+        double& left = room[problem.caches[i].group];
+        const double bytes = std::clamp(bytes_max - split[i], 0.0, std::max(0.0, left));
         split[i] += bytes;
-        room -= bytes;
+        left -= bytes;
     };
-    for (const std::uint32_t i : order) give(i, problem.datasets[i].cap);
-    for (const std::uint32_t i : problem.datasets_in_order) {
-        give(i, std::min(problem.datasets[i].cached, problem.datasets[i].cap));
+    for (const std::uint32_t i : order) give(i, problem.caches[i].cap);
+    for (std::uint32_t i = 0; i < split.size(); ++i) {
+        give(i, std::min(problem.caches[i].cached, problem.caches[i].cap));
     }
     return split;
 }
 
-// Remote bytes per second that a byte of each dataset's cache saves at these rates.
+// Remote bytes per second that a byte of each cache saves at these rates.
 std::vector<double> densities(const Problem& problem, std::span<const double> rates) {
-    std::vector<double> density(problem.datasets.size());
-    for (std::uint32_t i = 0; i < density.size(); ++i) {
-        const DatasetTerms& dataset = problem.datasets[i];
-        double sum = 0;
-        for (std::uint32_t j = dataset.jobs_begin; j < dataset.jobs_end; ++j) {
-            if (problem.jobs[j].gains) sum += rates[j];
-        }
-        density[i] = dataset.size > 0 ? sum / dataset.size : 0;
+    std::vector<double> density(problem.caches.size());
+    for (std::size_t j = 0; j < rates.size(); ++j) {
+        const JobTerms& job = problem.jobs[j];
+        if (!job.gains) continue;
+        for (const Read& read : problem.reads_of(job)) density[read.cache] += read.part * rates[j];
     }
+    for (std::size_t i = 0; i < density.size(); ++i) density[i] /= problem.caches[i].size;
     return density;
 }
 
@@ -65,7 +64,7 @@ std::vector<double> largest_rates(const Problem& problem, const CacheSplit& spli
     std::iota(order.begin(), order.end(), 0u);
     for (const std::uint32_t j : order) {
         const JobTerms& job = problem.jobs[j];
-        miss[j] = 1 - problem.steady_hit_ratio(job, split[job.dataset]);
+        miss[j] = 1 - problem.steady_hit_ratio(job, split);
     }
     std::ranges::stable_sort(order, [&](std::uint32_t a, std::uint32_t b) { return miss[a] < miss[b]; });
     for (const std::uint32_t j : order) {
@@ -87,7 +86,7 @@ double remote_needed(const Problem& problem, std::span<const double> rates, cons
     double needed = 0;
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
         const JobTerms& job = problem.jobs[j];
-        const double misses = rates[j] * (1 - problem.steady_hit_ratio(job, split[job.dataset]));
+        const double misses = rates[j] * (1 - problem.steady_hit_ratio(job, split));
         needed += std::max(misses, job.bandwidth_floor);
     }
     return needed;
@@ -183,15 +182,15 @@ CacheSplit throughput_split(const Problem& problem) {
     improve(max_min_split(problem));
     improve(equal_split(problem));
 
-    // Local search: one dataset cached before all others, the rest as the best split so far has it.
+    // Local search: one cache filled before all others, the rest as the best split so far has it.
     constexpr std::size_t kMovesMax = 64;
     std::size_t moves = 0;
-    for (const std::uint32_t first : problem.datasets_in_order) {
-        if (problem.jobs_of(first).empty()) continue;
-        if (++moves > kMovesMax) break;
+    for (std::size_t first = 0; first < problem.caches.size(); ++first) {
         const std::vector<double> found = largest_rates(problem, best);
         if (found.empty()) break;
         std::vector<double> density = densities(problem, found);
+        if (density[first] == 0) continue;
+        if (++moves > kMovesMax) break;
         density[first] = std::numeric_limits<double>::max();
         improve(fill(problem, density));
     }
@@ -200,13 +199,13 @@ CacheSplit throughput_split(const Problem& problem) {
 
 CacheSplit equal_split(const Problem& problem) {
     CacheSplit split;
-    for (const DatasetTerms& dataset : problem.datasets) split.push_back(dataset.equal_cache);
+    for (const GroupCache& cache : problem.caches) split.push_back(cache.equal_cache);
     return split;
 }
 
 CacheSplit pinned_split(const Problem& problem) {
     CacheSplit split;
-    for (const DatasetTerms& dataset : problem.datasets) split.push_back(dataset.floor);
+    for (const GroupCache& cache : problem.caches) split.push_back(cache.floor);
     return split;
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// How much cache each dataset gets, over all nodes, for each objective. For given rates the least remote bandwidth is a
-// fractional knapsack: a byte of cache of dataset i saves (sum of its jobs' rates) / size_i, so the densest first is
-// exact. The objectives differ in the rates they give it.
+// How much cache each dataset gets in each peer group, for each objective. For given rates the least remote bandwidth
+// is a fractional knapsack per group: a byte of cache of dataset i saves (sum of the rates its jobs read at there) /
+// size_i, so the densest first is exact. The objectives differ in the rates they give it.
 
 #include <span>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace larder::allocator {
 
-// Bytes per dataset, by index in the state.
+// Bytes, by index in Problem::caches.
 using CacheSplit = std::vector<double>;
 
 // The split that needs least remote bandwidth for these rates (by index in Problem::jobs). Cache that saves nothing

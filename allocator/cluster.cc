@@ -263,7 +263,8 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
                                .memory_bytes = report.memory_bytes,
                                .disk_bytes = report.disk_bytes,
                                .disk_read_bytes_per_second = report.disk_read_bytes_per_second,
-                               .nic_bytes_per_second = report.nic_bytes_per_second});
+                               .nic_bytes_per_second = report.nic_bytes_per_second,
+                               .peer_group = node});
         capacity += static_cast<double>(report.memory_bytes) + static_cast<double>(report.disk_bytes);
         for (const DatasetReport& reported : report.datasets) {
             const auto [found, added] =

@@ -24,10 +24,10 @@ inline double lru_hit_ratio(double cached_part) {
     return cached_part >= 1 ? 1 : cached_part + (1 - cached_part) * std::log1p(-cached_part);
 }
 
-// The rest of the epoch's expected hit ratio: of what the job has not read, what is cached. Between epochs, what is
-// cached of the dataset.
-inline double effective_hit_ratio(const Job& job, double cached_bytes, double size_bytes) {
-    if (job.unread_bytes == 0) return hit_ratio(cached_bytes, size_bytes);
+// The rest of the epoch's expected hit ratio: of what the job has not read, what is cached. Between epochs, what it
+// hits of the dataset.
+inline double effective_hit_ratio(const Job& job, double dataset_hit_ratio) {
+    if (job.unread_bytes == 0) return dataset_hit_ratio;
     return hit_ratio(static_cast<double>(job.unread_cached_bytes), static_cast<double>(job.unread_bytes));
 }
 

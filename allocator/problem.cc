@@ -1,10 +1,14 @@
 #include "allocator/problem.h"
 
+#include <boost/unordered/unordered_flat_map.hpp>
+
 #include <algorithm>
+#include <ranges>
 #include <span>
 #include <utility>
 
 #include "allocator/model.h"
+#include "base/assert.h"
 #include "base/hash.h"
 
 namespace larder::allocator {
@@ -27,7 +31,8 @@ std::vector<std::uint32_t> in_order(const auto& things) {
 }
 
 // The running jobs, dataset by dataset.
-std::vector<std::uint32_t> running_jobs(const ClusterState& state, std::span<const std::uint32_t> datasets_in_order) {
+std::vector<std::uint32_t> running_jobs(const ClusterState& state, std::span<const std::uint32_t> datasets_in_order,
+                                        std::span<DatasetTerms> terms) {
     std::vector<std::uint32_t> count(state.datasets.size());
     for (const Job& job : state.jobs) {
         if (!job.placement.empty()) ++count[job.dataset];
@@ -36,7 +41,9 @@ std::vector<std::uint32_t> running_jobs(const ClusterState& state, std::span<con
     std::uint32_t next = 0;
     for (const std::uint32_t dataset : datasets_in_order) {
         end[dataset] = next;
+        terms[dataset].jobs_begin = next;
         next += count[dataset];
+        terms[dataset].jobs_end = next;
     }
     std::vector<std::uint32_t> running(next);
     for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
@@ -61,33 +68,116 @@ void bound_by_network_share(const ClusterState& state, Problem& problem) {
     for (const JobTerms& job : problem.jobs) {
         for (const GpuShare& share : state.jobs[job.job].placement) ++jobs_on_node[share.node];
     }
-    for (JobTerms& job : problem.jobs) {
-        const auto& placement = state.jobs[job.job].placement;
-        std::uint32_t gpus = 0;
-        for (const GpuShare& share : placement) gpus += share.gpus;
-        for (const GpuShare& share : placement) {
-            const double part =
-                gpus > 0 ? static_cast<double>(share.gpus) / gpus : 1.0 / static_cast<double>(placement.size());
+    for (JobTerms& terms : problem.jobs) {
+        const Job& job = state.jobs[terms.job];
+        const std::uint32_t gpus = gpus_placed(job);
+        for (const GpuShare& share : job.placement) {
+            const double part = part_on(job, share, gpus);
             const double nic = state.nodes[share.node].nic_bytes_per_second / jobs_on_node[share.node];
-            if (part > 0) job.equal_rate = std::min(job.equal_rate, nic / part);
+            if (part > 0) terms.equal_rate = std::min(terms.equal_rate, nic / part);
         }
     }
 }
 
+// Numbers the peer groups in the order of their first nodes, and adds up their cache.
+void find_groups(const ClusterState& state, Problem& problem) {
+    problem.group_of_node.resize(state.nodes.size());
+    boost::unordered_flat_map<std::uint32_t, std::uint32_t> numbers;
+    for (const std::uint32_t n : problem.nodes_in_order) {
+        const Node& node = state.nodes[n];
+        const auto number = static_cast<std::uint32_t>(problem.group_bytes.size());
+        const auto [found, added] = numbers.emplace(node.peer_group, number);
+        if (added) problem.group_bytes.push_back(0);
+        problem.group_of_node[n] = found->second;
+        problem.group_bytes[found->second] +=
+            static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
+    }
+}
+
+// Every dataset's cache in each group where some lies, may lie, or is wanted.
+void find_caches(const ClusterState& state, std::span<const std::uint32_t> running,
+                 std::span<const std::uint32_t> datasets_in_order, Problem& problem) {
+    const auto groups = static_cast<std::uint32_t>(problem.group_bytes.size());
+    std::vector<double> room = problem.group_bytes;
+    std::vector<std::uint32_t> of_dataset;
+    for (const std::uint32_t i : datasets_in_order) {
+        const Dataset& dataset = state.datasets[i];
+        DatasetTerms& terms = problem.datasets[i];
+        of_dataset.clear();
+        if (groups == 1) {
+            of_dataset.push_back(0);
+        } else {
+            for (const NodeCache& at : dataset.quotas) of_dataset.push_back(problem.group_of_node[at.node]);
+            for (const NodeCache& at : dataset.cached) of_dataset.push_back(problem.group_of_node[at.node]);
+            for (std::uint32_t j = terms.jobs_begin; j < terms.jobs_end; ++j) {
+                for (const GpuShare& at : state.jobs[running[j]].placement) {
+                    of_dataset.push_back(problem.group_of_node[at.node]);
+                }
+            }
+            std::ranges::sort(of_dataset);
+            of_dataset.erase(std::ranges::unique(of_dataset).begin(), of_dataset.end());
+        }
+        terms.caches_begin = static_cast<std::uint32_t>(problem.caches.size());
+        for (const std::uint32_t group : of_dataset) {
+            GroupCache cache{.dataset = i, .group = group, .size = static_cast<double>(dataset.size_bytes)};
+            cache.cap = static_cast<double>(std::min(dataset.size_bytes, dataset.quota_cap_bytes));
+            cache.floor = std::min({cache.cap, static_cast<double>(dataset.quota_floor_bytes), room[group]});
+            room[group] -= cache.floor;
+            problem.caches.push_back(cache);
+        }
+        terms.caches_end = static_cast<std::uint32_t>(problem.caches.size());
+        for (const NodeCache& at : dataset.cached) {
+            problem.caches[problem.cache_on(i, at.node)].cached += static_cast<double>(at.bytes());
+        }
+    }
+}
+
+// The parts of a job's bytes that it reads in each group.
+void find_reads(const Job& job, std::uint32_t dataset, Problem& problem) {
+    const std::uint32_t gpus = gpus_placed(job);
+    const auto begin = static_cast<std::ptrdiff_t>(problem.reads.size());
+    for (const GpuShare& share : job.placement) {
+        problem.reads.push_back(
+            {.cache = problem.cache_on(dataset, share.node), .part = gpus > 0 ? static_cast<double>(share.gpus) : 1});
+    }
+    const double whole = gpus > 0 ? gpus : static_cast<double>(job.placement.size());
+    const auto of_job = std::ranges::subrange(problem.reads.begin() + begin, problem.reads.end());
+    std::ranges::sort(of_job, {}, &Read::cache);
+    // Whole numbers still, so that a job within one group has a part of exactly 1.
+    std::size_t kept = 0;
+    for (const Read& read : of_job) {
+        if (kept > 0 && of_job[static_cast<std::ptrdiff_t>(kept) - 1].cache == read.cache) {
+            of_job[static_cast<std::ptrdiff_t>(kept) - 1].part += read.part;
+        } else {
+            of_job[static_cast<std::ptrdiff_t>(kept++)] = read;
+        }
+    }
+    problem.reads.resize(static_cast<std::size_t>(begin) + kept);
+    for (auto read = problem.reads.begin() + begin; read != problem.reads.end(); ++read) read->part /= whole;
+}
+
 void share_equally(const ClusterState& state, Problem& problem) {
     if (problem.jobs.empty()) return;
+    std::vector<double> left = problem.group_bytes;
+    for (const GroupCache& cache : problem.caches) left[cache.group] -= cache.floor;
+    std::vector<double> readers(problem.caches.size());
+    for (const Read& read : problem.reads) readers[read.cache] += read.part;
+    std::vector<double> readers_in_group(problem.group_bytes.size());
+    for (std::size_t i = 0; i < readers.size(); ++i) readers_in_group[problem.caches[i].group] += readers[i];
+    std::vector<double> equal_bytes;
+    equal_bytes.reserve(problem.caches.size());
+    for (std::size_t i = 0; i < readers.size(); ++i) {
+        GroupCache& cache = problem.caches[i];
+        const double share = readers[i] > 0 ? readers[i] / readers_in_group[cache.group] : 0;
+        cache.equal_cache = std::min(cache.cap, cache.floor + std::max(0.0, left[cache.group]) * share);
+        equal_bytes.push_back(cache.equal_cache);
+    }
     const auto count = static_cast<double>(problem.jobs.size());
-    double cache_left = problem.cache;
-    for (const DatasetTerms& dataset : problem.datasets) cache_left -= dataset.floor;
     double remote_left = problem.remote;
     for (const JobTerms& job : problem.jobs) remote_left -= job.bandwidth_floor;
-    for (DatasetTerms& dataset : problem.datasets) {
-        const double jobs = dataset.jobs_end - dataset.jobs_begin;
-        dataset.equal_cache = std::min(dataset.cap, dataset.floor + std::max(0.0, cache_left) * jobs / count);
-    }
     for (JobTerms& job : problem.jobs) {
         job.equal_bandwidth = std::min(job.bandwidth_cap, job.bandwidth_floor + std::max(0.0, remote_left) / count);
-        const double hits = problem.steady_hit_ratio(job, problem.datasets[job.dataset].equal_cache);
+        const double hits = problem.steady_hit_ratio(job, equal_bytes);
         job.equal_rate = predicted_rate(job.ideal, job.equal_bandwidth, hits);
     }
     bound_by_network_share(state, problem);
@@ -95,43 +185,65 @@ void share_equally(const ClusterState& state, Problem& problem) {
 
 }  // namespace
 
-double Problem::steady_hit_ratio(const JobTerms& job, double cached_bytes) const {
-    return job.gains ? hit_ratio(cached_bytes, datasets[job.dataset].size) : job.effective_hit_ratio;
+std::uint32_t gpus_placed(const Job& job) {
+    std::uint32_t gpus = 0;
+    for (const GpuShare& share : job.placement) gpus += share.gpus;
+    return gpus;
+}
+
+double part_on(const Job& job, const GpuShare& share, std::uint32_t gpus_placed) {
+    return gpus_placed > 0 ? static_cast<double>(share.gpus) / gpus_placed
+                           : 1.0 / static_cast<double>(job.placement.size());
+}
+
+std::uint32_t Problem::cache_on(std::uint32_t dataset, std::uint32_t node) const {
+    const DatasetTerms& terms = datasets[dataset];
+    const auto of_dataset = std::span(caches).subspan(terms.caches_begin, terms.caches_end - terms.caches_begin);
+    const auto found = std::ranges::lower_bound(of_dataset, group_of_node[node], {}, &GroupCache::group);
+    LARDER_ASSERT(found != of_dataset.end() && found->group == group_of_node[node]);
+    return terms.caches_begin + static_cast<std::uint32_t>(found - of_dataset.begin());
+}
+
+double Problem::steady_hit_ratio(const JobTerms& job, std::span<const double> cached_bytes) const {
+    if (!job.gains) return job.effective_hit_ratio;
+    double hits = 0;
+    for (const Read& read : reads_of(job)) {
+        hits += read.part * hit_ratio(cached_bytes[read.cache], caches[read.cache].size);
+    }
+    return std::min(1.0, hits);
 }
 
 Problem make_problem(const ClusterState& state) {
     Problem problem;
     problem.remote = state.remote_bytes_per_second;
-    for (const Node& node : state.nodes) {
-        problem.cache += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
-    }
-    problem.datasets_in_order = in_order(state.datasets);
+    const std::vector<std::uint32_t> datasets_in_order = in_order(state.datasets);
     problem.nodes_in_order = in_order(state.nodes);
-    problem.datasets.reserve(state.datasets.size());
-    for (const Dataset& dataset : state.datasets) {
-        DatasetTerms terms{.size = static_cast<double>(dataset.size_bytes)};
-        terms.cap = static_cast<double>(std::min(dataset.size_bytes, dataset.quota_cap_bytes));
-        terms.floor = std::min(terms.cap, static_cast<double>(dataset.quota_floor_bytes));
-        for (const NodeCache& cached : dataset.cached) terms.cached += static_cast<double>(cached.bytes());
-        problem.datasets.push_back(terms);
-    }
+    problem.datasets.resize(state.datasets.size());
+    find_groups(state, problem);
+    const std::vector<std::uint32_t> running = running_jobs(state, datasets_in_order, problem.datasets);
+    find_caches(state, running, datasets_in_order, problem);
 
-    const std::vector<std::uint32_t> running = running_jobs(state, problem.datasets_in_order);
     problem.jobs.reserve(running.size());
+    problem.reads.reserve(running.size());
     for (const std::uint32_t index : running) {
         const Job& job = state.jobs[index];
-        DatasetTerms& dataset = problem.datasets[job.dataset];
-        const auto at = static_cast<std::uint32_t>(problem.jobs.size());
-        if (dataset.jobs_begin == dataset.jobs_end) dataset.jobs_begin = at;
-        dataset.jobs_end = at + 1;
-        problem.jobs.push_back({.job = index,
-                                .dataset = job.dataset,
-                                .ideal = job.ideal_bytes_per_second,
-                                .weight = job.weight,
-                                .bandwidth_floor = job.bandwidth_floor_bytes_per_second,
-                                .bandwidth_cap = job.bandwidth_cap_bytes_per_second,
-                                .effective_hit_ratio = effective_hit_ratio(job, dataset.cached, dataset.size),
-                                .gains = job.remaining_epochs > 1});
+        JobTerms terms{.job = index,
+                       .dataset = job.dataset,
+                       .ideal = job.ideal_bytes_per_second,
+                       .weight = job.weight,
+                       .bandwidth_floor = job.bandwidth_floor_bytes_per_second,
+                       .bandwidth_cap = job.bandwidth_cap_bytes_per_second,
+                       .gains = job.remaining_epochs > 1};
+        terms.reads_begin = static_cast<std::uint32_t>(problem.reads.size());
+        find_reads(job, job.dataset, problem);
+        terms.reads_end = static_cast<std::uint32_t>(problem.reads.size());
+        double hits = 0;
+        for (const Read& read : problem.reads_of(terms)) {
+            const GroupCache& cache = problem.caches[read.cache];
+            hits += read.part * hit_ratio(cache.cached, cache.size);
+        }
+        terms.effective_hit_ratio = effective_hit_ratio(job, std::min(1.0, hits));
+        problem.jobs.push_back(terms);
     }
     share_equally(state, problem);
     return problem;

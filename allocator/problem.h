@@ -2,7 +2,7 @@
 
 // A ClusterState made ready for arithmetic: the running jobs only, grouped by dataset and in an order of their own (so
 // that sums and ties come out the same however the state was listed), with each job's equal share of everything worked
-// out.
+// out. Cache counts by dataset and peer group: that much of it is within reach of the ranks that run in the group.
 
 #include <cstdint>
 #include <span>
@@ -13,9 +13,11 @@
 namespace larder::allocator {
 
 struct JobTerms {
-    std::uint32_t job = 0;      // index in the state
-    std::uint32_t dataset = 0;  // index in the state
-    double ideal = 0;           // f*, or less where disk or network bind
+    std::uint32_t job = 0;          // index in the state
+    std::uint32_t dataset = 0;      // index in the state
+    std::uint32_t reads_begin = 0;  // in Problem::reads
+    std::uint32_t reads_end = 0;
+    double ideal = 0;  // f*, or less where disk or network bind
     double weight = 1;
     double equal_rate = 0;       // e: the rate from an equal share of everything
     double equal_bandwidth = 0;  // that share's bandwidth
@@ -25,32 +27,55 @@ struct JobTerms {
     bool gains = true;               // reads on after this epoch, so cache given now pays
 };
 
-struct DatasetTerms {
-    double size = 0;
+// The part of a job's bytes that is read through a GroupCache.
+struct Read {
+    std::uint32_t cache = 0;  // in Problem::caches
+    double part = 0;
+};
+
+// The cache of one dataset in one peer group.
+struct GroupCache {
+    std::uint32_t dataset = 0;
+    std::uint32_t group = 0;
+    double size = 0;  // of the dataset
     double floor = 0;
     double cap = 0;     // at most the size
     double cached = 0;  // now
     double equal_cache = 0;
+};
+
+struct DatasetTerms {
     std::uint32_t jobs_begin = 0;  // its running jobs in Problem::jobs
     std::uint32_t jobs_end = 0;
+    std::uint32_t caches_begin = 0;  // in Problem::caches
+    std::uint32_t caches_end = 0;
 };
 
 struct Problem {
-    double remote = 0;  // bytes per second
-    double cache = 0;   // bytes, of all nodes
+    double remote = 0;                         // bytes per second
+    std::vector<double> group_bytes;           // cache of each peer group
+    std::vector<std::uint32_t> group_of_node;  // by index in the state
     std::vector<JobTerms> jobs;
-    std::vector<DatasetTerms> datasets;  // by index in the state
-    // In an order that does not depend on the state's: names break the ties.
-    std::vector<std::uint32_t> datasets_in_order;
-    std::vector<std::uint32_t> nodes_in_order;
+    std::vector<Read> reads;
+    std::vector<GroupCache> caches;             // in an order that does not depend on the state's
+    std::vector<DatasetTerms> datasets;         // by index in the state
+    std::vector<std::uint32_t> nodes_in_order;  // neither does this one
 
-    std::span<const JobTerms> jobs_of(std::uint32_t dataset) const {
-        const DatasetTerms& of = datasets[dataset];
-        return std::span(jobs).subspan(of.jobs_begin, of.jobs_end - of.jobs_begin);
+    std::span<const JobTerms> jobs_of(const DatasetTerms& dataset) const {
+        return std::span(jobs).subspan(dataset.jobs_begin, dataset.jobs_end - dataset.jobs_begin);
     }
-    // A job's hit ratio when its dataset has so much cache and its epochs begin with it.
-    double steady_hit_ratio(const JobTerms& job, double cached_bytes) const;
+    std::span<const Read> reads_of(const JobTerms& job) const {
+        return std::span(reads).subspan(job.reads_begin, job.reads_end - job.reads_begin);
+    }
+    // Where the dataset's cache on this node counts; the dataset must have cache, a quota or readers in its group.
+    std::uint32_t cache_on(std::uint32_t dataset, std::uint32_t node) const;
+    // A job's hit ratio when caches hold so many bytes (by index in `caches`) and its epochs begin with that.
+    double steady_hit_ratio(const JobTerms& job, std::span<const double> cached_bytes) const;
 };
+
+std::uint32_t gpus_placed(const Job& job);
+// The part of a job's bytes that is read where this share of its placement is.
+double part_on(const Job& job, const GpuShare& share, std::uint32_t gpus_placed);
 
 Problem make_problem(const ClusterState& state);
 

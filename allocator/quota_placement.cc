@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -15,7 +16,11 @@ constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
 class NodeRoom {
 public:
     NodeRoom(const ClusterState& state, const Problem& problem)
-        : left_(state.nodes.size()), rank_(state.nodes.size()), by_rank_(problem.nodes_in_order) {
+        : left_(state.nodes.size()),
+          rank_(state.nodes.size()),
+          by_rank_(problem.nodes_in_order),
+          group_of_node_(problem.group_of_node),
+          widest_(problem.group_bytes.size()) {
         for (std::uint32_t i = 0; i < by_rank_.size(); ++i) rank_[by_rank_[i]] = i;
         for (std::uint32_t n = 0; n < left_.size(); ++n) {
             left_[n] = {
@@ -35,22 +40,26 @@ public:
         return taken;
     }
 
-    // From the first call on nodes must only shrink by `take` of what this names. Nothing when all are full.
-    std::optional<std::uint32_t> widest() {
+    // Of a group. From the first call on nodes must only shrink by `take` of what this names. Nothing when all are
+    // full.
+    std::optional<std::uint32_t> widest(std::uint32_t group) {
         if (!heaped_) {
-            for (const std::uint32_t node : by_rank_) widest_.push_back({left_[node].bytes(), rank_[node]});
-            std::ranges::make_heap(widest_, kNarrower);
+            for (const std::uint32_t node : by_rank_) {
+                widest_[group_of_node_[node]].push_back({left_[node].bytes(), rank_[node]});
+            }
+            for (auto& heap : widest_) std::ranges::make_heap(heap, kNarrower);
             heaped_ = true;
         }
-        while (!widest_.empty()) {
-            const auto [bytes, rank] = widest_.front();
+        auto& heap = widest_[group];
+        while (!heap.empty()) {
+            const auto [bytes, rank] = heap.front();
             const std::uint32_t node = by_rank_[rank];
             if (bytes > 0 && bytes == left_[node].bytes()) return node;
-            std::ranges::pop_heap(widest_, kNarrower);
-            widest_.pop_back();
+            std::ranges::pop_heap(heap, kNarrower);
+            heap.pop_back();
             if (left_[node].bytes() == 0) continue;
-            widest_.push_back({left_[node].bytes(), rank});
-            std::ranges::push_heap(widest_, kNarrower);
+            heap.push_back({left_[node].bytes(), rank});
+            std::ranges::push_heap(heap, kNarrower);
         }
         return std::nullopt;
     }
@@ -64,7 +73,8 @@ private:
     std::vector<NodeCache> left_;
     std::vector<std::uint32_t> rank_;
     const std::vector<std::uint32_t>& by_rank_;
-    std::vector<Entry> widest_;
+    const std::vector<std::uint32_t>& group_of_node_;
+    std::vector<std::vector<Entry>> widest_;  // by group
     bool heaped_ = false;
 };
 
@@ -110,19 +120,17 @@ struct Reader {
     std::uint32_t node = 0;
 };
 
-// The nodes where the dataset's jobs run, with the rate they read at there, fastest first.
-void find_readers(const ClusterState& state, const Problem& problem, std::uint32_t dataset,
+// The group's nodes where the dataset's jobs run, with the rate they read at there, fastest first.
+void find_readers(const ClusterState& state, const Problem& problem, const GroupCache& cache,
                   std::span<const double> rates, const NodeRoom& room, std::vector<Reader>& found) {
     found.clear();
-    const DatasetTerms& of = problem.datasets[dataset];
+    const DatasetTerms& of = problem.datasets[cache.dataset];
     for (std::uint32_t j = of.jobs_begin; j < of.jobs_end; ++j) {
-        const auto& placement = state.jobs[problem.jobs[j].job].placement;
-        std::uint32_t gpus = 0;
-        for (const GpuShare& share : placement) gpus += share.gpus;
-        for (const GpuShare& share : placement) {
-            const double part =
-                gpus > 0 ? static_cast<double>(share.gpus) / gpus : 1.0 / static_cast<double>(placement.size());
-            found.push_back({.rate = rates[j] * part, .node = share.node});
+        const Job& job = state.jobs[problem.jobs[j].job];
+        const std::uint32_t gpus = gpus_placed(job);
+        for (const GpuShare& share : job.placement) {
+            if (problem.group_of_node[share.node] != cache.group) continue;
+            found.push_back({.rate = rates[j] * part_on(job, share, gpus), .node = share.node});
         }
     }
     std::ranges::stable_sort(found, {}, &Reader::node);
@@ -145,32 +153,35 @@ void find_readers(const ClusterState& state, const Problem& problem, std::uint32
 std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, const Problem& problem,
                                                  const CacheSplit& split, std::span<const double> rates) {
     std::vector<double> density(split.size());
-    for (std::uint32_t i = 0; i < split.size(); ++i) {
-        const DatasetTerms& of = problem.datasets[i];
-        for (std::uint32_t j = of.jobs_begin; j < of.jobs_end; ++j) density[i] += rates[j];
-        if (of.size > 0) density[i] /= of.size;
+    for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) {
+        for (const Read& read : problem.reads_of(problem.jobs[j])) density[read.cache] += read.part * rates[j];
     }
-    std::vector<std::uint32_t> order = problem.datasets_in_order;
+    for (std::uint32_t i = 0; i < split.size(); ++i) density[i] /= problem.caches[i].size;
+    std::vector<std::uint32_t> order(split.size());
+    std::iota(order.begin(), order.end(), 0u);
     std::ranges::stable_sort(order, [&](std::uint32_t a, std::uint32_t b) { return density[a] > density[b]; });
 
     NodeRoom room(state, problem);
     Placing placing(room, state.nodes.size());
-    std::vector<std::vector<NodeCache>> quotas(split.size());
+    std::vector<std::vector<NodeCache>> quotas(state.datasets.size());
+    const auto quotas_of = [&](std::uint32_t i) -> auto& { return quotas[problem.caches[i].dataset]; };
     std::vector<std::uint64_t> left(split.size());
     for (const std::uint32_t i : order) left[i] = static_cast<std::uint64_t>(std::floor(std::max(0.0, split[i])));
     // What lies somewhere stays there, whoever else would like the room.
     for (const std::uint32_t i : order) {
-        if (state.datasets[i].cached.empty()) continue;
-        std::vector<NodeCache> there = state.datasets[i].cached;
+        const GroupCache& cache = problem.caches[i];
+        if (cache.cached <= 0) continue;
+        std::vector<NodeCache> there = state.datasets[cache.dataset].cached;
+        std::erase_if(there, [&](const NodeCache& at) { return problem.group_of_node[at.node] != cache.group; });
         std::ranges::sort(there, {}, [&](const NodeCache& at) { return room.rank(at.node); });
-        placing.begin(quotas[i], left[i]);
+        placing.begin(quotas_of(i), left[i]);
         for (const NodeCache& at : there) placing.take(at.node, at.bytes(), at.memory_bytes, at.disk_bytes);
     }
     std::vector<Reader> readers;
     for (const std::uint32_t i : order) {
         if (left[i] == 0) continue;
-        find_readers(state, problem, i, rates, room, readers);
-        placing.begin(quotas[i], left[i]);
+        find_readers(state, problem, problem.caches[i], rates, room, readers);
+        placing.begin(quotas_of(i), left[i]);
         double rate_left = 0;
         for (const Reader& reader : readers) rate_left += reader.rate;
         for (const Reader& reader : readers) {
@@ -182,9 +193,9 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
     }
     for (const std::uint32_t i : order) {
         if (left[i] == 0) continue;
-        placing.begin(quotas[i], left[i]);
+        placing.begin(quotas_of(i), left[i]);
         while (left[i] > 0) {
-            const auto node = room.widest();
+            const auto node = room.widest(problem.caches[i].group);
             if (!node) break;
             placing.take(*node, left[i]);
         }

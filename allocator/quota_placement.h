@@ -1,8 +1,8 @@
 #pragma once
 
 // On which nodes, and in which tier there, each dataset's cache lies. What is cached stays where it is; more goes to
-// the nodes where the dataset's jobs run, then to those with most room. The densest dataset chooses first, memory
-// before disk.
+// the nodes where the dataset's jobs run, then to those of the group with most room. The densest dataset chooses first,
+// memory before disk.
 
 #include <vector>
 

@@ -157,34 +157,39 @@ RateLimits rate_limits(const ClusterState& state, const Problem& problem, std::s
         disk.push_back(limits.add(node.disk_read_bytes_per_second));
         node_bounds = node_bounds || in.back() != kNoLimit || disk.back() != kNoLimit;
     }
-    std::vector<double> part_of_node(state.nodes.size());  // of the job's GPUs
-    std::vector<double> hits_at(state.nodes.size());       // of what the job reads
+    std::vector<double> part_of_node(state.nodes.size());  // of what the job reads, there
+    std::vector<double> part_of_group(problem.group_bytes.size());
+    std::vector<double> hits_at(state.nodes.size());  // of what the job reads, found there
     for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) {
-        const JobTerms& job = problem.jobs[j];
-        limits.use(remote, j, 1 - hit_ratios[j], job.bandwidth_floor);
+        const JobTerms& terms = problem.jobs[j];
+        limits.use(remote, j, 1 - hit_ratios[j], terms.bandwidth_floor);
         if (!node_bounds) continue;
-        const auto& placement = state.jobs[job.job].placement;
-        std::uint32_t gpus = 0;
-        for (const GpuShare& share : placement) gpus += share.gpus;
-        for (const GpuShare& share : placement) {
-            part_of_node[share.node] =
-                gpus > 0 ? static_cast<double>(share.gpus) / gpus : 1.0 / static_cast<double>(placement.size());
+        const Job& job = state.jobs[terms.job];
+        const std::uint32_t gpus = gpus_placed(job);
+        for (const GpuShare& share : job.placement) part_of_node[share.node] = part_on(job, share, gpus);
+        for (const Read& read : problem.reads_of(terms)) part_of_group[problem.caches[read.cache].group] = read.part;
+        const auto group_part = [&](std::uint32_t node) { return part_of_group[problem.group_of_node[node]]; };
+        // Each part of the job hits the nodes of its group by how much they hold.
+        double weights = 0;
+        for (const NodeCache& quota : quotas[terms.dataset]) {
+            weights += group_part(quota.node) * static_cast<double>(quota.bytes());
         }
-        double quota_bytes = 0;
-        for (const NodeCache& quota : quotas[job.dataset]) quota_bytes += static_cast<double>(quota.bytes());
-        for (const NodeCache& quota : quotas[job.dataset]) {
-            if (quota_bytes <= 0) break;
-            const double hits = hit_ratios[j] * static_cast<double>(quota.bytes()) / quota_bytes;
-            hits_at[quota.node] = hits;
-            limits.use(out[quota.node], j, hits * (1 - part_of_node[quota.node]));
-            limits.use(disk[quota.node], j, hit_ratios[j] * static_cast<double>(quota.disk_bytes) / quota_bytes);
+        for (const NodeCache& quota : quotas[terms.dataset]) {
+            const double in_group = group_part(quota.node);
+            if (weights <= 0 || in_group <= 0) continue;
+            const double per_byte = hit_ratios[j] * in_group / weights;
+            hits_at[quota.node] = per_byte * static_cast<double>(quota.bytes());
+            limits.use(out[quota.node], j, hits_at[quota.node] * (1 - part_of_node[quota.node] / in_group));
+            limits.use(disk[quota.node], j, per_byte * static_cast<double>(quota.disk_bytes));
         }
         // What a node caches itself does not come over its network.
-        for (const GpuShare& share : placement) {
-            limits.use(in[share.node], j, part_of_node[share.node] * (1 - hits_at[share.node]));
+        for (const GpuShare& share : job.placement) {
+            const double of_group = part_of_node[share.node] / group_part(share.node);
+            limits.use(in[share.node], j, part_of_node[share.node] - of_group * hits_at[share.node]);
         }
-        for (const GpuShare& share : placement) part_of_node[share.node] = 0;
-        for (const NodeCache& quota : quotas[job.dataset]) hits_at[quota.node] = 0;
+        for (const GpuShare& share : job.placement) part_of_node[share.node] = 0;
+        for (const Read& read : problem.reads_of(terms)) part_of_group[problem.caches[read.cache].group] = 0;
+        for (const NodeCache& quota : quotas[terms.dataset]) hits_at[quota.node] = 0;
     }
     limits.finish();
     return limits;

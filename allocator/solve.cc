@@ -47,8 +47,9 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
         return limits.fill(std::vector<double>(count), high, high);
     }
     // Quotas are whole bytes, which may cost an equal share its last digits.
-    if (!limits.fits(low)) {
-        for (double& rate : low) rate *= 1 - 1e-7;
+    for (const double part : {1e-9, 1e-8, 1e-7}) {
+        if (limits.fits(low)) break;
+        for (double& rate : low) rate *= 1 - part;
     }
     if (!limits.fits(low)) {
         for (std::size_t j = 0; j < count; ++j) {
@@ -74,13 +75,15 @@ std::vector<double> grants(const Problem& problem, std::span<const double> rates
 }
 
 std::vector<double> steady_hits(const Problem& problem, const std::vector<std::vector<NodeCache>>& quotas) {
+    std::vector<double> bytes(problem.caches.size());
+    for (std::uint32_t i = 0; i < quotas.size(); ++i) {
+        for (const NodeCache& quota : quotas[i]) {
+            bytes[problem.cache_on(i, quota.node)] += static_cast<double>(quota.bytes());
+        }
+    }
     std::vector<double> hits;
     hits.reserve(problem.jobs.size());
-    for (const JobTerms& job : problem.jobs) {
-        double bytes = 0;
-        for (const NodeCache& quota : quotas[job.dataset]) bytes += static_cast<double>(quota.bytes());
-        hits.push_back(problem.steady_hit_ratio(job, bytes));
-    }
+    for (const JobTerms& job : problem.jobs) hits.push_back(problem.steady_hit_ratio(job, bytes));
     return hits;
 }
 

@@ -23,6 +23,8 @@ struct Node {
     std::uint64_t disk_bytes = 0;    // for caching
     double disk_read_bytes_per_second = kUnlimited;
     double nic_bytes_per_second = kUnlimited;  // each way
+    // Nodes of one group read each other's cache; a job hits what lies in the groups it runs in.
+    std::uint32_t peer_group = 0;
 };
 
 // Cache of one dataset on one node: a quota, or what is there.
@@ -40,7 +42,8 @@ struct Dataset {
     std::uint64_t size_bytes = 0;
     std::vector<NodeCache> quotas;  // of the plan in force; empty before the first
     std::vector<NodeCache> cached;  // as reported
-    // What the operator insists on, over all nodes; equal values pin the quota.
+    // What the operator insists on, in each peer group that has the dataset, as far as it fits there; equal values pin
+    // the quota.
     std::uint64_t quota_floor_bytes = 0;
     std::uint64_t quota_cap_bytes = std::numeric_limits<std::uint64_t>::max();
 };

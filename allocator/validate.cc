@@ -1,5 +1,6 @@
 #include <boost/unordered/unordered_flat_set.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -110,6 +111,8 @@ Result<void> validate(const ClusterState& state) {
     std::vector<std::size_t> seen(state.nodes.size());
     std::size_t stamp = 0;
     double floors = 0;
+    const bool one_group = std::ranges::all_of(
+        state.nodes, [&](const Node& node) { return node.peer_group == state.nodes.front().peer_group; });
     for (std::size_t i = 0; i < state.datasets.size(); ++i) {
         const Dataset& dataset = state.datasets[i];
         const auto field = [i](const char* name) {
@@ -122,7 +125,8 @@ Result<void> validate(const ClusterState& state) {
                                                         " is above quota_cap_bytes " +
                                                         to_string(dataset.quota_cap_bytes));
         }
-        floors += static_cast<double>(std::min(dataset.quota_floor_bytes, dataset.size_bytes));
+        // With several groups a floor holds as far as it fits.
+        floors += one_group ? static_cast<double>(std::min(dataset.quota_floor_bytes, dataset.size_bytes)) : 0;
         if (floors > cache_bytes) check.wrong(field("quota_floor_bytes"), "the floors do not fit the nodes' cache");
         check_node_list(check, field("quotas"), dataset.quotas, state.nodes.size(), seen, ++stamp);
         check_node_list(check, field("cached"), dataset.cached, state.nodes.size(), seen, ++stamp);

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/heap.h"
 #include "bench/options.h"
+#include "bench/oracle/cluster_lp.h"
 #include "bench/oracle/lp.h"
 #include "bench/statistics.h"
 #include "tools/cli/table.h"
@@ -69,22 +70,6 @@ ClusterState cluster(const Size& size) {
     return state;
 }
 
-oracle::LpProblem linear_program(const ClusterState& state, const Plan& plan) {
-    oracle::LpProblem problem{.remote = state.remote_bytes_per_second};
-    for (const Node& node : state.nodes) problem.cache += static_cast<double>(node.memory_bytes + node.disk_bytes);
-    for (const Dataset& dataset : state.datasets) {
-        const auto size = static_cast<double>(dataset.size_bytes);
-        problem.datasets.push_back({.size = size, .floor = 0, .cap = size});
-    }
-    for (std::size_t j = 0; j < state.jobs.size(); ++j) {
-        problem.jobs.push_back({.dataset = state.jobs[j].dataset,
-                                .ideal = state.jobs[j].ideal_bytes_per_second,
-                                .equal_rate = plan.jobs[j].equal_share_bytes_per_second,
-                                .weight = state.jobs[j].weight});
-    }
-    return problem;
-}
-
 // efficiency: remote bytes per second with every job at f*. max_min: the smallest rate over equal share, of the jobs
 // below f*.
 double objective_value(const ClusterState& state, const Plan& plan, ObjectiveKind kind) {
@@ -101,14 +86,11 @@ double objective_value(const ClusterState& state, const Plan& plan, ObjectiveKin
     return kind == ObjectiveKind::efficiency ? remote : smallest;
 }
 
-double oracle_value(const oracle::LpProblem& problem, ObjectiveKind kind) {
-    if (kind == ObjectiveKind::max_min) return oracle::max_min_level(problem);
-    std::vector<double> ideals;
-    ideals.reserve(problem.jobs.size());
-    for (const oracle::LpJob& job : problem.jobs) ideals.push_back(job.ideal);
+double oracle_value(const oracle::ClusterLp& program, ObjectiveKind kind) {
+    if (kind == ObjectiveKind::max_min) return oracle::max_min_level(program.problem());
     // Least remote bandwidth first, then with that split the largest sum of rates.
-    const oracle::LpSplit split = oracle::least_remote(problem, ideals, true);
-    oracle::largest_sum(problem, split.cache);
+    const oracle::LpSplit split = oracle::least_remote(program.problem(), program.ideals(), true);
+    oracle::largest_sum(program.problem(), split.cache);
     return split.remote;
 }
 
@@ -136,9 +118,9 @@ Result<boost::json::object> measure(const Size& size, ObjectiveKind kind, std::u
                             {"lp_ms", nullptr},
                             {"max_abs_diff", nullptr}};
     if (size.beside_lp) {
-        const oracle::LpProblem problem = linear_program(state, *plan);
+        const oracle::ClusterLp program(state, *plan);
         double lp_value = 0;
-        row["lp_ms"] = milliseconds([&] { lp_value = oracle_value(problem, kind); });
+        row["lp_ms"] = milliseconds([&] { lp_value = oracle_value(program, kind); });
         row["max_abs_diff"] = std::abs(objective_value(state, *plan, kind) / lp_value - 1);
     }
     return row;

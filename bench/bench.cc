@@ -26,6 +26,7 @@ constexpr Entry kBenches[] = {
     {"start", start, "how soon is a restarted daemon of use, and what does it keep in memory?"},
     {"sessions", sessions, "how long from opening a loader to its first batch?"},
     {"assign", assign, "how long does a plan for thousands of jobs take, beside a linear program?"},
+    {"joint", joint, "do several jobs on several nodes read as predicted, and better than with static shares or LRU?"},
 };
 
 }  // namespace
@@ -44,7 +45,9 @@ int bench_main(int argc, char** argv) {
             command->add_option("--python", options.python, "the interpreter that has the larder package");
             command->add_option("--data", options.data, "images in class directories")->type_name("DIR");
         }
-        if (entry.run == curve) command->add_option("--plot", options.plot, "draw the curve as SVG")->type_name("FILE");
+        if (entry.run == curve || entry.run == joint) {
+            command->add_option("--plot", options.plot, "draw the results as SVG")->type_name("FILE");
+        }
     }
     CLI11_PARSE(app, argc, argv);
     const std::string name = app.get_subcommands().front()->get_name();

@@ -95,8 +95,9 @@ Result<Measured> measure_larder(const DaemonProcess& daemon, const Scenario& of,
 }
 
 Result<Measured> measure_lru(const FileSet& files, const Scenario& of, double kappa) {
+    const auto cache_bytes = static_cast<std::uint64_t>(std::llround(kappa * of.blocks)) * of.block_bytes;
     LruFeeder feeder({.files = files,
-                      .cache_bytes = static_cast<std::uint64_t>(std::llround(kappa * of.blocks)) * of.block_bytes,
+                      .store = std::make_shared<LruStore>(cache_bytes),
                       .batch_size = of.batch_size,
                       .seed = static_cast<std::uint64_t>(kappa * 1000),
                       .remote_bytes_per_second = of.remote_rate,

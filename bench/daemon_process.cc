@@ -1,33 +1,16 @@
 #include "bench/daemon_process.h"
 
-#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <filesystem>
 #include <thread>
-#include <utility>
 #include <vector>
-
-#include "base/server/http.h"
-
-extern char** environ;
 
 namespace larder::bench {
 namespace {
 
 constexpr auto kPoll = std::chrono::milliseconds(5);
-constexpr int kStartPolls = 6000;
-
-// larderd lies beside the program that runs.
-std::string larderd_path() {
-    return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "larderd").string();
-}
 
 }  // namespace
 
@@ -35,65 +18,23 @@ Result<DaemonProcess> DaemonProcess::start(const DaemonOptions& options) {
     std::error_code error;
     std::filesystem::create_directories(options.state_directory, error);
     if (error) return fail_errno(error.value(), "make directory " + options.state_directory);
-    const std::string program = larderd_path();
-    const std::vector<std::string> arguments = {program,
-                                                "--state-directory",
-                                                options.state_directory,
-                                                "--memory",
-                                                std::to_string(options.memory_bytes) + " B",
-                                                "--disk",
-                                                std::to_string(options.disk_bytes) + " B",
-                                                "--disk-reads-max",
-                                                std::to_string(options.disk_reads_max),
-                                                "--log.level",
-                                                "warn"};
-    std::vector<char*> argv;
-    argv.reserve(arguments.size() + 1);
-    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-    argv.push_back(nullptr);
-
-    DaemonProcess daemon;
-    daemon.socket_ = options.state_directory + "/larderd.sock";
-    daemon.admin_ = options.state_directory + "/admin.sock";
-    const int failed = ::posix_spawn(&daemon.pid_, program.c_str(), nullptr, nullptr, argv.data(), environ);
-    if (failed != 0) {
-        daemon.pid_ = -1;
-        return fail_errno(failed, "start " + program);
+    std::vector<std::string> arguments = {"--state-directory",
+                                          options.state_directory,
+                                          "--memory",
+                                          std::to_string(options.memory_bytes) + " B",
+                                          "--disk",
+                                          std::to_string(options.disk_bytes) + " B",
+                                          "--disk-reads-max",
+                                          std::to_string(options.disk_reads_max),
+                                          "--log.level",
+                                          "warn"};
+    if (!options.allocator.empty()) {
+        arguments.insert(arguments.end(),
+                         {"--allocator.endpoint", options.allocator, "--allocator.node", options.node});
     }
-    for (int i = 0; i < kStartPolls; ++i) {
-        if (http_request(daemon.admin_, "GET", "/healthz")) return daemon;
-        int status = 0;
-        if (::waitpid(daemon.pid_, &status, WNOHANG) == daemon.pid_) {
-            daemon.pid_ = -1;
-            return fail(ErrorCode::unavailable, program + " ended at its start; its log above says why");
-        }
-        std::this_thread::sleep_for(kPoll);
-    }
-    return fail(ErrorCode::timeout, program + " does not answer");
-}
-
-DaemonProcess::DaemonProcess(DaemonProcess&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)), socket_(std::move(other.socket_)), admin_(std::move(other.admin_)) {}
-
-DaemonProcess::~DaemonProcess() {
-    stop();
-}
-
-void DaemonProcess::stop() {
-    if (pid_ <= 0) return;
-    ::kill(pid_, SIGTERM);
-    ::waitpid(std::exchange(pid_, -1), nullptr, 0);
-}
-
-Result<boost::json::object> DaemonProcess::call(const std::string& method, const std::string& target,
-                                                const boost::json::object& body) const {
-    auto answer = http_request(admin_, method, target, body.empty() ? "" : boost::json::serialize(body));
-    if (!answer) return std::unexpected(answer.error());
-    if (answer->status >= 300) return std::unexpected(error_of_response(*answer));
-    boost::system::error_code error;
-    const boost::json::value value = boost::json::parse(answer->body, error);
-    if (error || !value.is_object()) return fail(ErrorCode::protocol, method + " " + target + ": no JSON object");
-    return value.as_object();
+    auto server = ServerProcess::start("larderd", arguments, options.state_directory + "/admin.sock");
+    if (!server) return std::unexpected(server.error());
+    return DaemonProcess(std::move(*server), options.state_directory + "/larderd.sock");
 }
 
 Result<void> DaemonProcess::add_dataset(const DatasetOptions& options) {
@@ -138,6 +79,16 @@ Result<void> DaemonProcess::limit_job(const std::string& job, double bytes_per_s
                           {{"rate_bytes_per_s", bytes_per_second}, {"burst_bytes", burst_bytes}});
     if (!set) return std::unexpected(set.error());
     return {};
+}
+
+Result<std::uint64_t> DaemonProcess::remote_read_bytes() const {
+    const auto jobs = call("GET", "/v1/jobs");
+    if (!jobs) return std::unexpected(jobs.error());
+    std::uint64_t bytes = 0;
+    for (const boost::json::value& job : jobs->at("jobs").as_array()) {
+        bytes += job.at("counters").at("remote_read_bytes").to_number<std::uint64_t>();
+    }
+    return bytes;
 }
 
 Result<boost::json::object> DaemonProcess::dataset(const std::string& name) const {

@@ -3,12 +3,12 @@
 // A larderd of the bench's own: the real program in a process of its own, on a fresh state directory, ended by its pid.
 
 #include <boost/json/object.hpp>
-#include <sys/types.h>
 
 #include <cstdint>
 #include <string>
 
 #include "base/error.h"
+#include "bench/server_process.h"
 
 namespace larder::bench {
 
@@ -17,6 +17,9 @@ struct DaemonOptions {
     std::uint64_t memory_bytes = std::uint64_t{4} << 30;
     std::uint64_t disk_bytes = std::uint64_t{64} << 30;
     std::uint32_t disk_reads_max = 128;
+    // The allocator's endpoint and the node's name there; empty: none.
+    std::string allocator;
+    std::string node;
 };
 
 struct DatasetOptions {
@@ -32,34 +35,36 @@ class DaemonProcess {
 public:
     // Starts it and waits until it answers. The state directory may hold what an earlier daemon left.
     static Result<DaemonProcess> start(const DaemonOptions& options);
-    DaemonProcess(DaemonProcess&& other) noexcept;
-    DaemonProcess& operator=(DaemonProcess&&) = delete;
-    ~DaemonProcess();
 
     // SIGTERM, and waits for its end.
-    void stop();
+    void stop() { server_.stop(); }
+    // SIGKILL, likewise.
+    void kill() { server_.kill(); }
 
     Result<void> add_dataset(const DatasetOptions& options);
     // Brings in what the quota allows.
     Result<void> warm(const std::string& dataset);
     Result<void> set_quota(const std::string& dataset, std::uint64_t memory_bytes, std::uint64_t disk_bytes);
     Result<void> limit_job(const std::string& job, double bytes_per_second, std::uint64_t burst_bytes);
+    // Of all jobs, since it started.
+    Result<std::uint64_t> remote_read_bytes() const;
     // GET /v1/datasets/NAME, and the job's entry of GET /v1/jobs.
     Result<boost::json::object> dataset(const std::string& name) const;
     Result<boost::json::object> job(const std::string& name) const;
 
     const std::string& socket() const { return socket_; }
-    pid_t pid() const { return pid_; }
+    pid_t pid() const { return server_.pid(); }
 
 private:
-    DaemonProcess() = default;
+    DaemonProcess(ServerProcess server, std::string socket) : server_(std::move(server)), socket_(std::move(socket)) {}
     Result<void> follow(const Result<boost::json::object>& accepted) const;
     Result<boost::json::object> call(const std::string& method, const std::string& target,
-                                     const boost::json::object& body = {}) const;
+                                     const boost::json::object& body = {}) const {
+        return server_.call(method, target, body);
+    }
 
-    pid_t pid_ = -1;
+    ServerProcess server_;
     std::string socket_;
-    std::string admin_;
 };
 
 }  // namespace larder::bench

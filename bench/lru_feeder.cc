@@ -51,7 +51,7 @@ void LruFeeder::prefetch() {
         if (stopping_) return;
         const std::uint64_t position = next_to_read_++;
         const std::uint32_t block = block_at(position);
-        Result<Bytes> got = look_up(block);
+        Result<Bytes> got = options_.store->look_up(options_.dataset, block);
         ++totals_.blocks;
         if (*got != nullptr) {
             ++totals_.hits;
@@ -59,28 +59,11 @@ void LruFeeder::prefetch() {
             lock.unlock();
             got = read_remote(block);
             lock.lock();
-            if (got) keep(block, *got);
+            if (got) options_.store->keep(options_.dataset, block, *got);
         }
         ready_.emplace(position, std::move(got));
         changed_.notify_all();
     }
-}
-
-LruFeeder::Bytes LruFeeder::look_up(std::uint32_t block) {
-    const auto found = cached_.find(block);
-    if (found == cached_.end()) return nullptr;
-    recent_first_.splice(recent_first_.begin(), recent_first_, found->second);
-    return found->second->bytes;
-}
-
-void LruFeeder::keep(std::uint32_t block, const Bytes& bytes) {
-    if (cached_.contains(block) || options_.cache_bytes < options_.files.bytes_each) return;
-    while ((cached_.size() + 1) * options_.files.bytes_each > options_.cache_bytes) {
-        cached_.erase(recent_first_.back().block);
-        recent_first_.pop_back();
-    }
-    recent_first_.push_front({block, bytes});
-    cached_[block] = recent_first_.begin();
 }
 
 Result<LruFeeder::Bytes> LruFeeder::read_remote(std::uint32_t block) {

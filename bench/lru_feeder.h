@@ -1,12 +1,11 @@
 #pragma once
 
 // The peer of the curve: an LRU block cache as a conventional data-loading cache has, with real bytes. It reads the
-// same files in random order each epoch under the same rate limit, prefetching with a few threads, keeps what it read
-// in memory and evicts the block used longest ago.
+// same files in random order each epoch under the same rate limit, prefetching with a few threads, and keeps what it
+// read in an LruStore.
 
 #include <condition_variable>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,6 +15,7 @@
 
 #include "base/clock.h"
 #include "bench/feeder.h"
+#include "bench/lru_store.h"
 #include "bench/work_directory.h"
 #include "cache/shard/token_bucket.h"
 
@@ -23,7 +23,8 @@ namespace larder::bench {
 
 struct LruOptions {
     FileSet files;
-    std::uint64_t cache_bytes = 0;
+    std::shared_ptr<LruStore> store;  // may be shared with others
+    std::uint32_t dataset = 0;        // as the store knows it
     std::uint32_t batch_size = 1;
     std::uint64_t seed = 0;
     double remote_bytes_per_second = 0;
@@ -43,15 +44,9 @@ public:
     FeederTotals totals() const override;
 
 private:
-    using Bytes = std::shared_ptr<const std::vector<std::byte>>;
-    struct Entry {
-        std::uint32_t block;
-        Bytes bytes;
-    };
+    using Bytes = LruStore::Bytes;
 
     void prefetch();
-    Bytes look_up(std::uint32_t block);
-    void keep(std::uint32_t block, const Bytes& bytes);
     Result<Bytes> read_remote(std::uint32_t block);
     std::uint32_t block_at(std::uint64_t position);
 
@@ -60,8 +55,6 @@ private:
     cache::TokenBucket bucket_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
-    std::list<Entry> recent_first_;
-    std::unordered_map<std::uint32_t, std::list<Entry>::iterator> cached_;
     std::uint64_t order_epoch_ = ~std::uint64_t{0};
     std::vector<std::uint32_t> order_;
     std::unordered_map<std::uint64_t, Result<Bytes>> ready_;  // by position

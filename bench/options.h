@@ -14,7 +14,7 @@ struct Options {
     bool quick = false;  // under 20 s: counts are exact, speeds are not to be quoted
     bool json = false;
     std::string directory;  // on the file system to measure; a fresh directory is made in it
-    std::string plot;       // curve: the SVG to draw
+    std::string plot;       // curve, joint: the SVG to draw
     std::string python;     // python: the interpreter that has the larder package
     std::string data;       // python: a directory of images in class directories
 };
@@ -29,5 +29,6 @@ Result<boost::json::value> miss(const Options& options);
 Result<boost::json::value> start(const Options& options);
 Result<boost::json::value> sessions(const Options& options);
 Result<boost::json::value> assign(const Options& options);
+Result<boost::json::value> joint(const Options& options);
 
 }  // namespace larder::bench

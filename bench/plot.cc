@@ -7,11 +7,23 @@
 
 namespace larder::bench {
 
-Result<void> plot_curve(const boost::json::array& points, const std::string& svg_path) {
+namespace {
+
+Result<void> draw(const char* script, const boost::json::array& results, const std::string& svg_path) {
     const auto drawn =
-        run_program({"/usr/bin/python3", script_path("plot_curve.py"), svg_path}, boost::json::serialize(points));
+        run_program({"/usr/bin/python3", script_path(script), svg_path}, boost::json::serialize(results));
     if (!drawn) return std::unexpected(drawn.error().within("draw " + svg_path));
     return {};
+}
+
+}  // namespace
+
+Result<void> plot_curve(const boost::json::array& points, const std::string& svg_path) {
+    return draw("plot_curve.py", points, svg_path);
+}
+
+Result<void> plot_joint(const boost::json::array& policies, const std::string& svg_path) {
+    return draw("plot_joint.py", policies, svg_path);
 }
 
 }  // namespace larder::bench

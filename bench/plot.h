@@ -1,6 +1,6 @@
 #pragma once
 
-// Drawing of results as SVG, by Matplotlib (bench/plot_curve.py) in a Python process.
+// Drawing of results as SVG, by Matplotlib (bench/plot_*.py) in a Python process.
 
 #include <boost/json/array.hpp>
 
@@ -11,5 +11,6 @@
 namespace larder::bench {
 
 Result<void> plot_curve(const boost::json::array& points, const std::string& svg_path);
+Result<void> plot_joint(const boost::json::array& policies, const std::string& svg_path);
 
 }  // namespace larder::bench

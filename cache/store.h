@@ -41,6 +41,8 @@ struct RecoveredSegment;
 struct Quota {
     std::uint64_t memory_bytes = 0;
     std::uint64_t disk_bytes = 0;
+
+    bool operator==(const Quota&) const = default;
 };
 
 // Where a cached block is: a record (RecordHeader, payload) at `offset` of `segment`. To read it from disk, read

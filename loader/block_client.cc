@@ -102,6 +102,7 @@ Result<void> BlockClient::connect() {
     session_pid_ = ::getpid();
     if (std::exchange(lost_, false)) ++statistics_.reconnects;
     reported_before_ = statistics_;
+    if (training_loop_) loop_reported_before_ns_ = training_loop_->waited_ns;
     return {};
 }
 
@@ -411,9 +412,18 @@ Result<BlockClient::Progress> BlockClient::progress() {
     return Progress::moved;
 }
 
+void BlockClient::set_training_loop(const TrainingLoop& loop) {
+    // What it had waited before was somebody else's to report.
+    if (!training_loop_) loop_reported_before_ns_ = loop.waited_ns;
+    training_loop_ = loop;
+}
+
 void BlockClient::report() {
-    session_->report(static_cast<std::uint64_t>(statistics_.stall_ns - reported_before_.stall_ns),
-                     statistics_.samples - reported_before_.samples, statistics_.bytes - reported_before_.bytes);
+    const std::int64_t stall_ns = training_loop_ ? training_loop_->waited_ns - loop_reported_before_ns_
+                                                 : statistics_.stall_ns - reported_before_.stall_ns;
+    session_->report(static_cast<std::uint64_t>(std::max<std::int64_t>(0, stall_ns)),
+                     training_loop_ ? training_loop_->loops : 1, statistics_.samples - reported_before_.samples,
+                     statistics_.bytes - reported_before_.bytes);
 }
 
 // --- batch states

@@ -63,6 +63,7 @@ public:
     std::uint64_t slot_bytes() const { return attach_options_.slot_bytes; }
     std::uint64_t slot_bytes_used() const;
 
+    void set_training_loop(const TrainingLoop& loop);
     LoaderStatistics& statistics() { return statistics_; }
     const LoaderStatistics& statistics() const { return statistics_; }
     std::int64_t now_ns() const { return clock_.now_ns(); }
@@ -124,6 +125,8 @@ private:
     Error last_error_;      // why there is no session
     LoaderStatistics statistics_;
     LoaderStatistics reported_before_;  // by earlier sessions
+    std::optional<TrainingLoop> training_loop_;
+    std::int64_t loop_reported_before_ns_ = 0;
     std::vector<std::shared_ptr<BatchState>> idle_states_;
 };
 

@@ -18,6 +18,7 @@ public:
 
     const protocol::Manifest& manifest() const { return client_->manifest(); }
     Result<Batch> fetch(std::span<const std::uint64_t> indices);
+    void set_training_loop(const TrainingLoop& loop) { client_->set_training_loop(loop); }
     const LoaderStatistics& statistics() const { return client_->statistics(); }
 
 private:

@@ -102,6 +102,14 @@ struct LoaderStatistics {
     std::int64_t stall_ns = 0;  // time `next` waited for data
 };
 
+// For a process that makes batches for a training loop elsewhere (a DataLoader worker): the time that loop has waited
+// for batches since it began, of which the daemon is told in place of this process's own waiting. `loops` is 1 in one
+// of the loop's workers and 0 in the others, or in all where nobody knows how long the loop waits.
+struct TrainingLoop {
+    std::int64_t waited_ns = 0;
+    std::uint32_t loops = 0;
+};
+
 namespace detail {
 struct BatchState;
 class LoaderCore;
@@ -153,6 +161,9 @@ public:
     // Goes to the start of an epoch.
     Result<void> start_epoch(std::uint64_t epoch);
 
+    // Reaches the daemon with the next batch.
+    void set_training_loop(const TrainingLoop& loop);
+
     LoaderStatistics statistics() const;
 
 private:
@@ -172,6 +183,8 @@ public:
     std::vector<std::string> class_names() const;
     // The named samples, in the order given; waits until all are here.
     Result<Batch> fetch(std::span<const std::uint64_t> indices);
+    // Reaches the daemon with the next samples.
+    void set_training_loop(const TrainingLoop& loop);
     LoaderStatistics statistics() const;
 
 private:

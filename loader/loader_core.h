@@ -52,6 +52,7 @@ public:
     std::vector<std::byte> state_after(std::uint64_t rank_batches) const;
     Result<void> restore(std::span<const std::byte> state);
     void start_epoch(std::uint64_t epoch, std::vector<DealLevel> history);
+    void set_training_loop(const TrainingLoop& loop) { client_->set_training_loop(loop); }
     const LoaderStatistics& statistics() const { return client_->statistics(); }
 
 private:

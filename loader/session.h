@@ -66,7 +66,7 @@ public:
     std::unique_ptr<SessionMemory> take_memory() { return std::move(memory_); }
 
     // Running totals for the daemon's metrics.
-    void report(std::uint64_t stall_ns, std::uint64_t samples, std::uint64_t bytes);
+    void report(std::uint64_t stall_ns, std::uint32_t training_loops, std::uint64_t samples, std::uint64_t bytes);
 
 private:
     explicit Session(DaemonSocket socket) : socket_(std::move(socket)) {}

@@ -17,7 +17,7 @@ struct Scale {
 
 Scale scale_of(const LpProblem& problem) {
     Scale scale;
-    for (const LpDataset& dataset : problem.datasets) scale.bytes = std::max(scale.bytes, dataset.size);
+    for (const LpCache& cache : problem.caches) scale.bytes = std::max(scale.bytes, cache.size);
     for (const LpJob& job : problem.jobs) scale.rate = std::max(scale.rate, job.ideal);
     return scale;
 }
@@ -54,19 +54,19 @@ private:
     std::vector<double> lower_, upper_;
 };
 
-// Columns: the part of each dataset that is cached, then each job's bandwidth. Rows: the cache; each job's rate
-// (bandwidth + rate * cached part >= rate); with `keep_shares`, the bandwidth of all equal shares.
+// Columns: the part of its dataset that each cache holds, then each job's bandwidth. Rows: the groups' cache; each
+// job's rate (bandwidth + rate * cached part >= rate); with `keep_shares`, the bandwidth of all equal shares.
 class LeastRemote {
 public:
     LeastRemote(const LpProblem& problem, bool keep_shares)
         : problem_(problem),
           scale_(scale_of(problem)),
-          datasets_(static_cast<int>(problem.datasets.size())),
+          caches_(static_cast<int>(problem.caches.size())),
           jobs_(static_cast<int>(problem.jobs.size())) {
         std::vector<double> lower, upper, cost;
-        for (const LpDataset& dataset : problem.datasets) {
-            lower.push_back(dataset.floor / dataset.size);
-            upper.push_back(dataset.cap / dataset.size);
+        for (const LpCache& cache : problem.caches) {
+            lower.push_back(cache.floor / cache.size);
+            upper.push_back(cache.cap / cache.size);
             cost.push_back(0);
         }
         lower.resize(lower.size() + problem.jobs.size(), 0);
@@ -74,24 +74,31 @@ public:
         cost.resize(lower.size(), 1);
 
         Rows rows;
-        for (const LpDataset& dataset : problem.datasets) rows.add(rows.columns_used(), dataset.size / scale_.bytes);
-        rows.end(-COIN_DBL_MAX, problem.cache / scale_.bytes);
+        for (std::size_t group = 0; group < problem.group_cache.size(); ++group) {
+            for (int i = 0; i < caches_; ++i) {
+                const LpCache& cache = problem.caches[static_cast<std::size_t>(i)];
+                if (cache.group == group) rows.add(i, cache.size / scale_.bytes);
+            }
+            rows.end(-COIN_DBL_MAX, problem.group_cache[group] / scale_.bytes);
+        }
         if (keep_shares) {
             // Sum of e * (1 - part) <= remote.
-            std::vector<double> of_dataset(problem.datasets.size());
+            std::vector<double> of_cache(problem.caches.size());
             double sum = 0;
             for (const LpJob& job : problem.jobs) {
-                of_dataset[job.dataset] += job.equal_rate / scale_.rate;
+                for (const LpRead& read : job.reads) of_cache[read.cache] += read.part * job.equal_rate / scale_.rate;
                 sum += job.equal_rate / scale_.rate;
             }
-            for (int i = 0; i < datasets_; ++i) rows.add(i, of_dataset[static_cast<std::size_t>(i)]);
+            for (int i = 0; i < caches_; ++i) rows.add(i, of_cache[static_cast<std::size_t>(i)]);
             rows.end(sum - problem.remote / scale_.rate, COIN_DBL_MAX);
         }
-        first_job_row_ = keep_shares ? 2 : 1;
+        first_job_row_ = static_cast<int>(problem.group_cache.size()) + (keep_shares ? 1 : 0);
         for (int j = 0; j < jobs_; ++j) {
             const LpJob& job = problem.jobs[static_cast<std::size_t>(j)];
-            rows.add(static_cast<int>(job.dataset), job.ideal / scale_.rate);
-            rows.add(datasets_ + j, 1);
+            for (const LpRead& read : job.reads) {
+                rows.add(static_cast<int>(read.cache), read.part * job.ideal / scale_.rate);
+            }
+            rows.add(caches_ + j, 1);
             rows.end(job.ideal / scale_.rate, COIN_DBL_MAX);
         }
         rows.load_into(model_, lower, upper, cost);
@@ -100,8 +107,9 @@ public:
     LpSplit solve(const std::vector<double>& rates) {
         for (int j = 0; j < jobs_; ++j) {
             const double rate = rates[static_cast<std::size_t>(j)] / scale_.rate;
-            const int dataset = static_cast<int>(problem_.jobs[static_cast<std::size_t>(j)].dataset);
-            model_.modifyCoefficient(first_job_row_ + j, dataset, rate, true);
+            for (const LpRead& read : problem_.jobs[static_cast<std::size_t>(j)].reads) {
+                model_.modifyCoefficient(first_job_row_ + j, static_cast<int>(read.cache), read.part * rate, true);
+            }
             model_.setRowLower(first_job_row_ + j, rate);
         }
         // Starts from the last basis when there is one.
@@ -116,8 +124,8 @@ public:
         if (!split.feasible) return split;
         split.remote = model_.objectiveValue() * scale_.rate;
         const double* parts = model_.primalColumnSolution();
-        for (int i = 0; i < datasets_; ++i) {
-            split.cache.push_back(parts[i] * problem_.datasets[static_cast<std::size_t>(i)].size);
+        for (int i = 0; i < caches_; ++i) {
+            split.cache.push_back(parts[i] * problem_.caches[static_cast<std::size_t>(i)].size);
         }
         return split;
     }
@@ -125,7 +133,7 @@ public:
 private:
     const LpProblem& problem_;
     Scale scale_;
-    int datasets_;
+    int caches_;
     int jobs_;
     int first_job_row_ = 1;
     bool solved_ = false;
@@ -146,7 +154,9 @@ double largest_sum(const LpProblem& problem, const std::vector<double>& cache) {
         const LpJob& job = problem.jobs[j];
         lower.push_back(job.equal_rate / scale.rate);
         upper.push_back(job.ideal / scale.rate);
-        rows.add(static_cast<int>(j), std::max(0.0, 1 - cache[job.dataset] / problem.datasets[job.dataset].size));
+        double miss = 1;
+        for (const LpRead& read : job.reads) miss -= read.part * cache[read.cache] / problem.caches[read.cache].size;
+        rows.add(static_cast<int>(j), std::max(0.0, miss));
     }
     rows.end(-COIN_DBL_MAX, problem.remote / scale.rate);
     ClpSimplex model;

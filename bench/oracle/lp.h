@@ -1,22 +1,28 @@
 #pragma once
 
-// The allocator's problems as linear programs for CLP, by textbook: one variable per dataset's cache and one per job's
-// bandwidth. Slow and plainly right, so tests and the assign bench hold assign() against it. Node disks and networks
-// are left out; quotas count over all nodes.
+// The allocator's problems as linear programs for CLP, by textbook: one variable per cache (of one dataset in one peer
+// group) and one per job's bandwidth. Slow and plainly right, so tests and the assign bench hold assign() against it.
+// Node disks and networks are left out; quotas count over all nodes of a group.
 
 #include <cstdint>
 #include <vector>
 
 namespace larder::bench::oracle {
 
-struct LpDataset {
+struct LpCache {
+    std::uint32_t group = 0;
     double size = 0;
     double floor = 0;
     double cap = 0;
 };
 
+struct LpRead {
+    std::uint32_t cache = 0;
+    double part = 0;  // of the job's bytes
+};
+
 struct LpJob {
-    std::uint32_t dataset = 0;
+    std::vector<LpRead> reads;
     double ideal = 0;
     double equal_rate = 0;
     double weight = 1;
@@ -24,15 +30,15 @@ struct LpJob {
 
 struct LpProblem {
     double remote = 0;
-    double cache = 0;
-    std::vector<LpDataset> datasets;
+    std::vector<double> group_cache;
+    std::vector<LpCache> caches;
     std::vector<LpJob> jobs;
 };
 
 struct LpSplit {
     bool feasible = false;
     double remote = 0;          // least sum of bandwidths
-    std::vector<double> cache;  // per dataset
+    std::vector<double> cache;  // bytes of each
 };
 
 // The least remote bandwidth with which job j reads at rates[j]. With `keep_shares`, among the splits that leave every

@@ -3,10 +3,11 @@
 #include <boost/json.hpp>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/server/json_reader.h"
 #include "base/server/logging.h"
 #include "cache/control/api_json.h"
-#include "cache/control/metrics.h"
 
 namespace larder::cache {
 namespace json = boost::json;
@@ -40,8 +41,8 @@ Result<Quota> read_quota(const json::object& object, std::string_view where) {
     return quota;
 }
 
-Api::Api(Node& node, const HandshakeServer& handshakes)
-    : node_(node), handshakes_(handshakes), started_ns_(clock_.now_ns()) {}
+Api::Api(Node& node, const HandshakeServer& handshakes, const AllocatorAgent* agent)
+    : node_(node), handshakes_(handshakes), agent_(agent), started_ns_(clock_.now_ns()) {}
 
 void Api::handle(const HttpRequest& request, HttpRespond respond) {
     try {
@@ -77,6 +78,30 @@ void Api::route(const HttpRequest& request, HttpRespond respond) {
     respond(no_such_path());
 }
 
+std::optional<AllocatorMetrics> Api::allocator_metrics() const {
+    if (agent_ == nullptr) return std::nullopt;
+    const AgentStatus& status = agent_->status();
+    const double left_s = static_cast<double>(status.lease_expires_ns - clock_.now_ns()) / 1e9;
+    return AllocatorMetrics{.connected = status.connected,
+                            .plan = status.plan,
+                            .lease_left_seconds = std::max(0.0, left_s),
+                            .reports = status.reports,
+                            .failures = status.failures};
+}
+
+json::value Api::allocator_json() const {
+    const auto known = allocator_metrics();
+    if (!known) return nullptr;
+    return json::object{{"endpoint", node_.config().allocator.endpoint},
+                        {"node", node_.config().allocator.node},
+                        {"connected", known->connected},
+                        {"problem", agent_->status().problem},
+                        {"plan", known->plan},
+                        {"lease_left_s", known->lease_left_seconds},
+                        {"reports", known->reports},
+                        {"failures", known->failures}};
+}
+
 void Api::get_status(const HttpRespond& respond) {
     const IndexStatus index = node_.index_status();
     respond(json_response({{"version", LARDER_VERSION},
@@ -90,6 +115,7 @@ void Api::get_status(const HttpRespond& respond) {
                            {"datasets", node_.datasets().size()},
                            {"sessions", handshakes_.sessions()},
                            {"slot_bytes", handshakes_.slot_bytes()},
+                           {"allocator", allocator_json()},
                            {"index_problem", index.problem}}));
 }
 
@@ -102,7 +128,8 @@ void Api::get_metrics(HttpRespond respond) {
                                .disk_bytes = node_.config().disk_bytes,
                                .uptime_seconds = static_cast<double>(clock_.now_ns() - started_ns_) / 1e9,
                                .log_lines_dropped = log_lines_dropped(),
-                               .index = node_.index_status()};
+                               .index = node_.index_status(),
+                               .allocator = allocator_metrics()};
         respond({.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_text(node, *statistics)});
     });
 }

@@ -15,20 +15,24 @@
 // Bodies are read strictly: an unknown key or a wrong type is 400 and named. Over TCP, where nobody knows who asks,
 // only /healthz and /metrics are answered.
 
+#include <boost/json/value.hpp>
+
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/server/http.h"
+#include "cache/control/agent.h"
+#include "cache/control/metrics.h"
 #include "cache/control/node.h"
 
 namespace larder::cache {
 
 class Api {
 public:
-    // `node` and `handshakes` must outlive it and all answers.
-    Api(Node& node, const HandshakeServer& handshakes);
+    // All must outlive it and its answers. `agent`: null without an allocator.
+    Api(Node& node, const HandshakeServer& handshakes, const AllocatorAgent* agent);
 
     void handle(const HttpRequest& request, HttpRespond respond);
 
@@ -41,6 +45,8 @@ private:
     void jobs(const HttpRequest& request, HttpRespond respond);
     void tasks(const HttpRequest& request, const HttpRespond& respond);
 
+    std::optional<AllocatorMetrics> allocator_metrics() const;
+    boost::json::value allocator_json() const;
     void get_status(const HttpRespond& respond);
     void get_datasets(HttpRespond respond);
     void get_dataset(const std::string& name, HttpRespond respond);
@@ -55,6 +61,7 @@ private:
 
     Node& node_;
     const HandshakeServer& handshakes_;
+    const AllocatorAgent* agent_;
     SteadyClock clock_;
     std::int64_t started_ns_;
 };

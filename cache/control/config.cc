@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <numeric>
 #include <sstream>
@@ -135,7 +136,7 @@ Setting setting_of(std::string key, const toml::node& node, std::string_view sou
 
 // Tables that hold keys of their own: all else that is a table is a mistake, and so reported as an unknown key.
 bool is_table_key(const std::string& key) {
-    return key == "log" || key == "session" || key == "job" || key == "dataset" ||
+    return key == "log" || key == "session" || key == "allocator" || key == "job" || key == "dataset" ||
            (key.starts_with("job.") && key.find('.', 4) == std::string::npos) ||
            (key.starts_with("dataset.") && key.find('.', 8) == std::string::npos);
 }
@@ -176,6 +177,12 @@ Result<void> check_quotas(const Config& config, std::optional<std::uint64_t> Dat
     return {};
 }
 
+std::string host_name() {
+    std::array<char, 256> name{};
+    if (::gethostname(name.data(), name.size() - 1) != 0) return "node";
+    return name.data();
+}
+
 Result<Config> complete(Config config, std::string_view source) {
     if (config.state_directory.empty()) config.state_directory = default_state_directory();
     if (config.socket_path.empty()) config.socket_path = config.state_directory + "/larderd.sock";
@@ -196,6 +203,7 @@ Result<Config> complete(Config config, std::string_view source) {
           check_quotas(config, &DatasetConfig::quota_disk_bytes, config.disk_bytes, "quota_disk", "disk")}) {
         if (!checked) return std::unexpected(checked.error().within(source));
     }
+    if (config.allocator.node.empty()) config.allocator.node = host_name();
     if (config.data_plane_threads == 0) {
         config.data_plane_threads = data_plane_threads_of(std::thread::hardware_concurrency());
     }

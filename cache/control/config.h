@@ -38,6 +38,17 @@ struct DatasetConfig {
     std::optional<std::uint64_t> quota_disk_bytes;
 };
 
+// The allocator that sets this node's quotas and rates, and what it is told of the node. Without an endpoint the node
+// is on its own.
+struct AllocatorConfig {
+    std::string endpoint;                     // as http_request takes it
+    std::string node;                         // the node's name; default: the host's
+    unsigned gpus = 0;                        // 0: as many as training loops run
+    double nic_bytes_per_second = 0;          // 0: no limit known
+    double disk_read_bytes_per_second = 0;    // 0: no limit known
+    double floor_bytes_per_second = 1 << 20;  // of each job, before the first lease
+};
+
 struct Config {
     std::string state_directory;    // default_state_directory() when not given
     std::string socket_path;        // sessions; default <state>/larderd.sock
@@ -61,6 +72,8 @@ struct Config {
 
     std::string log_level = "info";  // trace, debug, info, warn, error
     std::string log_file;            // empty: stderr
+
+    AllocatorConfig allocator;
 
     std::map<std::string, JobConfig> jobs;
     std::map<std::string, DatasetConfig> datasets;

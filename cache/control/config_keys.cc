@@ -99,6 +99,7 @@ constexpr std::string_view kBurst = "a size such as \"16 MiB\", in text; 0 for w
 constexpr std::string_view kSlots = "a size such as \"4 GiB\", in text, above 0";
 constexpr std::string_view kPath = "a path, in text";
 constexpr std::string_view kMode = "an octal mode such as \"0660\", in text";
+constexpr std::string_view kEndpoint = "where it listens: the path of a Unix socket, or HOST:PORT, in text";
 constexpr std::string_view kAccount = "a name or a number, in text";
 
 using Value = const ConfigValue&;
@@ -183,6 +184,36 @@ constexpr std::array kRules{
                ConfigTable::top,
                {},
                [](Config& config, Name, Value value) { return set_count(config.sessions_max, value, 1, 65536); }},
+    ConfigRule{{"allocator.endpoint", kEndpoint, "the allocator that sets quotas and rates; default: none"},
+               ConfigTable::top,
+               {},
+               [](Config& config, Name, Value value) { return set_text(config.allocator.endpoint, value); }},
+    ConfigRule{{"allocator.node", "a name, in text", "what the allocator calls this node; default: the host's name"},
+               ConfigTable::top,
+               {},
+               [](Config& config, Name, Value value) { return set_text(config.allocator.node, value); }},
+    ConfigRule{{"allocator.gpus", "a whole number, 0 to 65536", "GPUs of this node; 0: as many as training loops run"},
+               ConfigTable::top,
+               {},
+               [](Config& config, Name, Value value) { return set_count(config.allocator.gpus, value, 0, 65536); }},
+    ConfigRule{
+        {"allocator.nic", kRate, "what this node's network carries each way"},
+        ConfigTable::top,
+        {},
+        [](Config& config, Name, Value value) { return set_rate(config.allocator.nic_bytes_per_second, value); }},
+    ConfigRule{
+        {"allocator.disk_read", kRate, "what this node's cache disk reads"},
+        ConfigTable::top,
+        {},
+        [](Config& config, Name, Value value) { return set_rate(config.allocator.disk_read_bytes_per_second, value); }},
+    ConfigRule{{"allocator.floor", "a rate such as \"1 MiB/s\", in text, above 0",
+                "remote bandwidth of a job before the allocator has granted it any"},
+               ConfigTable::top,
+               {},
+               [](Config& config, Name, Value value) {
+                   return set_rate(config.allocator.floor_bytes_per_second, value) &&
+                          config.allocator.floor_bytes_per_second > 0;
+               }},
     ConfigRule{{"job.NAME.remote_rate", kRate, "remote bandwidth of this job on this node"},
                ConfigTable::job,
                "remote_rate",

@@ -22,6 +22,7 @@
 #include "base/server/http.h"
 #include "base/server/logging.h"
 #include "base/units.h"
+#include "cache/control/agent.h"
 #include "cache/control/api.h"
 #include "cache/control/handshake.h"
 #include "cache/control/node.h"
@@ -94,6 +95,7 @@ struct Daemon::State {
     FileDescriptor lock;
     std::unique_ptr<Node> node;
     std::unique_ptr<HandshakeServer> handshakes;
+    std::unique_ptr<AllocatorAgent> agent;
     std::unique_ptr<Api> api;
     std::unique_ptr<HttpServer> http;
     std::uint16_t metrics_port = 0;
@@ -125,7 +127,8 @@ Result<void> Daemon::State::start() {
                                                           .sessions_max = config.sessions_max});
     if (auto listening = handshakes->listen(config.socket_path, config.socket_mode); !listening) return listening;
 
-    api = std::make_unique<Api>(*node, *handshakes);
+    if (!config.allocator.endpoint.empty()) agent = std::make_unique<AllocatorAgent>(context, *node);
+    api = std::make_unique<Api>(*node, *handshakes, agent.get());
     http = std::make_unique<HttpServer>(
         context, [this](const HttpRequest& request, HttpRespond respond) { api->handle(request, std::move(respond)); });
     if (auto listening = http->listen_unix(config.admin_socket_path, config.admin_socket_mode); !listening) {
@@ -137,6 +140,7 @@ Result<void> Daemon::State::start() {
         metrics_port = *port;
     }
     keep_house();
+    if (agent != nullptr) agent->start();
     control = std::thread([this] {
         context.run();
         control_ended.set_value();
@@ -166,6 +170,7 @@ void Daemon::State::stop() {
         log_info("stopping");
         asio::post(context, [this] {
             housekeeping.cancel();
+            if (agent != nullptr) agent->stop();
             http->stop();
             handshakes->stop();
             working.reset();
@@ -176,6 +181,7 @@ void Daemon::State::stop() {
         control.join();
     }
     http.reset();
+    agent.reset();
     if (node != nullptr) node->stop();
     handshakes.reset();
     api.reset();

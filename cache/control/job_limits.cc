@@ -55,24 +55,55 @@ void JobLimits::apply(const Config& config, std::int64_t now_ns) {
         from_config_[job] = limit_from(limit);
         from_api_.erase(job);
     }
-    for (const auto& [job, bucket] : buckets_) set_bucket(*bucket, limit_of(job), now_ns);
+    set_all(now_ns);
 }
 
 void JobLimits::set(const std::string& job, JobLimit limit, std::int64_t now_ns) {
     from_api_[job] = limit;
-    if (const auto found = buckets_.find(job); found != buckets_.end()) set_bucket(*found->second, limit, now_ns);
+    if (const auto found = buckets_.find(job); found != buckets_.end())
+        set_bucket(*found->second, limit_of(job), now_ns);
+}
+
+void JobLimits::set_all(std::int64_t now_ns) {
+    for (const auto& [job, bucket] : buckets_) set_bucket(*bucket, limit_of(job), now_ns);
+}
+
+void JobLimits::lease(RateLease lease, std::int64_t now_ns) {
+    lease_ = std::move(lease);
+    expired_ = lease_->expires_ns <= now_ns;
+    any_unleased_ = false;
+    set_all(now_ns);
+}
+
+void JobLimits::expire(std::int64_t now_ns) {
+    if (!lease_ || expired_ || lease_->expires_ns > now_ns) return;
+    expired_ = true;
+    set_all(now_ns);
 }
 
 std::shared_ptr<TokenBucket> JobLimits::bucket(const std::string& job, std::int64_t now_ns) {
     auto& bucket = buckets_[job];
     if (bucket == nullptr) {
         bucket = std::make_shared<TokenBucket>();
+        any_unleased_ = any_unleased_ || (lease_ && !lease_->rates.contains(job));
         set_bucket(*bucket, limit_of(job), now_ns);
     }
     return bucket;
 }
 
 JobLimit JobLimits::limit_of(const std::string& job) const {
+    JobLimit limit = own_limit_of(job);
+    if (!lease_) return limit;
+    const auto granted = lease_->rates.find(job);
+    const bool holds = !expired_ && granted != lease_->rates.end();
+    // A bucket takes a rate of 0 for no limit.
+    const double leased = std::max(1.0, holds ? granted->second : lease_->floor_bytes_per_second);
+    const double own = limit.rate_bytes_per_second;
+    limit.rate_bytes_per_second = own > 0 ? std::min(own, leased) : leased;
+    return limit;
+}
+
+JobLimit JobLimits::own_limit_of(const std::string& job) const {
     if (const auto found = from_api_.find(job); found != from_api_.end()) return found->second;
     if (const auto found = from_config_.find(job); found != from_config_.end()) return found->second;
     return default_;

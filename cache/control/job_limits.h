@@ -2,12 +2,13 @@
 
 // The remote bandwidth each job may take on this node, and the token bucket that holds it to that. A job's limit is, in
 // this order: what the API set since the last (re)load of the config or, for a job the config does not name, in an
-// earlier run; what the config says of it; the config's default. Control thread only; the buckets are shared with the
-// data plane.
+// earlier run; what the config says of it; the config's default. Under an allocator it is also no more than what is
+// leased to the job. Control thread only; the buckets are shared with the data plane.
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,6 +23,13 @@ struct JobLimit {
     std::uint64_t burst_bytes = 0;     // 0: default_burst_bytes of the rate
 };
 
+// What an allocator lets this node's jobs take, for a while.
+struct RateLease {
+    std::map<std::string, double> rates;  // bytes per second, by job
+    double floor_bytes_per_second = 0;    // of a job it does not name, and of every job once it has expired
+    std::int64_t expires_ns = 0;
+};
+
 // Printable, without spaces and parentheses (which mark the daemon's own jobs), 1 to 255 characters.
 Result<void> check_job_name(std::string_view name);
 
@@ -33,6 +41,13 @@ public:
     void apply(const Config& config, std::int64_t now_ns);
     void set(const std::string& job, JobLimit limit, std::int64_t now_ns);
 
+    // The lease in force from now on. With the first one jobs are under an allocator.
+    void lease(RateLease lease, std::int64_t now_ns);
+    // To be called several times a second: a lease that has expired falls back to its floor.
+    void expire(std::int64_t now_ns);
+    // A job came that the lease in force does not name.
+    bool any_unleased() const { return any_unleased_; }
+
     // The bucket of all sessions of a job on this node.
     std::shared_ptr<TokenBucket> bucket(const std::string& job, std::int64_t now_ns);
 
@@ -42,8 +57,14 @@ public:
     std::string to_json() const;
 
 private:
+    JobLimit own_limit_of(const std::string& job) const;
+    // A lower one where a lease says so.
     JobLimit limit_of(const std::string& job) const;
+    void set_all(std::int64_t now_ns);
 
+    std::optional<RateLease> lease_;
+    bool expired_ = false;
+    bool any_unleased_ = false;
     JobLimit default_;
     std::map<std::string, JobLimit> from_config_;
     std::map<std::string, JobLimit> from_api_;

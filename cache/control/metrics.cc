@@ -179,11 +179,27 @@ void add_node(std::vector<MetricFamily>& families, const NodeMetrics& node, cons
             .take());
 }
 
+void add_allocator(std::vector<MetricFamily>& families, const AllocatorMetrics& allocator) {
+    families.push_back(gauge("larder_allocator_connected", "1: the allocator answered the last report")
+                           .add({}, allocator.connected ? 1 : 0)
+                           .take());
+    families.push_back(
+        gauge("larder_allocator_plan", "Number of the plan in force here").add({}, number(allocator.plan)).take());
+    families.push_back(gauge("larder_allocator_lease_left_seconds", "Until the leased rates fall to their floor")
+                           .add({}, allocator.lease_left_seconds)
+                           .take());
+    families.push_back(counter("larder_allocator_reports_total", "Reports to the allocator, by what became of them")
+                           .add({{"result", "answered"}}, number(allocator.reports))
+                           .add({{"result", "failed"}}, number(allocator.failures))
+                           .take());
+}
+
 }  // namespace
 
 std::string metrics_text(const NodeMetrics& node, const ShardStatistics& statistics) {
     std::vector<MetricFamily> families;
     add_node(families, node, statistics);
+    if (node.allocator) add_allocator(families, *node.allocator);
     add_datasets(families, statistics);
     add_jobs(families, statistics);
     std::erase_if(families, [](const MetricFamily& family) { return family.metric.empty(); });

@@ -4,12 +4,21 @@
 // came from, and the node's own state. Names are larder_<thing>_<unit>[_total].
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "cache/shard/statistics.h"
 #include "cache/store/index.h"
 
 namespace larder::cache {
+
+struct AllocatorMetrics {
+    bool connected = false;
+    std::uint64_t plan = 0;
+    double lease_left_seconds = 0;
+    std::uint64_t reports = 0;
+    std::uint64_t failures = 0;
+};
 
 struct NodeMetrics {
     std::uint32_t sessions = 0;
@@ -19,6 +28,7 @@ struct NodeMetrics {
     double uptime_seconds = 0;
     std::uint64_t log_lines_dropped = 0;
     IndexStatus index;
+    std::optional<AllocatorMetrics> allocator;
 };
 
 // In Prometheus' text format.

@@ -79,6 +79,11 @@ public:
     void set_quota(const std::string& name, Quota quota, Done done);
     void set_job_limit(const std::string& job, JobLimit limit, Done done);
 
+    // What an allocator decides. Quotas of datasets this node does not have are passed over; all the others or none.
+    Result<void> apply_plan(const std::map<std::string, Quota>& quotas);
+    void lease(RateLease lease) { job_limits_.lease(std::move(lease), clock_.now_ns()); }
+    void expire_lease() { job_limits_.expire(clock_.now_ns()); }
+
     // Takes the quotas and job limits of a config, and adds datasets it newly names. All quotas or none.
     Result<void> apply(const Config& config);
 

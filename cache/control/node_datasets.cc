@@ -140,10 +140,30 @@ void Node::apply_quota(NodeDataset& dataset, Quota quota) {
 void Node::set_quota(const std::string& name, Quota quota, Done done) {
     const auto found = find(name);
     if (!found) return done(std::unexpected(found.error()));
+    if (!config_.allocator.endpoint.empty()) {
+        return done(fail(ErrorCode::unsupported, "this node's quotas are set by the allocator at " +
+                                                     config_.allocator.endpoint + ": use `larder quota pin` there"));
+    }
     if (auto checked = check_capacity({{name, quota}}); !checked) return done(checked);
     NodeDataset& dataset = datasets_.at(name);
     apply_quota(dataset, quota);
     save(dataset.record, std::move(done));
+}
+
+Result<void> Node::apply_plan(const std::map<std::string, Quota>& quotas) {
+    std::map<std::string, Quota> changes;
+    for (const auto& [name, quota] : quotas) {
+        const auto found = datasets_.find(name);
+        if (found != datasets_.end() && found->second.record.quota != quota) changes[name] = quota;
+    }
+    if (changes.empty()) return {};
+    if (auto checked = check_capacity(changes); !checked) return checked;
+    for (const auto& [name, quota] : changes) {
+        NodeDataset& dataset = datasets_.at(name);
+        apply_quota(dataset, quota);
+        save(dataset.record, nullptr);
+    }
+    return {};
 }
 
 void Node::set_job_limit(const std::string& job, JobLimit limit, Done done) {
@@ -184,7 +204,7 @@ Result<void> Node::apply(const Config& config) {
         if (declared == quotas.end()) continue;
         const Quota& quota = declared->second;
         const Quota& before = dataset.record.quota;
-        if (quota.memory_bytes == before.memory_bytes && quota.disk_bytes == before.disk_bytes) continue;
+        if (quota == before || !config_.allocator.endpoint.empty()) continue;
         apply_quota(dataset, quota);
         save(dataset.record, nullptr);
     }

@@ -23,7 +23,7 @@
 namespace larder::protocol {
 
 inline constexpr std::uint32_t kMagic = 0x5244524c;  // "LRDR"
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::size_t kPageBytes = 4096;
 inline constexpr std::uint32_t kRingEntriesMax = 1u << 16;
 inline constexpr std::uint64_t kSlotBytesMax = std::uint64_t{1} << 42;
@@ -141,10 +141,12 @@ struct RingControl {
     // flag): then at least one of them sees what the other did, and no wake-up is lost.
     alignas(64) std::atomic<std::uint32_t> daemon_sleeping;
     alignas(64) std::atomic<std::uint32_t> client_sleeping;
-    // Reported by the client for metrics, as running totals.
+    // Reported by the client, as running totals. The stall is that of the training loop that `training_loops` counts:
+    // 1, or 0 where another session reports the loop's (DataLoader workers) or nobody knows it.
     alignas(64) std::atomic<std::uint64_t> stall_ns;
     std::atomic<std::uint64_t> samples_delivered;
     std::atomic<std::uint64_t> bytes_delivered;
+    std::atomic<std::uint32_t> training_loops;
 };
 static_assert(sizeof(RingControl) <= kPageBytes);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free);

@@ -44,4 +44,12 @@ Fetch* Job::dequeue() {
     return fetch;
 }
 
+std::uint64_t Job::waiting_bytes() const {
+    std::uint64_t bytes = 0;
+    for (const Fetch* fetch = queue_first; fetch != nullptr; fetch = fetch->next_queued) {
+        if (!fetch->delivered) bytes += fetch->payload_bytes;
+    }
+    return bytes;
+}
+
 }  // namespace larder::cache

@@ -50,6 +50,8 @@ struct Job {
 
     void enqueue(Fetch& fetch);
     Fetch* dequeue();
+    // Of all fetches in the queue.
+    std::uint64_t waiting_bytes() const;
 
 private:
     std::vector<std::uint64_t> read_;

@@ -338,5 +338,8 @@ std::uint64_t Session::samples_delivered() const {
 std::uint64_t Session::bytes_delivered() const {
     return control().bytes_delivered.load(std::memory_order_relaxed);
 }
+std::uint32_t Session::training_loops() const {
+    return control().training_loops.load(std::memory_order_relaxed) == 0 ? 0 : 1;
+}
 
 }  // namespace larder::cache

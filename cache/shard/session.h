@@ -72,6 +72,7 @@ public:
     std::int64_t stall_ns() const;
     std::uint64_t samples_delivered() const;
     std::uint64_t bytes_delivered() const;
+    std::uint32_t training_loops() const;
 
     // Where the shard stands with it.
     bool hot = false;            // its ring is looked at every turn

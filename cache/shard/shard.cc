@@ -363,6 +363,7 @@ ShardStatistics Shard::statistics() const {
                                             .unread_bytes = job->unread_bytes,
                                             .effective_cache_bytes = job->effective_bytes,
                                             .stall_ns = job->ended_stall_ns,
+                                            .waiting_bytes = job->waiting_bytes(),
                                             .samples_delivered = job->ended_samples,
                                             .bytes_delivered = job->ended_bytes,
                                             .rate_limit_bytes_per_second = job->bucket->rate_bytes_per_second(),
@@ -374,6 +375,7 @@ ShardStatistics Shard::statistics() const {
             job.stall_ns += session->stall_ns();
             job.samples_delivered += session->samples_delivered();
             job.bytes_delivered += session->bytes_delivered();
+            job.training_loops += session->training_loops();
             ++dataset.sessions;
             const std::uint64_t version = session->manifest().header().version;
             if (std::ranges::find(dataset.versions_in_use, version) == dataset.versions_in_use.end()) {

@@ -312,7 +312,8 @@ def test_ctrl_c_ends_a_wait(
     data = make_raw(daemon, per_class=5)
     waiting = tmp_path / "waiting"
     program = f"""
-import larder, pathlib
+import larder, pathlib, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may have it ignored
 loader = larder.Loader({data.name!r}, socket={daemon.socket!r}, memory_budget="1MiB")
 pathlib.Path({str(waiting)!r}).touch()
 input()

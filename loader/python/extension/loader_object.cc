@@ -141,6 +141,10 @@ public:
         return loader_.class_names();
     }
     std::uint64_t epoch() const { return epoch_; }
+    void set_training_loop(std::int64_t waited_ns, std::uint32_t loops) {
+        const Turn turn(returns_);
+        loader_.set_training_loop({.waited_ns = waited_ns, .loops = loops});
+    }
     nb::dict statistics() const { return to_dict(statistics_); }
 
 private:
@@ -175,6 +179,10 @@ public:
     std::uint64_t sample_count() const { return dataset_.sample_count(); }
     std::uint64_t total_bytes() const { return dataset_.total_bytes(); }
     std::vector<std::string> class_names() const { return dataset_.class_names(); }
+    void set_training_loop(std::int64_t waited_ns, std::uint32_t loops) {
+        const Turn turn(returns_);
+        dataset_.set_training_loop({.waited_ns = waited_ns, .loops = loops});
+    }
     nb::dict statistics() const { return to_dict(statistics_); }
 
 private:
@@ -229,6 +237,7 @@ void add_loader(nb::module_& module) {
         .def("sample_count", &LoaderObject::sample_count)
         .def("class_names", &LoaderObject::class_names)
         .def("epoch", &LoaderObject::epoch)
+        .def("set_training_loop", &LoaderObject::set_training_loop, "waited_ns"_a, "loops"_a)
         .def("statistics", &LoaderObject::statistics);
 }
 
@@ -247,6 +256,7 @@ void add_dataset(nb::module_& module) {
         .def("sample_count", &DatasetObject::sample_count)
         .def("total_bytes", &DatasetObject::total_bytes)
         .def("class_names", &DatasetObject::class_names)
+        .def("set_training_loop", &DatasetObject::set_training_loop, "waited_ns"_a, "loops"_a)
         .def("statistics", &DatasetObject::statistics);
 }
 

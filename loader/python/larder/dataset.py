@@ -91,6 +91,13 @@ class Dataset:
         """Names of the classes; `sample.label` is a place in this list."""
         return self._open_core().class_names()
 
+    def set_training_loop(self, waited_ns: int, loops: int) -> None:
+        """Tells the daemon how long the training loop has waited, where that is not the waiting of this process.
+
+        `loops` is 1 in one of the loop's workers, 0 in the others, or in all where nobody knows how long it waits.
+        """
+        self._open_core().set_training_loop(waited_ns, loops)
+
     def statistics(self) -> Statistics:
         """Running totals since the dataset was opened."""
         return Statistics(**self._open_core().statistics())

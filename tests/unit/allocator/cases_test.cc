@@ -37,10 +37,10 @@ TEST(Model, LruHitsFarLessThanItHolds) {
 
 TEST(Model, TheRestOfAnEpochHitsWhatIsCachedOfTheUnread) {
     Job job;
-    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 30, 100), 0.3);
+    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3), 0.3);
     job.unread_bytes = 50;
     job.unread_cached_bytes = 10;
-    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 30, 100), 0.2);
+    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3), 0.2);
 }
 
 // --- efficiency

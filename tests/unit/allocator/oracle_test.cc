@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "allocator/assign.h"
+#include "bench/oracle/cluster_lp.h"
 #include "bench/oracle/lp.h"
 #include "tests/unit/allocator/random_state.h"
 
@@ -33,28 +34,6 @@ ClusterState random_state(std::uint64_t seed) {
     return state;
 }
 
-LpProblem lp_of(const ClusterState& state, const Plan& plan) {
-    LpProblem problem{.remote = state.remote_bytes_per_second};
-    for (const Node& node : state.nodes) problem.cache += static_cast<double>(node.memory_bytes + node.disk_bytes);
-    for (const Dataset& dataset : state.datasets) {
-        const auto size = static_cast<double>(dataset.size_bytes);
-        problem.datasets.push_back({.size = size, .floor = 0, .cap = size});
-    }
-    for (std::size_t j = 0; j < state.jobs.size(); ++j) {
-        problem.jobs.push_back({.dataset = state.jobs[j].dataset,
-                                .ideal = state.jobs[j].ideal_bytes_per_second,
-                                .equal_rate = plan.jobs[j].equal_share_bytes_per_second,
-                                .weight = state.jobs[j].weight});
-    }
-    return problem;
-}
-
-std::vector<double> ideals(const ClusterState& state) {
-    std::vector<double> rates;
-    for (const Job& job : state.jobs) rates.push_back(job.ideal_bytes_per_second);
-    return rates;
-}
-
 double remote_for(const Plan& plan, const std::vector<double>& rates) {
     double sum = 0;
     for (std::size_t j = 0; j < rates.size(); ++j) sum += rates[j] * (1 - plan.jobs[j].steady_hit_ratio);
@@ -72,16 +51,16 @@ TEST_P(Oracle, EfficiencyIsTheLinearProgramsOptimum) {
         const ClusterState state = random_state(seed);
         const auto plan = assign(state, {.kind = ObjectiveKind::efficiency});
         ASSERT_TRUE(plan.has_value()) << plan.error().message;
-        const LpProblem problem = lp_of(state, *plan);
-        const std::vector<double> rates = ideals(state);
+        const ClusterLp program(state, *plan);
+        const LpProblem& problem = program.problem();
+        const std::vector<double> rates = program.ideals();
         const LpSplit optimum = least_remote(problem, rates, true);
         ASSERT_TRUE(optimum.feasible) << "seed " << seed;
         const double needed = remote_for(*plan, rates);
         EXPECT_NEAR(needed, optimum.remote, kSame * std::max(optimum.remote, problem.remote)) << "seed " << seed;
 
-        std::vector<double> cache;
+        const std::vector<double> cache = program.cache_of(state, *plan);
         double sum = 0;
-        for (const DatasetPlan& dataset : plan->datasets) cache.push_back(static_cast<double>(dataset.quota_bytes));
         for (const JobPlan& job : plan->jobs) sum += job.steady_bytes_per_second;
         const double largest = largest_sum(problem, cache);
         if (!std::isnan(largest)) {
@@ -97,7 +76,8 @@ TEST_P(Oracle, MaxMinReachesTheLinearProgramsLevel) {
         const ClusterState state = random_state(seed);
         const auto plan = assign(state, {.kind = ObjectiveKind::max_min});
         ASSERT_TRUE(plan.has_value()) << plan.error().message;
-        const LpProblem problem = lp_of(state, *plan);
+        const ClusterLp program(state, *plan);
+        const LpProblem& problem = program.problem();
         const double level = max_min_level(problem);
         bound += !std::isinf(level);
         double smallest = std::numeric_limits<double>::infinity();

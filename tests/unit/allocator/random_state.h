@@ -20,6 +20,7 @@ struct RandomStateOptions {
     bool node_limits = true;      // disks and networks that may bind
     bool epochs = true;           // jobs in their last epoch, jobs in the middle of one, caches that are filling
     bool waiting = false;         // jobs without GPUs
+    bool peer_groups = true;      // several, in half of the clusters
 };
 
 class RandomState {
@@ -33,8 +34,9 @@ public:
         const std::uint32_t datasets = 1 + below(options_.datasets_max);
         const std::uint32_t nodes = 1 + below(options_.nodes_max);
         state.remote_bytes_per_second = spread(1e8, 1e10);
+        const std::uint32_t groups = options_.peer_groups && chance(0.5) ? 1 + below(nodes) : 1;
         for (std::uint32_t n = 0; n < nodes; ++n) {
-            Node node{.name = name("node", n), .gpus = 1000};
+            Node node{.name = name("node", n), .gpus = 1000, .peer_group = groups > 1 ? 7 * below(groups) : 0};
             node.memory_bytes = chance(0.5) ? whole(1e8, 1e11) : 0;
             node.disk_bytes = chance(0.8) ? whole(1e9, 1e12) : 0;
             if (options_.node_limits && chance(0.5)) node.nic_bytes_per_second = spread(1e8, 1e10);

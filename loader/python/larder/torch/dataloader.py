@@ -43,6 +43,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._received = 0  # batches since `_position` began
         self._pass = 0
         self._stall_ns = 0
+        self.dataset.note_waited(0)
 
     dataset: IterableDataset
 
@@ -82,6 +83,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
                 raise error.with_traceback(None)
             finally:
                 self._stall_ns += time.perf_counter_ns() - began_ns
+                self.dataset.note_waited(self._stall_ns)
             self._received += 1
             if batch is not None:
                 yield batch

@@ -132,6 +132,10 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         other._reported = Statistics()
         return other
 
+    def note_waited(self, waited_ns: int) -> None:
+        """How long the training loop has waited in all: what the daemon is told."""
+        self._board.waited_ns = waited_ns
+
     @property
     def name(self) -> str:
         return str(self._connection["dataset"])
@@ -157,6 +161,10 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         else:
             core.start_epoch(self._sampling["first_epoch"])
         while True:
+            if info is not None:
+                waited_ns = self._board.waited_ns
+                # Of all the loop's workers the first tells the daemon; without a larder DataLoader nobody knows.
+                core.set_training_loop(waited_ns or 0, 1 if worker == 0 and waited_ns is not None else 0)
             batch = core.next()
             self._report(worker, core)
             if batch is None:

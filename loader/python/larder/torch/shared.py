@@ -21,6 +21,8 @@ _FIELDS = [field.name for field in dataclasses.fields(Statistics)]
 class Board:
     def __init__(self) -> None:
         self._state = torch.zeros(8 + STATE_BYTES_MAX, dtype=torch.uint8).share_memory_()
+        # What the main process's training loop has waited, in ns; -1: nobody counts that.
+        self._waited_ns = torch.full((1,), -1, dtype=torch.int64).share_memory_()
         # One row a worker, so that each number has one writer.
         self._statistics = torch.zeros((WORKERS_MAX, len(_FIELDS)), dtype=torch.float64).share_memory_()
 
@@ -41,6 +43,16 @@ class Board:
         held = self._state.numpy()
         held[:8] = list(len(state).to_bytes(8, "little"))
         held[8 : 8 + len(state)] = list(state)
+
+    @property
+    def waited_ns(self) -> int | None:
+        """How long the training loop has waited for batches; None: unknown. Written by the main process alone."""
+        waited_ns = int(self._waited_ns.numpy()[0])
+        return waited_ns if waited_ns >= 0 else None
+
+    @waited_ns.setter
+    def waited_ns(self, waited_ns: int) -> None:
+        self._waited_ns.numpy()[0] = waited_ns
 
     def add(self, worker: int, done: Statistics) -> None:
         self._statistics.numpy()[worker] += dataclasses.astuple(done)

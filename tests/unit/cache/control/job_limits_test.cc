@@ -78,5 +78,60 @@ TEST(JobLimits, NamesOfJobs) {
     }
 }
 
+// --- under an allocator
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+TEST(JobLimits, ALeaseGivesEachJobItsRateUntilItExpires) {
+    JobLimits limits;
+    const auto leased = limits.bucket("leased", 0);
+    limits.lease({.rates = {{"leased", 100}}, .floor_bytes_per_second = 8, .expires_ns = 5 * kSecond}, 0);
+    EXPECT_EQ(leased->rate_bytes_per_second(), 100);
+    limits.expire(5 * kSecond - 1);
+    EXPECT_EQ(leased->rate_bytes_per_second(), 100);
+    limits.expire(5 * kSecond);
+    EXPECT_EQ(leased->rate_bytes_per_second(), 8);
+    limits.lease({.rates = {{"leased", 50}}, .floor_bytes_per_second = 8, .expires_ns = 9 * kSecond}, 6 * kSecond);
+    EXPECT_EQ(leased->rate_bytes_per_second(), 50);
+}
+
+TEST(JobLimits, AJobTheLeaseDoesNotNameStandsAtTheFloor) {
+    JobLimits limits;
+    EXPECT_FALSE(limits.any_unleased());
+    limits.lease({.rates = {{"leased", 100}}, .floor_bytes_per_second = 8, .expires_ns = kSecond}, 0);
+    (void)limits.bucket("leased", 0);
+    EXPECT_FALSE(limits.any_unleased());
+    EXPECT_EQ(limits.bucket("new", 0)->rate_bytes_per_second(), 8);
+    EXPECT_TRUE(limits.any_unleased()) << "so that it is reported soon";
+    limits.lease({.rates = {{"leased", 60}, {"new", 40}}, .floor_bytes_per_second = 8, .expires_ns = kSecond}, 0);
+    EXPECT_EQ(limits.bucket("new", 0)->rate_bytes_per_second(), 40);
+    EXPECT_FALSE(limits.any_unleased());
+}
+
+TEST(JobLimits, TheOperatorsLimitHoldsUnderALeaseToo) {
+    JobLimits limits;
+    limits.set("a", {.rate_bytes_per_second = 30, .burst_bytes = 7}, 0);
+    limits.set("b", {.rate_bytes_per_second = 300}, 0);
+    limits.lease({.rates = {{"a", 100}, {"b", 100}}, .floor_bytes_per_second = 8, .expires_ns = kSecond}, 0);
+    EXPECT_EQ(limits.bucket("a", 0)->rate_bytes_per_second(), 30);
+    EXPECT_EQ(limits.bucket("a", 0)->burst_bytes(), 7u);
+    EXPECT_EQ(limits.bucket("b", 0)->rate_bytes_per_second(), 100);
+    limits.set("a", {.rate_bytes_per_second = 500}, 0);
+    EXPECT_EQ(limits.bucket("a", 0)->rate_bytes_per_second(), 100);
+}
+
+TEST(JobLimits, ALeaseOfNothingIsNotALeaseWithoutLimit) {
+    JobLimits limits;
+    limits.lease({.rates = {{"a", 0}}, .floor_bytes_per_second = 0, .expires_ns = kSecond}, 0);
+    EXPECT_TRUE(limits.bucket("a", 0)->limited());
+    EXPECT_TRUE(limits.bucket("b", 0)->limited());
+}
+
+TEST(JobLimits, ALeaseThatCameTooLateIsAFloor) {
+    JobLimits limits;
+    limits.lease({.rates = {{"a", 100}}, .floor_bytes_per_second = 8, .expires_ns = kSecond}, 2 * kSecond);
+    EXPECT_EQ(limits.bucket("a", 2 * kSecond)->rate_bytes_per_second(), 8);
+}
+
 }  // namespace
 }  // namespace larder::cache

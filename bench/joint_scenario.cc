@@ -1,0 +1,26 @@
+#include "bench/joint_scenario.h"
+
+namespace larder::bench {
+
+JointScenario joint_scenario(bool quick) {
+    // A quick run is the same cluster with everything in bytes a quarter as large, so epochs take as long.
+    const std::uint32_t part = quick ? 4 : 1;
+    const auto blocks = [&](std::uint32_t mib) { return mib * 16 / part; };
+    const auto rate = [&](double mb_per_second) { return mb_per_second * 1e6 / part; };
+    JointScenario scenario;
+    scenario.block_bytes = 64 << 10;
+    scenario.batch_size = 8;
+    scenario.node_cache_bytes = (std::uint64_t{96} << 20) / part;
+    scenario.remote_bytes_per_second = rate(60);
+    scenario.epochs = quick ? 3 : 6;
+    scenario.datasets = {{"images", blocks(160)},
+                         {"speech", blocks(96)},
+                         {"text", blocks(128)},
+                         {"video", blocks(192)},
+                         {"scans", blocks(144)}};
+    scenario.jobs = {{"images-large", 0, 0, rate(60)}, {"images-small", 0, 0, rate(20)}, {"speech", 1, 1, rate(30)},
+                     {"text", 1, 2, rate(12)},         {"video", 2, 3, rate(40)},        {"scans", 3, 4, rate(14)}};
+    return scenario;
+}
+
+}  // namespace larder::bench

@@ -1,0 +1,43 @@
+#pragma once
+
+// A least-recently-used cache of blocks in memory, as conventional data-loading caches are. Jobs on one node share one.
+// Any thread.
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+namespace larder::bench {
+
+class LruStore {
+public:
+    using Bytes = std::shared_ptr<const std::vector<std::byte>>;
+
+    explicit LruStore(std::uint64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
+
+    // Null when it is not there.
+    Bytes look_up(std::uint32_t dataset, std::uint32_t block);
+    void keep(std::uint32_t dataset, std::uint32_t block, const Bytes& bytes);
+
+private:
+    struct Entry {
+        std::uint64_t key;
+        Bytes bytes;
+    };
+
+    static std::uint64_t key_of(std::uint32_t dataset, std::uint32_t block) {
+        return std::uint64_t{dataset} << 32 | block;
+    }
+
+    const std::uint64_t capacity_bytes_;
+    std::mutex mutex_;
+    std::uint64_t bytes_ = 0;
+    std::list<Entry> recent_first_;
+    std::unordered_map<std::uint64_t, std::list<Entry>::iterator> cached_;
+};
+
+}  // namespace larder::bench

@@ -1,0 +1,110 @@
+#include "cache/control/agent.h"
+
+#include <boost/asio/post.hpp>
+#include <boost/json.hpp>
+
+#include <chrono>
+
+#include "base/server/http_client.h"
+#include "base/server/logging.h"
+
+namespace larder::cache {
+namespace asio = boost::asio;
+namespace json = boost::json;
+namespace {
+
+constexpr std::chrono::milliseconds kLook{100};
+constexpr std::int64_t kPeriod_ns = 1'000'000'000;
+// A new job should not stand at the floor for a whole period.
+constexpr std::int64_t kSoonest_ns = 200'000'000;
+constexpr std::int64_t kAnswerWithin_ms = 2'000;
+
+}  // namespace
+
+AllocatorAgent::AllocatorAgent(asio::io_context& context, Node& node)
+    : context_(context), node_(node), timer_(context), requests_("larder-agent") {
+    node_.lease({.floor_bytes_per_second = node.config().allocator.floor_bytes_per_second});
+}
+
+AllocatorAgent::~AllocatorAgent() = default;
+
+void AllocatorAgent::start() {
+    log_info("under an allocator",
+             {{"endpoint", node_.config().allocator.endpoint}, {"node", node_.config().allocator.node}});
+    wait();
+}
+
+void AllocatorAgent::stop() {
+    timer_.cancel();
+}
+
+void AllocatorAgent::wait() {
+    timer_.expires_after(kLook);
+    timer_.async_wait([this](const boost::system::error_code& error) {
+        if (error) return;
+        tick();
+        wait();
+    });
+}
+
+void AllocatorAgent::tick() {
+    node_.expire_lease();
+    const std::int64_t now_ns = clock_.now_ns();
+    const std::int64_t period_ns = node_.job_limits().any_unleased() ? kSoonest_ns : kPeriod_ns;
+    if (under_way_ || now_ns - reported_ns_ < period_ns) return;
+    under_way_ = true;
+    reported_ns_ = now_ns;
+    report();
+}
+
+void AllocatorAgent::report() {
+    node_.collect([this](const Result<ShardStatistics>& statistics) {
+        if (!statistics) {
+            under_way_ = false;
+            return;
+        }
+        std::vector<ReportedDataset> datasets;
+        for (const auto& [name, dataset] : node_.datasets()) {
+            datasets.push_back({.name = name, .payload_bytes = dataset.bytes(), .quota = dataset.record.quota});
+        }
+        const std::int64_t now_ns = clock_.now_ns();
+        send(json::serialize(report_.make(node_.config(), datasets, *statistics, lease_applied_, now_ns)), now_ns);
+    });
+}
+
+void AllocatorAgent::send(std::string body, std::int64_t now_ns) {
+    requests_.post([this, body = std::move(body), now_ns] {
+        auto response = http_request(node_.config().allocator.endpoint, "POST", "/v1/reports", body,
+                                     {.timeout_ms = kAnswerWithin_ms});
+        asio::post(context_, [this, response = std::move(response), now_ns] { answered(response, now_ns); });
+    });
+}
+
+void AllocatorAgent::answered(const Result<HttpResponse>& response, std::int64_t sent_ns) {
+    under_way_ = false;
+    const Result<void> applied = response ? apply(*response, sent_ns) : std::unexpected(response.error());
+    ++(applied ? status_.reports : status_.failures);
+    if (applied && !status_.connected) {
+        log_info("the allocator answers", {{"plan", status_.plan}});
+    }
+    if (!applied && status_.problem != applied.error().message) {
+        log_warn("the allocator does not answer as it should: quotas stay, rates fall to the floor when the lease ends",
+                 {{"error", applied.error().message}});
+    }
+    status_.connected = applied.has_value();
+    status_.problem = applied ? "" : applied.error().message;
+}
+
+Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t sent_ns) {
+    if (response.status != 200) return std::unexpected(error_of_response(response));
+    auto plan = read_node_plan(response.body, sent_ns);
+    if (!plan) return std::unexpected(plan.error());
+    // Rates are what others count on: they hold even where quotas do not fit.
+    lease_applied_ = plan->lease;
+    status_.lease_expires_ns = plan->rates.expires_ns;
+    node_.lease(std::move(plan->rates));
+    status_.plan = plan->plan;
+    return node_.apply_plan(plan->quotas);
+}
+
+}  // namespace larder::cache

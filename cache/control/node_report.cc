@@ -1,0 +1,128 @@
+#include "cache/control/node_report.h"
+
+#include <boost/json.hpp>
+
+#include <algorithm>
+#include <random>
+
+namespace larder::cache {
+namespace json = boost::json;
+namespace {
+
+// A job between two epochs has no sessions for a moment.
+constexpr std::int64_t kGoneAfter_ns = 5'000'000'000;
+
+// Records are larger than what they hold; how much so shows only when there are some.
+constexpr std::uint64_t kPayloadToGoBy = 1 << 20;
+
+double stored_per_payload(const StoreUsage& usage) {
+    if (usage.payload_bytes < kPayloadToGoBy) return 1;
+    const auto stored = static_cast<double>(usage.memory_bytes + usage.disk_bytes);
+    return std::max(1.0, stored / static_cast<double>(usage.payload_bytes));
+}
+
+json::object dataset_json(const ReportedDataset& dataset, const ShardStatistics& statistics) {
+    const auto found = std::ranges::find(statistics.datasets, dataset.name, &DatasetStatistics::name);
+    const StoreUsage usage = found == statistics.datasets.end() ? StoreUsage{} : found->usage;
+    const double size = static_cast<double>(dataset.payload_bytes) * stored_per_payload(usage);
+    return {{"name", dataset.name},
+            {"size_bytes", static_cast<std::uint64_t>(size)},
+            {"quota_memory_bytes", dataset.quota.memory_bytes},
+            {"quota_disk_bytes", dataset.quota.disk_bytes},
+            {"cached_memory_bytes", usage.memory_bytes},
+            {"cached_disk_bytes", usage.disk_bytes}};
+}
+
+std::uint64_t random_instance() {
+    std::random_device device;
+    return (std::uint64_t{device()} << 20) ^ device();  // exact in every JSON reader
+}
+
+}  // namespace
+
+NodeReport::NodeReport() : instance_(random_instance()) {}
+
+std::map<std::string, NodeReport::Job> NodeReport::jobs_of(const ShardStatistics& statistics) {
+    std::map<std::string, Job> jobs;
+    for (const JobStatistics& of : statistics.jobs) {
+        Job& job = jobs[of.job];
+        job.sessions += of.sessions;
+        job.loops += of.training_loops;
+        job.bytes += of.bytes_delivered;
+        job.stall_ns += of.stall_ns;
+        job.remote_bytes += of.counters.remote_read_bytes;
+        job.waiting_bytes += of.waiting_bytes;
+        if (of.sessions == 0 && !job.dataset.empty()) continue;
+        if (!job.dataset.empty() && of.bytes_delivered <= job.dataset_bytes_delivered) continue;
+        job.dataset = of.dataset;
+        job.dataset_bytes_delivered = of.bytes_delivered;
+        job.unread_bytes = of.unread_bytes;
+        job.effective_bytes = std::min(of.effective_cache_bytes, of.unread_bytes);
+    }
+    return jobs;
+}
+
+bool NodeReport::look(const Job& job, Seen& seen, std::int64_t now_ns) const {
+    if (job.sessions > 0) seen.session_at_ns = now_ns;
+    if (seen.session_at_ns == 0 || now_ns - seen.session_at_ns > kGoneAfter_ns) return false;
+    const std::uint32_t loops = job.sessions > 0 ? job.loops : seen.loops;
+    if (seen.at_ns != 0) {
+        const double seconds = static_cast<double>(now_ns - seen.at_ns) * 1e-9;
+        // A loop that came or went in between makes the interval say nothing.
+        if (loops == seen.loops) {
+            const double waited_s = static_cast<double>(job.stall_ns - seen.stall_ns) * 1e-9;
+            seen.busy_s += std::max(0.0, loops * seconds - waited_s);
+        }
+        if (seconds > 0) {
+            // What came, and what would have come without a limit.
+            const auto taken = static_cast<double>(job.remote_bytes - std::min(seen.remote_bytes, job.remote_bytes));
+            seen.demand_bytes_per_second = (taken + static_cast<double>(job.waiting_bytes)) / seconds;
+        }
+    }
+    seen.at_ns = now_ns;
+    seen.loops = loops;
+    seen.stall_ns = job.stall_ns;
+    seen.remote_bytes = job.remote_bytes;
+    return true;
+}
+
+json::object NodeReport::make(const Config& config, const std::vector<ReportedDataset>& datasets,
+                              const ShardStatistics& statistics, std::uint64_t lease_applied, std::int64_t now_ns) {
+    json::array dataset_list;
+    for (const ReportedDataset& dataset : datasets) {
+        if (dataset.payload_bytes > 0) dataset_list.push_back(dataset_json(dataset, statistics));
+    }
+    json::array job_list;
+    for (const auto& [name, job] : jobs_of(statistics)) {
+        Seen& seen = seen_[name];
+        const bool known = std::ranges::find(datasets, job.dataset, &ReportedDataset::name) != datasets.end();
+        if (!look(job, seen, now_ns) || !known) {
+            if (job.sessions == 0) seen_.erase(name);
+            continue;
+        }
+        job_list.push_back(json::object{{"name", name},
+                                        {"dataset", job.dataset},
+                                        {"ranks", seen.loops},
+                                        {"bytes", job.bytes},
+                                        {"busy_s", seen.busy_s},
+                                        {"demand_bytes_per_second", seen.demand_bytes_per_second},
+                                        {"unread_bytes", job.unread_bytes},
+                                        {"unread_cached_bytes", job.effective_bytes}});
+    }
+    const AllocatorConfig& allocator = config.allocator;
+    json::object report{{"node", allocator.node},
+                        {"instance", instance_},
+                        {"lease_applied", lease_applied},
+                        {"gpus", allocator.gpus},
+                        {"memory_bytes", config.memory_bytes},
+                        {"disk_bytes", config.disk_bytes},
+                        {"datasets", std::move(dataset_list)},
+                        {"jobs", std::move(job_list)}};
+    if (allocator.disk_read_bytes_per_second > 0) {
+        report["disk_read_bytes_per_second"] = allocator.disk_read_bytes_per_second;
+    }
+    if (allocator.nic_bytes_per_second > 0) report["nic_bytes_per_second"] = allocator.nic_bytes_per_second;
+    return report;
+}
+
+}  // namespace larder::cache

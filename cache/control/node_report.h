@@ -1,0 +1,67 @@
+#pragma once
+
+// What an allocator is told about this node, once a second: its capacity, what is cached of each dataset, and what each
+// job has read, waited and wanted. Counters only grow while the daemon runs. Sizes are as stored (records have headers
+// and padding), so that a quota over a size is the part of the dataset it holds. Control thread only.
+
+#include <boost/json/object.hpp>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cache/control/config.h"
+#include "cache/shard/statistics.h"
+
+namespace larder::cache {
+
+// A dataset of the node, whether it is served or not.
+struct ReportedDataset {
+    std::string name;
+    std::uint64_t payload_bytes = 0;  // of all its blocks
+    Quota quota;
+};
+
+class NodeReport {
+public:
+    NodeReport();
+
+    // `lease_applied`: number of the lease in force; 0: none.
+    boost::json::object make(const Config& config, const std::vector<ReportedDataset>& datasets,
+                             const ShardStatistics& statistics, std::uint64_t lease_applied, std::int64_t now_ns);
+
+private:
+    // A job as the allocator sees it: over all datasets it reads, under the one it reads most of.
+    struct Job {
+        std::string dataset;
+        std::uint64_t dataset_bytes_delivered = 0;  // of that one
+        std::uint32_t sessions = 0;
+        std::uint32_t loops = 0;
+        std::uint64_t bytes = 0;
+        std::int64_t stall_ns = 0;
+        std::uint64_t remote_bytes = 0;
+        std::uint64_t waiting_bytes = 0;
+        std::uint64_t unread_bytes = 0;
+        std::uint64_t effective_bytes = 0;
+    };
+    // What was last seen of a job.
+    struct Seen {
+        std::int64_t at_ns = 0;
+        std::int64_t session_at_ns = 0;
+        std::uint32_t loops = 0;
+        std::int64_t stall_ns = 0;
+        std::uint64_t remote_bytes = 0;
+        double busy_s = 0;  // counted
+        double demand_bytes_per_second = 0;
+    };
+
+    static std::map<std::string, Job> jobs_of(const ShardStatistics& statistics);
+    // False when the job is gone.
+    bool look(const Job& job, Seen& seen, std::int64_t now_ns) const;
+
+    std::uint64_t instance_;
+    std::map<std::string, Seen> seen_;
+};
+
+}  // namespace larder::cache

@@ -1,0 +1,207 @@
+// Node daemons under an allocator, over its real API: quotas and rates come with the plan, and go with the lease.
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <optional>
+#include <thread>
+
+#include "allocator/service/api.h"
+#include "base/server/http.h"
+#include "base/server/http_client.h"
+#include "loader/larder.h"
+#include "tests/support/sample_data.h"
+#include "tests/support/test_daemon.h"
+
+namespace larder::test {
+namespace {
+
+namespace asio = boost::asio;
+namespace json = boost::json;
+using testing::HasSubstr;
+
+constexpr double kRemote = 50e6;
+constexpr double kFloor = 1e6;
+
+// An HTTP server on a Unix socket in a thread of its own.
+class TestServer {
+public:
+    TestServer(const std::string& socket, std::function<HttpResponse(const HttpRequest&)> answer)
+        : http_(context_, [answer = std::move(answer)](const HttpRequest& request, const HttpRespond& respond) {
+              respond(answer(request));
+          }) {
+        const auto listening = http_.listen_unix(socket, 0600);
+        EXPECT_TRUE(listening.has_value()) << listening.error().message;
+        thread_ = std::thread([this] { context_.run(); });
+    }
+    ~TestServer() {
+        asio::post(context_, [this] { http_.stop(); });
+        thread_.join();
+    }
+
+private:
+    asio::io_context context_{1};
+    HttpServer http_;
+    std::thread thread_;
+};
+
+class UnderAnAllocator : public testing::Test {
+protected:
+    UnderAnAllocator() { make_tree(tree, {.class_count = 2, .files_per_class = 40, .bytes_max = 60'000}); }
+
+    void start_allocator(allocator::ObjectiveKind kind = allocator::ObjectiveKind::max_min) {
+        cluster.emplace(allocator::ClusterOptions{.remote_bytes_per_second = kRemote,
+                                                  .floor_bytes_per_second = kFloor,
+                                                  .lease_ns = 1'500'000'000,
+                                                  .objective = {.kind = kind, .place_jobs = false}});
+        api.emplace(*cluster, clock);
+        server =
+            std::make_unique<TestServer>(socket, [this](const HttpRequest& request) { return api->handle(request); });
+    }
+
+    std::unique_ptr<TestDaemon> node(const std::string& name) {
+        auto daemon = std::make_unique<TestDaemon>([&](cache::Config& config) {
+            config.allocator.endpoint = socket;
+            config.allocator.node = name;
+            config.allocator.floor_bytes_per_second = kFloor / 2;
+        });
+        daemon->add("images", tree);
+        return daemon;
+    }
+
+    static Loader open(const TestDaemon& daemon, const std::string& job) {
+        LoaderOptions options;
+        options.dataset = "images";
+        options.job = job;
+        options.socket = daemon.socket();
+        options.memory_budget_bytes = 8u << 20;
+        options.batch_size = 4;
+        auto loader = Loader::open(options);
+        if (!loader) throw std::runtime_error(loader.error().message);
+        return std::move(*loader);
+    }
+
+    static double rate_of(const TestDaemon& daemon, const std::string& job) {
+        const ApiAnswer jobs = daemon.get("/v1/jobs");
+        for (const auto& of : jobs.body.at("jobs").as_array()) {
+            if (of.at("job").as_string() == std::string_view(job)) return of.at("remote_rate").to_number<double>();
+        }
+        return -1;
+    }
+    static std::uint64_t quota_of(const TestDaemon& daemon) {
+        const auto quota = daemon.dataset("images").at("quota");
+        return number_at(quota, "memory_bytes") + number_at(quota, "disk_bytes");
+    }
+
+    TempDirectory directory;
+    const std::string tree = directory / "tree";
+    const std::string socket = directory / "allocator.sock";
+    SteadyClock clock;
+    std::optional<allocator::Cluster> cluster;
+    std::optional<allocator::Api> api;
+    std::unique_ptr<TestServer> server;
+};
+
+TEST_F(UnderAnAllocator, QuotasAndRatesComeWithThePlan) {
+    start_allocator();
+    const auto first = node("first");
+    const auto second = node("second");
+    EXPECT_EQ(quota_of(*first), 0u);
+    Loader one = open(*first, "one");
+    Loader two = open(*second, "two");
+    EXPECT_EQ(rate_of(*first, "one"), kFloor / 2) << "until the allocator knows of it";
+    TestDaemon::wait_until([&] { return rate_of(*first, "one") > kFloor && rate_of(*second, "two") > kFloor; });
+    // Everything fits the nodes' caches.
+    TestDaemon::wait_until([&] { return quota_of(*first) > 0 && quota_of(*second) > 0; });
+    EXPECT_LE(rate_of(*first, "one") + rate_of(*second, "two"), kRemote * 1.001);
+    const auto status = first->get("/v1/status").body.at("allocator");
+    EXPECT_TRUE(status.at("connected").as_bool());
+    EXPECT_EQ(status.at("node").as_string(), "first");
+    EXPECT_GT(status.at("lease_left_s").to_number<double>(), 0);
+    EXPECT_THAT(first->get("/metrics").text, HasSubstr("larder_allocator_connected 1"));
+}
+
+TEST_F(UnderAnAllocator, WithoutItRatesFallToTheFloorAndQuotasStay) {
+    start_allocator();
+    const auto daemon = node("only");
+    Loader loader = open(*daemon, "job");
+    TestDaemon::wait_until([&] { return rate_of(*daemon, "job") == kRemote && quota_of(*daemon) > 0; });
+    const std::uint64_t quota = quota_of(*daemon);
+    server.reset();
+    TestDaemon::wait_until([&] { return rate_of(*daemon, "job") == kFloor; });
+    EXPECT_EQ(quota_of(*daemon), quota);
+    EXPECT_FALSE(daemon->get("/v1/status").body.at("allocator").at("connected").as_bool());
+    // Slowly, but it reads.
+    const auto batch = loader.next();
+    ASSERT_TRUE(batch.has_value()) << batch.error().message;
+    start_allocator();
+    TestDaemon::wait_until([&] { return rate_of(*daemon, "job") == kRemote; });
+}
+
+TEST_F(UnderAnAllocator, TheOperatorIsToldWhereQuotasAreSet) {
+    start_allocator();
+    const auto daemon = node("only");
+    const auto refused = daemon->put("/v1/datasets/images/quota", {{"memory_bytes", 1}, {"disk_bytes", 0}});
+    EXPECT_GE(refused.status, 400u);
+    EXPECT_THAT(refused.error_message(), HasSubstr("larder quota pin"));
+    EXPECT_THAT(refused.error_message(), HasSubstr(socket));
+}
+
+TEST_F(UnderAnAllocator, APinReachesTheNode) {
+    start_allocator();
+    const auto daemon = node("only");
+    Loader loader = open(*daemon, "job");
+    TestDaemon::wait_until([&] { return quota_of(*daemon) > 0; });
+    const auto pinned = http_request(socket, "PUT", "/v1/datasets/images/pin", R"({"bytes":123456})");
+    ASSERT_TRUE(pinned.has_value());
+    EXPECT_EQ(pinned->status, 200u) << pinned->body;
+    TestDaemon::wait_until([&] { return quota_of(*daemon) == 123456u; });
+}
+
+TEST_F(UnderAnAllocator, WhatItSaysOfDatasetsTheNodeLacksIsPassedOver) {
+    TestServer odd(socket, [](const HttpRequest&) {
+        return HttpResponse{.content_type = "application/json",
+                            .body = R"({"plan":1,"quotas":[{"name":"elsewhere","memory_bytes":9,"disk_bytes":9},)"
+                                    R"({"name":"images","memory_bytes":1000,"disk_bytes":0}],)"
+                                    R"("lease":{"number":1,"lease_ms":1000,"floor_bytes_per_second":1,"rates":[]}})"};
+    });
+    const auto daemon = node("only");
+    TestDaemon::wait_until([&] { return quota_of(*daemon) == 1000u; });
+}
+
+TEST_F(UnderAnAllocator, QuotasThatDoNotFitAreRefusedAsOneAndSaid) {
+    TestServer odd(socket, [](const HttpRequest&) {
+        return HttpResponse{.content_type = "application/json",
+                            .body = R"({"plan":1,"quotas":[{"name":"images","memory_bytes":1000000000000,)"
+                                    R"("disk_bytes":0}],"lease":{"number":1,"lease_ms":1000,)"
+                                    R"("floor_bytes_per_second":1,"rates":[{"job":"j","bytes_per_second":77}]}})"};
+    });
+    const auto daemon = node("only");
+    Loader loader = open(*daemon, "j");
+    TestDaemon::wait_until([&] { return rate_of(*daemon, "j") == 77; });
+    EXPECT_EQ(quota_of(*daemon), 0u);
+    TestDaemon::wait_until([&] {
+        const auto status = daemon->get("/v1/status").body.at("allocator");
+        return text_at(status, "problem").find("memory quotas") != std::string::npos;
+    });
+}
+
+TEST_F(UnderAnAllocator, TwoNodesWithOneNameAreTold) {
+    start_allocator();
+    const auto first = node("same");
+    Loader loader = open(*first, "job");
+    TestDaemon::wait_until([&] { return rate_of(*first, "job") == kRemote; });
+    const auto second = node("same");
+    TestDaemon::wait_until([&] {
+        const auto status = second->get("/v1/status").body.at("allocator");
+        return text_at(status, "problem").find("reports from two daemons") != std::string::npos;
+    });
+    EXPECT_TRUE(first->get("/v1/status").body.at("allocator").at("connected").as_bool());
+}
+
+}  // namespace
+}  // namespace larder::test

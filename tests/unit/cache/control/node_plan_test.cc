@@ -1,0 +1,49 @@
+#include "cache/control/node_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace larder::cache {
+namespace {
+
+constexpr const char* kAnswer = R"({"plan":7,"quotas":[{"name":"images","memory_bytes":10,"disk_bytes":20}],)"
+                                R"("lease":{"number":9,"lease_ms":5000,"floor_bytes_per_second":8,)"
+                                R"("rates":[{"job":"vision","bytes_per_second":1.5e6}],"cut":true}})";
+
+TEST(NodePlan, IsReadWhole) {
+    const auto plan = read_node_plan(kAnswer, 1'000);
+    ASSERT_TRUE(plan.has_value()) << plan.error().message;
+    EXPECT_EQ(plan->plan, 7u);
+    EXPECT_EQ(plan->lease, 9u);
+    EXPECT_EQ(plan->quotas.at("images"), (Quota{.memory_bytes = 10, .disk_bytes = 20}));
+    EXPECT_EQ(plan->rates.rates.at("vision"), 1.5e6);
+    EXPECT_EQ(plan->rates.floor_bytes_per_second, 8);
+    EXPECT_EQ(plan->rates.expires_ns, 5'000'000'000 + 1'000) << "from when the report went out";
+}
+
+std::string with(std::string_view from, std::string_view to) {
+    std::string text = kAnswer;
+    return text.replace(text.find(from), from.size(), to);
+}
+
+TEST(NodePlan, WhatIsWrongIsNamed) {
+    const auto message = [](const std::string& text) {
+        const auto plan = read_node_plan(text, 0);
+        return plan ? std::string("taken") : plan.error().message;
+    };
+    EXPECT_NE(message("no JSON").find("the allocator's answer"), std::string::npos);
+    EXPECT_NE(message(with("\"plan\":7", "\"plan\":-7")).find("plan"), std::string::npos);
+    EXPECT_NE(message(with("\"memory_bytes\":10", "\"memory_bytes\":\"10\"")).find("quotas[0]: key \"memory_bytes\""),
+              std::string::npos);
+    EXPECT_NE(message(with("1.5e6", "-1")).find("lease.rates[0]"), std::string::npos);
+    EXPECT_NE(message(with("\"number\":9,", "")).find("lease: key \"number\""), std::string::npos);
+    EXPECT_NE(message(with("\"number\":9,", "\"number\":9,\"more\":1,")).find("more"), std::string::npos);
+}
+
+TEST(NodePlan, ALeaseOfYearsLastsAnHour) {
+    const auto plan = read_node_plan(with("5000", "900000000000000000"), 0);
+    ASSERT_TRUE(plan.has_value()) << plan.error().message;
+    EXPECT_EQ(plan->rates.expires_ns, 3'600'000'000'000);
+}
+
+}  // namespace
+}  // namespace larder::cache
