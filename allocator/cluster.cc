@@ -12,6 +12,9 @@ namespace {
 
 constexpr std::size_t kNameBytesMax = 255;
 constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 53;
+constexpr double kRateMax = 1e18;
+constexpr double kWeightMin = 1e-6;
+constexpr double kWeightMax = 1e6;
 
 Result<void> wrong(const std::string& field, const std::string& why) {
     return fail(ErrorCode::invalid_argument, field + ": " + why);
@@ -27,6 +30,8 @@ Result<void> check_name(const std::string& field, std::string_view name) {
 Result<void> check_number(const std::string& field, double value, bool may_be_unlimited) {
     if (std::isnan(value) || (std::isinf(value) && !may_be_unlimited)) return wrong(field, "is not finite");
     if (value < 0) return wrong(field, "is negative");
+    // As validate() has it: what it refuses must not come in, or no plan could be made any more.
+    if (std::isfinite(value) && value > kRateMax) return wrong(field, "is too large");
     return {};
 }
 
@@ -161,6 +166,7 @@ Result<void> Cluster::register_job(const JobSpec& spec) {
     if (auto named = check_name("name", spec.name); !named) return named;
     if (auto good = check_number("weight", spec.weight, false); !good) return good;
     if (spec.weight == 0) return wrong("weight", "must be above 0");
+    if (spec.weight < kWeightMin || spec.weight > kWeightMax) return wrong("weight", "is not from 1e-6 to 1e6");
     if (auto good = check_number("epochs", spec.epochs, true); !good) return good;
     if (spec.ideal_bytes_per_second) {
         if (auto good = check_number("ideal_bytes_per_second", *spec.ideal_bytes_per_second, false); !good) return good;
@@ -225,6 +231,9 @@ Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::u
 
 Result<void> Cluster::set_remote(double bytes_per_second) {
     if (auto good = check_number("remote_bytes_per_second", bytes_per_second, false); !good) return good;
+    double floors = 0;
+    for (const auto& [name, job] : jobs_) floors += job.spec ? job.spec->bandwidth_floor_bytes_per_second : 0;
+    if (floors > bytes_per_second) return wrong("remote_bytes_per_second", "is below the floors of all jobs together");
     options_.remote_bytes_per_second = bytes_per_second;
     ledger_.set_remote(bytes_per_second);
     return {};
@@ -237,8 +246,21 @@ std::optional<double> Cluster::measured_ideal(const std::string& job) const {
     return found == jobs_.end() ? std::nullopt : found->second.ideal.bytes_per_second();
 }
 
+const JobSpec* Cluster::registered(const std::string& job) const {
+    const auto found = jobs_.find(job);
+    return found == jobs_.end() || !found->second.spec ? nullptr : &*found->second.spec;
+}
+
+std::vector<std::string> Cluster::registered_jobs() const {
+    std::vector<std::string> names;
+    for (const auto& [name, job] : jobs_) {
+        if (job.spec) names.push_back(name);
+    }
+    return names;
+}
+
 double Cluster::ideal_of(const std::string& job) const {
-    if (const auto measured = measured_ideal(job)) return *measured;
+    if (const auto measured = measured_ideal(job)) return std::min(*measured, kRateMax);
     const auto found = jobs_.find(job);
     if (found != jobs_.end() && found->second.spec && found->second.spec->ideal_bytes_per_second) {
         return *found->second.spec->ideal_bytes_per_second;

@@ -65,13 +65,21 @@ public:
     const Plan& plan() const { return plan_; }
     // f* as measured; nothing when there is no measurement yet.
     std::optional<double> measured_ideal(const std::string& job) const;
-    double in_force(std::int64_t now_ns) const { return ledger_.in_force(now_ns); }
-
-private:
+    // What there is to show of it; references hold until the next call that changes something.
     struct KnownNode {
         NodeReport last;
         std::int64_t heard_ns = 0;
     };
+    const std::map<std::string, KnownNode>& nodes() const { return nodes_; }
+    bool is_alive(const KnownNode& node, std::int64_t now_ns) const;
+    const JobSpec* registered(const std::string& job) const;  // null: it is not
+    std::vector<std::string> registered_jobs() const;         // by name
+    const std::map<std::string, std::uint64_t>& pins() const { return pins_; }
+    const ClusterOptions& options() const { return options_; }
+    std::uint64_t plan_number() const { return plan_number_; }
+    double in_force(std::int64_t now_ns) const { return ledger_.in_force(now_ns); }
+
+private:
     struct Counters {
         std::uint64_t bytes = 0;
         double busy_s = 0;
@@ -85,7 +93,6 @@ private:
         std::map<std::string, std::uint32_t> reported;  // ranks per node, in the open interval
     };
 
-    bool is_alive(const KnownNode& node, std::int64_t now_ns) const;
     void measure(const NodeReport& report, bool same_instance);
     double ideal_of(const std::string& job) const;
 

@@ -12,7 +12,7 @@ find_library(LMDB_LIBRARY lmdb REQUIRED)
 
 # The server's part of base has heavy dependencies, so a training job does not link it.
 larder_library(base/server)
-target_link_libraries(larder_base_server PUBLIC larder_base
+target_link_libraries(larder_base_server PUBLIC larder_base prometheus-cpp::core
     PRIVATE spdlog::spdlog Boost::json OpenSSL::SSL tomlplusplus::tomlplusplus Threads::Threads)
 
 foreach(part device remote dataset store shard control)
@@ -24,7 +24,7 @@ target_link_libraries(larder_cache_dataset PUBLIC larder_cache_protocol larder_b
 target_link_libraries(larder_cache_store PUBLIC larder_cache_device larder_cache_protocol PRIVATE ${LMDB_LIBRARY})
 target_link_libraries(larder_cache_shard PUBLIC larder_cache_store larder_cache_remote larder_base PRIVATE larder_base_server)
 target_link_libraries(larder_cache_control PUBLIC larder_cache_shard larder_cache_dataset larder_base_server
-    PRIVATE Boost::json Boost::url prometheus-cpp::core Threads::Threads)
+    PRIVATE Boost::json Boost::url Threads::Threads)
 target_compile_definitions(larder_cache_control PRIVATE LARDER_VERSION="${PROJECT_VERSION}")
 
 larder_library(allocator)

@@ -2,87 +2,92 @@
 
 #include <boost/json.hpp>
 
-#include <optional>
-#include <string>
+#include <algorithm>
+#include <utility>
 
 #include "allocator/service/json.h"
 #include "base/server/json_http.h"
-#include "base/server/json_reader.h"
+#include "base/server/logging.h"
 
 namespace larder::allocator {
-namespace json = boost::json;
+namespace {
 
-HttpResponse Api::handle(const HttpRequest& request) {
-    const auto& path = request.path;
-    if (path == std::vector<std::string>{"healthz"}) {
-        return request.method == "GET" ? HttpResponse{.content_type = "text/plain", .body = "ok\n"}
-                                       : method_not_allowed("GET");
-    }
-    if (path.size() < 2 || path[0] != "v1") return no_such_path();
-    if (path.size() == 2 && path[1] == "reports") {
-        return request.method == "POST" ? post_report(request) : method_not_allowed("POST");
-    }
-    if (path.size() == 2 && path[1] == "plan") return request.method == "GET" ? get_plan() : method_not_allowed("GET");
-    if (path.size() == 2 && path[1] == "remote") {
-        return request.method == "PUT" ? put_remote(request) : method_not_allowed("PUT");
-    }
-    if (path[1] == "jobs" && path.size() <= 3) return jobs(request);
-    if (path.size() == 4 && path[1] == "datasets" && path[3] == "pin") return pin(request);
-    return no_such_path();
+// Planning takes at most one part in so many of the thread's time, however large the cluster is: then one plan serves
+// several reports.
+constexpr std::int64_t kPlanningPart = 5;
+// Without a report, the plan is made anew after so long: nodes fall silent.
+constexpr std::int64_t kStale_ns = 1'000'000'000;
+
+}  // namespace
+
+Api::Api(Cluster& cluster, const Clock& clock) : cluster_(cluster), clock_(clock), started_ns_(clock.now_ns()) {}
+
+void Api::tick() {
+    const bool stale = clock_.now_ns() - planned_ns_ >= kStale_ns;
+    if (stale && !cluster_.nodes().empty()) static_cast<void>(replan(false));
+    answer_waiting(false);
 }
 
-HttpResponse Api::post_report(const HttpRequest& request) {
+void Api::end_waits() {
+    answer_waiting(true);
+}
+
+Result<void> Api::replan(bool now) {
+    const std::int64_t begun_ns = clock_.now_ns();
+    if (!now && begun_ns < next_plan_ns_) return {};
+    const auto number = cluster_.replan(begun_ns);
+    planned_ns_ = clock_.now_ns();
+    next_plan_ns_ = planned_ns_ + (kPlanningPart - 1) * (planned_ns_ - begun_ns);
+    if (!number) {
+        ++counts_.plans_failed;
+        return std::unexpected(number.error());
+    }
+    counts_.add_plan(planned_ns_ - begun_ns);
+    watch_.look(cluster_, planned_ns_);
+    return {};
+}
+
+Result<void> Api::take_report(const HttpRequest& request, std::string& node) {
     const auto object = request_object(request);
-    if (!object) return http_error(object.error());
+    if (!object) return std::unexpected(object.error());
     const auto report = read_node_report(*object, "");
-    if (!report) return http_error(report.error());
+    if (!report) return std::unexpected(report.error());
+    node = report->node;
     const std::int64_t now_ns = clock_.now_ns();
-    if (auto taken = cluster_.report(*report, now_ns); !taken) return http_error(taken.error());
-    if (auto planned = cluster_.replan(now_ns); !planned) return http_error(planned.error());
-    const auto part = cluster_.plan_for(report->node, now_ns);
-    if (!part) return http_error(part.error());
-    return json_response(to_json(*part, now_ns));
+    if (auto taken = cluster_.report(*report, now_ns); !taken) return taken;
+    observed_.report(*report, now_ns);
+    return {};
 }
 
-HttpResponse Api::get_plan() {
-    const auto number = cluster_.replan(clock_.now_ns());
-    if (!number) return http_error(number.error());
-    return json_response(plan_json(cluster_, *number));
-}
-
-HttpResponse Api::jobs(const HttpRequest& request) {
-    if (request.path.size() == 3) {
-        if (request.method != "DELETE") return method_not_allowed("DELETE");
-        return done_response(cluster_.remove_job(request.path[2]));
+std::optional<HttpResponse> Api::post_report(const Asked& asked) {
+    std::string node;
+    if (const auto taken = take_report(asked.http, node); !taken) {
+        ++counts_.reports_refused;
+        events_.add_seldom(EventKind::report_refused, node, taken.error().message, clock_.now_ns());
+        return http_error(taken.error());
     }
-    if (request.method != "POST") return method_not_allowed("POST");
-    const auto object = request_object(request);
-    if (!object) return http_error(object.error());
-    const auto spec = read_job_spec(*object, "");
-    if (!spec) return http_error(spec.error());
-    return done_response(cluster_.register_job(*spec));
+    ++counts_.reports_taken;
+    const auto& planned = cluster_.planned_state().nodes;
+    const bool is_new = std::ranges::find(planned, node, &Node::name) == planned.end();
+    if (auto made = replan(is_new); !made) return http_error(made.error());
+    return node_plan(node);
 }
 
-HttpResponse Api::pin(const HttpRequest& request) {
-    const std::string& dataset = request.path[2];
+std::optional<HttpResponse> Api::get_node_plan(const Asked& asked) {
+    if (asked.may_wait && asked.after == cluster_.plan_number()) return std::nullopt;
+    return node_plan(asked.name);
+}
+
+HttpResponse Api::node_plan(const std::string& node) {
     const std::int64_t now_ns = clock_.now_ns();
-    if (request.method == "DELETE") return done_response(cluster_.pin_quota(dataset, std::nullopt, now_ns));
-    if (request.method != "PUT") return method_not_allowed("PUT, DELETE");
-    const auto object = request_object(request);
-    if (!object) return http_error(object.error());
-    JsonReader reader(*object, "");
-    const std::uint64_t bytes = reader.unsigned_integer("bytes");
-    if (auto finished = reader.finish(); !finished) return http_error(finished.error());
-    return done_response(cluster_.pin_quota(dataset, bytes, now_ns));
-}
-
-HttpResponse Api::put_remote(const HttpRequest& request) {
-    const auto object = request_object(request);
-    if (!object) return http_error(object.error());
-    JsonReader reader(*object, "");
-    const double rate = reader.number("bytes_per_second");
-    if (auto finished = reader.finish(); !finished) return http_error(finished.error());
-    return done_response(cluster_.set_remote(rate));
+    const auto part = cluster_.plan_for(node, now_ns);
+    if (!part) return http_error(part.error());
+    observed_.leased(node, part->lease, now_ns);
+    if (part->lease.cut) {
+        events_.add_seldom(EventKind::lease_cut, node,
+                           "node \"" + node + "\" was leased less than planned: others still hold it", now_ns);
+    }
+    return json_response(to_json(*part, now_ns));
 }
 
 }  // namespace larder::allocator

@@ -1,18 +1,25 @@
 #pragma once
 
-// The allocator's HTTP/JSON, on a Unix socket: who may connect may do all of it. Runs on one thread, which also makes
-// the plans.
+// The allocator's HTTP/JSON. Every route is a row of one table (api_routes.cc), which GET /v1 lists and
+// docs/openapi/allocator.yaml describes. Runs on one thread, which also makes the plans. A request that is refused
+// changes nothing.
 //
-//   POST   /v1/reports                       a node's report; answers with its part of the plan and a new lease
-//   GET    /v1/plan                          the plan in force, and what it was made from
-//   POST   /v1/jobs                          registers a job        DELETE /v1/jobs/NAME
-//   PUT    /v1/datasets/NAME/pin  {bytes}    fixes a quota          DELETE /v1/datasets/NAME/pin
-//   PUT    /v1/remote  {bytes_per_second}
-//   GET    /healthz
-//
-// A request that is refused changes nothing.
+// Some requests may wait (?wait_s=): they are kept, and answered when there is something new, when their time is over,
+// or when end_waits() is called.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "allocator/cluster.h"
+#include "allocator/service/events.h"
+#include "allocator/service/metrics.h"
+#include "allocator/service/observed.h"
+#include "allocator/service/plan_watch.h"
+#include "allocator/service/view.h"
 #include "base/clock.h"
 #include "base/server/http.h"
 
@@ -20,20 +27,83 @@ namespace larder::allocator {
 
 class Api {
 public:
-    // `cluster` and `clock` must outlive it.
-    Api(Cluster& cluster, const Clock& clock) : cluster_(cluster), clock_(clock) {}
+    // A request and the names its path holds: the "a" of /v1/nodes/a/plan.
+    struct Asked {
+        const HttpRequest& http;
+        std::string name{};
+        std::optional<std::uint64_t> after{};
+        std::uint64_t wait_s = 0;
+        bool may_wait = false;  // then an answer may be nullopt: not yet
+    };
+    struct Route {
+        std::string_view method;
+        std::string_view path;   // "/v1/nodes/{name}/plan"
+        std::string_view query;  // the keys it knows, a space between two
+        std::optional<HttpResponse> (Api::*answer)(const Asked& asked);
+    };
+    static std::span<const Route> routes();
 
-    HttpResponse handle(const HttpRequest& request);
+    // `cluster` and `clock` must outlive it.
+    Api(Cluster& cluster, const Clock& clock);
+
+    // Calls `respond` now, or later from tick(), end_waits() or another request.
+    void handle(const HttpRequest& request, const HttpRespond& respond);
+    // To be called a few times a second: notices nodes that have fallen silent, and ends waits that are over.
+    void tick();
+    // Answers all that wait with what there is; to be called before the server ends.
+    void end_waits();
 
 private:
-    HttpResponse post_report(const HttpRequest& request);
-    HttpResponse get_plan();
-    HttpResponse jobs(const HttpRequest& request);
-    HttpResponse pin(const HttpRequest& request);
-    HttpResponse put_remote(const HttpRequest& request);
+    struct Waiting {
+        HttpRequest request;
+        HttpRespond respond;
+        const Route* route = nullptr;
+        std::string name;
+        std::optional<std::uint64_t> after;
+        std::int64_t until_ns = 0;
+    };
+
+    void find_and_answer(const HttpRequest& request, const HttpRespond& respond);
+    // Of the requests that wait, those that have their answer now or whose time is over.
+    void answer_waiting(bool all);
+
+    std::optional<HttpResponse> get_index(const Asked& asked);
+    std::optional<HttpResponse> get_health(const Asked& asked);
+    std::optional<HttpResponse> get_metrics(const Asked& asked);
+    std::optional<HttpResponse> post_report(const Asked& asked);
+    std::optional<HttpResponse> get_plan(const Asked& asked);
+    std::optional<HttpResponse> get_nodes(const Asked& asked);
+    std::optional<HttpResponse> get_node_plan(const Asked& asked);
+    std::optional<HttpResponse> get_datasets(const Asked& asked);
+    std::optional<HttpResponse> put_pin(const Asked& asked);
+    std::optional<HttpResponse> delete_pin(const Asked& asked);
+    std::optional<HttpResponse> get_jobs(const Asked& asked);
+    std::optional<HttpResponse> post_job(const Asked& asked);
+    std::optional<HttpResponse> delete_job(const Asked& asked);
+    std::optional<HttpResponse> put_remote(const Asked& asked);
+    std::optional<HttpResponse> post_whatif(const Asked& asked);
+    std::optional<HttpResponse> get_events(const Asked& asked);
+
+    Result<void> take_report(const HttpRequest& request, std::string& node);
+    // The node's part of the plan in force, with a new lease.
+    HttpResponse node_plan(const std::string& node);
+    // A new plan, unless one was made just now and nothing but reports has come since.
+    Result<void> replan(bool now);
+    // The answer to what an operator did; when it was done, an event tells and a plan follows.
+    HttpResponse done(const Result<void>& result, EventKind kind, const std::string& subject,
+                      const std::string& message);
+    ClusterView view();
 
     Cluster& cluster_;
     const Clock& clock_;
+    std::int64_t started_ns_;
+    std::int64_t planned_ns_ = 0;
+    std::int64_t next_plan_ns_ = 0;
+    EventLog events_;
+    PlanWatch watch_{events_};
+    Observed observed_;
+    ServiceCounts counts_;
+    std::vector<Waiting> waiting_;
 };
 
 }  // namespace larder::allocator

@@ -2,14 +2,25 @@
 
 #include <boost/json.hpp>
 
+#include <array>
 #include <cmath>
+#include <limits>
 #include <string>
+#include <utility>
 
 #include "base/server/json_reader.h"
 
 namespace larder::allocator {
 namespace json = boost::json;
 namespace {
+
+constexpr std::array<std::pair<ObjectiveKind, std::string_view>, 5> kObjectives{{
+    {ObjectiveKind::efficiency, "efficiency"},
+    {ObjectiveKind::max_min, "max_min"},
+    {ObjectiveKind::throughput, "throughput"},
+    {ObjectiveKind::equal_shares, "static"},
+    {ObjectiveKind::pinned, "pinned"},
+}};
 
 void put_rate(json::object& object, std::string_view key, double rate) {
     if (std::isfinite(rate)) object[key] = rate;
@@ -192,8 +203,23 @@ Result<NodePlan> read_node_plan(const json::object& object, std::string_view whe
 
 // --- jobs and the whole plan
 
-Result<JobSpec> read_job_spec(const json::object& object, std::string_view where) {
-    JsonReader reader(object, std::string(where));
+std::string_view name(ObjectiveKind kind) {
+    for (const auto& [of, text] : kObjectives) {
+        if (of == kind) return text;
+    }
+    return "";
+}
+
+Result<ObjectiveKind> parse_objective(std::string_view text) {
+    std::string known;
+    for (const auto& [of, named] : kObjectives) {
+        if (named == text) return of;
+        known += (known.empty() ? "" : ", ") + std::string(named);
+    }
+    return fail(ErrorCode::invalid_argument, "\"" + std::string(text) + "\" is no objective; known: " + known);
+}
+
+JobSpec read_job_spec(JsonReader& reader) {
     JobSpec spec;
     spec.name = reader.string("name");
     spec.weight = optional_number(reader, "weight", spec.weight);
@@ -201,6 +227,12 @@ Result<JobSpec> read_job_spec(const json::object& object, std::string_view where
     if (reader.has("ideal_bytes_per_second")) spec.ideal_bytes_per_second = reader.number("ideal_bytes_per_second");
     spec.bandwidth_floor_bytes_per_second = optional_number(reader, "bandwidth_floor_bytes_per_second", 0);
     spec.bandwidth_cap_bytes_per_second = optional_number(reader, "bandwidth_cap_bytes_per_second", kUnlimited);
+    return spec;
+}
+
+Result<JobSpec> read_job_spec(const json::object& object, std::string_view where) {
+    JsonReader reader(object, std::string(where));
+    JobSpec spec = read_job_spec(reader);
     if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
     return spec;
 }
@@ -243,6 +275,7 @@ json::object plan_json(const Cluster& cluster, std::uint64_t number) {
                                     {"steady_bytes_per_second", planned.steady_bytes_per_second}});
     }
     return {{"plan", number},
+            {"objective", name(cluster.options().objective.kind)},
             {"remote_bytes_per_second", state.remote_bytes_per_second},
             {"steady_remote_bytes_per_second", plan.steady_remote_bytes_per_second},
             {"moved_bytes", plan.moved_bytes},

@@ -10,6 +10,7 @@
 #include "allocator/cluster.h"
 #include "allocator/report.h"
 #include "base/error.h"
+#include "base/server/json_reader.h"
 
 namespace larder::allocator {
 
@@ -20,7 +21,13 @@ Result<NodeReport> read_node_report(const boost::json::object& object, std::stri
 boost::json::object to_json(const NodePlan& plan, std::int64_t now_ns);
 Result<NodePlan> read_node_plan(const boost::json::object& object, std::string_view where, std::int64_t now_ns);
 
+// "max_min"; equal_shares is called "static".
+std::string_view name(ObjectiveKind kind);
+Result<ObjectiveKind> parse_objective(std::string_view text);
+
 Result<JobSpec> read_job_spec(const boost::json::object& object, std::string_view where);
+// The keys of a JobSpec, of an object that may have others.
+JobSpec read_job_spec(JsonReader& reader);
 
 // The plan in force, with what it was made from: {plan, objective, remote..., nodes, datasets, jobs}.
 boost::json::object plan_json(const Cluster& cluster, std::uint64_t number);

@@ -25,7 +25,8 @@ const json::value* JsonReader::take(std::string_view key, bool required) {
 
 void JsonReader::reject(std::string_view key, std::string_view why) {
     if (error_) return;
-    error_ = Error{ErrorCode::invalid_argument, where_ + ": key \"" + std::string(key) + "\" " + std::string(why)};
+    const std::string at = where_.empty() ? "" : where_ + ": ";
+    error_ = Error{ErrorCode::invalid_argument, at + "key \"" + std::string(key) + "\" " + std::string(why)};
 }
 
 void JsonReader::wrong_type(std::string_view key, std::string_view wanted) {
@@ -59,6 +60,15 @@ std::optional<std::uint64_t> JsonReader::optional_unsigned_integer(std::string_v
 std::uint64_t JsonReader::unsigned_integer(std::string_view key) {
     if (!has(key)) take(key, true);
     return optional_unsigned_integer(key).value_or(0);
+}
+
+std::optional<std::int64_t> JsonReader::optional_integer(std::string_view key) {
+    const json::value* value = take(key, false);
+    if (value == nullptr) return std::nullopt;
+    // Above what int64 holds, the parser gives a uint64.
+    if (const std::int64_t* number = value->if_int64()) return *number;
+    wrong_type(key, "an integer of 64 bits");
+    return std::nullopt;
 }
 
 double JsonReader::number(std::string_view key) {

@@ -34,6 +34,7 @@ public:
 
     std::optional<std::string> optional_string(std::string_view key);
     std::optional<std::uint64_t> optional_unsigned_integer(std::string_view key);
+    std::optional<std::int64_t> optional_integer(std::string_view key);  // may be negative
     std::optional<bool> optional_boolean(std::string_view key);
     const boost::json::object* optional_object(std::string_view key);
 

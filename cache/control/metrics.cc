@@ -1,69 +1,34 @@
 #include "cache/control/metrics.h"
 
-#include <prometheus/metric_family.h>
-#include <prometheus/text_serializer.h>
-
 #include <array>
 #include <cmath>
-#include <limits>
+#include <tuple>
 #include <utility>
 #include <vector>
+
+#include "base/server/metric_family.h"
 
 namespace larder::cache {
 namespace {
 
-using prometheus::ClientMetric;
-using prometheus::MetricFamily;
-using prometheus::MetricType;
-using Labels = std::vector<ClientMetric::Label>;
+using Labels = MetricLabels;
 
 constexpr std::array<const char*, 4> kSourceNames{"none", "memory", "disk", "remote"};
 
-// One family: its name and type once, then a value for each set of labels.
-class Family {
-public:
-    Family(MetricType type, std::string name, std::string help) {
-        family_.type = type;
-        family_.name = std::move(name);
-        family_.help = std::move(help);
-    }
-
-    Family& add(Labels labels, double value) {
-        ClientMetric metric;
-        metric.label = std::move(labels);
-        metric.counter.value = value;
-        metric.gauge.value = value;
-        family_.metric.push_back(std::move(metric));
-        return *this;
-    }
-
-    Family& add(Labels labels, const LatencyHistogram& histogram) {
-        ClientMetric metric;
-        metric.label = std::move(labels);
-        metric.histogram.sample_count = histogram.count;
-        metric.histogram.sample_sum = static_cast<double>(histogram.sum_ns) / 1e9;
-        std::uint64_t below = 0;
-        // The last bucket has no upper bound.
-        for (std::size_t i = 0; i + 1 < histogram.buckets.size(); ++i) {
-            below += histogram.buckets[i];
-            metric.histogram.bucket.push_back({below, std::ldexp(1e-6, static_cast<int>(i))});
-        }
-        metric.histogram.bucket.push_back({histogram.count, std::numeric_limits<double>::infinity()});
-        family_.metric.push_back(std::move(metric));
-        return *this;
-    }
-
-    MetricFamily take() { return std::move(family_); }
-
-private:
-    MetricFamily family_;
-};
+using Family = larder::MetricFamily;
+using Families = std::vector<prometheus::MetricFamily>;
 
 Family counter(std::string name, std::string help) {
-    return {MetricType::Counter, std::move(name), std::move(help)};
+    return metric_counter(std::move(name), std::move(help));
 }
 Family gauge(std::string name, std::string help) {
-    return {MetricType::Gauge, std::move(name), std::move(help)};
+    return metric_gauge(std::move(name), std::move(help));
+}
+
+void add_latency(Family& family, MetricLabels labels, const LatencyHistogram& histogram) {
+    std::array<double, std::tuple_size_v<decltype(histogram.buckets)> - 1> bounds{};
+    for (std::size_t i = 0; i < bounds.size(); ++i) bounds[i] = std::ldexp(1e-6, static_cast<int>(i));
+    family.add(std::move(labels), bounds, histogram.buckets, static_cast<double>(histogram.sum_ns) / 1e9);
 }
 
 double number(std::uint64_t value) {
@@ -85,7 +50,7 @@ void add_blocks(Family& blocks, Family& bytes, const Labels& labels, const Block
     bytes.add(with_source("remote"), number(counters.remote_bytes));
 }
 
-void add_datasets(std::vector<MetricFamily>& families, const ShardStatistics& statistics) {
+void add_datasets(Families& families, const ShardStatistics& statistics) {
     auto blocks = counter("larder_dataset_blocks_total", "Blocks delivered, by where they came from");
     auto bytes = counter("larder_dataset_bytes_total", "Bytes delivered, by where they came from");
     auto read = counter("larder_dataset_remote_read_bytes_total", "Bytes taken from the remote");
@@ -98,8 +63,8 @@ void add_datasets(std::vector<MetricFamily>& families, const ShardStatistics& st
     auto cached = gauge("larder_dataset_cached_blocks", "Blocks of the dataset that are cached");
     auto full = gauge("larder_dataset_disk_full", "1 while nothing is admitted as the disk is full");
     auto sessions = gauge("larder_dataset_sessions", "Loader processes connected");
-    Family latency(MetricType::Histogram, "larder_dataset_block_latency_seconds",
-                   "From a block's request to its delivery, by where it came from");
+    Family latency = metric_histogram("larder_dataset_block_latency_seconds",
+                                      "From a block's request to its delivery, by where it came from");
     for (const DatasetStatistics& dataset : statistics.datasets) {
         const Labels labels{{"dataset", dataset.name}};
         const auto tier = [&](const char* name) { return Labels{{"dataset", dataset.name}, {"tier", name}}; };
@@ -117,7 +82,8 @@ void add_datasets(std::vector<MetricFamily>& families, const ShardStatistics& st
         full.add(labels, dataset.disk_full ? 1 : 0);
         sessions.add(labels, dataset.sessions);
         for (std::size_t source = 1; source < dataset.latency.size(); ++source) {
-            latency.add({{"dataset", dataset.name}, {"source", kSourceNames[source]}}, dataset.latency[source]);
+            add_latency(latency, {{"dataset", dataset.name}, {"source", kSourceNames[source]}},
+                        dataset.latency[source]);
         }
     }
     for (Family* family : {&blocks, &bytes, &read, &errors, &crc, &refused, &used, &quota, &payload, &cached, &full,
@@ -126,7 +92,7 @@ void add_datasets(std::vector<MetricFamily>& families, const ShardStatistics& st
     }
 }
 
-void add_jobs(std::vector<MetricFamily>& families, const ShardStatistics& statistics) {
+void add_jobs(Families& families, const ShardStatistics& statistics) {
     auto blocks = counter("larder_job_blocks_total", "Blocks delivered, by where they came from");
     auto bytes = counter("larder_job_bytes_total", "Bytes delivered, by where they came from");
     auto read =
@@ -155,7 +121,7 @@ void add_jobs(std::vector<MetricFamily>& families, const ShardStatistics& statis
     }
 }
 
-void add_node(std::vector<MetricFamily>& families, const NodeMetrics& node, const ShardStatistics& statistics) {
+void add_node(Families& families, const NodeMetrics& node, const ShardStatistics& statistics) {
     families.push_back(
         gauge("larder_node_uptime_seconds", "Since the daemon started").add({}, node.uptime_seconds).take());
     families.push_back(gauge("larder_node_sessions", "Loader processes connected").add({}, node.sessions).take());
@@ -179,7 +145,7 @@ void add_node(std::vector<MetricFamily>& families, const NodeMetrics& node, cons
             .take());
 }
 
-void add_allocator(std::vector<MetricFamily>& families, const AllocatorMetrics& allocator) {
+void add_allocator(Families& families, const AllocatorMetrics& allocator) {
     families.push_back(gauge("larder_allocator_connected", "1: the allocator answered the last report")
                            .add({}, allocator.connected ? 1 : 0)
                            .take());
@@ -197,13 +163,12 @@ void add_allocator(std::vector<MetricFamily>& families, const AllocatorMetrics& 
 }  // namespace
 
 std::string metrics_text(const NodeMetrics& node, const ShardStatistics& statistics) {
-    std::vector<MetricFamily> families;
+    Families families;
     add_node(families, node, statistics);
     if (node.allocator) add_allocator(families, *node.allocator);
     add_datasets(families, statistics);
     add_jobs(families, statistics);
-    std::erase_if(families, [](const MetricFamily& family) { return family.metric.empty(); });
-    return prometheus::TextSerializer().Serialize(families);
+    return metrics_text_of(std::move(families));
 }
 
 }  // namespace larder::cache

@@ -19,6 +19,7 @@ enum ExitCode : int { kDone = 0, kFailed = 1, kUsage = 2, kUnreachable = 3, kNot
 
 struct Context {
     std::string admin_socket;
+    std::string allocator;  // its endpoint; empty: none is named
     bool json = false;
     std::function<int()> command;
 };
@@ -31,6 +32,11 @@ void add_dataset_commands(CLI::App& app, Context& context);  // dataset ...
 void add_pack_command(CLI::App& dataset, Context& context);  // dataset pack
 void add_quota_commands(CLI::App& app, Context& context);    // quota get|set
 void add_job_commands(CLI::App& app, Context& context);      // jobs, job limit
+void add_job_registration(CLI::App& job, Context& context);  // job register|ls|rm
+void add_pin_command(CLI::App& quota, Context& context);     // quota pin
+void add_plan_command(CLI::App& app, Context& context);      // plan
+void add_whatif_command(CLI::App& app, Context& context);    // whatif
+void add_events_command(CLI::App& app, Context& context);    // events
 void add_top_command(CLI::App& app, Context& context);       // top
 
 }  // namespace larder::cli

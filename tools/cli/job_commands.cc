@@ -72,8 +72,9 @@ void add_job_commands(CLI::App& app, Context& context) {
     app.add_subcommand("jobs", "The jobs on this node: rates, hits, waits")->callback([&context] {
         context.command = [&context] { return list_jobs(context); };
     });
-    CLI::App* job = app.add_subcommand("job", "One job");
+    CLI::App* job = app.add_subcommand("job", "The jobs of the cluster, and one job of this node");
     job->require_subcommand(1);
+    add_job_registration(*job, context);
     auto options = std::make_shared<LimitOptions>();
     CLI::App* limit = job->add_subcommand("limit", "Limit the remote bandwidth of a job on this node");
     limit->add_option("JOB", options->job, "Its name; it need not have connected yet")->required();

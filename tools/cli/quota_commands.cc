@@ -56,6 +56,7 @@ int set_quota(const Context& context, const QuotaOptions& options) {
 void add_quota_commands(CLI::App& app, Context& context) {
     CLI::App* quota = app.add_subcommand("quota", "What a dataset may use of this node, while jobs run");
     quota->require_subcommand(1);
+    add_pin_command(*quota, context);
     auto options = std::make_shared<QuotaOptions>();
     CLI::App* get = quota->add_subcommand("get", "Show it");
     get->add_option("NAME", options->name, "The dataset")->required();

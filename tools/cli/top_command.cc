@@ -1,18 +1,15 @@
 #include <CLI/CLI.hpp>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/serialize.hpp>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <map>
+#include <memory>
 
 #include "base/clock.h"
 #include "base/units.h"
 #include "tools/cli/api.h"
 #include "tools/cli/context.h"
-#include "tools/cli/interrupt.h"
+#include "tools/cli/live.h"
 #include "tools/cli/table.h"
 
 namespace larder::cli {
@@ -127,49 +124,45 @@ std::string screen(const Snapshot& before, const Snapshot& now) {
     return datasets.text() + "\n" + (jobs.empty() ? std::string("no jobs connected\n") : jobs.text());
 }
 
-int top(const Context& context, double interval_s, std::uint64_t count) {
+int node_top(const Context& context, const LiveOptions& options) {
     const SteadyClock clock;
-    const bool terminal = ::isatty(STDOUT_FILENO) == 1 && !context.json;
-    const InterruptWatch interrupt;
-    auto before = take(context, clock);
-    if (!before) return report(context, before.error());
-    for (std::uint64_t shown = 0; count == 0 || shown < count; ++shown) {
-        if (interrupt.pressed_within(static_cast<std::int64_t>(interval_s * 1000))) break;
+    Snapshot before;
+    const auto begin = [&]() -> Result<void> {
+        auto first = take(context, clock);
+        if (!first) return std::unexpected(first.error());
+        before = std::move(*first);
+        return {};
+    };
+    return show_live(context, options, begin, [&]() -> Result<Look> {
         auto now = take(context, clock);
-        if (!now) return report(context, now.error());
-        if (context.json) {
-            print_json(json::object{{"datasets", rows(now->datasets, "datasets")}, {"jobs", rows(now->jobs, "jobs")}});
-        } else {
-            // Home, and each line wiped to its end: no flicker, as a clear of the whole screen would give.
-            std::string text = screen(*before, *now);
-            if (terminal) {
-                for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 4)
-                    text.insert(at, "\033[K");
-                if (shown == 0) std::fputs("\033[2J", stdout);
-                text = "\033[H" + text + "\033[J";
-            }
-            std::fputs(text.c_str(), stdout);
-        }
-        std::fflush(stdout);
-        before = std::move(now);
-    }
-    return kDone;
+        if (!now) return std::unexpected(now.error());
+        Look look{
+            .json = json::object{{"datasets", rows(now->datasets, "datasets")}, {"jobs", rows(now->jobs, "jobs")}},
+            .text = screen(before, *now)};
+        before = std::move(*now);
+        return look;
+    });
 }
 
 }  // namespace
 
 void add_top_command(CLI::App& app, Context& context) {
     struct Options {
-        double interval_s = 1;
-        std::uint64_t count = 0;
+        LiveOptions live;
+        bool node = false;
     };
     auto options = std::make_shared<Options>();
-    CLI::App* command = app.add_subcommand("top", "Datasets and jobs, live: hits, rates by source, waits");
-    command->add_option("--interval", options->interval_s, "Seconds between two looks. Default: 1")
+    CLI::App* command = app.add_subcommand(
+        "top", "Live: this node's rates, hits and waits; with --allocator, the cluster beside its plan");
+    command->add_option("--interval", options->live.interval_s, "Seconds between two looks. Default: 1")
         ->check(CLI::Range(0.1, 3600.0));
-    command->add_option("--count", options->count, "Looks before it ends. Default: until Ctrl-C");
+    command->add_option("--count", options->live.count, "Looks before it ends. Default: until Ctrl-C");
+    command->add_flag("--node", options->node, "This node, also where an allocator is named");
     command->callback([&context, options] {
-        context.command = [&context, options] { return top(context, options->interval_s, options->count); };
+        context.command = [&context, options] {
+            return options->node || context.allocator.empty() ? node_top(context, options->live)
+                                                              : cluster_top(context, options->live);
+        };
     });
 }
 

@@ -181,6 +181,23 @@ TEST_F(ClusterTest, RegistrationsAreCheckedAndUnique) {
     EXPECT_TRUE(cluster.register_job({.name = "vision"}).has_value());
 }
 
+TEST_F(ClusterTest, NothingComesInThatNoPlanCanBeMadeOf) {
+    report(node_report("a"));
+    EXPECT_EQ(message(cluster.register_job({.name = "x", .weight = 1e7})), "weight: is not from 1e-6 to 1e6");
+    EXPECT_EQ(message(cluster.register_job({.name = "x", .weight = 1e-7})), "weight: is not from 1e-6 to 1e6");
+    EXPECT_EQ(message(cluster.register_job({.name = "x", .ideal_bytes_per_second = 1e19})),
+              "ideal_bytes_per_second: is too large");
+    EXPECT_EQ(message(cluster.set_remote(1e19)), "remote_bytes_per_second: is too large");
+    ASSERT_TRUE(cluster.register_job({.name = "x", .bandwidth_floor_bytes_per_second = kRemote / 2}));
+    EXPECT_EQ(message(cluster.set_remote(kRemote / 3)),
+              "remote_bytes_per_second: is below the floors of all jobs together");
+    EXPECT_EQ(cluster.state(now_ns).remote_bytes_per_second, kRemote);
+    NodeReport fast = node_report("a");
+    fast.nic_bytes_per_second = 1e19;
+    EXPECT_EQ(message(cluster.report(fast, now_ns)), "nic_bytes_per_second: is too large");
+    replan();
+}
+
 TEST_F(ClusterTest, AThousandRegistrationsAreKept) {
     for (int i = 0; i < 1000; ++i) ASSERT_TRUE(cluster.register_job({.name = "job-" + std::to_string(i)}).has_value());
     NodeReport a = node_report("a");

@@ -2,54 +2,15 @@
 
 #include "allocator/service/api.h"
 
-#include <boost/json.hpp>
-#include <gtest/gtest.h>
-
-#include <limits>
 #include <string>
 
 #include "allocator/service/json.h"
-#include "base/clock.h"
-#include "base/server/json_reader.h"
+#include "tests/unit/allocator/service/api_fixture.h"
 
 namespace larder::allocator {
 namespace {
 
 namespace json = boost::json;
-
-NodeReport report_of(const std::string& node) {
-    return {.node = node,
-            .instance = 0xffff'ffff'ffff'ffff,
-            .gpus = 8,
-            .memory_bytes = 10'000'000'000,
-            .disk_bytes = 90'000'000'000,
-            .nic_bytes_per_second = 12.5e9,
-            .datasets = {{.name = "images", .size_bytes = 200'000'000'000, .cached_disk_bytes = 5}},
-            .jobs = {{.name = "vision",
-                      .dataset = "images",
-                      .ranks = 4,
-                      .bytes = 77,
-                      .busy_s = 1.5,
-                      .demand_bytes_per_second = 2e9,
-                      .unread_bytes = 9,
-                      .unread_cached_bytes = 4}}};
-}
-
-class AllocatorApi : public testing::Test {
-protected:
-    ManualClock clock{1'000'000'000};
-    Cluster cluster{{.remote_bytes_per_second = 1e9}};
-    Api api{cluster, clock};
-
-    HttpResponse ask(const std::string& method, const std::vector<std::string>& path, const std::string& body = "") {
-        return api.handle({.method = method, .path = path, .query = {}, .body = body, .peer = {}});
-    }
-    HttpResponse report(const NodeReport& of) { return ask("POST", {"v1", "reports"}, json::serialize(to_json(of))); }
-    static json::object object(const HttpResponse& response) { return json::parse(response.body).as_object(); }
-    static std::string message(const HttpResponse& response) {
-        return std::string(object(response).at("error").at("message").as_string());
-    }
-};
 
 TEST_F(AllocatorApi, AReportSurvivesItsJson) {
     const NodeReport before = report_of("a");
@@ -78,6 +39,7 @@ TEST_F(AllocatorApi, AReportIsAnsweredWithQuotasAndALease) {
 TEST_F(AllocatorApi, ThePlanSaysWhatItIsMadeFrom) {
     ASSERT_EQ(report(report_of("a")).status, 200u);
     const json::object plan = object(ask("GET", {"v1", "plan"}));
+    EXPECT_EQ(plan.at("objective").as_string(), "max_min");
     EXPECT_EQ(plan.at("nodes").at(0).at("name").as_string(), "a");
     EXPECT_EQ(plan.at("datasets").at(0).at("quota_bytes").to_number<std::uint64_t>(), 100'000'000'000u);
     const json::object& job = plan.at("jobs").at(0).as_object();
@@ -133,8 +95,75 @@ TEST_F(AllocatorApi, EveryRouteKnowsItsMethods) {
     EXPECT_EQ(ask("PUT", {"v1", "jobs"}).status, 405u);
     EXPECT_EQ(ask("GET", {"v1", "jobs", "x"}).status, 405u);
     EXPECT_EQ(ask("GET", {"v1", "datasets", "images", "pin"}).status, 405u);
-    EXPECT_EQ(ask("GET", {"v1", "datasets"}).status, 404u);
+    EXPECT_EQ(ask("GET", {"v1", "lost"}).status, 404u);
+    EXPECT_EQ(ask("GET", {"v1", "jobs", "x", "y"}).status, 404u);
+    EXPECT_EQ(ask("PUT", {"v1", "datasets", "", "pin"}, R"({"bytes":1})").status, 404u);
     EXPECT_EQ(ask("GET", {"v2", "plan"}).status, 404u);
+}
+
+TEST_F(AllocatorApi, TheIndexListsEveryRoute) {
+    const json::array routes = object(ask("GET", {"v1"})).at("routes").as_array();
+    EXPECT_EQ(routes.size(), Api::routes().size());
+    EXPECT_EQ(routes[0].at("method").as_string(), "GET");
+    EXPECT_EQ(routes[0].at("path").as_string(), "/healthz");
+}
+
+TEST_F(AllocatorApi, QueriesAreChecked) {
+    EXPECT_EQ(message(ask("GET", {"v1", "plan"}, "", {{"color", "red"}})), "query: key \"color\" is unknown here");
+    EXPECT_EQ(message(ask("GET", {"v1", "events"}, "", {{"color", "red"}})),
+              "query: key \"color\" is unknown here; known: after wait_s");
+    EXPECT_EQ(message(ask("GET", {"v1", "events"}, "", {{"after", "-1"}})),
+              "query: after is \"-1\", but must be a whole number");
+    EXPECT_EQ(message(ask("GET", {"v1", "events"}, "", {{"wait_s", "61"}})), "query: wait_s must be at most 60");
+    EXPECT_EQ(ask("GET", {"v1", "events"}, "", {{"after", "18446744073709551616"}}).status, 400u);
+}
+
+// Moves by hand, and by 50 ms with every plan; plans are told apart by what the job has not read.
+class PlanningClock final : public Clock {
+public:
+    explicit PlanningClock(const Cluster& cluster) : cluster_(cluster) {}
+    std::int64_t now_ns() const override {
+        const auto& jobs = cluster_.planned_state().jobs;
+        if (!jobs.empty() && jobs[0].unread_bytes != unread_bytes_) {
+            unread_bytes_ = jobs[0].unread_bytes;
+            now_ns_ += 50'000'000;
+        }
+        return now_ns_;
+    }
+    void advance_ns(std::int64_t by_ns) { now_ns_ += by_ns; }
+
+private:
+    const Cluster& cluster_;
+    mutable std::uint64_t unread_bytes_ = 0;
+    mutable std::int64_t now_ns_ = 0;
+};
+
+TEST(AllocatorApiPlanning, LargeClustersAreNotPlannedForEveryReport) {
+    Cluster cluster{{.remote_bytes_per_second = 1e9}};
+    PlanningClock clock(cluster);
+    Api api(cluster, clock);
+    NodeReport report = report_of("a");
+    HttpRequest request;
+    request.method = "POST";
+    request.path = {"v1", "reports"};
+    std::size_t plans = 0;
+    for (std::uint64_t i = 1; i <= 100; ++i) {
+        const std::uint64_t before =
+            cluster.planned_state().jobs.empty() ? 0 : cluster.planned_state().jobs[0].unread_bytes;
+        report.jobs[0].unread_bytes = 1000 * i;
+        request.body = json::serialize(to_json(report));
+        api.handle(request, [](const HttpResponse& response) { EXPECT_EQ(response.status, 200u) << response.body; });
+        if (cluster.planned_state().jobs[0].unread_bytes != before) ++plans;
+        clock.advance_ns(10'000'000);
+    }
+    // One takes 50 ms, so the next comes 200 ms later: in a second of reports there are four or five.
+    EXPECT_GE(plans, 4u);
+    EXPECT_LE(plans, 6u);
+    // A node that is new is not made to wait.
+    report = report_of("b");
+    request.body = json::serialize(to_json(report));
+    api.handle(request, [](const HttpResponse& response) { EXPECT_EQ(response.status, 200u) << response.body; });
+    EXPECT_EQ(cluster.planned_state().nodes.size(), 2u);
 }
 
 }  // namespace

@@ -1,0 +1,122 @@
+// What operators and viewers ask of the API.
+
+#include <boost/json.hpp>
+
+#include <utility>
+
+#include "allocator/service/api.h"
+#include "allocator/service/json.h"
+#include "allocator/service/json_lists.h"
+#include "allocator/service/whatif.h"
+#include "base/server/json_http.h"
+#include "base/server/json_reader.h"
+#include "base/units.h"
+
+namespace larder::allocator {
+namespace json = boost::json;
+
+std::optional<HttpResponse> Api::get_health(const Asked&) {
+    return HttpResponse{.content_type = "text/plain", .body = "ok\n"};
+}
+
+std::optional<HttpResponse> Api::get_metrics(const Asked&) {
+    const std::int64_t now_ns = clock_.now_ns();
+    return HttpResponse{.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                        .body = metrics_text(view(), cluster_, events_, counts_, now_ns, now_ns - started_ns_)};
+}
+
+// --- looking
+
+ClusterView Api::view() {
+    // Where no plan can be made, the last one is in force and is what there is to see.
+    static_cast<void>(replan(false));
+    return view_of(cluster_, observed_, clock_.now_ns());
+}
+
+std::optional<HttpResponse> Api::get_plan(const Asked&) {
+    if (auto made = replan(false); !made) return http_error(made.error());
+    return json_response(plan_json(cluster_, cluster_.plan_number()));
+}
+
+std::optional<HttpResponse> Api::get_nodes(const Asked&) {
+    return json_response(nodes_json(view()));
+}
+
+std::optional<HttpResponse> Api::get_datasets(const Asked&) {
+    return json_response(datasets_json(view()));
+}
+
+std::optional<HttpResponse> Api::get_jobs(const Asked&) {
+    return json_response(jobs_json(view()));
+}
+
+std::optional<HttpResponse> Api::get_events(const Asked& asked) {
+    const auto events = events_.after(asked.after.value_or(0));
+    if (asked.may_wait && events.empty()) return std::nullopt;
+    json::array array;
+    for (const Event& event : events) array.push_back(to_json(event));
+    return json_response({{"first", events_.first()}, {"last", events_.last()}, {"events", std::move(array)}});
+}
+
+std::optional<HttpResponse> Api::post_whatif(const Asked& asked) {
+    const auto object = request_object(asked.http);
+    if (!object) return http_error(object.error());
+    const auto change = read_change(*object, "");
+    if (!change) return http_error(change.error());
+    const auto comparison = what_if(cluster_.state(clock_.now_ns()), cluster_.options().objective, *change);
+    if (!comparison) return http_error(comparison.error());
+    return json_response(to_json(*comparison));
+}
+
+// --- steering
+
+HttpResponse Api::done(const Result<void>& result, EventKind kind, const std::string& subject,
+                       const std::string& message) {
+    if (!result) return http_error(result.error());
+    events_.add(kind, subject, message);
+    watch_.because(message);
+    // That no plan can be made of it is told to those who ask for the plan.
+    if (!cluster_.nodes().empty()) static_cast<void>(replan(true));
+    return done_response({});
+}
+
+std::optional<HttpResponse> Api::post_job(const Asked& asked) {
+    const auto object = request_object(asked.http);
+    if (!object) return http_error(object.error());
+    const auto spec = read_job_spec(*object, "");
+    if (!spec) return http_error(spec.error());
+    return done(cluster_.register_job(*spec), EventKind::job_registered, spec->name,
+                "job " + spec->name + " is registered");
+}
+
+std::optional<HttpResponse> Api::delete_job(const Asked& asked) {
+    return done(cluster_.remove_job(asked.name), EventKind::job_removed, asked.name,
+                "job " + asked.name + " is no longer registered");
+}
+
+std::optional<HttpResponse> Api::put_pin(const Asked& asked) {
+    const auto object = request_object(asked.http);
+    if (!object) return http_error(object.error());
+    JsonReader reader(*object, "");
+    const std::uint64_t bytes = reader.unsigned_integer("bytes");
+    if (auto finished = reader.finish(); !finished) return http_error(finished.error());
+    return done(cluster_.pin_quota(asked.name, bytes, clock_.now_ns()), EventKind::pin_set, asked.name,
+                "quota of " + asked.name + " is pinned to " + format_bytes(bytes));
+}
+
+std::optional<HttpResponse> Api::delete_pin(const Asked& asked) {
+    return done(cluster_.pin_quota(asked.name, std::nullopt, clock_.now_ns()), EventKind::pin_released, asked.name,
+                "quota of " + asked.name + " is planned again");
+}
+
+std::optional<HttpResponse> Api::put_remote(const Asked& asked) {
+    const auto object = request_object(asked.http);
+    if (!object) return http_error(object.error());
+    JsonReader reader(*object, "");
+    const double rate = reader.number("bytes_per_second");
+    if (auto finished = reader.finish(); !finished) return http_error(finished.error());
+    return done(cluster_.set_remote(rate), EventKind::remote_set, "",
+                "the remote gives " + format_bytes_per_second(rate));
+}
+
+}  // namespace larder::allocator

@@ -1,0 +1,141 @@
+// Which request goes where: the table of routes, and the search in it.
+
+#include <boost/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include "allocator/service/api.h"
+#include "base/server/json_http.h"
+
+namespace larder::allocator {
+namespace json = boost::json;
+namespace {
+
+constexpr std::uint64_t kWaitMax_s = 60;
+
+// Whether the path is that of the route; `name` takes the segment at "{name}".
+bool fits(std::string_view pattern, const std::vector<std::string>& path, std::string& name) {
+    std::size_t at = 0;
+    while (!pattern.empty()) {
+        pattern.remove_prefix(1);  // the slash
+        const std::string_view segment = pattern.substr(0, pattern.find('/'));
+        pattern.remove_prefix(segment.size());
+        if (at == path.size()) return false;
+        if (segment == "{name}") {
+            if (path[at].empty()) return false;
+            name = path[at];
+        } else if (segment != path[at]) {
+            return false;
+        }
+        ++at;
+    }
+    return at == path.size();
+}
+
+bool has_word(std::string_view words, std::string_view word) {
+    while (!words.empty()) {
+        const std::string_view first = words.substr(0, words.find(' '));
+        if (first == word) return true;
+        words.remove_prefix(std::min(words.size(), first.size() + 1));
+    }
+    return false;
+}
+
+// The values of the keys that routes know: whole numbers, all of them.
+Result<void> read_query(const Api::Route& route, const HttpRequest& request, Api::Asked& asked) {
+    for (const auto& [key, text] : request.query) {
+        if (!has_word(route.query, key)) {
+            const std::string known = route.query.empty() ? "" : "; known: " + std::string(route.query);
+            return fail(ErrorCode::invalid_argument, "query: key \"" + key + "\" is unknown here" + known);
+        }
+        std::uint64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error != std::errc{} || end != text.data() + text.size()) {
+            return fail(ErrorCode::invalid_argument,
+                        "query: " + key + " is \"" + text + "\", but must be a whole number");
+        }
+        if (key == "after") asked.after = value;
+        if (key == "wait_s") asked.wait_s = value;
+    }
+    if (asked.wait_s > kWaitMax_s) {
+        return fail(ErrorCode::invalid_argument, "query: wait_s must be at most " + std::to_string(kWaitMax_s));
+    }
+    asked.may_wait = asked.wait_s > 0;
+    return {};
+}
+
+}  // namespace
+
+std::span<const Api::Route> Api::routes() {
+    static constexpr std::array kRoutes{
+        Route{"GET", "/healthz", "", &Api::get_health},
+        Route{"GET", "/metrics", "", &Api::get_metrics},
+        Route{"GET", "/v1", "", &Api::get_index},
+        Route{"POST", "/v1/reports", "", &Api::post_report},
+        Route{"GET", "/v1/plan", "", &Api::get_plan},
+        Route{"GET", "/v1/nodes", "", &Api::get_nodes},
+        Route{"GET", "/v1/nodes/{name}/plan", "after wait_s", &Api::get_node_plan},
+        Route{"GET", "/v1/datasets", "", &Api::get_datasets},
+        Route{"PUT", "/v1/datasets/{name}/pin", "", &Api::put_pin},
+        Route{"DELETE", "/v1/datasets/{name}/pin", "", &Api::delete_pin},
+        Route{"GET", "/v1/jobs", "", &Api::get_jobs},
+        Route{"POST", "/v1/jobs", "", &Api::post_job},
+        Route{"DELETE", "/v1/jobs/{name}", "", &Api::delete_job},
+        Route{"PUT", "/v1/remote", "", &Api::put_remote},
+        Route{"POST", "/v1/whatif", "", &Api::post_whatif},
+        Route{"GET", "/v1/events", "after wait_s", &Api::get_events},
+    };
+    return kRoutes;
+}
+
+std::optional<HttpResponse> Api::get_index(const Asked&) {
+    json::array list;
+    for (const Route& route : routes()) list.push_back(json::object{{"method", route.method}, {"path", route.path}});
+    return json_response({{"routes", std::move(list)}});
+}
+
+void Api::handle(const HttpRequest& request, const HttpRespond& respond) {
+    find_and_answer(request, respond);
+    answer_waiting(false);
+}
+
+void Api::find_and_answer(const HttpRequest& request, const HttpRespond& respond) {
+    std::string allowed;
+    for (const Route& route : routes()) {
+        Asked asked{.http = request};
+        if (!fits(route.path, request.path, asked.name)) continue;
+        if (route.method != request.method) {
+            allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+            continue;
+        }
+        if (auto read = read_query(route, request, asked); !read) return respond(http_error(read.error()));
+        if (auto answer = (this->*route.answer)(asked)) return respond(std::move(*answer));
+        const std::int64_t until_ns = clock_.now_ns() + static_cast<std::int64_t>(asked.wait_s) * 1'000'000'000;
+        waiting_.push_back({.request = request,
+                            .respond = respond,
+                            .route = &route,
+                            .name = asked.name,
+                            .after = asked.after,
+                            .until_ns = until_ns});
+        return;
+    }
+    respond(allowed.empty() ? no_such_path() : method_not_allowed(allowed));
+}
+
+void Api::answer_waiting(bool all) {
+    const std::int64_t now_ns = clock_.now_ns();
+    std::erase_if(waiting_, [&](const Waiting& waiting) {
+        const Asked asked{.http = waiting.request,
+                          .name = waiting.name,
+                          .after = waiting.after,
+                          .may_wait = !all && now_ns < waiting.until_ns};
+        auto answer = (this->*waiting.route->answer)(asked);
+        if (answer) waiting.respond(std::move(*answer));
+        return answer.has_value();
+    });
+}
+
+}  // namespace larder::allocator

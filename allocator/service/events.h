@@ -1,0 +1,76 @@
+#pragma once
+
+// What has happened to the cluster, for operators: the last events in a ring, each with a number that rises by one. A
+// reader asks for those after the last number it has seen. The numbers begin anew with the process, so a reader whose
+// number is above the last one is given all there is. One thread at a time.
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace larder::allocator {
+
+enum class EventKind : std::uint8_t {
+    node_came,
+    node_gone,
+    job_registered,
+    job_removed,
+    job_seen,
+    job_gone,
+    plan_changed,
+    pin_set,
+    pin_released,
+    remote_set,
+    lease_cut,
+    report_refused,
+};
+inline constexpr std::size_t kEventKinds = 12;
+
+// "node_came"; as in JSON and in the label of the metric.
+std::string_view name(EventKind kind);
+
+struct Event {
+    std::uint64_t number = 0;
+    std::int64_t unix_ms = 0;
+    EventKind kind = EventKind::node_came;
+    std::string subject;  // the node, job or dataset it is about; may be empty
+    std::string message;  // a sentence without its full stop
+};
+
+class EventLog {
+public:
+    explicit EventLog(std::size_t events_max = 1024) : events_max_(events_max) {}
+
+    void add(EventKind kind, std::string subject, std::string message);
+    // For what may go on for long: of one kind and subject, only the first in ten seconds is kept. The next one kept
+    // says how many were not.
+    void add_seldom(EventKind kind, const std::string& subject, std::string message, std::int64_t now_ns);
+
+    // Those after `number`, oldest first. What the ring has lost is simply not among them: see first().
+    std::vector<Event> after(std::uint64_t number) const;
+    std::uint64_t first() const { return last_ + 1 - events_.size(); }  // still there; last() + 1 when none is
+    std::uint64_t last() const { return last_; }
+    // Of this kind, also those not kept.
+    std::uint64_t count(EventKind kind) const { return counts_[static_cast<std::size_t>(kind)]; }
+
+private:
+    struct Quiet {
+        std::int64_t since_ns = 0;
+        std::uint64_t left_out = 0;
+    };
+
+    void keep(EventKind kind, std::string subject, std::string message);
+
+    std::size_t events_max_;
+    std::uint64_t last_ = 0;
+    std::deque<Event> events_;
+    std::array<std::uint64_t, kEventKinds> counts_{};
+    std::map<std::pair<EventKind, std::string>, Quiet> quiet_;
+};
+
+}  // namespace larder::allocator

@@ -1,0 +1,28 @@
+#pragma once
+
+// The JSON of the lists an operator looks at, of events and of what-if questions; docs/openapi/allocator.yaml describes
+// each field. What is not known, or has no limit, is left out.
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include <string_view>
+#include <vector>
+
+#include "allocator/service/events.h"
+#include "allocator/service/view.h"
+#include "allocator/service/whatif.h"
+#include "base/error.h"
+
+namespace larder::allocator {
+
+boost::json::object nodes_json(const ClusterView& view);
+boost::json::object datasets_json(const ClusterView& view);
+boost::json::object jobs_json(const ClusterView& view);
+
+boost::json::object to_json(const Event& event);
+
+Result<Change> read_change(const boost::json::object& object, std::string_view where);
+boost::json::object to_json(const Comparison& comparison);
+
+}  // namespace larder::allocator

@@ -1,0 +1,64 @@
+#pragma once
+
+// What jobs do and nodes hold, as the reports of the last seconds show it: the rate each job reads at, the part of its
+// time it waits for data, and the lease each node was last given. For people to look at; no plan is made from it
+// (f* is measured in ideal_rate.h). Pure bookkeeping: one thread at a time, the caller says what time it is.
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "allocator/lease_ledger.h"
+#include "allocator/report.h"
+
+namespace larder::allocator {
+
+struct JobRate {
+    double bytes_per_second = 0;  // delivered to the training loops of all nodes
+    double stall_ratio = 0;       // of the loops' time, from 0 to 1
+};
+
+struct LeaseView {
+    std::uint64_t number = 0;
+    std::int64_t granted_ns = 0;
+    std::int64_t expires_ns = 0;
+    double bytes_per_second = 0;  // of all its jobs together
+    bool cut = false;
+};
+
+class Observed {
+public:
+    // A report that the cluster took.
+    void report(const NodeReport& report, std::int64_t now_ns);
+    void leased(const std::string& node, const Lease& lease, std::int64_t now_ns);
+
+    // Jobs of nodes that reported at least twice in the last seconds, by name.
+    std::map<std::string, JobRate> job_rates(std::int64_t now_ns) const;
+    // Nothing: none was given since this process started.
+    std::optional<LeaseView> lease_of(const std::string& node) const;
+
+private:
+    struct Sample {
+        std::int64_t at_ns = 0;
+        std::uint64_t bytes = 0;
+        double busy_s = 0;
+        std::uint32_t ranks = 0;
+    };
+    using Window = std::deque<Sample>;
+    struct KnownNode {
+        std::uint64_t instance = 0;
+        std::map<std::string, Window> jobs;
+        std::optional<LeaseView> lease;
+    };
+
+    static constexpr std::int64_t kWindow_ns = 5'000'000'000;
+    static constexpr std::int64_t kSilent_ns = 10'000'000'000;
+
+    static void take(Window& window, const Sample& sample);
+
+    std::map<std::string, KnownNode> nodes_;
+};
+
+}  // namespace larder::allocator

@@ -1,0 +1,71 @@
+#include "allocator/service/plan_watch.h"
+
+#include "base/units.h"
+
+namespace larder::allocator {
+namespace {
+
+constexpr std::size_t kReasonsMax = 3;
+
+std::set<std::string> names_of(const auto& things) {
+    std::set<std::string> names;
+    for (const auto& thing : things) names.insert(thing.name);
+    return names;
+}
+
+std::string joined(const std::vector<std::string>& reasons) {
+    std::string text;
+    for (std::size_t i = 0; i < reasons.size() && i < kReasonsMax; ++i) text += (i == 0 ? "" : ", ") + reasons[i];
+    if (reasons.size() > kReasonsMax) text += " and " + std::to_string(reasons.size() - kReasonsMax) + " more";
+    return text;
+}
+
+}  // namespace
+
+void PlanWatch::compare(std::set<std::string>& known, std::set<std::string> now, EventKind came, EventKind went,
+                        const std::string& what) {
+    for (const std::string& name : now) {
+        if (known.contains(name)) continue;
+        events_.add(came, name, what + " \"" + name + "\" reports");
+        reasons_.push_back(what + " " + name + " came");
+    }
+    for (const std::string& name : known) {
+        if (now.contains(name)) continue;
+        events_.add(went, name, what + " \"" + name + "\" is not heard of any more");
+        reasons_.push_back(what + " " + name + " went");
+    }
+    known = std::move(now);
+}
+
+void PlanWatch::look(const Cluster& cluster, std::int64_t now_ns) {
+    const ClusterState& state = cluster.planned_state();
+    compare(nodes_, names_of(state.nodes), EventKind::node_came, EventKind::node_gone, "node");
+    compare(jobs_, names_of(state.jobs), EventKind::job_seen, EventKind::job_gone, "job");
+    if (cluster.plan_number() == plan_) return;
+    plan_ = cluster.plan_number();
+    std::map<std::string, std::uint64_t> quotas;
+    std::size_t changed = 0;
+    for (std::size_t i = 0; i < state.datasets.size(); ++i) {
+        const std::uint64_t bytes = cluster.plan().datasets[i].quota_bytes;
+        const auto before = quotas_.find(state.datasets[i].name);
+        if (before == quotas_.end() || before->second != bytes) ++changed;
+        quotas[state.datasets[i].name] = bytes;
+    }
+    quotas_ = std::move(quotas);
+    std::string message = "plan " + std::to_string(plan_);
+    if (changed > 0) {
+        message += ": quotas of " + std::to_string(changed) + (changed == 1 ? " dataset" : " datasets") + ", " +
+                   format_bytes(cluster.plan().moved_bytes) + " to fetch";
+    } else {
+        message += ": rates only";
+    }
+    if (reasons_.empty()) {
+        // Goes on as long as caches fill and epochs advance.
+        events_.add_seldom(EventKind::plan_changed, "", message + "; because of what the nodes report", now_ns);
+    } else {
+        events_.add(EventKind::plan_changed, "", message + "; because " + joined(reasons_));
+    }
+    reasons_.clear();
+}
+
+}  // namespace larder::allocator

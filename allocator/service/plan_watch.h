@@ -1,0 +1,38 @@
+#pragma once
+
+// Turns one plan after the other into events: nodes and jobs that came or went, and that the plan changed, with the
+// reason. One thread at a time.
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "allocator/cluster.h"
+#include "allocator/service/events.h"
+
+namespace larder::allocator {
+
+class PlanWatch {
+public:
+    explicit PlanWatch(EventLog& events) : events_(events) {}
+
+    // The operator did something that the next change of the plan is due to: "quota of images pinned".
+    void because(std::string reason) { reasons_.push_back(std::move(reason)); }
+    // To be called after each replan.
+    void look(const Cluster& cluster, std::int64_t now_ns);
+
+private:
+    void compare(std::set<std::string>& known, std::set<std::string> now, EventKind came, EventKind went,
+                 const std::string& what);
+
+    EventLog& events_;
+    std::uint64_t plan_ = 0;
+    std::vector<std::string> reasons_;
+    std::set<std::string> nodes_;
+    std::set<std::string> jobs_;
+    std::map<std::string, std::uint64_t> quotas_;
+};
+
+}  // namespace larder::allocator

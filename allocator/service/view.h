@@ -1,0 +1,94 @@
+#pragma once
+
+// The cluster as an operator looks at it: for each node, dataset and job what is reported, what is planned and what is
+// measured, side by side. The lists of the API and the metrics are both written from it. A view is a copy; making one
+// changes nothing.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allocator/cluster.h"
+#include "allocator/service/observed.h"
+
+namespace larder::allocator {
+
+// Bytes of a dataset on a node, by tier.
+struct TierBytes {
+    std::uint64_t memory_bytes = 0;
+    std::uint64_t disk_bytes = 0;
+
+    std::uint64_t bytes() const { return memory_bytes + disk_bytes; }
+};
+
+struct NodeView {
+    std::string name;
+    bool alive = false;  // heard of within a lease
+    std::int64_t heard_ago_ns = 0;
+    std::uint32_t gpus = 0;
+    TierBytes capacity;
+    TierBytes quota;  // planned
+    TierBytes used;   // reported
+    double disk_read_bytes_per_second = kUnlimited;
+    double nic_bytes_per_second = kUnlimited;
+    std::vector<std::string> jobs;
+    std::uint64_t lease_applied = 0;  // number of the lease in force there, as it reports
+    std::optional<LeaseView> lease;   // the last one given
+    std::int64_t lease_age_ns = 0;
+};
+
+struct DatasetShare {
+    std::string node;
+    TierBytes quota;
+    TierBytes cached;
+};
+
+struct DatasetView {
+    std::string name;
+    std::uint64_t size_bytes = 0;
+    std::uint64_t quota_bytes = 0;
+    std::uint64_t cached_bytes = 0;
+    // What its jobs can still hit in their epochs, as bytes of the dataset: the mean over the jobs; all that is cached
+    // when none runs.
+    std::uint64_t effective_bytes = 0;
+    std::optional<std::uint64_t> pinned_bytes;
+    double granted_bytes_per_second = 0;  // of the remote, to all its jobs
+    std::vector<std::string> jobs;
+    std::vector<DatasetShare> nodes;
+};
+
+struct JobView {
+    std::string name;
+    bool registered = false;
+    bool running = false;  // a node reports it; what follows from reports is empty otherwise
+    std::string dataset;
+    std::vector<std::string> nodes;
+    std::uint32_t ranks = 0;
+    double weight = 1;
+    double remaining_epochs = kUnlimited;
+    double bandwidth_floor_bytes_per_second = 0;
+    double bandwidth_cap_bytes_per_second = kUnlimited;
+    // f*: declared, measured, and the one that is planned with.
+    std::optional<double> declared_ideal_bytes_per_second;
+    std::optional<double> measured_ideal_bytes_per_second;
+    double ideal_bytes_per_second = 0;
+    std::uint64_t unread_bytes = 0;
+    std::uint64_t unread_cached_bytes = 0;
+    JobPlan plan;
+    std::optional<JobRate> measured;
+
+    // By how large a part it reads faster than predicted; nothing while there is nothing to compare.
+    std::optional<double> prediction_error() const;
+};
+
+struct ClusterView {
+    std::uint64_t plan = 0;
+    std::vector<NodeView> nodes;  // by name, also those not heard of any more
+    std::vector<DatasetView> datasets;
+    std::vector<JobView> jobs;  // by name, also those that are registered and do not run
+};
+
+ClusterView view_of(const Cluster& cluster, const Observed& observed, std::int64_t now_ns);
+
+}  // namespace larder::allocator

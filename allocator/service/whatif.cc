@@ -1,0 +1,157 @@
+#include "allocator/service/whatif.h"
+
+#include <algorithm>
+
+namespace larder::allocator {
+namespace {
+
+double capacity_of(const ClusterState& state) {
+    double bytes = 0;
+    for (const Node& node : state.nodes) {
+        bytes += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
+    }
+    return bytes;
+}
+
+std::uint64_t scaled(std::uint64_t bytes, double by) {
+    return static_cast<std::uint64_t>(static_cast<double>(bytes) * by);
+}
+
+// What no longer fits a node's tier is gone from there, of each dataset alike, and of what its jobs could still hit.
+void drop_what_does_not_fit(ClusterState& state) {
+    std::vector<NodeCache> used(state.nodes.size());
+    for (const Dataset& dataset : state.datasets) {
+        for (const NodeCache& cached : dataset.cached) {
+            used[cached.node].memory_bytes += cached.memory_bytes;
+            used[cached.node].disk_bytes += cached.disk_bytes;
+        }
+    }
+    const auto part = [](std::uint64_t room, std::uint64_t wanted) {
+        return wanted <= room ? 1 : static_cast<double>(room) / static_cast<double>(wanted);
+    };
+    std::vector<double> kept(state.datasets.size(), 1);
+    for (std::size_t i = 0; i < state.datasets.size(); ++i) {
+        double before = 0;
+        double after = 0;
+        for (NodeCache& cached : state.datasets[i].cached) {
+            const Node& node = state.nodes[cached.node];
+            before += static_cast<double>(cached.bytes());
+            cached.memory_bytes = scaled(cached.memory_bytes, part(node.memory_bytes, used[cached.node].memory_bytes));
+            cached.disk_bytes = scaled(cached.disk_bytes, part(node.disk_bytes, used[cached.node].disk_bytes));
+            after += static_cast<double>(cached.bytes());
+        }
+        if (before > 0) kept[i] = after / before;
+    }
+    for (Job& job : state.jobs) job.unread_cached_bytes = scaled(job.unread_cached_bytes, kept[job.dataset]);
+}
+
+Result<void> change_cache(ClusterState& state, std::int64_t change_bytes) {
+    if (change_bytes == 0) return {};
+    const double capacity = capacity_of(state);
+    const auto change = static_cast<double>(change_bytes);
+    if (state.nodes.empty())
+        return fail(ErrorCode::invalid_argument, "cache_bytes: no node reports, so none can change");
+    if (capacity + change < 0) {
+        return fail(ErrorCode::invalid_argument, "cache_bytes: takes away more than the nodes' " +
+                                                     std::to_string(static_cast<std::uint64_t>(capacity)) + " bytes");
+    }
+    for (Node& node : state.nodes) {
+        if (capacity > 0) {
+            node.memory_bytes = scaled(node.memory_bytes, 1 + change / capacity);
+            node.disk_bytes = scaled(node.disk_bytes, 1 + change / capacity);
+        } else {
+            node.disk_bytes = static_cast<std::uint64_t>(change / static_cast<double>(state.nodes.size()));
+        }
+    }
+    if (change_bytes < 0) drop_what_does_not_fit(state);
+    return {};
+}
+
+Result<void> remove_job(ClusterState& state, const std::string& name) {
+    const auto found = std::ranges::find(state.jobs, name, &Job::name);
+    if (found == state.jobs.end()) return fail(ErrorCode::not_found, "remove_jobs: no job \"" + name + "\" runs");
+    state.jobs.erase(found);
+    return {};
+}
+
+Result<std::uint32_t> dataset_of(ClusterState& state, const AddedJob& added, const std::string& at) {
+    const auto found = std::ranges::find(state.datasets, added.dataset, &Dataset::name);
+    if (found != state.datasets.end()) return static_cast<std::uint32_t>(found - state.datasets.begin());
+    if (!added.dataset_size_bytes) {
+        return fail(ErrorCode::not_found, at + ".dataset: no node has a dataset \"" + added.dataset +
+                                              "\"; for a new one, say dataset_size_bytes");
+    }
+    state.datasets.push_back({.name = added.dataset, .size_bytes = *added.dataset_size_bytes});
+    return static_cast<std::uint32_t>(state.datasets.size() - 1);
+}
+
+Result<std::vector<GpuShare>> placement_of(const ClusterState& state, const AddedJob& added, const std::string& at) {
+    std::vector<GpuShare> shares;
+    for (const std::string& name : added.nodes) {
+        const auto found = std::ranges::find(state.nodes, name, &Node::name);
+        if (found == state.nodes.end())
+            return fail(ErrorCode::not_found, at + ".nodes: no node \"" + name + "\" reports");
+        shares.push_back({.node = static_cast<std::uint32_t>(found - state.nodes.begin())});
+    }
+    if (added.nodes.empty() && added.gpus == 0) {
+        for (std::uint32_t n = 0; n < state.nodes.size(); ++n) shares.push_back({.node = n});
+    }
+    const auto count = static_cast<std::uint32_t>(shares.size());
+    for (std::uint32_t i = 0; i < count; ++i) shares[i].gpus = added.gpus / count + (i < added.gpus % count ? 1 : 0);
+    return shares;
+}
+
+Result<void> add_job(ClusterState& state, const AddedJob& added, const std::string& at) {
+    const JobSpec& spec = added.spec;
+    if (std::ranges::find(state.jobs, spec.name, &Job::name) != state.jobs.end()) {
+        return fail(ErrorCode::already_exists, at + ".name: a job \"" + spec.name + "\" runs already");
+    }
+    const auto dataset = dataset_of(state, added, at);
+    if (!dataset) return std::unexpected(dataset.error());
+    auto placement = placement_of(state, added, at);
+    if (!placement) return std::unexpected(placement.error());
+    state.jobs.push_back(
+        {.name = spec.name,
+         .dataset = *dataset,
+         .gpus = added.gpus,
+         // As for a job that is new to the cluster: it may turn out to need all there is.
+         .ideal_bytes_per_second = spec.ideal_bytes_per_second.value_or(std::max(1.0, state.remote_bytes_per_second)),
+         .weight = spec.weight,
+         .remaining_epochs = spec.epochs,
+         .placement = std::move(*placement),
+         .bandwidth_floor_bytes_per_second = spec.bandwidth_floor_bytes_per_second,
+         .bandwidth_cap_bytes_per_second = spec.bandwidth_cap_bytes_per_second});
+    return {};
+}
+
+Result<void> apply(ClusterState& state, const Change& change) {
+    if (change.remote_bytes_per_second) state.remote_bytes_per_second = *change.remote_bytes_per_second;
+    if (auto changed = change_cache(state, change.cache_bytes); !changed) return changed;
+    for (const std::string& name : change.remove_jobs) {
+        if (auto removed = remove_job(state, name); !removed) return removed;
+    }
+    for (std::size_t i = 0; i < change.add_jobs.size(); ++i) {
+        if (auto added = add_job(state, change.add_jobs[i], "add_jobs[" + std::to_string(i) + "]"); !added)
+            return added;
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<Comparison> what_if(const ClusterState& state, const Objective& objective, const Change& change) {
+    Comparison comparison{.before = {.state = state, .objective = objective, .plan = {}},
+                          .after = {.state = state, .objective = objective, .plan = {}}};
+    Outcome& after = comparison.after;
+    if (auto applied = apply(after.state, change); !applied) return std::unexpected(applied.error());
+    if (change.objective) after.objective.kind = *change.objective;
+    after.objective.place_jobs = true;
+    for (Outcome* side : {&comparison.before, &comparison.after}) {
+        auto plan = assign(side->state, side->objective);
+        if (!plan) return std::unexpected(plan.error().within(side == &after ? "the changed cluster" : "the cluster"));
+        side->plan = std::move(*plan);
+    }
+    return comparison;
+}
+
+}  // namespace larder::allocator

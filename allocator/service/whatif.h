@@ -1,0 +1,50 @@
+#pragma once
+
+// "What if": assign() on a changed copy of the cluster, beside what it gives for the cluster as it is. Pure; nothing is
+// applied. Both sides are made by the same rules as a real plan, hysteresis included, so the answer is what would come.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allocator/assign.h"
+#include "allocator/cluster.h"
+#include "allocator/state.h"
+#include "base/error.h"
+
+namespace larder::allocator {
+
+struct AddedJob {
+    JobSpec spec;
+    std::string dataset;
+    std::optional<std::uint64_t> dataset_size_bytes;  // of a dataset no node has yet
+    // Where it runs: these nodes, `gpus` spread over them; none named: on free GPUs that are looked for, or, without
+    // GPUs, evenly on all nodes.
+    std::vector<std::string> nodes;
+    std::uint32_t gpus = 0;
+};
+
+struct Change {
+    std::optional<double> remote_bytes_per_second;
+    std::int64_t cache_bytes = 0;  // more or less than now, spread over nodes and tiers in proportion to what they have
+    std::vector<AddedJob> add_jobs;
+    std::vector<std::string> remove_jobs;
+    std::optional<ObjectiveKind> objective;
+};
+
+struct Outcome {
+    ClusterState state;
+    Objective objective;
+    Plan plan;
+};
+
+struct Comparison {
+    Outcome before;
+    Outcome after;
+};
+
+// Errors: invalid_argument names the field; not_found names the job, dataset or node; already_exists a job that runs.
+Result<Comparison> what_if(const ClusterState& state, const Objective& objective, const Change& change);
+
+}  // namespace larder::allocator

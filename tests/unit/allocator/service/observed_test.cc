@@ -1,0 +1,115 @@
+// Measured rates and waits, from the counters that nodes report.
+
+#include "allocator/service/observed.h"
+
+#include <gtest/gtest.h>
+
+namespace larder::allocator {
+namespace {
+
+constexpr std::int64_t kSecond_ns = 1'000'000'000;
+
+class ObservedTest : public testing::Test {
+protected:
+    Observed observed;
+    std::int64_t now_ns = 0;
+
+    // A second in which each rank of the job read so much and was busy for so long.
+    void second(NodeReport& node, std::uint64_t bytes, double busy_s) {
+        for (JobReport& job : node.jobs) {
+            job.bytes += bytes * job.ranks;
+            job.busy_s += busy_s * job.ranks;
+        }
+        observed.report(node, now_ns);
+    }
+    static NodeReport node_with(const std::string& node, std::uint32_t ranks = 1) {
+        return {.node = node, .instance = 1, .jobs = {{.name = "vision", .dataset = "images", .ranks = ranks}}};
+    }
+};
+
+TEST_F(ObservedTest, RatesAndWaitsAreThoseOfTheLastSeconds) {
+    NodeReport a = node_with("a");
+    second(a, 5000, 1);
+    EXPECT_TRUE(observed.job_rates(now_ns).empty()) << "one report has no rate";
+    for (int i = 0; i < 10; ++i) {
+        now_ns += kSecond_ns;
+        second(a, 1000, 1);
+    }
+    EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").bytes_per_second, 1000);
+    EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").stall_ratio, 0);
+    for (int i = 0; i < 5; ++i) {
+        now_ns += kSecond_ns;
+        second(a, 400, 0.25);
+    }
+    EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").bytes_per_second, 400);
+    EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").stall_ratio, 0.75);
+}
+
+TEST_F(ObservedTest, TheNodesOfAJobAddUp) {
+    NodeReport a = node_with("a", 3);
+    NodeReport b = node_with("b", 1);
+    for (int i = 0; i < 4; ++i) {
+        second(a, 100, 1);
+        second(b, 60, 0.2);
+        now_ns += kSecond_ns;
+    }
+    const JobRate rate = observed.job_rates(now_ns).at("vision");
+    EXPECT_DOUBLE_EQ(rate.bytes_per_second, 360);
+    EXPECT_NEAR(rate.stall_ratio, 0.8 / 4, 1e-9) << "of the time of all four ranks";
+}
+
+TEST_F(ObservedTest, ARestartBeginsAnew) {
+    NodeReport a = node_with("a");
+    second(a, 1'000'000, 1);
+    now_ns += kSecond_ns;
+    second(a, 1'000'000, 1);
+    a.instance = 2;
+    a.jobs[0].bytes = 5'000'000'000;  // more than before: only the instance tells
+    now_ns += kSecond_ns;
+    second(a, 0, 0);
+    EXPECT_TRUE(observed.job_rates(now_ns).empty());
+    now_ns += kSecond_ns;
+    a.jobs[0].bytes = 10;  // a counter that went back
+    second(a, 0, 0);
+    EXPECT_TRUE(observed.job_rates(now_ns).empty());
+    now_ns += kSecond_ns;
+    second(a, 70, 1);
+    EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").bytes_per_second, 70);
+}
+
+TEST_F(ObservedTest, WhoLeftOrFellSilentHasNoRate) {
+    NodeReport a = node_with("a");
+    NodeReport b = node_with("b");
+    for (int i = 0; i < 3; ++i) {
+        now_ns += kSecond_ns;
+        second(a, 100, 1);
+        second(b, 100, 1);
+    }
+    b.jobs.clear();
+    observed.report(b, now_ns);
+    EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").bytes_per_second, 100);
+    EXPECT_TRUE(observed.job_rates(now_ns + 11 * kSecond_ns).empty());
+}
+
+TEST_F(ObservedTest, ReportsFarApartHaveARateToo) {
+    NodeReport a = node_with("a");
+    second(a, 0, 0);
+    now_ns += 8 * kSecond_ns;
+    second(a, 800, 8);
+    EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").bytes_per_second, 100);
+    second(a, 800, 8);
+    EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").bytes_per_second, 200) << "a second report at one time";
+}
+
+TEST_F(ObservedTest, TheLastLeaseIsKept) {
+    EXPECT_FALSE(observed.lease_of("a").has_value());
+    observed.leased("a", {.number = 4, .expires_ns = 9, .rates = {{"x", 3.0}, {"y", 4.0}}, .cut = true}, 5);
+    ASSERT_TRUE(observed.lease_of("a").has_value());
+    EXPECT_EQ(observed.lease_of("a")->number, 4u);
+    EXPECT_EQ(observed.lease_of("a")->granted_ns, 5);
+    EXPECT_EQ(observed.lease_of("a")->bytes_per_second, 7);
+    EXPECT_TRUE(observed.lease_of("a")->cut);
+}
+
+}  // namespace
+}  // namespace larder::allocator

@@ -1,0 +1,176 @@
+// The `larder` commands that ask the allocator, against a real one.
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "tests/support/program.h"
+#include "tests/unit/tools/allocator_process.h"
+
+namespace larder {
+namespace {
+
+using test::ProgramResult;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+ProgramResult run_larder(std::vector<std::string> arguments, const std::string& allocator) {
+    arguments.insert(arguments.begin(), LARDER_PROGRAM);
+    return test::run_program(arguments, {{"LARDER_ALLOCATOR", allocator}});
+}
+
+class ClusterCommands : public ::testing::Test {
+protected:
+    ProgramResult larder(const std::vector<std::string>& arguments) { return run_larder(arguments, allocator.socket); }
+    std::string output(const std::vector<std::string>& arguments) {
+        const ProgramResult result = larder(arguments);
+        EXPECT_EQ(result.exit_code, 0) << result.errors;
+        return result.output;
+    }
+
+    test::AllocatorProcess allocator;
+};
+
+TEST(ClusterCommandsWithoutAllocator, SayHowToNameOne) {
+    for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+             {"plan"}, {"events"}, {"job", "ls"}, {"quota", "pin", "d", "1GiB"}, {"whatif", "--cache", "+1GiB"}}) {
+        const ProgramResult unnamed = run_larder(command, "");
+        EXPECT_EQ(unnamed.exit_code, 2);
+        EXPECT_THAT(unnamed.errors, HasSubstr("--allocator or $LARDER_ALLOCATOR"));
+        const ProgramResult silent = run_larder(command, "/nowhere/allocator.sock");
+        EXPECT_EQ(silent.exit_code, 3) << silent.errors;
+        EXPECT_THAT(silent.errors, HasSubstr("no allocator answers"));
+    }
+}
+
+TEST_F(ClusterCommands, TheOptionWinsOverTheEnvironment) {
+    EXPECT_EQ(run_larder({"plan", "--allocator", allocator.socket}, "/nowhere/allocator.sock").exit_code, 0);
+}
+
+TEST_F(ClusterCommands, JobsAreRegisteredListedAndRemoved) {
+    EXPECT_EQ(output({"job", "ls"}), "no jobs run and none is registered\n");
+    EXPECT_EQ(output({"job", "register", "vision", "--ideal", "80 MB/s", "--epochs", "3", "--weight", "2", "--floor",
+                      "8 Mbit", "--cap", "1 Gbit"}),
+              "vision is registered\n");
+    EXPECT_THAT(output({"job", "ls"}),
+                ContainsRegex("vision +registered +- +- +- +2 +3 +80.00 MB/s +- +1.00 MB/s +125.00 MB/s\n"));
+    const ProgramResult again = larder({"job", "register", "vision"});
+    EXPECT_EQ(again.exit_code, 5);
+    EXPECT_THAT(again.errors, HasSubstr("registered already"));
+    allocator.report();
+    EXPECT_THAT(output({"job", "ls"}), ContainsRegex("vision +runs +images +a +1 +2"));
+    EXPECT_EQ(output({"job", "rm", "vision"}), "vision is no longer registered\n");
+    EXPECT_EQ(larder({"job", "rm", "vision"}).exit_code, 4);
+    EXPECT_THAT(output({"job", "ls"}), ContainsRegex("vision +runs, unregistered +images"));
+    const ProgramResult wrong = larder({"job", "register", "x", "--ideal", "fast"});
+    EXPECT_EQ(wrong.exit_code, 2);
+    EXPECT_THAT(wrong.output + wrong.errors, HasSubstr("\"fast\" is not a rate"));
+}
+
+TEST_F(ClusterCommands, QuotasArePinnedAndReleased) {
+    allocator.report();
+    EXPECT_EQ(output({"quota", "pin", "images", "512KiB"}),
+              "the quota of images is 512.00 KiB over all nodes, whatever the plan\n");
+    EXPECT_THAT(output({"plan", "--json"}), HasSubstr("\"quota_bytes\":524288,"));
+    EXPECT_EQ(output({"quota", "pin", "images", "--release"}), "the quota of images is planned again\n");
+    EXPECT_THAT(output({"plan", "--json"}), HasSubstr("\"quota_bytes\":1000000,"));
+    EXPECT_EQ(larder({"quota", "pin", "lost", "512KiB"}).exit_code, 4);
+    EXPECT_EQ(larder({"quota", "pin", "images", "512"}).exit_code, 2) << "a unit is missing";
+    EXPECT_EQ(larder({"quota", "pin", "images"}).exit_code, 2);
+    EXPECT_EQ(larder({"quota", "pin", "images", "1KiB", "--release"}).exit_code, 2);
+    const ProgramResult large = larder({"quota", "pin", "images", "2MB"});
+    EXPECT_EQ(large.exit_code, 1);
+    EXPECT_THAT(large.errors, HasSubstr("the nodes' caches have 1000000"));
+}
+
+TEST_F(ClusterCommands, ThePlanIsShown) {
+    allocator.report();
+    const std::string plan = output({"plan"});
+    EXPECT_THAT(plan, ContainsRegex("plan +1\nobjective +max_min\n"));
+    EXPECT_THAT(plan, ContainsRegex("images +3.81 MiB +0 B +976.56 KiB +a 976.56 KiB\n"));
+    EXPECT_THAT(plan, ContainsRegex("vision +images +a +100.00 MB/s +100.00 MB/s +100.00 MB/s +0.0 % +100.00 MB/s "
+                                    "+25.0 % +100.00 MB/s\n"));
+    EXPECT_THAT(output({"plan", "--json"}), StartsWith("{\"plan\":1,\"objective\":\"max_min\","));
+}
+
+TEST_F(ClusterCommands, WhatIfShowsTheChangeOfEachJob) {
+    allocator.report();
+    const std::string table = output({"whatif", "--remote-bandwidth", "400Mbit", "--cache=-500KB", "--add-job",
+                                      "big,dataset=text,size=1MB,ideal=10MB/s,nodes=a", "--objective", "efficiency"});
+    EXPECT_THAT(table, ContainsRegex("objective +max_min +efficiency\n"));
+    EXPECT_THAT(table, ContainsRegex("remote bandwidth +100.00 MB/s +50.00 MB/s\n"));
+    EXPECT_THAT(table, ContainsRegex("cache +976.56 KiB +488.28 KiB\n"));
+    EXPECT_THAT(table, ContainsRegex("vision +images +100.00 MB/s +100.00 MB/s +[0-9.]+ MB/s +-[0-9.]+ %"));
+    EXPECT_THAT(table, ContainsRegex("big +text +10.00 MB/s +- +10.00 MB/s +-"));
+    EXPECT_THAT(output({"plan", "--json"}), HasSubstr("\"remote_bytes_per_second\":1E8"));
+    EXPECT_THAT(output({"whatif", "--remove-job", "vision", "--json"}),
+                AllOf(HasSubstr("\"before\""), Not(HasSubstr("big"))));
+    EXPECT_EQ(larder({"whatif"}).exit_code, 2);
+    EXPECT_EQ(larder({"whatif", "--remove-job", "lost"}).exit_code, 4);
+    EXPECT_EQ(larder({"whatif", "--cache", "lots"}).exit_code, 2);
+    EXPECT_EQ(larder({"whatif", "--add-job", "big"}).exit_code, 2);
+    EXPECT_EQ(larder({"whatif", "--objective", "luck"}).exit_code, 2);
+}
+
+TEST_F(ClusterCommands, TopShowsTheClusterUnlessTheNodeIsMeant) {
+    EXPECT_THAT(output({"top", "--count", "1"}), HasSubstr("no node has reported yet"));
+    allocator.report();
+    const std::string look = output({"top", "--count", "1"});
+    EXPECT_THAT(look, ContainsRegex("a +976.56 KiB +976.56 KiB +0 B +1 +100.00 MB/s"));
+    EXPECT_THAT(look, ContainsRegex("images +3.81 MiB +976.56 KiB +0 B +0 B +- +100.00 MB/s +vision"));
+    EXPECT_THAT(look, ContainsRegex("vision +images +a +100.00 MB/s +100.00 MB/s +- +0.0 % +100.00 MB/s +-"));
+    EXPECT_THAT(output({"top", "--count", "1", "--json"}), StartsWith("{\"plan\":2,\"nodes\":[{"))
+        << "the first was of no nodes";
+    const ProgramResult node = larder({"top", "--node", "--admin-socket", "/nowhere/admin.sock"});
+    EXPECT_EQ(node.exit_code, 3);
+    EXPECT_THAT(node.errors, HasSubstr("no daemon answers"));
+}
+
+TEST_F(ClusterCommands, EventsAreListedAfterANumber) {
+    EXPECT_EQ(output({"events"}), "");
+    EXPECT_EQ(larder({"job", "register", "vision"}).exit_code, 0);
+    allocator.report();
+    EXPECT_THAT(output({"events"}), ContainsRegex("20[0-9-]+ [0-9:]+  job_registered  job vision is registered\n"
+                                                  ".*  node_came       node \"a\" reports\n"));
+    EXPECT_THAT(output({"events", "--after", "1", "--json"}), StartsWith("{\"number\":2,"));
+}
+
+TEST_F(ClusterCommands, EventsAreFollowedUntilCtrlC) {
+    const std::string path = allocator.directory / "events.txt";
+    std::vector<std::string> arguments = {LARDER_PROGRAM, "events", "--follow", "--allocator", allocator.socket};
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_addopen(&actions, 1, path.c_str(), O_WRONLY | O_CREAT, 0600);
+    pid_t pid = -1;
+    ASSERT_EQ(::posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environ), 0);
+    ::posix_spawn_file_actions_destroy(&actions);
+    const auto wait_for = [&](const std::string& text) {
+        for (;;) {
+            std::ostringstream seen;
+            seen << std::ifstream(path).rdbuf();
+            if (seen.str().find(text) != std::string::npos) return;
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+    };
+    EXPECT_EQ(larder({"job", "register", "one"}).exit_code, 0);
+    wait_for("job one is registered");
+    EXPECT_EQ(larder({"job", "register", "two"}).exit_code, 0);
+    wait_for("job two is registered");
+    ::kill(pid, SIGINT);
+    int status = 0;
+    ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+}  // namespace
+}  // namespace larder

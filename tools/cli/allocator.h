@@ -1,0 +1,28 @@
+#pragma once
+
+// The allocator's API as values, for the commands that take --allocator or $LARDER_ALLOCATOR.
+
+#include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
+
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "tools/cli/context.h"
+
+namespace larder::cli {
+
+// invalid_argument: no allocator is named; unavailable: it does not answer.
+Result<boost::json::value> call_allocator(const Context& context, std::string_view method, const std::string& target,
+                                          const boost::json::value& body = nullptr);
+
+// A rate that may be missing from an answer: "-".
+std::string rate_at(const boost::json::object& object, std::string_view key);
+std::string bytes_at(const boost::json::object& object, std::string_view key);
+// 0.345 as "34.5 %"
+std::string part_at(const boost::json::object& object, std::string_view key);
+// ["a","b"] as "a b"; more than three: "a b c +2"
+std::string names_at(const boost::json::object& object, std::string_view key);
+
+}  // namespace larder::cli

@@ -1,0 +1,82 @@
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include "base/units.h"
+#include "tools/cli/allocator.h"
+#include "tools/cli/api.h"
+#include "tools/cli/live.h"
+#include "tools/cli/table.h"
+
+namespace larder::cli {
+namespace {
+
+namespace json = boost::json;
+
+std::uint64_t tiers_at(const json::object& object, const char* key) {
+    const json::object& tiers = object_at(object, key);
+    return count_at(tiers, "memory_bytes") + count_at(tiers, "disk_bytes");
+}
+
+std::string age(const json::object& object, const char* key) {
+    return object.contains(key) ? format_duration_ns(static_cast<std::int64_t>(number_at(object, key) * 1e6)) : "-";
+}
+
+std::string nodes_text(const json::array& nodes) {
+    Table table({"NODE", ">CACHE", ">QUOTA", ">USED", ">JOBS", ">GRANTED", ">HEARD", ">LEASE"});
+    for (const json::value& value : nodes) {
+        const json::object& node = as_object(value);
+        const json::object& lease = object_at(node, "lease");
+        table.add({text_at(node, "name"), format_bytes(tiers_at(node, "capacity")),
+                   format_bytes(tiers_at(node, "quota")), format_bytes(tiers_at(node, "used")),
+                   std::to_string(array_at(node, "jobs").size()), rate_at(lease, "bytes_per_second"),
+                   flag_at(node, "alive") ? age(node, "heard_ms_ago") : "gone " + age(node, "heard_ms_ago"),
+                   age(lease, "age_ms")});
+    }
+    return table.empty() ? "no node has reported yet\n" : table.text();
+}
+
+std::string datasets_text(const json::array& datasets) {
+    Table table({"DATASET", ">SIZE", ">QUOTA", ">USED", ">EFFECTIVE", ">PINNED", ">REMOTE", "JOBS"});
+    for (const json::value& value : datasets) {
+        const json::object& dataset = as_object(value);
+        table.add({text_at(dataset, "name"), bytes_at(dataset, "size_bytes"), bytes_at(dataset, "quota_bytes"),
+                   bytes_at(dataset, "cached_bytes"), bytes_at(dataset, "effective_bytes"),
+                   bytes_at(dataset, "pinned_bytes"), rate_at(dataset, "granted_bytes_per_second"),
+                   names_at(dataset, "jobs")});
+    }
+    return table.empty() ? "" : "\n" + table.text();
+}
+
+std::string jobs_text(const json::array& jobs) {
+    Table table({"JOB", "DATASET", "NODES", ">f*", ">PREDICTED", ">MEASURED", ">HITS", ">REMOTE", ">STALL"});
+    for (const json::value& value : jobs) {
+        const json::object& job = as_object(value);
+        if (!flag_at(job, "running")) continue;
+        table.add({text_at(job, "name"), text_at(job, "dataset"), names_at(job, "nodes"),
+                   rate_at(job, "ideal_bytes_per_second"), rate_at(job, "predicted_bytes_per_second"),
+                   rate_at(job, "measured_bytes_per_second"), part_at(job, "hit_ratio"),
+                   rate_at(job, "bandwidth_bytes_per_second"), part_at(job, "stall_ratio")});
+    }
+    return table.empty() ? "\nno job runs\n" : "\n" + table.text();
+}
+
+Result<Look> look_at_cluster(const Context& context) {
+    json::object all;
+    for (const char* list : {"nodes", "datasets", "jobs"}) {
+        auto answer = call_allocator(context, "GET", std::string("/v1/") + list);
+        if (!answer) return std::unexpected(answer.error());
+        all["plan"] = count_at(as_object(*answer), "plan");
+        all[list] = array_at(as_object(*answer), list);
+    }
+    std::string text = nodes_text(array_at(all, "nodes")) + datasets_text(array_at(all, "datasets")) +
+                       jobs_text(array_at(all, "jobs"));
+    return Look{.json = std::move(all), .text = std::move(text)};
+}
+
+}  // namespace
+
+int cluster_top(const Context& context, const LiveOptions& options) {
+    return show_live(context, options, {}, [&context] { return look_at_cluster(context); });
+}
+
+}  // namespace larder::cli

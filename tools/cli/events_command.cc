@@ -1,0 +1,67 @@
+#include <CLI/CLI.hpp>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include <cstdio>
+#include <ctime>
+#include <memory>
+
+#include "tools/cli/allocator.h"
+#include "tools/cli/api.h"
+#include "tools/cli/context.h"
+#include "tools/cli/interrupt.h"
+
+namespace larder::cli {
+namespace {
+
+namespace json = boost::json;
+
+// An answer waits so long for news; Ctrl-C is looked for between two.
+constexpr int kWait_s = 1;
+
+struct EventsOptions {
+    std::uint64_t after = 0;
+    bool follow = false;
+};
+
+std::string local_time(double unix_ms) {
+    const auto seconds = static_cast<std::time_t>(unix_ms / 1000);
+    std::tm parts{};
+    ::localtime_r(&seconds, &parts);
+    char text[32];
+    std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
+    return text;
+}
+
+void print_event(const Context& context, const json::object& event) {
+    if (context.json) return print_json(event);
+    std::printf("%s  %-14s  %s\n", local_time(number_at(event, "unix_ms")).c_str(), text_at(event, "kind").c_str(),
+                text_at(event, "message").c_str());
+}
+
+int show_events(const Context& context, const EventsOptions& options) {
+    const InterruptWatch interrupt;
+    std::uint64_t after = options.after;
+    for (;;) {
+        const std::string wait = options.follow ? "&wait_s=" + std::to_string(kWait_s) : "";
+        const auto answer = call_allocator(context, "GET", "/v1/events?after=" + std::to_string(after) + wait);
+        if (!answer) return report(context, answer.error());
+        for (const json::value& event : array_at(as_object(*answer), "events")) print_event(context, as_object(event));
+        std::fflush(stdout);
+        after = count_at(as_object(*answer), "last");
+        if (!options.follow || interrupt.pressed_within(0)) return kDone;
+    }
+}
+
+}  // namespace
+
+void add_events_command(CLI::App& app, Context& context) {
+    auto options = std::make_shared<EventsOptions>();
+    CLI::App* command = app.add_subcommand("events", "What has happened in the cluster, as the allocator saw it");
+    command->add_flag("--follow", options->follow, "Goes on with what happens, until Ctrl-C");
+    command->add_option("--after", options->after, "Only events after this number; with --json each has one");
+    command->callback(
+        [&context, options] { context.command = [&context, options] { return show_events(context, *options); }; });
+}
+
+}  // namespace larder::cli

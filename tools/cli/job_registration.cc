@@ -1,0 +1,112 @@
+#include <CLI/CLI.hpp>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include <cstdio>
+#include <memory>
+
+#include "base/server/http.h"
+#include "tools/cli/allocator.h"
+#include "tools/cli/api.h"
+#include "tools/cli/context.h"
+#include "tools/cli/options.h"
+#include "tools/cli/table.h"
+
+namespace larder::cli {
+namespace {
+
+namespace json = boost::json;
+
+struct JobOptions {
+    std::string name;
+    std::optional<double> weight;
+    std::optional<double> epochs;
+    std::optional<double> ideal;
+    std::optional<double> floor;
+    std::optional<double> cap;
+};
+
+int register_job(const Context& context, const JobOptions& options) {
+    json::object body{{"name", options.name}};
+    if (options.weight) body["weight"] = *options.weight;
+    if (options.epochs) body["epochs"] = *options.epochs;
+    if (options.ideal) body["ideal_bytes_per_second"] = *options.ideal;
+    if (options.floor) body["bandwidth_floor_bytes_per_second"] = *options.floor;
+    if (options.cap) body["bandwidth_cap_bytes_per_second"] = *options.cap;
+    const auto answer = call_allocator(context, "POST", "/v1/jobs", body);
+    if (!answer) return report(context, answer.error());
+    if (context.json) {
+        print_json(*answer);
+    } else {
+        std::printf("%s is registered\n", options.name.c_str());
+    }
+    return kDone;
+}
+
+int remove_job(const Context& context, const std::string& name) {
+    const auto answer = call_allocator(context, "DELETE", "/v1/jobs/" + percent_encode(name));
+    if (!answer) return report(context, answer.error());
+    if (context.json) {
+        print_json(*answer);
+    } else {
+        std::printf("%s is no longer registered\n", name.c_str());
+    }
+    return kDone;
+}
+
+int list_jobs(const Context& context) {
+    const auto answer = call_allocator(context, "GET", "/v1/jobs");
+    if (!answer) return report(context, answer.error());
+    if (context.json) {
+        print_json(*answer);
+        return kDone;
+    }
+    const json::array& jobs = array_at(as_object(*answer), "jobs");
+    if (jobs.empty()) {
+        std::puts("no jobs run and none is registered");
+        return kDone;
+    }
+    Table table({"JOB", "STATE", "DATASET", "NODES", ">RANKS", ">WEIGHT", ">EPOCHS", ">f* DECLARED", ">f* MEASURED",
+                 ">FLOOR", ">CAP"});
+    for (const json::value& value : jobs) {
+        const json::object& job = as_object(value);
+        const bool running = flag_at(job, "running");
+        const std::string state = !running ? "registered" : flag_at(job, "registered") ? "runs" : "runs, unregistered";
+        const auto number = [&](const char* key, const char* otherwise) {
+            char text[32];
+            std::snprintf(text, sizeof text, "%g", number_at(job, key));
+            return job.contains(key) ? std::string(text) : std::string(otherwise);
+        };
+        table.add({text_at(job, "name"), state, running ? text_at(job, "dataset") : "-", names_at(job, "nodes"),
+                   running ? text_at(job, "ranks") : "-", number("weight", "-"), number("remaining_epochs", "no end"),
+                   rate_at(job, "declared_ideal_bytes_per_second"), rate_at(job, "measured_ideal_bytes_per_second"),
+                   format_limit(number_at(job, "bandwidth_floor_bytes_per_second")),
+                   format_limit(number_at(job, "bandwidth_cap_bytes_per_second"))});
+    }
+    std::fputs(table.text().c_str(), stdout);
+    return kDone;
+}
+
+}  // namespace
+
+void add_job_registration(CLI::App& job, Context& context) {
+    auto options = std::make_shared<JobOptions>();
+    CLI::App* add = job.add_subcommand("register", "Tell the allocator of a job what it cannot measure");
+    add->add_option("JOB", options->name, "The name its loaders connect with; it need not run yet")->required();
+    add->add_option("--weight", options->weight, "Its rate counts for so much against other jobs'. Default: 1");
+    add->add_option("--epochs", options->epochs, "It still reads, with the current one. Default: no end");
+    add_rate_option(*add, "--ideal", options->ideal, "f*: its rate when it never waits; until that is measured");
+    add_rate_option(*add, "--floor", options->floor, "Remote bandwidth it is granted at least");
+    add_rate_option(*add, "--cap", options->cap, "Remote bandwidth it is granted at most");
+    add->callback(
+        [&context, options] { context.command = [&context, options] { return register_job(context, *options); }; });
+    job.add_subcommand("ls", "All jobs of the cluster, as the allocator knows them")->callback([&context] {
+        context.command = [&context] { return list_jobs(context); };
+    });
+    CLI::App* remove = job.add_subcommand("rm", "Forget what was registered; a job that runs goes on");
+    remove->add_option("JOB", options->name, "Its name")->required();
+    remove->callback(
+        [&context, options] { context.command = [&context, options] { return remove_job(context, options->name); }; });
+}
+
+}  // namespace larder::cli

@@ -1,0 +1,56 @@
+#include <CLI/CLI.hpp>
+#include <boost/json/object.hpp>
+
+#include <cstdio>
+#include <memory>
+
+#include "base/units.h"
+#include "tools/cli/allocator.h"
+#include "tools/cli/api.h"
+#include "tools/cli/context.h"
+#include "tools/cli/options.h"
+
+namespace larder::cli {
+namespace {
+
+namespace json = boost::json;
+
+struct PinOptions {
+    std::string dataset;
+    std::optional<std::uint64_t> bytes;
+    bool release = false;
+};
+
+int pin(const Context& context, const PinOptions& options) {
+    const std::string target = dataset_target(options.dataset, "/pin");
+    const auto answer = options.release
+                            ? call_allocator(context, "DELETE", target)
+                            : call_allocator(context, "PUT", target, json::object{{"bytes", *options.bytes}});
+    if (!answer) return report(context, answer.error());
+    if (context.json) {
+        print_json(*answer);
+    } else if (options.release) {
+        std::printf("the quota of %s is planned again\n", options.dataset.c_str());
+    } else {
+        std::printf("the quota of %s is %s over all nodes, whatever the plan\n", options.dataset.c_str(),
+                    format_bytes(*options.bytes).c_str());
+    }
+    return kDone;
+}
+
+}  // namespace
+
+void add_pin_command(CLI::App& quota, Context& context) {
+    auto options = std::make_shared<PinOptions>();
+    CLI::App* command =
+        quota.add_subcommand("pin", "Fix a dataset's quota over all nodes, or let the allocator plan it");
+    command->add_option("DATASET", options->dataset, "Its name")->required();
+    auto* what = command->add_option_group("what", "One of");
+    add_bytes_option(*what, "SIZE", options->bytes, "Over all nodes, such as 2TiB");
+    what->add_flag("--release", options->release, "Let the allocator plan it again");
+    what->require_option(1);
+    command->callback(
+        [&context, options] { context.command = [&context, options] { return pin(context, *options); }; });
+}
+
+}  // namespace larder::cli
