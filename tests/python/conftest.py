@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from allocator_process import Allocator
 
 
 class Daemon:
@@ -201,3 +202,11 @@ def in_child() -> Callable[[Callable[[], None]], None]:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
     return run
+
+
+@pytest.fixture
+def allocator(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Allocator]:
+    """A larder-allocator that no node has reported to yet."""
+    started = Allocator(larder_bin, tmp_path)
+    yield started
+    assert started.end() == 0, started.log.read_text()

@@ -1,0 +1,110 @@
+"""A real larder-allocator for tests, and what nodes tell it."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.client
+import json
+import pathlib
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+
+
+@dataclasses.dataclass
+class Answer:
+    status: int
+    content_type: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> object:
+        return json.loads(self.body)
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        super().__init__("larder", timeout=60)
+        self._path = str(path)
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class Allocator:
+    """A larder-allocator on a socket of its own; `end` ends the process this object started."""
+
+    def __init__(self, programs: pathlib.Path, directory: pathlib.Path, remote: str = "1 GB/s") -> None:
+        self.socket = directory / "allocator.sock"
+        self.log = directory / "allocator.log"
+        self._instance = 0
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(
+                [programs / "larder-allocator", "--socket", self.socket, "--remote-bandwidth", remote],
+                stdout=log,
+                stderr=log,
+            )
+        while True:
+            assert self._process.poll() is None, self.log.read_text()
+            try:
+                if self.ask("GET", "/healthz").status == 200:
+                    return
+            except OSError:
+                time.sleep(0.01)
+
+    def ask(self, method: str, target: str, body: object = None) -> Answer:
+        """One request on a connection of its own; bytes go as they are, anything else as JSON."""
+        connection = UnixConnection(self.socket)
+        try:
+            data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+            connection.request(method, target, body=data)
+            response = connection.getresponse()
+            content_type = response.getheader("Content-Type", "").split(";")[0]
+            return Answer(response.status, content_type, dict(response.getheaders()), response.read())
+        finally:
+            connection.close()
+
+    def end(self) -> int:
+        self._process.terminate()
+        return self._process.wait(60)
+
+
+def node_report(node: str = "a", **changes: object) -> dict[str, object]:
+    """One node with 100 GB of cache, and job "vision" reading the 200 GB of "images" on it."""
+    report: dict[str, object] = {
+        "node": node,
+        "instance": 1,
+        "lease_applied": 0,
+        "gpus": 8,
+        "memory_bytes": 10_000_000_000,
+        "disk_bytes": 90_000_000_000,
+        "nic_bytes_per_second": 12.5e9,
+        "datasets": [
+            {
+                "name": "images",
+                "size_bytes": 200_000_000_000,
+                "quota_memory_bytes": 0,
+                "quota_disk_bytes": 0,
+                "cached_memory_bytes": 0,
+                "cached_disk_bytes": 50_000_000_000,
+            }
+        ],
+        "jobs": [
+            {
+                "name": "vision",
+                "dataset": "images",
+                "ranks": 4,
+                "bytes": 1_000_000_000,
+                "busy_s": 2.5,
+                "demand_bytes_per_second": 5e8,
+                "unread_bytes": 100_000_000_000,
+                "unread_cached_bytes": 25_000_000_000,
+            }
+        ],
+    }
+    return report | changes

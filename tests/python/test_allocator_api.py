@@ -1,0 +1,242 @@
+"""docs/openapi/allocator.yaml against the allocator as it runs: every route is in the file and the other way round, every
+answer fits its schema, and every documented answer is seen."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import time
+
+import jsonschema
+import pytest
+import yaml
+from allocator_process import Allocator, Answer, node_report
+
+LARGE = b" " * (5 << 20)
+METHODS = ("get", "post", "put", "delete", "patch")
+
+
+class Description:
+    """The OpenAPI file, as something to check answers with."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        self._resolver = jsonschema.RefResolver("", self.document)
+        self.seen: set[tuple[str, str, str]] = set()  # method, path, status
+
+    def operations(self) -> dict[tuple[str, str], dict]:
+        return {
+            (method.upper(), path): item[method]
+            for path, item in self.document["paths"].items()
+            for method in METHODS
+            if method in item
+        }
+
+    def resolved(self, part: dict) -> dict:
+        return self._resolver.resolve(part["$ref"])[1] if "$ref" in part else part
+
+    def validate(self, value: object, schema: dict) -> None:
+        jsonschema.Draft202012Validator(schema, resolver=self._resolver).validate(value)
+
+    def path_of(self, target: str) -> str:
+        """The path of the file that a request's target is an instance of."""
+        target = target.split("?")[0]
+        fits = [
+            path for path in self.document["paths"] if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", path), target)
+        ]  # fmt: skip
+        assert len(fits) == 1, f"{target}: {fits}"
+        return fits[0]
+
+    def check_answer(self, method: str, target: str, answer: Answer) -> None:
+        path = self.path_of(target)
+        responses = self.operations()[method, path]["responses"]
+        status = str(answer.status)
+        assert status in responses, f"{method} {path}: {status} is not described: {answer.body!r}"
+        content = self.resolved(responses[status])["content"]
+        assert answer.content_type in content, f"{method} {path}: {answer.content_type}"
+        value = answer.json() if answer.content_type == "application/json" else answer.body.decode()
+        self.validate(value, content[answer.content_type]["schema"])
+        self.seen.add((method, path, status))
+
+    def fits_request(self, method: str, target: str, body: object) -> bool:
+        schema = self.operations()[method, self.path_of(target)]["requestBody"]["content"]["application/json"]["schema"]
+        try:
+            self.validate(body, schema)
+        except jsonschema.ValidationError:
+            return False
+        return True
+
+
+@pytest.fixture(scope="module")
+def description(repository: pathlib.Path) -> Description:
+    return Description(repository / "docs" / "openapi" / "allocator.yaml")
+
+
+def schemas_in(part: object) -> list[dict]:
+    if isinstance(part, list):
+        return [schema for item in part for schema in schemas_in(item)]
+    if not isinstance(part, dict):
+        return []
+    own = [part["schema"]] if isinstance(part.get("schema"), dict) else []
+    return own + [schema for item in part.values() for schema in schemas_in(item)]
+
+
+def test_the_file_itself_is_sound(description: Description) -> None:
+    document = description.document
+    assert document["openapi"].startswith("3.1.")
+    named = list(document["components"]["schemas"].values())
+    for schema in named + schemas_in(document["paths"]) + schemas_in(document["components"]["responses"]):
+        jsonschema.Draft202012Validator.check_schema(schema)
+    ids = [operation["operationId"] for operation in description.operations().values()]
+    assert len(ids) == len(set(ids))
+    for (method, path), operation in description.operations().items():
+        assert operation["summary"], (method, path)
+        named_in_path = re.findall(r"\{(\w+)\}", path)
+        given = [description.resolved(of)["name"] for of in document["paths"][path].get("parameters", [])]
+        assert named_in_path == given, path
+    text = json.dumps(document)
+    used = set(re.findall(r"#/components/schemas/(\w+)", text))
+    assert used == set(document["components"]["schemas"]), "each schema is used, and each that is used is there"
+
+
+def test_the_servers_routes_are_those_of_the_file(allocator: Allocator, description: Description) -> None:
+    index = allocator.ask("GET", "/v1").json()
+    served = {(route["method"], route["path"]) for route in index["routes"]}
+    assert len(served) == len(index["routes"])
+    assert served == set(description.operations())
+
+
+def test_other_methods_are_refused_and_told_which_there_are(allocator: Allocator, description: Description) -> None:
+    operations = set(description.operations())
+    for path in description.document["paths"]:
+        allowed = {method for method, of in operations if of == path}
+        for method in ("GET", "POST", "PUT", "DELETE", "PATCH"):
+            if method in allowed:
+                continue
+            answer = allocator.ask(method, path.replace("{name}", "x"))
+            assert answer.status == 405, (method, path)
+            assert set(answer.headers["Allow"].split(", ")) == allowed
+            description.validate(answer.json(), {"$ref": "#/components/schemas/Error"})
+
+
+def test_every_answer_fits_its_schema(allocator: Allocator, description: Description) -> None:
+    def ask(method: str, target: str, body: object = None, status: int = 200) -> object:
+        answer = allocator.ask(method, target, body)
+        assert answer.status == status, f"{method} {target}: {answer.status} {answer.body!r}"
+        description.check_answer(method, target, answer)
+        if body is not None and not isinstance(body, bytes) and status == 200:
+            assert description.fits_request(method, target, body), body
+        return answer.json() if answer.content_type == "application/json" else answer.body.decode()
+
+    def look() -> None:
+        for target in ("/healthz", "/metrics", "/v1", "/v1/plan", "/v1/nodes", "/v1/datasets", "/v1/jobs", "/v1/events"):
+            ask("GET", target)
+
+    look()  # an empty cluster
+    full = {
+        "name": "vision", "weight": 2, "epochs": 5, "ideal_bytes_per_second": 4e8,
+        "bandwidth_floor_bytes_per_second": 1e6, "bandwidth_cap_bytes_per_second": 9e8,
+    }  # fmt: skip
+    ask("POST", "/v1/jobs", full)
+    ask("POST", "/v1/jobs", full, 409)
+    ask("POST", "/v1/jobs", {"name": "late"})
+    ask("POST", "/v1/jobs", {"name": "x", "weight": -1}, 400)
+    report = node_report()
+    ask("POST", "/v1/reports", report)
+    look()
+    for _ in range(3):  # enough for measured values
+        time.sleep(0.01)
+        report["jobs"][0]["bytes"] += 10**9
+        report["jobs"][0]["busy_s"] += 3.0
+        ask("POST", "/v1/reports", report)
+    ask("PUT", "/v1/datasets/images/pin", {"bytes": 2 * 10**12}, 507)
+    ask("POST", "/v1/reports", node_report("b", gpus=0, jobs=[], nic_bytes_per_second=1e9, disk_read_bytes_per_second=2e9))
+    ask("POST", "/v1/reports", node_report(instance=2), 409)
+    ask("POST", "/v1/reports", node_report(datasets=[]), 400)
+    measured = [job for job in ask("GET", "/v1/jobs")["jobs"] if "prediction_error_ratio" in job]
+    assert [job["name"] for job in measured] == ["vision"]
+    ask("PUT", "/v1/datasets/images/pin", {"bytes": 10**9})
+    ask("PUT", "/v1/datasets/images/pin", {"bytes": -1}, 400)
+    ask("PUT", "/v1/datasets/lost/pin", {"bytes": 1}, 404)
+    look()
+    ask("DELETE", "/v1/datasets/images/pin")
+    ask("DELETE", "/v1/datasets/lost/pin", None, 404)
+    ask("PUT", "/v1/remote", {"bytes_per_second": 2e9})
+    ask("PUT", "/v1/remote", {"bytes_per_second": "fast"}, 400)
+    plan = ask("GET", "/v1/nodes/a/plan")["plan"]
+    assert ask("GET", f"/v1/nodes/a/plan?after={plan}&wait_s=1")["plan"] >= plan
+    ask("GET", "/v1/nodes/lost/plan", None, 404)
+    ask("GET", "/v1/nodes/a/plan?after=x", None, 400)
+    ask("POST", "/v1/whatif", {})
+    ask("POST", "/v1/whatif", {
+        "remote_bytes_per_second": 1e9, "cache_bytes": -10**9, "objective": "throughput", "remove_jobs": ["vision"],
+        "add_jobs": [
+            {"name": "big", "dataset": "text", "dataset_size_bytes": 10**9, "gpus": 2, "ideal_bytes_per_second": 1e8},
+            {"name": "wide", "dataset": "images", "nodes": ["a", "b"], "weight": 3, "epochs": 1},
+            {"name": "waits", "dataset": "images", "gpus": 4000},
+        ],
+    })  # fmt: skip
+    ask("POST", "/v1/whatif", {"remove_jobs": ["lost"]}, 404)
+    ask("POST", "/v1/whatif", {"cache_bytes": -(10**15)}, 400)
+    ask("POST", "/v1/whatif", {"add_jobs": [{"name": "vision", "dataset": "images"}]}, 409)
+    last = ask("GET", "/v1/events")["last"]
+    ask("GET", f"/v1/events?after={last - 1}")
+    ask("GET", "/v1/events?wait_s=61", None, 400)
+    ask("DELETE", "/v1/jobs/late")
+    ask("DELETE", "/v1/jobs/late", None, 404)
+    look()
+
+    described = {
+        (method, path, status)
+        for (method, path), operation in description.operations().items()
+        for status in operation["responses"]
+    }
+    assert description.seen == described, "every described answer was given"
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "status", "code"),
+    [
+        ("GET", "/", None, 404, "not_found"),
+        ("GET", "/v1/nothing", None, 404, "not_found"),
+        ("GET", "/v1/jobs?colour=red", None, 400, "invalid_argument"),
+        ("POST", "/v1/reports", b"{", 400, "invalid_argument"),
+        ("POST", "/v1/reports", b"", 400, "invalid_argument"),
+        ("POST", "/v1/whatif", b"[]", 400, "invalid_argument"),
+        ("POST", "/v1/whatif", {"colour": "red"}, 400, "invalid_argument"),
+        ("POST", "/v1/jobs", {"name": ""}, 400, "invalid_argument"),
+        ("PUT", "/v1/remote", b'{"bytes_per_second": 1e999}', 400, "invalid_argument"),
+        ("POST", "/v1/reports", LARGE, 413, "invalid_argument"),
+        ("BREW", "/v1/plan", None, 405, "method_not_allowed"),
+    ],
+    ids=lambda value: "large" if value is LARGE else None,
+)  # fmt: skip
+def test_every_error_has_one_shape(
+    allocator: Allocator, description: Description, method: str, target: str, body: object, status: int, code: str
+) -> None:
+    answer = allocator.ask(method, target, body)
+    assert answer.status == status
+    assert answer.content_type == "application/json"
+    description.validate(answer.json(), {"$ref": "#/components/schemas/Error"})
+    assert answer.json()["error"]["code"] == code
+
+
+def test_requests_the_file_forbids_are_refused(allocator: Allocator, description: Description) -> None:
+    allocator.ask("POST", "/v1/reports", node_report())
+    cases = [
+        ("PUT", "/v1/remote", {}),
+        ("PUT", "/v1/remote", {"bytes_per_second": -1}),
+        ("PUT", "/v1/datasets/images/pin", {"bytes": 1, "more": 1}),
+        ("POST", "/v1/jobs", {"weight": 1}),
+        ("POST", "/v1/jobs", {"name": "x", "ideal_bytes_per_second": 0}),
+        ("POST", "/v1/jobs", {"name": "x" * 256}),
+        ("POST", "/v1/reports", node_report(gpus=-1)),
+        ("POST", "/v1/reports", node_report(more=1)),
+        ("POST", "/v1/whatif", {"add_jobs": [{"name": "x"}]}),
+        ("POST", "/v1/whatif", {"objective": "luck"}),
+        ("POST", "/v1/whatif", {"cache_bytes": 0.5}),
+    ]
+    for method, target, body in cases:
+        assert not description.fits_request(method, target, body), body
+        assert allocator.ask(method, target, body).status == 400, body
