@@ -1,0 +1,113 @@
+"""What both daemons show Prometheus, held against Prometheus' own checker and the example dashboard."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import subprocess
+import time
+from typing import Any
+
+import larder
+import pytest
+from allocator_process import Allocator, UnixConnection, node_report
+
+
+def allocator_metrics(allocator: Allocator) -> str:
+    """After enough reports that all there is to show is shown."""
+    allocator.ask("POST", "/v1/jobs", {"name": "vision", "ideal_bytes_per_second": 4e8})
+    report = node_report('no"de\\\n')
+    for _ in range(3):
+        assert allocator.ask("POST", "/v1/reports", report).status == 200
+        report["jobs"][0]["bytes"] += 10**9
+        report["jobs"][0]["busy_s"] += 3.0
+        time.sleep(0.01)
+    allocator.ask("PUT", "/v1/datasets/images/pin", {"bytes": 10**9})
+    return allocator.ask("GET", "/metrics").body.decode()
+
+
+def daemon_metrics(raw: Any) -> str:
+    """While a job is connected that has read an epoch."""
+    with larder.Loader(**raw.options(batch_size=16)) as loader:
+        for _ in loader:
+            pass
+        connection = UnixConnection(raw.daemon.state / "admin.sock")
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+    return text
+
+
+def families(text: str) -> dict[str, str]:
+    """Type by name."""
+    return dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+
+
+@pytest.fixture
+def texts(allocator: Allocator, raw: Any) -> dict[str, str]:
+    return {"larder-allocator": allocator_metrics(allocator), "larderd": daemon_metrics(raw)}
+
+
+def test_promtool_finds_nothing(texts: dict[str, str]) -> None:
+    for program, text in texts.items():
+        checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
+        assert (checked.returncode, checked.stdout + checked.stderr) == (0, ""), program
+
+
+def test_the_two_daemons_name_nothing_alike(texts: dict[str, str]) -> None:
+    of_allocator, of_daemon = (set(families(text)) for text in texts.values())
+    assert of_allocator and of_daemon
+    assert not of_allocator & of_daemon
+    for name in of_allocator | of_daemon:
+        assert re.fullmatch(r"larder(_[a-z0-9]+)+", name), name
+
+
+def test_counters_and_only_counters_end_in_total(texts: dict[str, str]) -> None:
+    for text in texts.values():
+        for name, kind in families(text).items():
+            assert name.endswith("_total") == (kind == "counter"), name
+
+
+def series_of(expression: str) -> set[str]:
+    return set(re.findall(r"\blarder_\w+", expression))
+
+
+def test_the_dashboard_names_only_metrics_that_exist(texts: dict[str, str], repository: pathlib.Path) -> None:
+    kinds = {name: kind for text in texts.values() for name, kind in families(text).items()}
+    series = set(kinds)
+    for name, kind in kinds.items():
+        if kind == "histogram":
+            series |= {f"{name}_bucket", f"{name}_sum", f"{name}_count"}
+    dashboard = json.loads((repository / "tools" / "grafana-dashboard.json").read_text(encoding="utf-8"))
+    panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    expressions = [target["expr"] for panel in panels for target in panel["targets"]]
+    expressions += [of["query"]["query"] for of in dashboard["templating"]["list"] if of["type"] == "query"]
+    named = {name for expression in expressions for name in series_of(expression)}
+    assert named <= series, named - series
+    assert any(name.startswith("larder_plan_") for name in named), "of the allocator"
+    assert any(name.startswith("larder_dataset_") for name in named), "of the node daemons"
+    for panel in panels:
+        for target in panel["targets"]:
+            for name in series_of(target["expr"]):
+                if kinds.get(name) == "counter":
+                    assert re.search(rf"(rate|increase)\({name}\b", target["expr"]), f"{panel['title']}: a rate of {name}"
+                labels = re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", ""))
+                text = next(text for text in texts.values() if name.removesuffix("_bucket") in families(text))
+                for label in labels:
+                    assert re.search(rf"^{name}\{{[^}}]*{label}=", text, re.MULTILINE) or label == "instance", (
+                        f"{panel['title']}: {name} has no label {label}"
+                    )
+
+
+def test_the_dashboard_loads_as_one(repository: pathlib.Path) -> None:
+    dashboard = json.loads((repository / "tools" / "grafana-dashboard.json").read_text(encoding="utf-8"))
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(ids) == len(set(ids))
+    squares: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        own = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
+        assert place["x"] + place["w"] <= 24, panel["title"]
+        assert not own & squares, f"{panel['title']} lies on another panel"
+        squares |= own
