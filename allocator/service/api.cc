@@ -26,10 +26,12 @@ void Api::tick() {
     const bool stale = clock_.now_ns() - planned_ns_ >= kStale_ns;
     if (stale && !cluster_.nodes().empty()) static_cast<void>(replan(false));
     answer_waiting(false);
+    streams_.push(events_, clock_.now_ns());
 }
 
 void Api::end_waits() {
     answer_waiting(true);
+    streams_.end();
 }
 
 Result<void> Api::replan(bool now) {

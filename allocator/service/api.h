@@ -8,6 +8,7 @@
 // or when end_waits() is called.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "allocator/cluster.h"
+#include "allocator/service/event_streams.h"
 #include "allocator/service/events.h"
 #include "allocator/service/metrics.h"
 #include "allocator/service/observed.h"
@@ -50,7 +52,7 @@ public:
     void handle(const HttpRequest& request, const HttpRespond& respond);
     // To be called a few times a second: notices nodes that have fallen silent, and ends waits that are over.
     void tick();
-    // Answers all that wait with what there is; to be called before the server ends.
+    // Answers all that wait with what there is, and ends streams; to be called before the server ends.
     void end_waits();
 
 private:
@@ -61,6 +63,7 @@ private:
         std::string name;
         std::optional<std::uint64_t> after;
         std::int64_t until_ns = 0;
+        std::shared_ptr<bool> gone;  // true: its client has left
     };
 
     void find_and_answer(const HttpRequest& request, const HttpRespond& respond);
@@ -83,6 +86,7 @@ private:
     std::optional<HttpResponse> put_remote(const Asked& asked);
     std::optional<HttpResponse> post_whatif(const Asked& asked);
     std::optional<HttpResponse> get_events(const Asked& asked);
+    std::optional<HttpResponse> get_event_stream(const Asked& asked);
 
     Result<void> take_report(const HttpRequest& request, std::string& node);
     // The node's part of the plan in force, with a new lease.
@@ -104,6 +108,7 @@ private:
     Observed observed_;
     ServiceCounts counts_;
     std::vector<Waiting> waiting_;
+    EventStreams streams_;
 };
 
 }  // namespace larder::allocator

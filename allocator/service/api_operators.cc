@@ -58,6 +58,13 @@ std::optional<HttpResponse> Api::get_events(const Asked& asked) {
     return json_response({{"first", events_.first()}, {"last", events_.last()}, {"events", std::move(array)}});
 }
 
+std::optional<HttpResponse> Api::get_event_stream(const Asked& asked) {
+    HttpResponse response;
+    response.content_type = "text/event-stream";
+    response.stream = streams_.open(asked.after.value_or(0), clock_.now_ns());
+    return response;
+}
+
 std::optional<HttpResponse> Api::post_whatif(const Asked& asked) {
     const auto object = request_object(asked.http);
     if (!object) return http_error(object.error());

@@ -87,6 +87,7 @@ std::span<const Api::Route> Api::routes() {
         Route{"PUT", "/v1/remote", "", &Api::put_remote},
         Route{"POST", "/v1/whatif", "", &Api::post_whatif},
         Route{"GET", "/v1/events", "after wait_s", &Api::get_events},
+        Route{"GET", "/v1/events/stream", "after", &Api::get_event_stream},
     };
     return kRoutes;
 }
@@ -100,6 +101,7 @@ std::optional<HttpResponse> Api::get_index(const Asked&) {
 void Api::handle(const HttpRequest& request, const HttpRespond& respond) {
     find_and_answer(request, respond);
     answer_waiting(false);
+    streams_.push(events_, clock_.now_ns());
 }
 
 void Api::find_and_answer(const HttpRequest& request, const HttpRespond& respond) {
@@ -114,12 +116,15 @@ void Api::find_and_answer(const HttpRequest& request, const HttpRespond& respond
         if (auto read = read_query(route, request, asked); !read) return respond(http_error(read.error()));
         if (auto answer = (this->*route.answer)(asked)) return respond(std::move(*answer));
         const std::int64_t until_ns = clock_.now_ns() + static_cast<std::int64_t>(asked.wait_s) * 1'000'000'000;
+        auto gone = std::make_shared<bool>(false);
+        if (request.on_gone) request.on_gone([gone] { *gone = true; });
         waiting_.push_back({.request = request,
                             .respond = respond,
                             .route = &route,
                             .name = asked.name,
                             .after = asked.after,
-                            .until_ns = until_ns});
+                            .until_ns = until_ns,
+                            .gone = std::move(gone)});
         return;
     }
     respond(allowed.empty() ? no_such_path() : method_not_allowed(allowed));
@@ -128,6 +133,7 @@ void Api::find_and_answer(const HttpRequest& request, const HttpRespond& respond
 void Api::answer_waiting(bool all) {
     const std::int64_t now_ns = clock_.now_ns();
     std::erase_if(waiting_, [&](const Waiting& waiting) {
+        if (*waiting.gone) return true;
         const Asked asked{.http = waiting.request,
                           .name = waiting.name,
                           .after = waiting.after,

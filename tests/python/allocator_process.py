@@ -69,6 +69,22 @@ class Allocator:
         finally:
             connection.close()
 
+    def stream(self, target: str, until: bytes) -> Answer:
+        """The beginning of an answer that goes on, up to a line that begins so."""
+        connection = UnixConnection(self.socket)
+        try:
+            connection.request("GET", target)
+            response = connection.getresponse()
+            content_type = response.getheader("Content-Type", "").split(";")[0]
+            body = b""
+            while line := response.readline():
+                body += line
+                if line.startswith(until):
+                    break
+            return Answer(response.status, content_type, dict(response.getheaders()), body)
+        finally:
+            connection.close()
+
     def end(self) -> int:
         self._process.terminate()
         return self._process.wait(60)

@@ -183,6 +183,8 @@ def test_every_answer_fits_its_schema(allocator: Allocator, description: Descrip
     last = ask("GET", "/v1/events")["last"]
     ask("GET", f"/v1/events?after={last - 1}")
     ask("GET", "/v1/events?wait_s=61", None, 400)
+    ask("GET", "/v1/events/stream?after=x", None, 400)
+    description.check_answer("GET", "/v1/events/stream", allocator.stream("/v1/events/stream", b"data: "))
     ask("DELETE", "/v1/jobs/late")
     ask("DELETE", "/v1/jobs/late", None, 404)
     look()

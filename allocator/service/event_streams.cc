@@ -1,0 +1,51 @@
+#include "allocator/service/event_streams.h"
+
+#include <boost/json/serialize.hpp>
+
+#include <string>
+
+#include "allocator/service/json_lists.h"
+
+namespace larder::allocator {
+namespace {
+
+// A new reader is given the whole log at once.
+constexpr std::size_t kBacklogBytesMax = 4u << 20;
+constexpr std::int64_t kKeepAlive_ns = 15'000'000'000;
+
+// JSON has no line breaks of its own, so one data line holds it.
+std::string text_of(const Event& event) {
+    return "id: " + std::to_string(event.number) + "\nevent: " + std::string(name(event.kind)) +
+           "\ndata: " + boost::json::serialize(to_json(event)) + "\n\n";
+}
+
+}  // namespace
+
+std::shared_ptr<HttpStream> EventStreams::open(std::uint64_t after, std::int64_t now_ns) {
+    auto stream = std::make_shared<HttpStream>(kBacklogBytesMax);
+    readers_.push_back({.stream = stream, .after = after, .pushed_ns = now_ns});
+    return stream;
+}
+
+void EventStreams::push(const EventLog& events, std::int64_t now_ns) {
+    std::erase_if(readers_, [](const Reader& reader) { return !reader.stream->is_open(); });
+    for (Reader& reader : readers_) {
+        std::string piece;
+        if (reader.after != events.last()) {
+            for (const Event& event : events.after(reader.after)) piece += text_of(event);
+            reader.after = events.last();
+        } else if (now_ns - reader.pushed_ns >= kKeepAlive_ns) {
+            piece = ": nothing new\n\n";
+        }
+        if (piece.empty()) continue;
+        reader.stream->push(piece);
+        reader.pushed_ns = now_ns;
+    }
+}
+
+void EventStreams::end() {
+    for (const Reader& reader : readers_) reader.stream->end();
+    readers_.clear();
+}
+
+}  // namespace larder::allocator

@@ -1,0 +1,107 @@
+// Events as a stream over a real connection: what there is, what comes, and readers that leave.
+
+#include "allocator/service/event_streams.h"
+
+#include <boost/json.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "allocator/service/api.h"
+#include "allocator/service/json.h"
+#include "base/clock.h"
+#include "tests/support/http_service.h"
+#include "tests/unit/allocator/service/api_fixture.h"
+
+namespace larder::allocator {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class EventStreamsTest : public testing::Test {
+protected:
+    ManualClock clock{1'000'000'000};
+    Cluster cluster{{.remote_bytes_per_second = 1e9}};
+    Api api{cluster, clock};
+    test::HttpService service{
+        [this](const HttpRequest& request, const HttpRespond& respond) { api.handle(request, respond); }};
+
+    void register_job(const std::string& name) {
+        const auto answer = http_request(service.socket, "POST", "/v1/jobs", R"({"name":")" + name + R"("})");
+        ASSERT_TRUE(answer.has_value());
+        ASSERT_EQ(answer->status, 200u);
+    }
+    // All that comes until it contains `last`.
+    std::string read(const std::string& target, const std::string& last, const std::function<void()>& once_begun) {
+        std::string got;
+        bool begun = false;
+        const auto read = http_get_stream(service.socket, target, [&](std::string_view part) {
+            got += part;
+            if (!std::exchange(begun, true)) once_begun();
+            return !got.contains(last);
+        });
+        EXPECT_TRUE(read.has_value()) << read.error().message;
+        return got;
+    }
+};
+
+TEST_F(EventStreamsTest, AReaderIsGivenWhatThereIsAndWhatComes) {
+    register_job("one");
+    const std::string got = read("/v1/events/stream", "job three", [&] {
+        register_job("two");
+        register_job("three");
+    });
+    EXPECT_THAT(got, StartsWith("id: 1\nevent: job_registered\ndata: {\"number\":1,"));
+    EXPECT_THAT(got, HasSubstr("job one is registered\"}\n\n"));
+    EXPECT_THAT(got, HasSubstr("id: 2\nevent: job_registered\n"));
+    EXPECT_THAT(got, HasSubstr("id: 3\nevent: job_registered\n"));
+}
+
+TEST_F(EventStreamsTest, AReaderGoesOnWhereItWas) {
+    register_job("one");
+    register_job("two");
+    const std::string got = read("/v1/events/stream?after=1", "job two", [] {});
+    EXPECT_THAT(got, StartsWith("id: 2\n"));
+    EXPECT_THAT(got, Not(HasSubstr("job one")));
+}
+
+TEST_F(EventStreamsTest, SilenceIsFilledWithComments) {
+    register_job("one");
+    const std::string got = read("/v1/events/stream", ": nothing new\n\n", [&] {
+        clock.advance_ns(15'000'000'000);
+        service.on_thread([&] { api.tick(); });
+    });
+    EXPECT_THAT(got, HasSubstr("job one"));
+}
+
+TEST_F(EventStreamsTest, TheEndEndsStreamsWell) {
+    register_job("one");
+    const std::string got = read("/v1/events/stream", "never", [&] { service.on_thread([&] { api.end_waits(); }); });
+    EXPECT_THAT(got, HasSubstr("job one"));
+}
+
+TEST_F(EventStreamsTest, WhoLeavesWhileWaitingIsGivenNoLease) {
+    const auto reported =
+        http_request(service.socket, "POST", "/v1/reports", boost::json::serialize(to_json(report_of("a"))));
+    ASSERT_TRUE(reported.has_value());
+    const auto lease_number = [&] {
+        const auto answer = http_request(service.socket, "GET", "/v1/nodes");
+        return boost::json::parse(answer->body).at("nodes").at(0).at("lease").at("number").to_number<int>();
+    };
+    ASSERT_EQ(lease_number(), 1);
+    const auto left = http_request(service.socket, "GET", "/v1/nodes/a/plan?after=1&wait_s=60", {}, {.timeout_ms = 50});
+    EXPECT_FALSE(left.has_value());
+    // The server has noticed once the connection that comes after it is the only one.
+    while (service.on_thread([&] { return service.server().connections(); }) > 0) {
+    }
+    clock.advance_ns(1'000'000'000);
+    const auto pinned = http_request(service.socket, "PUT", "/v1/datasets/images/pin", R"({"bytes":1000})");
+    ASSERT_EQ(pinned->status, 200u) << pinned->body;
+    EXPECT_EQ(lease_number(), 1) << "the plan changed, but nobody was there to be told";
+}
+
+}  // namespace
+}  // namespace larder::allocator
