@@ -36,9 +36,7 @@ int run(int argc, char** argv) {
     app.add_flag("--json", context.json, "Answer in JSON");
     app.add_option("--admin-socket", context.admin_socket,
                    "The daemon's. Default: $LARDER_ADMIN_SOCKET, else ~/.local/share/larder/admin.sock");
-    app.add_option("--allocator", context.allocator, "The cluster's. Default: $LARDER_ALLOCATOR")
-        ->envname("LARDER_ALLOCATOR")
-        ->type_name("ENDPOINT");
+    larder::cli::add_allocator_options(app, context);
     larder::cli::add_daemon_commands(app, context);
     larder::cli::add_dataset_commands(app, context);
     larder::cli::add_quota_commands(app, context);

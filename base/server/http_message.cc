@@ -17,7 +17,7 @@ constexpr std::array kCodes{
 };
 
 ErrorCode code_of_status(unsigned status) {
-    if (status == 403) return ErrorCode::permission_denied;
+    if (status == 401 || status == 403) return ErrorCode::permission_denied;
     if (status == 404) return ErrorCode::not_found;
     if (status == 409) return ErrorCode::already_exists;
     if (status == 501) return ErrorCode::unsupported;

@@ -17,9 +17,18 @@ namespace larder::cli {
 // Documented in `larder --help`.
 enum ExitCode : int { kDone = 0, kFailed = 1, kUsage = 2, kUnreachable = 3, kNotFound = 4, kRefused = 5 };
 
+// How the cluster's allocator is reached, as base/server/http_client.h has it. Empty: not named.
+struct AllocatorAccess {
+    std::string endpoint;
+    std::string token_file;  // its first line is the bearer token
+    std::string ca_file;
+    std::string certificate_file;
+    std::string key_file;
+};
+
 struct Context {
     std::string admin_socket;
-    std::string allocator;  // its endpoint; empty: none is named
+    AllocatorAccess allocator;
     bool json = false;
     std::function<int()> command;
 };
@@ -27,16 +36,17 @@ struct Context {
 // Says it on stderr, with --json also as {"error": ...} on stdout; gives the exit code that fits.
 int report(const Context& context, const Error& error);
 
-void add_daemon_commands(CLI::App& app, Context& context);   // up, status, version
-void add_dataset_commands(CLI::App& app, Context& context);  // dataset ...
-void add_pack_command(CLI::App& dataset, Context& context);  // dataset pack
-void add_quota_commands(CLI::App& app, Context& context);    // quota get|set
-void add_job_commands(CLI::App& app, Context& context);      // jobs, job limit
-void add_job_registration(CLI::App& job, Context& context);  // job register|ls|rm
-void add_pin_command(CLI::App& quota, Context& context);     // quota pin
-void add_plan_command(CLI::App& app, Context& context);      // plan
-void add_whatif_command(CLI::App& app, Context& context);    // whatif
-void add_events_command(CLI::App& app, Context& context);    // events
-void add_top_command(CLI::App& app, Context& context);       // top
+void add_allocator_options(CLI::App& app, Context& context);  // --allocator, and how to be let in there
+void add_daemon_commands(CLI::App& app, Context& context);    // up, status, version
+void add_dataset_commands(CLI::App& app, Context& context);   // dataset ...
+void add_pack_command(CLI::App& dataset, Context& context);   // dataset pack
+void add_quota_commands(CLI::App& app, Context& context);     // quota get|set
+void add_job_commands(CLI::App& app, Context& context);       // jobs, job limit
+void add_job_registration(CLI::App& job, Context& context);   // job register|ls|rm
+void add_pin_command(CLI::App& quota, Context& context);      // quota pin
+void add_plan_command(CLI::App& app, Context& context);       // plan
+void add_whatif_command(CLI::App& app, Context& context);     // whatif
+void add_events_command(CLI::App& app, Context& context);     // events
+void add_top_command(CLI::App& app, Context& context);        // top
 
 }  // namespace larder::cli

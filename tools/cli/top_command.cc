@@ -160,8 +160,8 @@ void add_top_command(CLI::App& app, Context& context) {
     command->add_flag("--node", options->node, "This node, also where an allocator is named");
     command->callback([&context, options] {
         context.command = [&context, options] {
-            return options->node || context.allocator.empty() ? node_top(context, options->live)
-                                                              : cluster_top(context, options->live);
+            return options->node || context.allocator.endpoint.empty() ? node_top(context, options->live)
+                                                                       : cluster_top(context, options->live);
         };
     });
 }
