@@ -18,6 +18,9 @@ constexpr std::int64_t kPlanningPart = 5;
 // Without a report, the plan is made anew after so long: nodes fall silent.
 constexpr std::int64_t kStale_ns = 1'000'000'000;
 
+// Bandwidth goes from one node to another in a report or two of each; a lease that is cut for longer is worth telling.
+constexpr std::int64_t kHandover_ns = 5'000'000'000;
+
 }  // namespace
 
 Api::Api(Cluster& cluster, const Clock& clock) : cluster_(cluster), clock_(clock), started_ns_(clock.now_ns()) {}
@@ -85,9 +88,10 @@ HttpResponse Api::node_plan(const std::string& node) {
     const auto part = cluster_.plan_for(node, now_ns);
     if (!part) return http_error(part.error());
     observed_.leased(node, part->lease, now_ns);
-    if (part->lease.cut) {
+    const auto lease = observed_.lease_of(node);
+    if (lease->cut && now_ns - lease->cut_since_ns >= kHandover_ns) {
         events_.add_seldom(EventKind::lease_cut, node,
-                           "node \"" + node + "\" was leased less than planned: others still hold it", now_ns);
+                           "node \"" + node + "\" is leased less than planned: others still hold it", now_ns);
     }
     return json_response(to_json(*part, now_ns));
 }

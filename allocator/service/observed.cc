@@ -32,11 +32,14 @@ void Observed::report(const NodeReport& report, std::int64_t now_ns) {
 }
 
 void Observed::leased(const std::string& node, const Lease& lease, std::int64_t now_ns) {
-    nodes_[node].lease = {.number = lease.number,
-                          .granted_ns = now_ns,
-                          .expires_ns = lease.expires_ns,
-                          .bytes_per_second = lease.sum(),
-                          .cut = lease.cut};
+    std::optional<LeaseView>& last = nodes_[node].lease;
+    const bool was_cut = last && last->cut;
+    last = LeaseView{.number = lease.number,
+                     .granted_ns = now_ns,
+                     .expires_ns = lease.expires_ns,
+                     .bytes_per_second = lease.sum(),
+                     .cut = lease.cut,
+                     .cut_since_ns = was_cut ? last->cut_since_ns : now_ns};
 }
 
 std::map<std::string, JobRate> Observed::job_rates(std::int64_t now_ns) const {

@@ -26,6 +26,7 @@ struct LeaseView {
     std::int64_t expires_ns = 0;
     double bytes_per_second = 0;  // of all its jobs together
     bool cut = false;
+    std::int64_t cut_since_ns = 0;  // when the first of an unbroken row of cut ones was granted
 };
 
 class Observed {

@@ -109,6 +109,11 @@ TEST_F(ObservedTest, TheLastLeaseIsKept) {
     EXPECT_EQ(observed.lease_of("a")->granted_ns, 5);
     EXPECT_EQ(observed.lease_of("a")->bytes_per_second, 7);
     EXPECT_TRUE(observed.lease_of("a")->cut);
+    observed.leased("a", {.number = 5, .cut = true}, 7);
+    EXPECT_EQ(observed.lease_of("a")->cut_since_ns, 5);
+    observed.leased("a", {.number = 6}, 8);
+    observed.leased("a", {.number = 7, .cut = true}, 9);
+    EXPECT_EQ(observed.lease_of("a")->cut_since_ns, 9) << "one that was not cut lay between";
 }
 
 }  // namespace
