@@ -86,7 +86,7 @@ Result<std::uint64_t> DaemonProcess::remote_read_bytes() const {
     if (!jobs) return std::unexpected(jobs.error());
     std::uint64_t bytes = 0;
     for (const boost::json::value& job : jobs->at("jobs").as_array()) {
-        bytes += job.at("counters").at("remote_read_bytes").to_number<std::uint64_t>();
+        bytes += job.at("counters").at("bytes_remote_read").to_number<std::uint64_t>();
     }
     return bytes;
 }

@@ -99,6 +99,10 @@ Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t se
     if (response.status != 200) return std::unexpected(error_of_response(response));
     auto plan = read_node_plan(response.body, sent_ns);
     if (!plan) return std::unexpected(plan.error());
+    // A lease for no job has no floor either; one that comes meanwhile has the node's own.
+    if (plan->rates.rates.empty()) {
+        plan->rates.floor_bytes_per_second = node_.config().allocator.floor_bytes_per_second;
+    }
     // Rates are what others count on: they hold even where quotas do not fit.
     lease_applied_ = plan->lease;
     status_.lease_expires_ns = plan->rates.expires_ns;

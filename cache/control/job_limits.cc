@@ -75,10 +75,11 @@ void JobLimits::lease(RateLease lease, std::int64_t now_ns) {
     set_all(now_ns);
 }
 
-void JobLimits::expire(std::int64_t now_ns) {
-    if (!lease_ || expired_ || lease_->expires_ns > now_ns) return;
+bool JobLimits::expire(std::int64_t now_ns) {
+    if (!lease_ || expired_ || lease_->expires_ns > now_ns) return false;
     expired_ = true;
     set_all(now_ns);
+    return true;
 }
 
 std::shared_ptr<TokenBucket> JobLimits::bucket(const std::string& job, std::int64_t now_ns) {

@@ -43,8 +43,8 @@ public:
 
     // The lease in force from now on. With the first one jobs are under an allocator.
     void lease(RateLease lease, std::int64_t now_ns);
-    // To be called several times a second: a lease that has expired falls back to its floor.
-    void expire(std::int64_t now_ns);
+    // To be called several times a second: a lease that has expired falls back to its floor. Whether it just did.
+    bool expire(std::int64_t now_ns);
     // A job came that the lease in force does not name.
     bool any_unleased() const { return any_unleased_; }
 

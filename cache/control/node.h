@@ -81,8 +81,8 @@ public:
 
     // What an allocator decides. Quotas of datasets this node does not have are passed over; all the others or none.
     Result<void> apply_plan(const std::map<std::string, Quota>& quotas);
-    void lease(RateLease lease) { job_limits_.lease(std::move(lease), clock_.now_ns()); }
-    void expire_lease() { job_limits_.expire(clock_.now_ns()); }
+    void lease(RateLease lease);
+    void expire_lease();
 
     // Takes the quotas and job limits of a config, and adds datasets it newly names. All quotas or none.
     Result<void> apply(const Config& config);
@@ -126,6 +126,8 @@ private:
                            const std::function<void(Tasks::Outcome)>& settle);
     void drop_old_versions(const ShardStatistics& statistics);
     void apply_quota(NodeDataset& dataset, Quota quota);
+    // A data-plane thread that waits for a job's bandwidth reckons with the rate it saw last.
+    void wake_shards();
     void save(const DatasetRecord& record, Done done);
 
     Config config_;

@@ -166,8 +166,22 @@ Result<void> Node::apply_plan(const std::map<std::string, Quota>& quotas) {
     return {};
 }
 
+void Node::wake_shards() {
+    for (const auto& shard : shards_) shard->post([](Shard&) {});
+}
+
+void Node::lease(RateLease lease) {
+    job_limits_.lease(std::move(lease), clock_.now_ns());
+    wake_shards();
+}
+
+void Node::expire_lease() {
+    if (job_limits_.expire(clock_.now_ns())) wake_shards();
+}
+
 void Node::set_job_limit(const std::string& job, JobLimit limit, Done done) {
     job_limits_.set(job, limit, clock_.now_ns());
+    wake_shards();
     log_info("job limit set", {{"job", job}, {"rate", format_bytes_per_second(limit.rate_bytes_per_second)}});
     files_->post([this, text = job_limits_.to_json(), done = std::move(done)] {
         auto written = replace_file(config_.state_directory + "/limits.json", text, 0640);
@@ -199,6 +213,7 @@ Result<void> Node::apply(const Config& config) {
     }
     if (auto checked = check_capacity(quotas); !checked) return checked;
     job_limits_.apply(config, clock_.now_ns());
+    wake_shards();
     for (auto& [name, dataset] : datasets_) {
         const auto declared = quotas.find(name);
         if (declared == quotas.end()) continue;

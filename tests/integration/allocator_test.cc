@@ -30,14 +30,14 @@ constexpr double kFloor = 1e6;
 // An HTTP server on a Unix socket in a thread of its own.
 class TestServer {
 public:
-    TestServer(const std::string& socket, std::function<HttpResponse(const HttpRequest&)> answer)
-        : http_(context_, [answer = std::move(answer)](const HttpRequest& request, const HttpRespond& respond) {
-              respond(answer(request));
-          }) {
+    TestServer(const std::string& socket, HttpHandler handler) : http_(context_, std::move(handler)) {
         const auto listening = http_.listen_unix(socket, 0600);
         EXPECT_TRUE(listening.has_value()) << listening.error().message;
         thread_ = std::thread([this] { context_.run(); });
     }
+    // Answers every request so.
+    TestServer(const std::string& socket, const HttpResponse& answer)
+        : TestServer(socket, [answer](const HttpRequest&, const HttpRespond& respond) { respond(answer); }) {}
     ~TestServer() {
         asio::post(context_, [this] { http_.stop(); });
         thread_.join();
@@ -59,8 +59,8 @@ protected:
                                                   .lease_ns = 1'500'000'000,
                                                   .objective = {.kind = kind, .place_jobs = false}});
         api.emplace(*cluster, clock);
-        server =
-            std::make_unique<TestServer>(socket, [this](const HttpRequest& request) { return api->handle(request); });
+        server = std::make_unique<TestServer>(
+            socket, [this](const HttpRequest& request, const HttpRespond& respond) { api->handle(request, respond); });
     }
 
     std::unique_ptr<TestDaemon> node(const std::string& name) {
@@ -163,23 +163,21 @@ TEST_F(UnderAnAllocator, APinReachesTheNode) {
 }
 
 TEST_F(UnderAnAllocator, WhatItSaysOfDatasetsTheNodeLacksIsPassedOver) {
-    TestServer odd(socket, [](const HttpRequest&) {
-        return HttpResponse{.content_type = "application/json",
-                            .body = R"({"plan":1,"quotas":[{"name":"elsewhere","memory_bytes":9,"disk_bytes":9},)"
-                                    R"({"name":"images","memory_bytes":1000,"disk_bytes":0}],)"
-                                    R"("lease":{"number":1,"lease_ms":1000,"floor_bytes_per_second":1,"rates":[]}})"};
-    });
+    TestServer odd(
+        socket, HttpResponse{.content_type = "application/json",
+                             .body = R"({"plan":1,"quotas":[{"name":"elsewhere","memory_bytes":9,"disk_bytes":9},)"
+                                     R"({"name":"images","memory_bytes":1000,"disk_bytes":0}],)"
+                                     R"("lease":{"number":1,"lease_ms":1000,"floor_bytes_per_second":1,"rates":[]}})"});
     const auto daemon = node("only");
     TestDaemon::wait_until([&] { return quota_of(*daemon) == 1000u; });
 }
 
 TEST_F(UnderAnAllocator, QuotasThatDoNotFitAreRefusedAsOneAndSaid) {
-    TestServer odd(socket, [](const HttpRequest&) {
-        return HttpResponse{.content_type = "application/json",
-                            .body = R"({"plan":1,"quotas":[{"name":"images","memory_bytes":1000000000000,)"
-                                    R"("disk_bytes":0}],"lease":{"number":1,"lease_ms":1000,)"
-                                    R"("floor_bytes_per_second":1,"rates":[{"job":"j","bytes_per_second":77}]}})"};
-    });
+    TestServer odd(socket,
+                   HttpResponse{.content_type = "application/json",
+                                .body = R"({"plan":1,"quotas":[{"name":"images","memory_bytes":1000000000000,)"
+                                        R"("disk_bytes":0}],"lease":{"number":1,"lease_ms":1000,)"
+                                        R"("floor_bytes_per_second":1,"rates":[{"job":"j","bytes_per_second":77}]}})"});
     const auto daemon = node("only");
     Loader loader = open(*daemon, "j");
     TestDaemon::wait_until([&] { return rate_of(*daemon, "j") == 77; });

@@ -401,6 +401,19 @@ TEST_F(EndToEnd, AnEpochOutlivesTheDaemon) {
     read_epoch(loader);
 }
 
+TEST_F(EndToEnd, ARaisedLimitReachesWhoWaitsAlready) {
+    daemon.add("d", root);
+    ASSERT_EQ(daemon.put("/v1/jobs/job/limit", {{"rate_bytes_per_s", 1}, {"burst_bytes", 1}}).status, 200u);
+    Loader loader = open(options());
+    std::thread raising([&] {
+        // Once the first block is paid for, the next is hours away.
+        TestDaemon::wait_until([&] { return counter("bytes_remote_read") > 0; });
+        ASSERT_EQ(daemon.put("/v1/jobs/job/limit", {{"rate_bytes_per_s", 1e9}}).status, 200u);
+    });
+    read_epoch(loader);
+    raising.join();
+}
+
 TEST_F(EndToEnd, ARemovedDatasetEndsItsSessions) {
     daemon.add("d", root, 16 * kMiB);
     LoaderOptions impatient = options();

@@ -87,9 +87,10 @@ TEST(JobLimits, ALeaseGivesEachJobItsRateUntilItExpires) {
     const auto leased = limits.bucket("leased", 0);
     limits.lease({.rates = {{"leased", 100}}, .floor_bytes_per_second = 8, .expires_ns = 5 * kSecond}, 0);
     EXPECT_EQ(leased->rate_bytes_per_second(), 100);
-    limits.expire(5 * kSecond - 1);
+    EXPECT_FALSE(limits.expire(5 * kSecond - 1));
     EXPECT_EQ(leased->rate_bytes_per_second(), 100);
-    limits.expire(5 * kSecond);
+    EXPECT_TRUE(limits.expire(5 * kSecond));
+    EXPECT_FALSE(limits.expire(6 * kSecond)) << "once";
     EXPECT_EQ(leased->rate_bytes_per_second(), 8);
     limits.lease({.rates = {{"leased", 50}}, .floor_bytes_per_second = 8, .expires_ns = 9 * kSecond}, 6 * kSecond);
     EXPECT_EQ(leased->rate_bytes_per_second(), 50);
