@@ -115,6 +115,7 @@ DatasetView dataset_view(const Cluster& cluster, std::size_t index) {
 std::vector<DatasetView> datasets_of(const Cluster& cluster) {
     const ClusterState& state = cluster.planned_state();
     std::vector<DatasetView> datasets;
+    datasets.reserve(state.datasets.size());
     for (std::size_t i = 0; i < state.datasets.size(); ++i) datasets.push_back(dataset_view(cluster, i));
     std::vector<double> hit_ratios(datasets.size());
     for (std::size_t j = 0; j < state.jobs.size(); ++j) {

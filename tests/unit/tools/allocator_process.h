@@ -27,6 +27,7 @@ public:
             LARDER_ALLOCATOR_PROGRAM, "--socket", socket, "--remote-bandwidth", "100 MB/s", "--log-level", "error"};
         arguments.insert(arguments.end(), more.begin(), more.end());
         std::vector<char*> argv;
+        argv.reserve(arguments.size() + 1);
         for (std::string& argument : arguments) argv.push_back(argument.data());
         argv.push_back(nullptr);
         EXPECT_EQ(::posix_spawn(&pid_, argv[0], nullptr, nullptr, argv.data(), environ), 0);

@@ -146,6 +146,7 @@ TEST_F(ClusterCommands, EventsAreFollowedUntilCtrlC) {
     const std::string path = allocator.directory / "events.txt";
     std::vector<std::string> arguments = {LARDER_PROGRAM, "events", "--follow", "--allocator", allocator.socket};
     std::vector<char*> argv;
+    argv.reserve(arguments.size() + 1);
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
     posix_spawn_file_actions_t actions;

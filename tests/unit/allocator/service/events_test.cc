@@ -15,6 +15,7 @@ constexpr std::int64_t kSecond_ns = 1'000'000'000;
 
 std::vector<std::string> messages(const std::vector<Event>& events) {
     std::vector<std::string> all;
+    all.reserve(events.size());
     for (const Event& event : events) all.push_back(event.message);
     return all;
 }
@@ -67,6 +68,7 @@ TEST(EventLog, WhatGoesOnIsToldSeldom) {
 
 TEST(EventLog, EveryKindHasANameOfItsOwn) {
     std::vector<std::string_view> names;
+    names.reserve(kEventKinds);
     for (std::size_t i = 0; i < kEventKinds; ++i) names.push_back(name(static_cast<EventKind>(i)));
     EXPECT_EQ(names.front(), "node_came");
     EXPECT_EQ(names.back(), "report_refused");
