@@ -270,7 +270,8 @@ double Cluster::ideal_of(const std::string& job) const {
 }
 
 ClusterState Cluster::state(std::int64_t now_ns) const {
-    ClusterState state{.remote_bytes_per_second = options_.remote_bytes_per_second};
+    ClusterState state{.remote_bytes_per_second = options_.remote_bytes_per_second,
+                       .horizon_s = static_cast<double>(options_.lease_ns) * 1e-9};
     std::map<std::string_view, std::uint32_t> dataset_at;
     std::map<std::string_view, std::uint32_t> job_at;
     double capacity = 0;

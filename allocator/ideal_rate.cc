@@ -9,9 +9,25 @@ namespace {
 
 constexpr double kOutlierDeviations = 5;  // of the median absolute deviation
 constexpr double kDeviationMin = 0.02;    // of the median: even pieces differ by so much
+constexpr double kQuantumsOff = 1.5;      // a batch more or less says nothing
 
-double rate_of(const IdealRate::Interval& piece) {
-    return static_cast<double>(piece.bytes) * piece.ranks / piece.busy_s;
+// Busy time is summed over the ranks.
+double rank_bytes(const IdealRate::Interval& piece) {
+    return static_cast<double>(piece.bytes) * piece.ranks;
+}
+
+// By how much pieces that are not equal differ at least: a batch, where all are alike.
+double quantum_of(const std::deque<IdealRate::Interval>& pieces) {
+    std::vector<double> bytes;
+    bytes.reserve(pieces.size());
+    for (const IdealRate::Interval& piece : pieces) bytes.push_back(rank_bytes(piece));
+    std::ranges::sort(bytes);
+    double quantum = 0;
+    for (std::size_t i = 1; i < bytes.size(); ++i) {
+        const double gap = bytes[i] - bytes[i - 1];
+        if (gap > 0 && (quantum == 0 || gap < quantum)) quantum = gap;
+    }
+    return quantum;
 }
 
 double median_of(std::vector<double>& values) {
@@ -44,15 +60,17 @@ std::optional<double> IdealRate::bytes_per_second() const {
     if (pieces_.size() < kPiecesMin) return std::nullopt;
     std::vector<double> values;
     values.reserve(pieces_.size());
-    for (const Interval& piece : pieces_) values.push_back(rate_of(piece));
+    for (const Interval& piece : pieces_) values.push_back(rank_bytes(piece) / piece.busy_s);
     const double median = median_of(values);
     for (double& value : values) value = std::abs(value - median);
     const double deviation = std::max(median_of(values), kDeviationMin * median);
+    const double quantum = quantum_of(pieces_);
     double bytes = 0;
     double busy_s = 0;
     for (const Interval& piece : pieces_) {
-        if (std::abs(rate_of(piece) - median) > kOutlierDeviations * deviation) continue;
-        bytes += static_cast<double>(piece.bytes) * piece.ranks;
+        const double off_bytes = std::abs(rank_bytes(piece) - median * piece.busy_s);
+        if (off_bytes > kOutlierDeviations * deviation * piece.busy_s && off_bytes > kQuantumsOff * quantum) continue;
+        bytes += rank_bytes(piece);
         busy_s += piece.busy_s;
     }
     return bytes / busy_s;

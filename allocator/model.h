@@ -24,11 +24,13 @@ inline double lru_hit_ratio(double cached_part) {
     return cached_part >= 1 ? 1 : cached_part + (1 - cached_part) * std::log1p(-cached_part);
 }
 
-// The rest of the epoch's expected hit ratio: of what the job has not read, what is cached. Between epochs, what it
-// hits of the dataset.
-inline double effective_hit_ratio(const Job& job, double dataset_hit_ratio) {
-    if (job.unread_bytes == 0) return dataset_hit_ratio;
-    return hit_ratio(static_cast<double>(job.unread_cached_bytes), static_cast<double>(job.unread_bytes));
+// The expected hit ratio of what the job reads next: in the rest of its epoch, what is cached of what it has not read;
+// after it, what it hits of the dataset. `horizon_bytes`: how far to look, if the epoch ends before that.
+inline double effective_hit_ratio(const Job& job, double dataset_hit_ratio, double horizon_bytes) {
+    const auto unread = static_cast<double>(job.unread_bytes);
+    const double after = std::max(0.0, horizon_bytes - unread);
+    if (unread + after <= 0) return dataset_hit_ratio;
+    return std::min(1.0, (static_cast<double>(job.unread_cached_bytes) + after * dataset_hit_ratio) / (unread + after));
 }
 
 }  // namespace larder::allocator

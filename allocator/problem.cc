@@ -242,7 +242,8 @@ Problem make_problem(const ClusterState& state) {
             const GroupCache& cache = problem.caches[read.cache];
             hits += read.part * hit_ratio(cache.cached, cache.size);
         }
-        terms.effective_hit_ratio = effective_hit_ratio(job, std::min(1.0, hits));
+        const double horizon_bytes = terms.gains ? state.horizon_s * job.ideal_bytes_per_second : 0;
+        terms.effective_hit_ratio = effective_hit_ratio(job, std::min(1.0, hits), horizon_bytes);
         problem.jobs.push_back(terms);
     }
     share_equally(state, problem);

@@ -60,9 +60,15 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
     return kind == ObjectiveKind::max_min ? limits.fill(low, slope, high) : limits.maximize(low, high, miss);
 }
 
-// What the rates need, and an equal part of what is over: estimates err, and unused bandwidth serves nobody.
-std::vector<double> grants(const Problem& problem, std::span<const double> rates, std::span<const double> hits) {
+// What the rates need, and an equal part of what is over: estimates err, and unused bandwidth serves nobody. Equal
+// shares are just that.
+std::vector<double> grants(const Problem& problem, ObjectiveKind kind, std::span<const double> rates,
+                           std::span<const double> hits) {
     std::vector<double> grant(rates.size());
+    if (kind == ObjectiveKind::equal_shares) {
+        for (std::size_t j = 0; j < rates.size(); ++j) grant[j] = problem.jobs[j].equal_bandwidth;
+        return grant;
+    }
     double left = problem.remote;
     for (std::size_t j = 0; j < rates.size(); ++j) {
         grant[j] = std::max(rates[j] * (1 - hits[j]), problem.jobs[j].bandwidth_floor);
@@ -114,7 +120,7 @@ Solution solve_with_quotas(const ClusterState& state, const Problem& problem, Ob
     hits.reserve(problem.jobs.size());
     for (const JobTerms& job : problem.jobs) hits.push_back(job.effective_hit_ratio);
     solution.rates = rates_for(state, problem, kind, hits, solution.quotas);
-    solution.bandwidths = grants(problem, solution.rates, hits);
+    solution.bandwidths = grants(problem, kind, solution.rates, hits);
     return solution;
 }
 

@@ -73,6 +73,8 @@ struct Job {
 
 struct ClusterState {
     double remote_bytes_per_second = 0;  // B: what all jobs together may take from the remote
+    // Grants hold for about so long: of a job whose epoch ends sooner, the beginning of its next one counts too.
+    double horizon_s = 0;
     std::vector<Node> nodes;
     std::vector<Dataset> datasets;
     std::vector<Job> jobs;

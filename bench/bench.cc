@@ -45,6 +45,10 @@ int bench_main(int argc, char** argv) {
             command->add_option("--python", options.python, "the interpreter that has the larder package");
             command->add_option("--data", options.data, "images in class directories")->type_name("DIR");
         }
+        if (entry.run == joint) {
+            command->add_option("--policy", options.policies, "which to run, more than one if wanted; default: all")
+                ->check(CLI::IsMember({"static", "lru", "max_min", "efficiency"}));
+        }
         if (entry.run == curve || entry.run == joint) {
             command->add_option("--plot", options.plot, "draw the results as SVG")->type_name("FILE");
         }

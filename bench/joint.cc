@@ -34,6 +34,8 @@ namespace {
 using Runs = std::vector<std::unique_ptr<JointJobRun>>;
 
 constexpr auto kLook = std::chrono::milliseconds(50);
+// As much as the LRU's. Little beside a dataset, as it is where datasets are large: what is prefetched counts as read.
+constexpr std::uint32_t kPrefetchBlocks = 64;
 
 // A job's rates as the plans said, over the time measured.
 struct Predicted {
@@ -57,12 +59,14 @@ struct PolicyResult {
 
 Result<std::unique_ptr<Feeder>> open_larder(const JointScenario& scenario, const JointJob& job,
                                             const std::string& socket) {
-    auto feeder =
-        LarderFeeder::open({{.dataset = scenario.datasets[job.dataset].name, .job = job.name, .socket = socket},
-                            job.node + 1,
-                            true,
-                            16,
-                            scenario.batch_size});
+    auto feeder = LarderFeeder::open({{.dataset = scenario.datasets[job.dataset].name,
+                                       .job = job.name,
+                                       .socket = socket,
+                                       .memory_budget_bytes = kPrefetchBlocks * scenario.block_bytes},
+                                      job.node + 1,
+                                      true,
+                                      16,
+                                      scenario.batch_size});
     if (!feeder) return std::unexpected(feeder.error());
     return std::make_unique<LarderFeeder>(std::move(*feeder));
 }
@@ -175,7 +179,8 @@ Result<PolicyResult> run_lru(const JointScenario& scenario, const std::vector<Fi
                                  .batch_size = scenario.batch_size,
                                  .seed = job.node + 1,
                                  .remote_bytes_per_second = rate,
-                                 .remote_burst_bytes = cache::default_burst_bytes(rate)};
+                                 .remote_burst_bytes = cache::default_burst_bytes(rate),
+                                 .prefetch_blocks = kPrefetchBlocks};
         runs.push_back(std::make_unique<JointJobRun>(
             [options, j, &feeders, &opening]() -> Result<std::unique_ptr<Feeder>> {
                 auto feeder = std::make_unique<LruFeeder>(options);
@@ -201,7 +206,7 @@ Result<PolicyResult> run_lru(const JointScenario& scenario, const std::vector<Fi
     return result;
 }
 
-// Of the jobs that are not at f*: nobody can be better off than that.
+// The smallest rate over an equal share's, as measured (`rate` null) or as predicted.
 double min_ratio(const PolicyResult& result, const std::vector<JobResult>& shares, double Predicted::* rate) {
     double smallest = std::numeric_limits<double>::infinity();
     for (std::size_t j = 0; j < result.jobs.size(); ++j) {
@@ -291,6 +296,8 @@ Result<boost::json::value> joint(const Options& options) {
     boost::json::array policies;
     std::vector<JobResult> shares;
     for (const std::string policy : {"static", "lru", "max_min", "efficiency"}) {
+        const auto& wanted = options.policies;
+        if (!wanted.empty() && std::ranges::find(wanted, policy) == wanted.end()) continue;
         auto result = policy == "lru" ? run_lru(scenario, files)
                                       : run_larder(scenario, files, *work / ("cluster-" + policy), policy);
         if (!result) return std::unexpected(result.error().within(policy));

@@ -5,6 +5,7 @@
 #include <boost/json/value.hpp>
 
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 
@@ -13,10 +14,11 @@ namespace larder::bench {
 struct Options {
     bool quick = false;  // under 20 s: counts are exact, speeds are not to be quoted
     bool json = false;
-    std::string directory;  // on the file system to measure; a fresh directory is made in it
-    std::string plot;       // curve, joint: the SVG to draw
-    std::string python;     // python: the interpreter that has the larder package
-    std::string data;       // python: a directory of images in class directories
+    std::string directory;              // on the file system to measure; a fresh directory is made in it
+    std::string plot;                   // curve, joint: the SVG to draw
+    std::vector<std::string> policies;  // joint: which; empty: all
+    std::string python;                 // python: the interpreter that has the larder package
+    std::string data;                   // python: a directory of images in class directories
 };
 
 // JSON on success; a bench that can draw a table for people prints it itself unless options.json.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{100};
 constexpr std::int64_t kPeriod_ns = 1'000'000'000;
-// A new job should not stand at the floor for a whole period.
+// Where something waits for it, such as a new job at the floor.
 constexpr std::int64_t kSoonest_ns = 200'000'000;
 constexpr std::int64_t kAnswerWithin_ms = 2'000;
 
@@ -50,7 +50,8 @@ void AllocatorAgent::wait() {
 void AllocatorAgent::tick() {
     node_.expire_lease();
     const std::int64_t now_ns = clock_.now_ns();
-    const std::int64_t period_ns = node_.job_limits().any_unleased() ? kSoonest_ns : kPeriod_ns;
+    const bool soon = soon_ || node_.job_limits().any_unleased();
+    const std::int64_t period_ns = soon ? kSoonest_ns : kPeriod_ns;
     if (under_way_ || now_ns - reported_ns_ < period_ns) return;
     under_way_ = true;
     reported_ns_ = now_ns;
@@ -105,6 +106,8 @@ Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t se
     }
     // Rates are what others count on: they hold even where quotas do not fit.
     lease_applied_ = plan->lease;
+    // What this node gives up others can have once it has said so; what it could not have yet may be free soon.
+    soon_ = plan->cut || node_.job_limits().leases_more_than(plan->rates);
     status_.lease_expires_ns = plan->rates.expires_ns;
     node_.lease(std::move(plan->rates));
     status_.plan = plan->plan;

@@ -60,6 +60,7 @@ private:
     AgentStatus status_;
     std::uint64_t lease_applied_ = 0;
     std::int64_t reported_ns_ = 0;
+    bool soon_ = false;
     bool under_way_ = false;
     WorkThread requests_;
 };

@@ -75,6 +75,15 @@ void JobLimits::lease(RateLease lease, std::int64_t now_ns) {
     set_all(now_ns);
 }
 
+bool JobLimits::leases_more_than(const RateLease& next) const {
+    constexpr double kMarked = 0.01;
+    if (!lease_ || expired_) return false;
+    return std::ranges::any_of(lease_->rates, [&](const auto& rate) {
+        const auto then = next.rates.find(rate.first);
+        return then == next.rates.end() || then->second < rate.second * (1 - kMarked);
+    });
+}
+
 bool JobLimits::expire(std::int64_t now_ns) {
     if (!lease_ || expired_ || lease_->expires_ns > now_ns) return false;
     expired_ = true;

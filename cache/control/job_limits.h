@@ -45,6 +45,8 @@ public:
     void lease(RateLease lease, std::int64_t now_ns);
     // To be called several times a second: a lease that has expired falls back to its floor. Whether it just did.
     bool expire(std::int64_t now_ns);
+    // The lease in force gives some job markedly more than this one does.
+    bool leases_more_than(const RateLease& next) const;
     // A job came that the lease in force does not name.
     bool any_unleased() const { return any_unleased_; }
 

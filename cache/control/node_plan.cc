@@ -58,7 +58,7 @@ Result<NodePlan> read_node_plan(std::string_view text, std::int64_t from_ns) {
     plan.rates.expires_ns = from_ns + static_cast<std::int64_t>(lease_ms) * 1'000'000;
     plan.rates.floor_bytes_per_second = lease_reader.number("floor_bytes_per_second");
     const json::array& rates = lease_reader.array("rates");
-    (void)lease_reader.optional_boolean("cut");
+    plan.cut = lease_reader.optional_boolean("cut").value_or(false);
     if (auto finished = lease_reader.finish(); !finished) return std::unexpected(finished.error());
     if (auto read = read_rates(rates, plan.rates.rates); !read) return std::unexpected(read.error());
     return plan;

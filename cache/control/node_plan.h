@@ -18,6 +18,7 @@ struct NodePlan {
     std::map<std::string, Quota> quotas;  // by dataset
     std::uint64_t lease = 0;              // its number
     RateLease rates;
+    bool cut = false;  // it is less than the plan has for this node: others hold the rest yet
 };
 
 // The lease lasts as long from `from_ns` as the text says. Strict: errors name the field.

@@ -37,10 +37,15 @@ TEST(Model, LruHitsFarLessThanItHolds) {
 
 TEST(Model, TheRestOfAnEpochHitsWhatIsCachedOfTheUnread) {
     Job job;
-    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3), 0.3);
+    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3, 0), 0.3);
     job.unread_bytes = 50;
     job.unread_cached_bytes = 10;
-    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3), 0.2);
+    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3, 0), 0.2);
+    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3, 50), 0.2);
+    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3, 100), 0.25) << "half of what comes next is of the next epoch";
+    job.unread_bytes = 0;
+    job.unread_cached_bytes = 0;
+    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3, 100), 0.3);
 }
 
 // --- efficiency

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <random>
 
@@ -34,6 +35,22 @@ TEST(IdealRate, IsTheSameWhetherDataIsTheBottleneckOrNot) {
         for (int i = 0; i < 600; ++i) rate.add(second(busy_part, random));
         ASSERT_TRUE(rate.bytes_per_second().has_value()) << busy_part;
         EXPECT_NEAR(*rate.bytes_per_second(), kIdeal, 0.05 * kIdeal) << busy_part;
+    }
+}
+
+TEST(IdealRate, LargeBatchesDoNotBiasIt) {
+    // Whole batches a second, now one more, now one less: seven of eight seconds have the same number.
+    for (const double batches_per_second : {1.125, 2.875, 6.67, 6.9}) {
+        IdealRate rate;
+        double done = 0;
+        double counted = 0;
+        for (int i = 0; i < 300; ++i) {
+            done += batches_per_second;
+            const double whole = std::floor(done) - counted;
+            counted += whole;
+            rate.add({.bytes = static_cast<std::uint64_t>(whole * 1e6), .busy_s = 1, .ranks = 1});
+        }
+        EXPECT_NEAR(*rate.bytes_per_second(), batches_per_second * 1e6, 0.03 * batches_per_second * 1e6);
     }
 }
 

@@ -109,6 +109,18 @@ TEST(JobLimits, AJobTheLeaseDoesNotNameStandsAtTheFloor) {
     EXPECT_FALSE(limits.any_unleased());
 }
 
+TEST(JobLimits, WhatALeaseTakesAwayIsSeen) {
+    JobLimits limits;
+    const RateLease lease{.rates = {{"a", 100}, {"b", 100}}, .expires_ns = kSecond};
+    EXPECT_FALSE(limits.leases_more_than(lease));
+    limits.lease(lease, 0);
+    EXPECT_FALSE(limits.leases_more_than({.rates = {{"a", 100}, {"b", 99.5}}}));
+    EXPECT_TRUE(limits.leases_more_than({.rates = {{"a", 120}, {"b", 80}}}));
+    EXPECT_TRUE(limits.leases_more_than({.rates = {{"a", 200}}}));
+    limits.expire(kSecond);
+    EXPECT_FALSE(limits.leases_more_than({.rates = {{"a", 1}}})) << "all have fallen to the floor already";
+}
+
 TEST(JobLimits, TheOperatorsLimitHoldsUnderALeaseToo) {
     JobLimits limits;
     limits.set("a", {.rate_bytes_per_second = 30, .burst_bytes = 7}, 0);

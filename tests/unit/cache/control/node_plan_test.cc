@@ -17,6 +17,7 @@ TEST(NodePlan, IsReadWhole) {
     EXPECT_EQ(plan->quotas.at("images"), (Quota{.memory_bytes = 10, .disk_bytes = 20}));
     EXPECT_EQ(plan->rates.rates.at("vision"), 1.5e6);
     EXPECT_EQ(plan->rates.floor_bytes_per_second, 8);
+    EXPECT_TRUE(plan->cut);
     EXPECT_EQ(plan->rates.expires_ns, 5'000'000'000 + 1'000) << "from when the report went out";
 }
 
