@@ -33,8 +33,8 @@ inline NodeReport report_of(const std::string& node) {
                       .bytes = 77,
                       .busy_s = 1.5,
                       .demand_bytes_per_second = 2e9,
-                      .unread_bytes = 9,
-                      .unread_cached_bytes = 4}}};
+                      .unread_bytes = 90'000'000'000,
+                      .unread_cached_bytes = 40'000'000'000}}};
 }
 
 class AllocatorApi : public testing::Test {

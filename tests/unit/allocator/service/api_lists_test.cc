@@ -142,11 +142,11 @@ TEST_F(AllocatorLists, RatesThatFollowTheCacheAreToldSeldom) {
     NodeReport node = report_of("a");
     JobReport small = node.jobs[0];
     small.name = "small";
-    small.unread_bytes = 100;
+    small.unread_bytes = 100'000'000'000;
     node.jobs.push_back(small);
     for (std::uint64_t i = 0; i < 25; ++i) {
         // It needs less and less of the remote for its f*.
-        node.jobs[1].unread_cached_bytes = i;
+        node.jobs[1].unread_cached_bytes = i * 1'000'000'000;
         ASSERT_EQ(report(node).status, 200u);
         clock.advance_ns(kSecond_ns);
     }

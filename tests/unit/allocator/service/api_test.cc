@@ -150,7 +150,7 @@ TEST(AllocatorApiPlanning, LargeClustersAreNotPlannedForEveryReport) {
     for (std::uint64_t i = 1; i <= 100; ++i) {
         const std::uint64_t before =
             cluster.planned_state().jobs.empty() ? 0 : cluster.planned_state().jobs[0].unread_bytes;
-        report.jobs[0].unread_bytes = 1000 * i;
+        report.jobs[0].unread_bytes = 100'000'000'000 + i;
         request.body = json::serialize(to_json(report));
         api.handle(request, [](const HttpResponse& response) { EXPECT_EQ(response.status, 200u) << response.body; });
         if (cluster.planned_state().jobs[0].unread_bytes != before) ++plans;
