@@ -21,7 +21,8 @@ endforeach()
 target_link_libraries(larder_cache_device PUBLIC larder_base PRIVATE PkgConfig::LIBURING Threads::Threads)
 target_link_libraries(larder_cache_remote PUBLIC larder_cache_device larder_cache_protocol)
 target_link_libraries(larder_cache_dataset PUBLIC larder_cache_protocol larder_base PRIVATE PkgConfig::LIBARCHIVE Threads::Threads)
-target_link_libraries(larder_cache_store PUBLIC larder_cache_device larder_cache_protocol PRIVATE ${LMDB_LIBRARY})
+target_link_libraries(larder_cache_store PUBLIC larder_cache_device larder_cache_protocol
+    PRIVATE larder_base_server ${LMDB_LIBRARY})
 target_link_libraries(larder_cache_shard PUBLIC larder_cache_store larder_cache_remote larder_base PRIVATE larder_base_server)
 target_link_libraries(larder_cache_control PUBLIC larder_cache_shard larder_cache_dataset larder_base_server
     PRIVATE Boost::json Boost::url Threads::Threads)

@@ -31,7 +31,7 @@ int run(int argc, char** argv) {
     app.add_flag("--check", check, "Read the config, say what is wrong with it, and end");
     app.set_version_flag("--version", "larderd " LARDER_VERSION);
     larder::cli::DaemonFlags flags;
-    flags.add_to(app);
+    flags.add_to(app, larder::cache::config_keys());
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -1,9 +1,8 @@
 #pragma once
 
 // What a daemon is told: one TOML file, every key of which is also a flag (`log.level` in the file is `--log.level`,
-// `_` in a key is
-// `-` in a flag). Parsing is strict: an unknown key, a wrong type or a wrong unit is an Error naming the file, the
-// line, the key, the value and what is allowed. A flag wins over the file. tools/larderd.example.toml shows every key.
+// `_` in a key is `-` in a flag). Parsing is strict (base/server/config_text.h): an Error names the file, the line, the
+// key, the value and what is allowed. A flag wins over the file. tools/larderd.example.toml shows every key.
 
 #include <cstdint>
 #include <map>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/server/config_text.h"
 
 namespace larder::cache {
 
@@ -79,18 +79,10 @@ struct Config {
     std::map<std::string, DatasetConfig> datasets;
 };
 
-// A key as a flag gave it: {"log.level", "debug"}, {"job.resnet.remote_rate", "200 MB/s"}.
-struct ConfigOverride {
-    std::string key;
-    std::string value;
-};
+using larder::ConfigKey;
+using larder::ConfigOverride;
 
-// One key, for --help and for making flags. `key` of a table's member has NAME for the job's or dataset's name.
-struct ConfigKey {
-    std::string_view key;
-    std::string_view allowed;
-    std::string_view meaning;
-};
+// `key` of a table's member has NAME for the job's or dataset's name.
 std::vector<ConfigKey> config_keys();
 
 // `source` is what errors call the text: the file's path.

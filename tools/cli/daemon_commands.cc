@@ -146,7 +146,7 @@ void add_daemon_commands(CLI::App& app, Context& context) {
     // What it does not know is left to DaemonFlags, so nothing falls through to the App.
     up_app->fallthrough(false);
     up_app->add_flag("--json", context.json, "Say in JSON where it listens");
-    options->flags.add_to(*up_app);
+    options->flags.add_to(*up_app, cache::config_keys());
     up_app->callback([&context, options, up_app] {
         context.command = [&context, options, up_app] { return up(context, *options, *up_app); };
     });

@@ -21,8 +21,8 @@ std::string key_of_flag(const std::string& flag) {
 
 }  // namespace
 
-void DaemonFlags::add_to(CLI::App& app) {
-    for (const cache::ConfigKey& key : cache::config_keys()) {
+void DaemonFlags::add_to(CLI::App& app, const std::vector<ConfigKey>& keys) {
+    for (const ConfigKey& key : keys) {
         const bool named = key.key.find("NAME") != std::string_view::npos;
         Flag& flag = flags_.emplace_back(Flag{std::string(key.key), {}});
         const std::string help = std::string(key.meaning) + ": " + std::string(key.allowed);
@@ -30,13 +30,13 @@ void DaemonFlags::add_to(CLI::App& app) {
         app.add_option("--" + with(flag.key, '_', '-'), flag.values, help)
             ->type_name("VALUE")
             ->expected(1)
-            ->group(named ? "Config, per job and dataset" : "Config");
+            ->group(named ? "Config, per name" : "Config");
     }
     app.allow_extras();
 }
 
-Result<std::vector<cache::ConfigOverride>> DaemonFlags::overrides(const CLI::App& app) const {
-    std::vector<cache::ConfigOverride> overrides;
+Result<std::vector<ConfigOverride>> DaemonFlags::overrides(const CLI::App& app) const {
+    std::vector<ConfigOverride> overrides;
     for (const Flag& flag : flags_) {
         for (const std::string& value : flag.values) overrides.push_back({flag.key, value});
     }

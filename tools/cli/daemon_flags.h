@@ -1,7 +1,7 @@
 #pragma once
 
-// Every key of the daemon's config as a flag, for larderd and `larder up`: `log.level` is --log.level, and a job's or
-// dataset's key has its name in the middle: --job.resnet.remote-rate 200MB/s.
+// Every key of a daemon's config as a flag, for larderd, larder-allocator and `larder up`: `log.level` is --log.level,
+// and a key of a named table has the name in the middle: --job.resnet.remote-rate 200MB/s.
 
 #include <deque>
 #include <string>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cache/control/config.h"
+#include "base/server/config_text.h"
 
 namespace CLI {
 class App;
@@ -20,9 +20,9 @@ namespace larder::cli {
 class DaemonFlags {
 public:
     // Must outlive the parsing of `app`, which is told to leave unknown flags to `overrides`.
-    void add_to(CLI::App& app);
+    void add_to(CLI::App& app, const std::vector<ConfigKey>& keys);
     // What was given, after the parsing.
-    Result<std::vector<cache::ConfigOverride>> overrides(const CLI::App& app) const;
+    Result<std::vector<ConfigOverride>> overrides(const CLI::App& app) const;
 
 private:
     struct Flag {

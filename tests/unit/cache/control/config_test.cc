@@ -219,7 +219,7 @@ TEST(ExampleConfig, IsGoodAndShowsEveryKey) {
     ASSERT_TRUE(config) << config.error().message;
     EXPECT_EQ(config->datasets.size(), 1u);
     const std::string content = *read_file(path);
-    for (const ConfigRule& rule : config_rules()) {
+    for (const auto& rule : config_rules()) {
         const std::string_view key = rule.key.key;
         const std::string_view last = key.substr(key.rfind('.') + 1);
         EXPECT_THAT(content, ::testing::ContainsRegex("\n#?" + std::string(last) + " = ")) << key << " is not shown";

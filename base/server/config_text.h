@@ -1,0 +1,78 @@
+#pragma once
+
+// What the daemons' configurations have in common: one TOML file, every key of which is also a flag (`log.level` in the
+// file is `--log.level`, `_` in a key is `-` in a flag), read strictly. A daemon gives its table of rules and gets back
+// settings in the order in which to apply them: top-level keys first, flags after the file, so that they win. An
+// unknown key, a wrong type or a wrong value is an Error naming the file and line (or the flag), the key, the value and
+// what is allowed. A key with NAME in it, "job.NAME.remote_rate", stands for a table per name: [job.resnet].
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace larder {
+
+// A key as a flag gave it: {"log.level", "debug"}, {"job.resnet.remote_rate", "200 MB/s"}.
+struct ConfigOverride {
+    std::string key;
+    std::string value;
+};
+
+// One key, for --help and for making flags.
+struct ConfigKey {
+    std::string_view key;
+    std::string_view allowed;
+    std::string_view meaning;
+};
+
+// A value as the file or a flag gave it. A flag's value is text whatever the key's type.
+struct ConfigValue {
+    enum class Kind : std::uint8_t { text, integer, other, flag };
+    Kind kind = Kind::other;
+    std::string text;  // without quotes
+};
+
+// One key with its value, wherever it came from.
+struct ConfigSetting {
+    std::size_t rule = 0;  // its index among the keys
+    std::string name;      // at NAME; empty for other keys
+    std::string shown;     // "larderd.toml:3: log.level = \"loud\"", "--log.level loud"
+    ConfigValue value;
+};
+
+struct ConfigText {
+    std::vector<ConfigSetting> settings;
+    std::vector<std::string> empty_tables;  // "dataset.images" of a [dataset.images] with nothing in it
+};
+
+// `source` is what errors call the text: the file's path.
+Result<ConfigText> read_config_text(std::string_view toml, std::string_view source, std::span<const ConfigKey> keys,
+                                    std::span<const ConfigOverride> overrides);
+
+// A rule of a daemon's own table: how a key is put into its Config. `set` is false when the value is not allowed.
+template <typename Config>
+struct ConfigRule {
+    ConfigKey key;
+    bool (*set)(Config& config, const std::string& name, const ConfigValue& value) = nullptr;
+};
+
+template <typename Config>
+std::vector<ConfigKey> keys_of(std::span<const ConfigRule<Config>> rules) {
+    std::vector<ConfigKey> keys;
+    for (const auto& rule : rules) keys.push_back(rule.key);
+    return keys;
+}
+
+template <typename Config>
+Result<void> apply_setting(Config& config, std::span<const ConfigRule<Config>> rules, const ConfigSetting& setting) {
+    const ConfigRule<Config>& rule = rules[setting.rule];
+    if (rule.set(config, setting.name, setting.value)) return {};
+    return fail(ErrorCode::invalid_argument, setting.shown + ": expected " + std::string(rule.key.allowed));
+}
+
+}  // namespace larder
