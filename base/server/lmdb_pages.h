@@ -1,13 +1,13 @@
 #pragma once
 
-// The data file of LMDB 0.9 (data version 1, 64 bits, little-endian), as far as the index uses it: no duplicates, no
+// The data file of LMDB 0.9 (data version 1, 64 bits, little-endian), as far as Larder uses it: no duplicates, no
 // sub-pages, no fixed map. LMDB trusts this file: a truncated one kills its reader, a flipped bit its writer. So every
 // page is checked, by plain reads, before LMDB may open it.
 
 #include <cstddef>
 #include <cstdint>
 
-namespace larder::cache::lmdb_format {
+namespace larder::lmdb_format {
 
 inline constexpr std::uint32_t kMagic = 0xbeefc0de;
 inline constexpr std::uint32_t kDataVersion = 1;
@@ -59,4 +59,4 @@ struct Meta {
 };
 static_assert(sizeof(Meta) == 152);
 
-}  // namespace larder::cache::lmdb_format
+}  // namespace larder::lmdb_format
