@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kNameBytesMax = 255;
 constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 53;
+constexpr std::uint64_t kLeaseNumberMax = std::uint64_t{1} << 62;  // no ledger ever comes so far
 constexpr double kRateMax = 1e18;
 constexpr double kWeightMin = 1e-6;
 constexpr double kWeightMax = 1e6;
@@ -89,17 +90,19 @@ Result<void> check(const NodeReport& report) {
 // Plans that differ by less than this part are the same to a node.
 constexpr double kSameRate = 1e-3;
 
-bool same(const ClusterState& old_state, const Plan& old_plan, const ClusterState& state, const Plan& plan) {
+bool same_quotas(const ClusterState& old_state, const Plan& old_plan, const ClusterState& state, const Plan& plan) {
     const auto same_names = [](const auto& a, const auto& b) {
         return std::ranges::equal(a, b, [](const auto& x, const auto& y) { return x.name == y.name; });
     };
-    if (!same_names(old_state.nodes, state.nodes) || !same_names(old_state.datasets, state.datasets) ||
-        !same_names(old_state.jobs, state.jobs)) {
-        return false;
-    }
+    if (!same_names(old_state.nodes, state.nodes) || !same_names(old_state.datasets, state.datasets)) return false;
     for (std::size_t i = 0; i < plan.datasets.size(); ++i) {
         if (plan.datasets[i].quotas != old_plan.datasets[i].quotas) return false;
     }
+    return true;
+}
+
+bool same_rates(const ClusterState& old_state, const Plan& old_plan, const ClusterState& state, const Plan& plan) {
+    if (!std::ranges::equal(old_state.jobs, state.jobs, {}, &Job::name, &Job::name)) return false;
     for (std::size_t j = 0; j < plan.jobs.size(); ++j) {
         const double rate = plan.jobs[j].bandwidth_bytes_per_second;
         if (std::abs(rate - old_plan.jobs[j].bandwidth_bytes_per_second) > kSameRate * rate) return false;
@@ -110,7 +113,9 @@ bool same(const ClusterState& old_state, const Plan& old_plan, const ClusterStat
 }  // namespace
 
 Cluster::Cluster(const ClusterOptions& options)
-    : options_(options), ledger_(options.remote_bytes_per_second, options.floor_bytes_per_second, options.lease_ns) {}
+    : configured_(options),
+      options_(options),
+      ledger_(options.remote_bytes_per_second, options.floor_bytes_per_second, options.lease_ns) {}
 
 bool Cluster::is_alive(const KnownNode& node, std::int64_t now_ns) const {
     return now_ns - node.heard_ns < options_.lease_ns;
@@ -127,10 +132,18 @@ Result<void> Cluster::report(const NodeReport& report, std::int64_t now_ns) {
                                                    "\" reports from two daemons: give each its own name, or wait a "
                                                    "few seconds after a restart");
     }
+    if (found == nodes_.end() && nodes_.size() >= options_.nodes_max && !forget_a_silent_node(now_ns)) {
+        return fail(ErrorCode::no_space, "node \"" + report.node + "\" would be one more than the " +
+                                             std::to_string(options_.nodes_max) + " that report");
+    }
     measure(report, same_instance);
+    // What was kept may have been lost: then the node knows better how far the numbers are.
+    if (report.lease_applied <= kLeaseNumberMax) ledger_.number_above(report.lease_applied);
     // A restarted daemon holds no lease, but what its predecessor took may still be on its way until it says so.
     if (report.lease_applied != 0) ledger_.applied(report.node, report.lease_applied);
     nodes_[report.node] = {.last = report, .heard_ns = now_ns};
+    unsaved_nodes_.insert(report.node);
+    for (const JobReport& job : report.jobs) unsaved_jobs_.insert(job.name);
     return {};
 }
 
@@ -187,9 +200,17 @@ Result<void> Cluster::register_job(const JobSpec& spec) {
     if (floors > options_.remote_bytes_per_second) {
         return wrong("bandwidth_floor_bytes_per_second", "the floors of all jobs do not fit the remote's bandwidth");
     }
-    std::optional<JobSpec>& known = jobs_[spec.name].spec;
-    if (known) return fail(ErrorCode::already_exists, "job \"" + spec.name + "\" is registered already");
-    known = spec;
+    const auto known = jobs_.find(spec.name);
+    if (known != jobs_.end() && known->second.spec) {
+        return fail(ErrorCode::already_exists, "job \"" + spec.name + "\" is registered already");
+    }
+    if (registered_ >= options_.jobs_max) {
+        return fail(ErrorCode::no_space, "job \"" + spec.name + "\" would be one more than the " +
+                                             std::to_string(options_.jobs_max) + " that can be registered");
+    }
+    if (auto saved = save({.jobs = {{spec.name, spec}}}); !saved) return saved;
+    jobs_[spec.name].spec = spec;
+    ++registered_;
     return {};
 }
 
@@ -198,7 +219,10 @@ Result<void> Cluster::remove_job(const std::string& name) {
     if (found == jobs_.end() || !found->second.spec) {
         return fail(ErrorCode::not_found, "job \"" + name + "\" is not registered");
     }
+    if (auto saved = save({.jobs = {{name, std::nullopt}}}); !saved) return saved;
     jobs_.erase(found);
+    unsaved_jobs_.insert(name);
+    --registered_;
     return {};
 }
 
@@ -207,6 +231,7 @@ Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::u
     const auto found = std::ranges::find(known.datasets, dataset, &Dataset::name);
     if (found == known.datasets.end()) return fail(ErrorCode::not_found, "no node has a dataset \"" + dataset + "\"");
     if (!bytes) {
+        if (auto saved = save({.pins = {{dataset, std::nullopt}}}); !saved) return saved;
         pins_.erase(dataset);
         return {};
     }
@@ -225,6 +250,7 @@ Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::u
                     "the pinned quotas would be " + std::to_string(static_cast<std::uint64_t>(pinned)) +
                         " bytes, the nodes' caches have " + std::to_string(static_cast<std::uint64_t>(capacity)));
     }
+    if (auto saved = save({.pins = {{dataset, *bytes}}}); !saved) return saved;
     pins_[dataset] = *bytes;
     return {};
 }
@@ -234,6 +260,9 @@ Result<void> Cluster::set_remote(double bytes_per_second) {
     double floors = 0;
     for (const auto& [name, job] : jobs_) floors += job.spec ? job.spec->bandwidth_floor_bytes_per_second : 0;
     if (floors > bytes_per_second) return wrong("remote_bytes_per_second", "is below the floors of all jobs together");
+    if (auto saved = save({.remote = RemoteRecord{bytes_per_second, configured_.remote_bytes_per_second}}); !saved) {
+        return saved;
+    }
     options_.remote_bytes_per_second = bytes_per_second;
     ledger_.set_remote(bytes_per_second);
     return {};
@@ -338,10 +367,26 @@ Result<std::uint64_t> Cluster::replan(std::int64_t now_ns) {
     ClusterState now = state(now_ns);
     auto plan = assign(now, options_.objective);
     if (!plan) return std::unexpected(plan.error().within("the cluster as reported"));
-    if (plan_number_ == 0 || !same(planned_state_, plan_, now, *plan)) ++plan_number_;
+    const bool quotas_hold = plan_number_ != 0 && same_quotas(planned_state_, plan_, now, *plan);
+    const bool rates_hold = plan_number_ != 0 && same_rates(planned_state_, plan_, now, *plan);
     planned_state_ = std::move(now);
     plan_ = std::move(*plan);
+    if (quotas_hold && rates_hold && !plan_unsaved_) return plan_number_;
+    if (!quotas_hold || !rates_hold) ++plan_number_;
+    const bool quotas_saved = quotas_hold && !plan_unsaved_;
+    plan_unsaved_ = true;
+    if (auto saved = save_plan(quotas_saved); !saved) return std::unexpected(saved.error());
+    plan_unsaved_ = false;
     return plan_number_;
+}
+
+// 0 of a node that was removed since the plan was made.
+double Cluster::demand_of(const std::string& node, const std::string& job) const {
+    const auto found = nodes_.find(node);
+    if (found == nodes_.end()) return 0;
+    const auto& reports = found->second.last.jobs;
+    const auto reported = std::ranges::find(reports, job, &JobReport::name);
+    return reported == reports.end() ? 0 : reported->demand_bytes_per_second;
 }
 
 Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns) {
@@ -350,6 +395,11 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
         return fail(ErrorCode::not_found, "node \"" + node + "\" is not in the plan: it has to report first");
     }
     const auto at = static_cast<std::uint32_t>(index - planned_state_.nodes.begin());
+    if (ledger_.wait_ns(now_ns) > 0) {
+        return fail(ErrorCode::unavailable,
+                    "rates leased before the allocator's start may still be in force: nothing is leased for as long as "
+                    "a lease lasts");
+    }
     NodePlan part{.plan = plan_number_};
     for (std::size_t i = 0; i < plan_.datasets.size(); ++i) {
         // A quota of 0 must be said to a node that has the dataset.
@@ -370,15 +420,18 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
         for (const GpuShare& share : job.placement) {
             const std::string& where = planned_state_.nodes[share.node].name;
             if (where == node) mine = demands.size();
-            const auto& reports = nodes_.at(where).last.jobs;
-            const auto reported = std::ranges::find(reports, name, &JobReport::name);
-            demands.push_back(reported == reports.end() ? 0 : reported->demand_bytes_per_second);
+            demands.push_back(demand_of(where, name));
         }
         if (!mine) continue;
         const auto parts = split_grant(job.bandwidth_bytes_per_second, demands, options_.floor_bytes_per_second);
         wanted.push_back({.job = name, .bytes_per_second = parts[*mine]});
     }
     part.lease = ledger_.lease(node, std::move(wanted), now_ns);
+    // On record before it can be used: after a restart it is counted.
+    if (auto saved = save({.leases = {{node, ledger_.held(node)}}}); !saved) {
+        ledger_.take_back(node, part.lease.number);
+        return std::unexpected(saved.error());
+    }
     return part;
 }
 

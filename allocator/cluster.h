@@ -4,20 +4,29 @@
 // reports, registrations and the operator's wishes go in, every node's part of the plan comes out. The daemon, and
 // simulations of it, drive it from one thread and say what time it is.
 //
+// Everything that must survive the process is handed out, before it counts, to who keeps it (`save_with`), and taken
+// back at the next start (`restore`). Then the plan is the one that was in force, with its number, and what had been
+// leased is still accounted for; nodes need not report first.
+//
 // A node that has not been heard of for as long as a lease lasts is gone: its cache and its jobs are planned without,
 // and what it may still take is accounted for by the ledger. A job needs no registration; registering one declares what
 // cannot be measured (weight, epochs, GPUs) or is not measured yet (f*).
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "allocator/assign.h"
 #include "allocator/ideal_rate.h"
+#include "allocator/job_spec.h"
 #include "allocator/lease_ledger.h"
 #include "allocator/plan.h"
+#include "allocator/record.h"
 #include "allocator/report.h"
 #include "base/error.h"
 
@@ -29,24 +38,29 @@ struct ClusterOptions {
     std::int64_t lease_ns = 10'000'000'000;
     std::int64_t same_name_after_ns = 3'000'000'000;  // a node's name is free again after so much silence
     Objective objective{.place_jobs = false};
-};
-
-struct JobSpec {
-    std::string name;
-    double weight = 1;
-    double epochs = kUnlimited;                    // to go, with the current one
-    std::optional<double> ideal_bytes_per_second;  // f*, until it is measured
-    double bandwidth_floor_bytes_per_second = 0;
-    double bandwidth_cap_bytes_per_second = kUnlimited;
+    std::size_t nodes_max = 10'000;  // heard of; one more makes that forgotten which is silent the longest
+    std::size_t jobs_max = 100'000;  // registered
 };
 
 class Cluster {
 public:
+    // Keeps a change before it counts; an error refuses what was asked.
+    using Save = std::function<Result<void>(const ClusterRecord& change)>;
+
     explicit Cluster(const ClusterOptions& options);
+
+    void save_with(Save save) { save_ = std::move(save); }
+    // Takes up what was kept; times in it are by the clock that gives `now_ns`. Nodes of the plan count as alive for
+    // now. An error: all but the plan was taken up, and the next one will be new.
+    Result<void> restore(const ClusterRecord& record, std::int64_t now_ns);
 
     // Takes a node's report whole, or not at all: invalid_argument names the field; already_exists when another daemon
     // of this name was heard of just now.
     Result<void> report(const NodeReport& report, std::int64_t now_ns);
+
+    // The node is gone for good: what it may still take counts no longer. For one that reports, this is undone by its
+    // next report. not_found: nothing is known of it.
+    Result<void> remove_node(const std::string& node);
 
     Result<void> register_job(const JobSpec& spec);
     Result<void> remove_job(const std::string& name);
@@ -56,7 +70,8 @@ public:
 
     // Makes the plan anew from what is known now. The number of the plan in force, which rises when it changed.
     Result<std::uint64_t> replan(std::int64_t now_ns);
-    // The node's part of the plan in force, with a new lease. not_found: it has not reported.
+    // The node's part of the plan in force, with a new lease. not_found: it has not reported; unavailable: nothing can
+    // be leased yet, see `restore`.
     Result<NodePlan> plan_for(const std::string& node, std::int64_t now_ns);
 
     // What assign() is given, and what it gave; by the same indices.
@@ -95,11 +110,26 @@ private:
 
     void measure(const NodeReport& report, bool same_instance);
     double ideal_of(const std::string& job) const;
+    double demand_of(const std::string& node, const std::string& job) const;
+    using Quotas = std::map<std::string, std::vector<DatasetQuota>>;  // by node
+    Quotas quotas() const;
+    bool take_quotas(const ClusterRecord& record);
+    Result<void> save_plan(bool same_quotas);
+    bool forget_a_silent_node(std::int64_t now_ns);
+    // What has come since the last time, with `change`.
+    Result<void> save(ClusterRecord change);
 
+    const ClusterOptions configured_;
     ClusterOptions options_;
     LeaseLedger ledger_;
+    Save save_;
+    std::set<std::string> unsaved_nodes_;
+    Quotas saved_quotas_;
+    bool plan_unsaved_ = false;
+    std::set<std::string> unsaved_jobs_;  // their measured rates
     std::map<std::string, KnownNode> nodes_;
     std::map<std::string, KnownJob> jobs_;
+    std::size_t registered_ = 0;
     std::map<std::string, std::uint64_t> pins_;
     std::uint64_t plan_number_ = 0;
     ClusterState planned_state_;

@@ -57,7 +57,7 @@ void IdealRate::add(const Interval& interval) {
 }
 
 std::optional<double> IdealRate::bytes_per_second() const {
-    if (pieces_.size() < kPiecesMin) return std::nullopt;
+    if (pieces_.size() < kPiecesMin) return resumed_;
     std::vector<double> values;
     values.reserve(pieces_.size());
     for (const Interval& piece : pieces_) values.push_back(rank_bytes(piece) / piece.busy_s);
@@ -80,6 +80,7 @@ void IdealRate::forget() {
     warmed_s_ = 0;
     joining_ = {};
     pieces_.clear();
+    resumed_.reset();
 }
 
 }  // namespace larder::allocator

@@ -25,6 +25,8 @@ public:
     void add(const Interval& interval);
     // Bytes per second of the whole job; nothing before there is enough to go by.
     std::optional<double> bytes_per_second() const;
+    // What was measured before a restart, until there is enough to go by again.
+    void resume(double bytes_per_second) { resumed_ = bytes_per_second; }
     // The job's ranks or its batch changed: what was measured no longer holds.
     void forget();
 
@@ -37,6 +39,7 @@ private:
     double warmed_s_ = 0;
     Interval joining_;
     std::deque<Interval> pieces_;
+    std::optional<double> resumed_;
 };
 
 }  // namespace larder::allocator

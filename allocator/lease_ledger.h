@@ -7,6 +7,7 @@
 // bookkeeping: the caller says what time it is.
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@ namespace larder::allocator {
 struct LeasedRate {
     std::string job;
     double bytes_per_second = 0;
+
+    bool operator==(const LeasedRate&) const = default;
 };
 
 struct Lease {
@@ -35,12 +38,27 @@ public:
     // for everybody's.
     LeaseLedger(double remote_bytes_per_second, double floor_bytes_per_second, std::int64_t duration_ns);
 
-    // Leases the node these rates in place of its last lease, or less where others still hold what they need.
+    // Only when `wait_ns` is 0: leases the node these rates in place of its last lease, or less where others still hold
+    // what they need.
     Lease lease(const std::string& node, std::vector<LeasedRate> wanted, std::int64_t now_ns);
     // A node said that it has applied a lease. Until it does, both its last and its new lease count.
     void applied(const std::string& node, std::uint64_t number);
     // The node is gone for good: it was stopped, or removed by the operator.
     void remove(const std::string& node);
+    // A lease that never left the allocator.
+    void take_back(const std::string& node, std::uint64_t number);
+
+    // After a restart. `held`: what may be in force on the node, as `held` gave it before.
+    void restore(const std::string& node, std::vector<Lease> held);
+    // What was leased before is not known, or by another clock: nothing is leased until then.
+    void wait_until(std::int64_t until_ns) { wait_until_ns_ = until_ns; }
+    // How long nothing can be leased yet.
+    std::int64_t wait_ns(std::int64_t now_ns) const;
+    // A node has a lease of this number: later ones must be above it.
+    void number_above(std::uint64_t number);
+    // What the node may be using: the last lease known to be applied, and all since.
+    std::vector<Lease> held(const std::string& node) const;
+
     void set_remote(double bytes_per_second) { remote_ = bytes_per_second; }
 
     // What all nodes may be taking at this time.
@@ -59,6 +77,7 @@ private:
     double floor_;
     std::int64_t duration_ns_;
     std::uint64_t last_number_ = 0;
+    std::int64_t wait_until_ns_ = std::numeric_limits<std::int64_t>::min();
     std::map<std::string, Held> nodes_;
 };
 

@@ -50,6 +50,8 @@ struct DatasetQuota {
     std::string name;
     std::uint64_t memory_bytes = 0;
     std::uint64_t disk_bytes = 0;
+
+    bool operator==(const DatasetQuota&) const = default;
 };
 
 // A node's part of the plan. Quotas hold until the next plan; rates as long as the lease.

@@ -20,7 +20,7 @@ Result<JointCluster> JointCluster::start(const JointScenario& scenario, const st
         ServerProcess::start("larder-allocator",
                              {"--socket", socket, "--remote-bandwidth", rate_text(scenario.remote_bytes_per_second),
                               "--objective", objective, "--floor", rate_text(scenario.remote_bytes_per_second / 100),
-                              "--lease", "5", "--log-level", "warn"},
+                              "--lease", "5 s", "--log.level", "warn"},
                              socket);
     if (!allocator) return std::unexpected(allocator.error());
     JointCluster cluster(scenario, files, directory, std::move(*allocator));

@@ -4,39 +4,199 @@
 #include <boost/asio/signal_set.hpp>
 
 #include <csignal>
+#include <optional>
+#include <utility>
 
 #include "allocator/service/api.h"
+#include "allocator/service/state_store.h"
 #include "allocator/service/ticks.h"
-#include "base/clock.h"
 #include "base/server/http.h"
 #include "base/server/logging.h"
 #include "base/units.h"
 
 namespace larder::allocator {
+namespace {
 
-Result<void> serve(const ServiceOptions& options, const std::function<void()>& started) {
+Result<Access> read_access(const Config& config) {
+    if (config.token_file.empty()) return Access({}, config.certificates);
+    auto tokens = read_tokens(config.token_file);
+    if (!tokens) return std::unexpected(tokens.error());
+    return Access(std::move(*tokens), config.certificates);
+}
+
+Result<std::shared_ptr<TlsContext>> read_tls(const Config& config) {
+    if (config.tls.certificate_file.empty()) return nullptr;
+    return make_tls_server(config.tls);
+}
+
+// Opens the state, and has the cluster go on from it and write to it.
+Result<std::unique_ptr<StateStore>> take_up(const Config& config, std::int64_t now_ns, Cluster& cluster) {
+    auto store = StateStore::open({.directory = config.state_directory, .lease_ns = config.cluster.lease_ns}, now_ns);
+    if (!store) return store;
+    const ClusterRecord& found = (*store)->found();
+    if (auto restored = cluster.restore(found, now_ns); !restored) {
+        log_error("the plan that was in force cannot be taken up; the next report brings a new one",
+                  {{"error", restored.error().message}});
+    }
+    cluster.save_with([to = store->get()](const ClusterRecord& change) { return to->save(change); });
+    if (found.remote && found.remote->configured_bytes_per_second != config.cluster.remote_bytes_per_second) {
+        log_warn("remote_bandwidth was changed in the config, so what was set over the API no longer holds",
+                 {{"was", format_bytes_per_second(found.remote->bytes_per_second)}});
+    }
+    log_info("took up the state", {{"directory", config.state_directory},
+                                   {"plan", found.plan_number.value_or(0)},
+                                   {"jobs", found.jobs.size()},
+                                   {"pins", found.pins.size()},
+                                   {"nodes", found.nodes.size()}});
+    return store;
+}
+
+HttpServerOptions http_options(const ServiceLimits& limits, HttpAdmit admit) {
+    return {.header_bytes_max = limits.header_bytes,
+            .body_bytes_max = limits.body_bytes,
+            .connections_max = limits.connections,
+            .request_timeout_ms = limits.request_timeout_ns / 1'000'000,
+            .idle_timeout_ms = limits.idle_timeout_ns / 1'000'000,
+            .connections_per_peer_max = limits.connections_per_peer,
+            .requests_per_second_per_peer = static_cast<double>(limits.requests_per_second_per_peer),
+            .request_burst_per_peer = static_cast<double>(limits.request_burst_per_peer),
+            .admit = std::move(admit)};
+}
+
+}  // namespace
+
+struct Service::State {
+    State(boost::asio::io_context& context, const Config& with, const Clock& clock, Access who)
+        : config(with),
+          access(std::move(who)),
+          cluster(with.cluster),
+          api(cluster, clock),
+          ticks(context, api),
+          http(
+              context, [this](const HttpRequest& request, const HttpRespond& respond) { api.handle(request, respond); },
+              http_options(with.limits, [this](HttpRequest& request) { return access.admit(request); })) {}
+
+    Config config;
+    Access access;
+    std::unique_ptr<StateStore> store;  // null: memory only
+    Cluster cluster;
+    Api api;
+    Ticks ticks;
+    HttpServer http;
+    std::uint16_t tcp_port = 0;
+};
+
+Service::Service(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Service::~Service() = default;
+
+Result<std::unique_ptr<Service>> Service::start(boost::asio::io_context& context, const Config& config,
+                                                const Clock& clock) {
+    auto access = read_access(config);
+    if (!access) return std::unexpected(access.error());
+    auto tls = read_tls(config);
+    if (!tls) return std::unexpected(tls.error());
+    auto state = std::make_unique<State>(context, config, clock, std::move(*access));
+    if (!config.state_directory.empty()) {
+        auto taken = take_up(config, clock.now_ns(), state->cluster);
+        if (!taken) return std::unexpected(taken.error());
+        state->store = std::move(*taken);
+    }
+    if (auto listening = state->http.listen_unix(config.socket, config.socket_mode); !listening) {
+        return std::unexpected(listening.error());
+    }
+    if (!config.listen.empty()) {
+        const auto port = state->http.listen_tcp(config.listen, *tls);
+        if (!port) return std::unexpected(port.error());
+        state->tcp_port = *port;
+        log_info("listening", {{"address", config.listen}, {"port", *port}, {"tls", *tls != nullptr}});
+        if (*tls == nullptr && config.plain_tcp) {
+            log_warn("without TLS, who can read the network can read every token", {{"address", config.listen}});
+        }
+    }
+    log_info("allocating", {{"socket", config.socket},
+                            {"remote", format_bytes_per_second(config.cluster.remote_bytes_per_second)},
+                            {"lease", format_duration_ns(config.cluster.lease_ns)}});
+    return std::unique_ptr<Service>(new Service(std::move(state)));
+}
+
+Result<void> Service::reload(const Config& config) {
+    auto access = read_access(config);
+    if (!access) return std::unexpected(access.error());
+    auto tls = read_tls(config);
+    if (!tls) return std::unexpected(tls.error());
+    if ((*tls == nullptr) != state_->config.tls.certificate_file.empty()) {
+        return fail(ErrorCode::invalid_argument, "TLS is switched on and off by a restart");
+    }
+    state_->access = std::move(*access);
+    if (*tls != nullptr) state_->http.renew_tls(*tls);
+    return {};
+}
+
+void Service::stop() {
+    state_->ticks.stop();
+    state_->http.stop();
+}
+
+std::uint16_t Service::tcp_port() const {
+    return state_->tcp_port;
+}
+
+namespace {
+
+// SIGHUP, again and again.
+class Reloads {
+public:
+    Reloads(boost::asio::io_context& context, Service& service, const std::function<Result<Config>()>& read)
+        : signals_(context, SIGHUP), service_(service), read_(read) {
+        wait();
+    }
+    void stop() { signals_.cancel(); }
+
+private:
+    void wait() {
+        signals_.async_wait([this](const boost::system::error_code& error, int) {
+            if (error) return;
+            reload();
+            wait();
+        });
+    }
+
+    void reload() {
+        const auto config = read_ ? read_() : fail(ErrorCode::unsupported, "there is no config to read again");
+        if (!config) {
+            return log_error("the config is wrong; all stays as it was", {{"error", config.error().message}});
+        }
+        if (auto taken = service_.reload(*config); !taken) {
+            return log_error("tokens and certificates stay as they were", {{"error", taken.error().message}});
+        }
+        if (const auto level = parse_log_level(config->log_level)) set_log_level(*level);
+        log_info("took log level, tokens and certificates from the config anew");
+    }
+
+    boost::asio::signal_set signals_;
+    Service& service_;
+    const std::function<Result<Config>()>& read_;
+};
+
+}  // namespace
+
+Result<void> serve(const ServeOptions& options) {
     boost::asio::io_context context{1};
     const SteadyClock clock;
-    Cluster cluster(options.cluster);
-    Api api(cluster, clock);
-    Ticks ticks(context, api);
-    // A report of a thousand datasets and jobs.
-    HttpServer http(context,
-                    [&](const HttpRequest& request, const HttpRespond& respond) { api.handle(request, respond); },
-                    {.body_bytes_max = 4u << 20});
     // Before anybody can know that it serves.
     boost::asio::signal_set signals(context, SIGTERM, SIGINT);
+    const auto service = Service::start(context, options.config, clock);
+    if (!service) return std::unexpected(service.error());
+    Reloads reloads(context, **service, options.reload);
     signals.async_wait([&](const boost::system::error_code& error, int signal) {
         if (error) return;
         log_info("asked to end", {{"signal", signal == SIGTERM ? "SIGTERM" : "SIGINT"}});
-        ticks.stop();
-        http.stop();
+        if (options.stopping) options.stopping();
+        reloads.stop();
+        (*service)->stop();
     });
-    if (auto listening = http.listen_unix(options.socket, options.socket_mode); !listening) return listening;
-    log_info("allocating", {{"socket", options.socket},
-                            {"remote", format_bytes_per_second(options.cluster.remote_bytes_per_second)},
-                            {"lease_s", options.cluster.lease_ns / 1'000'000'000}});
-    if (started) started();
+    if (options.started) options.started(**service);
     context.run();
     return {};
 }

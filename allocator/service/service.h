@@ -1,23 +1,53 @@
 #pragma once
 
-// The allocator as a running program: the cluster and its API on a Unix socket, on the calling thread. What it knows is
-// in memory; after a restart, nodes' reports tell it again within a period.
+// The allocator as a running program: the cluster, its state, and its API on a Unix socket and over TCP, all on one
+// thread, that of the io_context it is given. `serve` is the whole program but for its command line and its log.
 
+#include <cstdint>
 #include <functional>
-#include <string>
+#include <memory>
 
-#include "allocator/cluster.h"
+#include "allocator/service/config.h"
+#include "base/clock.h"
 #include "base/error.h"
+
+namespace boost::asio {
+class io_context;
+}
 
 namespace larder::allocator {
 
-struct ServiceOptions {
-    std::string socket;
-    unsigned socket_mode = 0660;
-    ClusterOptions cluster;
+class Service {
+public:
+    // Listens when it returns; requests are taken once `context` runs. `context` and `clock` must outlive it.
+    static Result<std::unique_ptr<Service>> start(boost::asio::io_context& context, const Config& config,
+                                                  const Clock& clock);
+    ~Service();
+    Service(const Service&) = delete;
+    Service& operator=(const Service&) = delete;
+
+    // Takes tokens, roles of certificates, and the TLS files anew; all of them or, with the error, none. The rest of
+    // the config holds until a restart.
+    Result<void> reload(const Config& config);
+    // Takes no more requests; the context's run() returns when those in hand are answered.
+    void stop();
+    // Where it listens on TCP; 0: it does not.
+    std::uint16_t tcp_port() const;
+
+private:
+    struct State;
+    explicit Service(std::unique_ptr<State> state);
+    std::unique_ptr<State> state_;
 };
 
-// Serves until SIGTERM or SIGINT. `started` is called when requests are taken. Logging is the caller's to start.
-Result<void> serve(const ServiceOptions& options, const std::function<void()>& started = {});
+struct ServeOptions {
+    Config config;
+    std::function<Result<Config>()> reload;       // what SIGHUP reads
+    std::function<void(const Service&)> started;  // requests are taken
+    std::function<void()> stopping;
+};
+
+// Serves until SIGTERM or SIGINT.
+Result<void> serve(const ServeOptions& options);
 
 }  // namespace larder::allocator

@@ -60,6 +60,23 @@ TEST(HttpLimits, AConnectionTooManyIsClosed) {
     }
 }
 
+TEST(HttpLimits, AConnectionWithoutRequestsIsClosed) {
+    const test::HttpService service(plain, {.idle_timeout_ms = 1});
+    const FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, service.socket.data(), service.socket.size());
+    ASSERT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    ASSERT_EQ(::send(fd.get(), "GET / HTTP/1.1\r\n\r\n", 18, 0), 18);
+    // Reads the answer, and then blocks for ever unless the server closes.
+    std::string answer;
+    char buffer[256];
+    for (ssize_t got = 0; (got = ::read(fd.get(), buffer, sizeof buffer)) > 0;) {
+        answer.append(buffer, static_cast<std::size_t>(got));
+    }
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 200 ")) << answer;
+}
+
 TEST(HttpLimits, WhoIsNotLetInIsToldSoBeforeTheBody) {
     std::atomic<int> handled = 0;
     HttpServerOptions options{.body_bytes_max = 8u << 20};

@@ -24,7 +24,7 @@ class AllocatorProcess {
 public:
     explicit AllocatorProcess(const std::vector<std::string>& more = {}) {
         std::vector<std::string> arguments = {
-            LARDER_ALLOCATOR_PROGRAM, "--socket", socket, "--remote-bandwidth", "100 MB/s", "--log-level", "error"};
+            LARDER_ALLOCATOR_PROGRAM, "--socket", socket, "--remote-bandwidth", "100 MB/s", "--log.level", "error"};
         arguments.insert(arguments.end(), more.begin(), more.end());
         std::vector<char*> argv;
         argv.reserve(arguments.size() + 1);

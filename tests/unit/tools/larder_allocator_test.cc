@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/file.h"
 #include "base/server/http.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_directory.h"
@@ -26,17 +27,56 @@ constexpr const char* kReport =
     R"("cached_disk_bytes":0}],"jobs":[{"name":"vision","dataset":"images","ranks":1,"bytes":0,"busy_s":0,)"
     R"("demand_bytes_per_second":0,"unread_bytes":0,"unread_cached_bytes":0}]})";
 
-TEST(LarderAllocator, ServesUntilItIsAskedToEnd) {
-    test::TempDirectory directory;
-    const std::string socket = directory / "allocator.sock";
-    std::vector<std::string> arguments = {
-        LARDER_ALLOCATOR_PROGRAM, "--socket", socket, "--remote-bandwidth", "100 MB/s", "--log-level", "error"};
+// Started on the socket, and serving.
+pid_t start(const std::string& socket, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {LARDER_ALLOCATOR_PROGRAM, "--socket", socket, "--remote-bandwidth",
+                                          "100 MB/s"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
     pid_t pid = -1;
-    ASSERT_EQ(::posix_spawn(&pid, argv[0], nullptr, nullptr, argv.data(), environ), 0);
+    EXPECT_EQ(::posix_spawn(&pid, argv[0], nullptr, nullptr, argv.data(), environ), 0);
     while (!http_request(socket, "GET", "/healthz")) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return pid;
+}
+
+TEST(LarderAllocator, TakesTokensAnewOnSighup) {
+    test::TempDirectory directory;
+    const std::string tokens = directory / "tokens";
+    const std::string log = directory / "log";
+    const auto write_tokens = [&](const std::string& text) { ASSERT_TRUE(replace_file(tokens, text, 0600)); };
+    write_tokens("viewer eye old-token-0123456789\n");
+    const pid_t pid =
+        start(directory / "allocator.sock", {"--listen", "127.0.0.1:0", "--access.tokens", tokens, "--log.file", log});
+    std::string logged;
+    // The log is written behind.
+    for (; logged.find(" tls=") == std::string::npos; logged = read_file(log).value_or("")) {
+    }
+    const std::string endpoint =
+        "http://127.0.0.1:" + std::to_string(std::stoi(logged.substr(logged.find(" port=") + 6)));
+    const auto status_with = [&](const std::string& token) {
+        const auto answer = http_request(endpoint, "GET", "/v1/plan", {}, {.bearer_token = token});
+        return answer ? answer->status : 0;
+    };
+    EXPECT_EQ(status_with("old-token-0123456789"), 200u);
+    EXPECT_EQ(status_with("new-token-0123456789"), 401u);
+    write_tokens("viewer eye new-token-0123456789\n");
+    ::kill(pid, SIGHUP);
+    while (status_with("new-token-0123456789") != 200u) {
+    }
+    EXPECT_EQ(status_with("old-token-0123456789"), 401u);
+    ::kill(pid, SIGTERM);
+    int status = 0;
+    ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    EXPECT_EQ(read_file(log)->find("token-0123456789"), std::string::npos) << "no token is ever logged";
+}
+
+TEST(LarderAllocator, ServesUntilItIsAskedToEnd) {
+    test::TempDirectory directory;
+    const std::string socket = directory / "allocator.sock";
+    const pid_t pid = start(socket, {"--log.level", "error"});
 
     const auto answer = http_request(socket, "POST", "/v1/reports", kReport);
     ASSERT_TRUE(answer.has_value());
@@ -61,12 +101,17 @@ TEST(LarderAllocator, SaysWhatIsWrongWithItsArguments) {
         EXPECT_EQ(result.exit_code, 2) << result.errors;
         return result.output + result.errors;
     };
-    EXPECT_NE(wrong({}).find("--socket is required"), std::string::npos);
-    EXPECT_NE(wrong({"--socket", "/x", "--remote-bandwidth", "fast"}).find("--remote-bandwidth"), std::string::npos);
-    EXPECT_NE(wrong({"--socket", "/x", "--remote-bandwidth", "1 Gbit", "--floor", "-1"}).find("--floor"),
+    EXPECT_NE(wrong({}).find("remote_bandwidth is missing"), std::string::npos);
+    EXPECT_NE(wrong({"--remote-bandwidth", "1 Gbit"}).find("socket is missing"), std::string::npos);
+    EXPECT_NE(wrong({"--socket", "/x", "--remote-bandwidth", "fast"}).find("--remote-bandwidth fast"),
+              std::string::npos);
+    EXPECT_NE(wrong({"--socket", "/x", "--remote-bandwidth", "1 Gbit", "--floor=-1"}).find("--floor -1"),
               std::string::npos);
     EXPECT_NE(wrong({"--socket", "/x", "--remote-bandwidth", "1 Gbit", "--objective", "luck"}).find("luck"),
               std::string::npos);
+    EXPECT_NE(
+        wrong({"--socket", "/x", "--remote-bandwidth", "1 Gbit", "--lense", "1 s"}).find("did you mean \"lease\""),
+        std::string::npos);
 }
 
 TEST(LarderAllocator, ASocketItCannotMakeIsAnError) {

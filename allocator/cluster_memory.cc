@@ -1,0 +1,165 @@
+// What a Cluster hands out to be kept, and takes up again after a restart.
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "allocator/cluster.h"
+
+namespace larder::allocator {
+
+// What each node of the plan is told to cache, 0 included.
+Cluster::Quotas Cluster::quotas() const {
+    std::vector<std::vector<DatasetQuota>> by_node(planned_state_.nodes.size());
+    for (std::size_t i = 0; i < plan_.datasets.size(); ++i) {
+        const std::string& name = planned_state_.datasets[i].name;
+        for (const NodeCache& there : planned_state_.datasets[i].quotas) by_node[there.node].push_back({.name = name});
+        for (const NodeCache& given : plan_.datasets[i].quotas) {
+            auto& of_node = by_node[given.node];
+            if (of_node.empty() || of_node.back().name != name) of_node.push_back({.name = name});
+            of_node.back().memory_bytes = given.memory_bytes;
+            of_node.back().disk_bytes = given.disk_bytes;
+        }
+    }
+    Quotas quotas;
+    for (std::size_t n = 0; n < by_node.size(); ++n) quotas[planned_state_.nodes[n].name] = std::move(by_node[n]);
+    return quotas;
+}
+
+Result<void> Cluster::save_plan(bool same_quotas) {
+    if (!save_) return {};
+    ClusterRecord change{.plan_number = plan_number_};
+    if (same_quotas) return save(std::move(change));
+    Quotas now = quotas();
+    for (const auto& [node, of_node] : now) {
+        const auto saved = saved_quotas_.find(node);
+        if (saved == saved_quotas_.end() || saved->second != of_node) change.quotas[node] = of_node;
+    }
+    for (const auto& [node, of_node] : saved_quotas_) {
+        if (!now.contains(node)) change.quotas[node] = std::nullopt;
+    }
+    if (auto saved = save(std::move(change)); !saved) return saved;
+    saved_quotas_ = std::move(now);
+    return {};
+}
+
+Result<void> Cluster::save(ClusterRecord change) {
+    if (!save_) return {};
+    for (const std::string& node : unsaved_nodes_) {
+        const auto found = nodes_.find(node);
+        change.nodes[node] = found == nodes_.end() ? std::nullopt : std::optional(found->second.last);
+    }
+    for (const std::string& job : unsaved_jobs_) {
+        const auto measured = measured_ideal(job);
+        if (measured || !jobs_.contains(job)) change.ideal_bytes_per_second[job] = measured;
+    }
+    if (auto saved = save_(change); !saved) return saved;
+    unsaved_nodes_.clear();
+    unsaved_jobs_.clear();
+    return {};
+}
+
+Result<void> Cluster::remove_node(const std::string& node) {
+    if (!nodes_.contains(node) && ledger_.held(node).empty()) {
+        return fail(ErrorCode::not_found, "no node \"" + node + "\" is known");
+    }
+    if (auto saved = save({.nodes = {{node, std::nullopt}}, .leases = {{node, std::nullopt}}}); !saved) return saved;
+    nodes_.erase(node);
+    unsaved_nodes_.insert(node);
+    ledger_.remove(node);
+    return {};
+}
+
+// Its leases stay in the ledger.
+bool Cluster::forget_a_silent_node(std::int64_t now_ns) {
+    const auto heard = [](const auto& entry) { return entry.second.heard_ns; };
+    const auto longest = std::ranges::min_element(nodes_, {}, heard);
+    if (longest == nodes_.end() || is_alive(longest->second, now_ns)) return false;
+    unsaved_nodes_.insert(longest->first);
+    nodes_.erase(longest);
+    return true;
+}
+
+Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) {
+    for (const auto& [name, spec] : record.jobs) {
+        if (!spec) continue;
+        jobs_[name].spec = *spec;
+        ++registered_;
+    }
+    std::set<std::string_view> reported;
+    for (const auto& [name, report] : record.nodes) {
+        if (!report) continue;
+        for (const JobReport& job : report->jobs) reported.insert(job.name);
+    }
+    for (const auto& [name, rate] : record.ideal_bytes_per_second) {
+        // Of a job that is neither registered nor running nothing is kept any longer.
+        if (rate && (jobs_.contains(name) || reported.contains(name))) {
+            jobs_[name].ideal.resume(*rate);
+        } else {
+            unsaved_jobs_.insert(name);
+        }
+    }
+    for (const auto& [dataset, bytes] : record.pins) {
+        if (bytes) pins_[dataset] = *bytes;
+    }
+    if (record.remote && record.remote->configured_bytes_per_second == configured_.remote_bytes_per_second) {
+        options_.remote_bytes_per_second = record.remote->bytes_per_second;
+        ledger_.set_remote(options_.remote_bytes_per_second);
+    }
+    for (const auto& [node, leases] : record.leases) {
+        if (leases) ledger_.restore(node, *leases);
+    }
+    if (record.no_lease_before_ns) ledger_.wait_until(*record.no_lease_before_ns);
+    // It was the allocator that could not be reached: nodes of the plan get as long as ever to report, but a daemon
+    // that was restarted meanwhile need not wait for its name.
+    const std::int64_t heard_ns = now_ns - std::min(options_.same_name_after_ns, options_.lease_ns / 2);
+    for (const auto& [name, report] : record.nodes) {
+        if (!report) continue;
+        const bool planned = record.quotas.contains(name);
+        nodes_[name] = {.last = *report, .heard_ns = planned ? heard_ns : now_ns - options_.lease_ns};
+    }
+    if (!record.plan_number) return {};
+    plan_number_ = *record.plan_number;
+    planned_state_ = state(now_ns);
+    auto plan = assign(planned_state_, options_.objective);
+    if (!plan) {
+        planned_state_ = {};
+        return std::unexpected(plan.error().within("the cluster as it was kept"));
+    }
+    plan_ = std::move(*plan);
+    // Where the kept quotas no longer fit what is known, this is a new plan.
+    if (!take_quotas(record)) ++plan_number_;
+    return {};
+}
+
+// Puts the kept quotas into the plan. False when they are of other nodes or datasets.
+bool Cluster::take_quotas(const ClusterRecord& record) {
+    for (const auto& [node, of_node] : record.quotas) {
+        if (of_node) saved_quotas_[node] = *of_node;
+    }
+    const Quotas made = quotas();
+    const auto same_names = [](const auto& a, const auto& b) {
+        return a.first == b.first &&
+               std::ranges::equal(a.second, b.second, {}, &DatasetQuota::name, &DatasetQuota::name);
+    };
+    if (!std::ranges::equal(made, saved_quotas_, same_names)) return false;
+    std::map<std::string_view, std::size_t> dataset_at;
+    for (std::size_t i = 0; i < plan_.datasets.size(); ++i) {
+        dataset_at[planned_state_.datasets[i].name] = i;
+        plan_.datasets[i] = {};
+    }
+    for (std::uint32_t node = 0; node < planned_state_.nodes.size(); ++node) {
+        for (const DatasetQuota& quota : saved_quotas_.at(planned_state_.nodes[node].name)) {
+            const NodeCache cache{node, quota.memory_bytes, quota.disk_bytes};
+            if (cache.bytes() == 0) continue;
+            DatasetPlan& dataset = plan_.datasets[dataset_at.at(quota.name)];
+            dataset.quotas.push_back(cache);
+            dataset.quota_bytes += cache.bytes();
+        }
+    }
+    return true;
+}
+
+}  // namespace larder::allocator

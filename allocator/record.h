@@ -1,0 +1,39 @@
+#pragma once
+
+// What a Cluster must not forget: the operator's wishes, the plan in force, and what has been leased to whom. The same
+// struct is a whole memory, as it is read at start, and a change to it, where only what changed is filled in and an
+// empty optional means gone. Who keeps it, and how, is not the cluster's business.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allocator/job_spec.h"
+#include "allocator/lease_ledger.h"
+#include "allocator/report.h"
+
+namespace larder::allocator {
+
+// The remote's bandwidth as an operator set it, and what the configuration said then: where that has changed since, it
+// wins.
+struct RemoteRecord {
+    double bytes_per_second = 0;
+    double configured_bytes_per_second = 0;
+};
+
+struct ClusterRecord {
+    std::map<std::string, std::optional<JobSpec>> jobs;
+    std::map<std::string, std::optional<std::uint64_t>> pins;  // bytes, by dataset
+    std::optional<RemoteRecord> remote;
+    std::map<std::string, std::optional<NodeReport>> nodes;               // the last report of each
+    std::map<std::string, std::optional<double>> ideal_bytes_per_second;  // as measured, by job
+    std::optional<std::uint64_t> plan_number;
+    std::map<std::string, std::optional<std::vector<DatasetQuota>>> quotas;  // by node, of those in the plan in force
+    std::map<std::string, std::optional<std::vector<Lease>>> leases;         // by node: all that may be in force there
+    // What was leased before is not all in `leases`: nothing may be leased until then.
+    std::optional<std::int64_t> no_lease_before_ns;
+};
+
+}  // namespace larder::allocator

@@ -1,0 +1,200 @@
+#include "allocator/service/access.h"
+
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/file.h"
+
+namespace larder::allocator {
+namespace {
+
+constexpr Roles kViewer = static_cast<Roles>(Role::viewer);
+constexpr Roles kJob = static_cast<Roles>(Role::job);
+constexpr Roles kNode = static_cast<Roles>(Role::node);
+constexpr Roles kOperator = static_cast<Roles>(Role::operator_);
+constexpr Roles kReaders = kViewer | kJob | kNode | kOperator;
+
+constexpr std::array kRules{
+    AccessRule{.method = "GET", .path = "/healthz", .anyone = true},
+    AccessRule{.method = "GET", .path = "/metrics", .roles = kViewer | kOperator},
+    AccessRule{.method = "GET", .path = "/v1", .roles = kReaders},
+    AccessRule{.method = "POST", .path = "/v1/reports", .roles = kNode | kOperator},
+    AccessRule{.method = "GET", .path = "/v1/plan", .roles = kReaders},
+    AccessRule{.method = "GET", .path = "/v1/nodes", .roles = kReaders},
+    AccessRule{.method = "GET", .path = "/v1/nodes/{name}/plan", .roles = kNode | kOperator},  // it leases
+    AccessRule{.method = "GET", .path = "/v1/datasets", .roles = kReaders},
+    AccessRule{.method = "PUT", .path = "/v1/datasets/{name}/pin", .roles = kOperator},
+    AccessRule{.method = "DELETE", .path = "/v1/datasets/{name}/pin", .roles = kOperator},
+    AccessRule{.method = "GET", .path = "/v1/jobs", .roles = kReaders},
+    AccessRule{.method = "POST", .path = "/v1/jobs", .roles = kJob | kOperator},
+    AccessRule{.method = "DELETE", .path = "/v1/jobs/{name}", .roles = kJob | kOperator},
+    AccessRule{.method = "PUT", .path = "/v1/remote", .roles = kOperator},
+    AccessRule{.method = "POST", .path = "/v1/whatif", .roles = kViewer | kJob | kOperator},
+    AccessRule{.method = "GET", .path = "/v1/events", .roles = kReaders},
+    AccessRule{.method = "GET", .path = "/v1/events/stream", .roles = kReaders},
+};
+
+constexpr std::array kRoleNames{
+    std::pair{Role::viewer, std::string_view("viewer")}, std::pair{Role::job, std::string_view("job")},
+    std::pair{Role::node, std::string_view("node")}, std::pair{Role::operator_, std::string_view("operator")}};
+
+constexpr std::size_t kTokenBytesMin = 16;
+constexpr std::size_t kTokenBytesMax = 512;
+
+// Whether the path is of the pattern's form.
+bool fits(std::string_view pattern, const std::vector<std::string>& path) {
+    for (const std::string& segment : path) {
+        if (pattern.empty()) return false;
+        pattern.remove_prefix(1);  // the slash
+        const std::string_view wanted = pattern.substr(0, pattern.find('/'));
+        pattern.remove_prefix(wanted.size());
+        if (wanted != "{name}" && wanted != segment) return false;
+    }
+    return pattern.empty();
+}
+
+const AccessRule* rule_of(const HttpRequest& request) {
+    const auto found = std::ranges::find_if(
+        kRules, [&](const AccessRule& rule) { return rule.method == request.method && fits(rule.path, request.path); });
+    return found == kRules.end() ? nullptr : &*found;
+}
+
+std::array<unsigned char, 32> digest_of(std::string_view token) {
+    std::array<unsigned char, 32> digest;
+    SHA256(reinterpret_cast<const unsigned char*>(token.data()), token.size(), digest.data());
+    return digest;
+}
+
+HttpResponse unauthenticated(bool had_token) {
+    HttpResponse response =
+        http_error(401, "unauthenticated",
+                   had_token ? "this token is not known here" : "this needs a bearer token or a client certificate");
+    response.headers.emplace_back(
+        "WWW-Authenticate", had_token ? "Bearer realm=\"larder\", error=\"invalid_token\"" : "Bearer realm=\"larder\"");
+    return response;
+}
+
+std::string_view next_word(std::string_view& line) {
+    constexpr std::string_view blank = " \t\r";
+    line.remove_prefix(std::min(line.find_first_not_of(blank), line.size()));
+    const std::string_view word = line.substr(0, line.find_first_of(blank));
+    line.remove_prefix(word.size());
+    return word;
+}
+
+// What RFC 6750 lets a client send.
+bool can_be_sent(std::string_view token) {
+    constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/=";
+    return token.find_first_not_of(letters) == std::string_view::npos;
+}
+
+Result<Token> parse_token(std::string_view line) {
+    const std::string_view role = next_word(line);
+    const std::string_view name = next_word(line);
+    const std::string_view token = next_word(line);
+    const auto refuse = [](std::string message) { return fail(ErrorCode::invalid_argument, std::move(message)); };
+    if (token.empty() || !next_word(line).empty()) return refuse("expected ROLE NAME TOKEN");
+    const auto parsed = parse_role(role);
+    if (!parsed) {
+        return refuse("\"" + std::string(role) + "\" is no role: expected viewer, job, node or operator");
+    }
+    if (token.size() < kTokenBytesMin || token.size() > kTokenBytesMax || !can_be_sent(token)) {
+        return refuse("the token of \"" + std::string(name) + "\" must have " + std::to_string(kTokenBytesMin) +
+                      " to " + std::to_string(kTokenBytesMax) + " letters, digits or -._~+/=");
+    }
+    return Token{.role = *parsed, .name = std::string(name), .digest = digest_of(token)};
+}
+
+}  // namespace
+
+std::string_view name(Role role) {
+    return std::ranges::find(kRoleNames, role, &std::pair<Role, std::string_view>::first)->second;
+}
+
+std::optional<Role> parse_role(std::string_view text) {
+    const auto found = std::ranges::find(kRoleNames, text, &std::pair<Role, std::string_view>::second);
+    if (found == kRoleNames.end()) return std::nullopt;
+    return found->first;
+}
+
+std::span<const AccessRule> access_rules() {
+    return kRules;
+}
+
+Result<std::vector<Token>> parse_tokens(std::string_view text, std::string_view source) {
+    std::vector<Token> tokens;
+    for (std::size_t number = 1; !text.empty(); ++number) {
+        std::string_view line = text.substr(0, text.find('\n'));
+        text.remove_prefix(std::min(line.size() + 1, text.size()));
+        line = line.substr(0, line.find('#'));
+        if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+        const std::string where = std::string(source) + ":" + std::to_string(number);
+        auto token = parse_token(line);
+        if (!token) return std::unexpected(token.error().within(where));
+        for (const Token& other : tokens) {
+            if (other.name != token->name && other.digest != token->digest) continue;
+            return fail(ErrorCode::invalid_argument, where + ": the " + (other.name == token->name ? "name" : "token") +
+                                                         " of \"" + token->name + "\" is there already, as \"" +
+                                                         other.name + "\"");
+        }
+        tokens.push_back(std::move(*token));
+    }
+    return tokens;
+}
+
+Result<std::vector<Token>> read_tokens(const std::string& file) {
+    const auto opened = open_file(file, O_RDONLY);
+    if (!opened) return std::unexpected(opened.error().within("token file"));
+    struct stat status{};
+    if (::fstat(opened->get(), &status) != 0) return fail_errno(errno, "token file " + file);
+    if ((status.st_mode & 0027) != 0) {
+        return fail(ErrorCode::permission_denied,
+                    "token file " + file + " can be read or changed by others than its owner: chmod 0600 " + file);
+    }
+    const auto text = read_file(file);
+    if (!text) return std::unexpected(text.error().within("token file"));
+    return parse_tokens(*text, file);
+}
+
+std::optional<Access::Holder> Access::holder_of(const HttpRequest& request) const {
+    if (request.bearer_token.empty()) {
+        const auto found = certificates_.find(request.certificate_name);
+        if (request.certificate_name.empty() || found == certificates_.end()) return std::nullopt;
+        return Holder{found->second, found->first};
+    }
+    const auto digest = digest_of(request.bearer_token);
+    const Token* found = nullptr;
+    // All of them, each in constant time: how long it takes tells nothing.
+    for (const Token& token : tokens_) {
+        if (CRYPTO_memcmp(token.digest.data(), digest.data(), digest.size()) == 0) found = &token;
+    }
+    if (found == nullptr) return std::nullopt;
+    return Holder{found->role, found->name};
+}
+
+std::optional<HttpResponse> Access::admit(HttpRequest& request) const {
+    if (request.peer) {
+        request.authenticated_as = "local user " + std::to_string(request.peer->uid);
+        return std::nullopt;
+    }
+    const AccessRule* rule = rule_of(request);
+    if (rule != nullptr && rule->anyone) return std::nullopt;
+    const auto holder = holder_of(request);
+    if (!holder) return unauthenticated(!request.bearer_token.empty());
+    const bool allowed =
+        holder->role == Role::operator_ || (rule != nullptr && (rule->roles & static_cast<Roles>(holder->role)) != 0);
+    if (!allowed) {
+        return http_error(403, larder::name(ErrorCode::permission_denied),
+                          "\"" + holder->name + "\" has the role " + std::string(name(holder->role)) +
+                              ", which may not " + request.method + " here");
+    }
+    request.authenticated_as = holder->name;
+    return std::nullopt;
+}
+
+}  // namespace larder::allocator

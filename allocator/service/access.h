@@ -1,0 +1,71 @@
+#pragma once
+
+// Who may do what over the API. Over a Unix socket, who may connect may do all of it: the file's mode decides. Over TCP
+// everything but /healthz needs a bearer token or a client certificate, each of which has a role; which role may use
+// which route is one table, in access.cc. What the table does not name is the operator's alone. A request that is
+// refused here has not been read further than its header. One thread at a time.
+//
+// The token file has one token a line, "ROLE NAME TOKEN", where NAME is for people and the log; # begins a comment.
+// Nobody but its owner and group may read it. Tokens are kept as SHA-256 digests and compared in constant time.
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/server/http_message.h"
+
+namespace larder::allocator {
+
+enum class Role : std::uint8_t { viewer = 1, job = 2, node = 4, operator_ = 8 };
+
+std::string_view name(Role role);
+std::optional<Role> parse_role(std::string_view text);
+
+// A set of roles, as bits.
+using Roles = std::uint8_t;
+
+struct AccessRule {
+    std::string_view method;
+    std::string_view path;  // "/v1/jobs/{name}"
+    Roles roles = 0;
+    bool anyone = false;  // without a token too
+};
+std::span<const AccessRule> access_rules();
+
+struct Token {
+    Role role = Role::viewer;
+    std::string name;
+    std::array<unsigned char, 32> digest{};
+};
+
+// The error names the file and the line, and never a token.
+Result<std::vector<Token>> read_tokens(const std::string& file);
+Result<std::vector<Token>> parse_tokens(std::string_view text, std::string_view source);
+
+class Access {
+public:
+    // `certificates`: roles by the common name of a client certificate.
+    Access(std::vector<Token> tokens, std::map<std::string, Role> certificates)
+        : tokens_(std::move(tokens)), certificates_(std::move(certificates)) {}
+
+    // The refusal, 401 or 403, if there is one; else the request says whose it is. For HttpServerOptions::admit.
+    std::optional<HttpResponse> admit(HttpRequest& request) const;
+
+private:
+    struct Holder {
+        Role role;
+        std::string name;
+    };
+    std::optional<Holder> holder_of(const HttpRequest& request) const;
+
+    std::vector<Token> tokens_;
+    std::map<std::string, Role> certificates_;
+};
+
+}  // namespace larder::allocator

@@ -1,0 +1,56 @@
+#pragma once
+
+// What larder-allocator is told: one TOML file, every key of which is also a flag (base/server/config_text.h). A flag
+// wins over the file. tools/larder-allocator.example.toml shows every key.
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "allocator/cluster.h"
+#include "allocator/service/access.h"
+#include "base/error.h"
+#include "base/server/config_text.h"
+#include "base/server/tls.h"
+
+namespace larder::allocator {
+
+// What anybody may ask of the API; base/server/http.h says how each is enforced.
+struct ServiceLimits {
+    std::uint64_t header_bytes = 16u << 10;
+    std::uint64_t body_bytes = 4u << 20;  // a report of some thousand datasets and jobs
+    unsigned connections = 1024;
+    unsigned connections_per_peer = 256;
+    // A thousand jobs may register in one second from one machine.
+    unsigned requests_per_second_per_peer = 1000;
+    unsigned request_burst_per_peer = 2000;
+    std::int64_t request_timeout_ns = 10'000'000'000;
+    std::int64_t idle_timeout_ns = 60'000'000'000;
+};
+
+struct Config {
+    std::string state_directory;  // empty: what it knows is in memory only
+    std::string socket;           // allocator.sock in the state directory when not given
+    unsigned socket_mode = 0660;
+    std::string listen;      // "0.0.0.0:7600"; empty: on the Unix socket only
+    bool plain_tcp = false;  // without TLS, also beyond this machine
+    TlsServerFiles tls;      // no certificate: plain TCP
+    std::string token_file;
+    std::map<std::string, Role> certificates;  // by common name
+    ServiceLimits limits;
+    ClusterOptions cluster;
+    std::string log_level = "info";
+    std::string log_file;  // empty: stderr
+};
+
+std::vector<ConfigKey> config_keys();
+
+Result<Config> parse_config(std::string_view toml, std::string_view source,
+                            std::span<const ConfigOverride> overrides = {});
+// An empty path means no file: defaults and overrides only.
+Result<Config> load_config(const std::string& path, std::span<const ConfigOverride> overrides = {});
+
+}  // namespace larder::allocator

@@ -1,0 +1,215 @@
+#include "allocator/service/state_rows.h"
+
+#include <boost/json.hpp>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "allocator/service/json.h"
+#include "base/hash.h"
+#include "base/server/json_reader.h"
+
+namespace larder::allocator {
+namespace json = boost::json;
+namespace {
+
+std::uint32_t crc_of(std::string_view key, std::string_view text) {
+    return crc32c(std::as_bytes(std::span(text)), crc32c(std::as_bytes(std::span(key))));
+}
+
+json::object json_of(const JobSpec& spec) {
+    json::object object{{"name", spec.name},
+                        {"weight", spec.weight},
+                        {"bandwidth_floor_bytes_per_second", spec.bandwidth_floor_bytes_per_second}};
+    if (spec.ideal_bytes_per_second) object["ideal_bytes_per_second"] = *spec.ideal_bytes_per_second;
+    if (std::isfinite(spec.epochs)) object["epochs"] = spec.epochs;
+    if (std::isfinite(spec.bandwidth_cap_bytes_per_second)) {
+        object["bandwidth_cap_bytes_per_second"] = spec.bandwidth_cap_bytes_per_second;
+    }
+    return object;
+}
+
+json::object json_of(const std::vector<Lease>& leases) {
+    json::array array;
+    for (const Lease& lease : leases) {
+        json::array rates;
+        for (const LeasedRate& rate : lease.rates) rates.push_back(json::array{rate.job, rate.bytes_per_second});
+        array.push_back(json::object{{"number", lease.number},
+                                     {"expires_ns", lease.expires_ns},
+                                     {"floor_bytes_per_second", lease.floor_bytes_per_second},
+                                     {"rates", std::move(rates)}});
+    }
+    return {{"leases", std::move(array)}};
+}
+
+json::object json_of(const std::vector<DatasetQuota>& quotas) {
+    json::array array;
+    for (const DatasetQuota& quota : quotas) {
+        array.push_back(json::array{quota.name, quota.memory_bytes, quota.disk_bytes});
+    }
+    return {{"quotas", std::move(array)}};
+}
+
+// `at` and `to_number` throw on what is not as it was written; `read_row` catches.
+std::uint64_t whole(const json::value& value) {
+    return value.to_number<std::uint64_t>();
+}
+
+std::vector<Lease> leases_of(const json::object& object) {
+    std::vector<Lease> leases;
+    for (const json::value& entry : object.at("leases").as_array()) {
+        Lease lease{.number = whole(entry.at("number")),
+                    .expires_ns = entry.at("expires_ns").to_number<std::int64_t>(),
+                    .floor_bytes_per_second = entry.at("floor_bytes_per_second").to_number<double>()};
+        for (const json::value& rate : entry.at("rates").as_array()) {
+            lease.rates.push_back({std::string(rate.at(0).as_string()), rate.at(1).to_number<double>()});
+        }
+        leases.push_back(std::move(lease));
+    }
+    return leases;
+}
+
+std::vector<DatasetQuota> quotas_of(const json::object& object) {
+    std::vector<DatasetQuota> quotas;
+    for (const json::value& quota : object.at("quotas").as_array()) {
+        quotas.push_back({std::string(quota.at(0).as_string()), whole(quota.at(1)), whole(quota.at(2))});
+    }
+    return quotas;
+}
+
+Result<void> read_named(ClusterRecord& record, std::string_view kind, const std::string& name,
+                        const json::object& object) {
+    if (kind == "job") {
+        auto spec = read_job_spec(object, "");
+        if (!spec) return std::unexpected(spec.error());
+        record.jobs[name] = std::move(*spec);
+    } else if (kind == "node") {
+        auto report = read_node_report(object, "");
+        if (!report) return std::unexpected(report.error());
+        record.nodes[name] = std::move(*report);
+    } else if (kind == "pin") {
+        record.pins[name] = whole(object.at("bytes"));
+    } else if (kind == "quotas") {
+        record.quotas[name] = quotas_of(object);
+    } else if (kind == "ideal") {
+        record.ideal_bytes_per_second[name] = std::bit_cast<double>(whole(object.at("bits")));
+    } else if (kind == "leases") {
+        record.leases[name] = leases_of(object);
+    } else {
+        return fail(ErrorCode::corrupt, "it is of an unknown kind");
+    }
+    return {};
+}
+
+Result<void> read_single(StoredState& into, std::string_view key, const json::object& object) {
+    if (key == "version") {
+        into.version = whole(object.at("version"));
+    } else if (key == "run") {
+        into.run.boot = object.at("boot").as_string();
+        into.run.lease_ns = object.at("lease_ns").to_number<std::int64_t>();
+        if (const json::value* until = object.if_contains("no_lease_before_ns")) {
+            into.run.no_lease_before_ns = until->to_number<std::int64_t>();
+        }
+    } else if (key == "remote") {
+        into.record.remote = {object.at("bytes_per_second").to_number<double>(),
+                              object.at("configured_bytes_per_second").to_number<double>()};
+    } else if (key == "plan") {
+        into.record.plan_number = whole(object.at("number"));
+    } else {
+        return fail(ErrorCode::corrupt, "it is of an unknown kind");
+    }
+    return {};
+}
+
+StateRow row(std::string key, const json::object& object) {
+    std::string value = seal_row(key, json::serialize(object));
+    return {std::move(key), std::move(value)};
+}
+
+}  // namespace
+
+std::string seal_row(std::string_view key, std::string_view text) {
+    const std::uint32_t crc = crc_of(key, text);
+    std::string value(sizeof crc, '\0');
+    std::memcpy(value.data(), &crc, sizeof crc);
+    return value.append(text);
+}
+
+std::optional<std::string_view> open_row(std::string_view key, std::string_view value) {
+    std::uint32_t crc = 0;
+    if (value.size() < sizeof crc) return std::nullopt;
+    std::memcpy(&crc, value.data(), sizeof crc);
+    value.remove_prefix(sizeof crc);
+    if (crc != crc_of(key, value)) return std::nullopt;
+    return value;
+}
+
+std::vector<StateRow> rows_of(const ClusterRecord& change) {
+    std::vector<StateRow> rows;
+    const auto put = [&](std::string_view kind, const std::string& name, const json::object* object) {
+        std::string key = std::string(kind) + "/" + name;
+        rows.push_back(object == nullptr ? StateRow{std::move(key), std::nullopt} : row(std::move(key), *object));
+    };
+    for (const auto& [name, spec] : change.jobs) {
+        const json::object object = spec ? json_of(*spec) : json::object();
+        put("job", name, spec ? &object : nullptr);
+    }
+    for (const auto& [dataset, bytes] : change.pins) {
+        const json::object object{{"bytes", bytes.value_or(0)}};
+        put("pin", dataset, bytes ? &object : nullptr);
+    }
+    for (const auto& [name, report] : change.nodes) {
+        const json::object object = report ? to_json(*report) : json::object();
+        put("node", name, report ? &object : nullptr);
+    }
+    for (const auto& [job, rate] : change.ideal_bytes_per_second) {
+        const json::object object{{"bits", std::bit_cast<std::uint64_t>(rate.value_or(0))}};
+        put("ideal", job, rate ? &object : nullptr);
+    }
+    for (const auto& [node, quotas] : change.quotas) {
+        const json::object object = quotas ? json_of(*quotas) : json::object();
+        put("quotas", node, quotas ? &object : nullptr);
+    }
+    for (const auto& [node, leases] : change.leases) {
+        const json::object object = leases ? json_of(*leases) : json::object();
+        put("leases", node, leases ? &object : nullptr);
+    }
+    if (change.remote) {
+        rows.push_back(row("remote", {{"bytes_per_second", change.remote->bytes_per_second},
+                                      {"configured_bytes_per_second", change.remote->configured_bytes_per_second}}));
+    }
+    if (change.plan_number) rows.push_back(row("plan", {{"number", *change.plan_number}}));
+    return rows;
+}
+
+StateRow row_of(const StateRun& run) {
+    json::object object{{"boot", run.boot}, {"lease_ns", run.lease_ns}};
+    if (run.no_lease_before_ns) object["no_lease_before_ns"] = *run.no_lease_before_ns;
+    return row("run", object);
+}
+
+StateRow version_row() {
+    return row("version", {{"version", kStateVersion}});
+}
+
+Result<void> read_row(StoredState& into, std::string_view key, std::string_view text) {
+    const auto damaged = [&](const std::string& why) {
+        return fail(ErrorCode::corrupt, "row \"" + std::string(key) + "\": " + why);
+    };
+    try {
+        const auto object = parse_json_object(text, "it");
+        if (!object) return damaged(object.error().message);
+        const std::size_t slash = key.find('/');
+        auto read = slash == std::string_view::npos
+                        ? read_single(into, key, *object)
+                        : read_named(into.record, key.substr(0, slash), std::string(key.substr(slash + 1)), *object);
+        if (!read) return damaged(read.error().message);
+    } catch (const std::exception& error) {
+        return damaged(error.what());
+    }
+    return {};
+}
+
+}  // namespace larder::allocator

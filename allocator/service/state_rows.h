@@ -1,0 +1,56 @@
+#pragma once
+
+// The rows of the allocator's state: a key and JSON, with a CRC32C of both before it, because LMDB hands out flipped
+// bytes as good ones.
+//
+//   version              {"version": 1}
+//   run                  {"boot", "lease_ns", "no_lease_before_ns"}: of the process that wrote last
+//   remote               {"bytes_per_second", "configured_bytes_per_second"}
+//   plan                 {"number"}
+//   job/NAME             what was registered             pin/DATASET      {"bytes"}
+//   node/NAME            its last report                 quotas/NODE      {"quotas": [...]}: of the plan in force
+//   ideal/JOB            {"bits"}: the measured f*, a double's bits
+//   leases/NODE          {"leases": [...]}: all that may be in force there, ends by CLOCK_MONOTONIC
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "allocator/record.h"
+#include "base/error.h"
+
+namespace larder::allocator {
+
+inline constexpr std::uint64_t kStateVersion = 1;
+
+struct StateRun {
+    std::string boot;
+    std::int64_t lease_ns = 0;
+    std::optional<std::int64_t> no_lease_before_ns;
+};
+
+struct StateRow {
+    std::string key;
+    std::optional<std::string> value;  // none: to be removed
+};
+
+// The CRC and the text, as a row's value has them; and back, where the CRC is right.
+std::string seal_row(std::string_view key, std::string_view text);
+std::optional<std::string_view> open_row(std::string_view key, std::string_view value);
+
+std::vector<StateRow> rows_of(const ClusterRecord& change);
+StateRow row_of(const StateRun& run);
+StateRow version_row();
+
+// Puts a row, its text opened, where it belongs. corrupt: it is none of these.
+struct StoredState {
+    std::uint64_t version = 0;
+    StateRun run;
+    ClusterRecord record;
+};
+Result<void> read_row(StoredState& into, std::string_view key, std::string_view text);
+
+}  // namespace larder::allocator

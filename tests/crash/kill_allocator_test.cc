@@ -1,0 +1,183 @@
+// The allocator killed at any moment, under load from nodes that report and operators that register: what nodes use
+// never adds up to more than the remote has, plan numbers never go back, and nothing that was acknowledged is lost.
+
+#include <boost/json.hpp>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "allocator/service/json.h"
+#include "base/clock.h"
+#include "base/server/http_client.h"
+#include "tests/support/temp_directory.h"
+
+extern char** environ;
+
+namespace larder::allocator {
+namespace {
+
+namespace json = boost::json;
+
+constexpr double kRemote = 1e9;
+constexpr int kKills = 15;
+constexpr int kNodes = 4;
+
+class Killed {
+public:
+    explicit Killed(std::string state) : state_(std::move(state)) { start(); }
+    ~Killed() { end(SIGTERM); }
+
+    void kill_and_restart() {
+        end(SIGKILL);
+        start();
+    }
+    std::string socket() const { return state_ + "/allocator.sock"; }
+
+private:
+    void start() {
+        std::vector<std::string> arguments = {LARDER_ALLOCATOR_PROGRAM, "--state", state_, "--remote-bandwidth",
+                                              "1 GB/s", "--lease", "1 s", "--floor", "1 MB/s", "--log.level", "error",
+                                              // All of this comes from one peer.
+                                              "--limits.requests-per-second-per-peer", "1000000",
+                                              "--limits.request-burst-per-peer", "1000000"};
+        std::vector<char*> argv;
+        for (std::string& argument : arguments) argv.push_back(argument.data());
+        argv.push_back(nullptr);
+        ASSERT_EQ(::posix_spawn(&pid_, argv[0], nullptr, nullptr, argv.data(), environ), 0);
+        while (!http_request(socket(), "GET", "/healthz")) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    void end(int signal) {
+        ::kill(pid_, signal);
+        int status = 0;
+        ASSERT_EQ(::waitpid(pid_, &status, 0), pid_);
+        // What it was not killed by is a crash of its own.
+        ASSERT_TRUE(signal == SIGKILL ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : WIFEXITED(status));
+    }
+
+    std::string state_;
+    pid_t pid_ = -1;
+};
+
+// What each node is using, as a daemon would: its last lease until that is over, its floors from then on.
+class InUse {
+public:
+    void take(const std::string& node, Lease lease) {
+        const std::lock_guard lock(mutex_);
+        leases_[node] = std::move(lease);
+        const std::int64_t now_ns = clock_.now_ns();
+        double used = 0;
+        for (const auto& [name, of] : leases_) {
+            used +=
+                of.expires_ns > now_ns ? of.sum() : of.floor_bytes_per_second * static_cast<double>(of.rates.size());
+        }
+        EXPECT_LE(used, kRemote * (1 + 1e-9)) << "after " << taken_ << " leases";
+        most_ = std::max(most_, used);
+        ++taken_;
+    }
+    double most() const { return most_; }
+    int taken() const { return taken_; }
+
+private:
+    std::mutex mutex_;
+    SteadyClock clock_;
+    std::map<std::string, Lease> leases_;
+    double most_ = 0;
+    std::atomic<int> taken_ = 0;
+};
+
+void report_until(const std::string& socket, int number, const std::atomic<bool>& done, InUse& in_use) {
+    const SteadyClock clock;
+    std::mt19937_64 random(static_cast<std::uint64_t>(number));
+    NodeReport report{
+        .node = "node-" + std::to_string(number),
+        .instance = 1,
+        .memory_bytes = 1'000'000'000,
+        .datasets = {{.name = "images", .size_bytes = 4'000'000'000}, {.name = "text", .size_bytes = 2'000'000'000}},
+        .jobs = {{.name = "shared", .dataset = "images"},
+                 {.name = "own-" + std::to_string(number), .dataset = "text"}}};
+    std::uint64_t plan = 0;
+    while (!done) {
+        for (JobReport& job : report.jobs) job.demand_bytes_per_second = static_cast<double>(random() % 1'000'000'000);
+        const std::int64_t sent_ns = clock.now_ns();
+        const auto answer = http_request(socket, "POST", "/v1/reports", json::serialize(to_json(report)));
+        // Killed, being started, or waiting for what was leased before: the node goes on with what it has.
+        if (!answer || answer->status == 503) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            continue;
+        }
+        ASSERT_EQ(answer->status, 200u) << answer->body;
+        auto part = read_node_plan(json::parse(answer->body).as_object(), "", sent_ns);
+        ASSERT_TRUE(part) << part.error().message;
+        ASSERT_GE(part->plan, plan) << "plan numbers only rise";
+        ASSERT_GT(part->lease.number, report.lease_applied) << "and those of leases";
+        plan = part->plan;
+        report.lease_applied = part->lease.number;
+        in_use.take(report.node, std::move(part->lease));
+    }
+}
+
+// Registers one job after the other; `kept` has those that were acknowledged.
+void register_until(const std::string& socket, const std::atomic<bool>& done, std::set<std::string>& kept) {
+    for (int number = 0; !done; ++number) {
+        const std::string name = "registered-" + std::to_string(number);
+        for (bool known = false; !known && !done;) {
+            const auto answer = http_request(socket, "POST", "/v1/jobs", R"({"name":")" + name + R"("})");
+            // 409: the one before was killed between having it on record and saying so.
+            known = answer && (answer->status == 200 || answer->status == 409);
+            if (known) kept.insert(name);
+        }
+    }
+}
+
+TEST(KilledAllocator, KeepsItsPlanItsWishesAndTheSumOfRates) {
+    const test::TempDirectory directory;
+    Killed allocator(directory / "state");
+    std::atomic<bool> done = false;
+    InUse in_use;
+    std::set<std::string> registered;
+    {
+        std::vector<std::jthread> clients;
+        for (int node = 0; node < kNodes; ++node) {
+            clients.emplace_back([&, node] { report_until(allocator.socket(), node, done, in_use); });
+        }
+        clients.emplace_back([&] { register_until(allocator.socket(), done, registered); });
+        std::mt19937_64 random(11);
+        for (int kill = 0; kill < kKills; ++kill) {
+            // Past the wait at the first start, and some work done.
+            for (const int before = in_use.taken(); in_use.taken() < before + 20 && !testing::Test::HasFailure();) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+            const std::uint64_t bytes = 1000 + static_cast<std::uint64_t>(kill);
+            const auto pinned = http_request(allocator.socket(), "PUT", "/v1/datasets/text/pin",
+                                             R"({"bytes":)" + std::to_string(bytes) + "}");
+            EXPECT_TRUE(pinned && pinned->status == 200) << (pinned ? pinned->body : pinned.error().message);
+            std::this_thread::sleep_for(std::chrono::microseconds(random() % 50'000));
+            allocator.kill_and_restart();
+            const auto datasets = http_request(allocator.socket(), "GET", "/v1/datasets");
+            const std::string body = datasets ? datasets->body : datasets.error().message;
+            EXPECT_NE(body.find(R"("pinned_bytes":)" + std::to_string(bytes)), std::string::npos) << body;
+        }
+        done = true;
+    }
+    EXPECT_GT(in_use.most(), kRemote / 2) << "else the sum was never put to the test";
+    EXPECT_GT(registered.size(), 20u);
+    const auto jobs = http_request(allocator.socket(), "GET", "/v1/jobs");
+    ASSERT_TRUE(jobs) << jobs.error().message;
+    for (const std::string& name : registered) {
+        EXPECT_NE(jobs->body.find("\"" + name + "\""), std::string::npos) << name << " was acknowledged and is lost";
+    }
+}
+
+}  // namespace
+}  // namespace larder::allocator

@@ -1,0 +1,309 @@
+// A cluster that is lost and taken up again from what was kept: the same plan, and never more rates than there are.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <string>
+
+#include "allocator/cluster.h"
+
+namespace larder::allocator {
+namespace {
+
+constexpr std::int64_t kSecond_ns = 1'000'000'000;
+constexpr double kRemote = 1e9;
+constexpr std::uint64_t kGB = 1'000'000'000;
+
+template <typename Value>
+void merge(std::map<std::string, std::optional<Value>>& into, const std::map<std::string, std::optional<Value>>& from) {
+    for (const auto& [key, value] : from) {
+        if (value) into[key] = value;
+        if (!value) into.erase(key);
+    }
+}
+
+// What a store does, in memory.
+struct Memory {
+    ClusterRecord kept;
+
+    Result<void> save(const ClusterRecord& change) {
+        merge(kept.jobs, change.jobs);
+        merge(kept.pins, change.pins);
+        merge(kept.quotas, change.quotas);
+        merge(kept.nodes, change.nodes);
+        merge(kept.ideal_bytes_per_second, change.ideal_bytes_per_second);
+        merge(kept.leases, change.leases);
+        if (change.remote) kept.remote = change.remote;
+        if (change.plan_number) kept.plan_number = change.plan_number;
+        return {};
+    }
+};
+
+class ClusterMemory : public testing::Test {
+protected:
+    ClusterOptions options{.remote_bytes_per_second = kRemote};
+    Memory memory;
+    std::unique_ptr<Cluster> cluster = make();
+    std::int64_t now_ns = 0;
+
+    std::unique_ptr<Cluster> make() {
+        auto made = std::make_unique<Cluster>(options);
+        made->save_with([this](const ClusterRecord& change) { return memory.save(change); });
+        return made;
+    }
+    void restart() {
+        cluster = make();
+        const auto restored = cluster->restore(memory.kept, now_ns);
+        ASSERT_TRUE(restored) << restored.error().message;
+    }
+    static NodeReport node_report(const std::string& node, const std::string& job, const std::string& dataset) {
+        return {.node = node,
+                .instance = 1,
+                .memory_bytes = 10 * kGB,
+                .disk_bytes = 90 * kGB,
+                .datasets = {{.name = "images", .size_bytes = 200 * kGB}, {.name = "text", .size_bytes = 50 * kGB}},
+                .jobs = {{.name = job, .dataset = dataset, .demand_bytes_per_second = 1e9}}};
+    }
+    NodePlan exchange(NodeReport& report) {
+        const auto taken = cluster->report(report, now_ns);
+        EXPECT_TRUE(taken) << taken.error().message;
+        EXPECT_TRUE(cluster->replan(now_ns));
+        const auto part = cluster->plan_for(report.node, now_ns);
+        EXPECT_TRUE(part) << part.error().message;
+        return part.value_or(NodePlan());
+    }
+};
+
+TEST_F(ClusterMemory, TheSamePlanComesBackWithoutAReport) {
+    NodeReport a = node_report("a", "vision", "images");
+    NodeReport b = node_report("b", "language", "text");
+    for (int second = 0; second < 10; ++second) {
+        a.jobs[0].busy_s += 0.5;
+        a.jobs[0].bytes += 123'456'789;
+        exchange(a);
+        exchange(b);
+        now_ns += kSecond_ns;
+    }
+    ASSERT_TRUE(cluster->register_job({.name = "later", .weight = 3}));
+    ASSERT_TRUE(cluster->pin_quota("text", 7 * kGB, now_ns));
+    ASSERT_TRUE(cluster->set_remote(8e8));
+    const NodePlan before = exchange(a);
+    const double measured = *cluster->measured_ideal("vision");
+    const Plan plan = cluster->plan();
+
+    now_ns += kSecond_ns;
+    restart();
+    EXPECT_EQ(cluster->measured_ideal("vision"), measured);
+    EXPECT_EQ(*cluster->replan(now_ns), before.plan) << "nothing has changed";
+    const NodePlan after = *cluster->plan_for("a", now_ns);
+    EXPECT_EQ(after.plan, before.plan);
+    EXPECT_EQ(after.quotas, before.quotas);
+    EXPECT_GT(after.lease.number, before.lease.number);
+    ASSERT_EQ(cluster->plan().datasets.size(), plan.datasets.size());
+    for (std::size_t i = 0; i < plan.datasets.size(); ++i) {
+        EXPECT_EQ(cluster->plan().datasets[i].quotas, plan.datasets[i].quotas);
+    }
+    EXPECT_EQ(cluster->register_job({.name = "later"}).error().code, ErrorCode::already_exists);
+    EXPECT_EQ(cluster->planned_state().remote_bytes_per_second, 8e8);
+    EXPECT_EQ(exchange(b).plan, before.plan) << "a node that reports gets its part";
+}
+
+TEST_F(ClusterMemory, WhatTheConfigSaysAnewWinsOverWhatWasSet) {
+    ASSERT_TRUE(cluster->set_remote(8e8));
+    restart();
+    EXPECT_EQ(cluster->state(now_ns).remote_bytes_per_second, 8e8);
+    options.remote_bytes_per_second = 2e9;
+    restart();
+    EXPECT_EQ(cluster->state(now_ns).remote_bytes_per_second, 2e9);
+}
+
+TEST_F(ClusterMemory, NothingIsLeasedBeforeItMayBe) {
+    NodeReport a = node_report("a", "vision", "images");
+    exchange(a);
+    memory.kept.no_lease_before_ns = now_ns + 10 * kSecond_ns;
+    restart();
+    now_ns += 9 * kSecond_ns;
+    ASSERT_TRUE(cluster->report(a, now_ns)) << "what it says is taken all the same";
+    const auto early = cluster->plan_for("a", now_ns);
+    ASSERT_FALSE(early);
+    EXPECT_EQ(early.error().code, ErrorCode::unavailable);
+    now_ns += kSecond_ns;
+    ASSERT_TRUE(cluster->report(a, now_ns));
+    EXPECT_TRUE(cluster->plan_for("a", now_ns));
+}
+
+TEST_F(ClusterMemory, AfterTenMinutesDownTheClusterIsStillThere) {
+    NodeReport a = node_report("a", "vision", "images");
+    NodeReport b = node_report("b", "language", "text");
+    exchange(a);
+    const NodePlan before = exchange(b);
+    now_ns += 600 * kSecond_ns;
+    restart();
+    EXPECT_EQ(cluster->planned_state().nodes.size(), 2u);
+    EXPECT_EQ(*cluster->replan(now_ns), before.plan);
+    const NodePlan part = exchange(a);
+    EXPECT_EQ(part.plan, before.plan);
+    // All leases are over, and b has its floor at most: a is given all it was planned, at once.
+    EXPECT_FALSE(part.lease.cut);
+    EXPECT_GT(part.lease.sum(), 1e8);
+    // b never comes back: it is gone when it has been silent for as long as a node may be.
+    now_ns += 10 * kSecond_ns;
+    exchange(a);
+    EXPECT_EQ(cluster->planned_state().nodes.size(), 1u);
+}
+
+TEST_F(ClusterMemory, ALostStateIsRebuiltFromReportsAndNumbersGoOn) {
+    NodeReport a = node_report("a", "vision", "images");
+    const NodePlan before = exchange(a);
+    for (int i = 0; i < 20; ++i) a.lease_applied = exchange(a).lease.number;
+    memory.kept = {};
+    restart();
+    EXPECT_TRUE(cluster->planned_state().nodes.empty());
+    const NodePlan after = exchange(a);
+    EXPECT_EQ(after.quotas, before.quotas);
+    EXPECT_GT(after.lease.number, a.lease_applied) << "else the node would take it for an old one";
+}
+
+// A node that is cut off keeps what it has until that is over, then its floors; the other gets only what is left.
+TEST_F(ClusterMemory, APartitionedNodeIsCountedThroughARestart) {
+    NodeReport a = node_report("a", "vision", "images");
+    NodeReport b = node_report("b", "language", "text");
+    a.lease_applied = exchange(a).lease.number;
+    exchange(b);
+    a.lease_applied = exchange(a).lease.number;
+    const Lease of_a = exchange(a).lease;
+    ASSERT_GT(of_a.sum(), 1e8);
+    now_ns += kSecond_ns;
+    restart();
+    const Lease of_b = exchange(b).lease;
+    EXPECT_LE(of_a.sum() + of_b.sum(), kRemote * (1 + 1e-9)) << "a's lease runs on";
+    now_ns = of_a.expires_ns;
+    b.lease_applied = exchange(b).lease.number;
+    const Lease all = exchange(b).lease;
+    EXPECT_NEAR(all.sum() + of_a.floor_bytes_per_second, kRemote, 1) << "all but a's floor";
+}
+
+// Nodes with clocks of their own, answers that are lost or late, an allocator killed at any moment: what nodes use
+// never adds up to more than the remote has.
+TEST_F(ClusterMemory, TheRatesInUseStayWithinTheRemoteThroughoutRestarts) {
+    struct Node {
+        NodeReport report;
+        Lease lease;
+        std::int64_t ends_own_ns = 0;
+        std::int64_t clock_ahead_ns = 0;
+    };
+    for (std::uint64_t seed = 0; seed < 40; ++seed) {
+        std::mt19937_64 random(seed);
+        memory = {};
+        now_ns = 0;
+        cluster = make();
+        std::vector<Node> nodes(5);
+        for (std::size_t i = 0; i < nodes.size(); ++i) {
+            const std::string name(1, static_cast<char>('a' + i));
+            nodes[i].report = node_report(name, "own-" + name, i % 2 == 0 ? "images" : "text");
+            // An hour fast, an hour slow: only durations are told.
+            nodes[i].clock_ahead_ns = (static_cast<std::int64_t>(i) - 2) * 3600 * kSecond_ns;
+        }
+        for (int step = 0; step < 300; ++step) {
+            now_ns += static_cast<std::int64_t>(random() % kSecond_ns);
+            if (random() % 40 == 0) now_ns += 12 * kSecond_ns;
+            if (random() % 10 == 0) restart();
+            Node& node = nodes[random() % nodes.size()];
+            node.report.jobs[0].demand_bytes_per_second = static_cast<double>(random() % 1'000'000'000);
+            node.report.lease_applied = node.lease.number;
+            const std::int64_t sent_own_ns = now_ns + node.clock_ahead_ns;
+            const NodePlan part = exchange(node.report);
+            if (random() % 20 == 0) restart();  // after the answer was made
+            if (random() % 4 != 0) {
+                // What it was told is how long the lease lasts; the node counts from when it asked.
+                node.ends_own_ns = sent_own_ns + (part.lease.expires_ns - now_ns);
+                node.lease = part.lease;
+            }
+            double used = 0;
+            for (const Node& of : nodes) {
+                const double floors = of.lease.floor_bytes_per_second * static_cast<double>(of.lease.rates.size());
+                used += now_ns + of.clock_ahead_ns < of.ends_own_ns ? of.lease.sum() : floors;
+            }
+            ASSERT_LE(used, kRemote * (1 + 1e-9)) << "seed " << seed << " step " << step;
+        }
+    }
+}
+
+TEST_F(ClusterMemory, WhatCanBeKnownIsLimited) {
+    options.jobs_max = 2;
+    options.nodes_max = 1;
+    cluster = make();
+    ASSERT_TRUE(cluster->register_job({.name = "x"}));
+    ASSERT_TRUE(cluster->register_job({.name = "y"}));
+    EXPECT_EQ(cluster->register_job({.name = "z"}).error().code, ErrorCode::no_space);
+    ASSERT_TRUE(cluster->remove_job("x"));
+    EXPECT_TRUE(cluster->register_job({.name = "z"}));
+    restart();
+    EXPECT_EQ(cluster->register_job({.name = "x"}).error().code, ErrorCode::no_space);
+    ASSERT_TRUE(cluster->report(node_report("a", "vision", "images"), now_ns));
+    EXPECT_EQ(cluster->report(node_report("b", "vision", "images"), now_ns).error().code, ErrorCode::no_space);
+    EXPECT_TRUE(cluster->report(node_report("a", "vision", "images"), now_ns));
+    now_ns += options.lease_ns;
+    EXPECT_TRUE(cluster->report(node_report("b", "vision", "images"), now_ns)) << "a has fallen silent";
+    EXPECT_EQ(cluster->nodes().size(), 1u);
+}
+
+TEST_F(ClusterMemory, ARemovedNodeHoldsNothingAndIsForgotten) {
+    NodeReport a = node_report("a", "vision", "images");
+    NodeReport b = node_report("b", "language", "text");
+    exchange(a);
+    ASSERT_GT(cluster->in_force(now_ns), 1e8);
+    now_ns += 20 * kSecond_ns;
+    EXPECT_GT(cluster->in_force(now_ns), 0) << "its floor";
+    ASSERT_TRUE(cluster->remove_node("a"));
+    EXPECT_EQ(cluster->in_force(now_ns), 0);
+    EXPECT_EQ(cluster->remove_node("a").error().code, ErrorCode::not_found);
+    exchange(b);
+    restart();
+    EXPECT_FALSE(cluster->nodes().contains("a"));
+    EXPECT_NEAR(cluster->in_force(now_ns), cluster->plan_for("b", now_ns)->lease.sum(), 1);
+}
+
+TEST_F(ClusterMemory, WhatWasMeasuredOfAJobGoesWithIt) {
+    ASSERT_TRUE(cluster->register_job({.name = "vision"}));
+    NodeReport a = node_report("a", "vision", "images");
+    for (int second = 0; second < 10; ++second) {
+        a.jobs[0].busy_s += 0.5;
+        a.jobs[0].bytes += 100'000'000;
+        exchange(a);
+        now_ns += kSecond_ns;
+    }
+    ASSERT_TRUE(memory.kept.ideal_bytes_per_second.contains("vision"));
+    a.jobs.clear();
+    exchange(a);
+    ASSERT_TRUE(cluster->remove_job("vision"));
+    exchange(a);
+    EXPECT_FALSE(memory.kept.ideal_bytes_per_second.contains("vision"));
+}
+
+// A plan that could not be kept is kept as soon as it can be: its number must not be given to another.
+TEST_F(ClusterMemory, APlanThatCouldNotBeKeptIsKeptLater) {
+    bool full = false;
+    cluster->save_with([&](const ClusterRecord& change) -> Result<void> {
+        if (full) return fail(ErrorCode::no_space, "full");
+        return memory.save(change);
+    });
+    NodeReport a = node_report("a", "vision", "images");
+    exchange(a);
+    full = true;
+    a.disk_bytes /= 2;
+    ASSERT_TRUE(cluster->report(a, now_ns));
+    EXPECT_EQ(cluster->replan(now_ns).error().code, ErrorCode::no_space);
+    EXPECT_EQ(cluster->plan_for("a", now_ns).error().code, ErrorCode::no_space);
+    full = false;
+    const NodePlan part = exchange(a);
+    EXPECT_EQ(part.plan, 2u);
+    restart();
+    EXPECT_EQ(*cluster->replan(now_ns), 2u);
+    EXPECT_EQ(cluster->plan_for("a", now_ns)->quotas, part.quotas);
+}
+
+}  // namespace
+}  // namespace larder::allocator

@@ -1,0 +1,182 @@
+// Who may do what: every route with and without a token, and what a token file may hold.
+
+#include "allocator/service/access.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "allocator/service/api.h"
+#include "tests/support/temp_directory.h"
+
+namespace larder::allocator {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::StartsWith;
+
+constexpr std::string_view kTokens =
+    "# role name token\n"
+    "viewer eye      viewer-token-0123456789\n"
+    "job vision\t job-token-0123456789\r\n"
+    "\n"
+    "node node-1 node-token-0123456789  # the first\n"
+    "operator alice operator-token-0123456789\n";
+
+Access access() {
+    auto tokens = parse_tokens(kTokens, "tokens");
+    EXPECT_TRUE(tokens) << tokens.error().message;
+    return Access(tokens.value_or(std::vector<Token>()), {{"node-7", Role::node}});
+}
+
+std::string message_of(const Result<std::vector<Token>>& tokens) {
+    EXPECT_FALSE(tokens);
+    return tokens ? "" : tokens.error().message;
+}
+
+std::vector<std::string> segments(std::string_view path) {
+    std::vector<std::string> all;
+    while (!path.empty()) {
+        path.remove_prefix(1);
+        all.emplace_back(path.substr(0, path.find('/')));
+        path.remove_prefix(all.back().size());
+        if (all.back() == "{name}") all.back() = "some";
+    }
+    return all;
+}
+
+HttpRequest over_tcp(std::string_view method, std::string_view path, const std::string& token) {
+    return {.method = std::string(method), .path = segments(path), .peer_address = "10.0.0.7", .bearer_token = token};
+}
+
+TEST(Access, WithoutATokenNothingIsAnsweredButHealth) {
+    const Access access = larder::allocator::access();
+    for (const AccessRule& rule : access_rules()) {
+        for (const char* token : {"", "wrong-token-0123456789", "operator-token-012345678", "alice"}) {
+            HttpRequest request = over_tcp(rule.method, rule.path, token);
+            const auto refusal = access.admit(request);
+            EXPECT_EQ(request.authenticated_as, "");
+            ASSERT_EQ(refusal.has_value(), !rule.anyone) << rule.method << " " << rule.path;
+            if (!refusal) continue;
+            EXPECT_EQ(refusal->status, 401u);
+            EXPECT_THAT(refusal->headers, Contains(Pair("WWW-Authenticate", StartsWith("Bearer realm="))));
+        }
+    }
+    HttpRequest elsewhere = over_tcp("GET", "/v1/nowhere", "");
+    EXPECT_EQ(access.admit(elsewhere)->status, 401u) << "nor what does not exist";
+}
+
+TEST(Access, ARoleMayWhatTheTableSays) {
+    const Access access = larder::allocator::access();
+    const std::vector<std::pair<Role, std::string>> holders{{Role::viewer, "viewer-token-0123456789"},
+                                                            {Role::job, "job-token-0123456789"},
+                                                            {Role::node, "node-token-0123456789"},
+                                                            {Role::operator_, "operator-token-0123456789"}};
+    for (const AccessRule& rule : access_rules()) {
+        for (const auto& [role, token] : holders) {
+            HttpRequest request = over_tcp(rule.method, rule.path, token);
+            const auto refusal = access.admit(request);
+            const bool may = rule.anyone || (rule.roles & static_cast<Roles>(role)) != 0;
+            ASSERT_EQ(refusal.has_value(), !may) << name(role) << " " << rule.method << " " << rule.path;
+            if (refusal) {
+                EXPECT_EQ(refusal->status, 403u);
+            }
+        }
+    }
+    const auto may = [&](const char* token, const char* method, const char* path) {
+        HttpRequest request = over_tcp(method, path, token);
+        return !access.admit(request);
+    };
+    // What the table must never come to say.
+    EXPECT_FALSE(may("viewer-token-0123456789", "POST", "/v1/reports"));
+    EXPECT_FALSE(may("viewer-token-0123456789", "POST", "/v1/jobs"));
+    EXPECT_FALSE(may("node-token-0123456789", "PUT", "/v1/remote"));
+    EXPECT_FALSE(may("job-token-0123456789", "PUT", "/v1/datasets/some/pin"));
+    EXPECT_FALSE(may("job-token-0123456789", "POST", "/v1/reports"));
+    EXPECT_TRUE(may("operator-token-0123456789", "PUT", "/v1/remote"));
+}
+
+TEST(Access, TheTableHasTheRoutesOfTheApi) {
+    std::vector<std::string> named;
+    std::vector<std::string> served;
+    for (const AccessRule& rule : access_rules())
+        named.push_back(std::string(rule.method) + " " + std::string(rule.path));
+    for (const Api::Route& route : Api::routes()) {
+        served.push_back(std::string(route.method) + " " + std::string(route.path));
+    }
+    EXPECT_THAT(named, ::testing::UnorderedElementsAreArray(served));
+}
+
+TEST(Access, WhatTheTableDoesNotNameIsTheOperatorsAlone) {
+    const Access access = larder::allocator::access();
+    HttpRequest by_node = over_tcp("POST", "/v1/plan", "node-token-0123456789");
+    EXPECT_EQ(access.admit(by_node)->status, 403u);
+    HttpRequest by_operator = over_tcp("POST", "/v1/plan", "operator-token-0123456789");
+    EXPECT_FALSE(access.admit(by_operator));
+    EXPECT_EQ(by_operator.authenticated_as, "alice");
+}
+
+TEST(Access, TheUnixSocketIsGuardedByItsMode) {
+    const Access access = larder::allocator::access();
+    HttpRequest request = over_tcp("PUT", "/v1/remote", "");
+    request.peer = PeerCredentials{.uid = 17, .gid = 1, .pid = 1};
+    EXPECT_FALSE(access.admit(request));
+    EXPECT_EQ(request.authenticated_as, "local user 17");
+}
+
+TEST(Access, ACertificateStandsForARoleWhereItIsMapped) {
+    const Access access = larder::allocator::access();
+    HttpRequest mapped = over_tcp("POST", "/v1/reports", "");
+    mapped.certificate_name = "node-7";
+    EXPECT_FALSE(access.admit(mapped));
+    EXPECT_EQ(mapped.authenticated_as, "node-7");
+    HttpRequest other = over_tcp("POST", "/v1/reports", "");
+    other.certificate_name = "node-8";
+    EXPECT_EQ(access.admit(other)->status, 401u);
+    HttpRequest wrong = over_tcp("POST", "/v1/reports", "wrong-token-0123456789");
+    wrong.certificate_name = "node-7";
+    EXPECT_EQ(access.admit(wrong)->status, 401u) << "a wrong token is wrong whoever shows it";
+}
+
+TEST(Tokens, AreChecked) {
+    EXPECT_EQ(parse_tokens("", "t")->size(), 0u);
+    EXPECT_EQ(message_of(parse_tokens("\nviewer eye", "t")), "t:2: expected ROLE NAME TOKEN");
+    EXPECT_EQ(message_of(parse_tokens("viewer eye a-token-0123456789 more", "t")), "t:1: expected ROLE NAME TOKEN");
+    EXPECT_EQ(message_of(parse_tokens("admin eye a-token-0123456789", "t")),
+              "t:1: \"admin\" is no role: expected viewer, job, node or operator");
+    const std::string shorter = message_of(parse_tokens("viewer eye short", "t"));
+    EXPECT_THAT(shorter, HasSubstr("16 to 512"));
+    EXPECT_THAT(shorter, ::testing::Not(HasSubstr("short")));
+    EXPECT_THAT(message_of(parse_tokens("viewer eye token-with-\"quotes\"-in-it", "t")), HasSubstr("letters, digits"));
+    EXPECT_THAT(message_of(parse_tokens("viewer a token-0123456789\nnode a token-abcdefghij", "t")),
+                HasSubstr("t:2: the name of \"a\" is there already"));
+    EXPECT_THAT(message_of(parse_tokens("viewer a token-0123456789\nnode b token-0123456789", "t")),
+                HasSubstr("t:2: the token of \"b\" is there already, as \"a\""));
+}
+
+TEST(Tokens, AFileThatOthersCanReadIsRefused) {
+    const test::TempDirectory directory;
+    const std::string file = directory / "tokens";
+    std::ofstream(file) << kTokens;
+    for (const unsigned mode : {0644u, 0604u, 0620u, 0602u}) {
+        ASSERT_EQ(::chmod(file.c_str(), mode), 0);
+        const auto refused = read_tokens(file);
+        ASSERT_FALSE(refused) << mode;
+        EXPECT_EQ(refused.error().code, ErrorCode::permission_denied);
+        EXPECT_THAT(refused.error().message, HasSubstr("chmod 0600 " + file));
+    }
+    for (const unsigned mode : {0600u, 0640u, 0400u}) {
+        ASSERT_EQ(::chmod(file.c_str(), mode), 0);
+        EXPECT_EQ(read_tokens(file)->size(), 4u);
+    }
+    EXPECT_THAT(message_of(read_tokens(directory / "lost")), HasSubstr("lost"));
+}
+
+}  // namespace
+}  // namespace larder::allocator

@@ -1,0 +1,212 @@
+// The allocator's service from outside: who is let in over TCP, what changes on reload, and what it refuses.
+
+#include "allocator/service/service.h"
+
+#include <boost/json.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "allocator/service/access.h"
+#include "tests/unit/allocator/service/service_fixture.h"
+
+namespace larder::allocator {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Key;
+
+// A body that would change something, had it been let through.
+std::string body_for(const AccessRule& rule) {
+    if (rule.method == "GET" || rule.method == "DELETE") return "";
+    if (rule.path == "/v1/reports") return report_json("intruder");
+    if (rule.path == "/v1/jobs") return R"({"name":"some"})";
+    if (rule.path == "/v1/remote") return R"({"bytes_per_second":5})";
+    if (rule.path == "/v1/datasets/{name}/pin") return R"({"bytes":1})";
+    return "{}";
+}
+
+std::string target_of(const AccessRule& rule) {
+    std::string target(rule.path);
+    const std::size_t at = target.find("{name}");
+    if (at != std::string::npos) target.replace(at, 6, target.starts_with("/v1/datasets") ? "images" : "kept");
+    return target;
+}
+
+TEST_F(ServiceTest, EveryRouteOverTheNetworkNeedsATokenOfTheRightRole) {
+    use_tls();
+    start();
+    ASSERT_EQ(local("POST", "/v1/reports", report_json("node-1")).status, 200u);
+    ASSERT_EQ(local("POST", "/v1/jobs", R"({"name":"kept"})").status, 200u);
+    const std::string before = local("GET", "/v1/plan").body;
+    const std::vector<std::pair<Role, std::string>> holders{
+        {Role::viewer, kViewerToken}, {Role::job, kJobToken}, {Role::node, kNodeToken}};
+    std::size_t forbidden = 0;
+    for (const AccessRule& rule : access_rules()) {
+        if (rule.anyone) continue;
+        const std::string method(rule.method);
+        for (const std::string token : {"", "wrong-token-0123456789"}) {
+            const auto answer = ask(method, target_of(rule), body_for(rule), with_token(token));
+            EXPECT_EQ(answer.status, 401u) << rule.method << " " << rule.path;
+            EXPECT_THAT(answer.headers, Contains(Key("WWW-Authenticate")));
+        }
+        for (const auto& [role, token] : holders) {
+            if ((rule.roles & static_cast<Roles>(role)) != 0) continue;
+            ++forbidden;
+            EXPECT_EQ(ask(method, target_of(rule), body_for(rule), with_token(token)).status, 403u)
+                << name(role) << " " << rule.method << " " << rule.path;
+        }
+    }
+    EXPECT_GE(forbidden, 10u);
+    EXPECT_EQ(local("GET", "/v1/plan").body, before);
+    EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":"kept"})").status, 409u) << "not removed";
+    EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":"some"})").status, 200u) << "not registered";
+    EXPECT_EQ(ask("GET", "/healthz", "", with_token("")).status, 200u);
+}
+
+TEST_F(ServiceTest, EachRoleCanDoItsPartOverTls) {
+    use_tls();
+    start();
+    EXPECT_EQ(ask("POST", "/v1/reports", report_json("node-1"), with_token(kNodeToken)).status, 200u);
+    EXPECT_EQ(ask("POST", "/v1/jobs", R"({"name":"vision"})", with_token(kJobToken)).status, 200u);
+    EXPECT_EQ(ask("GET", "/v1/plan", "", with_token(kViewerToken)).status, 200u);
+    EXPECT_EQ(ask("PUT", "/v1/remote", R"({"bytes_per_second":5e8})", with_token(kOperatorToken)).status, 200u);
+    EXPECT_THAT(ask("GET", "/v1/plan", "", with_token(kViewerToken)).body,
+                HasSubstr("\"remote_bytes_per_second\":5E8"));
+}
+
+TEST_F(ServiceTest, AClientCertificateStandsForItsRole) {
+    use_tls();
+    config.certificates = {{"node-7", Role::node}};
+    start();
+    const auto files = authority.issue("node-7", {.common_name = "node-7"});
+    HttpClientOptions showing = with_token("");
+    showing.certificate_file = files.certificate;
+    showing.key_file = files.key;
+    EXPECT_EQ(ask("POST", "/v1/reports", report_json("node-7"), showing).status, 200u);
+    EXPECT_EQ(ask("PUT", "/v1/remote", R"({"bytes_per_second":5})", showing).status, 403u);
+    const auto unknown = authority.issue("node-8", {.common_name = "node-8"});
+    showing.certificate_file = unknown.certificate;
+    showing.key_file = unknown.key;
+    EXPECT_EQ(ask("POST", "/v1/reports", report_json("node-8"), showing).status, 401u);
+}
+
+TEST_F(ServiceTest, TokensAndCertificatesAreTakenAnewAllOrNone) {
+    use_tls();
+    start();
+    const std::string fresh = "fresh-token-0123456789";
+    EXPECT_EQ(ask("GET", "/v1/plan", "", with_token(fresh)).status, 401u);
+    write_tokens("viewer eye " + fresh + "\n");
+    EXPECT_TRUE(on_thread([this] { return service->reload(config); }));
+    EXPECT_EQ(ask("GET", "/v1/plan", "", with_token(fresh)).status, 200u);
+    EXPECT_EQ(ask("GET", "/v1/plan", "", with_token(kOperatorToken)).status, 401u) << "it was taken away";
+    write_tokens("viewer eye short\n");
+    EXPECT_FALSE(on_thread([this] { return service->reload(config); }));
+    EXPECT_EQ(ask("GET", "/v1/plan", "", with_token(fresh)).status, 200u) << "the old ones stay";
+    write_tokens(std::string("viewer eye ") + kViewerToken + "\n");
+    Config broken = config;
+    broken.tls.certificate_file = directory / "lost.pem";
+    EXPECT_FALSE(on_thread([&] { return service->reload(broken); }));
+    EXPECT_EQ(ask("GET", "/v1/plan", "", with_token(fresh)).status, 200u) << "none of it was taken";
+}
+
+TEST_F(ServiceTest, LimitsHold) {
+    config.listen = "127.0.0.1:0";
+    config.limits.body_bytes = 64u << 10;
+    config.limits.header_bytes = 2u << 10;
+    config.limits.requests_per_second_per_peer = 1;
+    config.limits.request_burst_per_peer = 4;
+    start();
+    EXPECT_EQ(ask("POST", "/v1/jobs", std::string(65u << 10, ' '), with_token(kJobToken)).status, 413u);
+    EXPECT_EQ(ask("GET", "/v1/plan?" + std::string(3000, 'x'), "", with_token(kJobToken)).status, 431u);
+    // However fast this runs, of so many in a row some come before there is a token again.
+    bool limited = false;
+    for (int i = 0; i < 1000 && !limited; ++i) {
+        const auto answer = ask("GET", "/v1/plan", "", with_token("wrong-token-0123456789"));
+        limited = answer.status == 429;
+        if (limited) {
+            EXPECT_THAT(answer.headers, Contains(::testing::Pair("Retry-After", "1")));
+        }
+    }
+    EXPECT_TRUE(limited) << "guessing tokens is slow work";
+}
+
+TEST_F(ServiceTest, AThousandJobsMayRegisterAtOnce) {
+    config.listen = "127.0.0.1:0";
+    config.state_directory = directory / "state";
+    start();
+    std::atomic<int> registered = 0;
+    {
+        std::vector<std::jthread> clients;
+        for (int client = 0; client < 8; ++client) {
+            clients.emplace_back([&, client] {
+                for (int i = client; i < 1000; i += 8) {
+                    const std::string body = R"({"name":"job-)" + std::to_string(i) + R"("})";
+                    registered += ask("POST", "/v1/jobs", body, with_token(kJobToken)).status == 200u ? 1 : 0;
+                }
+            });
+        }
+    }
+    EXPECT_EQ(registered, 1000);
+    EXPECT_EQ(ask("POST", "/v1/jobs", R"({"name":"job-500"})", with_token(kJobToken)).status, 409u) << "but each once";
+    stop();
+    start();
+    for (const char* job : {"job-0", "job-500", "job-999"}) {
+        EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":")" + std::string(job) + R"("})").status, 409u)
+            << "after a restart";
+    }
+}
+
+TEST_F(ServiceTest, TwoNodesWithOneNameAreNotMixedUp) {
+    start();
+    ASSERT_EQ(local("POST", "/v1/reports", report_json("a", 1)).status, 200u);
+    const auto refused = local("POST", "/v1/reports", report_json("a", 2));
+    EXPECT_EQ(refused.status, 409u);
+    EXPECT_THAT(refused.body, HasSubstr("give each its own name"));
+    EXPECT_EQ(local("POST", "/v1/reports", report_json("a", 1)).status, 200u);
+}
+
+TEST_F(ServiceTest, ItComesBackWithItsPlanWishesAndLeases) {
+    config.state_directory = directory / "state";
+    start();
+    clock.advance_ns(config.cluster.lease_ns);
+    ASSERT_EQ(local("POST", "/v1/reports", report_json("a")).status, 200u);
+    ASSERT_EQ(local("POST", "/v1/jobs", R"({"name":"later","weight":2})").status, 200u);
+    ASSERT_EQ(local("PUT", "/v1/datasets/images/pin", R"({"bytes":300000})").status, 200u);
+    ASSERT_EQ(local("PUT", "/v1/remote", R"({"bytes_per_second":5e8})").status, 200u);
+    const auto part = boost::json::parse(local("POST", "/v1/reports", report_json("a")).body);
+    const auto before = boost::json::parse(local("GET", "/v1/plan").body);
+    stop();
+    start();
+    const auto after = boost::json::parse(local("GET", "/v1/plan").body);
+    EXPECT_EQ(after.at("plan"), before.at("plan"));
+    EXPECT_EQ(after.at("datasets"), before.at("datasets"));
+    EXPECT_EQ(after.at("jobs"), before.at("jobs"));
+    EXPECT_EQ(after.at("remote_bytes_per_second"), before.at("remote_bytes_per_second"));
+    EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":"later"})").status, 409u);
+    const auto again = local("POST", "/v1/reports", report_json("a"));
+    ASSERT_EQ(again.status, 200u) << again.body;
+    const auto renewed = boost::json::parse(again.body);
+    EXPECT_EQ(renewed.at("quotas"), part.at("quotas"));
+    EXPECT_GT(renewed.at("lease").at("number").to_number<int>(), part.at("lease").at("number").to_number<int>());
+}
+
+TEST_F(ServiceTest, ASecondAllocatorDoesNotTouchTheState) {
+    config.state_directory = directory / "state";
+    start();
+    Config other = config;
+    other.socket = directory / "other.sock";
+    boost::asio::io_context second;
+    const auto refused = Service::start(second, other, clock);
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message, HasSubstr("another larder-allocator uses the state directory"));
+}
+
+}  // namespace
+}  // namespace larder::allocator

@@ -1,0 +1,240 @@
+// The allocator's state on a real LMDB: what is kept, what damage does to it, and whose clock it is told in.
+
+#include "allocator/service/state_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lmdb.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+
+#include "allocator/cluster.h"
+#include "tests/support/temp_directory.h"
+
+namespace larder::allocator {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kSecond_ns = 1'000'000'000;
+constexpr std::int64_t kLease_ns = 10 * kSecond_ns;
+
+class StateStoreTest : public testing::Test {
+protected:
+    Result<std::unique_ptr<StateStore>> try_open(std::int64_t now_ns, const std::string& boot = "boot-1",
+                                                 std::uint64_t map_bytes = 64u << 20) const {
+        return StateStore::open({.directory = state, .map_bytes = map_bytes, .lease_ns = kLease_ns, .boot_id = boot},
+                                now_ns);
+    }
+    std::unique_ptr<StateStore> open(std::int64_t now_ns, const std::string& boot = "boot-1",
+                                     std::uint64_t map_bytes = 64u << 20) const {
+        auto opened = try_open(now_ns, boot, map_bytes);
+        EXPECT_TRUE(opened) << opened.error().message;
+        return opened ? std::move(*opened) : nullptr;
+    }
+    static ClusterRecord example() {
+        ClusterRecord record;
+        record.jobs["vision"] = JobSpec{.name = "vision", .weight = 2, .epochs = 3, .ideal_bytes_per_second = 1.5e8};
+        record.jobs["language"] = JobSpec{.name = "language", .bandwidth_cap_bytes_per_second = 7e7};
+        record.pins["images"] = 12345;
+        record.remote = RemoteRecord{5e8, 1e9};
+        record.nodes["a"] = NodeReport{.node = "a", .instance = 7, .datasets = {{.name = "images", .size_bytes = 9}}};
+        record.ideal_bytes_per_second["vision"] = 1.0 / 3;
+        record.plan_number = 17;
+        record.quotas["a"] = std::vector<DatasetQuota>{{"images", 1, 2}};
+        record.leases["a"] = std::vector<Lease>{{.number = 4,
+                                                 .expires_ns = 5 * kSecond_ns,
+                                                 .floor_bytes_per_second = 3,
+                                                 .rates = {{"vision", 1e8}, {"x", 2}}}};
+        return record;
+    }
+
+    test::TempDirectory directory;
+    std::string state = directory / "state";
+};
+
+TEST_F(StateStoreTest, WhatWasSavedIsFound) {
+    open(0)->save(example()).value();
+    const auto store = open(kSecond_ns);
+    const ClusterRecord& found = store->found();
+    ASSERT_EQ(found.jobs.size(), 2u);
+    EXPECT_EQ(found.jobs.at("vision")->weight, 2);
+    EXPECT_EQ(found.jobs.at("vision")->epochs, 3);
+    EXPECT_EQ(found.jobs.at("vision")->ideal_bytes_per_second, 1.5e8);
+    EXPECT_EQ(found.jobs.at("vision")->bandwidth_cap_bytes_per_second, kUnlimited);
+    EXPECT_EQ(found.jobs.at("language")->bandwidth_cap_bytes_per_second, 7e7);
+    EXPECT_EQ(found.jobs.at("language")->epochs, kUnlimited);
+    EXPECT_EQ(found.pins.at("images"), 12345u);
+    EXPECT_EQ(found.remote->bytes_per_second, 5e8);
+    EXPECT_EQ(found.remote->configured_bytes_per_second, 1e9);
+    EXPECT_EQ(found.nodes.at("a")->instance, 7u);
+    EXPECT_EQ(found.ideal_bytes_per_second.at("vision"), 1.0 / 3) << "to the last bit";
+    EXPECT_EQ(found.plan_number, 17u);
+    EXPECT_EQ(found.quotas.at("a"), example().quotas.at("a"));
+    ASSERT_EQ(found.leases.at("a")->size(), 1u);
+    EXPECT_EQ(found.leases.at("a")->front().number, 4u);
+    EXPECT_EQ(found.leases.at("a")->front().expires_ns, 5 * kSecond_ns);
+    EXPECT_EQ(found.leases.at("a")->front().rates, example().leases.at("a")->front().rates);
+}
+
+TEST_F(StateStoreTest, AChangeReplacesAndRemoves) {
+    const auto store = open(0);
+    store->save(example()).value();
+    ClusterRecord change;
+    change.jobs["vision"] = std::nullopt;
+    change.jobs["never there"] = std::nullopt;
+    change.pins["images"] = std::nullopt;
+    change.quotas["a"] = std::nullopt;
+    change.plan_number = 18;
+    store->save(change).value();
+    const_cast<std::unique_ptr<StateStore>&>(store).reset();
+    const auto again = open(0);
+    EXPECT_EQ(again->found().jobs.size(), 1u);
+    EXPECT_TRUE(again->found().pins.empty());
+    EXPECT_TRUE(again->found().quotas.empty());
+    EXPECT_EQ(again->found().plan_number, 18u);
+    EXPECT_EQ(again->found().leases.size(), 1u) << "what is not in a change stays";
+}
+
+TEST_F(StateStoreTest, WithoutARecordOfLeasesOneLeaseIsWaitedFor) {
+    EXPECT_EQ(open(100)->found().no_lease_before_ns, 100 + kLease_ns);
+    // Killed and started again meanwhile: the wait is still on.
+    EXPECT_EQ(open(200)->found().no_lease_before_ns, 100 + kLease_ns);
+}
+
+TEST_F(StateStoreTest, AfterARebootTheClockIsAnother) {
+    open(0)->save(example()).value();
+    const auto store = open(42, "boot-2");
+    EXPECT_EQ(store->found().no_lease_before_ns, 42 + kLease_ns);
+    ASSERT_EQ(store->found().leases.at("a")->size(), 1u) << "its floors still count";
+    EXPECT_EQ(store->found().leases.at("a")->front().expires_ns, 42);
+    EXPECT_EQ(store->found().plan_number, 17u) << "all else holds";
+    EXPECT_EQ(store->found().jobs.size(), 2u);
+}
+
+TEST_F(StateStoreTest, ALongerLeaseOfBeforeIsWaitedForInFull) {
+    StateStore::open({.directory = state, .lease_ns = 60 * kSecond_ns, .boot_id = "boot-1"}, 0).value();
+    EXPECT_EQ(open(0, "boot-2")->found().no_lease_before_ns, 60 * kSecond_ns);
+}
+
+TEST_F(StateStoreTest, ANewerVersionIsRefusedAndNotTouched) {
+    open(0)->save(example()).value();
+    const std::string text = R"({"version":99})";
+    {
+        MDB_env* environment = nullptr;
+        MDB_txn* transaction = nullptr;
+        MDB_dbi database = 0;
+        ASSERT_EQ(mdb_env_create(&environment), 0);
+        ASSERT_EQ(mdb_env_set_maxdbs(environment, 1), 0);
+        ASSERT_EQ(mdb_env_open(environment, (state + "/cluster").c_str(), 0, 0600), 0);
+        ASSERT_EQ(mdb_txn_begin(environment, nullptr, 0, &transaction), 0);
+        ASSERT_EQ(mdb_dbi_open(transaction, "state", 0, &database), 0);
+        for (const auto& [name, row] : {std::pair<std::string, std::string>{"version", text},
+                                        std::pair<std::string, std::string>{"unheard/of", "[1]"}}) {
+            std::string sealed = seal_row(name, row);
+            std::string key_text = name;
+            MDB_val key{key_text.size(), key_text.data()};
+            MDB_val value{sealed.size(), sealed.data()};
+            ASSERT_EQ(mdb_put(transaction, database, &key, &value, 0), 0);
+        }
+        ASSERT_EQ(mdb_txn_commit(transaction), 0);
+        mdb_env_close(environment);
+    }
+    for (int i = 0; i < 2; ++i) {
+        const auto refused = try_open(0);
+        ASSERT_FALSE(refused);
+        EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
+        EXPECT_THAT(refused.error().message, HasSubstr("is of version 99, this larder-allocator knows 1"));
+    }
+    EXPECT_FALSE(std::filesystem::exists(state + "/cluster.damaged"));
+}
+
+TEST_F(StateStoreTest, ADamagedStateIsPutAsideAndStartedAfresh) {
+    const std::string file = state + "/cluster/data.mdb";
+    open(0)->save(example()).value();
+    std::string sound;
+    {
+        std::ifstream in(file, std::ios::binary);
+        sound.assign(std::istreambuf_iterator<char>(in), {});
+    }
+    std::mt19937_64 random(5);
+    int afresh = 0;
+    for (int round = 0; round < 60; ++round) {
+        std::filesystem::remove_all(state + "/cluster.damaged");
+        std::string spoiled = sound;
+        if (round % 3 == 0) {
+            spoiled.resize(random() % 40'000);
+        } else {
+            for (int flips = 0; flips < 4; ++flips) spoiled[random() % 40'000] ^= static_cast<char>(1 << random() % 8);
+        }
+        std::ofstream(file, std::ios::binary | std::ios::trunc) << spoiled;
+        const auto store = open(0);
+        ASSERT_NE(store, nullptr);
+        if (std::filesystem::exists(state + "/cluster.damaged")) {
+            ++afresh;
+            EXPECT_TRUE(store->found().jobs.empty());
+            EXPECT_EQ(store->found().no_lease_before_ns, kLease_ns);
+        } else if (!store->found().jobs.empty()) {
+            // The flips hit nothing that is in use.
+            EXPECT_EQ(store->found().jobs.at("vision")->weight, 2);
+            EXPECT_EQ(store->found().pins.at("images"), 12345u);
+        }
+        EXPECT_TRUE(store->save(example())) << "and serves on";
+    }
+    EXPECT_GE(afresh, 20);
+}
+
+TEST_F(StateStoreTest, AFullMapRefusesWhatDoesNotFitAndKeepsTheRest) {
+    int accepted = 0;
+    {
+        const auto store = open(0, "boot-1", 128u << 10);
+        for (;; ++accepted) {
+            ASSERT_LT(accepted, 10'000);
+            const std::string name = "job-" + std::to_string(accepted);
+            const auto saved = store->save({.jobs = {{name, JobSpec{.name = name}}}});
+            if (saved) continue;
+            EXPECT_EQ(saved.error().code, ErrorCode::no_space) << saved.error().message;
+            break;
+        }
+        // What was refused left nothing behind, and what takes less room may still fit.
+        EXPECT_TRUE(store->save({.plan_number = 3}));
+    }
+    EXPECT_GT(accepted, 100);
+    const auto store = open(0, "boot-1", 1u << 20);
+    EXPECT_EQ(store->found().jobs.size(), static_cast<std::size_t>(accepted));
+    EXPECT_EQ(store->found().plan_number, 3u);
+    EXPECT_TRUE(store->save({.jobs = {{"one more", JobSpec{.name = "one more"}}}})) << "a larger map has room";
+}
+
+TEST_F(StateStoreTest, AClusterWhoseStateIsFullChangesNothing) {
+    const auto store = open(0, "boot-1", 128u << 10);
+    Cluster cluster({.remote_bytes_per_second = 1e9});
+    cluster.save_with([&](const ClusterRecord& change) { return store->save(change); });
+    int accepted = 0;
+    for (;; ++accepted) {
+        const auto registered = cluster.register_job({.name = "job-" + std::to_string(accepted)});
+        if (registered) continue;
+        EXPECT_EQ(registered.error().code, ErrorCode::no_space);
+        break;
+    }
+    EXPECT_EQ(cluster.remove_job("job-" + std::to_string(accepted)).error().code, ErrorCode::not_found);
+    EXPECT_EQ(cluster.register_job({.name = "job-0"}).error().code, ErrorCode::already_exists);
+    // A lease that cannot be put on record is not given, and holds nothing.
+    NodeReport report{.node = "a", .memory_bytes = 1000};
+    for (int i = 0; i < 200; ++i) {
+        report.datasets.push_back({.name = "dataset-" + std::string(200, 'x') + std::to_string(i), .size_bytes = 9});
+        report.jobs.push_back({.name = "j" + std::to_string(i), .dataset = report.datasets.back().name});
+    }
+    ASSERT_TRUE(cluster.report(report, 0));
+    EXPECT_FALSE(cluster.replan(0));
+    const auto part = cluster.plan_for("a", 0);
+    ASSERT_FALSE(part);
+    EXPECT_EQ(part.error().code, ErrorCode::no_space);
+    EXPECT_EQ(cluster.in_force(0), 0);
+}
+
+}  // namespace
+}  // namespace larder::allocator
