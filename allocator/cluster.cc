@@ -220,7 +220,9 @@ Result<void> Cluster::remove_job(const std::string& name) {
         return fail(ErrorCode::not_found, "job \"" + name + "\" is not registered");
     }
     if (auto saved = save({.jobs = {{name, std::nullopt}}}); !saved) return saved;
-    jobs_.erase(found);
+    found->second.spec.reset();
+    // What is measured of a job that runs goes on.
+    if (found->second.before.empty()) jobs_.erase(found);
     unsaved_jobs_.insert(name);
     --registered_;
     return {};

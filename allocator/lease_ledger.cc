@@ -42,7 +42,8 @@ Lease LeaseLedger::lease(const std::string& node, std::vector<LeasedRate> wanted
                 .floor_bytes_per_second = floor,
                 .rates = std::move(wanted)};
     for (LeasedRate& rate : lease.rates) rate.bytes_per_second = std::max(rate.bytes_per_second, floor);
-    if (const double sum = lease.sum(); sum > free) {
+    lease.wanted_bytes_per_second = lease.sum();
+    if (const double sum = lease.wanted_bytes_per_second; sum > free) {
         // Floors stay whole; what is above them shrinks alike.
         const double part = sum > floor * jobs ? std::max(0.0, free - floor * jobs) / (sum - floor * jobs) : 0;
         for (LeasedRate& rate : lease.rates) rate.bytes_per_second = floor + (rate.bytes_per_second - floor) * part;

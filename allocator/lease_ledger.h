@@ -28,6 +28,7 @@ struct Lease {
     std::vector<LeasedRate> rates;
     // What was wanted could not be leased yet: ask again soon.
     bool cut = false;
+    double wanted_bytes_per_second = 0;  // in all, floors included; known when it is made, not kept on record
 
     double sum() const;
 };

@@ -88,8 +88,8 @@ HttpResponse Api::node_plan(const std::string& node) {
     const auto part = cluster_.plan_for(node, now_ns);
     if (!part) return http_error(part.error());
     observed_.leased(node, part->lease, now_ns);
-    const auto lease = observed_.lease_of(node);
-    if (lease->cut && now_ns - lease->cut_since_ns >= kHandover_ns) {
+    const auto short_since_ns = observed_.lease_of(node)->short_since_ns;
+    if (short_since_ns && now_ns - *short_since_ns >= kHandover_ns) {
         events_.add_seldom(EventKind::lease_cut, node,
                            "node \"" + node + "\" is leased less than planned: others still hold it", now_ns);
     }

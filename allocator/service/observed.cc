@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace larder::allocator {
+namespace {
+
+// Floors of other nodes, which no plan counts, always cut a little.
+constexpr double kShort = 0.9;
+
+}  // namespace
 
 void Observed::take(Window& window, const Sample& sample) {
     if (!window.empty()) {
@@ -33,13 +39,16 @@ void Observed::report(const NodeReport& report, std::int64_t now_ns) {
 
 void Observed::leased(const std::string& node, const Lease& lease, std::int64_t now_ns) {
     std::optional<LeaseView>& last = nodes_[node].lease;
-    const bool was_cut = last && last->cut;
+    std::optional<std::int64_t> short_since_ns;
+    if (lease.sum() < kShort * lease.wanted_bytes_per_second) {
+        short_since_ns = last && last->short_since_ns ? *last->short_since_ns : now_ns;
+    }
     last = LeaseView{.number = lease.number,
                      .granted_ns = now_ns,
                      .expires_ns = lease.expires_ns,
                      .bytes_per_second = lease.sum(),
                      .cut = lease.cut,
-                     .cut_since_ns = was_cut ? last->cut_since_ns : now_ns};
+                     .short_since_ns = short_since_ns};
 }
 
 std::map<std::string, JobRate> Observed::job_rates(std::int64_t now_ns) const {

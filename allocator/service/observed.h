@@ -26,7 +26,8 @@ struct LeaseView {
     std::int64_t expires_ns = 0;
     double bytes_per_second = 0;  // of all its jobs together
     bool cut = false;
-    std::int64_t cut_since_ns = 0;  // when the first of an unbroken row of cut ones was granted
+    // Clearly less than was wanted, since when: the first of an unbroken row of such.
+    std::optional<std::int64_t> short_since_ns;
 };
 
 class Observed {

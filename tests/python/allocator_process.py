@@ -6,6 +6,7 @@ import dataclasses
 import http.client
 import json
 import pathlib
+import re
 import socket
 import subprocess
 import time
@@ -39,13 +40,12 @@ class UnixConnection(http.client.HTTPConnection):
 class Allocator:
     """A larder-allocator on a socket of its own; `end` ends the process this object started."""
 
-    def __init__(self, programs: pathlib.Path, directory: pathlib.Path, remote: str = "1 GB/s") -> None:
+    def __init__(self, programs: pathlib.Path, directory: pathlib.Path, *options: str) -> None:
         self.socket = directory / "allocator.sock"
         self.log = directory / "allocator.log"
-        self._instance = 0
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
-                [programs / "larder-allocator", "--socket", self.socket, "--remote-bandwidth", remote],
+                [programs / "larder-allocator", "--socket", self.socket, "--remote-bandwidth", "1 GB/s", *options],
                 stdout=log,
                 stderr=log,
             )
@@ -58,11 +58,24 @@ class Allocator:
                 time.sleep(0.01)
 
     def ask(self, method: str, target: str, body: object = None) -> Answer:
-        """One request on a connection of its own; bytes go as they are, anything else as JSON."""
-        connection = UnixConnection(self.socket)
+        """One request over the Unix socket; bytes go as they are, anything else as JSON."""
+        return self._ask(UnixConnection(self.socket), method, target, body, {})
+
+    def ask_tcp(self, method: str, target: str, body: object = None, token: str | None = None) -> Answer:
+        """One request over TCP, where the allocator was told to listen on a port of the kernel's."""
+        found = re.search(r"listening .*port=(\d+)", self.log.read_text())
+        assert found, self.log.read_text()
+        connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        return self._ask(connection, method, target, body, headers)
+
+    @staticmethod
+    def _ask(
+        connection: http.client.HTTPConnection, method: str, target: str, body: object, headers: dict[str, str]
+    ) -> Answer:
         try:
             data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-            connection.request(method, target, body=data)
+            connection.request(method, target, body=data, headers=headers)
             response = connection.getresponse()
             content_type = response.getheader("Content-Type", "").split(";")[0]
             return Answer(response.status, content_type, dict(response.getheaders()), response.read())

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from allocator_process import Allocator
+from description import Description
 
 
 class Daemon:
@@ -210,3 +211,9 @@ def allocator(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Allo
     started = Allocator(larder_bin, tmp_path)
     yield started
     assert started.end() == 0, started.log.read_text()
+
+
+@pytest.fixture
+def description(repository: pathlib.Path) -> Description:
+    """What docs/openapi/allocator.yaml says of the allocator's API."""
+    return Description(repository / "docs" / "openapi" / "allocator.yaml")

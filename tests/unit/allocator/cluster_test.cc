@@ -198,6 +198,24 @@ TEST_F(ClusterTest, NothingComesInThatNoPlanCanBeMadeOf) {
     replan();
 }
 
+TEST_F(ClusterTest, AJobThatRunsIsMeasuredOnWhenItsRegistrationGoes) {
+    ASSERT_TRUE(cluster.register_job({.name = "vision", .weight = 3}));
+    NodeReport a = node_report("a");
+    a.jobs = {job_report("vision", "images")};
+    for (int second = 0; second < 20; ++second) {
+        now_ns += kSecond_ns;
+        a.jobs[0].busy_s += 1;
+        a.jobs[0].bytes += 100'000'000;
+        report(a);
+    }
+    const double before = *cluster.measured_ideal("vision");
+    ASSERT_TRUE(cluster.remove_job("vision"));
+    EXPECT_EQ(cluster.measured_ideal("vision"), before);
+    EXPECT_EQ(cluster.state(now_ns).jobs[0].weight, 1);
+    EXPECT_EQ(cluster.remove_job("vision").error().code, ErrorCode::not_found);
+    EXPECT_TRUE(cluster.registered_jobs().empty());
+}
+
 TEST_F(ClusterTest, AThousandRegistrationsAreKept) {
     for (int i = 0; i < 1000; ++i) ASSERT_TRUE(cluster.register_job({.name = "job-" + std::to_string(i)}).has_value());
     NodeReport a = node_report("a");

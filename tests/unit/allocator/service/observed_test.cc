@@ -109,11 +109,18 @@ TEST_F(ObservedTest, TheLastLeaseIsKept) {
     EXPECT_EQ(observed.lease_of("a")->granted_ns, 5);
     EXPECT_EQ(observed.lease_of("a")->bytes_per_second, 7);
     EXPECT_TRUE(observed.lease_of("a")->cut);
-    observed.leased("a", {.number = 5, .cut = true}, 7);
-    EXPECT_EQ(observed.lease_of("a")->cut_since_ns, 5);
-    observed.leased("a", {.number = 6}, 8);
-    observed.leased("a", {.number = 7, .cut = true}, 9);
-    EXPECT_EQ(observed.lease_of("a")->cut_since_ns, 9) << "one that was not cut lay between";
+}
+
+TEST_F(ObservedTest, ALeaseIsShortFromTheFirstOfARow) {
+    const auto lease = [&](double bytes_per_second, std::int64_t at_ns) {
+        observed.leased("a", {.rates = {{"x", bytes_per_second}}, .cut = true, .wanted_bytes_per_second = 100}, at_ns);
+        return observed.lease_of("a")->short_since_ns;
+    };
+    EXPECT_EQ(lease(95, 1), std::nullopt) << "cut a little";
+    EXPECT_EQ(lease(80, 2), 2);
+    EXPECT_EQ(lease(10, 3), 2);
+    EXPECT_EQ(lease(100, 4), std::nullopt);
+    EXPECT_EQ(lease(89, 5), 5);
 }
 
 }  // namespace

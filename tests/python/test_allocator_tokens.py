@@ -1,0 +1,74 @@
+"""The allocator over TCP: who has no token is told so at every route of the description, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+from allocator_process import Allocator, node_report
+from description import Description
+
+TOKENS = {role: f"{role}-0123456789abcdef" for role in ("viewer", "job", "node", "operator")}
+
+
+@pytest.fixture
+def guarded(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Allocator]:
+    file = tmp_path / "tokens"
+    file.write_text("".join(f"{role} a-{role} {token}\n" for role, token in TOKENS.items()))
+    file.chmod(0o600)
+    started = Allocator(larder_bin, tmp_path, "--listen", "127.0.0.1:0", "--access.tokens", str(file))
+    yield started
+    assert started.end() == 0, started.log.read_text()
+
+
+def bodies() -> dict[tuple[str, str], object]:
+    """A request of each kind that would change something, or tell something."""
+    return {
+        ("POST", "/v1/reports"): node_report("evil"),
+        ("POST", "/v1/jobs"): {"name": "evil"},
+        ("PUT", "/v1/datasets/{name}/pin"): {"bytes": 1},
+        ("PUT", "/v1/remote"): {"bytes_per_second": 1.0},
+        ("POST", "/v1/whatif"): {},
+    }
+
+
+def what_is_known(allocator: Allocator) -> str:
+    """All that a request could have changed, without what only time changes."""
+    state = {path: allocator.ask("GET", f"/v1/{path}").json() for path in ("plan", "datasets", "jobs")}
+    state["nodes"] = [node["name"] for node in allocator.ask("GET", "/v1/nodes").json()["nodes"]]
+    return json.dumps(state, sort_keys=True)
+
+
+@pytest.mark.parametrize("token", [None, "wrong-0123456789abcdef"], ids=["no token", "wrong token"])
+def test_without_a_token_every_route_refuses_and_nothing_changes(
+    guarded: Allocator, description: Description, token: str | None
+) -> None:
+    assert guarded.ask("POST", "/v1/reports", node_report()).status == 200
+    assert guarded.ask("POST", "/v1/jobs", {"name": "images"}).status == 200
+    before = what_is_known(guarded)
+    for method, path in description.operations():
+        answer = guarded.ask_tcp(method, path.replace("{name}", "images"), bodies().get((method, path)), token)
+        if path == "/healthz":
+            assert answer.status == 200
+            continue
+        assert answer.status == 401, (method, path)
+        assert answer.json()["error"]["code"] == "unauthenticated"
+        description.validate(answer.json(), {"$ref": "#/components/schemas/Error"})
+        assert answer.headers["WWW-Authenticate"].startswith("Bearer ")
+    assert what_is_known(guarded) == before
+
+
+def test_a_role_may_its_own_and_is_told_of_the_rest(guarded: Allocator, description: Description) -> None:
+    assert guarded.ask_tcp("POST", "/v1/reports", node_report(), TOKENS["node"]).status == 200
+    assert guarded.ask_tcp("GET", "/v1/plan", None, TOKENS["viewer"]).status == 200
+    assert guarded.ask_tcp("GET", "/metrics", None, TOKENS["viewer"]).status == 200
+    assert guarded.ask_tcp("POST", "/v1/jobs", {"name": "x"}, TOKENS["job"]).status == 200
+    assert guarded.ask_tcp("PUT", "/v1/remote", {"bytes_per_second": 2e9}, TOKENS["operator"]).status == 200
+    for role in ("viewer", "job", "node"):
+        answer = guarded.ask_tcp("PUT", "/v1/remote", {"bytes_per_second": 1.0}, TOKENS[role])
+        assert answer.status == 403, role
+        assert answer.json()["error"]["code"] == "permission_denied"
+        description.validate(answer.json(), {"$ref": "#/components/schemas/Error"})
+    assert guarded.ask("GET", "/v1/plan").json()["remote_bytes_per_second"] == 2e9
