@@ -58,9 +58,9 @@ public:
     // of this name was heard of just now.
     Result<void> report(const NodeReport& report, std::int64_t now_ns);
 
-    // The node is gone for good: what it may still take counts no longer. For one that reports, this is undone by its
-    // next report. not_found: nothing is known of it.
-    Result<void> remove_node(const std::string& node);
+    // The node is gone for good: its floors, which it could go on taking, count no longer. changed: it still reports,
+    // or its lease is not over; not_found: nothing is known of it.
+    Result<void> remove_node(const std::string& node, std::int64_t now_ns);
 
     Result<void> register_job(const JobSpec& spec);
     Result<void> remove_job(const std::string& name);

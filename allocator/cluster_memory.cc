@@ -61,9 +61,17 @@ Result<void> Cluster::save(ClusterRecord change) {
     return {};
 }
 
-Result<void> Cluster::remove_node(const std::string& node) {
-    if (!nodes_.contains(node) && ledger_.held(node).empty()) {
+Result<void> Cluster::remove_node(const std::string& node, std::int64_t now_ns) {
+    const auto found = nodes_.find(node);
+    const std::vector<Lease> held = ledger_.held(node);
+    if (found == nodes_.end() && held.empty()) {
         return fail(ErrorCode::not_found, "no node \"" + node + "\" is known");
+    }
+    const auto runs = [now_ns](const Lease& lease) { return lease.expires_ns > now_ns; };
+    if ((found != nodes_.end() && is_alive(found->second, now_ns)) || std::ranges::any_of(held, runs)) {
+        return fail(
+            ErrorCode::changed,
+            "node \"" + node + "\" reports, or has a lease: stop its daemon and wait for as long as a lease lasts");
     }
     if (auto saved = save({.nodes = {{node, std::nullopt}}, .leases = {{node, std::nullopt}}}); !saved) return saved;
     nodes_.erase(node);

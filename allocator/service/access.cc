@@ -26,6 +26,7 @@ constexpr std::array kRules{
     AccessRule{.method = "POST", .path = "/v1/reports", .roles = kNode | kOperator},
     AccessRule{.method = "GET", .path = "/v1/plan", .roles = kReaders},
     AccessRule{.method = "GET", .path = "/v1/nodes", .roles = kReaders},
+    AccessRule{.method = "DELETE", .path = "/v1/nodes/{name}", .roles = kOperator},
     AccessRule{.method = "GET", .path = "/v1/nodes/{name}/plan", .roles = kNode | kOperator},  // it leases
     AccessRule{.method = "GET", .path = "/v1/datasets", .roles = kReaders},
     AccessRule{.method = "PUT", .path = "/v1/datasets/{name}/pin", .roles = kOperator},

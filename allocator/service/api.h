@@ -77,6 +77,7 @@ private:
     std::optional<HttpResponse> get_plan(const Asked& asked);
     std::optional<HttpResponse> get_nodes(const Asked& asked);
     std::optional<HttpResponse> get_node_plan(const Asked& asked);
+    std::optional<HttpResponse> delete_node(const Asked& asked);
     std::optional<HttpResponse> get_datasets(const Asked& asked);
     std::optional<HttpResponse> put_pin(const Asked& asked);
     std::optional<HttpResponse> delete_pin(const Asked& asked);

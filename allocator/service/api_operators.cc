@@ -96,6 +96,11 @@ std::optional<HttpResponse> Api::post_job(const Asked& asked) {
                 "job " + spec->name + " is registered");
 }
 
+std::optional<HttpResponse> Api::delete_node(const Asked& asked) {
+    return done(cluster_.remove_node(asked.name, clock_.now_ns()), EventKind::node_gone, asked.name,
+                "node \"" + asked.name + "\" is removed, and with it what it could still have taken");
+}
+
 std::optional<HttpResponse> Api::delete_job(const Asked& asked) {
     return done(cluster_.remove_job(asked.name), EventKind::job_removed, asked.name,
                 "job " + asked.name + " is no longer registered");

@@ -77,6 +77,7 @@ std::span<const Api::Route> Api::routes() {
         Route{"POST", "/v1/reports", "", &Api::post_report},
         Route{"GET", "/v1/plan", "", &Api::get_plan},
         Route{"GET", "/v1/nodes", "", &Api::get_nodes},
+        Route{"DELETE", "/v1/nodes/{name}", "", &Api::delete_node},
         Route{"GET", "/v1/nodes/{name}/plan", "after wait_s", &Api::get_node_plan},
         Route{"GET", "/v1/datasets", "", &Api::get_datasets},
         Route{"PUT", "/v1/datasets/{name}/pin", "", &Api::put_pin},

@@ -4,6 +4,7 @@ answer fits its schema, and every documented answer is seen."""
 from __future__ import annotations
 
 import json
+import pathlib
 import re
 import time
 
@@ -62,7 +63,9 @@ def test_other_methods_are_refused_and_told_which_there_are(allocator: Allocator
             description.validate(answer.json(), {"$ref": "#/components/schemas/Error"})
 
 
-def test_every_answer_fits_its_schema(allocator: Allocator, description: Description) -> None:
+def test_every_answer_fits_its_schema(
+    allocator: Allocator, description: Description, larder_bin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     def ask(method: str, target: str, body: object = None, status: int = 200) -> object:
         answer = allocator.ask(method, target, body)
         assert answer.status == status, f"{method} {target}: {answer.status} {answer.body!r}"
@@ -127,9 +130,19 @@ def test_every_answer_fits_its_schema(allocator: Allocator, description: Descrip
     ask("GET", "/v1/events?wait_s=61", None, 400)
     ask("GET", "/v1/events/stream?after=x", None, 400)
     description.check_answer("GET", "/v1/events/stream", allocator.stream("/v1/events/stream", b"data: "))
+    ask("DELETE", "/v1/nodes/a", None, 409)
+    ask("DELETE", "/v1/nodes/lost", None, 404)
     ask("DELETE", "/v1/jobs/late")
     ask("DELETE", "/v1/jobs/late", None, 404)
     look()
+    # A node can be removed once its lease is over.
+    (tmp_path / "brief").mkdir()
+    brief = Allocator(larder_bin, tmp_path / "brief", "--lease", "1 s")
+    assert brief.ask("POST", "/v1/reports", node_report()).status == 200
+    while (answer := brief.ask("DELETE", "/v1/nodes/a")).status == 409:
+        time.sleep(0.05)
+    description.check_answer("DELETE", "/v1/nodes/a", answer)
+    assert brief.end() == 0
 
     described = {
         (method, path, status)
