@@ -23,6 +23,12 @@ Result<JointCluster> JointCluster::start(const JointScenario& scenario, const st
                               "--lease", "5 s", "--log.level", "warn"},
                              socket);
     if (!allocator) return std::unexpected(allocator.error());
+    // Declared, so that the first plan is made from more than guesses; what is measured counts once it is.
+    for (const JointJob& job : scenario.jobs) {
+        const auto registered = allocator->call(
+            "POST", "/v1/jobs", {{"name", job.name}, {"ideal_bytes_per_second", job.ideal_bytes_per_second}});
+        if (!registered) return std::unexpected(registered.error());
+    }
     JointCluster cluster(scenario, files, directory, std::move(*allocator));
     for (std::uint32_t i = 0; i < scenario.nodes; ++i) {
         auto node = cluster.start_node(i);

@@ -71,7 +71,9 @@ bool NodeReport::look(const Job& job, Seen& seen, std::int64_t now_ns) const {
         // A loop that came or went in between makes the interval say nothing.
         if (loops == seen.loops) {
             const double waited_s = static_cast<double>(job.stall_ns - seen.stall_ns) * 1e-9;
-            seen.busy_s += std::max(0.0, loops * seconds - waited_s);
+            seen.elapsed_busy_s += loops * seconds - waited_s;
+            // A wait is known when it is over: one that is longer than an interval has to be taken off later ones.
+            seen.busy_s = std::max(seen.busy_s, seen.elapsed_busy_s);
         }
         if (seconds > 0) {
             // What came, and what would have come without a limit.

@@ -52,7 +52,8 @@ private:
         std::uint32_t loops = 0;
         std::int64_t stall_ns = 0;
         std::uint64_t remote_bytes = 0;
-        double busy_s = 0;  // counted
+        double elapsed_busy_s = 0;  // may go back
+        double busy_s = 0;          // counted
         double demand_bytes_per_second = 0;
     };
 

@@ -89,3 +89,20 @@ def test_all_three_readers_read_the_same(bench, tmp_path: pathlib.Path) -> None:
     assert result["samples"] == 60
     assert result["bytes"] == sum(path.stat().st_size for path in images.rglob("*.png"))
     assert result["open_read_ratio"] > 0 and result["webdataset_ratio"] > 0
+
+
+def test_jobs_on_several_nodes_share_one_remote(bench, tmp_path: pathlib.Path) -> None:
+    svg = tmp_path / "joint.svg"
+    policies = {row["policy"]: row for row in bench("joint", "--plot", svg)}
+    assert list(policies) == ["static", "lru", "max_min", "efficiency"]
+    names = ["images-large", "images-small", "speech", "text", "video", "scans"]
+    for policy, row in policies.items():
+        assert [job["name"] for job in row["jobs"]] == names
+        assert row["remote_bytes"] > 0 and row["min_ratio"] > 0
+        for job in row["jobs"]:
+            assert 0 < job["measured"] <= 1.1 * job["ideal"]
+            assert job["equal_share"] > 0 and (job["predicted"] is None) == (policy == "lru")
+        # Six jobs' bursts of 1 MiB, whatever the machine does meanwhile.
+        assert row["excess_bytes"] <= 8 * (1 << 20)
+    assert policies["max_min"]["min_ratio_predicted"] >= 0.99
+    assert xml.etree.ElementTree.parse(svg).getroot().tag.endswith("svg")

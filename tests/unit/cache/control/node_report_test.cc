@@ -49,6 +49,18 @@ TEST(NodeReport, BusyIsTheTimeALoopDidNotWait) {
         << "an interval in which one came is left out";
 }
 
+TEST(NodeReport, AWaitLongerThanAnIntervalIsTakenOffLaterOnes) {
+    NodeReport reports;
+    (void)reports.make(config(), kDatasets, {.jobs = {job(0, 0)}}, 0, kSecond);
+    const auto busy_at = [&](std::int64_t at_s, std::int64_t stall_ns) {
+        const auto report = reports.make(config(), kDatasets, {.jobs = {job(5000, stall_ns)}}, 0, at_s * kSecond);
+        return only_job(report).at("busy_s").to_number<double>();
+    };
+    EXPECT_DOUBLE_EQ(busy_at(2, 0), 1) << "it waits, which nobody knows yet";
+    EXPECT_DOUBLE_EQ(busy_at(3, 3 * kSecond / 2), 1);
+    EXPECT_DOUBLE_EQ(busy_at(4, 3 * kSecond / 2), 1.5);
+}
+
 TEST(NodeReport, WithoutALoopNothingIsBusy) {
     NodeReport reports;
     (void)reports.make(config(), kDatasets, {.jobs = {job(0, 0, 0)}}, 0, kSecond);
