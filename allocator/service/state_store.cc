@@ -59,6 +59,11 @@ std::optional<std::string> damage_of(const std::string& directory) {
     return find_lmdb_damage(directory, databases);
 }
 
+// Of what nodes report, and so is no reason to lose the rest.
+bool comes_again(std::string_view key) {
+    return key.starts_with("node/") || key.starts_with("quotas/") || key.starts_with("ideal/");
+}
+
 Result<std::string> boot_id() {
     auto id = read_file("/proc/sys/kernel/random/boot_id");
     if (!id) return id;
@@ -157,7 +162,11 @@ Result<void> StateStore::load() {
         const auto text = open_row(text_of(lmdb_bytes(key)), text_of(lmdb_bytes(value)));
         if (!text) return fail(ErrorCode::corrupt, what + ": a row does not match its CRC");
         auto taken = read_row(stored_, text_of(lmdb_bytes(key)), *text);
-        return taken ? taken : std::unexpected(taken.error().within(what));
+        if (taken) return taken;
+        if (!comes_again(text_of(lmdb_bytes(key)))) return std::unexpected(taken.error().within(what));
+        log_warn("a part of the state is not understood, and left out: reports bring it again",
+                 {{"error", taken.error().message}});
+        return {};
     };
     if (code == 0) {
         if (auto version = read(); !version) return version;

@@ -52,6 +52,26 @@ protected:
         return record;
     }
 
+    // Rows as another version would write them.
+    void put_rows(const std::vector<std::pair<std::string, std::string>>& rows) const {
+        MDB_env* environment = nullptr;
+        MDB_txn* transaction = nullptr;
+        MDB_dbi database = 0;
+        ASSERT_EQ(mdb_env_create(&environment), 0);
+        ASSERT_EQ(mdb_env_set_maxdbs(environment, 1), 0);
+        ASSERT_EQ(mdb_env_open(environment, (state + "/cluster").c_str(), 0, 0600), 0);
+        ASSERT_EQ(mdb_txn_begin(environment, nullptr, 0, &transaction), 0);
+        ASSERT_EQ(mdb_dbi_open(transaction, "state", 0, &database), 0);
+        for (auto [name, row] : rows) {
+            std::string sealed = seal_row(name, row);
+            MDB_val key{name.size(), name.data()};
+            MDB_val value{sealed.size(), sealed.data()};
+            ASSERT_EQ(mdb_put(transaction, database, &key, &value, 0), 0);
+        }
+        ASSERT_EQ(mdb_txn_commit(transaction), 0);
+        mdb_env_close(environment);
+    }
+
     test::TempDirectory directory;
     std::string state = directory / "state";
 };
@@ -122,27 +142,7 @@ TEST_F(StateStoreTest, ALongerLeaseOfBeforeIsWaitedForInFull) {
 
 TEST_F(StateStoreTest, ANewerVersionIsRefusedAndNotTouched) {
     open(0)->save(example()).value();
-    const std::string text = R"({"version":99})";
-    {
-        MDB_env* environment = nullptr;
-        MDB_txn* transaction = nullptr;
-        MDB_dbi database = 0;
-        ASSERT_EQ(mdb_env_create(&environment), 0);
-        ASSERT_EQ(mdb_env_set_maxdbs(environment, 1), 0);
-        ASSERT_EQ(mdb_env_open(environment, (state + "/cluster").c_str(), 0, 0600), 0);
-        ASSERT_EQ(mdb_txn_begin(environment, nullptr, 0, &transaction), 0);
-        ASSERT_EQ(mdb_dbi_open(transaction, "state", 0, &database), 0);
-        for (const auto& [name, row] : {std::pair<std::string, std::string>{"version", text},
-                                        std::pair<std::string, std::string>{"unheard/of", "[1]"}}) {
-            std::string sealed = seal_row(name, row);
-            std::string key_text = name;
-            MDB_val key{key_text.size(), key_text.data()};
-            MDB_val value{sealed.size(), sealed.data()};
-            ASSERT_EQ(mdb_put(transaction, database, &key, &value, 0), 0);
-        }
-        ASSERT_EQ(mdb_txn_commit(transaction), 0);
-        mdb_env_close(environment);
-    }
+    put_rows({{"version", R"({"version":99})"}, {"unheard/of", "[1]"}});
     for (int i = 0; i < 2; ++i) {
         const auto refused = try_open(0);
         ASSERT_FALSE(refused);
@@ -150,6 +150,15 @@ TEST_F(StateStoreTest, ANewerVersionIsRefusedAndNotTouched) {
         EXPECT_THAT(refused.error().message, HasSubstr("is of version 99, this larder-allocator knows 1"));
     }
     EXPECT_FALSE(std::filesystem::exists(state + "/cluster.damaged"));
+}
+
+TEST_F(StateStoreTest, AReportOfAnotherFormIsLeftOutAndTheRestStays) {
+    open(0)->save(example()).value();
+    put_rows({{"node/b", R"({"node":"b","colour":"red"})"}, {"quotas/b", R"({"quotas":[1]})"}});
+    const auto store = open(0);
+    EXPECT_FALSE(std::filesystem::exists(state + "/cluster.damaged"));
+    EXPECT_EQ(store->found().nodes.size(), 1u);
+    EXPECT_EQ(store->found().jobs.size(), 2u);
 }
 
 TEST_F(StateStoreTest, ADamagedStateIsPutAsideAndStartedAfresh) {
