@@ -11,7 +11,7 @@ JointScenario joint_scenario(bool quick) {
     scenario.batch_size = 8;
     scenario.node_cache_bytes = (std::uint64_t{96} << 20) / (quick ? 16 : 1);
     scenario.remote_bytes_per_second = rate(60);
-    scenario.epochs = quick ? 3 : 6;
+    scenario.epochs = quick ? 2 : 6;
     scenario.datasets = {{"images", blocks(160)},
                          {"speech", blocks(96)},
                          {"text", blocks(128)},

@@ -11,6 +11,7 @@
 #include <exception>
 #include <vector>
 
+#include "base/file.h"
 #include "base/server/http_target.h"
 #include "base/server/http_transport.h"
 
@@ -252,6 +253,20 @@ Result<HttpEndpoint> parse_http_endpoint(std::string_view text) {
     asio::ip::make_address(host_port->host, is_name);
     if (is_name && !tls && !plain) return no_endpoint(whole);
     return HttpEndpoint{.host = std::move(host_port->host), .port = host_port->port, .tls = tls};
+}
+
+Result<HttpClientOptions> http_client_options(const HttpCredentials& credentials) {
+    HttpClientOptions options{.ca_file = credentials.ca_file,
+                              .certificate_file = credentials.certificate_file,
+                              .key_file = credentials.key_file};
+    if (credentials.token_file.empty()) return options;
+    const auto text = read_file(credentials.token_file);
+    if (!text) return std::unexpected(text.error().within("the token"));
+    options.bearer_token = text->substr(0, text->find_first_of("\r\n"));
+    if (options.bearer_token.empty()) {
+        return fail(ErrorCode::invalid_argument, "the first line of " + credentials.token_file + " has no token");
+    }
+    return options;
 }
 
 Result<HttpResponse> http_request(const std::string& endpoint, std::string_view method, std::string_view target,

@@ -30,6 +30,16 @@ struct HttpClientOptions {
     std::string key_file;
 };
 
+// Where a client's credentials lie; each may be empty.
+struct HttpCredentials {
+    std::string token_file;  // its first line is the bearer token
+    std::string ca_file;
+    std::string certificate_file;
+    std::string key_file;
+};
+// Reads the token.
+Result<HttpClientOptions> http_client_options(const HttpCredentials& credentials);
+
 struct HttpEndpoint {
     std::string path;  // Unix socket; empty for TCP
     std::string host;  // a name, or an IP address without brackets

@@ -75,8 +75,11 @@ void AllocatorAgent::report() {
 
 void AllocatorAgent::send(std::string body, std::int64_t now_ns) {
     requests_.post([this, body = std::move(body), now_ns] {
-        auto response = http_request(node_.config().allocator.endpoint, "POST", "/v1/reports", body,
-                                     {.timeout_ms = kAnswerWithin_ms});
+        const AllocatorConfig& allocator = node_.config().allocator;
+        auto options = http_client_options(allocator.credentials);
+        if (options) options->timeout_ms = kAnswerWithin_ms;
+        auto response = options ? http_request(allocator.endpoint, "POST", "/v1/reports", body, *options)
+                                : Result<HttpResponse>(std::unexpected(options.error()));
         asio::post(context_, [this, response = std::move(response), now_ns] { answered(response, now_ns); });
     });
 }

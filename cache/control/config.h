@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/server/config_text.h"
+#include "base/server/http_client.h"
 
 namespace larder::cache {
 
@@ -42,6 +43,7 @@ struct DatasetConfig {
 // is on its own.
 struct AllocatorConfig {
     std::string endpoint;                     // as http_request takes it
+    HttpCredentials credentials;              // to show there
     std::string node;                         // the node's name; default: the host's
     unsigned gpus = 0;                        // 0: as many as training loops run
     double nic_bytes_per_second = 0;          // 0: no limit known

@@ -34,7 +34,7 @@ constexpr std::string_view kSize = "a size such as \"8 GiB\", in text";
 constexpr std::string_view kRate = "a rate such as \"200 MB/s\" or \"1 Gbit\", in text; 0 for no limit";
 constexpr std::string_view kBurst = "a size such as \"16 MiB\", in text; 0 for what suits the rate";
 constexpr std::string_view kSlots = "a size such as \"4 GiB\", in text, above 0";
-constexpr std::string_view kEndpoint = "where it listens: the path of a Unix socket, or HOST:PORT, in text";
+constexpr std::string_view kEndpoint = "a Unix socket's path, http://HOST:PORT or https://HOST:PORT, in text";
 constexpr std::string_view kAccount = "a name or a number, in text";
 
 using Rule = ConfigRule<Config>;
@@ -86,9 +86,26 @@ constexpr std::array kRules{
     Rule{{"session.count_max", "a whole number, 1 to 65536", "sessions at one time"},
          [](Config& config, Name, Value value) { return set_config_count(config.sessions_max, value, 1, 65536); }},
     Rule{{"allocator.endpoint", kEndpoint, "the allocator that sets quotas and rates; default: none"},
-         [](Config& config, Name, Value value) { return set_config_text(config.allocator.endpoint, value); }},
+         [](Config& config, Name, Value value) {
+             return parse_http_endpoint(value.text).has_value() && set_config_text(config.allocator.endpoint, value);
+         }},
     Rule{{"allocator.node", "a name, in text", "what the allocator calls this node; default: the host's name"},
          [](Config& config, Name, Value value) { return set_config_text(config.allocator.node, value); }},
+    Rule{{"allocator.token_file", kConfigPath, "holds the token that node shows to an allocator over the network"},
+         [](Config& config, Name, Value value) {
+             return set_config_path(config.allocator.credentials.token_file, value);
+         }},
+    Rule{
+        {"allocator.ca", kConfigPath, "who vouches for its certificate; default: the system's authorities"},
+        [](Config& config, Name, Value value) { return set_config_path(config.allocator.credentials.ca_file, value); }},
+    Rule{{"allocator.certificate", kConfigPath, "ours, to show there"},
+         [](Config& config, Name, Value value) {
+             return set_config_path(config.allocator.credentials.certificate_file, value);
+         }},
+    Rule{{"allocator.key", kConfigPath, "the key of ours"},
+         [](Config& config, Name, Value value) {
+             return set_config_path(config.allocator.credentials.key_file, value);
+         }},
     Rule{{"allocator.gpus", "a whole number, 0 to 65536", "GPUs of this node; 0: as many as training loops run"},
          [](Config& config, Name, Value value) { return set_config_count(config.allocator.gpus, value, 0, 65536); }},
     Rule{{"allocator.nic", kRate, "what this node's network carries each way"},

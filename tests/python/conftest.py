@@ -21,8 +21,9 @@ from description import Description
 class Daemon:
     """A larderd on a directory of its own; `stop` and `kill` end the process this object started, and no other."""
 
-    def __init__(self, programs: pathlib.Path, state: pathlib.Path) -> None:
+    def __init__(self, programs: pathlib.Path, state: pathlib.Path, *options: str) -> None:
         self.programs = programs
+        self.options = options
         self.state = state
         self.socket = str(state / "larderd.sock")
         self.process: subprocess.Popen[bytes] | None = None
@@ -30,7 +31,7 @@ class Daemon:
     def start(self) -> None:
         log = open(self.state.parent / f"{self.state.name}.log", "ab")
         self.process = subprocess.Popen(
-            [self.programs / "larderd", "--state-directory", self.state, "--memory", "256 MiB", "--disk", "256 MiB"],
+            [self.programs / "larderd", "--state-directory", self.state, "--memory", "256 MiB", "--disk", "256 MiB", *self.options],
             stdout=log,
             stderr=log,
         )
@@ -115,12 +116,14 @@ def write_shards(
 
 
 @pytest.fixture(scope="session")
-def start_daemon(larder_bin: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Daemon]]:
-    """Starts daemons; they end with the tests, at the latest."""
+def start_daemon(
+    larder_bin: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Daemon]]:
+    """Starts daemons, with these options if any; they end with the tests, at the latest."""
     started: list[Daemon] = []
 
-    def start() -> Daemon:
-        daemon = Daemon(larder_bin, tmp_path_factory.mktemp("larderd"))
+    def start(*options: str) -> Daemon:
+        daemon = Daemon(larder_bin, tmp_path_factory.mktemp("larderd"), *options)
         started.append(daemon)
         daemon.start()
         return daemon

@@ -4,7 +4,6 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
-#include "base/file.h"
 #include "base/server/http_client.h"
 #include "base/units.h"
 #include "tools/cli/api.h"
@@ -17,19 +16,6 @@ namespace json = boost::json;
 
 constexpr std::size_t kNamesShown = 3;
 
-Result<HttpClientOptions> client_options(const AllocatorAccess& access) {
-    HttpClientOptions options{
-        .ca_file = access.ca_file, .certificate_file = access.certificate_file, .key_file = access.key_file};
-    if (access.token_file.empty()) return options;
-    const auto text = read_file(access.token_file);
-    if (!text) return std::unexpected(text.error().within("the allocator's token"));
-    options.bearer_token = text->substr(0, text->find_first_of("\r\n"));
-    if (options.bearer_token.empty()) {
-        return fail(ErrorCode::invalid_argument, "the first line of " + access.token_file + " has no token");
-    }
-    return options;
-}
-
 }  // namespace
 
 void add_allocator_options(CLI::App& app, Context& context) {
@@ -38,13 +24,13 @@ void add_allocator_options(CLI::App& app, Context& context) {
                          const char* help) { app.add_option(name, into, help)->envname(variable)->type_name(type); };
     add("--allocator", access.endpoint, "LARDER_ALLOCATOR", "ENDPOINT",
         "The cluster's: a Unix socket, http://HOST:PORT or https://HOST:PORT. Default: $LARDER_ALLOCATOR");
-    add("--allocator-token-file", access.token_file, "LARDER_ALLOCATOR_TOKEN_FILE", "FILE",
+    add("--allocator-token-file", access.credentials.token_file, "LARDER_ALLOCATOR_TOKEN_FILE", "FILE",
         "Holds the token to show there. Default: $LARDER_ALLOCATOR_TOKEN_FILE");
-    add("--allocator-ca", access.ca_file, "LARDER_ALLOCATOR_CA", "FILE",
+    add("--allocator-ca", access.credentials.ca_file, "LARDER_ALLOCATOR_CA", "FILE",
         "Who vouches for its certificate. Default: $LARDER_ALLOCATOR_CA, else the system's authorities");
-    add("--allocator-certificate", access.certificate_file, "LARDER_ALLOCATOR_CERTIFICATE", "FILE",
+    add("--allocator-certificate", access.credentials.certificate_file, "LARDER_ALLOCATOR_CERTIFICATE", "FILE",
         "Ours, to show there. Default: $LARDER_ALLOCATOR_CERTIFICATE");
-    add("--allocator-key", access.key_file, "LARDER_ALLOCATOR_KEY", "FILE",
+    add("--allocator-key", access.credentials.key_file, "LARDER_ALLOCATOR_KEY", "FILE",
         "The key of ours. Default: $LARDER_ALLOCATOR_KEY");
 }
 
@@ -55,7 +41,7 @@ Result<json::value> call_allocator(const Context& context, std::string_view meth
                     "this asks the cluster's allocator: name it with --allocator or $LARDER_ALLOCATOR");
     }
     const std::string text = body.is_null() ? "" : json::serialize(body);
-    const auto options = client_options(context.allocator);
+    const auto options = http_client_options(context.allocator.credentials);
     if (!options) return std::unexpected(options.error());
     auto response = http_request(context.allocator.endpoint, method, target, text, *options);
     if (!response) {

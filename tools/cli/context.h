@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/server/http_client.h"
 
 namespace CLI {
 class App;
@@ -20,10 +21,7 @@ enum ExitCode : int { kDone = 0, kFailed = 1, kUsage = 2, kUnreachable = 3, kNot
 // How the cluster's allocator is reached, as base/server/http_client.h has it. Empty: not named.
 struct AllocatorAccess {
     std::string endpoint;
-    std::string token_file;  // its first line is the bearer token
-    std::string ca_file;
-    std::string certificate_file;
-    std::string key_file;
+    HttpCredentials credentials;
 };
 
 struct Context {

@@ -1,23 +1,51 @@
 #include "tools/cli/interrupt.h"
 
-#include <ctime>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+
+#include "base/assert.h"
 
 namespace larder::cli {
+namespace {
 
-InterruptWatch::InterruptWatch() {
-    sigemptyset(&signals_);
-    sigaddset(&signals_, SIGINT);
-    sigaddset(&signals_, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &signals_, &before_);
+// A handler has no other way to find it.
+std::atomic<int> g_event{-1};
+
+void note_signal(int /*signal*/) {
+    const int before = errno;
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(g_event.load(), &one, sizeof one);
+    errno = before;
+}
+
+}  // namespace
+
+InterruptWatch::InterruptWatch() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    LARDER_ASSERT(event_.get() >= 0);
+    LARDER_ASSERT(g_event.exchange(event_.get()) == -1);
+    struct sigaction action{};
+    action.sa_handler = note_signal;
+    action.sa_flags = SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    ::sigaction(SIGINT, &action, &interrupt_before_);
+    ::sigaction(SIGTERM, &action, &terminate_before_);
 }
 
 InterruptWatch::~InterruptWatch() {
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    ::sigaction(SIGINT, &interrupt_before_, nullptr);
+    ::sigaction(SIGTERM, &terminate_before_, nullptr);
+    g_event = -1;
 }
 
 bool InterruptWatch::pressed_within(std::int64_t wait_ms) const {
-    const timespec wait{wait_ms / 1000, wait_ms % 1000 * 1'000'000};
-    return sigtimedwait(&signals_, nullptr, &wait) > 0;
+    pollfd waiting{.fd = event_.get(), .events = POLLIN, .revents = 0};
+    // A signal that this very thread handled cut the wait short.
+    const int ready = ::poll(&waiting, 1, static_cast<int>(wait_ms));
+    return ready > 0 || (ready < 0 && errno == EINTR && ::poll(&waiting, 1, 0) > 0);
 }
 
 }  // namespace larder::cli
