@@ -419,10 +419,14 @@ void BlockClient::set_training_loop(const TrainingLoop& loop) {
 }
 
 void BlockClient::report() {
-    const std::int64_t stall_ns = training_loop_ ? training_loop_->waited_ns - loop_reported_before_ns_
-                                                 : statistics_.stall_ns - reported_before_.stall_ns;
-    session_->report(static_cast<std::uint64_t>(std::max<std::int64_t>(0, stall_ns)),
-                     training_loop_ ? training_loop_->loops : 1, statistics_.samples - reported_before_.samples,
+    std::int64_t stall_ns = statistics_.stall_ns - reported_before_.stall_ns;
+    std::uint32_t loops = 1;
+    if (training_loop_) {
+        loops = training_loop_->loops;
+        // Another worker tells of it where this one counts no loop.
+        stall_ns = loops > 0 ? std::max<std::int64_t>(0, training_loop_->waited_ns - loop_reported_before_ns_) : 0;
+    }
+    session_->report(static_cast<std::uint64_t>(stall_ns), loops, statistics_.samples - reported_before_.samples,
                      statistics_.bytes - reported_before_.bytes);
 }
 
