@@ -299,7 +299,7 @@ Result<boost::json::value> joint(const Options& options) {
         const auto& wanted = options.policies;
         if (!wanted.empty() && std::ranges::find(wanted, policy) == wanted.end()) continue;
         auto result = policy == "lru" ? run_lru(scenario, files)
-                                      : run_larder(scenario, files, *work / ("cluster-" + policy), policy);
+                                      : run_larder(scenario, files, *work / std::to_string(policies.size()), policy);
         if (!result) return std::unexpected(result.error().within(policy));
         if (shares.empty()) shares = result->jobs;
         policies.push_back(to_json(scenario, policy, *result, shares));

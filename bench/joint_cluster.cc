@@ -15,7 +15,7 @@ std::string rate_text(double bytes_per_second) {
 Result<JointCluster> JointCluster::start(const JointScenario& scenario, const std::vector<FileSet>& files,
                                          const std::string& directory, const std::string& objective) {
     std::filesystem::create_directories(directory);
-    const std::string socket = directory + "/allocator.sock";
+    const std::string socket = directory + "/a.sock";
     auto allocator =
         ServerProcess::start("larder-allocator",
                              {"--socket", socket, "--remote-bandwidth", rate_text(scenario.remote_bytes_per_second),

@@ -21,7 +21,8 @@ namespace larder::bench {
 
 class JointCluster {
 public:
-    // `files`: the remote, by dataset. All is kept under `directory`, which must not exist yet.
+    // `files`: the remote, by dataset. All is kept under `directory`, which must not exist yet; names in it are short,
+    // for the path of a socket may have 107 bytes.
     static Result<JointCluster> start(const JointScenario& scenario, const std::vector<FileSet>& files,
                                       const std::string& directory, const std::string& objective);
 
@@ -40,7 +41,7 @@ private:
                  ServerProcess allocator)
         : scenario_(scenario), files_(files), directory_(std::move(directory)), allocator_(std::move(allocator)) {}
 
-    std::string directory_of(std::uint32_t node) const { return directory_ + "/node-" + std::to_string(node); }
+    std::string directory_of(std::uint32_t node) const { return directory_ + "/n" + std::to_string(node); }
     Result<DaemonProcess> start_node(std::uint32_t index) const;
     Result<void> add_datasets(DaemonProcess& daemon, std::uint32_t node) const;
 
