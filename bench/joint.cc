@@ -134,6 +134,7 @@ Result<PolicyResult> run_larder(const JointScenario& scenario, const std::vector
     auto cluster = JointCluster::start(scenario, files, directory, objective);
     if (!cluster) return std::unexpected(cluster.error());
     Runs runs;
+    runs.reserve(scenario.jobs.size());
     for (const JointJob& job : scenario.jobs) {
         const std::string socket = cluster->node(job.node).socket();
         runs.push_back(std::make_unique<JointJobRun>(
@@ -164,6 +165,7 @@ Result<PolicyResult> run_larder(const JointScenario& scenario, const std::vector
 
 Result<PolicyResult> run_lru(const JointScenario& scenario, const std::vector<FileSet>& files) {
     std::vector<std::shared_ptr<LruStore>> stores;
+    stores.reserve(scenario.nodes);
     for (std::uint32_t i = 0; i < scenario.nodes; ++i) {
         stores.push_back(std::make_shared<LruStore>(scenario.node_cache_bytes));
     }
@@ -171,6 +173,7 @@ Result<PolicyResult> run_lru(const JointScenario& scenario, const std::vector<Fi
     std::vector<LruFeeder*> feeders(scenario.jobs.size());
     std::mutex opening;
     Runs runs;
+    runs.reserve(scenario.jobs.size());
     for (std::size_t j = 0; j < scenario.jobs.size(); ++j) {
         const JointJob& job = scenario.jobs[j];
         const LruOptions options{.files = files[job.dataset],
