@@ -38,8 +38,6 @@ public:
 
     // SIGTERM, and waits for its end.
     void stop() { server_.stop(); }
-    // SIGKILL, likewise.
-    void kill() { server_.kill(); }
 
     Result<void> add_dataset(const DatasetOptions& options);
     // Brings in what the quota allows.

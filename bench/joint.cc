@@ -209,13 +209,20 @@ Result<PolicyResult> run_lru(const JointScenario& scenario, const std::vector<Fi
     return result;
 }
 
-// The smallest rate over an equal share's, as measured (`rate` null) or as predicted.
-double min_ratio(const PolicyResult& result, const std::vector<JobResult>& shares, double Predicted::* rate) {
+// The smallest rate measured, over the equal share that static measured against.
+double min_ratio(const PolicyResult& result, const std::vector<JobResult>& shares) {
     double smallest = std::numeric_limits<double>::infinity();
     for (std::size_t j = 0; j < result.jobs.size(); ++j) {
-        const double value = rate == nullptr ? result.jobs[j].measured : result.jobs[j].predicted.*rate;
-        smallest = std::min(smallest, value / shares[j].predicted.equal_share);
+        smallest = std::min(smallest, result.jobs[j].measured / shares[j].predicted.equal_share);
     }
+    return smallest;
+}
+
+// The smallest the policy's own plans promised, over the equal share they reckoned with.
+double min_ratio_predicted(const PolicyResult& result) {
+    double smallest = std::numeric_limits<double>::infinity();
+    for (const JobResult& job : result.jobs)
+        smallest = std::min(smallest, job.predicted.rate / job.predicted.equal_share);
     return smallest;
 }
 
@@ -234,13 +241,13 @@ boost::json::object to_json(const JointScenario& scenario, const std::string& po
             {"ideal_measured", predicted ? boost::json::value(job.predicted.ideal) : boost::json::value()}});
     }
     boost::json::value model;
-    if (predicted) model = min_ratio(result, shares, &Predicted::rate);
+    if (predicted) model = min_ratio_predicted(result);
     return {{"policy", policy},
             {"remote_bytes", result.remote_bytes},
             {"delivered_bytes", result.delivered_bytes},
             {"remote_per_byte", result.remote_per_byte},
             {"excess_bytes", result.excess_bytes},
-            {"min_ratio", min_ratio(result, shares, nullptr)},
+            {"min_ratio", min_ratio(result, shares)},
             {"min_ratio_predicted", model},
             {"jobs", std::move(jobs)}};
 }

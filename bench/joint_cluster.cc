@@ -61,27 +61,8 @@ Result<void> JointCluster::add_datasets(DaemonProcess& daemon, std::uint32_t nod
     return {};
 }
 
-Result<void> JointCluster::lose_cache(std::uint32_t index) {
-    const std::lock_guard lock(*counting_);
-    if (const auto bytes = nodes_[index].remote_read_bytes()) read_before_ += *bytes;
-    nodes_[index].kill();
-    std::filesystem::remove_all(directory_of(index) + "/segments");
-    std::filesystem::remove_all(directory_of(index) + "/index");
-    auto node = start_node(index);
-    if (!node) return std::unexpected(node.error());
-    nodes_[index] = std::move(*node);
-    return {};
-}
-
-Result<void> JointCluster::pin(const std::string& dataset, std::uint64_t bytes) {
-    const auto pinned = allocator_.call("PUT", "/v1/datasets/" + dataset + "/pin", {{"bytes", bytes}});
-    if (!pinned) return std::unexpected(pinned.error());
-    return {};
-}
-
 Result<std::uint64_t> JointCluster::remote_read_bytes() const {
-    const std::lock_guard lock(*counting_);
-    std::uint64_t sum = read_before_;
+    std::uint64_t sum = 0;
     for (const DaemonProcess& node : nodes_) {
         const auto bytes = node.remote_read_bytes();
         if (!bytes) return bytes;

@@ -6,8 +6,6 @@
 #include <boost/json/object.hpp>
 
 #include <cstdint>
-#include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -27,9 +25,6 @@ public:
                                       const std::string& directory, const std::string& objective);
 
     DaemonProcess& node(std::uint32_t index) { return nodes_[index]; }
-    // Ends the node as a power cut would, loses what it cached, and starts it again.
-    Result<void> lose_cache(std::uint32_t index);
-    Result<void> pin(const std::string& dataset, std::uint64_t bytes);
 
     // The plan in force, as GET /v1/plan has it.
     Result<boost::json::object> plan() const { return allocator_.call("GET", "/v1/plan"); }
@@ -50,9 +45,6 @@ private:
     std::string directory_;
     ServerProcess allocator_;
     std::vector<DaemonProcess> nodes_;
-    std::uint64_t read_before_ = 0;  // by nodes that were lost
-    // A watch counts while a node is lost.
-    std::unique_ptr<std::mutex> counting_ = std::make_unique<std::mutex>();
 };
 
 }  // namespace larder::bench

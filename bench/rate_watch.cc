@@ -37,7 +37,6 @@ void RateWatch::run() {
             const auto ahead = [&](std::int64_t at_ns) {
                 return static_cast<double>(*bytes) - rate_ * static_cast<double>(at_ns - began_ns) * 1e-9;
             };
-            last_ = *bytes;
             excess_ = std::max(excess_, ahead(after_ns) - lowest);
             lowest = std::min(lowest, ahead(before_ns));
         }

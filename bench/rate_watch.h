@@ -22,7 +22,6 @@ public:
 
     // After `stop`.
     double excess_bytes() const { return excess_; }
-    std::uint64_t bytes() const { return last_; }
     void stop();
 
 private:
@@ -31,7 +30,6 @@ private:
     std::function<Result<std::uint64_t>()> counter_;
     double rate_;
     double excess_ = 0;
-    std::uint64_t last_ = 0;
     std::atomic<bool> stopping_{false};
     std::thread thread_;
 };

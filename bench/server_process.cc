@@ -66,9 +66,9 @@ ServerProcess::~ServerProcess() {
     stop();
 }
 
-void ServerProcess::end(int signal) {
+void ServerProcess::stop() {
     if (pid_ <= 0) return;
-    ::kill(pid_, signal);
+    ::kill(pid_, SIGTERM);
     ::waitpid(std::exchange(pid_, -1), nullptr, 0);
 }
 

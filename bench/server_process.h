@@ -23,9 +23,7 @@ public:
     ~ServerProcess();
 
     // SIGTERM, and waits for its end.
-    void stop() { end(15); }
-    // SIGKILL, likewise.
-    void kill() { end(9); }
+    void stop();
 
     // The object it answers with; any status but a 2xx is an error.
     Result<boost::json::object> call(const std::string& method, const std::string& target,
@@ -36,7 +34,6 @@ public:
 
 private:
     ServerProcess(std::string socket) : socket_(std::move(socket)) {}
-    void end(int signal);
 
     pid_t pid_ = -1;
     std::string socket_;
