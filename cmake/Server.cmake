@@ -13,7 +13,7 @@ find_library(LMDB_LIBRARY lmdb REQUIRED)
 # The server's part of base has heavy dependencies, so a training job does not link it.
 larder_library(base/server)
 target_link_libraries(larder_base_server PUBLIC larder_base prometheus-cpp::core
-    PRIVATE spdlog::spdlog Boost::json OpenSSL::SSL tomlplusplus::tomlplusplus Threads::Threads)
+    PRIVATE spdlog::spdlog Boost::json OpenSSL::SSL tomlplusplus::tomlplusplus ${LMDB_LIBRARY} Threads::Threads)
 
 foreach(part device remote dataset store shard control)
     larder_library(cache/${part})

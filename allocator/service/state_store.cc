@@ -236,19 +236,9 @@ Result<void> StateStore::write(std::span<const StateRow> rows) {
     return {};
 }
 
-// LMDB may leave pages at the end unwritten when they came free within the transaction. The file is kept longer than
-// the next transaction needs, so that a shorter one is known to be truncated, whenever the process is killed.
 void StateStore::cover_pages() {
-    MDB_envinfo info;
-    MDB_stat stat;
-    mdb_filehandle_t fd = -1;
-    struct stat file{};
-    if (mdb_env_info(environment_, &info) != 0 || mdb_env_stat(environment_, &stat) != 0) return;
-    if (mdb_env_get_fd(environment_, &fd) != 0 || ::fstat(fd, &file) != 0) return;
-    const auto needed = static_cast<std::uint64_t>(info.me_last_pgno + 1) * stat.ms_psize + kSlackBytes / 2;
-    if (static_cast<std::uint64_t>(file.st_size) >= needed) return;
     // The slack takes no room on the disk until it is used.
-    if (::ftruncate(fd, static_cast<off_t>(needed + kSlackBytes / 2)) != 0) {
+    if (!cover_lmdb_pages(environment_, kSlackBytes)) {
         log_warn("the state's file cannot grow", {{"directory", directory_}, {"errno", errno}});
     }
 }

@@ -250,4 +250,16 @@ std::optional<std::string> find_lmdb_damage(const std::string& directory, std::s
     return std::nullopt;
 }
 
+bool cover_lmdb_pages(MDB_env* environment, std::uint64_t slack_bytes) {
+    MDB_envinfo info;
+    MDB_stat stat;
+    mdb_filehandle_t fd = -1;
+    struct stat file{};
+    if (mdb_env_info(environment, &info) != 0 || mdb_env_stat(environment, &stat) != 0) return true;
+    if (mdb_env_get_fd(environment, &fd) != 0 || ::fstat(fd, &file) != 0) return true;
+    const auto needed = static_cast<std::uint64_t>(info.me_last_pgno + 1) * stat.ms_psize + slack_bytes / 2;
+    if (static_cast<std::uint64_t>(file.st_size) >= needed) return true;
+    return ::ftruncate(fd, static_cast<off_t>(needed + slack_bytes / 2)) == 0;
+}
+
 }  // namespace larder

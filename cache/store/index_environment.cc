@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/server/lmdb_check.h"
 #include "cache/store/index_rows.h"
 #include "cache/store/lmdb.h"
 
@@ -165,18 +166,9 @@ Result<void> IndexEnvironment::commit(std::span<const IndexChange> changes, std:
     return {};
 }
 
-// LMDB may leave pages at the end unwritten when they came free within the transaction. The file is grown over them, so
-// that a shorter one is known to be truncated.
 void IndexEnvironment::cover_last_page() {
-    MDB_envinfo info;
-    MDB_stat stat;
-    mdb_filehandle_t fd = -1;
-    struct stat file{};
-    if (mdb_env_info(environment_, &info) != 0 || mdb_env_stat(environment_, &stat) != 0) return;
-    if (mdb_env_get_fd(environment_, &fd) != 0 || ::fstat(fd, &file) != 0) return;
-    const auto bytes = static_cast<off_t>((info.me_last_pgno + 1) * stat.ms_psize);
     // Refused on a full disk, where the next start may take the index for damaged and rebuild it.
-    if (file.st_size < bytes && ::ftruncate(fd, bytes) != 0) return;
+    static_cast<void>(cover_lmdb_pages(environment_));
 }
 
 Result<std::vector<StoredSegment>> IndexEnvironment::load(std::uint64_t dataset_id) const {
