@@ -20,7 +20,7 @@ using protocol::TarMember;
 constexpr std::uint64_t kMembersPerProgress = 1024;
 
 // Reads of a file's headers. Where headers are close together the next ones come along; else little more than is asked.
-class FileSource final : public protocol::TarSource {
+class FileSource final : public protocol::ByteSource {
 public:
     FileSource(int fd, std::uint64_t size_bytes) : fd_(fd), size_bytes_(size_bytes) {
         // The kernel's own read-ahead would fetch the payloads in between.

@@ -18,19 +18,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cache/protocol/byte_source.h"
 
 namespace larder::protocol {
 
 inline constexpr std::size_t kTarBlockBytes = 512;
-
-// Where an archive's bytes come from.
-class TarSource {
-public:
-    virtual ~TarSource() = default;
-    virtual std::uint64_t size_bytes() const = 0;
-    // `bytes` bytes at `offset`, both within size_bytes(); valid until the next call.
-    virtual Result<std::span<const std::byte>> read(std::uint64_t offset, std::size_t bytes) = 0;
-};
 
 struct TarMember {
     std::uint64_t offset;  // of the first of its headers
@@ -46,7 +38,7 @@ struct TarMember {
 
 class TarReader {
 public:
-    explicit TarReader(TarSource& source) : source_(&source), size_bytes_(source.size_bytes()) {}
+    explicit TarReader(ByteSource& source) : source_(&source), size_bytes_(source.size_bytes()) {}
     explicit TarReader(std::span<const std::byte> bytes) : bytes_(bytes), size_bytes_(bytes.size()) {}
 
     // The next member of any type; nullopt at the end of the archive.
@@ -66,7 +58,7 @@ private:
                              const Attributes& attributes);
     std::string_view keep(std::string_view text);
 
-    TarSource* source_ = nullptr;
+    ByteSource* source_ = nullptr;
     std::span<const std::byte> bytes_;
     std::uint64_t size_bytes_;
     std::uint64_t at_ = 0;

@@ -14,7 +14,7 @@
 namespace larder::protocol {
 namespace {
 
-class CopyingSource final : public TarSource {
+class CopyingSource final : public ByteSource {
 public:
     explicit CopyingSource(std::span<const std::byte> archive) : archive_(archive) {}
     std::uint64_t size_bytes() const override { return archive_.size(); }

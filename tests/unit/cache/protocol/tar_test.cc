@@ -34,7 +34,7 @@ std::string full_name(const TarMember& member) {
 }
 
 // Hands out a copy that lives only until the next call, as a file's buffer does.
-class CopyingSource final : public TarSource {
+class CopyingSource final : public ByteSource {
 public:
     explicit CopyingSource(std::string_view archive) : archive_(archive) {}
     std::uint64_t size_bytes() const override { return archive_.size(); }

@@ -1,0 +1,57 @@
+#pragma once
+
+// How indexing sees a remote: what objects lie under the dataset's URL, and ranges of their bytes. The data plane has
+// its own door (cache/remote.h); this one blocks, and serves worker threads. `file://` is cache/remote/file_objects.h;
+// `http(s)://` and `s3://` are cache/remote/http_objects.h and s3_objects.h.
+//
+// An object's `tag` stands for its version: a file's mtime in ns, for other remotes a number made of the ETag, else
+// Last-Modified. The data plane compares it at every read.
+//
+// A source may be used from several threads at once, a reader from one. Both may be destroyed in any order.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "cache/protocol/byte_source.h"
+
+namespace larder::cache {
+
+struct ObjectInfo {
+    std::string path;  // relative to the source's root
+    std::uint64_t size_bytes = 0;
+    std::int64_t tag = 0;
+};
+
+struct ObjectListing {
+    std::vector<ObjectInfo> objects;           // sorted by path; none is empty
+    std::vector<std::string> notes;            // what was left out and why, one sentence each, for the user
+    std::vector<std::string> top_directories;  // sorted; of file:// those without a file too
+};
+
+// One object's bytes. `size_bytes` and `tag` are those of the moment it was opened.
+class ObjectReader : public protocol::ByteSource {
+public:
+    virtual std::int64_t tag() const = 0;
+};
+
+class ObjectSource {
+public:
+    virtual ~ObjectSource() = default;
+    // For messages: the URL without secrets, or the directory.
+    virtual std::string description() const = 0;
+    // All objects; `found` hears now and then how many, and how many bytes. ErrorCode::cancelled once `stop` is asked.
+    virtual Result<ObjectListing> list(const std::function<void(std::uint64_t objects, std::uint64_t bytes)>& found,
+                                       std::stop_token stop) = 0;
+    // `path` is one that `list` gave, or any other relative path; ErrorCode::not_found where there is none.
+    virtual Result<std::unique_ptr<ObjectReader>> open(const std::string& path) = 0;
+    // The whole of a small object (an index file): at most `bytes_max`, or an error.
+    Result<std::vector<std::byte>> read_all(const std::string& path, std::uint64_t bytes_max);
+};
+
+}  // namespace larder::cache
