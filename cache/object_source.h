@@ -15,6 +15,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -22,16 +23,26 @@
 
 namespace larder::cache {
 
-struct ObjectInfo {
-    std::string path;  // relative to the source's root
-    std::uint64_t size_bytes = 0;
-    std::int64_t tag = 0;
-};
-
+// What lies under the root. Names share one string, because a dataset may have ten million of them.
 struct ObjectListing {
-    std::vector<ObjectInfo> objects;           // sorted by path; none is empty
-    std::vector<std::string> notes;            // what was left out and why, one sentence each, for the user
+    struct Object {
+        std::uint64_t name_offset = 0;  // into `names`
+        std::uint64_t size_bytes = 0;
+        std::int64_t tag = 0;
+        std::uint32_t name_bytes = 0;
+    };
+
+    std::string names;
+    std::vector<Object> objects;               // sorted by path; none is empty
     std::vector<std::string> top_directories;  // sorted; of file:// those without a file too
+    std::vector<std::string> notes;            // what was left out and why, one sentence each, for the user
+
+    // Relative to the root.
+    std::string_view path(const Object& object) const {
+        return std::string_view(names).substr(object.name_offset, object.name_bytes);
+    }
+    void add(std::string_view path, std::uint64_t size_bytes, std::int64_t tag);
+    void sort();  // the objects
 };
 
 // One object's bytes. `size_bytes` and `tag` are those of the moment it was opened.

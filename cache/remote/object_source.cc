@@ -1,0 +1,34 @@
+#include "cache/object_source.h"
+
+#include <algorithm>
+
+#include "base/units.h"
+
+namespace larder::cache {
+
+void ObjectListing::add(std::string_view path, std::uint64_t size_bytes, std::int64_t tag) {
+    objects.push_back({.name_offset = names.size(),
+                       .size_bytes = size_bytes,
+                       .tag = tag,
+                       .name_bytes = static_cast<std::uint32_t>(path.size())});
+    names += path;
+}
+
+void ObjectListing::sort() {
+    std::ranges::sort(objects, {}, [this](const Object& object) { return path(object); });
+}
+
+Result<std::vector<std::byte>> ObjectSource::read_all(const std::string& path, std::uint64_t bytes_max) {
+    auto reader = open(path);
+    if (!reader) return std::unexpected(reader.error());
+    const std::uint64_t bytes = (*reader)->size_bytes();
+    if (bytes > bytes_max) {
+        return fail(ErrorCode::unsupported, path + " of " + description() + " has " + format_bytes(bytes) +
+                                                "; at most " + format_bytes(bytes_max) + " are read of it");
+    }
+    auto read = (*reader)->read(0, bytes);
+    if (!read) return std::unexpected(read.error().within(path));
+    return std::vector<std::byte>(read->begin(), read->end());
+}
+
+}  // namespace larder::cache
