@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from allocator_process import Allocator
 from description import Description
+from servers import S3, FaultProxy, Nginx
 
 
 class Daemon:
@@ -220,3 +221,38 @@ def allocator(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Allo
 def description(repository: pathlib.Path) -> Description:
     """What docs/openapi/allocator.yaml says of the allocator's API."""
     return Description(repository / "docs" / "openapi" / "allocator.yaml")
+
+
+@pytest.fixture(scope="session")
+def serve_directory() -> Iterator[Callable[..., Nginx]]:
+    """Starts nginx on a directory, with these options of tests/servers/nginx.py; all end with the tests."""
+    started: list[Nginx] = []
+
+    def start(directory: pathlib.Path, *options: str) -> Nginx:
+        started.append(Nginx(directory, *options))
+        return started[-1]
+
+    yield start
+    assert [server.stop() for server in started] == [0] * len(started)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3]:
+    """An S3 server without buckets; every test makes its own."""
+    server = S3()
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture
+def fault_proxy() -> Iterator[Callable[..., FaultProxy]]:
+    """Starts fault proxies before the port of an upstream. The test fails when anything was written through one."""
+    started: list[FaultProxy] = []
+
+    def start(upstream_port: int, **options: object) -> FaultProxy:
+        started.append(FaultProxy(upstream_port, **options))
+        return started[-1]
+
+    yield start
+    ended = [proxy.stop() for proxy in started]
+    assert ended == [0] * len(started), "the cache never writes to the remote"

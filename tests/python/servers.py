@@ -1,0 +1,136 @@
+"""Starts the real servers of tests/servers, each a process that ends with what started it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+from s3_client import S3Client
+
+HERE = pathlib.Path(__file__).resolve().parent.parent / "servers"
+
+
+class ServerProgram:
+    """One program of tests/servers: `values` is what it printed once it was ready."""
+
+    def __init__(self, *arguments: object) -> None:
+        name, *rest = map(str, arguments)
+        self._process = subprocess.Popen(
+            [sys.executable, HERE / name, *rest], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )  # fmt: skip
+        self.values: dict[str, str] = {}
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line == b"ready\n":
+                return
+            name, _, value = line.decode().rstrip("\n").partition("=")
+            self.values[name] = value
+        pytest.fail(f"{arguments} ended with {self._process.wait()}")
+
+    def ask(self, command: dict[str, object]) -> object:
+        """One line to its standard input, and its answer."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(command).encode() + b"\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def stop(self) -> int:
+        """Its exit status."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            return self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+        finally:
+            self._process.stdout.close()
+
+
+@dataclasses.dataclass
+class Request:
+    """What nginx's log says of one request."""
+
+    method: str
+    target: str
+    range: str
+    status: int
+    body_bytes: int
+    connection: int
+    connection_requests: int
+    protocol: str
+
+
+class Nginx(ServerProgram):
+    def __init__(self, directory: pathlib.Path, *options: str) -> None:
+        super().__init__("nginx.py", directory, *options)
+        self.directory = directory
+        self.port = int(self.values["http"])
+        self.http = f"http://localhost:{self.port}"
+        self.https = f"https://localhost:{self.values['https']}"
+        self.authority = pathlib.Path(self.values["authority"])
+        self._log = pathlib.Path(self.values["log"])
+
+    def requests(self, at_least: int = 0) -> list[Request]:
+        """All it has answered; a request is in the log a moment after its client has the answer."""
+        for _ in range(500):
+            text = self._log.read_text()
+            found = [Request(**json.loads(line)) for line in text[: text.rfind("\n") + 1].splitlines()]
+            if len(found) >= at_least:
+                return found
+            time.sleep(0.01)
+        raise AssertionError(f"nginx answered {len(found)} requests, not {at_least}")
+
+
+class S3(ServerProgram):
+    """An S3 server; `client` is one of its owner's, for filling it."""
+
+    def __init__(self, *options: object) -> None:
+        super().__init__("s3.py", *options)
+        self.port = int(self.values["port"])
+        self.endpoint = f"http://localhost:{self.port}"
+        self.key_id = self.values["key_id"]
+        self.secret = self.values["secret"]
+        self.client = S3Client(self.port, self.key_id, self.secret)
+
+    def environment(self) -> dict[str, str]:
+        """Its credentials, as everything that speaks S3 reads them."""
+        return {"AWS_ACCESS_KEY_ID": self.key_id, "AWS_SECRET_ACCESS_KEY": self.secret, "AWS_REGION": "us-east-1"}
+
+
+class FaultProxy(ServerProgram):
+    def __init__(self, upstream_port: int, **options: object) -> None:
+        """`probabilities` by fault; other options as fault_proxy.py has them, with underscores."""
+        probabilities = options.pop("probabilities", {})
+        assert isinstance(probabilities, dict)
+        words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+        words += [f"--probability={name}={p}" for name, p in probabilities.items()]
+        super().__init__("fault_proxy.py", f"--upstream=127.0.0.1:{upstream_port}", *words)
+        self.port = int(self.values["port"])
+        self.endpoint = f"http://localhost:{self.port}"
+
+    def counts(self) -> dict[str, object]:
+        got = self.ask({"do": "counts"})
+        assert isinstance(got, dict)
+        return got
+
+    def injected(self) -> dict[str, int]:
+        """How often each fault took place."""
+        got = self.counts()["injected"]
+        assert isinstance(got, dict)
+        return got
+
+    def requests(self) -> list[dict[str, object]]:
+        """Method, target, range and the names of the headers of each request."""
+        got = self.ask({"do": "requests"})
+        assert isinstance(got, list)
+        return got
+
+    def set(self, **probabilities: float) -> None:
+        """From now on these faults, and no others."""
+        self.ask({"do": "set", "probabilities": probabilities})

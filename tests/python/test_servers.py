@@ -1,0 +1,389 @@
+"""The servers that remotes are tested against do what those tests take for granted, as plain Python clients see it."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import http.client
+import pathlib
+import random
+import signal
+import ssl
+import subprocess
+import time
+from collections.abc import Callable
+
+import faults
+import pytest
+from s3_client import S3Client
+from servers import S3, FaultProxy, Nginx, ServerProgram
+
+DATA = random.Random(5).randbytes(1_000_000)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    made = tmp_path_factory.mktemp("web")
+    (made / "a.bin").write_bytes(DATA)
+    return made
+
+
+@pytest.fixture(scope="module")
+def nginx(serve_directory: Callable[..., Nginx], directory: pathlib.Path) -> Nginx:
+    return serve_directory(directory)
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, port: int, timeout_s: float = 30) -> None:
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+
+    def get(self, target: str = "/a.bin", byte_range: str | None = None) -> tuple[http.client.HTTPResponse, bytes]:
+        self.connection.request("GET", target, headers={} if byte_range is None else {"Range": f"bytes={byte_range}"})
+        response = self.connection.getresponse()
+        return response, response.read()
+
+
+# nginx.
+
+
+def test_nginx_serves_ranges_and_what_changes(nginx: Nginx, directory: pathlib.Path) -> None:
+    client = Client(nginx.port)
+    response, body = client.get(byte_range="1000-1999")
+    assert (response.status, response.getheader("Content-Range")) == (206, "bytes 1000-1999/1000000")
+    assert body == DATA[1000:2000]
+    (directory / "b.bin").write_bytes(b"first")
+    first, _ = client.get("/b.bin")
+    (directory / "b.bin").write_bytes(b"second")
+    second, body = client.get("/b.bin")
+    assert body == b"second"
+    assert first.getheader("ETag") != second.getheader("ETag") is not None
+    assert second.getheader("Last-Modified") is not None
+
+
+def test_nginx_says_who_asked_what_over_which_connection(
+    serve_directory: Callable[..., Nginx], directory: pathlib.Path
+) -> None:
+    server = serve_directory(directory)
+    assert server.requests() == []
+    client = Client(server.port)
+    client.get(byte_range="0-9")
+    client.get()
+    Client(server.port).get("/none")
+    log = server.requests(at_least=3)
+    assert [(r.method, r.target, r.range, r.status, r.connection_requests) for r in log] == [
+        ("GET", "/a.bin", "bytes=0-9", 206, 1),
+        ("GET", "/a.bin", "", 200, 2),
+        ("GET", "/none", "", 404, 1),
+    ]
+    assert log[0].connection == log[1].connection != log[2].connection
+
+
+def test_nginx_without_ranges(serve_directory: Callable[..., Nginx], directory: pathlib.Path) -> None:
+    response, body = Client(serve_directory(directory, "--no-ranges").port).get(byte_range="0-9")
+    assert (response.status, body) == (200, DATA)
+
+
+def test_nginx_over_tls_speaks_http2_and_is_trusted_only_with_its_authority(nginx: Nginx) -> None:
+    port = int(nginx.values["https"])
+    context = ssl.create_default_context(cafile=nginx.authority)
+    connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=30)
+    connection.request("GET", "/a.bin")
+    assert connection.getresponse().read() == DATA
+    with pytest.raises(ssl.SSLCertVerificationError):
+        http.client.HTTPSConnection("localhost", port, timeout=30).request("GET", "/a.bin")
+    ran = subprocess.run(
+        ["curl", "--silent", "--http2", "--cacert", nginx.authority, f"{nginx.https}/a.bin", "--output", "/dev/null",
+         "--write-out", "%{http_version} %{http_code}"], capture_output=True, text=True,
+    )  # fmt: skip
+    assert ran.stdout == "2 200"
+
+
+# S3.
+
+
+@pytest.fixture(scope="module")
+def bucket(s3: S3, directory: pathlib.Path) -> str:
+    s3.client.create_bucket("self-test")
+    s3.client.put("self-test", "deep/a b+ü.bin", DATA)
+    return "self-test"
+
+
+def test_s3_refuses_a_wrong_secret_and_none(s3: S3, bucket: str) -> None:
+    key = "deep/a b+ü.bin"
+    assert s3.client.ask("GET", bucket, key).body == DATA
+    wrong = S3Client(s3.port, s3.key_id, "wrong").ask("GET", bucket, key)
+    assert (wrong.status, b"SignatureDoesNotMatch" in wrong.body) == (403, True)
+    unknown = S3Client(s3.port, "NOBODY", s3.secret).ask("GET", bucket, query={"list-type": "2"})
+    assert (unknown.status, b"InvalidAccessKeyId" in unknown.body) == (403, True)
+    s3.client.put(bucket, "plain", b"x")
+    assert S3Client(s3.port).ask("GET", bucket, "plain").status == 403
+    assert S3Client(s3.port).ask("GET", bucket, query={"list-type": "2"}).status == 403
+
+
+def test_s3_ranges_etags_and_both_styles(s3: S3, bucket: str) -> None:
+    for client in (s3.client, S3Client(s3.port, s3.key_id, s3.secret, host_style=True)):
+        answer = client.ask("GET", bucket, "deep/a b+ü.bin", headers={"Range": "bytes=5-9"})
+        assert (answer.status, answer.headers["content-range"], answer.body) == (206, "bytes 5-9/1000000", DATA[5:10])
+    tag = answer.headers["etag"]
+    held = s3.client.ask("GET", bucket, "deep/a b+ü.bin", headers={"If-Match": tag})
+    assert held.status == 200
+    s3.client.put(bucket, "changes", b"1")
+    first = s3.client.ask("HEAD", bucket, "changes").headers["etag"]
+    s3.client.put(bucket, "changes", b"2")
+    assert s3.client.ask("HEAD", bucket, "changes").headers["etag"] != first
+    assert s3.client.ask("GET", bucket, "changes", headers={"If-Match": first}).status == 412
+
+
+def test_s3_lists_in_pages(s3: S3) -> None:
+    s3.client.create_bucket("pages")
+    names = [f"dir/{i:04}" for i in range(1005)]
+    for name in names:
+        s3.client.put("pages", name, b"x")
+    s3.client.put("pages", "elsewhere", b"x")
+    pages = list(s3.client.pages("pages", "dir/"))
+    assert [len(page) for page in pages] == [1000, 5]
+    assert [name for page in pages for name in page] == names
+    assert [len(page) for page in s3.client.pages("pages", "dir/", 400)] == [400, 400, 205]
+
+
+def test_s3_public_bucket_needs_no_signature(s3: S3) -> None:
+    s3.client.create_bucket("public")
+    s3.client.put("public", "open", b"yes")
+    s3.client.make_public("public")
+    s3.client.make_public("public", "open")
+    anybody = S3Client(s3.port)
+    assert anybody.ask("GET", "public", "open").body == b"yes"
+    assert anybody.ask("GET", "public", query={"list-type": "2"}).status == 200
+    assert anybody.ask("PUT", "public", "more", body=b"no").status == 403
+
+
+def test_s3_program_fills_its_buckets(directory: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "x").write_bytes(b"1")
+    server = S3("--bucket", "made", "--upload", tmp_path, "--public", "--secret", "given")
+    assert server.secret == "given"
+    assert list(S3Client(server.port).pages("made")) == [["sub/x"]]
+    assert S3Client(server.port).ask("GET", "made", "sub/x").body == b"1"
+    assert server.stop() == 0
+
+
+# The fault proxy.
+
+Proxy = Callable[..., FaultProxy]
+
+
+def test_proxy_lets_through_what_it_does_not_harm(nginx: Nginx, fault_proxy: Proxy) -> None:
+    proxy = fault_proxy(nginx.port)
+    client = Client(proxy.port)
+    for byte_range in ("0-0", "10-500000", "999999-999999"):
+        first, last = map(int, byte_range.split("-"))
+        assert client.get(byte_range=byte_range)[1] == DATA[first : last + 1]
+    assert client.get()[1] == DATA
+    assert client.get("/none")[0].status == 404
+    client.connection.request("HEAD", "/a.bin", headers={"Connection": "close"})
+    response = client.connection.getresponse()
+    assert (response.read(), response.getheader("Content-Length")) == (b"", "1000000")
+    assert client.connection.sock is not None and client.connection.sock.recv(1) == b""
+    assert proxy.counts() | {"body_bytes": 0} == {
+        "connections": 1, "requests": 6, "body_bytes": 0, "writes_refused": 0, "injected": {},
+    }  # fmt: skip
+    assert proxy.requests()[1] == {
+        "method": "GET", "target": "/a.bin", "range": "bytes=10-500000",
+        "headers": ["accept-encoding", "host", "range"],
+    }  # fmt: skip
+
+
+def test_proxy_before_s3_leaves_signatures_valid(s3: S3, bucket: str, fault_proxy: Proxy) -> None:
+    proxy = fault_proxy(s3.port)
+    for host_style in (False, True):
+        client = S3Client(proxy.port, s3.key_id, s3.secret, session_token="token", host_style=host_style)
+        assert client.ask("GET", bucket, "deep/a b+ü.bin").body == DATA
+        assert "deep/a b+ü.bin" in next(client.pages(bucket))  # a body in chunks
+    assert S3Client(proxy.port, s3.key_id, "wrong").ask("GET", bucket, "deep/a b+ü.bin").status == 403
+    headers = proxy.requests()[0]["headers"]
+    assert isinstance(headers, list) and {"authorization", "x-amz-security-token"} < set(headers)
+
+
+def once(fault_proxy: Proxy, nginx: Nginx, fault: str, **options: object) -> tuple[FaultProxy, Client]:
+    """A proxy that does this to every request."""
+    proxy = fault_proxy(nginx.port, probabilities={fault: 1}, **options)
+    return proxy, Client(proxy.port)
+
+
+def test_reset_before(nginx: Nginx, fault_proxy: Proxy) -> None:
+    proxy, client = once(fault_proxy, nginx, "reset_before")
+    with pytest.raises(ConnectionResetError):
+        client.get()
+    assert proxy.injected() == {"reset_before": 1}
+
+
+def test_reset_body(nginx: Nginx, fault_proxy: Proxy) -> None:
+    proxy, client = once(fault_proxy, nginx, "reset_body")
+    with pytest.raises((ConnectionResetError, http.client.IncompleteRead)):
+        client.get()
+    assert proxy.injected() == {"reset_body": 1}
+
+
+def test_truncated_body(nginx: Nginx, fault_proxy: Proxy) -> None:
+    proxy, client = once(fault_proxy, nginx, "truncated_body")
+    with pytest.raises(http.client.IncompleteRead) as caught:
+        client.get()
+    got = caught.value.partial
+    assert len(got) < len(DATA) and got == DATA[: len(got)] and len(got) + caught.value.expected == len(DATA)
+    assert proxy.injected() == {"truncated_body": 1}
+
+
+def test_close_after(nginx: Nginx, fault_proxy: Proxy) -> None:
+    proxy, client = once(fault_proxy, nginx, "close_after")
+    response, body = client.get()
+    assert (body, response.will_close) == (DATA, False)
+    with pytest.raises((http.client.RemoteDisconnected, ConnectionResetError)):
+        client.get()
+    assert proxy.injected() == {"close_after": 1}
+
+
+@pytest.mark.parametrize("fault", ["stall_before", "stall_body"])
+def test_stall(nginx: Nginx, fault_proxy: Proxy, fault: str) -> None:
+    proxy, client = once(fault_proxy, nginx, fault, stall_s=0.3)
+    began = time.monotonic()
+    assert client.get()[1] == DATA
+    assert time.monotonic() - began >= 0.3
+    assert proxy.injected() == {fault: 1}
+    proxy, _ = once(fault_proxy, nginx, fault, stall_s=600)
+    with pytest.raises(TimeoutError):
+        Client(proxy.port, timeout_s=0.2).get()
+
+
+def test_drip(nginx: Nginx, fault_proxy: Proxy) -> None:
+    proxy, client = once(fault_proxy, nginx, "drip", drip_bytes_per_s=100_000)
+    began = time.monotonic()
+    assert client.get(byte_range="0-49999")[1] == DATA[:50_000]
+    assert time.monotonic() - began >= 0.45
+    assert proxy.injected() == {"drip": 1}
+
+
+@pytest.mark.parametrize("fault", faults.BURSTS)
+def test_bursts(nginx: Nginx, fault_proxy: Proxy, fault: str) -> None:
+    proxy = fault_proxy(nginx.port, probabilities={fault: 0.1}, burst_requests=4, seed=3)
+    client = Client(proxy.port)
+    answers = [client.get(byte_range=f"{i}-{i}") for i in range(100)]
+    failed = [response.status != 206 for response, _ in answers]
+    assert 4 <= sum(failed) == proxy.injected()[fault] < 80
+    first = failed.index(True)
+    assert failed[first : first + 4] == [True] * 4
+    response, body = answers[first]
+    assert response.status == (500 if fault == "error_500" else 503)
+    assert response.getheader("Retry-After") == ("1" if fault == "retry_after" else None)
+    assert (b"<Code>SlowDown</Code>" in body) == (fault == "slow_down")
+
+
+def test_wrong_content_range(nginx: Nginx, fault_proxy: Proxy) -> None:
+    for fault, says in (("range_shifted", "bytes 11-20/1000000"), ("range_total", "bytes 10-19/1000001")):
+        proxy, client = once(fault_proxy, nginx, fault)
+        response, body = client.get(byte_range="10-19")
+        assert (response.status, response.getheader("Content-Range"), body) == (206, says, DATA[10:20])
+        assert client.get()[1] == DATA
+        assert proxy.injected() == {fault: 1}  # the whole file has no Content-Range
+
+
+def test_wrong_content_length(nginx: Nginx, fault_proxy: Proxy) -> None:
+    proxy, client = once(fault_proxy, nginx, "length_short")
+    response, body = client.get(byte_range="10-19")
+    assert (response.getheader("Content-Length"), body) == ("9", DATA[10:19])
+    proxy, client = once(fault_proxy, nginx, "length_long")
+    with pytest.raises(http.client.IncompleteRead) as caught:
+        client.get(byte_range="10-19")
+    assert (caught.value.partial, caught.value.expected) == (DATA[10:20], 1)
+    assert proxy.injected() == {"length_long": 1}
+
+
+def test_whole_object_for_a_range(nginx: Nginx, fault_proxy: Proxy) -> None:
+    proxy, client = once(fault_proxy, nginx, "whole_object")
+    response, body = client.get(byte_range="400000-699999")
+    assert (response.status, response.getheader("Content-Range"), len(body)) == (200, None, len(DATA))
+    assert body[400_000:700_000] == DATA[400_000:700_000] and body != DATA
+    assert client.get()[1] == DATA
+    assert proxy.injected() == {"whole_object": 1}
+
+
+def test_etag_changes(nginx: Nginx, fault_proxy: Proxy) -> None:
+    proxy, client = once(fault_proxy, nginx, "etag")
+    plain, _ = Client(nginx.port).get()
+    response, body = client.get()
+    assert (response.getheader("ETag") != plain.getheader("ETag"), body) == (True, DATA)
+    assert proxy.injected() == {"etag": 1}
+
+
+def test_flip(nginx: Nginx, fault_proxy: Proxy) -> None:
+    proxy, client = once(fault_proxy, nginx, "flip")
+    body = client.get()[1]
+    assert sum((a ^ b).bit_count() for a, b in zip(body, DATA, strict=True)) == 1
+    assert proxy.injected() == {"flip": 1}
+
+
+def test_every_fault_has_its_test_above() -> None:
+    above = {*faults.BURSTS, "stall_before", "stall_body", "range_shifted", "range_total", "length_short", "length_long"}
+    above |= {"reset_before", "reset_body", "truncated_body", "close_after", "drip", "whole_object", "etag", "flip"}
+    assert above == set(faults.NAMES)
+
+
+def test_a_write_never_reaches_the_upstream(s3: S3, bucket: str) -> None:
+    proxy = FaultProxy(s3.port)
+    for method in ("PUT", "POST", "DELETE", "PATCH"):
+        client = S3Client(proxy.port, s3.key_id, s3.secret)
+        assert client.ask(method, bucket, "changes", body=b"1").status == 405
+    assert proxy.counts()["writes_refused"] == 4
+    assert proxy.stop() == 3
+    assert s3.client.ask("GET", bucket, "deep/a b+ü.bin").status == 200
+
+
+def fates(nginx: Nginx, fault_proxy: Proxy, seed: int, order: list[int]) -> dict[int, str]:
+    """What became of 60 ranges, each asked for over a connection of its own, several at a time."""
+    proxy = fault_proxy(nginx.port, seed=seed, probabilities={"truncated_body": 0.2, "flip": 0.2, "etag": 0.1})
+
+    def ask(i: int) -> tuple[int, str]:
+        try:
+            response, body = Client(proxy.port).get(byte_range=f"{i * 1000}-{i * 1000 + 999}")
+        except http.client.IncompleteRead as error:
+            return i, f"{len(error.partial)} bytes"
+        return i, f"{response.getheader('ETag')} {hash(body)}"
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        return dict(pool.map(ask, order))
+
+
+def test_a_seed_tells_all_whatever_the_order(nginx: Nginx, fault_proxy: Proxy) -> None:
+    order = list(range(60))
+    first = fates(nginx, fault_proxy, 1, order)
+    assert fates(nginx, fault_proxy, 1, order[::-1]) == first
+    assert fates(nginx, fault_proxy, 2, order) != first
+
+
+def test_faults_can_be_turned_off(nginx: Nginx, fault_proxy: Proxy) -> None:
+    proxy = fault_proxy(nginx.port, transient=1.0, burst_requests=1, stall_s=0.01, drip_bytes_per_s=1e7)
+    for i in range(300):
+        try:
+            Client(proxy.port).get(byte_range=f"{i}-{i + 500}")
+        except (OSError, http.client.HTTPException):
+            pass
+    assert set(proxy.injected()) == set(faults.TRANSIENT)
+    proxy.set()
+    for i in range(50):
+        assert Client(proxy.port).get(byte_range=f"{i}-{i + 500}")[1] == DATA[i : i + 501]
+
+
+def test_a_server_ends_when_its_starter_is_killed(directory: pathlib.Path) -> None:
+    server = ServerProgram("nginx.py", directory)
+    port = int(server.values["http"])
+    server._process.send_signal(signal.SIGKILL)
+    server._process.wait()
+    for _ in range(500):
+        try:
+            Client(port).get()
+        except OSError:
+            break
+        time.sleep(0.02)
+    else:
+        pytest.fail("nginx outlived the program that started it")
+    server.stop()

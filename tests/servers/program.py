@@ -1,0 +1,76 @@
+"""What the servers in this folder have in common as programs.
+
+Each prints `name=value` lines and then `ready` on standard output, and ends when its standard input is closed: so it
+ends with the test that started it, however that ends. tests/python/servers.py and tests/support/server_program.h start
+them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+_PR_SET_PDEATHSIG = 1
+
+
+class Child:
+    """A process of somebody else's that is to end with this one; `stop` ends it by its pid."""
+
+    def __init__(self, arguments: list[object], log: pathlib.Path, **options: object) -> None:
+        libc = ctypes.CDLL(None)
+        with open(log, "ab") as output:
+            self.process = subprocess.Popen(
+                [str(argument) for argument in arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                # When this process is killed outright.
+                preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),
+                **options,  # type: ignore[call-overload]
+            )
+        self._name = arguments[0]
+        self._log = log
+
+    def check(self) -> None:
+        """Ends this program, saying why, when the child has ended."""
+        if self.process.poll() is not None:
+            sys.exit(f"{self._name} ended with {self.process.returncode}:\n{self._log.read_text()[-4000:]}")
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+def end_on_sigterm() -> None:
+    """SIGTERM runs what `finally` and `with` are there for."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    # An interrupted pytest closes our standard input by itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def announce(**values: object) -> None:
+    for name, value in values.items():
+        print(f"{name}={value}")
+    print("ready", flush=True)
+
+
+def until_input_closes(answer: Callable[[bytes], str] | None = None) -> None:
+    """Waits for the end of standard input; answers each line before it with one line."""
+    buffer = b""
+    while data := os.read(sys.stdin.fileno(), 65536):
+        buffer += data
+        *lines, buffer = buffer.split(b"\n")
+        for line in lines:
+            if answer is not None:
+                print(answer(line), flush=True)

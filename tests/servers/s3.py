@@ -1,0 +1,136 @@
+#!/usr/bin/python3
+"""s3.py: an S3 server on a loopback port that the kernel picks: S3Proxy, on a directory of its own.
+
+It refuses what is not signed with its secret, and answers to http://localhost:PORT/BUCKET/KEY and to
+http://BUCKET.localhost:PORT/KEY. Prints `port`, `key_id`, `secret` and `log`. Ends when its standard input is closed.
+S3Proxy comes from Maven's central repository, once, into build/s3proxy; `--install` does only that. It was chosen as
+the one server that Debian 12 can install without another toolchain and that verifies signatures, answers ranges with
+206, heeds If-Match, pages its lists and has public buckets: moto takes any secret, and rclone answers ranges with 200.
+It does not check session tokens and requester-pays; what a client sent of these, the fault proxy's `requests` tells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import pathlib
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import program
+from s3_client import S3Client
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROPERTIES = """\
+s3proxy.authorization=aws-v2-or-v4
+s3proxy.endpoint=http://127.0.0.1:0
+s3proxy.identity={key_id}
+s3proxy.credential={secret}
+s3proxy.virtual-host=localhost
+s3proxy.ignore-unknown-headers=true
+jclouds.provider=filesystem-nio2
+jclouds.identity=unused
+jclouds.credential=unused
+jclouds.filesystem.basedir={buckets}
+"""
+# Quiet, but for the line that tells the port.
+LOGGING = """\
+<configuration>
+    <appender name="log" class="ch.qos.logback.core.ConsoleAppender">
+        <encoder><pattern>%-5level %logger{20} %msg%n</pattern></encoder>
+    </appender>
+    <logger name="org.gaul.shaded.org.eclipse.jetty.server.AbstractConnector" level="INFO" />
+    <root level="WARN"><appender-ref ref="log" /></root>
+</configuration>
+"""
+
+
+def install() -> pathlib.Path:
+    """Where S3Proxy's libraries are; fetches them when they are not there yet, whoever else is about to."""
+    folder = program.ROOT / "build" / "s3proxy"
+    wanted = (HERE / "s3proxy.xml").read_text()
+    stamp = folder / "s3proxy.xml"
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if stamp.exists() and stamp.read_text() == wanted:
+            return folder / "lib"
+        shutil.rmtree(folder / "lib", ignore_errors=True)
+        ran = subprocess.run(
+            ["mvn", "--batch-mode", "--file", HERE / "s3proxy.xml", "dependency:copy-dependencies",
+             f"-DoutputDirectory={folder / 'lib'}"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        )  # fmt: skip
+        if ran.returncode != 0:
+            sys.exit(f"s3.py: cannot fetch S3Proxy:\n{(ran.stdout + ran.stderr)[-4000:]}")
+        stamp.write_text(wanted)
+        return folder / "lib"
+
+
+def start(libraries: pathlib.Path, state: pathlib.Path, key_id: str, secret: str) -> tuple[program.Child, int]:
+    """The server, and the port it has got."""
+    buckets = state / "buckets"
+    buckets.mkdir()
+    (state / "s3proxy.properties").write_text(PROPERTIES.format(key_id=key_id, secret=secret, buckets=buckets))
+    (state / "logback.xml").write_text(LOGGING)
+    log = state / "s3proxy.log"
+    # The first compiler alone and one collector thread: it starts in half the time, and is as fast at sending files.
+    server = program.Child(
+        ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m",
+         f"-Dlogback.configurationFile={state / 'logback.xml'}", "-cp", f"{libraries}/*", "org.gaul.s3proxy.Main", "--properties", state / "s3proxy.properties"],
+        log,
+    )  # fmt: skip
+    try:
+        while not (found := re.search(r"Started ServerConnector.*\{127\.0\.0\.1:(\d+)\}", log.read_text())):
+            server.check()
+            time.sleep(0.02)
+    except BaseException:
+        server.stop()
+        raise
+    return server, int(found[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--install", action="store_true", help="fetch S3Proxy if need be, and end")
+    parser.add_argument("--key-id", default="LARDERTESTKEY")
+    parser.add_argument("--secret", help="default: one drawn on the spot")
+    parser.add_argument("--bucket", action="append", default=[], help="make this bucket")
+    parser.add_argument("--public", action="store_true", help="anybody may read the buckets made here")
+    parser.add_argument("--upload", type=pathlib.Path, metavar="DIRECTORY", help="into each of them")
+    arguments = parser.parse_args()
+    libraries = install()
+    if arguments.install:
+        return
+    program.end_on_sigterm()
+
+    secret = arguments.secret or secrets.token_hex(20)
+    with tempfile.TemporaryDirectory(prefix="larder-s3-", dir=os.environ.get("TMPDIR")) as directory:
+        state = pathlib.Path(directory)
+        server, port = start(libraries, state, arguments.key_id, secret)
+        try:
+            client = S3Client(port, arguments.key_id, secret)
+            for bucket in arguments.bucket:
+                client.create_bucket(bucket)
+                if arguments.upload:
+                    client.upload(bucket, arguments.upload)
+                if arguments.public:
+                    client.make_public(bucket)
+                    for keys in client.pages(bucket):
+                        for key in keys:
+                            client.make_public(bucket, key)
+            client.close()
+            program.announce(port=port, key_id=arguments.key_id, secret=secret, log=state / "s3proxy.log")
+            program.until_input_closes()
+        finally:
+            server.stop()
+
+
+if __name__ == "__main__":
+    main()
