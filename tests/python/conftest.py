@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from allocator_process import Allocator
 from description import Description
-from servers import S3, FaultProxy, Nginx
+from servers import S3, FaultProxy, InstanceRole, Nginx
 
 
 class Daemon:
@@ -242,6 +242,19 @@ def s3() -> Iterator[S3]:
     server = S3()
     yield server
     assert server.stop() == 0
+
+
+@pytest.fixture
+def instance_role(s3: S3) -> Iterator[Callable[..., InstanceRole]]:
+    """Starts metadata services that give out the S3 server's credentials, with these options of instance_role.py."""
+    started: list[InstanceRole] = []
+
+    def start(**options: object) -> InstanceRole:
+        started.append(InstanceRole(s3, **options))
+        return started[-1]
+
+    yield start
+    assert [service.stop() for service in started] == [0] * len(started)
 
 
 @pytest.fixture

@@ -103,6 +103,21 @@ class S3(ServerProgram):
         return {"AWS_ACCESS_KEY_ID": self.key_id, "AWS_SECRET_ACCESS_KEY": self.secret, "AWS_REGION": "us-east-1"}
 
 
+class InstanceRole(ServerProgram):
+    """What gives a machine or a container its credentials; `counts` says how often what was asked for and given."""
+
+    def __init__(self, s3: S3, **options: object) -> None:
+        words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+        super().__init__("instance_role.py", f"--key-id={s3.key_id}", f"--secret={s3.secret}", *words)
+        self.port = int(self.values["port"])
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+
+    def counts(self) -> dict[str, int]:
+        got = self.ask({"do": "counts"})
+        assert isinstance(got, dict)
+        return got
+
+
 class FaultProxy(ServerProgram):
     def __init__(self, upstream_port: int, **options: object) -> None:
         """`probabilities` by fault; other options as fault_proxy.py has them, with underscores."""

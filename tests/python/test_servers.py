@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import concurrent.futures
 import http.client
+import json
 import pathlib
 import random
 import signal
 import ssl
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable
 
 import faults
 import pytest
 from s3_client import S3Client
-from servers import S3, FaultProxy, Nginx, ServerProgram
+from servers import S3, FaultProxy, InstanceRole, Nginx, ServerProgram
 
 DATA = random.Random(5).randbytes(1_000_000)
 
@@ -168,6 +170,41 @@ def test_s3_program_fills_its_buckets(directory: pathlib.Path, tmp_path: pathlib
     assert server.stop() == 0
 
 
+# Credentials of a machine.
+
+
+def test_instance_role_gives_credentials_to_who_has_a_token(
+    s3: S3, bucket: str, instance_role: Callable[..., InstanceRole]
+) -> None:
+    service = instance_role(session_token="given", expires_s=60)
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+
+    def ask(method: str, path: str, headers: dict[str, str]) -> tuple[int, bytes]:
+        connection.request(method, path, headers=headers)
+        response = connection.getresponse()
+        return response.status, response.read()
+
+    roles = "/latest/meta-data/iam/security-credentials/"
+    assert ask("GET", roles, {})[0] == 401
+    assert ask("PUT", "/latest/api/token", {})[0] == 400
+    token = ask("PUT", "/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"})[1].decode()
+    headers = {"X-aws-ec2-metadata-token": token}
+    role = ask("GET", roles, headers)[1].decode()
+    given = json.loads(ask("GET", roles + role, headers)[1])
+    assert (given["Token"], given["SecretAccessKey"]) == ("given", s3.secret)
+    client = S3Client(s3.port, given["AccessKeyId"], given["SecretAccessKey"], given["Token"])
+    assert client.ask("GET", bucket, "deep/a b+ü.bin").body == DATA
+    assert service.counts() == {"/latest/api/token": 1, roles: 1, roles + role: 1}
+
+
+def test_instance_role_of_a_container(instance_role: Callable[..., InstanceRole]) -> None:
+    service = instance_role(container_token="let me in")
+    for header, status in (("no", 401), ("let me in", 200)):
+        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+        connection.request("GET", "/container", headers={"Authorization": header})
+        assert connection.getresponse().status == status
+
+
 # The fault proxy.
 
 Proxy = Callable[..., FaultProxy]
@@ -203,6 +240,14 @@ def test_proxy_before_s3_leaves_signatures_valid(s3: S3, bucket: str, fault_prox
     assert S3Client(proxy.port, s3.key_id, "wrong").ask("GET", bucket, "deep/a b+ü.bin").status == 403
     headers = proxy.requests()[0]["headers"]
     assert isinstance(headers, list) and {"authorization", "x-amz-security-token"} < set(headers)
+
+
+def test_proxy_stands_in_for_a_forward_proxy(nginx: Nginx, fault_proxy: Proxy) -> None:
+    proxy = fault_proxy(nginx.port)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({"http": proxy.endpoint}))
+    with opener.open(f"{nginx.http}/a.bin") as response:
+        assert response.read() == DATA
+    assert proxy.requests()[0]["target"] == f"{nginx.http}/a.bin"
 
 
 def once(fault_proxy: Proxy, nginx: Nginx, fault: str, **options: object) -> tuple[FaultProxy, Client]:
