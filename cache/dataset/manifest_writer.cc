@@ -128,7 +128,7 @@ private:
 
 Result<void> check_content(const DatasetContent& content, const ManifestOptions& options) {
     if (content.objects.empty()) return fail(ErrorCode::invalid_argument, "the dataset is empty");
-    const std::uint64_t samples = content.samples.empty() ? content.objects.size() : content.samples.size();
+    const std::uint64_t samples = content.sample_count();
     if (samples >= kBlockIdsMax) {
         return fail(ErrorCode::unsupported,
                     "a dataset has fewer than 4294967296 samples, this one has " + std::to_string(samples));
@@ -166,7 +166,7 @@ void summarise_blocks(const DatasetContent& content, ManifestHeader& header) {
         header.largest_blocks_bytes[i] = sum_bytes;
     }
     header.block_count = lengths.size();
-    header.sample_count = content.samples.empty() ? lengths.size() : content.samples.size();
+    header.sample_count = content.sample_count();
     header.total_bytes = sum_bytes;
     header.block_bytes_max = lengths.front();
 }
@@ -201,11 +201,12 @@ void put_blocks_and_samples(const DatasetContent& content, ManifestHeader& heade
                                                      .length = block.length,
                                                      .object = i,
                                                      .first_sample = next_sample,
-                                                     .reserved = 0}));
+                                                     .raw_bytes = block.raw_bytes}));
             next_sample += block.sample_count;
         }
     }
     header.samples_offset = out.position();
+    if (content.samples_by_ordinal) return;
     for (const auto& object : content.objects) {
         for (std::uint32_t j = 0; j < (content.blocks.empty() ? 0 : object.block_count); ++j) {
             const auto& block = content.blocks[object.first_block + j];
@@ -231,7 +232,11 @@ void put_classes_and_names(const DatasetContent& content, const ManifestOptions&
     put_text(options.url);
     header.url_offset = at;
     header.url_bytes = options.url.size();
-    header.names_bytes = at + options.url.size();
+    at += options.url.size();
+    put_text(content.format_info);
+    header.format_info_offset = content.format_info.empty() ? 0 : at;
+    header.format_info_bytes = content.format_info.size();
+    header.names_bytes = at + content.format_info.size();
     header.file_bytes = out.position();
 }
 
@@ -249,7 +254,9 @@ Result<ManifestSummary> write_file(int fd, DatasetContent& content, const Manife
     ManifestHeader header{};
     std::memcpy(header.magic, "LARDERMF", sizeof header.magic);
     header.layout = protocol::kManifestLayout;
-    header.flags = options.format == protocol::Format::raw ? protocol::kOneSamplePerObject : 0;
+    header.flags = options.format == protocol::Format::raw ? protocol::kOneSamplePerObject
+                   : content.samples_by_ordinal            ? protocol::kSamplesByOrdinal
+                                                           : 0;
     header.dataset_id = options.dataset_id;
     header.version = options.version;
     header.format = options.format;
@@ -293,6 +300,13 @@ Result<void> sync_directory_of(const std::string& path) {
 }
 
 }  // namespace
+
+std::uint64_t DatasetContent::sample_count() const {
+    if (blocks.empty()) return objects.size();
+    std::uint64_t count = 0;
+    for (const Block& block : blocks) count += block.sample_count;
+    return count;
+}
 
 void DatasetContent::add_object(std::string_view path, std::uint64_t size_bytes, std::int64_t mtime_ns,
                                 std::uint32_t label) {

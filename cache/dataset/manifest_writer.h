@@ -32,14 +32,18 @@ struct DatasetContent {
         std::uint32_t length;
         std::uint32_t first_sample;  // into `samples`
         std::uint32_t sample_count;
+        std::uint32_t raw_bytes = 0;  // of a compressed block; see protocol::ManifestBlock
     };
 
     std::string names;
     std::vector<Object> objects;
     std::vector<Block> blocks;                      // empty for raw: one block an object
     std::vector<protocol::ManifestSample> samples;  // empty for raw: one sample an object
+    bool samples_by_ordinal = false;                // blocks count their samples, and `samples` is empty
     std::vector<std::string> classes;
+    std::string format_info;  // as protocol::encode makes it
 
+    std::uint64_t sample_count() const;
     std::string_view name(const Object& object) const {
         return std::string_view(names).substr(object.name_offset, object.name_bytes);
     }

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/hash.h"
+#include "cache/protocol/format_info.h"
 
 namespace larder::protocol {
 namespace {
@@ -51,10 +52,15 @@ bool within(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) {
 }
 
 Result<void> check_values(const ManifestHeader& header) {
-    if (header.flags & ~kOneSamplePerObject) return corrupt("unknown flags");
-    if (header.format != Format::raw && header.format != Format::webdataset) return corrupt("unknown format");
+    if (header.flags & ~(kOneSamplePerObject | kSamplesByOrdinal)) return corrupt("unknown flags");
+    if (std::ranges::find(kFormats, header.format) == kFormats.end()) return corrupt("unknown format");
     const bool raw = header.format == Format::raw;
     if (raw != ((header.flags & kOneSamplePerObject) != 0)) return corrupt("flags do not fit the format");
+    const bool has_tables = header.format == Format::mds || header.format == Format::litdata;
+    if ((header.flags & kSamplesByOrdinal) != 0 && !has_tables) return corrupt("flags do not fit the format");
+    if ((has_tables || header.format == Format::megatron) && header.format_info_bytes == 0)
+        return corrupt("it lacks what must be known of its format");
+    if (header.format_info_bytes > kFormatInfoBytesMax) return corrupt("the format info is too long");
     if (header.block_target != BlockTarget::sample && header.block_target != BlockTarget::object &&
         header.block_target != BlockTarget::bytes) {
         return corrupt("unknown block target");
@@ -94,6 +100,10 @@ std::string_view name(Format format) {
     switch (format) {
         case Format::raw: return "raw";
         case Format::webdataset: return "webdataset";
+        case Format::mds: return "mds";
+        case Format::litdata: return "litdata";
+        case Format::tfrecord: return "tfrecord";
+        case Format::megatron: return "megatron";
     }
     return "unknown";
 }
@@ -137,7 +147,7 @@ Result<Manifest> Manifest::open(int fd) {
 
     const bool raw = manifest.one_sample_per_object();
     const std::uint64_t stored_blocks = raw ? 0 : header.block_count;
-    const std::uint64_t stored_samples = raw ? 0 : header.sample_count;
+    const std::uint64_t stored_samples = raw || manifest.samples_by_ordinal() ? 0 : header.sample_count;
     LayoutWalk walk(file_bytes);
     if (!walk.next(header.objects_offset, header.object_count, sizeof(ManifestObject)) ||
         !walk.next(header.blocks_offset, stored_blocks, sizeof(ManifestBlock)) ||
@@ -149,6 +159,8 @@ Result<Manifest> Manifest::open(int fd) {
     if (header.names_bytes > kNameEndMask) return corrupt("names are too long");
     if (!within(header.url_offset, header.url_bytes, header.names_bytes))
         return corrupt("the URL lies outside the names");
+    if (!within(header.format_info_offset, header.format_info_bytes, header.names_bytes))
+        return corrupt("the format info lies outside the names");
 
     manifest.objects_ = {reinterpret_cast<const ManifestObject*>(data + header.objects_offset), header.object_count};
     manifest.blocks_ = {reinterpret_cast<const ManifestBlock*>(data + header.blocks_offset), stored_blocks};
@@ -160,6 +172,10 @@ Result<Manifest> Manifest::open(int fd) {
 
 std::string_view Manifest::url() const {
     return names_.substr(header_->url_offset, header_->url_bytes);
+}
+
+std::span<const std::byte> Manifest::format_info() const {
+    return std::as_bytes(std::span(names_.substr(header_->format_info_offset, header_->format_info_bytes)));
 }
 
 std::string_view Manifest::path(std::uint64_t object) const {
@@ -190,7 +206,8 @@ Block Manifest::block(std::uint32_t index) const {
                      .offset = 0,
                      .first_sample = index,
                      .sample_count = 1,
-                     .block_id = objects_[index].first_block_id};
+                     .block_id = objects_[index].first_block_id,
+                     .raw_bytes = 0};
     }
     const ManifestBlock& stored = blocks_[index];
     const std::uint64_t next_sample =
@@ -202,7 +219,8 @@ Block Manifest::block(std::uint32_t index) const {
                  .sample_count = next_sample > stored.first_sample
                                      ? static_cast<std::uint32_t>(next_sample - stored.first_sample)
                                      : 0,
-                 .block_id = block_id(index)};
+                 .block_id = block_id(index),
+                 .raw_bytes = std::min(stored.raw_bytes, kBlockBytesMax)};
 }
 
 std::uint32_t Manifest::block_bytes(std::uint32_t index) const {
@@ -219,6 +237,7 @@ std::uint32_t Manifest::block_id(std::uint32_t index) const {
 
 SampleExtent Manifest::sample(std::uint64_t index) const {
     if (one_sample_per_object()) return {0, block_bytes(static_cast<std::uint32_t>(index))};
+    if (samples_by_ordinal()) return {0, block_bytes(block_of_sample(index))};
     return {samples_[index].offset, samples_[index].length};
 }
 

@@ -8,7 +8,10 @@
 //   [ManifestSample x sample_count] [ManifestClass x class_count] [names]
 //
 // When `flags` has kOneSamplePerObject (raw), object i is block i is sample i and the block and sample arrays are
-// absent: 32 bytes a sample in all. Otherwise a block costs 24 bytes and a sample 8.
+// absent: 32 bytes a sample in all. Otherwise a block costs 24 bytes and a sample 8. When it has kSamplesByOrdinal (MDS
+// and LitData with compressed shards), a block is a whole object, a sample is found in it, once it is decompressed, by
+// its place among the block's samples, and the sample array is absent. What a client must know of the format besides
+// lies among the names as the format info (format_info.h).
 // Objects are sorted by path (bytewise); an object's blocks follow each other, and so do a block's samples. Every
 // object has at least one block, every block at least one sample and one byte.
 //
@@ -34,11 +37,14 @@ inline constexpr std::uint32_t kManifestLayout = 1;
 inline constexpr std::size_t kManifestHeaderBytes = 4096;
 inline constexpr std::size_t kLargestBlocksEntries = 33;
 inline constexpr std::uint32_t kOneSamplePerObject = 1;
+inline constexpr std::uint32_t kSamplesByOrdinal = 2;
 inline constexpr std::uint32_t kNoLabel = 0xffffffff;
 inline constexpr std::uint32_t kNoLabelStored = 0xffffff;            // in ManifestObject's 24 bits
 inline constexpr std::uint32_t kBlockBytesMax = (1u << 30) - 65536;  // a block fits the largest segment
 
-enum class Format : std::uint32_t { raw = 1, webdataset = 2 };
+enum class Format : std::uint32_t { raw = 1, webdataset = 2, mds = 3, litdata = 4, tfrecord = 5, megatron = 6 };
+inline constexpr std::array kFormats{Format::raw,     Format::webdataset, Format::mds,
+                                     Format::litdata, Format::tfrecord,   Format::megatron};
 enum class BlockTarget : std::uint32_t { sample = 1, object = 2, bytes = 3 };
 
 std::string_view name(Format format);
@@ -74,6 +80,8 @@ struct ManifestHeader {
     std::uint64_t url_bytes;
     // [i]: bytes of the 2^i largest blocks together, so a client can size its slots for any window without a scan.
     std::uint64_t largest_blocks_bytes[kLargestBlocksEntries];
+    std::uint64_t format_info_offset;  // into names; see format_info.h
+    std::uint64_t format_info_bytes;   // 0: none
 };
 static_assert(sizeof(ManifestHeader) <= kManifestHeaderBytes);
 
@@ -92,7 +100,7 @@ struct ManifestBlock {
     std::uint32_t length;
     std::uint32_t object;
     std::uint32_t first_sample;
-    std::uint32_t reserved;
+    std::uint32_t raw_bytes;  // 0: as it is stored; else zstd, with so many bytes once decompressed
 };
 static_assert(sizeof(ManifestBlock) == 24);
 
@@ -124,6 +132,7 @@ struct Block {
     std::uint32_t first_sample;
     std::uint32_t sample_count;
     std::uint32_t block_id;
+    std::uint32_t raw_bytes;  // 0: not compressed
 };
 
 // Where a sample lies within its block.
@@ -131,6 +140,9 @@ struct SampleExtent {
     std::uint32_t offset;
     std::uint32_t length;
 };
+
+// Whether a path is relative and of plain components, and so cannot name a file outside the dataset's root.
+bool is_plain_path(std::string_view path);
 
 class Manifest {
 public:
@@ -145,12 +157,16 @@ public:
     std::uint32_t block_count() const { return static_cast<std::uint32_t>(header_->block_count); }
     std::uint64_t sample_count() const { return header_->sample_count; }
     std::uint64_t total_bytes() const { return header_->total_bytes; }
+    bool samples_by_ordinal() const { return (header_->flags & kSamplesByOrdinal) != 0; }
     std::string_view url() const;
+    // Of format_info.h; empty for formats that need none.
+    std::span<const std::byte> format_info() const;
 
     Object object(std::uint64_t index) const;
     Block block(std::uint32_t index) const;
     std::uint32_t block_bytes(std::uint32_t index) const;
     std::uint32_t block_id(std::uint32_t index) const;
+    // With samples_by_ordinal: its whole block. O(log block_count) then.
     SampleExtent sample(std::uint64_t index) const;
     std::string_view class_name(std::uint64_t index) const;
 

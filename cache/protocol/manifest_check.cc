@@ -5,12 +5,11 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "cache/protocol/format_info.h"
 #include "cache/protocol/manifest.h"
 
 namespace larder::protocol {
-namespace {
 
-// Relative, of plain components: nothing that could name a file outside the dataset's root.
 bool is_plain_path(std::string_view path) {
     if (path.empty() || path.find('\0') != std::string_view::npos) return false;
     for (std::size_t begin = 0; begin <= path.size();) {
@@ -22,8 +21,6 @@ bool is_plain_path(std::string_view path) {
     return true;
 }
 
-}  // namespace
-
 class ManifestCheck {
 public:
     explicit ManifestCheck(const Manifest& manifest) : manifest_(manifest), header_(manifest.header()) {}
@@ -33,6 +30,9 @@ public:
         if (crc32c(body) != header_.body_crc) return corrupt("the body's checksum does not match");
         for (std::uint64_t i = 0; i < header_.class_count; ++i) {
             if (manifest_.class_name(i).empty()) return corrupt("class " + std::to_string(i) + " has no name");
+        }
+        if (header_.format_info_bytes > 0) {
+            if (auto info = parse_format_info(manifest_.format_info()); !info) return corrupt(info.error().message);
         }
         block_ids_.reserve(header_.object_count);
         for (std::uint64_t i = 0; i < header_.object_count; ++i) {
@@ -89,20 +89,31 @@ private:
             stored.length > object.size_bytes - stored.offset) {
             return bad("lies outside its object or over the block before");
         }
-        if (stored.reserved != 0) return bad("has a reserved field that is not 0");
         if (stored.first_sample != next_sample_ || block.sample_count == 0) return bad("has no samples of its own");
-        std::uint64_t sample_end = 0;
-        for (std::uint64_t i = 0; i < block.sample_count; ++i) {
-            const ManifestSample& sample = manifest_.samples_[stored.first_sample + i];
-            if (sample.length == 0 || sample.offset < sample_end || sample.offset > stored.length ||
-                sample.length > stored.length - sample.offset) {
+        if (manifest_.samples_by_ordinal()) {
+            if (stored.length != object.size_bytes) return bad("is not its whole object");
+            if (stored.raw_bytes > kBlockBytesMax) return bad("is too large once decompressed");
+        } else {
+            if (stored.raw_bytes != 0) return bad("is compressed, but has samples with extents");
+            if (!samples_fit(stored, block.sample_count))
                 return bad("has a sample outside it or over the sample before");
-            }
-            sample_end = std::uint64_t{sample.offset} + sample.length;
         }
         offset = stored.offset + stored.length;
         add_block(stored.length, block.sample_count);
         return {};
+    }
+
+    bool samples_fit(const ManifestBlock& block, std::uint32_t sample_count) const {
+        std::uint64_t sample_end = 0;
+        for (std::uint64_t i = 0; i < sample_count; ++i) {
+            const ManifestSample& sample = manifest_.samples_[block.first_sample + i];
+            if (sample.length == 0 || sample.offset < sample_end || sample.offset > block.length ||
+                sample.length > block.length - sample.offset) {
+                return false;
+            }
+            sample_end = std::uint64_t{sample.offset} + sample.length;
+        }
+        return true;
     }
 
     void add_block(std::uint32_t bytes, std::uint32_t samples) {

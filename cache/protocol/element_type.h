@@ -1,0 +1,50 @@
+#pragma once
+
+// The types of the numbers in a field that is an array of them, by NumPy's names. A plain value, known to the indexer,
+// to the manifest and to the client.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace larder {
+
+// The values stand in manifests.
+enum class ElementType : std::uint8_t {
+    none = 0,  // bytes with a meaning of their own
+    uint8 = 1,
+    int8 = 2,
+    int16 = 3,
+    int32 = 4,
+    int64 = 5,
+    float64 = 6,
+    float32 = 7,
+    uint16 = 8,
+    uint32 = 9,
+    uint64 = 10,
+    float16 = 11,
+};
+inline constexpr std::uint8_t kElementTypeEnd = 12;
+
+// "int32"; "" for none.
+constexpr std::string_view name(ElementType type) {
+    constexpr std::string_view names[kElementTypeEnd] = {"",        "uint8",   "int8",   "int16",  "int32",  "int64",
+                                                         "float64", "float32", "uint16", "uint32", "uint64", "float16"};
+    return names[static_cast<std::uint8_t>(type)];
+}
+
+// 0 for none.
+constexpr std::size_t size_bytes(ElementType type) {
+    constexpr std::uint8_t sizes[kElementTypeEnd] = {0, 1, 1, 2, 4, 8, 8, 4, 2, 4, 8, 2};
+    return sizes[static_cast<std::uint8_t>(type)];
+}
+
+constexpr std::optional<ElementType> element_type_of(std::string_view wanted) {
+    for (std::uint8_t i = 1; i < kElementTypeEnd; ++i) {
+        if (name(static_cast<ElementType>(i)) == wanted) return static_cast<ElementType>(i);
+    }
+    return std::nullopt;
+}
+
+}  // namespace larder
