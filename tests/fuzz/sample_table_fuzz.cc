@@ -2,6 +2,7 @@
 // every sample lies inside, and the fields of a sample lie inside it one after the other.
 
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "base/assert.h"

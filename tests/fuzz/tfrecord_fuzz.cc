@@ -2,6 +2,7 @@
 // gaps to the end, or an error says why not, and a record's data lies inside it.
 
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "base/assert.h"
