@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import faults
 import pytest
+import tcp_relay
 from s3_client import S3Client
 from servers import S3, FaultProxy, InstanceRole, Nginx, ServerProgram
 
@@ -367,8 +368,39 @@ def test_flip(nginx: Nginx, fault_proxy: Proxy) -> None:
     assert proxy.injected() == {"flip": 1}
 
 
+def test_proxy_of_bytes_lets_tls_through_and_breaks_it(nginx: Nginx, fault_proxy: Proxy) -> None:
+    proxy = fault_proxy(int(nginx.values["https"]), tcp=True, stall_s=0.01, drip_bytes_per_s=1e7)
+    context = ssl.create_default_context(cafile=nginx.authority)
+
+    def get() -> bytes:
+        connection = http.client.HTTPSConnection("localhost", proxy.port, context=context, timeout=30)
+        connection.request("GET", "/a.bin")
+        return connection.getresponse().read()
+
+    assert get() == DATA
+    faults_of_bytes = dict.fromkeys(tcp_relay.FAULTS, 1 / len(tcp_relay.FAULTS))
+    proxy.set(**faults_of_bytes)
+    broken = 0
+    for _ in range(40):
+        try:
+            assert get() == DATA
+        except (OSError, http.client.IncompleteRead):
+            broken += 1
+    injected = proxy.injected()
+    assert set(injected) == set(faults_of_bytes)
+    assert broken == injected["reset_before"] + injected["reset_body"] + injected["truncated_body"]
+
+
 def test_every_fault_has_its_test_above() -> None:
-    above = {*faults.BURSTS, "stall_before", "stall_body", "range_shifted", "range_total", "length_short", "length_long"}
+    above = {
+        *faults.BURSTS,
+        "stall_before",
+        "stall_body",
+        "range_shifted",
+        "range_total",
+        "length_short",
+        "length_long",
+    }
     above |= {"reset_before", "reset_body", "truncated_body", "close_after", "drip", "whole_object", "etag", "flip"}
     assert above == set(faults.NAMES)
 

@@ -4,6 +4,7 @@
 faults.py names the faults. `--probability NAME=P` gives one, `--transient P` shares P among all that a client must
 survive. A request that would write (anything but GET and HEAD) never reaches the upstream: it is refused with 405 and
 counted, and the program then ends with status 3: the cache never writes to the remote.
+`--tcp` relays bytes instead, of TLS say: a fate is a connection's then, and only a connection's faults take place.
 
 Prints `port`, which the kernel picked, and ends when its standard input is closed. Each line there is a JSON object
 that is answered by a line: {"do": "counts"}, {"do": "requests"}, {"do": "set", "probabilities": {...}}.
@@ -17,13 +18,13 @@ import contextlib
 import json
 import re
 import socket
-import struct
 import sys
 import threading
 
 import faults
 import program
 from faults import Fate, Plan
+from tcp_relay import relay, reset
 
 PIECE_BYTES = 1 << 18
 HEAD_BYTES_MAX = 1 << 16
@@ -103,12 +104,9 @@ class Peer:
                 self._more()
         return self.exactly(len(self._ahead))
 
-    def reset(self) -> None:
-        """What was sent may be lost, and the other side is told so."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.socket.close()
-
     def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)  # a thread that waits in recv would keep it open
         self.socket.close()
 
 
@@ -127,11 +125,14 @@ def _bytes(first: str, headers: Headers) -> bytes:
 class FaultProxy:
     """Listens from the start; `close` stops taking connections and frees what waits in a stall."""
 
-    def __init__(self, upstream: tuple[str, int], plan: Plan, stall_s: float, drip_bytes_per_s: float) -> None:
+    def __init__(
+        self, upstream: tuple[str, int], plan: Plan, stall_s: float, drip_bytes_per_s: float, tcp: bool
+    ) -> None:
         self.plan = plan
         self._upstream = upstream
         self._stall_s = stall_s
         self._drip_bytes_per_s = drip_bytes_per_s
+        self._tcp = tcp
         self._lock = threading.Lock()
         self._injected: collections.Counter[str] = collections.Counter()
         self._counts: collections.Counter[str] = collections.Counter()
@@ -159,9 +160,9 @@ class FaultProxy:
         with self._lock:
             self._counts[name] += more
 
-    def _inject(self, name: str | None) -> None:
+    def _inject(self, name: str) -> None:
         with self._lock:
-            self._injected[str(name)] += 1
+            self._injected[name] += 1
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):  # closed
@@ -173,14 +174,28 @@ class FaultProxy:
         self._count("connections")
         upstream: list[Peer] = []  # none or one, kept from request to request
         try:
-            while self._answer_one(client, upstream):
-                pass
+            if self._tcp:
+                self._relay_bytes(client, upstream)
+            else:
+                while self._answer_one(client, upstream):
+                    pass
         except (Gone, OSError):
             pass
         finally:
             client.close()
             for peer in upstream:
                 peer.close()
+
+    def _relay_bytes(self, client: Peer, upstream: list[Peer]) -> None:
+        fate = self.plan.draw("TCP", "", "")
+        upstream.append(Peer(socket.create_connection(self._upstream, timeout=IDLE_S)))
+
+        def wait_s(seconds: float) -> None:
+            self._closing.wait(seconds)
+
+        pair = (client.socket, upstream[0].socket)
+        count = relay(*pair, fate, wait_s, self._stall_s, self._drip_bytes_per_s, self._inject)
+        self._count("body_bytes", count)
 
     def _answer_one(self, client: Peer, upstream: list[Peer]) -> bool:
         """Whether the client will ask again over this connection."""
@@ -199,7 +214,7 @@ class FaultProxy:
         fate = self.plan.draw(method, target, byte_range)
         if fate.fault == "reset_before":
             self._inject(fate.fault)
-            client.reset()
+            reset(client.socket)
             raise Gone
         if fate.fault == "stall_before":
             self._inject(fate.fault)
@@ -318,7 +333,7 @@ class FaultProxy:
                     self._closing.wait(self._stall_s)
                 else:
                     if fate.fault == "reset_body":
-                        client.reset()
+                        reset(client.socket)
                     raise Gone
             if fate.fault == "drip":
                 until = min(until, sent + max(1, int(self._drip_bytes_per_s / 10)))
@@ -356,6 +371,7 @@ def main() -> int:
     parser.add_argument("--burst-requests", type=int, default=3)
     parser.add_argument("--stall-s", type=float, default=5.0)
     parser.add_argument("--drip-bytes-per-s", type=float, default=100_000.0)
+    parser.add_argument("--tcp", action="store_true", help="relay bytes, not requests")
     arguments = parser.parse_args()
     program.end_on_sigterm()
 
@@ -365,7 +381,8 @@ def main() -> int:
         probabilities[name] = float(probability)
     host, _, port = arguments.upstream.rpartition(":")
     plan = Plan(arguments.seed, probabilities, arguments.burst_requests)
-    proxy = FaultProxy((host, int(port)), plan, arguments.stall_s, arguments.drip_bytes_per_s)
+    upstream = (host, int(port))
+    proxy = FaultProxy(upstream, plan, arguments.stall_s, arguments.drip_bytes_per_s, arguments.tcp)
     program.announce(port=proxy.port)
     program.until_input_closes(lambda line: answer(proxy, line))
     proxy.close()

@@ -83,7 +83,8 @@ def start(libraries: pathlib.Path, state: pathlib.Path, key_id: str, secret: str
     # The first compiler alone and one collector thread: it starts in half the time, and is as fast at sending files.
     server = program.Child(
         ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m",
-         f"-Dlogback.configurationFile={state / 'logback.xml'}", "-cp", f"{libraries}/*", "org.gaul.s3proxy.Main", "--properties", state / "s3proxy.properties"],
+         f"-Dlogback.configurationFile={state / 'logback.xml'}", "-cp", f"{libraries}/*",
+         "org.gaul.s3proxy.Main", "--properties", state / "s3proxy.properties"],
         log,
     )  # fmt: skip
     try:
