@@ -1,0 +1,88 @@
+#include "cache/dataset/index_in_parallel.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace larder::cache {
+namespace {
+
+constexpr std::size_t kThreadsMax = 8;
+
+class Run {
+public:
+    Run(std::size_t count, const ObjectWork& work, const IndexProgressCallback& progress, std::stop_token stop)
+        : work_(work), progress_(progress), stop_(std::move(stop)), objects_(count) {}
+
+    Result<std::vector<IndexedObject>> finish() {
+        {
+            std::vector<std::jthread> threads;
+            for (std::size_t i = 1; i < std::min(kThreadsMax, objects_.size()); ++i)
+                threads.emplace_back([this] { work(); });
+            work();
+        }
+        if (error_) return std::unexpected(*error_);
+        return std::move(objects_);
+    }
+
+private:
+    void work() {
+        while (!failed_.load()) {
+            const std::size_t i = next_.fetch_add(1);
+            if (i >= objects_.size()) return;
+            if (stop_.stop_requested()) {
+                return stop_with(i, Error{ErrorCode::cancelled, "indexing was cancelled"});
+            }
+            std::uint64_t reported = 0;
+            auto object = work_(i, [&](std::uint64_t bytes) {
+                report(0, bytes - reported);
+                reported = bytes;
+                return !stop_.stop_requested() && !failed_.load();
+            });
+            if (!object) return stop_with(i, object.error());
+            report(1, object->size_bytes - std::min(reported, object->size_bytes));
+            objects_[i] = std::move(*object);
+        }
+    }
+
+    // One that another error cut short has nothing to say.
+    void stop_with(std::size_t i, const Error& error) {
+        const std::scoped_lock lock(mutex_);
+        const bool says_less = error_ && (error.code == ErrorCode::cancelled || i > error_object_);
+        if (!says_less) {
+            error_ = error;
+            error_object_ = i;
+        }
+        failed_.store(true);
+    }
+
+    void report(std::uint64_t objects, std::uint64_t bytes) {
+        const std::scoped_lock lock(mutex_);
+        done_.objects_done += objects;
+        done_.bytes_done += bytes;
+        done_.objects_total = objects_.size();
+        if (progress_) progress_(done_);
+    }
+
+    const ObjectWork& work_;
+    const IndexProgressCallback& progress_;
+    std::stop_token stop_;
+    std::vector<IndexedObject> objects_;
+    std::atomic<std::size_t> next_{0};
+    std::atomic<bool> failed_{false};
+    std::mutex mutex_;  // over what follows
+    IndexProgress done_;
+    std::optional<Error> error_;
+    std::size_t error_object_ = 0;
+};
+
+}  // namespace
+
+Result<std::vector<IndexedObject>> index_in_parallel(std::size_t count, const ObjectWork& work,
+                                                     const IndexProgressCallback& progress, std::stop_token stop) {
+    return Run(count, work, progress, std::move(stop)).finish();
+}
+
+}  // namespace larder::cache

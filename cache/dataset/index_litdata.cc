@@ -1,0 +1,230 @@
+#include "cache/dataset/index_litdata.h"
+
+#include <algorithm>
+#include <array>
+
+#include "cache/dataset/index_json.h"
+#include "cache/dataset/index_tables.h"
+#include "cache/protocol/format_info.h"
+
+namespace larder::cache {
+namespace json = boost::json;
+namespace {
+
+using protocol::FormatInfo;
+
+constexpr std::uint64_t kWordBytes = 4;
+
+std::unexpected<Error> refuse(const std::string& path, const std::string& why) {
+    return fail(ErrorCode::unsupported, path + ": " + why);
+}
+
+// LitData's numbers of dtypes: torch's names, several for some types, and NumPy's.
+ElementType torch_element(std::string_view number) {
+    constexpr std::array<std::string_view, 21> names{
+        "float32", "float32", "float64", "float64", "",      "",      "",      "",      "float16", "float16", "",
+        "uint8",   "int8",    "int16",   "int16",   "int32", "int32", "int64", "int64", "",        "uint16"};
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        if (number == std::to_string(i)) return element_type_of(names[i]).value_or(ElementType::none);
+    }
+    return ElementType::none;
+}
+
+ElementType numpy_element(std::string_view number) {
+    constexpr std::array<std::string_view, 11> names{"int8",   "int16",  "int32",   "int64",   "uint8",  "uint16",
+                                                     "uint32", "uint64", "float16", "float32", "float64"};
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        if (number == std::to_string(i)) return element_type_of(names[i]).value_or(ElementType::none);
+    }
+    return ElementType::none;
+}
+
+ElementType element_of(std::string_view encoding) {
+    if (encoding == "int") return ElementType::int64;
+    if (encoding == "float") return ElementType::float64;
+    constexpr std::string_view kTensor = "no_header_tensor:";
+    constexpr std::string_view kNumpy = "no_header_numpy:";
+    if (encoding.starts_with(kTensor)) return torch_element(encoding.substr(kTensor.size()));
+    if (encoding.starts_with(kNumpy)) return numpy_element(encoding.substr(kNumpy.size()));
+    return ElementType::none;
+}
+
+// The keys of a node's children: of a dict its own, else their places.
+std::vector<std::string> child_keys(const json::object& node, std::size_t children) {
+    std::vector<std::string> keys;
+    const json::value* context = node.if_contains("context");
+    boost::system::error_code error;
+    const json::value parsed =
+        context != nullptr && context->is_string() ? json::parse(context->get_string(), error) : json::value();
+    const bool named = !error && parsed.is_array() && parsed.get_array().size() == children;
+    for (std::size_t i = 0; i < children; ++i) {
+        std::string key = std::to_string(i);
+        if (named) {
+            const json::value& said = parsed.get_array()[i];
+            key = said.is_string() ? std::string(said.get_string()) : json::serialize(said);
+        }
+        keys.push_back(std::move(key));
+    }
+    return keys;
+}
+
+// The path of each leaf of a tree ("meta.width"), in order; false where the tree is not of the form that is known.
+bool add_leaf_names(const json::value& value, const std::string& path, int depth, std::vector<std::string>& names) {
+    if (depth > 64 || !value.is_object() || names.size() > protocol::kColumnsMax) return false;
+    const json::object& node = value.get_object();
+    const json::value* type = node.if_contains("type");
+    const json::value* children = node.if_contains("children_spec");
+    if (type == nullptr || children == nullptr || !children->is_array()) return false;
+    if (type->is_null()) {
+        names.push_back(path.empty() ? "value" : path);
+        return children->get_array().empty();
+    }
+    const auto keys = child_keys(node, children->get_array().size());
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+        const std::string below = path.empty() ? keys[i] : path + "." + keys[i];
+        if (!add_leaf_names(children->get_array()[i], below, depth + 1, names)) return false;
+    }
+    return true;
+}
+
+// Names for `leaves` leaves; their places where the tree says nothing that can be used.
+std::vector<std::string> leaf_names(const std::string& structure, std::size_t leaves) {
+    std::vector<std::string> names;
+    boost::system::error_code error;
+    const json::value spec = structure.empty() ? json::value() : json::parse(structure, error);
+    const bool known = !error && spec.is_array() && spec.get_array().size() == 2 &&
+                       add_leaf_names(spec.get_array()[1], "", 0, names) && names.size() == leaves;
+    auto sorted = names;
+    std::ranges::sort(sorted);
+    if (known && std::ranges::adjacent_find(sorted) == sorted.end()) return names;
+    names.clear();
+    for (std::size_t i = 0; i < leaves; ++i) names.push_back(std::to_string(i));
+    return names;
+}
+
+Result<void> check_config(const std::string& path, const JsonAt& config, bool& tokens) {
+    if (config.find("encryption")) return refuse(path, "the dataset is encrypted, which is not supported");
+    if (config.find("ipc_compression")) return refuse(path, "its chunks are of a kind that is not supported (Arrow)");
+    if (const auto level = config.find("compression_level")) {
+        const auto text = level->text();
+        if (!text || *text != "chunk") {
+            return refuse(path, "samples are compressed within their chunk, which is not supported; only whole chunks");
+        }
+    }
+    std::string loader = "PyTreeLoader";
+    if (const auto named = config.find("item_loader")) {
+        const auto text = named->text();
+        if (!text) return std::unexpected(text.error());
+        loader = *text;
+    }
+    tokens = loader == "TokensLoader";
+    if (!tokens && loader != "PyTreeLoader") {
+        return refuse(path, "it is for LitData's " + loader + "; only PyTreeLoader and TokensLoader are read");
+    }
+    return {};
+}
+
+Result<FormatInfo> read_config(const std::string& path, const JsonAt& config) {
+    FormatInfo info;
+    if (auto checked = check_config(path, config, info.bare); !checked) return std::unexpected(checked.error());
+    const auto formats = config.list("data_format");
+    if (!formats) return std::unexpected(formats.error());
+    if (formats->empty() || formats->size() > protocol::kColumnsMax) {
+        return config.bad("has " + std::to_string(formats->size()) + " leaves in data_format");
+    }
+    if (const auto spec = config.find("data_spec")) {
+        const auto text = spec->text();
+        if (!text) return std::unexpected(text.error());
+        info.structure = *text;
+    }
+    const auto names = leaf_names(info.structure, formats->size());
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        const auto encoding = (*formats)[i].text();
+        if (!encoding) return std::unexpected(encoding.error());
+        if (encoding->starts_with("pickle")) {
+            return refuse(path, "leaf \"" + names[i] +
+                                    "\" is pickled, which is unsafe, as unpickling it runs whatever "
+                                    "code was put there: write it in another form");
+        }
+        info.columns.push_back({.name = names[i], .encoding = *encoding, .element = element_of(*encoding)});
+    }
+    if (info.bare) {
+        if (info.columns.size() != 1 || info.columns[0].element == ElementType::none) {
+            return refuse(path, "its samples are not arrays of numbers of a known type, but it is for TokensLoader");
+        }
+        info.columns[0].name = "tokens";
+    }
+    return info;
+}
+
+Result<TableFile> read_chunk(const std::string& index_path, const JsonAt& chunk, bool compressed) {
+    TableFile file;
+    const auto samples = chunk.whole("chunk_size");
+    if (!samples) return std::unexpected(samples.error());
+    const auto bytes = chunk.whole("chunk_bytes");
+    if (!bytes) return std::unexpected(bytes.error());
+    auto path = path_beside(index_path, chunk, "filename");
+    if (!path) return std::unexpected(path.error());
+    file.sample_count = *samples;
+    file.raw_bytes = *bytes;
+    // Older writers did not count the table.
+    if (*samples < protocol::kBlockBytesMax) file.raw_bytes_old = *bytes + (*samples + 2) * kWordBytes;
+    (compressed ? file.compressed_path : file.path) = std::move(*path);
+    return file;
+}
+
+Result<void> read_index(ObjectSource& source, const std::string& path, TableFiles& tables, FormatInfo& info) {
+    json::value memory;
+    const auto index = read_index_json(source, path, memory);
+    if (!index) return std::unexpected(index.error());
+    const auto config = index->at("config");
+    if (!config) return std::unexpected(config.error());
+    auto read = read_config(path, *config);
+    if (!read) return std::unexpected(read.error());
+    if (info.columns.empty()) info = *read;
+    if (info != *read) return refuse(path, "its leaves differ from those before it; a dataset has the same in all");
+    std::string compression;
+    if (const auto named = config->find("compression")) {
+        const auto text = named->text();
+        if (!text) return std::unexpected(text.error());
+        compression = *text;
+    }
+    if (!compression.empty() && compression != "zstd" && !compression.starts_with("zstd:")) {
+        return refuse(path, "its chunks are compressed with " + compression + "; only zstd is read");
+    }
+    const auto chunks = index->list("chunks");
+    if (!chunks) return std::unexpected(chunks.error());
+    for (const JsonAt& chunk : *chunks) {
+        auto file = read_chunk(path, chunk, !compression.empty());
+        if (!file) return std::unexpected(file.error());
+        if (file->sample_count > 0) tables.files.push_back(std::move(*file));
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<void> index_litdata(ObjectSource& source, const BlockGoal& goal, std::uint32_t tokens_per_sample,
+                           DatasetContent& content, std::vector<std::string>& notes,
+                           const IndexProgressCallback& progress, std::stop_token stop) {
+    const auto indexes = find_index_files(source, stop);
+    if (!indexes) return std::unexpected(indexes.error());
+    TableFiles tables;
+    FormatInfo info;
+    for (const std::string& path : *indexes) {
+        if (auto read = read_index(source, path, tables, info); !read) return read;
+    }
+    if (tables.files.empty()) return fail(ErrorCode::invalid_argument, source.description() + " has no samples");
+    if (tokens_per_sample > 0) {
+        if (!info.bare) {
+            return fail(ErrorCode::invalid_argument,
+                        "tokens per sample are for datasets of tokens; this one's samples have leaves of their own");
+        }
+        info.tokens_per_sample = tokens_per_sample;
+        tables.window_bytes = std::uint64_t{tokens_per_sample} * size_bytes(info.columns[0].element);
+    }
+    content.format_info = protocol::encode(info);
+    return index_tables(source, tables, goal, content, notes, progress, std::move(stop));
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,131 @@
+#include "cache/dataset/index_megatron.h"
+
+#include <mutex>
+
+#include "cache/dataset/index_in_parallel.h"
+#include "cache/protocol/format_info.h"
+#include "cache/protocol/megatron.h"
+
+namespace larder::cache {
+namespace {
+
+constexpr std::uint64_t kDocumentsPerProgress = 65536;
+
+// What all files of the dataset have in common.
+class TokenType {
+public:
+    Result<void> take(ElementType element, const std::string& path) {
+        const std::scoped_lock lock(mutex_);
+        if (element_ == ElementType::none) {
+            element_ = element;
+            path_ = path;
+        }
+        if (element_ == element) return {};
+        return fail(ErrorCode::unsupported, path + " has tokens of type " + std::string(name(element)) + ", " + path_ +
+                                                " of type " + std::string(name(element_)) +
+                                                "; a dataset has the same in all");
+    }
+    ElementType element() const { return element_; }
+
+private:
+    std::mutex mutex_;
+    ElementType element_ = ElementType::none;
+    std::string path_;
+};
+
+// Cuts documents that lie one after the other into windows, which go across them.
+class Windows {
+public:
+    Windows(BlockGrouper& grouper, std::uint64_t window_bytes) : grouper_(grouper), window_bytes_(window_bytes) {}
+
+    Result<void> add(const protocol::MegatronDocument& document) {
+        if (document.bytes == 0) return {};
+        // After a gap the tokens before it are another stretch.
+        if (document.offset != end_) {
+            left_over_bytes_ += end_ - begin_;
+            begin_ = document.offset;
+        }
+        end_ = document.offset + document.bytes;
+        for (; end_ - begin_ >= window_bytes_; begin_ += window_bytes_) {
+            if (auto added = grouper_.add(begin_, window_bytes_); !added) return added;
+        }
+        return {};
+    }
+    std::uint64_t left_over_bytes() const { return left_over_bytes_ + end_ - begin_; }
+
+private:
+    BlockGrouper& grouper_;
+    std::uint64_t window_bytes_;
+    std::uint64_t begin_ = 0;  // of the next window
+    std::uint64_t end_ = 0;    // of the documents so far
+    std::uint64_t left_over_bytes_ = 0;
+};
+
+Result<IndexedObject> index_pair(ObjectSource& source, const std::string& stem, const BlockGoal& goal,
+                                 std::uint32_t tokens_per_sample, TokenType& type, const ObjectProgress& progress) {
+    const std::string bin_path = stem + ".bin";
+    const std::string idx_path = stem + ".idx";
+    auto bin = source.open(bin_path);
+    if (!bin) return std::unexpected(bin.error());
+    auto idx = source.open(idx_path);
+    if (!idx) {
+        return std::unexpected(idx.error().within("the index of " + bin_path));
+    }
+    IndexedObject object{.path = bin_path, .size_bytes = (*bin)->size_bytes(), .tag = (*bin)->tag()};
+    auto index = protocol::MegatronIndex::open(**idx, object.size_bytes);
+    if (!index) return std::unexpected(index.error().within(idx_path));
+    if (auto same = type.take(index->element(), idx_path); !same) return std::unexpected(same.error());
+    BlockGrouper grouper(goal, object);
+    Windows windows(grouper, std::uint64_t{tokens_per_sample} * size_bytes(index->element()));
+    for (std::uint64_t documents = 1;; ++documents) {
+        const auto document = index->next();
+        if (!document) return std::unexpected(document.error().within(idx_path));
+        if (!*document) break;
+        if (documents % kDocumentsPerProgress == 0 && !progress((*document)->offset)) {
+            return fail(ErrorCode::cancelled, "indexing was cancelled");
+        }
+        auto added =
+            tokens_per_sample > 0 ? windows.add(**document) : grouper.add((*document)->offset, (*document)->bytes);
+        if (!added) return std::unexpected(added.error().within(bin_path));
+    }
+    if (tokens_per_sample > 0) object.left_over_bytes = windows.left_over_bytes();
+    return object;
+}
+
+}  // namespace
+
+Result<void> index_megatron(ObjectSource& source, const BlockGoal& goal, std::uint32_t tokens_per_sample,
+                            DatasetContent& content, std::vector<std::string>& notes,
+                            const IndexProgressCallback& progress, std::stop_token stop) {
+    const auto listing = source.list({}, stop);
+    if (!listing) return std::unexpected(listing.error());
+    std::vector<std::string> stems;
+    std::uint64_t others = 0;
+    for (const ObjectListing::Object& object : listing->objects) {
+        const std::string_view path = listing->path(object);
+        if (path.ends_with(".bin")) {
+            stems.emplace_back(path.substr(0, path.size() - 4));
+        } else {
+            others += !path.ends_with(".idx");
+        }
+    }
+    TokenType type;
+    auto objects = index_in_parallel(
+        stems.size(),
+        [&](std::size_t i, const ObjectProgress& step) {
+            return index_pair(source, stems[i], goal, tokens_per_sample, type, step);
+        },
+        progress, std::move(stop));
+    if (!objects) return std::unexpected(objects.error());
+    notes = listing->notes;
+    if (others > 0) notes.push_back("left out " + std::to_string(others) + " file(s) that are neither .bin nor .idx");
+    const std::string element(name(type.element()));
+    content.format_info = protocol::encode(
+        {.columns = {{.name = "tokens", .encoding = "tokens:" + element, .size_bytes = 0, .element = type.element()}},
+         .bare = true,
+         .tokens_per_sample = tokens_per_sample,
+         .structure = {}});
+    return append_all(content, std::move(*objects), notes, source.description());
+}
+
+}  // namespace larder::cache

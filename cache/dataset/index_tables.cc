@@ -1,0 +1,140 @@
+#include "cache/dataset/index_tables.h"
+
+#include <zstd.h>
+
+#include <algorithm>
+
+#include "cache/dataset/index_in_parallel.h"
+#include "cache/dataset/indexed_object.h"
+#include "cache/protocol/sample_table.h"
+
+namespace larder::cache {
+namespace {
+
+constexpr std::uint32_t kSamplesPerProgress = 65536;
+constexpr std::uint64_t kFrameHeaderBytesMax = 18;
+
+IndexedObject begin(const std::string& path, const ObjectReader& reader) {
+    return {.path = path, .size_bytes = reader.size_bytes(), .tag = reader.tag()};
+}
+
+// The samples of an uncompressed file; how many there are, where the file is one block.
+Result<IndexedObject> index_plain(ObjectSource& source, const TableFile& file, const BlockGoal& goal, bool one_block,
+                                  std::uint64_t window_bytes, const ObjectProgress& progress) {
+    auto reader = source.open(file.path);
+    if (!reader) return std::unexpected(reader.error());
+    IndexedObject object = begin(file.path, **reader);
+    auto table = protocol::SampleTable::open(**reader, file.sample_count);
+    if (!table) return std::unexpected(table.error());
+    BlockGrouper grouper(goal, object);
+    std::uint64_t data_begin = 0;
+    for (std::uint32_t i = 0; i < table->sample_count(); ++i) {
+        if (i % kSamplesPerProgress == 0 && !progress(0)) {
+            return fail(ErrorCode::cancelled, "indexing was cancelled");
+        }
+        const auto extent = table->next();
+        if (!extent) return std::unexpected(extent.error());
+        if (i == 0) data_begin = extent->offset;
+        if (one_block || window_bytes > 0) continue;
+        if (auto added = grouper.add(extent->offset, extent->bytes); !added) return std::unexpected(added.error());
+    }
+    if (window_bytes > 0 && table->sample_count() > 0) {
+        std::uint64_t at = data_begin;
+        for (; object.size_bytes - at >= window_bytes; at += window_bytes) {
+            if (auto added = grouper.add(at, window_bytes); !added) return std::unexpected(added.error());
+        }
+        object.left_over_bytes = object.size_bytes - at;
+    }
+    if (one_block) {
+        if (auto made = make_one_block(object, file.sample_count, 0); !made) return std::unexpected(made.error());
+    }
+    return object;
+}
+
+Result<IndexedObject> index_compressed(ObjectSource& source, const TableFile& file) {
+    auto reader = source.open(file.compressed_path);
+    if (!reader) return std::unexpected(reader.error());
+    IndexedObject object = begin(file.compressed_path, **reader);
+    const auto head = (*reader)->read(0, std::min<std::uint64_t>(object.size_bytes, kFrameHeaderBytesMax));
+    if (!head) return std::unexpected(head.error());
+    const unsigned long long said = ZSTD_getFrameContentSize(head->data(), head->size());
+    if (said == ZSTD_CONTENTSIZE_ERROR) return fail(ErrorCode::corrupt, "at offset 0: it is not compressed with zstd");
+    std::uint64_t raw_bytes = file.raw_bytes;
+    if (said != ZSTD_CONTENTSIZE_UNKNOWN) {
+        if (said != file.raw_bytes && (file.raw_bytes_old == 0 || said != file.raw_bytes_old)) {
+            return fail(ErrorCode::corrupt, "it has " + std::to_string(said) +
+                                                " bytes once decompressed, but its index says " +
+                                                std::to_string(file.raw_bytes));
+        }
+        raw_bytes = said;
+    }
+    if (raw_bytes == 0) return fail(ErrorCode::corrupt, "it has no bytes once decompressed");
+    if (auto made = make_one_block(object, file.sample_count, raw_bytes); !made) return std::unexpected(made.error());
+    return object;
+}
+
+bool is_there(const ObjectListing& listing, std::string_view path) {
+    const auto path_of = [&](const ObjectListing::Object& object) { return listing.path(object); };
+    return std::ranges::binary_search(listing.objects, path, {}, path_of);
+}
+
+// Whether each file lies there uncompressed; looked for only where there is a choice.
+Result<std::vector<bool>> find_plain(ObjectSource& source, const std::vector<TableFile>& files, std::stop_token stop) {
+    std::vector<bool> plain;
+    plain.reserve(files.size());
+    for (const TableFile& file : files) plain.push_back(file.compressed_path.empty());
+    if (std::ranges::find(plain, false) == plain.end()) return plain;
+    const auto listing = source.list({}, std::move(stop));
+    if (!listing) return std::unexpected(listing.error());
+    for (std::size_t i = 0; i < files.size(); ++i) {
+        if (!plain[i]) plain[i] = !files[i].path.empty() && is_there(*listing, files[i].path);
+    }
+    return plain;
+}
+
+Result<void> check_distinct(const std::vector<TableFile>& files) {
+    std::vector<std::string> paths;
+    paths.reserve(files.size());
+    for (const TableFile& file : files) paths.push_back(file.path.empty() ? file.compressed_path : file.path);
+    std::ranges::sort(paths);
+    const auto twice = std::ranges::adjacent_find(paths);
+    if (twice != paths.end()) return fail(ErrorCode::corrupt, "the index names " + *twice + " twice");
+    return {};
+}
+
+}  // namespace
+
+Result<void> index_tables(ObjectSource& source, const TableFiles& tables, const BlockGoal& goal,
+                          DatasetContent& content, std::vector<std::string>& notes,
+                          const IndexProgressCallback& progress, std::stop_token stop) {
+    const std::vector<TableFile>& files = tables.files;
+    if (auto distinct = check_distinct(files); !distinct) return distinct;
+    const auto plain = find_plain(source, files, stop);
+    if (!plain) return std::unexpected(plain.error());
+    const bool any_compressed = std::ranges::find(*plain, false) != plain->end();
+    if (any_compressed && tables.window_bytes > 0) {
+        return fail(ErrorCode::unsupported,
+                    "its files are compressed, so windows of tokens cannot be read on their own: decompress them");
+    }
+    auto objects = index_in_parallel(
+        files.size(),
+        [&](std::size_t i, const ObjectProgress& step) {
+            auto object = (*plain)[i] ? index_plain(source, files[i], goal, any_compressed, tables.window_bytes, step)
+                                      : index_compressed(source, files[i]);
+            if (object || object.error().code == ErrorCode::cancelled) return object;
+            const std::string& path = (*plain)[i] ? files[i].path : files[i].compressed_path;
+            if (!object.error().message.starts_with(path)) object = std::unexpected(object.error().within(path));
+            return object;
+        },
+        progress, std::move(stop));
+    if (!objects) return std::unexpected(objects.error());
+
+    content.samples_by_ordinal = any_compressed;
+    if (any_compressed && goal.target != protocol::BlockTarget::object) {
+        notes.push_back("its files are compressed, so each is one block, of " +
+                        std::to_string(files.front().sample_count) + " samples or about that");
+    }
+    return append_all(content, std::move(*objects), notes, source.description());
+}
+
+}  // namespace larder::cache

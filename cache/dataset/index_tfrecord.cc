@@ -1,0 +1,67 @@
+#include "cache/dataset/index_tfrecord.h"
+
+#include "cache/dataset/index_in_parallel.h"
+#include "cache/dataset/read_ahead.h"
+#include "cache/protocol/tfrecord.h"
+
+namespace larder::cache {
+namespace {
+
+constexpr std::uint64_t kRecordsPerProgress = 1024;
+
+Result<IndexedObject> index_file(ObjectSource& source, const std::string& path, const BlockGoal& goal,
+                                 const ObjectProgress& progress) {
+    auto opened = source.open(path);
+    if (!opened) return std::unexpected(opened.error());
+    IndexedObject object{.path = path, .size_bytes = (*opened)->size_bytes(), .tag = (*opened)->tag()};
+    ReadAhead ahead(**opened);
+    protocol::TfrecordReader reader(ahead);
+    BlockGrouper grouper(goal, object);
+    for (std::uint64_t records = 1;; ++records) {
+        const auto record = reader.next();
+        if (!record) return std::unexpected(record.error().within(path));
+        if (!*record) return object;
+        if (records % kRecordsPerProgress == 0 && !progress((*record)->offset)) {
+            return fail(ErrorCode::cancelled, "indexing was cancelled");
+        }
+        if (auto added = grouper.add((*record)->offset, (*record)->bytes); !added) {
+            return std::unexpected(added.error().within(path));
+        }
+    }
+}
+
+}  // namespace
+
+bool is_tfrecord_name(std::string_view name) {
+    const std::size_t at = name.rfind(".tfrecord");
+    if (at == std::string_view::npos) return false;
+    std::string_view rest = name.substr(at + 9);
+    if (rest.starts_with('s')) rest.remove_prefix(1);
+    return rest.empty() || (rest.starts_with('-') && rest.find("-of-") != std::string_view::npos);
+}
+
+Result<void> index_tfrecord(ObjectSource& source, const BlockGoal& goal, DatasetContent& content,
+                            std::vector<std::string>& notes, const IndexProgressCallback& progress,
+                            std::stop_token stop) {
+    const auto listing = source.list({}, stop);
+    if (!listing) return std::unexpected(listing.error());
+    std::vector<std::string> paths;
+    std::vector<std::string> others;
+    for (const ObjectListing::Object& object : listing->objects) {
+        const std::string_view path = listing->path(object);
+        (is_tfrecord_name(path) ? paths : others).emplace_back(path);
+    }
+    if (paths.empty()) paths.swap(others);
+    auto objects = index_in_parallel(
+        paths.size(),
+        [&](std::size_t i, const ObjectProgress& step) { return index_file(source, paths[i], goal, step); }, progress,
+        std::move(stop));
+    if (!objects) return std::unexpected(objects.error());
+    notes = listing->notes;
+    if (!others.empty()) {
+        notes.push_back("left out " + std::to_string(others.size()) + " file(s) that are not called .tfrecord");
+    }
+    return append_all(content, std::move(*objects), notes, source.description());
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,44 @@
+// Any text as the index.json of MDS and of LitData, over a remote that has a few files under the names that the first
+// inputs use: what is indexed lies inside its objects. The first byte says which of the two.
+
+#include <cstdint>
+
+#include "base/assert.h"
+#include "cache/dataset/detect_format.h"
+#include "cache/dataset/index_litdata.h"
+#include "cache/dataset/index_mds.h"
+#include "cache/protocol/format_info.h"
+#include "tests/support/format_bytes.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using namespace larder;
+    if (size == 0) return 0;
+    test::MemorySource source;
+    source.objects["index.json"] = std::string(reinterpret_cast<const char*>(data) + 1, size - 1);
+    const std::string table = test::table_file({"first", "second"});
+    source.objects["a"] = table;
+    source.objects["b"] = table;
+    // A zstd frame that holds `table`'s 27 bytes as they are: magic, 1-byte content size, one raw block.
+    source.objects["z"] = std::string("\x28\xb5\x2f\xfd\x20\x1b\xd9\x00\x00", 9) + table;
+
+    const auto listing = source.list({}, {});
+    LARDER_ASSERT(listing && cache::detect_format(source, *listing));
+    cache::DatasetContent content;
+    std::vector<std::string> notes;
+    const cache::BlockGoal goal{.target = protocol::BlockTarget::bytes, .bytes = 16};
+    const bool mds = (data[0] & 1) != 0;
+    const std::uint32_t tokens = mds ? 0 : data[0] >> 1;
+    const auto indexed = mds ? cache::index_mds(source, goal, content, notes, {}, {})
+                             : cache::index_litdata(source, goal, tokens, content, notes, {}, {});
+    if (!indexed) return 0;
+    LARDER_ASSERT(protocol::parse_format_info(std::as_bytes(std::span(content.format_info))));
+    for (const auto& object : content.objects) {
+        LARDER_ASSERT(source.objects.contains(std::string(content.name(object))));
+        for (std::uint32_t i = 0; i < object.block_count; ++i) {
+            const auto& block = content.blocks[object.first_block + i];
+            LARDER_ASSERT(block.offset + block.length <= object.size_bytes && block.sample_count > 0);
+            LARDER_ASSERT(block.raw_bytes <= protocol::kBlockBytesMax);
+        }
+    }
+    return 0;
+}
