@@ -6,6 +6,7 @@
 #include "allocator/gpu_placement.h"
 #include "allocator/problem.h"
 #include "allocator/solve.h"
+#include "allocator/spare_room.h"
 
 namespace larder::allocator {
 namespace {
@@ -107,12 +108,15 @@ void place_waiting(ClusterState& state, const Objective& objective) {
 Result<Plan> assign(const ClusterState& given, const Objective& objective) {
     if (auto valid = validate(given); !valid) return std::unexpected(valid.error());
     const bool any_waits = std::ranges::any_of(given.jobs, [](const Job& job) { return job.placement.empty(); });
-    ClusterState placed;
-    if (objective.place_jobs && any_waits) {
-        placed = given;
-        place_waiting(placed, objective);
+    const bool places = objective.place_jobs && any_waits;
+    ClusterState changed;
+    if (objective.spare_room) {
+        changed = without_spare_room(given);
+    } else if (places) {
+        changed = given;
     }
-    const ClusterState& state = objective.place_jobs && any_waits ? placed : given;
+    if (places) place_waiting(changed, objective);
+    const ClusterState& state = places || objective.spare_room ? changed : given;
 
     const Problem problem = make_problem(state);
     Solution solution = solve(state, problem, objective.kind);
@@ -125,6 +129,7 @@ Result<Plan> assign(const ClusterState& given, const Objective& objective) {
     }
     Plan plan = plan_of(state, problem, std::move(solution));
     plan.kept_quotas = kept;
+    if (steers && objective.spare_room) give_spare_room(state, plan);
     return plan;
 }
 

@@ -42,7 +42,8 @@ struct Objective {
     ObjectiveKind kind = ObjectiveKind::max_min;
     // Quotas stay as they are when new ones would improve the objective by less than this part of it.
     double hysteresis = 0.02;
-    bool place_jobs = true;                           // find GPUs for jobs that have none
+    bool spare_room = false;  // quotas for datasets without running jobs too, from what is left (spare_room.h)
+    bool place_jobs = true;   // find GPUs for jobs that have none
     const PlacementRules* placement_rules = nullptr;  // not owned; null: whatever is free
 };
 

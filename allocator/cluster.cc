@@ -397,7 +397,8 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
         return fail(ErrorCode::not_found, "node \"" + node + "\" is not in the plan: it has to report first");
     }
     const auto at = static_cast<std::uint32_t>(index - planned_state_.nodes.begin());
-    if (ledger_.wait_ns(now_ns) > 0) {
+    const bool rates = nodes_.at(node).last.rates;
+    if (rates && ledger_.wait_ns(now_ns) > 0) {
         return fail(ErrorCode::unavailable,
                     "rates leased before the allocator's start may still be in force: nothing is leased for as long as "
                     "a lease lasts");
@@ -413,6 +414,7 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
                                .memory_bytes = given ? quota->memory_bytes : 0,
                                .disk_bytes = given ? quota->disk_bytes : 0});
     }
+    if (!rates) return part;
     std::vector<LeasedRate> wanted;
     for (std::size_t j = 0; j < plan_.jobs.size(); ++j) {
         const JobPlan& job = plan_.jobs[j];

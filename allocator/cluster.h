@@ -37,7 +37,7 @@ struct ClusterOptions {
     double floor_bytes_per_second = 1 << 20;  // of a job on a node whose lease has expired
     std::int64_t lease_ns = 10'000'000'000;
     std::int64_t same_name_after_ns = 3'000'000'000;  // a node's name is free again after so much silence
-    Objective objective{.place_jobs = false};
+    Objective objective{.spare_room = true, .place_jobs = false};
     std::size_t nodes_max = 10'000;  // heard of; one more makes that forgotten which is silent the longest
     std::size_t jobs_max = 100'000;  // registered
 };

@@ -37,6 +37,7 @@ struct NodeReport {
     std::string node;
     std::uint64_t instance = 0;       // drawn anew when the daemon starts
     std::uint64_t lease_applied = 0;  // number of the lease in force there; 0: none
+    bool rates = true;                // false: it follows quotas only, and is leased nothing
     std::uint32_t gpus = 0;
     std::uint64_t memory_bytes = 0;
     std::uint64_t disk_bytes = 0;

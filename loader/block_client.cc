@@ -102,7 +102,7 @@ Result<void> BlockClient::connect() {
     session_pid_ = ::getpid();
     if (std::exchange(lost_, false)) ++statistics_.reconnects;
     reported_before_ = statistics_;
-    if (training_loop_) loop_reported_before_ns_ = training_loop_->waited_ns;
+    if (training_loop_) loop_reported_before_ns_ = training_loop_->waited_ns.load(std::memory_order_relaxed);
     return {};
 }
 
@@ -412,22 +412,43 @@ Result<BlockClient::Progress> BlockClient::progress() {
     return Progress::moved;
 }
 
-void BlockClient::set_training_loop(const TrainingLoop& loop) {
+void BlockClient::set_training_loop(std::shared_ptr<const TrainingLoopWait> loop) {
+    loop_elsewhere_ = true;
+    if (loop == training_loop_) return;
+    training_loop_ = std::move(loop);
     // What it had waited before was somebody else's to report.
-    if (!training_loop_) loop_reported_before_ns_ = loop.waited_ns;
-    training_loop_ = loop;
+    if (training_loop_) loop_reported_before_ns_ = training_loop_->waited_ns.load(std::memory_order_relaxed);
+}
+
+void BlockClient::begin_wait() {
+    if (waiting_since_ns_ == 0) waiting_since_ns_ = clock_.now_ns();
+}
+
+void BlockClient::end_wait() {
+    if (waiting_since_ns_ != 0) statistics_.stall_ns += clock_.now_ns() - waiting_since_ns_;
+    waiting_since_ns_ = 0;
 }
 
 void BlockClient::report() {
-    std::int64_t stall_ns = statistics_.stall_ns - reported_before_.stall_ns;
-    std::uint32_t loops = 1;
-    if (training_loop_) {
-        loops = training_loop_->loops;
-        // Another worker tells of it where this one counts no loop.
-        stall_ns = loops > 0 ? std::max<std::int64_t>(0, training_loop_->waited_ns - loop_reported_before_ns_) : 0;
+    Session::Reported reported{
+        .stall_ns = statistics_.stall_ns - reported_before_.stall_ns,
+        .waiting_since_ns = waiting_since_ns_,
+        .training_loops = 1,
+        .samples = statistics_.samples - reported_before_.samples,
+        .bytes = statistics_.bytes - reported_before_.bytes,
+    };
+    if (loop_elsewhere_) {
+        reported.training_loops = 0;
+        reported.waiting_since_ns = 0;
+        reported.stall_ns = 0;
     }
-    session_->report(static_cast<std::uint64_t>(stall_ns), loops, statistics_.samples - reported_before_.samples,
-                     statistics_.bytes - reported_before_.bytes);
+    if (training_loop_) {
+        const std::int64_t waited_ns = training_loop_->waited_ns.load(std::memory_order_relaxed);
+        reported.training_loops = 1;
+        reported.waiting_since_ns = training_loop_->waiting_since_ns.load(std::memory_order_relaxed);
+        reported.stall_ns = std::max<std::int64_t>(0, waited_ns - loop_reported_before_ns_);
+    }
+    session_->report(reported);
 }
 
 // --- batch states

@@ -63,7 +63,10 @@ public:
     std::uint64_t slot_bytes() const { return attach_options_.slot_bytes; }
     std::uint64_t slot_bytes_used() const;
 
-    void set_training_loop(const TrainingLoop& loop);
+    void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop);
+    // The caller waits for data, from now until `end_wait`, which counts it as stall.
+    void begin_wait();
+    void end_wait();
     LoaderStatistics& statistics() { return statistics_; }
     const LoaderStatistics& statistics() const { return statistics_; }
     std::int64_t now_ns() const { return clock_.now_ns(); }
@@ -124,8 +127,10 @@ private:
     bool arrived_ = false;  // completions, since the present call began
     Error last_error_;      // why there is no session
     LoaderStatistics statistics_;
-    LoaderStatistics reported_before_;  // by earlier sessions
-    std::optional<TrainingLoop> training_loop_;
+    LoaderStatistics reported_before_;   // by earlier sessions
+    std::int64_t waiting_since_ns_ = 0;  // 0: not waiting
+    bool loop_elsewhere_ = false;        // it is for training_loop_ to say how long it waits, if there is one
+    std::shared_ptr<const TrainingLoopWait> training_loop_;
     std::int64_t loop_reported_before_ns_ = 0;
     std::vector<std::shared_ptr<BatchState>> idle_states_;
 };

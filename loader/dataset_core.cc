@@ -55,7 +55,6 @@ Result<Batch> DatasetCore::fetch(std::span<const std::uint64_t> indices) {
 }
 
 Result<void> DatasetCore::await(std::span<const std::uint32_t> tags) {
-    std::int64_t waiting_since_ns = 0;
     Result<void> result = client_->tick();
     for (std::size_t arrived = 0; result && arrived < tags.size();) {
         const BlockState state = client_->block(tags[arrived]).state;
@@ -63,7 +62,7 @@ Result<void> DatasetCore::await(std::span<const std::uint32_t> tags) {
             ++arrived;
             continue;
         }
-        if (waiting_since_ns == 0) waiting_since_ns = client_->now_ns();
+        client_->begin_wait();
         auto progress = client_->progress();
         if (!progress) {
             result = std::unexpected(progress.error());
@@ -71,7 +70,7 @@ Result<void> DatasetCore::await(std::span<const std::uint32_t> tags) {
             result = std::unexpected(starved_error(*client_, "batches that are still held and by this one"));
         }
     }
-    if (waiting_since_ns != 0) client_->statistics().stall_ns += client_->now_ns() - waiting_since_ns;
+    client_->end_wait();
     return result;
 }
 

@@ -18,7 +18,9 @@ public:
 
     const protocol::Manifest& manifest() const { return client_->manifest(); }
     Result<Batch> fetch(std::span<const std::uint64_t> indices);
-    void set_training_loop(const TrainingLoop& loop) { client_->set_training_loop(loop); }
+    void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop) {
+        client_->set_training_loop(std::move(loop));
+    }
     const LoaderStatistics& statistics() const { return client_->statistics(); }
 
 private:

@@ -21,6 +21,7 @@
 // If the daemon restarts, the loader reconnects and goes on, with nothing lost or doubled, and gives
 // ErrorCode::unavailable only after `reconnect_timeout_ms`.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -102,12 +103,12 @@ struct LoaderStatistics {
     std::int64_t stall_ns = 0;  // time `next` waited for data
 };
 
-// For a process that makes batches for a training loop elsewhere (a DataLoader worker): the time that loop has waited
-// for batches since it began, of which the daemon is told in place of this process's own waiting. `loops` is 1 in one
-// of the loop's workers and 0 in the others, or in all where nobody knows how long the loop waits.
-struct TrainingLoop {
-    std::int64_t waited_ns = 0;
-    std::uint32_t loops = 0;
+// For a process that makes batches for a training loop elsewhere (a DataLoader worker): how long that loop waits for
+// batches, of which the daemon is told in place of this process's own waiting. It lies in memory the two share; the
+// loop writes, loaders read. Times are CLOCK_MONOTONIC's.
+struct TrainingLoopWait {
+    std::atomic<std::int64_t> waited_ns{0};         // in waits that are over
+    std::atomic<std::int64_t> waiting_since_ns{0};  // 0: it does not wait
 };
 
 namespace detail {
@@ -161,8 +162,9 @@ public:
     // Goes to the start of an epoch.
     Result<void> start_epoch(std::uint64_t epoch);
 
-    // Reaches the daemon with the next batch.
-    void set_training_loop(const TrainingLoop& loop);
+    // The loop this loader's batches go to runs in another process. One of its loaders tells how long it waits; the
+    // others, and all where nobody knows, have null here.
+    void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop);
 
     LoaderStatistics statistics() const;
 
@@ -183,8 +185,7 @@ public:
     std::vector<std::string> class_names() const;
     // The named samples, in the order given; waits until all are here.
     Result<Batch> fetch(std::span<const std::uint64_t> indices);
-    // Reaches the daemon with the next samples.
-    void set_training_loop(const TrainingLoop& loop);
+    void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop);  // as Loader's
     LoaderStatistics statistics() const;
 
 private:

@@ -57,8 +57,8 @@ Result<void> Loader::start_epoch(std::uint64_t epoch) {
     return {};
 }
 
-void Loader::set_training_loop(const TrainingLoop& loop) {
-    core_->set_training_loop(loop);
+void Loader::set_training_loop(std::shared_ptr<const TrainingLoopWait> loop) {
+    core_->set_training_loop(std::move(loop));
 }
 LoaderStatistics Loader::statistics() const {
     return core_->statistics();
@@ -87,8 +87,8 @@ std::vector<std::string> Dataset::class_names() const {
 Result<Batch> Dataset::fetch(std::span<const std::uint64_t> indices) {
     return core_->fetch(indices);
 }
-void Dataset::set_training_loop(const TrainingLoop& loop) {
-    core_->set_training_loop(loop);
+void Dataset::set_training_loop(std::shared_ptr<const TrainingLoopWait> loop) {
+    core_->set_training_loop(std::move(loop));
 }
 LoaderStatistics Dataset::statistics() const {
     return core_->statistics();

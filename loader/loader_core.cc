@@ -251,7 +251,6 @@ Result<std::optional<Batch>> LoaderCore::next() {
 }
 
 Result<void> LoaderCore::await(PlannedBatch& batch) {
-    std::int64_t waiting_since_ns = 0;
     bool plan_cut = false;
     Result<void> result;
     while (batch.arrived < batch.samples.size()) {
@@ -260,7 +259,7 @@ Result<void> LoaderCore::await(PlannedBatch& batch) {
             ++batch.arrived;
             continue;
         }
-        if (waiting_since_ns == 0) waiting_since_ns = client_->now_ns();
+        client_->begin_wait();
         auto progress = client_->progress();
         if (!progress) {
             result = std::unexpected(progress.error());
@@ -276,7 +275,7 @@ Result<void> LoaderCore::await(PlannedBatch& batch) {
             drop_plan(1);
         }
     }
-    if (waiting_since_ns != 0) client_->statistics().stall_ns += client_->now_ns() - waiting_since_ns;
+    client_->end_wait();
     return result;
 }
 

@@ -52,7 +52,9 @@ public:
     std::vector<std::byte> state_after(std::uint64_t rank_batches) const;
     Result<void> restore(std::span<const std::byte> state);
     void start_epoch(std::uint64_t epoch, std::vector<DealLevel> history);
-    void set_training_loop(const TrainingLoop& loop) { client_->set_training_loop(loop); }
+    void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop) {
+        client_->set_training_loop(std::move(loop));
+    }
     const LoaderStatistics& statistics() const { return client_->statistics(); }
 
 private:

@@ -335,11 +335,12 @@ Result<void> Session::unmap_dropped() {
     return {};
 }
 
-void Session::report(std::uint64_t stall_ns, std::uint32_t training_loops, std::uint64_t samples, std::uint64_t bytes) {
-    control_->stall_ns.store(stall_ns, std::memory_order_relaxed);
-    control_->training_loops.store(training_loops, std::memory_order_relaxed);
-    control_->samples_delivered.store(samples, std::memory_order_relaxed);
-    control_->bytes_delivered.store(bytes, std::memory_order_relaxed);
+void Session::report(const Reported& reported) {
+    control_->waiting_since_ns.store(reported.waiting_since_ns, std::memory_order_relaxed);
+    control_->stall_ns.store(static_cast<std::uint64_t>(reported.stall_ns), std::memory_order_relaxed);
+    control_->training_loops.store(reported.training_loops, std::memory_order_relaxed);
+    control_->samples_delivered.store(reported.samples, std::memory_order_relaxed);
+    control_->bytes_delivered.store(reported.bytes, std::memory_order_relaxed);
 }
 
 }  // namespace larder::detail

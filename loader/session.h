@@ -66,7 +66,14 @@ public:
     std::unique_ptr<SessionMemory> take_memory() { return std::move(memory_); }
 
     // Running totals for the daemon's metrics.
-    void report(std::uint64_t stall_ns, std::uint32_t training_loops, std::uint64_t samples, std::uint64_t bytes);
+    struct Reported {
+        std::int64_t stall_ns = 0;
+        std::int64_t waiting_since_ns = 0;
+        std::uint32_t training_loops = 0;
+        std::uint64_t samples = 0;
+        std::uint64_t bytes = 0;
+    };
+    void report(const Reported& reported);
 
 private:
     explicit Session(DaemonSocket socket) : socket_(std::move(socket)) {}

@@ -46,7 +46,7 @@ int run(int argc, char** argv) {
         std::puts("the config is good");
         return larder::cli::kDone;
     }
-    const auto ran = larder::cli::run_daemon({.config = *config, .reload = load, .started = {}});
+    const auto ran = larder::cli::run_daemon({.config = *config, .reload = load, .started = {}, .ended = {}});
     if (ran) return larder::cli::kDone;
     // The log may be a file nobody looks at while a start fails.
     larder::log_error("cannot start", {{"error", ran.error().message}});

@@ -112,6 +112,7 @@ json::object to_json(const NodeReport& report) {
     json::object object{{"node", report.node},
                         {"instance", report.instance},
                         {"lease_applied", report.lease_applied},
+                        {"rates", report.rates},
                         {"gpus", report.gpus},
                         {"memory_bytes", report.memory_bytes},
                         {"disk_bytes", report.disk_bytes},
@@ -128,6 +129,7 @@ Result<NodeReport> read_node_report(const json::object& object, std::string_view
     report.node = reader.string("node");
     report.instance = reader.unsigned_integer("instance");
     report.lease_applied = reader.unsigned_integer("lease_applied");
+    report.rates = reader.optional_boolean("rates").value_or(true);
     report.gpus = small_integer(reader, "gpus");
     report.memory_bytes = reader.unsigned_integer("memory_bytes");
     report.disk_bytes = reader.unsigned_integer("disk_bytes");

@@ -3,6 +3,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/json.hpp>
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/server/http_client.h"
@@ -23,7 +24,8 @@ constexpr std::int64_t kAnswerWithin_ms = 2'000;
 
 AllocatorAgent::AllocatorAgent(asio::io_context& context, Node& node)
     : context_(context), node_(node), timer_(context), requests_("larder-agent") {
-    node_.lease({.floor_bytes_per_second = node.config().allocator.floor_bytes_per_second});
+    if (node.config().allocator.rates)
+        node_.lease({.floor_bytes_per_second = node.config().allocator.floor_bytes_per_second});
 }
 
 AllocatorAgent::~AllocatorAgent() = default;
@@ -48,9 +50,10 @@ void AllocatorAgent::wait() {
 }
 
 void AllocatorAgent::tick() {
-    node_.expire_lease();
+    const bool rates = node_.config().allocator.rates;
+    if (rates) node_.expire_lease();
     const std::int64_t now_ns = clock_.now_ns();
-    const bool soon = soon_ || node_.job_limits().any_unleased();
+    const bool soon = soon_ || (rates && node_.job_limits().any_unleased());
     const std::int64_t period_ns = soon ? kSoonest_ns : kPeriod_ns;
     if (under_way_ || now_ns - reported_ns_ < period_ns) return;
     under_way_ = true;
@@ -65,11 +68,22 @@ void AllocatorAgent::report() {
             return;
         }
         std::vector<ReportedDataset> datasets;
+        Quota room{.memory_bytes = node_.config().memory_bytes, .disk_bytes = node_.config().disk_bytes};
         for (const auto& [name, dataset] : node_.datasets()) {
-            datasets.push_back({.name = name, .payload_bytes = dataset.bytes(), .quota = dataset.record.quota});
+            if (node_.holds_quotas() && dataset.record.quota_held) {
+                room.memory_bytes -= std::min(room.memory_bytes, dataset.record.quota.memory_bytes);
+                room.disk_bytes -= std::min(room.disk_bytes, dataset.record.quota.disk_bytes);
+                continue;
+            }
+            datasets.push_back({.name = name,
+                                .payload_bytes = dataset.bytes(),
+                                .blocks = dataset.newest().manifest->block_count(),
+                                .quota = dataset.record.quota});
         }
         const std::int64_t now_ns = clock_.now_ns();
-        send(json::serialize(report_.make(node_.config(), datasets, *statistics, lease_applied_, now_ns)), now_ns);
+        send(json::serialize(
+                 report_.make(node_.config().allocator, room, datasets, *statistics, lease_applied_, now_ns)),
+             now_ns);
     });
 }
 
@@ -103,6 +117,8 @@ Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t se
     if (response.status != 200) return std::unexpected(error_of_response(response));
     auto plan = read_node_plan(response.body, sent_ns);
     if (!plan) return std::unexpected(plan.error());
+    status_.plan = plan->plan;
+    if (!node_.config().allocator.rates) return node_.apply_plan(plan->quotas);
     // A lease for no job has no floor either; one that comes meanwhile has the node's own.
     if (plan->rates.rates.empty()) {
         plan->rates.floor_bytes_per_second = node_.config().allocator.floor_bytes_per_second;
@@ -113,7 +129,6 @@ Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t se
     soon_ = plan->cut || node_.job_limits().leases_more_than(plan->rates);
     status_.lease_expires_ns = plan->rates.expires_ns;
     node_.lease(std::move(plan->rates));
-    status_.plan = plan->plan;
     return node_.apply_plan(plan->quotas);
 }
 

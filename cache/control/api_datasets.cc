@@ -39,6 +39,7 @@ json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& sta
             {"group", group_name(record.access.group)},
             {"mode", format_mode(record.access.mode)},
             {"quota", quota_json(record.quota)},
+            {"quota_held", record.quota_held},
             {"used", json::object{{"memory_bytes", counted.usage.memory_bytes},
                                   {"disk_bytes", counted.usage.disk_bytes},
                                   {"memory_allocated_bytes", counted.usage.memory_allocated_bytes},
@@ -156,10 +157,19 @@ void Api::get_quota(const std::string& name, const HttpRespond& respond) {
 void Api::put_quota(const std::string& name, const HttpRequest& request, HttpRespond respond) {
     const auto object = request_object(request);
     if (!object) return respond(http_error(object.error()));
-    const auto quota = read_quota(*object, "request body");
-    if (!quota) return respond(http_error(quota.error()));
-    node_.set_quota(name, *quota, [respond = std::move(respond), quota = *quota](const Result<void>& done) {
-        respond(done ? json_response(quota_json(quota)) : http_error(done.error()));
+    std::optional<Quota> wanted;
+    if (object->contains("auto")) {
+        JsonReader reader(*object, "request body");
+        if (!reader.optional_boolean("auto").value_or(false)) reader.reject("auto", "is not true");
+        if (auto finished = reader.finish(); !finished) return respond(http_error(finished.error()));
+    } else {
+        const auto quota = read_quota(*object, "request body");
+        if (!quota) return respond(http_error(quota.error()));
+        wanted = *quota;
+    }
+    node_.set_quota(name, wanted, [this, name, respond = std::move(respond)](const Result<void>& done) {
+        if (!done) return respond(http_error(done.error()));
+        get_quota(name, respond);
     });
 }
 

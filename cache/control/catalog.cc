@@ -64,6 +64,7 @@ std::string to_json(const DatasetRecord& record) {
         {"group", record.access.group},
         {"mode", format_mode(record.access.mode)},
         {"quota", quota},
+        {"quota_held", record.quota_held},
         {"versions", std::move(versions)},
     };
     return json::serialize(object) + "\n";
@@ -107,6 +108,9 @@ Result<DatasetRecord> from_json(std::string_view text, const std::string& path) 
     JsonReader quota(reader.object("quota"), path + ": quota");
     record.quota.memory_bytes = quota.unsigned_integer("memory_bytes");
     record.quota.disk_bytes = quota.unsigned_integer("disk_bytes");
+    // Before there was a choice every quota was set by hand.
+    record.quota_held =
+        reader.optional_boolean("quota_held").value_or(record.quota.memory_bytes + record.quota.disk_bytes > 0);
     for (const json::value& version : reader.array("versions")) {
         if (version.is_int64() && version.as_int64() > 0) {
             record.versions.push_back(static_cast<std::uint64_t>(version.as_int64()));

@@ -49,6 +49,8 @@ struct AllocatorConfig {
     double nic_bytes_per_second = 0;          // 0: no limit known
     double disk_read_bytes_per_second = 0;    // 0: no limit known
     double floor_bytes_per_second = 1 << 20;  // of each job, before the first lease
+    // False: it sets quotas only, and of those only the ones nobody set by hand; rates are this node's own.
+    bool rates = true;
 };
 
 struct Config {

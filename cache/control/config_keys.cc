@@ -106,6 +106,9 @@ constexpr std::array kRules{
          [](Config& config, Name, Value value) {
              return set_config_path(config.allocator.credentials.key_file, value);
          }},
+    Rule{{"allocator.rates", kConfigFlag,
+          "false: the allocator sets quotas only, and leaves those alone that were set by hand; default: true"},
+         [](Config& config, Name, Value value) { return set_config_flag(config.allocator.rates, value); }},
     Rule{{"allocator.gpus", "a whole number, 0 to 65536", "GPUs of this node; 0: as many as training loops run"},
          [](Config& config, Name, Value value) { return set_config_count(config.allocator.gpus, value, 0, 65536); }},
     Rule{{"allocator.nic", kRate, "what this node's network carries each way"},

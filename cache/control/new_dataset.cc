@@ -34,6 +34,7 @@ Result<NewDataset> check_wish(const DatasetWish& wish, const Access& defaults) {
     }
     record.access.mode = wish.mode.value_or(defaults.mode);
     record.quota = wish.quota;
+    record.quota_held = wish.quota != Quota{};
     return dataset;
 }
 

@@ -76,7 +76,10 @@ public:
     // Closes the dataset's sessions and deletes all that is kept of it; not its remote.
     void remove(const std::string& name, Done done);
     // Holds at once; `done` when it is written down too.
-    void set_quota(const std::string& name, Quota quota, Done done);
+    // `nothing`: what an allocator says from now on, where there is one.
+    void set_quota(const std::string& name, std::optional<Quota> quota, Done done);
+    // Whether quotas that were set by hand hold against the allocator.
+    bool holds_quotas() const { return config_.allocator.endpoint.empty() || !config_.allocator.rates; }
     void set_job_limit(const std::string& job, JobLimit limit, Done done);
 
     // What an allocator decides. Quotas of datasets this node does not have are passed over; all the others or none.

@@ -137,16 +137,22 @@ void Node::apply_quota(NodeDataset& dataset, Quota quota) {
         {{"dataset", dataset.record.name}, {"memory_bytes", quota.memory_bytes}, {"disk_bytes", quota.disk_bytes}});
 }
 
-void Node::set_quota(const std::string& name, Quota quota, Done done) {
+void Node::set_quota(const std::string& name, std::optional<Quota> quota, Done done) {
     const auto found = find(name);
     if (!found) return done(std::unexpected(found.error()));
-    if (!config_.allocator.endpoint.empty()) {
+    if (!holds_quotas()) {
         return done(fail(ErrorCode::unsupported, "this node's quotas are set by the allocator at " +
                                                      config_.allocator.endpoint + ": use `larder quota pin` there"));
     }
-    if (auto checked = check_capacity({{name, quota}}); !checked) return done(checked);
+    if (!quota && config_.allocator.endpoint.empty()) {
+        return done(fail(ErrorCode::unsupported, "no allocator sets quotas here: give --memory or --disk"));
+    }
     NodeDataset& dataset = datasets_.at(name);
-    apply_quota(dataset, quota);
+    if (quota) {
+        if (auto checked = check_capacity({{name, *quota}}); !checked) return done(checked);
+        apply_quota(dataset, *quota);
+    }
+    dataset.record.quota_held = quota.has_value();
     save(dataset.record, std::move(done));
 }
 
@@ -154,7 +160,8 @@ Result<void> Node::apply_plan(const std::map<std::string, Quota>& quotas) {
     std::map<std::string, Quota> changes;
     for (const auto& [name, quota] : quotas) {
         const auto found = datasets_.find(name);
-        if (found != datasets_.end() && found->second.record.quota != quota) changes[name] = quota;
+        if (found == datasets_.end() || (holds_quotas() && found->second.record.quota_held)) continue;
+        if (found->second.record.quota != quota) changes[name] = quota;
     }
     if (changes.empty()) return {};
     if (auto checked = check_capacity(changes); !checked) return checked;

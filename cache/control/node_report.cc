@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "cache/protocol/record.h"
 
 namespace larder::cache {
 namespace json = boost::json;
@@ -14,11 +15,16 @@ namespace {
 // A job between two epochs has no sessions for a moment.
 constexpr std::int64_t kGoneAfter_ns = 5'000'000'000;
 
-// Records are larger than what they hold; how much so shows only when there are some.
+// Records are larger than what they hold; how much so shows when there are some. Before, the most it can be: else the
+// first pass of a dataset that fits would not all be kept.
 constexpr std::uint64_t kPayloadToGoBy = 1 << 20;
+constexpr std::uint64_t kRecordExtraMost = protocol::kRecordHeaderBytes + 4096;
 
-double stored_per_payload(const StoreUsage& usage) {
-    if (usage.payload_bytes < kPayloadToGoBy) return 1;
+double stored_per_payload(const StoreUsage& usage, const ReportedDataset& dataset) {
+    if (usage.payload_bytes < std::min(kPayloadToGoBy, dataset.payload_bytes)) {
+        const std::uint64_t most = dataset.payload_bytes + dataset.blocks * kRecordExtraMost;
+        return static_cast<double>(most) / static_cast<double>(dataset.payload_bytes);
+    }
     const auto stored = static_cast<double>(usage.memory_bytes + usage.disk_bytes);
     return std::max(1.0, stored / static_cast<double>(usage.payload_bytes));
 }
@@ -26,7 +32,7 @@ double stored_per_payload(const StoreUsage& usage) {
 json::object dataset_json(const ReportedDataset& dataset, const ShardStatistics& statistics) {
     const auto found = std::ranges::find(statistics.datasets, dataset.name, &DatasetStatistics::name);
     const StoreUsage usage = found == statistics.datasets.end() ? StoreUsage{} : found->usage;
-    const double size = static_cast<double>(dataset.payload_bytes) * stored_per_payload(usage);
+    const double size = static_cast<double>(dataset.payload_bytes) * stored_per_payload(usage, dataset);
     return {{"name", dataset.name},
             {"size_bytes", static_cast<std::uint64_t>(size)},
             {"quota_memory_bytes", dataset.quota.memory_bytes},
@@ -91,8 +97,9 @@ bool NodeReport::look(const Job& job, Seen& seen, std::int64_t now_ns) const {
     return true;
 }
 
-json::object NodeReport::make(const Config& config, const std::vector<ReportedDataset>& datasets,
-                              const ShardStatistics& statistics, std::uint64_t lease_applied, std::int64_t now_ns) {
+json::object NodeReport::make(const AllocatorConfig& allocator, Quota room,
+                              const std::vector<ReportedDataset>& datasets, const ShardStatistics& statistics,
+                              std::uint64_t lease_applied, std::int64_t now_ns) {
     json::array dataset_list;
     for (const ReportedDataset& dataset : datasets) {
         if (dataset.payload_bytes > 0) dataset_list.push_back(dataset_json(dataset, statistics));
@@ -114,14 +121,10 @@ json::object NodeReport::make(const Config& config, const std::vector<ReportedDa
                                         {"unread_bytes", job.unread_bytes},
                                         {"unread_cached_bytes", job.effective_bytes}});
     }
-    const AllocatorConfig& allocator = config.allocator;
-    json::object report{{"node", allocator.node},
-                        {"instance", instance_},
-                        {"lease_applied", lease_applied},
-                        {"gpus", allocator.gpus},
-                        {"memory_bytes", config.memory_bytes},
-                        {"disk_bytes", config.disk_bytes},
-                        {"datasets", std::move(dataset_list)},
+    json::object report{{"node", allocator.node},         {"instance", instance_},
+                        {"lease_applied", lease_applied}, {"rates", allocator.rates},
+                        {"gpus", allocator.gpus},         {"memory_bytes", room.memory_bytes},
+                        {"disk_bytes", room.disk_bytes},  {"datasets", std::move(dataset_list)},
                         {"jobs", std::move(job_list)}};
     if (allocator.disk_read_bytes_per_second > 0) {
         report["disk_read_bytes_per_second"] = allocator.disk_read_bytes_per_second;

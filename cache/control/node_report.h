@@ -20,6 +20,7 @@ namespace larder::cache {
 struct ReportedDataset {
     std::string name;
     std::uint64_t payload_bytes = 0;  // of all its blocks
+    std::uint64_t blocks = 0;
     Quota quota;
 };
 
@@ -27,8 +28,8 @@ class NodeReport {
 public:
     NodeReport();
 
-    // `lease_applied`: number of the lease in force; 0: none.
-    boost::json::object make(const Config& config, const std::vector<ReportedDataset>& datasets,
+    // `room` is what the allocator has to give on this node. `lease_applied`: number of the lease in force; 0: none.
+    boost::json::object make(const AllocatorConfig& allocator, Quota room, const std::vector<ReportedDataset>& datasets,
                              const ShardStatistics& statistics, std::uint64_t lease_applied, std::int64_t now_ns);
 
 private:

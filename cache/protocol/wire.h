@@ -142,11 +142,13 @@ struct RingControl {
     alignas(64) std::atomic<std::uint32_t> daemon_sleeping;
     alignas(64) std::atomic<std::uint32_t> client_sleeping;
     // Reported by the client, as running totals. The stall is that of the training loop that `training_loops` counts:
-    // 1, or 0 where another session reports the loop's (DataLoader workers) or nobody knows it.
+    // 1, or 0 where another session reports the loop's (DataLoader workers) or nobody knows it. A wait that is not over
+    // is not in `stall_ns`; it began at `waiting_since_ns` (CLOCK_MONOTONIC; 0: the loop does not wait).
     alignas(64) std::atomic<std::uint64_t> stall_ns;
     std::atomic<std::uint64_t> samples_delivered;
     std::atomic<std::uint64_t> bytes_delivered;
     std::atomic<std::uint32_t> training_loops;
+    std::atomic<std::int64_t> waiting_since_ns;
 };
 static_assert(sizeof(RingControl) <= kPageBytes);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free);

@@ -12,6 +12,12 @@
 #include "cache/shard/block_server.h"
 
 namespace larder::cache {
+namespace {
+
+// No wait is taken for longer: it is more likely another clock.
+constexpr std::int64_t kWaitMax_ns = 60'000'000'000;
+
+}  // namespace
 
 using protocol::BlockStatus;
 using protocol::Completion;
@@ -321,7 +327,7 @@ void Session::close() {
     for (const PendingUnmap& unmap : unmapping_) server_.store().drop_reference(*unmap.segment);
     segments_.clear();
     unmapping_.clear();
-    job().ended_stall_ns += stall_ns();
+    job().ended_stall_ns += stall_ns(0);
     job().ended_samples += samples_delivered();
     job().ended_bytes += bytes_delivered();
     --job().sessions;
@@ -329,8 +335,14 @@ void Session::close() {
     ::shutdown(setup_.socket.get(), SHUT_RDWR);
 }
 
-std::int64_t Session::stall_ns() const {
-    return static_cast<std::int64_t>(control().stall_ns.load(std::memory_order_relaxed));
+std::int64_t open_wait_ns(std::int64_t since_ns, std::int64_t now_ns) {
+    if (since_ns <= 0 || since_ns >= now_ns) return 0;
+    return now_ns - since_ns > kWaitMax_ns ? 0 : now_ns - since_ns;
+}
+
+std::int64_t Session::stall_ns(std::int64_t now_ns) const {
+    const auto over_ns = static_cast<std::int64_t>(control().stall_ns.load(std::memory_order_relaxed));
+    return over_ns + open_wait_ns(control().waiting_since_ns.load(std::memory_order_relaxed), now_ns);
 }
 std::uint64_t Session::samples_delivered() const {
     return control().samples_delivered.load(std::memory_order_relaxed);

@@ -17,6 +17,10 @@ namespace larder::cache {
 
 class BlockServer;
 
+// How long a client's training loop has waited by now, in a wait that is not over. A client may write anything for when
+// it began, and one in a time namespace has another clock: what cannot be, or is above a minute, counts for nothing.
+std::int64_t open_wait_ns(std::int64_t since_ns, std::int64_t now_ns);
+
 class Session;
 
 // A device watch that finds its session and the shard's state again.
@@ -69,7 +73,8 @@ public:
     // Why it is to be closed, for the log; empty for a client that keeps to the protocol or left.
     const std::string& breach() const { return breach_; }
 
-    std::int64_t stall_ns() const;
+    // The wait that is under way is in it; `now_ns` is the steady clock's.
+    std::int64_t stall_ns(std::int64_t now_ns) const;
     std::uint64_t samples_delivered() const;
     std::uint64_t bytes_delivered() const;
     std::uint32_t training_loops() const;

@@ -372,7 +372,7 @@ ShardStatistics Shard::statistics() const {
         for (const auto& session : state_->sessions) {
             if (session->closed() || &session->server() != server.get()) continue;
             JobStatistics& job = jobs[&session->job()];
-            job.stall_ns += session->stall_ns();
+            job.stall_ns += session->stall_ns(state_->now_ns);
             job.samples_delivered += session->samples_delivered();
             job.bytes_delivered += session->bytes_delivered();
             job.training_loops += session->training_loops();

@@ -24,15 +24,24 @@ def write_equal_files(directory: pathlib.Path, count: int, size: int) -> None:
         (directory / "a" / f"{i:05}.bin").write_bytes(i.to_bytes(4, "little") * (size // 4))
 
 
+@pytest.mark.parametrize("remote", [None, 10e6], ids=["enough", "bottleneck"])
 @pytest.mark.parametrize("num_workers", [0, 4])
 def test_f_star_is_the_training_loops_not_the_workers(
-    start_daemon: Callable[..., Any], larder_bin: pathlib.Path, tmp_path: pathlib.Path, num_workers: int
+    start_daemon: Callable[..., Any],
+    larder_bin: pathlib.Path,
+    tmp_path: pathlib.Path,
+    num_workers: int,
+    remote: float | None,
 ) -> None:
     write_equal_files(tmp_path / "files", count=512, size=64 << 10)
     allocator = Allocator(larder_bin, tmp_path)
     daemon = start_daemon("--allocator.endpoint", str(allocator.socket), "--allocator.node", "node")
     try:
         daemon.command("dataset", "add", "files", tmp_path / "files", "--block", "sample")
+        if remote is not None:
+            assert allocator.ask("PUT", "/v1/remote", {"bytes_per_second": remote}).status == 200
+            while allocator.ask("PUT", "/v1/datasets/files/pin", {"bytes": 0}).status == 404:
+                time.sleep(0.1)  # until the node has told of the dataset
         dataset = larder.torch.IterableDataset(
             "files", job="train", socket=daemon.socket, batch_size=BATCH, memory_budget="4MiB", decode=len_of
         )
@@ -51,6 +60,8 @@ def test_f_star_is_the_training_loops_not_the_workers(
                 read += size
             (job,) = [job for job in allocator.ask("GET", "/v1/jobs").json()["jobs"] if job["name"] == "train"]
             measured = job.get("measured_ideal_bytes_per_second")
+        if remote is not None:
+            assert loader.stall_s > computed_s, "data was not the bottleneck"
         # What the loop itself says: sleeping takes longer than asked for on a busy machine.
         assert measured == pytest.approx(read / computed_s, rel=0.05)
     finally:

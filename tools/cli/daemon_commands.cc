@@ -6,12 +6,15 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 
 #include "base/units.h"
 #include "tools/cli/api.h"
 #include "tools/cli/context.h"
 #include "tools/cli/daemon_flags.h"
 #include "tools/cli/daemon_process.h"
+#include "tools/cli/embedded_allocator.h"
+#include "tools/cli/options.h"
 #include "tools/cli/table.h"
 
 namespace larder::cli {
@@ -24,6 +27,7 @@ constexpr std::uint64_t kDiskDivisor = 2;     // of what is free
 
 struct UpOptions {
     std::string state;
+    std::optional<double> remote_bytes_per_second;
     DaemonFlags flags;
 };
 
@@ -50,8 +54,8 @@ bool gives(const std::vector<cache::ConfigOverride>& overrides, std::string_view
 }
 
 // What the user did not say is chosen from the machine.
-Result<cache::Config> choose(const std::string& state, std::vector<cache::ConfigOverride> overrides) {
-    if (!state.empty()) overrides.push_back({"state_directory", state});
+Result<cache::Config> choose(const UpOptions& options, std::vector<cache::ConfigOverride> overrides) {
+    if (!options.state.empty()) overrides.push_back({"state_directory", options.state});
     auto config = cache::load_config("", overrides);
     if (!config) return config;
     const std::string& directory = config->state_directory;
@@ -66,6 +70,12 @@ Result<cache::Config> choose(const std::string& state, std::vector<cache::Config
         overrides.push_back({"disk", whole_mib(*free_bytes / kDiskDivisor)});
     }
     if (!gives(overrides, "admin_socket_mode")) overrides.push_back({"admin_socket_mode", "0600"});
+    if (!gives(overrides, "allocator.endpoint")) {
+        overrides.push_back({"allocator.endpoint", directory + "/allocator.sock"});
+        if (!gives(overrides, "allocator.rates"))
+            overrides.push_back(
+                {"allocator.rates", options.remote_bytes_per_second.value_or(0) > 0 ? "true" : "false"});
+    }
     return cache::load_config("", overrides);
 }
 
@@ -75,6 +85,7 @@ void print_start(const Context& context, const cache::Config& config) {
                                 {"state_directory", config.state_directory},
                                 {"socket", config.socket_path},
                                 {"admin_socket", config.admin_socket_path},
+                                {"allocator", config.allocator.endpoint},
                                 {"memory_bytes", config.memory_bytes},
                                 {"disk_bytes", config.disk_bytes}});
     } else {
@@ -83,6 +94,7 @@ void print_start(const Context& context, const cache::Config& config) {
                                     {"  memory for datasets", format_bytes(config.memory_bytes)},
                                     {"  disk for datasets", format_bytes(config.disk_bytes)},
                                     {"  jobs connect to", config.socket_path},
+                                    {"  quotas are set by", config.allocator.endpoint},
                                     {"  next", "larder dataset add NAME DIRECTORY"}})
                        .c_str(),
                    stdout);
@@ -93,9 +105,23 @@ void print_start(const Context& context, const cache::Config& config) {
 int up(const Context& context, const UpOptions& options, const CLI::App& app) {
     const auto overrides = options.flags.overrides(app);
     if (!overrides) return report(context, overrides.error());
-    const auto config = choose(options.state, *overrides);
+    const auto config = choose(options, *overrides);
     if (!config) return report(context, config.error());
-    const auto ran = run_daemon({.config = *config, .reload = {}, .started = [&] { print_start(context, *config); }});
+    std::unique_ptr<EmbeddedAllocator> allocator;
+    const auto started = [&]() -> Result<void> {
+        if (!gives(*overrides, "allocator.endpoint")) {
+            auto made =
+                EmbeddedAllocator::start({.state_directory = config->state_directory,
+                                          .socket = config->allocator.endpoint,
+                                          .remote_bytes_per_second = options.remote_bytes_per_second.value_or(0)});
+            if (!made) return std::unexpected(made.error());
+            allocator = std::move(*made);
+        }
+        print_start(context, *config);
+        return {};
+    };
+    const auto ran =
+        run_daemon({.config = *config, .reload = {}, .started = started, .ended = [&] { allocator.reset(); }});
     return ran ? kDone : report(context, ran.error());
 }
 
@@ -143,6 +169,8 @@ void add_daemon_commands(CLI::App& app, Context& context) {
     auto options = std::make_shared<UpOptions>();
     CLI::App* up_app = app.add_subcommand("up", "Run a daemon here, in the foreground, sized to this machine");
     up_app->add_option("--state", options->state, "Where it keeps everything. Default: ~/.local/share/larder");
+    add_rate_option(*up_app, "--remote-bandwidth", options->remote_bytes_per_second,
+                    "What all jobs together may take from remotes, shared out among them. Default: no limit");
     // What it does not know is left to DaemonFlags, so nothing falls through to the App.
     up_app->fallthrough(false);
     up_app->add_flag("--json", context.json, "Say in JSON where it listens");

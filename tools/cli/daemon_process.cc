@@ -19,11 +19,14 @@ Result<void> run_daemon(const DaemonProcess& process) {
     if (auto logging = log_as(process.config); !logging) return logging;
     auto daemon = cache::Daemon::start(process.config);
     if (!daemon) return std::unexpected(daemon.error());
+    if (process.started) {
+        if (auto started = process.started(); !started) return started;
+    }
     tell_systemd("READY=1");
-    if (process.started) process.started();
     (*daemon)->run({.reload = process.reload});
     tell_systemd("STOPPING=1");
     daemon->reset();
+    if (process.ended) process.ended();
     stop_logging();
     return {};
 }

@@ -13,7 +13,8 @@ namespace larder::cli {
 struct DaemonProcess {
     cache::Config config;
     std::function<Result<cache::Config>()> reload;  // for SIGHUP
-    std::function<void()> started;                  // when it serves
+    std::function<Result<void>()> started;          // when it serves; an error ends it
+    std::function<void()> ended;                    // it serves no more; the log is still there
 };
 
 Result<void> run_daemon(const DaemonProcess& process);

@@ -152,6 +152,12 @@ int run_task(const Context& context, const std::string& method, const std::strin
     return kDone;
 }
 
+// By an allocator: nobody has to give the dataset a quota.
+bool quotas_are_set(const Context& context) {
+    const auto status = call(context, "GET", "/v1/status");
+    return status && as_object(*status).contains("allocator") && as_object(*status).at("allocator").is_object();
+}
+
 int add_dataset(const Context& context, const AddOptions& options) {
     json::object body{{"name", options.name}, {"url", url_of(options.url)}};
     for (const auto& [key, value] :
@@ -166,7 +172,7 @@ int add_dataset(const Context& context, const AddOptions& options) {
     const int code =
         run_task(context, "POST", "/v1/datasets", body, "indexing " + options.name, "added " + options.name);
     const bool cached = options.quota_memory_bytes.value_or(0) + options.quota_disk_bytes.value_or(0) > 0;
-    if (code == kDone && !cached && !context.json) {
+    if (code == kDone && !cached && !context.json && !quotas_are_set(context)) {
         std::printf(
             "note: it has no quota, so nothing of it is cached yet: larder quota set %s --memory SIZE --disk SIZE\n",
             options.name.c_str());

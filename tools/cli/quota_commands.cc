@@ -18,6 +18,7 @@ struct QuotaOptions {
     std::string name;
     std::optional<std::uint64_t> memory_bytes;
     std::optional<std::uint64_t> disk_bytes;
+    bool automatic = false;
 };
 
 int show(const Context& context, const json::value& quota) {
@@ -44,11 +45,12 @@ int set_quota(const Context& context, const QuotaOptions& options) {
     const auto now = call(context, "GET", target);
     if (!now) return report(context, now.error());
     const json::object& fields = as_object(*now);
-    const json::object wanted{{"memory_bytes", options.memory_bytes.value_or(count_at(fields, "memory_bytes"))},
-                              {"disk_bytes", options.disk_bytes.value_or(count_at(fields, "disk_bytes"))}};
+    json::object wanted{{"memory_bytes", options.memory_bytes.value_or(count_at(fields, "memory_bytes"))},
+                        {"disk_bytes", options.disk_bytes.value_or(count_at(fields, "disk_bytes"))}};
+    if (options.automatic) wanted = {{"auto", true}};
     const auto answer = call(context, "PUT", target, wanted);
     if (!answer) return report(context, answer.error());
-    return show(context, as_object(*answer).contains("memory_bytes") ? *answer : json::value(wanted));
+    return show(context, *answer);
 }
 
 }  // namespace
@@ -68,6 +70,10 @@ void add_quota_commands(CLI::App& app, Context& context) {
     auto* tiers = set->add_option_group("tiers", "At least one of");
     add_bytes_option(*tiers, "--memory", options->memory_bytes, "In memory, such as 2GiB");
     add_bytes_option(*tiers, "--disk", options->disk_bytes, "On local disk, such as 200GiB");
+    auto* automatic =
+        tiers->add_flag("--auto", options->automatic, "As the allocator says, as long as it is not set by hand");
+    for (CLI::Option* tier : tiers->get_options([&](const CLI::Option* option) { return option != automatic; }))
+        automatic->excludes(tier);
     tiers->require_option(1, 2);
     set->callback(
         [&context, options] { context.command = [&context, options] { return set_quota(context, *options); }; });

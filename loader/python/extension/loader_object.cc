@@ -1,10 +1,14 @@
 #include "loader/python/extension/loader_object.h"
 
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +22,8 @@ using namespace nb::literals;
 
 namespace larder::python {
 namespace {
+
+using SharedWait = nb::ndarray<const std::int64_t, nb::shape<2>, nb::c_contig, nb::device::cpu>;
 
 // Ctrl-C while the loader waits: the signal's handler runs here and what it raised becomes the call's exception.
 bool interrupted() {
@@ -53,6 +59,20 @@ template <typename Call>
 auto without_gil(Call call) {
     const nb::gil_scoped_release released;
     return call();
+}
+
+// Two integers of the training loop's process: ns it waited, and since when it waits (TrainingLoopWait's). None: nobody
+// knows. The array lives as long as the loader reads it.
+std::shared_ptr<const TrainingLoopWait> shared_wait(const std::optional<SharedWait>& wait) {
+    if (!wait) return nullptr;
+    static_assert(sizeof(TrainingLoopWait) == 2 * sizeof(std::int64_t));
+    if (reinterpret_cast<std::uintptr_t>(wait->data()) % alignof(TrainingLoopWait) != 0)
+        throw nb::value_error("the shared wait is not aligned to 8 bytes");
+    auto* held = new SharedWait(*wait);
+    return {reinterpret_cast<const TrainingLoopWait*>(held->data()), [held](const TrainingLoopWait*) {
+                const nb::gil_scoped_acquire gil;
+                delete held;
+            }};
 }
 
 nb::object to_python(larder::Batch batch, const std::shared_ptr<BatchReturns>& returns) {
@@ -141,9 +161,9 @@ public:
         return loader_.class_names();
     }
     std::uint64_t epoch() const { return epoch_; }
-    void set_training_loop(std::int64_t waited_ns, std::uint32_t loops) {
+    void set_training_loop(const std::optional<SharedWait>& wait) {
         const Turn turn(returns_);
-        loader_.set_training_loop({.waited_ns = waited_ns, .loops = loops});
+        loader_.set_training_loop(shared_wait(wait));
     }
     nb::dict statistics() const { return to_dict(statistics_); }
 
@@ -179,9 +199,9 @@ public:
     std::uint64_t sample_count() const { return dataset_.sample_count(); }
     std::uint64_t total_bytes() const { return dataset_.total_bytes(); }
     std::vector<std::string> class_names() const { return dataset_.class_names(); }
-    void set_training_loop(std::int64_t waited_ns, std::uint32_t loops) {
+    void set_training_loop(const std::optional<SharedWait>& wait) {
         const Turn turn(returns_);
-        dataset_.set_training_loop({.waited_ns = waited_ns, .loops = loops});
+        dataset_.set_training_loop(shared_wait(wait));
     }
     nb::dict statistics() const { return to_dict(statistics_); }
 
@@ -237,7 +257,7 @@ void add_loader(nb::module_& module) {
         .def("sample_count", &LoaderObject::sample_count)
         .def("class_names", &LoaderObject::class_names)
         .def("epoch", &LoaderObject::epoch)
-        .def("set_training_loop", &LoaderObject::set_training_loop, "waited_ns"_a, "loops"_a)
+        .def("set_training_loop", &LoaderObject::set_training_loop, "wait"_a.none())
         .def("statistics", &LoaderObject::statistics);
 }
 
@@ -256,7 +276,7 @@ void add_dataset(nb::module_& module) {
         .def("sample_count", &DatasetObject::sample_count)
         .def("total_bytes", &DatasetObject::total_bytes)
         .def("class_names", &DatasetObject::class_names)
-        .def("set_training_loop", &DatasetObject::set_training_loop, "waited_ns"_a, "loops"_a)
+        .def("set_training_loop", &DatasetObject::set_training_loop, "wait"_a.none())
         .def("statistics", &DatasetObject::statistics);
 }
 

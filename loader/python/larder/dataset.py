@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from larder import _larder, options
 from larder.statistics import Statistics
 
@@ -91,12 +94,14 @@ class Dataset:
         """Names of the classes; `sample.label` is a place in this list."""
         return self._open_core().class_names()
 
-    def set_training_loop(self, waited_ns: int, loops: int) -> None:
-        """Tells the daemon how long the training loop has waited, where that is not the waiting of this process.
+    def set_training_loop(self, wait: npt.NDArray[np.int64] | None) -> None:
+        """The samples are for a training loop in another process, which tells through shared memory how long it waits.
 
-        `loops` is 1 in one of the loop's workers, 0 in the others, or in all where nobody knows how long it waits.
+        `wait` is int64 of shape (2,), written by the loop: nanoseconds it has waited in waits that are over, and
+        `time.monotonic_ns()` of when the present one began, 0 when it does not wait. One of the loop's workers has it;
+        the others, and all where nobody knows, have None.
         """
-        self._open_core().set_training_loop(waited_ns, loops)
+        self._open_core().set_training_loop(wait)
 
     def statistics(self) -> Statistics:
         """Running totals since the dataset was opened."""

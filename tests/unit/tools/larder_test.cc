@@ -130,7 +130,7 @@ TEST_F(LarderTest, WrongUsageExitsWith2AndSaysWhy) {
         {{"dataset", "ls", "extra"}, "extra"},
         {{"dataset", "pack", "only-one"}, "DESTINATION"},
         {{"dataset", "pack", "a", "b", "--shard-size", "big"}, "\"big\" is not a size"},
-        {{"quota", "set", "images"}, "At least 1 option from [--memory,--disk]"},
+        {{"quota", "set", "images"}, "At least 1 option from [--memory,--disk,--auto]"},
         {{"quota", "set", "images", "--memory", "lots"}, "\"lots\" is not a size"},
         {{"job", "limit", "resnet"}, "--rate"},
         {{"job", "limit", "resnet", "--rate", "200MB"}, "\"200MB\" is not a rate"},

@@ -43,7 +43,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._received = 0  # batches since `_position` began
         self._pass = 0
         self._stall_ns = 0
-        self.dataset.note_waited(0)
+        self.dataset.end_wait(0)
 
     dataset: IterableDataset
 
@@ -66,7 +66,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         while True:
             if this_pass != self._pass:
                 raise RuntimeError("another loop over this DataLoader, or load_state_dict, came in between")
-            began_ns = time.perf_counter_ns()
+            began_ns = time.monotonic_ns()
+            self.dataset.begin_wait(began_ns)
             try:
                 batch = next(iterator)
             except StopIteration:
@@ -82,8 +83,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
                 # traceback is in the message.
                 raise error.with_traceback(None)
             finally:
-                self._stall_ns += time.perf_counter_ns() - began_ns
-                self.dataset.note_waited(self._stall_ns)
+                self._stall_ns += time.monotonic_ns() - began_ns
+                self.dataset.end_wait(self._stall_ns)
             self._received += 1
             if batch is not None:
                 yield batch

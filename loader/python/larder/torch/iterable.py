@@ -132,9 +132,13 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         other._reported = Statistics()
         return other
 
-    def note_waited(self, waited_ns: int) -> None:
-        """How long the training loop has waited in all: what the daemon is told."""
-        self._board.waited_ns = waited_ns
+    def begin_wait(self, now_ns: int) -> None:
+        """The training loop waits for a batch since `now_ns` (`time.monotonic_ns()`): the daemon is told."""
+        self._board.begin_wait(now_ns)
+
+    def end_wait(self, waited_ns: int) -> None:
+        """The training loop has its batch, and has now waited `waited_ns` in all."""
+        self._board.end_wait(waited_ns)
 
     @property
     def name(self) -> str:
@@ -162,9 +166,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             core.start_epoch(self._sampling["first_epoch"])
         while True:
             if info is not None:
-                waited_ns = self._board.waited_ns
                 # Of all the loop's workers the first tells the daemon; without a larder DataLoader nobody knows.
-                core.set_training_loop(waited_ns or 0, 1 if worker == 0 and waited_ns is not None else 0)
+                core.set_training_loop(self._board.wait if worker == 0 and self._board.wait_is_known else None)
             batch = core.next()
             self._report(worker, core)
             if batch is None:

@@ -99,7 +99,7 @@ class MapDataset(torch.utils.data.Dataset[Any]):
             )
             self._core_pid = os.getpid()
             if torch.utils.data.get_worker_info() is not None:
-                self._core.set_training_loop(0, 0)  # how long the loop waits for this worker is not known
+                self._core.set_training_loop(None)  # how long the loop waits for this worker is not known
         return self._core
 
     def __getstate__(self) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from larder.errors import InvalidArgument
@@ -21,8 +23,8 @@ _FIELDS = [field.name for field in dataclasses.fields(Statistics)]
 class Board:
     def __init__(self) -> None:
         self._state = torch.zeros(8 + STATE_BYTES_MAX, dtype=torch.uint8).share_memory_()
-        # What the main process's training loop has waited, in ns; -1: nobody counts that.
-        self._waited_ns = torch.full((1,), -1, dtype=torch.int64).share_memory_()
+        # The main process's training loop: ns it has waited, since when it waits now (0: it does not), 1 once it counts.
+        self._wait = torch.zeros(3, dtype=torch.int64).share_memory_()
         # One row a worker, so that each number has one writer.
         self._statistics = torch.zeros((WORKERS_MAX, len(_FIELDS)), dtype=torch.float64).share_memory_()
 
@@ -45,14 +47,23 @@ class Board:
         held[8 : 8 + len(state)] = list(state)
 
     @property
-    def waited_ns(self) -> int | None:
-        """How long the training loop has waited for batches; None: unknown. Written by the main process alone."""
-        waited_ns = int(self._waited_ns.numpy()[0])
-        return waited_ns if waited_ns >= 0 else None
+    def wait(self) -> npt.NDArray[np.int64]:
+        """How long the training loop waits, as `larder.Dataset.set_training_loop` has it. Written by it alone."""
+        return self._wait.numpy()[:2]
 
-    @waited_ns.setter
-    def waited_ns(self, waited_ns: int) -> None:
-        self._waited_ns.numpy()[0] = waited_ns
+    @property
+    def wait_is_known(self) -> bool:
+        return bool(self._wait.numpy()[2])
+
+    def begin_wait(self, now_ns: int) -> None:
+        wait = self._wait.numpy()
+        wait[1] = now_ns
+
+    def end_wait(self, waited_ns: int) -> None:
+        wait = self._wait.numpy()
+        wait[1] = 0
+        wait[0] = waited_ns
+        wait[2] = 1
 
     def add(self, worker: int, done: Statistics) -> None:
         self._statistics.numpy()[worker] += dataclasses.astuple(done)

@@ -10,14 +10,12 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::uint64_t kMiB = 1 << 20;
 
 const std::vector<ReportedDataset> kDatasets = {{.name = "images", .payload_bytes = 100 * kMiB},
-                                                {.name = "text", .payload_bytes = 10 * kMiB}};
+                                                {.name = "text", .payload_bytes = 10 * kMiB, .blocks = 256}};
 
-Config config() {
-    Config config;
-    config.allocator.node = "node-1";
-    config.memory_bytes = 64 * kMiB;
-    config.disk_bytes = 0;
-    return config;
+constexpr Quota kRoom{.memory_bytes = 64 * kMiB};
+
+AllocatorConfig allocator() {
+    return {.node = "node-1"};
 }
 
 JobStatistics job(std::uint64_t bytes, std::int64_t stall_ns, std::uint32_t loops = 1) {
@@ -35,25 +33,26 @@ const boost::json::object& only_job(const boost::json::object& report) {
 
 TEST(NodeReport, BusyIsTheTimeALoopDidNotWait) {
     NodeReport reports;
-    (void)reports.make(config(), kDatasets, {.jobs = {job(0, 0)}}, 0, kSecond);
-    const auto report = reports.make(config(), kDatasets, {.jobs = {job(5000, kSecond / 4)}}, 3, 2 * kSecond);
+    (void)reports.make(allocator(), kRoom, kDatasets, {.jobs = {job(0, 0)}}, 0, kSecond);
+    const auto report = reports.make(allocator(), kRoom, kDatasets, {.jobs = {job(5000, kSecond / 4)}}, 3, 2 * kSecond);
     EXPECT_EQ(report.at("node").as_string(), "node-1");
     EXPECT_EQ(report.at("lease_applied").to_number<int>(), 3);
     EXPECT_EQ(only_job(report).at("bytes").to_number<int>(), 5000);
     EXPECT_EQ(only_job(report).at("ranks").to_number<int>(), 1);
     EXPECT_DOUBLE_EQ(only_job(report).at("busy_s").to_number<double>(), 0.75);
     // Two loops, both waiting half of the time.
-    (void)reports.make(config(), kDatasets, {.jobs = {job(6000, kSecond, 2)}}, 3, 3 * kSecond);
-    const auto two = reports.make(config(), kDatasets, {.jobs = {job(9000, 2 * kSecond, 2)}}, 3, 4 * kSecond);
+    (void)reports.make(allocator(), kRoom, kDatasets, {.jobs = {job(6000, kSecond, 2)}}, 3, 3 * kSecond);
+    const auto two = reports.make(allocator(), kRoom, kDatasets, {.jobs = {job(9000, 2 * kSecond, 2)}}, 3, 4 * kSecond);
     EXPECT_DOUBLE_EQ(only_job(two).at("busy_s").to_number<double>(), 1.75)
         << "an interval in which one came is left out";
 }
 
 TEST(NodeReport, AWaitLongerThanAnIntervalIsTakenOffLaterOnes) {
     NodeReport reports;
-    (void)reports.make(config(), kDatasets, {.jobs = {job(0, 0)}}, 0, kSecond);
+    (void)reports.make(allocator(), kRoom, kDatasets, {.jobs = {job(0, 0)}}, 0, kSecond);
     const auto busy_at = [&](std::int64_t at_s, std::int64_t stall_ns) {
-        const auto report = reports.make(config(), kDatasets, {.jobs = {job(5000, stall_ns)}}, 0, at_s * kSecond);
+        const auto report =
+            reports.make(allocator(), kRoom, kDatasets, {.jobs = {job(5000, stall_ns)}}, 0, at_s * kSecond);
         return only_job(report).at("busy_s").to_number<double>();
     };
     EXPECT_DOUBLE_EQ(busy_at(2, 0), 1) << "it waits, which nobody knows yet";
@@ -63,8 +62,8 @@ TEST(NodeReport, AWaitLongerThanAnIntervalIsTakenOffLaterOnes) {
 
 TEST(NodeReport, WithoutALoopNothingIsBusy) {
     NodeReport reports;
-    (void)reports.make(config(), kDatasets, {.jobs = {job(0, 0, 0)}}, 0, kSecond);
-    const auto report = reports.make(config(), kDatasets, {.jobs = {job(5000, 0, 0)}}, 0, 2 * kSecond);
+    (void)reports.make(allocator(), kRoom, kDatasets, {.jobs = {job(0, 0, 0)}}, 0, kSecond);
+    const auto report = reports.make(allocator(), kRoom, kDatasets, {.jobs = {job(5000, 0, 0)}}, 0, 2 * kSecond);
     EXPECT_EQ(only_job(report).at("ranks").to_number<int>(), 0);
     EXPECT_EQ(only_job(report).at("busy_s").to_number<double>(), 0);
 }
@@ -73,26 +72,26 @@ TEST(NodeReport, DemandIsWhatCameAndWhatWaits) {
     NodeReport reports;
     JobStatistics first = job(0, 0);
     first.counters.remote_read_bytes = 1000;
-    (void)reports.make(config(), kDatasets, {.jobs = {first}}, 0, kSecond);
+    (void)reports.make(allocator(), kRoom, kDatasets, {.jobs = {first}}, 0, kSecond);
     JobStatistics then = first;
     then.counters.remote_read_bytes = 5000;
     then.waiting_bytes = 2000;
-    const auto report = reports.make(config(), kDatasets, {.jobs = {then}}, 0, 3 * kSecond);
+    const auto report = reports.make(allocator(), kRoom, kDatasets, {.jobs = {then}}, 0, 3 * kSecond);
     EXPECT_DOUBLE_EQ(only_job(report).at("demand_bytes_per_second").to_number<double>(), 3000);
 }
 
 TEST(NodeReport, AJobBetweenTwoEpochsIsStillThereAndThenGone) {
     NodeReport reports;
-    (void)reports.make(config(), kDatasets, {.jobs = {job(0, 0)}}, 0, kSecond);
+    (void)reports.make(allocator(), kRoom, kDatasets, {.jobs = {job(0, 0)}}, 0, kSecond);
     JobStatistics idle = job(10, 0, 0);
     idle.sessions = 0;
-    const auto soon = reports.make(config(), kDatasets, {.jobs = {idle}}, 0, 3 * kSecond);
+    const auto soon = reports.make(allocator(), kRoom, kDatasets, {.jobs = {idle}}, 0, 3 * kSecond);
     EXPECT_EQ(only_job(soon).at("ranks").to_number<int>(), 1);
-    const auto late = reports.make(config(), kDatasets, {.jobs = {idle}}, 0, 9 * kSecond);
+    const auto late = reports.make(allocator(), kRoom, kDatasets, {.jobs = {idle}}, 0, 9 * kSecond);
     EXPECT_TRUE(late.at("jobs").as_array().empty());
     JobStatistics never = idle;
     never.job = "of an earlier day";
-    const auto other = reports.make(config(), kDatasets, {.jobs = {never}}, 0, 10 * kSecond);
+    const auto other = reports.make(allocator(), kRoom, kDatasets, {.jobs = {never}}, 0, 10 * kSecond);
     EXPECT_TRUE(other.at("jobs").as_array().empty());
 }
 
@@ -105,7 +104,7 @@ TEST(NodeReport, AJobOfTwoDatasetsCountsUnderTheOneItReadsMostOf) {
     more.unread_bytes = 70;
     more.effective_cache_bytes = 7;
     for (const auto& jobs : {std::vector{less, more}, std::vector{more, less}}) {
-        const auto report = reports.make(config(), kDatasets, {.jobs = jobs}, 0, kSecond);
+        const auto report = reports.make(allocator(), kRoom, kDatasets, {.jobs = jobs}, 0, kSecond);
         ASSERT_EQ(report.at("jobs").as_array().size(), 1u);
         EXPECT_EQ(only_job(report).at("dataset").as_string(), "images");
         EXPECT_EQ(only_job(report).at("bytes").to_number<int>(), 400);
@@ -118,18 +117,19 @@ TEST(NodeReport, SizesAreAsStored) {
     NodeReport reports;
     DatasetStatistics images{.name = "images"};
     images.usage = {.memory_bytes = 22 * kMiB, .payload_bytes = 20 * kMiB};
-    const auto report = reports.make(config(), kDatasets, {.datasets = {images}}, 0, kSecond);
+    const auto report = reports.make(allocator(), kRoom, kDatasets, {.datasets = {images}}, 0, kSecond);
     const auto& datasets = report.at("datasets").as_array();
     EXPECT_EQ(datasets.at(0).at("size_bytes").to_number<std::uint64_t>(), 110 * kMiB);
     EXPECT_EQ(datasets.at(0).at("cached_memory_bytes").to_number<std::uint64_t>(), 22 * kMiB);
-    EXPECT_EQ(datasets.at(1).at("size_bytes").to_number<std::uint64_t>(), 10 * kMiB) << "nothing is known of it yet";
+    EXPECT_EQ(datasets.at(1).at("size_bytes").to_number<std::uint64_t>(), 10 * kMiB + 256 * (64 + 4096))
+        << "nothing is known of it yet: the most it can be";
 }
 
 TEST(NodeReport, AJobOnADatasetThatIsGoneIsLeftOut) {
     NodeReport reports;
     JobStatistics orphan = job(1, 0);
     orphan.dataset = "removed";
-    const auto report = reports.make(config(), kDatasets, {.jobs = {orphan}}, 0, kSecond);
+    const auto report = reports.make(allocator(), kRoom, kDatasets, {.jobs = {orphan}}, 0, kSecond);
     EXPECT_TRUE(report.at("jobs").as_array().empty());
 }
 

@@ -1,0 +1,140 @@
+"""`larder up`: daemon and allocator in one process, quotas that set themselves."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import larder
+import pytest
+
+MIB = 1 << 20
+
+
+class Up:
+    def __init__(self, programs: pathlib.Path, state: pathlib.Path, *options: str) -> None:
+        self.larder = programs / "larder"
+        self.state = state
+        self.process = subprocess.Popen(
+            [self.larder, "up", "--json", "--state", state, "--memory", "8 MiB", "--disk", "16 MiB", *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate()[1]
+        self.listens: dict[str, Any] = json.loads(line)
+
+    def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        to = ["--admin-socket", self.listens["admin_socket"], "--allocator", self.listens["allocator"]]
+        return subprocess.run([self.larder, *to, *map(str, arguments)], capture_output=True, text=True)
+
+    def command(self, *arguments: object) -> str:
+        ran = self.run(*arguments)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    def quota_bytes(self, name: str) -> int:
+        quota = json.loads(self.command("--json", "quota", "get", name))
+        return int(quota["memory_bytes"] + quota["disk_bytes"])
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        self.process.communicate(timeout=60)
+        return self.process.returncode
+
+
+@pytest.fixture
+def start_up(larder_bin: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Up]]:
+    started: list[Up] = []
+
+    def start(*options: str, state: pathlib.Path | None = None) -> Up:
+        started.append(Up(larder_bin, state or tmp_path_factory.mktemp("up"), *options))
+        return started[-1]
+
+    yield start
+    for up in started:
+        if up.process.poll() is None:
+            up.end()
+
+
+def write_files(directory: pathlib.Path, count: int) -> pathlib.Path:
+    directory.mkdir()
+    for i in range(count):
+        (directory / f"{i:04}.bin").write_bytes(i.to_bytes(4, "little") * (1 << 14))
+    return directory
+
+
+def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        time.sleep(0.1)
+
+
+def read_epoch(up: Up, name: str) -> int:
+    loader = larder.Loader(name, job=f"job-{name}", socket=up.listens["socket"], batch_size=8)
+    with loader:
+        return sum(len(sample.bytes) for batch in loader for sample in batch)
+
+
+def test_quotas_set_themselves(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
+    up = start_up()
+    added = up.command("dataset", "add", "files", write_files(tmp_path / "files", 64))
+    assert "quota set" not in added
+    # All of it fits, so all of it may stay, before anybody has read a byte.
+    until(lambda: up.quota_bytes("files") >= 64 * (1 << 16))
+    assert read_epoch(up, "files") == 64 * (1 << 16)
+    until(lambda: json.loads(up.command("--json", "dataset", "info", "files"))["cached_ratio"] == 1)
+    assert "files" in up.command("plan")
+    assert up.end() == 0
+
+
+def test_a_quota_set_by_hand_holds_until_it_is_let_go(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
+    up = start_up()
+    up.command("dataset", "add", "files", write_files(tmp_path / "files", 64))
+    up.command("dataset", "add", "others", write_files(tmp_path / "others", 480))
+    up.command("quota", "set", "files", "--memory", "1 MiB", "--disk", "0")
+    # The rest of the node is the other one's.
+    until(lambda: up.quota_bytes("others") > 22 * MIB)
+    assert up.quota_bytes("files") == 1 * MIB
+    assert up.end() == 0
+
+    again = start_up(state=up.state)
+    until(lambda: json.loads(again.command("--json", "status"))["allocator"]["plan"] > 0)
+    assert again.quota_bytes("files") == 1 * MIB
+    again.command("quota", "set", "files", "--auto")
+    until(lambda: again.quota_bytes("files") > 4 * MIB)
+    both = again.run("quota", "set", "files", "--auto", "--memory", "1 MiB")
+    assert both.returncode == 2
+    assert again.end() == 0
+
+
+def test_rates_are_the_users_unless_the_remote_has_a_limit(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
+    files = write_files(tmp_path / "files", 64)
+    up = start_up()
+    up.command("dataset", "add", "files", files)
+    up.command("job", "limit", "job-files", "--rate", "50MB/s")
+    read_epoch(up, "files")
+    (job,) = json.loads(up.command("--json", "jobs"))["jobs"]
+    assert job["remote_rate"] == 50e6
+    assert up.end() == 0
+
+    limited = start_up("--remote-bandwidth", "20 MB/s")
+    limited.command("dataset", "add", "files", files)
+    assert json.loads(limited.command("--json", "plan"))["remote_bytes_per_second"] == 20e6
+    assert "quota pin" in limited.run("quota", "set", "files", "--memory", "1 MiB").stderr
+    assert limited.end() == 0
+
+
+def test_two_on_one_state_directory(start_up: Callable[..., Up], larder_bin: pathlib.Path) -> None:
+    up = start_up()
+    second = subprocess.run([larder_bin / "larder", "up", "--state", up.state], capture_output=True, text=True)
+    assert second.returncode != 0
+    assert str(up.state) in second.stderr
+    assert up.run("plan").returncode == 0, "the first one's allocator still answers"
+    assert up.end(signal.SIGINT) == 0
