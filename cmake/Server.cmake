@@ -6,6 +6,8 @@ find_package(prometheus-cpp REQUIRED COMPONENTS core)
 find_package(tomlplusplus REQUIRED)
 find_package(OpenSSL 3 REQUIRED)
 pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
+find_package(CURL 7.87 REQUIRED)
+find_package(pugixml REQUIRED)
 pkg_check_modules(LIBARCHIVE REQUIRED IMPORTED_TARGET libarchive)
 find_library(LMDB_LIBRARY lmdb REQUIRED)
 
@@ -18,7 +20,8 @@ foreach(part device remote dataset store shard control)
     larder_library(cache/${part})
 endforeach()
 target_link_libraries(larder_cache_device PUBLIC larder_base PRIVATE PkgConfig::LIBURING Threads::Threads)
-target_link_libraries(larder_cache_remote PUBLIC larder_cache_device larder_cache_protocol)
+target_link_libraries(larder_cache_remote PUBLIC larder_cache_device larder_cache_protocol CURL::libcurl
+    PRIVATE larder_base_server Boost::json pugixml::pugixml Threads::Threads)
 target_link_libraries(larder_cache_dataset PUBLIC larder_cache_remote larder_cache_protocol larder_base
     PRIVATE PkgConfig::LIBARCHIVE PkgConfig::ZSTD Boost::json Threads::Threads)
 target_link_libraries(larder_cache_store PUBLIC larder_cache_device larder_cache_protocol

@@ -1,0 +1,327 @@
+#include "cache/remote/http_objects.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <set>
+
+#include "cache/remote/percent_encoding.h"
+#include "cache/remote/s3_listing.h"
+
+namespace larder::cache {
+namespace {
+
+constexpr std::int64_t kRetryFor_ns = 30'000'000'000;  // somebody waits for it
+constexpr std::size_t kProbesAtOnce = 256;
+constexpr std::uint64_t kObjectsPerReport = 1024;
+
+Error error_of(const HttpGet& get) {
+    switch (get.outcome) {
+        case HttpOutcome::missing: return {.code = ErrorCode::not_found, .message = get.message};
+        case HttpOutcome::changed: return {.code = ErrorCode::changed, .message = get.message};
+        default: break;
+    }
+    const bool refused = get.system_errno == EACCES;
+    return {.code = refused ? ErrorCode::permission_denied : ErrorCode::unavailable,
+            .message = get.message,
+            .system_errno = get.system_errno};
+}
+
+bool is_hidden(std::string_view path) {
+    return path.starts_with('.') || path.find("/.") != std::string_view::npos;
+}
+
+bool stays_below(std::string_view path) {
+    if (path.empty() || path.starts_with('/') || path.find('\0') != std::string_view::npos) return false;
+    return path != ".." && !path.starts_with("../") && path.find("/../") == std::string_view::npos &&
+           !path.ends_with("/..");
+}
+
+void finish_listing(ObjectListing& listing, std::uint64_t empty, std::uint64_t hidden) {
+    listing.sort();
+    const auto add_note = [&](std::uint64_t count, const char* what) {
+        if (count > 0) listing.notes.push_back("left out " + std::to_string(count) + " " + what);
+    };
+    add_note(empty, "empty object(s)");
+    add_note(hidden, "object(s) whose names begin with a dot");
+    std::set<std::string_view> top;
+    for (const ObjectListing::Object& object : listing.objects) {
+        const std::string_view path = listing.path(object);
+        if (const std::size_t slash = path.find('/'); slash != std::string_view::npos)
+            top.insert(path.substr(0, slash));
+    }
+    listing.top_directories.assign(top.begin(), top.end());
+}
+
+class Reader final : public ObjectReader {
+public:
+    Reader(std::shared_ptr<const HttpOrigin> origin, HttpTransfers& transfers, const HttpGet& probe)
+        : origin_(std::move(origin)),
+          transfers_(transfers),
+          url_(probe.url),
+          size_bytes_(probe.object_bytes),
+          tag_(probe.tag),
+          serves_ranges_(probe.serves_ranges) {}
+
+    std::uint64_t size_bytes() const override { return size_bytes_; }
+    std::int64_t tag() const override { return tag_; }
+
+    Result<std::span<const std::byte>> read(std::uint64_t offset, std::size_t bytes) override {
+        buffer_.resize(bytes);
+        if (bytes == 0) return std::span<const std::byte>(buffer_);
+        const bool whole = offset == 0 && bytes == size_bytes_;
+        if (!whole && !serves_ranges_) {
+            return fail(ErrorCode::unsupported, url_ +
+                                                    ": the server answers a request for a range with the whole "
+                                                    "object, so only datasets whose blocks are whole objects (raw) "
+                                                    "can be read from it");
+        }
+        HttpGet get{.origin = origin_.get(),
+                    .url = url_,
+                    .ask = whole ? HttpAsk::whole : HttpAsk::range,
+                    .offset = offset,
+                    .into = buffer_,
+                    .object_bytes = size_bytes_,
+                    .tag = tag_,
+                    .retry_for_ns = kRetryFor_ns};
+        transfers_.run(get);
+        if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
+        return std::span<const std::byte>(buffer_);
+    }
+
+private:
+    std::shared_ptr<const HttpOrigin> origin_;
+    HttpTransfers& transfers_;
+    std::string url_;
+    std::uint64_t size_bytes_;
+    std::int64_t tag_;
+    bool serves_ranges_;
+    std::vector<std::byte> buffer_;
+};
+
+// Many objects asked at once for their size and tag.
+class Probes {
+public:
+    Probes(const HttpRoot& root, HttpTransfers& transfers) : root_(root), transfers_(transfers) {}
+
+    // Calls `take` for each of `names` in their order, on this thread; the first error ends it.
+    template <typename Take>
+    Result<void> run(const std::vector<std::string>& names, const std::stop_token& stop, Take take) {
+        std::size_t started = 0;
+        for (std::size_t next = 0; next < names.size(); ++next) {
+            while (started < names.size() && window_.size() < kProbesAtOnce) start(names[started++]);
+            {
+                std::unique_lock lock(mutex_);
+                ended_.wait(lock, [&] { return window_.front().over; });
+            }
+            Result<void> taken = take(names[next], window_.front().get);
+            if (taken && stop.stop_requested()) taken = fail(ErrorCode::cancelled, "indexing was cancelled");
+            if (!taken) {
+                transfers_.cancel(this);
+                return taken;
+            }
+            window_.pop_front();
+        }
+        return {};
+    }
+
+private:
+    struct Probe {
+        HttpGet get;
+        Probes* probes = nullptr;
+        bool over = false;
+    };
+
+    void start(const std::string& name) {
+        Probe& probe = window_.emplace_back();
+        probe.probes = this;
+        probe.get = {.origin = root_.origin.get(),
+                     .owner = this,
+                     .context = &probe,
+                     .url = root_.url + "/",
+                     .ask = HttpAsk::probe,
+                     .retry_for_ns = kRetryFor_ns};
+        append_percent_encoded(name, probe.get.url);
+        probe.get.done = [](HttpGet& get) noexcept {
+            auto& of = *static_cast<Probe*>(get.context);
+            const std::scoped_lock lock(of.probes->mutex_);
+            of.over = true;
+            of.probes->ended_.notify_one();
+        };
+        transfers_.submit(probe.get);
+    }
+
+    const HttpRoot& root_;
+    HttpTransfers& transfers_;
+    std::mutex mutex_;  // over Probe::over
+    std::condition_variable ended_;
+    std::deque<Probe> window_;  // references stay good
+};
+
+class HttpObjects final : public ObjectSource {
+public:
+    HttpObjects(RemoteUrl url, HttpRoot root, HttpRoot bucket, HttpTransfers& transfers)
+        : url_(std::move(url)), root_(std::move(root)), bucket_(std::move(bucket)), transfers_(transfers) {}
+
+    std::string description() const override { return url_.text(); }
+
+    Result<ObjectListing> list(const std::function<void(std::uint64_t, std::uint64_t)>& found,
+                               std::stop_token stop) override {
+        if (url_.scheme == RemoteScheme::s3) return list_bucket(found, stop);
+        auto names = names_of_url();
+        if (!names) return std::unexpected(names.error());
+        ObjectListing listing;
+        std::uint64_t empty = 0;
+        std::uint64_t bytes = 0;
+        Probes probes(root_, transfers_);
+        auto probed = probes.run(*names, stop, [&](const std::string& name, const HttpGet& get) -> Result<void> {
+            if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
+            if (get.object_bytes == 0) {
+                ++empty;
+                return {};
+            }
+            listing.add(name, get.object_bytes, get.tag);
+            bytes += get.object_bytes;
+            if (found && listing.objects.size() % kObjectsPerReport == 0) found(listing.objects.size(), bytes);
+            return {};
+        });
+        if (!probed) return std::unexpected(probed.error());
+        if (found) found(listing.objects.size(), bytes);
+        finish_listing(listing, empty, 0);
+        return listing;
+    }
+
+    Result<std::unique_ptr<ObjectReader>> open(const std::string& path) override {
+        HttpGet probe = get_of(path, HttpAsk::probe);
+        transfers_.run(probe);
+        if (probe.outcome != HttpOutcome::ok) return std::unexpected(error_of(probe));
+        return std::make_unique<Reader>(root_.origin, transfers_, probe);
+    }
+
+private:
+    HttpGet get_of(const std::string& path, HttpAsk ask) const {
+        HttpGet get{.origin = root_.origin.get(), .url = root_.url + "/", .ask = ask, .retry_for_ns = kRetryFor_ns};
+        append_percent_encoded(path, get.url);
+        return get;
+    }
+
+    Result<std::vector<std::string>> names_of_url() {
+        if (!url_.names.empty()) return check_names(url_.names);
+        if (!url_.list.empty()) return read_list();
+        HttpGet probe = get_of("index.json", HttpAsk::probe);
+        transfers_.run(probe);
+        if (probe.outcome == HttpOutcome::ok) return std::vector<std::string>{"index.json"};
+        if (probe.outcome != HttpOutcome::missing && probe.status != 403) return std::unexpected(error_of(probe));
+        return fail(ErrorCode::invalid_argument,
+                    url_.text() +
+                        " cannot be listed: HTTP has no listing, and there is no index.json. Name the objects "
+                        "in the URL, as in " +
+                        url_.text() + "/{000..146}.tar, or give the URL of a .txt with one name a line");
+    }
+
+    Result<std::vector<std::string>> check_names(std::vector<std::string> names) const {
+        std::ranges::sort(names);
+        if (std::ranges::adjacent_find(names) != names.end()) {
+            return fail(ErrorCode::invalid_argument, url_.text() + ": an object is named twice");
+        }
+        const auto outside = std::ranges::find_if_not(names, stays_below);
+        if (outside != names.end()) {
+            return fail(ErrorCode::invalid_argument,
+                        url_.text() + ": \"" + *outside + "\" is not the name of an object below it");
+        }
+        return names;
+    }
+
+    // One name a line, relative to the list's place or as a URL below it; empty lines and those with # are no names.
+    Result<std::vector<std::string>> read_list() {
+        HttpGet get = get_of(url_.list, HttpAsk::text);
+        transfers_.run(get);
+        if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
+        std::string_view text(reinterpret_cast<const char*>(get.body.data()), get.body.size());
+        std::vector<std::string> names;
+        while (!text.empty()) {
+            const std::size_t end = std::min(text.find('\n'), text.size());
+            std::string_view line = text.substr(0, end);
+            text.remove_prefix(std::min(end + 1, text.size()));
+            while (line.ends_with('\r') || line.ends_with(' ')) line.remove_suffix(1);
+            if (line.empty() || line.starts_with('#')) continue;
+            if (line.starts_with(root_.url + "/")) {
+                names.push_back(percent_decoded(line.substr(root_.url.size() + 1)));
+            } else {
+                names.emplace_back(line);
+            }
+        }
+        if (names.empty()) return fail(ErrorCode::invalid_argument, get.url + " names no object");
+        return check_names(std::move(names));
+    }
+
+    Result<ObjectListing> list_bucket(const std::function<void(std::uint64_t, std::uint64_t)>& found,
+                                      const std::stop_token& stop) {
+        if (!url_.only.empty()) {
+            HttpGet probe = get_of(url_.only, HttpAsk::probe);
+            transfers_.run(probe);
+            if (probe.outcome != HttpOutcome::ok) return std::unexpected(error_of(probe));
+            ObjectListing one;
+            if (probe.object_bytes > 0) one.add(url_.only, probe.object_bytes, probe.tag);
+            finish_listing(one, probe.object_bytes == 0, 0);
+            return one;
+        }
+        const std::string prefix = url_.root.empty() ? "" : url_.root + "/";
+        ObjectListing listing;
+        std::uint64_t empty = 0;
+        std::uint64_t hidden = 0;
+        std::uint64_t bytes = 0;
+        std::string from;
+        do {
+            if (stop.stop_requested()) return fail(ErrorCode::cancelled, "indexing was cancelled");
+            HttpGet get{.origin = bucket_.origin.get(),
+                        .url = bucket_.url + "/?" + s3_list_query(prefix, from),
+                        .ask = HttpAsk::text,
+                        .retry_for_ns = kRetryFor_ns};
+            transfers_.run(get);
+            if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
+            auto page = parse_s3_page(get.body);
+            if (!page) return std::unexpected(page.error().within("the listing of " + url_.text()));
+            for (const S3Object& object : page->objects) {
+                const std::string_view key = std::string_view(object.key);
+                if (!key.starts_with(prefix)) continue;
+                const std::string_view path = key.substr(prefix.size());
+                if (object.size_bytes == 0 || path.empty() || path.ends_with('/')) {
+                    ++empty;
+                } else if (is_hidden(path)) {
+                    ++hidden;
+                } else if (!stays_below(path)) {
+                    return fail(ErrorCode::unsupported,
+                                url_.text() + ": the key \"" + object.key + "\" has .. in it, which is no path here");
+                } else {
+                    listing.add(path, object.size_bytes, tag_of_etag(object.etag));
+                    bytes += object.size_bytes;
+                }
+            }
+            if (found) found(listing.objects.size(), bytes);
+            from = std::move(page->next);
+        } while (!from.empty());
+        finish_listing(listing, empty, hidden);
+        return listing;
+    }
+
+    RemoteUrl url_;
+    HttpRoot root_;
+    HttpRoot bucket_;  // of s3
+    HttpTransfers& transfers_;
+};
+
+}  // namespace
+
+std::unique_ptr<ObjectSource> make_http_objects(const RemoteUrl& url, const HttpRoot& root, HttpTransfers& transfers) {
+    HttpRoot bucket = root;
+    if (url.scheme == RemoteScheme::s3 && !url.root.empty()) {
+        std::string encoded = "/";
+        append_percent_encoded(url.root, encoded);
+        bucket.url.resize(bucket.url.size() - encoded.size());
+    }
+    return std::make_unique<HttpObjects>(url, root, std::move(bucket), transfers);
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,128 @@
+#include "cache/remote/http_origin.h"
+
+#include <curl/curl.h>
+#include <pugixml.hpp>
+
+#include <utility>
+
+#include "cache/remote/percent_encoding.h"
+#include "cache/remote/s3_credentials.h"
+
+namespace larder::cache {
+namespace {
+
+// SHA-256 of nothing: what a GET carries, said where S3 insists on it.
+constexpr const char* kNoContent =
+    "x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+class PlainOrigin final : public HttpOrigin {
+public:
+    explicit PlainOrigin(std::string endpoint) : endpoint_(std::move(endpoint)) {}
+
+    const std::string& endpoint() const override { return endpoint_; }
+    Result<curl_slist*> prepare(CURL*, curl_slist* headers) const override { return headers; }
+    bool follows_redirects() const override { return true; }
+    std::string explain(int status, std::string_view) const override {
+        return status == 401 || status == 403 ? "the server does not let this daemon read it" : "";
+    }
+
+private:
+    std::string endpoint_;
+};
+
+class S3Origin final : public HttpOrigin {
+public:
+    S3Origin(std::string endpoint, const std::string& region, bool requester_pays,
+             std::shared_ptr<const S3Credentials> credentials)
+        : endpoint_(std::move(endpoint)),
+          signature_("aws:amz:" + region + ":s3"),
+          requester_pays_(requester_pays),
+          credentials_(std::move(credentials)) {}
+
+    const std::string& endpoint() const override { return endpoint_; }
+
+    Result<curl_slist*> prepare(CURL* easy, curl_slist* headers) const override {
+        headers = curl_slist_append(headers, kNoContent);
+        if (requester_pays_) headers = curl_slist_append(headers, "x-amz-request-payer: requester");
+        if (credentials_ == nullptr) return headers;
+        const S3Keys keys = credentials_->keys();
+        if (!keys.session_token.empty()) {
+            headers = curl_slist_append(headers, ("x-amz-security-token: " + keys.session_token).c_str());
+        }
+        curl_easy_setopt(easy, CURLOPT_AWS_SIGV4, signature_.c_str());
+        curl_easy_setopt(easy, CURLOPT_USERNAME, keys.access_key_id.c_str());
+        curl_easy_setopt(easy, CURLOPT_PASSWORD, keys.secret_access_key.c_str());
+        return headers;
+    }
+
+    bool follows_redirects() const override { return false; }
+
+    // Of the answer's body only code and message: the rest may quote what was signed.
+    std::string explain(int status, std::string_view body) const override {
+        pugi::xml_document document;
+        const auto parsed = document.load_buffer(body.data(), body.size());
+        const pugi::xml_node error = parsed ? document.child("Error") : pugi::xml_node();
+        std::string text = error.child_value("Code");
+        const std::string message = error.child_value("Message");
+        if (!message.empty()) text += (text.empty() ? "" : ": ") + message;
+        if (status == 301 || status == 307) text += "; the bucket is in another region: give --region";
+        if (text.empty() && (status == 401 || status == 403)) text = "the credentials do not allow it";
+        return text;
+    }
+
+private:
+    std::string endpoint_;
+    std::string signature_;
+    bool requester_pays_;
+    std::shared_ptr<const S3Credentials> credentials_;
+};
+
+Result<HttpRoot> make_s3_root(const RemoteUrl& url, const RemoteOptions& options) {
+    const auto profile = read_s3_profile(options);
+    if (!profile) return std::unexpected(profile.error());
+    std::string region = options.region.empty() ? profile->region : options.region;
+    if (region.empty()) region = "us-east-1";
+    std::string endpoint = options.endpoint.empty() ? profile->endpoint : options.endpoint;
+    const bool given = !endpoint.empty();
+    if (!given) endpoint = "https://s3." + region + ".amazonaws.com";
+    while (endpoint.ends_with('/')) endpoint.pop_back();
+    const std::size_t scheme = endpoint.find("://");
+    if (scheme == std::string::npos || (!endpoint.starts_with("http://") && !endpoint.starts_with("https://"))) {
+        return fail(ErrorCode::invalid_argument,
+                    "endpoint \"" + endpoint + "\" is not http://host:port or https://host:port");
+    }
+    std::shared_ptr<const S3Credentials> credentials;
+    if (!options.unsigned_access) {
+        auto found = find_s3_credentials(options, *profile);
+        if (!found) return std::unexpected(found.error());
+        credentials = std::move(*found);
+    }
+    // A certificate for *.host names no bucket with a dot in it.
+    const bool in_path =
+        options.addressing == S3Addressing::path ||
+        (options.addressing == S3Addressing::automatic && (given || url.base.find('.') != std::string::npos));
+    std::string root = in_path ? endpoint + "/" + url.base
+                               : endpoint.substr(0, scheme + 3) + url.base + "." + endpoint.substr(scheme + 3);
+    HttpRoot made{
+        .origin = std::make_shared<S3Origin>(endpoint, region, options.requester_pays, std::move(credentials)),
+        .url = std::move(root)};
+    if (!url.root.empty()) {
+        made.url += '/';
+        append_percent_encoded(url.root, made.url);
+    }
+    return made;
+}
+
+}  // namespace
+
+std::string endpoint_of_url(std::string_view url) {
+    const std::size_t host = url.find("://");
+    return std::string(url.substr(0, host == std::string_view::npos ? url.size() : url.find('/', host + 3)));
+}
+
+Result<HttpRoot> make_http_root(const RemoteUrl& url, const RemoteOptions& options) {
+    if (url.scheme == RemoteScheme::s3) return make_s3_root(url, options);
+    return HttpRoot{.origin = std::make_shared<PlainOrigin>(url.base), .url = url.text()};
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,159 @@
+#include "cache/remote/http_remote.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <deque>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/server/logging.h"
+#include "cache/remote/percent_encoding.h"
+
+namespace larder::cache {
+namespace {
+
+using protocol::BlockStatus;
+
+class HttpRemote;
+
+struct HttpRead : HttpGet {
+    HttpRemote* remote = nullptr;
+    RemoteRead* request = nullptr;
+    HttpRead* next_read = nullptr;  // in the free list, or of those that have ended
+};
+
+class HttpRemote final : public Remote {
+public:
+    HttpRemote(HttpRoot root, Device& device, HttpTransfers& transfers, FileDescriptor event)
+        : root_(std::move(root)), device_(device), transfers_(transfers), event_(std::move(event)) {
+        watch_.remote = this;
+        watch_.done = [](Operation& operation, std::int32_t) noexcept {
+            HttpRemote& self = *static_cast<Watch&>(operation).remote;
+            self.watching_ = false;
+            self.take_ended();
+        };
+    }
+
+    HttpRemote(const HttpRemote&) = delete;
+    HttpRemote& operator=(const HttpRemote&) = delete;
+
+    // Reads that Device::stop left behind still have their memory until here.
+    ~HttpRemote() override {
+        if (in_flight_ > 0) transfers_.cancel(this);
+    }
+
+    void read(RemoteRead& request) override {
+        HttpRead& read = take();
+        read.request = &request;
+        request.remote_state = &read;
+        read.url.assign(root_.url);
+        read.url += '/';
+        append_percent_encoded(request.path, read.url);
+        const bool whole = request.offset == 0 && request.into.size() == request.object_bytes;
+        read.ask = whole ? HttpAsk::whole : HttpAsk::range;
+        read.offset = request.offset;
+        read.into = request.into;
+        read.object_bytes = request.object_bytes;
+        read.tag = request.object_mtime_ns;
+        read.attempts = 0;
+        ++in_flight_;
+        watch();
+        transfers_.submit(read);
+    }
+
+private:
+    struct Watch : Operation {
+        HttpRemote* remote = nullptr;
+    };
+
+    HttpRead& take() {
+        if (free_ != nullptr) return *std::exchange(free_, free_->next_read);
+        HttpRead& read = reads_.emplace_back();
+        read.remote = this;
+        read.owner = this;
+        read.origin = root_.origin.get();
+        read.done = [](HttpGet& get) noexcept {
+            auto& of = static_cast<HttpRead&>(get);
+            of.remote->ended(of);
+        };
+        return read;
+    }
+
+    // On the transfers' thread.
+    void ended(HttpRead& read) {
+        HttpRead* head = ended_.load(std::memory_order_relaxed);
+        do {
+            read.next_read = head;
+        } while (!ended_.compare_exchange_weak(head, &read, std::memory_order_release, std::memory_order_relaxed));
+        if (head != nullptr) return;  // whoever put the first one there has written
+        const std::uint64_t one = 1;
+        const ssize_t written = ::write(event_.get(), &one, sizeof one);
+        LARDER_ASSERT(written == sizeof one);
+    }
+
+    void watch() {
+        if (watching_ || in_flight_ == 0) return;
+        watching_ = true;
+        device_.watch(event_.get(), watch_);
+    }
+
+    void take_ended() {
+        std::uint64_t count = 0;
+        // Before the list is taken: what ends from now on writes again.
+        const ssize_t got = ::read(event_.get(), &count, sizeof count);
+        LARDER_ASSERT(got == sizeof count || errno == EAGAIN || errno == EINTR);
+        HttpRead* read = ended_.exchange(nullptr, std::memory_order_acquire);
+        while (read != nullptr) {
+            HttpRead* next = read->next_read;
+            finish(*read);
+            read = next;
+        }
+        watch();
+    }
+
+    // The state is free again before `done` runs, which may start the next read.
+    void finish(HttpRead& read) {
+        RemoteRead& request = *std::exchange(read.request, nullptr);
+        request.remote_state = nullptr;
+        --in_flight_;
+        BlockStatus status = BlockStatus::ok;
+        int system_errno = 0;
+        switch (read.outcome) {
+            case HttpOutcome::ok: break;
+            case HttpOutcome::missing: status = BlockStatus::object_missing; break;
+            case HttpOutcome::changed: status = BlockStatus::object_changed; break;
+            case HttpOutcome::failed:
+                status = BlockStatus::remote_failed;
+                system_errno = read.system_errno != 0 ? read.system_errno : EREMOTEIO;
+                break;
+        }
+        if (status != BlockStatus::ok) log_warn("remote read failed", {{"error", read.message}});
+        read.next_read = std::exchange(free_, &read);
+        request.done(request, status, system_errno);
+    }
+
+    const HttpRoot root_;
+    Device& device_;
+    HttpTransfers& transfers_;
+    FileDescriptor event_;
+    Watch watch_;
+    bool watching_ = false;
+    std::size_t in_flight_ = 0;
+    std::deque<HttpRead> reads_;
+    HttpRead* free_ = nullptr;
+    std::atomic<HttpRead*> ended_{nullptr};
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Remote>> make_http_remote(HttpRoot root, Device& device, HttpTransfers& transfers) {
+    FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (event.get() < 0) return fail_errno(errno, "eventfd");
+    return std::make_unique<HttpRemote>(std::move(root), device, transfers, std::move(event));
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,56 @@
+#pragma once
+
+// All HTTP GETs of a process, on one thread with one libcurl multi handle: connections are kept and shared, HTTP/2 is
+// used where it is offered, and a flaky remote costs time, never data. What fails is asked again with exponential
+// backoff until it has failed for `retry_for_ns`; requests to one endpoint adapt to its latency and to its 503s
+// (ConcurrencyLimit), the rest wait in order; where asked to, a request slower than 99 of 100 gets a second one beside
+// it, and the first answer counts.
+//
+// `submit` may be called from any thread and does not block; `HttpGet::done` runs on the transfers' thread and must be
+// quick. `cancel` returns when nothing of that owner is under way any more, with no `done` to come.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "cache/remote/http_attempt.h"
+
+namespace larder::cache {
+
+struct HttpTransfersOptions {
+    HttpSettings settings;
+    std::int64_t retry_for_ns = 60'000'000'000;
+    unsigned connections_max = 64;  // to one endpoint
+    bool hedge = false;
+};
+
+struct HttpStatistics {
+    std::uint64_t requests = 0;  // tries, in all
+    std::uint64_t retries = 0;
+    std::uint64_t overloads = 0;
+    std::uint64_t hedges = 0;
+    std::uint64_t hedges_won = 0;
+};
+
+class HttpTransfers {
+public:
+    static Result<std::unique_ptr<HttpTransfers>> start(const HttpTransfersOptions& options);
+    ~HttpTransfers();
+    HttpTransfers(const HttpTransfers&) = delete;
+    HttpTransfers& operator=(const HttpTransfers&) = delete;
+
+    void submit(HttpGet& get);
+    void cancel(const void* owner);
+    // Submits and waits for the end; not from the transfers' thread.
+    void run(HttpGet& get);
+
+    HttpStatistics statistics() const;
+
+private:
+    class Loop;
+    explicit HttpTransfers(std::unique_ptr<Loop> loop);
+    std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace larder::cache

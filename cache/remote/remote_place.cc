@@ -1,0 +1,71 @@
+#include "cache/remote/remote_place.h"
+
+#include <cerrno>
+
+#include "cache/remote/file_objects.h"
+#include "cache/remote/file_remote.h"
+#include "cache/remote/http_objects.h"
+#include "cache/remote/http_remote.h"
+
+namespace larder::cache {
+
+namespace {
+
+std::string explain(const std::string& path, const Error& error) {
+    switch (error.system_errno) {
+        case ENOENT: return "the directory " + path + " does not exist here; is its file system mounted?";
+        case ENOTDIR: return path + " is not a directory";
+        case EACCES: return "the directory " + path + " may not be read by this user";
+        default: return error.message;
+    }
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const RemotePlace>> RemotePlace::open(std::string_view url, const RemoteOptions& options,
+                                                             HttpTransfers* transfers) {
+    auto parsed = parse_remote_url(url);
+    if (!parsed) return std::unexpected(parsed.error());
+    auto place = std::shared_ptr<RemotePlace>(new RemotePlace);
+    place->url_ = std::move(*parsed);
+    place->transfers_ = transfers;
+    if (place->url_.scheme == RemoteScheme::file) {
+        if (options != RemoteOptions{}) {
+            return fail(ErrorCode::invalid_argument,
+                        "remote \"" + std::string(url) + "\" takes no endpoint, region, profile or other option of s3");
+        }
+        return place;
+    }
+    if (transfers == nullptr) {
+        return fail(ErrorCode::unsupported,
+                    "remote \"" + std::string(url) + "\" needs the network, which is not open here");
+    }
+    auto root = make_http_root(place->url_, options);
+    if (!root) return std::unexpected(root.error().within("remote \"" + std::string(url) + "\""));
+    place->http_ = std::move(*root);
+    return place;
+}
+
+std::unique_ptr<ObjectSource> RemotePlace::objects() const {
+    if (http_) return make_http_objects(url_, *http_, *transfers_);
+    return make_file_objects(url_.root);
+}
+
+Result<std::unique_ptr<Remote>> RemotePlace::remote(Device& device) const {
+    if (http_) return make_http_remote(*http_, device, *transfers_);
+    auto remote = make_file_remote(url_.root, device);
+    if (!remote) {
+        const Error& error = remote.error();
+        return std::unexpected(
+            Error{error.code, "remote \"" + url_.text() + "\": " + explain(url_.root, error), error.system_errno});
+    }
+    return remote;
+}
+
+Result<std::unique_ptr<Remote>> make_remote(std::string_view url, Device& device) {
+    const auto place = RemotePlace::open(url, {}, nullptr);
+    if (!place) return std::unexpected(place.error());
+    return (*place)->remote(device);
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,38 @@
+#pragma once
+
+// Where a dataset lies, found once and then used from both sides: its objects, for indexing, and its blocks, for the
+// data plane. Opening looks for credentials and so may block for some seconds; nothing else here does.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cache/object_source.h"
+#include "cache/remote.h"
+#include "cache/remote/http_origin.h"
+#include "cache/remote/remote_options.h"
+#include "cache/remote/remote_url.h"
+
+namespace larder::cache {
+
+class RemotePlace {
+public:
+    // `transfers` may be null for file:// and must outlive the place and what it makes.
+    static Result<std::shared_ptr<const RemotePlace>> open(std::string_view url, const RemoteOptions& options,
+                                                           HttpTransfers* transfers);
+
+    const RemoteUrl& url() const { return url_; }
+    std::unique_ptr<ObjectSource> objects() const;
+    // On the thread of `device`, which must outlive it.
+    Result<std::unique_ptr<Remote>> remote(Device& device) const;
+
+private:
+    RemotePlace() = default;
+
+    RemoteUrl url_;
+    std::optional<HttpRoot> http_;
+    HttpTransfers* transfers_ = nullptr;
+};
+
+}  // namespace larder::cache

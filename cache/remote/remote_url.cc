@@ -1,0 +1,182 @@
+#include "cache/remote/remote_url.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "base/file_url.h"
+#include "cache/remote/percent_encoding.h"
+
+namespace larder::cache {
+namespace {
+
+constexpr std::size_t kNamesMax = 1'000'000;
+constexpr std::string_view kFile = "file://";
+constexpr std::string_view kS3 = "s3://";
+
+std::unexpected<Error> wrong(std::string_view url, const std::string& why) {
+    return fail(ErrorCode::invalid_argument, "URL \"" + std::string(url) + "\" " + why);
+}
+
+std::string without_slashes_at_end(std::string_view text) {
+    while (text.ends_with('/')) text.remove_suffix(1);
+    return std::string(text);
+}
+
+// "007" to 7 with width 3.
+struct Number {
+    std::uint64_t value = 0;
+    std::size_t width = 0;
+};
+
+bool parse_number(std::string_view text, Number& number) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number.value);
+    number.width = text.size();
+    return error == std::errc{} && end == text.data() + text.size();
+}
+
+// What one pair of braces stands for.
+Result<std::vector<std::string>> choices_of(std::string_view inside, std::string_view pattern) {
+    std::vector<std::string> choices;
+    const std::size_t dots = inside.find("..");
+    if (dots != std::string_view::npos) {
+        Number from;
+        Number to;
+        if (!parse_number(inside.substr(0, dots), from) || !parse_number(inside.substr(dots + 2), to) ||
+            from.value > to.value) {
+            return wrong(pattern, "has braces that are no range such as {000..146}");
+        }
+        if (to.value - from.value >= kNamesMax) return wrong(pattern, "names more than a million objects");
+        for (std::uint64_t value = from.value; value <= to.value; ++value) {
+            std::string digits = std::to_string(value);
+            if (digits.size() < from.width) digits.insert(0, from.width - digits.size(), '0');
+            choices.push_back(std::move(digits));
+        }
+        return choices;
+    }
+    for (std::size_t at = 0; at <= inside.size();) {
+        const std::size_t comma = std::min(inside.find(',', at), inside.size());
+        choices.emplace_back(inside.substr(at, comma - at));
+        at = comma + 1;
+    }
+    if (choices.size() < 2) return wrong(pattern, "has braces that are neither {000..146} nor {a,b}");
+    return choices;
+}
+
+Result<RemoteUrl> parse_file(std::string_view url) {
+    const auto decoded = url.starts_with(kFile) ? path_of_file_url(url) : Result<std::string>(std::string(url));
+    if (!decoded || !decoded->starts_with('/') || decoded->find('\0') != std::string::npos) {
+        return wrong(url, "is not file:///path, an absolute path, s3://bucket/prefix or http(s)://host/path" +
+                              (decoded ? "" : "; " + decoded.error().message));
+    }
+    RemoteUrl parsed{.scheme = RemoteScheme::file};
+    parsed.root = std::filesystem::path(*decoded).lexically_normal().string();
+    while (parsed.root.size() > 1 && parsed.root.back() == '/') parsed.root.pop_back();
+    return parsed;
+}
+
+bool is_bucket_name(std::string_view name) {
+    const auto allowed = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' ||
+               c == '_';
+    };
+    return !name.empty() && name.size() <= 255 && std::ranges::all_of(name, allowed);
+}
+
+Result<RemoteUrl> parse_s3(std::string_view url) {
+    const std::string_view rest = url.substr(kS3.size());
+    const std::size_t slash = std::min(rest.find('/'), rest.size());
+    RemoteUrl parsed{.scheme = RemoteScheme::s3};
+    parsed.base = rest.substr(0, slash);
+    if (!is_bucket_name(parsed.base)) return wrong(url, "names no bucket: s3://bucket/prefix");
+    parsed.root = without_slashes_at_end(rest.substr(std::min(slash + 1, rest.size())));
+    if (parsed.root.ends_with(".tar")) {
+        const std::size_t last = parsed.root.rfind('/');
+        parsed.only = last == std::string::npos ? parsed.root : parsed.root.substr(last + 1);
+        parsed.root = last == std::string::npos ? "" : parsed.root.substr(0, last);
+    }
+    return parsed;
+}
+
+Result<RemoteUrl> parse_http(std::string_view url) {
+    RemoteUrl parsed{.scheme = RemoteScheme::http};
+    const std::size_t host = url.find("://") + 3;
+    const std::size_t slash = std::min(url.find('/', host), url.size());
+    parsed.base = url.substr(0, slash);
+    if (slash == host) return wrong(url, "names no host");
+    if (parsed.base.find('@') != std::string::npos) {
+        return wrong("http(s)://...@...", "has a user or password in it, which would be kept where others can read it");
+    }
+    if (url.find_first_of("?#") != std::string_view::npos) {
+        return wrong(url.substr(0, url.find_first_of("?#")), "has a query or a fragment; objects are named by paths");
+    }
+    std::string path = without_slashes_at_end(url.substr(slash));
+    const std::size_t brace = path.find('{');
+    if (brace != std::string::npos) {
+        const std::size_t last = path.rfind('/', brace);
+        auto names = expand_braces(std::string_view(path).substr(last + 1));
+        if (!names) return std::unexpected(names.error());
+        for (std::string& name : *names) parsed.names.push_back(percent_decoded(name));
+        path.resize(last);
+    } else if (path.ends_with(".txt") || path.ends_with(".tar")) {
+        const std::size_t last = path.rfind('/');
+        const std::string name = percent_decoded(std::string_view(path).substr(last + 1));
+        if (path.ends_with(".txt")) {
+            parsed.list = name;
+        } else {
+            parsed.only = name;
+            parsed.names = {name};
+        }
+        path.resize(last);
+    }
+    parsed.root = percent_decoded(path);
+    return parsed;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> expand_braces(std::string_view pattern) {
+    const std::size_t open = pattern.find('{');
+    if (open == std::string_view::npos) return std::vector<std::string>{std::string(pattern)};
+    const std::size_t close = pattern.find('}', open);
+    if (close == std::string_view::npos) return wrong(pattern, "has a { without its }");
+    auto choices = choices_of(pattern.substr(open + 1, close - open - 1), pattern);
+    if (!choices) return choices;
+    auto rests = expand_braces(pattern.substr(close + 1));
+    if (!rests) return rests;
+    if (choices->size() * rests->size() > kNamesMax) return wrong(pattern, "names more than a million objects");
+    std::vector<std::string> names;
+    names.reserve(choices->size() * rests->size());
+    for (const std::string& choice : *choices) {
+        for (const std::string& rest : *rests) {
+            names.push_back(std::string(pattern.substr(0, open)).append(choice).append(rest));
+        }
+    }
+    return names;
+}
+
+std::string RemoteUrl::text() const {
+    switch (scheme) {
+        case RemoteScheme::file: return file_url_of_path(root);
+        case RemoteScheme::s3: return std::string(kS3) + base + (root.empty() ? "" : "/" + root);
+        case RemoteScheme::http: break;
+    }
+    std::string url = base;
+    append_percent_encoded(root, url);
+    return url;
+}
+
+Result<RemoteUrl> parse_remote_url(std::string_view url) {
+    if (url.starts_with(kS3)) return parse_s3(url);
+    if (url.starts_with("http://") || url.starts_with("https://")) return parse_http(url);
+    return parse_file(url);
+}
+
+Result<std::string> normalise_url(std::string_view url) {
+    const auto parsed = parse_remote_url(url);
+    if (!parsed) return std::unexpected(parsed.error());
+    if (parsed->scheme == RemoteScheme::file) return parsed->text();
+    return without_slashes_at_end(url);
+}
+
+}  // namespace larder::cache

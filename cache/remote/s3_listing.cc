@@ -1,0 +1,48 @@
+#include "cache/remote/s3_listing.h"
+
+#include <pugixml.hpp>
+
+#include <charconv>
+
+#include "cache/remote/percent_encoding.h"
+
+namespace larder::cache {
+
+std::string s3_list_query(std::string_view prefix, std::string_view from) {
+    std::string query;
+    if (!from.empty()) query += "continuation-token=" + percent_encoded_value(from) + "&";
+    return query + "encoding-type=url&list-type=2&max-keys=1000&prefix=" + percent_encoded_value(prefix);
+}
+
+Result<S3Page> parse_s3_page(std::span<const std::byte> xml) {
+    pugi::xml_document document;
+    const auto parsed = document.load_buffer(xml.data(), xml.size());
+    if (!parsed) {
+        return fail(ErrorCode::protocol,
+                    std::string("it is no XML: ") + parsed.description() + " at byte " + std::to_string(parsed.offset));
+    }
+    const pugi::xml_node result = document.child("ListBucketResult");
+    if (!result) return fail(ErrorCode::protocol, "it has no ListBucketResult");
+    const bool encoded = std::string_view(result.child_value("EncodingType")) == "url";
+    S3Page page;
+    for (const pugi::xml_node& item : result.children("Contents")) {
+        S3Object object{.key = item.child_value("Key"), .etag = item.child_value("ETag")};
+        // Some servers write spaces of encoded keys as forms do.
+        if (encoded) {
+            for (char& c : object.key) c = c == '+' ? ' ' : c;
+            object.key = percent_decoded(object.key);
+        }
+        const std::string_view size = item.child_value("Size");
+        const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), object.size_bytes);
+        if (object.key.empty() || error != std::errc{} || end != size.data() + size.size()) {
+            return fail(ErrorCode::protocol, "an entry has no key or no size");
+        }
+        page.objects.push_back(std::move(object));
+    }
+    const bool more = std::string_view(result.child_value("IsTruncated")) == "true";
+    if (more) page.next = result.child_value("NextContinuationToken");
+    if (more && page.next.empty()) return fail(ErrorCode::protocol, "it goes on, and does not say where");
+    return page;
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,187 @@
+#include "cache/remote/s3_role.h"
+
+#include <boost/json.hpp>
+#include <curl/curl.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "base/server/logging.h"
+
+namespace larder::cache {
+namespace {
+
+namespace json = boost::json;
+
+constexpr long kTimeout_ms = 2'000;
+constexpr std::chrono::minutes kBeforeExpiry{5};
+constexpr std::chrono::minutes kRetry{1};
+constexpr std::size_t kAnswerBytesMax = 64 << 10;
+
+struct Ask {
+    const char* method = "GET";
+    std::string url;
+    std::vector<std::string> headers;
+};
+
+std::size_t keep(char* data, std::size_t size, std::size_t count, void* into) {
+    auto& text = *static_cast<std::string*>(into);
+    if (text.size() + size * count > kAnswerBytesMax) return CURL_WRITEFUNC_ERROR;
+    text.append(data, size * count);
+    return size * count;
+}
+
+Result<std::string> ask(const Ask& what) {
+    CURL* easy = curl_easy_init();
+    if (easy == nullptr) return fail(ErrorCode::internal, "libcurl");
+    curl_slist* headers = nullptr;
+    for (const std::string& header : what.headers) headers = curl_slist_append(headers, header.c_str());
+    std::string body;
+    curl_easy_setopt(easy, CURLOPT_URL, what.url.c_str());
+    curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, what.method);
+    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, kTimeout_ms);
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &keep);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, &body);
+    const CURLcode code = curl_easy_perform(easy);
+    long status = 0;
+    curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_cleanup(easy);
+    curl_slist_free_all(headers);
+    if (code != CURLE_OK) return fail(ErrorCode::unavailable, what.url + ": " + curl_easy_strerror(code));
+    if (status != 200) return fail(ErrorCode::unavailable, what.url + ": HTTP " + std::to_string(status));
+    return body;
+}
+
+std::string environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? "" : value;
+}
+
+struct Fetched {
+    S3Keys keys;
+    std::chrono::system_clock::time_point expires;
+};
+
+Result<Fetched> parse(const std::string& text, const std::string& from) {
+    boost::system::error_code failure;
+    const json::value value = json::parse(text, failure);
+    const json::object* object = failure ? nullptr : value.if_object();
+    const auto field = [&](const char* name) -> std::string {
+        const json::value* found = object == nullptr ? nullptr : object->if_contains(name);
+        const json::string* as_text = found == nullptr ? nullptr : found->if_string();
+        return as_text == nullptr ? "" : std::string(*as_text);
+    };
+    Fetched fetched{.keys = {.access_key_id = field("AccessKeyId"),
+                             .secret_access_key = field("SecretAccessKey"),
+                             .session_token = field("Token")},
+                    .expires = std::chrono::system_clock::time_point::max()};
+    if (fetched.keys.access_key_id.empty() || fetched.keys.secret_access_key.empty()) {
+        return fail(ErrorCode::protocol, from + " gave no credentials");
+    }
+    const std::string expires = field("Expiration");
+    if (!expires.empty()) {
+        std::tm parts{};
+        if (::strptime(expires.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts) == nullptr) {
+            return fail(ErrorCode::protocol, from + " gave credentials with an expiry that is no time");
+        }
+        fetched.expires = std::chrono::system_clock::from_time_t(::timegm(&parts));
+    }
+    return fetched;
+}
+
+Result<Fetched> fetch_of_container(const std::string& url) {
+    Ask what{.url = url};
+    std::string token = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+    if (!token.empty()) what.headers.push_back("Authorization: " + token);
+    const auto body = ask(what);
+    return body ? parse(*body, url) : Result<Fetched>(std::unexpected(body.error()));
+}
+
+Result<Fetched> fetch_of_machine() {
+    std::string base = environment("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+    if (base.empty()) base = "http://169.254.169.254";
+    while (base.ends_with('/')) base.pop_back();
+    const auto token = ask({.method = "PUT",
+                            .url = base + "/latest/api/token",
+                            .headers = {"X-aws-ec2-metadata-token-ttl-seconds: 21600"}});
+    if (!token) return std::unexpected(token.error());
+    const std::vector<std::string> shown{"X-aws-ec2-metadata-token: " + *token};
+    const std::string roles = base + "/latest/meta-data/iam/security-credentials/";
+    auto role = ask({.url = roles, .headers = shown});
+    if (!role) return std::unexpected(role.error());
+    role->erase(std::min(role->size(), role->find_first_of("\r\n")));
+    const auto body = ask({.url = roles + *role, .headers = shown});
+    return body ? parse(*body, roles) : Result<Fetched>(std::unexpected(body.error()));
+}
+
+Result<Fetched> fetch() {
+    const std::string full = environment("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    if (!full.empty()) return fetch_of_container(full);
+    const std::string relative = environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    if (!relative.empty()) return fetch_of_container("http://169.254.170.2" + relative);
+    if (environment("AWS_EC2_METADATA_DISABLED") == "true") {
+        return fail(ErrorCode::unavailable, "AWS_EC2_METADATA_DISABLED is true");
+    }
+    return fetch_of_machine();
+}
+
+class Role final : public S3Credentials {
+public:
+    explicit Role(Fetched fetched) : fetched_(std::move(fetched)) {
+        renewing_ = std::jthread([this](const std::stop_token& stop) { renew(stop); });
+    }
+
+    S3Keys keys() const override {
+        const std::scoped_lock lock(mutex_);
+        return fetched_.keys;
+    }
+
+private:
+    void renew(const std::stop_token& stop) {
+        std::unique_lock lock(mutex_);
+        auto next = next_of(fetched_);
+        while (!stop.stop_requested()) {
+            if (changed_.wait_until(lock, stop, next, [] { return false; }) || stop.stop_requested()) return;
+            lock.unlock();
+            auto fetched = fetch();
+            lock.lock();
+            if (fetched) {
+                fetched_ = std::move(*fetched);
+                next = std::max(next_of(fetched_), std::chrono::system_clock::now() + kRetry);
+            } else {
+                log_warn("cannot renew the role's credentials", {{"error", fetched.error().message}});
+                next = std::chrono::system_clock::now() + kRetry;
+            }
+        }
+    }
+
+    static std::chrono::system_clock::time_point next_of(const Fetched& fetched) {
+        // A far one would overflow where it becomes a duration of the clock that waits.
+        const auto most = std::chrono::system_clock::now() + std::chrono::hours(24);
+        return fetched.expires > most ? most : fetched.expires - kBeforeExpiry;
+    }
+
+    mutable std::mutex mutex_;
+    std::condition_variable_any changed_;
+    Fetched fetched_;
+    std::jthread renewing_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const S3Credentials>> make_s3_role() {
+    auto fetched = fetch();
+    if (!fetched) return std::unexpected(fetched.error());
+    return std::make_shared<Role>(std::move(*fetched));
+}
+
+}  // namespace larder::cache

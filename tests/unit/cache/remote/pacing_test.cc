@@ -1,0 +1,106 @@
+// How requests to a remote are paced: the concurrency limit, the delay before a retry, and when an answer is late.
+
+#include <gtest/gtest.h>
+
+#include "cache/remote/concurrency_limit.h"
+#include "cache/remote/http_endpoint.h"
+#include "cache/remote/http_get.h"
+#include "cache/remote/retry_delay.h"
+
+namespace larder::cache {
+namespace {
+
+constexpr std::int64_t kMs = 1'000'000;
+constexpr std::int64_t kSecond = 1'000 * kMs;
+
+// Keeps the window full; each answer takes `first_byte_ns`.
+void run(ConcurrencyLimit& limit, std::size_t answers, std::int64_t first_byte_ns, std::int64_t& now_ns) {
+    for (std::size_t i = 0; i < answers; ++i) {
+        while (limit.may_start()) limit.started();
+        now_ns += kMs;
+        limit.succeeded(first_byte_ns, now_ns);
+    }
+}
+
+TEST(ConcurrencyLimit, GrowsWhileAnswersComeAsFastAsEver) {
+    ConcurrencyLimit limit(64);
+    std::int64_t now_ns = kSecond;
+    const std::size_t before = limit.window();
+    run(limit, 2000, 10 * kMs, now_ns);
+    EXPECT_GT(limit.window(), 2 * before);
+    run(limit, 100'000, 10 * kMs, now_ns);
+    EXPECT_EQ(limit.window(), 64u);
+}
+
+TEST(ConcurrencyLimit, DoesNotGrowUnused) {
+    ConcurrencyLimit limit(64);
+    const std::size_t before = limit.window();
+    for (int i = 0; i < 1000; ++i) {
+        limit.started();
+        limit.succeeded(10 * kMs, i * kMs);
+    }
+    EXPECT_EQ(limit.window(), before);
+}
+
+TEST(ConcurrencyLimit, ShrinksWhenAnswersTakeSeveralTimesAsLong) {
+    ConcurrencyLimit limit(64);
+    std::int64_t now_ns = kSecond;
+    run(limit, 10'000, 10 * kMs, now_ns);
+    const std::size_t before = limit.window();
+    run(limit, 200, 100 * kMs, now_ns);
+    EXPECT_LT(limit.window(), before / 2);
+    run(limit, 2000, 100 * kMs, now_ns);
+    EXPECT_GE(limit.window(), 3u) << "slowness alone does not stop it";
+}
+
+TEST(ConcurrencyLimit, HalvesOnceForOneBurstOfRefusals) {
+    ConcurrencyLimit limit(64);
+    std::int64_t now_ns = kSecond;
+    run(limit, 100'000, 10 * kMs, now_ns);
+    for (int i = 0; i < 32; ++i) limit.overloaded(now_ns + i);
+    EXPECT_EQ(limit.window(), 32u);
+    for (int i = 0; i < 20; ++i) {
+        while (limit.may_start()) limit.started();
+        limit.overloaded(now_ns += kSecond);
+    }
+    EXPECT_EQ(limit.window(), 1u);
+    EXPECT_TRUE(limit.in_flight() < 1 || !limit.may_start());
+}
+
+TEST(RetryDelay, DoublesAndIsDrawn) {
+    EXPECT_EQ(retry_delay_ns(1, 0), 25 * kMs);
+    EXPECT_LE(retry_delay_ns(1, ~std::uint64_t{0}), 50 * kMs);
+    EXPECT_EQ(retry_delay_ns(3, 0), 100 * kMs);
+    EXPECT_NE(retry_delay_ns(3, 1), retry_delay_ns(3, 7));
+    EXPECT_EQ(retry_delay_ns(1000, 0), 2500 * kMs);
+}
+
+TEST(RetryDelay, WaitsAsLongAsTheRemoteAsks) {
+    EXPECT_GE(retry_delay_ns(1, 0, 7 * kSecond), 7 * kSecond);
+    EXPECT_LE(retry_delay_ns(1, 0, 3600 * kSecond), 60 * kSecond) << "within reason";
+}
+
+TEST(LateAfter, IsThe99thPercentileOfWhatCameLately) {
+    LateAfter late;
+    for (int i = 0; i < 99; ++i) late.add(10 * kMs);
+    EXPECT_FALSE(late.ns()) << "too few to go by";
+    for (int i = 0; i < 401; ++i) late.add(i < 3 ? 500 * kMs : 10 * kMs);
+    EXPECT_EQ(late.ns(), 10 * kMs);
+    for (int i = 0; i < 20; ++i) late.add(500 * kMs);
+    EXPECT_EQ(late.ns(), 500 * kMs);
+}
+
+TEST(Tag, IsTheEtagsElseLastModifieds) {
+    EXPECT_EQ(tag_of_etag("\"abc\""), tag_of_etag("abc")) << "listings leave quotes out";
+    EXPECT_EQ(tag_of_etag("W/\"abc\""), tag_of_etag("abc"));
+    EXPECT_NE(tag_of_etag("\"abc\""), tag_of_etag("\"abd\""));
+    EXPECT_NE(tag_of_etag("\"ab\""), tag_of_etag("\"ba\""));
+    EXPECT_GT(tag_of_etag("\"0\""), 0);
+    EXPECT_EQ(tag_of_etag("\"\""), 0);
+    EXPECT_EQ(tag_of_headers(nullptr, "Thu, 01 Jan 1970 00:01:40 GMT"), 100'000'000'000);
+    EXPECT_EQ(tag_of_headers("\"x\"", "Thu, 01 Jan 1970 00:01:40 GMT"), tag_of_etag("x"));
+    EXPECT_EQ(tag_of_headers(nullptr, nullptr), 0);
+}
+
+}  // namespace
+}  // namespace larder::cache

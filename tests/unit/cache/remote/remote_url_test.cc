@@ -1,0 +1,83 @@
+#include "cache/remote/remote_url.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace larder::cache {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+RemoteUrl parsed(std::string_view url) {
+    auto result = parse_remote_url(url);
+    EXPECT_TRUE(result) << (result ? "" : result.error().message);
+    return result ? *result : RemoteUrl{};
+}
+
+std::string error(std::string_view url) {
+    const auto result = parse_remote_url(url);
+    return result ? "" : result.error().message;
+}
+
+TEST(RemoteUrl, FilesArePathsOrUrls) {
+    EXPECT_EQ(parsed("/a//b/./c/").root, "/a/b/c");
+    EXPECT_EQ(parsed("file:///a%20b").root, "/a b");
+    EXPECT_EQ(parsed("/a b").text(), "file:///a b");
+    EXPECT_THAT(error("relative/path"), HasSubstr("\"relative/path\" is not file:///path, an absolute path, s3://"));
+    EXPECT_THAT(error("ftp://host/x"), HasSubstr("ftp://host/x"));
+}
+
+TEST(RemoteUrl, S3IsABucketAndAPrefix) {
+    const RemoteUrl url = parsed("s3://bucket/a/b/");
+    EXPECT_EQ(url.scheme, RemoteScheme::s3);
+    EXPECT_EQ(url.base, "bucket");
+    EXPECT_EQ(url.root, "a/b");
+    EXPECT_EQ(url.text(), "s3://bucket/a/b");
+    EXPECT_EQ(parsed("s3://bucket").text(), "s3://bucket");
+    EXPECT_THAT(error("s3:///key"), HasSubstr("names no bucket"));
+    EXPECT_THAT(error("s3://buck et/key"), HasSubstr("names no bucket"));
+}
+
+TEST(RemoteUrl, OneTarIsItsDirectoryAndItsName) {
+    const RemoteUrl s3 = parsed("s3://bucket/a/train.tar");
+    EXPECT_EQ(s3.root, "a");
+    EXPECT_EQ(s3.only, "train.tar");
+    EXPECT_EQ(parsed("s3://bucket/train.tar").root, "");
+    const RemoteUrl http = parsed("https://host/a/train.tar");
+    EXPECT_EQ(http.text(), "https://host/a");
+    EXPECT_THAT(http.names, ElementsAre("train.tar"));
+}
+
+TEST(RemoteUrl, HttpNamesObjectsInBracesOrInAList) {
+    const RemoteUrl braces = parsed("http://host:8080/data/train-{08..11}.tar");
+    EXPECT_EQ(braces.text(), "http://host:8080/data");
+    EXPECT_THAT(braces.names, ElementsAre("train-08.tar", "train-09.tar", "train-10.tar", "train-11.tar"));
+    const RemoteUrl deep = parsed("http://host/data/{train,val}/{0..1}.tar");
+    EXPECT_EQ(deep.text(), "http://host/data");
+    EXPECT_THAT(deep.names, ElementsAre("train/0.tar", "train/1.tar", "val/0.tar", "val/1.tar"));
+    const RemoteUrl list = parsed("https://host/data/all.txt");
+    EXPECT_EQ(list.list, "all.txt");
+    EXPECT_EQ(list.text(), "https://host/data");
+    EXPECT_EQ(parsed("https://host/a%20b/").text(), "https://host/a%20b");
+}
+
+TEST(RemoteUrl, HttpRefusesWhatWouldBeKeptOrLost) {
+    EXPECT_THAT(error("https://me:secret@host/x"), AllOf(HasSubstr("password"), Not(HasSubstr("secret"))));
+    EXPECT_THAT(error("https://host/x?token=secret"), AllOf(HasSubstr("query"), Not(HasSubstr("secret"))));
+    EXPECT_THAT(error("http:///x"), HasSubstr("names no host"));
+    EXPECT_THAT(error("http://host/{5..1}"), HasSubstr("no range"));
+    EXPECT_THAT(error("http://host/{1..5"), HasSubstr("without its }"));
+    EXPECT_THAT(error("http://host/{a}"), HasSubstr("neither"));
+    EXPECT_THAT(error("http://host/{0..9999999}"), HasSubstr("a million"));
+    EXPECT_THAT(error("http://host/{0..9999}{0..9999}"), HasSubstr("a million"));
+}
+
+TEST(RemoteUrl, NormalisingKeepsWhatSelectsObjects) {
+    EXPECT_EQ(normalise_url("http://host/a/{0..3}.tar"), "http://host/a/{0..3}.tar");
+    EXPECT_EQ(normalise_url("s3://bucket/a//"), "s3://bucket/a");
+    EXPECT_EQ(normalise_url("/a//b"), "file:///a/b");
+}
+
+}  // namespace
+}  // namespace larder::cache
