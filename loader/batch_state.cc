@@ -2,39 +2,40 @@
 
 #include <utility>
 
+#include "cache/protocol/sample_table.h"
 #include "loader/block_client.h"
 
 namespace larder::detail {
 namespace {
 
-std::string_view suffix_of(std::string_view path) {
-    const std::size_t slash = path.rfind('/');
-    const std::string_view file = slash == std::string_view::npos ? path : path.substr(slash + 1);
-    const std::size_t dot = file.rfind('.');
-    return dot == std::string_view::npos ? std::string_view{} : file.substr(dot + 1);
+// The bytes of a sample in those of its block.
+Result<std::span<const std::byte>> sample_bytes(const protocol::Manifest& manifest, std::uint64_t sample,
+                                                const protocol::Block& in, std::span<const std::byte> block) {
+    if (manifest.samples_by_ordinal()) {
+        return protocol::sample_in(block, static_cast<std::uint32_t>(sample - in.first_sample), in.sample_count);
+    }
+    const protocol::SampleExtent extent = manifest.sample(sample);
+    return block.subspan(extent.offset, extent.length);
 }
 
 }  // namespace
 
-Result<void> BatchState::add(const protocol::Manifest& manifest, std::uint64_t sample, std::uint32_t block_index,
-                             const std::byte* block) {
-    const protocol::SampleExtent extent = manifest.sample(sample);
-    const std::span<const std::byte> bytes(block + extent.offset, extent.length);
-    const protocol::Object object = manifest.object(manifest.block(block_index).object);
-    Sample added{.index = sample, .key = object.path, .label = object.label, .fields = {}};
-    if (manifest.header().format == protocol::Format::webdataset) {
-        tar_fields.clear();
-        auto key = protocol::split_sample(bytes, tar_fields, texts);
-        if (!key) {
-            return std::unexpected(
-                key.error().within("sample " + std::to_string(sample) + " in " + std::string(object.path)));
-        }
-        added.key = *key;
-        for (const protocol::TarField& field : tar_fields) fields.push_back({.name = field.name, .bytes = field.bytes});
-    } else {
-        fields.push_back({.name = suffix_of(object.path), .bytes = bytes});
+Result<void> BatchState::add(const protocol::Manifest& manifest, SampleFormat& format, std::uint64_t sample,
+                             std::uint32_t block_index, std::span<const std::byte> block) {
+    const protocol::Block in = manifest.block(block_index);
+    const protocol::Object object = manifest.object(in.object);
+    const std::size_t fields_before = fields.size();
+    FieldSink sink{.fields = fields, .texts = texts};
+    const auto bytes = sample_bytes(manifest, sample, in, block);
+    const auto key =
+        bytes ? format.split(*bytes, object.path, sink) : Result<std::string_view>(std::unexpected(bytes.error()));
+    if (!key) {
+        fields.resize(fields_before);
+        return std::unexpected(
+            key.error().within("sample " + std::to_string(sample) + " in " + std::string(object.path)));
     }
-    samples.push_back(added);
+    samples.push_back(
+        {.index = sample, .key = *key, .label = object.label, .fields = {}, .structure = format.structure()});
     field_ends.push_back(static_cast<std::uint32_t>(fields.size()));
     return {};
 }

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "cache/protocol/manifest.h"
-#include "cache/protocol/tar.h"
+#include "loader/formats/sample_format.h"
 #include "loader/larder.h"
 
 namespace larder::detail {
@@ -24,12 +24,11 @@ struct BatchState {
     std::vector<std::uint32_t> field_ends;  // of sample i in `fields`
     std::vector<std::uint32_t> tags;        // of the blocks, one reference each
     std::deque<std::string> texts;          // names that do not stand in the data as they are
-    std::vector<protocol::TarField> tar_fields;
-    std::shared_ptr<BlockClient> client;  // while a Batch is out
+    std::shared_ptr<BlockClient> client;    // while a Batch is out
 
-    // Adds a sample of the manifest whose block's bytes begin at `block`.
-    Result<void> add(const protocol::Manifest& manifest, std::uint64_t sample, std::uint32_t block_index,
-                     const std::byte* block);
+    // Adds a sample of the manifest, from its block's bytes (decompressed ones, where it is compressed).
+    Result<void> add(const protocol::Manifest& manifest, SampleFormat& format, std::uint64_t sample,
+                     std::uint32_t block_index, std::span<const std::byte> block);
     // After the last `add`: points each sample to its fields.
     void finish();
     std::uint64_t bytes() const;

@@ -96,6 +96,9 @@ Result<void> BlockClient::connect() {
         if (!attached) return attached;
         slots_ = SlotRing(static_cast<std::uint32_t>(attach_options_.slot_bytes / protocol::kPageBytes));
     } else {
+        auto format = make_sample_format(manifest);
+        if (!format) return std::unexpected(format.error());
+        format_ = std::move(*format);
         manifest_ = std::move(manifest);
     }
     session_ = std::move(*session);
@@ -339,6 +342,11 @@ Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns
     entry.memory = &session_->memory();
     ++entry.memory->blocks;
     entry.state = BlockState::ready;
+    if (manifest_.samples_by_ordinal()) {
+        if (const std::uint32_t raw_bytes = manifest_.block(entry.block).raw_bytes; raw_bytes > 0) {
+            decompress(entry, raw_bytes);
+        }
+    }
 
     latency_ns_ = std::max(now_ns - entry.requested_ns, latency_ns_ - latency_ns_ / 64);
     switch (completion.source) {
@@ -352,6 +360,21 @@ Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns
     }
     if (entry.references == 0) forget(completion.tag);
     return {};
+}
+
+// The block's place in shared memory is given back at once: who reads it reads the copy.
+void BlockClient::decompress(BlockEntry& entry, std::uint32_t raw_bytes) {
+    auto raw = decompressor_.run(entry.bytes(), raw_bytes);
+    let_go(entry);
+    entry.damaged = !raw;
+    if (!raw) {
+        entry.state = BlockState::failed;
+        entry.status = BlockStatus::ok;
+        return;
+    }
+    entry.raw = std::move(*raw);
+    entry.raw_bytes = raw_bytes;
+    entry.data = entry.raw.get();
 }
 
 Result<void> BlockClient::mind_segments() {

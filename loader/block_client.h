@@ -16,6 +16,8 @@
 
 #include "base/clock.h"
 #include "loader/block_table.h"
+#include "loader/decompressor.h"
+#include "loader/formats/sample_format.h"
 #include "loader/larder.h"
 #include "loader/session.h"
 #include "loader/slot_ring.h"
@@ -35,6 +37,7 @@ public:
     ~BlockClient();
 
     const protocol::Manifest& manifest() const { return manifest_; }
+    SampleFormat& format() { return *format_; }
     // Once, before the first block.
     Result<void> attach(const AttachOptions& options);
     // Ends the session; blocks here stay readable.
@@ -94,6 +97,7 @@ private:
     bool send_releases();
     Result<std::size_t> take_completions();
     Result<void> take(const protocol::Completion& completion, std::int64_t now_ns);
+    void decompress(BlockEntry& entry, std::uint32_t raw_bytes);
     Result<void> mind_segments();
     void let_go(BlockEntry& entry);
     void forget(std::uint32_t tag);
@@ -104,6 +108,8 @@ private:
     std::uint64_t version_ = 0;
     std::uint64_t dataset_id_ = 0;
     protocol::Manifest manifest_;
+    std::unique_ptr<SampleFormat> format_;
+    Decompressor decompressor_;
     AttachOptions attach_options_;
     SteadyClock clock_;
 

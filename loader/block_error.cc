@@ -13,6 +13,12 @@ Error block_error(const protocol::Manifest& manifest, const BlockEntry& entry, c
     const std::string what = "object \"" + std::string(object.path) + "\" of dataset \"" + dataset + "\" ";
     const std::string remedy = ": run `larder dataset index " + dataset + "`, or set skip_failed to leave it out";
     Error error{.code = ErrorCode::io, .message = {}, .system_errno = entry.system_errno};
+    if (entry.damaged) {
+        error.code = ErrorCode::corrupt;
+        error.message =
+            what + "is damaged: it is compressed, and cannot be decompressed to the size its index says" + remedy;
+        return error;
+    }
     switch (entry.status) {
         case BlockStatus::object_changed:
             error.code = ErrorCode::changed;

@@ -35,6 +35,7 @@ void BlockTable::erase(std::uint32_t tag) {
     while (*link != tag + 1) link = &entries_[*link - 1].next_in_bucket;
     *link = entry.next_in_bucket;
     entry.state = BlockState::unused;
+    entry.raw.reset();
     free_.push_back(tag);
 }
 

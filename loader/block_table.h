@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "cache/protocol/wire.h"
@@ -26,6 +28,7 @@ struct BlockEntry {
     protocol::BlockStatus status = protocol::BlockStatus::ok;  // when failed
     std::uint16_t system_errno = 0;                            // when failed
     bool has_slot = false;                                     // of the present session
+    bool damaged = false;                                      // when failed: it came, but cannot be decompressed
     std::uint32_t block = 0;
     std::uint32_t length = 0;
     std::uint32_t references = 0;
@@ -35,8 +38,12 @@ struct BlockEntry {
     std::uint64_t order = 0;           // in which it was first wanted
     std::int64_t requested_ns = 0;
     const std::byte* data = nullptr;   // when ready
-    SessionMemory* memory = nullptr;   // when ready: where data lies
+    SessionMemory* memory = nullptr;   // when ready: where data lies, if not in `raw`
     MappedSegment* segment = nullptr;  // the same, if not in a slot
+    std::unique_ptr<std::byte[]> raw;  // when ready: of a compressed block, its bytes once decompressed
+    std::uint32_t raw_bytes = 0;
+
+    std::span<const std::byte> bytes() const { return {data, raw ? raw_bytes : length}; }
 };
 
 class BlockTable {

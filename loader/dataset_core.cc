@@ -44,7 +44,7 @@ Result<Batch> DatasetCore::fetch(std::span<const std::uint64_t> indices) {
     for (std::size_t i = 0; i < indices.size(); ++i) {
         const BlockEntry& entry = client_->block(state->tags[i]);
         if (entry.state == BlockState::failed) return give_up(block_error(manifest(), entry, options_.dataset));
-        auto added = state->add(manifest(), indices[i], entry.block, entry.data);
+        auto added = state->add(manifest(), client_->format(), indices[i], entry.block, entry.bytes());
         if (!added) return give_up(added.error());
     }
     state->finish();

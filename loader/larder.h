@@ -32,22 +32,27 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cache/protocol/element_type.h"
 
 namespace larder {
 
-// One field of a sample: for WebDataset the member's suffix ("jpg", "cls"); raw samples have one field, named by the
-// file's suffix.
+// One field of a sample. Raw: one, named by the file's suffix. WebDataset: the member's suffix ("jpg", "cls"). MDS: the
+// column. LitData: the leaf, by its path in the sample ("image", "meta.width", "0"). TFRecord: "record". Megatron:
+// "tokens".
 struct Field {
     std::string_view name;
     std::span<const std::byte> bytes;
+    std::string_view encoding{};              // as the format spells it ("int", "ndarray:int32:3"); empty: bytes
+    ElementType element = ElementType::none;  // of a field that is an array of numbers
 };
 
 // One sample, valid while its batch lives.
 struct Sample {
     std::uint64_t index = 0;  // in the manifest
-    std::string_view key;     // raw: the path; WebDataset: the members' common key
+    std::string_view key;     // WebDataset: the members' common key; else the path of its file
     std::uint32_t label = 0;  // class index, or kNoLabel
     std::span<const Field> fields;
+    std::string_view structure{};  // LitData: the tree whose leaves the fields are, as LitData's index.json has it
     std::span<const std::byte> bytes() const {
         return fields.empty() ? std::span<const std::byte>{} : fields.front().bytes;
     }

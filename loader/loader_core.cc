@@ -295,7 +295,7 @@ Result<Batch> LoaderCore::deliver(PlannedBatch& batch) {
         if (entry.state == BlockState::failed) {
             added = std::unexpected(block_error(manifest(), entry, options_.dataset));
         } else {
-            added = state->add(manifest(), sample.sample, entry.block, entry.data);
+            added = state->add(manifest(), client_->format(), sample.sample, entry.block, entry.bytes());
         }
         if (added) continue;
         if (!options_.skip_failed) return keep_for_later(std::move(state), added.error());

@@ -28,6 +28,7 @@ json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& sta
             {"url", record.url},
             {"format", protocol::name(record.format)},
             {"block", block_goal_text(record.block)},
+            {"tokens_per_sample", record.tokens_per_sample > 0 ? json::value(record.tokens_per_sample) : json::value()},
             {"dataset_id", format_dataset_id(record.dataset_id)},
             {"version", dataset.newest().version},
             {"objects", manifest.object_count()},
@@ -61,6 +62,7 @@ Result<DatasetWish> read_wish(const json::object& object) {
                      .url = reader.string("url"),
                      .format = reader.optional_string("format"),
                      .block = reader.optional_string("block"),
+                     .tokens_per_sample = reader.optional_unsigned_integer("tokens_per_sample"),
                      .owner = reader.optional_string("owner"),
                      .group = reader.optional_string("group")};
     if (const auto text = reader.optional_string("mode")) {

@@ -54,7 +54,7 @@ std::string to_json(const DatasetRecord& record) {
     json::array versions;
     for (const std::uint64_t version : record.versions) versions.emplace_back(version);
     const json::object quota{{"memory_bytes", record.quota.memory_bytes}, {"disk_bytes", record.quota.disk_bytes}};
-    const json::object object{
+    json::object object{
         {"name", record.name},
         {"url", record.url},
         {"format", protocol::name(record.format)},
@@ -67,6 +67,7 @@ std::string to_json(const DatasetRecord& record) {
         {"quota_held", record.quota_held},
         {"versions", std::move(versions)},
     };
+    if (record.tokens_per_sample > 0) object["tokens_per_sample"] = record.tokens_per_sample;
     return json::serialize(object) + "\n";
 }
 
@@ -93,6 +94,9 @@ Result<DatasetRecord> from_json(std::string_view text, const std::string& path) 
     } else {
         reader.reject("block", "is wrong: " + block.error().message);
     }
+    const std::uint64_t tokens = reader.optional_unsigned_integer("tokens_per_sample").value_or(0);
+    if (tokens > kTokensPerSampleMax) reader.reject("tokens_per_sample", "is too large");
+    record.tokens_per_sample = static_cast<std::uint32_t>(tokens);
     if (const auto id = parse_dataset_id(reader.string("dataset_id"))) {
         record.dataset_id = *id;
     } else {

@@ -28,7 +28,8 @@ struct DatasetRecord {
     std::string url;
     protocol::Format format = protocol::Format::raw;
     BlockGoal block;
-    std::uint64_t dataset_id = 0;  // random, of this dataset for ever; another one of that name has another
+    std::uint32_t tokens_per_sample = 0;  // 0: none was wished
+    std::uint64_t dataset_id = 0;         // random, of this dataset for ever; another one of that name has another
     Access access;
     Quota quota;
     bool quota_held = false;              // somebody set it by hand: an allocator that sets quotas only leaves it alone

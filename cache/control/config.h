@@ -30,8 +30,9 @@ struct JobConfig {
 // at start and at reload; all else is looked at only when the dataset is added.
 struct DatasetConfig {
     std::string url;
-    std::optional<std::string> format;  // raw, webdataset; none: as its files look
+    std::optional<std::string> format;  // as protocol::name says them; none: as its files look
     std::string block = "sample";       // sample, object or a size
+    unsigned tokens_per_sample = 0;     // 0: none wished
     std::string owner;                  // user name or number; empty: the daemon's own
     std::string group;
     unsigned mode = 0640;

@@ -5,6 +5,7 @@
 #include "base/server/config_values.h"
 #include "base/server/http_target.h"
 #include "base/units.h"
+#include "cache/dataset/dataset_index.h"
 
 namespace larder::cache {
 namespace {
@@ -138,15 +139,20 @@ constexpr std::array kRules{
          [](Config& config, Name name, Value value) {
              return is_url(value.text) && set_config_text(config.datasets[name].url, value);
          }},
-    Rule{{"dataset.NAME.format", "\"raw\" or \"webdataset\"",
-          "raw: one file is one sample; webdataset: tar shards; default: as its files look"},
+    Rule{{"dataset.NAME.format", "one of \"raw\", \"webdataset\", \"mds\", \"litdata\", \"tfrecord\", \"megatron\"",
+          "raw: one file is one sample; default: as its files look"},
          [](Config& config, Name name, Value value) {
-             if (value.text != "raw" && value.text != "webdataset") return false;
+             if (!parse_format(value.text)) return false;
              return set_config_text(config.datasets[name].format.emplace(), value);
          }},
     Rule{{"dataset.NAME.block", "\"sample\", \"object\" or a size such as \"8 MiB\"",
           "the unit that is fetched and cached"},
          [](Config& config, Name name, Value value) { return set_block(config.datasets[name].block, value); }},
+    Rule{{"dataset.NAME.tokens_per_sample", "a whole number, 1 to 67108864",
+          "of datasets of tokens (megatron, litdata): the samples' length; default: a sample is a document"},
+         [](Config& config, Name name, Value value) {
+             return set_config_count(config.datasets[name].tokens_per_sample, value, 1, kTokensPerSampleMax);
+         }},
     Rule{{"dataset.NAME.owner", kAccount, "the user who owns it; default: the daemon's"},
          [](Config& config, Name name, Value value) { return set_config_text(config.datasets[name].owner, value); }},
     Rule{{"dataset.NAME.group", kAccount, "the group that owns it; default: the daemon's"},

@@ -21,6 +21,13 @@ Result<NewDataset> check_wish(const DatasetWish& wish, const Access& defaults) {
         if (!block) return std::unexpected(block.error().within("block"));
         record.block = *block;
     }
+    if (wish.tokens_per_sample) {
+        if (*wish.tokens_per_sample == 0 || *wish.tokens_per_sample > kTokensPerSampleMax) {
+            return fail(ErrorCode::invalid_argument, "tokens_per_sample: " + std::to_string(*wish.tokens_per_sample) +
+                                                         " is not from 1 to " + std::to_string(kTokensPerSampleMax));
+        }
+        record.tokens_per_sample = static_cast<std::uint32_t>(*wish.tokens_per_sample);
+    }
     record.access = defaults;
     if (wish.owner) {
         const auto owner = user_id(*wish.owner);

@@ -17,7 +17,8 @@ struct DatasetWish {
     std::string url;
     std::optional<std::string> format;  // none: as its files look
     std::optional<std::string> block;   // none: a sample
-    std::optional<std::string> owner;   // name or number
+    std::optional<std::uint64_t> tokens_per_sample;
+    std::optional<std::string> owner;  // name or number
     std::optional<std::string> group;
     std::optional<unsigned> mode;
     Quota quota;

@@ -20,10 +20,12 @@ constexpr const char* kScanJob = "(scan)";
 
 Result<NewDataset> new_dataset_of(const std::string& name, const DatasetConfig& declared, Quota quota) {
     const auto given = [](const std::string& text) { return text.empty() ? std::nullopt : std::optional(text); };
+    const std::uint64_t tokens = declared.tokens_per_sample;
     const DatasetWish wish{.name = name,
                            .url = declared.url,
                            .format = declared.format,
                            .block = declared.block,
+                           .tokens_per_sample = tokens > 0 ? std::optional(tokens) : std::nullopt,
                            .owner = given(declared.owner),
                            .group = given(declared.group),
                            .mode = declared.mode,

@@ -80,6 +80,7 @@ Result<std::uint64_t> Node::start_indexing(std::shared_ptr<Indexing> indexing, s
         if (auto created = catalog_.create(record.name); !created) return std::unexpected(created.error());
         IndexRequest request{.url = record.url,
                              .block = record.block,
+                             .tokens_per_sample = record.tokens_per_sample,
                              .manifest_path = catalog_.manifest_path(record.name, indexing->version),
                              .dataset_id = record.dataset_id,
                              .version = indexing->version,
@@ -130,6 +131,7 @@ void Node::finish_adding(Indexing& indexing, Tasks::Outcome outcome,
     changing_.erase(name);
     NodeDataset dataset{.record = indexing.record, .shard = &least_loaded()};
     dataset.record.format = indexing.report.format;
+    dataset.record.block = indexing.report.block;
     dataset.versions.emplace(indexing.version, indexing.opened);
     hand_over(dataset);
     log_info("dataset added", {{"dataset", name},

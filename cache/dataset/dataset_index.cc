@@ -8,8 +8,14 @@
 #include "base/assert.h"
 #include "base/file_url.h"
 #include "base/units.h"
+#include "cache/dataset/detect_format.h"
+#include "cache/dataset/index_litdata.h"
+#include "cache/dataset/index_mds.h"
+#include "cache/dataset/index_megatron.h"
 #include "cache/dataset/index_raw.h"
+#include "cache/dataset/index_tfrecord.h"
 #include "cache/dataset/index_webdataset.h"
+#include "cache/remote/file_objects.h"
 
 namespace larder::cache {
 namespace {
@@ -19,40 +25,24 @@ using protocol::Format;
 
 constexpr std::string_view kFileScheme = "file://";
 
-// Webdataset where the root is a tar, or a directory tree whose files are all tars; the first other file ends the look.
-Result<Format> detect_format(const std::string& root) {
-    std::error_code error;
-    const auto status = std::filesystem::status(root, error);
-    if (error) return fail_errno(error.value(), root);
-    if (!std::filesystem::is_directory(status)) return Format::webdataset;
-    bool has_tar = false;
-    auto at = std::filesystem::recursive_directory_iterator(root, error);
-    for (; !error && at != std::filesystem::recursive_directory_iterator(); at.increment(error)) {
-        const std::string name = at->path().filename().string();
-        if (name.front() == '.') {
-            at.disable_recursion_pending();
-            continue;
-        }
-        std::error_code ignored;
-        if (!at->is_regular_file(ignored)) continue;
-        if (!is_shard_name(name) && !is_compressed_shard_name(name)) return Format::raw;
-        has_tar = true;
-    }
-    if (error) return fail_errno(error.value(), "walk of " + root);
-    return has_tar ? Format::webdataset : Format::raw;
-}
-
 Result<void> check_block_goal(const BlockGoal& goal, Format format) {
     if (goal.target != BlockTarget::bytes) return {};
     if (format == Format::raw) {
         return fail(ErrorCode::invalid_argument,
-                    "a block of a raw dataset is one file; a block size is for webdataset");
+                    "a block of a raw dataset is one file; a block size is for formats whose files hold many samples");
     }
     if (goal.bytes == 0 || goal.bytes > protocol::kBlockBytesMax) {
         return fail(ErrorCode::invalid_argument, "a block is 1 B to " + format_bytes(protocol::kBlockBytesMax) +
                                                      ", not " + format_bytes(goal.bytes));
     }
     return {};
+}
+
+Result<Format> detect(const std::string& root, std::stop_token stop) {
+    const auto source = make_file_objects(root);
+    const auto listing = source->list({}, std::move(stop));
+    if (!listing) return std::unexpected(listing.error());
+    return detect_format(*source, *listing);
 }
 
 }  // namespace
@@ -82,9 +72,12 @@ std::string format_block_goal(const BlockGoal& goal) {
 }
 
 Result<Format> parse_format(std::string_view text) {
-    if (text == "raw") return Format::raw;
-    if (text == "webdataset") return Format::webdataset;
-    return fail(ErrorCode::invalid_argument, "format \"" + std::string(text) + "\" is not raw or webdataset");
+    std::string known;
+    for (const Format format : protocol::kFormats) {
+        if (text == name(format)) return format;
+        known += (known.empty() ? "" : ", ") + std::string(name(format));
+    }
+    return fail(ErrorCode::invalid_argument, "format \"" + std::string(text) + "\" is unknown; known: " + known);
 }
 
 Result<std::string> normalise_url(std::string_view url) {
@@ -114,13 +107,16 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     if (::stat(root.c_str(), &status) != 0) return fail_errno(errno, root);
 
     IndexReport report{.url = *url};
-    auto format = request.format ? Result<Format>(*request.format) : detect_format(root);
+    const bool one_file = S_ISREG(status.st_mode);
+    auto format = request.format ? Result<Format>(*request.format) : one_file ? Format::webdataset : detect(root, stop);
     if (!format) return std::unexpected(format.error());
     report.format = *format;
     std::string only_shard;
-    if (S_ISREG(status.st_mode)) {
-        if (*format == Format::raw)
-            return fail(ErrorCode::invalid_argument, root + " is a file; a raw dataset is a directory");
+    if (one_file) {
+        if (*format != Format::webdataset) {
+            return fail(ErrorCode::invalid_argument,
+                        root + " is a file; a " + std::string(name(*format)) + " dataset is a directory");
+        }
         // Objects are named relative to the URL, so it becomes the directory of the one tar.
         const std::filesystem::path tar(root);
         only_shard = tar.filename().string();
@@ -128,14 +124,38 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
         report.url = file_url_of_path(root);
     }
     if (auto valid = check_block_goal(request.block, *format); !valid) return std::unexpected(valid.error());
+    if (request.tokens_per_sample > 0 && *format != Format::megatron && *format != Format::litdata) {
+        return fail(ErrorCode::invalid_argument,
+                    "tokens per sample are for megatron and litdata; this dataset is " + std::string(name(*format)));
+    }
 
     DatasetContent content;
-    auto indexed = *format == Format::raw
-                       ? index_raw(root, content, report.notes, progress, stop)
-                       : index_webdataset(root, only_shard, request.block, content, report.notes, progress, stop);
+    const auto source = make_file_objects(root);
+    Result<void> indexed;
+    switch (*format) {
+        case Format::raw: indexed = index_raw(root, content, report.notes, progress, stop); break;
+        case Format::webdataset:
+            indexed = index_webdataset(root, only_shard, request.block, content, report.notes, progress, stop);
+            break;
+        case Format::mds: indexed = index_mds(*source, request.block, content, report.notes, progress, stop); break;
+        case Format::litdata:
+            indexed =
+                index_litdata(*source, request.block, request.tokens_per_sample, content, report.notes, progress, stop);
+            break;
+        case Format::tfrecord:
+            indexed = index_tfrecord(*source, request.block, content, report.notes, progress, stop);
+            break;
+        case Format::megatron:
+            indexed = index_megatron(*source, request.block, request.tokens_per_sample, content, report.notes, progress,
+                                     stop);
+            break;
+    }
     if (!indexed) return std::unexpected(indexed.error());
     if (stop.stop_requested()) return fail(ErrorCode::cancelled, "indexing was cancelled");
 
+    report.block = request.block;
+    // A compressed file can only be had whole.
+    if (content.samples_by_ordinal) report.block = {.target = BlockTarget::object, .bytes = 0};
     const ManifestOptions options{
         .path = request.manifest_path,
         .url = report.url,
@@ -143,8 +163,8 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
         .version = request.version,
         .created_unix_ns = request.created_unix_ns,
         .format = *format,
-        .block_target = request.block.target,
-        .block_target_bytes = request.block.bytes,
+        .block_target = report.block.target,
+        .block_target_bytes = report.block.bytes,
         .previous = request.previous,
     };
     auto summary = write_manifest(content, options);

@@ -1,8 +1,9 @@
 #pragma once
 
 // Indexing: from a directory of files or tar shards to a manifest file. `index_dataset` is the one entry point; it
-// picks the indexer (index_raw.h, index_webdataset.h), lets it walk the remote, and writes the manifest with block ids
-// carried over from the previous version. It reads names, sizes, times and tar headers, never payloads.
+// picks the indexer of the format (index_raw.h, index_webdataset.h, index_mds.h, ...), lets it walk the remote, and
+// writes the manifest with block ids carried over from the previous version. It reads names, sizes, times, indexes and
+// headers, never payloads.
 //
 // It blocks for as long as the remote takes, so it runs on a worker thread; progress comes from that thread or from
 // others, one call at a time. A stop request ends it within about a thousand files with ErrorCode::cancelled and leaves
@@ -33,14 +34,17 @@ Result<BlockGoal> parse_block_goal(std::string_view text);
 // The other way: "sample", "object", "8.00 MiB".
 std::string format_block_goal(const BlockGoal& goal);
 
-// "raw" or "webdataset".
+// "raw", "webdataset", "mds", ...: as protocol::name says them.
 Result<protocol::Format> parse_format(std::string_view text);
+
+inline constexpr std::uint32_t kTokensPerSampleMax = 1u << 26;
 
 struct IndexRequest {
     std::string url;                         // "file:///path", or an absolute path; a directory, or one .tar
-    std::optional<protocol::Format> format;  // none: webdataset where all files are tars, else raw
+    std::optional<protocol::Format> format;  // none: as the files look, see detect_format.h
     BlockGoal block;
-    std::string manifest_path;  // written atomically
+    std::uint32_t tokens_per_sample = 0;  // of datasets of tokens: their samples' length; 0: a sample is a document
+    std::string manifest_path;            // written atomically
     std::uint64_t dataset_id = 0;
     std::uint64_t version = 1;
     std::int64_t created_unix_ns = 0;
@@ -58,6 +62,7 @@ using IndexProgressCallback = std::function<void(const IndexProgress&)>;  // may
 struct IndexReport {
     ManifestSummary manifest;
     protocol::Format format = protocol::Format::raw;
+    BlockGoal block;                 // as asked for, or a whole object where nothing else is possible
     std::string url;                 // as the manifest has it: normalised, and the directory where one .tar was given
     std::vector<std::string> notes;  // what was left out and why, one sentence each, for the user
 };

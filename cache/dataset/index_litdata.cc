@@ -108,7 +108,9 @@ Result<void> check_config(const std::string& path, const JsonAt& config, bool& t
     if (const auto level = config.find("compression_level")) {
         const auto text = level->text();
         if (!text || *text != "chunk") {
-            return refuse(path, "samples are compressed within their chunk, which is not supported; only whole chunks");
+            return refuse(path,
+                          "samples are compressed within their chunk, which is not supported: write it with "
+                          "compression_level=\"chunk\"");
         }
     }
     std::string loader = "PyTreeLoader";

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/units.h"
+#include "cache/protocol/manifest.h"
 #include "tools/cli/api.h"
 #include "tools/cli/context.h"
 #include "tools/cli/options.h"
@@ -26,6 +27,7 @@ struct AddOptions {
     std::string owner;
     std::string group;
     std::string mode;
+    std::optional<std::uint64_t> tokens_per_sample;
     std::optional<std::uint64_t> quota_memory_bytes;
     std::optional<std::uint64_t> quota_disk_bytes;
 };
@@ -57,6 +59,11 @@ std::string dataset_table(const json::array& datasets) {
     return table.text();
 }
 
+std::string tokens_text(const json::object& dataset) {
+    const std::uint64_t tokens = count_at(dataset, "tokens_per_sample");
+    return tokens == 0 ? "" : ", samples of " + format_count(tokens) + " tokens";
+}
+
 std::string dataset_text(const json::object& dataset) {
     const json::object& used = object_at(dataset, "used");
     const json::object& quota = object_at(dataset, "quota");
@@ -73,7 +80,7 @@ std::string dataset_text(const json::object& dataset) {
     return name_value_text({
         {"name", text_at(dataset, "name")},
         {"url", text_at(dataset, "url") + (offline.empty() ? "" : ", OFFLINE: " + offline)},
-        {"format", text_at(dataset, "format")},
+        {"format", text_at(dataset, "format") + tokens_text(dataset)},
         {"block", text_at(dataset, "block")},
         {"dataset id", text_at(dataset, "dataset_id")},
         {"version", text_at(dataset, "version") + (versions.empty() ? "" : " (kept: " + versions + ")")},
@@ -165,6 +172,7 @@ int add_dataset(const Context& context, const AddOptions& options) {
           std::pair{"group", &options.group}, std::pair{"mode", &options.mode}}) {
         if (!value->empty()) body[key] = *value;
     }
+    if (options.tokens_per_sample) body["tokens_per_sample"] = *options.tokens_per_sample;
     if (options.quota_memory_bytes || options.quota_disk_bytes) {
         body["quota"] = json::object{{"memory_bytes", options.quota_memory_bytes.value_or(0)},
                                      {"disk_bytes", options.quota_disk_bytes.value_or(0)}};
@@ -205,20 +213,29 @@ int remove_dataset(const Context& context, const std::string& name) {
     return kDone;
 }
 
+std::vector<std::string> format_names() {
+    std::vector<std::string> names;
+    for (const protocol::Format format : protocol::kFormats) names.emplace_back(protocol::name(format));
+    return names;
+}
+
 void add_add(CLI::App& dataset, Context& context) {
     auto options = std::make_shared<AddOptions>();
     CLI::App* add = dataset.add_subcommand("add", "Index a remote and make it known under a name");
     add->add_option("NAME", options->name, "What jobs will call it")->required();
     add->add_option("URL", options->url, "file:///path, or a local path")->required();
     add->add_option("--format", options->format,
-                    "raw: one file is one sample; webdataset: tar shards. Default: as the files look")
-        ->check(CLI::IsMember({"raw", "webdataset"}));
+                    "raw: one file is one sample; webdataset: tar shards; mds: MosaicML Streaming; litdata; tfrecord; "
+                    "megatron: .bin with .idx. Default: as the files look")
+        ->check(CLI::IsMember(format_names()));
     add->add_option("--block", options->block,
                     "The unit fetched and cached: sample, object, or a size such as 8MiB. Default: sample")
         ->check([](const std::string& text) {
             if (text == "sample" || text == "object" || parse_bytes(text)) return std::string();
             return "\"" + text + "\" is no block: expected sample, object, or a size such as 8MiB";
         });
+    add->add_option("--tokens-per-sample", options->tokens_per_sample,
+                    "Of tokens (megatron, litdata): samples are windows of so many. Default: a sample is a document");
     add->add_option("--owner", options->owner, "User who owns it. Default: you");
     add->add_option("--group", options->group, "Group that owns it. Default: yours");
     add->add_option("--mode", options->mode, "Who may read it, as for a file, such as 0640");

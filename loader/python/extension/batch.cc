@@ -104,8 +104,8 @@ PyObject* samples_bytes(PyObject* self, PyObject* arguments, PyObject* keywords)
     if (samples == nullptr) return nullptr;
     const Pin pin(self);
     return make_list(static_cast<Py_ssize_t>(samples->size()), [&](Py_ssize_t i) -> PyObject* {
-        const auto bytes = bytes_of((*samples)[static_cast<std::size_t>(i)], field);
-        return bytes ? view_of(self, *bytes) : nullptr;
+        const larder::Field* found = field_of((*samples)[static_cast<std::size_t>(i)], field);
+        return found != nullptr ? view_of(self, found->bytes) : nullptr;
     });
 }
 
@@ -254,14 +254,15 @@ PyObject* view_of(PyObject* self, std::span<const std::byte> bytes) {
     return view;
 }
 
-std::optional<std::span<const std::byte>> bytes_of(const larder::Sample& sample, PyObject* field_name) {
-    if (field_name == Py_None) return sample.bytes();
+const larder::Field* field_of(const larder::Sample& sample, PyObject* field_name) {
+    static constexpr larder::Field kNoField{};
+    if (field_name == Py_None) return sample.fields.empty() ? &kNoField : &sample.fields.front();
     Py_ssize_t size = 0;
     const char* text = PyUnicode_AsUTF8AndSize(field_name, &size);
-    if (text == nullptr) return std::nullopt;
+    if (text == nullptr) return nullptr;
     const std::string_view wanted(text, static_cast<std::size_t>(size));
     for (const Field& field : sample.fields) {
-        if (field.name == wanted) return field.bytes;
+        if (field.name == wanted) return &field;
     }
     std::string names;
     for (const Field& field : sample.fields) names.append(names.empty() ? "" : ", ").append(field.name);
@@ -270,7 +271,7 @@ std::optional<std::span<const std::byte>> bytes_of(const larder::Sample& sample,
     PyObject* said = new_text(message);
     if (said != nullptr) PyErr_SetObject(PyExc_KeyError, said);
     Py_XDECREF(said);
-    return std::nullopt;
+    return nullptr;
 }
 
 PyObject* label_of(const larder::Sample& sample) {

@@ -46,8 +46,9 @@ const larder::Batch* samples_of(PyObject* batch);
 // A read-only memoryview of bytes in the batch's memory; it keeps the batch.
 PyObject* view_of(PyObject* batch, std::span<const std::byte> bytes);
 
-// The bytes of the named field, of the first one for None, or a KeyError that says which there are.
-std::optional<std::span<const std::byte>> bytes_of(const larder::Sample& sample, PyObject* field_name);
+// The named field, the first one for None (an empty one where there is none), or null with a KeyError that says which
+// there are.
+const larder::Field* field_of(const larder::Sample& sample, PyObject* field_name);
 
 // The class index as an int: the manifest's, else the number in a field named "cls"; or None.
 PyObject* label_of(const larder::Sample& sample);

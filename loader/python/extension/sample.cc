@@ -67,6 +67,32 @@ PyObject* get_fields(PyObject* self, void*) {
     return fields;
 }
 
+PyObject* get_encodings(PyObject* self, void*) {
+    const larder::Sample* sample = sample_of(self);
+    if (sample == nullptr) return nullptr;
+    const Pin pin(as_sample(self).batch);
+    PyObject* encodings = PyDict_New();
+    if (encodings == nullptr) return nullptr;
+    for (const Field& field : sample->fields) {
+        PyObject* name = new_text(field.name);
+        PyObject* encoding = name == nullptr ? nullptr : new_text(field.encoding);
+        const bool added = encoding != nullptr && PyDict_SetItem(encodings, name, encoding) == 0;
+        Py_XDECREF(name);
+        Py_XDECREF(encoding);
+        if (added) continue;
+        Py_DECREF(encodings);
+        return nullptr;
+    }
+    return encodings;
+}
+
+PyObject* get_structure(PyObject* self, void*) {
+    const larder::Sample* sample = sample_of(self);
+    if (sample == nullptr) return nullptr;
+    if (sample->structure.empty()) Py_RETURN_NONE;
+    return new_text(sample->structure);
+}
+
 PyObject* subscript(PyObject* self, PyObject* name) {
     const larder::Sample* sample = sample_of(self);
     if (sample == nullptr) return nullptr;
@@ -74,8 +100,8 @@ PyObject* subscript(PyObject* self, PyObject* name) {
         PyErr_SetString(PyExc_TypeError, "a sample is indexed by a field's name");
         return nullptr;
     }
-    const auto bytes = bytes_of(*sample, name);
-    return bytes ? view_of(as_sample(self).batch, *bytes) : nullptr;
+    const Field* field = field_of(*sample, name);
+    return field != nullptr ? view_of(as_sample(self).batch, field->bytes) : nullptr;
 }
 
 int contains(PyObject* self, PyObject* name) {
@@ -92,18 +118,20 @@ int contains(PyObject* self, PyObject* name) {
 }
 
 // numpy.frombuffer, looked up at first use: NumPy takes longer to import than all of Larder.
-PyObject* numpy_array(PyObject* view) {
+PyObject* numpy_array(PyObject* view, ElementType element) {
     static PyObject* frombuffer = nullptr;
-    static PyObject* uint8 = nullptr;
-    if (frombuffer == nullptr) {
+    static PyObject* types[kElementTypeEnd] = {};
+    if (element == ElementType::none) element = ElementType::uint8;
+    PyObject*& type = types[static_cast<std::size_t>(element)];
+    if (frombuffer == nullptr || type == nullptr) {
         PyObject* numpy = PyImport_ImportModule("numpy");
         if (numpy == nullptr) return nullptr;
-        uint8 = PyObject_GetAttrString(numpy, "uint8");
-        if (uint8 != nullptr) frombuffer = PyObject_GetAttrString(numpy, "frombuffer");
+        if (type == nullptr) type = PyObject_GetAttrString(numpy, name(element).data());
+        if (type != nullptr && frombuffer == nullptr) frombuffer = PyObject_GetAttrString(numpy, "frombuffer");
         Py_DECREF(numpy);
-        if (frombuffer == nullptr) return nullptr;
+        if (frombuffer == nullptr || type == nullptr) return nullptr;
     }
-    PyObject* arguments[] = {view, uint8};
+    PyObject* arguments[] = {view, type};
     return PyObject_Vectorcall(frombuffer, arguments, 2, nullptr);
 }
 
@@ -115,10 +143,12 @@ PyObject* numpy(PyObject* self, PyObject* arguments, PyObject* keywords) {
     }
     const larder::Sample* sample = sample_of(self);
     if (sample == nullptr) return nullptr;
-    const auto bytes = bytes_of(*sample, field);
-    PyObject* view = bytes ? view_of(as_sample(self).batch, *bytes) : nullptr;
+    const Field* found = field_of(*sample, field);
+    if (found == nullptr) return nullptr;
+    const ElementType element = found->element;
+    PyObject* view = view_of(as_sample(self).batch, found->bytes);
     if (view == nullptr) return nullptr;
-    PyObject* array = numpy_array(view);
+    PyObject* array = numpy_array(view, element);
     Py_DECREF(view);
     return array;
 }
@@ -138,17 +168,23 @@ PyObject* repr(PyObject* self) {
 
 PyMethodDef methods[] = {
     {"numpy", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(numpy)), METH_VARARGS | METH_KEYWORDS,
-     "numpy(field=None)\n--\n\nThe first field's bytes, or the named one's, as a read-only array of dtype uint8 and "
-     "shape (n,). No copy."},
+     "numpy(field=None)\n--\n\nThe first field's bytes, or the named one's, as a read-only array of shape (n,): of "
+     "the dtype of a field of\nnumbers (tokens, columns of a fixed dtype), else uint8. No copy."},
     {},
 };
 
 PyGetSetDef properties[] = {
     {"index", get_index, nullptr, "The sample's place in the dataset.", nullptr},
-    {"key", get_key, nullptr, "Raw: the file's path in the dataset. WebDataset: the name its members share.", nullptr},
+    {"key", get_key, nullptr, "WebDataset: the name its members share. Else the path of its file in the dataset.",
+     nullptr},
     {"label", get_label, nullptr, "The class index (see `class_names`), or None.", nullptr},
     {"bytes", get_bytes, nullptr, "The first field's bytes as a read-only memoryview. No copy.", nullptr},
     {"fields", get_fields, nullptr, "Each field's name with its bytes as a read-only memoryview. No copy.", nullptr},
+    {"encodings", get_encodings, nullptr,
+     "Each field's name with how its format says it is encoded (\"int\", \"ndarray:int32\"); \"\" for plain bytes.",
+     nullptr},
+    {"structure", get_structure, nullptr,
+     "LitData: the tree whose leaves the fields are, as its index.json has it. Else None.", nullptr},
     {},
 };
 

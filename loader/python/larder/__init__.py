@@ -5,7 +5,8 @@
             for sample in batch:
                 use(sample.bytes, sample.label)
 
-`Loader` walks epochs, `Dataset` reads samples by index, `larder.torch` has both for torch.utils.data.
+`Loader` walks epochs, `Dataset` reads samples by index, `larder.torch` has both for torch.utils.data. With
+`decode=larder.decode` samples come as Python values, by the encodings of the dataset's format.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Sequence as _Sequence
 
 from larder._larder import Batch, Sample
 from larder.dataset import Dataset
+from larder.decoding import decode
 from larder.errors import (
     AlreadyExists,
     Cancelled,
@@ -57,4 +59,5 @@ __all__ = [
     "Timeout",
     "Unavailable",
     "Unsupported",
+    "decode",
 ]

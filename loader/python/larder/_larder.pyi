@@ -16,7 +16,7 @@ class Sample:
         """The sample's place in the dataset."""
     @property
     def key(self) -> str:
-        """Raw: the file's path in the dataset. WebDataset: the name its members share."""
+        """WebDataset: the name its members share. Else the path of its file in the dataset."""
     @property
     def label(self) -> int | None:
         """The class index: raw, of the directory; WebDataset, the number in field "cls"."""
@@ -26,10 +26,16 @@ class Sample:
     @property
     def fields(self) -> dict[str, memoryview]:
         """Each field's name with its bytes, read-only, no copy. WebDataset: the members' suffixes; raw: the file's."""
+    @property
+    def encodings(self) -> dict[str, str]:
+        """Each field's name with how its format says it is encoded ("int", "ndarray:int32"); "" for plain bytes."""
+    @property
+    def structure(self) -> str | None:
+        """LitData: the tree whose leaves the fields are, as its index.json has it. Else None."""
     def __getitem__(self, field: str) -> memoryview: ...
     def __contains__(self, field: object) -> bool: ...
-    def numpy(self, field: str | None = None) -> numpy.typing.NDArray[numpy.uint8]:
-        """The first field's bytes, or the named one's: read-only, dtype uint8, shape (n,), no copy."""
+    def numpy(self, field: str | None = None) -> numpy.typing.NDArray[Any]:
+        """The first field, or the named one: read-only, shape (n,), of its numbers' dtype or uint8, no copy."""
 
 @final
 class Batch(Sequence[Sample]):

@@ -19,6 +19,6 @@ from __future__ import annotations
 from larder.torch.dataloader import DataLoader
 from larder.torch.iterable import IterableDataset
 from larder.torch.mapped import MapDataset
-from larder.torch.samples import copy_sample
+from larder.torch.samples import copy_sample, tensor
 
-__all__ = ["DataLoader", "IterableDataset", "MapDataset", "copy_sample"]
+__all__ = ["DataLoader", "IterableDataset", "MapDataset", "copy_sample", "tensor"]

@@ -1,8 +1,11 @@
-"""What a sample becomes where no decode hook was given."""
+"""What a sample becomes: where no decode hook was given, and as a tensor."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
+
+import torch
 
 import larder
 
@@ -16,3 +19,15 @@ def copy_sample(sample: larder.Sample) -> dict[str, Any]:
     for name, view in sample.fields.items():
         copied[name] = bytes(view)
     return copied
+
+
+def tensor(sample: larder.Sample, field: str | None = None) -> torch.Tensor:
+    """The first field, or the named one, as a tensor of shape (n,): `sample.numpy(field)`, without a copy.
+
+    It lies in memory shared with the daemon, which is mapped read-only: writing to it ends the process, and torch does
+    not stop it. It keeps the sample's batch. `.clone()` it to keep it long, or to write.
+    """
+    with warnings.catch_warnings():
+        # torch warns of what the docstring says.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
+        return torch.from_numpy(sample.numpy(field))

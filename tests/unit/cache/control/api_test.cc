@@ -96,6 +96,8 @@ TEST_F(ApiTest, WrongBodiesAre400AndNamed) {
         {R"({"name": "d", "url": "ftp://x"})", "url"},
         {R"({"name": "d", "url": "file:///x", "format": "zip"})", "format"},
         {R"({"name": "d", "url": "file:///x", "block": "8 bananas"})", "block"},
+        {R"({"name": "d", "url": "file:///x", "tokens_per_sample": 0})", "tokens_per_sample"},
+        {R"({"name": "d", "url": "file:///x", "tokens_per_sample": "8"})", "tokens_per_sample"},
         {R"({"name": "d", "url": "file:///x", "mode": "999"})", "mode"},
         {R"({"name": "d", "url": "file:///x", "mode": 640})", "mode"},
         {R"({"name": "d", "url": "file:///x", "owner": "nobody-of-that-name"})", "owner"},

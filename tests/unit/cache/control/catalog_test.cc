@@ -22,6 +22,7 @@ protected:
                 .url = "file:///data/" + name,
                 .format = protocol::Format::webdataset,
                 .block = {protocol::BlockTarget::bytes, 8u << 20},
+                .tokens_per_sample = name == "b" ? 2049u : 0u,
                 .dataset_id = 0x00f3000000000001,
                 .access = {.owner = 1000, .group = 100, .mode = 0604},
                 .quota = {.memory_bytes = 5, .disk_bytes = 6},
@@ -59,6 +60,8 @@ TEST_F(CatalogTest, GivesBackWhatItWasGiven) {
     EXPECT_EQ(first.format, protocol::Format::webdataset);
     EXPECT_EQ(first.block.target, protocol::BlockTarget::bytes);
     EXPECT_EQ(first.block.bytes, 8u << 20);
+    EXPECT_EQ(first.tokens_per_sample, 0u);
+    EXPECT_EQ(loaded->records[1].tokens_per_sample, 2049u);
     EXPECT_EQ(first.dataset_id, 0x00f3000000000001u);
     EXPECT_EQ(first.access.owner, 1000u);
     EXPECT_EQ(first.access.group, 100u);

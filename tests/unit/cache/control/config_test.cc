@@ -126,7 +126,8 @@ TEST(Config, AWrongKeyIsNamedWithItsLineAndTheNearest) {
               "larderd.toml:3: unknown key \"log.levle\": did you mean \"log.level\"?");
     EXPECT_EQ(message_of("\nmemroy = \"1 GiB\""), "larderd.toml:2: unknown key \"memroy\": did you mean \"memory\"?");
     EXPECT_EQ(message_of("[dataset.a]\nurl = \"file:///x\"\ncolour = \"red\"\n"),
-              "larderd.toml:3: unknown key \"dataset.a.colour\": allowed are url, format, block, owner, group, mode, "
+              "larderd.toml:3: unknown key \"dataset.a.colour\": allowed are url, format, block, tokens_per_sample, "
+              "owner, group, mode, "
               "quota_memory, quota_disk");
     EXPECT_EQ(message_of("[job.a]\nremote_rat = \"1 MB/s\""),
               "larderd.toml:2: unknown key \"job.a.remote_rat\": did you mean \"remote_rate\"?");
@@ -160,8 +161,8 @@ TEST(Config, AWrongValueOrUnitIsNamedWithItsLine) {
           "session.slot_memory_max = \"0\"", "default_remote_burst = \"-1 MiB\"", "data_plane_threads = -1",
           "data_plane_threads = 65", "socket_mode = \"0888\"", "socket_mode = \"1777\"", "socket = \"\"",
           "metrics_listen = \"9464\"", "session.count_max = 0", "dataset.a.block = \"file\"",
-          "dataset.a.format = \"tar\"", "dataset.a.url = \"data\"", "dataset.a.mode = \"rw\"",
-          "job.a.remote_rate = \"fast\""}) {
+          "dataset.a.format = \"tar\"", "dataset.a.tokens_per_sample = 0", "dataset.a.url = \"data\"",
+          "dataset.a.mode = \"rw\"", "job.a.remote_rate = \"fast\""}) {
         const std::string message = message_of(wrong);
         EXPECT_THAT(message, StartsWith("larderd.toml:1: ")) << wrong;
         EXPECT_THAT(message, HasSubstr(wrong));

@@ -49,10 +49,10 @@ TEST(ParseBlockGoal, TakesTheThreeForms) {
     }
 }
 
-TEST(ParseFormat, TakesTheTwoNames) {
-    EXPECT_EQ(parse_format("raw"), Format::raw);
-    EXPECT_EQ(parse_format("webdataset"), Format::webdataset);
-    EXPECT_THAT(parse_format("zip").error().message, HasSubstr("\"zip\" is not raw or webdataset"));
+TEST(ParseFormat, TakesTheNamesOfAllFormats) {
+    for (const Format format : protocol::kFormats) EXPECT_EQ(parse_format(name(format)), format);
+    EXPECT_THAT(parse_format("zip").error().message,
+                HasSubstr("\"zip\" is unknown; known: raw, webdataset, mds, litdata, tfrecord, megatron"));
 }
 
 TEST(IndexDataset, TellsTheFormatByTheFiles) {

@@ -1,0 +1,30 @@
+#pragma once
+
+// Decompresses blocks that are stored as zstd (MDS and LitData shards) into heap memory of this process. One context,
+// reused; one thread at a time. The size is known before and is the bound: a frame that says or gives anything else is
+// an error, so that no input can make it write or allocate more.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/error.h"
+
+struct ZSTD_DCtx_s;
+
+namespace larder::detail {
+
+class Decompressor {
+public:
+    // Exactly `raw_bytes` bytes, or an error.
+    Result<std::unique_ptr<std::byte[]>> run(std::span<const std::byte> compressed, std::uint32_t raw_bytes);
+
+private:
+    struct Free {
+        void operator()(ZSTD_DCtx_s* context) const;
+    };
+    std::unique_ptr<ZSTD_DCtx_s, Free> context_;
+};
+
+}  // namespace larder::detail

@@ -1,0 +1,384 @@
+"""Datasets written by each format's own writer, read back through a real daemon: what the writer took is what comes.
+
+The files lie in tests/data/formats; generate.py there says how they were made and knows what was put in.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import importlib.util
+import io
+import itertools
+import json
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import larder
+import numpy
+import PIL.Image
+import pytest
+
+DATA = pathlib.Path(__file__).resolve().parent.parent / "data" / "formats"
+
+
+def load_generator() -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location("generate_formats", DATA / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+generate = load_generator()
+
+
+def same(value: Any, expected: Any) -> bool:
+    """Equal in type, dtype, shape and every value."""
+    if isinstance(expected, PIL.Image.Image):
+        if isinstance(value, bytes):
+            value = PIL.Image.open(io.BytesIO(value))
+        return value.mode == expected.mode and value.size == expected.size and value.tobytes() == expected.tobytes()
+    if hasattr(expected, "numpy"):
+        expected = expected.numpy()
+    if isinstance(expected, numpy.ndarray):
+        return value.dtype == expected.dtype and value.shape == expected.shape and bool((value == expected).all())
+    if isinstance(expected, dict):
+        return list(value) == list(expected) and all(same(value[key], expected[key]) for key in expected)
+    if isinstance(expected, (list, tuple)):
+        return type(value) is type(expected) and len(value) == len(expected) and all(map(same, value, expected))
+    return type(value) is type(expected) and value == expected
+
+
+def tfrecord_sample(i: int) -> Any:
+    random = generate.draw(i)
+    raw = random.bytes(i * 17 % 400)
+    features = {
+        "id": numpy.array([i - 30]),
+        "many": numpy.array([-1, 2**62, i]),
+        "score": numpy.array([i / 4, -1.5], "float32"),
+        "text": [generate.text_of(i).encode()],
+        "raw": [raw, b""],
+    }
+    if i % 20 != 19:
+        return features
+    lists = {"frames": [numpy.array([i, 1]), numpy.array([2])], "names": [[b"a"], [b"b", b"c"]]}
+    return {"context": features, "feature_lists": lists}
+
+
+def in_any_order(value: Any) -> Any:
+    """Protobuf's maps and MDS's columns have no order of their own."""
+    if isinstance(value, dict):
+        return {
+key: in_any_order(value[key]) for key in sorted(value)
+}
+    return value
+
+# Fixture: format, what sample `i` of the writer was, how to find i in what came.
+CASES: dict[str, tuple[str, Callable[[int], Any], Callable[[Any], int]]] = {
+    "mds": ("mds", generate.mds_sample, lambda value: (value["id"] + 5) // 1_000_003),
+    "mds_zstd": ("mds", generate.mds_sample, lambda value: (value["id"] + 5) // 1_000_003),
+    "mds_streams": ("mds", generate.mds_sample, lambda value: (value["id"] + 5) // 1_000_003),
+    "litdata": ("litdata", generate.litdata_sample, lambda value: value["id"] + 7),
+    "litdata_zstd": ("litdata", generate.litdata_sample, lambda value: value["id"] + 7),
+    "litdata_new": ("litdata", generate.litdata_sample, lambda value: value["id"] + 7),
+    "litdata_new_zstd": ("litdata", generate.litdata_sample, lambda value: value["id"] + 7),
+    "litdata_json": ("litdata", generate.json_sample, lambda value: value["id"]),
+    "tfrecord": ("tfrecord", tfrecord_sample, lambda value: int(value.get("context", value)["id"][0]) + 30),
+}
+MODES = [
+    {"shuffle": False},
+    {"shuffle": True, "seed": 1},
+    {"shuffle": True, "seed": 2, "shuffle_window_blocks": 1},
+    {"shuffle": True, "seed": 3, "shuffle_window_blocks": 3},
+]
+BLOCKS = ["sample", "2KiB", "object"]
+
+names = itertools.count()
+
+
+@pytest.fixture
+def add(daemon: Any) -> Iterator[Callable[..., str]]:
+    """Adds a directory as a dataset, which goes with the test."""
+    added = []
+
+    def add_one(directory: pathlib.Path, *options: str) -> str:
+        name = f"formats{next(names)}"
+        daemon.command("dataset", "add", name, f"file://{directory}", "--quota-memory", "16MiB", *options)
+        added.append(name)
+        return name
+
+    yield add_one
+    for name in added:
+        daemon.command("dataset", "rm", name)
+
+
+def check(value: Any, case: str) -> int:
+    _, sample_of, place_of = CASES[case]
+    place = place_of(value)
+    assert same(in_any_order(value), in_any_order(sample_of(place))), f"sample {place}: {value}"
+    return place
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("case", CASES)
+def test_reads_back_what_the_writer_took(daemon: Any, add: Callable[..., str], case: str, block: str) -> None:
+    name = add(DATA / case, "--block", block)
+    options: dict[str, Any] = {"dataset": name, "socket": daemon.socket}
+    assert ["format", CASES[case][0]] in [line.split() for line in daemon.command("dataset", "info", name).splitlines()]
+    for mode in MODES:
+        with larder.Loader(**options, **mode, batch_size=7, decode=larder.decode) as loader:
+            for _ in range(2):  # from the remote, then from the cache
+                seen = collections.Counter(check(value, case) for batch in loader for value in batch)
+                assert seen == dict.fromkeys(range(generate.SAMPLES), 1)
+    with larder.Dataset(**options, decode=larder.decode) as dataset:
+        assert len(dataset) == generate.SAMPLES
+        backwards = dataset.fetch(range(len(dataset) - 1, -1, -1))
+        assert sorted(check(value, case) for value in backwards) == list(range(generate.SAMPLES))
+        assert same(in_any_order(dataset[5]), in_any_order(backwards[-6]))
+
+
+def documents() -> list[numpy.ndarray]:
+    return [generate.document(i) for i in range(generate.SAMPLES)]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize(
+    ("case", "dtype"), [("megatron_int32", "int32"), ("megatron_uint16", "uint16"), ("litdata_tokens", "int32")]
+)
+def test_documents_are_arrays_of_tokens_without_a_copy(
+    daemon: Any, add: Callable[..., str], case: str, dtype: str, block: str
+) -> None:
+    name = add(DATA / case, "--block", block)
+    expected = sorted(document.astype(dtype).tobytes() for document in documents())
+    for mode in MODES:
+        seen = []
+        with larder.Loader(name, socket=daemon.socket, batch_size=7, **mode) as loader:
+            for batch in loader:
+                for sample in batch:
+                    tokens = sample.numpy()
+                    assert tokens.dtype == dtype and not tokens.flags.owndata and not tokens.flags.writeable
+                    assert tokens.ctypes.data == numpy.frombuffer(sample["tokens"], "uint8").ctypes.data
+                    seen.append(tokens.tobytes())
+                    decoded = larder.decode(sample)
+                    assert decoded.dtype == dtype and (decoded == tokens).all() and decoded.flags.owndata
+        assert sorted(seen) == expected
+
+
+@pytest.mark.parametrize("tokens", [1, 100, 129])
+@pytest.mark.parametrize(("case", "dtype"), [("megatron_int32", "int32"), ("litdata_tokens", "int32")])
+def test_windows_are_the_stream_of_each_file_cut_up(
+    daemon: Any, add: Callable[..., str], case: str, dtype: str, tokens: int
+) -> None:
+    name = add(DATA / case, "--tokens-per-sample", str(tokens), "--block", "2KiB")
+    assert f"samples of {tokens} tokens" in daemon.command("dataset", "info", name)
+    parts = [documents()[:30], documents()[30:]] if case.startswith("megatron") else None
+    expected = []
+    if parts is None:
+        # The documents of each chunk, as its index.json counts them.
+        left = iter(documents())
+        chunks = json.loads((DATA / case / "index.json").read_text())["chunks"]
+        parts = [list(itertools.islice(left, chunk["chunk_size"])) for chunk in chunks]
+    for part in parts:
+        stream = numpy.concatenate(part).astype(dtype)
+        expected += [stream[at : at + tokens].tobytes() for at in range(0, len(stream) - tokens + 1, tokens)]
+    with larder.Loader(name, socket=daemon.socket, batch_size=16, shuffle=False) as loader:
+        got = [sample.numpy().tobytes() for batch in loader for sample in batch]
+    assert got == expected
+    with larder.Loader(name, socket=daemon.socket, batch_size=16, seed=4) as loader:
+        assert sorted(sample.numpy().tobytes() for batch in loader for sample in batch) == sorted(expected)
+
+
+def test_fields_encodings_and_types_of_columns(daemon: Any, add: Callable[..., str]) -> None:
+    name = add(DATA / "mds")
+    with larder.Dataset(name, socket=daemon.socket) as dataset:
+        sample = dataset[0]
+        assert sample.encodings["id"] == "int" and sample.encodings["fixed"] == "ndarray:int32:2,3"
+        assert sample.numpy("id").dtype == "int64" and sample.numpy("fixed").dtype == "int32"
+        assert sample.numpy("any").dtype == "uint8" and sample.structure is None
+        assert sample.key == "shard.00000.mds"
+    name = add(DATA / "litdata")
+    with larder.Dataset(name, socket=daemon.socket) as dataset:
+        sample = dataset[0]
+        assert list(sample.fields)[:7] == ["id", "score", "good", "name", "raw", "pair.0", "pair.1.0"]
+        assert sample.numpy("vector").dtype == "int64" and sample.structure is not None
+
+def test_a_tensor_is_the_same_memory(daemon: Any, add: Callable[..., str]) -> None:
+    import larder.torch
+    import torch
+
+    name = add(DATA / "megatron_int32", "--tokens-per-sample", "64", "--block", "2KiB")
+    with larder.Loader(name, socket=daemon.socket, batch_size=4) as loader, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for batch in loader:
+            for sample in batch:
+                tokens = larder.torch.tensor(sample)
+                assert tokens.dtype == torch.int32 and tokens.shape == (64,)
+                assert tokens.data_ptr() == sample.numpy().ctypes.data
+                assert (tokens.numpy() == sample.numpy()).all()
+
+
+@pytest.mark.parametrize("case", ["mds_zstd", "litdata", "tfrecord"])
+def test_workers_of_a_dataloader_decode(daemon: Any, add: Callable[..., str], case: str) -> None:
+    import larder.torch
+
+    name = add(DATA / case, "--block", "2KiB")
+    # In the worker, because torch makes tensors of arrays on their way to the main process.
+    def decode(sample: larder.Sample) -> int:
+        return check(larder.decode(sample), case)
+
+    dataset = larder.torch.IterableDataset(name, socket=daemon.socket, batch_size=8, decode=decode)
+    loader = larder.torch.DataLoader(dataset, num_workers=2)
+    for _ in range(2):
+        seen = collections.Counter(int(place) for batch in loader for place in batch)
+        assert seen == dict.fromkeys(range(generate.SAMPLES), 1)
+
+
+def test_a_compressed_dataset_goes_on_after_the_daemon_was_killed(
+    start_daemon: Callable[..., Any], tmp_path: pathlib.Path
+) -> None:
+    daemon = start_daemon()
+    daemon.command("dataset", "add", "z", f"file://{DATA / 'mds_zstd'}", "--quota-disk", "16MiB")
+    with larder.Loader("z", socket=daemon.socket, batch_size=1, decode=larder.decode, seed=5) as loader:
+        seen = []
+        for [value] in loader:
+            seen.append(check(value, "mds_zstd"))
+            if len(seen) % 25 == 0:
+                daemon.end(signal.SIGKILL)
+                daemon.start()
+        assert sorted(seen) == list(range(generate.SAMPLES))
+        assert loader.statistics().reconnects > 0
+    daemon.end()
+
+
+def test_tensors_of_older_and_newer_litdata() -> None:
+    values = numpy.arange(6, dtype="int16").reshape(2, 3)
+    decode = larder.litdata.decoder("tensor", "")
+    assert decode is not None
+    for order in "<>":
+        header = struct.pack(f"{order}4I", 13, 2, 2, 3)
+        assert same(decode(memoryview(header + values.tobytes())), values)
+        with pytest.raises(larder.Corrupt):
+            decode(memoryview(header + values.tobytes()[1:]))
+
+
+def test_json_leaves_that_are_cut_off_or_of_no_kind_are_errors() -> None:
+    decode = larder.litdata_json.decode
+    assert decode(memoryview(b'{"a": [1]}')) == {"a": [1]}
+    good = b"\x05\x01\x00\x00\x00\x01\x00\x00\x00k\x08" + bytes(8)
+    assert decode(memoryview(good)) == {"k": 0}
+    for bad in [good[:length] for length in range(1, len(good))] + [
+        good + b"x", b"\x01\xff\xff\xff\xff", b"\x06\xff\xff\xff\xff\x00\x00\x00\x00", b"\x05\x01\x00\x00\x00\x00\x00\x00\x00\x0c",
+    ]:  # fmt: skip
+        with pytest.raises(larder.Corrupt):
+            decode(memoryview(bad))
+
+
+def test_records_that_are_no_example_are_said_to_be_none() -> None:
+    for record in (b"\x0a\xff", b"\x0a\x05abc", b"\x08\x80", b"\x0b", b"\x0a\x02\x08\x01"):
+        with contextlib.suppress(larder.Corrupt):
+            assert larder.tfrecord.features(memoryview(record)) == {}
+    with pytest.raises(larder.Corrupt):
+        larder.tfrecord.features(memoryview(b"\x0a\x05abc"))
+
+
+# --- what is refused, and what is damaged
+
+
+def refusal(daemon: Any, directory: pathlib.Path, *options: str) -> str:
+    ran = subprocess.run(
+        daemon._command("dataset", "add", f"formats{next(names)}", f"file://{directory}", *options),
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert ran.returncode != 0
+    return ran.stdout + ran.stderr
+
+
+def copy(tmp_path: pathlib.Path, case: str) -> pathlib.Path:
+    return pathlib.Path(shutil.copytree(DATA / case, tmp_path / case))
+
+
+def test_pickled_columns_are_refused_by_name(daemon: Any, tmp_path: pathlib.Path) -> None:
+    root = copy(tmp_path, "mds")
+    index = root / "index.json"
+    index.write_text(index.read_text().replace('"ndarray:float32"', '"pkl"'))
+    assert 'column "typed"' in refusal(daemon, root) and "unsafe" in refusal(daemon, root)
+    root = copy(tmp_path, "litdata")
+    index = root / "index.json"
+    index.write_text(index.read_text().replace('"tensor"', '"pickle"'))
+    assert 'leaf "matrix"' in refusal(daemon, root)
+
+
+@pytest.mark.parametrize("case", ["mds_zstd", "litdata_zstd"])
+def test_a_damaged_compressed_file_is_one_error_that_names_it(
+    daemon: Any, add: Callable[..., str], tmp_path: pathlib.Path, case: str
+) -> None:
+    root = copy(tmp_path, case)
+    victim = sorted(path for path in root.iterdir() if path.name != "index.json")[1]
+    damaged = bytearray(victim.read_bytes())
+    damaged[7:10] = b"\xff\xff\xff"  # the header of the first block
+    victim.write_bytes(damaged)
+    name = add(root)
+    with larder.Loader(name, socket=daemon.socket, batch_size=5) as loader, pytest.raises(larder.Corrupt) as raised:
+        for _ in loader:
+            pass
+    assert victim.name in str(raised.value) and "decompressed" in str(raised.value)
+    with larder.Loader(name, socket=daemon.socket, batch_size=5, skip_failed=True) as loader:
+        count = sum(len(batch) for batch in loader)
+        assert 0 < count < generate.SAMPLES and loader.statistics().skipped_samples == generate.SAMPLES - count
+
+
+def test_a_bomb_is_refused(daemon: Any, tmp_path: pathlib.Path) -> None:
+    root = copy(tmp_path, "mds_zstd")
+    index = root / "index.json"
+    changed = json.loads(index.read_text())
+    changed["shards"][2]["raw_data"]["bytes"] = 1 << 40
+    index.write_text(json.dumps(changed))
+    assert "shard.00002.mds.zstd" in refusal(daemon, root)
+
+
+def test_a_damaged_record_is_found_by_its_checksum(
+    daemon: Any, add: Callable[..., str], tmp_path: pathlib.Path
+) -> None:
+    root = copy(tmp_path, "tfrecord")
+    victim = root / "train-00001-of-00003.tfrecord"
+    damaged = bytearray(victim.read_bytes())
+    damaged[40] ^= 1
+    victim.write_bytes(damaged)
+    name = add(root)
+    with larder.Loader(name, socket=daemon.socket) as loader, pytest.raises(larder.Corrupt) as raised:
+        for _ in loader:
+            pass
+    assert victim.name in str(raised.value) and "checksum" in str(raised.value)
+    with larder.Loader(name, socket=daemon.socket, skip_failed=True) as loader:
+        assert sum(len(batch) for batch in loader) == generate.SAMPLES - 1
+
+
+def test_damaged_indexes_are_refused_with_file_and_place(daemon: Any, tmp_path: pathlib.Path) -> None:
+    root = copy(tmp_path, "megatron_int32")
+    index = root / "part1.idx"
+    index.write_bytes(index.read_bytes()[:-9])
+    assert "part1.idx" in refusal(daemon, root)
+    (root / "part1.idx").unlink()
+    assert "part1.bin" in refusal(daemon, root, "--format", "megatron")
+    root = copy(tmp_path, "mds")
+    shard = root / "shard.00001.mds"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    assert "shard.00001.mds" in refusal(daemon, root)
+    root = copy(tmp_path, "tfrecord")
+    (root / "train-00002-of-00003.tfrecord").write_bytes(b"\x1f\x8b" + bytes(100))
+    assert "gzip" in refusal(daemon, root)
+    assert "tokens" in refusal(daemon, DATA / "mds", "--tokens-per-sample", "8")
+
+
+def test_a_format_that_is_wished_for_wins(daemon: Any, add: Callable[..., str]) -> None:
+    name = add(DATA / "mds", "--format", "raw")
+    with larder.Dataset(name, socket=daemon.socket) as dataset:
+        assert dataset[0].key == "index.json"
