@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from larder import _larder, options
 from larder.statistics import Statistics
+
+if TYPE_CHECKING:  # `import larder` imports no NumPy
+    import numpy as np
+    import numpy.typing as npt
 
 
 class Dataset:
