@@ -227,6 +227,11 @@ bool HttpAttempt::check_headers() {
     }
     if (partial) {
         if (get_->ask == HttpAsk::whole) return fault("it answered with a part of what was asked for");
+        // Ended here, its connection is closed: what comes beyond its length would be taken for the next answer.
+        if (length >= 0 && static_cast<std::uint64_t>(length) != get_->into.size()) {
+            return fault("Content-Length is " + std::to_string(length) + " for " + std::to_string(get_->into.size()) +
+                         " bytes");
+        }
         return check_range(header("content-range"));
     }
     const bool is_all = get_->offset == 0 && (get_->object_bytes == 0 || get_->object_bytes == get_->into.size());
@@ -293,10 +298,14 @@ Verdict HttpAttempt::verdict_of_code(CURLcode code) const {
         case CURLE_SSL_CACERT_BADFILE:
         case CURLE_SSL_CERTPROBLEM:
         case CURLE_URL_MALFORMAT:
-        case CURLE_UNSUPPORTED_PROTOCOL:
         case CURLE_TOO_MANY_REDIRECTS:
             verdict.kind = Verdict::Kind::refused;
             verdict.system_errno = EACCES;
+            break;
+        case CURLE_UNSUPPORTED_PROTOCOL:
+            // Without a status it is an answer that is no HTTP, left in the connection by the one before.
+            if (status() != 0) verdict.kind = Verdict::Kind::refused;
+            verdict.system_errno = EREMOTEIO;
             break;
         default: verdict.system_errno = EREMOTEIO; break;
     }

@@ -1,0 +1,152 @@
+// Transfers over HTTP from real servers, and through each fault that a remote may have: every byte comes, or an error
+// that says why.
+
+#include "cache/remote/http_transfers.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <fstream>
+#include <memory>
+#include <semaphore>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "cache/remote/http_origin.h"
+#include "cache/remote/remote_url.h"
+#include "tests/support/server_program.h"
+#include "tests/support/temp_directory.h"
+
+namespace larder::cache {
+namespace {
+
+using test::ServerProgram;
+using test::TempDirectory;
+
+constexpr std::size_t kFileBytes = 4'000'000;
+constexpr std::size_t kRangeBytes = 20'000;
+constexpr unsigned kRanges = 200;
+
+class HttpTransfersTest : public ::testing::Test {
+protected:
+    HttpTransfersTest() {
+        data_.resize(kFileBytes);
+        for (std::size_t i = 0; i < data_.size(); ++i) data_[i] = static_cast<char>(mix64(i));
+        std::ofstream(directory_ / "a b.bin", std::ios::binary) << data_;
+        nginx_ = std::make_unique<ServerProgram>(std::vector<std::string>{"nginx.py", directory_.path()});
+    }
+
+    // A proxy before nginx with these options.
+    std::unique_ptr<ServerProgram> proxy(std::vector<std::string> options) {
+        options.insert(options.begin(), {"fault_proxy.py", "--upstream", "127.0.0.1:" + (*nginx_)["http"]});
+        return std::make_unique<ServerProgram>(options);
+    }
+
+    std::unique_ptr<HttpTransfers> transfers(HttpTransfersOptions options = {}) {
+        options.settings.ca_file = (*nginx_)["authority"];
+        auto started = HttpTransfers::start(options);
+        EXPECT_TRUE(started);
+        return std::move(*started);
+    }
+
+    // Ranges of the file from this server, all at once. Each is what the file holds, or failed.
+    std::deque<HttpGet> get_ranges(HttpTransfers& transfers, const std::string& server, HttpGet like = {}) {
+        const auto root = make_http_root(parse_remote_url(server).value(), {});
+        std::vector<std::byte> memory(kRanges * kRangeBytes);
+        std::counting_semaphore<> ended(0);
+        std::deque<HttpGet> gets;
+        for (unsigned i = 0; i < kRanges; ++i) {
+            HttpGet& get = gets.emplace_back(like);
+            get.origin = root->origin.get();
+            get.url = root->url + "/a%20b.bin";
+            get.offset = i * 18'757;
+            get.into = std::span(memory).subspan(i * kRangeBytes, kRangeBytes);
+            get.object_bytes = kFileBytes;
+            get.context = &ended;
+            get.done = [](HttpGet& of) noexcept { static_cast<std::counting_semaphore<>*>(of.context)->release(); };
+            transfers.submit(get);
+        }
+        for (unsigned i = 0; i < kRanges; ++i) ended.acquire();
+        for (const HttpGet& get : gets) {
+            if (get.outcome != HttpOutcome::ok) continue;
+            const auto wanted = std::as_bytes(std::span(data_)).subspan(get.offset, kRangeBytes);
+            EXPECT_TRUE(std::ranges::equal(get.into, wanted)) << get.offset;
+        }
+        return gets;
+    }
+
+    TempDirectory directory_;
+    std::string data_;
+    std::unique_ptr<ServerProgram> nginx_;
+};
+
+void expect_all_ok(const std::deque<HttpGet>& gets) {
+    for (const HttpGet& get : gets) ASSERT_EQ(get.outcome, HttpOutcome::ok) << get.message;
+}
+
+TEST_F(HttpTransfersTest, OverHttpAndHttps) {
+    const auto over = transfers();
+    expect_all_ok(get_ranges(*over, "http://localhost:" + (*nginx_)["http"]));
+    expect_all_ok(get_ranges(*over, "https://localhost:" + (*nginx_)["https"]));
+    EXPECT_EQ(over->statistics().requests, 2 * kRanges);
+}
+
+class TransientFault : public HttpTransfersTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(TransientFault, CostsTimeNeverData) {
+    const auto harmful = proxy({"--probability", std::string(GetParam()) + "=0.2", "--stall-s", "0.2",
+                                "--burst-requests", "2", "--drip-bytes-per-s", "200000"});
+    const auto over = transfers();
+    expect_all_ok(get_ranges(*over, "http://localhost:" + (*harmful)["port"]));
+    const std::string counts = harmful->ask(R"({"do": "counts"})");
+    EXPECT_NE(counts.find(std::string("\"") + GetParam() + "\": "), std::string::npos) << counts;
+}
+
+// Of those in tests/servers/faults.py all but range_total: two in a row are told as a changed object.
+INSTANTIATE_TEST_SUITE_P(Each, TransientFault,
+                         ::testing::Values("reset_before", "reset_body", "truncated_body", "close_after",
+                                           "stall_before", "stall_body", "drip", "error_500", "error_503", "slow_down",
+                                           "range_shifted", "length_short", "length_long", "whole_object"),
+                         [](const auto& name) { return std::string(name.param); });
+
+TEST_F(HttpTransfersTest, AllFaultsTogetherWithASecondRequestBesideSlowOnes) {
+    const auto harmful = proxy({"--transient", "0.1", "--stall-s", "0.5"});
+    const auto over = transfers({.hedge = true});
+    for (int i = 0; i < 3; ++i) expect_all_ok(get_ranges(*over, "http://localhost:" + (*harmful)["port"]));
+    EXPECT_GT(over->statistics().retries, 0U);
+}
+
+TEST_F(HttpTransfersTest, BrokenConnectionsUnderTls) {
+    ServerProgram harmful({"fault_proxy.py", "--tcp", "--upstream", "127.0.0.1:" + (*nginx_)["https"], "--probability",
+                           "reset_before=0.3", "--probability", "reset_body=0.3", "--probability",
+                           "truncated_body=0.3"});
+    const auto over = transfers();
+    expect_all_ok(get_ranges(*over, "https://localhost:" + harmful["port"]));
+    EXPECT_GT(over->statistics().retries, 0U);
+}
+
+TEST_F(HttpTransfersTest, ARemoteThatOnlyFailsIsGivenUp) {
+    const auto harmful = proxy({"--probability", "error_500=1"});
+    const auto over = transfers();
+    for (const HttpGet& get :
+         get_ranges(*over, "http://localhost:" + (*harmful)["port"], {.retry_for_ns = 500'000'000})) {
+        EXPECT_EQ(get.outcome, HttpOutcome::failed);
+        EXPECT_EQ(get.status, 500);
+        EXPECT_NE(get.message.find("a%20b.bin: HTTP 500"), std::string::npos) << get.message;
+        EXPECT_NE(get.message.find("given up after"), std::string::npos) << get.message;
+        EXPECT_GT(get.attempts, 1U);
+    }
+}
+
+TEST_F(HttpTransfersTest, AnotherTagIsAChangedObject) {
+    const auto over = transfers();
+    for (const HttpGet& get : get_ranges(*over, "http://localhost:" + (*nginx_)["http"], {.tag = 12345})) {
+        EXPECT_EQ(get.outcome, HttpOutcome::changed);
+        EXPECT_NE(get.message.find("a%20b.bin: "), std::string::npos) << get.message;
+    }
+}
+
+}  // namespace
+}  // namespace larder::cache
