@@ -41,6 +41,8 @@ int run(int argc, char** argv) {
     larder::cli::add_dataset_commands(app, context);
     larder::cli::add_quota_commands(app, context);
     larder::cli::add_job_commands(app, context);
+    larder::cli::add_node_commands(app, context);
+    larder::cli::add_remote_command(app, context);
     larder::cli::add_plan_command(app, context);
     larder::cli::add_whatif_command(app, context);
     larder::cli::add_events_command(app, context);

@@ -2,6 +2,7 @@
 
 // The allocator's API as values, for the commands that take --allocator or $LARDER_ALLOCATOR.
 
+#include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 
@@ -24,5 +25,8 @@ std::string bytes_at(const boost::json::object& object, std::string_view key);
 std::string part_at(const boost::json::object& object, std::string_view key);
 // ["a","b"] as "a b"; more than three: "a b c +2"
 std::string names_at(const boost::json::object& object, std::string_view key);
+
+// The list of GET /v1/nodes, as a table.
+std::string nodes_text(const boost::json::array& nodes);
 
 }  // namespace larder::cli

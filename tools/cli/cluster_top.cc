@@ -1,7 +1,6 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
-#include "base/units.h"
 #include "tools/cli/allocator.h"
 #include "tools/cli/api.h"
 #include "tools/cli/live.h"
@@ -11,29 +10,6 @@ namespace larder::cli {
 namespace {
 
 namespace json = boost::json;
-
-std::uint64_t tiers_at(const json::object& object, const char* key) {
-    const json::object& tiers = object_at(object, key);
-    return count_at(tiers, "memory_bytes") + count_at(tiers, "disk_bytes");
-}
-
-std::string age(const json::object& object, const char* key) {
-    return object.contains(key) ? format_duration_ns(static_cast<std::int64_t>(number_at(object, key) * 1e6)) : "-";
-}
-
-std::string nodes_text(const json::array& nodes) {
-    Table table({"NODE", ">CACHE", ">QUOTA", ">USED", ">JOBS", ">GRANTED", ">HEARD", ">LEASE"});
-    for (const json::value& value : nodes) {
-        const json::object& node = as_object(value);
-        const json::object& lease = object_at(node, "lease");
-        table.add({text_at(node, "name"), format_bytes(tiers_at(node, "capacity")),
-                   format_bytes(tiers_at(node, "quota")), format_bytes(tiers_at(node, "used")),
-                   std::to_string(array_at(node, "jobs").size()), rate_at(lease, "bytes_per_second"),
-                   flag_at(node, "alive") ? age(node, "heard_ms_ago") : "gone " + age(node, "heard_ms_ago"),
-                   age(lease, "age_ms")});
-    }
-    return table.empty() ? "no node has reported yet\n" : table.text();
-}
 
 std::string datasets_text(const json::array& datasets) {
     Table table({"DATASET", ">SIZE", ">QUOTA", ">USED", ">EFFECTIVE", ">PINNED", ">REMOTE", "JOBS"});

@@ -42,6 +42,8 @@ void add_quota_commands(CLI::App& app, Context& context);     // quota get|set
 void add_job_commands(CLI::App& app, Context& context);       // jobs, job limit
 void add_job_registration(CLI::App& job, Context& context);   // job register|ls|rm
 void add_pin_command(CLI::App& quota, Context& context);      // quota pin
+void add_node_commands(CLI::App& app, Context& context);      // node ls|rm
+void add_remote_command(CLI::App& app, Context& context);     // remote set
 void add_plan_command(CLI::App& app, Context& context);       // plan
 void add_whatif_command(CLI::App& app, Context& context);     // whatif
 void add_events_command(CLI::App& app, Context& context);     // events

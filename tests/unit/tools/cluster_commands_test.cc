@@ -39,8 +39,14 @@ protected:
 };
 
 TEST(ClusterCommandsWithoutAllocator, SayHowToNameOne) {
-    for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
-             {"plan"}, {"events"}, {"job", "ls"}, {"quota", "pin", "d", "1GiB"}, {"whatif", "--cache", "+1GiB"}}) {
+    for (const std::vector<std::string>& command :
+         std::vector<std::vector<std::string>>{{"plan"},
+                                               {"events"},
+                                               {"job", "ls"},
+                                               {"node", "ls"},
+                                               {"quota", "pin", "d", "1GiB"},
+                                               {"remote", "set", "--bandwidth", "1Gbit"},
+                                               {"whatif", "--cache", "+1GiB"}}) {
         const ProgramResult unnamed = run_larder(command, "");
         EXPECT_EQ(unnamed.exit_code, 2);
         EXPECT_THAT(unnamed.errors, HasSubstr("--allocator or $LARDER_ALLOCATOR"));
@@ -88,6 +94,46 @@ TEST_F(ClusterCommands, QuotasArePinnedAndReleased) {
     const ProgramResult large = larder({"quota", "pin", "images", "2MB"});
     EXPECT_EQ(large.exit_code, 1);
     EXPECT_THAT(large.errors, HasSubstr("the nodes' caches have 1000000"));
+}
+
+TEST_F(ClusterCommands, TheRemotesBandwidthIsSet) {
+    allocator.report();
+    EXPECT_EQ(output({"remote", "set", "--bandwidth", "400Mbit"}),
+              "all jobs together may take 50.00 MB/s from the remote\n");
+    EXPECT_THAT(output({"plan"}), ContainsRegex("remote +50.00 MB/s, of which"));
+    EXPECT_EQ(output({"remote", "set", "--bandwidth", "10 MB/s", "--json"}), "{}\n");
+    EXPECT_EQ(larder({"job", "register", "vision", "--floor", "8 MB/s"}).exit_code, 0);
+    const ProgramResult low = larder({"remote", "set", "--bandwidth", "5MB/s"});
+    EXPECT_EQ(low.exit_code, 2);
+    EXPECT_THAT(low.errors, HasSubstr("below the floors of all jobs"));
+    EXPECT_EQ(larder({"remote", "set", "--bandwidth", "fast"}).exit_code, 2);
+    EXPECT_EQ(larder({"remote", "set"}).exit_code, 2);
+    EXPECT_EQ(larder({"remote"}).exit_code, 2);
+    EXPECT_THAT(output({"plan"}), ContainsRegex("remote +10.00 MB/s, of which"));
+}
+
+TEST_F(ClusterCommands, NodesAreListedAndThoseGoneForGoodRemoved) {
+    EXPECT_EQ(output({"node", "ls"}), "no node has reported yet\n");
+    EXPECT_EQ(larder({"node", "rm", "a"}).exit_code, 4);
+    allocator.report();
+    EXPECT_THAT(output({"node", "ls"}), ContainsRegex("a +976.56 KiB +976.56 KiB +0 B +1 +100.00 MB/s +[0-9]+ "));
+    EXPECT_THAT(output({"node", "ls", "--json"}), HasSubstr("\"name\":\"a\",\"alive\":true"));
+    const ProgramResult early = larder({"node", "rm", "a"});
+    EXPECT_EQ(early.exit_code, 1);
+    EXPECT_THAT(early.errors, HasSubstr("stop its daemon and wait"));
+    EXPECT_EQ(larder({"node", "rm"}).exit_code, 2);
+}
+
+TEST(ClusterCommandsOfAShortLease, ANodeIsRemovedOnceItsLeaseIsOver) {
+    const test::AllocatorProcess allocator({"--lease", "1 s"});
+    allocator.report();
+    ProgramResult removed;
+    do {
+        removed = run_larder({"node", "rm", "a"}, allocator.socket);
+    } while (removed.exit_code == 1);
+    EXPECT_EQ(removed.exit_code, 0) << removed.errors;
+    EXPECT_EQ(removed.output, "a is forgotten; what it could still have taken is others' again\n");
+    EXPECT_EQ(run_larder({"node", "ls"}, allocator.socket).output, "no node has reported yet\n");
 }
 
 TEST_F(ClusterCommands, ThePlanIsShown) {

@@ -1,0 +1,54 @@
+#include <CLI/CLI.hpp>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include <cstdio>
+#include <memory>
+
+#include "base/server/http.h"
+#include "tools/cli/allocator.h"
+#include "tools/cli/api.h"
+#include "tools/cli/context.h"
+
+namespace larder::cli {
+namespace {
+
+namespace json = boost::json;
+
+int list_nodes(const Context& context) {
+    const auto answer = call_allocator(context, "GET", "/v1/nodes");
+    if (!answer) return report(context, answer.error());
+    if (context.json) {
+        print_json(*answer);
+    } else {
+        std::fputs(nodes_text(array_at(as_object(*answer), "nodes")).c_str(), stdout);
+    }
+    return kDone;
+}
+
+int remove_node(const Context& context, const std::string& name) {
+    const auto answer = call_allocator(context, "DELETE", "/v1/nodes/" + percent_encode(name));
+    if (!answer) return report(context, answer.error());
+    if (context.json) {
+        print_json(*answer);
+    } else {
+        std::printf("%s is forgotten; what it could still have taken is others' again\n", name.c_str());
+    }
+    return kDone;
+}
+
+}  // namespace
+
+void add_node_commands(CLI::App& app, Context& context) {
+    auto name = std::make_shared<std::string>();
+    CLI::App* node = app.add_subcommand("node", "The nodes of the cluster");
+    node->require_subcommand(1);
+    node->add_subcommand("ls", "All that have reported: cache, jobs, rates, when last heard of")->callback([&context] {
+        context.command = [&context] { return list_nodes(context); };
+    });
+    CLI::App* remove = node->add_subcommand("rm", "Forget one that is gone for good, and the floors kept for it");
+    remove->add_option("NODE", *name, "Its name; its daemon must have ended, and its lease")->required();
+    remove->callback([&context, name] { context.command = [&context, name] { return remove_node(context, *name); }; });
+}
+
+}  // namespace larder::cli
