@@ -25,12 +25,16 @@ inline double lru_hit_ratio(double cached_part) {
 }
 
 // The expected hit ratio of what the job reads next: in the rest of its epoch, what is cached of what it has not read;
-// after it, what it hits of the dataset. `horizon_bytes`: how far to look, if the epoch ends before that.
+// after it, what it hits of the dataset. `horizon_bytes`: how far to look, if the epoch ends before that. Never more
+// than the rest of the epoch hits: what comes after its end does not help to get there, and with less bandwidth than
+// that takes the end would move away with every new plan.
 inline double effective_hit_ratio(const Job& job, double dataset_hit_ratio, double horizon_bytes) {
+    if (job.unread_bytes == 0) return dataset_hit_ratio;
     const auto unread = static_cast<double>(job.unread_bytes);
+    const auto cached = static_cast<double>(job.unread_cached_bytes);
     const double after = std::max(0.0, horizon_bytes - unread);
-    if (unread + after <= 0) return dataset_hit_ratio;
-    return std::min(1.0, (static_cast<double>(job.unread_cached_bytes) + after * dataset_hit_ratio) / (unread + after));
+    const double looking_ahead = (cached + after * dataset_hit_ratio) / (unread + after);
+    return std::min({1.0, cached / unread, looking_ahead});
 }
 
 }  // namespace larder::allocator

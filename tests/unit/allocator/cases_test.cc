@@ -41,11 +41,25 @@ TEST(Model, TheRestOfAnEpochHitsWhatIsCachedOfTheUnread) {
     job.unread_bytes = 50;
     job.unread_cached_bytes = 10;
     EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3, 0), 0.2);
-    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3, 50), 0.2);
-    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3, 100), 0.25) << "half of what comes next is of the next epoch";
+    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.1, 50), 0.2);
+    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.1, 100), 0.15) << "half of what comes next is of the next epoch";
+    EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3, 100), 0.2) << "but it has to get there";
     job.unread_bytes = 0;
     job.unread_cached_bytes = 0;
     EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3, 100), 0.3);
+}
+
+// What is cached in an epoch helps in the next one only: at its end nothing of the rest may be hit, and all of the
+// next.
+TEST(Model, AnEpochEndsInTimeHoweverMuchTheNextOneHits) {
+    constexpr double ideal = 30e6;
+    constexpr double horizon_s = 10;
+    Job job{.ideal_bytes_per_second = ideal, .unread_bytes = 300'000'000};
+    for (int seconds = 0; seconds < 10; ++seconds) {
+        const double bandwidth = ideal * (1 - effective_hit_ratio(job, 1, horizon_s * ideal));
+        job.unread_bytes -= static_cast<std::uint64_t>(bandwidth);
+    }
+    EXPECT_EQ(job.unread_bytes, 0u);
 }
 
 // --- efficiency
