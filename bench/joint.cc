@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "bench/cluster/rate_watch.h"
 #include "bench/joint_cluster.h"
 #include "bench/joint_jobs.h"
 #include "bench/joint_scenario.h"
@@ -24,7 +25,6 @@
 #include "bench/lru_feeder.h"
 #include "bench/options.h"
 #include "bench/plot.h"
-#include "bench/rate_watch.h"
 #include "cache/shard/token_bucket.h"
 #include "tools/cli/table.h"
 

@@ -46,13 +46,16 @@ if(LARDER_BENCH OR LARDER_TESTS)
     pkg_check_modules(CLP REQUIRED IMPORTED_TARGET clp)
     larder_library(bench/oracle)
     target_link_libraries(larder_bench_oracle PRIVATE PkgConfig::CLP)
+    # Nodes with networks of their own, and what they take from the remote: for the joint bench and for tests.
+    larder_library(bench/cluster)
+    target_link_libraries(larder_bench_cluster PUBLIC larder_base_server PRIVATE Boost::json Threads::Threads)
 endif()
 if(LARDER_BENCH)
     find_package(Boost 1.81 REQUIRED COMPONENTS filesystem)
     larder_library(bench)
     target_compile_definitions(larder_bench PRIVATE LARDER_BENCH_DIRECTORY="${CMAKE_SOURCE_DIR}/bench")
     target_link_libraries(larder_bench PUBLIC larder_tools_cli larder_loader larder_cache_shard larder_cache_dataset larder_allocator
-        larder_bench_oracle
+        larder_bench_cluster larder_bench_oracle
         PRIVATE Boost::json Boost::filesystem PkgConfig::LIBARCHIVE Threads::Threads)
 endif()
 add_subdirectory(tools)

@@ -67,6 +67,7 @@ public:
     cache::Daemon& operator*() { return *daemon_; }
     cache::Config& config() { return config_; }
     const std::string& socket() const { return config_.socket_path; }
+    const std::string& admin_socket() const { return config_.admin_socket_path; }
 
     ApiAnswer call(std::string_view method, const std::string& target, std::string_view body = {}) const {
         const auto response = http_request(config_.admin_socket_path, method, target, body);

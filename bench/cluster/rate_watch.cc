@@ -1,4 +1,4 @@
-#include "bench/rate_watch.h"
+#include "bench/cluster/rate_watch.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,0 +1,121 @@
+#include "bench/cluster/private_network.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+#include <thread>
+
+#include "base/assert.h"
+
+extern char** environ;
+
+namespace larder::bench {
+namespace {
+
+constexpr const char* kOurs = "/proc/thread-self/ns/net";
+
+std::string words(const std::vector<std::string>& arguments) {
+    std::string text;
+    for (const std::string& word : arguments) text += (text.empty() ? "" : " ") + word;
+    return text;
+}
+
+// In the namespace the calling thread is in.
+Result<void> ip(const std::vector<std::string>& arguments) {
+    const std::string what = "ip " + words(arguments);
+    std::vector<char*> argv{const_cast<char*>("ip")};
+    argv.reserve(arguments.size() + 2);
+    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    pid_t pid = -1;
+    const int failed = ::posix_spawnp(&pid, "ip", nullptr, nullptr, argv.data(), environ);
+    if (failed != 0) return fail_errno(failed, what + " (package iproute2)");
+    int status = 0;
+    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return fail(ErrorCode::unsupported, what + " failed");
+    return {};
+}
+
+Result<void> ip_each(const NetworkNamespace& network, const std::vector<std::vector<std::string>>& commands) {
+    const NetworkNamespace::Inside inside(network);
+    for (const auto& command : commands) {
+        if (auto done = ip(command); !done) return done;
+    }
+    return {};
+}
+
+std::string cable(std::size_t index) {
+    return "node" + std::to_string(index);
+}
+
+}  // namespace
+
+Result<NetworkNamespace> NetworkNamespace::make() {
+    // The calling thread stays where it is.
+    std::optional<Result<FileDescriptor>> made;
+    std::thread([&made] {
+        if (::unshare(CLONE_NEWNET) != 0) {
+            made = fail_errno(errno, "make a network namespace");
+        } else {
+            made = open_file(kOurs, O_RDONLY);
+        }
+    }).join();
+    if (!*made) return std::unexpected(made->error());
+    return NetworkNamespace(std::move(**made));
+}
+
+std::string NetworkNamespace::path() const {
+    return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(file_.get());
+}
+
+NetworkNamespace::Inside::Inside(const NetworkNamespace& network) {
+    auto ours = open_file(kOurs, O_RDONLY);
+    LARDER_ASSERT(ours.has_value());
+    outside_ = std::move(*ours);
+    LARDER_ASSERT(::setns(network.file_.get(), CLONE_NEWNET) == 0);
+}
+
+NetworkNamespace::Inside::~Inside() {
+    LARDER_ASSERT(::setns(outside_.get(), CLONE_NEWNET) == 0);
+}
+
+Result<PrivateNetwork> PrivateNetwork::make(std::uint32_t nodes) {
+    LARDER_ASSERT(nodes <= kNodesMax);
+    auto hub = NetworkNamespace::make();
+    if (!hub) return std::unexpected(hub.error());
+    PrivateNetwork network(std::move(*hub));
+    auto done = ip_each(network.hub_, {{"link", "set", "lo", "up"},
+                                       {"link", "add", "hub", "type", "bridge"},
+                                       {"address", "add", hub_address() + "/24", "dev", "hub"},
+                                       {"link", "set", "hub", "up"}});
+    for (std::uint32_t i = 0; done && i < nodes; ++i) {
+        auto node = NetworkNamespace::make();
+        done = node ? network.add_node(std::move(*node)) : std::unexpected(node.error());
+    }
+    if (!done) return std::unexpected(done.error());
+    return network;
+}
+
+Result<void> PrivateNetwork::add_node(NetworkNamespace node) {
+    const std::string name = cable(nodes_.size());
+    const std::string address = "10.77.0." + std::to_string(nodes_.size() + 2) + "/24";
+    auto plugged = ip_each(hub_, {{"link", "add", name, "type", "veth", "peer", "name", "uplink", "netns", node.path()},
+                                  {"link", "set", name, "master", "hub", "up"}});
+    if (!plugged) return plugged;
+    nodes_.push_back(std::move(node));
+    return ip_each(
+        nodes_.back(),
+        {{"link", "set", "lo", "up"}, {"address", "add", address, "dev", "uplink"}, {"link", "set", "uplink", "up"}});
+}
+
+Result<void> PrivateNetwork::set_cable(std::uint32_t index, const char* state) const {
+    return ip_each(hub_, {{"link", "set", cable(index), state}});
+}
+
+}  // namespace larder::bench

@@ -1,0 +1,236 @@
+// A node that the network cuts off from its allocator, really: daemons in network namespaces, and one cable pulled for
+// longer than a lease lasts.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "allocator/service/service.h"
+#include "base/file.h"
+#include "base/server/http_client.h"
+#include "bench/cluster/private_network.h"
+#include "bench/cluster/rate_watch.h"
+#include "bench/cluster/remote_counter.h"
+#include "loader/larder.h"
+#include "tests/support/sample_data.h"
+#include "tests/support/test_daemon.h"
+
+namespace larder::test {
+namespace {
+
+namespace asio = boost::asio;
+namespace json = boost::json;
+using bench::NetworkNamespace;
+using bench::PrivateNetwork;
+
+constexpr double kRemote = 8e6;
+constexpr double kFloor = 5e5;
+constexpr int kNodes = 2;
+
+// An allocator at the hub, on a thread of its own.
+class Hub {
+public:
+    Hub(const PrivateNetwork& network, const allocator::Config& config) {
+        const NetworkNamespace::Inside inside(network.hub());
+        auto started = allocator::Service::start(context_, config, clock_);
+        if (!started) throw std::runtime_error(started.error().message);
+        service_ = std::move(*started);
+        thread_ = std::thread([this] { context_.run(); });
+    }
+    ~Hub() {
+        asio::post(context_, [this] { service_->stop(); });
+        thread_.join();
+    }
+
+private:
+    asio::io_context context_{1};
+    SteadyClock clock_;
+    std::unique_ptr<allocator::Service> service_;
+    std::thread thread_;
+};
+
+// Reads epoch after epoch, as fast as it is given.
+class Reader {
+public:
+    Reader(const std::string& socket, const std::string& job) {
+        LoaderOptions options;
+        options.dataset = "images";
+        options.job = job;
+        options.socket = socket;
+        options.memory_budget_bytes = 8u << 20;
+        options.batch_size = 4;
+        auto loader = Loader::open(options);
+        if (!loader) throw std::runtime_error(loader.error().message);
+        thread_ = std::jthread([this, loader = std::move(*loader)](const std::stop_token& stop) mutable {
+            while (!stop.stop_requested()) {
+                const auto batch = loader.next();
+                ASSERT_TRUE(batch.has_value()) << batch.error().message;
+            }
+        });
+    }
+
+private:
+    std::jthread thread_;
+};
+
+class Partition : public testing::Test {
+protected:
+    static constexpr std::int64_t kLease_ns = 2'000'000'000;
+
+    // Skips where there can be no such network.
+    void SetUp() override {
+        auto made = PrivateNetwork::make(kNodes);
+        if (!made) GTEST_SKIP() << "no network namespaces here: " << made.error().message;
+        network.emplace(std::move(*made));
+        make_tree(tree, {.class_count = 2, .files_per_class = 300, .bytes_max = 60'000});
+        ASSERT_TRUE(replace_file(directory / "tokens",
+                                 "node node-0 token-of-node-0-0123456789\nnode node-1 token-of-node-1-0123456789\n",
+                                 0600));
+        hub.emplace(*network, allocator::Config{.socket = socket,
+                                                .listen = PrivateNetwork::hub_address() + ":7600",
+                                                .plain_tcp = true,
+                                                .token_file = directory / "tokens",
+                                                .cluster = {.remote_bytes_per_second = kRemote,
+                                                            .floor_bytes_per_second = kFloor,
+                                                            .lease_ns = kLease_ns,
+                                                            .objective = {.place_jobs = false}}});
+        for (int i = 0; i < kNodes; ++i) add_node(i);
+    }
+    void TearDown() override {
+        readers.clear();
+        nodes.clear();
+        hub.reset();
+    }
+
+    void add_node(int index) {
+        const std::string name = "node-" + std::to_string(index);
+        ASSERT_TRUE(replace_file(directory / name, "token-of-" + name + "-0123456789\n", 0600));
+        const NetworkNamespace::Inside inside(network->node(static_cast<std::uint32_t>(index)));
+        nodes.push_back(std::make_unique<TestDaemon>([&](cache::Config& config) {
+            config.memory_bytes = 3u << 20;
+            config.disk_bytes = 0;
+            config.allocator.endpoint = "http://" + PrivateNetwork::hub_address() + ":7600";
+            config.allocator.node = name;
+            config.allocator.floor_bytes_per_second = kFloor;
+            config.allocator.credentials.token_file = directory / name;
+        }));
+        nodes.back()->add("images", tree);
+        readers.push_back(std::make_unique<Reader>(nodes.back()->socket(), "job-" + std::to_string(index)));
+    }
+
+    // What each node's job may take, by its own daemon.
+    std::vector<double> rates() const {
+        std::vector<double> rates;
+        for (const auto& node : nodes) {
+            const auto jobs = node->get("/v1/jobs").body.at("jobs").as_array();
+            rates.push_back(jobs.empty() ? 0 : jobs[0].at("remote_rate").to_number<double>());
+        }
+        return rates;
+    }
+    // The sum of them at one moment: they are asked for one after the other, so only what holds still counts.
+    std::optional<double> rate_sum() const {
+        const auto first = rates();
+        if (rates() != first) return std::nullopt;
+        double sum = 0;
+        for (const double rate : first) sum += rate;
+        return sum;
+    }
+    json::object ask(const std::string& target) const {
+        const auto answer = http_request(socket, "GET", target);
+        EXPECT_TRUE(answer.has_value() && answer->status == 200);
+        return json::parse(answer->body).as_object();
+    }
+    bool is_connected(std::size_t node) const {
+        return nodes[node]->get("/v1/status").body.at("allocator").at("connected").as_bool();
+    }
+    // As far as the allocator has heard.
+    bool is_filled() const {
+        const json::array datasets = ask("/v1/plan").at("datasets").as_array();
+        return std::ranges::all_of(datasets, [](const json::value& of) {
+            return number_at(of, "cached_bytes") * 10 > number_at(of, "quota_bytes") * 9;
+        });
+    }
+    // By dataset and node, and by job once the quotas are filled.
+    std::map<std::string, double> plan() const {
+        std::map<std::string, double> values;
+        const json::object plan = ask("/v1/plan");
+        for (const auto& dataset : plan.at("datasets").as_array()) {
+            for (const auto& node : dataset.at("nodes").as_array()) {
+                values["quota on " + std::string(node.at("node").as_string())] =
+                    node.at("memory_bytes").to_number<double>();
+            }
+        }
+        for (const auto& job : plan.at("jobs").as_array()) {
+            values[std::string(job.at("name").as_string())] = job.at("steady_bytes_per_second").to_number<double>();
+        }
+        return values;
+    }
+    static bool alike(const std::map<std::string, double>& a, const std::map<std::string, double>& b) {
+        return std::ranges::equal(a, b, [](const auto& x, const auto& y) {
+            return x.first == y.first && std::abs(x.second - y.second) <= 0.02 * x.second;
+        });
+    }
+    std::vector<std::string> admin_sockets() const {
+        std::vector<std::string> sockets;
+        for (const auto& node : nodes) sockets.push_back(node->admin_socket());
+        return sockets;
+    }
+
+    TempDirectory directory;
+    const std::string tree = directory / "tree";
+    const std::string socket = directory / "allocator.sock";
+    std::optional<PrivateNetwork> network;
+    std::optional<Hub> hub;
+    std::vector<std::unique_ptr<TestDaemon>> nodes;
+    std::vector<std::unique_ptr<Reader>> readers;
+};
+
+TEST_F(Partition, TheNodeFallsToItsFloorTheSumHoldsAndThePlanComesBack) {
+    // Both read, and have what the plan gives them; how large records are is known, and with it what is cached.
+    TestDaemon::wait_until([&] {
+        const auto now = rates();
+        return plan().size() == 2 * kNodes && now[0] > 0.3 * kRemote && now[1] > 0.3 * kRemote && is_filled();
+    });
+    const auto before = plan();
+
+    bench::RemoteCounter counter(admin_sockets());
+    bench::RateWatch watch([&] { return counter.bytes(); }, kRemote);
+    double largest_sum = 0;
+    const auto wait_until = [&](const std::function<bool()>& holds) {
+        while (!holds()) {
+            if (const auto sum = rate_sum()) largest_sum = std::max(largest_sum, *sum);
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+    };
+    ASSERT_TRUE(network->cut_off(1));
+    wait_until([&] { return rates()[1] == kFloor; });
+    // What it no longer takes goes to the other, but for its floor.
+    wait_until([&] { return rates()[0] >= 0.99 * (kRemote - kFloor); });
+    EXPECT_EQ(rates()[1], kFloor);
+    EXPECT_TRUE(is_connected(0));
+    wait_until([&] { return !is_connected(1); });
+    const SteadyClock clock;
+    const std::int64_t still_away_until_ns = clock.now_ns() + kLease_ns;
+    wait_until([&] { return clock.now_ns() > still_away_until_ns; });
+    EXPECT_EQ(rates()[1], kFloor);
+    EXPECT_LE(rates()[0], (kRemote - kFloor) * 1.001);
+    EXPECT_FALSE(alike(plan(), before)) << "planned without it";
+
+    ASSERT_TRUE(network->join_again(1));
+    wait_until([&] { return alike(plan(), before) && rates()[1] > 0.3 * kRemote && rates()[0] < 0.7 * kRemote; });
+    watch.stop();
+    EXPECT_GT(largest_sum, 0.9 * kRemote) << "else the sum was never put to the test";
+    EXPECT_LE(largest_sum, kRemote * 1.001);
+    EXPECT_LE(watch.excess_bytes(), static_cast<double>(counter.burst_bytes()));
+}
+
+}  // namespace
+}  // namespace larder::test
