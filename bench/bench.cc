@@ -48,6 +48,9 @@ int bench_main(int argc, char** argv) {
         if (entry.run == joint) {
             command->add_option("--policy", options.policies, "which to run, more than one if wanted; default: all")
                 ->check(CLI::IsMember({"static", "lru", "max_min", "efficiency"}));
+            command->add_flag("--events", options.events,
+                              "how soon plans converge when jobs come and go, a cache is lost, a quota is pinned; "
+                              "with max_min, or max_min and efficiency of --policy");
         }
         if (entry.run == curve || entry.run == joint) {
             command->add_option("--plot", options.plot, "draw the results as SVG")->type_name("FILE");

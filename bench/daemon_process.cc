@@ -32,7 +32,10 @@ Result<DaemonProcess> DaemonProcess::start(const DaemonOptions& options) {
         arguments.insert(arguments.end(),
                          {"--allocator.endpoint", options.allocator, "--allocator.node", options.node});
     }
-    auto server = ServerProcess::start("larderd", arguments, options.state_directory + "/admin.sock");
+    if (!options.token_file.empty()) {
+        arguments.insert(arguments.end(), {"--allocator.token-file", options.token_file});
+    }
+    auto server = ServerProcess::start("larderd", arguments, options.state_directory + "/admin.sock", options.network);
     if (!server) return std::unexpected(server.error());
     return DaemonProcess(std::move(*server), options.state_directory + "/larderd.sock");
 }
@@ -81,14 +84,10 @@ Result<void> DaemonProcess::limit_job(const std::string& job, double bytes_per_s
     return {};
 }
 
-Result<std::uint64_t> DaemonProcess::remote_read_bytes() const {
-    const auto jobs = call("GET", "/v1/jobs");
-    if (!jobs) return std::unexpected(jobs.error());
-    std::uint64_t bytes = 0;
-    for (const boost::json::value& job : jobs->at("jobs").as_array()) {
-        bytes += job.at("counters").at("bytes_remote_read").to_number<std::uint64_t>();
-    }
-    return bytes;
+Result<boost::json::array> DaemonProcess::datasets() const {
+    const auto datasets = call("GET", "/v1/datasets");
+    if (!datasets) return std::unexpected(datasets.error());
+    return datasets->at("datasets").as_array();
 }
 
 Result<boost::json::object> DaemonProcess::dataset(const std::string& name) const {

@@ -2,6 +2,7 @@
 
 // A larderd of the bench's own: the real program in a process of its own, on a fresh state directory, ended by its pid.
 
+#include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
 #include <cstdint>
@@ -17,9 +18,12 @@ struct DaemonOptions {
     std::uint64_t memory_bytes = std::uint64_t{4} << 30;
     std::uint64_t disk_bytes = std::uint64_t{64} << 30;
     std::uint32_t disk_reads_max = 128;
-    // The allocator's endpoint and the node's name there; empty: none.
+    // The allocator's endpoint, the node's name there and the token it shows; empty: none.
     std::string allocator;
     std::string node;
+    std::string token_file;
+    // It runs in; null: in ours.
+    const NetworkNamespace* network = nullptr;
 };
 
 struct DatasetOptions {
@@ -38,19 +42,21 @@ public:
 
     // SIGTERM, and waits for its end.
     void stop() { server_.stop(); }
+    // SIGKILL.
+    void kill() { server_.kill(); }
 
     Result<void> add_dataset(const DatasetOptions& options);
     // Brings in what the quota allows.
     Result<void> warm(const std::string& dataset);
     Result<void> set_quota(const std::string& dataset, std::uint64_t memory_bytes, std::uint64_t disk_bytes);
     Result<void> limit_job(const std::string& job, double bytes_per_second, std::uint64_t burst_bytes);
-    // Of all jobs, since it started.
-    Result<std::uint64_t> remote_read_bytes() const;
-    // GET /v1/datasets/NAME, and the job's entry of GET /v1/jobs.
+    // The datasets of GET /v1/datasets; GET /v1/datasets/NAME; the job's entry of GET /v1/jobs.
+    Result<boost::json::array> datasets() const;
     Result<boost::json::object> dataset(const std::string& name) const;
     Result<boost::json::object> job(const std::string& name) const;
 
     const std::string& socket() const { return socket_; }
+    const std::string& admin_socket() const { return server_.socket(); }
     pid_t pid() const { return server_.pid(); }
 
 private:

@@ -16,35 +16,75 @@ Result<JointCluster> JointCluster::start(const JointScenario& scenario, const st
                                          const std::string& directory, const std::string& objective) {
     std::filesystem::create_directories(directory);
     const std::string socket = directory + "/a.sock";
-    auto allocator =
-        ServerProcess::start("larder-allocator",
-                             {"--socket", socket, "--remote-bandwidth", rate_text(scenario.remote_bytes_per_second),
-                              "--objective", objective, "--floor", rate_text(scenario.remote_bytes_per_second / 100),
-                              "--lease", "5 s", "--log.level", "warn"},
-                             socket);
+    auto network = JointNetwork::make(scenario.nodes, directory);
+    if (!network) return std::unexpected(network.error());
+    std::vector<std::string> arguments = {"--socket",
+                                          socket,
+                                          "--remote-bandwidth",
+                                          rate_text(scenario.remote_bytes_per_second),
+                                          "--objective",
+                                          objective,
+                                          "--floor",
+                                          rate_text(scenario.remote_bytes_per_second / 100),
+                                          "--lease",
+                                          "5 s"};
+    const std::vector<std::string> listening = network->allocator_arguments();
+    arguments.insert(arguments.end(), listening.begin(), listening.end());
+    auto allocator = ServerProcess::start("larder-allocator", arguments, socket, network->hub());
     if (!allocator) return std::unexpected(allocator.error());
-    // Declared, so that the first plan is made from more than guesses; what is measured counts once it is.
+    JointCluster cluster(scenario, files, directory, std::move(*network), std::move(*allocator));
     for (const JointJob& job : scenario.jobs) {
-        const auto registered = allocator->call(
-            "POST", "/v1/jobs", {{"name", job.name}, {"ideal_bytes_per_second", job.ideal_bytes_per_second}});
-        if (!registered) return std::unexpected(registered.error());
+        if (auto registered = cluster.register_job(job); !registered) return std::unexpected(registered.error());
     }
-    JointCluster cluster(scenario, files, directory, std::move(*allocator));
+    std::vector<std::string> admin_sockets;
     for (std::uint32_t i = 0; i < scenario.nodes; ++i) {
         auto node = cluster.start_node(i);
         if (!node) return std::unexpected(node.error());
         if (auto added = cluster.add_datasets(*node, i); !added) return std::unexpected(added.error());
+        admin_sockets.push_back(node->admin_socket());
         cluster.nodes_.push_back(std::move(*node));
     }
+    cluster.remote_ = std::make_unique<RemoteCounter>(std::move(admin_sockets));
     return cluster;
 }
 
+Result<void> JointCluster::register_job(const JointJob& job) {
+    const auto registered = allocator_.call(
+        "POST", "/v1/jobs", {{"name", job.name}, {"ideal_bytes_per_second", job.ideal_bytes_per_second}});
+    if (!registered) return std::unexpected(registered.error());
+    return {};
+}
+
+Result<void> JointCluster::pin(const std::string& dataset, std::uint64_t bytes) {
+    const auto pinned = allocator_.call("PUT", "/v1/datasets/" + dataset + "/pin", {{"bytes", bytes}});
+    if (!pinned) return std::unexpected(pinned.error());
+    return {};
+}
+
+Result<void> JointCluster::lose_cache(std::uint32_t index) {
+    nodes_[index].kill();
+    std::error_code error;
+    // What is known of the datasets stays: it is not cache.
+    for (const char* part : {"/segments", "/index"}) {
+        if (!error) std::filesystem::remove_all(directory_of(index) + part, error);
+    }
+    if (error) return fail_errno(error.value(), "remove the cache in " + directory_of(index));
+    auto again = start_node(index);
+    if (!again) return std::unexpected(again.error());
+    nodes_[index] = std::move(*again);
+    return {};
+}
+
 Result<DaemonProcess> JointCluster::start_node(std::uint32_t index) const {
+    const auto allocator = network_.endpoint();
+    if (!allocator) return std::unexpected(allocator.error());
     return DaemonProcess::start({.state_directory = directory_of(index),
                                  .memory_bytes = scenario_.node_cache_bytes,
-                                 .disk_bytes = 0,
-                                 .allocator = allocator_.socket(),
-                                 .node = "node-" + std::to_string(index)});
+                                 .disk_bytes = scenario_.node_disk_bytes,
+                                 .allocator = *allocator,
+                                 .node = node_name(index),
+                                 .token_file = network_.token_file(index),
+                                 .network = network_.node(index)});
 }
 
 Result<void> JointCluster::add_datasets(DaemonProcess& daemon, std::uint32_t node) const {
@@ -59,16 +99,6 @@ Result<void> JointCluster::add_datasets(DaemonProcess& daemon, std::uint32_t nod
         }
     }
     return {};
-}
-
-Result<std::uint64_t> JointCluster::remote_read_bytes() const {
-    std::uint64_t sum = 0;
-    for (const DaemonProcess& node : nodes_) {
-        const auto bytes = node.remote_read_bytes();
-        if (!bytes) return bytes;
-        sum += *bytes;
-    }
-    return sum;
 }
 
 }  // namespace larder::bench

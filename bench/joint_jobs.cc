@@ -1,11 +1,27 @@
 #include "bench/joint_jobs.h"
 
+#include <algorithm>
+
+#include "base/hash.h"
+#include "bench/larder_feeder.h"
 #include "bench/pace.h"
 
 namespace larder::bench {
+namespace {
 
-JointJobRun::JointJobRun(Open open, double ideal_bytes_per_second)
-    : thread_([this, open = std::move(open), ideal_bytes_per_second] { run(open, ideal_bytes_per_second); }) {}
+constexpr std::int64_t kLook_ms = 50;
+
+Result<std::unique_ptr<Feeder>> open_feeder(const LoaderOptions& options) {
+    auto feeder = LarderFeeder::open(options);
+    if (!feeder) return std::unexpected(feeder.error());
+    return std::make_unique<LarderFeeder>(std::move(*feeder));
+}
+
+}  // namespace
+
+JointJobRun::JointJobRun(std::string name, Open open, double ideal_bytes_per_second)
+    : name_(std::move(name)),
+      thread_([this, open = std::move(open), ideal_bytes_per_second] { run(open, ideal_bytes_per_second); }) {}
 
 JointJobRun::~JointJobRun() {
     stop();
@@ -39,6 +55,44 @@ void JointJobRun::run(const Open& open, double ideal_bytes_per_second) {
         consumer.consume((*batch)->bytes, (*batch)->reading_ns);
         bytes_.fetch_add((*batch)->bytes, std::memory_order_relaxed);
     }
+}
+
+std::uint64_t seed_of(const JointJob& job) {
+    std::uint64_t seed = 0;
+    for (const char letter : job.name) seed = mix64(seed ^ static_cast<unsigned char>(letter));
+    return seed;
+}
+
+std::unique_ptr<JointJobRun> run_on_larder(const JointScenario& scenario, const JointJob& job,
+                                           const std::string& socket) {
+    const LoaderOptions options{{.dataset = scenario.datasets[job.dataset].name,
+                                 .job = job.name,
+                                 .socket = socket,
+                                 .memory_budget_bytes = kJointPrefetchBlocks * scenario.block_bytes},
+                                seed_of(job),
+                                true,
+                                16,
+                                scenario.batch_size};
+    return std::make_unique<JointJobRun>(
+        job.name, [options] { return open_feeder(options); }, job.ideal_bytes_per_second);
+}
+
+Result<void> pause_between_looks(const JointRuns& runs, const cli::InterruptWatch& interrupt) {
+    for (const auto& run : runs) {
+        if (auto state = run->state(); !state) return state;
+    }
+    if (interrupt.pressed_within(kLook_ms)) return fail(ErrorCode::cancelled, "was interrupted");
+    return {};
+}
+
+Result<void> wait_for_epochs(const JointRuns& runs, std::uint32_t epochs, const cli::InterruptWatch& interrupt,
+                             const std::function<void()>& each) {
+    const auto is_behind = [epochs](const auto& run) { return run->epochs() < epochs; };
+    while (std::ranges::any_of(runs, is_behind)) {
+        if (auto paused = pause_between_looks(runs, interrupt); !paused) return paused;
+        each();
+    }
+    return {};
 }
 
 }  // namespace larder::bench

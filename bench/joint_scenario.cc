@@ -12,6 +12,7 @@ JointScenario joint_scenario(bool quick) {
     scenario.node_cache_bytes = (std::uint64_t{96} << 20) / (quick ? 16 : 1);
     scenario.remote_bytes_per_second = rate(60);
     scenario.epochs = quick ? 2 : 6;
+    scenario.patience_s = quick ? 10 : 180;
     scenario.datasets = {{"images", blocks(160)},
                          {"speech", blocks(96)},
                          {"text", blocks(128)},
@@ -19,6 +20,16 @@ JointScenario joint_scenario(bool quick) {
                          {"scans", blocks(144)}};
     scenario.jobs = {{"images-large", 0, 0, rate(60)}, {"images-small", 0, 0, rate(20)}, {"speech", 1, 1, rate(30)},
                      {"text", 1, 2, rate(12)},         {"video", 2, 3, rate(40)},        {"scans", 3, 4, rate(14)}};
+    return scenario;
+}
+
+JointScenario joint_events_scenario(bool quick) {
+    const std::uint32_t larger = quick ? 1 : 3;
+    JointScenario scenario = joint_scenario(quick);
+    for (JointDataset& dataset : scenario.datasets) dataset.blocks *= larger;
+    const std::uint64_t cache_bytes = scenario.node_cache_bytes * larger;
+    scenario.node_disk_bytes = cache_bytes / 2;
+    scenario.node_cache_bytes = cache_bytes - scenario.node_disk_bytes;
     return scenario;
 }
 

@@ -23,15 +23,20 @@ struct JointJob {
 
 struct JointScenario {
     std::uint32_t nodes = 4;
-    std::uint64_t node_cache_bytes = 0;
+    std::uint64_t node_cache_bytes = 0;  // in memory
+    std::uint64_t node_disk_bytes = 0;   // likewise, on disk
     double remote_bytes_per_second = 0;  // B
     std::uint64_t block_bytes = 0;
     std::uint32_t batch_size = 0;
     std::uint32_t epochs = 0;  // of every job at least
+    double patience_s = 0;     // after an event: what has not converged then will not
     std::vector<JointDataset> datasets;
     std::vector<JointJob> jobs;
 };
 
 JointScenario joint_scenario(bool quick);
+// The same cluster with everything in bytes three times as large, so that an epoch is long beside the second in which
+// nodes report, and half of each cache on disk, which is left behind when a daemon is killed.
+JointScenario joint_events_scenario(bool quick);
 
 }  // namespace larder::bench

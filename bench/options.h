@@ -17,6 +17,7 @@ struct Options {
     std::string directory;              // on the file system to measure; a fresh directory is made in it
     std::string plot;                   // curve, joint: the SVG to draw
     std::vector<std::string> policies;  // joint: which; empty: all
+    bool events = false;                // joint: what happens in mid-run
     std::string python;                 // python: the interpreter that has the larder package
     std::string data;                   // python: a directory of images in class directories
 };

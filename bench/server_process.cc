@@ -8,8 +8,8 @@
 
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <filesystem>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -26,7 +26,7 @@ constexpr int kStartPolls = 6000;
 }  // namespace
 
 Result<ServerProcess> ServerProcess::start(const std::string& program, const std::vector<std::string>& arguments,
-                                           const std::string& socket) {
+                                           const std::string& socket, const NetworkNamespace* network) {
     const std::string path = (std::filesystem::read_symlink("/proc/self/exe").parent_path() / program).string();
     std::vector<char*> argv{const_cast<char*>(path.c_str())};
     argv.reserve(arguments.size() + 2);
@@ -34,7 +34,12 @@ Result<ServerProcess> ServerProcess::start(const std::string& program, const std
     argv.push_back(nullptr);
 
     ServerProcess server(socket);
-    const int failed = ::posix_spawn(&server.pid_, path.c_str(), nullptr, nullptr, argv.data(), environ);
+    int failed = 0;
+    {
+        std::optional<NetworkNamespace::Inside> inside;
+        if (network != nullptr) inside.emplace(*network);
+        failed = ::posix_spawn(&server.pid_, path.c_str(), nullptr, nullptr, argv.data(), environ);
+    }
     if (failed != 0) {
         server.pid_ = -1;
         return fail_errno(failed, "start " + path);
@@ -66,9 +71,9 @@ ServerProcess::~ServerProcess() {
     stop();
 }
 
-void ServerProcess::stop() {
+void ServerProcess::end(int signal) {
     if (pid_ <= 0) return;
-    ::kill(pid_, SIGTERM);
+    ::kill(pid_, signal);
     ::waitpid(std::exchange(pid_, -1), nullptr, 0);
 }
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import pathlib
+import signal
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree
 
 import pytest
@@ -107,3 +109,49 @@ def test_jobs_on_several_nodes_share_one_remote(bench, tmp_path: pathlib.Path) -
     for policy in ("static", "max_min", "efficiency"):
         assert policies[policy]["min_ratio_predicted"] >= 0.999, "nobody is promised less than an equal share"
     assert xml.etree.ElementTree.parse(svg).getroot().tag.endswith("svg")
+
+
+def test_events_in_mid_run_are_each_followed_to_the_end(bench) -> None:
+    (row,) = bench("joint", "--events")
+    assert row["policy"] == "max_min"
+    assert row["network"] == ("namespaces" if may_make_networks() else "loopback")
+    assert [event["event"] for event in row["events"]] == ["job ends", "job joins", "cache is lost", "quota is pinned"]
+    for event in row["events"]:
+        assert event["epoch_seconds"] > 0 and event["epochs"] == pytest.approx(event["seconds"] / event["epoch_seconds"])
+        assert event["excess_bytes"] <= event["burst_bytes"], "whatever happens, jobs together take no more than there is"
+
+
+def may_make_networks() -> bool:
+    tried = "ip link set lo up && ip link add hub type bridge && ip link add node0 type veth peer name uplink"
+    return subprocess.run(["unshare", "--net", "sh", "-c", tried], capture_output=True).returncode == 0
+
+
+def children_of(process: int) -> list[int]:
+    children = []
+    for status in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it has just ended
+            continue
+        if parent == process:
+            children.append(int(status.parent.name))
+    return children
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_bench_leaves_nothing(larder_bin: pathlib.Path, tmp_path: pathlib.Path, number: signal.Signals) -> None:
+    links = subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True).stdout
+    bench = subprocess.Popen(
+        [larder_bin / "larder", "bench", "joint", "--events", "--quick", "--directory", tmp_path],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while len(children := children_of(bench.pid)) < 5:  # an allocator and four nodes
+        assert bench.poll() is None
+        time.sleep(0.02)
+    bench.send_signal(number)
+    assert bench.wait(60) == 1
+    assert bench.stderr is not None and "was interrupted" in bench.stderr.read()
+    assert list(tmp_path.glob("larder-bench-*")) == []
+    assert [child for child in children if pathlib.Path(f"/proc/{child}").exists()] == []
+    assert subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True).stdout == links

@@ -1,0 +1,99 @@
+#include "bench/convergence.h"
+
+#include <boost/json/array.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "cache/store/segment_space.h"
+
+namespace larder::bench {
+namespace json = boost::json;
+namespace {
+
+constexpr const char* kTiers[] = {"memory_bytes", "disk_bytes"};
+
+// What grows by less than this part of its quota while the window lasts grows no more.
+constexpr double kStill = 0.01;
+
+std::uint64_t segment_bytes(std::uint64_t quota_bytes) {
+    return std::max(quota_bytes / cache::SegmentSpace::kSegmentsPerQuota, cache::SegmentSpace::kSegmentBytesMin);
+}
+
+}  // namespace
+
+Result<std::map<std::string, Convergence::Cached>> Convergence::cached_of(const json::object& plan) {
+    std::map<std::string, Cached> cached;
+    for (std::uint32_t i = 0; i < cluster_.nodes(); ++i) {
+        const auto datasets = cluster_.node(i).datasets();
+        if (!datasets) return std::unexpected(datasets.error());
+        for (const json::value& dataset : *datasets) {
+            const std::string name(dataset.at("name").as_string());
+            for (const char* tier : kTiers) {
+                cached[JointCluster::node_name(i) + " " + name + " " + tier].used_bytes =
+                    dataset.at("used").at(tier).to_number<std::uint64_t>();
+            }
+        }
+    }
+    for (const json::value& dataset : plan.at("datasets").as_array()) {
+        for (const json::value& node : dataset.at("nodes").as_array()) {
+            const std::string where(node.at("node").as_string());
+            const std::string name(dataset.at("name").as_string());
+            for (const char* tier : kTiers) {
+                cached[where + " " + name + " " + tier].quota_bytes = node.at(tier).to_number<std::uint64_t>();
+            }
+        }
+    }
+    return cached;
+}
+
+Result<void> Convergence::look(const json::object& plan, std::int64_t now_ns) {
+    auto cached = cached_of(plan);
+    if (!cached) return std::unexpected(cached.error());
+    Look now{.at_ns = now_ns, .cached = std::move(*cached)};
+    for (const auto& run : runs_) now.read_bytes[run->name()] = run->bytes();
+    for (const json::value& job : plan.at("jobs").as_array()) {
+        now.predicted[std::string(job.at("name").as_string())] =
+            job.at("predicted_bytes_per_second").to_number<double>();
+    }
+    looks_.push_back(std::move(now));
+    while (looks_.size() > 1 && now_ns - looks_[1].at_ns >= kWindow_ns) looks_.pop_front();
+    seen_all_ = now_ns - looks_.front().at_ns >= kWindow_ns;
+    applied_ = all_applied();
+    largest_error_ = 0;
+    for (const auto& run : runs_) largest_error_ = std::max(largest_error_, error_of(run->name()));
+    return {};
+}
+
+bool Convergence::is_applied(const Cached& now, const Cached* at_the_start) {
+    if (now.used_bytes > now.quota_bytes + segment_bytes(now.quota_bytes)) return false;
+    if (now.used_bytes + segment_bytes(now.quota_bytes) >= now.quota_bytes) return true;
+    if (at_the_start == nullptr || at_the_start->quota_bytes != now.quota_bytes) return false;
+    const double grown = static_cast<double>(now.used_bytes) - static_cast<double>(at_the_start->used_bytes);
+    return std::abs(grown) < kStill * static_cast<double>(now.quota_bytes);
+}
+
+bool Convergence::all_applied() const {
+    const auto& before = looks_.front().cached;
+    return std::ranges::all_of(looks_.back().cached, [&](const auto& now) {
+        const auto found = before.find(now.first);
+        return is_applied(now.second, found == before.end() ? nullptr : &found->second);
+    });
+}
+
+double Convergence::error_of(const std::string& job) const {
+    constexpr double unknown = std::numeric_limits<double>::infinity();
+    double predicted_bytes = 0;
+    for (std::size_t i = 1; i < looks_.size(); ++i) {
+        const auto predicted = looks_[i - 1].predicted.find(job);
+        if (predicted == looks_[i - 1].predicted.end()) return unknown;
+        predicted_bytes += predicted->second * static_cast<double>(looks_[i].at_ns - looks_[i - 1].at_ns) * 1e-9;
+    }
+    const auto before = looks_.front().read_bytes.find(job);
+    if (before == looks_.front().read_bytes.end() || predicted_bytes <= 0) return unknown;
+    const auto bytes = static_cast<double>(looks_.back().read_bytes.at(job) - before->second);
+    return std::abs(bytes / predicted_bytes - 1);
+}
+
+}  // namespace larder::bench

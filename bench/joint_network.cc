@@ -1,0 +1,79 @@
+#include "bench/joint_network.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+
+#include "base/assert.h"
+#include "base/file.h"
+
+namespace larder::bench {
+namespace {
+
+constexpr const char* kPort = "7600";
+
+std::string random_token() {
+    std::array<unsigned char, 20> bytes;
+    LARDER_ASSERT(::getentropy(bytes.data(), bytes.size()) == 0);
+    std::string token;
+    for (const unsigned char byte : bytes) {
+        char digits[3];
+        std::snprintf(digits, sizeof digits, "%02x", byte);
+        token += digits;
+    }
+    return token;
+}
+
+}  // namespace
+
+Result<JointNetwork> JointNetwork::make(std::uint32_t nodes, const std::string& directory) {
+    JointNetwork network(directory);
+    auto separate = PrivateNetwork::make(nodes);
+    if (separate) {
+        network.network_ = std::move(*separate);
+    } else {
+        std::fprintf(stderr, "nodes share this machine's loopback: %s\n", separate.error().message.c_str());
+    }
+    std::string tokens;
+    for (std::uint32_t i = 0; i < nodes; ++i) {
+        const std::string token = random_token();
+        tokens += "node node-" + std::to_string(i) + " " + token + "\n";
+        if (auto written = replace_file(network.token_file(i), token + "\n", 0600); !written) {
+            return std::unexpected(written.error());
+        }
+    }
+    if (auto written = replace_file(network.tokens_file(), tokens, 0600); !written) {
+        return std::unexpected(written.error());
+    }
+    return network;
+}
+
+std::vector<std::string> JointNetwork::allocator_arguments() const {
+    if (network_) {
+        return {"--listen",        PrivateNetwork::hub_address() + ":" + kPort,
+                "--plain-tcp",     "true",
+                "--access.tokens", tokens_file(),
+                "--log.level",     "error"};
+    }
+    // The kernel chooses a port that is free; the log says which.
+    return {"--listen", "127.0.0.1:0", "--access.tokens", tokens_file(), "--log.file", log_file()};
+}
+
+Result<std::string> JointNetwork::endpoint() const {
+    if (network_) return "http://" + PrivateNetwork::hub_address() + ":" + kPort;
+    constexpr std::string_view before = " port=";
+    // The log is written behind.
+    for (int i = 0; i < 1000; ++i) {
+        const auto log = read_file(log_file());
+        const std::size_t at = log ? log->find(before) : std::string::npos;
+        if (at != std::string::npos && log->find('\n', at) != std::string::npos) {
+            const std::string rest = log->substr(at + before.size());
+            return "http://127.0.0.1:" + rest.substr(0, rest.find_first_not_of("0123456789"));
+        }
+        ::usleep(5'000);
+    }
+    return fail(ErrorCode::timeout, log_file() + " does not say where the allocator listens");
+}
+
+}  // namespace larder::bench

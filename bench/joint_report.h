@@ -1,0 +1,43 @@
+#pragma once
+
+// What the joint bench measured of each policy, as JSON and as tables.
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/joint_scenario.h"
+
+namespace larder::bench {
+
+// A job's rates as the plans said, over the time measured.
+struct Predicted {
+    double rate = 0;
+    double equal_share = 0;
+    double ideal = 0;
+};
+
+struct JobResult {
+    double measured = 0;
+    Predicted predicted;
+};
+
+struct PolicyResult {
+    std::vector<JobResult> jobs;
+    std::uint64_t remote_bytes = 0;     // from the start
+    std::uint64_t delivered_bytes = 0;  // likewise
+    double remote_per_byte = 0;         // of the steady state
+    double excess_bytes = 0;            // by which the remote was ever ahead of B
+    std::string network;                // of the nodes; empty: they have none
+};
+
+// `shares`: of the static policy, or of the first there is: everybody's rates are measured against its equal shares.
+boost::json::object to_json(const JointScenario& scenario, const std::string& policy, const PolicyResult& result,
+                            const std::vector<JobResult>& shares);
+
+void print_policies(const JointScenario& scenario, const boost::json::array& policies);
+
+}  // namespace larder::bench
