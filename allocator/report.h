@@ -4,6 +4,7 @@
 // daemon runs, and a restarted daemon is a new instance. The JSON of the API is these structs, field by field.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,10 +26,12 @@ struct DatasetReport {
 struct JobReport {
     std::string name;
     std::string dataset;
-    std::uint32_t ranks = 1;                // training loops of the job on this node
-    std::uint64_t bytes = 0;                // counter: delivered to them
-    double busy_s = 0;                      // counter: their time not spent waiting for data, summed
-    double demand_bytes_per_second = 0;     // of the remote, lately, had there been no limit
+    std::uint32_t ranks = 1;             // training loops of the job on this node
+    std::uint64_t bytes = 0;             // counter: delivered to them
+    double busy_s = 0;                   // counter: their time not spent waiting for data, summed
+    double demand_bytes_per_second = 0;  // of the remote, lately, had there been no limit
+    // Counter: taken from the remote for it. Nothing: a daemon that does not say.
+    std::optional<std::uint64_t> remote_bytes;
     std::uint64_t unread_bytes = 0;         // of the current epoch
     std::uint64_t unread_cached_bytes = 0;  // of those, on this node
 };

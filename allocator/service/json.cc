@@ -68,6 +68,7 @@ JobReport read_job(JsonReader& reader) {
     job.bytes = reader.unsigned_integer("bytes");
     job.busy_s = reader.number("busy_s");
     job.demand_bytes_per_second = reader.number("demand_bytes_per_second");
+    job.remote_bytes = reader.optional_unsigned_integer("remote_bytes");
     job.unread_bytes = reader.unsigned_integer("unread_bytes");
     job.unread_cached_bytes = reader.unsigned_integer("unread_cached_bytes");
     return job;
@@ -100,14 +101,16 @@ json::object to_json(const NodeReport& report) {
     }
     json::array jobs;
     for (const JobReport& job : report.jobs) {
-        jobs.push_back(json::object{{"name", job.name},
-                                    {"dataset", job.dataset},
-                                    {"ranks", job.ranks},
-                                    {"bytes", job.bytes},
-                                    {"busy_s", job.busy_s},
-                                    {"demand_bytes_per_second", job.demand_bytes_per_second},
-                                    {"unread_bytes", job.unread_bytes},
-                                    {"unread_cached_bytes", job.unread_cached_bytes}});
+        json::object reported{{"name", job.name},
+                              {"dataset", job.dataset},
+                              {"ranks", job.ranks},
+                              {"bytes", job.bytes},
+                              {"busy_s", job.busy_s},
+                              {"demand_bytes_per_second", job.demand_bytes_per_second},
+                              {"unread_bytes", job.unread_bytes},
+                              {"unread_cached_bytes", job.unread_cached_bytes}};
+        if (job.remote_bytes) reported["remote_bytes"] = *job.remote_bytes;
+        jobs.push_back(std::move(reported));
     }
     json::object object{{"node", report.node},
                         {"instance", report.instance},

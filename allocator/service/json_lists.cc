@@ -108,6 +108,7 @@ json::object to_json(const JobView& job) {
     if (job.measured) {
         object["measured_bytes_per_second"] = job.measured->bytes_per_second;
         object["stall_ratio"] = job.measured->stall_ratio;
+        put(object, "measured_remote_bytes_per_second", job.measured->remote_bytes_per_second);
     }
     put(object, "prediction_error_ratio", job.prediction_error());
     return object;

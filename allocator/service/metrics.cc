@@ -121,6 +121,7 @@ void add_jobs(Families& families, const std::vector<JobView>& jobs) {
     auto predicted = metric_gauge("larder_plan_job_predicted_bytes_per_second", "The rate it is predicted to read at");
     auto steady = metric_gauge("larder_plan_job_steady_bytes_per_second", "The same, once caches are filled");
     auto measured = metric_gauge("larder_plan_job_measured_bytes_per_second", "The rate it has read at lately");
+    auto remote = metric_gauge("larder_plan_job_remote_bytes_per_second", "What it has taken from the remote lately");
     auto stall = metric_gauge("larder_plan_job_stall_ratio", "The part of its time it has waited for data lately");
     auto error = metric_gauge("larder_plan_job_prediction_error_ratio", "Measured over predicted rate, less 1");
     for (const JobView& job : jobs) {
@@ -135,10 +136,12 @@ void add_jobs(Families& families, const std::vector<JobView>& jobs) {
         if (job.measured) {
             measured.add(labels, job.measured->bytes_per_second);
             stall.add(labels, job.measured->stall_ratio);
+            if (job.measured->remote_bytes_per_second) remote.add(labels, *job.measured->remote_bytes_per_second);
         }
         if (const auto part = job.prediction_error()) error.add(labels, *part);
     }
-    for (MetricFamily* family : {&ideal, &share, &grant, &hits, &predicted, &steady, &measured, &stall, &error}) {
+    for (MetricFamily* family :
+         {&ideal, &share, &grant, &hits, &predicted, &steady, &measured, &remote, &stall, &error}) {
         families.push_back(family->take());
     }
 }

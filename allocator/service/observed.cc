@@ -13,7 +13,9 @@ constexpr double kShort = 0.9;
 void Observed::take(Window& window, const Sample& sample) {
     if (!window.empty()) {
         const Sample& last = window.back();
-        const bool goes_on = sample.bytes >= last.bytes && sample.busy_s >= last.busy_s && sample.ranks == last.ranks;
+        const bool goes_on = sample.bytes >= last.bytes && sample.busy_s >= last.busy_s && sample.ranks == last.ranks &&
+                             sample.remote_bytes.has_value() == last.remote_bytes.has_value() &&
+                             sample.remote_bytes.value_or(0) >= last.remote_bytes.value_or(0);
         if (!goes_on) window.clear();
     }
     // Two reports at one time have no rate between them: the later one counts.
@@ -32,7 +34,11 @@ void Observed::report(const NodeReport& report, std::int64_t now_ns) {
         const auto found = node.jobs.find(job.name);
         Window& window = jobs[job.name];
         if (found != node.jobs.end()) window = std::move(found->second);
-        take(window, {.at_ns = now_ns, .bytes = job.bytes, .busy_s = job.busy_s, .ranks = job.ranks});
+        take(window, {.at_ns = now_ns,
+                      .bytes = job.bytes,
+                      .busy_s = job.busy_s,
+                      .ranks = job.ranks,
+                      .remote_bytes = job.remote_bytes});
     }
     node.jobs = std::move(jobs);
 }
@@ -54,6 +60,7 @@ void Observed::leased(const std::string& node, const Lease& lease, std::int64_t 
 std::map<std::string, JobRate> Observed::job_rates(std::int64_t now_ns) const {
     struct Sums {
         double rate = 0;
+        std::optional<double> remote_rate = 0;
         double loops_s = 0;
         double busy_s = 0;
     };
@@ -64,6 +71,11 @@ std::map<std::string, JobRate> Observed::job_rates(std::int64_t now_ns) const {
             const double seconds = static_cast<double>(window.back().at_ns - window.front().at_ns) / 1e9;
             Sums& sum = sums[job];
             sum.rate += static_cast<double>(window.back().bytes - window.front().bytes) / seconds;
+            if (!window.back().remote_bytes) sum.remote_rate.reset();
+            if (sum.remote_rate) {
+                *sum.remote_rate +=
+                    static_cast<double>(*window.back().remote_bytes - *window.front().remote_bytes) / seconds;
+            }
             sum.loops_s += seconds * window.back().ranks;
             sum.busy_s += window.back().busy_s - window.front().busy_s;
         }
@@ -71,7 +83,9 @@ std::map<std::string, JobRate> Observed::job_rates(std::int64_t now_ns) const {
     std::map<std::string, JobRate> rates;
     for (const auto& [job, sum] : sums) {
         const double waited = sum.loops_s > 0 ? 1 - sum.busy_s / sum.loops_s : 0;
-        rates[job] = {.bytes_per_second = sum.rate, .stall_ratio = std::clamp(waited, 0.0, 1.0)};
+        rates[job] = {.bytes_per_second = sum.rate,
+                      .stall_ratio = std::clamp(waited, 0.0, 1.0),
+                      .remote_bytes_per_second = sum.remote_rate};
     }
     return rates;
 }

@@ -1,8 +1,9 @@
 #pragma once
 
-// What jobs do and nodes hold, as the reports of the last seconds show it: the rate each job reads at, the part of its
-// time it waits for data, and the lease each node was last given. For people to look at; no plan is made from it
-// (f* is measured in ideal_rate.h). Pure bookkeeping: one thread at a time, the caller says what time it is.
+// What jobs do and nodes hold, as the reports of the last seconds show it: the rate each job reads at and takes from
+// the remote, the part of its time it waits for data, and the lease each node was last given. For people to look at; no
+// plan is made from it (f* is measured in ideal_rate.h). Pure bookkeeping: one thread at a time, the caller says what
+// time it is.
 
 #include <cstdint>
 #include <deque>
@@ -18,6 +19,8 @@ namespace larder::allocator {
 struct JobRate {
     double bytes_per_second = 0;  // delivered to the training loops of all nodes
     double stall_ratio = 0;       // of the loops' time, from 0 to 1
+    // Taken from the remote for it by all its nodes; nothing: not all of them say.
+    std::optional<double> remote_bytes_per_second;
 };
 
 struct LeaseView {
@@ -47,6 +50,7 @@ private:
         std::uint64_t bytes = 0;
         double busy_s = 0;
         std::uint32_t ranks = 0;
+        std::optional<std::uint64_t> remote_bytes;
     };
     using Window = std::deque<Sample>;
     struct KnownNode {

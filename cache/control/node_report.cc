@@ -118,6 +118,7 @@ json::object NodeReport::make(const AllocatorConfig& allocator, Quota room,
                                         {"bytes", job.bytes},
                                         {"busy_s", seen.busy_s},
                                         {"demand_bytes_per_second", seen.demand_bytes_per_second},
+                                        {"remote_bytes", job.remote_bytes},
                                         {"unread_bytes", job.unread_bytes},
                                         {"unread_cached_bytes", job.effective_bytes}});
     }

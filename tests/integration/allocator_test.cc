@@ -142,6 +142,20 @@ TEST_F(UnderAnAllocator, WithoutItRatesFallToTheFloorAndQuotasStay) {
     TestDaemon::wait_until([&] { return rate_of(*daemon, "job") == kRemote; });
 }
 
+TEST_F(UnderAnAllocator, WhatAJobTakesFromTheRemoteIsSeen) {
+    start_allocator();
+    const auto daemon = node("only");
+    Loader loader = open(*daemon, "job");
+    TestDaemon::wait_until([&] {
+        const auto batch = loader.next();
+        EXPECT_TRUE(batch.has_value()) << batch.error().message;
+        const auto jobs = json::parse(http_request(socket, "GET", "/v1/jobs")->body).at("jobs").as_array();
+        if (jobs.empty()) return false;
+        const json::value* taken = jobs[0].as_object().if_contains("measured_remote_bytes_per_second");
+        return taken != nullptr && taken->to_number<double>() > 0;
+    });
+}
+
 TEST_F(UnderAnAllocator, TheOperatorIsToldWhereQuotasAreSet) {
     start_allocator();
     const auto daemon = node("only");

@@ -131,6 +131,7 @@ def node_report(node: str = "a", **changes: object) -> dict[str, object]:
                 "bytes": 1_000_000_000,
                 "busy_s": 2.5,
                 "demand_bytes_per_second": 5e8,
+                "remote_bytes": 400_000_000,
                 "unread_bytes": 100_000_000_000,
                 "unread_cached_bytes": 25_000_000_000,
             }

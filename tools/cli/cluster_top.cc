@@ -12,7 +12,7 @@ namespace {
 namespace json = boost::json;
 
 std::string datasets_text(const json::array& datasets) {
-    Table table({"DATASET", ">SIZE", ">QUOTA", ">USED", ">EFFECTIVE", ">PINNED", ">REMOTE", "JOBS"});
+    Table table({"DATASET", ">SIZE", ">QUOTA", ">USED", ">EFFECTIVE", ">PINNED", ">GRANTED", "JOBS"});
     for (const json::value& value : datasets) {
         const json::object& dataset = as_object(value);
         table.add({text_at(dataset, "name"), bytes_at(dataset, "size_bytes"), bytes_at(dataset, "quota_bytes"),
@@ -24,14 +24,16 @@ std::string datasets_text(const json::array& datasets) {
 }
 
 std::string jobs_text(const json::array& jobs) {
-    Table table({"JOB", "DATASET", "NODES", ">f*", ">PREDICTED", ">MEASURED", ">HITS", ">REMOTE", ">STALL"});
+    Table table(
+        {"JOB", "DATASET", "NODES", ">f*", ">PREDICTED", ">MEASURED", ">HITS", ">GRANTED", ">REMOTE", ">STALL"});
     for (const json::value& value : jobs) {
         const json::object& job = as_object(value);
         if (!flag_at(job, "running")) continue;
         table.add({text_at(job, "name"), text_at(job, "dataset"), names_at(job, "nodes"),
                    rate_at(job, "ideal_bytes_per_second"), rate_at(job, "predicted_bytes_per_second"),
                    rate_at(job, "measured_bytes_per_second"), part_at(job, "hit_ratio"),
-                   rate_at(job, "bandwidth_bytes_per_second"), part_at(job, "stall_ratio")});
+                   rate_at(job, "bandwidth_bytes_per_second"), rate_at(job, "measured_remote_bytes_per_second"),
+                   part_at(job, "stall_ratio")});
     }
     return table.empty() ? "\nno job runs\n" : "\n" + table.text();
 }

@@ -33,6 +33,7 @@ inline NodeReport report_of(const std::string& node) {
                       .bytes = 77,
                       .busy_s = 1.5,
                       .demand_bytes_per_second = 2e9,
+                      .remote_bytes = 7,
                       .unread_bytes = 90'000'000'000,
                       .unread_cached_bytes = 40'000'000'000}}};
 }

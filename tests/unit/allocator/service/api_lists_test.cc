@@ -18,6 +18,7 @@ protected:
         for (int i = 0; i < 10; ++i) {
             node.jobs[0].bytes += 400'000'000;
             node.jobs[0].busy_s += 4 * 0.5;
+            node.jobs[0].remote_bytes = node.jobs[0].remote_bytes.value_or(0) + 100'000'000;
             ASSERT_EQ(report(node).status, 200u);
             clock.advance_ns(kSecond_ns);
         }
@@ -45,6 +46,7 @@ TEST_F(AllocatorLists, AJobShowsDeclaredMeasuredAndPredicted) {
     EXPECT_NEAR(number(job, "measured_ideal_bytes_per_second"), 8e8, 1e6) << "bytes over busy time, of all ranks";
     EXPECT_EQ(number(job, "ideal_bytes_per_second"), number(job, "measured_ideal_bytes_per_second"));
     EXPECT_DOUBLE_EQ(number(job, "measured_bytes_per_second"), 4e8);
+    EXPECT_DOUBLE_EQ(number(job, "measured_remote_bytes_per_second"), 1e8);
     EXPECT_DOUBLE_EQ(number(job, "stall_ratio"), 0.5);
     EXPECT_DOUBLE_EQ(number(job, "hit_ratio"), 4.0 / 9);
     EXPECT_NEAR(number(job, "prediction_error_ratio"), 4e8 / number(job, "predicted_bytes_per_second") - 1, 1e-12);

@@ -38,6 +38,7 @@ TEST_F(AllocatorMetrics, ShowsPlanAndMeasurementOfEveryEntity) {
     for (int i = 0; i < 10; ++i) {
         node.jobs[0].bytes += 400'000'000;
         node.jobs[0].busy_s += 4 * 0.5;
+        node.jobs[0].remote_bytes = 300'000'000u * static_cast<unsigned>(i);
         node.jobs[0].unread_bytes = 0;
         node.jobs[0].unread_cached_bytes = 0;
         ASSERT_EQ(report(node).status, 200u);
@@ -53,6 +54,7 @@ TEST_F(AllocatorMetrics, ShowsPlanAndMeasurementOfEveryEntity) {
              "larder_events_total{kind=\"report_refused\"} 1\n",
              "larder_events_total{kind=\"pin_set\"} 1\n",
              "larder_plan_job_measured_bytes_per_second{dataset=\"images\",job=\"vision\"} 400000000\n",
+             "larder_plan_job_remote_bytes_per_second{dataset=\"images\",job=\"vision\"} 300000000\n",
              "larder_plan_job_hit_ratio{dataset=\"images\",job=\"vision\"} 0.3\n",
              "larder_plan_job_stall_ratio{dataset=\"images\",job=\"vision\"} 0.5\n",
              "larder_plan_job_prediction_error_ratio{dataset=\"images\",job=\"vision\"} -0.",

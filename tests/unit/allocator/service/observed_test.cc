@@ -45,6 +45,25 @@ TEST_F(ObservedTest, RatesAndWaitsAreThoseOfTheLastSeconds) {
     EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").stall_ratio, 0.75);
 }
 
+TEST_F(ObservedTest, WhatIsTakenFromTheRemoteAddsUpWhereAllNodesSay) {
+    NodeReport a = node_with("a");
+    NodeReport b = node_with("b");
+    a.jobs[0].remote_bytes = 1'000'000;
+    const auto run = [&] {
+        for (int i = 0; i < 3; ++i) {
+            second(a, 1000, 1);
+            second(b, 1000, 1);
+            now_ns += kSecond_ns;
+            *a.jobs[0].remote_bytes += 30;
+            if (b.jobs[0].remote_bytes) *b.jobs[0].remote_bytes += 12;
+        }
+        return observed.job_rates(now_ns).at("vision").remote_bytes_per_second;
+    };
+    EXPECT_EQ(run(), std::nullopt) << "one of them does not";
+    b.jobs[0].remote_bytes = 0;
+    EXPECT_EQ(run(), 42);
+}
+
 TEST_F(ObservedTest, TheNodesOfAJobAddUp) {
     NodeReport a = node_with("a", 3);
     NodeReport b = node_with("b", 1);

@@ -78,6 +78,7 @@ TEST(NodeReport, DemandIsWhatCameAndWhatWaits) {
     then.waiting_bytes = 2000;
     const auto report = reports.make(allocator(), kRoom, kDatasets, {.jobs = {then}}, 0, 3 * kSecond);
     EXPECT_DOUBLE_EQ(only_job(report).at("demand_bytes_per_second").to_number<double>(), 3000);
+    EXPECT_EQ(only_job(report).at("remote_bytes").to_number<int>(), 5000);
 }
 
 TEST(NodeReport, AJobBetweenTwoEpochsIsStillThereAndThenGone) {
