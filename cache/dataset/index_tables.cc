@@ -3,6 +3,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "cache/dataset/index_in_parallel.h"
 #include "cache/dataset/indexed_object.h"
@@ -78,7 +79,8 @@ bool is_there(const ObjectListing& listing, std::string_view path) {
     return std::ranges::binary_search(listing.objects, path, {}, path_of);
 }
 
-// Whether each file lies there uncompressed; looked for only where there is a choice.
+// Whether each file lies there uncompressed; looked for only where there is a choice. A remote without a listing (HTTP)
+// lists none of them: then one is asked for, and all are taken to be like it.
 Result<std::vector<bool>> find_plain(ObjectSource& source, const std::vector<TableFile>& files, std::stop_token stop) {
     std::vector<bool> plain;
     plain.reserve(files.size());
@@ -86,8 +88,18 @@ Result<std::vector<bool>> find_plain(ObjectSource& source, const std::vector<Tab
     if (std::ranges::find(plain, false) == plain.end()) return plain;
     const auto listing = source.list({}, std::move(stop));
     if (!listing) return std::unexpected(listing.error());
+    std::optional<bool> unlisted_are_plain;
     for (std::size_t i = 0; i < files.size(); ++i) {
-        if (!plain[i]) plain[i] = !files[i].path.empty() && is_there(*listing, files[i].path);
+        const TableFile& file = files[i];
+        if (plain[i] || file.path.empty()) continue;
+        plain[i] = is_there(*listing, file.path);
+        if (plain[i] || is_there(*listing, file.compressed_path)) continue;
+        if (!unlisted_are_plain) {
+            const auto opened = source.open(file.compressed_path);
+            if (!opened && opened.error().code != ErrorCode::not_found) return std::unexpected(opened.error());
+            unlisted_are_plain = !opened;
+        }
+        plain[i] = *unlisted_are_plain;
     }
     return plain;
 }

@@ -42,6 +42,7 @@ class MemorySource final : public cache::ObjectSource {
 public:
     std::map<std::string, std::string> objects;
     std::atomic<std::uint64_t> bytes_read{0};
+    bool lists = true;  // false: index.json only, as HTTP, which has no listing
 
     std::string description() const override { return "memory"; }
     Result<cache::ObjectListing> list(const std::function<void(std::uint64_t, std::uint64_t)>&,
@@ -49,7 +50,7 @@ public:
         if (stop.stop_requested()) return fail(ErrorCode::cancelled, "listing was cancelled");
         cache::ObjectListing listing;
         for (const auto& [path, content] : objects) {
-            if (!content.empty()) listing.add(path, content.size(), tag_of(content));
+            if (!content.empty() && (lists || path == "index.json")) listing.add(path, content.size(), tag_of(content));
         }
         return listing;
     }

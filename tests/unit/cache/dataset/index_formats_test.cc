@@ -161,6 +161,25 @@ TEST(IndexMds, OneCompressedShardMakesAllWholeBlocks) {
     EXPECT_FALSE(index_as_mds(source).content.samples_by_ordinal);
 }
 
+TEST(IndexMds, ARemoteWithoutAListingIsAskedForOneShard) {
+    MemorySource source;
+    source.lists = false;
+    const std::string one = test::table_file(mds_samples(4, 30));
+    const std::string two = test::table_file(mds_samples(6, 10));
+    source.objects["index.json"] = mds_index(
+        {mds_shard("one.mds", 4, one.size(), "one.mds.zstd"), mds_shard("two.mds", 6, two.size(), "two.mds.zstd")});
+    source.objects["one.mds"] = one;
+    source.objects["two.mds"] = two;
+    Indexed indexed = index_as_mds(source);
+    ASSERT_TRUE(indexed.result) << indexed.error();
+    EXPECT_FALSE(indexed.content.samples_by_ordinal);
+    source.objects["one.mds.zstd"] = compressed(one);
+    source.objects["two.mds.zstd"] = compressed(two);
+    indexed = index_as_mds(source);
+    ASSERT_TRUE(indexed.result) << indexed.error();
+    EXPECT_EQ(indexed.content.blocks[1].raw_bytes, two.size());
+}
+
 TEST(IndexMds, SaysWhatIsWrong) {
     MemorySource good;
     put_mds(good, "", 3, 5);
