@@ -35,6 +35,7 @@ struct ObjectListing {
     std::string names;
     std::vector<Object> objects;               // sorted by path; none is empty
     std::vector<std::string> top_directories;  // sorted; of file:// those without a file too
+    std::vector<std::string> empty;            // paths of objects without a byte, of which there are no others here
     std::vector<std::string> notes;            // what was left out and why, one sentence each, for the user
 
     // Relative to the root.
@@ -49,6 +50,8 @@ struct ObjectListing {
 class ObjectReader : public protocol::ByteSource {
 public:
     virtual std::int64_t tag() const = 0;
+    // Reading on for so many bytes costs less than asking again.
+    virtual std::size_t near_bytes() const { return 16384; }
 };
 
 class ObjectSource {

@@ -7,6 +7,7 @@
 #include "base/server/json_reader.h"
 #include "cache/control/api.h"
 #include "cache/control/api_json.h"
+#include "cache/control/remote_json.h"
 
 namespace larder::cache {
 namespace json = boost::json;
@@ -26,6 +27,7 @@ json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& sta
     const double total = static_cast<double>(std::max<std::uint64_t>(1, manifest.total_bytes()));
     return {{"name", record.name},
             {"url", record.url},
+            {"remote", remote_json(record.remote)},
             {"format", protocol::name(record.format)},
             {"block", block_goal_text(record.block)},
             {"tokens_per_sample", record.tokens_per_sample > 0 ? json::value(record.tokens_per_sample) : json::value()},
@@ -71,11 +73,17 @@ Result<DatasetWish> read_wish(const json::object& object) {
         wish.mode = *mode;
     }
     const json::object* quota = reader.optional_object("quota");
+    const json::object* remote = reader.optional_object("remote");
     if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
     if (quota != nullptr) {
         const auto read = read_quota(*quota, "request body: quota");
         if (!read) return std::unexpected(read.error());
         wish.quota = *read;
+    }
+    if (remote != nullptr) {
+        auto read = read_remote(*remote, "request body: remote");
+        if (!read) return std::unexpected(read.error());
+        wish.remote = std::move(*read);
     }
     return wish;
 }

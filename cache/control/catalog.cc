@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/server/json_reader.h"
+#include "cache/control/remote_json.h"
 
 namespace larder::cache {
 namespace json = boost::json;
@@ -67,6 +68,7 @@ std::string to_json(const DatasetRecord& record) {
         {"quota_held", record.quota_held},
         {"versions", std::move(versions)},
     };
+    if (record.remote != RemoteOptions{}) object["remote"] = remote_json(record.remote);
     if (record.tokens_per_sample > 0) object["tokens_per_sample"] = record.tokens_per_sample;
     return json::serialize(object) + "\n";
 }
@@ -93,6 +95,11 @@ Result<DatasetRecord> from_json(std::string_view text, const std::string& path) 
         record.block = *block;
     } else {
         reader.reject("block", "is wrong: " + block.error().message);
+    }
+    if (const json::object* remote = reader.optional_object("remote")) {
+        auto options = read_remote(*remote, path + ": remote");
+        if (!options) return std::unexpected(options.error());
+        record.remote = std::move(*options);
     }
     const std::uint64_t tokens = reader.optional_unsigned_integer("tokens_per_sample").value_or(0);
     if (tokens > kTokensPerSampleMax) reader.reject("tokens_per_sample", "is too large");

@@ -16,6 +16,7 @@
 #include "cache/control/access.h"
 #include "cache/dataset/dataset_index.h"
 #include "cache/protocol/manifest.h"
+#include "cache/remote/remote_options.h"
 #include "cache/store.h"
 
 namespace larder::cache {
@@ -26,6 +27,7 @@ inline constexpr std::size_t kVersionsKept = 2;  // the newest, whoever uses the
 struct DatasetRecord {
     std::string name;
     std::string url;
+    RemoteOptions remote;
     protocol::Format format = protocol::Format::raw;
     BlockGoal block;
     std::uint32_t tokens_per_sample = 0;  // 0: none was wished

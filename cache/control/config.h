@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/server/config_text.h"
 #include "base/server/http_client.h"
+#include "cache/remote/remote_options.h"
 
 namespace larder::cache {
 
@@ -30,6 +31,7 @@ struct JobConfig {
 // at start and at reload; all else is looked at only when the dataset is added.
 struct DatasetConfig {
     std::string url;
+    RemoteOptions remote;
     std::optional<std::string> format;  // as protocol::name says them; none: as its files look
     std::string block = "sample";       // sample, object or a size
     unsigned tokens_per_sample = 0;     // 0: none wished
@@ -52,6 +54,15 @@ struct AllocatorConfig {
     double floor_bytes_per_second = 1 << 20;  // of each job, before the first lease
     // False: it sets quotas only, and of those only the ones nobody set by hand; rates are this node's own.
     bool rates = true;
+};
+
+// What requests to remotes over the network keep to.
+struct RemoteConfig {
+    unsigned connections_max = 64;  // to one endpoint
+    std::int64_t retry_for_ns = 60'000'000'000;
+    std::int64_t stall_timeout_ns = 10'000'000'000;
+    bool hedge = false;
+    std::string ca_file;  // empty: the system's authorities
 };
 
 struct Config {
@@ -79,6 +90,7 @@ struct Config {
     std::string log_file;            // empty: stderr
 
     AllocatorConfig allocator;
+    RemoteConfig remote;
 
     std::map<std::string, JobConfig> jobs;
     std::map<std::string, DatasetConfig> datasets;

@@ -5,6 +5,7 @@
 #include "base/server/config_values.h"
 #include "base/server/http_target.h"
 #include "base/units.h"
+#include "cache/control/remote_json.h"
 #include "cache/dataset/dataset_index.h"
 
 namespace larder::cache {
@@ -30,6 +31,8 @@ bool set_block(std::string& into, const ConfigValue& value) {
     const auto bytes = parse_bytes(value.text);
     return (value.text == "sample" || value.text == "object" || (bytes && *bytes > 0)) && set_config_text(into, value);
 }
+
+constexpr std::int64_t kRetryForMost_ns = 3600 * std::int64_t{1'000'000'000};
 
 constexpr std::string_view kSize = "a size such as \"8 GiB\", in text";
 constexpr std::string_view kRate = "a rate such as \"200 MB/s\" or \"1 Gbit\", in text; 0 for no limit";
@@ -86,6 +89,24 @@ constexpr std::array kRules{
          [](Config& config, Name, Value value) { return set_bytes_above_0(config.session_slot_bytes_max, value); }},
     Rule{{"session.count_max", "a whole number, 1 to 65536", "sessions at one time"},
          [](Config& config, Name, Value value) { return set_config_count(config.sessions_max, value, 1, 65536); }},
+    Rule{{"remote.connections", "a whole number, 1 to 1024", "at most so many requests at once to one endpoint"},
+         [](Config& config, Name, Value value) {
+             return set_config_count(config.remote.connections_max, value, 1, 1024);
+         }},
+    Rule{{"remote.retry_for", "a duration such as \"60 s\", in text",
+          "a request that keeps failing is given up after it"},
+         [](Config& config, Name, Value value) {
+             return set_config_duration(config.remote.retry_for_ns, value, 0, kRetryForMost_ns);
+         }},
+    Rule{{"remote.stall_timeout", "a duration such as \"10 s\", in text",
+          "without bytes for so long a request is made anew"},
+         [](Config& config, Name, Value value) {
+             return set_config_duration(config.remote.stall_timeout_ns, value, 1'000'000'000, kRetryForMost_ns);
+         }},
+    Rule{{"remote.hedge", kConfigFlag, "a second request beside one that is slower than 99 of 100"},
+         [](Config& config, Name, Value value) { return set_config_flag(config.remote.hedge, value); }},
+    Rule{{"remote.ca", kConfigPath, "who vouches for servers of https://; default: the system's authorities"},
+         [](Config& config, Name, Value value) { return set_config_path(config.remote.ca_file, value); }},
     Rule{{"allocator.endpoint", kEndpoint, "the allocator that sets quotas and rates; default: none"},
          [](Config& config, Name, Value value) {
              return parse_http_endpoint(value.text).has_value() && set_config_text(config.allocator.endpoint, value);
@@ -148,6 +169,32 @@ constexpr std::array kRules{
     Rule{{"dataset.NAME.block", "\"sample\", \"object\" or a size such as \"8 MiB\"",
           "the unit that is fetched and cached"},
          [](Config& config, Name name, Value value) { return set_block(config.datasets[name].block, value); }},
+    Rule{{"dataset.NAME.endpoint", "http://host:port or https://host:port", "of s3://: default: Amazon's"},
+         [](Config& config, Name name, Value value) {
+             return set_config_text(config.datasets[name].remote.endpoint, value);
+         }},
+    Rule{{"dataset.NAME.region", "a name, in text", "of s3://: default: as the environment or the profile says"},
+         [](Config& config, Name name, Value value) {
+             return set_config_text(config.datasets[name].remote.region, value);
+         }},
+    Rule{{"dataset.NAME.profile", "a name, in text", "of s3://: in the shared credentials and config files"},
+         [](Config& config, Name name, Value value) {
+             return set_config_text(config.datasets[name].remote.profile, value);
+         }},
+    Rule{{"dataset.NAME.addressing", "\"auto\", \"path\" or \"host\"", "of s3://: where the bucket is named"},
+         [](Config& config, Name name, Value value) {
+             const auto addressing = parse_addressing(value.text);
+             if (addressing) config.datasets[name].remote.addressing = *addressing;
+             return addressing.has_value();
+         }},
+    Rule{{"dataset.NAME.unsigned", kConfigFlag, "of s3://: for a public bucket, without credentials"},
+         [](Config& config, Name name, Value value) {
+             return set_config_flag(config.datasets[name].remote.unsigned_access, value);
+         }},
+    Rule{{"dataset.NAME.requester_pays", kConfigFlag, "of s3://: agree to pay for the requests"},
+         [](Config& config, Name name, Value value) {
+             return set_config_flag(config.datasets[name].remote.requester_pays, value);
+         }},
     Rule{{"dataset.NAME.tokens_per_sample", "a whole number, 1 to 67108864",
           "of datasets of tokens (megatron, litdata): the samples' length; default: a sample is a document"},
          [](Config& config, Name name, Value value) {

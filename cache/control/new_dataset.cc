@@ -1,5 +1,7 @@
 #include "cache/control/new_dataset.h"
 
+#include "cache/remote/remote_url.h"
+
 namespace larder::cache {
 
 Result<NewDataset> check_wish(const DatasetWish& wish, const Access& defaults) {
@@ -10,6 +12,11 @@ Result<NewDataset> check_wish(const DatasetWish& wish, const Access& defaults) {
     auto url = normalise_url(wish.url);
     if (!url) return std::unexpected(url.error().within("url"));
     record.url = *url;
+    if (wish.remote != RemoteOptions{} && !record.url.starts_with("s3://")) {
+        return fail(ErrorCode::invalid_argument,
+                    "remote: endpoint, region, profile, addressing, unsigned and requester_pays are for s3://");
+    }
+    record.remote = wish.remote;
     dataset.detect_format = !wish.format;
     if (wish.format) {
         const auto format = parse_format(*wish.format);

@@ -15,6 +15,7 @@ namespace larder::cache {
 struct DatasetWish {
     std::string name;
     std::string url;
+    RemoteOptions remote;
     std::optional<std::string> format;  // none: as its files look
     std::optional<std::string> block;   // none: a sample
     std::optional<std::uint64_t> tokens_per_sample;

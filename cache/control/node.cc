@@ -136,14 +136,20 @@ void Node::retry_offline() {
     offline_retry_ns_ = clock_.now_ns() + kRetryAfterNs;
     for (const auto& [name, dataset] : datasets_) {
         if (!dataset.offline) continue;
-        // A look first, on a thread that may hang on a dead mount.
-        files_->post([this, name, root = path_of_url(dataset.newest().manifest->url())] {
-            if (::access(root.c_str(), R_OK | X_OK) != 0) return;
-            post_control_([this, name] {
-                const auto found = datasets_.find(name);
-                if (found != datasets_.end() && found->second.offline) hand_over(found->second);
+        // A look first, on a thread that may hang on a dead mount or wait for credentials.
+        files_->post(
+            [this, name, url = std::string(dataset.newest().manifest->url()), options = dataset.record.remote] {
+                const auto place = RemotePlace::open(url, options, transfers_.get());
+                if (!place) return;
+                const RemoteUrl& at = (*place)->url();
+                if (at.scheme == RemoteScheme::file && ::access(at.root.c_str(), R_OK | X_OK) != 0) return;
+                post_control_([this, name, place = *place] {
+                    const auto found = datasets_.find(name);
+                    if (found == datasets_.end() || !found->second.offline) return;
+                    found->second.place = place;
+                    hand_over(found->second);
+                });
             });
-        });
     }
 }
 

@@ -24,6 +24,8 @@
 #include "cache/control/rate_meter.h"
 #include "cache/control/tasks.h"
 #include "cache/control/work_thread.h"
+#include "cache/remote/http_transfers.h"
+#include "cache/remote/remote_place.h"
 #include "cache/shard/shard_thread.h"
 #include "cache/store/index.h"
 #include "cache/store/recovery.h"
@@ -37,7 +39,8 @@ struct NodeDataset {
     std::uint64_t task = 0;  // that runs on it; 0: none
     // Why it is not served, when its remote could not be reached: tried anew every 10 s.
     std::optional<Error> offline;
-    std::vector<RecoveredSegment> segments;  // of an offline one, for when it is handed over
+    std::shared_ptr<const RemotePlace> place;  // null: not opened yet
+    std::vector<RecoveredSegment> segments;    // of an offline one, for when it is handed over
 
     const DatasetVersion& newest() const { return *versions.rbegin()->second; }
     std::uint64_t bytes() const { return newest().manifest->total_bytes(); }
@@ -141,6 +144,7 @@ private:
     RateMeter rates_;
     DiskReports disk_reports_;
     std::unique_ptr<Index> index_;
+    std::unique_ptr<HttpTransfers> transfers_;  // outlives what reads through it
     std::vector<std::unique_ptr<ShardThread>> shards_;
     std::map<std::string, NodeDataset> datasets_;
     std::map<std::string, DatasetRecord> changing_;  // being added or removed: the names are taken

@@ -23,6 +23,7 @@ Result<NewDataset> new_dataset_of(const std::string& name, const DatasetConfig& 
     const std::uint64_t tokens = declared.tokens_per_sample;
     const DatasetWish wish{.name = name,
                            .url = declared.url,
+                           .remote = declared.remote,
                            .format = declared.format,
                            .block = declared.block,
                            .tokens_per_sample = tokens > 0 ? std::optional(tokens) : std::nullopt,

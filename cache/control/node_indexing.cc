@@ -79,6 +79,8 @@ Result<std::uint64_t> Node::start_indexing(std::shared_ptr<Indexing> indexing, s
         const DatasetRecord& record = indexing->record;
         if (auto created = catalog_.create(record.name); !created) return std::unexpected(created.error());
         IndexRequest request{.url = record.url,
+                             .remote = record.remote,
+                             .transfers = transfers_.get(),
                              .block = record.block,
                              .tokens_per_sample = record.tokens_per_sample,
                              .manifest_path = catalog_.manifest_path(record.name, indexing->version),
@@ -132,6 +134,7 @@ void Node::finish_adding(Indexing& indexing, Tasks::Outcome outcome,
     NodeDataset dataset{.record = indexing.record, .shard = &least_loaded()};
     dataset.record.format = indexing.report.format;
     dataset.record.block = indexing.report.block;
+    dataset.place = indexing.report.place;
     dataset.versions.emplace(indexing.version, indexing.opened);
     hand_over(dataset);
     log_info("dataset added", {{"dataset", name},
@@ -154,6 +157,7 @@ void Node::finish_reindexing(Indexing& indexing, Tasks::Outcome outcome,
     }
     dataset.versions.emplace(indexing.version, indexing.opened);
     dataset.record.versions.push_back(indexing.version);
+    dataset.place = indexing.report.place;
     if (dataset.offline) {
         hand_over(dataset);
     } else {

@@ -56,6 +56,14 @@ Result<std::unique_ptr<Node>> Node::start(const Config& config,
     std::unique_ptr<Node> node(new Node(config, std::move(post_control)));
     // The index first: it checks itself in a forked child, and forking is best done before threads do much.
     if (auto opened = node->open_index(); !opened) return std::unexpected(opened.error());
+    const RemoteConfig& remote = config.remote;
+    auto transfers = HttpTransfers::start(
+        {.settings = {.stall_timeout_s = remote.stall_timeout_ns / 1'000'000'000, .ca_file = remote.ca_file},
+         .retry_for_ns = remote.retry_for_ns,
+         .connections_max = remote.connections_max,
+         .hedge = remote.hedge});
+    if (!transfers) return std::unexpected(transfers.error());
+    node->transfers_ = std::move(*transfers);
     if (auto started = node->start_shards(); !started) return std::unexpected(started.error());
     if (auto loaded = node->load_job_limits(); !loaded) return std::unexpected(loaded.error());
     if (auto loaded = node->load_datasets(); !loaded) return std::unexpected(loaded.error());
@@ -195,19 +203,29 @@ void Node::hand_over(NodeDataset& dataset) {
         options.block_id_end = std::max(options.block_id_end, static_cast<std::uint32_t>(header.block_id_end));
         options.block_bytes_max = std::max(options.block_bytes_max, header.block_bytes_max);
     }
-    const Result<void> handed_over = dataset.shard->call([&](Shard& shard) -> Result<void> {
-        const auto& manifest = dataset.newest().manifest;
-        auto remote = make_remote(manifest->url(), shard.device());
-        if (!remote) return std::unexpected(remote.error());
-        auto store = std::make_unique<DatasetStore>(options, shard.device(), clock_, index_.get());
-        store->recover(std::exchange(dataset.segments, {}));
-        shard.add_dataset({.name = dataset.record.name,
-                           .store = std::move(store),
-                           .remote = std::move(*remote),
-                           .quota = dataset.record.quota,
-                           .manifest = manifest});
-        return {};
-    });
+    const auto& manifest = dataset.newest().manifest;
+    Result<void> handed_over;
+    if (dataset.place == nullptr) {
+        auto place = RemotePlace::open(manifest->url(), dataset.record.remote, transfers_.get());
+        if (place) {
+            dataset.place = std::move(*place);
+        } else {
+            handed_over = std::unexpected(place.error());
+        }
+    }
+    if (handed_over)
+        handed_over = dataset.shard->call([&](Shard& shard) -> Result<void> {
+            auto remote = dataset.place->remote(shard.device());
+            if (!remote) return std::unexpected(remote.error());
+            auto store = std::make_unique<DatasetStore>(options, shard.device(), clock_, index_.get());
+            store->recover(std::exchange(dataset.segments, {}));
+            shard.add_dataset({.name = dataset.record.name,
+                               .store = std::move(store),
+                               .remote = std::move(*remote),
+                               .quota = dataset.record.quota,
+                               .manifest = manifest});
+            return {};
+        });
     if (handed_over) {
         if (dataset.offline) log_info("dataset is served again", {{"dataset", dataset.record.name}});
         dataset.offline.reset();

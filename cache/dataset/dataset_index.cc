@@ -5,8 +5,6 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "base/assert.h"
-#include "base/file_url.h"
 #include "base/units.h"
 #include "cache/dataset/detect_format.h"
 #include "cache/dataset/index_litdata.h"
@@ -15,15 +13,13 @@
 #include "cache/dataset/index_raw.h"
 #include "cache/dataset/index_tfrecord.h"
 #include "cache/dataset/index_webdataset.h"
-#include "cache/remote/file_objects.h"
+#include "cache/remote/remote_place.h"
 
 namespace larder::cache {
 namespace {
 
 using protocol::BlockTarget;
 using protocol::Format;
-
-constexpr std::string_view kFileScheme = "file://";
 
 Result<void> check_block_goal(const BlockGoal& goal, Format format) {
     if (goal.target != BlockTarget::bytes) return {};
@@ -38,11 +34,41 @@ Result<void> check_block_goal(const BlockGoal& goal, Format format) {
     return {};
 }
 
-Result<Format> detect(const std::string& root, std::stop_token stop) {
-    const auto source = make_file_objects(root);
-    const auto listing = source->list({}, std::move(stop));
+// Where the dataset lies, and the one shard of it that is meant.
+struct Root {
+    std::shared_ptr<const RemotePlace> place;
+    std::string only;  // empty: all
+};
+
+Result<Root> find_root(const IndexRequest& request) {
+    auto url = parse_remote_url(request.url);
+    if (!url) return std::unexpected(url.error());
+    std::string directory = request.url;
+    Root root{.only = url->only};
+    if (url->scheme == RemoteScheme::file) {
+        struct stat status{};
+        if (::stat(url->root.c_str(), &status) != 0) return fail_errno(errno, url->root);
+        if (S_ISREG(status.st_mode)) {
+            // Objects are named relative to the URL, so it becomes the directory of the one tar.
+            const std::filesystem::path tar(url->root);
+            root.only = tar.filename().string();
+            directory = tar.parent_path().string();
+        }
+    }
+    auto place = RemotePlace::open(directory, request.remote, request.transfers);
+    if (!place) return std::unexpected(place.error());
+    root.place = std::move(*place);
+    return root;
+}
+
+Result<void> index_raw_of(ObjectSource& source, DatasetContent& content, std::vector<std::string>& notes,
+                          const IndexProgressCallback& progress, std::stop_token stop) {
+    const auto found = [&](std::uint64_t objects, std::uint64_t bytes) {
+        if (progress) progress({.objects_done = objects, .bytes_done = bytes});
+    };
+    auto listing = source.list(found, std::move(stop));
     if (!listing) return std::unexpected(listing.error());
-    return detect_format(*source, *listing);
+    return index_raw(std::move(*listing), source.description(), content, notes);
 }
 
 }  // namespace
@@ -80,48 +106,23 @@ Result<Format> parse_format(std::string_view text) {
     return fail(ErrorCode::invalid_argument, "format \"" + std::string(text) + "\" is unknown; known: " + known);
 }
 
-Result<std::string> normalise_url(std::string_view url) {
-    const auto decoded = url.starts_with(kFileScheme) ? path_of_file_url(url) : Result<std::string>(std::string(url));
-    if (!decoded || !decoded->starts_with('/') || decoded->find('\0') != std::string::npos) {
-        return fail(ErrorCode::invalid_argument, "URL \"" + std::string(url) +
-                                                     "\" is not file:///path or an absolute path" +
-                                                     (decoded ? "" : "; " + decoded.error().message));
-    }
-    std::string normal = std::filesystem::path(*decoded).lexically_normal().string();
-    while (normal.size() > 1 && normal.back() == '/') normal.pop_back();
-    return file_url_of_path(normal);
-}
-
-std::string path_of_url(std::string_view url) {
-    const auto path = path_of_file_url(url);
-    LARDER_ASSERT(path.has_value());  // it was normalised
-    return *path;
-}
-
 Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgressCallback& progress,
                                   std::stop_token stop) {
-    auto url = normalise_url(request.url);
-    if (!url) return std::unexpected(url.error());
-    std::string root = path_of_url(*url);
-    struct stat status{};
-    if (::stat(root.c_str(), &status) != 0) return fail_errno(errno, root);
-
-    IndexReport report{.url = *url};
-    const bool one_file = S_ISREG(status.st_mode);
-    auto format = request.format ? Result<Format>(*request.format) : one_file ? Format::webdataset : detect(root, stop);
+    auto where = find_root(request);
+    if (!where) return std::unexpected(where.error());
+    const auto source = where->place->objects();
+    IndexReport report{.url = where->place->url().text(), .place = where->place};
+    auto format = request.format ? Result<Format>(*request.format) : Format::webdataset;
+    if (!request.format && where->only.empty()) {
+        const auto listing = source->list({}, stop);
+        if (!listing) return std::unexpected(listing.error());
+        format = detect_format(*source, *listing);
+    }
     if (!format) return std::unexpected(format.error());
     report.format = *format;
-    std::string only_shard;
-    if (one_file) {
-        if (*format != Format::webdataset) {
-            return fail(ErrorCode::invalid_argument,
-                        root + " is a file; a " + std::string(name(*format)) + " dataset is a directory");
-        }
-        // Objects are named relative to the URL, so it becomes the directory of the one tar.
-        const std::filesystem::path tar(root);
-        only_shard = tar.filename().string();
-        root = tar.parent_path().string();
-        report.url = file_url_of_path(root);
+    if (!where->only.empty() && *format != Format::webdataset) {
+        return fail(ErrorCode::invalid_argument,
+                    request.url + " is a file; a " + std::string(name(*format)) + " dataset is a directory");
     }
     if (auto valid = check_block_goal(request.block, *format); !valid) return std::unexpected(valid.error());
     if (request.tokens_per_sample > 0 && *format != Format::megatron && *format != Format::litdata) {
@@ -130,12 +131,11 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     }
 
     DatasetContent content;
-    const auto source = make_file_objects(root);
     Result<void> indexed;
     switch (*format) {
-        case Format::raw: indexed = index_raw(root, content, report.notes, progress, stop); break;
+        case Format::raw: indexed = index_raw_of(*source, content, report.notes, progress, stop); break;
         case Format::webdataset:
-            indexed = index_webdataset(root, only_shard, request.block, content, report.notes, progress, stop);
+            indexed = index_webdataset(*source, where->only, request.block, content, report.notes, progress, stop);
             break;
         case Format::mds: indexed = index_mds(*source, request.block, content, report.notes, progress, stop); break;
         case Format::litdata:

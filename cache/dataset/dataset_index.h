@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -20,8 +21,12 @@
 #include "base/error.h"
 #include "cache/dataset/manifest_writer.h"
 #include "cache/protocol/manifest.h"
+#include "cache/remote/remote_options.h"
 
 namespace larder::cache {
+
+class HttpTransfers;
+class RemotePlace;
 
 // How samples are grouped into blocks. `bytes` counts for BlockTarget::bytes only.
 struct BlockGoal {
@@ -40,7 +45,9 @@ Result<protocol::Format> parse_format(std::string_view text);
 inline constexpr std::uint32_t kTokensPerSampleMax = 1u << 26;
 
 struct IndexRequest {
-    std::string url;                         // "file:///path", or an absolute path; a directory, or one .tar
+    std::string url;  // see cache/remote/remote_url.h
+    RemoteOptions remote;
+    HttpTransfers* transfers = nullptr;      // needed for http(s):// and s3://
     std::optional<protocol::Format> format;  // none: as the files look, see detect_format.h
     BlockGoal block;
     std::uint32_t tokens_per_sample = 0;  // of datasets of tokens: their samples' length; 0: a sample is a document
@@ -62,17 +69,13 @@ using IndexProgressCallback = std::function<void(const IndexProgress&)>;  // may
 struct IndexReport {
     ManifestSummary manifest;
     protocol::Format format = protocol::Format::raw;
-    BlockGoal block;                 // as asked for, or a whole object where nothing else is possible
-    std::string url;                 // as the manifest has it: normalised, and the directory where one .tar was given
-    std::vector<std::string> notes;  // what was left out and why, one sentence each, for the user
+    BlockGoal block;                           // as asked for, or a whole object where nothing else is possible
+    std::string url;                           // as the manifest has it: what objects' paths are relative to
+    std::shared_ptr<const RemotePlace> place;  // for the data plane to read from
+    std::vector<std::string> notes;            // what was left out and why, one sentence each, for the user
 };
 
 Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgressCallback& progress,
                                   std::stop_token stop);
-
-// "file:///a/b" for "file:///a/b", "file:///a//b/" and "/a/b"; an error that says what is allowed for anything else.
-Result<std::string> normalise_url(std::string_view url);
-// The path of a normalised file:// URL.
-std::string path_of_url(std::string_view url);
 
 }  // namespace larder::cache

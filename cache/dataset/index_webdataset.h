@@ -1,8 +1,7 @@
 #pragma once
 
 // The WebDataset format: tar shards in which members in a row with one key form one sample (see cache/protocol/tar.h).
-// All
-// *.tar below a directory are its shards, ordered by path; or the dataset is one tar. Reads tar headers only, several
+// All *.tar below the root are its shards, ordered by path; or the dataset is one tar. Reads tar headers only, several
 // shards at a time, because a remote answers late rather than slowly.
 //
 // A sample's bytes, and so a block's, are the members as they stand in the tar, headers included: a block is one range
@@ -18,15 +17,16 @@
 #include "base/error.h"
 #include "cache/dataset/dataset_index.h"
 #include "cache/dataset/manifest_writer.h"
+#include "cache/object_source.h"
 
 namespace larder::cache {
 
 bool is_shard_name(std::string_view name);             // "*.tar"
 bool is_compressed_shard_name(std::string_view name);  // "*.tar.gz", "*.tgz", ...
 
-// Fills `content` (objects, blocks, samples) and `notes` from the shards below `root`, or from `only_shard` in it when
+// Fills `content` (objects, blocks, samples) and `notes` from the shards of `source`, or from `only_shard` in it when
 // that is not empty.
-Result<void> index_webdataset(const std::string& root, const std::string& only_shard, const BlockGoal& goal,
+Result<void> index_webdataset(ObjectSource& source, const std::string& only_shard, const BlockGoal& goal,
                               DatasetContent& content, std::vector<std::string>& notes,
                               const IndexProgressCallback& progress, std::stop_token stop);
 

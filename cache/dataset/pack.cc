@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "cache/dataset/index_raw.h"
 #include "cache/dataset/tar_writer.h"
+#include "cache/remote/file_objects.h"
 
 namespace larder::cache {
 namespace {
@@ -160,7 +161,9 @@ Result<PackReport> pack_webdataset(const PackRequest& request, const IndexProgre
     if (auto valid = check_request(request); !valid) return std::unexpected(valid.error());
     DatasetContent content;
     PackReport report;
-    if (auto indexed = index_raw(request.source, content, report.notes, {}, stop); !indexed)
+    auto listing = make_file_objects(request.source)->list({}, stop);
+    if (!listing) return std::unexpected(listing.error());
+    if (auto indexed = index_raw(std::move(*listing), request.source, content, report.notes); !indexed)
         return std::unexpected(indexed.error());
     std::ranges::sort(content.objects, {}, [&](const auto& object) { return content.name(object); });
 

@@ -6,16 +6,15 @@ namespace larder::cache {
 namespace {
 
 constexpr std::size_t kFarBytes = 512;
-constexpr std::size_t kNearBytes = 65536;
-constexpr std::uint64_t kNearGapBytes = 16384;
+constexpr std::size_t kReadsOfNear = 4;  // what is read at once, of what is near
 
 }  // namespace
 
 Result<std::span<const std::byte>> ReadAhead::read(std::uint64_t offset, std::size_t bytes) {
     const std::uint64_t buffer_end = buffer_offset_ + buffer_.size();
     if (offset < buffer_offset_ || offset > buffer_end || bytes > buffer_end - offset) {
-        const bool near = offset >= last_end_ && offset - last_end_ <= kNearGapBytes;
-        const std::uint64_t wanted = std::max(bytes, near ? kNearBytes : kFarBytes);
+        const bool near = offset >= last_end_ && offset - last_end_ <= near_bytes_;
+        const std::uint64_t wanted = std::max(bytes, near ? kReadsOfNear * near_bytes_ : kFarBytes);
         buffer_ = {};
         auto filled = source_.read(offset, std::min<std::uint64_t>(wanted, source_.size_bytes() - offset));
         if (!filled) return filled;

@@ -1,14 +1,9 @@
 #include "cache/dataset/shard_index.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 
-#include "base/file.h"
 #include "base/units.h"
+#include "cache/dataset/read_ahead.h"
 #include "cache/protocol/tar.h"
 
 namespace larder::cache {
@@ -19,57 +14,10 @@ using protocol::TarMember;
 
 constexpr std::uint64_t kMembersPerProgress = 1024;
 
-// Reads of a file's headers. Where headers are close together the next ones come along; else little more than is asked.
-class FileSource final : public protocol::ByteSource {
-public:
-    FileSource(int fd, std::uint64_t size_bytes) : fd_(fd), size_bytes_(size_bytes) {
-        // The kernel's own read-ahead would fetch the payloads in between.
-        ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
-    }
-
-    std::uint64_t size_bytes() const override { return size_bytes_; }
-
-    Result<std::span<const std::byte>> read(std::uint64_t offset, std::size_t bytes) override {
-        const std::uint64_t buffer_end = buffer_offset_ + buffer_.size();
-        if (offset < buffer_offset_ || offset > buffer_end || bytes > buffer_end - offset) {
-            if (auto filled = fill(offset, bytes); !filled) return std::unexpected(filled.error());
-        }
-        last_end_ = offset + bytes;
-        return std::span<const std::byte>(buffer_).subspan(offset - buffer_offset_, bytes);
-    }
-
-private:
-    static constexpr std::size_t kFarBytes = 2048;  // a PAX header, its records, the member's header and some
-    static constexpr std::size_t kNearBytes = 65536;
-    static constexpr std::uint64_t kNearGapBytes = 16384;
-
-    Result<void> fill(std::uint64_t offset, std::size_t bytes) {
-        const bool near = offset >= last_end_ && offset - last_end_ <= kNearGapBytes;
-        const std::size_t wanted = std::max(bytes, near ? kNearBytes : kFarBytes);
-        buffer_.resize(std::min<std::uint64_t>(wanted, size_bytes_ - offset));
-        buffer_offset_ = offset;
-        for (std::size_t got = 0; got < buffer_.size();) {
-            const ssize_t more =
-                ::pread(fd_, buffer_.data() + got, buffer_.size() - got, static_cast<off_t>(offset + got));
-            if (more < 0 && errno == EINTR) continue;
-            if (more < 0) return fail_errno(errno, "read at offset " + std::to_string(offset));
-            if (more == 0) return fail(ErrorCode::changed, "it became shorter while it was indexed");
-            got += static_cast<std::size_t>(more);
-        }
-        return {};
-    }
-
-    int fd_;
-    std::uint64_t size_bytes_;
-    std::uint64_t last_end_ = 0;
-    std::uint64_t buffer_offset_ = 0;
-    std::vector<std::byte> buffer_;
-};
-
 // Takes members in the order of the archive, makes samples of them and blocks of the samples.
 class Grouper {
 public:
-    Grouper(const BlockGoal& goal, ShardIndex& index) : goal_(goal), index_(index) {}
+    Grouper(const BlockGoal& goal, IndexedObject& index) : goal_(goal), index_(index) {}
 
     Result<void> take(const TarMember& member, const protocol::SampleKey& key) {
         if (is_open_ && is_current(member, key)) {
@@ -145,7 +93,7 @@ private:
     }
 
     const BlockGoal& goal_;
-    ShardIndex& index_;
+    IndexedObject& index_;
     bool is_open_ = false;
     std::string prefix_;
     std::string stem_;
@@ -157,16 +105,10 @@ private:
 
 }  // namespace
 
-Result<ShardIndex> index_shard(const std::string& path, const BlockGoal& goal, const ShardProgress& progress) {
-    auto file = open_file(path, O_RDONLY);
-    if (!file) return std::unexpected(file.error());
-    struct stat status{};
-    if (::fstat(file->get(), &status) != 0) return fail_errno(errno, "stat " + path);
-
-    ShardIndex index;
-    index.size_bytes = static_cast<std::uint64_t>(status.st_size);
-    index.mtime_ns = std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
-    FileSource source(file->get(), index.size_bytes);
+Result<IndexedObject> index_shard(ObjectReader& shard, const std::string& path, const BlockGoal& goal,
+                                  const ObjectProgress& progress, ShardLeftOut& left_out) {
+    IndexedObject index{.path = path, .size_bytes = shard.size_bytes(), .tag = shard.tag()};
+    ReadAhead source(shard, shard.near_bytes());
     protocol::TarReader reader(source);
     Grouper grouper(goal, index);
     const auto within = [&](const Error& error) { return std::unexpected(error.within(path)); };
@@ -179,12 +121,12 @@ Result<ShardIndex> index_shard(const std::string& path, const BlockGoal& goal, c
             return fail(ErrorCode::cancelled, "indexing was cancelled");
         }
         if (!member.is_file()) {
-            if (member.type != '5') ++index.members_not_files;
+            if (member.type != '5') ++left_out.members_not_files;
             continue;
         }
         const auto key = protocol::sample_key(member);
         if (!key) {
-            ++index.members_without_key;
+            ++left_out.members_without_key;
             continue;
         }
         if (auto taken = grouper.take(member, *key); !taken) return within(taken.error());

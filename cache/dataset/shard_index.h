@@ -4,28 +4,20 @@
 // only: small reads where members are large, read-ahead where they are small. One call, one thread, no state.
 
 #include <cstdint>
-#include <functional>
 #include <string>
-#include <vector>
 
 #include "base/error.h"
-#include "cache/dataset/dataset_index.h"
-#include "cache/dataset/manifest_writer.h"
+#include "cache/dataset/index_in_parallel.h"
+#include "cache/object_source.h"
 
 namespace larder::cache {
 
-struct ShardIndex {
-    std::uint64_t size_bytes = 0;
-    std::int64_t mtime_ns = 0;
-    std::vector<DatasetContent::Block> blocks;      // first_sample counts within the shard
-    std::vector<protocol::ManifestSample> samples;  // offsets within their blocks
+struct ShardLeftOut {
     std::uint64_t members_not_files = 0;
     std::uint64_t members_without_key = 0;
 };
 
-// Called now and then with the offset reached; false ends the work with ErrorCode::cancelled.
-using ShardProgress = std::function<bool(std::uint64_t offset)>;
-
-Result<ShardIndex> index_shard(const std::string& path, const BlockGoal& goal, const ShardProgress& progress);
+Result<IndexedObject> index_shard(ObjectReader& shard, const std::string& path, const BlockGoal& goal,
+                                  const ObjectProgress& progress, ShardLeftOut& left_out);
 
 }  // namespace larder::cache

@@ -45,7 +45,7 @@ public:
         }
         report();
         listing_.sort();
-        add_note(empty_files_, "empty file(s)");
+        add_note(listing_.empty.size(), "empty file(s)");
         add_note(hidden_, "file(s) or directories whose names begin with a dot");
         add_note(directory_links_, "symbolic link(s) to directories");
         add_note(dangling_links_, "symbolic link(s) to nothing");
@@ -122,7 +122,7 @@ private:
 
     Result<void> file(const std::string& path, const struct stat& status) {
         if (status.st_size == 0) {
-            ++empty_files_;
+            listing_.empty.push_back(path);
             return {};
         }
         const auto size_bytes = static_cast<std::uint64_t>(status.st_size);
@@ -146,7 +146,6 @@ private:
     ObjectListing listing_;
     std::vector<std::string> pending_;
     std::uint64_t bytes_ = 0;
-    std::uint64_t empty_files_ = 0;
     std::uint64_t hidden_ = 0;
     std::uint64_t directory_links_ = 0;
     std::uint64_t dangling_links_ = 0;

@@ -90,7 +90,7 @@ Result<void> HttpAttempt::begin(HttpGet& get, const HttpSettings& settings, std:
     get_ = &get;
     began_ns_ = now_ns;
     filled_ = 0;
-    checked_ = wanted_ = changed_ = enough_ = false;
+    checked_ = wanted_ = changed_ = same_tag_ = enough_ = false;
     fault_.clear();
     error_body_.clear();
     error_[0] = '\0';
@@ -193,8 +193,17 @@ bool HttpAttempt::check_range(const char* content_range) {
         return fault(std::string("Content-Range is \"") + content_range +
                      "\" for bytes=" + std::to_string(get_->offset) + "-" + std::to_string(last));
     }
-    if (get_->object_bytes != 0 && range.total != get_->object_bytes) changed_ = true;
-    return !changed_;
+    if (get_->object_bytes != 0 && range.total != get_->object_bytes) {
+        return another(std::string("Content-Range is \"") + content_range + "\" of an object of " +
+                       std::to_string(get_->object_bytes) + " bytes");
+    }
+    return true;
+}
+
+bool HttpAttempt::another(std::string what) {
+    if (same_tag_) return fault(std::move(what));
+    changed_ = true;
+    return false;
 }
 
 void HttpAttempt::probed(bool ranged) {
@@ -225,6 +234,7 @@ bool HttpAttempt::check_headers() {
         changed_ = true;
         return false;
     }
+    same_tag_ = get_->tag != 0 && tag == get_->tag;
     if (partial) {
         if (get_->ask == HttpAsk::whole) return fault("it answered with a part of what was asked for");
         // Ended here, its connection is closed: what comes beyond its length would be taken for the next answer.
@@ -236,8 +246,11 @@ bool HttpAttempt::check_headers() {
     }
     const bool is_all = get_->offset == 0 && (get_->object_bytes == 0 || get_->object_bytes == get_->into.size());
     if (get_->ask == HttpAsk::range && !is_all) return fault("it answered with the whole object to a range");
-    if (length >= 0 && static_cast<std::uint64_t>(length) != get_->into.size()) changed_ = true;
-    return !changed_;
+    if (length >= 0 && static_cast<std::uint64_t>(length) != get_->into.size()) {
+        return another("Content-Length is " + std::to_string(length) + " of an object of " +
+                       std::to_string(get_->into.size()) + " bytes");
+    }
+    return true;
 }
 
 std::int64_t HttpAttempt::first_byte_ns() const {

@@ -61,6 +61,8 @@ private:
     // What the headers say against what was asked; true: the body is wanted.
     bool check_headers();
     bool check_range(const char* content_range);
+    // Another size: another object, unless its tag says that it is the same.
+    bool another(std::string what);
     void probed(bool ranged);
     bool fault(std::string what);
     Verdict verdict_of_status(int status) const;
@@ -77,6 +79,7 @@ private:
     bool checked_ = false;
     bool wanted_ = false;
     bool changed_ = false;
+    bool same_tag_ = false;
     bool enough_ = false;     // ended by us: all that was wanted is here
     std::string fault_;       // why it was ended by us
     std::string error_body_;  // the beginning of one

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "cache/remote/percent_encoding.h"
@@ -38,12 +39,12 @@ bool stays_below(std::string_view path) {
            !path.ends_with("/..");
 }
 
-void finish_listing(ObjectListing& listing, std::uint64_t empty, std::uint64_t hidden) {
+void finish_listing(ObjectListing& listing, std::uint64_t hidden) {
     listing.sort();
     const auto add_note = [&](std::uint64_t count, const char* what) {
         if (count > 0) listing.notes.push_back("left out " + std::to_string(count) + " " + what);
     };
-    add_note(empty, "empty object(s)");
+    add_note(listing.empty.size(), "empty object(s)");
     add_note(hidden, "object(s) whose names begin with a dot");
     std::set<std::string_view> top;
     for (const ObjectListing::Object& object : listing.objects) {
@@ -66,6 +67,7 @@ public:
 
     std::uint64_t size_bytes() const override { return size_bytes_; }
     std::int64_t tag() const override { return tag_; }
+    std::size_t near_bytes() const override { return std::size_t{1} << 20; }
 
     Result<std::span<const std::byte>> read(std::uint64_t offset, std::size_t bytes) override {
         buffer_.resize(bytes);
@@ -168,38 +170,62 @@ public:
 
     Result<ObjectListing> list(const std::function<void(std::uint64_t, std::uint64_t)>& found,
                                std::stop_token stop) override {
-        if (url_.scheme == RemoteScheme::s3) return list_bucket(found, stop);
+        // An indexer looks at it more than once.
+        if (!listed_) {
+            auto listing = url_.scheme == RemoteScheme::s3 ? list_bucket(found, stop) : ask_for_all(found, stop);
+            if (!listing) return listing;
+            listed_ = std::move(*listing);
+        }
+        return *listed_;
+    }
+
+    Result<std::unique_ptr<ObjectReader>> open(const std::string& path) override {
+        HttpGet probe = get_of(path, HttpAsk::probe);
+        const ObjectListing::Object* known = find(path);
+        if (known != nullptr) {
+            probe.object_bytes = known->size_bytes;
+            probe.tag = known->tag;
+            probe.serves_ranges = serves_ranges_;
+        } else {
+            transfers_.run(probe);
+            if (probe.outcome != HttpOutcome::ok) return std::unexpected(error_of(probe));
+        }
+        return std::make_unique<Reader>(root_.origin, transfers_, probe);
+    }
+
+private:
+    const ObjectListing::Object* find(std::string_view path) const {
+        if (!listed_) return nullptr;
+        const auto at = std::ranges::lower_bound(listed_->objects, path, {},
+                                                 [&](const auto& object) { return listed_->path(object); });
+        return at != listed_->objects.end() && listed_->path(*at) == path ? &*at : nullptr;
+    }
+
+    Result<ObjectListing> ask_for_all(const std::function<void(std::uint64_t, std::uint64_t)>& found,
+                                      const std::stop_token& stop) {
         auto names = names_of_url();
         if (!names) return std::unexpected(names.error());
         ObjectListing listing;
-        std::uint64_t empty = 0;
         std::uint64_t bytes = 0;
         Probes probes(root_, transfers_);
         auto probed = probes.run(*names, stop, [&](const std::string& name, const HttpGet& get) -> Result<void> {
             if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
             if (get.object_bytes == 0) {
-                ++empty;
+                listing.empty.push_back(name);
                 return {};
             }
             listing.add(name, get.object_bytes, get.tag);
+            serves_ranges_ = serves_ranges_ && get.serves_ranges;
             bytes += get.object_bytes;
             if (found && listing.objects.size() % kObjectsPerReport == 0) found(listing.objects.size(), bytes);
             return {};
         });
         if (!probed) return std::unexpected(probed.error());
         if (found) found(listing.objects.size(), bytes);
-        finish_listing(listing, empty, 0);
+        finish_listing(listing, 0);
         return listing;
     }
 
-    Result<std::unique_ptr<ObjectReader>> open(const std::string& path) override {
-        HttpGet probe = get_of(path, HttpAsk::probe);
-        transfers_.run(probe);
-        if (probe.outcome != HttpOutcome::ok) return std::unexpected(error_of(probe));
-        return std::make_unique<Reader>(root_.origin, transfers_, probe);
-    }
-
-private:
     HttpGet get_of(const std::string& path, HttpAsk ask) const {
         HttpGet get{.origin = root_.origin.get(), .url = root_.url + "/", .ask = ask, .retry_for_ns = kRetryFor_ns};
         append_percent_encoded(path, get.url);
@@ -263,20 +289,23 @@ private:
             transfers_.run(probe);
             if (probe.outcome != HttpOutcome::ok) return std::unexpected(error_of(probe));
             ObjectListing one;
-            if (probe.object_bytes > 0) one.add(url_.only, probe.object_bytes, probe.tag);
-            finish_listing(one, probe.object_bytes == 0, 0);
+            if (probe.object_bytes > 0) {
+                one.add(url_.only, probe.object_bytes, probe.tag);
+            } else {
+                one.empty.push_back(url_.only);
+            }
+            finish_listing(one, 0);
             return one;
         }
         const std::string prefix = url_.root.empty() ? "" : url_.root + "/";
         ObjectListing listing;
-        std::uint64_t empty = 0;
         std::uint64_t hidden = 0;
         std::uint64_t bytes = 0;
         std::string from;
         do {
             if (stop.stop_requested()) return fail(ErrorCode::cancelled, "indexing was cancelled");
             HttpGet get{.origin = bucket_.origin.get(),
-                        .url = bucket_.url + "/?" + s3_list_query(prefix, from),
+                        .url = bucket_.url + "?" + s3_list_query(prefix, from),
                         .ask = HttpAsk::text,
                         .retry_for_ns = kRetryFor_ns};
             transfers_.run(get);
@@ -287,8 +316,9 @@ private:
                 const std::string_view key = std::string_view(object.key);
                 if (!key.starts_with(prefix)) continue;
                 const std::string_view path = key.substr(prefix.size());
-                if (object.size_bytes == 0 || path.empty() || path.ends_with('/')) {
-                    ++empty;
+                if (path.empty() || path.ends_with('/')) continue;  // a directory, as some tools write them
+                if (object.size_bytes == 0) {
+                    listing.empty.emplace_back(path);
                 } else if (is_hidden(path)) {
                     ++hidden;
                 } else if (!stays_below(path)) {
@@ -302,7 +332,7 @@ private:
             if (found) found(listing.objects.size(), bytes);
             from = std::move(page->next);
         } while (!from.empty());
-        finish_listing(listing, empty, hidden);
+        finish_listing(listing, hidden);
         return listing;
     }
 
@@ -310,6 +340,8 @@ private:
     HttpRoot root_;
     HttpRoot bucket_;  // of s3
     HttpTransfers& transfers_;
+    std::optional<ObjectListing> listed_;
+    bool serves_ranges_ = true;  // of what is listed
 };
 
 }  // namespace

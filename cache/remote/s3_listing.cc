@@ -11,7 +11,8 @@ namespace larder::cache {
 std::string s3_list_query(std::string_view prefix, std::string_view from) {
     std::string query;
     if (!from.empty()) query += "continuation-token=" + percent_encoded_value(from) + "&";
-    return query + "encoding-type=url&list-type=2&max-keys=1000&prefix=" + percent_encoded_value(prefix);
+    // Keys come as they are: some servers, asked to encode them, encode the token of the next page too.
+    return query + "list-type=2&max-keys=1000&prefix=" + percent_encoded_value(prefix);
 }
 
 Result<S3Page> parse_s3_page(std::span<const std::byte> xml) {

@@ -27,6 +27,12 @@ struct AddOptions {
     std::string owner;
     std::string group;
     std::string mode;
+    std::string endpoint;
+    std::string region;
+    std::string profile;
+    std::string addressing;
+    bool unsigned_access = false;
+    bool requester_pays = false;
     std::optional<std::uint64_t> tokens_per_sample;
     std::optional<std::uint64_t> quota_memory_bytes;
     std::optional<std::uint64_t> quota_disk_bytes;
@@ -165,6 +171,18 @@ bool quotas_are_set(const Context& context) {
     return status && as_object(*status).contains("allocator") && as_object(*status).at("allocator").is_object();
 }
 
+json::object remote_of(const AddOptions& options) {
+    json::object remote;
+    for (const auto& [key, value] :
+         {std::pair{"endpoint", &options.endpoint}, std::pair{"region", &options.region},
+          std::pair{"profile", &options.profile}, std::pair{"addressing", &options.addressing}}) {
+        if (!value->empty()) remote[key] = *value;
+    }
+    if (options.unsigned_access) remote["unsigned"] = true;
+    if (options.requester_pays) remote["requester_pays"] = true;
+    return remote;
+}
+
 int add_dataset(const Context& context, const AddOptions& options) {
     json::object body{{"name", options.name}, {"url", url_of(options.url)}};
     for (const auto& [key, value] :
@@ -172,6 +190,7 @@ int add_dataset(const Context& context, const AddOptions& options) {
           std::pair{"group", &options.group}, std::pair{"mode", &options.mode}}) {
         if (!value->empty()) body[key] = *value;
     }
+    if (const json::object remote = remote_of(options); !remote.empty()) body["remote"] = remote;
     if (options.tokens_per_sample) body["tokens_per_sample"] = *options.tokens_per_sample;
     if (options.quota_memory_bytes || options.quota_disk_bytes) {
         body["quota"] = json::object{{"memory_bytes", options.quota_memory_bytes.value_or(0)},
@@ -223,7 +242,17 @@ void add_add(CLI::App& dataset, Context& context) {
     auto options = std::make_shared<AddOptions>();
     CLI::App* add = dataset.add_subcommand("add", "Index a remote and make it known under a name");
     add->add_option("NAME", options->name, "What jobs will call it")->required();
-    add->add_option("URL", options->url, "file:///path, or a local path")->required();
+    add->add_option("URL", options->url,
+                    "A local path, file:///path, s3://bucket/prefix, https://host/dir/{000..146}.tar, or the URL of a "
+                    ".txt that names objects")
+        ->required();
+    add->add_option("--endpoint", options->endpoint, "Of s3://: https://host:port. Default: Amazon's of the region");
+    add->add_option("--region", options->region, "Of s3://. Default: as the daemon's environment or profile says");
+    add->add_option("--profile", options->profile, "Of s3://: in the daemon's shared credentials files");
+    add->add_option("--addressing", options->addressing, "Of s3://: where the bucket is named: auto, path or host")
+        ->check(CLI::IsMember({"auto", "path", "host"}));
+    add->add_flag("--unsigned", options->unsigned_access, "Of s3://: a public bucket, no credentials");
+    add->add_flag("--requester-pays", options->requester_pays, "Of s3://: agree to pay for the requests");
     add->add_option("--format", options->format,
                     "raw: one file is one sample; webdataset: tar shards; mds: MosaicML Streaming; litdata; tfrecord; "
                     "megatron: .bin with .idx. Default: as the files look")

@@ -15,28 +15,6 @@ using protocol::BlockTarget;
 using protocol::Format;
 using ::testing::HasSubstr;
 
-TEST(NormaliseUrl, GivesOneFormToAPath) {
-    for (const char* url : {"file:///a/b", "/a/b", "/a/b/", "file:///a//b/", "/a/./b", "/a/c/../b"}) {
-        EXPECT_EQ(normalise_url(url), "file:///a/b") << url;
-    }
-    EXPECT_EQ(normalise_url("/"), "file:///");
-    EXPECT_EQ(path_of_url("file:///a/b"), "/a/b");
-    EXPECT_EQ(normalise_url("/a/100%"), "file:///a/100%25");
-    EXPECT_EQ(normalise_url("file:///a/100%25"), "file:///a/100%25");
-    EXPECT_EQ(path_of_url("file:///a/100%25"), "/a/100%");
-}
-
-TEST(NormaliseUrl, RefusesEverythingElse) {
-    for (const char* url :
-         {"", "a/b", "./a", "http://host/a", "s3://bucket", "file:/a", "file://host/a", "FILE:///a"}) {
-        const auto normal = normalise_url(url);
-        ASSERT_FALSE(normal) << url;
-        EXPECT_EQ(normal.error().code, ErrorCode::invalid_argument);
-        EXPECT_THAT(normal.error().message,
-                    HasSubstr("\"" + std::string(url) + "\" is not file:///path or an absolute path"));
-    }
-}
-
 TEST(ParseBlockGoal, TakesTheThreeForms) {
     EXPECT_EQ(parse_block_goal("sample")->target, BlockTarget::sample);
     EXPECT_EQ(parse_block_goal("object")->target, BlockTarget::object);

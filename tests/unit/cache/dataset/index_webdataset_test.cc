@@ -200,7 +200,7 @@ TEST_F(IndexWebdatasetTest, LeavesOutWhatHoldsNoSamplesAndSaysSo) {
     EXPECT_EQ(report->manifest.object_count, 1u);
     EXPECT_THAT(report->notes,
                 ElementsAre(HasSubstr("1 file(s) or directories whose names begin with a dot"),
-                            HasSubstr("1 file(s) that are not .tar"), HasSubstr("1 tar(s) without samples")));
+                            HasSubstr("1 file(s) that are not .tar"), HasSubstr("1 file(s) without samples")));
     std::filesystem::remove(root_ / "a.tar");
     const auto none =
         index_dataset({.url = root_.string(), .format = webdataset, .manifest_path = directory_ / "manifest"}, {}, {});
