@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 #include <curl/curl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/server/logging.h"
 
 namespace larder::cache {
@@ -19,8 +21,10 @@ namespace {
 namespace json = boost::json;
 
 constexpr long kTimeout_ms = 2'000;
-constexpr std::chrono::minutes kBeforeExpiry{5};
-constexpr std::chrono::minutes kRetry{1};
+constexpr std::int64_t kSecond_ns = 1'000'000'000;
+constexpr std::int64_t kBeforeExpiry_ns = 300 * kSecond_ns;
+constexpr std::int64_t kRetry_ns = 60 * kSecond_ns;
+constexpr std::int64_t kLookMost_ns = 24 * 3600 * kSecond_ns;
 constexpr std::size_t kAnswerBytesMax = 64 << 10;
 
 struct Ask {
@@ -68,7 +72,7 @@ std::string environment(const char* name) {
 
 struct Fetched {
     S3Keys keys;
-    std::chrono::system_clock::time_point expires;
+    std::int64_t expires_unix_ns = 0;  // 0: never
 };
 
 Result<Fetched> parse(const std::string& text, const std::string& from) {
@@ -82,8 +86,7 @@ Result<Fetched> parse(const std::string& text, const std::string& from) {
     };
     Fetched fetched{.keys = {.access_key_id = field("AccessKeyId"),
                              .secret_access_key = field("SecretAccessKey"),
-                             .session_token = field("Token")},
-                    .expires = std::chrono::system_clock::time_point::max()};
+                             .session_token = field("Token")}};
     if (fetched.keys.access_key_id.empty() || fetched.keys.secret_access_key.empty()) {
         return fail(ErrorCode::protocol, from + " gave no credentials");
     }
@@ -93,7 +96,7 @@ Result<Fetched> parse(const std::string& text, const std::string& from) {
         if (::strptime(expires.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts) == nullptr) {
             return fail(ErrorCode::protocol, from + " gave credentials with an expiry that is no time");
         }
-        fetched.expires = std::chrono::system_clock::from_time_t(::timegm(&parts));
+        fetched.expires_unix_ns = std::int64_t{::timegm(&parts)} * kSecond_ns;
     }
     return fetched;
 }
@@ -148,26 +151,26 @@ public:
 private:
     void renew(const std::stop_token& stop) {
         std::unique_lock lock(mutex_);
-        auto next = next_of(fetched_);
+        std::int64_t wait_ns = until_renewal_ns(fetched_);
         while (!stop.stop_requested()) {
-            if (changed_.wait_until(lock, stop, next, [] { return false; }) || stop.stop_requested()) return;
+            changed_.wait_for(lock, stop, std::chrono::nanoseconds(wait_ns), [] { return false; });
+            if (stop.stop_requested()) return;
             lock.unlock();
             auto fetched = fetch();
             lock.lock();
             if (fetched) {
                 fetched_ = std::move(*fetched);
-                next = std::max(next_of(fetched_), std::chrono::system_clock::now() + kRetry);
+                wait_ns = std::max(until_renewal_ns(fetched_), kRetry_ns);
             } else {
                 log_warn("cannot renew the role's credentials", {{"error", fetched.error().message}});
-                next = std::chrono::system_clock::now() + kRetry;
+                wait_ns = kRetry_ns;
             }
         }
     }
 
-    static std::chrono::system_clock::time_point next_of(const Fetched& fetched) {
-        // A far one would overflow where it becomes a duration of the clock that waits.
-        const auto most = std::chrono::system_clock::now() + std::chrono::hours(24);
-        return fetched.expires > most ? most : fetched.expires - kBeforeExpiry;
+    static std::int64_t until_renewal_ns(const Fetched& fetched) {
+        if (fetched.expires_unix_ns == 0) return kLookMost_ns;
+        return std::clamp<std::int64_t>(fetched.expires_unix_ns - kBeforeExpiry_ns - unix_time_ns(), 0, kLookMost_ns);
     }
 
     mutable std::mutex mutex_;
