@@ -129,7 +129,8 @@ void Api::get_metrics(HttpRespond respond) {
                                .uptime_seconds = static_cast<double>(clock_.now_ns() - started_ns_) / 1e9,
                                .log_lines_dropped = log_lines_dropped(),
                                .index = node_.index_status(),
-                               .allocator = allocator_metrics()};
+                               .allocator = allocator_metrics(),
+                               .http = node_.http_statistics()};
         respond({.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_text(node, *statistics)});
     });
 }

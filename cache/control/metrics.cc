@@ -145,6 +145,23 @@ void add_node(Families& families, const NodeMetrics& node, const ShardStatistics
             .take());
 }
 
+void add_http(Families& families, const HttpStatistics& http) {
+    families.push_back(counter("larder_http_requests_total", "Requests to remotes over the network, each try of them")
+                           .add({}, number(http.requests))
+                           .take());
+    families.push_back(counter("larder_http_retries_total", "Requests that failed and were planned anew")
+                           .add({}, number(http.retries))
+                           .take());
+    families.push_back(
+        counter("larder_http_overloads_total", "Answers 503 and 429, and timeouts: fewer run at once after them")
+            .add({}, number(http.overloads))
+            .take());
+    families.push_back(counter("larder_http_hedges_total", "Second requests beside late ones, by which came first")
+                           .add({{"first", "hedge"}}, number(http.hedges_won))
+                           .add({{"first", "other"}}, number(http.hedges - http.hedges_won))
+                           .take());
+}
+
 void add_allocator(Families& families, const AllocatorMetrics& allocator) {
     families.push_back(gauge("larder_allocator_connected", "1: the allocator answered the last report")
                            .add({}, allocator.connected ? 1 : 0)
@@ -166,6 +183,7 @@ std::string metrics_text(const NodeMetrics& node, const ShardStatistics& statist
     Families families;
     add_node(families, node, statistics);
     if (node.allocator) add_allocator(families, *node.allocator);
+    add_http(families, node.http);
     add_datasets(families, statistics);
     add_jobs(families, statistics);
     return metrics_text_of(std::move(families));

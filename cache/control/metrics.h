@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "cache/remote/http_transfers.h"
 #include "cache/shard/statistics.h"
 #include "cache/store/index.h"
 
@@ -29,6 +30,7 @@ struct NodeMetrics {
     std::uint64_t log_lines_dropped = 0;
     IndexStatus index;
     std::optional<AllocatorMetrics> allocator;
+    HttpStatistics http;
 };
 
 // In Prometheus' text format.

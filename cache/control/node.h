@@ -68,6 +68,7 @@ public:
     const std::string& device_kind() const { return shards_.front()->device_kind(); }
     const std::string& why_not_ring() const { return shards_.front()->why_not_ring(); }
     IndexStatus index_status() const { return index_->status(); }
+    HttpStatistics http_statistics() const { return transfers_->statistics(); }
 
     using Done = std::function<void(Result<void>)>;
 
