@@ -96,12 +96,14 @@ TEST(Crash, ADaemonKilledAgainAndAgainLosesAndSpoilsNothing) {
     std::atomic<bool> stop{false};
     std::atomic<std::uint64_t> epochs{0};
     std::atomic<std::uint64_t> hits{0};
-    std::string failure;
+    std::string failure;  // the job's own until it is joined
+    std::atomic<bool> ended{false};
     std::thread job([&] {
         auto loader = Loader::open(
             {{.dataset = "fire", .socket = state + "/larderd.sock", .reconnect_timeout_ms = 60'000}, 9, true, 16, 16});
         if (!loader) {
             failure = loader.error().message;
+            ended = true;
             return;
         }
         std::vector<int> seen(files.size());
@@ -129,6 +131,7 @@ TEST(Crash, ADaemonKilledAgainAndAgainLosesAndSpoilsNothing) {
                 std::this_thread::sleep_for(std::chrono::microseconds(300));
             }
         }
+        ended = true;
     });
 
     std::mt19937 random(11);
@@ -145,7 +148,7 @@ TEST(Crash, ADaemonKilledAgainAndAgainLosesAndSpoilsNothing) {
     }
     // And in peace it still serves, from what it kept.
     const std::uint64_t epochs_then = epochs;
-    while (epochs < epochs_then + 2 && !stop && failure.empty()) std::this_thread::sleep_for(milliseconds(5));
+    while (epochs < epochs_then + 2 && !ended) std::this_thread::sleep_for(milliseconds(5));
     stop = true;
     job.join();
     EXPECT_EQ(failure, "");
