@@ -11,6 +11,7 @@ import importlib.util
 import io
 import itertools
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -25,6 +26,7 @@ import larder
 import numpy
 import PIL.Image
 import pytest
+from servers import S3, Nginx
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data" / "formats"
 
@@ -105,19 +107,25 @@ names = itertools.count()
 
 
 @pytest.fixture
-def add(daemon: Any) -> Iterator[Callable[..., str]]:
-    """Adds a directory as a dataset, which goes with the test."""
+def add_url(daemon: Any) -> Iterator[Callable[..., str]]:
+    """Adds a dataset, which goes with the test."""
     added = []
 
-    def add_one(directory: pathlib.Path, *options: str) -> str:
+    def add_one(url: str, *options: str) -> str:
         name = f"formats{next(names)}"
-        daemon.command("dataset", "add", name, f"file://{directory}", "--quota-memory", "16MiB", *options)
+        daemon.command("dataset", "add", name, url, "--quota-memory", "16MiB", *options)
         added.append(name)
         return name
 
     yield add_one
     for name in added:
         daemon.command("dataset", "rm", name)
+
+
+@pytest.fixture
+def add(add_url: Callable[..., str]) -> Callable[..., str]:
+    """Adds a directory as a dataset, which goes with the test."""
+    return lambda directory, *options: add_url(f"file://{directory}", *options)
 
 
 def check(value: Any, case: str) -> int:
@@ -287,6 +295,60 @@ def test_records_that_are_no_example_are_said_to_be_none() -> None:
             assert larder.tfrecord.features(memoryview(record)) == {}
     with pytest.raises(larder.Corrupt):
         larder.tfrecord.features(memoryview(b"\x0a\x05abc"))
+
+
+# --- over the network
+
+WEB = {
+    "mds": "/mds",
+    "mds_zstd": "/mds_zstd",
+    "litdata": "/litdata",
+    "litdata_new_zstd": "/litdata_new_zstd",
+    "tfrecord": "/tfrecord/train-{00000..00002}-of-00003.tfrecord",
+}
+
+
+@pytest.fixture(scope="module")
+def bucket(s3: S3) -> str:
+    s3.client.create_bucket("formats")
+    s3.client.upload("formats", DATA, "data/")
+    return "formats"
+
+
+@pytest.mark.parametrize("case", WEB)
+def test_reads_back_over_http(
+    daemon: Any, serve_directory: Callable[..., Nginx], add_url: Callable[..., str], case: str
+) -> None:
+    name = add_url(serve_directory(DATA).http + WEB[case], "--block", "4KiB")
+    with larder.Loader(name, socket=daemon.socket, batch_size=7, decode=larder.decode) as loader:
+        for _ in range(2):
+            seen = collections.Counter(check(value, case) for batch in loader for value in batch)
+            assert seen == dict.fromkeys(range(generate.SAMPLES), 1)
+
+
+@pytest.fixture(scope="module")
+def s3_daemon(start_daemon: Callable[..., Any], s3: S3) -> Any:
+    os.environ.update(s3.environment())
+    try:
+        return start_daemon()
+    finally:
+        for key in s3.environment():
+            del os.environ[key]
+
+
+@pytest.mark.parametrize("case", [*CASES, "megatron_int32"])
+def test_reads_back_from_s3(s3_daemon: Any, s3: S3, bucket: str, case: str) -> None:
+    name = f"formats{next(names)}"
+    s3_daemon.command(
+        "dataset", "add", name, f"s3://{bucket}/data/{case}", "--endpoint", s3.endpoint, "--block", "4KiB"
+    )  # fmt: skip
+    with larder.Loader(name, socket=s3_daemon.socket, batch_size=7, decode=larder.decode) as loader:
+        values = [value for batch in loader for value in batch]
+    if case in CASES:
+        assert sorted(check(value, case) for value in values) == list(range(generate.SAMPLES))
+    else:
+        assert sorted(value.tobytes() for value in values) == sorted(document.tobytes() for document in documents())
+    s3_daemon.command("dataset", "rm", name)
 
 
 # --- what is refused, and what is damaged
