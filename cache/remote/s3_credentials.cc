@@ -24,7 +24,7 @@ std::string first_of(std::string a, std::string b) {
 }
 
 std::string file_path(const char* variable, const char* in_home) {
-    const std::string given = environment(variable);
+    std::string given = environment(variable);
     if (!given.empty()) return given;
     const std::string home = environment("HOME");
     return home.empty() ? "" : home + "/.aws/" + in_home;

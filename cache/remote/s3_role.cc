@@ -24,7 +24,7 @@ constexpr long kTimeout_ms = 2'000;
 constexpr std::int64_t kSecond_ns = 1'000'000'000;
 constexpr std::int64_t kBeforeExpiry_ns = 300 * kSecond_ns;
 constexpr std::int64_t kRetry_ns = 60 * kSecond_ns;
-constexpr std::int64_t kLookMost_ns = 24 * 3600 * kSecond_ns;
+constexpr std::int64_t kLookMost_ns = std::int64_t{24} * 3600 * kSecond_ns;
 constexpr std::size_t kAnswerBytesMax = 64 << 10;
 
 struct Ask {
