@@ -32,8 +32,9 @@ struct ServiceLimits {
 };
 
 struct Config {
-    std::string state_directory;  // empty: what it knows is in memory only
-    std::string socket;           // allocator.sock in the state directory when not given
+    std::string state_directory;                             // empty: what it knows is in memory only
+    std::uint64_t state_bytes_max = std::uint64_t{1} << 30;  // no key: who needs more has a cluster of millions
+    std::string socket;                                      // allocator.sock in the state directory when not given
     unsigned socket_mode = 0660;
     std::string listen;      // "0.0.0.0:7600"; empty: on the Unix socket only
     bool plain_tcp = false;  // without TLS, also beyond this machine

@@ -119,10 +119,35 @@ Result<void> Node::load_job_limits() {
     return job_limits_.load(*text, path);
 }
 
+namespace {
+
+// Quotas of an earlier plan may be more than there is now, and nobody but the allocator can change them: until it does,
+// all are less by the same part.
+void fit_tier(std::vector<DatasetRecord>& records, std::uint64_t Quota::* tier, std::uint64_t capacity_bytes,
+              const char* name) {
+    double sum = 0;
+    for (const DatasetRecord& record : records) sum += static_cast<double>(record.quota.*tier);
+    const auto capacity = static_cast<double>(capacity_bytes);
+    if (sum <= capacity) return;
+    log_warn("quotas of the last plan do not fit this node any more, and are lowered until the next one",
+             {{"tier", name}, {"sum_bytes", static_cast<std::uint64_t>(sum)}, {"capacity_bytes", capacity_bytes}});
+    for (DatasetRecord& record : records) {
+        record.quota.*tier = static_cast<std::uint64_t>(static_cast<double>(record.quota.*tier) * (capacity / sum));
+    }
+}
+
+void fit_quotas(std::vector<DatasetRecord>& records, const Config& config) {
+    fit_tier(records, &Quota::memory_bytes, config.memory_bytes, "memory");
+    fit_tier(records, &Quota::disk_bytes, config.disk_bytes, "disk");
+}
+
+}  // namespace
+
 Result<void> Node::load_datasets() {
     auto loaded = catalog_.load();
     if (!loaded) return std::unexpected(loaded.error());
     for (const std::string& path : loaded->removed) log_info("removed what was left half made", {{"path", path}});
+    if (!config_.allocator.endpoint.empty()) fit_quotas(loaded->records, config_);
     for (DatasetRecord& record : loaded->records) {
         const std::string name = record.name;
         auto dataset = load_dataset(std::move(record));

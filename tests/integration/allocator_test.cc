@@ -202,6 +202,37 @@ TEST_F(UnderAnAllocator, QuotasThatDoNotFitAreRefusedAsOneAndSaid) {
     });
 }
 
+TEST_F(UnderAnAllocator, CapacityLoweredBelowUseIsFollowedAtTheNextStart) {
+    start_allocator();
+    const auto daemon = node("only");
+    daemon->stop();
+    daemon->config().memory_bytes = 0;
+    daemon->config().disk_bytes = 4u << 20;
+    daemon->start();
+    const auto used = [&] { return number_at(daemon->dataset("images").at("used"), "disk_bytes"); };
+    {
+        Loader loader = open(*daemon, "job");
+        TestDaemon::wait_until([&] {
+            EXPECT_TRUE(loader.next().has_value());
+            return used() > 1u << 20;
+        });
+    }
+    daemon->stop();
+    daemon->config().disk_bytes = 512u << 10;
+    daemon->start();
+    EXPECT_LE(quota_of(*daemon), 512u << 10);
+    TestDaemon::wait_until([&] { return used() <= 512u << 10; });
+    TestDaemon::wait_until([&] { return daemon->get("/v1/status").body.at("allocator").at("connected").as_bool(); });
+    EXPECT_LE(quota_of(*daemon), 512u << 10);
+    Loader loader = open(*daemon, "job");
+    for (;;) {
+        const auto batch = loader.next();
+        ASSERT_TRUE(batch.has_value()) << batch.error().message;
+        if (!*batch) break;
+    }
+    EXPECT_EQ(daemon->get("/v1/status").body.at("allocator").at("problem").as_string(), "");
+}
+
 TEST_F(UnderAnAllocator, TwoNodesWithOneNameAreTold) {
     start_allocator();
     const auto first = node("same");

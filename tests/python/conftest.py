@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from allocator_process import Allocator
@@ -22,8 +22,9 @@ from servers import S3, FaultProxy, InstanceRole, Nginx
 class Daemon:
     """A larderd on a directory of its own; `stop` and `kill` end the process this object started, and no other."""
 
-    def __init__(self, programs: pathlib.Path, state: pathlib.Path, *options: str) -> None:
+    def __init__(self, programs: pathlib.Path, state: pathlib.Path, *options: str, prefix: Sequence[str] = ()) -> None:
         self.programs = programs
+        self.prefix = prefix  # a command that runs the daemon in its place
         self.options = options
         self.state = state
         self.socket = str(state / "larderd.sock")
@@ -32,7 +33,7 @@ class Daemon:
     def start(self) -> None:
         log = open(self.state.parent / f"{self.state.name}.log", "ab")
         self.process = subprocess.Popen(
-            [self.programs / "larderd", "--state-directory", self.state, "--memory", "256 MiB", "--disk", "256 MiB", *self.options],
+            [*self.prefix, self.programs / "larderd", "--state-directory", self.state, "--memory", "256 MiB", "--disk", "256 MiB", *self.options],
             stdout=log,
             stderr=log,
         )

@@ -197,6 +197,58 @@ TEST_F(ServiceTest, ItComesBackWithItsPlanWishesAndLeases) {
     EXPECT_GT(renewed.at("lease").at("number").to_number<int>(), part.at("lease").at("number").to_number<int>());
 }
 
+TEST_F(ServiceTest, AfterTenMinutesDownItsPlanIsInForceAtOnce) {
+    config.state_directory = directory / "state";
+    start();
+    clock.advance_ns(config.cluster.lease_ns);
+    ASSERT_EQ(local("POST", "/v1/reports", report_json("a")).status, 200u);
+    ASSERT_EQ(local("POST", "/v1/reports", report_json("b")).status, 200u);
+    const auto before = boost::json::parse(local("POST", "/v1/reports", report_json("a")).body);
+    const auto plan = boost::json::parse(local("GET", "/v1/plan").body);
+    stop();
+    clock.advance_ns(600 * std::int64_t{1'000'000'000});
+    start();
+    EXPECT_EQ(boost::json::parse(local("GET", "/v1/plan").body).at("jobs"), plan.at("jobs"));
+    const auto answer = local("POST", "/v1/reports", report_json("a", 1, 7));
+    ASSERT_EQ(answer.status, 200u) << answer.body;
+    const auto after = boost::json::parse(answer.body);
+    EXPECT_EQ(after.at("plan"), before.at("plan"));
+    EXPECT_EQ(after.at("quotas"), before.at("quotas"));
+    EXPECT_EQ(after.at("lease").at("rates"), before.at("lease").at("rates"));
+    // The other one does not come back, and is planned without once a lease is over.
+    clock.advance_ns(config.cluster.lease_ns);
+    ASSERT_EQ(local("POST", "/v1/reports", report_json("a", 1, 8)).status, 200u);
+    EXPECT_EQ(boost::json::parse(local("GET", "/v1/plan").body).at("nodes").as_array().size(), 1u);
+}
+
+TEST_F(ServiceTest, WhenItsStateIsFullItSaysSoAndWhatIsInForceStays) {
+    config.state_directory = directory / "state";
+    config.state_bytes_max = 192u << 10;
+    start();
+    clock.advance_ns(config.cluster.lease_ns);
+    ASSERT_EQ(local("POST", "/v1/reports", report_json("a")).status, 200u);
+    int kept = 0;
+    HttpResponse answer;
+    do {
+        answer = local("POST", "/v1/jobs", R"({"name":"job-)" + std::to_string(kept) + R"("})");
+        kept += answer.status == 200u;
+        ASSERT_LT(kept, 10'000);
+    } while (answer.status == 200u);
+    EXPECT_EQ(answer.status, 507u) << answer.body;
+    EXPECT_THAT(answer.body, HasSubstr("no_space"));
+    EXPECT_GT(kept, 100);
+    EXPECT_EQ(local("DELETE", "/v1/jobs/job-" + std::to_string(kept)).status, 404u) << "refused, so not known";
+    EXPECT_THAT(local("GET", "/v1/plan").body, HasSubstr("\"vision\""));
+    // A node is leased what can be put on record, or told to carry on under the lease it has.
+    const unsigned reported = local("POST", "/v1/reports", report_json("a", 1, 1)).status;
+    EXPECT_TRUE(reported == 200u || reported == 507u) << reported;
+    stop();
+    config.state_bytes_max = 1u << 20;
+    start();
+    EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":"job-0"})").status, 409u) << "what was taken is there";
+    EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":"one-more"})").status, 200u) << "and there is room again";
+}
+
 TEST_F(ServiceTest, ASecondAllocatorDoesNotTouchTheState) {
     config.state_directory = directory / "state";
     start();

@@ -1,0 +1,64 @@
+"""A real allocator and real node daemons, when something about the machines is wrong."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import time
+from typing import Any
+
+import larder
+import pytest
+from allocator_process import Allocator
+from conftest import Daemon, write_tree
+
+# Another time namespace: CLOCK_MONOTONIC, by which daemons count, is an hour ahead of everybody else's there.
+AN_HOUR_AHEAD = ["unshare", "--time", "--monotonic", "3600", "--boottime", "3600"]
+FLOOR = 1e6
+
+
+def uptime_s(*prefix: str) -> float:
+    ran = subprocess.run([*prefix, "cat", "/proc/uptime"], capture_output=True, text=True)
+    if ran.returncode != 0:
+        pytest.skip(f"no time namespaces here: {ran.stderr.strip()}")
+    return float(ran.stdout.split()[0])
+
+
+def remote_rate(daemon: Daemon) -> float:
+    jobs = json.loads(daemon.command("--json", "jobs"))["jobs"]
+    return jobs[0]["remote_rate"] if jobs else 0.0
+
+
+def test_a_node_whose_clock_is_an_hour_ahead_is_one_like_any_other(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    if uptime_s(*AN_HOUR_AHEAD) - uptime_s() < 3000:
+        pytest.skip("this kernel does not let a program start in another time namespace")
+    write_tree(tmp_path / "files", per_class=40, seed=3)
+    allocator = Allocator(larder_bin, tmp_path, "--lease", "2 s", "--floor", "1 MB/s")
+    node = ("--allocator.endpoint", str(allocator.socket), "--allocator.node")
+    ahead = Daemon(larder_bin, tmp_path / "ahead", *node, "ahead", prefix=AN_HOUR_AHEAD)
+    usual = Daemon(larder_bin, tmp_path / "usual", *node, "usual")
+    loaders: list[Any] = []
+    try:
+        for daemon in (ahead, usual):
+            daemon.start()
+            daemon.command("dataset", "add", "files", f"file://{tmp_path / 'files'}")
+            loaders.append(larder.Loader("files", socket=daemon.socket, job=daemon.state.name, batch_size=8))
+        while min(remote_rate(ahead), remote_rate(usual)) <= FLOOR:
+            for loader in loaders:
+                assert sum(len(batch) for batch in loader) == 120
+        # Long enough for a lease to end that was not renewed.
+        ends_s = time.monotonic() + 3
+        while time.monotonic() < ends_s:
+            for node_view in allocator.ask("GET", "/v1/nodes").json()["nodes"]:
+                assert node_view["alive"] and node_view["lease"]["left_ms"] <= 2000
+            assert remote_rate(ahead) > FLOOR
+        assert allocator.end() == 0
+        while max(remote_rate(ahead), remote_rate(usual)) > FLOOR:
+            time.sleep(0.05)
+    finally:
+        for loader in loaders:
+            loader.close()
+        for daemon in (ahead, usual):
+            daemon.end()
+        allocator.end()
