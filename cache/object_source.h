@@ -64,6 +64,8 @@ public:
                                        std::stop_token stop) = 0;
     // `path` is one that `list` gave, or any other relative path; ErrorCode::not_found where there is none.
     virtual Result<std::unique_ptr<ObjectReader>> open(const std::string& path) = 0;
+    // Known of what was listed or opened; false: its objects can only be had whole.
+    virtual bool serves_ranges() const { return true; }
     // The whole of a small object (an index file): at most `bytes_max`, or an error.
     Result<std::vector<std::byte>> read_all(const std::string& path, std::uint64_t bytes_max);
 };

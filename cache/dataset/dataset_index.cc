@@ -71,6 +71,16 @@ Result<void> index_raw_of(ObjectSource& source, DatasetContent& content, std::ve
     return index_raw(std::move(*listing), source.description(), content, notes);
 }
 
+// The first object that is not one block; null: each is, and can be had of a server without ranges.
+const DatasetContent::Object* object_in_parts(const DatasetContent& content) {
+    if (content.blocks.empty()) return nullptr;
+    for (const DatasetContent::Object& object : content.objects) {
+        const DatasetContent::Block& block = content.blocks[object.first_block];
+        if (object.block_count != 1 || block.offset != 0 || block.length != object.size_bytes) return &object;
+    }
+    return nullptr;
+}
+
 }  // namespace
 
 Result<BlockGoal> parse_block_goal(std::string_view text) {
@@ -152,6 +162,14 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     }
     if (!indexed) return std::unexpected(indexed.error());
     if (stop.stop_requested()) return fail(ErrorCode::cancelled, "indexing was cancelled");
+    if (!source->serves_ranges()) {
+        if (const DatasetContent::Object* object = object_in_parts(content)) {
+            return fail(ErrorCode::unsupported,
+                        source->description() + "/" + std::string(content.name(*object)) +
+                            ": the server answers a request for a range with the whole object, so only datasets whose "
+                            "blocks are whole objects (raw) can be read from it");
+        }
+    }
 
     report.block = request.block;
     // A compressed file can only be had whole.

@@ -1,6 +1,7 @@
 #include "cache/remote/http_objects.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -189,9 +190,12 @@ public:
         } else {
             transfers_.run(probe);
             if (probe.outcome != HttpOutcome::ok) return std::unexpected(error_of(probe));
+            if (!probe.serves_ranges) serves_ranges_ = false;
         }
         return std::make_unique<Reader>(root_.origin, transfers_, probe);
     }
+
+    bool serves_ranges() const override { return serves_ranges_; }
 
 private:
     const ObjectListing::Object* find(std::string_view path) const {
@@ -215,7 +219,7 @@ private:
                 return {};
             }
             listing.add(name, get.object_bytes, get.tag);
-            serves_ranges_ = serves_ranges_ && get.serves_ranges;
+            if (!get.serves_ranges) serves_ranges_ = false;
             bytes += get.object_bytes;
             if (found && listing.objects.size() % kObjectsPerReport == 0) found(listing.objects.size(), bytes);
             return {};
@@ -341,7 +345,7 @@ private:
     HttpRoot bucket_;  // of s3
     HttpTransfers& transfers_;
     std::optional<ObjectListing> listed_;
-    bool serves_ranges_ = true;  // of what is listed
+    std::atomic<bool> serves_ranges_ = true;
 };
 
 }  // namespace

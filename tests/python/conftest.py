@@ -22,25 +22,35 @@ from servers import S3, FaultProxy, InstanceRole, Nginx
 class Daemon:
     """A larderd on a directory of its own; `stop` and `kill` end the process this object started, and no other."""
 
-    def __init__(self, programs: pathlib.Path, state: pathlib.Path, *options: str, prefix: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        programs: pathlib.Path,
+        state: pathlib.Path,
+        *options: str,
+        prefix: Sequence[str] = (),
+        environment: dict[str, str] | None = None,
+    ) -> None:
         self.programs = programs
         self.prefix = prefix  # a command that runs the daemon in its place
         self.options = options
+        self.environment = environment
         self.state = state
+        self.log = state.parent / f"{state.name}.log"
         self.socket = str(state / "larderd.sock")
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        log = open(self.state.parent / f"{self.state.name}.log", "ab")
+        log = open(self.log, "ab")
         self.process = subprocess.Popen(
             [*self.prefix, self.programs / "larderd", "--state-directory", self.state, "--memory", "256 MiB", "--disk", "256 MiB", *self.options],
             stdout=log,
             stderr=log,
+            env=self.environment,
         )
         log.close()
         while True:
             if self.process.poll() is not None:
-                pytest.fail(f"larderd ended:\n{pathlib.Path(log.name).read_text()[-4000:]}")
+                pytest.fail(f"larderd ended:\n{self.log.read_text()[-4000:]}")
             ready = subprocess.run(self._command("dataset", "ls"), capture_output=True)
             if ready.returncode == 0:
                 return
@@ -51,9 +61,13 @@ class Daemon:
 
     def command(self, *arguments: object) -> str:
         """Runs `larder ARGUMENTS` against this daemon."""
-        ran = subprocess.run(self._command(*arguments), capture_output=True, text=True)
+        ran = self.try_command(*arguments)
         assert ran.returncode == 0, f"larder {arguments}: {ran.stdout}{ran.stderr}"
         return ran.stdout
+
+    def try_command(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """The same, whatever comes of it."""
+        return subprocess.run(self._command(*arguments), capture_output=True, text=True)
 
     def send(self, number: signal.Signals) -> None:
         assert self.process is not None
@@ -121,11 +135,11 @@ def write_shards(
 def start_daemon(
     larder_bin: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., Daemon]]:
-    """Starts daemons, with these options if any; they end with the tests, at the latest."""
+    """Starts daemons, with these options and this environment if any; they end with the tests, at the latest."""
     started: list[Daemon] = []
 
-    def start(*options: str) -> Daemon:
-        daemon = Daemon(larder_bin, tmp_path_factory.mktemp("larderd"), *options)
+    def start(*options: str, environment: dict[str, str] | None = None) -> Daemon:
+        daemon = Daemon(larder_bin, tmp_path_factory.mktemp("larderd"), *options, environment=environment)
         started.append(daemon)
         daemon.start()
         return daemon

@@ -44,7 +44,7 @@ class ServerProgram:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         try:
-            return self._process.wait(30)
+            return self._process.wait(120)
         except subprocess.TimeoutExpired:
             self._process.kill()
             return self._process.wait()

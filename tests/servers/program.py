@@ -42,11 +42,11 @@ class Child:
         if self.process.poll() is not None:
             sys.exit(f"{self._name} ended with {self.process.returncode}:\n{self._log.read_text()[-4000:]}")
 
-    def stop(self) -> None:
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         if self.process.poll() is None:
-            self.process.terminate()
+            self.process.send_signal(number)
             try:
-                self.process.wait(10)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

@@ -18,6 +18,7 @@ import pathlib
 import re
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -130,7 +131,7 @@ def main() -> None:
             program.announce(port=port, key_id=arguments.key_id, secret=secret, log=state / "s3proxy.log")
             program.until_input_closes()
         finally:
-            server.stop()
+            server.stop(signal.SIGKILL)  # it keeps nothing that an orderly end would save
 
 
 if __name__ == "__main__":

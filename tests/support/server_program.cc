@@ -14,7 +14,7 @@
 namespace larder::test {
 namespace {
 
-constexpr auto stop_time_max = std::chrono::seconds(30);
+constexpr auto stop_time_max = std::chrono::seconds(120);
 
 void write_all(int fd, const std::string& text) {
     for (std::size_t at = 0; at < text.size();) {

@@ -1,0 +1,502 @@
+"""Datasets on http(s):// and s3://, from real servers through the real daemon, held against the bytes at the source."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.client
+import io
+import os
+import pathlib
+import random
+import shutil
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import larder
+import pytest
+from allocator_process import UnixConnection
+from servers import S3, FaultProxy, InstanceRole, Nginx
+
+NAMES = (f"remote{i}" for i in range(1_000_000))
+BUCKET = "training-data"
+
+
+@dataclasses.dataclass
+class Source:
+    """What lies under a directory called `name`, below the web server's root and in the bucket: samples by key."""
+
+    name: str
+    directory: pathlib.Path
+    field: str  # of a sample, with its bytes
+    contents: dict[str, bytes]
+
+    def read(self, daemon: Any, dataset: str, **options: Any) -> dict[str, bytes]:
+        """An epoch of everything."""
+        with larder.Loader(dataset=dataset, socket=daemon.socket, batch_size=16, **options) as loader:
+            return {sample.key: bytes(sample[self.field]) for batch in loader for sample in batch}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("root")
+
+
+def write_list(directory: pathlib.Path) -> None:
+    names = sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*.*") if path.suffix != ".txt")
+    (directory / "list.txt").write_text("# what is here\n" + "".join(f"{name}\n" for name in names))
+
+
+def make_images(root: pathlib.Path, name: str, count: int, bytes_max: int = 40_000) -> Source:
+    """One file a sample, in classes; some of the names need care."""
+    directory = root / name
+    draw = random.Random(name)
+    keys = [f"{'ant' if i % 3 else 'bee'}/{i:05}.png" for i in range(count)]
+    keys += ["ant/a b+c&d=e.png", "bee/ü~(1)'!*,;:@$.png", "bee/50%25.png"]
+    contents = {key: draw.randbytes(draw.choice([1, 4096, draw.randrange(1, bytes_max)])) for key in keys}
+    for key, data in contents.items():
+        (directory / key).parent.mkdir(parents=True, exist_ok=True)
+        (directory / key).write_bytes(data)
+    write_list(directory)
+    return Source(name, directory, "png", contents)
+
+
+@pytest.fixture(scope="module")
+def images(root: pathlib.Path) -> Source:
+    return make_images(root, "images", 160)
+
+
+@pytest.fixture(scope="module")
+def tars(root: pathlib.Path) -> Source:
+    """WebDataset shards."""
+    directory = root / "tars"
+    directory.mkdir()
+    draw = random.Random(2)
+    contents: dict[str, bytes] = {}
+    for shard in range(4):
+        with tarfile.open(directory / f"train-{shard:03}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+            for i in range(60):
+                key = f"{shard:03}{i:05}"
+                contents[key] = draw.randbytes(draw.randrange(1, 12_000))
+                for suffix, data in (("jpg", contents[key]), ("cls", b"%d" % (i % 5))):
+                    member = tarfile.TarInfo(f"{key}.{suffix}")
+                    member.size = len(data)
+                    tar.addfile(member, io.BytesIO(data))
+    write_list(directory)
+    return Source("tars", directory, "jpg", contents)
+
+
+@pytest.fixture(scope="module")
+def nginx(serve_directory: Callable[..., Nginx], root: pathlib.Path) -> Nginx:
+    return serve_directory(root)
+
+
+def upload(s3: S3, source: Source, bucket: str = BUCKET) -> None:
+    for path in sorted(source.directory.rglob("*")):
+        if path.is_file() and path.suffix != ".txt":
+            s3.client.put(bucket, f"{source.name}/{path.relative_to(source.directory).as_posix()}", path.read_bytes())
+
+
+@pytest.fixture(scope="module")
+def bucket(s3: S3, images: Source, tars: Source) -> str:
+    """Both of them."""
+    s3.client.create_bucket(BUCKET)
+    upload(s3, images)
+    upload(s3, tars)
+    return f"s3://{BUCKET}"
+
+
+def environment(tmp_path: pathlib.Path, **variables: str) -> dict[str, str]:
+    """What a daemon sees: nothing of what this machine has for S3, and these."""
+    kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(("AWS_", "HTTP"))}
+    return kept | {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"} | variables
+
+
+@pytest.fixture(scope="module")
+def daemon(start_daemon: Callable[..., Any], nginx: Nginx, s3: S3, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Trusts nginx's authority, and has the S3 server's credentials."""
+    home = tmp_path_factory.mktemp("home")
+    return start_daemon("--remote.ca", str(nginx.authority), environment=environment(home, **s3.environment()))
+
+
+def add(daemon: Any, url: str, *options: object, quota: str = "4MiB") -> str:
+    name = next(NAMES)
+    daemon.command("dataset", "add", name, url, "--quota-memory", quota, *options)
+    return name
+
+
+def refused(daemon: Any, url: str, *options: object) -> str:
+    """What it says, having added nothing."""
+    name = next(NAMES)
+    ran = daemon.try_command("dataset", "add", name, url, *options)
+    assert ran.returncode != 0, ran.stdout
+    assert name not in daemon.command("dataset", "ls")
+    return ran.stdout + ran.stderr
+
+
+# --- every byte
+
+
+@pytest.mark.parametrize("kind", ["images", "tars"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_http(request: pytest.FixtureRequest, daemon: Any, nginx: Nginx, scheme: str, kind: str) -> None:
+    source: Source = request.getfixturevalue(kind)
+    name = add(daemon, f"{getattr(nginx, scheme)}/{kind}/list.txt")
+    assert source.read(daemon, name) == source.contents
+    asked = nginx.requests()
+    assert source.read(daemon, name, seed=5) == source.contents
+    assert nginx.requests() == asked, "the second epoch came from the cache"
+    assert {one.method for one in asked} == {"GET"}
+    if scheme == "https":
+        assert asked[-1].protocol == "HTTP/2.0"
+    assert max(one.connection_requests for one in asked) > 4, "connections are kept"
+
+
+@pytest.mark.parametrize("style", ["path", "host"])
+@pytest.mark.parametrize("kind", ["images", "tars"])
+def test_s3(request: pytest.FixtureRequest, daemon: Any, s3: S3, bucket: str, style: str, kind: str) -> None:
+    source: Source = request.getfixturevalue(kind)
+    name = add(daemon, f"{bucket}/{kind}", "--endpoint", s3.endpoint, "--addressing", style)
+    assert source.read(daemon, name) == source.contents
+    assert source.read(daemon, name, seed=5) == source.contents
+
+
+@pytest.mark.parametrize("block", ["sample", "object", "64KiB"])
+def test_blocks_of_any_size(daemon: Any, nginx: Nginx, s3: S3, bucket: str, tars: Source, block: str) -> None:
+    for place in ((f"{nginx.http}/tars/train-{{000..003}}.tar",), (f"{bucket}/tars", "--endpoint", s3.endpoint)):
+        name = add(daemon, *place, "--block", block)
+        assert tars.read(daemon, name) == tars.contents
+
+
+def test_one_shard(daemon: Any, nginx: Nginx, s3: S3, bucket: str, tars: Source) -> None:
+    wanted = {key: data for key, data in tars.contents.items() if key.startswith("002")}
+    shard = "tars/train-002.tar"
+    for place in ((f"{nginx.http}/{shard}",), (f"{bucket}/{shard}", "--endpoint", s3.endpoint)):
+        assert tars.read(daemon, add(daemon, *place)) == wanted
+
+
+def test_more_objects_than_a_page_lists(daemon: Any, s3: S3, fault_proxy: Callable[..., FaultProxy]) -> None:
+    s3.client.create_bucket("many-objects")
+    contents = {f"{i % 7}/{i:04}.bin": b"%d" % i for i in range(2_050)}
+    for key, data in contents.items():
+        s3.client.put("many-objects", key, data)
+    proxy = fault_proxy(s3.port)
+    name = add(daemon, "s3://many-objects", "--endpoint", proxy.endpoint)
+    lists = [one for one in proxy.requests() if "list-type=2" in str(one["target"])]
+    assert len(lists) == 3
+    assert Source("", pathlib.Path(), "bin", contents).read(daemon, name) == contents
+
+
+# --- who may
+
+
+def test_session_token_and_requester_pays(
+    start_daemon: Callable[..., Any], s3: S3, bucket: str, images: Source, tmp_path: pathlib.Path,
+    fault_proxy: Callable[..., FaultProxy],
+) -> None:  # fmt: skip
+    proxy = fault_proxy(s3.port)
+    daemon = start_daemon(environment=environment(tmp_path, **s3.environment(), AWS_SESSION_TOKEN="a-session-token"))
+    name = add(daemon, f"{bucket}/images", "--endpoint", proxy.endpoint, "--requester-pays")
+    assert images.read(daemon, name) == images.contents
+    for header in ("authorization", "x-amz-security-token", "x-amz-request-payer"):
+        assert all(header in str(one["headers"]) for one in proxy.requests()), header
+
+
+def test_public_bucket_without_credentials(
+    start_daemon: Callable[..., Any], s3: S3, images: Source, tmp_path: pathlib.Path, bucket: str,
+    fault_proxy: Callable[..., FaultProxy],
+) -> None:  # fmt: skip
+    s3.client.create_bucket("public-data")
+    s3.client.make_public("public-data")
+    # The server does not decode keys of requests that are not signed.
+    plain = {key: data for key, data in images.contents.items() if key[4:9].isdigit()}
+    for key, data in plain.items():
+        s3.client.put("public-data", key, data)
+        s3.client.make_public("public-data", key)
+    daemon = start_daemon(environment=environment(tmp_path))
+    proxy = fault_proxy(s3.port)
+    name = add(daemon, "s3://public-data", "--endpoint", proxy.endpoint, "--unsigned")
+    assert images.read(daemon, name) == plain
+    assert not any("authorization" in str(one["headers"]) for one in proxy.requests())
+    assert "--unsigned" in refused(daemon, "s3://public-data", "--endpoint", s3.endpoint)
+    assert "AccessDenied" in refused(daemon, bucket, "--endpoint", s3.endpoint, "--unsigned")
+
+
+def test_profile(
+    start_daemon: Callable[..., Any], s3: S3, bucket: str, images: Source, tmp_path: pathlib.Path
+) -> None:  # fmt: skip
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / "credentials").write_text(
+        "[default]\naws_access_key_id = NOBODY\naws_secret_access_key = wrong\n"
+        f"[training]\naws_access_key_id = {s3.key_id}\naws_secret_access_key = {s3.secret}\n"
+    )
+    (tmp_path / ".aws" / "config").write_text(
+        f"[profile training]\nregion = us-east-1\nendpoint_url = {s3.endpoint}\n"
+    )  # fmt: skip
+    daemon = start_daemon(environment=environment(tmp_path))
+    assert images.read(daemon, add(daemon, f"{bucket}/images", "--profile", "training")) == images.contents
+    assert "InvalidAccessKeyId" in refused(daemon, bucket, "--endpoint", s3.endpoint)
+    assert '"nobody"' in refused(daemon, bucket, "--endpoint", s3.endpoint, "--profile", "nobody")
+
+
+@pytest.mark.parametrize("of", ["machine", "container"])
+def test_role(
+    start_daemon: Callable[..., Any], s3: S3, bucket: str, images: Source, tmp_path: pathlib.Path,
+    instance_role: Callable[..., InstanceRole], of: str,
+) -> None:  # fmt: skip
+    if of == "machine":
+        service = instance_role()
+        variables = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.endpoint, "AWS_EC2_METADATA_DISABLED": "false"}
+    else:
+        service = instance_role(container_token="let-me-in")
+        variables = {
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{service.endpoint}/container",
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN": "let-me-in",
+        }
+    daemon = start_daemon(environment=environment(tmp_path, **variables))
+    name = add(daemon, f"{bucket}/images", "--endpoint", s3.endpoint)
+    assert images.read(daemon, name) == images.contents
+    assert service.counts()
+
+
+def traces(daemon: Any, name: str) -> str:
+    """All that others than the daemon get to see: its log, its metrics, what its commands say, what it wrote."""
+    with_json = ("--json", "dataset", "info", name)
+    commands = [
+        daemon.try_command(*words) for words in (("dataset", "info", name), with_json, ("--json", "dataset", "ls"))
+    ]
+    connection = UnixConnection(daemon.state / "admin.sock")
+    connection.request("GET", "/metrics")
+    metrics = connection.getresponse().read()
+    connection.close()
+    files = [path.read_bytes() for path in daemon.state.rglob("*") if path.is_file()]
+    text = "".join(ran.stdout + ran.stderr for ran in commands) + daemon.log.read_text()
+    return text + b"".join([metrics, *files]).decode("latin-1")
+
+
+def test_secrets_are_seen_nowhere(
+    start_daemon: Callable[..., Any], s3: S3, bucket: str, images: Source, tmp_path: pathlib.Path
+) -> None:  # fmt: skip
+    for secret, right in ((s3.secret, True), ("wr0ng" * 8, False)):
+        variables = s3.environment() | {"AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": "t0ken" * 8}
+        daemon = start_daemon("--log.level", "trace", environment=environment(tmp_path, **variables))
+        place = (f"{bucket}/images", "--endpoint", s3.endpoint)
+        if right:
+            name = add(daemon, *place)
+            assert images.read(daemon, name) == images.contents
+            s3.client.put(BUCKET, "images/ant/gone.png", b"for now")
+            gone = add(daemon, *place)
+            s3.client.delete(BUCKET, "images/ant/gone.png")
+            with pytest.raises(larder.NotFound, match="ant/gone.png") as raised:
+                images.read(daemon, gone)
+            says = str(raised.value)
+        else:
+            name = next(NAMES)
+            ran = daemon.try_command("--json", "dataset", "add", name, *place)
+            says = ran.stdout + ran.stderr + refused(daemon, *place)
+            assert "SignatureDoesNotMatch" in says and BUCKET in says
+        seen = says + traces(daemon, name)
+        assert BUCKET in seen
+        for hidden in (secret, "t0ken" * 8, "AWS4-HMAC", "Signature="):
+            assert hidden not in seen, hidden[:5]
+
+
+def test_a_password_in_a_url_is_refused_and_not_repeated(daemon: Any, nginx: Nginx) -> None:
+    url = nginx.http.replace("http://", "http://me:p4ssw0rd@") + "/images/list.txt"
+    assert "p4ssw0rd" not in refused(daemon, url)
+    assert "p4ssw0rd" not in daemon.log.read_text()
+
+
+def test_a_server_that_nobody_vouches_for(
+    start_daemon: Callable[..., Any], nginx: Nginx, tmp_path: pathlib.Path
+) -> None:  # fmt: skip
+    daemon = start_daemon(environment=environment(tmp_path))
+    began = time.monotonic()
+    assert "certificate" in refused(daemon, f"{nginx.https}/tars/list.txt")
+    assert time.monotonic() - began < 20, "asking again does not help"
+
+
+# --- what is not as it was, or not there
+
+
+def replace(nginx: Nginx, s3: S3, key: str, data: bytes | None) -> None:
+    """At both places; None: deleted."""
+    path = nginx.directory / key
+    if data is None:
+        path.unlink()
+        s3.client.delete(BUCKET, key)
+    else:
+        path.write_bytes(data)
+        os.utime(path, (time.time() + 60, time.time() + 60))  # nginx' ETag has the second and the size
+        s3.client.put(BUCKET, key, data)
+
+
+@pytest.fixture
+def own_images(nginx: Nginx, s3: S3, bucket: str, root: pathlib.Path) -> Iterator[Source]:
+    """A dataset at both places that a test may change."""
+    source = make_images(root, next(NAMES), 12)
+    upload(s3, source)
+    yield source
+    shutil.rmtree(source.directory)
+
+
+@pytest.mark.parametrize("scheme", ["http", "s3"])
+def test_changed_and_deleted_objects_are_named(
+    daemon: Any, nginx: Nginx, s3: S3, own_images: Source, scheme: str
+) -> None:  # fmt: skip
+    name = own_images.name
+    place = (
+        (f"{nginx.http}/{name}/list.txt",) if scheme == "http" else (f"s3://{BUCKET}/{name}", "--endpoint", s3.endpoint)
+    )
+    changed, gone = "ant/00004.png", "bee/00006.png"
+    dataset = add(daemon, *place)
+    replace(nginx, s3, f"{name}/{changed}", own_images.contents[changed][::-1] + b"?")
+    replace(nginx, s3, f"{name}/{gone}", None)
+    with larder.Dataset(dataset=dataset, socket=daemon.socket) as by_index:
+        order = sorted(own_images.contents)
+        with pytest.raises(larder.ObjectChanged, match=changed):
+            by_index[order.index(changed)]
+        with pytest.raises(larder.NotFound, match=gone):
+            by_index[order.index(gone)]
+    left = {key: data for key, data in own_images.contents.items() if key not in (changed, gone)}
+    assert own_images.read(daemon, dataset, skip_failed=True) == left
+
+
+def test_an_object_of_the_same_length_that_changed_is_noticed(daemon: Any, s3: S3, own_images: Source) -> None:
+    key = "ant/00001.png"
+    dataset = add(daemon, f"s3://{BUCKET}/{own_images.name}", "--endpoint", s3.endpoint)
+    s3.client.put(BUCKET, f"{own_images.name}/{key}", bytes(len(own_images.contents[key])))
+    with pytest.raises(larder.ObjectChanged, match=key):
+        own_images.read(daemon, dataset)
+
+
+def test_a_server_without_ranges_is_refused_where_they_are_needed(
+    daemon: Any, serve_directory: Callable[..., Nginx], root: pathlib.Path, images: Source, tars: Source
+) -> None:
+    server = serve_directory(root, "--no-ranges")
+    says = refused(daemon, f"{server.http}/tars/list.txt")
+    assert "range" in says and "train-000.tar" in says
+    assert images.read(daemon, add(daemon, f"{server.http}/images/list.txt")) == images.contents
+
+
+def test_what_is_not_there(daemon: Any, nginx: Nginx, s3: S3, bucket: str) -> None:
+    assert "nothing.txt" in refused(daemon, f"{nginx.http}/images/nothing.txt")
+    assert "train-004.tar" in refused(daemon, f"{nginx.http}/tars/train-{{000..004}}.tar")
+    assert "cannot be listed" in refused(daemon, f"{nginx.http}/images")
+    assert "NoSuchBucket" in refused(daemon, "s3://no-such-bucket/a", "--endpoint", s3.endpoint)
+    refused(daemon, f"{bucket}/no/such/prefix", "--endpoint", s3.endpoint)
+
+
+# --- a flaky remote costs time, never data
+
+FLAKY = dict(transient=0.05, stall_s=1)
+
+
+@pytest.mark.parametrize("scheme", ["http", "s3"])
+@pytest.mark.parametrize("kind", ["images", "tars"])
+def test_training_through_faults_gets_every_byte(
+    request: pytest.FixtureRequest, daemon: Any, nginx: Nginx, s3: S3, bucket: str,
+    fault_proxy: Callable[..., FaultProxy], scheme: str, kind: str,
+) -> None:  # fmt: skip
+    source: Source = request.getfixturevalue(kind)
+    proxy = fault_proxy(nginx.port if scheme == "http" else s3.port, **FLAKY)
+    if scheme == "http":
+        place = (f"{proxy.endpoint}/{kind}/list.txt",)
+    else:
+        place = (f"{bucket}/{kind}", "--endpoint", proxy.endpoint)
+    # A cache that holds a part: every epoch asks for the rest.
+    name = add(daemon, *place, quota="256KiB")
+    injected: dict[str, int] = {}
+    for epoch in range(12):
+        assert source.read(daemon, name, first_epoch=epoch) == source.contents
+        injected = proxy.injected()
+        if epoch >= 1 and sum(injected.values()) >= 20 and len(injected) >= 6:
+            break
+    else:
+        pytest.fail(f"too few faults took place: {injected}")
+    assert proxy.counts()["writes_refused"] == 0
+
+
+def test_a_remote_that_stays_down_is_an_error_that_names_the_object(
+    start_daemon: Callable[..., Any], nginx: Nginx, images: Source, tmp_path: pathlib.Path,
+    fault_proxy: Callable[..., FaultProxy],
+) -> None:  # fmt: skip
+    daemon = start_daemon("--remote.retry-for", "1 s", environment=environment(tmp_path))
+    proxy = fault_proxy(nginx.port)
+    name = add(daemon, f"{proxy.endpoint}/images/list.txt")
+    proxy.set(error_500=1)
+    with pytest.raises(larder.ReadFailed, match=r"\.png"):
+        images.read(daemon, name)
+    proxy.set()
+    assert images.read(daemon, name) == images.contents
+
+
+def test_stalls_end_by_themselves(
+    start_daemon: Callable[..., Any], nginx: Nginx, images: Source, tmp_path: pathlib.Path,
+    fault_proxy: Callable[..., FaultProxy],
+) -> None:  # fmt: skip
+    daemon = start_daemon("--remote.stall-timeout", "1 s", environment=environment(tmp_path))
+    proxy = fault_proxy(nginx.port, stall_s=600)
+    name = add(daemon, f"{proxy.endpoint}/images/list.txt")
+    proxy.set(stall_before=0.05, stall_body=0.05)
+    assert images.read(daemon, name) == images.contents
+    assert proxy.injected()
+
+
+def test_a_daemon_ends_and_starts_while_its_remote_does_not_answer(
+    start_daemon: Callable[..., Any], nginx: Nginx, images: Source, tmp_path: pathlib.Path,
+    fault_proxy: Callable[..., FaultProxy],
+) -> None:  # fmt: skip
+    daemon = start_daemon(environment=environment(tmp_path))
+    proxy = fault_proxy(nginx.port, stall_s=600)
+    name = add(daemon, f"{proxy.endpoint}/images/list.txt")
+    proxy.set(stall_before=1)
+    failed: list[Exception] = []
+
+    def read() -> None:
+        try:
+            images.read(daemon, name, reconnect_timeout_s=0.1)
+        except larder.Error as error:
+            failed.append(error)
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    while not proxy.injected():
+        time.sleep(0.01)
+    daemon.end()
+    reading.join(60)
+    assert not reading.is_alive() and failed
+    daemon.start()
+    assert name in daemon.command("dataset", "ls")
+    proxy.set()
+    assert images.read(daemon, name) == images.contents
+
+
+def test_a_forward_proxy_of_the_environment_is_used(
+    start_daemon: Callable[..., Any], nginx: Nginx, images: Source, tmp_path: pathlib.Path,
+    fault_proxy: Callable[..., FaultProxy],
+) -> None:  # fmt: skip
+    proxy = fault_proxy(nginx.port)
+    daemon = start_daemon(environment=environment(tmp_path, http_proxy=proxy.endpoint, no_proxy=""))
+    name = add(daemon, f"{nginx.http}/images/list.txt")
+    assert images.read(daemon, name) == images.contents
+    assert all(str(one["target"]).startswith(f"{nginx.http}/images/") for one in proxy.requests())
+    assert proxy.requests()
+
+
+def test_nothing_is_ever_written(nginx: Nginx, s3: S3, bucket: str, images: Source, tars: Source) -> None:
+    """After all of the above: no other method was used, and the bucket holds what it held."""
+    assert {one.method for one in nginx.requests()} <= {"GET", "HEAD", "OPTIONS"}
+    for source in (images, tars):
+        for path in source.directory.rglob("*"):
+            if path.is_file() and path.suffix != ".txt":
+                key = f"{source.name}/{path.relative_to(source.directory).as_posix()}"
+                assert s3.client.ask("GET", BUCKET, key).body == path.read_bytes()
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", nginx.port, timeout=30)
+        connection.request("DELETE", "/images/list.txt")
+        assert connection.getresponse().status == 405
+    finally:
+        connection.close()
