@@ -1,0 +1,44 @@
+"""What lies at the remotes of the tests: files of awkward names, held against what is read of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import random
+from typing import Any
+
+import larder
+
+
+@dataclasses.dataclass
+class Source:
+    """What lies under a directory called `name`, below the web server's root and in the bucket: samples by key."""
+
+    name: str
+    directory: pathlib.Path
+    field: str  # of a sample, with its bytes
+    contents: dict[str, bytes]
+
+    def read(self, daemon: Any, dataset: str, **options: Any) -> dict[str, bytes]:
+        """An epoch of everything."""
+        with larder.Loader(dataset=dataset, socket=daemon.socket, batch_size=16, **options) as loader:
+            return {sample.key: bytes(sample[self.field]) for batch in loader for sample in batch}
+
+
+def write_list(directory: pathlib.Path) -> None:
+    names = sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*.*") if path.suffix != ".txt")
+    (directory / "list.txt").write_text("# what is here\n" + "".join(f"{name}\n" for name in names))
+
+
+def make_images(root: pathlib.Path, name: str, count: int, bytes_max: int = 40_000) -> Source:
+    """One file a sample, in classes; some of the names need care."""
+    directory = root / name
+    draw = random.Random(name)
+    keys = [f"{'ant' if i % 3 else 'bee'}/{i:05}.png" for i in range(count)]
+    keys += ["ant/a b+c&d=e.png", "bee/ü~(1)'!*,;:@$.png", "bee/50%25.png"]
+    contents = {key: draw.randbytes(draw.choice([1, 4096, draw.randrange(1, bytes_max)])) for key in keys}
+    for key, data in contents.items():
+        (directory / key).parent.mkdir(parents=True, exist_ok=True)
+        (directory / key).write_bytes(data)
+    write_list(directory)
+    return Source(name, directory, "png", contents)
