@@ -7,6 +7,7 @@ import http.client
 import json
 import pathlib
 import random
+import shutil
 import signal
 import ssl
 import subprocess
@@ -464,3 +465,4 @@ def test_a_server_ends_when_its_starter_is_killed(directory: pathlib.Path) -> No
     else:
         pytest.fail("nginx outlived the program that started it")
     server.stop()
+    shutil.rmtree(pathlib.Path(server.values["log"]).parent)  # killed, it could not
