@@ -60,13 +60,14 @@ json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& sta
 
 Result<DatasetWish> read_wish(const json::object& object) {
     JsonReader reader(object, "request body");
-    DatasetWish wish{.name = reader.string("name"),
-                     .url = reader.string("url"),
-                     .format = reader.optional_string("format"),
-                     .block = reader.optional_string("block"),
-                     .tokens_per_sample = reader.optional_unsigned_integer("tokens_per_sample"),
-                     .owner = reader.optional_string("owner"),
-                     .group = reader.optional_string("group")};
+    DatasetWish wish;
+    wish.name = reader.string("name");
+    wish.url = reader.string("url");
+    wish.format = reader.optional_string("format");
+    wish.block = reader.optional_string("block");
+    wish.tokens_per_sample = reader.optional_unsigned_integer("tokens_per_sample");
+    wish.owner = reader.optional_string("owner");
+    wish.group = reader.optional_string("group");
     if (const auto text = reader.optional_string("mode")) {
         const auto mode = parse_mode(*text);
         if (!mode) return std::unexpected(mode.error());
