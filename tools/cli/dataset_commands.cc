@@ -234,6 +234,7 @@ int remove_dataset(const Context& context, const std::string& name) {
 
 std::vector<std::string> format_names() {
     std::vector<std::string> names;
+    names.reserve(std::size(protocol::kFormats));
     for (const protocol::Format format : protocol::kFormats) names.emplace_back(protocol::name(format));
     return names;
 }
