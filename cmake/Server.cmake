@@ -37,6 +37,13 @@ larder_library(allocator/service)
 target_link_libraries(larder_allocator_service PUBLIC larder_allocator larder_base_server
     PRIVATE Boost::json OpenSSL::Crypto ${LMDB_LIBRARY} Threads::Threads)
 
+larder_library(scheduler)
+larder_library(scheduler/placement)
+larder_library(scheduler/policies)
+target_link_libraries(larder_scheduler PUBLIC larder_allocator larder_base)
+target_link_libraries(larder_scheduler_placement PUBLIC larder_scheduler)
+target_link_libraries(larder_scheduler_policies PUBLIC larder_scheduler)
+
 add_library(larder_cache INTERFACE)
 target_link_libraries(larder_cache INTERFACE larder_cache_control)
 add_library(larder::cache ALIAS larder_cache)

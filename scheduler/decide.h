@@ -1,0 +1,54 @@
+#pragma once
+
+// From a policy's wishes to starts and stops: the one way in which the simulator and the daemon schedule. The wishes
+// are gone through in their order while GPUs are left; running jobs among them stay where they are, the others find a
+// place or wait; running jobs that were passed by are stopped, if they may be and if that helped anyone.
+
+#include <string>
+#include <vector>
+
+#include "scheduler/placement/placer.h"
+#include "scheduler/policy.h"
+
+namespace larder::scheduler {
+
+struct Start {
+    std::uint32_t job = 0;  // index in Snapshot::jobs
+    std::uint32_t gpus = 0;
+    std::uint32_t gpu_type = 0;
+    bool opportunistic = false;
+    Placement placement;
+    std::optional<std::uint32_t> packed_with;
+};
+
+struct Actions {
+    std::vector<std::uint32_t> stops;  // preempted; carried out before the starts. Also in starts: with other GPUs.
+    std::vector<Start> starts;
+    std::vector<std::pair<std::uint32_t, double>> leases;  // job, until (seconds)
+    double next_s = kNever;                                // decide again by then
+};
+
+// What a waiting job waits for, where the last decision left it.
+enum class WaitsFor : std::uint8_t {
+    nothing,     // it runs
+    gpus,        // too few are free for it
+    place,       // enough are free, but not where it may go, or not in one piece
+    turn,        // others come first
+    never_fits,  // it asks for more than there is
+};
+
+// Ids for the placer, by index in Snapshot::jobs.
+struct DecideInput {
+    const Snapshot& snapshot;
+    std::span<const JobId> ids;
+    // Nodes that hold the job's data, the most of it first; may be null.
+    std::span<const std::uint32_t> (*near)(const void* context, std::uint32_t job) = nullptr;
+    const void* context = nullptr;
+};
+
+// `placer` has every running job placed, and afterwards is as the actions leave things. An error is the policy's;
+// then nothing has changed. `waits_for`, if given, is set for each job.
+Result<Actions> decide(Policy& policy, Placer& placer, const DecideInput& input,
+                       std::vector<WaitsFor>* waits_for = nullptr);
+
+}  // namespace larder::scheduler

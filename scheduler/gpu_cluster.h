@@ -1,0 +1,47 @@
+#pragma once
+
+// The GPUs there are: nodes, each with GPUs of one type, numbered from 0 as the machine numbers them. A job's GPUs are
+// named by node and number, so that two jobs never share one unless a policy says so.
+
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace larder::scheduler {
+
+inline constexpr std::uint32_t kAnyGpuType = std::numeric_limits<std::uint32_t>::max();
+inline constexpr std::uint32_t kGpusPerNodeMax = 64;
+
+struct GpuNode {
+    std::string name;
+    std::uint32_t gpu_type = 0;  // index in GpuCluster::gpu_types
+    std::uint32_t gpus = 0;      // at most kGpusPerNodeMax
+    bool usable = true;          // false while it is lost or drained
+};
+
+struct GpuCluster {
+    std::vector<std::string> gpu_types;
+    std::vector<GpuNode> nodes;
+};
+
+// Some GPUs of one node: bit i stands for GPU i.
+struct NodeGpus {
+    std::uint32_t node = 0;
+    std::uint64_t gpus = 0;
+
+    std::uint32_t count() const { return static_cast<std::uint32_t>(std::popcount(gpus)); }
+    bool operator==(const NodeGpus&) const = default;
+};
+
+// By node, each at most once.
+using Placement = std::vector<NodeGpus>;
+
+inline std::uint32_t gpu_count(const Placement& placement) {
+    std::uint32_t gpus = 0;
+    for (const NodeGpus& share : placement) gpus += share.count();
+    return gpus;
+}
+
+}  // namespace larder::scheduler

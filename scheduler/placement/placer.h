@@ -1,0 +1,47 @@
+#pragma once
+
+// Which GPUs a job gets: the layer under every policy. A placer keeps account of what is free; FreePool hands out
+// whatever is (free_pool.h), Cells only what a tenant's guarantees allow (cells.h). One thread.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "scheduler/gpu_cluster.h"
+
+namespace larder::scheduler {
+
+using JobId = std::uint64_t;  // of whoever drives the placer; never given twice
+
+struct PlaceRequest {
+    JobId job = 0;
+    std::uint32_t tenant = 0;
+    std::uint32_t gpus = 0;
+    std::uint32_t gpu_type = 0;
+    std::int32_t priority = 0;
+    bool opportunistic = false;
+    // Nodes it would rather have: those that hold its data. Others are as good where this is empty.
+    std::span<const std::uint32_t> near;
+};
+
+struct Placed {
+    Placement placement;
+    std::vector<JobId> evicted;  // opportunistic jobs that have to go first; they are released already
+};
+
+class Placer {
+public:
+    virtual ~Placer() = default;
+    // Takes the GPUs. Nothing: there is no room for it as things are.
+    virtual std::optional<Placed> place(const PlaceRequest& request) = 0;
+    // Takes just these, if they are all free and the job may have them.
+    virtual bool place_at(const PlaceRequest& request, const Placement& placement) = 0;
+    virtual void release(JobId job) = 0;
+    // GPUs of the type on usable nodes that nobody has.
+    virtual std::uint32_t free_gpus(std::uint32_t gpu_type) const = 0;
+    // A node was lost or drained, or is back. Jobs on it keep what they have until released.
+    virtual void set_usable(std::uint32_t node, bool usable) = 0;
+};
+
+}  // namespace larder::scheduler

@@ -1,0 +1,66 @@
+#pragma once
+
+// Who runs next. A policy looks at a Snapshot and says which jobs should run, the most important first, with how many
+// GPUs of which type; it knows neither nodes nor processes. decide() (decide.h) turns that into starts and stops. One
+// policy is one small class; to add one, write it under policies/ and name it in policies/make_policy.cc.
+//
+// A policy is pure over the snapshot: the same snapshot gives the same decision. It may keep what only makes it faster
+// (an LP's last basis). One thread at a time.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "scheduler/snapshot.h"
+
+namespace larder::scheduler {
+
+// One job that should run.
+struct Want {
+    std::uint32_t job = 0;  // index in Snapshot::jobs
+    std::uint32_t gpus = 0;
+    std::uint32_t gpu_type = kAnyGpuType;  // any: whichever has room, the job's fastest first; a running job stays
+    bool opportunistic = false;            // on what nobody with a claim uses at present; may be stopped at any time
+    std::optional<std::uint32_t> packed_with;  // index in Snapshot::jobs of one wanted before: on that one's GPUs
+    double lease_s = 0;                        // it is promised to run so long; kept in JobState::lease_until_s
+};
+
+struct Decision {
+    // The most important first. A running job that is not among them is stopped, if it is preemptible.
+    std::vector<Want> wants;
+    // Whether the next ones are tried when there is no room for one.
+    bool passes_over = true;
+    // To be asked again by then, when nothing happens before; kNever: no need.
+    double next_s = kNever;
+};
+
+// What an operator may choose of a policy; each uses its own part.
+struct PolicyOptions {
+    double round_s = 360;                   // of time-slicing policies: how long a decision stands
+    std::vector<double> queue_gpu_s{3600};  // las: attained service at which a job goes down a queue
+    double promote_after = 8;               // las: goes up again after waiting so many times what it ran
+    std::uint32_t window_intervals = 24;    // astraea
+    double interval_s = 3600;               // astraea
+    double lease_s = 1200;                  // astraea, chronus
+    double starve_s = 6 * 3600.0;           // astraea: waited so long without any service
+    bool exact = false;                     // chronus: admission by integer program
+};
+
+class Policy {
+public:
+    virtual ~Policy() = default;
+    virtual std::string_view name() const = 0;
+    // Whether running jobs may be stopped for others.
+    virtual bool preempts() const = 0;
+    virtual Result<Decision> decide(const Snapshot& snapshot) = 0;
+};
+
+// By name ("fifo", "las", ...). not_found: there is none, with the names there are.
+Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyOptions& options);
+std::vector<std::string_view> policy_names();
+
+}  // namespace larder::scheduler

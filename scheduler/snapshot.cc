@@ -1,0 +1,61 @@
+#include "scheduler/snapshot.h"
+
+#include <algorithm>
+
+#include "allocator/model.h"
+
+namespace larder::scheduler {
+
+std::uint32_t Snapshot::gpus() const {
+    std::uint32_t all = 0;
+    for (const GpuTypeState& type : gpu_types) all += type.gpus;
+    return all;
+}
+
+double expected_rate(const Snapshot& snapshot, const JobState& job, std::uint32_t gpu_type, std::uint32_t gpus) {
+    const JobSpec& spec = *job.spec;
+    const double ideal = ideal_rate(spec, gpu_type, gpus);
+    if (!snapshot.storage_aware || spec.dataset == kNoDataset || ideal <= 0) return ideal;
+    if (job.running && job.gpu_type == gpu_type && job.gpus == gpus && job.rate_bytes_per_second > 0) {
+        return std::min(ideal, job.rate_bytes_per_second);
+    }
+    const DatasetState& dataset = snapshot.datasets[spec.dataset];
+    const double part = std::min(1.0, static_cast<double>(gpus) / std::max(1U, snapshot.gpus()));
+    // A job that ends with this epoch gains nothing from cache that has yet to be filled.
+    const bool single_pass = job.remaining_bytes <= dataset.size_bytes;
+    const double share = single_pass ? 0 : snapshot.storage.cache_bytes * part;
+    const double hits = allocator::hit_ratio(std::max(dataset.cached_bytes, share), dataset.size_bytes);
+    return allocator::predicted_rate(ideal, snapshot.storage.remote_bytes_per_second * part, hits);
+}
+
+double expected_rate(const Snapshot& snapshot, const JobState& job) {
+    if (job.running) return expected_rate(snapshot, job, job.gpu_type, job.gpus);
+    const std::uint32_t type = fastest_type(snapshot, job);
+    return type == kAnyGpuType ? 0 : expected_rate(snapshot, job, type, job.spec->gpus);
+}
+
+double expected_remaining_s(const Snapshot& snapshot, const JobState& job) {
+    const double rate = expected_rate(snapshot, job);
+    return rate <= 0 ? kNever : job.remaining_bytes / rate;
+}
+
+std::uint32_t fastest_type(const Snapshot& snapshot, const JobState& job) {
+    const JobSpec& spec = *job.spec;
+    if (snapshot.gpu_types.size() == 1) {
+        return snapshot.gpu_types[0].gpus >= spec.gpus_min && spec.ideal_bytes_per_second[0] > 0 ? 0 : kAnyGpuType;
+    }
+    std::uint32_t best = kAnyGpuType;
+    double best_rate = 0;
+    for (std::uint32_t type = 0; type < snapshot.gpu_types.size(); ++type) {
+        if (spec.gpu_type != kAnyGpuType && spec.gpu_type != type) continue;
+        if (snapshot.gpu_types[type].gpus < spec.gpus_min) continue;
+        const double rate = spec.ideal_bytes_per_second[type];
+        if (rate > best_rate) {
+            best_rate = rate;
+            best = type;
+        }
+    }
+    return best;
+}
+
+}  // namespace larder::scheduler

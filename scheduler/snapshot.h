@@ -1,0 +1,91 @@
+#pragma once
+
+// All a policy may look at: the jobs that are there, the GPUs, the tenants and the storage, at one moment. A policy is
+// a pure function of it, so what a policy needs of the past (service attained, shares of a tenant over a window) is
+// kept here by whoever drives it, the simulator or the daemon, and not in the policy. Nothing here is owned; all of it
+// holds still during a decision.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "scheduler/job.h"
+
+namespace larder::scheduler {
+
+inline constexpr std::uint32_t kNoTenant = std::numeric_limits<std::uint32_t>::max();
+
+struct JobState {
+    const JobSpec* spec = nullptr;
+    double remaining_bytes = kNever;  // kNever: not known
+    double unread_bytes = 0;          // of the current epoch
+    bool running = false;
+    // While it runs.
+    std::uint32_t gpus = 0;
+    std::uint32_t gpu_type = 0;
+    bool opportunistic = false;  // on GPUs that others have a claim to
+    Placement placement;
+    double started_s = 0;
+    double rate_bytes_per_second = 0;       // what the plan in force gives it
+    const JobState* packed_with = nullptr;  // shares its GPUs
+    // Over its life.
+    double waiting_since_s = 0;  // while it waits: since it was submitted, or last stopped
+    double first_started_s = kNever;
+    double attained_gpu_s = 0;
+    double ran_s = 0;
+    std::vector<double> ran_s_by_type;  // by GPU type
+    double lease_until_s = 0;           // of policies with leases: it was promised its GPUs so long
+    std::uint32_t preemptions = 0;
+};
+
+struct Tenant {
+    std::string name;
+    double weight = 1;
+    std::uint32_t parent = kNoTenant;       // index; of a hierarchy
+    std::uint32_t gpu_quota = kAnyGpuType;  // at most so many at a time; kAnyGpuType: no quota
+    // GPU time its jobs attained in each of the last intervals of a policy's window, the current one last.
+    std::vector<double> gpu_s_by_interval;
+};
+
+struct DatasetState {
+    std::string name;
+    double size_bytes = 0;
+    double cached_bytes = 0;
+};
+
+struct Storage {
+    double cache_bytes = 0;              // of the whole cluster
+    double remote_bytes_per_second = 0;  // likewise
+};
+
+struct GpuTypeState {
+    std::string name;
+    std::uint32_t gpus = 0;  // usable
+};
+
+struct Snapshot {
+    double now_s = 0;
+    std::span<const GpuTypeState> gpu_types;
+    // Submitted, not finished, nothing left to wait for but GPUs; in the order of submission.
+    std::span<const JobState* const> jobs;
+    std::span<const Tenant> tenants;
+    std::span<const DatasetState> datasets;
+    Storage storage;
+    bool storage_aware = true;  // false: policies take f* for the rate, as schedulers that know no storage do
+
+    std::uint32_t gpus() const;
+};
+
+// The rate a job can be expected to make with so many GPUs of a type: f = min(f*, b / (1 - h)) with what the plan in
+// force gives it where it runs just so, with an equal share (by GPUs) of cache and bandwidth where it does not. f* when
+// the snapshot is not storage-aware, or the job reads no dataset.
+double expected_rate(const Snapshot& snapshot, const JobState& job, std::uint32_t gpu_type, std::uint32_t gpus);
+// With the GPUs it has, or asks for on its fastest type.
+double expected_rate(const Snapshot& snapshot, const JobState& job);
+// To its end at that rate; kNever when its work is not known.
+double expected_remaining_s(const Snapshot& snapshot, const JobState& job);
+// The type that the job is fastest on, of those it may run on that have enough GPUs; kAnyGpuType: there is none.
+std::uint32_t fastest_type(const Snapshot& snapshot, const JobState& job);
+
+}  // namespace larder::scheduler

@@ -1,0 +1,121 @@
+#pragma once
+
+// Snapshots to decide upon, built a line a job.
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "scheduler/decide.h"
+#include "scheduler/placement/free_pool.h"
+
+namespace larder::scheduler::tests {
+
+// Owns what a Snapshot refers to. One GPU type "a" unless more are named; nodes of 8 GPUs.
+class World {
+public:
+    explicit World(std::uint32_t nodes, std::vector<std::string> types = {"a"}) {
+        cluster.gpu_types = types;
+        for (std::uint32_t n = 0; n < nodes; ++n) {
+            for (std::uint32_t type = 0; type < types.size(); ++type) {
+                cluster.nodes.push_back({.name = types[type] + std::to_string(n), .gpu_type = type, .gpus = 8});
+            }
+        }
+        for (const std::string& type : types) gpu_types.push_back({.name = type, .gpus = nodes * 8});
+        pool = std::make_unique<FreePool>(cluster);
+        tenants.push_back({.name = "one"});
+    }
+
+    // Rigid, 100 MB/s a GPU on every type, no dataset; change what it returns before the first decision.
+    JobSpec& add(std::uint32_t gpus, double total_bytes = 1e12) {
+        JobSpec& spec = specs.emplace_back();
+        spec.name = "job" + std::to_string(specs.size() - 1);
+        spec.submit_s = now_s;
+        spec.gpus = spec.gpus_min = spec.gpus_max = gpus;
+        spec.total_bytes = total_bytes;
+        spec.ideal_bytes_per_second.assign(gpu_types.size(), 1e8 * gpus);
+        JobState& state = states.emplace_back();
+        state.spec = &spec;
+        state.remaining_bytes = total_bytes;
+        state.waiting_since_s = now_s;
+        state.ran_s_by_type.resize(gpu_types.size());
+        jobs.push_back(&state);
+        ids.push_back(ids.size());
+        return spec;
+    }
+
+    Snapshot snapshot() const {
+        return {.now_s = now_s,
+                .gpu_types = gpu_types,
+                .jobs = jobs,
+                .tenants = tenants,
+                .datasets = datasets,
+                .storage = storage,
+                .storage_aware = storage_aware};
+    }
+
+    // Decides and carries it out on the states.
+    Result<Actions> step(Policy& policy) {
+        const Snapshot taken = snapshot();
+        auto actions = decide(policy, *pool, {.snapshot = taken, .ids = ids}, &waits);
+        if (!actions) return actions;
+        for (const std::uint32_t j : actions->stops) {
+            states[j].running = false;
+            states[j].waiting_since_s = now_s;
+            states[j].packed_with = nullptr;
+            ++states[j].preemptions;
+        }
+        for (const Start& start : actions->starts) {
+            JobState& state = states[start.job];
+            state.running = true;
+            state.gpus = start.gpus;
+            state.gpu_type = start.gpu_type;
+            state.opportunistic = start.opportunistic;
+            state.placement = start.placement;
+            state.started_s = now_s;
+            state.packed_with = start.packed_with ? &states[*start.packed_with] : nullptr;
+            if (state.first_started_s == kNever) state.first_started_s = now_s;
+        }
+        for (const auto& [job, until] : actions->leases) states[job].lease_until_s = until;
+        return actions;
+    }
+
+    // Time passes; running jobs attain service and get on at their expected rates.
+    void pass(double seconds) {
+        const Snapshot taken = snapshot();
+        for (JobState& state : states) {
+            if (!state.running) continue;
+            const double rate = expected_rate(taken, state);
+            state.attained_gpu_s += seconds * state.gpus;
+            state.ran_s += seconds;
+            state.ran_s_by_type[state.gpu_type] += seconds;
+            state.remaining_bytes = std::max(0.0, state.remaining_bytes - rate * seconds);
+        }
+        now_s += seconds;
+    }
+
+    std::vector<std::uint32_t> running() const {
+        std::vector<std::uint32_t> found;
+        for (std::uint32_t j = 0; j < states.size(); ++j) {
+            if (states[j].running) found.push_back(j);
+        }
+        return found;
+    }
+
+    double now_s = 0;
+    GpuCluster cluster;
+    std::vector<GpuTypeState> gpu_types;
+    std::deque<JobSpec> specs;
+    std::deque<JobState> states;
+    std::vector<const JobState*> jobs;
+    std::vector<JobId> ids;
+    std::vector<Tenant> tenants;
+    std::vector<DatasetState> datasets;
+    Storage storage;
+    bool storage_aware = true;
+    std::unique_ptr<Placer> pool;
+    std::vector<WaitsFor> waits;
+};
+
+}  // namespace larder::scheduler::tests
