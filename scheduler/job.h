@@ -39,6 +39,7 @@ struct JobSpec {
     double total_bytes = kNever;         // of work; kNever: not known
     double deadline_s = kNever;          // a point in time
     Service service = Service::best_effort;
+    double weight = 1;          // of its share, where a policy gives shares
     std::int32_t priority = 0;  // more goes first, where a policy heeds it
     bool preemptible = true;
     double restart_s = 0;         // of GPU time lost at each start after the first
