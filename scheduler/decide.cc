@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "scheduler/quota.h"
 
 namespace larder::scheduler {
 namespace {
@@ -14,14 +15,41 @@ enum class Fate : std::uint8_t {
     keeps,    // runs on as it is
     pending,  // wanted, with GPUs it does not have
     blocked,  // wanted, but too few GPUs are left by those before it
+    over_quota,
+    refused,  // its deadline cannot be met
     unplaced,
     starts,
 };
 
+// The wishes by priority; what was promised goes before, and a packed job goes with its host.
+std::vector<const Want*> by_priority(const Decision& decision, std::span<const JobState* const> jobs) {
+    std::vector<const Want*> ordered;
+    ordered.reserve(decision.wants.size());
+    std::vector<std::int64_t> ranks(jobs.size());
+    bool in_order = true;
+    for (const Want& want : decision.wants) {
+        ranks[want.job] = want.promised      ? std::numeric_limits<std::int64_t>::max()
+                          : want.packed_with ? ranks[*want.packed_with]
+                                             : jobs[want.job]->spec->priority;
+        in_order = in_order && (ordered.empty() || ranks[ordered.back()->job] >= ranks[want.job]);
+        ordered.push_back(&want);
+    }
+    if (!in_order) {
+        std::ranges::stable_sort(ordered, std::ranges::greater{}, [&](const Want* want) { return ranks[want->job]; });
+    }
+    return ordered;
+}
+
 class Deciding {
 public:
     Deciding(const DecideInput& input, Placer& placer, bool preempts)
-        : input_(input), jobs_(input.snapshot.jobs), placer_(placer), fates_(jobs_.size(), Fate::out) {
+        : input_(input),
+          jobs_(input.snapshot.jobs),
+          placer_(placer),
+          preempts_(preempts),
+          fates_(jobs_.size(), Fate::out),
+          is_stopped_(jobs_.size()),
+          quotas_(input.snapshot.tenants) {
         for (const GpuTypeState& type : input.snapshot.gpu_types) left_.push_back(type.gpus);
         for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
             const JobState& job = *jobs_[j];
@@ -31,14 +59,24 @@ public:
     }
 
     void choose(const Decision& decision) {
-        for (const Want& want : decision.wants) {
+        for (const Refused& refused : decision.refused) {
+            if (fates_[refused.job] == Fate::out) fates_[refused.job] = Fate::refused;
+        }
+        for (const Want* const asked : by_priority(decision, jobs_)) {
+            const Want& want = *asked;
             if (fates_[want.job] != Fate::out) continue;
             const JobState& job = *jobs_[want.job];
-            const bool as_it_is = job.running && job.gpus == want.gpus && !want.packed_with &&
+            const std::uint32_t gpus = want.packed_with ? want.gpus : quotas_.allowed(*job.spec, want.gpus);
+            if (gpus == 0) {
+                fates_[want.job] = Fate::over_quota;
+                continue;
+            }
+            const bool as_it_is = job.running && job.gpus == gpus && !want.packed_with && job.packed_with == nullptr &&
                                   (want.gpu_type == kAnyGpuType || want.gpu_type == job.gpu_type) &&
                                   job.opportunistic == want.opportunistic;
-            if (as_it_is && left_[job.gpu_type] >= want.gpus) {
+            if (as_it_is && left_[job.gpu_type] >= gpus) {
                 keep(want.job);
+                if (want.moves) moves_.push_back(want.job);
                 continue;
             }
             const bool packed_still = want.packed_with && job.running && job.packed_with == jobs_[*want.packed_with] &&
@@ -47,21 +85,24 @@ public:
                 fates_[want.job] = Fate::keeps;
                 continue;
             }
-            const std::uint32_t type = want.packed_with ? 0 : type_with_room(want);
+            const std::uint32_t type = want.packed_with ? 0 : type_with_room(want, gpus);
             if (type == kAnyGpuType) {
                 fates_[want.job] = Fate::blocked;
                 if (!decision.passes_over) break;
                 continue;
             }
-            if (!want.packed_with) left_[type] -= want.gpus;
+            if (!want.packed_with) {
+                left_[type] -= gpus;
+                quotas_.take(job.spec->tenant, gpus);
+            }
             fates_[want.job] = Fate::pending;
-            pending_.push_back({.want = &want, .gpu_type = type});
+            pending_.push_back({.want = &want, .gpus = gpus, .gpu_type = type});
         }
     }
 
     void carry_out(const Decision& decision, Actions& actions) {
         for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
-            if (jobs_[j]->running && fates_[j] == Fate::pending) stop(j);
+            if (jobs_[j]->running && (fates_[j] == Fate::pending || must_go(j))) stop(j);
         }
         for (const Pending& pending : pending_) {
             bool placed = pending.want->packed_with ? pack(pending, actions) : place(pending, actions);
@@ -71,26 +112,31 @@ public:
             if (!decision.passes_over) break;
         }
         for (const std::uint32_t j : stopped_) {
-            if (fates_[j] == Fate::starts || !takes_up_again(j)) actions.stops.push_back(j);
+            if (fates_[j] == Fate::starts || must_go(j) || !takes_up_again(j)) actions.stops.push_back(j);
         }
+        for (const std::uint32_t j : moves_) move(j, actions);
         stop_guests(actions);
         for (const Want& want : decision.wants) {
             const Fate fate = fates_[want.job];
             if (want.lease_s <= 0 || (fate != Fate::keeps && fate != Fate::starts)) continue;
             const double until = input_.snapshot.now_s + want.lease_s;
-            if (fate == Fate::starts || jobs_[want.job]->lease_until_s <= input_.snapshot.now_s) {
+            if (fate == Fate::starts || !holds_lease(*jobs_[want.job], input_.snapshot.now_s)) {
                 actions.leases.emplace_back(want.job, until);
             }
         }
+        actions.admitted = decision.admitted;
+        actions.refused = decision.refused;
     }
 
     WaitsFor waits_for(std::uint32_t j) const {
         const JobSpec& spec = *jobs_[j]->spec;
-        if (jobs_[j]->running && std::ranges::find(stopped_, j) == stopped_.end()) return WaitsFor::nothing;
+        if (jobs_[j]->running && !is_stopped_[j]) return WaitsFor::nothing;
         switch (fates_[j]) {
             case Fate::keeps:
             case Fate::starts: return WaitsFor::nothing;
             case Fate::unplaced: return WaitsFor::place;
+            case Fate::over_quota: return WaitsFor::quota;
+            case Fate::refused: return WaitsFor::deadline;
             case Fate::out:
             case Fate::blocked:
             case Fate::pending: break;
@@ -109,6 +155,7 @@ public:
 private:
     struct Pending {
         const Want* want = nullptr;
+        std::uint32_t gpus = 0;
         std::uint32_t gpu_type = 0;
     };
 
@@ -120,15 +167,23 @@ private:
         const JobState& job = *jobs_[j];
         if (fates_[j] == Fate::keeps) return;
         fates_[j] = Fate::keeps;
-        if (job.packed_with == nullptr) left_[job.gpu_type] -= std::min(left_[job.gpu_type], job.gpus);
+        if (job.packed_with != nullptr) return;
+        left_[job.gpu_type] -= std::min(left_[job.gpu_type], job.gpus);
+        quotas_.take(job.spec->tenant, job.gpus);
+    }
+
+    // A guest slows its host down, so it does not stay where it is not wanted; nor does what a quota has no room for.
+    bool must_go(std::uint32_t j) const {
+        const bool unwanted = fates_[j] == Fate::out || fates_[j] == Fate::blocked || fates_[j] == Fate::over_quota;
+        return preempts_ && unwanted && (jobs_[j]->packed_with != nullptr || fates_[j] == Fate::over_quota);
     }
 
     // The type it asks for, or the one it is fastest on of those with so many left.
-    std::uint32_t type_with_room(const Want& want) const {
+    std::uint32_t type_with_room(const Want& want, std::uint32_t gpus) const {
         const JobSpec& spec = *jobs_[want.job]->spec;
         std::uint32_t best = kAnyGpuType;
         for (std::uint32_t type = 0; type < left_.size(); ++type) {
-            if (left_[type] < want.gpus || !may_run_on(spec, type)) continue;
+            if (left_[type] < gpus || !may_run_on(spec, type)) continue;
             if (want.gpu_type != kAnyGpuType && want.gpu_type != type) continue;
             if (best == kAnyGpuType || spec.ideal_bytes_per_second[type] > spec.ideal_bytes_per_second[best])
                 best = type;
@@ -139,6 +194,7 @@ private:
     // Packed jobs have no GPUs of their own to give back.
     void stop(std::uint32_t j) {
         stopped_.push_back(j);
+        is_stopped_[j] = true;
         if (jobs_[j]->packed_with == nullptr) placer_.release(input_.ids[j]);
     }
 
@@ -147,8 +203,8 @@ private:
         if (std::exchange(unwanted_stopped_, true)) return false;
         const std::size_t before = stopped_.size();
         for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
-            const bool unwanted = fates_[j] == Fate::out || fates_[j] == Fate::blocked;
-            if (jobs_[j]->running && unwanted) stop(j);
+            const bool unwanted = fates_[j] == Fate::out || fates_[j] == Fate::blocked || fates_[j] == Fate::refused;
+            if (jobs_[j]->running && unwanted && !is_stopped_[j]) stop(j);
         }
         return stopped_.size() > before;
     }
@@ -167,7 +223,7 @@ private:
 
     bool place(const Pending& pending, Actions& actions) {
         const Want& want = *pending.want;
-        auto placed = placer_.place(request(want.job, want.gpus, pending.gpu_type, want.opportunistic));
+        auto placed = placer_.place(request(want.job, pending.gpus, pending.gpu_type, want.opportunistic));
         if (!placed) return false;
         for (const JobId evicted : placed->evicted) evict(evicted, actions);
         start(pending, std::move(placed->placement), actions);
@@ -188,7 +244,7 @@ private:
         } else {
             return false;
         }
-        start({.want = pending.want, .gpu_type = type}, std::move(placement), actions);
+        start({.want = pending.want, .gpus = pending.gpus, .gpu_type = type}, std::move(placement), actions);
         return true;
     }
 
@@ -196,7 +252,7 @@ private:
         const Want& want = *pending.want;
         fates_[want.job] = Fate::starts;
         actions.starts.push_back({.job = want.job,
-                                  .gpus = want.gpus,
+                                  .gpus = pending.gpus,
                                   .gpu_type = pending.gpu_type,
                                   .opportunistic = want.opportunistic,
                                   .placement = std::move(placement),
@@ -220,8 +276,42 @@ private:
         LARDER_ASSERT(at != input_.ids.end());
         const auto j = static_cast<std::uint32_t>(at - input_.ids.begin());
         std::erase_if(actions.starts, [&](const Start& start) { return start.job == j; });
-        if (jobs_[j]->running && std::ranges::find(stopped_, j) == stopped_.end()) stopped_.push_back(j);
+        if (jobs_[j]->running && !is_stopped_[j]) {
+            stopped_.push_back(j);
+            is_stopped_[j] = true;
+        }
         fates_[j] = Fate::unplaced;
+    }
+
+    // Elsewhere if that is on fewer nodes, else back to where it was.
+    void move(std::uint32_t j, Actions& actions) {
+        const JobState& job = *jobs_[j];
+        if (fates_[j] != Fate::keeps || is_stopped_[j]) return;
+        placer_.release(input_.ids[j]);
+        const PlaceRequest asked = request(j, job.gpus, job.gpu_type, job.opportunistic);
+        const std::size_t stopped_before = stopped_.size();
+        auto placed = placer_.place(asked);
+        if (placed) {
+            for (const JobId evicted : placed->evicted) evict(evicted, actions);
+            actions.stops.insert(actions.stops.end(), stopped_.begin() + static_cast<std::ptrdiff_t>(stopped_before),
+                                 stopped_.end());
+        }
+        if (placed && placed->placement.size() >= job.placement.size()) {
+            placer_.release(input_.ids[j]);
+            placed.reset();
+        }
+        if (!placed && placer_.place_at(asked, job.placement)) return;
+        stopped_.push_back(j);
+        is_stopped_[j] = true;
+        actions.stops.push_back(j);
+        fates_[j] = placed ? Fate::starts : Fate::unplaced;  // not even where it was: that node is lost or drained
+        if (!placed) return;
+        actions.starts.push_back({.job = j,
+                                  .gpus = job.gpus,
+                                  .gpu_type = job.gpu_type,
+                                  .opportunistic = job.opportunistic,
+                                  .placement = std::move(placed->placement),
+                                  .packed_with = std::nullopt});
     }
 
     // It was to be stopped, but nobody took its GPUs.
@@ -230,15 +320,20 @@ private:
         if (job.packed_with != nullptr) return false;
         if (!placer_.place_at(request(j, job.gpus, job.gpu_type, job.opportunistic), job.placement)) return false;
         fates_[j] = Fate::keeps;
+        is_stopped_[j] = false;
         return true;
     }
 
     const DecideInput& input_;
     std::span<const JobState* const> jobs_;
     Placer& placer_;
+    bool preempts_;
     std::vector<Fate> fates_;
+    std::vector<bool> is_stopped_;
     std::vector<std::uint32_t> left_;  // GPUs by type
+    Quotas quotas_;
     std::vector<Pending> pending_;
+    std::vector<std::uint32_t> moves_;
     std::vector<std::uint32_t> stopped_;
     bool unwanted_stopped_ = false;
 };
@@ -259,6 +354,11 @@ Result<void> check(const Policy& policy, const Snapshot& snapshot, const Decisio
             return refuse("it packs job \"" + spec.name + "\" with one it does not want before");
         }
         seen[want.job] = true;
+    }
+    for (const Refused& refused : decision.refused) {
+        if (refused.job >= seen.size() || seen[refused.job]) {
+            return fail(ErrorCode::internal, "policy " + std::string(policy.name()) + " refuses what it wants");
+        }
     }
     return {};
 }

@@ -2,7 +2,8 @@
 
 // From a policy's wishes to starts and stops: the one way in which the simulator and the daemon schedule. The wishes
 // are gone through in their order while GPUs are left; running jobs among them stay where they are, the others find a
-// place or wait; running jobs that were passed by are stopped, if they may be and if that helped anyone.
+// place or wait; running jobs that were passed by are stopped, if they may be and if that helped anyone. Priorities
+// and tenants' quotas hold here, under every policy.
 
 #include <string>
 #include <vector>
@@ -25,7 +26,9 @@ struct Actions {
     std::vector<std::uint32_t> stops;  // preempted; carried out before the starts. Also in starts: with other GPUs.
     std::vector<Start> starts;
     std::vector<std::pair<std::uint32_t, double>> leases;  // job, until (seconds)
-    double next_s = kNever;                                // decide again by then
+    std::vector<std::uint32_t> admitted;                   // to be kept in JobState::admitted
+    std::vector<Refused> refused;
+    double next_s = kNever;  // decide again by then
 };
 
 // What a waiting job waits for, where the last decision left it.
@@ -34,6 +37,8 @@ enum class WaitsFor : std::uint8_t {
     gpus,        // too few are free for it
     place,       // enough are free, but not where it may go, or not in one piece
     turn,        // others come first
+    quota,       // its tenant has all it may have
+    deadline,    // cannot be met: Actions::refused says by when it could end
     never_fits,  // it asks for more than there is
 };
 

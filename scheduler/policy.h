@@ -27,15 +27,26 @@ struct Want {
     bool opportunistic = false;            // on what nobody with a claim uses at present; may be stopped at any time
     std::optional<std::uint32_t> packed_with;  // index in Snapshot::jobs of one wanted before: on that one's GPUs
     double lease_s = 0;                        // it is promised to run so long; kept in JobState::lease_until_s
+    bool promised = false;                     // it was promised its GPUs: others' priorities do not go before it
+    bool moves = false;                        // runs, and is to run elsewhere if that puts it on fewer nodes
+};
+
+// A job whose deadline cannot be met.
+struct Refused {
+    std::uint32_t job = 0;  // index in Snapshot::jobs
+    double end_s = kNever;  // when it would be through, by the earliest
 };
 
 struct Decision {
-    // The most important first. A running job that is not among them is stopped, if it is preemptible.
+    // The most important first; decide() puts those of higher JobSpec::priority before, whatever the policy, and lets
+    // those of tenants at their quota wait. A running job that is not among them is stopped, if it is preemptible.
     std::vector<Want> wants;
     // Whether the next ones are tried when there is no room for one.
     bool passes_over = true;
     // To be asked again by then, when nothing happens before; kNever: no need.
     double next_s = kNever;
+    std::vector<std::uint32_t> admitted;  // their deadlines are promised from now on: JobState::admitted
+    std::vector<Refused> refused;         // strict ones, which are not among the wants
 };
 
 // What an operator may choose of a policy; each uses its own part.

@@ -1,10 +1,34 @@
 #include "scheduler/snapshot.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "allocator/model.h"
 
 namespace larder::scheduler {
+
+void add_run(JobState& job, double from_s, double to_s) {
+    const double seconds = to_s - from_s;
+    job.attained_gpu_s += seconds * job.gpus;
+    job.ran_s += seconds;
+    const std::size_t types = std::max<std::size_t>(job.gpu_type + 1, job.spec->ideal_bytes_per_second.size());
+    job.ran_s_by_type.resize(types);
+    job.lately_s_by_type.resize(types);
+    job.ran_s_by_type[job.gpu_type] += seconds;
+    const double fade = std::exp((job.lately_at_s - to_s) / kFadeS);
+    for (double& lately : job.lately_s_by_type) lately *= fade;
+    job.lately_s_by_type[job.gpu_type] -= kFadeS * std::expm1(-seconds / kFadeS);
+    job.lately_at_s = to_s;
+}
+
+double lately_s(const JobState& job, std::uint32_t gpu_type, double now_s) {
+    if (gpu_type >= job.lately_s_by_type.size()) return 0;
+    return job.lately_s_by_type[gpu_type] * std::exp((job.lately_at_s - now_s) / kFadeS);
+}
+
+bool holds_lease(const JobState& job, double now_s) {
+    return job.running && job.lease_until_s > now_s + 1e-3;
+}
 
 std::uint32_t Snapshot::gpus() const {
     std::uint32_t all = 0;

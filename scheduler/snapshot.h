@@ -35,7 +35,11 @@ struct JobState {
     double attained_gpu_s = 0;
     double ran_s = 0;
     std::vector<double> ran_s_by_type;  // by GPU type
-    double lease_until_s = 0;           // of policies with leases: it was promised its GPUs so long
+    // ran_s_by_type, each second fading with its age (kFadeS); as of lately_at_s. Kept by add_run().
+    std::vector<double> lately_s_by_type;
+    double lately_at_s = 0;
+    double lease_until_s = 0;  // of policies with leases: it was promised its GPUs so long
+    bool admitted = false;     // its deadline was promised: whoever drives sets it from Actions::admitted
     std::uint32_t preemptions = 0;
 };
 
@@ -63,6 +67,17 @@ struct GpuTypeState {
     std::string name;
     std::uint32_t gpus = 0;  // usable
 };
+
+// How fast what a job ran lately is forgotten, as the fair policies see it: to 1/e in this time.
+inline constexpr double kFadeS = 2 * 3600.0;
+
+// A running job ran on until `to_s`, all the time since `from_s`: to be told of each before it is stopped, resized or
+// decided upon. Sets attained_gpu_s, ran_s, ran_s_by_type and lately_s_by_type.
+void add_run(JobState& job, double from_s, double to_s);
+// Of lately_s_by_type, as of now; at most kFadeS.
+double lately_s(const JobState& job, std::uint32_t gpu_type, double now_s);
+// Whether it is within its lease. Leases end a millisecond early, so that one up to a boundary is over at it.
+bool holds_lease(const JobState& job, double now_s);
 
 struct Snapshot {
     double now_s = 0;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <stdexcept>
 
 #include "tests/unit/scheduler/snapshots.h"
@@ -127,6 +128,155 @@ TEST(Decide, SaysOfAJobLargerThanTheClusterThatItNeverFits) {
     policy.decision.wants = {{.job = 0, .gpus = 9}};
     ASSERT_TRUE(world.step(policy));
     EXPECT_EQ(world.waits[0], WaitsFor::never_fits);
+}
+
+TEST(Decide, UnderEveryPolicyAHigherPriorityGoesFirst) {
+    tests::World world(1);
+    world.add(8);
+    world.add(8).priority = 1;
+    Told policy;
+    policy.decision.wants = {{.job = 0, .gpus = 8}, {.job = 1, .gpus = 8}};
+    ASSERT_TRUE(world.step(policy));
+    EXPECT_THAT(world.running(), ElementsAre(1));
+}
+
+TEST(Decide, NoPriorityGoesBeforeAPromise) {
+    tests::World world(1);
+    world.add(8);
+    world.add(8).priority = 1;
+    Told policy;
+    policy.decision.wants = {{.job = 0, .gpus = 8, .promised = true}, {.job = 1, .gpus = 8}};
+    ASSERT_TRUE(world.step(policy));
+    EXPECT_THAT(world.running(), ElementsAre(0));
+}
+
+TEST(Decide, APackedJobGoesWithItsHostWhateverItsPriority) {
+    tests::World world(1);
+    world.add(8);
+    world.add(8).priority = 5;
+    Told policy;
+    policy.decision.wants = {{.job = 0, .gpus = 8}, {.job = 1, .gpus = 8, .packed_with = 0}};
+    ASSERT_TRUE(world.step(policy));
+    EXPECT_THAT(world.running(), ElementsAre(0, 1));
+}
+
+TEST(Decide, ATenantAtItsQuotaWaitsAndHoldsNobodyUp) {
+    tests::World world(1);
+    world.tenants = {{.name = "one", .gpu_quota = 4}, {.name = "two"}};
+    world.add(3);
+    world.add(2);
+    world.add(4).tenant = 1;
+    Told policy;
+    policy.decision.wants = {{.job = 0, .gpus = 3}, {.job = 1, .gpus = 2}, {.job = 2, .gpus = 4}};
+    policy.decision.passes_over = false;
+    ASSERT_TRUE(world.step(policy));
+    EXPECT_THAT(world.running(), ElementsAre(0, 2));
+    EXPECT_EQ(world.waits[1], WaitsFor::quota);
+}
+
+TEST(Decide, AQuotaHoldsForAllTenantsBelow) {
+    tests::World world(1);
+    world.tenants = {{.name = "all", .gpu_quota = 4}, {.name = "one", .parent = 0}, {.name = "two", .parent = 0}};
+    world.add(3).tenant = 1;
+    world.add(2).tenant = 2;
+    world.add(1).tenant = 2;
+    Told policy;
+    policy.decision.wants = {{.job = 0, .gpus = 3}, {.job = 1, .gpus = 2}, {.job = 2, .gpus = 1}};
+    ASSERT_TRUE(world.step(policy));
+    EXPECT_THAT(world.running(), ElementsAre(0, 2));
+    EXPECT_EQ(world.waits[1], WaitsFor::quota);
+}
+
+TEST(Decide, AnElasticJobTakesWhatItsQuotaLeaves) {
+    tests::World world(1);
+    world.tenants[0].gpu_quota = 3;
+    world.add(6).gpus_min = 2;
+    Told policy;
+    policy.decision.wants = {{.job = 0, .gpus = 6}};
+    ASSERT_TRUE(world.step(policy));
+    EXPECT_EQ(world.states[0].gpus, 3);
+    const auto again = world.step(policy);
+    ASSERT_TRUE(again);
+    EXPECT_TRUE(again->stops.empty() && again->starts.empty());
+}
+
+TEST(Decide, AQuotaThatWasLoweredStopsWhatIsPreemptible) {
+    tests::World world(1);
+    world.add(4);
+    world.add(4);
+    Told policy;
+    policy.decision.wants = {{.job = 0, .gpus = 4}, {.job = 1, .gpus = 4}};
+    ASSERT_TRUE(world.step(policy));
+    world.tenants[0].gpu_quota = 4;
+    ASSERT_TRUE(world.step(policy));
+    EXPECT_THAT(world.running(), ElementsAre(0));
+    EXPECT_EQ(world.waits[1], WaitsFor::quota);
+}
+
+TEST(Decide, AGuestGoesAsSoonAsItIsNotWantedThere) {
+    tests::World world(1);
+    world.add(8);
+    world.add(8);
+    Told policy;
+    policy.decision.wants = {{.job = 0, .gpus = 8}, {.job = 1, .gpus = 8, .packed_with = 0}};
+    ASSERT_TRUE(world.step(policy));
+    policy.decision.wants = {{.job = 0, .gpus = 8}, {.job = 1, .gpus = 8}};
+    const auto actions = world.step(policy);
+    ASSERT_TRUE(actions);
+    EXPECT_THAT(actions->stops, ElementsAre(1));
+    EXPECT_THAT(world.running(), ElementsAre(0));
+    EXPECT_EQ(world.waits[1], WaitsFor::gpus);
+}
+
+TEST(Decide, MovesAJobOntoFewerNodesAndOnlyThen) {
+    tests::World world(2);
+    world.add(6);
+    world.add(6);
+    world.add(4);  // 2 on each node
+    Told policy;
+    policy.decision.wants = {{.job = 0, .gpus = 6}, {.job = 1, .gpus = 6}, {.job = 2, .gpus = 4}};
+    ASSERT_TRUE(world.step(policy));
+    ASSERT_EQ(world.states[2].placement.size(), 2);
+    policy.decision.wants[2].moves = true;
+    const Placement before = world.states[2].placement;
+    auto actions = world.step(policy);
+    ASSERT_TRUE(actions);
+    EXPECT_TRUE(actions->stops.empty() && actions->starts.empty());
+    EXPECT_EQ(world.states[2].placement, before);
+
+    world.end(0);
+    policy.decision.wants = {{.job = 0, .gpus = 6}, {.job = 1, .gpus = 4, .moves = true}};
+    actions = world.step(policy);
+    ASSERT_TRUE(actions);
+    EXPECT_THAT(actions->stops, ElementsAre(1));
+    EXPECT_EQ(world.states[2].placement.size(), 1);
+    EXPECT_EQ(world.pool->free_gpus(0), 6);
+}
+
+TEST(Decide, SaysOfARefusedJobThatItWaitsForItsDeadline) {
+    tests::World world(1);
+    world.add(8);
+    Told policy;
+    policy.decision.refused = {{.job = 0, .end_s = 100}};
+    const auto actions = world.step(policy);
+    ASSERT_TRUE(actions);
+    EXPECT_EQ(world.waits[0], WaitsFor::deadline);
+    EXPECT_EQ(actions->refused.size(), 1);
+}
+
+TEST(AddRun, WhatAJobRanLatelyFades) {
+    tests::World world(1, {"a", "b"});
+    world.add(2);
+    JobState& job = world.states[0];
+    job.running = true;
+    job.gpus = 2;
+    job.gpu_type = 1;
+    for (int step = 0; step < 100; ++step) add_run(job, step * kFadeS, (step + 1) * kFadeS);
+    EXPECT_DOUBLE_EQ(job.attained_gpu_s, 200 * kFadeS);
+    EXPECT_DOUBLE_EQ(job.ran_s_by_type[1], 100 * kFadeS);
+    EXPECT_NEAR(lately_s(job, 1, 100 * kFadeS), kFadeS, 1e-6 * kFadeS);
+    EXPECT_NEAR(lately_s(job, 1, 101 * kFadeS), kFadeS / std::exp(1), 1e-6 * kFadeS);
+    EXPECT_EQ(lately_s(job, 0, 100 * kFadeS), 0);
 }
 
 }  // namespace

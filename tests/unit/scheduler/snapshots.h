@@ -2,6 +2,7 @@
 
 // Snapshots to decide upon, built a line a job.
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <string>
@@ -41,7 +42,7 @@ public:
         state.waiting_since_s = now_s;
         state.ran_s_by_type.resize(gpu_types.size());
         jobs.push_back(&state);
-        ids.push_back(ids.size());
+        ids.push_back(states.size());
         return spec;
     }
 
@@ -61,23 +62,25 @@ public:
         auto actions = decide(policy, *pool, {.snapshot = taken, .ids = ids}, &waits);
         if (!actions) return actions;
         for (const std::uint32_t j : actions->stops) {
-            states[j].running = false;
-            states[j].waiting_since_s = now_s;
-            states[j].packed_with = nullptr;
-            ++states[j].preemptions;
+            JobState& state = state_of(j);
+            state.running = false;
+            state.waiting_since_s = now_s;
+            state.packed_with = nullptr;
+            ++state.preemptions;
         }
         for (const Start& start : actions->starts) {
-            JobState& state = states[start.job];
+            JobState& state = state_of(start.job);
             state.running = true;
             state.gpus = start.gpus;
             state.gpu_type = start.gpu_type;
             state.opportunistic = start.opportunistic;
             state.placement = start.placement;
             state.started_s = now_s;
-            state.packed_with = start.packed_with ? &states[*start.packed_with] : nullptr;
+            state.packed_with = start.packed_with ? jobs[*start.packed_with] : nullptr;
             if (state.first_started_s == kNever) state.first_started_s = now_s;
         }
-        for (const auto& [job, until] : actions->leases) states[job].lease_until_s = until;
+        for (const auto& [job, until] : actions->leases) state_of(job).lease_until_s = until;
+        for (const std::uint32_t job : actions->admitted) state_of(job).admitted = true;
         return actions;
     }
 
@@ -87,20 +90,32 @@ public:
         for (JobState& state : states) {
             if (!state.running) continue;
             const double rate = expected_rate(taken, state);
-            state.attained_gpu_s += seconds * state.gpus;
-            state.ran_s += seconds;
-            state.ran_s_by_type[state.gpu_type] += seconds;
+            add_run(state, now_s, now_s + seconds);
             state.remaining_bytes = std::max(0.0, state.remaining_bytes - rate * seconds);
         }
         now_s += seconds;
     }
 
+    // Takes a job out of the snapshot; indices of later ones shift there, but not in `states`.
+    void end(std::uint32_t state) {
+        const auto at = static_cast<std::ptrdiff_t>(std::ranges::find(jobs, &states[state]) - jobs.begin());
+        if (states[state].running && states[state].packed_with == nullptr) pool->release(ids[at]);
+        states[state].running = false;
+        jobs.erase(jobs.begin() + at);
+        ids.erase(ids.begin() + at);
+    }
+
+    // Indices in `states`.
     std::vector<std::uint32_t> running() const {
         std::vector<std::uint32_t> found;
         for (std::uint32_t j = 0; j < states.size(); ++j) {
             if (states[j].running) found.push_back(j);
         }
         return found;
+    }
+
+    JobState& state_of(std::uint32_t job) {
+        return *std::ranges::find_if(states, [&](const JobState& state) { return &state == jobs[job]; });
     }
 
     double now_s = 0;

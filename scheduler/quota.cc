@@ -1,0 +1,35 @@
+#include "scheduler/quota.h"
+
+#include <algorithm>
+
+namespace larder::scheduler {
+
+Quotas::Quotas(std::span<const Tenant> tenants) : tenants_(tenants) {
+    if (std::ranges::all_of(tenants, [](const Tenant& tenant) { return tenant.gpu_quota == kAnyGpuType; })) return;
+    left_.reserve(tenants.size());
+    for (const Tenant& tenant : tenants) left_.push_back(tenant.gpu_quota);
+}
+
+std::uint32_t Quotas::left(std::uint32_t tenant) const {
+    std::uint32_t least = kAnyGpuType;
+    for (std::size_t step = 0; tenant < left_.size() && step < left_.size(); ++step) {
+        least = std::min(least, left_[tenant]);
+        tenant = tenants_[tenant].parent;
+    }
+    return least;
+}
+
+std::uint32_t Quotas::allowed(const JobSpec& job, std::uint32_t gpus) const {
+    const std::uint32_t left_of_it = left(job.tenant);
+    if (left_of_it >= gpus) return gpus;
+    return left_of_it >= job.gpus_min ? left_of_it : 0;
+}
+
+void Quotas::take(std::uint32_t tenant, std::uint32_t gpus) {
+    for (std::size_t step = 0; tenant < left_.size() && step < left_.size(); ++step) {
+        if (left_[tenant] != kAnyGpuType) left_[tenant] -= std::min(left_[tenant], gpus);
+        tenant = tenants_[tenant].parent;
+    }
+}
+
+}  // namespace larder::scheduler
