@@ -16,10 +16,10 @@ double ideal_rate(const JobSpec& job, std::uint32_t gpu_type, std::uint32_t gpus
     return stated * job.scaling[std::min(place, job.scaling.size() - 1)];
 }
 
-double consolidation(const JobSpec& job, std::uint32_t nodes, std::uint32_t nodes_least) {
-    if (job.rate_by_nodes.empty() || nodes <= nodes_least) return 1;
+double consolidation(std::span<const double> rate_by_nodes, std::uint32_t nodes, std::uint32_t nodes_least) {
+    if (rate_by_nodes.empty() || nodes <= nodes_least) return 1;
     const auto at = [&](std::uint32_t count) {
-        return job.rate_by_nodes[std::min<std::size_t>(std::max(count, 1U) - 1, job.rate_by_nodes.size() - 1)];
+        return rate_by_nodes[std::min<std::size_t>(std::max(count, 1U) - 1, rate_by_nodes.size() - 1)];
     };
     return at(nodes) / at(nodes_least);
 }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +51,9 @@ struct JobSpec {
 // f* with so many GPUs of the type.
 double ideal_rate(const JobSpec& job, std::uint32_t gpu_type, std::uint32_t gpus);
 // What is left of it on so many nodes, when `nodes_least` would do.
-double consolidation(const JobSpec& job, std::uint32_t nodes, std::uint32_t nodes_least);
+double consolidation(std::span<const double> rate_by_nodes, std::uint32_t nodes, std::uint32_t nodes_least);
+inline double consolidation(const JobSpec& job, std::uint32_t nodes, std::uint32_t nodes_least) {
+    return consolidation(job.rate_by_nodes, nodes, nodes_least);
+}
 
 }  // namespace larder::scheduler

@@ -23,6 +23,10 @@ struct PlaceRequest {
     bool opportunistic = false;
     // Nodes it would rather have: those that hold its data. Others are as good where this is empty.
     std::span<const std::uint32_t> near;
+    // Part of its full rate that it makes with none of its data near: below 1 where the NIC or the remote binds.
+    double rate_far = 1;
+    // JobSpec::rate_by_nodes: what communication costs it.
+    std::span<const double> rate_by_nodes = {};
 };
 
 struct Placed {

@@ -1,0 +1,177 @@
+#include "scheduler/placement/free_gpus.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "scheduler/placement/gang_rate.h"
+
+namespace larder::scheduler {
+
+std::uint64_t lowest_bits(std::uint64_t bits, std::uint32_t count) {
+    std::uint64_t taken = 0;
+    for (; count > 0; --count) {
+        const std::uint64_t bit = bits & -bits;
+        taken |= bit;
+        bits &= ~bit;
+    }
+    return taken;
+}
+
+FreeGpus::FreeGpus(const GpuCluster& cluster)
+    : by_free_(cluster.gpu_types.size(), ByFree(kGpusPerNodeMax + 1)),
+      count_(cluster.gpu_types.size()),
+      gpus_at_most_(cluster.gpu_types.size()) {
+    for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) {
+        const GpuNode& node = cluster.nodes[n];
+        LARDER_ASSERT(node.gpus <= kGpusPerNodeMax && node.gpu_type < cluster.gpu_types.size());
+        nodes_.push_back({.gpu_type = node.gpu_type, .free = lowest_bits(~0ULL, node.gpus), .usable = true});
+        by_free_[node.gpu_type][node.gpus].insert(n);
+        count_[node.gpu_type] += node.gpus;
+        gpus_at_most_[node.gpu_type] = std::max(gpus_at_most_[node.gpu_type], node.gpus);
+        if (!node.usable) set_usable(n, false);
+    }
+}
+
+void FreeGpus::set(std::uint32_t n, std::uint64_t free) {
+    Node& node = nodes_[n];
+    const auto before = static_cast<std::uint32_t>(std::popcount(node.free));
+    const auto after = static_cast<std::uint32_t>(std::popcount(free));
+    node.free = free;
+    if (!node.usable || before == after) return;
+    by_free_[node.gpu_type][before].erase(n);
+    by_free_[node.gpu_type][after].insert(n);
+    count_[node.gpu_type] += after;
+    count_[node.gpu_type] -= before;
+}
+
+void FreeGpus::set_usable(std::uint32_t n, bool usable) {
+    Node& node = nodes_[n];
+    if (node.usable == usable) return;
+    const auto free = static_cast<std::uint32_t>(std::popcount(node.free));
+    if (usable) {
+        by_free_[node.gpu_type][free].insert(n);
+        count_[node.gpu_type] += free;
+    } else {
+        by_free_[node.gpu_type][free].erase(n);
+        count_[node.gpu_type] -= free;
+    }
+    node.usable = usable;
+}
+
+// One way to choose, node by node.
+class FreeGpus::Choice {
+public:
+    Choice(const FreeGpus& pool, const PlaceRequest& request)
+        : pool_(pool), request_(request), by_free_(pool.by_free_[request.gpu_type]), picked_(pool.nodes_.size()) {
+        for (const std::uint32_t near : request.near) {
+            if (near < pool.nodes_.size() && pool.usable(near) && pool.gpu_type(near) == request.gpu_type &&
+                pool.at(near) != 0) {
+                near_.push_back(near);
+            }
+        }
+    }
+
+    Placement choose(bool near_first) {
+        picked_.assign(picked_.size(), false);
+        fullest_ = kGpusPerNodeMax;
+        at_of_ = kGpusPerNodeMax + 1;
+        Placement placement;
+        std::uint32_t wanted = request_.gpus;
+        while (wanted > 0) {
+            std::optional<std::uint32_t> node;
+            if (near_first) node = near_node(wanted);
+            if (!node) node = just_enough(wanted);
+            if (!node) node = fullest();
+            const std::uint64_t free = pool_.at(*node);
+            const std::uint64_t taken =
+                lowest_bits(free, std::min(wanted, static_cast<std::uint32_t>(std::popcount(free))));
+            picked_[*node] = true;
+            placement.push_back({.node = *node, .gpus = taken});
+            wanted -= static_cast<std::uint32_t>(std::popcount(taken));
+        }
+        std::ranges::sort(placement, {}, &NodeGpus::node);
+        return placement;
+    }
+
+    double rate(const Placement& placement) const {
+        std::uint32_t near = 0;
+        for (const NodeGpus& share : placement) {
+            if (std::ranges::find(near_, share.node) != near_.end()) near += share.count();
+        }
+        const std::uint32_t most = pool_.gpus_at_most_[request_.gpu_type];
+        return gang_rate(request_, static_cast<std::uint32_t>(placement.size()), (request_.gpus + most - 1) / most,
+                         near);
+    }
+
+    bool near_counts() const { return !near_.empty() && request_.rate_far < 1; }
+
+private:
+    // The one near its data that has just enough, or else the most.
+    std::optional<std::uint32_t> near_node(std::uint32_t wanted) const {
+        std::optional<std::uint32_t> best;
+        std::uint32_t best_free = 0;
+        for (const std::uint32_t node : near_) {
+            if (picked_[node]) continue;
+            const auto free = static_cast<std::uint32_t>(std::popcount(pool_.at(node)));
+            const bool better = best_free >= wanted ? free >= wanted && free < best_free : free > best_free;
+            if (!best || better) {
+                best = node;
+                best_free = free;
+            }
+        }
+        return best;
+    }
+
+    std::optional<std::uint32_t> first_of(const std::set<std::uint32_t>& nodes) const {
+        for (const std::uint32_t near : near_) {
+            if (!picked_[near] && nodes.contains(near)) return near;
+        }
+        for (const std::uint32_t node : nodes) {
+            if (!picked_[node]) return node;
+        }
+        return std::nullopt;
+    }
+
+    std::optional<std::uint32_t> just_enough(std::uint32_t wanted) const {
+        for (std::uint32_t free = wanted; free <= kGpusPerNodeMax; ++free) {
+            if (by_free_[free].empty()) continue;
+            if (const auto node = first_of(by_free_[free])) return node;
+        }
+        return std::nullopt;
+    }
+
+    std::optional<std::uint32_t> fullest() {
+        for (; fullest_ > 0; --fullest_) {
+            if (at_of_ != fullest_) {
+                at_ = by_free_[fullest_].begin();
+                at_of_ = fullest_;
+            }
+            for (const std::uint32_t near : near_) {
+                if (!picked_[near] && by_free_[fullest_].contains(near)) return near;
+            }
+            while (at_ != by_free_[fullest_].end() && picked_[*at_]) ++at_;
+            if (at_ != by_free_[fullest_].end()) return *at_;
+        }
+        return std::nullopt;
+    }
+
+    const FreeGpus& pool_;
+    const PlaceRequest& request_;
+    const ByFree& by_free_;
+    std::vector<bool> picked_;
+    std::vector<std::uint32_t> near_;
+    std::uint32_t fullest_ = kGpusPerNodeMax;
+    std::uint32_t at_of_ = kGpusPerNodeMax + 1;  // whose iterator at_ is
+    std::set<std::uint32_t>::const_iterator at_;
+};
+
+std::optional<Placement> FreeGpus::choose(const PlaceRequest& request) const {
+    if (request.gpus == 0 || count_[request.gpu_type] < request.gpus) return std::nullopt;
+    Choice choice(*this, request);
+    Placement few_nodes = choice.choose(false);
+    if (!choice.near_counts()) return few_nodes;
+    Placement near_data = choice.choose(true);
+    return choice.rate(near_data) > choice.rate(few_nodes) ? near_data : few_nodes;
+}
+
+}  // namespace larder::scheduler
