@@ -216,8 +216,12 @@ private:
                            .gpu_type = type,
                            .priority = jobs_[j]->spec->priority,
                            .opportunistic = opportunistic,
-                           .near = {}};
-        if (input_.near != nullptr) asked.near = input_.near(input_.context, j);
+                           .near = {},
+                           .rate_by_nodes = jobs_[j]->spec->rate_by_nodes};
+        if (input_.near == nullptr) return asked;
+        asked.near = input_.near(input_.context, j);
+        const double ideal = ideal_rate(*jobs_[j]->spec, type, gpus);
+        if (ideal > 0) asked.rate_far = expected_rate(input_.snapshot, *jobs_[j], type, gpus) / ideal;
         return asked;
     }
 
