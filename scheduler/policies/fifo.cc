@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "scheduler/policies/wants.h"
+#include "scheduler/quota.h"
+
 namespace larder::scheduler {
 namespace {
 
@@ -32,6 +35,7 @@ Result<Decision> Fifo::decide(const Snapshot& snapshot) {
     Decision decision;
     decision.passes_over = backfills_;
     std::uint32_t free = snapshot.gpus();
+    Quotas quotas(snapshot.tenants);
     std::vector<std::uint32_t> waiting;
     std::vector<Ending> endings;
     const auto runs = [&](std::uint32_t j, std::uint32_t gpus) {
@@ -41,37 +45,40 @@ Result<Decision> Fifo::decide(const Snapshot& snapshot) {
     for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
         const JobState& job = *snapshot.jobs[j];
         if (job.running) {
-            decision.wants.push_back({.job = j, .gpus = job.gpus, .gpu_type = job.gpu_type});
+            decision.wants.push_back(want_as_it_is(snapshot, j));
             free -= std::min(free, job.gpus);
+            quotas.take(job.spec->tenant, job.gpus);
             runs(j, job.gpus);
         } else {
             waiting.push_back(j);
         }
     }
-    std::ranges::stable_sort(waiting, std::ranges::greater{},
-                             [&](std::uint32_t j) { return snapshot.jobs[j]->spec->priority; });
+    const auto priority = [&](std::uint32_t j) { return snapshot.jobs[j]->spec->priority; };
+    if (!std::ranges::is_sorted(waiting, std::ranges::greater{}, priority)) {
+        std::ranges::stable_sort(waiting, std::ranges::greater{}, priority);
+    }
     std::optional<Reservation> reserved;
     for (const std::uint32_t j : waiting) {
         const JobState& job = *snapshot.jobs[j];
-        const std::uint32_t gpus = job.spec->gpus;
-        if (!reserved) {
-            decision.wants.push_back({.job = j, .gpus = gpus, .gpu_type = job.spec->gpu_type});
-            if (gpus <= free) {
-                free -= gpus;
-                runs(j, gpus);
-                continue;
-            }
+        const Want want = want_as_it_is(snapshot, j);
+        const std::uint32_t gpus = quotas.allowed(*job.spec, want.gpus);
+        const bool waits_for_gpus = gpus > free;
+        if (gpus > 0 && reserved) {
+            if (waits_for_gpus) continue;
+            const bool ends_before = snapshot.now_s + expected_remaining_s(snapshot, job) <= reserved->start_s;
+            if (!ends_before && gpus > reserved->spare_gpus) continue;
+            if (!ends_before) reserved->spare_gpus -= gpus;
+        }
+        decision.wants.push_back(want);
+        if (waits_for_gpus) {
             if (!backfills_) break;
             reserved = reserve(endings, free, gpus);
             continue;
         }
-        if (free == 0) break;
-        if (gpus > free) continue;
-        const bool ends_before = snapshot.now_s + expected_remaining_s(snapshot, job) <= reserved->start_s;
-        if (!ends_before && gpus > reserved->spare_gpus) continue;
-        if (!ends_before) reserved->spare_gpus -= gpus;
         free -= gpus;
-        decision.wants.push_back({.job = j, .gpus = gpus, .gpu_type = job.spec->gpu_type});
+        quotas.take(job.spec->tenant, gpus);
+        if (!reserved) runs(j, gpus);
+        if (reserved && free == 0) break;
     }
     return decision;
 }

@@ -1,6 +1,10 @@
+#include <algorithm>
 #include <array>
+#include <functional>
 
 #include "scheduler/policies/fifo.h"
+#include "scheduler/policies/las.h"
+#include "scheduler/policies/shortest.h"
 #include "scheduler/policy.h"
 
 namespace larder::scheduler {
@@ -11,15 +15,43 @@ struct Maker {
     std::unique_ptr<Policy> (*make)(const PolicyOptions& options);
 };
 
+template <typename T, auto... kArguments>
+std::unique_ptr<Policy> plain(const PolicyOptions&) {
+    return std::make_unique<T>(kArguments...);
+}
+
+template <typename T>
+std::unique_ptr<Policy> with_options(const PolicyOptions& options) {
+    return std::make_unique<T>(options);
+}
+
 constexpr std::array kMakers{
-    Maker{"fifo", [](const PolicyOptions&) -> std::unique_ptr<Policy> { return std::make_unique<Fifo>(false); }},
-    Maker{"fifo-backfill",
-          [](const PolicyOptions&) -> std::unique_ptr<Policy> { return std::make_unique<Fifo>(true); }},
+    Maker{"fifo", plain<Fifo, false>},    Maker{"fifo-backfill", plain<Fifo, true>},
+    Maker{"sjf", plain<Shortest, false>}, Maker{"srtf", plain<Shortest, true>},
+    Maker{"las", with_options<Las>},
 };
+
+Result<void> check(const PolicyOptions& options) {
+    const auto refuse = [](const char* what) { return fail(ErrorCode::invalid_argument, what); };
+    const auto positive = [](double value) { return value > 0 && value < kNever; };
+    const std::vector<double>& queues = options.queue_gpu_s;
+    if (queues.empty() || !std::ranges::all_of(queues, positive) ||
+        std::ranges::adjacent_find(queues, std::ranges::greater_equal{}) != queues.end()) {
+        return refuse("queue_gpu_s: GPU-seconds above 0, one or more, each more than the one before");
+    }
+    if (!positive(options.promote_after)) return refuse("promote_after: a factor above 0");
+    if (!positive(options.round_s)) return refuse("round_s: seconds above 0");
+    if (!positive(options.interval_s)) return refuse("interval_s: seconds above 0");
+    if (!positive(options.lease_s)) return refuse("lease_s: seconds above 0");
+    if (!positive(options.starve_s)) return refuse("starve_s: seconds above 0");
+    if (options.window_intervals == 0) return refuse("window_intervals: 1 or more");
+    return {};
+}
 
 }  // namespace
 
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyOptions& options) {
+    if (auto valid = check(options); !valid) return std::unexpected(valid.error().within("policy options"));
     for (const Maker& maker : kMakers) {
         if (maker.name == name) return maker.make(options);
     }

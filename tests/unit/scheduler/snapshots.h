@@ -13,6 +13,25 @@
 
 namespace larder::scheduler::tests {
 
+// splitmix64 (Vigna): the same numbers everywhere.
+class Random {
+public:
+    explicit Random(std::uint64_t seed) : state_(seed) {}
+    std::uint64_t next() {
+        state_ += 0x9e3779b97f4a7c15;
+        std::uint64_t z = state_;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+        return z ^ (z >> 31);
+    }
+    std::uint32_t below(std::uint32_t count) { return static_cast<std::uint32_t>(next() % count); }
+    // In [0, 1).
+    double part() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+
+private:
+    std::uint64_t state_;
+};
+
 // Owns what a Snapshot refers to. One GPU type "a" unless more are named; nodes of 8 GPUs.
 class World {
 public:
@@ -94,6 +113,31 @@ public:
             state.remaining_bytes = std::max(0.0, state.remaining_bytes - rate * seconds);
         }
         now_s += seconds;
+    }
+
+    // When the first of the running jobs is through.
+    double next_end_s() const {
+        const Snapshot taken = snapshot();
+        double first = kNever;
+        for (const JobState* const job : jobs) {
+            if (job->running) first = std::min(first, now_s + expected_remaining_s(taken, *job));
+        }
+        return first;
+    }
+
+    // Their guests go back to waiting.
+    void end_finished() {
+        for (std::uint32_t j = 0; j < states.size(); ++j) {
+            const bool there = std::ranges::find(jobs, &states[j]) != jobs.end();
+            if (!there || states[j].remaining_bytes > 1e-9 * states[j].spec->total_bytes) continue;
+            for (JobState& guest : states) {
+                if (!guest.running || guest.packed_with != &states[j]) continue;
+                guest.running = false;
+                guest.packed_with = nullptr;
+                guest.waiting_since_s = now_s;
+            }
+            end(j);
+        }
     }
 
     // Takes a job out of the snapshot; indices of later ones shift there, but not in `states`.

@@ -53,10 +53,18 @@ TEST(Fifo, AHigherPriorityGoesFirst) {
     EXPECT_THAT(world.running(), ElementsAre(1));
 }
 
-TEST(MakePolicy, NamesWhatThereIs) {
-    const auto made = make_policy("fifi", {});
-    ASSERT_FALSE(made);
-    EXPECT_THAT(made.error().message, testing::HasSubstr("fifo-backfill"));
+TEST(Fifo, WhoIsOverTheQuotaHoldsUpNobody) {
+    for (const char* name : {"fifo", "fifo-backfill"}) {
+        tests::World world(1);
+        world.tenants = {{.name = "one", .gpu_quota = 4}, {.name = "two"}};
+        world.add(4);
+        world.add(4);
+        world.add(4).tenant = 1;
+        const auto fifo = policy(name);
+        ASSERT_TRUE(world.step(*fifo));
+        EXPECT_THAT(world.running(), ElementsAre(0, 2)) << name;
+        EXPECT_EQ(world.waits[1], WaitsFor::quota) << name;
+    }
 }
 
 }  // namespace

@@ -1,0 +1,109 @@
+#include <gmock/gmock.h>
+
+#include "tests/unit/scheduler/snapshots.h"
+
+namespace larder::scheduler {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(Sjf, TakesTheShortestOfThoseThatWaitAndStopsNobody) {
+    tests::World world(1);
+    world.add(8, 8e8 * 1000);
+    const auto sjf = std::move(*make_policy("sjf", {}));
+    ASSERT_TRUE(world.step(*sjf));
+    world.add(8, 8e8 * 500);
+    world.add(8, 8e8 * 10);
+    ASSERT_TRUE(world.step(*sjf));
+    EXPECT_THAT(world.running(), ElementsAre(0));
+    world.end(0);
+    ASSERT_TRUE(world.step(*sjf));
+    EXPECT_THAT(world.running(), ElementsAre(2));
+}
+
+TEST(Srtf, StopsWhoHasMoreLeft) {
+    tests::World world(1);
+    world.add(8, 8e8 * 1000);
+    const auto srtf = std::move(*make_policy("srtf", {}));
+    ASSERT_TRUE(world.step(*srtf));
+    world.pass(900);  // 100 s left
+    world.add(8, 8e8 * 200);
+    ASSERT_TRUE(world.step(*srtf));
+    EXPECT_THAT(world.running(), ElementsAre(0));
+    world.add(8, 8e8 * 50);
+    ASSERT_TRUE(world.step(*srtf));
+    EXPECT_THAT(world.running(), ElementsAre(2));
+}
+
+TEST(Srtf, CountsWhatStartingAgainCosts) {
+    tests::World world(1);
+    world.add(8, 8e8 * 1000).restart_s = 300;
+    const auto srtf = std::move(*make_policy("srtf", {}));
+    ASSERT_TRUE(world.step(*srtf));
+    world.pass(900);
+    world.add(8, 8e8 * 50);
+    ASSERT_TRUE(world.step(*srtf));  // 0 is stopped with 100 s left, and 400 s of GPU time
+    world.end(1);
+    world.add(8, 8e8 * 200);
+    ASSERT_TRUE(world.step(*srtf));
+    EXPECT_THAT(world.running(), ElementsAre(2));
+}
+
+TEST(Srtf, UnknownWorkComesLast) {
+    tests::World world(1);
+    world.add(8, kNever);
+    world.add(8, 1e15);
+    const auto srtf = std::move(*make_policy("srtf", {}));
+    ASSERT_TRUE(world.step(*srtf));
+    EXPECT_THAT(world.running(), ElementsAre(1));
+}
+
+// Of two jobs alike in work and f*, storage lets one read much slower.
+TEST(Srtf, StorageDecidesWhoIsShorter) {
+    for (const bool aware : {true, false}) {
+        tests::World world(1);
+        world.storage = {.cache_bytes = 0, .remote_bytes_per_second = 2e8};
+        world.datasets = {{.name = "remote", .size_bytes = 1e12, .cached_bytes = 0},
+                          {.name = "cached", .size_bytes = 1e12, .cached_bytes = 1e12}};
+        world.add(8, 8e8 * 1000).dataset = 0;
+        world.add(8, 8e8 * 2000).dataset = 1;  // f* all the time: 2,000 s against 4,000 s
+        world.storage_aware = aware;
+        const auto srtf = std::move(*make_policy("srtf", {}));
+        ASSERT_TRUE(world.step(*srtf));
+        EXPECT_THAT(world.running(), ElementsAre(aware ? 1 : 0));
+    }
+}
+
+// On one GPU, with all there from the start, no order has a lower sum of completion times than the shortest first.
+TEST(Srtf, IsTheBestOrderOfAllOnOneGpu) {
+    for (std::uint32_t seed = 0; seed < 50; ++seed) {
+        tests::Random random(seed);
+        std::vector<double> lengths;
+        tests::World world(1);
+        for (int j = 0; j < 5; ++j) {
+            lengths.push_back(1 + random.below(100));
+            world.add(8, 8e8 * lengths.back());
+        }
+        const auto srtf = std::move(*make_policy("srtf", {}));
+        double sum = 0;
+        while (!world.jobs.empty()) {
+            ASSERT_TRUE(world.step(*srtf));
+            world.pass(world.next_end_s() - world.now_s);
+            const std::size_t before = world.jobs.size();
+            world.end_finished();
+            sum += world.now_s * static_cast<double>(before - world.jobs.size());
+        }
+        std::vector<std::size_t> order{0, 1, 2, 3, 4};
+        double best = kNever;
+        do {
+            double at = 0;
+            double of_order = 0;
+            for (const std::size_t j : order) of_order += at += lengths[j];
+            best = std::min(best, of_order);
+        } while (std::ranges::next_permutation(order).found);
+        EXPECT_NEAR(sum, best, 1e-3) << "seed " << seed;
+    }
+}
+
+}  // namespace
+}  // namespace larder::scheduler
