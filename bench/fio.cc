@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "bench/process.h"
+#include "tools/cli/run_program.h"
 
 namespace larder::bench {
 namespace {
@@ -13,7 +13,7 @@ Result<boost::json::value> run_fio(const FioOptions& options, std::vector<std::s
     arguments.insert(arguments.begin(), {"fio", "--name=larder", "--filename=" + options.file,
                                          "--size=" + std::to_string(options.file_bytes), "--ioengine=io_uring",
                                          "--direct=1", "--output-format=json"});
-    const auto output = run_program(arguments);
+    const auto output = cli::run_program(arguments);
     if (!output) return std::unexpected(output.error());
     boost::system::error_code error;
     // fio may print notes before the JSON.

@@ -2,8 +2,8 @@
 
 #include <boost/json/serialize.hpp>
 
-#include "bench/process.h"
 #include "bench/scripts.h"
+#include "tools/cli/run_program.h"
 
 namespace larder::bench {
 
@@ -11,7 +11,7 @@ namespace {
 
 Result<void> draw(const char* script, const boost::json::array& results, const std::string& svg_path) {
     const auto drawn =
-        run_program({"/usr/bin/python3", script_path(script), svg_path}, boost::json::serialize(results));
+        cli::run_program({"/usr/bin/python3", script_path(script), svg_path}, boost::json::serialize(results));
     if (!drawn) return std::unexpected(drawn.error().within("draw " + svg_path));
     return {};
 }

@@ -11,10 +11,10 @@
 
 #include "bench/daemon_process.h"
 #include "bench/options.h"
-#include "bench/process.h"
 #include "bench/scripts.h"
 #include "bench/work_directory.h"
 #include "cache/dataset/pack.h"
+#include "tools/cli/run_program.h"
 
 namespace larder::bench {
 namespace {
@@ -44,9 +44,9 @@ Result<boost::json::value> python(const Options& options) {
         !added) {
         return std::unexpected(added.error());
     }
-    const auto output = run_program({interpreter(options), script_path("python_loader.py"), "--socket",
-                                     daemon->socket(), "--dataset", "images", "--images", images, "--shards",
-                                     *work / "shards", "--rounds", options.quick ? "1" : "7"});
+    const auto output = cli::run_program({interpreter(options), script_path("python_loader.py"), "--socket",
+                                          daemon->socket(), "--dataset", "images", "--images", images, "--shards",
+                                          *work / "shards", "--rounds", options.quick ? "1" : "7"});
     if (!output) return std::unexpected(output.error());
     boost::system::error_code error;
     boost::json::value result = boost::json::parse(*output, error);

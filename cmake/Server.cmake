@@ -1,5 +1,5 @@
 # Everything but the client: the node daemon, the programs, the benches and the tests.
-find_package(Boost 1.81 REQUIRED COMPONENTS json url)
+find_package(Boost 1.81 REQUIRED COMPONENTS json url filesystem)
 find_package(spdlog REQUIRED)
 find_package(fmt REQUIRED)
 find_package(prometheus-cpp REQUIRED COMPONENTS core)
@@ -40,9 +40,12 @@ target_link_libraries(larder_allocator_service PUBLIC larder_allocator larder_ba
 larder_library(scheduler)
 larder_library(scheduler/placement)
 larder_library(scheduler/policies)
+larder_library(scheduler/simulator)
 target_link_libraries(larder_scheduler PUBLIC larder_allocator larder_base)
 target_link_libraries(larder_scheduler_placement PUBLIC larder_scheduler)
 target_link_libraries(larder_scheduler_policies PUBLIC larder_scheduler)
+target_link_libraries(larder_scheduler_simulator PUBLIC larder_scheduler_policies larder_scheduler_placement
+    PRIVATE tomlplusplus::tomlplusplus Boost::json)
 
 add_library(larder_cache INTERFACE)
 target_link_libraries(larder_cache INTERFACE larder_cache_control)
@@ -58,7 +61,6 @@ if(LARDER_BENCH OR LARDER_TESTS)
     target_link_libraries(larder_bench_cluster PUBLIC larder_base_server PRIVATE Boost::json Threads::Threads)
 endif()
 if(LARDER_BENCH)
-    find_package(Boost 1.81 REQUIRED COMPONENTS filesystem)
     larder_library(bench)
     target_compile_definitions(larder_bench PRIVATE LARDER_BENCH_DIRECTORY="${CMAKE_SOURCE_DIR}/bench")
     target_link_libraries(larder_bench PUBLIC larder_tools_cli larder_loader larder_cache_shard larder_cache_dataset larder_allocator

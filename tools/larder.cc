@@ -7,6 +7,7 @@
 
 #include "cache/control/config.h"
 #include "tools/cli/context.h"
+#include "tools/simulate/commands.h"
 #ifdef LARDER_WITH_BENCH
 #include "bench/bench.h"
 #endif
@@ -47,6 +48,7 @@ int run(int argc, char** argv) {
     larder::cli::add_whatif_command(app, context);
     larder::cli::add_events_command(app, context);
     larder::cli::add_top_command(app, context);
+    larder::cli::add_simulate_command(app, context);
 #ifdef LARDER_WITH_BENCH
     // Listed here; main hands its command line over before this App sees it, unless something comes before "bench".
     app.add_subcommand("bench", "Measure this machine: larder bench --help")->prefix_command()->callback([] {

@@ -47,7 +47,9 @@ std::string progress_line(const std::string& label, const ProgressState& state, 
     }
     if (state.unit != "bytes") line += " " + state.unit;
     if (state.seconds >= kRateSecondsMin) {
-        if (state.bytes_done > 0) {
+        if (!state.speed.empty()) {
+            line += "  " + state.speed;
+        } else if (state.bytes_done > 0) {
             line += "  " + format_bytes_per_second(static_cast<double>(state.bytes_done) / state.seconds);
         } else if (state.unit != "bytes") {
             const double per_second = static_cast<double>(state.done) / state.seconds;

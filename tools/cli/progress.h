@@ -13,7 +13,8 @@ struct ProgressState {
     std::uint64_t total = 0;  // 0: not known yet
     std::string unit;         // "objects"; "bytes" are written as sizes
     std::uint64_t bytes_done = 0;
-    double seconds = 0;  // since the work began
+    double seconds = 0;   // since the work began
+    std::string speed{};  // shown in place of units per second, if given
 };
 
 // The line, at most `columns` wide.

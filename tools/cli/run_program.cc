@@ -1,4 +1,4 @@
-#include "bench/process.h"
+#include "tools/cli/run_program.h"
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
@@ -11,7 +11,7 @@
 #include <exception>
 #include <future>
 
-namespace larder::bench {
+namespace larder::cli {
 
 namespace process = boost::process;
 
@@ -36,4 +36,4 @@ Result<std::string> run_program(const std::vector<std::string>& arguments, const
     }
 }
 
-}  // namespace larder::bench
+}  // namespace larder::cli

@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 
-namespace larder::bench {
+namespace larder::cli {
 
 // An exit status other than 0 is an error.
 Result<std::string> run_program(const std::vector<std::string>& arguments, const std::string& input = {});
 
-}  // namespace larder::bench
+}  // namespace larder::cli

@@ -1,0 +1,43 @@
+#pragma once
+
+// A job as the simulation keeps it: what a policy sees of it, what it reads, and when it next does something.
+
+#include <algorithm>
+
+#include "scheduler/simulator/simulation.h"
+#include "scheduler/simulator/store.h"
+
+namespace larder::scheduler {
+
+struct SimulatedJob {
+    JobState state;
+    Reader reader;
+    Store* store = nullptr;  // null: it reads no dataset, or does not run
+    bool live = false;       // a policy may see it
+    bool paused = false;     // has GPUs, but loads its checkpoint or starts up
+    double ready_s = 0;      // while paused
+    double ideal_full = 0;   // f* with its GPUs where they are
+    double guests = 0;       // jobs packed onto its GPUs
+    bool has_checkpoint = false;
+    // The next thing it does by itself, at the rate it has.
+    double next_s = kNever;
+    bool finishes_next = false;
+
+    // Reads the dataset at its own rate f*, and nothing binds but GPUs.
+    bool reads_nothing() const { return state.spec->dataset == kNoDataset; }
+
+    void predict(double now_s) {
+        next_s = kNever;
+        if (paused) {
+            next_s = ready_s;
+            return;
+        }
+        if (!(reader.rate > 0)) return;
+        const double to_end = reader.remaining_bytes;
+        const double to_epoch = reads_nothing() ? kNever : reader.unread_bytes;
+        finishes_next = to_end <= to_epoch * (1 + 1e-12);
+        next_s = now_s + std::max(0.0, std::min(to_end, to_epoch)) / reader.rate;
+    }
+};
+
+}  // namespace larder::scheduler

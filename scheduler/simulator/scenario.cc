@@ -1,0 +1,123 @@
+#include "scheduler/simulator/scenario.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "base/clock.h"
+#include "scheduler/placement/free_pool.h"
+#include "scheduler/simulator/generate.h"
+
+namespace larder::scheduler {
+namespace {
+
+Result<allocator::ObjectiveKind> parse_objective(std::string_view name) {
+    using allocator::ObjectiveKind;
+    constexpr std::array kNames{
+        std::pair{std::string_view("efficiency"), ObjectiveKind::efficiency},
+        std::pair{std::string_view("max-min"), ObjectiveKind::max_min},
+        std::pair{std::string_view("throughput"), ObjectiveKind::throughput},
+        std::pair{std::string_view("equal-shares"), ObjectiveKind::equal_shares},
+    };
+    for (const auto& [known, kind] : kNames) {
+        if (known == name) return kind;
+    }
+    return fail(ErrorCode::invalid_argument, "there is no objective \"" + std::string(name) +
+                                                 "\"; there are efficiency, max-min, throughput, equal-shares");
+}
+
+Result<WorkloadTable> table_of(const ScenarioOptions& options) {
+    if (!options.throughputs.empty()) return read_throughputs(options.throughputs, options.throughput_table);
+    return options.workload.empty() ? parse_workload(default_workload()) : read_workload(options.workload);
+}
+
+}  // namespace
+
+GpuCluster make_cluster(std::span<const GpuGroup> gpus, std::uint32_t gpus_per_node) {
+    GpuCluster cluster;
+    for (const GpuGroup& group : gpus) {
+        const auto type = static_cast<std::uint32_t>(cluster.gpu_types.size());
+        cluster.gpu_types.push_back(group.type);
+        for (std::uint32_t made = 0; made < group.gpus; made += gpus_per_node) {
+            cluster.nodes.push_back({.name = group.type + "-" + std::to_string(made / gpus_per_node),
+                                     .gpu_type = type,
+                                     .gpus = std::min(gpus_per_node, group.gpus - made)});
+        }
+    }
+    return cluster;
+}
+
+Result<GpuGroup> parse_gpu_group(std::string_view text) {
+    GpuGroup group{.type = "v100"};
+    const std::size_t colon = text.find(':');
+    if (colon != std::string_view::npos) group.type = text.substr(0, colon);
+    const std::string_view number = colon == std::string_view::npos ? text : text.substr(colon + 1);
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), group.gpus);
+    constexpr std::uint32_t kGpusMax = 1'000'000;
+    if (error != std::errc() || end != number.data() + number.size() || group.gpus == 0 || group.gpus > kGpusMax ||
+        group.type.empty()) {
+        return fail(ErrorCode::invalid_argument, "\"" + std::string(text) + "\" is neither GPUS nor TYPE:GPUS");
+    }
+    return group;
+}
+
+allocator::ObjectiveKind objective_for(std::string_view policy) {
+    constexpr std::array<std::string_view, 5> kFair{"max-min", "max-min-agnostic", "finish-time-fairness",
+                                                    "water-filling", "astraea"};
+    return std::ranges::find(kFair, policy) == kFair.end() ? allocator::ObjectiveKind::efficiency
+                                                           : allocator::ObjectiveKind::max_min;
+}
+
+Result<Scenario> make_scenario(const ScenarioOptions& options) {
+    Scenario scenario;
+    if (options.trace.starts_with("poisson:")) {
+        auto drawn = parse_poisson(options.trace);
+        if (!drawn) return std::unexpected(drawn.error());
+        drawn->seed = options.workload_options.seed;
+        scenario.trace = generate_poisson(*drawn);
+    } else {
+        auto read = read_trace(options.trace, options.trace_options);
+        if (!read) return std::unexpected(read.error());
+        scenario.trace = std::move(*read);
+    }
+    const auto table = table_of(options);
+    if (!table) return std::unexpected(table.error());
+    if (options.gpus_per_node == 0 || options.gpus_per_node > kGpusPerNodeMax) {
+        return fail(ErrorCode::invalid_argument, "GPUs per node must be from 1 to " + std::to_string(kGpusPerNodeMax));
+    }
+    scenario.cluster = make_cluster(options.gpus, options.gpus_per_node);
+    for (const GpuNode& node : scenario.cluster.nodes) scenario.gpus += node.gpus;
+    auto workload = make_workload(scenario.trace, *table, scenario.cluster.gpu_types, options.workload_options);
+    if (!workload) return std::unexpected(workload.error());
+    scenario.workload = std::move(*workload);
+    return scenario;
+}
+
+Result<Report> run_scenario(Scenario scenario, const ScenarioOptions& options) {
+    Report report;
+    auto cache = parse_cache(options.cache, options.bandwidth_rule);
+    if (!cache) return std::unexpected(cache.error());
+    cache->objective = objective_for(options.policy);
+    if (!options.objective.empty()) {
+        const auto objective = parse_objective(options.objective);
+        if (!objective) return std::unexpected(objective.error());
+        cache->objective = *objective;
+    }
+    report.cache = *cache;
+    SimulationOptions simulation = options.simulation;
+    simulation.cache = *cache;
+    const auto policy = make_policy(options.policy, simulation.policy);
+    if (!policy) return std::unexpected(policy.error());
+    report.scenario = std::move(scenario);
+    FreePool pool(report.scenario.cluster);
+    SteadyClock clock;
+    const std::int64_t begin_ns = clock.now_ns();
+    auto outcome = simulate(report.scenario.workload, report.scenario.cluster, **policy, pool, simulation);
+    if (!outcome) return std::unexpected(outcome.error());
+    report.wall_s = static_cast<double>(clock.now_ns() - begin_ns) / 1e9;
+    report.outcome = std::move(*outcome);
+    report.summary = summarise(report.scenario.workload, report.outcome, report.scenario.gpus);
+    return report;
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,63 @@
+#pragma once
+
+// One whole simulation as a user describes it: trace, workload table, cluster, policy, cache system; and what came of
+// it. The commands, the bench and the tests all run scenarios through here.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "scheduler/simulator/simulation.h"
+#include "scheduler/simulator/summary.h"
+#include "scheduler/simulator/trace.h"
+
+namespace larder::scheduler {
+
+struct GpuGroup {
+    std::string type;
+    std::uint32_t gpus = 0;
+};
+
+struct ScenarioOptions {
+    std::string trace;  // a file, or "poisson:JOBS_PER_HOUR,JOBS"
+    TraceOptions trace_options;
+    std::string workload;          // a file; empty: default_workload()
+    std::string throughputs;       // in place of a workload: a file of isolated throughputs,
+    std::string throughput_table;  // and the table in it
+    WorkloadOptions workload_options;
+    std::vector<GpuGroup> gpus{{.type = "v100", .gpus = 96}};
+    std::uint32_t gpus_per_node = 8;
+    std::string cells;  // a file; empty: any free GPU
+    std::string policy = "fifo";
+    std::string cache = "uniform+joint";
+    std::string bandwidth_rule;  // empty: what fits the cache
+    std::string objective;       // empty: what fits the policy
+    SimulationOptions simulation;
+};
+
+struct Scenario {
+    Trace trace;
+    Workload workload;
+    GpuCluster cluster;
+    std::uint32_t gpus = 0;
+};
+
+struct Report {
+    Scenario scenario;
+    CacheOptions cache;
+    Outcome outcome;
+    Summary summary;
+    double wall_s = 0;
+};
+
+GpuCluster make_cluster(std::span<const GpuGroup> gpus, std::uint32_t gpus_per_node);
+// "96", "v100:36".
+Result<GpuGroup> parse_gpu_group(std::string_view text);
+// What assign() pursues under the policy: fair shares under fair policies, the least remote traffic under the others.
+allocator::ObjectiveKind objective_for(std::string_view policy);
+Result<Scenario> make_scenario(const ScenarioOptions& options);
+// Takes over `scenario`.
+Result<Report> run_scenario(Scenario scenario, const ScenarioOptions& options);
+
+}  // namespace larder::scheduler

@@ -1,0 +1,89 @@
+#pragma once
+
+// A cluster's months in seconds: jobs of a workload arrive, a policy decides, a cache system plans, and everybody reads
+// at fluid rates until the next thing happens. Policies are called through decide(), Larder's plans made by
+// allocator::assign: the code of the daemon. Deterministic: the same workload, options and seed give the same outcome,
+// byte for byte.
+//
+// Things that happen: a job arrives, ends, comes to an epoch's end, is ready again after a restart; a store fills; a
+// checkpoint is written or read; a node is lost or comes back; a policy's round is over.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "scheduler/placement/placer.h"
+#include "scheduler/policy.h"
+#include "scheduler/simulator/cache_system.h"
+#include "scheduler/simulator/workload.h"
+
+namespace larder::scheduler {
+
+struct SimulationProgress {
+    double now_s = 0;
+    std::uint64_t events = 0;
+    std::uint64_t jobs_done = 0;
+    std::uint64_t jobs = 0;
+};
+
+struct SimulationOptions {
+    PolicyOptions policy;
+    CacheOptions cache;
+    Storage storage;
+    bool storage_aware = true;
+    std::uint64_t seed = 1;
+    double checkpoint_bytes_per_second = kNever;  // of all checkpoints together, beside the remote's bandwidth
+    double checkpoint_interval_s = 1800;          // what a job loses when its node is lost is since its last one
+    double node_lifetime_s = kNever;              // mean time of a node between failures
+    double node_repair_s = 3600;
+    std::uint32_t samples = 500;  // of the timeline
+    // Called now and then, from the thread that runs; may be empty.
+    std::function<void(const SimulationProgress&)> progress;
+};
+
+enum class JobEnd : std::uint8_t { finished, rejected, unfinished };
+
+struct JobOutcome {
+    JobEnd end = JobEnd::unfinished;
+    double start_s = kNever;
+    double finish_s = kNever;
+    double ran_s = 0;  // had GPUs
+    double read_bytes = 0;
+    double remote_bytes = 0;
+    double useful_gpu_s = 0;  // GPU time, less what waited for data
+    double allocated_gpu_s = 0;
+    double equal_bytes = 0;  // what it would have read meanwhile under an equal share
+    std::uint32_t preemptions = 0;
+    std::uint32_t failures = 0;
+};
+
+// The cluster at a moment.
+struct Sample {
+    double at_s = 0;
+    std::uint32_t running = 0;
+    std::uint32_t waiting = 0;
+    double gpus_allocated = 0;
+    double gpus_useful = 0;
+    double remote_bytes_per_second = 0;
+    std::vector<double> cached_bytes;  // by dataset, of the largest ones
+    std::vector<double> dataset_bytes_per_second;
+};
+
+struct Outcome {
+    std::vector<JobOutcome> jobs;  // as in the workload
+    std::vector<Sample> timeline;
+    std::vector<std::uint32_t> sampled_datasets;
+    double end_s = 0;
+    std::uint64_t events = 0;
+    std::uint64_t decisions = 0;
+    std::uint64_t plans = 0;
+    std::uint64_t node_failures = 0;
+};
+
+// Errors: the policy's, the placer's or assign()'s own, with the time in the simulation.
+Result<Outcome> simulate(const Workload& workload, const GpuCluster& cluster, Policy& policy, Placer& placer,
+                         const SimulationOptions& options);
+
+}  // namespace larder::scheduler

@@ -1,0 +1,67 @@
+#include "scheduler/simulator/summary.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace larder::scheduler {
+
+Quantiles quantiles(std::vector<double> values) {
+    if (values.empty()) return {};
+    std::ranges::sort(values);
+    // The smallest value that a part of all is not above.
+    const auto at = [&](double part) {
+        const double rank = std::ceil(part * static_cast<double>(values.size()));
+        return values[std::max<std::size_t>(static_cast<std::size_t>(rank), 1) - 1];
+    };
+    double sum = 0;
+    for (const double value : values) sum += value;
+    return {.mean = sum / static_cast<double>(values.size()),
+            .p50 = at(0.5),
+            .p90 = at(0.9),
+            .p99 = at(0.99),
+            .least = values.front(),
+            .most = values.back()};
+}
+
+Summary summarise(const Workload& workload, const Outcome& outcome, std::uint32_t gpus) {
+    Summary summary;
+    summary.jobs = outcome.jobs.size();
+    std::vector<double> jct_s;
+    std::vector<double> queueing_s;
+    std::vector<double> fairness;
+    double useful_s = 0;
+    double allocated_s = 0;
+    double last_s = 0;
+    const double first_s = workload.jobs.empty() ? 0 : workload.jobs.front().submit_s;
+    for (std::size_t j = 0; j < outcome.jobs.size(); ++j) {
+        const JobSpec& spec = workload.jobs[j];
+        const JobOutcome& job = outcome.jobs[j];
+        useful_s += job.useful_gpu_s;
+        allocated_s += job.allocated_gpu_s;
+        summary.read_bytes += job.read_bytes;
+        summary.remote_bytes += job.remote_bytes;
+        summary.preemptions += job.preemptions;
+        summary.failures += job.failures;
+        if (spec.deadline_s != kNever) {
+            ++summary.deadlines;
+            if (!(job.finish_s <= spec.deadline_s)) ++summary.deadlines_missed;
+        }
+        if (job.end == JobEnd::rejected) ++summary.rejected;
+        if (job.end == JobEnd::unfinished) ++summary.unfinished;
+        if (job.end != JobEnd::finished) continue;
+        ++summary.finished;
+        last_s = std::max(last_s, job.finish_s);
+        jct_s.push_back(job.finish_s - spec.submit_s);
+        queueing_s.push_back(std::max(0.0, job.finish_s - spec.submit_s - job.ran_s));
+        if (job.equal_bytes > 0) fairness.push_back(job.read_bytes / job.equal_bytes);
+    }
+    summary.makespan_s = std::max(0.0, last_s - first_s);
+    summary.jct_s = quantiles(std::move(jct_s));
+    summary.queueing_s = quantiles(std::move(queueing_s));
+    summary.fairness = quantiles(std::move(fairness));
+    summary.gpu_utilisation = allocated_s > 0 ? useful_s / allocated_s : 0;
+    summary.gpu_allocation = summary.makespan_s > 0 ? allocated_s / (summary.makespan_s * gpus) : 0;
+    return summary;
+}
+
+}  // namespace larder::scheduler

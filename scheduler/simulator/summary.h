@@ -1,0 +1,40 @@
+#pragma once
+
+// What a simulation comes to, in the figures that schedulers are compared by.
+
+#include "scheduler/simulator/simulation.h"
+
+namespace larder::scheduler {
+
+struct Quantiles {
+    double mean = 0;
+    double p50 = 0;
+    double p90 = 0;
+    double p99 = 0;
+    double least = 0;
+    double most = 0;
+};
+
+struct Summary {
+    std::uint64_t jobs = 0;
+    std::uint64_t finished = 0;
+    std::uint64_t rejected = 0;
+    std::uint64_t unfinished = 0;
+    double makespan_s = 0;       // from the first submission to the last end
+    Quantiles jct_s;             // job completion time: end less submission
+    Quantiles queueing_s;        // of that, without GPUs
+    double gpu_utilisation = 0;  // useful GPU time over allocated
+    double gpu_allocation = 0;   // allocated GPU time over what there was until the last end
+    Quantiles fairness;          // what jobs read over what they would have under equal shares, while they ran
+    double read_bytes = 0;
+    double remote_bytes = 0;
+    std::uint64_t deadlines = 0;
+    std::uint64_t deadlines_missed = 0;
+    std::uint64_t preemptions = 0;
+    std::uint64_t failures = 0;  // jobs stopped by lost nodes
+};
+
+Quantiles quantiles(std::vector<double> values);
+Summary summarise(const Workload& workload, const Outcome& outcome, std::uint32_t gpus);
+
+}  // namespace larder::scheduler

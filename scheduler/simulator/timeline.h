@@ -1,0 +1,60 @@
+#pragma once
+
+// Samples of the cluster, at even times over the trace's length and beyond.
+
+#include <algorithm>
+#include <numeric>
+
+#include "scheduler/simulator/data_plane.h"
+
+namespace larder::scheduler {
+
+class Timeline {
+public:
+    Timeline(const SimulationOptions& options, const Workload& workload, Outcome& outcome) : outcome_(outcome) {
+        const double length_s = workload.jobs.empty() ? 0 : workload.jobs.back().submit_s;
+        double work_s = 0;
+        for (const JobSpec& job : workload.jobs)
+            work_s = std::max(work_s, job.total_bytes / std::ranges::max(job.ideal_bytes_per_second));
+        every_s_ = options.samples == 0 ? kNever : std::max(1.0, (length_s + work_s) / options.samples);
+        next_s_ = options.samples == 0 ? kNever : 0;
+        constexpr std::size_t kDatasetsMax = 8;
+        std::vector<std::uint32_t> datasets(workload.datasets.size());
+        std::iota(datasets.begin(), datasets.end(), 0);
+        if (datasets.size() <= kDatasetsMax) outcome_.sampled_datasets = std::move(datasets);
+    }
+
+    // What held from `from_s` on, at each sample's time before `until_s`.
+    void take(double from_s, double until_s, std::span<SimulatedJob* const> running, std::size_t waiting,
+              const DataPlane& data) {
+        next_s_ = std::max(next_s_, from_s);
+        if (next_s_ >= until_s) return;
+        Sample sample{.at_s = next_s_,
+                      .running = static_cast<std::uint32_t>(running.size()),
+                      .waiting = static_cast<std::uint32_t>(waiting),
+                      .remote_bytes_per_second = data.remote_rate(running)};
+        sample.dataset_bytes_per_second.resize(outcome_.sampled_datasets.size());
+        for (const SimulatedJob* job : running) {
+            const double gpus = job->state.gpus;
+            if (job->state.packed_with == nullptr) sample.gpus_allocated += gpus;
+            if (job->ideal_full > 0) sample.gpus_useful += gpus * job->reader.rate / job->ideal_full;
+            const auto dataset = std::ranges::find(outcome_.sampled_datasets, job->state.spec->dataset);
+            if (dataset == outcome_.sampled_datasets.end()) continue;
+            sample.dataset_bytes_per_second[dataset - outcome_.sampled_datasets.begin()] +=
+                job->reader.rate * (1 - job->reader.hit_ratio);
+        }
+        for (const std::uint32_t dataset : outcome_.sampled_datasets)
+            sample.cached_bytes.push_back(data.cached_bytes(dataset));
+        for (; next_s_ < until_s; next_s_ += every_s_) {
+            sample.at_s = next_s_;
+            outcome_.timeline.push_back(sample);
+        }
+    }
+
+private:
+    Outcome& outcome_;
+    double every_s_ = 1;
+    double next_s_ = 0;
+};
+
+}  // namespace larder::scheduler

@@ -1,0 +1,236 @@
+#include "scheduler/simulator/trace_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <span>
+#include <vector>
+
+namespace larder::scheduler {
+namespace {
+
+std::vector<std::string_view> split(std::string_view line, char separator) {
+    std::vector<std::string_view> cells;
+    while (true) {
+        const std::size_t end = line.find(separator);
+        cells.push_back(line.substr(0, end));
+        if (end == std::string_view::npos) return cells;
+        line.remove_prefix(end + 1);
+    }
+}
+
+// A cell of one row, with its column's name for messages.
+class Cell {
+public:
+    Cell(std::string_view column, std::string_view text) : column_(column), text_(text) {}
+
+    Result<void> into(double& value) const {
+        double parsed = 0;
+        const auto [end, error] = std::from_chars(text_.data(), text_.data() + text_.size(), parsed);
+        if (error != std::errc() || end != text_.data() + text_.size() || !std::isfinite(parsed))
+            return refuse("number");
+        value = parsed;
+        return {};
+    }
+    template <typename Integer>
+        requires std::is_integral_v<Integer>
+    Result<void> into(Integer& value) const {
+        double parsed = 0;
+        if (auto number = into(parsed); !number) return number;
+        if (parsed != std::floor(parsed) || std::abs(parsed) > 1e9 || (std::is_unsigned_v<Integer> && parsed < 0)) {
+            return refuse("whole number");
+        }
+        value = static_cast<Integer>(parsed);
+        return {};
+    }
+    Result<void> into(bool& value) const {
+        if (text_ != "0" && text_ != "1" && text_ != "true" && text_ != "false") return refuse("0 or 1");
+        value = text_ == "1" || text_ == "true";
+        return {};
+    }
+    Result<void> into(std::string& value) const {
+        value = text_;
+        return {};
+    }
+    Result<void> into(Service& value) const {
+        if (text_ == "best_effort" || text_ == "best") {
+            value = Service::best_effort;
+        } else if (text_ == "soft") {
+            value = Service::soft_deadline;
+        } else if (text_ == "strict") {
+            value = Service::strict_deadline;
+        } else {
+            return refuse("service (best_effort, soft, strict)");
+        }
+        return {};
+    }
+
+private:
+    std::unexpected<Error> refuse(std::string_view wanted) const {
+        return fail(ErrorCode::invalid_argument,
+                    std::string(column_) + ": \"" + std::string(text_) + "\" is no " + std::string(wanted));
+    }
+
+    std::string_view column_;
+    std::string_view text_;
+};
+
+using Taker = Result<void> (*)(TraceJob& job, const Cell& cell);
+
+template <auto Member>
+Result<void> take(TraceJob& job, const Cell& cell) {
+    return cell.into(job.*Member);
+}
+
+Result<void> ignore(TraceJob&, const Cell&) {
+    return {};
+}
+
+struct Column {
+    std::string_view name;
+    Taker take;
+};
+
+constexpr std::array kLarderColumns{
+    Column{"submit_s", take<&TraceJob::submit_s>}, Column{"duration_s", take<&TraceJob::duration_s>},
+    Column{"gpus", take<&TraceJob::gpus>},         Column{"name", take<&TraceJob::name>},
+    Column{"tenant", take<&TraceJob::tenant>},     Column{"vc", take<&TraceJob::tenant>},
+    Column{"model", take<&TraceJob::model>},       Column{"gpu_type", take<&TraceJob::gpu_type>},
+    Column{"gpus_min", take<&TraceJob::gpus_min>}, Column{"gpus_max", take<&TraceJob::gpus_max>},
+    Column{"priority", take<&TraceJob::priority>}, Column{"deadline_s", take<&TraceJob::deadline_s>},
+    Column{"service", take<&TraceJob::service>},   Column{"preemptible", take<&TraceJob::preemptible>},
+};
+
+// Tiresias's columns, with those that Chronus has beside them. Its expect_time_list is how long after its submission a
+// job should end; more than one, for soft deadlines, are separated by "-", and the first is the deadline.
+Result<void> take_expected(TraceJob& job, const Cell& cell) {
+    std::string all;
+    if (auto taken = cell.into(all); !taken) return taken;
+    return Cell("expect_time_list", std::string_view(all).substr(0, all.find_first_of("-;|"))).into(job.deadline_s);
+}
+
+constexpr std::array kTiresiasColumns{
+    Column{"job_id", take<&TraceJob::name>},
+    Column{"num_gpu", take<&TraceJob::gpus>},
+    Column{"submit_time", take<&TraceJob::submit_s>},
+    Column{"iterations", ignore},
+    Column{"model_name", take<&TraceJob::model>},
+    Column{"duration", take<&TraceJob::duration_s>},
+    Column{"interval", ignore},
+    Column{"user", take<&TraceJob::tenant>},
+    Column{"expect_time_list", take_expected},
+    Column{"expect_value_list", ignore},
+    Column{"best_effort", ignore},
+    Column{"job_type", take<&TraceJob::service>},
+};
+
+class ColumnsReader final : public RowReader {
+public:
+    ColumnsReader(std::string_view format, std::vector<Column> columns, bool deadlines_are_relative)
+        : format_(format), columns_(std::move(columns)), deadlines_are_relative_(deadlines_are_relative) {}
+
+    std::string_view format() const override { return format_; }
+    Result<TraceJob> read(std::string_view line) override {
+        const auto cells = split(line, ',');
+        if (cells.size() != columns_.size()) {
+            return fail(ErrorCode::invalid_argument, std::to_string(cells.size()) + " cells where the header has " +
+                                                         std::to_string(columns_.size()));
+        }
+        TraceJob job;
+        for (std::size_t i = 0; i < cells.size(); ++i) {
+            if (cells[i].empty()) continue;
+            if (auto taken = columns_[i].take(job, Cell(columns_[i].name, cells[i])); !taken) {
+                return std::unexpected(taken.error());
+            }
+        }
+        if (job.service == Service::best_effort) {
+            job.deadline_s = kNever;
+        } else if (deadlines_are_relative_) {
+            job.deadline_s += job.submit_s;
+        }
+        return job;
+    }
+
+private:
+    std::string_view format_;
+    std::vector<Column> columns_;
+    bool deadlines_are_relative_;
+};
+
+// job type, command, steps argument, total steps, arrival, GPUs; later with more columns before, and at last with
+// weight and SLO between.
+class GavelReader final : public RowReader {
+public:
+    std::string_view format() const override { return "gavel"; }
+    bool has_header() const override { return false; }
+    Result<TraceJob> read(std::string_view line) override {
+        const auto cells = split(line, '\t');
+        struct Places {
+            std::size_t steps, arrival, gpus;
+        };
+        Places places{};
+        switch (cells.size()) {
+            case 6: places = {.steps = 3, .arrival = 4, .gpus = 5}; break;
+            case 7: places = {.steps = 4, .arrival = 5, .gpus = 6}; break;
+            case 10: places = {.steps = 5, .arrival = 9, .gpus = 6}; break;
+            default:
+                return fail(ErrorCode::invalid_argument,
+                            std::to_string(cells.size()) + " columns, where Gavel's traces have 6, 7 or 10");
+        }
+        TraceJob job;
+        job.model = cells[0];
+        if (auto taken = Cell("total_steps", cells[places.steps]).into(job.total_steps); !taken) {
+            return std::unexpected(taken.error());
+        }
+        if (auto taken = Cell("arrival_time", cells[places.arrival]).into(job.submit_s); !taken) {
+            return std::unexpected(taken.error());
+        }
+        if (auto taken = Cell("scale_factor", cells[places.gpus]).into(job.gpus); !taken) {
+            return std::unexpected(taken.error());
+        }
+        if (cells.size() == 10) {
+            if (auto taken = Cell("priority_weight", cells[7]).into(job.weight); !taken) {
+                return std::unexpected(taken.error());
+            }
+        }
+        return job;
+    }
+};
+
+Result<std::vector<Column>> columns_of(std::span<const std::string_view> names, std::span<const Column> known) {
+    std::vector<Column> columns;
+    columns.reserve(names.size());
+    for (const std::string_view name : names) {
+        const auto found = std::ranges::find(known, name, &Column::name);
+        if (found == known.end()) {
+            std::string all;
+            for (const Column& column : known) all += (all.empty() ? "" : ", ") + std::string(column.name);
+            return fail(ErrorCode::invalid_argument, "unknown column \"" + std::string(name) + "\"; known: " + all);
+        }
+        columns.push_back(*found);
+    }
+    return columns;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RowReader>> row_reader(std::string_view first_line) {
+    if (first_line.contains('\t')) return std::make_unique<GavelReader>();
+    const auto names = split(first_line, ',');
+    const auto has = [&](std::string_view name) { return std::ranges::find(names, name) != names.end(); };
+    const bool tiresias = has("num_gpu");
+    const auto columns = columns_of(names, tiresias ? std::span<const Column>(kTiresiasColumns) : kLarderColumns);
+    if (!columns) return std::unexpected(columns.error());
+    for (const std::string_view needed :
+         tiresias ? std::array{"submit_time", "duration", "num_gpu"} : std::array{"submit_s", "duration_s", "gpus"}) {
+        if (!has(needed)) {
+            return fail(ErrorCode::invalid_argument, "the header has no column " + std::string(needed));
+        }
+    }
+    const bool chronus = has("expect_time_list");
+    const std::string_view format = !tiresias ? "larder" : chronus ? "chronus" : "tiresias";
+    return std::make_unique<ColumnsReader>(format, *columns, chronus);
+}
+
+}  // namespace larder::scheduler

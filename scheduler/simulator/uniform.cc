@@ -1,0 +1,92 @@
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "allocator/model.h"
+#include "scheduler/simulator/cache_system.h"
+
+namespace larder::scheduler {
+namespace {
+
+// Larder's own plan, by the very function that the daemon calls. The nodes count as one peer group with one pool of
+// cache, as they do where networks between nodes are not what binds.
+class Uniform final : public CacheSystem {
+public:
+    explicit Uniform(const CacheOptions& options) : options_(options) {
+        objective_.kind = options.objective;
+        objective_.spare_room = true;
+        objective_.place_jobs = false;
+    }
+
+    Result<void> plan(const ReadersState& state) override {
+        describe(state);
+        const auto plan = allocator::assign(cluster_, objective_);
+        if (!plan) return std::unexpected(plan.error());
+        for (std::size_t s = 0; s < state.stores.size(); ++s) {
+            Store& store = *state.stores[s];
+            store.quota_bytes = std::min(store.size_bytes, static_cast<double>(plan->datasets[s].quota_bytes));
+            cut_to_quota(store);
+        }
+        for (std::size_t i = 0; i < state.readers.size(); ++i) {
+            Reader& reader = *state.readers[i];
+            reader.hit_ratio =
+                reader.unread_bytes > 0 ? std::min(1.0, reader.unread_cached_bytes / reader.unread_bytes) : 0;
+            reader.bandwidth = plan->jobs[i].bandwidth_bytes_per_second;
+            reader.rate = allocator::predicted_rate(reader.ideal, reader.bandwidth, reader.hit_ratio);
+        }
+        if (options_.bandwidth != BandwidthKind::joint) {
+            share_bandwidth(options_.bandwidth, state.readers, state.storage.remote_bytes_per_second);
+        }
+        return {};
+    }
+
+private:
+    static std::uint64_t bytes(double value) { return static_cast<std::uint64_t>(std::max(0.0, value)); }
+
+    void describe(const ReadersState& state) {
+        cluster_.remote_bytes_per_second = state.storage.remote_bytes_per_second;
+        // Two jobs may share GPUs, where a policy packs them.
+        cluster_.nodes.resize(1);
+        cluster_.nodes[0].name = "all";
+        cluster_.nodes[0].gpus = 2 * state.gpus_all;
+        cluster_.nodes[0].disk_bytes = bytes(state.storage.cache_bytes);
+        cluster_.datasets.resize(state.stores.size());
+        for (std::uint32_t s = 0; s < state.stores.size(); ++s) {
+            const Store& store = *state.stores[s];
+            allocator::Dataset& dataset = cluster_.datasets[s];
+            dataset.name = std::to_string(store.dataset);
+            dataset.size_bytes = bytes(store.size_bytes);
+            dataset.quotas.assign(1, {.node = 0, .disk_bytes = bytes(store.quota_bytes)});
+            dataset.cached.assign(1, {.node = 0, .disk_bytes = bytes(store.cached_bytes)});
+        }
+        cluster_.jobs.resize(state.readers.size());
+        for (std::size_t i = 0; i < state.readers.size(); ++i) {
+            const Reader& reader = *state.readers[i];
+            allocator::Job& job = cluster_.jobs[i];
+            job.name = std::to_string(reader.job);
+            job.dataset = reader.store;
+            job.gpus = state.gpus[i];
+            job.ideal_bytes_per_second = reader.ideal;
+            const double size = state.stores[reader.store]->size_bytes;
+            job.remaining_epochs = reader.remaining_bytes <= reader.unread_bytes
+                                       ? 1
+                                       : 1 + (reader.remaining_bytes - reader.unread_bytes) / size;
+            job.unread_bytes = bytes(reader.unread_bytes);
+            job.unread_cached_bytes = std::min(job.unread_bytes, bytes(reader.unread_cached_bytes));
+            job.weight = reader.weight;
+            job.placement.assign(1, {.node = 0, .gpus = state.gpus[i]});
+        }
+    }
+
+    CacheOptions options_;
+    allocator::Objective objective_;
+    allocator::ClusterState cluster_;
+};
+
+}  // namespace
+
+std::unique_ptr<CacheSystem> make_uniform(const CacheOptions& options) {
+    return std::make_unique<Uniform>(options);
+}
+
+}  // namespace larder::scheduler

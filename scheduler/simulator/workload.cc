@@ -1,0 +1,161 @@
+#include "scheduler/simulator/workload.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "scheduler/simulator/random.h"
+
+namespace larder::scheduler {
+namespace {
+
+// FNV-1a, which is the same everywhere.
+std::uint64_t hash_text(std::string_view text) {
+    std::uint64_t hash = 0xcbf29ce484222325U;
+    for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
+    return hash;
+}
+
+double rate_on(const ModelShape& model, const std::string& type, std::uint32_t gpus) {
+    if (!model.measured_rates.empty()) {
+        const auto by_type = model.measured_rates.find(gpus);
+        if (by_type == model.measured_rates.end()) return 0;
+        const auto rate = by_type->second.find(type);
+        return rate == by_type->second.end() ? 0 : rate->second;
+    }
+    auto rate = model.rates.find(type);
+    if (rate == model.rates.end()) rate = model.rates.find("any");
+    return rate == model.rates.end() ? 0 : rate->second * gpus;
+}
+
+class Maker {
+public:
+    Maker(const WorkloadTable& table, const std::vector<std::string>& gpu_types, const WorkloadOptions& options)
+        : table_(table), gpu_types_(gpu_types), options_(options), first_copies_(table.datasets.size()) {
+        for (const ModelShape& model : table.models) weights_ += model.weight;
+        for (std::uint32_t d = 0; d < table.datasets.size(); ++d) {
+            const DatasetShape& shape = table.datasets[d];
+            first_copies_[d] = static_cast<std::uint32_t>(made_.datasets.size());
+            for (std::uint32_t copy = 0; copy < shape.copies; ++copy) add_copy(shape, copy);
+        }
+    }
+
+    Result<void> add(const TraceJob& job) {
+        const auto refuse = [&](ErrorCode code, const std::string& why) {
+            return fail(code, "job " + job.name + ": " + why);
+        };
+        // Every job draws the same numbers whatever the others are.
+        Random random(options_.seed ^ hash_text(job.model.empty() ? job.name : job.model));
+        const auto model = model_of(job, random);
+        if (!model)
+            return refuse(ErrorCode::invalid_argument,
+                          "the workload table has no model \"" + job.model + "\", and none with a weight");
+        const ModelShape& shape = table_.models[*model];
+        JobSpec spec;
+        spec.name = job.name;
+        spec.tenant = tenant_of(job.tenant);
+        spec.submit_s = job.submit_s / options_.arrivals_faster;
+        spec.gpus = job.gpus;
+        spec.gpus_min = job.gpus_min;
+        spec.gpus_max = job.gpus_max;
+        spec.weight = job.weight;
+        spec.priority = job.priority;
+        spec.service = job.service;
+        spec.preemptible = job.preemptible;
+        if (job.deadline_s != kNever) {
+            spec.deadline_s = spec.submit_s + (job.deadline_s - job.submit_s) * options_.durations_longer;
+        }
+        if (!job.gpu_type.empty()) {
+            const auto type = std::ranges::find(gpu_types_, job.gpu_type);
+            if (type == gpu_types_.end())
+                return refuse(ErrorCode::not_found, "the cluster has no GPUs \"" + job.gpu_type + "\"");
+            spec.gpu_type = static_cast<std::uint32_t>(type - gpu_types_.begin());
+        }
+        for (const std::string& type : gpu_types_)
+            spec.ideal_bytes_per_second.push_back(rate_on(shape, type, job.gpus));
+        const double fastest = std::ranges::max(spec.ideal_bytes_per_second);
+        if (!(fastest > 0)) {
+            return refuse(ErrorCode::invalid_argument, "model " + shape.name + " has no rate with " +
+                                                           std::to_string(job.gpus) +
+                                                           " GPUs of any type in the cluster");
+        }
+        const double stated = rate_on(shape, table_.reference, job.gpus);
+        if (job.duration_s > 0) {
+            spec.total_bytes = job.duration_s * options_.durations_longer * (stated > 0 ? stated : fastest);
+        } else if (shape.bytes_per_step > 0) {
+            spec.total_bytes = job.total_steps * shape.bytes_per_step * options_.durations_longer;
+        } else {
+            return refuse(ErrorCode::invalid_argument,
+                          "it has steps, but model " + shape.name + " has no rate in steps");
+        }
+        spec.rate_by_nodes = shape.rate_by_nodes;
+        spec.restart_s = shape.restart_s;
+        spec.checkpoint_bytes = shape.checkpoint_bytes;
+        spec.packed_rate = shape.packed_rate;
+        if (shape.dataset != kNoDataset) spec.dataset = dataset_of(shape.dataset, job.name);
+        made_.models.push_back(shape.name);
+        made_.jobs.push_back(std::move(spec));
+        return {};
+    }
+
+    Workload take() { return std::move(made_); }
+
+private:
+    std::optional<std::size_t> model_of(const TraceJob& job, Random& random) const {
+        const auto named = std::ranges::find(table_.models, job.model, &ModelShape::name);
+        if (named != table_.models.end()) return named - table_.models.begin();
+        if (!(weights_ > 0)) return std::nullopt;
+        double drawn = random.uniform() * weights_;
+        std::size_t last = 0;
+        for (std::size_t m = 0; m < table_.models.size(); ++m) {
+            if (!(table_.models[m].weight > 0)) continue;
+            last = m;
+            drawn -= table_.models[m].weight;
+            if (drawn < 0) break;
+        }
+        return last;
+    }
+
+    std::uint32_t tenant_of(const std::string& name) {
+        const auto [at, added] = tenants_.emplace(name, static_cast<std::uint32_t>(made_.tenants.size()));
+        if (added) made_.tenants.push_back({.name = name});
+        return at->second;
+    }
+
+    std::uint32_t dataset_of(std::uint32_t shape, const std::string& job) {
+        const std::uint32_t copies = table_.datasets[shape].copies;
+        if (copies == 0) {
+            add_copy(table_.datasets[shape], own_++);
+            return static_cast<std::uint32_t>(made_.datasets.size() - 1);
+        }
+        Random random(options_.seed + 1 + hash_text(job));
+        return first_copies_[shape] + static_cast<std::uint32_t>(random.below(copies));
+    }
+
+    void add_copy(const DatasetShape& shape, std::uint32_t copy) {
+        made_.datasets.push_back({.name = shape.copies == 1 ? shape.name : shape.name + "-" + std::to_string(copy),
+                                  .size_bytes = shape.size_bytes});
+    }
+
+    const WorkloadTable& table_;
+    const std::vector<std::string>& gpu_types_;
+    const WorkloadOptions& options_;
+    Workload made_;
+    std::vector<std::uint32_t> first_copies_;
+    std::map<std::string, std::uint32_t> tenants_;
+    double weights_ = 0;
+    std::uint32_t own_ = 0;
+};
+
+}  // namespace
+
+Result<Workload> make_workload(const Trace& trace, const WorkloadTable& table,
+                               const std::vector<std::string>& gpu_types, const WorkloadOptions& options) {
+    Maker maker(table, gpu_types, options);
+    for (const TraceJob& job : trace.jobs) {
+        if (auto added = maker.add(job); !added) return std::unexpected(added.error());
+    }
+    return maker.take();
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,249 @@
+#include <boost/json/parse.hpp>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "base/units.h"
+#include "scheduler/simulator/workload.h"
+
+namespace larder::scheduler {
+namespace {
+
+// One table of the file: every key taken once, and what nobody took is an error.
+class Keys {
+public:
+    Keys(const toml::table& table, std::string where) : table_(table), where_(std::move(where)) {}
+
+    std::unexpected<Error> refuse(std::string_view key, std::string_view wanted) const {
+        return fail(ErrorCode::invalid_argument, where_ + "." + std::string(key) + " must be " + std::string(wanted));
+    }
+
+    Result<std::string> text(std::string_view key, std::optional<std::string> otherwise = {}) {
+        const toml::node* node = take(key);
+        if (node == nullptr && otherwise) return *otherwise;
+        const auto value = node == nullptr ? std::nullopt : node->value<std::string>();
+        if (!value) return refuse(key, "a string");
+        return *value;
+    }
+    Result<double> number(std::string_view key, double otherwise) {
+        const toml::node* node = take(key);
+        if (node == nullptr) return otherwise;
+        const auto value = node->value<double>();
+        if (!value || !(*value >= 0) || *value > 1e9) return refuse(key, "a number from 0 to 1e9");
+        return *value;
+    }
+    // A quantity with its unit, through `parse`.
+    template <typename Value>
+    Result<double> quantity(std::string_view key, Result<Value> (*parse)(std::string_view),
+                            std::string_view otherwise) {
+        const auto given = text(key, std::string(otherwise));
+        if (!given) return std::unexpected(given.error());
+        const auto value = parse(*given);
+        if (!value) return std::unexpected(value.error().within(where_ + "." + std::string(key)));
+        return static_cast<double>(*value);
+    }
+    Result<std::map<std::string, double>> rates(std::string_view key) {
+        const toml::node* node = take(key);
+        const toml::table* table = node == nullptr ? nullptr : node->as_table();
+        if (table == nullptr || table->empty()) return refuse(key, "a table of rates by GPU type");
+        std::map<std::string, double> rates;
+        for (const auto& [type, value] : *table) {
+            const auto given = value.value<std::string>();
+            const auto rate = given ? parse_bytes_per_second(*given) : Result<double>(0);
+            const std::string name = std::string(key) + "." + std::string(type.str());
+            if (!given) return refuse(name, "a string such as \"114MB/s\"");
+            if (!rate) return std::unexpected(rate.error().within(where_ + "." + name));
+            rates.emplace(type.str(), *rate);
+        }
+        return rates;
+    }
+    Result<std::vector<double>> fractions(std::string_view key) {
+        std::vector<double> values;
+        const toml::node* node = take(key);
+        if (node == nullptr) return values;
+        const toml::array* array = node->as_array();
+        if (array == nullptr) return refuse(key, "an array of numbers");
+        for (const toml::node& one : *array) {
+            const auto value = one.value<double>();
+            if (!value || !(*value > 0) || *value > 1) return refuse(key, "an array of numbers in (0, 1]");
+            values.push_back(*value);
+        }
+        return values;
+    }
+    Result<void> nothing_left() const {
+        for (const auto& [key, value] : table_) {
+            if (!taken_.contains(std::string(key.str()))) return refuse(key.str(), "removed: there is no such key");
+        }
+        return {};
+    }
+
+private:
+    const toml::node* take(std::string_view key) {
+        taken_.emplace(key);
+        return table_.get(key);
+    }
+
+    const toml::table& table_;
+    std::string where_;
+    std::set<std::string, std::less<>> taken_;
+};
+
+// Stops at the first that failed.
+template <typename Value>
+bool put(Result<Value> from, auto& to, Error& error) {
+    if (!from) {
+        error = from.error();
+        return false;
+    }
+    to = std::move(*from);
+    return true;
+}
+
+Result<DatasetShape> dataset_of(const toml::table& table, const std::string& where) {
+    Keys keys(table, where);
+    DatasetShape dataset;
+    double copies = 0;
+    Error error;
+    if (!put(keys.text("name"), dataset.name, error) ||
+        !put(keys.quantity("size", parse_bytes, ""), dataset.size_bytes, error) ||
+        !put(keys.number("copies", 1), copies, error)) {
+        return std::unexpected(error);
+    }
+    if (!(dataset.size_bytes > 0)) return keys.refuse("size", "a size above 0");
+    if (copies != std::floor(copies) || copies > 1e6) return keys.refuse("copies", "a whole number up to 1e6");
+    dataset.copies = static_cast<std::uint32_t>(copies);
+    if (auto done = keys.nothing_left(); !done) return std::unexpected(done.error());
+    return dataset;
+}
+
+Result<ModelShape> model_of(const toml::table& table, const std::string& where, const WorkloadTable& known) {
+    Keys keys(table, where);
+    ModelShape model;
+    std::string dataset;
+    double restart_ns = 0;
+    Error error;
+    if (!put(keys.text("name"), model.name, error) || !put(keys.text("dataset", ""), dataset, error) ||
+        !put(keys.number("weight", 1), model.weight, error) || !put(keys.rates("rate"), model.rates, error) ||
+        !put(keys.fractions("by_nodes"), model.rate_by_nodes, error) ||
+        !put(keys.quantity("restart", parse_duration_ns, "0"), restart_ns, error) ||
+        !put(keys.quantity("checkpoint", parse_bytes, "0"), model.checkpoint_bytes, error) ||
+        !put(keys.number("packed", 0), model.packed_rate, error)) {
+        return std::unexpected(error);
+    }
+    model.restart_s = restart_ns / 1e9;
+    if (model.packed_rate > 1) return keys.refuse("packed", "a number from 0 to 1");
+    if (!dataset.empty()) {
+        const auto found = std::ranges::find(known.datasets, dataset, &DatasetShape::name);
+        if (found == known.datasets.end())
+            return keys.refuse("dataset", "one of the file's datasets, not \"" + dataset + "\"");
+        model.dataset = static_cast<std::uint32_t>(found - known.datasets.begin());
+    }
+    if (auto done = keys.nothing_left(); !done) return std::unexpected(done.error());
+    return model;
+}
+
+// The tables of an array, each with its place in messages: "model[3]".
+template <typename Take>
+Result<void> each(const toml::table& root, std::string_view name, Take take) {
+    const toml::node* node = root.get(name);
+    const toml::array* array = node == nullptr ? nullptr : node->as_array();
+    if (array == nullptr || array->empty()) {
+        return fail(ErrorCode::invalid_argument, "[[" + std::string(name) + "]] must be there at least once");
+    }
+    std::size_t number = 0;
+    for (const toml::node& one : *array) {
+        const std::string where = std::string(name) + "[" + std::to_string(number++) + "]";
+        if (!one.is_table()) return fail(ErrorCode::invalid_argument, where + " must be a table");
+        if (auto taken = take(*one.as_table(), where); !taken) return taken;
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<WorkloadTable> parse_workload(std::string_view text) {
+    toml::table root;
+    try {
+        root = toml::parse(text);
+    } catch (const toml::parse_error& thrown) {
+        return fail(ErrorCode::invalid_argument,
+                    "line " + std::to_string(thrown.source().begin.line) + ": " + std::string(thrown.description()));
+    }
+    WorkloadTable table;
+    for (const auto& [key, value] : root) {
+        if (key == "reference" || key == "dataset" || key == "model") continue;
+        return fail(ErrorCode::invalid_argument,
+                    "unknown key \"" + std::string(key.str()) + "\"; known: reference, dataset, model");
+    }
+    const auto reference = Keys(root, "workload").text("reference", "");
+    if (!reference) return std::unexpected(reference.error());
+    table.reference = *reference;
+    if (root.contains("dataset")) {
+        auto datasets = each(root, "dataset", [&](const toml::table& one, const std::string& where) -> Result<void> {
+            auto dataset = dataset_of(one, where);
+            if (!dataset) return std::unexpected(dataset.error());
+            table.datasets.push_back(std::move(*dataset));
+            return {};
+        });
+        if (!datasets) return std::unexpected(datasets.error());
+    }
+    auto models = each(root, "model", [&](const toml::table& one, const std::string& where) -> Result<void> {
+        auto model = model_of(one, where, table);
+        if (!model) return std::unexpected(model.error());
+        table.models.push_back(std::move(*model));
+        return {};
+    });
+    if (!models) return std::unexpected(models.error());
+    return table;
+}
+
+Result<WorkloadTable> read_workload(const std::string& path) {
+    std::ifstream file(path);
+    if (!file) return fail_errno(errno, "open workload table " + path);
+    std::ostringstream text;
+    text << file.rdbuf();
+    auto table = parse_workload(text.str());
+    if (!table) return std::unexpected(table.error().within(path));
+    return table;
+}
+
+Result<WorkloadTable> read_throughputs(const std::string& path, const std::string& name) {
+    std::ifstream file(path);
+    if (!file) return fail_errno(errno, "open throughputs " + path);
+    std::ostringstream text;
+    text << file.rdbuf();
+    const auto refuse = [&](const std::string& why) { return fail(ErrorCode::invalid_argument, path + ": " + why); };
+    boost::system::error_code failed;
+    const boost::json::value root = boost::json::parse(text.str(), failed);
+    if (failed) return refuse("no JSON: " + failed.message());
+    const boost::json::value* models = root.is_object() ? root.get_object().if_contains(name) : nullptr;
+    if (models == nullptr || !models->is_object()) return refuse("there is no table \"" + name + "\"");
+    constexpr double kBytesPerStep = 1e6;
+    WorkloadTable table;
+    for (const auto& [model, by_gpus] : models->get_object()) {
+        ModelShape& shape = table.models.emplace_back();
+        shape.name = model;
+        shape.bytes_per_step = kBytesPerStep;
+        if (!by_gpus.is_object()) return refuse(shape.name + " is no table by GPUs");
+        for (const auto& [gpus, by_type] : by_gpus.get_object()) {
+            const int count = std::atoi(std::string(gpus).c_str());
+            if (count <= 0 || !by_type.is_object())
+                return refuse(shape.name + ": \"" + std::string(gpus) + "\" is no number of GPUs");
+            for (const auto& [type, rate] : by_type.get_object()) {
+                if (type.ends_with("_unconsolidated")) continue;
+                if (!rate.is_number()) return refuse(shape.name + ": a rate is no number");
+                shape.measured_rates[static_cast<std::uint32_t>(count)][type] =
+                    rate.to_number<double>() * kBytesPerStep;
+            }
+        }
+    }
+    return table;
+}
+
+}  // namespace larder::scheduler

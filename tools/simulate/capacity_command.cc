@@ -1,0 +1,171 @@
+#include <CLI/CLI.hpp>
+#include <boost/json/array.hpp>
+
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <memory>
+
+#include "base/units.h"
+#include "tools/cli/api.h"
+#include "tools/cli/table.h"
+#include "tools/simulate/commands.h"
+#include "tools/simulate/options.h"
+#include "tools/simulate/report.h"
+
+namespace larder::cli {
+namespace {
+
+namespace json = boost::json;
+
+struct CapacityOptions {
+    SimulateOptions simulate;
+    std::string of = "cache";
+    std::string most;
+    std::string metric = "mean-jct";
+    double within = 0.05;
+    std::optional<double> reach;
+};
+
+struct Point {
+    double amount = 0;
+    double value = 0;
+};
+
+double metric_of(const scheduler::Summary& summary, const std::string& metric) {
+    if (metric == "utilisation") return summary.gpu_utilisation;
+    if (metric == "makespan") return summary.makespan_s;
+    return metric == "p99-jct" ? summary.jct_s.p99 : summary.jct_s.mean;
+}
+
+bool more_is_better(const std::string& metric) {
+    return metric == "utilisation";
+}
+
+std::string value_text(const std::string& metric, double value) {
+    if (!more_is_better(metric)) return time_text(value);
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f %%", 100 * value);
+    return text;
+}
+
+// The least amount that reaches the target, to 2 %, among those between nothing and `most`; what was tried, too.
+class Search {
+public:
+    Search(const CapacityOptions& options, double most) : options_(options), most_(most) {}
+
+    Result<void> run() {
+        const auto best = at(most_);
+        if (!best) return std::unexpected(best.error());
+        const bool more = more_is_better(options_.metric);
+        target_ = options_.reach ? *options_.reach : *best * (more ? 1 - options_.within : 1 + options_.within);
+        if (!reaches(*best)) {
+            return fail(ErrorCode::invalid_argument, "even the most, " + amount_text(most_) + ", gives " +
+                                                         value_text(options_.metric, *best) + ", not " +
+                                                         value_text(options_.metric, target_));
+        }
+        double high = most_;
+        double low = 0;
+        constexpr double kPrecision = 0.02;
+        constexpr int kTriesMax = 24;
+        for (int i = 0; i < kTriesMax && high - low > kPrecision * high; ++i) {
+            const double middle = (low + high) / 2;
+            const auto value = at(middle);
+            if (!value) return std::unexpected(value.error());
+            (reaches(*value) ? high : low) = middle;
+        }
+        least_ = high;
+        return {};
+    }
+
+    std::string amount_text(double amount) const {
+        return options_.of == "cache" ? format_bytes(static_cast<std::uint64_t>(amount))
+                                      : format_bytes_per_second(amount);
+    }
+    double least() const { return least_; }
+    double target() const { return target_; }
+    const std::vector<Point>& points() const { return points_; }
+
+private:
+    bool reaches(double value) const { return more_is_better(options_.metric) ? value >= target_ : value <= target_; }
+
+    Result<double> at(double amount) {
+        scheduler::ScenarioOptions scenario_options = options_.simulate.scenario;
+        scheduler::Storage& storage = scenario_options.simulation.storage;
+        (options_.of == "cache" ? storage.cache_bytes : storage.remote_bytes_per_second) = amount;
+        scenario_options.simulation.samples = 0;
+        auto scenario = scheduler::make_scenario(scenario_options);
+        if (!scenario) return std::unexpected(scenario.error());
+        const auto ran = scheduler::run_scenario(std::move(*scenario), scenario_options);
+        if (!ran) return std::unexpected(ran.error());
+        points_.push_back({.amount = amount, .value = metric_of(ran->summary, options_.metric)});
+        return points_.back().value;
+    }
+
+    const CapacityOptions& options_;
+    double most_;
+    double target_ = 0;
+    double least_ = 0;
+    std::vector<Point> points_;
+};
+
+Result<double> parse_most(const CapacityOptions& options) {
+    if (options.of == "bandwidth") return parse_bytes_per_second(options.most);
+    const auto bytes = parse_bytes(options.most);
+    if (!bytes) return std::unexpected(bytes.error());
+    return static_cast<double>(*bytes);
+}
+
+int run(const Context& context, CapacityOptions& options) {
+    if (auto settled = options.simulate.settle(); !settled) return report(context, settled.error());
+    const auto most = parse_most(options);
+    if (!most) return report(context, most.error().within("--most"));
+    Search search(options, *most);
+    if (auto searched = search.run(); !searched) return report(context, searched.error());
+    if (context.json) {
+        json::array points;
+        for (const Point& point : search.points())
+            points.push_back(json::object{{"amount", point.amount}, {"value", point.value}});
+        print_json(json::object{{"of", options.of},
+                                {"metric", options.metric},
+                                {"target", search.target()},
+                                {"least", search.least()},
+                                {"points", std::move(points)}});
+        return kDone;
+    }
+    Table table({options.of == "cache" ? ">CACHE" : ">BANDWIDTH", ">" + options.metric});
+    auto points = search.points();
+    std::ranges::sort(points, {}, &Point::amount);
+    for (const Point& point : points)
+        table.add({search.amount_text(point.amount), value_text(options.metric, point.value)});
+    std::printf("%s%s of %s reaches %s of %s\n", table.text().c_str(), search.amount_text(search.least()).c_str(),
+                options.of.c_str(), options.metric.c_str(), value_text(options.metric, search.target()).c_str());
+    return kDone;
+}
+
+}  // namespace
+
+void add_capacity_command(CLI::App& simulate, Context& context) {
+    CLI::App* capacity = simulate.add_subcommand("capacity", "How much cache or bandwidth reaches a target");
+    auto options = std::make_shared<CapacityOptions>();
+    add_trace_options(*capacity, options->simulate);
+    capacity->get_option("trace")->required();
+    add_cluster_options(*capacity, options->simulate);
+    add_policy_options(*capacity, options->simulate);
+    add_choice_options(*capacity, options->simulate);
+    capacity->add_option("--of", options->of, "cache or bandwidth: what is to be bought")
+        ->check(CLI::IsMember({"cache", "bandwidth"}))
+        ->capture_default_str();
+    capacity->add_option("--most", options->most, "The most of it that comes into question")->required();
+    capacity->add_option("--metric", options->metric, "mean-jct, p99-jct, makespan or utilisation")
+        ->check(CLI::IsMember({"mean-jct", "p99-jct", "makespan", "utilisation"}))
+        ->capture_default_str();
+    auto* reach = capacity->add_option("--reach", options->reach, "The target: seconds, or utilisation from 0 to 1");
+    capacity->add_option("--within", options->within, "Without --reach: as good as with the most, less this part")
+        ->capture_default_str()
+        ->excludes(reach);
+    capacity->callback(
+        [&context, options] { context.command = [&context, options] { return run(context, *options); }; });
+}
+
+}  // namespace larder::cli

@@ -1,0 +1,186 @@
+#include <CLI/CLI.hpp>
+#include <boost/json/array.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+
+#include <cstdio>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "tools/cli/api.h"
+#include "tools/cli/progress.h"
+#include "tools/cli/table.h"
+#include "tools/simulate/commands.h"
+#include "tools/simulate/options.h"
+#include "tools/simulate/parallel.h"
+#include "tools/simulate/report.h"
+
+namespace larder::cli {
+namespace {
+
+namespace json = boost::json;
+
+struct CompareOptions {
+    SimulateOptions simulate;
+    std::vector<std::string> policies{"fifo"};
+    std::vector<std::string> caches{"uniform+joint", "lru", "static-per-job", "whole-dataset", "none"};
+    std::vector<std::string> cache_sizes;
+    std::vector<std::string> bandwidths;
+    std::vector<std::string> arrivals;
+};
+
+// One cell of the matrix.
+struct Choice {
+    std::string policy;
+    std::string cache;
+    double cache_bytes = 0;
+    double remote_bytes_per_second = 0;
+    double arrivals_faster = 1;
+    std::size_t baseline = 0;  // the first choice that differs in nothing but policy and cache
+};
+
+Result<std::vector<Choice>> choices_of(const CompareOptions& options) {
+    std::vector<Choice> choices;
+    for (const std::string& arrivals : options.arrivals) {
+        for (const std::string& size : options.cache_sizes) {
+            for (const std::string& bandwidth : options.bandwidths) {
+                const std::size_t baseline = choices.size();
+                const auto bytes = parse_bytes(size);
+                if (!bytes) return std::unexpected(bytes.error().within("--cache-sizes"));
+                const auto rate = parse_bytes_per_second(bandwidth);
+                if (!rate) return std::unexpected(rate.error().within("--bandwidths"));
+                const double faster = std::atof(arrivals.c_str());
+                if (!(faster > 0))
+                    return fail(ErrorCode::invalid_argument, "--arrivals: \"" + arrivals + "\" is no number above 0");
+                for (const std::string& policy : options.policies) {
+                    for (const std::string& cache : options.caches) {
+                        choices.push_back({.policy = policy,
+                                           .cache = cache,
+                                           .cache_bytes = static_cast<double>(*bytes),
+                                           .remote_bytes_per_second = *rate,
+                                           .arrivals_faster = faster,
+                                           .baseline = baseline});
+                    }
+                }
+            }
+        }
+    }
+    return choices;
+}
+
+// "fifo", or "fifo/blind" where policies take no account of storage.
+scheduler::ScenarioOptions scenario_of(const CompareOptions& options, const Choice& choice) {
+    scheduler::ScenarioOptions scenario = options.simulate.scenario;
+    scenario.policy = choice.policy;
+    if (scenario.policy.ends_with("/blind")) {
+        scenario.policy.resize(scenario.policy.size() - 6);
+        scenario.simulation.storage_aware = false;
+    }
+    scenario.cache = choice.cache;
+    scenario.simulation.storage = {.cache_bytes = choice.cache_bytes,
+                                   .remote_bytes_per_second = choice.remote_bytes_per_second};
+    scenario.workload_options.arrivals_faster = choice.arrivals_faster;
+    scenario.simulation.samples = 0;
+    return scenario;
+}
+
+Result<std::string> run_one(const CompareOptions& options, const Choice& choice) {
+    const scheduler::ScenarioOptions scenario_options = scenario_of(options, choice);
+    auto scenario = scheduler::make_scenario(scenario_options);
+    if (!scenario) return std::unexpected(scenario.error());
+    const auto ran = scheduler::run_scenario(std::move(*scenario), scenario_options);
+    if (!ran) return std::unexpected(ran.error());
+    json::object row = summary_json(*ran, scenario_options);
+    row["policy"] = choice.policy;
+    row["arrivals_faster"] = choice.arrivals_faster;
+    return json::serialize(row);
+}
+
+std::string ratio_text(double ratio) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.2f", ratio);
+    return text;
+}
+
+void print_table(const json::array& rows, const std::vector<Choice>& choices) {
+    Table table({"POLICY", "CACHE", ">ARRIVALS", ">CACHE SIZE", ">BANDWIDTH", ">MEAN JCT", ">P99", ">MAKESPAN",
+                 ">UTILISATION", ">FAIRNESS", ">REMOTE", ">MISSED", ">JCT RATIO", ">UTIL RATIO", ">FAIR RATIO"});
+    const auto mean = [](const json::value& row, const char* key) {
+        return number_at(object_at(row.as_object(), key), "mean");
+    };
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const json::object& row = rows[i].as_object();
+        const json::object& base = rows[choices[i].baseline].as_object();
+        char utilisation[32];
+        char fairness[32];
+        std::snprintf(utilisation, sizeof utilisation, "%.1f %%", 100 * number_at(row, "gpu_utilisation"));
+        std::snprintf(fairness, sizeof fairness, "%.3f", mean(row, "fairness"));
+        table.add({text_at(row, "policy"), choices[i].cache, ratio_text(choices[i].arrivals_faster),
+                   format_bytes(static_cast<std::uint64_t>(choices[i].cache_bytes)),
+                   format_bytes_per_second(choices[i].remote_bytes_per_second), time_text(mean(row, "jct_s")),
+                   time_text(number_at(object_at(row, "jct_s"), "p99")), time_text(number_at(row, "makespan_s")),
+                   utilisation, fairness, format_bytes(static_cast<std::uint64_t>(number_at(row, "remote_bytes"))),
+                   std::to_string(static_cast<std::uint64_t>(number_at(row, "deadlines_missed"))),
+                   ratio_text(mean(row, "jct_s") / mean(base, "jct_s")),
+                   ratio_text(number_at(base, "gpu_utilisation") / number_at(row, "gpu_utilisation")),
+                   ratio_text(mean(base, "fairness") / mean(row, "fairness"))});
+    }
+    std::printf("%s", table.text().c_str());
+    std::printf("Ratios say how much better the first row of each cluster is than this one.\n");
+}
+
+int run(const Context& context, CompareOptions& options) {
+    if (auto settled = options.simulate.settle(); !settled) return report(context, settled.error());
+    const auto choices = choices_of(options);
+    if (!choices) return report(context, choices.error());
+    Progress progress("simulating");
+    SteadyClock clock;
+    const std::int64_t begin_ns = clock.now_ns();
+    const auto texts = run_in_processes(
+        choices->size(), [&](std::size_t i) { return run_one(options, (*choices)[i]); },
+        [&](std::size_t finished) {
+            progress.show({.done = finished,
+                           .total = choices->size(),
+                           .unit = "simulations",
+                           .seconds = static_cast<double>(clock.now_ns() - begin_ns) / 1e9});
+        });
+    progress.finish();
+    if (!texts) return report(context, texts.error());
+    json::array rows;
+    for (const std::string& text : *texts) rows.push_back(json::parse(text));
+    if (context.json) {
+        print_json(rows);
+    } else {
+        print_table(rows, *choices);
+    }
+    return kDone;
+}
+
+}  // namespace
+
+void add_compare_command(CLI::App& simulate, Context& context) {
+    CLI::App* compare =
+        simulate.add_subcommand("compare", "A matrix of policies, cache systems and clusters, one table out");
+    auto options = std::make_shared<CompareOptions>();
+    add_trace_options(*compare, options->simulate);
+    compare->get_option("trace")->required();
+    add_cluster_options(*compare, options->simulate);
+    add_policy_options(*compare, options->simulate);
+    compare->add_option("--policies", options->policies, "With commas; NAME/blind takes no account of storage")
+        ->delimiter(',');
+    compare->add_option("--caches", options->caches, "With commas; SYSTEM or uniform+joint")->delimiter(',');
+    compare->add_option("--cache-sizes", options->cache_sizes, "Of the whole cluster, with commas")
+        ->delimiter(',')
+        ->required();
+    compare->add_option("--bandwidths", options->bandwidths, "Of the remote, with commas")->delimiter(',')->required();
+    compare->add_option("--arrivals", options->arrivals, "Divide times of submission by each of these")
+        ->delimiter(',')
+        ->default_str("1");
+    compare->callback([&context, options] {
+        if (options->arrivals.empty()) options->arrivals = {"1"};
+        context.command = [&context, options] { return run(context, *options); };
+    });
+}
+
+}  // namespace larder::cli

@@ -1,0 +1,99 @@
+#include "tools/simulate/options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "tools/cli/options.h"
+
+namespace larder::cli {
+namespace {
+
+std::string listed(const std::vector<std::string_view>& names) {
+    std::string text;
+    for (const std::string_view name : names) text += (text.empty() ? "" : ", ") + std::string(name);
+    return text;
+}
+
+}  // namespace
+
+Result<void> SimulateOptions::settle() {
+    scenario.gpus.clear();
+    for (const std::string& text : gpus) {
+        auto group = scheduler::parse_gpu_group(text);
+        if (!group) return std::unexpected(group.error().within("--gpus"));
+        scenario.gpus.push_back(std::move(*group));
+    }
+    scheduler::SimulationOptions& simulation = scenario.simulation;
+    simulation.storage.cache_bytes = static_cast<double>(cache_bytes.value_or(0));
+    simulation.storage.remote_bytes_per_second = remote_bytes_per_second.value_or(1e15);
+    simulation.checkpoint_bytes_per_second = checkpoint_bytes_per_second.value_or(scheduler::kNever);
+    simulation.storage_aware = !storage_blind;
+    simulation.seed = scenario.workload_options.seed;
+    return {};
+}
+
+void add_trace_options(CLI::App& app, SimulateOptions& options) {
+    scheduler::ScenarioOptions& scenario = options.scenario;
+    app.add_option("trace", scenario.trace, "A trace (see docs/scheduling.md), or poisson:JOBS_PER_HOUR,JOBS");
+    app.add_flag("--skip-bad", scenario.trace_options.skip_bad, "Leave out rows that make no sense, and count them");
+    app.add_option("--jobs", scenario.trace_options.jobs_max, "Only the first so many jobs");
+    app.add_option("--workload", scenario.workload,
+                   "What the jobs train on; default: larder simulate workload prints it");
+    app.add_option("--throughputs", scenario.throughputs,
+                   "Instead: measured throughputs as Gavel publishes them (JSON)");
+    app.add_option("--throughput-table", scenario.throughput_table, "The table in that file")
+        ->default_val("simulation");
+    app.add_option("--seed", scenario.workload_options.seed, "Draws models, datasets, arrivals and failures");
+    app.add_option("--arrivals-faster", scenario.workload_options.arrivals_faster, "Divide times of submission by this")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--durations-longer", scenario.workload_options.durations_longer, "Multiply durations by this")
+        ->check(CLI::PositiveNumber);
+}
+
+void add_cluster_options(CLI::App& app, SimulateOptions& options) {
+    scheduler::SimulationOptions& simulation = options.scenario.simulation;
+    app.add_option("--gpus", options.gpus, "GPUS or TYPE:GPUS (v100 where no type is named); once for each type")
+        ->delimiter(',');
+    app.add_option("--gpus-per-node", options.scenario.gpus_per_node, "Of every node")->capture_default_str();
+    add_rate_option(app, "--checkpoint-bandwidth", options.checkpoint_bytes_per_second,
+                    "Of all checkpoints together; default: they take no time");
+    app.add_option("--checkpoint-interval", simulation.checkpoint_interval_s, "Seconds between a job's checkpoints")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    app.add_option("--node-lifetime", simulation.node_lifetime_s,
+                   "Mean seconds between a node's failures; default: never")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--node-repair", simulation.node_repair_s, "Seconds until it is back")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+}
+
+void add_policy_options(CLI::App& app, SimulateOptions& options) {
+    scheduler::PolicyOptions& policy = options.scenario.simulation.policy;
+    app.add_flag("--storage-blind", options.storage_blind,
+                 "Policies take f* for every job's rate, as those that know no storage do");
+    app.add_option("--objective", options.scenario.objective,
+                   "Of the plan: efficiency, max-min, throughput, equal-shares; default: max-min under fair policies, "
+                   "else efficiency");
+    app.add_option("--round", policy.round_s, "Seconds of a round, of policies that slice time")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    app.add_option("--queues", policy.queue_gpu_s, "las: GPU seconds at which a job goes down a queue")->delimiter(',');
+    app.add_option("--lease", policy.lease_s, "astraea, chronus: seconds of a lease")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    app.add_flag("--exact", policy.exact, "chronus: admission by integer program");
+}
+
+void add_choice_options(CLI::App& app, SimulateOptions& options) {
+    app.add_option("--policy", options.scenario.policy, "One of " + listed(scheduler::policy_names()))
+        ->capture_default_str();
+    app.add_option("--cache", options.scenario.cache,
+                   "uniform+joint, uniform, lru, static-per-job, whole-dataset, none")
+        ->capture_default_str();
+    app.add_option("--bandwidth-rule", options.scenario.bandwidth_rule,
+                   "joint, fair or first-come; default: joint with uniform, else fair");
+    add_bytes_option(app, "--cache-size", options.cache_bytes, "Of the whole cluster; default: 0");
+    add_rate_option(app, "--bandwidth", options.remote_bytes_per_second, "Of the remote; default: no limit");
+}
+
+}  // namespace larder::cli

@@ -1,0 +1,33 @@
+#pragma once
+
+// What one simulation is told on the command line; `simulate`, `simulate compare` and `simulate capacity` share it.
+
+#include <optional>
+
+#include "scheduler/simulator/scenario.h"
+
+namespace CLI {
+class App;
+}
+
+namespace larder::cli {
+
+struct SimulateOptions {
+    scheduler::ScenarioOptions scenario;
+    std::vector<std::string> gpus{"96"};
+    std::optional<std::uint64_t> cache_bytes;
+    std::optional<double> remote_bytes_per_second;
+    std::optional<double> checkpoint_bytes_per_second;
+    bool storage_blind = false;
+
+    // Options in units and in text, put where the scenario has them.
+    Result<void> settle();
+};
+
+void add_trace_options(CLI::App& app, SimulateOptions& options);
+void add_cluster_options(CLI::App& app, SimulateOptions& options);
+void add_policy_options(CLI::App& app, SimulateOptions& options);
+// One policy, one cache system, one cache size and bandwidth.
+void add_choice_options(CLI::App& app, SimulateOptions& options);
+
+}  // namespace larder::cli

@@ -1,0 +1,19 @@
+#pragma once
+
+// Many simulations at a time, each in a process of its own.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace larder::cli {
+
+// Runs task(0) ... task(count - 1), as many at a time as there are processors, and gives what they returned, in order.
+// A task's error (or its process's death) is the whole's. `done` is called here after each.
+Result<std::vector<std::string>> run_in_processes(std::size_t count,
+                                                  const std::function<Result<std::string>(std::size_t)>& task,
+                                                  const std::function<void(std::size_t finished)>& done);
+
+}  // namespace larder::cli

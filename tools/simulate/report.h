@@ -1,0 +1,23 @@
+#pragma once
+
+// A simulation's results as people and programs read them: a list of figures, JSON, CSV files, and drawings.
+
+#include <boost/json/object.hpp>
+
+#include <string>
+
+#include "scheduler/simulator/scenario.h"
+
+namespace larder::cli {
+
+boost::json::object summary_json(const scheduler::Report& report, const scheduler::ScenarioOptions& options);
+void print_summary(const scheduler::Report& report, const scheduler::ScenarioOptions& options);
+// A row a job, and a row a sample.
+Result<void> write_jobs_csv(const scheduler::Report& report, const std::string& path);
+Result<void> write_timeline_csv(const scheduler::Report& report, const std::string& path);
+// JCT.svg's three drawings in `directory`: jct.svg, utilisation.svg, datasets.svg.
+Result<void> plot(const scheduler::Report& report, const std::string& directory);
+// "2d 03h", "3h 20m", "45.0 s".
+std::string time_text(double seconds);
+
+}  // namespace larder::cli

@@ -1,0 +1,91 @@
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <memory>
+
+#include "base/clock.h"
+#include "tools/cli/api.h"
+#include "tools/cli/progress.h"
+#include "tools/cli/table.h"
+#include "tools/simulate/commands.h"
+#include "tools/simulate/options.h"
+#include "tools/simulate/report.h"
+
+namespace larder::cli {
+namespace {
+
+struct RunOptions {
+    SimulateOptions simulate;
+    std::string jobs_csv;
+    std::string timeline_csv;
+    std::string plot_directory;
+};
+
+Result<scheduler::Report> run_with_progress(scheduler::ScenarioOptions options) {
+    auto scenario = scheduler::make_scenario(options);
+    if (!scenario) return std::unexpected(scenario.error());
+    Progress progress("simulating");
+    SteadyClock clock;
+    const std::int64_t begin_ns = clock.now_ns();
+    options.simulation.progress = [&](const scheduler::SimulationProgress& now) {
+        const double seconds = static_cast<double>(clock.now_ns() - begin_ns) / 1e9;
+        const auto speed = static_cast<std::uint64_t>(static_cast<double>(now.events) / seconds);
+        progress.show({.done = now.jobs_done,
+                       .total = now.jobs,
+                       .unit = "jobs",
+                       .seconds = seconds,
+                       .speed = format_count(speed) + " events/s"});
+    };
+    return scheduler::run_scenario(std::move(*scenario), options);
+}
+
+int run(const Context& context, RunOptions& options) {
+    if (auto settled = options.simulate.settle(); !settled) return report(context, settled.error());
+    const auto ran = run_with_progress(options.simulate.scenario);
+    if (!ran) return report(context, ran.error());
+    Result<void> written;
+    if (!options.jobs_csv.empty()) written = write_jobs_csv(*ran, options.jobs_csv);
+    if (written && !options.timeline_csv.empty()) written = write_timeline_csv(*ran, options.timeline_csv);
+    if (written && !options.plot_directory.empty()) written = plot(*ran, options.plot_directory);
+    if (!written) return report(context, written.error());
+    if (context.json) {
+        print_json(summary_json(*ran, options.simulate.scenario));
+    } else {
+        print_summary(*ran, options.simulate.scenario);
+    }
+    return kDone;
+}
+
+}  // namespace
+
+void add_simulate_command(CLI::App& app, Context& context) {
+    CLI::App* simulate = app.add_subcommand("simulate", "What a policy, a cache system and a cluster make of a trace");
+    simulate->require_subcommand(0, 1);
+    auto options = std::make_shared<RunOptions>();
+    add_trace_options(*simulate, options->simulate);
+    add_cluster_options(*simulate, options->simulate);
+    add_policy_options(*simulate, options->simulate);
+    add_choice_options(*simulate, options->simulate);
+    simulate->add_option("--jobs-csv", options->jobs_csv, "Write a row a job there");
+    simulate->add_option("--timeline-csv", options->timeline_csv, "Write the cluster over time there");
+    simulate->add_option("--plot", options->plot_directory,
+                         "Draw jct.svg, utilisation.svg and datasets.svg in this directory");
+    simulate->callback([&context, simulate, options] {
+        if (!simulate->get_subcommands().empty()) return;
+        if (options->simulate.scenario.trace.empty()) throw CLI::RequiredError("trace");
+        context.command = [&context, options] { return run(context, *options); };
+    });
+
+    CLI::App* workload =
+        simulate->add_subcommand("workload", "Print the workload table that is used when none is named");
+    workload->callback([&context] {
+        context.command = [] {
+            std::fputs(std::string(scheduler::default_workload()).c_str(), stdout);
+            return static_cast<int>(kDone);
+        };
+    });
+    add_compare_command(*simulate, context);
+    add_capacity_command(*simulate, context);
+}
+
+}  // namespace larder::cli
