@@ -115,7 +115,7 @@ Result<void> DataPlane::plan(std::span<SimulatedJob* const> running) {
     gpus_.clear();
     planned_.clear();
     for (SimulatedJob* job : running) {
-        job->reader.ideal = job->paused ? 0 : job->ideal_full;
+        job->reader.ideal = job->ideal_full;
         if (job->guests > 0 || job->state.packed_with != nullptr) job->reader.ideal *= job->state.spec->packed_rate;
         if (job->store == nullptr) {
             job->reader.rate = job->reader.ideal;
@@ -131,7 +131,12 @@ Result<void> DataPlane::plan(std::span<SimulatedJob* const> running) {
     const ReadersState state{
         .readers = readers_, .stores = planned_, .gpus = gpus_, .gpus_all = gpus_all_, .storage = options_.storage};
     set_equal_rates(state);
-    return system_->plan(state);
+    if (auto planned = system_->plan(state); !planned) return planned;
+    // Who starts up is planned for, as it is by the daemon, but reads nothing yet.
+    for (SimulatedJob* job : running) {
+        if (job->paused) job->reader.rate = 0;
+    }
+    return {};
 }
 
 bool DataPlane::refresh_shared() {
@@ -141,7 +146,7 @@ bool DataPlane::refresh_shared() {
         if (store->readers.size() < 2) continue;
         for (Reader* reader : store->readers) {
             const double before = reader->hit_ratio;
-            set_rate(*reader);
+            if (reader->rate > 0) set_rate(*reader);
             changed = changed || std::abs(reader->hit_ratio - before) > 1e-3;
         }
     }

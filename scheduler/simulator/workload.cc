@@ -35,8 +35,9 @@ public:
         for (const ModelShape& model : table.models) weights_ += model.weight;
         for (std::uint32_t d = 0; d < table.datasets.size(); ++d) {
             const DatasetShape& shape = table.datasets[d];
+            const std::uint32_t copies = copies_of(shape);
             first_copies_[d] = static_cast<std::uint32_t>(made_.datasets.size());
-            for (std::uint32_t copy = 0; copy < shape.copies; ++copy) add_copy(shape, copy);
+            for (std::uint32_t copy = 0; copy < copies; ++copy) add_copy(shape, copy);
         }
     }
 
@@ -123,7 +124,7 @@ private:
     }
 
     std::uint32_t dataset_of(std::uint32_t shape, const std::string& job) {
-        const std::uint32_t copies = table_.datasets[shape].copies;
+        const std::uint32_t copies = copies_of(table_.datasets[shape]);
         if (copies == 0) {
             add_copy(table_.datasets[shape], own_++);
             return static_cast<std::uint32_t>(made_.datasets.size() - 1);
@@ -132,8 +133,10 @@ private:
         return first_copies_[shape] + static_cast<std::uint32_t>(random.below(copies));
     }
 
+    std::uint32_t copies_of(const DatasetShape& shape) const { return options_.dataset_copies.value_or(shape.copies); }
+
     void add_copy(const DatasetShape& shape, std::uint32_t copy) {
-        made_.datasets.push_back({.name = shape.copies == 1 ? shape.name : shape.name + "-" + std::to_string(copy),
+        made_.datasets.push_back({.name = copies_of(shape) == 1 ? shape.name : shape.name + "-" + std::to_string(copy),
                                   .size_bytes = shape.size_bytes});
     }
 

@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -77,8 +78,9 @@ struct Workload {
 
 struct WorkloadOptions {
     std::uint64_t seed = 1;
-    double arrivals_faster = 1;   // times of submission are divided by this
-    double durations_longer = 1;  // durations are multiplied by this
+    double arrivals_faster = 1;                   // times of submission are divided by this
+    double durations_longer = 1;                  // durations are multiplied by this
+    std::optional<std::uint32_t> dataset_copies;  // of every dataset, in place of what the table says
 };
 
 // not_found: a job's GPU type is not in the cluster; invalid_argument: its model has no rate on any type of it.

@@ -43,6 +43,8 @@ void add_trace_options(CLI::App& app, SimulateOptions& options) {
     app.add_option("--throughput-table", scenario.throughput_table, "The table in that file")
         ->default_val("simulation");
     app.add_option("--seed", scenario.workload_options.seed, "Draws models, datasets, arrivals and failures");
+    app.add_option("--dataset-copies", scenario.workload_options.dataset_copies,
+                   "So many of each dataset, each job reads one; 0: each has one of its own; default: the table's");
     app.add_option("--arrivals-faster", scenario.workload_options.arrivals_faster, "Divide times of submission by this")
         ->check(CLI::PositiveNumber);
     app.add_option("--durations-longer", scenario.workload_options.durations_longer, "Multiply durations by this")

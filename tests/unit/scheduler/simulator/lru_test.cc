@@ -1,0 +1,143 @@
+#include <gtest/gtest.h>
+
+#include <list>
+#include <numeric>
+#include <unordered_map>
+
+#include "allocator/model.h"
+#include "scheduler/simulator/cache_system.h"
+#include "scheduler/simulator/random.h"
+
+namespace larder::scheduler {
+namespace {
+
+// One LRU cache of blocks; jobs read datasets in a fresh random order each epoch, in turn, by their rates.
+class LruBlocks {
+public:
+    struct Job {
+        std::uint32_t dataset = 0;
+        std::size_t blocks = 0;
+        std::size_t rate = 1;
+        std::vector<std::size_t> order{};
+        std::size_t next = 0;
+        double hits = 0;
+        double reads = 0;
+    };
+
+    LruBlocks(std::size_t capacity, std::vector<Job> jobs) : capacity_(capacity), jobs_(std::move(jobs)) {
+        for (Job& job : jobs_) begin(job);
+        // Out of step, as jobs are that started at different times.
+        for (Job& job : jobs_) job.next = random_.below(job.blocks);
+    }
+
+    void run(std::size_t rounds, bool counts) {
+        for (std::size_t round = 0; round < rounds; ++round) {
+            for (Job& job : jobs_) {
+                for (std::size_t i = 0; i < job.rate; ++i) {
+                    const bool hit = touch((std::uint64_t(job.dataset) << 32) | job.order[job.next++]);
+                    if (counts) job.hits += hit, ++job.reads;
+                    if (job.next == job.blocks) begin(job);
+                }
+            }
+        }
+    }
+    const std::vector<Job>& jobs() const { return jobs_; }
+
+private:
+    void begin(Job& job) {
+        job.order.resize(job.blocks);
+        std::iota(job.order.begin(), job.order.end(), 0);
+        for (std::size_t i = job.blocks; i > 1; --i) std::swap(job.order[i - 1], job.order[random_.below(i)]);
+        job.next = 0;
+    }
+    bool touch(std::uint64_t block) {
+        const auto found = places_.find(block);
+        const bool hit = found != places_.end();
+        if (hit) order_.erase(found->second);
+        order_.push_front(block);
+        places_[block] = order_.begin();
+        if (places_.size() > capacity_) {
+            places_.erase(order_.back());
+            order_.pop_back();
+        }
+        return hit;
+    }
+
+    std::size_t capacity_;
+    std::vector<Job> jobs_;
+    Random random_{7};
+    std::list<std::uint64_t> order_;
+    std::unordered_map<std::uint64_t, std::list<std::uint64_t>::iterator> places_;
+};
+
+// Hit ratios by the closed form, of jobs as above.
+std::vector<double> predicted(double capacity, const std::vector<LruBlocks::Job>& jobs) {
+    std::vector<Reader> readers(jobs.size());
+    std::vector<Store> stores;
+    stores.reserve(jobs.size());
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+        readers[j].rate = static_cast<double>(jobs[j].rate);
+        readers[j].first_epoch = false;
+        auto store = std::ranges::find(stores, jobs[j].dataset, &Store::dataset);
+        if (store == stores.end()) {
+            stores.push_back({.dataset = jobs[j].dataset, .size_bytes = static_cast<double>(jobs[j].blocks)});
+            store = stores.end() - 1;
+        }
+        store->readers.push_back(&readers[j]);
+    }
+    std::vector<Store*> all;
+    for (Store& store : stores) all.push_back(&store);
+    set_lru_hits(all, capacity);
+    std::vector<double> hits;
+    for (const Reader& reader : readers) hits.push_back(reader.hit_ratio);
+    return hits;
+}
+
+void expect_near_blocks(std::size_t capacity, const std::vector<LruBlocks::Job>& jobs, double tolerance) {
+    LruBlocks blocks(capacity, jobs);
+    std::size_t slowest = 0;
+    for (const auto& job : jobs) slowest = std::max(slowest, job.blocks / job.rate);
+    blocks.run(3 * slowest, false);
+    blocks.run(12 * slowest, true);
+    const auto expected = predicted(static_cast<double>(capacity), jobs);
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+        EXPECT_NEAR(blocks.jobs()[j].hits / blocks.jobs()[j].reads, expected[j], tolerance) << "job " << j;
+    }
+}
+
+TEST(Lru, OneJobHitsWhatTheClosedFormSays) {
+    for (const double k : {0.1, 0.25, 0.5, 0.75, 0.9}) {
+        const auto hits = predicted(k * 10000, {{.blocks = 10000}});
+        EXPECT_NEAR(hits[0], allocator::lru_hit_ratio(k), 1e-6);
+        expect_near_blocks(static_cast<std::size_t>(k * 10000), {{.blocks = 10000}}, 0.01);
+    }
+}
+
+TEST(Lru, JobsOnDatasetsOfTheirOwnShareByTheirRates) {
+    expect_near_blocks(8000, {{.dataset = 0, .blocks = 8000, .rate = 4}, {.dataset = 1, .blocks = 8000, .rate = 1}},
+                       0.06);
+    expect_near_blocks(6000, {{.dataset = 0, .blocks = 3000, .rate = 1}, {.dataset = 1, .blocks = 9000, .rate = 2}},
+                       0.06);
+}
+
+TEST(Lru, JobsOnOneDatasetHitWhatOthersRead) {
+    expect_near_blocks(3000, {{.blocks = 10000, .rate = 2}, {.blocks = 10000, .rate = 3}}, 0.04);
+    expect_near_blocks(5000, {{.blocks = 10000}, {.blocks = 10000}, {.blocks = 10000, .rate = 3}}, 0.05);
+}
+
+TEST(Lru, AllFitsAllHits) {
+    const auto hits = predicted(100, {{.dataset = 0, .blocks = 40}, {.dataset = 1, .blocks = 50}});
+    EXPECT_DOUBLE_EQ(hits[0], 1);
+    EXPECT_DOUBLE_EQ(hits[1], 1);
+}
+
+TEST(Lru, TheFirstEpochHitsNothingOfItsOwn) {
+    Reader reader{.rate = 1};
+    Store store{.size_bytes = 10, .readers = {&reader}};
+    Store* const all[] = {&store};
+    set_lru_hits(all, 100);
+    EXPECT_DOUBLE_EQ(reader.hit_ratio, 0);
+}
+
+}  // namespace
+}  // namespace larder::scheduler

@@ -1,0 +1,266 @@
+#include "scheduler/simulator/simulation.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "scheduler/placement/free_pool.h"
+#include "scheduler/simulator/scenario.h"
+#include "scheduler/simulator/summary.h"
+
+namespace larder::scheduler {
+namespace {
+
+constexpr double kSize = 100e9;   // of each dataset
+constexpr double kIdeal = 100e6;  // f* of one GPU
+
+// A workload, a job a line.
+class Cluster {
+public:
+    explicit Cluster(std::uint32_t gpus) : gpus_(gpus) { workload.tenants.push_back({.name = "one"}); }
+
+    JobSpec& add(double submit_s, std::uint32_t gpus, double epochs, std::uint32_t dataset = 0) {
+        while (workload.datasets.size() <= dataset) {
+            workload.datasets.push_back({.name = "d" + std::to_string(workload.datasets.size()), .size_bytes = kSize});
+        }
+        JobSpec& job = workload.jobs.emplace_back();
+        job.name = std::to_string(workload.jobs.size() - 1);
+        job.submit_s = submit_s;
+        job.gpus = job.gpus_min = job.gpus_max = gpus;
+        job.ideal_bytes_per_second = {kIdeal * gpus};
+        job.dataset = dataset;
+        job.total_bytes = epochs * kSize;
+        workload.models.emplace_back("m");
+        return job;
+    }
+
+    Outcome run(std::string_view policy_name, double cache_bytes, double remote,
+                std::string_view cache = "uniform+joint") {
+        options.storage = {.cache_bytes = cache_bytes, .remote_bytes_per_second = remote};
+        options.cache = *parse_cache(cache, "");
+        const GpuGroup group{.type = "a", .gpus = gpus_};
+        const GpuCluster cluster = make_cluster(std::span(&group, 1), 8);
+        FreePool pool(cluster);
+        const auto policy = make_policy(policy_name, options.policy);
+        EXPECT_TRUE(policy);
+        auto outcome = simulate(workload, cluster, **policy, pool, options);
+        EXPECT_TRUE(outcome) << outcome.error().message;
+        return outcome ? std::move(*outcome) : Outcome{};
+    }
+
+    Workload workload;
+    SimulationOptions options;
+
+private:
+    std::uint32_t gpus_;
+};
+
+TEST(Simulation, OneJobTakesWhatTheModelSays) {
+    Cluster cluster(8);
+    cluster.add(10, 1, 4);
+    const double remote = 20e6;
+    const Outcome outcome = cluster.run("fifo", 0.6 * kSize, remote);
+    // The first epoch misses all; then h = 0.6, f = b / 0.4 = 50 MB/s.
+    EXPECT_NEAR(outcome.jobs[0].finish_s, 10 + kSize / remote + 3 * kSize / (remote / 0.4), 1e-3);
+    EXPECT_NEAR(outcome.jobs[0].remote_bytes, kSize * (1 + 3 * 0.4), 1e3);
+    EXPECT_NEAR(outcome.jobs[0].read_bytes, 4 * kSize, 1);
+    EXPECT_NEAR(outcome.jobs[0].useful_gpu_s, 4 * kSize / kIdeal, 1e-3);
+}
+
+TEST(Simulation, TheLastEpochMayBeAPart) {
+    Cluster cluster(8);
+    cluster.add(0, 1, 1.5);
+    const Outcome outcome = cluster.run("fifo", kSize, 20e6);
+    EXPECT_NEAR(outcome.jobs[0].finish_s, kSize / 20e6 + 0.5 * kSize / kIdeal, 1e-3);
+}
+
+TEST(Simulation, EveryCacheSystemMeetsItsOwnClosedForm) {
+    const double remote = 20e6;
+    const auto finish_s = [&](std::string_view cache) {
+        Cluster cluster(8);
+        cluster.add(0, 1, 5);
+        return cluster.run("fifo", 0.5 * kSize, remote, cache).jobs[0].finish_s;
+    };
+    const double first_s = kSize / remote;
+    EXPECT_NEAR(finish_s("none"), 5 * first_s, 1e-3);
+    EXPECT_NEAR(finish_s("whole-dataset"), 5 * first_s, 1e-3);  // it does not fit
+    EXPECT_NEAR(finish_s("uniform"), first_s * (1 + 4 * 0.5), 1e-3);
+    EXPECT_NEAR(finish_s("static-per-job"), first_s * (1 + 4 * (1 - 0.5 / 8)), 1);  // one of eight GPUs
+    const double lru = 0.5 + 0.5 * std::log(0.5);
+    EXPECT_NEAR(finish_s("lru"), first_s * (1 + 4 * (1 - lru)), 1);
+}
+
+TEST(Simulation, JobsQueueForGpus) {
+    Cluster cluster(8);
+    cluster.add(0, 8, 1).dataset = kNoDataset;
+    cluster.add(5, 8, 1).dataset = kNoDataset;
+    const Outcome outcome = cluster.run("fifo", 0, 1e12);
+    const double each_s = kSize / (8 * kIdeal);
+    EXPECT_NEAR(outcome.jobs[0].finish_s, each_s, 1e-6);
+    EXPECT_NEAR(outcome.jobs[1].start_s, each_s, 1e-6);
+    EXPECT_NEAR(outcome.jobs[1].finish_s, 2 * each_s, 1e-6);
+    const Summary summary = summarise(cluster.workload, outcome, 8);
+    EXPECT_NEAR(summary.queueing_s.most, each_s - 5, 1e-6);
+    EXPECT_NEAR(summary.makespan_s, 2 * each_s, 1e-6);
+    EXPECT_NEAR(summary.gpu_allocation, 1, 1e-9);
+}
+
+TEST(Simulation, PreemptionCostsARestartAndTheCheckpointsWay) {
+    Cluster cluster(8);
+    JobSpec& longer = cluster.add(0, 8, 2);
+    longer.dataset = kNoDataset;
+    longer.restart_s = 7;
+    longer.checkpoint_bytes = 1e9;
+    cluster.add(10, 8, 0.1).dataset = kNoDataset;
+    cluster.options.checkpoint_bytes_per_second = 1e8;
+    const Outcome outcome = cluster.run("srtf", 0, 1e12);
+    const double long_s = 2 * kSize / (8 * kIdeal);
+    const double short_s = 0.1 * kSize / (8 * kIdeal);
+    EXPECT_NEAR(outcome.jobs[1].finish_s, 10 + short_s, 1e-6);
+    // Written while the other runs (10 s of 12.5 s), then read, then the restart.
+    EXPECT_NEAR(outcome.jobs[0].finish_s, long_s + short_s + 10 + 7, 1e-3);
+    EXPECT_EQ(outcome.jobs[0].preemptions, 1);
+}
+
+TEST(Simulation, ALostNodeCostsWhatWasDoneSinceTheCheckpoint) {
+    Cluster cluster(8);
+    for (int j = 0; j < 40; ++j) cluster.add(0, 8, 1).dataset = kNoDataset;
+    cluster.options.node_lifetime_s = 3000;
+    cluster.options.node_repair_s = 100;
+    cluster.options.checkpoint_interval_s = 60;
+    const Outcome outcome = cluster.run("fifo", 0, 1e12);
+    const Summary summary = summarise(cluster.workload, outcome, 8);
+    EXPECT_EQ(summary.finished, 40);
+    EXPECT_GT(summary.failures, 0);
+    EXPECT_EQ(outcome.node_failures, summary.failures);  // one node, always busy
+    const double work_s = 40 * kSize / (8 * kIdeal);
+    const double lost_s = outcome.end_s - work_s;
+    EXPECT_GE(lost_s, 99 * static_cast<double>(summary.failures));
+    EXPECT_LE(lost_s, 161 * static_cast<double>(summary.failures));
+}
+
+TEST(Simulation, AJobLargerThanTheClusterIsRejectedAndTheOthersGoOn) {
+    Cluster cluster(8);
+    cluster.add(0, 9, 1);
+    cluster.add(1, 8, 1);
+    const Outcome outcome = cluster.run("fifo", 0, 1e9);
+    EXPECT_EQ(outcome.jobs[0].end, JobEnd::rejected);
+    EXPECT_EQ(outcome.jobs[1].end, JobEnd::finished);
+}
+
+// Four jobs: two datasets that are worth caching, for one and for two jobs, on a remote that is too slow for all.
+Cluster contended() {
+    Cluster cluster(8);
+    cluster.add(0, 1, 6, 0);
+    cluster.add(100, 1, 6, 1);
+    cluster.add(200, 2, 6, 1);
+    cluster.add(300, 1, 6, 2);
+    return cluster;
+}
+
+TEST(Simulation, NeverTakesMoreThanTheRemoteGivesOrTheCacheHolds) {
+    for (const std::string_view cache :
+         {"uniform+joint", "uniform", "lru", "static-per-job", "whole-dataset", "none"}) {
+        Cluster cluster = contended();
+        const Outcome outcome = cluster.run("fifo", 1.2 * kSize, 90e6, cache);
+        for (const Sample& sample : outcome.timeline) {
+            EXPECT_LE(sample.remote_bytes_per_second, 90e6 * (1 + 1e-6)) << cache << " at " << sample.at_s;
+            double cached = 0;
+            for (const double bytes : sample.cached_bytes) cached += bytes;
+            EXPECT_LE(cached, 1.2 * kSize * (1 + 1e-6)) << cache << " at " << sample.at_s;
+        }
+        for (const JobOutcome& job : outcome.jobs) {
+            EXPECT_EQ(job.end, JobEnd::finished) << cache;
+            EXPECT_NEAR(job.read_bytes, 6 * kSize, 1e3) << cache;
+            EXPECT_LE(job.remote_bytes, job.read_bytes * (1 + 1e-9)) << cache;
+        }
+    }
+}
+
+TEST(Simulation, TheJointPlanIsNoWorseThanTheOthers) {
+    const auto mean_s = [](std::string_view cache) {
+        Cluster cluster = contended();
+        const Outcome outcome = cluster.run("fifo", 1.2 * kSize, 90e6, cache);
+        return summarise(cluster.workload, outcome, 8).jct_s.mean;
+    };
+    const double joint_s = mean_s("uniform+joint");
+    for (const std::string_view cache : {"lru", "static-per-job", "none"}) EXPECT_LT(joint_s, mean_s(cache)) << cache;
+}
+
+TEST(Simulation, MaxMinKeepsEverybodyAtAnEqualShare) {
+    Cluster cluster = contended();
+    cluster.options.cache = *parse_cache("uniform+joint", "");
+    const GpuGroup group{.type = "a", .gpus = 8};
+    const GpuCluster gpus = make_cluster(std::span(&group, 1), 8);
+    FreePool pool(gpus);
+    const auto policy = make_policy("fifo", {});
+    cluster.options.storage = {.cache_bytes = 1.2 * kSize, .remote_bytes_per_second = 90e6};
+    cluster.options.cache.objective = allocator::ObjectiveKind::max_min;
+    const auto outcome = simulate(cluster.workload, gpus, **policy, pool, cluster.options);
+    ASSERT_TRUE(outcome);
+    // The cache has yet to be filled when they start, and e counts it as full; so a little less over their lives.
+    for (const JobOutcome& job : outcome->jobs) EXPECT_GE(job.read_bytes / job.equal_bytes, 0.8);
+}
+
+TEST(Simulation, TheSameSeedGivesTheSameOutcome) {
+    const auto run = [] {
+        ScenarioOptions options;
+        options.trace = "poisson:30,300";
+        options.gpus = {{.type = "v100", .gpus = 24}};
+        options.policy = "srtf";
+        options.simulation.storage = {.cache_bytes = 5e11, .remote_bytes_per_second = 3e8};
+        options.simulation.node_lifetime_s = 5e5;
+        auto scenario = make_scenario(options);
+        EXPECT_TRUE(scenario);
+        auto report = run_scenario(std::move(*scenario), options);
+        EXPECT_TRUE(report) << report.error().message;
+        return std::move(*report);
+    };
+    const Report one = run();
+    const Report two = run();
+    ASSERT_EQ(one.outcome.jobs.size(), two.outcome.jobs.size());
+    EXPECT_EQ(one.outcome.events, two.outcome.events);
+    for (std::size_t j = 0; j < one.outcome.jobs.size(); ++j) {
+        EXPECT_EQ(one.outcome.jobs[j].finish_s, two.outcome.jobs[j].finish_s);
+        EXPECT_EQ(one.outcome.jobs[j].remote_bytes, two.outcome.jobs[j].remote_bytes);
+    }
+    EXPECT_EQ(one.summary.finished, 300);
+}
+
+TEST(ParseCache, RefusesWhatDoesNotGoTogether) {
+    EXPECT_EQ(name(*parse_cache("uniform", "")), "uniform+joint");
+    EXPECT_EQ(name(*parse_cache("lru", "")), "lru+fair");
+    EXPECT_EQ(name(*parse_cache("uniform", "first-come")), "uniform+first-come");
+    EXPECT_THAT(parse_cache("lru", "joint").error().message, testing::HasSubstr("comes from the plan"));
+    EXPECT_THAT(parse_cache("lfu", "").error().message, testing::HasSubstr("there are uniform+joint, uniform, lru"));
+    EXPECT_THAT(parse_cache("lru", "slow").error().message, testing::HasSubstr("joint, fair, first-come"));
+    EXPECT_THAT(parse_cache("uniform+joint", "fair").error().message, testing::HasSubstr("contradicts"));
+}
+
+TEST(Bandwidth, FairGivesWhatIsNotNeededToTheOthers) {
+    Reader small{.ideal = 10, .started = 0};
+    Reader large{.ideal = 100, .started = 1};
+    Reader hits{.ideal = 100, .started = 2, .hit_ratio = 0.9};
+    Reader* const all[] = {&large, &small, &hits};
+    share_bandwidth(BandwidthKind::fair, all, 60);
+    EXPECT_DOUBLE_EQ(small.bandwidth, 10);
+    EXPECT_DOUBLE_EQ(hits.bandwidth, 10);
+    EXPECT_DOUBLE_EQ(hits.rate, 100);
+    EXPECT_DOUBLE_EQ(large.bandwidth, 40);
+    share_bandwidth(BandwidthKind::first_come, all, 60);
+    EXPECT_DOUBLE_EQ(small.bandwidth, 10);
+    EXPECT_DOUBLE_EQ(large.bandwidth, 50);
+    EXPECT_DOUBLE_EQ(hits.rate, 0);
+}
+
+TEST(Quantiles, AreOfTheValuesThemselves) {
+    const Quantiles values = quantiles({5, 1, 2, 4, 3});
+    EXPECT_DOUBLE_EQ(values.mean, 3);
+    EXPECT_DOUBLE_EQ(values.p50, 3);
+    EXPECT_DOUBLE_EQ(values.p99, 5);
+    EXPECT_DOUBLE_EQ(values.least, 1);
+    EXPECT_DOUBLE_EQ(quantiles({}).mean, 0);
+}
+
+}  // namespace
+}  // namespace larder::scheduler

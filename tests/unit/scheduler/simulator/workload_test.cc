@@ -1,0 +1,148 @@
+#include "scheduler/simulator/workload.h"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <set>
+
+#include "scheduler/simulator/generate.h"
+#include "tests/support/temp_directory.h"
+
+namespace larder::scheduler {
+namespace {
+
+using testing::HasSubstr;
+
+Trace trace_of(std::uint64_t jobs) {
+    return generate_poisson({.jobs_per_hour = 100, .jobs = jobs, .seed = 3});
+}
+
+std::string error_of(std::string_view toml) {
+    const auto table = parse_workload(toml);
+    return table ? "no error" : table.error().message;
+}
+
+constexpr std::string_view kOne = R"([[dataset]]
+name = "d"
+size = "1GB"
+copies = 0
+[[model]]
+name = "m"
+dataset = "d"
+rate = {a = "100MB/s", b = "50MB/s"}
+)";
+
+TEST(Workload, TheDefaultTableServesEveryJobOfATrace) {
+    const auto table = parse_workload(default_workload());
+    ASSERT_TRUE(table) << table.error().message;
+    const auto made = make_workload(trace_of(500), *table, {"v100", "h100"}, {});
+    ASSERT_TRUE(made) << made.error().message;
+    ASSERT_EQ(made->jobs.size(), 500);
+    EXPECT_EQ(made->datasets.size(), 5);
+    std::set<std::string> models(made->models.begin(), made->models.end());
+    EXPECT_GE(models.size(), 5);
+    for (const JobSpec& job : made->jobs) {
+        EXPECT_GT(job.total_bytes, 0);
+        EXPECT_LT(job.dataset, made->datasets.size());
+    }
+}
+
+TEST(Workload, DurationsAreThoseOfTheReferenceGpus) {
+    auto table = parse_workload(std::string("reference = \"b\"\n") + std::string(kOne));
+    ASSERT_TRUE(table) << table.error().message;
+    const Trace trace = trace_of(1);
+    const auto made = make_workload(trace, *table, {"a"}, {.durations_longer = 2});
+    ASSERT_TRUE(made) << made.error().message;
+    EXPECT_DOUBLE_EQ(made->jobs[0].total_bytes, trace.jobs[0].duration_s * 2 * 50e6);
+    EXPECT_DOUBLE_EQ(made->jobs[0].ideal_bytes_per_second[0], 100e6);
+}
+
+TEST(Workload, AJobDrawsTheSameWhateverTheOthersAre) {
+    const auto table = parse_workload(default_workload());
+    const auto few = make_workload(trace_of(10), *table, {"v100"}, {.seed = 9});
+    const auto many = make_workload(trace_of(100), *table, {"v100"}, {.seed = 9});
+    const auto other = make_workload(trace_of(100), *table, {"v100"}, {.seed = 10});
+    ASSERT_TRUE(few && many && other);
+    for (std::size_t j = 0; j < few->jobs.size(); ++j) EXPECT_EQ(few->models[j], many->models[j]);
+    EXPECT_NE(many->models, other->models);
+}
+
+TEST(Workload, CopiesOfADatasetAreDealtOut) {
+    const auto table = parse_workload(kOne);
+    ASSERT_TRUE(table) << table.error().message;
+    const auto own = make_workload(trace_of(20), *table, {"a"}, {});
+    ASSERT_TRUE(own);
+    EXPECT_EQ(own->datasets.size(), 20);
+    const auto shared = make_workload(trace_of(20), *table, {"a"}, {.dataset_copies = 3});
+    ASSERT_TRUE(shared);
+    EXPECT_EQ(shared->datasets.size(), 3);
+}
+
+TEST(Workload, NamesWhatIsWrongInATable) {
+    EXPECT_THAT(error_of("colour = 1"), HasSubstr("unknown key \"colour\""));
+    EXPECT_THAT(error_of("reference = \"a\""), HasSubstr("[[model]] must be there"));
+    EXPECT_THAT(error_of("[[model]]\nname = \"m\"\n"), HasSubstr("model[0].rate must be a table of rates"));
+    EXPECT_THAT(error_of("[[model]]\nname = \"m\"\nrate = {a = \"1MB\"}\n"), HasSubstr("model[0].rate.a"));
+    EXPECT_THAT(error_of("[[model]]\nname = \"m\"\nrate = {a = \"1MB/s\"}\ndataset = \"x\"\n"), HasSubstr("not \"x\""));
+    EXPECT_THAT(error_of("[[model]]\nname = \"m\"\nrate = {a = \"1MB/s\"}\nweigth = 2\n"),
+                HasSubstr("model[0].weigth"));
+    EXPECT_THAT(error_of("[[model]]\nname = \"m\"\nrate = {a = \"1MB/s\"}\nby_nodes = [2]\n"), HasSubstr("(0, 1]"));
+    EXPECT_THAT(error_of("[[dataset]]\nname = \"d\"\nsize = \"0\"\n[[model]]\n"), HasSubstr("dataset[0].size"));
+    EXPECT_THAT(error_of("[[dataset"), HasSubstr("line 1"));
+}
+
+TEST(Workload, SaysWhichJobCannotRun) {
+    const auto table = parse_workload(kOne);
+    Trace trace = trace_of(1);
+    const auto unknown_type = make_workload(trace, *table, {"c"}, {});
+    ASSERT_FALSE(unknown_type);
+    EXPECT_THAT(unknown_type.error().message, HasSubstr("model m has no rate"));
+    trace.jobs[0].gpu_type = "z";
+    const auto insists = make_workload(trace, *table, {"a"}, {});
+    ASSERT_FALSE(insists);
+    EXPECT_THAT(insists.error().message, HasSubstr("no GPUs \"z\""));
+    trace.jobs[0].gpu_type = "";
+    trace.jobs[0].duration_s = 0;
+    trace.jobs[0].total_steps = 5;
+    const auto steps = make_workload(trace, *table, {"a"}, {});
+    ASSERT_FALSE(steps);
+    EXPECT_THAT(steps.error().message, HasSubstr("no rate in steps"));
+}
+
+TEST(Workload, ReadsMeasuredThroughputs) {
+    larder::test::TempDirectory directory;
+    const std::string path = directory / "t.json";
+    std::ofstream(path)
+        << R"({"simulation": {"A3C": {"1": {"v100": 8, "k80": 2, "v100_unconsolidated": 7}, "2": {"v100": 15}}}})";
+    const auto table = read_throughputs(path, "simulation");
+    ASSERT_TRUE(table) << table.error().message;
+    Trace trace;
+    trace.jobs.push_back({.name = "j", .model = "A3C", .total_steps = 80, .gpus = 1, .gpus_min = 1, .gpus_max = 1});
+    const auto made = make_workload(trace, *table, {"k80", "v100"}, {});
+    ASSERT_TRUE(made) << made.error().message;
+    EXPECT_DOUBLE_EQ(made->jobs[0].total_bytes / made->jobs[0].ideal_bytes_per_second[0], 40);
+    EXPECT_DOUBLE_EQ(made->jobs[0].total_bytes / made->jobs[0].ideal_bytes_per_second[1], 10);
+    EXPECT_EQ(made->jobs[0].dataset, kNoDataset);
+    EXPECT_THAT(read_throughputs(path, "physical").error().message, HasSubstr("no table \"physical\""));
+    std::ofstream(path) << "{";
+    EXPECT_THAT(read_throughputs(path, "simulation").error().message, HasSubstr("no JSON"));
+}
+
+TEST(Poisson, ArrivesAtItsRateWithGavelsDurations) {
+    const Trace trace = generate_poisson({.jobs_per_hour = 10, .jobs = 20000, .seed = 1});
+    const double hours = trace.jobs.back().submit_s / 3600;
+    EXPECT_NEAR(20000 / hours, 10, 0.3);
+    std::size_t longer = 0;
+    for (const TraceJob& job : trace.jobs) {
+        EXPECT_GE(job.duration_s, 60 * 31);
+        EXPECT_LE(job.duration_s, 60 * 10000);
+        if (job.duration_s > 60000) ++longer;
+    }
+    EXPECT_NEAR(static_cast<double>(longer) / 20000, 0.2, 0.01);
+    EXPECT_FALSE(parse_poisson("poisson:0,10"));
+    EXPECT_FALSE(parse_poisson("poisson:5"));
+    EXPECT_FALSE(parse_poisson("poisson:5,ten"));
+}
+
+}  // namespace
+}  // namespace larder::scheduler
