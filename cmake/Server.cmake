@@ -9,6 +9,7 @@ pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
 find_package(CURL 7.87 REQUIRED)
 find_package(pugixml REQUIRED)
 pkg_check_modules(LIBARCHIVE REQUIRED IMPORTED_TARGET libarchive)
+pkg_check_modules(CLP REQUIRED IMPORTED_TARGET clp)
 find_library(LMDB_LIBRARY lmdb REQUIRED)
 
 # The server's part of base has heavy dependencies, so a training job does not link it.
@@ -43,7 +44,7 @@ larder_library(scheduler/policies)
 larder_library(scheduler/simulator)
 target_link_libraries(larder_scheduler PUBLIC larder_allocator larder_base)
 target_link_libraries(larder_scheduler_placement PUBLIC larder_scheduler)
-target_link_libraries(larder_scheduler_policies PUBLIC larder_scheduler)
+target_link_libraries(larder_scheduler_policies PUBLIC larder_scheduler PRIVATE PkgConfig::CLP)
 target_link_libraries(larder_scheduler_simulator PUBLIC larder_scheduler_policies larder_scheduler_placement
     PRIVATE tomlplusplus::tomlplusplus Boost::json)
 
@@ -53,7 +54,6 @@ add_library(larder::cache ALIAS larder_cache)
 
 # Linear programs, which tests and the assign bench hold the allocator against.
 if(LARDER_BENCH OR LARDER_TESTS)
-    pkg_check_modules(CLP REQUIRED IMPORTED_TARGET clp)
     larder_library(bench/oracle)
     target_link_libraries(larder_bench_oracle PRIVATE PkgConfig::CLP)
     # Nodes with networks of their own, and what they take from the remote: for the joint bench and for tests.

@@ -2,10 +2,24 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "allocator/model.h"
 
 namespace larder::scheduler {
+
+double faded(double age_s) {
+    const double halvings = std::min(std::max(0.0, age_s) / kHalfLifeS, 1000.0);
+    const double whole = std::floor(halvings);
+    const double power = -(halvings - whole) * std::numbers::ln2;
+    double sum = 1;
+    for (int n = 14; n > 0; --n) sum = 1 + sum * power / n;  // the series of e^power; power > -0.7
+    return std::ldexp(sum, -static_cast<int>(whole));
+}
+
+double faded_sum_s(double seconds) {
+    return (1 - faded(seconds)) * kHalfLifeS / std::numbers::ln2;
+}
 
 void add_run(JobState& job, double from_s, double to_s) {
     const double seconds = to_s - from_s;
@@ -15,15 +29,15 @@ void add_run(JobState& job, double from_s, double to_s) {
     job.ran_s_by_type.resize(types);
     job.lately_s_by_type.resize(types);
     job.ran_s_by_type[job.gpu_type] += seconds;
-    const double fade = std::exp((job.lately_at_s - to_s) / kFadeS);
+    const double fade = faded(to_s - job.lately_at_s);
     for (double& lately : job.lately_s_by_type) lately *= fade;
-    job.lately_s_by_type[job.gpu_type] -= kFadeS * std::expm1(-seconds / kFadeS);
+    job.lately_s_by_type[job.gpu_type] += faded_sum_s(seconds);
     job.lately_at_s = to_s;
 }
 
 double lately_s(const JobState& job, std::uint32_t gpu_type, double now_s) {
     if (gpu_type >= job.lately_s_by_type.size()) return 0;
-    return job.lately_s_by_type[gpu_type] * std::exp((job.lately_at_s - now_s) / kFadeS);
+    return job.lately_s_by_type[gpu_type] * faded(now_s - job.lately_at_s);
 }
 
 bool holds_lease(const JobState& job, double now_s) {

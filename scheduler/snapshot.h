@@ -35,7 +35,7 @@ struct JobState {
     double attained_gpu_s = 0;
     double ran_s = 0;
     std::vector<double> ran_s_by_type;  // by GPU type
-    // ran_s_by_type, each second fading with its age (kFadeS); as of lately_at_s. Kept by add_run().
+    // ran_s_by_type, but each second counts less the older it is (faded()); as of lately_at_s. Kept by add_run().
     std::vector<double> lately_s_by_type;
     double lately_at_s = 0;
     double lease_until_s = 0;  // of policies with leases: it was promised its GPUs so long
@@ -68,13 +68,17 @@ struct GpuTypeState {
     std::uint32_t gpus = 0;  // usable
 };
 
-// How fast what a job ran lately is forgotten, as the fair policies see it: to 1/e in this time.
-inline constexpr double kFadeS = 2 * 3600.0;
+// What is left of a second's weight at that age, as the fair policies see the past: half each so often. The same on
+// every machine, which std::exp2 is not.
+inline constexpr double kHalfLifeS = 2 * 3600.0;
+double faded(double age_s);
+// What a job has by lately_s() that ran all of the last so many seconds.
+double faded_sum_s(double seconds);
 
 // A running job ran on until `to_s`, all the time since `from_s`: to be told of each before it is stopped, resized or
 // decided upon. Sets attained_gpu_s, ran_s, ran_s_by_type and lately_s_by_type.
 void add_run(JobState& job, double from_s, double to_s);
-// Of lately_s_by_type, as of now; at most kFadeS.
+// Of lately_s_by_type, as of now.
 double lately_s(const JobState& job, std::uint32_t gpu_type, double now_s);
 // Whether it is within its lease. Leases end a millisecond early, so that one up to a boundary is over at it.
 bool holds_lease(const JobState& job, double now_s);

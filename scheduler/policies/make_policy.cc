@@ -3,8 +3,12 @@
 #include <functional>
 
 #include "scheduler/policies/fifo.h"
+#include "scheduler/policies/finish_time_fairness.h"
 #include "scheduler/policies/las.h"
+#include "scheduler/policies/makespan.h"
+#include "scheduler/policies/max_min.h"
 #include "scheduler/policies/shortest.h"
+#include "scheduler/policies/water_filling.h"
 #include "scheduler/policy.h"
 
 namespace larder::scheduler {
@@ -20,15 +24,22 @@ std::unique_ptr<Policy> plain(const PolicyOptions&) {
     return std::make_unique<T>(kArguments...);
 }
 
-template <typename T>
+template <typename T, auto... kArguments>
 std::unique_ptr<Policy> with_options(const PolicyOptions& options) {
-    return std::make_unique<T>(options);
+    return std::make_unique<T>(options, kArguments...);
 }
 
 constexpr std::array kMakers{
-    Maker{"fifo", plain<Fifo, false>},    Maker{"fifo-backfill", plain<Fifo, true>},
-    Maker{"sjf", plain<Shortest, false>}, Maker{"srtf", plain<Shortest, true>},
+    Maker{"fifo", plain<Fifo, false>},
+    Maker{"fifo-backfill", plain<Fifo, true>},
+    Maker{"sjf", plain<Shortest, false>},
+    Maker{"srtf", plain<Shortest, true>},
     Maker{"las", with_options<Las>},
+    Maker{"max-min", with_options<MaxMin, true>},
+    Maker{"max-min-agnostic", with_options<MaxMin, false>},
+    Maker{"makespan", with_options<Makespan>},
+    Maker{"finish-time-fairness", with_options<FinishTimeFairness>},
+    Maker{"water-filling", with_options<WaterFilling>},
 };
 
 Result<void> check(const PolicyOptions& options) {

@@ -271,12 +271,14 @@ TEST(AddRun, WhatAJobRanLatelyFades) {
     job.running = true;
     job.gpus = 2;
     job.gpu_type = 1;
-    for (int step = 0; step < 100; ++step) add_run(job, step * kFadeS, (step + 1) * kFadeS);
-    EXPECT_DOUBLE_EQ(job.attained_gpu_s, 200 * kFadeS);
-    EXPECT_DOUBLE_EQ(job.ran_s_by_type[1], 100 * kFadeS);
-    EXPECT_NEAR(lately_s(job, 1, 100 * kFadeS), kFadeS, 1e-6 * kFadeS);
-    EXPECT_NEAR(lately_s(job, 1, 101 * kFadeS), kFadeS / std::exp(1), 1e-6 * kFadeS);
-    EXPECT_EQ(lately_s(job, 0, 100 * kFadeS), 0);
+    for (int step = 0; step < 100; ++step) add_run(job, step * kHalfLifeS, (step + 1) * kHalfLifeS);
+    EXPECT_DOUBLE_EQ(job.attained_gpu_s, 200 * kHalfLifeS);
+    EXPECT_DOUBLE_EQ(job.ran_s_by_type[1], 100 * kHalfLifeS);
+    const double all = faded_sum_s(100 * kHalfLifeS);
+    EXPECT_NEAR(all, kHalfLifeS / std::log(2), 1e-9 * all);
+    EXPECT_NEAR(lately_s(job, 1, 100 * kHalfLifeS), all, 1e-9 * all);
+    EXPECT_NEAR(lately_s(job, 1, 101.5 * kHalfLifeS), all * std::exp2(-1.5), 1e-9 * all);
+    EXPECT_EQ(lately_s(job, 0, 100 * kHalfLifeS), 0);
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ public:
         state.waiting_since_s = now_s;
         state.ran_s_by_type.resize(gpu_types.size());
         jobs.push_back(&state);
+        present.push_back(&state);
         ids.push_back(states.size());
         return spec;
     }
@@ -81,14 +82,14 @@ public:
         auto actions = decide(policy, *pool, {.snapshot = taken, .ids = ids}, &waits);
         if (!actions) return actions;
         for (const std::uint32_t j : actions->stops) {
-            JobState& state = state_of(j);
+            JobState& state = *present[j];
             state.running = false;
             state.waiting_since_s = now_s;
             state.packed_with = nullptr;
             ++state.preemptions;
         }
         for (const Start& start : actions->starts) {
-            JobState& state = state_of(start.job);
+            JobState& state = *present[start.job];
             state.running = true;
             state.gpus = start.gpus;
             state.gpu_type = start.gpu_type;
@@ -98,8 +99,8 @@ public:
             state.packed_with = start.packed_with ? jobs[*start.packed_with] : nullptr;
             if (state.first_started_s == kNever) state.first_started_s = now_s;
         }
-        for (const auto& [job, until] : actions->leases) state_of(job).lease_until_s = until;
-        for (const std::uint32_t job : actions->admitted) state_of(job).admitted = true;
+        for (const auto& [job, until] : actions->leases) present[job]->lease_until_s = until;
+        for (const std::uint32_t job : actions->admitted) present[job]->admitted = true;
         return actions;
     }
 
@@ -146,6 +147,7 @@ public:
         if (states[state].running && states[state].packed_with == nullptr) pool->release(ids[at]);
         states[state].running = false;
         jobs.erase(jobs.begin() + at);
+        present.erase(present.begin() + at);
         ids.erase(ids.begin() + at);
     }
 
@@ -158,16 +160,13 @@ public:
         return found;
     }
 
-    JobState& state_of(std::uint32_t job) {
-        return *std::ranges::find_if(states, [&](const JobState& state) { return &state == jobs[job]; });
-    }
-
     double now_s = 0;
     GpuCluster cluster;
     std::vector<GpuTypeState> gpu_types;
     std::deque<JobSpec> specs;
     std::deque<JobState> states;
     std::vector<const JobState*> jobs;
+    std::vector<JobState*> present;  // the same
     std::vector<JobId> ids;
     std::vector<Tenant> tenants;
     std::vector<DatasetState> datasets;

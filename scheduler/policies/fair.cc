@@ -1,0 +1,179 @@
+#include "scheduler/policies/fair.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace larder::scheduler {
+namespace {
+
+double rounded(double value, double steps) {
+    int exponent = 0;
+    const double mantissa = std::frexp(value, &exponent);
+    return std::ldexp(std::round(mantissa * steps) / steps, exponent);
+}
+
+}  // namespace
+
+// A row of numbers for each job: GPUs, rates, terms.
+struct Fair::Candidates {
+    std::vector<double> gpus_by_type;
+    std::size_t width = 0;
+    std::vector<double> rows;
+    std::vector<std::uint32_t> jobs;  // by row, the index in the snapshot
+
+    std::span<const double> row(std::size_t i) const { return std::span(rows).subspan(i * width, width); }
+
+    // The kind of each row.
+    std::vector<std::size_t> group(Kinds& kinds) const {
+        const std::size_t types = gpus_by_type.size();
+        std::vector<std::size_t> order(jobs.size());
+        std::iota(order.begin(), order.end(), 0);
+        std::ranges::sort(
+            order, [&](std::size_t a, std::size_t b) { return std::ranges::lexicographical_compare(row(a), row(b)); });
+        std::vector<std::size_t> kind_of(jobs.size());
+        kinds = {.gpus_by_type = gpus_by_type, .kinds = {}};
+        for (std::size_t place = 0; place < order.size(); ++place) {
+            const std::span<const double> now = row(order[place]);
+            if (place == 0 || !std::ranges::equal(now, row(order[place - 1]))) {
+                const auto terms = now.begin() + 1 + static_cast<std::ptrdiff_t>(types);
+                kinds.kinds.push_back({.gpus = now[0], .rates = {now.begin() + 1, terms}, .terms = {terms, now.end()}});
+            }
+            kind_of[order[place]] = kinds.kinds.size() - 1;
+            ++kinds.kinds.back().jobs;
+        }
+        return kind_of;
+    }
+};
+
+Fair::Candidates Fair::gather(const Fair& policy, const Snapshot& snapshot) {
+    const std::size_t types = snapshot.gpu_types.size();
+    Candidates found;
+    found.width = 1 + types + kTerms;
+    for (const GpuTypeState& type : snapshot.gpu_types) found.gpus_by_type.push_back(type.gpus);
+    for (const JobState* const job : snapshot.jobs) {
+        if (is_pinned(*job)) found.gpus_by_type[job->gpu_type] -= job->gpus;
+    }
+    for (double& gpus : found.gpus_by_type) gpus = std::max(0.0, gpus);
+    std::vector<double> rates(types), terms(kTerms);
+    for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
+        const JobState& job = *snapshot.jobs[j];
+        if (is_pinned(job)) continue;
+        const std::uint32_t gpus = job.running ? job.gpus : gpus_asked(snapshot, *job.spec);
+        double best = 0;
+        for (std::uint32_t type = 0; type < types; ++type) {
+            const bool may =
+                (job.spec->gpu_type == kAnyGpuType || job.spec->gpu_type == type) && found.gpus_by_type[type] >= gpus;
+            rates[type] = may ? expected_rate(snapshot, job, type, gpus) : 0;
+            best = std::max(best, rates[type]);
+        }
+        if (best <= 0) continue;
+        std::ranges::fill(terms, 0);
+        policy.terms(snapshot, job, gpus, rates, terms);
+        found.jobs.push_back(j);
+        found.rows.push_back(gpus);
+        found.rows.insert(found.rows.end(), rates.begin(), rates.end());
+        found.rows.insert(found.rows.end(), terms.begin(), terms.end());
+    }
+    return found;
+}
+
+bool Fair::types_are_one(const Kinds& kinds) {
+    return std::ranges::all_of(kinds.kinds, [&](const Kind& kind) {
+        double rate = -1;
+        for (std::size_t type = 0; type < kind.rates.size(); ++type) {
+            if (kinds.gpus_by_type[type] <= 0) continue;
+            if (rate >= 0 && kind.rates[type] != rate) return false;
+            rate = kind.rates[type];
+        }
+        return true;
+    });
+}
+
+Shares Fair::spread_over_types(const Kinds& kinds, std::span<const double> parts) {
+    Shares shares;
+    shares.types = static_cast<std::uint32_t>(kinds.gpus_by_type.size());
+    const double all = std::accumulate(kinds.gpus_by_type.begin(), kinds.gpus_by_type.end(), 0.0);
+    shares.parts.reserve(parts.size() * shares.types);
+    for (const double part : parts) {
+        for (const double gpus : kinds.gpus_by_type) shares.parts.push_back(part * gpus / all);
+    }
+    return shares;
+}
+
+Result<Shares> Fair::raise(const Kinds& kinds, std::span<const double> needs, std::span<const double> floors,
+                           bool rest_too) {
+    const bool one = types_are_one(kinds);
+    ShareProblem problem;
+    if (one) {
+        problem.gpus_by_type = {std::accumulate(kinds.gpus_by_type.begin(), kinds.gpus_by_type.end(), 0.0)};
+    } else {
+        problem.gpus_by_type = kinds.gpus_by_type;
+    }
+    problem.groups.reserve(kinds.kinds.size());
+    for (std::size_t k = 0; k < kinds.kinds.size(); ++k) {
+        const Kind& kind = kinds.kinds[k];
+        ShareGroup& group = problem.groups.emplace_back();
+        group.jobs = kind.jobs;
+        group.gpus = kind.gpus;
+        group.need = needs[k];
+        group.floor = floors.empty() ? 0 : floors[k];
+        if (one) {
+            group.rates = {std::ranges::max(kind.rates)};
+        } else {
+            group.rates = kind.rates;
+        }
+    }
+    if (!one) return program_.solve(problem, rest_too);
+    const Shares closed = closed_form_shares(problem);
+    Shares shares = spread_over_types(kinds, closed.parts);
+    shares.level = closed.level;
+    return shares;
+}
+
+Result<std::vector<double>> Fair::parts(const Snapshot& snapshot) {
+    prepare(snapshot);
+    Candidates candidates = gather(*this, snapshot);
+    Kinds kinds;
+    std::vector<std::size_t> kind_of = candidates.group(kinds);
+    for (double steps = 512; kinds.kinds.size() > kinds_max_ && steps >= 2; steps /= 4) {
+        for (std::size_t i = 0; i < candidates.rows.size(); ++i) {
+            if (i % candidates.width > 0) candidates.rows[i] = rounded(candidates.rows[i], steps);
+        }
+        kind_of = candidates.group(kinds);
+    }
+    if (kinds != last_kinds_ && !kinds.kinds.empty()) {
+        auto shares = allocate(snapshot, kinds);
+        if (!shares) return std::unexpected(shares.error());
+        last_shares_ = std::move(*shares);
+        last_kinds_ = std::move(kinds);
+    }
+    const std::size_t types = snapshot.gpu_types.size();
+    std::vector<double> parts(snapshot.jobs.size() * types);
+    for (std::size_t i = 0; i < candidates.jobs.size(); ++i) {
+        for (std::size_t type = 0; type < types; ++type) {
+            parts[candidates.jobs[i] * types + type] = last_shares_.part(kind_of[i], type);
+        }
+    }
+    return parts;
+}
+
+Result<Decision> Fair::decide(const Snapshot& snapshot) {
+    const auto all_parts = parts(snapshot);
+    if (!all_parts) return std::unexpected(all_parts.error());
+    const std::size_t types = snapshot.gpu_types.size();
+    std::vector<RoundJob> jobs;
+    jobs.reserve(snapshot.jobs.size());
+    for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
+        const JobState& job = *snapshot.jobs[j];
+        if (is_pinned(job)) continue;
+        jobs.push_back({.job = j,
+                        .gpus = job.running ? job.gpus : gpus_asked(snapshot, *job.spec),
+                        .parts = std::span(*all_parts).subspan(j * types, types)});
+    }
+    Decision decision;
+    want_round(snapshot, jobs, round_s_, decision);
+    return decision;
+}
+
+}  // namespace larder::scheduler

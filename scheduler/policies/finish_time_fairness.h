@@ -1,0 +1,29 @@
+#pragma once
+
+// Finish-time fairness (Themis, NSDI '20; as a policy over GPU types, Gavel, OSDI '20, section 4.2): rho of a job is
+// the time from its submission to its end over what that would be in a cluster of its own of 1/n of the GPUs. The
+// largest rho is as low as can be; jobs that would not reach it running all the time do that, and hold back nobody.
+
+#include "scheduler/policies/fair.h"
+
+namespace larder::scheduler {
+
+class FinishTimeFairness final : public Fair {
+public:
+    explicit FinishTimeFairness(const PolicyOptions& options) : Fair(options.round_s, kKindsMax) {}
+    std::string_view name() const override { return "finish-time-fairness"; }
+
+private:
+    static constexpr std::size_t kKindsMax = 256;  // as it takes a dozen programs for one decision
+
+    void prepare(const Snapshot& snapshot) override;
+    void terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
+               std::span<double> terms) const override;
+    Result<Shares> allocate(const Snapshot& snapshot, const Kinds& kinds) override;
+
+    double longest_bytes_ = 1;
+    double weights_ = 0;  // of all jobs
+    int last_step_ = 0;   // where the next search begins, as most end near the last
+};
+
+}  // namespace larder::scheduler

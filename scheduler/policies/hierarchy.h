@@ -1,0 +1,45 @@
+#pragma once
+
+// Tenants as a tree, with what wants a part at its leaves. Where a tenant has jobs and tenants of its own below, its
+// jobs together count as one more tenant there, of weight 1.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "scheduler/snapshot.h"
+
+namespace larder::scheduler {
+
+struct Leaf {
+    std::uint32_t tenant = 0;
+    double weight = 1;  // of all its jobs
+    double demand = 0;  // no more than this is of use to it
+};
+
+class Hierarchy {
+public:
+    Hierarchy(std::span<const Tenant> tenants, std::span<const Leaf> leaves);
+
+    // What each leaf gets of so much: at each tenant by weight, and what one cannot use goes to the others there.
+    std::vector<double> divide(double amount) const;
+    // The part of the whole that each active leaf has by weight, the inactive ones not counting; 0 for those.
+    std::vector<double> weights(const std::vector<bool>& active) const;
+
+private:
+    struct Node {
+        double weight = 1;
+        std::int32_t leaf = -1;
+        std::vector<std::uint32_t> below;  // indices of nodes
+    };
+
+    double demand(std::uint32_t node, std::vector<double>& demands) const;
+    void divide(std::uint32_t node, double amount, const std::vector<double>& demands, std::vector<double>& got) const;
+    bool find_active(std::uint32_t node, const std::vector<bool>& active, std::vector<bool>& found) const;
+    void weigh(std::uint32_t node, double weight, const std::vector<bool>& found, std::vector<double>& weights) const;
+
+    std::span<const Leaf> leaves_;
+    std::vector<Node> nodes_;  // the root is the first
+};
+
+}  // namespace larder::scheduler

@@ -1,0 +1,27 @@
+#pragma once
+
+// Max-min fairness (Gavel, OSDI '20, section 4.1): the least of all jobs' rates is as high as can be, each over the
+// rate of an equal share of every GPU type and over the job's weight; a gang's counts by its GPUs. "max-min" knows how
+// fast each job is on each type; "max-min-agnostic", what it is compared with, takes all types for equal.
+
+#include "scheduler/policies/fair.h"
+
+namespace larder::scheduler {
+
+// A job's rate with an equal share of every type: with as many GPUs of each as it has of all.
+double equal_share_rate(const Snapshot& snapshot, std::span<const double> rates);
+
+class MaxMin final : public Fair {
+public:
+    MaxMin(const PolicyOptions& options, bool knows_types) : Fair(options.round_s), knows_types_(knows_types) {}
+    std::string_view name() const override { return knows_types_ ? "max-min" : "max-min-agnostic"; }
+
+private:
+    void terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
+               std::span<double> terms) const override;
+    Result<Shares> allocate(const Snapshot& snapshot, const Kinds& kinds) override;
+
+    bool knows_types_;
+};
+
+}  // namespace larder::scheduler

@@ -1,0 +1,98 @@
+#include "scheduler/policies/round.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace larder::scheduler {
+namespace {
+
+constexpr double kPartMin = 1e-6;
+constexpr double kPartSmall = 0.02;  // not worth changing GPUs for
+
+struct Pair {
+    std::int32_t priority = 0;
+    double urgency = 0;
+    bool runs_there = false;
+    std::uint32_t at = 0;  // in jobs
+    std::uint32_t type = 0;
+};
+
+// A tenth of a round counts as had by everyone, so that who is new starts soon, but not whatever its share.
+double urgency(const Snapshot& snapshot, const JobState& job, std::uint32_t type, double part, double round_s) {
+    const double could = faded_sum_s(snapshot.now_s - job.spec->submit_s + round_s);
+    return part * could / (lately_s(job, type, snapshot.now_s) + round_s / 10);
+}
+
+}  // namespace
+
+void want_round(const Snapshot& snapshot, std::span<const RoundJob> jobs, double round_s, Decision& decision) {
+    std::vector<std::uint32_t> left;
+    for (const GpuTypeState& type : snapshot.gpu_types) left.push_back(type.gpus);
+    for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
+        const JobState& job = *snapshot.jobs[j];
+        if (!is_pinned(job) && !holds_lease(job, snapshot.now_s)) continue;
+        left[job.gpu_type] -= std::min(left[job.gpu_type], job.gpus);
+        Want want = want_as_it_is(snapshot, j);
+        want.promised = true;
+        decision.wants.push_back(want);
+    }
+    const double end_s = period_end_s(snapshot.now_s, round_s);
+    std::vector<Pair> pairs;
+    std::vector<bool> chosen(jobs.size());
+    bool settled = true;  // nobody has to wait or to change between types
+    for (std::uint32_t i = 0; i < jobs.size(); ++i) {
+        const JobState& job = *snapshot.jobs[jobs[i].job];
+        std::uint32_t types = 0;
+        const double largest = std::ranges::max(jobs[i].parts);
+        for (std::uint32_t type = 0; type < left.size(); ++type) {
+            const double part = jobs[i].parts[type];
+            if (part <= kPartMin || (part < kPartSmall && part < largest)) continue;
+            ++types;
+            if (holds_lease(job, snapshot.now_s)) continue;
+            pairs.push_back({.priority = job.spec->priority,
+                             .urgency = urgency(snapshot, job, type, part, round_s),
+                             .runs_there = job.running && job.gpu_type == type,
+                             .at = i,
+                             .type = type});
+        }
+        settled = settled && types < 2;
+        chosen[i] = holds_lease(job, snapshot.now_s);
+    }
+    std::ranges::sort(pairs, [](const Pair& a, const Pair& b) {
+        return std::tuple(-a.priority, -a.urgency, !a.runs_there, a.at, a.type) <
+               std::tuple(-b.priority, -b.urgency, !b.runs_there, b.at, b.type);
+    });
+    const auto want = [&](const RoundJob& job, std::uint32_t type) {
+        Want wanted;
+        wanted.job = job.job;
+        wanted.gpus = job.gpus;
+        wanted.gpu_type = type;
+        wanted.lease_s = end_s - snapshot.now_s;
+        decision.wants.push_back(wanted);
+    };
+    std::vector<std::uint32_t> passed_by;
+    for (const Pair& pair : pairs) {
+        if (chosen[pair.at]) continue;
+        const RoundJob& job = jobs[pair.at];
+        if (left[pair.type] < job.gpus) {
+            passed_by.push_back(pair.at);
+            continue;
+        }
+        left[pair.type] -= job.gpus;
+        chosen[pair.at] = true;
+        want(job, pair.type);
+    }
+    // Those without any share come after those who had no room where their share is.
+    for (std::uint32_t i = 0; i < jobs.size(); ++i) passed_by.push_back(i);
+    for (const std::uint32_t i : passed_by) {
+        if (chosen[i]) continue;
+        chosen[i] = true;
+        settled = false;
+        const JobState& job = *snapshot.jobs[jobs[i].job];
+        // A round elsewhere has to be worth starting for.
+        if (job.running || 2 * job.spec->restart_s <= round_s) want(jobs[i], job.spec->gpu_type);
+    }
+    if (!settled) decision.next_s = std::min(decision.next_s, end_s);
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,263 @@
+#include <coin/ClpSimplex.hpp>
+#include <coin/CoinPackedMatrix.hpp>
+
+#include <algorithm>
+#include <string>
+
+#include "base/assert.h"
+#include "scheduler/policies/shares.h"
+
+namespace larder::scheduler {
+namespace {
+
+constexpr double kTolerance = 1e-9;
+constexpr unsigned char kBasic = ClpSimplex::basic;
+
+using Statuses = std::vector<unsigned char>;
+
+// Columns: each group's part of the time on each type, then the level. Rows: of each group, its time and its rate, then
+// the GPUs of each type. Rates count in those of a group's fastest type and GPUs in all of a type, so that all is
+// near 1.
+class Program {
+public:
+    explicit Program(const ShareProblem& problem)
+        : problem_(problem),
+          groups_(static_cast<int>(problem.groups.size())),
+          types_(static_cast<int>(problem.gpus_by_type.size())),
+          level_column_(groups_ * types_) {
+        for (const ShareGroup& group : problem.groups) {
+            fastest_.push_back(*std::ranges::max_element(group.rates));
+            level_unit_ = std::max(level_unit_, group.need / fastest_.back());
+        }
+        if (level_unit_ <= 0) level_unit_ = 1;
+        load();
+    }
+
+    int row_of_time(int group) const { return 2 * group; }
+    int row_of_rate(int group) const { return 2 * group + 1; }
+    int columns() const { return level_column_ + 1; }
+    int rows() const { return 2 * groups_ + types_; }
+    ClpSimplex& model() { return model_; }
+
+    bool solve_from(const Statuses& statuses) {
+        if (!statuses.empty()) {
+            model_.copyinStatus(statuses.data());
+            model_.dual();
+            if (model_.isProvenOptimal()) return true;
+            model_.allSlackBasis(true);
+        }
+        model_.primal();
+        return model_.isProvenOptimal();
+    }
+
+    Statuses statuses() const {
+        Statuses statuses(model_.statusArray(), model_.statusArray() + columns() + rows());
+        for (unsigned char& status : statuses) status &= 7;  // above it CLP keeps marks of its own
+        return statuses;
+    }
+
+    // With the level reached, as much as can be on each group's fastest type.
+    bool spread_rest() {
+        const double level = model_.primalColumnSolution()[level_column_];
+        model_.setColumnLower(level_column_, level * (1 - kTolerance));
+        model_.setObjectiveCoefficient(level_column_, 0);
+        for (int g = 0; g < groups_; ++g) {
+            const ShareGroup& group = of(g);
+            for (int type = 0; type < types_; ++type) {
+                const double gained = relative_rate(g, type) * group.jobs * group.gpus;
+                model_.setObjectiveCoefficient(column(g, type), -gained / gpus_);
+            }
+        }
+        model_.primal();
+        return model_.isProvenOptimal();
+    }
+
+    std::vector<bool> binding() const {
+        std::vector<bool> binding;
+        const double* const prices = model_.dualRowSolution();
+        for (int g = 0; g < groups_; ++g) binding.push_back(std::abs(prices[row_of_rate(g)]) > kTolerance);
+        return binding;
+    }
+
+    Shares shares() const {
+        Shares shares;
+        shares.types = static_cast<std::uint32_t>(types_);
+        const double* const parts = model_.primalColumnSolution();
+        for (int i = 0; i < level_column_; ++i) shares.parts.push_back(std::clamp(parts[i], 0.0, 1.0));
+        shares.level = level_reached(problem_, shares);
+        return shares;
+    }
+
+private:
+    const ShareGroup& of(int group) const { return problem_.groups[static_cast<std::size_t>(group)]; }
+    double relative_rate(int group, int type) const {
+        return of(group).rates[static_cast<std::size_t>(type)] / fastest_[static_cast<std::size_t>(group)];
+    }
+    int column(int group, int type) const { return group * types_ + type; }
+
+    void load() {
+        std::vector<CoinBigIndex> starts{0};
+        std::vector<int> indices;
+        std::vector<double> values, upper, cost;
+        for (const double gpus : problem_.gpus_by_type) gpus_ += gpus;
+        const auto coefficient = [&](int row, double value) {
+            if (value == 0) return;
+            indices.push_back(row);
+            values.push_back(value);
+        };
+        const auto end_column = [&](double upper_bound, double cost_of_it) {
+            starts.push_back(static_cast<CoinBigIndex>(indices.size()));
+            upper.push_back(upper_bound);
+            cost.push_back(cost_of_it);
+        };
+        for (int g = 0; g < groups_; ++g) {
+            for (int type = 0; type < types_; ++type) {
+                const double rate = relative_rate(g, type);
+                const double gpus = problem_.gpus_by_type[static_cast<std::size_t>(type)];
+                coefficient(row_of_time(g), 1);
+                coefficient(row_of_rate(g), rate);
+                if (gpus > 0) coefficient(2 * groups_ + type, of(g).jobs * of(g).gpus / gpus);
+                end_column(rate > 0 && gpus > 0 ? 1 : 0, 0);
+            }
+        }
+        for (int g = 0; g < groups_; ++g) {
+            coefficient(row_of_rate(g), -of(g).need / fastest_[static_cast<std::size_t>(g)] / level_unit_);
+        }
+        const bool bounded = std::ranges::any_of(problem_.groups, [](const ShareGroup& g) { return g.need > 0; });
+        end_column(bounded ? COIN_DBL_MAX : 0, -1);
+
+        std::vector<double> row_lower, row_upper;
+        for (int g = 0; g < groups_; ++g) {
+            row_lower.push_back(-COIN_DBL_MAX);
+            row_upper.push_back(1);
+            row_lower.push_back(of(g).floor / fastest_[static_cast<std::size_t>(g)]);
+            row_upper.push_back(COIN_DBL_MAX);
+        }
+        row_lower.resize(static_cast<std::size_t>(rows()), -COIN_DBL_MAX);
+        row_upper.resize(static_cast<std::size_t>(rows()), 1);
+        const std::vector<double> lower(upper.size());
+        model_.setLogLevel(0);
+        model_.setPrimalTolerance(kTolerance);
+        model_.setDualTolerance(kTolerance);
+        model_.loadProblem(columns(), rows(), starts.data(), indices.data(), values.data(), lower.data(), upper.data(),
+                           cost.data(), row_lower.data(), row_upper.data());
+    }
+
+    const ShareProblem& problem_;
+    int groups_;
+    int types_;
+    int level_column_;
+    std::vector<double> fastest_;
+    double level_unit_ = 0;  // the level counts in what the neediest group needs
+    double gpus_ = 0;
+    ClpSimplex model_;
+};
+
+}  // namespace
+
+// The last basis, by group.
+struct ShareProgram::Basis {
+    std::vector<ShareGroup> groups;
+    std::size_t types = 0;
+    Statuses statuses;
+};
+
+namespace {
+
+bool alike(const ShareGroup& a, const ShareGroup& b) {
+    return a.gpus == b.gpus && a.rates == b.rates;
+}
+
+// For each group the one of last time that it takes its part of the basis from: the same kind of job if it was there,
+// else one that nobody else takes; -1: none is left.
+std::vector<int> inherit(const std::vector<ShareGroup>& before, const std::vector<ShareGroup>& now) {
+    std::vector<int> from(now.size(), -1);
+    std::vector<bool> taken(before.size());
+    std::size_t b = 0;
+    for (std::size_t n = 0; n < now.size(); ++n) {
+        for (std::size_t ahead = b; ahead < std::min(before.size(), b + 8); ++ahead) {
+            if (!alike(before[ahead], now[n])) continue;
+            from[n] = static_cast<int>(ahead);
+            taken[ahead] = true;
+            b = ahead + 1;
+            break;
+        }
+    }
+    std::size_t next = 0;
+    for (int& group : from) {
+        if (group >= 0) continue;
+        while (next < before.size() && taken[next]) ++next;
+        if (next == before.size()) break;
+        group = static_cast<int>(next++);
+    }
+    return from;
+}
+
+// As many basic variables as rows: what groups that are gone leave over or take along is made up for by slacks.
+void mend(Statuses& statuses, std::size_t columns) {
+    const auto rows = statuses.size() - columns;
+    auto basic = static_cast<std::size_t>(std::ranges::count(statuses, kBasic));
+    for (std::size_t i = statuses.size(); i > columns && basic < rows; --i) {
+        if (statuses[i - 1] == kBasic) continue;
+        statuses[i - 1] = kBasic;
+        ++basic;
+    }
+    for (std::size_t i = 0; i < columns && basic > rows; ++i) {
+        if (statuses[i] != kBasic) continue;
+        statuses[i] = ClpSimplex::atLowerBound;
+        --basic;
+    }
+}
+
+}  // namespace
+
+ShareProgram::ShareProgram() : basis_(std::make_unique<Basis>()) {}
+ShareProgram::~ShareProgram() = default;
+
+Result<Shares> ShareProgram::solve(const ShareProblem& problem, bool rest_too) {
+    const std::size_t types = problem.gpus_by_type.size();
+    const std::size_t groups = problem.groups.size();
+    LARDER_ASSERT(groups > 0 && types > 0);
+    Program program(problem);
+    const auto columns = static_cast<std::size_t>(program.columns());
+    const auto rows = static_cast<std::size_t>(program.rows());
+
+    Statuses start;
+    if (basis_->types == types) {
+        start.assign(columns + rows, ClpSimplex::atLowerBound);
+        const std::size_t columns_before = basis_->groups.size() * types + 1;
+        const std::vector<int> from = inherit(basis_->groups, problem.groups);
+        for (std::size_t g = 0; g < groups; ++g) {
+            const auto before = static_cast<std::size_t>(from[g]);
+            for (std::size_t type = 0; from[g] >= 0 && type < types; ++type) {
+                start[g * types + type] = basis_->statuses[before * types + type];
+            }
+            for (std::size_t row = 0; row < 2; ++row) {
+                start[columns + 2 * g + row] =
+                    from[g] >= 0 ? basis_->statuses[columns_before + 2 * before + row] : kBasic;
+            }
+        }
+        start[columns - 1] = basis_->statuses[columns_before - 1];
+        for (std::size_t type = 0; type < types; ++type) {
+            start[columns + 2 * groups + type] = basis_->statuses[columns_before + 2 * basis_->groups.size() + type];
+        }
+        mend(start, columns);
+    }
+    const auto failed = [&] {
+        basis_->types = 0;
+        return fail(ErrorCode::internal, "the linear program of " + std::to_string(groups) + " kinds of jobs on " +
+                                             std::to_string(types) + " types of GPUs ended with CLP's status " +
+                                             std::to_string(program.model().status()));
+    };
+    if (!program.solve_from(start)) return failed();
+    basis_->statuses = program.statuses();
+    basis_->groups = problem.groups;
+    basis_->types = types;
+    std::vector<bool> binding = program.binding();
+    if (rest_too && !program.spread_rest()) return failed();
+    Shares shares = program.shares();
+    shares.binding = std::move(binding);
+    return shares;
+}
+
+}  // namespace larder::scheduler

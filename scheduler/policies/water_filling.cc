@@ -1,0 +1,69 @@
+#include "scheduler/policies/water_filling.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "scheduler/policies/hierarchy.h"
+#include "scheduler/policies/max_min.h"
+
+namespace larder::scheduler {
+namespace {
+
+constexpr std::size_t kTenant = 0;
+constexpr std::size_t kWeight = 1;
+constexpr std::size_t kEqualShareRate = 2;
+
+// Then what is left is shared out at once, with no regard to whose turn it would be.
+constexpr int kLevelsMax = 40;
+
+}  // namespace
+
+void WaterFilling::terms(const Snapshot& snapshot, const JobState& job, double, std::span<double> rates,
+                         std::span<double> terms) const {
+    terms[kTenant] = job.spec->tenant;
+    terms[kWeight] = job.spec->weight;
+    terms[kEqualShareRate] = equal_share_rate(snapshot, rates);
+}
+
+Result<Shares> WaterFilling::allocate(const Snapshot& snapshot, const Kinds& kinds) {
+    const std::size_t count = kinds.kinds.size();
+    std::vector<Leaf> leaves;
+    for (const Kind& kind : kinds.kinds) {
+        leaves.push_back({.tenant = static_cast<std::uint32_t>(kind.terms[kTenant]),
+                          .weight = kind.terms[kWeight] * kind.jobs,
+                          .demand = kind.gpus * kind.jobs});
+    }
+    const Hierarchy hierarchy(snapshot.tenants, leaves);
+    if (types_are_one(kinds)) {
+        const double all = std::accumulate(kinds.gpus_by_type.begin(), kinds.gpus_by_type.end(), 0.0);
+        std::vector<double> parts = hierarchy.divide(all);
+        for (std::size_t k = 0; k < count; ++k) parts[k] /= leaves[k].demand;
+        return spread_over_types(kinds, parts);
+    }
+
+    std::vector<bool> rising(count, true);
+    std::vector<double> floors(count), needs(count);
+    Result<Shares> shares;
+    for (int levels = 0; levels < kLevelsMax && std::ranges::find(rising, true) != rising.end(); ++levels) {
+        const std::vector<double> weights = hierarchy.weights(rising);
+        for (std::size_t k = 0; k < count; ++k) {
+            const Kind& kind = kinds.kinds[k];
+            needs[k] = kind.terms[kEqualShareRate] * weights[k] / leaves[k].demand;
+        }
+        shares = raise(kinds, needs, floors, false);
+        if (!shares) return shares;
+        bool stopped = false;
+        for (std::size_t k = 0; k < count; ++k) {
+            if (!rising[k]) continue;
+            floors[k] += shares->level * needs[k] * (1 - 1e-9);
+            if (!shares->binding[k]) continue;
+            rising[k] = false;
+            stopped = true;
+        }
+        if (!stopped) break;
+    }
+    std::ranges::fill(needs, 0);
+    return raise(kinds, needs, floors);
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,25 @@
+#pragma once
+
+// Hierarchical fairness by water filling (Gavel, OSDI '20, section 4.3): tenants share by their weights, level after
+// level of the hierarchy, and the jobs of each by theirs. All are raised together; what a job or tenant cannot use goes
+// to the others of its tenant first. With one type of GPU that is a division from the root down; with several a linear
+// program for each level at which someone can rise no further.
+
+#include "scheduler/policies/fair.h"
+
+namespace larder::scheduler {
+
+class WaterFilling final : public Fair {
+public:
+    explicit WaterFilling(const PolicyOptions& options) : Fair(options.round_s, kKindsMax) {}
+    std::string_view name() const override { return "water-filling"; }
+
+private:
+    static constexpr std::size_t kKindsMax = 128;  // as it takes many programs for one decision
+
+    void terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
+               std::span<double> terms) const override;
+    Result<Shares> allocate(const Snapshot& snapshot, const Kinds& kinds) override;
+};
+
+}  // namespace larder::scheduler

@@ -1,0 +1,58 @@
+#pragma once
+
+// The textbook's simplex on a dense tableau, for programs of a few columns: maximise cost * x with rows * x <= bounds,
+// x >= 0 and bounds >= 0, by Bland's rule (Math. of OR, 1977). What tests hold the policies' programs against.
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+namespace larder::scheduler::tests {
+
+inline double largest(const std::vector<double>& cost, const std::vector<std::vector<double>>& rows,
+                      const std::vector<double>& bounds) {
+    const std::size_t columns = cost.size() + rows.size();
+    std::vector<std::vector<double>> tableau;
+    std::vector<std::size_t> basis;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        std::vector<double> line = rows[i];
+        line.resize(columns + 1);
+        line[cost.size() + i] = 1;
+        line[columns] = bounds[i];
+        tableau.push_back(line);
+        basis.push_back(cost.size() + i);
+    }
+    std::vector<double> gains = cost;
+    gains.resize(columns + 1);
+    for (;;) {
+        std::size_t enters = 0;
+        while (enters < columns && gains[enters] <= 1e-10) ++enters;
+        if (enters == columns) return -gains[columns];
+        std::size_t leaves = tableau.size();
+        double least = std::numeric_limits<double>::infinity();
+        for (std::size_t i = 0; i < tableau.size(); ++i) {
+            if (tableau[i][enters] <= 1e-10) continue;
+            const double ratio = tableau[i][columns] / tableau[i][enters];
+            const bool first = leaves == tableau.size() || basis[i] < basis[leaves];
+            if (ratio < least - 1e-12 || (ratio <= least + 1e-12 && first)) {
+                least = std::min(least, ratio);
+                leaves = i;
+            }
+        }
+        if (leaves == tableau.size()) return std::numeric_limits<double>::infinity();
+        const double pivot = tableau[leaves][enters];
+        for (double& value : tableau[leaves]) value /= pivot;
+        const auto subtract = [&](std::vector<double>& line) {
+            const double times = line[enters];
+            for (std::size_t k = 0; k <= columns; ++k) line[k] -= times * tableau[leaves][k];
+        };
+        for (std::size_t i = 0; i < tableau.size(); ++i) {
+            if (i != leaves) subtract(tableau[i]);
+        }
+        subtract(gains);
+        basis[leaves] = enters;
+    }
+}
+
+}  // namespace larder::scheduler::tests

@@ -1,0 +1,143 @@
+#include "scheduler/policies/shares.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/scheduler/policies/dense_program.h"
+#include "tests/unit/scheduler/snapshots.h"
+
+namespace larder::scheduler {
+namespace {
+
+using testing::DoubleNear;
+
+ShareProblem random_problem(tests::Random& random, std::size_t types, std::size_t groups) {
+    ShareProblem problem;
+    for (std::size_t type = 0; type < types; ++type) problem.gpus_by_type.push_back(1 + random.below(16));
+    for (std::size_t g = 0; g < groups; ++g) {
+        ShareGroup group{.jobs = 1 + random.below(4), .gpus = 1.0 + random.below(4)};
+        group.need = 0.1 + random.part();
+        for (std::size_t type = 0; type < types; ++type) {
+            group.rates.push_back(random.below(4) == 0 && type > 0 ? 0 : 100 * (0.1 + random.part()));
+        }
+        problem.groups.push_back(group);
+    }
+    return problem;
+}
+
+void expect_within(const ShareProblem& problem, const Shares& shares, const char* what) {
+    std::vector<double> used(problem.gpus_by_type.size());
+    for (std::size_t g = 0; g < problem.groups.size(); ++g) {
+        const ShareGroup& group = problem.groups[g];
+        double time = 0;
+        for (std::size_t type = 0; type < used.size(); ++type) {
+            const double part = shares.part(g, type);
+            EXPECT_GE(part, 0) << what;
+            EXPECT_TRUE(part == 0 || group.rates[type] > 0) << what;
+            time += part;
+            used[type] += part * group.jobs * group.gpus;
+        }
+        EXPECT_LE(time, 1 + 1e-6) << what;
+        EXPECT_GE(rate_of(problem, shares, g), (group.floor + shares.level * group.need) * (1 - 1e-6) - 1e-6) << what;
+    }
+    for (std::size_t type = 0; type < used.size(); ++type) {
+        EXPECT_LE(used[type], problem.gpus_by_type[type] * (1 + 1e-6)) << what;
+    }
+}
+
+double level_by_textbook(const ShareProblem& problem) {
+    const std::size_t types = problem.gpus_by_type.size();
+    const std::size_t columns = problem.groups.size() * types + 1;
+    std::vector<std::vector<double>> rows;
+    std::vector<double> bounds;
+    for (std::size_t type = 0; type < types; ++type) {
+        std::vector<double> row(columns);
+        for (std::size_t g = 0; g < problem.groups.size(); ++g) {
+            row[g * types + type] = problem.groups[g].jobs * problem.groups[g].gpus;
+        }
+        rows.push_back(row);
+        bounds.push_back(problem.gpus_by_type[type]);
+    }
+    for (std::size_t g = 0; g < problem.groups.size(); ++g) {
+        std::vector<double> time(columns), rate(columns);
+        for (std::size_t type = 0; type < types; ++type) {
+            time[g * types + type] = 1;
+            rate[g * types + type] = -problem.groups[g].rates[type];
+        }
+        rate[columns - 1] = problem.groups[g].need;
+        rows.push_back(time);
+        bounds.push_back(1);
+        rows.push_back(rate);
+        bounds.push_back(0);
+    }
+    std::vector<double> cost(columns);
+    cost[columns - 1] = 1;
+    return tests::largest(cost, rows, bounds);
+}
+
+TEST(Shares, TheProgramReachesTheTextbooksLevel) {
+    ShareProgram warm;
+    for (std::uint32_t seed = 0; seed < 300; ++seed) {
+        tests::Random random(seed);
+        const std::size_t types = 1 + random.below(3);
+        const ShareProblem problem = random_problem(random, types, 1 + random.below(7));
+        const double best = level_by_textbook(problem);
+        ShareProgram cold;
+        const auto solved = cold.solve(problem);
+        ASSERT_TRUE(solved) << solved.error().message;
+        EXPECT_NEAR(solved->level, best, 1e-6 * best) << "seed " << seed;
+        expect_within(problem, *solved, "cold");
+        const auto again = warm.solve(problem);
+        ASSERT_TRUE(again) << again.error().message;
+        EXPECT_NEAR(again->level, best, 1e-6 * best) << "seed " << seed;
+        expect_within(problem, *again, "warm");
+    }
+}
+
+TEST(Shares, TheClosedFormReachesTheProgramsLevel) {
+    for (std::uint32_t seed = 0; seed < 300; ++seed) {
+        tests::Random random(seed);
+        const ShareProblem problem = random_problem(random, 1, 1 + random.below(20));
+        const Shares closed = closed_form_shares(problem);
+        expect_within(problem, closed, "closed form");
+        ShareProgram program;
+        const auto solved = program.solve(problem);
+        ASSERT_TRUE(solved) << solved.error().message;
+        EXPECT_NEAR(closed.level, solved->level, 1e-6 * solved->level) << "seed " << seed;
+        double used = 0;
+        double wanted = 0;
+        for (std::size_t g = 0; g < problem.groups.size(); ++g) {
+            used += closed.part(g, 0) * problem.groups[g].jobs * problem.groups[g].gpus;
+            wanted += problem.groups[g].jobs * problem.groups[g].gpus;
+        }
+        EXPECT_NEAR(used, std::min(wanted, problem.gpus_by_type[0]), 1e-6 * used) << "seed " << seed;
+    }
+}
+
+// What Gavel's paper opens with: types matter to some jobs more than to others, so whoever gains most gets the fast
+// one.
+TEST(Shares, WhoGainsMostFromTheFastTypeGetsIt) {
+    const ShareProblem problem{
+        .gpus_by_type = {1, 1},
+        .groups = {{.jobs = 2, .rates = {4, 1}, .need = 2.5}, {.jobs = 2, .rates = {1.2, 1}, .need = 1.1}}};
+    ShareProgram program;
+    const auto shares = program.solve(problem);
+    ASSERT_TRUE(shares);
+    EXPECT_THAT(shares->part(0, 1), DoubleNear(0, 1e-6));
+    EXPECT_THAT(shares->level, DoubleNear(2.2 / 3.7, 1e-6));  // an equal share of both types reaches a half
+}
+
+TEST(Shares, NamesWhoKeepsTheLevelDown) {
+    // The first cannot get above level 1; the second could.
+    const ShareProblem problem{.gpus_by_type = {4, 1},
+                               .groups = {{.rates = {1, 0}, .need = 1}, {.rates = {1, 2}, .need = 0.5}}};
+    ShareProgram program;
+    const auto shares = program.solve(problem);
+    ASSERT_TRUE(shares);
+    EXPECT_THAT(shares->level, DoubleNear(1, 1e-6));
+    EXPECT_TRUE(shares->binding[0]);
+    EXPECT_FALSE(shares->binding[1]);
+    EXPECT_THAT(shares->part(1, 1), DoubleNear(1, 1e-6));  // of what is left, the most that can be made
+}
+
+}  // namespace
+}  // namespace larder::scheduler
