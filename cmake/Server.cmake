@@ -40,10 +40,12 @@ target_link_libraries(larder_allocator_service PUBLIC larder_allocator larder_ba
 
 larder_library(scheduler)
 larder_library(scheduler/placement)
+larder_library(scheduler/cells)
 larder_library(scheduler/policies)
 larder_library(scheduler/simulator)
 target_link_libraries(larder_scheduler PUBLIC larder_allocator larder_base)
 target_link_libraries(larder_scheduler_placement PUBLIC larder_scheduler)
+target_link_libraries(larder_scheduler_cells PUBLIC larder_scheduler_placement PRIVATE tomlplusplus::tomlplusplus)
 target_link_libraries(larder_scheduler_policies PUBLIC larder_scheduler PRIVATE PkgConfig::CLP)
 target_link_libraries(larder_scheduler_simulator PUBLIC larder_scheduler_policies larder_scheduler_placement
     PRIVATE tomlplusplus::tomlplusplus Boost::json)

@@ -16,6 +16,7 @@ public:
     bool place_at(const PlaceRequest& request, const Placement& placement) override;
     void release(JobId job) override;
     std::uint32_t free_gpus(std::uint32_t gpu_type) const override { return free_.count(gpu_type); }
+    bool set_opportunistic(JobId /*job*/, bool /*opportunistic*/) override { return false; }
     void set_usable(std::uint32_t node, bool usable) override { free_.set_usable(node, usable); }
 
 private:

@@ -46,6 +46,9 @@ public:
     virtual std::uint32_t free_gpus(std::uint32_t gpu_type) const = 0;
     // A node was lost or drained, or is back. Jobs on it keep what they have until released.
     virtual void set_usable(std::uint32_t node, bool usable) = 0;
+    // A running job gives up its claim to the GPUs it has (it runs on until somebody takes them), or takes one. False:
+    // nothing has changed, because claims mean nothing here, or others have them.
+    virtual bool set_opportunistic(JobId job, bool opportunistic) = 0;
 };
 
 }  // namespace larder::scheduler

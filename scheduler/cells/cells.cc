@@ -1,0 +1,282 @@
+#include "scheduler/cells/cells.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace larder::scheduler {
+namespace {
+
+constexpr JobId kNoJob = std::numeric_limits<JobId>::max();
+
+Result<std::vector<std::uint32_t>> nodes_of(const HierarchyConfig& hierarchy, const GpuCluster& cluster,
+                                            const std::unordered_map<std::string_view, std::uint32_t>& by_name) {
+    std::vector<std::uint32_t> nodes;
+    nodes.reserve(hierarchy.nodes.size());
+    for (const std::string& name : hierarchy.nodes) {
+        const auto refuse = [&](const std::string& why) {
+            return fail(ErrorCode::invalid_argument,
+                        "cells: node \"" + name + "\" of hierarchy \"" + hierarchy.name + "\" " + why);
+        };
+        const auto found = by_name.find(name);
+        if (found == by_name.end()) return refuse("is not in the cluster");
+        const GpuNode& node = cluster.nodes[found->second];
+        const std::uint32_t gpus = hierarchy.gpus_in(hierarchy.node_level);
+        if (node.gpus != gpus) {
+            return refuse("has " + std::to_string(node.gpus) + " GPUs in the cluster: expected " +
+                          std::to_string(gpus));
+        }
+        if (cluster.gpu_types[node.gpu_type] != hierarchy.gpu_type) {
+            return refuse("has GPUs of type \"" + cluster.gpu_types[node.gpu_type] + "\" in the cluster: expected \"" +
+                          hierarchy.gpu_type + "\"");
+        }
+        nodes.push_back(found->second);
+    }
+    return nodes;
+}
+
+}  // namespace
+
+Cells::Cells(const CellConfig& config, const GpuCluster& cluster)
+    : where_(cluster.nodes.size()), node_gpus_at_most_(cluster.gpu_types.size()), pool_(cluster) {
+    for (const VirtualClusterConfig& owner : config.virtual_clusters) cluster_names_.push_back(owner.name);
+    for (std::uint32_t h = 0; h < config.hierarchies.size(); ++h) hierarchies_.emplace_back(config, h);
+    scarce_.resize(hierarchies_.size());
+    for (const GpuNode& node : cluster.nodes) {
+        opportunistic_.emplace_back(node.gpus, kNoJob);
+        node_gpus_at_most_[node.gpu_type] = std::max(node_gpus_at_most_[node.gpu_type], node.gpus);
+    }
+}
+
+Result<std::unique_ptr<Cells>> Cells::create(const CellConfig& config, const GpuCluster& cluster,
+                                             std::span<const std::string> tenants) {
+    std::unordered_map<std::string_view, std::uint32_t> by_name;
+    for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) by_name.emplace(cluster.nodes[n].name, n);
+    std::unique_ptr<Cells> cells(new Cells(config, cluster));
+    std::vector<bool> seen(cluster.nodes.size());
+    for (std::uint32_t h = 0; h < config.hierarchies.size(); ++h) {
+        auto nodes = nodes_of(config.hierarchies[h], cluster, by_name);
+        if (!nodes) return std::unexpected(nodes.error());
+        for (std::uint32_t n = 0; n < nodes->size(); ++n) {
+            cells->where_[(*nodes)[n]] = {.hierarchy = h, .node = n};
+            seen[(*nodes)[n]] = true;
+        }
+        cells->type_of_.push_back(cluster.nodes[nodes->front()].gpu_type);
+        cells->nodes_.push_back(std::move(*nodes));
+    }
+    for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) {
+        if (!seen[n]) {
+            return fail(ErrorCode::invalid_argument,
+                        "cells: node \"" + cluster.nodes[n].name + "\" of the cluster is in no hierarchy");
+        }
+        if (!cluster.nodes[n].usable) cells->at(cells->where_[n]).set_bad(cells->where_[n].node, true);
+    }
+    for (std::uint32_t t = 0; t < tenants.size(); ++t) cells->name_tenant(t, tenants[t]);
+    cells->settle();
+    return cells;
+}
+
+void Cells::name_tenant(std::uint32_t tenant, std::string_view name) {
+    if (tenant >= cluster_by_tenant_.size()) cluster_by_tenant_.resize(tenant + 1, kNone);
+    const auto found = std::ranges::find(cluster_names_, name);
+    cluster_by_tenant_[tenant] =
+        found == cluster_names_.end() ? kNone : static_cast<std::uint32_t>(found - cluster_names_.begin());
+}
+
+std::uint32_t Cells::cluster_of_tenant(std::uint32_t tenant) const {
+    return tenant < cluster_by_tenant_.size() ? cluster_by_tenant_[tenant] : kNone;
+}
+
+std::optional<Placed> Cells::place(const PlaceRequest& request) {
+    LARDER_ASSERT(!jobs_.contains(request.job) && request.gpu_type < node_gpus_at_most_.size());
+    if (request.opportunistic) {
+        auto placement = pool_.choose(request);
+        if (!placement) return std::nullopt;
+        run_opportunistic(request.job, *placement);
+        add(request, *placement);
+        return Placed{.placement = std::move(*placement), .evicted = {}};
+    }
+    const std::uint32_t cluster = cluster_of_tenant(request.tenant);
+    if (cluster == kNone) return std::nullopt;
+    auto placement = take(cluster, request);
+    if (!placement) return std::nullopt;
+    std::vector<JobId> evicted = opportunistic_on(*placement);
+    for (const JobId id : evicted) forget(id);
+    add(request, *placement);
+    settle();
+    return Placed{.placement = std::move(*placement), .evicted = std::move(evicted)};
+}
+
+bool Cells::place_at(const PlaceRequest& request, const Placement& placement) {
+    LARDER_ASSERT(!jobs_.contains(request.job));
+    const bool all_free = !placement.empty() && std::ranges::all_of(placement, [&](const NodeGpus& share) {
+        return share.node < where_.size() && pool_.usable(share.node) &&
+               pool_.gpu_type(share.node) == request.gpu_type && (pool_.at(share.node) & share.gpus) == share.gpus;
+    });
+    if (!all_free) return false;
+    if (request.opportunistic) {
+        run_opportunistic(request.job, placement);
+    } else {
+        const std::uint32_t cluster = cluster_of_tenant(request.tenant);
+        if (cluster == kNone || !claim_at(cluster, placement)) return false;
+    }
+    add(request, placement);
+    settle();
+    return true;
+}
+
+void Cells::release(JobId id) {
+    LARDER_ASSERT(jobs_.contains(id));
+    reserved_.contains(id) ? void(cancel(id)) : forget(id);
+    settle();
+}
+
+void Cells::set_usable(std::uint32_t node, bool usable) {
+    pool_.set_usable(node, usable);
+    at(where_[node]).set_bad(where_[node].node, !usable);
+    settle();
+}
+
+bool Cells::set_opportunistic(JobId id, bool opportunistic) {
+    Job& job = jobs_.at(id);
+    if (job.opportunistic == opportunistic) return true;
+    if (reserved_.contains(id)) return false;
+    bool done = true;
+    if (opportunistic) {
+        demote(id, job);
+    } else {
+        done = promote(id, job);
+    }
+    settle();
+    return done;
+}
+
+Cells::Job& Cells::add(const PlaceRequest& request, Placement placement) {
+    return jobs_
+        .emplace(request.job, Job{.tenant = request.tenant,
+                                  .cluster = cluster_of_tenant(request.tenant),
+                                  .gpu_type = request.gpu_type,
+                                  .priority = request.priority,
+                                  .opportunistic = request.opportunistic,
+                                  .arrival = arrivals_++,
+                                  .placement = std::move(placement)})
+        .first->second;
+}
+
+// Of a job that runs.
+void Cells::forget(JobId id) {
+    const auto found = jobs_.find(id);
+    if (found->second.opportunistic) {
+        stop_opportunistic(found->second.placement);
+        for (auto gang = reserved_.begin(); gang != reserved_.end();) {
+            std::erase(gang->second.demoted, id);
+            std::erase(gang->second.victims, id);
+            gang = gang->second.victims.empty() ? reserved_.erase(gang) : std::next(gang);
+        }
+    } else {
+        drop(found->second.placement);
+        for (auto& [gang, waiting] : reserved_) std::erase(waiting.demoted, id);
+    }
+    jobs_.erase(found);
+}
+
+void Cells::hold(std::uint32_t node, std::uint64_t gpus) {
+    at(where_[node]).hold(where_[node].node, gpus);
+    show_free(node);
+}
+
+void Cells::drop(const Placement& placement) {
+    for (const NodeGpus& share : placement) {
+        at(where_[share.node]).drop(where_[share.node].node, share.gpus);
+        show_free(share.node);
+    }
+}
+
+void Cells::show_free(std::uint32_t node) {
+    const Where where = where_[node];
+    const NodeUse& use = hierarchies_[where.hierarchy].use(where.node);
+    const std::uint64_t all = lowest_bits(~0ULL, hierarchies_[where.hierarchy].cells().node_gpus());
+    pool_.set(node, all & ~(use.held | use.opportunistic));
+}
+
+void Cells::run_opportunistic(JobId id, const Placement& placement) {
+    for (const NodeGpus& share : placement) {
+        at(where_[share.node]).add_opportunistic(where_[share.node].node, share.gpus);
+        for (std::uint64_t bits = share.gpus; bits != 0; bits &= bits - 1) {
+            opportunistic_[share.node][static_cast<std::size_t>(std::countr_zero(bits))] = id;
+        }
+        show_free(share.node);
+    }
+}
+
+void Cells::stop_opportunistic(const Placement& placement) {
+    for (const NodeGpus& share : placement) {
+        at(where_[share.node]).remove_opportunistic(where_[share.node].node, share.gpus);
+        for (std::uint64_t bits = share.gpus; bits != 0; bits &= bits - 1) {
+            opportunistic_[share.node][static_cast<std::size_t>(std::countr_zero(bits))] = kNoJob;
+        }
+        show_free(share.node);
+    }
+}
+
+// In the order of the GPUs.
+std::vector<JobId> Cells::opportunistic_on(const Placement& placement) const {
+    std::vector<JobId> found;
+    for (const NodeGpus& share : placement) {
+        const Where where = where_[share.node];
+        std::uint64_t bits = share.gpus & hierarchies_[where.hierarchy].use(where.node).opportunistic;
+        for (; bits != 0; bits &= bits - 1) {
+            const JobId id = opportunistic_[share.node][static_cast<std::size_t>(std::countr_zero(bits))];
+            if (std::ranges::find(found, id) == found.end()) found.push_back(id);
+        }
+    }
+    return found;
+}
+
+void Cells::settle() {
+    unbind_idle();
+    for (SharedHierarchy& hierarchy : hierarchies_) hierarchy.doom();
+}
+
+std::vector<VirtualCellState> Cells::virtual_cells() const {
+    std::vector<VirtualCellState> states;
+    for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
+        for (std::uint32_t c = 0; c < cluster_names_.size(); ++c) {
+            for (std::uint32_t root = hierarchies_[h].first_of(c); root < hierarchies_[h].end_of(c); ++root) {
+                states.push_back({.cluster = c, .hierarchy = h, .cell = hierarchies_[h].root(root)});
+            }
+        }
+    }
+    return states;
+}
+
+bool Cells::sound() const {
+    std::vector<NodeUse> used(where_.size());
+    for (const auto& [id, job] : jobs_) {
+        for (const NodeGpus& share : job.placement) {
+            const Where where = where_[share.node];
+            std::uint64_t& into = job.opportunistic ? used[share.node].opportunistic : used[share.node].held;
+            if ((into & share.gpus) != 0) return false;
+            into |= share.gpus;
+            const std::uint64_t owned = hierarchies_[where.hierarchy].gpus_owned(job.cluster, where.node);
+            if (!job.opportunistic && (owned & share.gpus) != share.gpus) return false;
+        }
+    }
+    for (const auto& [id, waiting] : reserved_) {
+        if (waiting.victims.empty() || opportunistic_on(jobs_.at(id).placement).size() != waiting.victims.size()) {
+            return false;
+        }
+    }
+    std::size_t overlaps = 0;
+    for (std::uint32_t n = 0; n < where_.size(); ++n) {
+        const NodeUse& use = hierarchies_[where_[n].hierarchy].use(where_[n].node);
+        if (use.held != used[n].held || use.opportunistic != used[n].opportunistic) return false;
+        if ((pool_.at(n) & (use.held | use.opportunistic)) != 0) return false;
+        if (pool_.usable(n) == hierarchies_[where_[n].hierarchy].cells().is_bad(where_[n].node)) return false;
+        overlaps += (use.held & use.opportunistic) != 0 ? 1 : 0;
+    }
+    if (reserved_.empty() && overlaps > 0) return false;
+    return std::ranges::all_of(hierarchies_, [](const SharedHierarchy& hierarchy) { return hierarchy.sound(); });
+}
+
+}  // namespace larder::scheduler

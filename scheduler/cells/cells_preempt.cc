@@ -1,0 +1,180 @@
+// Of Cells: who makes room for whom within a virtual cluster.
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "scheduler/cells/cells.h"
+
+namespace larder::scheduler {
+
+void Cells::remember_cells(Job& job) {
+    job.had.clear();
+    for (const NodeGpus& share : job.placement) {
+        const Where where = where_[share.node];
+        for (const CellId cell : at(where).cells_of(where.node, share.gpus)) {
+            const std::pair had(where.hierarchy, cell);
+            if (job.had.empty() || job.had.back() != had) job.had.push_back(had);
+        }
+    }
+}
+
+// As far as they can be had; which of several cells a job is owed decides what the others can be.
+void Cells::bind_remembered(const Job& job) {
+    for (SharedHierarchy& hierarchy : hierarchies_) hierarchy.undoom();
+    for (const auto& [hierarchy, cell] : job.had) hierarchies_[hierarchy].rebind(job.cluster, cell);
+}
+
+void Cells::demote(JobId id, Job& job) {
+    remember_cells(job);
+    drop(job.placement);
+    job.opportunistic = true;
+    run_opportunistic(id, job.placement);
+}
+
+// Nobody else may hold any of its GPUs by now; those on bad nodes it keeps all the same.
+bool Cells::promote(JobId id, Job& job) {
+    if (job.cluster == kNone) return false;
+    const bool held = std::ranges::any_of(job.placement, [&](const NodeGpus& share) {
+        return (at(where_[share.node]).use(where_[share.node].node).held & share.gpus) != 0;
+    });
+    if (held) return false;
+    bind_remembered(job);
+    if (!claim_at(job.cluster, job.placement)) return false;
+    stop_opportunistic(job.placement);
+    job.opportunistic = false;
+    for (auto& [gang, waiting] : reserved_) std::erase(waiting.demoted, id);
+    return true;
+}
+
+// The highest priority first, then who came first; those that cannot stay.
+void Cells::restore(std::vector<JobId>& demoted) {
+    std::ranges::sort(demoted, [&](JobId a, JobId b) {
+        const Job& x = jobs_.at(a);
+        const Job& y = jobs_.at(b);
+        return x.priority != y.priority ? x.priority > y.priority : x.arrival < y.arrival;
+    });
+    std::erase_if(demoted, [&](JobId id) { return promote(id, jobs_.at(id)); });
+}
+
+Cells::Cancelled Cells::cancel(JobId id) {
+    const auto gang = reserved_.find(id);
+    Cancelled cancelled{.id = id, .job = std::move(jobs_.at(id)), .demoted = std::move(gang->second.demoted)};
+    reserved_.erase(gang);
+    remember_cells(cancelled.job);
+    drop(cancelled.job.placement);
+    jobs_.erase(id);
+    for (auto& [other, waiting] : reserved_) std::erase(waiting.demoted, id);
+    std::vector<JobId> demoted = cancelled.demoted;
+    restore(demoted);
+    return cancelled;
+}
+
+// As it was, with nothing else changed since.
+void Cells::revive(const Cancelled& cancelled) {
+    for (const JobId id : cancelled.demoted) {
+        Job& job = jobs_.at(id);
+        if (!job.opportunistic) demote(id, job);
+    }
+    bind_remembered(cancelled.job);
+    const bool back = claim_at(cancelled.job.cluster, cancelled.job.placement);
+    LARDER_ASSERT(back);
+    jobs_.emplace(cancelled.id, cancelled.job);
+    reserved_.emplace(cancelled.id,
+                      Waiting{.victims = opportunistic_on(cancelled.job.placement), .demoted = cancelled.demoted});
+}
+
+std::vector<JobId> Cells::victims_for(std::uint32_t cluster, const PlaceRequest& request) {
+    std::vector<JobId> lower;
+    Preemptible preemptible;
+    for (const auto& [id, job] : jobs_) {
+        const bool makes_room = !job.opportunistic && job.cluster == cluster && job.gpu_type == request.gpu_type &&
+                                job.priority < request.priority;
+        if (!makes_room) continue;
+        lower.push_back(id);
+        for (const NodeGpus& share : job.placement) preemptible[share.node] |= share.gpus;
+    }
+    bind_all(cluster, request.gpu_type);
+    std::vector<JobId> victims;
+    if (collect(cluster, request, request.gpus, &preemptible)) {
+        Preemptible wanted;
+        for (const OfferTaken& taken : plan_gang(offers_, request.gpus)) {
+            const NodeOffer& offer = offers_[taken.offer];
+            if (offer.fresh) continue;
+            const SharedHierarchy& shared = hierarchies_[offer.hierarchy_index];
+            const std::uint32_t node = to_cluster(offer.hierarchy_index, offer.node);
+            const std::uint64_t mask = shared.gpus_owned(cluster, offer.node);
+            const std::uint64_t held = shared.use(offer.node).held;
+            const auto found = preemptible.find(node);
+            const std::uint64_t may = found == preemptible.end() ? 0 : found->second;
+            const CellId cell{offer.level, shared.root(offer.root).index};
+            const Hierarchy& cells = shared.cells();
+            const std::uint64_t in_root = offer.level >= cells.node_level() ? mask : mask & cells.gpus_of(cell);
+            wanted[node] |=
+                pick_gpus(cells, in_root & (~held | may), may | shared.use(offer.node).opportunistic, taken.gpus) &
+                held;
+        }
+        for (const JobId id : lower) {
+            const bool overlaps = std::ranges::any_of(jobs_.at(id).placement, [&](const NodeGpus& share) {
+                const auto found = wanted.find(share.node);
+                return found != wanted.end() && (found->second & share.gpus) != 0;
+            });
+            if (overlaps) victims.push_back(id);
+        }
+    }
+    unbind_idle();
+    std::ranges::sort(victims, [&](JobId a, JobId b) {
+        const Job& x = jobs_.at(a);
+        const Job& y = jobs_.at(b);
+        return x.priority != y.priority ? x.priority < y.priority : x.arrival > y.arrival;
+    });
+    return victims;
+}
+
+std::optional<Reservation> Cells::reserve(const PlaceRequest& request) {
+    LARDER_ASSERT(!jobs_.contains(request.job));
+    const std::uint32_t cluster = cluster_of_tenant(request.tenant);
+    if (request.opportunistic || cluster == kNone) {
+        auto placed = place(request);
+        if (!placed) return std::nullopt;
+        return Reservation{.placement = std::move(placed->placement), .victims = {}, .demoted = {}, .cancelled = {}};
+    }
+    Reservation made;
+    std::vector<Cancelled> cancelled;
+    auto placement = take(cluster, request);
+    while (!placement) {
+        const std::vector<JobId> victims = victims_for(cluster, request);
+        if (victims.empty()) break;
+        // One that only waits is given up, and whoever it made wait is looked at again.
+        const auto waits = std::ranges::find_if(victims, [&](JobId id) { return reserved_.contains(id); });
+        if (waits != victims.end()) {
+            cancelled.push_back(cancel(*waits));
+        } else {
+            for (const JobId id : victims) {
+                demote(id, jobs_.at(id));
+                made.demoted.push_back(id);
+            }
+        }
+        placement = take(cluster, request);
+    }
+    restore(made.demoted);
+    if (!placement) {
+        LARDER_ASSERT(made.demoted.empty());
+        while (!cancelled.empty()) {
+            revive(cancelled.back());
+            cancelled.pop_back();
+        }
+        settle();
+        return std::nullopt;
+    }
+    for (const Cancelled& one : cancelled) made.cancelled.push_back(one.id);
+    made.victims = opportunistic_on(*placement);
+    add(request, *placement);
+    if (!made.victims.empty()) {
+        reserved_.emplace(request.job, Waiting{.victims = made.victims, .demoted = made.demoted});
+    }
+    settle();
+    made.placement = std::move(*placement);
+    return made;
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,282 @@
+// Of Cells: how a gang finds its place within its virtual cluster.
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "scheduler/cells/cells.h"
+#include "scheduler/placement/gang_rate.h"
+
+namespace larder::scheduler {
+namespace {
+
+std::uint32_t count_of(std::uint64_t bits) {
+    return static_cast<std::uint32_t>(std::popcount(bits));
+}
+
+}  // namespace
+
+bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus,
+                    const Preemptible* preemptible) {
+    offers_.clear();
+    std::uint64_t all = 0;
+    for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
+        if (type_of_[h] != request.gpu_type) continue;
+        const SharedHierarchy& shared = hierarchies_[h];
+        const Hierarchy& cells = shared.cells();
+        std::uint32_t fresh_level = kNone;
+        std::uint32_t fresh_left = 0;
+        for (std::uint32_t number = shared.first_of(cluster); number < shared.end_of(cluster); ++number) {
+            const VirtualCell& root = shared.root(number);
+            const std::uint32_t size = cells.gpus_in(root.level);
+            if (root.index == kNone) {
+                if (scarce_[h]) continue;
+                all += size;
+                if (root.level != fresh_level) {  // no more of one level than the gang could use
+                    fresh_level = root.level;
+                    fresh_left = (gpus + size - 1) / size;
+                }
+                if (fresh_left == 0) continue;
+                --fresh_left;
+                const std::uint32_t per_node = std::min(size, cells.node_gpus());
+                for (std::uint32_t n = 0; n < cells.node_count(root.level); ++n) {
+                    offers_.push_back({.hierarchy = &cells,
+                                       .hierarchy_index = h,
+                                       .root = number,
+                                       .level = root.level,
+                                       .node = n,
+                                       .fresh = true,
+                                       .gpus = per_node,
+                                       .quiet = per_node,
+                                       .root_free = size});
+                }
+                continue;
+            }
+            if (root.held_gpus == size && preemptible == nullptr) continue;
+            const CellId cell{root.level, root.index};
+            const std::uint64_t mask =
+                root.level >= cells.node_level() ? lowest_bits(~0ULL, cells.node_gpus()) : cells.gpus_of(cell);
+            const std::size_t first_offer = offers_.size();
+            std::uint32_t root_free = 0;
+            const std::uint32_t first = cells.first_node(cell);
+            for (std::uint32_t node = first; node < first + cells.node_count(root.level); ++node) {
+                const NodeUse& use = shared.use(node);
+                const std::uint64_t quiet = mask & ~use.held;
+                std::uint64_t free = quiet;
+                if (preemptible != nullptr) {
+                    const auto found = preemptible->find(to_cluster(h, node));
+                    if (found != preemptible->end()) free |= mask & found->second;
+                }
+                if (free == 0 || cells.is_bad(node)) continue;
+                root_free += count_of(free);
+                NodeOffer offer{.hierarchy = &cells,
+                                .hierarchy_index = h,
+                                .root = number,
+                                .level = root.level,
+                                .node = node,
+                                .fresh = false,
+                                .gpus = count_of(free),
+                                .quiet = count_of(quiet & ~use.opportunistic)};
+                if (!request.near.empty()) {
+                    const auto near = std::ranges::find(request.near, to_cluster(h, node));
+                    if (near != request.near.end())
+                        offer.near = static_cast<std::uint32_t>(near - request.near.begin());
+                }
+                offers_.push_back(offer);
+            }
+            all += root_free;
+            for (std::size_t o = first_offer; o < offers_.size(); ++o) offers_[o].root_free = root_free;
+        }
+    }
+    return all >= gpus;
+}
+
+// Where bad nodes come into someone's way, what a virtual cell will have to give is known only when it is bound.
+void Cells::bind_all(std::uint32_t cluster, std::uint32_t gpu_type) {
+    for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
+        SharedHierarchy& shared = hierarchies_[h];
+        scarce_[h] = !shared.cells().all_served();
+        if (type_of_[h] != gpu_type || !scarce_[h]) continue;
+        for (std::uint32_t level = shared.cells().levels(); level-- > 0;) {
+            while (shared.bind(cluster, level, {}) != kNone) {
+            }
+        }
+    }
+}
+
+void Cells::unbind_idle() {
+    for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
+        hierarchies_[h].settle();
+        scarce_[h] = false;
+    }
+}
+
+// Of the offers last collected, which are enough.
+Placement Cells::take_few_nodes(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus) {
+    Placement placement;
+    struct Bound {
+        std::uint32_t hierarchy;
+        std::uint32_t root;  // of the offers
+        std::uint32_t cell;
+    };
+    std::vector<Bound> bound;
+    std::uint32_t beside = kNone;
+    std::vector<std::uint32_t> near;
+    for (const OfferTaken& taken : plan_gang(offers_, gpus)) {
+        const NodeOffer& offer = offers_[taken.offer];
+        SharedHierarchy& shared = hierarchies_[offer.hierarchy_index];
+        const Hierarchy& cells = shared.cells();
+        std::uint32_t number = offer.root;
+        std::uint32_t node = offer.node;
+        if (offer.fresh) {
+            const auto known = std::ranges::find_if(bound, [&](const Bound& one) {
+                return one.hierarchy == offer.hierarchy_index && one.root == offer.root;
+            });
+            if (known == bound.end()) {
+                near.clear();
+                for (const std::uint32_t n : request.near) {
+                    if (n < where_.size() && where_[n].hierarchy == offer.hierarchy_index)
+                        near.push_back(where_[n].node);
+                }
+                const bool same = beside != kNone && where_[beside].hierarchy == offer.hierarchy_index;
+                number =
+                    shared.bind(cluster, offer.level, {.near = near, .beside = same ? where_[beside].node : kNone});
+                LARDER_ASSERT(number != kNone);
+                bound.push_back({offer.hierarchy_index, offer.root, number});
+            } else {
+                number = known->cell;
+            }
+            node += cells.first_node({offer.level, shared.root(number).index});
+        }
+        const CellId cell{offer.level, shared.root(number).index};
+        const std::uint64_t mask =
+            offer.level >= cells.node_level() ? lowest_bits(~0ULL, cells.node_gpus()) : cells.gpus_of(cell);
+        const NodeUse use = shared.use(node);
+        const std::uint64_t picked = pick_gpus(cells, mask & ~use.held, use.opportunistic, taken.gpus);
+        beside = to_cluster(offer.hierarchy_index, node);
+        hold(beside, picked);
+        placement.push_back({.node = beside, .gpus = picked});
+    }
+    return placement;
+}
+
+Placement Cells::take_near(std::uint32_t cluster, const PlaceRequest& request) {
+    struct Near {
+        std::uint32_t node;
+        std::uint32_t gpus;
+    };
+    const auto owned = [&](std::uint32_t node) {
+        const SharedHierarchy& shared = at(where_[node]);
+        if (shared.cells().is_bad(where_[node].node)) return std::uint64_t{0};
+        return shared.gpus_owned(cluster, where_[node].node) & ~shared.use(where_[node].node).held;
+    };
+    std::vector<Near> candidates;
+    for (const std::uint32_t node : request.near) {
+        if (node >= where_.size() || type_of_[where_[node].hierarchy] != request.gpu_type) continue;
+        at(where_[node]).cover_node(cluster, where_[node].node);
+        const std::uint32_t gpus = count_of(owned(node));
+        if (gpus > 0) candidates.push_back({.node = node, .gpus = gpus});
+        unbind_idle();
+    }
+    // The one that has just enough, or else those that have most.
+    const auto after = [&](const Near& a, const Near& b) {
+        const bool enough = a.gpus >= request.gpus;
+        if (enough != (b.gpus >= request.gpus)) return enough;
+        return enough ? a.gpus < b.gpus : a.gpus > b.gpus;
+    };
+    std::ranges::stable_sort(candidates, after);
+    Placement placement;
+    std::uint32_t wanted = request.gpus;
+    for (const Near& near : candidates) {
+        if (wanted == 0) break;
+        SharedHierarchy& shared = at(where_[near.node]);
+        shared.cover_node(cluster, where_[near.node].node);
+        const std::uint64_t has = owned(near.node);
+        const std::uint32_t gpus = std::min(wanted, count_of(has));
+        if (gpus == 0) continue;
+        const std::uint64_t picked =
+            pick_gpus(shared.cells(), has, shared.use(where_[near.node].node).opportunistic, gpus);
+        hold(near.node, picked);
+        placement.push_back({.node = near.node, .gpus = picked});
+        wanted -= gpus;
+    }
+    if (wanted == 0) return placement;
+    bind_all(cluster, request.gpu_type);
+    if (!collect(cluster, request, wanted, nullptr)) {
+        give_back(placement);
+        return {};
+    }
+    const Placement rest = take_few_nodes(cluster, request, wanted);
+    placement.insert(placement.end(), rest.begin(), rest.end());
+    return placement;
+}
+
+void Cells::give_back(const Placement& placement) {
+    drop(placement);
+    unbind_idle();
+}
+
+double Cells::rate(const PlaceRequest& request, const Placement& placement) const {
+    std::vector<std::uint32_t> nodes;
+    std::uint32_t near = 0;
+    for (const NodeGpus& share : placement) {
+        nodes.push_back(share.node);
+        if (std::ranges::find(request.near, share.node) != request.near.end()) near += share.count();
+    }
+    std::ranges::sort(nodes);
+    const auto same = std::ranges::unique(nodes);
+    const auto count = static_cast<std::uint32_t>(same.begin() - nodes.begin());
+    const std::uint32_t most = node_gpus_at_most_[request.gpu_type];
+    return gang_rate(request, count, (request.gpus + most - 1) / most, near);
+}
+
+std::optional<Placement> Cells::take(std::uint32_t cluster, const PlaceRequest& request) {
+    if (request.gpus == 0 || !collect(cluster, request, request.gpus, nullptr)) return std::nullopt;
+    const auto few_nodes = [&] {
+        bind_all(cluster, request.gpu_type);
+        if (!collect(cluster, request, request.gpus, nullptr)) return Placement{};
+        return take_few_nodes(cluster, request, request.gpus);
+    };
+    Placement placement = few_nodes();
+    if (placement.empty()) {
+        unbind_idle();
+        return std::nullopt;
+    }
+    if (!request.near.empty() && request.rate_far < 1) {
+        const double few_nodes_rate = rate(request, placement);
+        give_back(placement);
+        placement = take_near(cluster, request);
+        if (placement.empty() || rate(request, placement) <= few_nodes_rate) {
+            if (!placement.empty()) give_back(placement);
+            placement = few_nodes();
+            LARDER_ASSERT(!placement.empty());
+        }
+    }
+    // Several cells of one node are one share of it.
+    std::ranges::sort(placement, {}, &NodeGpus::node);
+    Placement merged;
+    for (const NodeGpus& share : placement) {
+        if (!merged.empty() && merged.back().node == share.node) {
+            merged.back().gpus |= share.gpus;
+        } else {
+            merged.push_back(share);
+        }
+    }
+    return merged;
+}
+
+// Has the virtual cluster hold just these GPUs, which nobody else holds.
+bool Cells::claim_at(std::uint32_t cluster, const Placement& placement) {
+    Placement done;
+    for (SharedHierarchy& hierarchy : hierarchies_) hierarchy.undoom();
+    for (const NodeGpus& share : placement) {
+        if (!at(where_[share.node]).cover(cluster, where_[share.node].node, share.gpus)) break;
+        hold(share.node, share.gpus);
+        done.push_back(share);
+    }
+    const bool covered = done.size() == placement.size();
+    if (!covered) drop(done);
+    unbind_idle();
+    return covered;
+}
+
+}  // namespace larder::scheduler

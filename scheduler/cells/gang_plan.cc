@@ -1,0 +1,206 @@
+#include "scheduler/cells/gang_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <tuple>
+
+#include "base/assert.h"
+
+namespace larder::scheduler {
+namespace {
+
+std::uint32_t to_go(const NodeOffer& offer, std::uint32_t gpus) {
+    return gpus - std::min(gpus, offer.quiet);
+}
+
+class Plan {
+public:
+    Plan(std::span<const NodeOffer> offers, std::uint32_t gpus) : offers_(offers), gpus_(gpus) {}
+
+    std::vector<OfferTaken> make() {
+        std::array<std::uint32_t, kGpusPerNodeMax + 1> nodes_with{};
+        std::uint64_t all = 0;
+        std::uint32_t most = 0;
+        for (const NodeOffer& offer : offers_) {
+            ++nodes_with[offer.gpus];
+            all += offer.gpus;
+            most = std::max(most, offer.gpus);
+        }
+        if (all < gpus_ || gpus_ == 0) return {};
+        if (most >= gpus_) return one_node();
+        for (std::uint32_t wanted = gpus_; wanted > 0;) {
+            while (nodes_with[most] == 0) --most;
+            --nodes_with[most];
+            wanted -= std::min(wanted, most);
+            ++nodes_least_;
+        }
+        if (const auto group = closest_group()) return pack(*group);
+        std::vector<std::uint32_t> every(offers_.size());
+        std::iota(every.begin(), every.end(), 0U);
+        return pack(std::move(every));
+    }
+
+private:
+    struct Group {
+        std::uint32_t first = 0;
+        std::uint32_t count = 0;
+    };
+
+    std::vector<OfferTaken> one_node() const {
+        std::uint32_t best = kNone;
+        const auto key = [&](std::uint32_t o) {
+            const NodeOffer& offer = offers_[o];
+            return std::tuple(offer.gpus, offer.fresh, offer.root_free, to_go(offer, gpus_), offer.near);
+        };
+        for (std::uint32_t o = 0; o < offers_.size(); ++o) {
+            if (offers_[o].gpus < gpus_) continue;
+            if (best == kNone || (offers_[o].gpus <= offers_[best].gpus && key(o) < key(best))) best = o;
+        }
+        return {{.offer = best, .gpus = gpus_}};
+    }
+
+    // The fewest of these nodes that have enough; 0: all have too few.
+    std::uint32_t nodes_needed(Group group) {
+        sizes_.clear();
+        std::uint32_t all = 0;
+        for (std::uint32_t o = group.first; o < group.first + group.count; ++o) {
+            sizes_.push_back(offers_[o].gpus);
+            all += offers_[o].gpus;
+        }
+        if (all < gpus_) return 0;
+        std::ranges::sort(sizes_, std::ranges::greater{});
+        std::uint32_t nodes = 0;
+        for (std::uint32_t got = 0; got < gpus_; ++nodes) got += sizes_[nodes];
+        return nodes;
+    }
+
+    // The offers within the smallest cell that has room for the gang on no more nodes than it takes anywhere.
+    std::optional<std::vector<std::uint32_t>> closest_group() {
+        std::optional<Group> best;
+        std::tuple<std::uint32_t, std::uint32_t, bool> best_key;
+        for (std::uint32_t first = 0; first < offers_.size();) {
+            const NodeOffer& of = offers_[first];
+            std::uint32_t end = first;
+            while (end < offers_.size() && offers_[end].root == of.root &&
+                   offers_[end].hierarchy_index == of.hierarchy_index) {
+                ++end;
+            }
+            const std::uint32_t node_level = of.hierarchy->node_level();
+            for (std::uint32_t level = node_level + 1; level <= of.level && of.root_free >= gpus_; ++level) {
+                if (best && level - node_level > std::get<0>(best_key)) break;
+                const std::uint32_t nodes = of.hierarchy->node_count(level);
+                for (std::uint32_t o = first; o < end;) {
+                    Group group{.first = o, .count = 0};
+                    std::uint32_t free = 0;
+                    const std::uint32_t cell = offers_[o].node / nodes;
+                    for (; o < end && offers_[o].node / nodes == cell; ++o) {
+                        ++group.count;
+                        free += offers_[o].gpus;
+                    }
+                    const std::tuple key(level - node_level, free - gpus_, of.fresh);
+                    if (free < gpus_ || (best && best_key <= key) || nodes_needed(group) != nodes_least_) continue;
+                    best = group;
+                    best_key = key;
+                }
+            }
+            first = end;
+        }
+        if (!best) return std::nullopt;
+        std::vector<std::uint32_t> offers(best->count);
+        std::iota(offers.begin(), offers.end(), best->first);
+        return offers;
+    }
+
+    // The fullest, and the last where it leaves the fewest GPUs over.
+    std::vector<OfferTaken> pack(std::vector<std::uint32_t> offers) const {
+        const auto fuller = [&](std::uint32_t a, std::uint32_t b) {
+            const NodeOffer& x = offers_[a];
+            const NodeOffer& y = offers_[b];
+            if (x.gpus != y.gpus) return x.gpus > y.gpus;
+            if (x.fresh != y.fresh) return y.fresh;
+            if (x.root_free != y.root_free) return x.root_free > y.root_free;
+            return std::tuple(y.quiet, x.near, a) < std::tuple(x.quiet, y.near, b);
+        };
+        const auto whole = static_cast<std::ptrdiff_t>(nodes_least_ - 1);
+        std::ranges::partial_sort(offers, offers.begin() + whole, fuller);
+        std::vector<OfferTaken> taken;
+        std::uint32_t left = gpus_;
+        for (std::ptrdiff_t i = 0; i < whole; ++i) {
+            const std::uint32_t o = offers[static_cast<std::size_t>(i)];
+            taken.push_back({.offer = o, .gpus = offers_[o].gpus});
+            left -= offers_[o].gpus;
+        }
+        std::vector<std::pair<std::uint32_t, std::uint32_t>> roots;
+        for (const OfferTaken& one : taken)
+            roots.emplace_back(offers_[one.offer].hierarchy_index, offers_[one.offer].root);
+        std::ranges::sort(roots);
+        const auto key = [&](std::uint32_t o) {
+            const NodeOffer& offer = offers_[o];
+            const bool apart = !std::ranges::binary_search(roots, std::pair(offer.hierarchy_index, offer.root));
+            return std::tuple(offer.gpus, apart, offer.fresh, offer.root_free, to_go(offer, left), offer.near, o);
+        };
+        std::uint32_t last = kNone;
+        for (auto o = offers.begin() + whole; o != offers.end(); ++o) {
+            if (offers_[*o].gpus < left) continue;
+            if (last == kNone || (offers_[*o].gpus <= offers_[last].gpus && key(*o) < key(last))) last = *o;
+        }
+        LARDER_ASSERT(last != kNone);
+        taken.push_back({.offer = last, .gpus = left});
+        return taken;
+    }
+
+    std::span<const NodeOffer> offers_;
+    std::uint32_t gpus_;
+    std::uint32_t nodes_least_ = 0;
+    std::vector<std::uint32_t> sizes_;
+};
+
+std::uint32_t count_of(std::uint64_t bits) {
+    return static_cast<std::uint32_t>(std::popcount(bits));
+}
+
+std::uint64_t pick_within(const Hierarchy& hierarchy, CellId cell, std::uint64_t from, std::uint64_t avoid,
+                          std::uint32_t count) {
+    const std::uint64_t here = from & hierarchy.gpus_of(cell);
+    if (count_of(here) == count) return here;
+    LARDER_ASSERT(count_of(here) > count && cell.level > 0);
+    const std::uint32_t fan = hierarchy.cells_in(cell.level, cell.level - 1);
+    std::uint64_t picked = 0;
+    while (count > 0) {
+        // The child that has just enough, or else the one that has most.
+        CellId best;
+        std::tuple<bool, std::uint32_t, std::uint32_t> best_key;
+        bool found = false;
+        for (std::uint32_t i = 0; i < fan; ++i) {
+            const CellId child{cell.level - 1, cell.index * fan + i};
+            const std::uint64_t has = here & ~picked & hierarchy.gpus_of(child);
+            if (has == 0) continue;
+            const std::uint32_t quiet = std::min(count, count_of(has & ~avoid));
+            const bool enough = count_of(has) >= count;
+            const std::tuple key(!enough, enough ? count - quiet : ~count_of(has), enough ? count_of(has) : ~quiet);
+            if (found && best_key <= key) continue;
+            best = child;
+            best_key = key;
+            found = true;
+        }
+        LARDER_ASSERT(found);
+        const std::uint64_t has = here & ~picked & hierarchy.gpus_of(best);
+        const std::uint32_t taken = std::min(count, count_of(has));
+        picked |= pick_within(hierarchy, best, has, avoid, taken);
+        count -= taken;
+    }
+    return picked;
+}
+
+}  // namespace
+
+std::vector<OfferTaken> plan_gang(std::span<const NodeOffer> offers, std::uint32_t gpus) {
+    return Plan(offers, gpus).make();
+}
+
+std::uint64_t pick_gpus(const Hierarchy& hierarchy, std::uint64_t from, std::uint64_t avoid, std::uint32_t count) {
+    return pick_within(hierarchy, {hierarchy.node_level(), 0}, from, avoid, count);
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,278 @@
+#include "scheduler/cells/shared_hierarchy.h"
+
+#include <algorithm>
+#include <compare>
+#include <utility>
+
+#include "base/assert.h"
+
+namespace larder::scheduler {
+namespace {
+
+std::uint32_t count_of(std::uint64_t bits) {
+    return static_cast<std::uint32_t>(std::popcount(bits));
+}
+
+}  // namespace
+
+SharedHierarchy::SharedHierarchy(const CellConfig& config, std::uint32_t h)
+    : cells_(config.hierarchies[h]), use_(cells_.nodes()), opportunistic_(cells_.levels()) {
+    const std::size_t clusters = config.virtual_clusters.size();
+    for (std::uint32_t level = cells_.node_level(); level < cells_.levels(); ++level) {
+        opportunistic_[level].assign(cells_.cells_at(level), 0);
+    }
+    unbound_.assign(clusters, std::vector<std::set<std::uint32_t>>(cells_.levels()));
+    claims_.assign(clusters, std::vector<std::int64_t>(cells_.levels()));
+    first_of_.push_back(0);
+    for (std::uint32_t c = 0; c < clusters; ++c) {
+        const VirtualClusterConfig& cluster = config.virtual_clusters[c];
+        for (const PinnedCell& pin : cluster.pinned) {
+            if (pin.hierarchy != h) continue;
+            cells_.claim(pin.level, 1);
+            const bool bound = cells_.bind({pin.level, pin.index}, static_cast<std::uint32_t>(roots_.size()));
+            LARDER_ASSERT(bound);
+            roots_.push_back({.cluster = c, .level = pin.level, .index = pin.index, .held_gpus = 0, .pinned = true});
+        }
+        for (std::uint32_t level = 0; level < cells_.levels(); ++level) {
+            for (const CellClaim& claim : cluster.cells) {
+                if (claim.hierarchy != h || claim.level != level) continue;
+                for (std::uint32_t i = 0; i < claim.count; ++i) {
+                    unbound_[c][level].insert(static_cast<std::uint32_t>(roots_.size()));
+                    roots_.push_back({.cluster = c, .level = level, .index = kNone, .held_gpus = 0});
+                }
+            }
+            claims_[c][level] = unbound(c, level);
+        }
+        first_of_.push_back(static_cast<std::uint32_t>(roots_.size()));
+    }
+    for (const auto& claims : claims_) {
+        for (std::uint32_t level = 0; level < cells_.levels(); ++level) {
+            cells_.claim(level, static_cast<std::int32_t>(claims[level]));
+        }
+    }
+    for (std::uint32_t level = 0; level < cells_.levels(); ++level) LARDER_ASSERT(cells_.spare(level) >= 0);
+}
+
+std::uint64_t SharedHierarchy::gpus_owned(std::uint32_t cluster, std::uint32_t node) const {
+    const CellId cell{cells_.node_level(), node};
+    const std::uint32_t above = cells_.root_above(cell);
+    if (above != kNone) return roots_[above].cluster == cluster ? cells_.gpus_of(cell) : 0;
+    if (!cells_.holds_roots(cell)) return 0;
+    std::uint64_t owned = 0;
+    for (const std::uint32_t root : roots_in(cell)) {
+        if (roots_[root].cluster == cluster) owned |= cells_.gpus_of({roots_[root].level, roots_[root].index});
+    }
+    return owned;
+}
+
+std::vector<std::uint32_t> SharedHierarchy::roots_in(CellId cell) const {
+    std::vector<std::uint32_t> found;
+    for (std::uint32_t level = 0; level <= cell.level; ++level) {
+        const std::uint32_t cells = cells_.cells_in(cell.level, level);
+        for (std::uint32_t i = 0; i < cells; ++i) {
+            const std::uint32_t root = cells_.root_at({level, cell.index * cells + i});
+            if (root != kNone) found.push_back(root);
+        }
+    }
+    return found;
+}
+
+// Less is better.
+struct SharedHierarchy::Rank {
+    bool leaves_short = false;  // splits a cell without bad nodes that will be wanted whole
+    std::uint32_t bad_nodes = 0;
+    std::uint32_t evicted_gpus = 0;
+    std::uint32_t split_from = 0;  // level
+    std::uint32_t index = 0;
+    auto operator<=>(const Rank&) const = default;
+    bool perfect() const { return !leaves_short && bad_nodes == 0 && evicted_gpus == 0; }
+};
+
+std::uint32_t SharedHierarchy::opportunistic_in(CellId cell) const {
+    if (cell.level >= cells_.node_level()) return opportunistic_[cell.level][cell.index];
+    return count_of(use_[cells_.first_node(cell)].opportunistic & cells_.gpus_of(cell));
+}
+
+// Nothing: it cannot be had, or has no healthy node.
+std::optional<SharedHierarchy::Rank> SharedHierarchy::rank(CellId cell) const {
+    if (!cells_.is_free(cell)) return std::nullopt;
+    const CellId whole = cells_.listed(cell);
+    for (std::uint32_t level = cell.level + 1; level <= whole.level; ++level) {
+        if (cells_.spare(level) < 1) return std::nullopt;
+    }
+    Rank rank{.leaves_short = false,
+              .bad_nodes = cells_.bad_nodes_in(cell),
+              .evicted_gpus = opportunistic_in(cell),
+              .split_from = whole.level,
+              .index = cell.index};
+    if (rank.bad_nodes >= cells_.node_count(cell.level)) return std::nullopt;
+    if (rank.bad_nodes > 0 || cells_.bad_nodes() == 0) return rank;
+    for (std::uint32_t level = cell.level + 1; level <= whole.level; ++level) {
+        const CellId above{level, cells_.ancestor(cell, level)};
+        if (cells_.bad_nodes_in(above) > 0) break;
+        rank.leaves_short = rank.leaves_short || cells_.healthy_spare(level) < 1;
+    }
+    return rank;
+}
+
+std::optional<CellId> SharedHierarchy::find(std::uint32_t level, const Wish& wish) const {
+    std::optional<CellId> best;
+    Rank best_rank;
+    const auto consider = [&](CellId cell) {
+        const auto ranked = rank(cell);
+        if (!ranked || (best && best_rank <= *ranked)) return false;
+        best = cell;
+        best_rank = *ranked;
+        return ranked->perfect();
+    };
+    // The cells of the level in a larger one, or the one that holds it.
+    const auto consider_in = [&](CellId within) {
+        if (within.level <= level) return consider({level, cells_.ancestor(within, level)});
+        const std::uint32_t cells = cells_.cells_in(within.level, level);
+        for (std::uint32_t i = 0; i < cells; ++i) {
+            if (consider({level, within.index * cells + i})) return true;
+        }
+        return false;
+    };
+    for (const std::uint32_t node : wish.near) {
+        if (consider_in({cells_.node_level(), node})) return best;
+    }
+    if (wish.beside != kNone) {
+        const CellId node{cells_.node_level(), wish.beside};
+        constexpr std::uint32_t kCellsLookedAt = 64;
+        for (std::uint32_t high = cells_.node_level(); high < cells_.levels(); ++high) {
+            if (high <= level) continue;
+            if (cells_.cells_in(high, level) > kCellsLookedAt) break;
+            if (consider_in({high, cells_.ancestor(node, high)})) return best;
+        }
+    }
+    for (std::uint32_t high = level; high < cells_.levels(); ++high) {
+        if (high > level && cells_.spare(high) < 1) break;
+        for (const std::uint32_t index : cells_.free_list(high)) {
+            CellId cell{high, index};
+            if (cells_.bad_nodes_in(cell) > 0) {
+                if (consider_in(cell)) return best;
+                continue;
+            }
+            while (cell.level > level) {  // to the child with the fewest opportunistic GPUs
+                const std::uint32_t fan = cells_.cells_in(cell.level, cell.level - 1);
+                CellId least{cell.level - 1, cell.index * fan};
+                for (std::uint32_t i = 1; i < fan && opportunistic_in(least) > 0; ++i) {
+                    const CellId child{cell.level - 1, cell.index * fan + i};
+                    if (opportunistic_in(child) < opportunistic_in(least)) least = child;
+                }
+                cell = least;
+            }
+            if (consider(cell)) return best;
+        }
+    }
+    return best;
+}
+
+std::uint32_t SharedHierarchy::bind_at(std::uint32_t cluster, CellId cell) {
+    std::set<std::uint32_t>& unbound = unbound_[cluster][cell.level];
+    if (unbound.empty()) return kNone;
+    const std::uint32_t root = *unbound.begin();
+    if (!cells_.bind(cell, root)) return kNone;
+    unbound.erase(unbound.begin());
+    --claims_[cluster][cell.level];
+    roots_[root].index = cell.index;
+    bound_lately_.push_back(root);
+    return root;
+}
+
+void SharedHierarchy::unbind(std::uint32_t number) {
+    VirtualCell& root = roots_[number];
+    LARDER_ASSERT(root.index != kNone && !root.pinned);
+    cells_.unbind({root.level, root.index});
+    unbound_[root.cluster][root.level].insert(number);
+    ++claims_[root.cluster][root.level];
+    root.index = kNone;
+    root.held_gpus = 0;
+    if (std::exchange(root.doomed, false)) std::erase(doomed_, number);
+}
+
+std::uint32_t SharedHierarchy::bind(std::uint32_t cluster, std::uint32_t level, const Wish& wish) {
+    if (unbound_[cluster][level].empty()) return kNone;
+    const auto cell = find(level, wish);
+    return cell ? bind_at(cluster, *cell) : kNone;
+}
+
+bool SharedHierarchy::bind_back(std::uint32_t root, CellId cell) {
+    if (!cells_.bind(cell, root)) return false;
+    unbound_[roots_[root].cluster][cell.level].erase(root);
+    --claims_[roots_[root].cluster][cell.level];
+    roots_[root].index = cell.index;
+    return true;
+}
+
+// Takes the place of smaller cells of the same virtual cluster that lie within it.
+bool SharedHierarchy::bind_over(std::uint32_t cluster, CellId cell) {
+    if (unbound_[cluster][cell.level].empty() || cells_.root_above(cell) != kNone) return false;
+    const std::vector<std::uint32_t> instead = cells_.holds_roots(cell) ? roots_in(cell) : std::vector<std::uint32_t>{};
+    for (const std::uint32_t root : instead) {
+        if (roots_[root].cluster != cluster || roots_[root].pinned) return false;
+    }
+    std::uint32_t held = 0;
+    for (const std::uint32_t root : instead) held += roots_[root].held_gpus;
+    std::vector<VirtualCell> before;
+    for (const std::uint32_t root : instead) {
+        before.push_back(roots_[root]);
+        unbind(root);
+    }
+    const std::uint32_t bound = bind_at(cluster, cell);
+    if (bound != kNone) {
+        roots_[bound].held_gpus = held;
+        return true;
+    }
+    for (std::size_t i = 0; i < instead.size(); ++i) {
+        const bool back = bind_back(instead[i], {before[i].level, before[i].index});
+        LARDER_ASSERT(back);
+        roots_[instead[i]] = before[i];
+        if (before[i].doomed) doomed_.push_back(instead[i]);
+    }
+    return false;
+}
+
+bool SharedHierarchy::cover(std::uint32_t cluster, std::uint32_t node, std::uint64_t gpus) {
+    const std::uint32_t node_level = cells_.node_level();
+    for (;;) {
+        const std::uint64_t missing = gpus & ~gpus_owned(cluster, node);
+        if (missing == 0) return true;
+        const auto first = static_cast<std::uint32_t>(std::countr_zero(missing));
+        const CellId gpu{0, node * cells_.node_gpus() + first};
+        std::uint32_t whole = 0;  // the level of the smallest cell that has all that is missing
+        while (whole < node_level && (missing & ~cells_.gpus_of({whole, cells_.ancestor(gpu, whole)})) != 0) ++whole;
+        bool bound = false;
+        for (std::uint32_t level = whole; level < cells_.levels() && !bound; ++level) {
+            bound = bind_over(cluster, {level, cells_.ancestor(gpu, level)});
+        }
+        for (std::uint32_t level = whole; level-- > 0 && !bound;) {
+            bound = bind_over(cluster, {level, cells_.ancestor(gpu, level)});
+        }
+        if (!bound) return false;
+    }
+}
+
+void SharedHierarchy::cover_node(std::uint32_t cluster, std::uint32_t node) {
+    const std::uint32_t node_level = cells_.node_level();
+    const CellId cell{node_level, node};
+    if (cells_.is_bad(node) || cells_.root_above(cell) != kNone) return;
+    const auto harmless = [&](CellId wanted) {
+        const auto ranked = rank(wanted);
+        return ranked && !ranked->leaves_short && ranked->bad_nodes == 0;
+    };
+    for (std::uint32_t level = node_level; level < cells_.levels(); ++level) {
+        const CellId wanted{level, cells_.ancestor(cell, level)};
+        if (unbound(cluster, level) > 0 && harmless(wanted) && bind_at(cluster, wanted) != kNone) return;
+    }
+    for (std::uint32_t level = node_level; level-- > 0;) {
+        const std::uint32_t cells = cells_.cells_in(node_level, level);
+        for (std::uint32_t i = 0; i < cells && unbound(cluster, level) > 0; ++i) {
+            const CellId wanted{level, node * cells + i};
+            if (harmless(wanted)) bind_at(cluster, wanted);
+        }
+    }
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,353 @@
+// A million random operations on random configurations; after each, all that must hold is counted anew, from the
+// configuration and from what was handed out.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "tests/unit/scheduler/cells/counted_world.h"
+
+namespace larder::scheduler::tests {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::uint32_t kOperations = 40'000;
+#else
+constexpr std::uint32_t kOperations = 1'000'000;
+#endif
+constexpr std::uint32_t kWorlds = 250;
+
+// How often what was to be tested came up.
+struct Seen {
+    std::uint64_t placed = 0;
+    std::uint64_t refused = 0;
+    std::uint64_t evicted = 0;
+    std::uint64_t opportunistic = 0;
+    std::uint64_t scarce = 0;  // refused or placed where healthy cells were too few for all
+    std::uint64_t doomed = 0;
+    std::uint64_t reserved = 0;
+    std::uint64_t demoted_but_runs = 0;
+    std::uint64_t given_up = 0;
+    std::uint64_t claims_changed = 0;
+    std::uint64_t put_back = 0;
+};
+
+class World : public CountedWorld {
+public:
+    World(std::uint64_t seed, Seen& seen) : World(Dice(seed), seen) {}
+    ~World() { seen_.doomed += doomed_; }
+
+    void step() {
+        const std::uint32_t what = dice_.between(1, 100);
+        if (what <= 34) {
+            place(false);
+        } else if (what <= 46) {
+            place(true);
+        } else if (what <= 78) {
+            release();
+        } else if (what <= 86) {
+            reserve();
+        } else if (what <= 92) {
+            change_claim();
+        } else if (what <= 96) {
+            put_back();
+        } else if (fails_) {
+            fail_or_recover();
+        }
+        ASSERT_TRUE(cells_->sound());
+        ASSERT_NO_FATAL_FAILURE(check_shares());
+    }
+
+private:
+    World(Dice dice, Seen& seen) : CountedWorld(random_config(dice)), seen_(seen), dice_(dice) {
+        fails_ = dice_.chance(60);
+        prefers_ = dice_.chance(40);
+    }
+
+    PlaceRequest request(bool opportunistic) {
+        const std::uint32_t cluster = dice_.between(0, tenants_ - 1);
+        near_.clear();
+        PlaceRequest asked{.job = next_++,
+                           .tenant = cluster,
+                           .gpus = dice_.chance(60) ? dice_.between(1, 4) : dice_.between(1, 24),
+                           .gpu_type = dice_.between(0, static_cast<std::uint32_t>(cluster_.gpu_types.size()) - 1),
+                           .priority = static_cast<std::int32_t>(dice_.between(0, 3)),
+                           .opportunistic = opportunistic,
+                           .near = {}};
+        if (prefers_ && dice_.chance(50)) {
+            for (std::uint32_t i = dice_.between(1, 4); i > 0; --i) {
+                const std::uint32_t node = dice_.between(0, static_cast<std::uint32_t>(cluster_.nodes.size()) - 1);
+                if (std::ranges::find(near_, node) == near_.end()) near_.push_back(node);
+            }
+            asked.near = near_;
+            asked.rate_far = dice_.chance(50) ? 0.3 : 1;
+        }
+        return asked;
+    }
+
+    void check_placement(const PlaceRequest& asked, const Placement& placement) {
+        ASSERT_EQ(gpu_count(placement), asked.gpus);
+        std::int64_t last = -1;
+        for (const NodeGpus& share : placement) {
+            ASSERT_GT(std::int64_t{share.node}, last);
+            last = share.node;
+            const GpuNode& node = cluster_.nodes[share.node];
+            ASSERT_FALSE(bad_[share.node]);
+            ASSERT_EQ(node.gpu_type, asked.gpu_type);
+            ASSERT_EQ(node.gpus == 64 ? 0 : share.gpus >> node.gpus, 0U);
+            ASSERT_EQ(held(share.node) & share.gpus, 0U);
+        }
+    }
+
+    std::set<JobId> opportunistic_on(const Placement& placement) const {
+        std::set<JobId> found;
+        for (const auto& [id, job] : jobs_) {
+            if (!job.opportunistic) continue;
+            for (const NodeGpus& mine : job.placement) {
+                for (const NodeGpus& share : placement) {
+                    if (mine.node == share.node && (mine.gpus & share.gpus) != 0) found.insert(id);
+                }
+            }
+        }
+        return found;
+    }
+
+    void add(const PlaceRequest& asked, const Placement& placement) {
+        jobs_[asked.job] = {.tenant = asked.tenant,
+                            .gpu_type = asked.gpu_type,
+                            .priority = asked.priority,
+                            .opportunistic = asked.opportunistic,
+                            .placement = placement};
+    }
+
+    void gone(JobId id) {
+        jobs_.erase(id);
+        for (auto gang = waiting_.begin(); gang != waiting_.end();) {
+            gang->second.erase(id);
+            if (gang->second.empty()) {
+                EXPECT_FALSE(cells_->is_reserved(gang->first));
+            }
+            gang = gang->second.empty() ? waiting_.erase(gang) : std::next(gang);
+        }
+    }
+
+    // The guarantee.
+    void check_answer(const PlaceRequest& asked, Room room, const Placement* placement) {
+        if (asked.tenant + 1 == tenants_) {
+            ASSERT_EQ(placement, nullptr);
+            return;
+        }
+        const bool fits = asked.gpus <= room.gpus;
+        ++(placement != nullptr ? seen_.placed : seen_.refused);
+        seen_.scarce += room.all_served ? 0 : 1;
+        if (placement != nullptr) {
+            ASSERT_TRUE(fits);
+        } else {
+            ASSERT_FALSE(fits && room.all_served) << asked.gpus << " GPUs fit among " << room.gpus;
+            ASSERT_GT(asked.gpus, room.bound_gpus);
+        }
+        if (placement != nullptr && room.all_served && asked.near.empty()) {
+            ASSERT_LE(placement->size(), room.nodes_least(asked.gpus));
+        }
+    }
+
+    void place(bool opportunistic) {
+        const PlaceRequest asked = request(opportunistic);
+        if (opportunistic) {
+            const std::uint32_t free = cells_->free_gpus(asked.gpu_type);
+            const auto placed = cells_->place(asked);
+            ASSERT_EQ(placed.has_value(), asked.gpus <= free);
+            if (!placed) return;
+            ASSERT_NO_FATAL_FAILURE(check_placement(asked, placed->placement));
+            ASSERT_TRUE(placed->evicted.empty() && opportunistic_on(placed->placement).empty());
+            ++seen_.opportunistic;
+            add(asked, placed->placement);
+            return;
+        }
+        const Room left = states_.empty() ? Room{} : room(asked.tenant, asked.gpu_type);
+        const bool known = !states_.empty();
+        const auto placed = cells_->place(asked);
+        if (known) {
+            ASSERT_NO_FATAL_FAILURE(check_answer(asked, left, placed ? &placed->placement : nullptr));
+        }
+        if (!placed) return;
+        ASSERT_NO_FATAL_FAILURE(check_placement(asked, placed->placement));
+        ASSERT_EQ(std::set<JobId>(placed->evicted.begin(), placed->evicted.end()), opportunistic_on(placed->placement));
+        seen_.evicted += placed->evicted.size();
+        for (const JobId id : placed->evicted) gone(id);
+        add(asked, placed->placement);
+    }
+
+    JobId any_job() {
+        auto job = jobs_.begin();
+        std::advance(job, dice_.between(0, static_cast<std::uint32_t>(jobs_.size()) - 1));
+        return job->first;
+    }
+
+    void release() {
+        if (jobs_.empty()) return;
+        const JobId id = any_job();
+        ASSERT_EQ(cells_->is_reserved(id), waiting_.contains(id));
+        waiting_.erase(id);
+        cells_->release(id);
+        gone(id);
+        read_claims();
+    }
+
+    // Who has taken up his claim again.
+    void read_claims() {
+        for (auto& [id, job] : jobs_) {
+            if (job.opportunistic) job.opportunistic = cells_->is_opportunistic(id);
+            ASSERT_EQ(job.opportunistic, cells_->is_opportunistic(id));
+        }
+    }
+
+    void reserve() {
+        const PlaceRequest asked = request(false);
+        std::set<JobId> lower;
+        Room left = states_.empty() ? Room{} : room(asked.tenant, asked.gpu_type);
+        bool all_well = true;
+        for (std::uint32_t n = 0; n < bad_.size(); ++n) all_well = all_well && !bad_[n];
+        std::uint32_t preemptible = 0;
+        for (const auto& [id, job] : jobs_) {
+            if (job.opportunistic || job.tenant != asked.tenant || job.gpu_type != asked.gpu_type) continue;
+            if (job.priority >= asked.priority) continue;
+            lower.insert(id);
+            preemptible += gpu_count(job.placement);
+        }
+        std::set<JobId> claimed;
+        for (const auto& [id, job] : jobs_) {
+            if (!job.opportunistic) claimed.insert(id);
+        }
+        const auto waiting_before = waiting_;
+        const auto made = cells_->reserve(asked);
+        if (asked.tenant + 1 == tenants_) {
+            ASSERT_FALSE(made);
+        }
+        if (!made) {
+            if (all_well && !states_.empty() && asked.tenant + 1 < tenants_) {
+                ASSERT_GT(asked.gpus, left.gpus + preemptible);
+            }
+            for (const auto& [id, job] : jobs_) ASSERT_EQ(job.opportunistic, cells_->is_opportunistic(id));
+            for (const auto& [id, victims] : waiting_) ASSERT_TRUE(cells_->is_reserved(id));
+            return;
+        }
+        for (const JobId id : made->cancelled) {
+            ASSERT_TRUE(lower.contains(id) && waiting_.contains(id));
+            waiting_.erase(id);
+            jobs_.erase(id);
+        }
+        for (const JobId id : made->demoted) {
+            ASSERT_TRUE(jobs_.at(id).tenant == asked.tenant && jobs_.at(id).priority < asked.priority);
+            jobs_.at(id).opportunistic = true;
+        }
+        if (asked.gpus <= left.gpus && left.all_served && !states_.empty()) {
+            ASSERT_TRUE(made->demoted.empty());
+        }
+        for (auto& [id, job] : jobs_) {
+            if (job.opportunistic) job.opportunistic = cells_->is_opportunistic(id);
+        }
+        ASSERT_NO_FATAL_FAILURE(check_placement(asked, made->placement));
+        const std::set<JobId> victims(made->victims.begin(), made->victims.end());
+        ASSERT_EQ(victims, opportunistic_on(made->placement));
+        ASSERT_EQ(cells_->is_reserved(asked.job), !victims.empty());
+        add(asked, made->placement);
+        if (!victims.empty()) waiting_[asked.job] = victims;
+        seen_.reserved += victims.empty() ? 0 : 1;
+        for (const JobId id : made->demoted) seen_.demoted_but_runs += victims.contains(id) ? 0 : 1;
+        // Given up at once: all is as it was.
+        if (!dice_.chance(30) || !made->cancelled.empty() || victims.empty()) return;
+        ++seen_.given_up;
+        cells_->release(asked.job);
+        waiting_.erase(asked.job);
+        jobs_.erase(asked.job);
+        read_claims();
+        for (const auto& [id, job] : jobs_) ASSERT_EQ(!job.opportunistic, claimed.contains(id));
+    }
+
+    void change_claim() {
+        if (jobs_.empty()) return;
+        const JobId id = any_job();
+        Ours& job = jobs_.at(id);
+        const bool done = cells_->set_opportunistic(id, !job.opportunistic);
+        if (done) job.opportunistic = !job.opportunistic;
+        seen_.claims_changed += done ? 1 : 0;
+        if (!done) {
+            ASSERT_TRUE(job.opportunistic || waiting_.contains(id));
+        }
+        read_claims();
+    }
+
+    // As after a restart: a job's GPUs are given back and taken again, just these.
+    void put_back() {
+        if (jobs_.empty() || !waiting_.empty()) return;
+        const JobId id = any_job();
+        const Ours job = jobs_.at(id);
+        for (const NodeGpus& share : job.placement) {
+            if (bad_[share.node]) return;
+        }
+        cells_->release(id);
+        const bool back = cells_->place_at({.job = id,
+                                            .tenant = job.tenant,
+                                            .gpus = gpu_count(job.placement),
+                                            .gpu_type = job.gpu_type,
+                                            .priority = job.priority,
+                                            .opportunistic = job.opportunistic,
+                                            .near = {}},
+                                           job.placement);
+        if (job.opportunistic) {
+            ASSERT_TRUE(back);
+        }
+        seen_.put_back += back && !job.opportunistic ? 1 : 0;
+        if (!back) jobs_.erase(id);
+    }
+
+    void fail_or_recover() {
+        std::uint32_t node = dice_.between(0, static_cast<std::uint32_t>(bad_.size()) - 1);
+        for (std::uint32_t n = 0; n < bad_.size() && dice_.chance(55); ++n) {  // more recover than fail
+            if (bad_[n]) node = n;
+        }
+        bad_[node] = !bad_[node];
+        cells_->set_usable(node, !bad_[node]);
+    }
+
+    Seen& seen_;
+    Dice dice_;
+    bool fails_ = false;
+    bool prefers_ = false;
+    JobId next_ = 0;
+    std::map<JobId, std::set<JobId>> waiting_;
+    std::vector<std::uint32_t> near_;
+};
+
+class CellsProperties : public testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(CellsProperties, HoldAfterEveryOperation) {
+    constexpr std::uint32_t kPerCase = kWorlds / 10;
+    Seen seen;
+    for (std::uint32_t w = 0; w < kPerCase; ++w) {
+        const std::uint64_t seed = GetParam() * kPerCase + w;
+        World world(seed, seen);
+        for (std::uint32_t i = 0; i < kOperations / kWorlds; ++i) {
+            world.step();
+            if (HasFatalFailure()) FAIL() << "seed " << seed << ", operation " << i;
+        }
+    }
+    EXPECT_GT(seen.placed, kOperations / 500);
+    EXPECT_GT(seen.refused, kOperations / 500);
+    EXPECT_GT(seen.opportunistic, kOperations / 500);
+    EXPECT_GT(seen.evicted, kOperations / 2000);
+    EXPECT_GT(seen.scarce, kOperations / 2000);
+    EXPECT_GT(seen.claims_changed, kOperations / 2000);
+    EXPECT_GT(seen.put_back, kOperations / 2000);
+    EXPECT_GT(seen.doomed, 0U);
+    EXPECT_GT(seen.reserved, 0U);
+    EXPECT_GT(seen.demoted_but_runs, 0U);
+    EXPECT_GT(seen.given_up, 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, CellsProperties, testing::Range(0U, 10U));
+
+}  // namespace
+}  // namespace larder::scheduler::tests

@@ -1,0 +1,189 @@
+#pragma once
+
+// What random operations on Cells handed out, and what follows from it for every virtual cluster, counted anew from the
+// configuration: nothing of the algorithm is used here.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "scheduler/cells/cells.h"
+#include "tests/unit/scheduler/cells/random_cells.h"
+
+namespace larder::scheduler::tests {
+
+struct Ours {
+    std::uint32_t tenant = 0;
+    std::uint32_t gpu_type = 0;
+    std::int32_t priority = 0;
+    bool opportunistic = false;
+    Placement placement;
+};
+
+// What a virtual cluster has left, counted from its cells.
+struct Room {
+    std::uint32_t gpus = 0;              // healthy ones that its jobs do not hold, those of unbound cells included
+    std::uint32_t bound_gpus = 0;        // without them
+    std::vector<std::uint32_t> by_node;  // as many GPUs as each of its nodes has left
+    bool all_served = true;              // healthy cells are free for all that may be claimed, at every level
+
+    // On how few nodes a gang fits.
+    std::size_t nodes_least(std::uint32_t wanted) {
+        std::ranges::sort(by_node, std::ranges::greater{});
+        std::size_t nodes = 0;
+        for (std::uint32_t got = 0; got < wanted; ++nodes) got += by_node[nodes];
+        return nodes;
+    }
+};
+
+class CountedWorld {
+public:
+    explicit CountedWorld(CellConfig config) : config_(std::move(config)), cluster_(cluster_of(config_)) {
+        std::vector<std::string> tenants;
+        for (const auto& owner : config_.virtual_clusters) tenants.push_back(owner.name);
+        tenants.push_back("nobody");
+        tenants_ = static_cast<std::uint32_t>(tenants.size());
+        auto made = Cells::create(config_, cluster_, tenants);
+        EXPECT_TRUE(made.has_value());
+        cells_ = std::move(*made);
+        bad_.resize(cluster_.nodes.size());
+        std::uint32_t node = 0;
+        for (const HierarchyConfig& hierarchy : config_.hierarchies) {
+            first_node_.push_back(node);
+            node += static_cast<std::uint32_t>(hierarchy.nodes.size());
+        }
+    }
+
+    // Every virtual cluster's cells are those of the config; what is bound lies apart; at each level as many physical
+    // cells are left as may still be claimed.
+    void check_shares() {
+        std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::uint32_t> owned;
+        std::vector<std::vector<int>> gpu_owner;
+        for (const auto& hierarchy : config_.hierarchies) gpu_owner.emplace_back(hierarchy.gpus(), -1);
+        states_ = cells_->virtual_cells();
+        for (const VirtualCellState& state : states_) {
+            ++owned[{state.cluster, state.hierarchy, state.cell.level}];
+            doomed_ += state.cell.doomed ? 1 : 0;
+            if (state.cell.index == kNone) continue;
+            const std::uint32_t size = config_.hierarchies[state.hierarchy].gpus_in(state.cell.level);
+            for (std::uint32_t gpu = 0; gpu < size; ++gpu) {
+                int& owner = gpu_owner[state.hierarchy][state.cell.index * size + gpu];
+                ASSERT_EQ(owner, -1);
+                owner = static_cast<int>(state.cluster);
+            }
+        }
+        for (std::uint32_t c = 0; c < config_.virtual_clusters.size(); ++c) {
+            std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> stated;
+            for (const CellClaim& claim : config_.virtual_clusters[c].cells) {
+                stated[{claim.hierarchy, claim.level}] += claim.count;
+            }
+            for (const PinnedCell& pin : config_.virtual_clusters[c].pinned) ++stated[{pin.hierarchy, pin.level}];
+            for (const auto& [at, count] : stated) ASSERT_EQ((owned[{c, at.first, at.second}]), count);
+        }
+        for (std::uint32_t h = 0; h < config_.hierarchies.size(); ++h) {
+            const auto spare = spare_cells(h, gpu_owner[h], false);
+            ASSERT_GE(*std::ranges::min_element(spare), 0);
+        }
+        for (const auto& [id, job] : jobs_) {
+            if (job.opportunistic) continue;
+            for (const NodeGpus& share : job.placement) {
+                const std::uint32_t h = hierarchy_of(share.node);
+                const std::uint32_t gpus = cluster_.nodes[share.node].gpus;
+                for (std::uint32_t gpu = 0; gpu < gpus; ++gpu) {
+                    if ((share.gpus >> gpu & 1) == 0) continue;
+                    ASSERT_EQ(gpu_owner[h][(share.node - first_node_[h]) * gpus + gpu], static_cast<int>(job.tenant));
+                }
+            }
+        }
+        gpu_owner_ = std::move(gpu_owner);
+    }
+
+protected:
+    bool is_bad(std::uint32_t h, std::uint32_t node) const { return bad_[first_node_[h] + node]; }
+
+    std::uint32_t hierarchy_of(std::uint32_t node) const {
+        std::uint32_t h = 0;
+        while (h + 1 < first_node_.size() && first_node_[h + 1] <= node) ++h;
+        return h;
+    }
+
+    // By level: unowned cells, or such without bad nodes, less what may be claimed.
+    std::vector<std::int64_t> spare_cells(std::uint32_t h, const std::vector<int>& owner, bool healthy) const {
+        const HierarchyConfig& hierarchy = config_.hierarchies[h];
+        std::vector<std::int64_t> spare(hierarchy.levels_count());
+        const std::uint32_t per_node = hierarchy.gpus_in(hierarchy.node_level);
+        for (std::uint32_t level = 0; level < hierarchy.levels_count(); ++level) {
+            const std::uint32_t size = hierarchy.gpus_in(level);
+            for (std::uint32_t first = 0; first < hierarchy.gpus(); first += size) {
+                bool free = true;
+                for (std::uint32_t gpu = first; gpu < first + size; ++gpu) {
+                    free = free && owner[gpu] == -1 && !(healthy && is_bad(h, gpu / per_node));
+                }
+                spare[level] += free ? 1 : 0;
+            }
+            for (const VirtualCellState& state : states_) {
+                if (state.hierarchy != h || state.cell.index != kNone || state.cell.level < level) continue;
+                spare[level] -= hierarchy.gpus_in(state.cell.level) / size;
+            }
+        }
+        return spare;
+    }
+
+    std::uint64_t held(std::uint32_t node) const {
+        std::uint64_t bits = 0;
+        for (const auto& [id, job] : jobs_) {
+            if (job.opportunistic) continue;
+            for (const NodeGpus& share : job.placement) bits |= share.node == node ? share.gpus : 0;
+        }
+        return bits;
+    }
+
+    Room room(std::uint32_t cluster, std::uint32_t gpu_type) const {
+        Room room;
+        for (std::uint32_t h = 0; h < config_.hierarchies.size(); ++h) {
+            const HierarchyConfig& hierarchy = config_.hierarchies[h];
+            if (cluster_.nodes[first_node_[h]].gpu_type != gpu_type) continue;
+            const auto spare = spare_cells(h, gpu_owner_[h], true);
+            room.all_served = room.all_served && *std::ranges::min_element(spare) >= 0;
+            const std::uint32_t per_node = hierarchy.gpus_in(hierarchy.node_level);
+            for (const VirtualCellState& state : states_) {
+                if (state.hierarchy != h || state.cluster != cluster) continue;
+                const std::uint32_t size = hierarchy.gpus_in(state.cell.level);
+                if (state.cell.index == kNone) {
+                    for (std::uint32_t left = size; left > 0; left -= std::min(left, per_node)) {
+                        room.by_node.push_back(std::min(left, per_node));
+                    }
+                    room.gpus += size;
+                    continue;
+                }
+                const std::uint32_t first = state.cell.index * size;
+                for (std::uint32_t gpu = first; gpu < first + size;) {
+                    const std::uint32_t node = gpu / per_node;
+                    const std::uint64_t taken = held(first_node_[h] + node);
+                    std::uint32_t left = 0;
+                    for (; gpu < first + size && gpu / per_node == node; ++gpu) {
+                        left += (taken >> (gpu % per_node) & 1) == 0 && !is_bad(h, node) ? 1 : 0;
+                    }
+                    room.by_node.push_back(left);
+                    room.gpus += left;
+                    room.bound_gpus += left;
+                }
+            }
+        }
+        return room;
+    }
+
+    CellConfig config_;
+    GpuCluster cluster_;
+    std::unique_ptr<Cells> cells_;
+    std::uint32_t tenants_ = 0;  // the last one has no virtual cluster
+    std::vector<std::uint32_t> first_node_;
+    std::vector<bool> bad_;
+    std::uint64_t doomed_ = 0;  // virtual cells, over all the counting
+    std::map<JobId, Ours> jobs_;
+    std::vector<VirtualCellState> states_;
+    std::vector<std::vector<int>> gpu_owner_;
+};
+
+}  // namespace larder::scheduler::tests

@@ -1,0 +1,75 @@
+#pragma once
+
+// Random cell configurations, and the dice for random operations on them.
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "scheduler/cells/cell_config.h"
+
+namespace larder::scheduler::tests {
+
+class Dice {  // SplitMix64 (Steele et al. '14)
+public:
+    explicit Dice(std::uint64_t seed) : state_(seed) {}
+    std::uint64_t next() {
+        std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+        return z ^ (z >> 31);
+    }
+    // From least to most, both included.
+    std::uint32_t between(std::uint32_t least, std::uint32_t most) {
+        return least + static_cast<std::uint32_t>(next() % (most - least + 1));
+    }
+    bool chance(std::uint32_t percent) { return between(1, 100) <= percent; }
+
+private:
+    std::uint64_t state_;
+};
+
+inline HierarchyConfig random_hierarchy(Dice& dice, std::uint32_t number) {
+    HierarchyConfig hierarchy{
+        .name = "h" + std::to_string(number), .gpu_type = dice.chance(70) ? "a" : "b", .levels = {}, .nodes = {}};
+    const std::uint32_t levels = dice.between(1, 4);
+    hierarchy.node_level = dice.between(1, std::min(levels, 3U));
+    for (std::uint32_t level = 1; level <= levels; ++level) {
+        hierarchy.levels.push_back({.name = "l" + std::to_string(level), .of = dice.between(1, level == 1 ? 4 : 3)});
+    }
+    const std::uint32_t nodes = hierarchy.gpus_in(levels) / hierarchy.gpus_in(hierarchy.node_level);
+    const std::uint32_t tops = dice.between(1, std::max(1U, 48 / hierarchy.gpus_in(levels)));
+    for (std::uint32_t n = 0; n < nodes * std::min(tops, 8U); ++n) {
+        hierarchy.nodes.push_back(hierarchy.name + "-" + std::to_string(n));
+    }
+    return hierarchy;
+}
+
+// Owned is about as much as there is, less often little.
+inline CellConfig random_config(Dice& dice) {
+    CellConfig config;
+    const std::uint32_t hierarchies = dice.between(1, 3);
+    for (std::uint32_t h = 0; h < hierarchies; ++h) config.hierarchies.push_back(random_hierarchy(dice, h));
+    const std::uint32_t clusters = dice.between(1, 4);
+    for (std::uint32_t c = 0; c < clusters; ++c) {
+        config.virtual_clusters.push_back({.name = "t" + std::to_string(c), .cells = {}, .pinned = {}});
+    }
+    const std::uint32_t tries = dice.between(3, 40);
+    for (std::uint32_t i = 0; i < tries; ++i) {
+        CellConfig more = config;
+        VirtualClusterConfig& owner = more.virtual_clusters[dice.between(0, clusters - 1)];
+        const std::uint32_t h = dice.between(0, hierarchies - 1);
+        const HierarchyConfig& hierarchy = more.hierarchies[h];
+        const std::uint32_t level = dice.between(0, hierarchy.levels_count() - 1);
+        if (dice.chance(15)) {
+            const std::uint32_t cells = hierarchy.gpus() / hierarchy.gpus_in(level);
+            owner.pinned.push_back({.hierarchy = h, .level = level, .index = dice.between(0, cells - 1)});
+        } else {
+            owner.cells.push_back({.hierarchy = h, .level = level, .count = dice.between(1, 2)});
+        }
+        if (check_cells(more, "random")) config = std::move(more);
+    }
+    return config;
+}
+
+}  // namespace larder::scheduler::tests
