@@ -34,7 +34,7 @@ Result<boost::json::value> python(const Options& options) {
     const std::string images = options.data.empty() ? kImages : options.data;
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());
-    const auto packed = cache::pack_webdataset(
+    const auto packed = cache::pack_dataset(
         {.source = images, .destination = *work / "shards", .shard_bytes = std::uint64_t{32} << 20}, {}, {});
     if (!packed) return std::unexpected(packed.error());
     auto daemon = DaemonProcess::start({.state_directory = *work / "state"});

@@ -342,7 +342,7 @@ Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns
     entry.memory = &session_->memory();
     ++entry.memory->blocks;
     entry.state = BlockState::ready;
-    if (manifest_.samples_by_ordinal()) {
+    if (manifest_.has_compressed_blocks()) {
         if (const std::uint32_t raw_bytes = manifest_.block(entry.block).raw_bytes; raw_bytes > 0) {
             decompress(entry, raw_bytes);
         }

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "cache/protocol/decompressor.h"
 #include "loader/block_table.h"
-#include "loader/decompressor.h"
 #include "loader/formats/sample_format.h"
 #include "loader/larder.h"
 #include "loader/session.h"
@@ -109,7 +109,7 @@ private:
     std::uint64_t dataset_id_ = 0;
     protocol::Manifest manifest_;
     std::unique_ptr<SampleFormat> format_;
-    Decompressor decompressor_;
+    protocol::Decompressor decompressor_;
     AttachOptions attach_options_;
     SteadyClock clock_;
 

@@ -10,6 +10,7 @@
 #include "cache/dataset/index_litdata.h"
 #include "cache/dataset/index_mds.h"
 #include "cache/dataset/index_megatron.h"
+#include "cache/dataset/index_packed.h"
 #include "cache/dataset/index_raw.h"
 #include "cache/dataset/index_tfrecord.h"
 #include "cache/dataset/index_webdataset.h"
@@ -134,30 +135,33 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
         return fail(ErrorCode::invalid_argument,
                     request.url + " is a file; a " + std::string(name(*format)) + " dataset is a directory");
     }
-    if (auto valid = check_block_goal(request.block, *format); !valid) return std::unexpected(valid.error());
+    const BlockGoal goal = *format == Format::raw ? request.block : request.block_of_shards.value_or(request.block);
+    if (auto valid = check_block_goal(goal, *format); !valid) return std::unexpected(valid.error());
     if (request.tokens_per_sample > 0 && *format != Format::megatron && *format != Format::litdata) {
         return fail(ErrorCode::invalid_argument,
-                    "tokens per sample are for megatron and litdata; this dataset is " + std::string(name(*format)));
+                    "tokens per sample are for megatron and litdata" +
+                        (*format == Format::larder ? std::string("; of packed files they are chosen when packing")
+                                                   : "; this dataset is " + std::string(name(*format))));
     }
 
     DatasetContent content;
+    report.block = goal;
     Result<void> indexed;
     switch (*format) {
         case Format::raw: indexed = index_raw_of(*source, content, report.notes, progress, stop); break;
         case Format::webdataset:
-            indexed = index_webdataset(*source, where->only, request.block, content, report.notes, progress, stop);
+            indexed = index_webdataset(*source, where->only, goal, content, report.notes, progress, stop);
             break;
-        case Format::mds: indexed = index_mds(*source, request.block, content, report.notes, progress, stop); break;
+        case Format::mds: indexed = index_mds(*source, goal, content, report.notes, progress, stop); break;
         case Format::litdata:
-            indexed =
-                index_litdata(*source, request.block, request.tokens_per_sample, content, report.notes, progress, stop);
+            indexed = index_litdata(*source, goal, request.tokens_per_sample, content, report.notes, progress, stop);
             break;
-        case Format::tfrecord:
-            indexed = index_tfrecord(*source, request.block, content, report.notes, progress, stop);
-            break;
+        case Format::tfrecord: indexed = index_tfrecord(*source, goal, content, report.notes, progress, stop); break;
         case Format::megatron:
-            indexed = index_megatron(*source, request.block, request.tokens_per_sample, content, report.notes, progress,
-                                     stop);
+            indexed = index_megatron(*source, goal, request.tokens_per_sample, content, report.notes, progress, stop);
+            break;
+        case Format::larder:
+            indexed = index_packed(*source, content, report.block, report.notes, progress, stop);
             break;
     }
     if (!indexed) return std::unexpected(indexed.error());
@@ -171,7 +175,6 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
         }
     }
 
-    report.block = request.block;
     // A compressed file can only be had whole.
     if (content.samples_by_ordinal) report.block = {.target = BlockTarget::object, .bytes = 0};
     const ManifestOptions options{

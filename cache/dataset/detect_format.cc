@@ -5,6 +5,7 @@
 #include <set>
 
 #include "cache/dataset/index_json.h"
+#include "cache/dataset/index_packed.h"
 #include "cache/dataset/index_tfrecord.h"
 #include "cache/dataset/index_webdataset.h"
 
@@ -58,11 +59,13 @@ Result<Format> detect_format(ObjectSource& source, const ObjectListing& listing)
     std::string first_index;
     bool all_tars = !listing.objects.empty();
     bool all_tfrecords = all_tars;
+    bool all_packed = all_tars;
     for (const ObjectListing::Object& object : listing.objects) {
         const std::string_view path = listing.path(object);
         const std::string_view name = file_name(path);
         all_tars = all_tars && (is_shard_name(name) || is_compressed_shard_name(name));
         all_tfrecords = all_tfrecords && is_tfrecord_name(name);
+        all_packed = all_packed && is_packed_name(name);
         if (name == "index.json" && (first_index.empty() || path == name)) first_index = path;
     }
     if (!first_index.empty()) {
@@ -72,6 +75,7 @@ Result<Format> detect_format(ObjectSource& source, const ObjectListing& listing)
     }
     if (all_tars) return Format::webdataset;
     if (all_tfrecords) return Format::tfrecord;
+    if (all_packed) return Format::larder;
     if (is_megatron(listing)) return Format::megatron;
     return Format::raw;
 }

@@ -29,6 +29,7 @@ void append(DatasetContent& content, IndexedObject&& taken) {
         block.first_sample += first_sample;
         content.blocks.push_back(block);
     }
+    content.checksums.insert(content.checksums.end(), object.checksums.begin(), object.checksums.end());
     content.samples.insert(content.samples.end(), object.samples.begin(), object.samples.end());
 }
 

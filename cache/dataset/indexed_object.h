@@ -20,6 +20,7 @@ struct IndexedObject {
     std::int64_t tag = 0;
     std::vector<DatasetContent::Block> blocks;      // first_sample counts within the object
     std::vector<protocol::ManifestSample> samples;  // offsets within their blocks
+    std::vector<std::uint32_t> checksums;           // of the blocks, or none
     std::uint64_t empty_samples = 0;                // left out: there is nothing to train on
     std::uint64_t left_over_bytes = 0;              // at the end, too few for a window of tokens
 };

@@ -215,6 +215,15 @@ void put_blocks_and_samples(const DatasetContent& content, ManifestHeader& heade
     }
 }
 
+void put_checksums(const DatasetContent& content, ManifestHeader& header, BodyStream& out) {
+    if (content.checksums.empty()) return;
+    header.flags |= protocol::kBlockChecksums;
+    header.checksums_offset = out.position();
+    for (const auto& object : content.objects) {
+        out.put(std::as_bytes(std::span(content.checksums).subspan(object.first_block, object.block_count)));
+    }
+}
+
 void put_classes_and_names(const DatasetContent& content, const ManifestOptions& options, ManifestHeader& header,
                            BodyStream& out) {
     header.class_count = content.classes.size();
@@ -225,6 +234,7 @@ void put_classes_and_names(const DatasetContent& content, const ManifestOptions&
         out.put(bytes_of(protocol::ManifestClass{at, name.size()}));
         at += name.size();
     }
+    put_checksums(content, header, out);
     header.names_offset = out.position();
     const auto put_text = [&](std::string_view text) { out.put(std::as_bytes(std::span(text))); };
     for (const auto& object : content.objects) put_text(content.name(object));
@@ -257,6 +267,9 @@ Result<ManifestSummary> write_file(int fd, DatasetContent& content, const Manife
     header.flags = options.format == protocol::Format::raw ? protocol::kOneSamplePerObject
                    : content.samples_by_ordinal            ? protocol::kSamplesByOrdinal
                                                            : 0;
+    const auto is_compressed = [](const DatasetContent::Block& block) { return block.raw_bytes > 0; };
+    if (std::ranges::any_of(content.blocks, is_compressed)) header.flags |= protocol::kCompressedBlocks;
+    header.sample_format = content.sample_format;
     header.dataset_id = options.dataset_id;
     header.version = options.version;
     header.format = options.format;

@@ -24,7 +24,7 @@ struct DatasetContent {
         std::int64_t mtime_ns;
         std::uint32_t name_bytes;
         std::uint32_t label;        // into `classes`, or protocol::kNoLabel
-        std::uint32_t first_block;  // into `blocks`; unused for raw
+        std::uint32_t first_block;  // into `blocks`; of raw: into `checksums`
         std::uint32_t block_count;
     };
     struct Block {
@@ -40,8 +40,10 @@ struct DatasetContent {
     std::vector<Block> blocks;                      // empty for raw: one block an object
     std::vector<protocol::ManifestSample> samples;  // empty for raw: one sample an object
     bool samples_by_ordinal = false;                // blocks count their samples, and `samples` is empty
+    std::vector<std::uint32_t> checksums;  // none, or of each block; of raw: of the object with this first_block
     std::vector<std::string> classes;
-    std::string format_info;  // as protocol::encode makes it
+    std::string format_info;           // as protocol::encode makes it
+    protocol::Format sample_format{};  // of larder: see protocol::ManifestHeader
 
     std::uint64_t sample_count() const;
     std::string_view name(const Object& object) const {

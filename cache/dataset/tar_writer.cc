@@ -37,32 +37,41 @@ std::unexpected<Error> TarWriter::failed() {
     return fail(ErrorCode::io, "write of " + path_ + ": " + (why != nullptr ? why : "unknown error"));
 }
 
-Result<void> TarWriter::begin(const std::string& name, std::uint64_t size_bytes) {
+Result<TarWriter> TarWriter::in_memory(std::vector<std::byte>& bytes) {
+    std::unique_ptr<archive, Free> writer(::archive_write_new());
+    if (!writer) return fail_errno(ENOMEM, "write of a tar");
+    TarWriter tar("a tar in memory", FileDescriptor(), std::move(writer));
+    const auto append = [](archive*, void* to, const void* from, std::size_t count) -> la_ssize_t {
+        const auto* first = static_cast<const std::byte*>(from);
+        auto& out = *static_cast<std::vector<std::byte>*>(to);
+        out.insert(out.end(), first, first + count);
+        return static_cast<la_ssize_t>(count);
+    };
+    if (::archive_write_set_format_pax_restricted(tar.writer_.get()) != ARCHIVE_OK ||
+        ::archive_write_set_bytes_per_block(tar.writer_.get(), 0) != ARCHIVE_OK ||
+        ::archive_write_open(tar.writer_.get(), &bytes, nullptr, append, nullptr) != ARCHIVE_OK) {
+        return tar.failed();
+    }
+    return tar;
+}
+
+Result<void> TarWriter::add(const std::string& name, std::span<const std::byte> bytes) {
     const std::unique_ptr<archive_entry, decltype(&::archive_entry_free)> entry(::archive_entry_new(),
                                                                                 ::archive_entry_free);
     ::archive_entry_set_pathname(entry.get(), name.c_str());
-    ::archive_entry_set_size(entry.get(), static_cast<std::int64_t>(size_bytes));
+    ::archive_entry_set_size(entry.get(), static_cast<std::int64_t>(bytes.size()));
     ::archive_entry_set_filetype(entry.get(), AE_IFREG);
     ::archive_entry_set_perm(entry.get(), 0644);
     ::archive_entry_set_mtime(entry.get(), 0, 0);
     if (::archive_write_header(writer_.get(), entry.get()) != ARCHIVE_OK) return failed();
-    return {};
-}
-
-Result<void> TarWriter::put(std::span<const std::byte> bytes) {
     const auto put = ::archive_write_data(writer_.get(), bytes.data(), bytes.size());
     if (put != static_cast<la_ssize_t>(bytes.size())) return failed();
     return {};
 }
 
-Result<void> TarWriter::add(const std::string& name, std::string_view content) {
-    if (auto begun = begin(name, content.size()); !begun) return begun;
-    return put(std::as_bytes(std::span(content)));
-}
-
 Result<void> TarWriter::finish() {
     if (::archive_write_close(writer_.get()) != ARCHIVE_OK) return failed();
-    if (::fsync(file_.get()) != 0) return fail_errno(errno, "fsync of " + path_);
+    if (file_ && ::fsync(file_.get()) != 0) return fail_errno(errno, "fsync of " + path_);
     return {};
 }
 

@@ -1,13 +1,14 @@
 #pragma once
 
 // A tar file being written, through libarchive: ustar headers, PAX ones only where a name or size needs them, and
-// nothing that varies between runs (no times, no owners). One thread; the first error sticks to the call that meets it.
+// nothing that varies between runs (no times, no owners). In a file or in memory. One thread; the first error sticks to
+// the call that meets it.
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -16,16 +17,17 @@ struct archive;
 
 namespace larder::cache {
 
+inline constexpr std::size_t kTarEndBytes = 1024;
+
 class TarWriter {
 public:
     static Result<TarWriter> create(const std::string& path);
+    // Appends to `bytes`, which outlives it.
+    static Result<TarWriter> in_memory(std::vector<std::byte>& bytes);
 
-    // Begins a member of this size, whose bytes `put` then adds, in any pieces.
-    Result<void> begin(const std::string& name, std::uint64_t size_bytes);
-    Result<void> put(std::span<const std::byte> bytes);
-    Result<void> add(const std::string& name, std::string_view content);
+    Result<void> add(const std::string& name, std::span<const std::byte> bytes);
 
-    // Ends the archive and brings it to disk.
+    // Ends the archive, with kTarEndBytes in memory, and brings a file to disk.
     Result<void> finish();
 
 private:

@@ -52,14 +52,21 @@ bool within(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) {
 }
 
 Result<void> check_values(const ManifestHeader& header) {
-    if (header.flags & ~(kOneSamplePerObject | kSamplesByOrdinal)) return corrupt("unknown flags");
+    const std::uint32_t known_flags =
+        header.layout == 1 ? kOneSamplePerObject | kSamplesByOrdinal
+                           : kOneSamplePerObject | kSamplesByOrdinal | kBlockChecksums | kCompressedBlocks;
+    if (header.flags & ~known_flags) return corrupt("unknown flags");
     if (std::ranges::find(kFormats, header.format) == kFormats.end()) return corrupt("unknown format");
+    const Format divides = header.format == Format::larder ? header.sample_format : header.format;
+    if (header.format == Format::larder && !may_be_packed(divides)) return corrupt("unknown format of samples");
     const bool raw = header.format == Format::raw;
     if (raw != ((header.flags & kOneSamplePerObject) != 0)) return corrupt("flags do not fit the format");
     const bool has_tables = header.format == Format::mds || header.format == Format::litdata;
     if ((header.flags & kSamplesByOrdinal) != 0 && !has_tables) return corrupt("flags do not fit the format");
-    if ((has_tables || header.format == Format::megatron) && header.format_info_bytes == 0)
-        return corrupt("it lacks what must be known of its format");
+    if ((header.flags & kCompressedBlocks) != 0 && !has_tables && header.format != Format::larder)
+        return corrupt("flags do not fit the format");
+    const bool has_columns = divides == Format::mds || divides == Format::litdata || divides == Format::megatron;
+    if (has_columns && header.format_info_bytes == 0) return corrupt("it lacks what must be known of its format");
     if (header.format_info_bytes > kFormatInfoBytesMax) return corrupt("the format info is too long");
     if (header.block_target != BlockTarget::sample && header.block_target != BlockTarget::object &&
         header.block_target != BlockTarget::bytes) {
@@ -104,8 +111,14 @@ std::string_view name(Format format) {
         case Format::litdata: return "litdata";
         case Format::tfrecord: return "tfrecord";
         case Format::megatron: return "megatron";
+        case Format::larder: return "larder";
     }
     return "unknown";
+}
+
+bool may_be_packed(Format samples) {
+    return samples != Format::raw && samples != Format::larder &&
+           std::ranges::find(kFormats, samples) != kFormats.end();
 }
 
 Result<Manifest> Manifest::open(const std::string& path) {
@@ -133,9 +146,9 @@ Result<Manifest> Manifest::open(int fd) {
     if (std::memcmp(header.magic, "LARDERMF", sizeof header.magic) != 0) {
         return fail(ErrorCode::corrupt, "not a manifest: it does not begin with LARDERMF");
     }
-    if (header.layout != kManifestLayout) {
+    if (header.layout < kManifestLayoutOldest || header.layout > kManifestLayout) {
         return fail(ErrorCode::unsupported, "manifest layout " + std::to_string(header.layout) +
-                                                " is not known here, only " + std::to_string(kManifestLayout) +
+                                                " is not known here, only up to " + std::to_string(kManifestLayout) +
                                                 "; index the dataset again");
     }
     if (header_crc(data) != header.header_crc) return corrupt("the header's checksum does not match");
@@ -148,11 +161,13 @@ Result<Manifest> Manifest::open(int fd) {
     const bool raw = manifest.one_sample_per_object();
     const std::uint64_t stored_blocks = raw ? 0 : header.block_count;
     const std::uint64_t stored_samples = raw || manifest.samples_by_ordinal() ? 0 : header.sample_count;
+    const std::uint64_t stored_checksums = manifest.has_checksums() ? header.block_count : 0;
     LayoutWalk walk(file_bytes);
     if (!walk.next(header.objects_offset, header.object_count, sizeof(ManifestObject)) ||
         !walk.next(header.blocks_offset, stored_blocks, sizeof(ManifestBlock)) ||
         !walk.next(header.samples_offset, stored_samples, sizeof(ManifestSample)) ||
         !walk.next(header.classes_offset, header.class_count, sizeof(ManifestClass)) ||
+        (manifest.has_checksums() && !walk.next(header.checksums_offset, stored_checksums, sizeof(std::uint32_t))) ||
         !walk.next(header.names_offset, header.names_bytes, 1) || !walk.at_end()) {
         return corrupt("an array lies outside the file");
     }
@@ -166,6 +181,7 @@ Result<Manifest> Manifest::open(int fd) {
     manifest.blocks_ = {reinterpret_cast<const ManifestBlock*>(data + header.blocks_offset), stored_blocks};
     manifest.samples_ = {reinterpret_cast<const ManifestSample*>(data + header.samples_offset), stored_samples};
     manifest.classes_ = {reinterpret_cast<const ManifestClass*>(data + header.classes_offset), header.class_count};
+    manifest.checksums_ = {reinterpret_cast<const std::uint32_t*>(data + header.checksums_offset), stored_checksums};
     manifest.names_ = {reinterpret_cast<const char*>(data + header.names_offset), header.names_bytes};
     return manifest;
 }

@@ -5,13 +5,14 @@
 // as it is: opening costs the same for ten samples and ten million. All integers are little-endian.
 //
 //   [ManifestHeader, 4096 bytes] [ManifestObject x object_count] [ManifestBlock x block_count]
-//   [ManifestSample x sample_count] [ManifestClass x class_count] [names]
+//   [ManifestSample x sample_count] [ManifestClass x class_count] [CRC32C u32 x block_count] [names]
 //
 // When `flags` has kOneSamplePerObject (raw), object i is block i is sample i and the block and sample arrays are
 // absent: 32 bytes a sample in all. Otherwise a block costs 24 bytes and a sample 8. When it has kSamplesByOrdinal (MDS
 // and LitData with compressed shards), a block is a whole object, a sample is found in it, once it is decompressed, by
 // its place among the block's samples, and the sample array is absent. What a client must know of the format besides
-// lies among the names as the format info (format_info.h).
+// lies among the names as the format info (format_info.h). When it has kBlockChecksums, the CRC32C of each block as the
+// remote has it is there. When it has kCompressedBlocks, blocks may be zstd frames, and samples lie in what comes out.
 // Objects are sorted by path (bytewise); an object's blocks follow each other, and so do a block's samples. Every
 // object has at least one block, every block at least one sample and one byte.
 //
@@ -33,21 +34,34 @@
 
 namespace larder::protocol {
 
-inline constexpr std::uint32_t kManifestLayout = 1;
+inline constexpr std::uint32_t kManifestLayout = 2;
+inline constexpr std::uint32_t kManifestLayoutOldest = 1;  // without checksums and sample_format
 inline constexpr std::size_t kManifestHeaderBytes = 4096;
 inline constexpr std::size_t kLargestBlocksEntries = 33;
 inline constexpr std::uint32_t kOneSamplePerObject = 1;
 inline constexpr std::uint32_t kSamplesByOrdinal = 2;
+inline constexpr std::uint32_t kBlockChecksums = 4;
+inline constexpr std::uint32_t kCompressedBlocks = 8;
 inline constexpr std::uint32_t kNoLabel = 0xffffffff;
 inline constexpr std::uint32_t kNoLabelStored = 0xffffff;            // in ManifestObject's 24 bits
 inline constexpr std::uint32_t kBlockBytesMax = (1u << 30) - 65536;  // a block fits the largest segment
 
-enum class Format : std::uint32_t { raw = 1, webdataset = 2, mds = 3, litdata = 4, tfrecord = 5, megatron = 6 };
-inline constexpr std::array kFormats{Format::raw,     Format::webdataset, Format::mds,
-                                     Format::litdata, Format::tfrecord,   Format::megatron};
+enum class Format : std::uint32_t {
+    raw = 1,
+    webdataset = 2,
+    mds = 3,
+    litdata = 4,
+    tfrecord = 5,
+    megatron = 6,
+    larder = 7  // packed.h
+};
+inline constexpr std::array kFormats{Format::raw,      Format::webdataset, Format::mds,   Format::litdata,
+                                     Format::tfrecord, Format::megatron,   Format::larder};
 enum class BlockTarget : std::uint32_t { sample = 1, object = 2, bytes = 3 };
 
 std::string_view name(Format format);
+// Whether samples of this format can lie in packed files: they divide into fields by themselves and the format info.
+bool may_be_packed(Format samples);
 
 struct ManifestHeader {
     char magic[8];             // "LARDERMF"
@@ -82,6 +96,8 @@ struct ManifestHeader {
     std::uint64_t largest_blocks_bytes[kLargestBlocksEntries];
     std::uint64_t format_info_offset;  // into names; see format_info.h
     std::uint64_t format_info_bytes;   // 0: none
+    std::uint64_t checksums_offset;    // with kBlockChecksums
+    Format sample_format;              // of larder: how the bytes of a sample divide; else 0
 };
 static_assert(sizeof(ManifestHeader) <= kManifestHeaderBytes);
 
@@ -158,6 +174,13 @@ public:
     std::uint64_t sample_count() const { return header_->sample_count; }
     std::uint64_t total_bytes() const { return header_->total_bytes; }
     bool samples_by_ordinal() const { return (header_->flags & kSamplesByOrdinal) != 0; }
+    // Whether blocks may have raw_bytes.
+    bool has_compressed_blocks() const { return (header_->flags & (kSamplesByOrdinal | kCompressedBlocks)) != 0; }
+    bool has_checksums() const { return (header_->flags & kBlockChecksums) != 0; }
+    // How the bytes of a sample divide into fields.
+    Format sample_format() const {
+        return header_->format == Format::larder ? header_->sample_format : header_->format;
+    }
     std::string_view url() const;
     // Of format_info.h; empty for formats that need none.
     std::span<const std::byte> format_info() const;
@@ -166,6 +189,8 @@ public:
     Block block(std::uint32_t index) const;
     std::uint32_t block_bytes(std::uint32_t index) const;
     std::uint32_t block_id(std::uint32_t index) const;
+    // CRC32C of its bytes as the remote has them; with has_checksums only.
+    std::uint32_t block_checksum(std::uint32_t index) const { return checksums_[index]; }
     // With samples_by_ordinal: its whole block. O(log block_count) then.
     SampleExtent sample(std::uint64_t index) const;
     std::string_view class_name(std::uint64_t index) const;
@@ -194,6 +219,7 @@ private:
     std::span<const ManifestBlock> blocks_;
     std::span<const ManifestSample> samples_;
     std::span<const ManifestClass> classes_;
+    std::span<const std::uint32_t> checksums_;
     std::string_view names_;
 };
 

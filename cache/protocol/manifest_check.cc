@@ -94,7 +94,9 @@ private:
             if (stored.length != object.size_bytes) return bad("is not its whole object");
             if (stored.raw_bytes > kBlockBytesMax) return bad("is too large once decompressed");
         } else {
-            if (stored.raw_bytes != 0) return bad("is compressed, but has samples with extents");
+            if (stored.raw_bytes != 0 && !manifest_.has_compressed_blocks())
+                return bad("is compressed, against the flags");
+            if (stored.raw_bytes > kBlockBytesMax) return bad("is too large once decompressed");
             if (!samples_fit(stored, block.sample_count))
                 return bad("has a sample outside it or over the sample before");
         }
@@ -104,11 +106,12 @@ private:
     }
 
     bool samples_fit(const ManifestBlock& block, std::uint32_t sample_count) const {
+        const std::uint32_t block_bytes = block.raw_bytes != 0 ? block.raw_bytes : block.length;
         std::uint64_t sample_end = 0;
         for (std::uint64_t i = 0; i < sample_count; ++i) {
             const ManifestSample& sample = manifest_.samples_[block.first_sample + i];
-            if (sample.length == 0 || sample.offset < sample_end || sample.offset > block.length ||
-                sample.length > block.length - sample.offset) {
+            if (sample.length == 0 || sample.offset < sample_end || sample.offset > block_bytes ||
+                sample.length > block_bytes - sample.offset) {
                 return false;
             }
             sample_end = std::uint64_t{sample.offset} + sample.length;

@@ -5,13 +5,14 @@ namespace larder::detail {
 using protocol::Format;
 
 Result<std::unique_ptr<SampleFormat>> make_sample_format(const protocol::Manifest& manifest) {
-    switch (manifest.header().format) {
+    switch (manifest.sample_format()) {
         case Format::raw: return make_raw_format();
         case Format::webdataset: return make_webdataset_format();
         case Format::tfrecord: return make_tfrecord_format();
         case Format::mds:
         case Format::litdata:
         case Format::megatron: return make_column_format(manifest);
+        case Format::larder: break;  // what is packed is one of the others
     }
     return fail(ErrorCode::unsupported, "the dataset's format is not known to this client: it needs a newer one");
 }

@@ -1,7 +1,8 @@
 #pragma once
 
 // How the bytes of a sample become its fields: one small class a format, chosen once by the manifest. The parsers
-// themselves are those of cache/protocol; here their results get names, encodings and element types. Nothing is copied:
+// themselves are those of cache/protocol; here their results get names, encodings and element types. Packed files hold
+// samples of one of these formats, as they were. Nothing is copied:
 // fields are spans of the sample's bytes. To add a format: a class in a file of its own here, a line in
 // make_sample_format.
 //

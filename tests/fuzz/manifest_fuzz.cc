@@ -51,6 +51,17 @@ std::string webdataset() {
     return write(std::move(content), Format::webdataset);
 }
 
+std::string packed() {
+    DatasetContent content;
+    content.add_object("a.larder", 20'000, 7, kNoLabel);
+    content.objects[0].block_count = 2;
+    content.blocks = {{4096, 900, 0, 2, 3000}, {8192, 1000, 2, 1}};
+    content.samples = {{0, 1500}, {1504, 1400}, {0, 1000}};
+    content.checksums = {1, 2};
+    content.sample_format = Format::tfrecord;
+    return write(std::move(content), Format::larder);
+}
+
 void repair(std::string& bytes) {
     if (bytes.size() < kManifestHeaderBytes) return;
     ManifestHeader header;
@@ -83,11 +94,16 @@ void use(const Manifest& manifest) {
         const std::uint32_t block = manifest.block_of_sample(i);
         const SampleExtent extent = manifest.sample(i);
         LARDER_ASSERT(block < manifest.block_count());
-        LARDER_ASSERT(!good || std::uint64_t{extent.offset} + extent.length <= manifest.block_bytes(block));
+        const std::uint32_t raw_bytes = manifest.block(block).raw_bytes;
+        const std::uint32_t bytes =
+            raw_bytes > 0 && !manifest.samples_by_ordinal() ? raw_bytes : manifest.block_bytes(block);
+        LARDER_ASSERT(!good || std::uint64_t{extent.offset} + extent.length <= bytes);
     }
     for (std::uint64_t i = 0; i < manifest.header().class_count; ++i) {
         for (const char c : manifest.class_name(i)) sum += static_cast<unsigned char>(c);
     }
+    for (std::uint32_t i = 0; manifest.has_checksums() && i < manifest.block_count(); ++i)
+        sum += manifest.block_checksum(i);
     for (std::uint64_t count = 0; count < 10; ++count) sum += manifest.blocks_bytes_max(count);
     [[maybe_unused]] volatile std::uint64_t kept = sum;
 }
@@ -97,17 +113,17 @@ void use(const Manifest& manifest) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace larder::protocol;
-    static const std::string bases[2] = {raw(), webdataset()};
+    static const std::string bases[3] = {raw(), webdataset(), packed()};
     static const larder::FileDescriptor file(::memfd_create("manifest", MFD_CLOEXEC));
     if (size == 0) return 0;
-    std::string bytes = bases[data[0] & 1];
+    std::string bytes = bases[(data[0] >> 1) % 3];
     // Where the header ends and the body begins the edits are dense: 0..511 of the header, then the body.
     const std::size_t body_bytes = bytes.size() - kManifestHeaderBytes;
     for (std::size_t i = 1; i + 3 <= size; i += 3) {
         const std::size_t at = (data[i] | data[i + 1] << 8) % (512 + body_bytes);
         bytes[at < 512 ? at : kManifestHeaderBytes + at - 512] = static_cast<char>(data[i + 2]);
     }
-    if (data[0] & 2) bytes.resize(bytes.size() - (data[0] >> 2));
+    if (data[0] & 1) bytes.resize(bytes.size() - (data[0] >> 2));
     repair(bytes);
     LARDER_ASSERT(::ftruncate(file.get(), static_cast<off_t>(bytes.size())) == 0);
     LARDER_ASSERT(::pwrite(file.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));

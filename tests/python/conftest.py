@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import os
 import pathlib
 import random
@@ -257,6 +258,31 @@ def s3() -> Iterator[S3]:
     server = S3()
     yield server
     assert server.stop() == 0
+
+
+dataset_names = itertools.count()
+
+
+@pytest.fixture
+def add_url(daemon: Daemon) -> Iterator[Callable[..., str]]:
+    """Adds a dataset, which goes with the test."""
+    added = []
+
+    def add_one(url: str, *options: str) -> str:
+        name = f"formats{next(dataset_names)}"
+        daemon.command("dataset", "add", name, url, "--quota-memory", "16MiB", *options)
+        added.append(name)
+        return name
+
+    yield add_one
+    for name in added:
+        daemon.command("dataset", "rm", name)
+
+
+@pytest.fixture
+def add(add_url: Callable[..., str]) -> Callable[..., str]:
+    """Adds a directory as a dataset, which goes with the test."""
+    return lambda directory, *options: add_url(f"file://{directory}", *options)
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import importlib.util
-import io
 import itertools
 import json
 import os
@@ -17,122 +15,15 @@ import shutil
 import signal
 import struct
 import subprocess
-import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import larder
 import numpy
-import PIL.Image
 import pytest
+from format_cases import BLOCKS, CASES, DATA, MODES, check, generate, in_any_order, same
 from servers import S3, Nginx
-
-DATA = pathlib.Path(__file__).resolve().parent.parent / "data" / "formats"
-
-
-def load_generator() -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_formats", DATA / "generate.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-generate = load_generator()
-
-
-def same(value: Any, expected: Any) -> bool:
-    """Equal in type, dtype, shape and every value."""
-    if isinstance(expected, PIL.Image.Image):
-        if isinstance(value, bytes):
-            value = PIL.Image.open(io.BytesIO(value))
-        return value.mode == expected.mode and value.size == expected.size and value.tobytes() == expected.tobytes()
-    if hasattr(expected, "numpy"):
-        expected = expected.numpy()
-    if isinstance(expected, numpy.ndarray):
-        return value.dtype == expected.dtype and value.shape == expected.shape and bool((value == expected).all())
-    if isinstance(expected, dict):
-        return list(value) == list(expected) and all(same(value[key], expected[key]) for key in expected)
-    if isinstance(expected, (list, tuple)):
-        return type(value) is type(expected) and len(value) == len(expected) and all(map(same, value, expected))
-    return type(value) is type(expected) and value == expected
-
-
-def tfrecord_sample(i: int) -> Any:
-    random = generate.draw(i)
-    raw = random.bytes(i * 17 % 400)
-    features = {
-        "id": numpy.array([i - 30]),
-        "many": numpy.array([-1, 2**62, i]),
-        "score": numpy.array([i / 4, -1.5], "float32"),
-        "text": [generate.text_of(i).encode()],
-        "raw": [raw, b""],
-    }
-    if i % 20 != 19:
-        return features
-    lists = {"frames": [numpy.array([i, 1]), numpy.array([2])], "names": [[b"a"], [b"b", b"c"]]}
-    return {"context": features, "feature_lists": lists}
-
-
-def in_any_order(value: Any) -> Any:
-    """Protobuf's maps and MDS's columns have no order of their own."""
-    if isinstance(value, dict):
-        return {
-key: in_any_order(value[key]) for key in sorted(value)
-}
-    return value
-
-# Fixture: format, what sample `i` of the writer was, how to find i in what came.
-CASES: dict[str, tuple[str, Callable[[int], Any], Callable[[Any], int]]] = {
-    "mds": ("mds", generate.mds_sample, lambda value: (value["id"] + 5) // 1_000_003),
-    "mds_zstd": ("mds", generate.mds_sample, lambda value: (value["id"] + 5) // 1_000_003),
-    "mds_streams": ("mds", generate.mds_sample, lambda value: (value["id"] + 5) // 1_000_003),
-    "litdata": ("litdata", generate.litdata_sample, lambda value: value["id"] + 7),
-    "litdata_zstd": ("litdata", generate.litdata_sample, lambda value: value["id"] + 7),
-    "litdata_new": ("litdata", generate.litdata_sample, lambda value: value["id"] + 7),
-    "litdata_new_zstd": ("litdata", generate.litdata_sample, lambda value: value["id"] + 7),
-    "litdata_json": ("litdata", generate.json_sample, lambda value: value["id"]),
-    "tfrecord": ("tfrecord", tfrecord_sample, lambda value: int(value.get("context", value)["id"][0]) + 30),
-}
-MODES = [
-    {"shuffle": False},
-    {"shuffle": True, "seed": 1},
-    {"shuffle": True, "seed": 2, "shuffle_window_blocks": 1},
-    {"shuffle": True, "seed": 3, "shuffle_window_blocks": 3},
-]
-BLOCKS = ["sample", "2KiB", "object"]
-
-names = itertools.count()
-
-
-@pytest.fixture
-def add_url(daemon: Any) -> Iterator[Callable[..., str]]:
-    """Adds a dataset, which goes with the test."""
-    added = []
-
-    def add_one(url: str, *options: str) -> str:
-        name = f"formats{next(names)}"
-        daemon.command("dataset", "add", name, url, "--quota-memory", "16MiB", *options)
-        added.append(name)
-        return name
-
-    yield add_one
-    for name in added:
-        daemon.command("dataset", "rm", name)
-
-
-@pytest.fixture
-def add(add_url: Callable[..., str]) -> Callable[..., str]:
-    """Adds a directory as a dataset, which goes with the test."""
-    return lambda directory, *options: add_url(f"file://{directory}", *options)
-
-
-def check(value: Any, case: str) -> int:
-    _, sample_of, place_of = CASES[case]
-    place = place_of(value)
-    assert same(in_any_order(value), in_any_order(sample_of(place))), f"sample {place}: {value}"
-    return place
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -151,6 +42,9 @@ def test_reads_back_what_the_writer_took(daemon: Any, add: Callable[..., str], c
         backwards = dataset.fetch(range(len(dataset) - 1, -1, -1))
         assert sorted(check(value, case) for value in backwards) == list(range(generate.SAMPLES))
         assert same(in_any_order(dataset[5]), in_any_order(backwards[-6]))
+
+
+names = itertools.count()
 
 
 def documents() -> list[numpy.ndarray]:

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
 
 #include "base/units.h"
 #include "cache/protocol/manifest.h"
@@ -110,14 +109,6 @@ std::string dataset_text(const json::object& dataset) {
         {"faults", count(counters, "crc_failures") + " damaged blocks fetched again, " +
                        count(counters, "remote_errors") + " remote errors"},
     });
-}
-
-// A path is taken as a local directory, so that `larder dataset add images ./images` works.
-std::string url_of(const std::string& text) {
-    if (text.find("://") != std::string::npos) return text;
-    std::error_code ignored;
-    const auto absolute = std::filesystem::weakly_canonical(std::filesystem::absolute(text, ignored), ignored);
-    return "file://" + (ignored ? text : absolute.string());
 }
 
 int show_dataset(const Context& context, const std::string& name) {

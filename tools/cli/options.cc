@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <filesystem>
+
 #include "base/units.h"
 
 namespace larder::cli {
@@ -30,6 +32,13 @@ CLI::Option* add_rate_option(CLI::App& app, const std::string& name, std::option
                              const std::string& help) {
     return add_parsed(app, name, bytes_per_second, help, "RATE",
                       [](const std::string& text) { return parse_bytes_per_second(text); });
+}
+
+std::string url_of(const std::string& text) {
+    if (text.find("://") != std::string::npos) return text;
+    std::error_code ignored;
+    const auto absolute = std::filesystem::weakly_canonical(std::filesystem::absolute(text, ignored), ignored);
+    return "file://" + (ignored ? text : absolute.string());
 }
 
 }  // namespace larder::cli

@@ -20,4 +20,7 @@ CLI::Option* add_bytes_option(CLI::App& app, const std::string& name, std::optio
 CLI::Option* add_rate_option(CLI::App& app, const std::string& name, std::optional<double>& bytes_per_second,
                              const std::string& help);
 
+// A path is taken as a local directory, so that `larder dataset add images ./images` works.
+std::string url_of(const std::string& text);
+
 }  // namespace larder::cli

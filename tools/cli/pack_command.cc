@@ -2,13 +2,17 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <memory>
 #include <stop_token>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/units.h"
 #include "cache/dataset/pack.h"
+#include "cache/remote/http_transfers.h"
 #include "tools/cli/api.h"
 #include "tools/cli/context.h"
 #include "tools/cli/interrupt.h"
@@ -36,7 +40,33 @@ private:
     }};
 };
 
-int pack(const Context& context, const cache::PackRequest& request) {
+// "none", "zstd" or "zstd:LEVEL".
+Result<std::optional<int>> parse_compression(const std::string& text) {
+    if (text == "none") return std::nullopt;
+    if (text == "zstd") return 3;
+    int level = 0;
+    const char* begin = text.data() + std::min<std::size_t>(text.size(), 5);
+    const char* end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(begin, end, level);
+    if (!text.starts_with("zstd:") || error != std::errc{} || rest != end || level < 1 || level > 19) {
+        return fail(ErrorCode::invalid_argument,
+                    "compression \"" + text + "\" is not none, zstd or zstd:LEVEL with a level of 1 to 19");
+    }
+    return level;
+}
+
+bool is_on_the_network(const std::string& source) {
+    return source.find("://") != std::string::npos && !source.starts_with("file://");
+}
+
+int pack(const Context& context, cache::PackRequest request) {
+    std::unique_ptr<cache::HttpTransfers> transfers;
+    if (is_on_the_network(request.source)) {
+        auto started = cache::HttpTransfers::start({});
+        if (!started) return report(context, started.error());
+        transfers = std::move(*started);
+        request.transfers = transfers.get();
+    }
     const SteadyClock clock;
     const std::int64_t start_ns = clock.now_ns();
     std::int64_t drawn_ns = 0;
@@ -47,12 +77,12 @@ int pack(const Context& context, const cache::PackRequest& request) {
         drawn_ns = now_ns;
         progress.show({.done = now.objects_done,
                        .total = now.objects_total,
-                       .unit = "objects",
+                       .unit = "samples",
                        .bytes_done = now.bytes_done,
                        .seconds = static_cast<double>(now_ns - start_ns) / 1e9});
     };
     const StopAtInterrupt interrupt;
-    const auto packed = cache::pack_webdataset(request, draw, interrupt.token());
+    const auto packed = cache::pack_dataset(request, draw, interrupt.token());
     progress.finish();
     if (!packed) return report(context, packed.error());
     const double seconds = static_cast<double>(clock.now_ns() - start_ns) / 1e9;
@@ -60,6 +90,7 @@ int pack(const Context& context, const cache::PackRequest& request) {
         boost::json::array notes;
         for (const std::string& note : packed->notes) notes.emplace_back(note);
         print_json(boost::json::object{{"destination", request.destination},
+                                       {"source_format", name(packed->source_format)},
                                        {"shards", packed->shard_count},
                                        {"samples", packed->sample_count},
                                        {"classes", packed->class_count},
@@ -81,18 +112,58 @@ void add_pack_command(CLI::App& dataset, Context& context) {
     struct Options {
         cache::PackRequest request;
         std::string format = "webdataset";
+        std::string source_format;
+        std::string block;
+        std::string compression;
         std::optional<std::uint64_t> shard_bytes;
     };
     auto options = std::make_shared<Options>();
-    CLI::App* app = dataset.add_subcommand("pack", "Pack a directory of files into tar shards; needs no daemon");
-    app->add_option("SOURCE", options->request.source, "The directory")->required();
+    CLI::App* app = dataset.add_subcommand(
+        "pack", "Rewrite a dataset into shards that are read fast, in another directory; needs no daemon");
+    app->add_option("SOURCE", options->request.source, "A directory or URL in any format that can be added")
+        ->required();
     app->add_option("DESTINATION", options->request.destination, "The directory to make")->required();
-    app->add_option("--format", options->format, "Of the shards")->check(CLI::IsMember({"webdataset"}));
+    app->add_option("--format", options->format, "Of the shards: webdataset (tars) or larder (packed blocks)")
+        ->check(CLI::IsMember({"webdataset", "larder"}));
+    app->add_option("--source-format", options->source_format, "Of the source. Default: as the files look");
+    app->add_option("--tokens-per-sample", options->request.tokens_per_sample,
+                    "Of sources of tokens: samples are windows of so many")
+        ->check(CLI::Range(1u, cache::kTokensPerSampleMax));
     app->add_option("--shard-name", options->request.shard_name, "What their names begin with. Default: shard");
     add_bytes_option(*app, "--shard-size", options->shard_bytes, "Of one shard at most. Default: 256MiB");
+    app->add_option("--block", options->block,
+                    "Of larder: how much is fetched and cached at once: sample, object, or a size. Default: 4MiB");
+    app->add_option("--compression", options->compression,
+                    "Of larder: none, zstd or zstd:LEVEL, of blocks that shrink by more than 10 %. Default: none");
     app->callback([&context, options] {
-        if (options->shard_bytes) options->request.shard_bytes = *options->shard_bytes;
-        context.command = [&context, options] { return pack(context, options->request); };
+        context.command = [&context, options] {
+            cache::PackRequest& request = options->request;
+            const auto format = cache::parse_format(options->format);
+            if (!format) return report(context, format.error());
+            request.format = *format;
+            if (request.format != protocol::Format::larder && !(options->block + options->compression).empty()) {
+                return report(context,
+                              Error{ErrorCode::invalid_argument, "--block and --compression are for --format larder"});
+            }
+            request.source = url_of(request.source);
+            if (options->shard_bytes) request.shard_bytes = *options->shard_bytes;
+            if (!options->source_format.empty()) {
+                const auto source_format = cache::parse_format(options->source_format);
+                if (!source_format) return report(context, source_format.error());
+                request.source_format = *source_format;
+            }
+            if (!options->block.empty()) {
+                const auto block = cache::parse_block_goal(options->block);
+                if (!block) return report(context, block.error());
+                request.block = *block;
+            }
+            if (!options->compression.empty()) {
+                const auto level = parse_compression(options->compression);
+                if (!level) return report(context, level.error());
+                request.zstd_level = *level;
+            }
+            return pack(context, request);
+        };
     });
 }
 

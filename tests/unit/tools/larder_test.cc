@@ -130,6 +130,7 @@ TEST_F(LarderTest, WrongUsageExitsWith2AndSaysWhy) {
         {{"dataset", "ls", "extra"}, "extra"},
         {{"dataset", "pack", "only-one"}, "DESTINATION"},
         {{"dataset", "pack", "a", "b", "--shard-size", "big"}, "\"big\" is not a size"},
+        {{"dataset", "pack", "a", "b", "--format", "mds"}, "webdataset"},
         {{"quota", "set", "images"}, "At least 1 option from [--memory,--disk,--auto]"},
         {{"quota", "set", "images", "--memory", "lots"}, "\"lots\" is not a size"},
         {{"job", "limit", "resnet"}, "--rate"},
@@ -179,6 +180,20 @@ TEST_F(LarderTest, PackWritesShardsWithoutADaemon) {
     EXPECT_THAT(packed.output, HasSubstr("\"samples\":2"));
     EXPECT_THAT(packed.errors, IsEmpty()) << "no progress bar without a terminal";
     EXPECT_TRUE(std::filesystem::exists(directory / "shards/shard-000000.tar"));
+    const auto blocks = larder({"dataset", "pack", directory / "shards", directory / "blocks", "--format", "larder",
+                                "--compression", "zstd:5", "--block", "1MiB", "--json"});
+    EXPECT_EQ(blocks.exit_code, 0) << blocks.errors;
+    EXPECT_THAT(blocks.output, HasSubstr("\"source_format\":\"webdataset\""));
+    EXPECT_TRUE(std::filesystem::exists(directory / "blocks/shard-000000.larder"));
+    const auto wrong_option = [&](const std::string& option, const std::string& value, const std::string& format) {
+        return larder(
+            {"dataset", "pack", directory / "source", directory / "wrong", "--format", format, option, value});
+    };
+    EXPECT_THAT(wrong_option("--compression", "zstd:0", "larder").errors, HasSubstr("a level of 1 to 19"));
+    EXPECT_THAT(wrong_option("--compression", "lz4", "larder").errors, HasSubstr("\"lz4\" is not none"));
+    EXPECT_THAT(wrong_option("--compression", "zstd", "webdataset").errors, HasSubstr("are for --format larder"));
+    EXPECT_THAT(wrong_option("--block", "many", "larder").errors, HasSubstr("\"many\""));
+    EXPECT_FALSE(std::filesystem::exists(directory / "wrong"));
     const auto missing = larder({"dataset", "pack", directory / "none", directory / "other"});
     EXPECT_EQ(missing.exit_code, 4) << missing.errors;
     EXPECT_THAT(missing.errors, HasSubstr("none"));

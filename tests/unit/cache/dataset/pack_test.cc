@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "cache/protocol/tar.h"
 #include "tests/support/sample_data.h"
@@ -22,7 +23,7 @@ protected:
     Result<PackReport> pack(std::uint64_t shard_bytes = std::uint64_t{256} << 20,
                             const std::string& destination = "shards", std::stop_token stop = {},
                             const IndexProgressCallback& progress = {}) {
-        return pack_webdataset(
+        return pack_dataset(
             {.source = source_.string(), .destination = directory_ / destination, .shard_bytes = shard_bytes}, progress,
             stop);
     }
@@ -158,6 +159,54 @@ TEST_F(PackTest, ReportsProgress) {
     EXPECT_THAT(seen, ElementsAre(1, 2, 3));
     EXPECT_EQ(last.objects_total, 3u);
     EXPECT_EQ(last.bytes_done, last.bytes_total);
+}
+
+TEST_F(PackTest, FilesBecomePackedBlocks) {
+    const auto expected = test::make_tree(source_, {.class_count = 3, .files_per_class = 40, .bytes_max = 5000});
+    for (const auto& level : {std::optional<int>{}, std::optional<int>{1}}) {
+        const std::string destination = level ? "compressed" : "packed";
+        const auto report = pack_dataset({.source = source_.string(),
+                                          .destination = directory_ / destination,
+                                          .format = protocol::Format::larder,
+                                          .shard_bytes = 100'000,
+                                          .block = {.target = protocol::BlockTarget::bytes, .bytes = 20'000},
+                                          .zstd_level = level},
+                                         {}, {});
+        ASSERT_TRUE(report) << report.error().message;
+        EXPECT_GT(report->shard_count, 3u);
+        EXPECT_EQ(report->source_format, protocol::Format::raw);
+
+        const auto manifest = test::make_manifest(directory_.path() / destination, directory_ / "m");
+        EXPECT_EQ(manifest.header().format, protocol::Format::larder);
+        EXPECT_EQ(manifest.sample_format(), protocol::Format::webdataset);
+        ASSERT_TRUE(manifest.has_checksums());
+        EXPECT_EQ(manifest.sample_count(), 120u);
+        EXPECT_EQ(manifest.header().block_target_bytes, 20'000u);
+        std::map<std::string, std::string> found;
+        const auto packed = pack_dataset(
+            {.source = directory_ / destination, .destination = directory_ / (destination + "-tars")}, {}, {});
+        ASSERT_TRUE(packed) << packed.error().message;
+        EXPECT_EQ(packed->source_format, protocol::Format::larder);
+        const std::string archive = files(destination + "-tars").begin()->second;
+        protocol::TarReader reader(std::as_bytes(std::span(archive)));
+        std::multiset<std::string> contents;
+        std::multiset<std::string> wanted;
+        for (auto member = reader.next(); member && *member; member = reader.next()) {
+            if ((*member)->name.ends_with(".cls")) continue;
+            contents.insert(archive.substr((*member)->data_offset, (*member)->data_bytes));
+        }
+        for (const auto& file : expected) wanted.insert(file.content);
+        EXPECT_EQ(contents, wanted);
+        std::filesystem::remove(directory_.path() / "m");
+    }
+}
+
+TEST_F(PackTest, PacksAsTarsOrBlocksOnly) {
+    test::make_tree(source_);
+    const auto packed = pack_dataset(
+        {.source = source_.string(), .destination = directory_ / "shards", .format = protocol::Format::mds}, {}, {});
+    ASSERT_FALSE(packed);
+    EXPECT_THAT(packed.error().message, HasSubstr("webdataset or larder, not as mds"));
 }
 
 }  // namespace

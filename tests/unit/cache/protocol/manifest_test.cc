@@ -328,6 +328,70 @@ TEST_F(ManifestTest, CheckFindsForgedBodies) {
     EXPECT_THAT(found([](Body& b) { b.samples[4].length = 0; }), HasSubstr("block 2 has a sample outside"));
 }
 
+TEST_F(ManifestTest, PackedBlocksMayBeCompressedAndHaveChecksums) {
+    DatasetContent content;
+    // Objects come in any order, and checksums follow them.
+    content.add_object("b.larder", 9000, 7, kNoLabel);
+    content.add_object("a.larder", 20'000, 7, kNoLabel);
+    content.objects[0].first_block = 0;
+    content.objects[1].first_block = 1;
+    content.objects[1].block_count = 2;
+    content.blocks = {{4096, 1000, 0, 1}, {4096, 900, 1, 2, 3000}, {8192, 500, 3, 1}};
+    content.samples = {{0, 1000}, {0, 1500}, {1504, 1400}, {0, 500}};
+    content.checksums = {11, 22, 33};
+    content.sample_format = Format::tfrecord;
+    const std::string path = write(std::move(content), Format::larder);
+    const auto manifest = Manifest::open(path);
+    ASSERT_TRUE(manifest) << manifest.error().message;
+    ASSERT_TRUE(manifest->check());
+    touch_everything(*manifest);
+    EXPECT_EQ(manifest->sample_format(), Format::tfrecord);
+    EXPECT_TRUE(manifest->has_compressed_blocks());
+    EXPECT_FALSE(manifest->samples_by_ordinal());
+    EXPECT_EQ(manifest->block(0).raw_bytes, 3000u);
+    EXPECT_EQ(manifest->sample(1).offset, 1504u) << "in what comes out of the block";
+    ASSERT_TRUE(manifest->has_checksums());
+    EXPECT_EQ(manifest->block_checksum(0), 22u);
+    EXPECT_EQ(manifest->block_checksum(1), 33u);
+    EXPECT_EQ(manifest->block_checksum(2), 11u);
+
+    const std::string good = test::read_bytes(path);
+    const auto refused = [&](const std::function<void(ManifestHeader&)>& change, std::string_view why) {
+        const auto bad = open_bytes(forge(good, [&](ManifestHeader& header, char*) { change(header); }));
+        const auto said = bad ? bad->check().error().message : bad.error().message;
+        EXPECT_THAT(said, HasSubstr(std::string(why)));
+    };
+    refused([](auto& h) { h.sample_format = Format::raw; }, "unknown format of samples");
+    refused([](auto& h) { h.sample_format = Format::larder; }, "unknown format of samples");
+    refused([](auto& h) { h.sample_format = Format::mds; }, "lacks what must be known");
+    refused([](auto& h) { h.flags &= ~kCompressedBlocks; }, "against the flags");
+    refused([](auto& h) { h.flags &= ~kBlockChecksums; }, "outside the file");
+    refused([](auto& h) { h.checksums_offset += 4; }, "outside the file");
+    refused([](auto& h) { h.layout = 1; }, "unknown flags");
+}
+
+TEST_F(ManifestTest, ChecksumsOfRawDatasetsFollowTheirObjects) {
+    DatasetContent content = four_files();
+    for (std::uint32_t i = 0; i < content.objects.size(); ++i) {
+        content.objects[i].first_block = i;
+        content.checksums.push_back(static_cast<std::uint32_t>(content.objects[i].size_bytes));
+    }
+    const auto manifest = Manifest::open(write(std::move(content), Format::raw));
+    ASSERT_TRUE(manifest && manifest->check());
+    ASSERT_TRUE(manifest->has_checksums());
+    for (std::uint32_t i = 0; i < manifest->block_count(); ++i) {
+        EXPECT_EQ(manifest->block_checksum(i), manifest->block_bytes(i));
+    }
+}
+
+TEST_F(ManifestTest, TheOldestLayoutIsStillRead) {
+    const std::string good = test::read_bytes(write(two_shards(), Format::webdataset));
+    const auto old = open_bytes(forge(good, [](ManifestHeader& header, char*) { header.layout = 1; }));
+    ASSERT_TRUE(old) << old.error().message;
+    EXPECT_TRUE(old->check());
+    EXPECT_FALSE(old->has_checksums());
+}
+
 // Opening touches the header's page and the page tables, whatever the number of samples: a manifest of a million
 // samples that is a hole after its header opens like any other.
 TEST_F(ManifestTest, OpenReadsNothingButTheHeader) {

@@ -1,6 +1,6 @@
 // The decompressor gives exactly the bytes that were compressed, or an error: never more than was said, never less.
 
-#include "loader/decompressor.h"
+#include "cache/protocol/decompressor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 #include <string>
 
-namespace larder::detail {
+namespace larder::protocol {
 namespace {
 
 using ::testing::HasSubstr;
@@ -63,4 +63,4 @@ TEST(Decompressor, DamagedInputIsAnErrorAndTheNextIsFine) {
 }
 
 }  // namespace
-}  // namespace larder::detail
+}  // namespace larder::protocol

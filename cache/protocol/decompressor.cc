@@ -1,10 +1,10 @@
-#include "loader/decompressor.h"
+#include "cache/protocol/decompressor.h"
 
 #include <zstd.h>
 
 #include <string>
 
-namespace larder::detail {
+namespace larder::protocol {
 
 void Decompressor::Free::operator()(ZSTD_DCtx_s* context) const {
     ::ZSTD_freeDCtx(context);
@@ -30,4 +30,4 @@ Result<std::unique_ptr<std::byte[]>> Decompressor::run(std::span<const std::byte
     return raw;
 }
 
-}  // namespace larder::detail
+}  // namespace larder::protocol

@@ -1,8 +1,8 @@
 #pragma once
 
-// Decompresses blocks that are stored as zstd (MDS and LitData shards) into heap memory of this process. One context,
-// reused; one thread at a time. The size is known before and is the bound: a frame that says or gives anything else is
-// an error, so that no input can make it write or allocate more.
+// Decompresses blocks that are stored as zstd (MDS and LitData shards, packed blocks) into heap memory of this process.
+// One context, reused; one thread at a time. The size is known before and is the bound: a frame that says or gives
+// anything else is an error, so that no input can make it write or allocate more.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 struct ZSTD_DCtx_s;
 
-namespace larder::detail {
+namespace larder::protocol {
 
 class Decompressor {
 public:
@@ -27,4 +27,4 @@ private:
     std::unique_ptr<ZSTD_DCtx_s, Free> context_;
 };
 
-}  // namespace larder::detail
+}  // namespace larder::protocol

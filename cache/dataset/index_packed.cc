@@ -1,0 +1,98 @@
+#include "cache/dataset/index_packed.h"
+
+#include <mutex>
+
+#include "cache/dataset/index_in_parallel.h"
+#include "cache/protocol/packed.h"
+
+namespace larder::cache {
+namespace {
+
+using protocol::BlockTarget;
+using protocol::PackedIndex;
+
+// What all files of the dataset have in common.
+class Common {
+public:
+    Result<void> take(const PackedIndex& index, const std::string& path) {
+        const std::scoped_lock lock(mutex_);
+        if (path_.empty()) {
+            path_ = path;
+            format_ = index.sample_format;
+            format_info_ = index.format_info;
+            block_bytes_ = index.block_bytes;
+        }
+        if (format_ == index.sample_format && format_info_ == index.format_info) return {};
+        return fail(ErrorCode::unsupported, path + " has other columns than " + path_ +
+                                                " or samples of another format (" +
+                                                std::string(name(index.sample_format)) + ", " +
+                                                std::string(name(format_)) + "); a dataset has the same in all");
+    }
+    void put(DatasetContent& content, BlockGoal& packed_as) const {
+        content.sample_format = format_;
+        content.format_info = format_info_;
+        packed_as = block_bytes_ == 0 ? BlockGoal{BlockTarget::sample, 0} : BlockGoal{BlockTarget::bytes, block_bytes_};
+    }
+
+private:
+    std::mutex mutex_;
+    std::string path_;  // of the first
+    protocol::Format format_{};
+    std::string format_info_;
+    std::uint32_t block_bytes_ = 0;
+};
+
+Result<IndexedObject> index_file(ObjectSource& source, const std::string& path, Common& common) {
+    auto file = source.open(path);
+    if (!file) return std::unexpected(file.error());
+    IndexedObject object{.path = path, .size_bytes = (*file)->size_bytes(), .tag = (*file)->tag()};
+    auto index = protocol::read_packed_index(**file);
+    if (!index) return std::unexpected(index.error().within(path));
+    if (auto same = common.take(*index, path); !same) return std::unexpected(same.error());
+    object.samples = std::move(index->samples);
+    std::uint32_t first_sample = 0;
+    for (const protocol::PackedBlock& block : index->blocks) {
+        object.blocks.push_back({.offset = block.offset,
+                                 .length = block.stored_bytes,
+                                 .first_sample = first_sample,
+                                 .sample_count = block.sample_count,
+                                 .raw_bytes = block.raw_bytes});
+        object.checksums.push_back(block.checksum);
+        first_sample += block.sample_count;
+    }
+    return object;
+}
+
+}  // namespace
+
+bool is_packed_name(std::string_view name) {
+    return name.ends_with(".larder");
+}
+
+Result<void> index_packed(ObjectSource& source, DatasetContent& content, BlockGoal& packed_as,
+                          std::vector<std::string>& notes, const IndexProgressCallback& progress,
+                          std::stop_token stop) {
+    const auto listing = source.list({}, stop);
+    if (!listing) return std::unexpected(listing.error());
+    std::vector<std::string> paths;
+    std::uint64_t others = 0;
+    for (const ObjectListing::Object& object : listing->objects) {
+        const std::string_view path = listing->path(object);
+        if (is_packed_name(path)) {
+            paths.emplace_back(path);
+        } else {
+            ++others;
+        }
+    }
+    Common common;
+    auto objects = index_in_parallel(
+        paths.size(), [&](std::size_t i, const ObjectProgress&) { return index_file(source, paths[i], common); },
+        progress, std::move(stop));
+    if (!objects) return std::unexpected(objects.error());
+    notes = listing->notes;
+    if (others > 0) notes.push_back("left out " + std::to_string(others) + " file(s) that are not called .larder");
+    common.put(content, packed_as);
+    return append_all(content, std::move(*objects), notes, source.description());
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,25 @@
+#pragma once
+
+// Indexes packed files (cache/protocol/packed.h): header and index of each, nothing else. Blocks are those that were
+// packed, whatever block is wished for; their checksums come along.
+
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "cache/dataset/dataset_index.h"
+#include "cache/dataset/manifest_writer.h"
+#include "cache/object_source.h"
+
+namespace larder::cache {
+
+// NAME.larder.
+bool is_packed_name(std::string_view name);
+
+// Fills `content` and `packed_as`, the block that was wished for when they were packed.
+Result<void> index_packed(ObjectSource& source, DatasetContent& content, BlockGoal& packed_as,
+                          std::vector<std::string>& notes, const IndexProgressCallback& progress, std::stop_token stop);
+
+}  // namespace larder::cache

@@ -1,0 +1,62 @@
+#pragma once
+
+// Writes one packed file (cache/protocol/packed.h): collects samples until a block is full, compresses it where it is
+// asked to and shrinks by more than 10 %, and puts the index after the last block. One thread; equal samples give equal
+// bytes. A file without `finish` has a header of zeros and is no packed file.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cache/protocol/packed.h"
+
+struct ZSTD_CCtx_s;
+
+namespace larder::cache {
+
+struct PackedOptions {
+    protocol::Format sample_format = protocol::Format::webdataset;
+    std::string format_info;
+    std::uint32_t block_bytes = std::uint32_t{4} << 20;  // a block ends before it grows past this; 0: one sample each
+    std::optional<int> zstd_level;                       // none: nothing is compressed
+};
+
+class PackedWriter {
+public:
+    static Result<PackedWriter> create(const std::string& path, PackedOptions options);
+
+    Result<void> add(std::span<const std::byte> sample);
+    // Writes what is left and brings the file to disk. Not of a file without samples.
+    Result<void> finish();
+    // Bytes in the file and in the block that is being filled.
+    std::uint64_t bytes() const { return offset_ + block_.size(); }
+
+private:
+    struct Free {
+        void operator()(ZSTD_CCtx_s* context) const;
+    };
+    PackedWriter(std::string path, FileDescriptor file, PackedOptions options)
+        : path_(std::move(path)), file_(std::move(file)), options_(std::move(options)) {}
+    bool fits(std::size_t sample_bytes) const;
+    Result<void> end_block();
+    Result<bool> compress();
+    Result<void> write(std::uint64_t offset, std::span<const std::byte> bytes);
+
+    std::string path_;
+    FileDescriptor file_;
+    PackedOptions options_;
+    std::unique_ptr<ZSTD_CCtx_s, Free> context_;
+    std::uint64_t offset_ = protocol::kPackedBlockAlignment;  // of the next block
+    std::vector<std::byte> block_;
+    std::vector<std::byte> compressed_;
+    std::vector<protocol::PackedSample> block_samples_;
+    std::vector<protocol::PackedBlock> blocks_;
+    std::vector<protocol::PackedSample> rows_;
+};
+
+}  // namespace larder::cache
