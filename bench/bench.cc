@@ -23,6 +23,7 @@ constexpr Entry kBenches[] = {
     {"python", python, "how fast is the Python loader, beside open().read() and WebDataset?"},
     {"curve", curve, "how does throughput grow with cache size, beside the model and LRU?"},
     {"miss", miss, "do misses come at the granted rate?"},
+    {"layout", layout, "how many samples of tokens a second as JSONL, as Megatron's files and packed?"},
     {"start", start, "how soon is a restarted daemon of use, and what does it keep in memory?"},
     {"sessions", sessions, "how long from opening a loader to its first batch?"},
     {"assign", assign, "how long does a plan for thousands of jobs take, beside a linear program?"},

@@ -41,13 +41,14 @@ Result<DaemonProcess> DaemonProcess::start(const DaemonOptions& options) {
 }
 
 Result<void> DaemonProcess::add_dataset(const DatasetOptions& options) {
-    return follow(
-        call("POST", "/v1/datasets",
-             {{"name", options.name},
-              {"url", "file://" + options.directory},
-              {"format", options.format},
-              {"block", options.block},
-              {"quota", {{"memory_bytes", options.quota_memory_bytes}, {"disk_bytes", options.quota_disk_bytes}}}}));
+    boost::json::object wish{
+        {"name", options.name},
+        {"url", "file://" + options.directory},
+        {"format", options.format},
+        {"block", options.block},
+        {"quota", {{"memory_bytes", options.quota_memory_bytes}, {"disk_bytes", options.quota_disk_bytes}}}};
+    if (options.tokens_per_sample > 0) wish["tokens_per_sample"] = options.tokens_per_sample;
+    return follow(call("POST", "/v1/datasets", wish));
 }
 
 Result<void> DaemonProcess::warm(const std::string& dataset) {
