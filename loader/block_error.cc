@@ -32,6 +32,14 @@ Error block_error(const protocol::Manifest& manifest, const BlockEntry& entry, c
             error.code = ErrorCode::not_found;
             error.message = what + "is gone from the remote" + remedy;
             break;
+        case BlockStatus::object_corrupt: {
+            const protocol::Block block = manifest.block(entry.block);
+            error.code = ErrorCode::corrupt;
+            error.message = what + "is damaged at the remote: the " + std::to_string(block.length) +
+                            " bytes from offset " + std::to_string(block.offset) +
+                            " do not have the checksum they had when it was indexed" + remedy;
+            break;
+        }
         case BlockStatus::remote_failed:
         case BlockStatus::ok:
             error.message = what + "could not be read from the remote";

@@ -26,6 +26,7 @@ json::object counters_json(const BlockCounters& counters) {
             {"bytes_remote", counters.remote_bytes},
             {"bytes_remote_read", counters.remote_read_bytes},
             {"crc_failures", counters.crc_failures},
+            {"remote_corrupt", counters.remote_corrupt},
             {"remote_errors", counters.remote_errors}};
 }
 

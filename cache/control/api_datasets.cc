@@ -8,6 +8,7 @@
 #include "cache/control/api.h"
 #include "cache/control/api_json.h"
 #include "cache/control/remote_json.h"
+#include "cache/control/wish_json.h"
 
 namespace larder::cache {
 namespace json = boost::json;
@@ -24,6 +25,10 @@ json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& sta
     counters["admissions_refused"] = counted.admissions_refused;
     json::array versions;
     for (const auto& [version, opened] : dataset.versions) versions.emplace_back(version);
+    json::array quarantined;
+    for (const QuarantinedBlock& block : counted.quarantined) {
+        quarantined.push_back({{"object", block.object}, {"offset", block.offset}, {"bytes", block.length}});
+    }
     const double total = static_cast<double>(std::max<std::uint64_t>(1, manifest.total_bytes()));
     return {{"name", record.name},
             {"url", record.url},
@@ -51,42 +56,14 @@ json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& sta
                                   {"blocks", counted.usage.blocks},
                                   {"segments", counted.usage.memory_segments + counted.usage.disk_segments}}},
             {"cached_ratio", static_cast<double>(counted.usage.payload_bytes) / total},
+            {"checksums", manifest.has_checksums()},
+            {"quarantined_blocks", counted.quarantined_blocks},
+            {"quarantined", std::move(quarantined)},
             {"disk_full", counted.disk_full},
             {"offline", dataset.offline ? json::value(dataset.offline->message) : json::value()},
             {"sessions", counted.sessions},
             {"counters", std::move(counters)},
             {"versions", std::move(versions)}};
-}
-
-Result<DatasetWish> read_wish(const json::object& object) {
-    JsonReader reader(object, "request body");
-    DatasetWish wish;
-    wish.name = reader.string("name");
-    wish.url = reader.string("url");
-    wish.format = reader.optional_string("format");
-    wish.block = reader.optional_string("block");
-    wish.tokens_per_sample = reader.optional_unsigned_integer("tokens_per_sample");
-    wish.owner = reader.optional_string("owner");
-    wish.group = reader.optional_string("group");
-    if (const auto text = reader.optional_string("mode")) {
-        const auto mode = parse_mode(*text);
-        if (!mode) return std::unexpected(mode.error());
-        wish.mode = *mode;
-    }
-    const json::object* quota = reader.optional_object("quota");
-    const json::object* remote = reader.optional_object("remote");
-    if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
-    if (quota != nullptr) {
-        const auto read = read_quota(*quota, "request body: quota");
-        if (!read) return std::unexpected(read.error());
-        wish.quota = *read;
-    }
-    if (remote != nullptr) {
-        auto read = read_remote(*remote, "request body: remote");
-        if (!read) return std::unexpected(read.error());
-        wish.remote = std::move(*read);
-    }
-    return wish;
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ struct DatasetRecord {
     protocol::Format format = protocol::Format::raw;
     BlockGoal block;
     std::uint32_t tokens_per_sample = 0;  // 0: none was wished
+    bool checksum = false;                // whoever indexes it keeps the checksum of each block
     std::uint64_t dataset_id = 0;         // random, of this dataset for ever; another one of that name has another
     Access access;
     Quota quota;

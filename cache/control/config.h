@@ -34,8 +34,9 @@ struct DatasetConfig {
     RemoteOptions remote;
     std::optional<std::string> format;  // as protocol::name says them; none: as its files look
     std::string block = "sample";       // sample, object or a size
-    unsigned tokens_per_sample = 0;     // 0: none wished
-    std::string owner;                  // user name or number; empty: the daemon's own
+    bool checksum = false;
+    unsigned tokens_per_sample = 0;  // 0: none wished
+    std::string owner;               // user name or number; empty: the daemon's own
     std::string group;
     unsigned mode = 0640;
     std::optional<std::uint64_t> quota_memory_bytes;

@@ -195,6 +195,8 @@ constexpr std::array kRules{
          [](Config& config, Name name, Value value) {
              return set_config_flag(config.datasets[name].remote.requester_pays, value);
          }},
+    Rule{{"dataset.NAME.checksum", kConfigFlag, "read everything once, and keep the checksum of each block"},
+         [](Config& config, Name name, Value value) { return set_config_flag(config.datasets[name].checksum, value); }},
     Rule{{"dataset.NAME.tokens_per_sample", "a whole number, 1 to 67108864",
           "of datasets of tokens (megatron, litdata): the samples' length; default: a sample is a document"},
          [](Config& config, Name name, Value value) {

@@ -56,6 +56,10 @@ void add_datasets(Families& families, const ShardStatistics& statistics) {
     auto read = counter("larder_dataset_remote_read_bytes_total", "Bytes taken from the remote");
     auto errors = counter("larder_dataset_remote_errors_total", "Reads of the remote that failed");
     auto crc = counter("larder_dataset_crc_failures_total", "Cached blocks found damaged and fetched again");
+    auto corrupt = counter("larder_dataset_remote_corrupt_total",
+                           "Reads of the remote whose bytes did not have the checksum of the index");
+    auto quarantined = gauge("larder_dataset_quarantined_blocks",
+                             "Blocks that are not read any more, as the remote's bytes are wrong");
     auto refused = counter("larder_dataset_admissions_refused_total", "Missed blocks that were not admitted");
     auto used = gauge("larder_dataset_used_bytes", "Bytes of cache used, by tier");
     auto quota = gauge("larder_dataset_quota_bytes", "Bytes of cache that may be used, by tier");
@@ -72,6 +76,8 @@ void add_datasets(Families& families, const ShardStatistics& statistics) {
         read.add(labels, number(dataset.counters.remote_read_bytes));
         errors.add(labels, number(dataset.counters.remote_errors));
         crc.add(labels, number(dataset.counters.crc_failures));
+        corrupt.add(labels, number(dataset.counters.remote_corrupt));
+        quarantined.add(labels, number(dataset.quarantined_blocks));
         refused.add(labels, number(dataset.admissions_refused));
         used.add(tier("memory"), number(dataset.usage.memory_bytes));
         used.add(tier("disk"), number(dataset.usage.disk_bytes));
@@ -86,8 +92,8 @@ void add_datasets(Families& families, const ShardStatistics& statistics) {
                         dataset.latency[source]);
         }
     }
-    for (Family* family : {&blocks, &bytes, &read, &errors, &crc, &refused, &used, &quota, &payload, &cached, &full,
-                           &sessions, &latency}) {
+    for (Family* family : {&blocks, &bytes, &read, &errors, &crc, &corrupt, &quarantined, &refused, &used, &quota,
+                           &payload, &cached, &full, &sessions, &latency}) {
         families.push_back(family->take());
     }
 }

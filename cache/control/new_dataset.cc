@@ -28,6 +28,7 @@ Result<NewDataset> check_wish(const DatasetWish& wish, const Access& defaults) {
         if (!block) return std::unexpected(block.error().within("block"));
         record.block = *block;
     }
+    record.checksum = wish.checksum;
     if (wish.tokens_per_sample) {
         if (*wish.tokens_per_sample == 0 || *wish.tokens_per_sample > kTokensPerSampleMax) {
             return fail(ErrorCode::invalid_argument, "tokens_per_sample: " + std::to_string(*wish.tokens_per_sample) +

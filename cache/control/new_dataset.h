@@ -18,6 +18,7 @@ struct DatasetWish {
     RemoteOptions remote;
     std::optional<std::string> format;  // none: as its files look
     std::optional<std::string> block;   // none: a sample
+    bool checksum = false;
     std::optional<std::uint64_t> tokens_per_sample;
     std::optional<std::string> owner;  // name or number
     std::optional<std::string> group;

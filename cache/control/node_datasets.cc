@@ -26,6 +26,7 @@ Result<NewDataset> new_dataset_of(const std::string& name, const DatasetConfig& 
                            .remote = declared.remote,
                            .format = declared.format,
                            .block = declared.block,
+                           .checksum = declared.checksum,
                            .tokens_per_sample = tokens > 0 ? std::optional(tokens) : std::nullopt,
                            .owner = given(declared.owner),
                            .group = given(declared.group),
@@ -66,7 +67,8 @@ Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
         return json::serialize(json::object{{"blocks", scan->blocks_done.load()},
                                             {"bytes", scan->bytes_done.load()},
                                             {"blocks_bad", scan->blocks_bad.load()},
-                                            {"blocks_failed", scan->blocks_failed.load()}});
+                                            {"blocks_failed", scan->blocks_failed.load()},
+                                            {"blocks_corrupt", scan->blocks_corrupt.load()}});
     };
     auto task = tasks_.start(std::move(work));
     if (task) datasets_.at(name).task = *task;

@@ -82,6 +82,7 @@ Result<std::uint64_t> Node::start_indexing(std::shared_ptr<Indexing> indexing, s
                              .remote = record.remote,
                              .transfers = transfers_.get(),
                              .block = record.block,
+                             .checksum = record.checksum,
                              .tokens_per_sample = record.tokens_per_sample,
                              .manifest_path = catalog_.manifest_path(record.name, indexing->version),
                              .dataset_id = record.dataset_id,

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/units.h"
+#include "cache/dataset/block_checksums.h"
 #include "cache/dataset/detect_format.h"
 #include "cache/dataset/index_litdata.h"
 #include "cache/dataset/index_mds.h"
@@ -172,6 +173,12 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
                         source->description() + "/" + std::string(content.name(*object)) +
                             ": the server answers a request for a range with the whole object, so only datasets whose "
                             "blocks are whole objects (raw) can be read from it");
+        }
+    }
+
+    if (request.checksum && content.checksums.empty()) {
+        if (auto summed = add_checksums(*source, content, request.previous, progress, stop); !summed) {
+            return std::unexpected(summed.error());
         }
     }
 

@@ -3,7 +3,7 @@
 // Indexing: from a directory of files or tar shards to a manifest file. `index_dataset` is the one entry point; it
 // picks the indexer of the format (index_raw.h, index_webdataset.h, index_mds.h, ...), lets it walk the remote, and
 // writes the manifest with block ids carried over from the previous version. It reads names, sizes, times, indexes and
-// headers, never payloads.
+// headers, and payloads only where checksums are asked for (block_checksums.h).
 //
 // It blocks for as long as the remote takes, so it runs on a worker thread; progress comes from that thread or from
 // others, one call at a time. A stop request ends it within about a thousand files with ErrorCode::cancelled and leaves
@@ -51,6 +51,7 @@ struct IndexRequest {
     std::optional<protocol::Format> format;  // none: as the files look, see detect_format.h
     BlockGoal block;
     std::optional<BlockGoal> block_of_shards;  // instead, where files hold many samples
+    bool checksum = false;                // read everything, and keep the checksum of each block
     std::uint32_t tokens_per_sample = 0;  // of datasets of tokens: their samples' length; 0: a sample is a document
     std::string manifest_path;            // written atomically
     std::uint64_t dataset_id = 0;

@@ -23,7 +23,7 @@
 namespace larder::protocol {
 
 inline constexpr std::uint32_t kMagic = 0x5244524c;  // "LRDR"
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::size_t kPageBytes = 4096;
 inline constexpr std::uint32_t kRingEntriesMax = 1u << 16;
 inline constexpr std::uint64_t kSlotBytesMax = std::uint64_t{1} << 42;
@@ -108,6 +108,7 @@ enum class BlockStatus : std::uint8_t {
     object_missing = 2,
     object_truncated = 3,  // fewer bytes than its stat said
     remote_failed = 4,     // system_errno says why
+    object_corrupt = 5,    // its bytes do not have the checksum of the manifest, twice
 };
 
 enum class BlockSource : std::uint8_t { none = 0, memory = 1, disk = 2, remote = 3 };

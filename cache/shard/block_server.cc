@@ -185,6 +185,10 @@ void BlockServer::forget(std::uint32_t block_id) {
 // --- misses
 
 void BlockServer::read_from_remote(Fetch& fetch) {
+    if (quarantine_.contains(fetch.block_id)) {
+        deliver(fetch, Delivery{.status = BlockStatus::object_corrupt});
+        return;
+    }
     const auto [entry, is_new] = missing_.try_emplace(fetch.block_id, nullptr);
     if (is_new) {
         Miss& miss = *misses_.take();
@@ -257,6 +261,7 @@ void BlockServer::start(Miss& miss, Job& payer) {
         }
     }
     miss.leader = leader;
+    miss.block = leader->block;
     miss.read.done = [](RemoteRead& read, BlockStatus status, int system_errno) noexcept {
         auto& of = reinterpret_cast<Miss&>(read);
         of.server->remote_read_done(of, status, system_errno);
@@ -280,13 +285,18 @@ void BlockServer::start(Miss& miss, Job& payer) {
 }
 
 void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_errno) {
+    const std::uint32_t payload_crc = status == BlockStatus::ok ? crc32c(miss.read.into) : 0;
+    if (status == BlockStatus::ok && !has_right_checksum(miss, payload_crc)) {
+        for (BlockCounters* counters : {&counters_, &miss.leader->consumer->job().counters}) ++counters->remote_corrupt;
+        if (try_again(miss)) return;
+        status = BlockStatus::object_corrupt;
+    }
     missing_.erase(miss.block_id);
     if (status != BlockStatus::ok) {
         if (miss.reservation) store_->abandon(*miss.reservation);
         finish(miss, Delivery{.status = status, .system_errno = system_errno});
         return;
     }
-    const std::uint32_t payload_crc = crc32c(miss.read.into);
     Delivery delivery{.source = BlockSource::remote};
     if (!miss.reservation) {
         copy_to_waiters(miss);
@@ -310,6 +320,32 @@ void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_er
     }
     finish(miss, delivery);
     store_->drop_reference(segment);
+}
+
+bool BlockServer::has_right_checksum(const Miss& miss, std::uint32_t payload_crc) const {
+    const protocol::Manifest& manifest = miss.leader->consumer->manifest();
+    return !manifest.has_checksums() || manifest.block_checksum(miss.block) == payload_crc;
+}
+
+// Asks once more, paid for as the first time; after the second failure the block is quarantined.
+bool BlockServer::try_again(Miss& miss) {
+    if (miss.failed_once) {
+        quarantine(miss.leader->consumer->manifest(), miss.block);
+        return false;
+    }
+    Fetch* waiter = miss.first_waiter;
+    while (waiter != nullptr && waiter->consumer->closed()) waiter = waiter->next_waiter;
+    if (waiter == nullptr) return false;
+    miss.failed_once = true;
+    miss.started = false;
+    if (miss.reservation) store_->abandon(*miss.reservation);
+    miss.reservation.reset();
+    if (!waiter->queued) waiter->consumer->job().enqueue(*waiter);
+    return true;
+}
+
+void BlockServer::quarantine(const protocol::Manifest& manifest, std::uint32_t block) {
+    quarantine_.add(manifest, block);
 }
 
 void BlockServer::copy_to_waiters(const Miss& miss) {
@@ -446,6 +482,8 @@ DatasetStatistics BlockServer::statistics() const {
     for (const Refusal refusal : {Refusal::quota_reached, Refusal::disk_full, Refusal::disk_failed, Refusal::busy}) {
         statistics.admissions_refused += store_->admissions_refused(refusal);
     }
+    statistics.quarantined_blocks = quarantine_.size();
+    statistics.quarantined = quarantine_.listed();
     if (const auto& problem = store_->disk_problem()) statistics.disk_problem = problem->message;
     statistics.latency = latency_;
     return statistics;

@@ -23,6 +23,7 @@
 #include "cache/shard/fetch.h"
 #include "cache/shard/job.h"
 #include "cache/shard/pool.h"
+#include "cache/shard/quarantine.h"
 #include "cache/shard/shard.h"
 #include "cache/shard/statistics.h"
 #include "cache/store.h"
@@ -67,6 +68,11 @@ public:
     // Whether uniform sampling by hash would keep this block under the present quota.
     bool chosen_by_hash(std::uint32_t block_id) const;
 
+    // The block's bytes came wrong from the remote twice; `manifest` is a version that has it. Or they came right
+    // again.
+    void quarantine(const protocol::Manifest& manifest, std::uint32_t block);
+    void end_quarantine(std::uint32_t block_id) { quarantine_.remove(block_id); }
+
     Job& job(const std::string& name, std::shared_ptr<TokenBucket> bucket);
     const std::vector<std::unique_ptr<Job>>& jobs() const { return jobs_; }
 
@@ -88,6 +94,8 @@ private:
     void read_from_remote(Fetch& fetch);
     void start(Miss& miss, Job& payer);
     void remote_read_done(Miss& miss, protocol::BlockStatus status, int system_errno);
+    bool has_right_checksum(const Miss& miss, std::uint32_t payload_crc) const;
+    bool try_again(Miss& miss);
     void copy_to_waiters(const Miss& miss);
     void finish(Miss& miss, const Delivery& delivery);
     void admit_to_disk(Fetch& leader, std::uint32_t payload_crc);
@@ -113,6 +121,7 @@ private:
     Pool<DiskWrite> writes_;
     std::size_t writes_in_flight_ = 0;
     std::uint64_t hash_threshold_ = 0;
+    Quarantine quarantine_;
     BlockCounters counters_;
     std::array<LatencyHistogram, 4> latency_;
 };

@@ -55,7 +55,9 @@ struct Miss {
     std::optional<Reservation> reservation;
     std::uint32_t block_id = 0;
     std::uint32_t payload_bytes = 0;
+    std::uint32_t block = 0;  // in the manifest of the leader, since it started
     bool started = false;
+    bool failed_once = false;  // its bytes did not have the manifest's checksum
 };
 
 // What became of a fetch.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
 #include "base/assert.h"
 #include "base/hash.h"
@@ -59,7 +60,9 @@ bool Scan::quota_is_full() const {
 bool Scan::wanted(std::uint32_t block) const {
     const std::uint32_t block_id = manifest_->block_id(block);
     const bool cached = server_.store().find(block_id).has_value();
-    return kind_ == ScanKind::warm ? !cached && server_.chosen_by_hash(block_id) : cached;
+    if (kind_ == ScanKind::warm) return !cached && server_.chosen_by_hash(block_id);
+    // With checksums the remote can be held against them, cached or not.
+    return cached || (kind_ == ScanKind::verify_remote && manifest_->has_checksums());
 }
 
 std::int64_t Scan::step() {
@@ -111,9 +114,14 @@ void Scan::finish_when(bool done) {
 
 void Scan::begin(Slot& slot, std::uint32_t block) {
     slot.block = block;
+    slot.failed_once = false;
     slot.state = SlotState::fetching;
     const auto location = server_.store().find(manifest_->block_id(block));
-    if (kind_ != ScanKind::warm && location && location->segment->tier() == Tier::memory) {
+    if (kind_ != ScanKind::warm && !location) {
+        slot.state = SlotState::to_compare;
+        return;
+    }
+    if (kind_ != ScanKind::warm && location->segment->tier() == Tier::memory) {
         if (check_in_memory(block) && kind_ == ScanKind::verify_remote) {
             slot.state = SlotState::to_compare;
         } else {
@@ -128,15 +136,23 @@ void Scan::begin(Slot& slot, std::uint32_t block) {
                    .slot_pages = static_cast<std::uint32_t>(slot_bytes_ / kPageBytes)});
 }
 
-bool Scan::check_in_memory(std::uint32_t block) {
-    const std::uint32_t block_id = manifest_->block_id(block);
-    const auto location = server_.store().find(block_id);
-    const std::span<const std::byte> payload{location->segment->memory() + location->offset + kRecordHeaderBytes,
-                                             location->payload_bytes};
-    if (crc32c(payload) == location->payload_crc) return true;
+// Whether bytes with this checksum are what the manifest says; true where it says nothing.
+bool Scan::is_as_indexed(std::uint32_t block, std::uint32_t crc) const {
+    return !manifest_->has_checksums() || manifest_->block_checksum(block) == crc;
+}
+
+void Scan::drop_bad(std::uint32_t block) {
     ++progress_->blocks_bad;
     ++server_.counters().crc_failures;
-    server_.forget(block_id);
+    server_.forget(manifest_->block_id(block));
+}
+
+bool Scan::check_in_memory(std::uint32_t block) {
+    const auto location = server_.store().find(manifest_->block_id(block));
+    const std::span<const std::byte> payload{location->segment->memory() + location->offset + kRecordHeaderBytes,
+                                             location->payload_bytes};
+    if (crc32c(payload) == location->payload_crc && is_as_indexed(block, location->payload_crc)) return true;
+    drop_bad(block);
     return false;
 }
 
@@ -151,6 +167,9 @@ void Scan::deliver(const Fetch& fetch, const Delivery& delivery) {
     } else if (kind_ != ScanKind::warm && delivery.source == BlockSource::remote) {
         // It was cached when asked for, and came from the remote: its cached copy was bad.
         ++progress_->blocks_bad;
+    } else if (const auto location = server_.store().find(fetch.block_id);
+               kind_ != ScanKind::warm && location && !is_as_indexed(fetch.block, location->payload_crc)) {
+        drop_bad(fetch.block);
     } else if (kind_ == ScanKind::verify_remote) {
         slot.state = SlotState::to_compare;
         return;
@@ -188,12 +207,31 @@ void Scan::compared(Slot& slot, BlockStatus status) {
     unrefer();
     if (status != BlockStatus::ok) {
         ++progress_->blocks_failed;
-    } else if (const auto location = server_.store().find(manifest_->block_id(slot.block));
-               location && crc32c(slot.read.into) != location->payload_crc) {
-        ++progress_->blocks_bad;
-        server_.forget(manifest_->block_id(slot.block));
+    } else if (!compared_well(slot)) {
+        slot.state = SlotState::to_compare;
+        return;
     }
     end(slot);
+}
+
+// False: the bytes are not what was indexed, and are to be read once more.
+bool Scan::compared_well(Slot& slot) {
+    const std::uint32_t block_id = manifest_->block_id(slot.block);
+    const std::uint32_t crc = crc32c(slot.read.into);
+    if (!is_as_indexed(slot.block, crc)) {
+        ++server_.counters().remote_corrupt;
+        if (!std::exchange(slot.failed_once, true)) return false;
+        ++progress_->blocks_corrupt;
+        server_.quarantine(*manifest_, slot.block);
+        return true;
+    }
+    if (manifest_->has_checksums()) server_.end_quarantine(block_id);
+    const auto location = server_.store().find(block_id);
+    if (location && crc != location->payload_crc) {
+        ++progress_->blocks_bad;
+        server_.forget(block_id);
+    }
+    return true;
 }
 
 void Scan::pin(const Fetch& fetch) {

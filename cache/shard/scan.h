@@ -42,6 +42,7 @@ private:
         Scan* scan = nullptr;
         SlotState state = SlotState::free;
         bool pinned = false;
+        bool failed_once = false;  // the remote's bytes did not have the manifest's checksum
         std::uint32_t block = 0;
     };
 
@@ -49,6 +50,9 @@ private:
     bool wanted(std::uint32_t block) const;
     bool quota_is_full() const;
     bool check_in_memory(std::uint32_t block);
+    bool is_as_indexed(std::uint32_t block, std::uint32_t crc) const;
+    void drop_bad(std::uint32_t block);
+    bool compared_well(Slot& slot);
     void begin(Slot& slot, std::uint32_t block);
     bool compare_with_remote(Slot& slot);
     void compared(Slot& slot, protocol::BlockStatus status);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cache/protocol/wire.h"
+#include "cache/shard/quarantine.h"
 #include "cache/store.h"
 
 namespace larder::cache {
@@ -41,6 +42,7 @@ struct BlockCounters {
     std::uint64_t remote_reads = 0;
     std::uint64_t remote_errors = 0;
     std::uint64_t crc_failures = 0;
+    std::uint64_t remote_corrupt = 0;  // reads of the remote whose bytes did not have the manifest's checksum
 };
 
 struct DatasetStatistics {
@@ -50,6 +52,8 @@ struct DatasetStatistics {
     StoreUsage usage;
     Quota quota;
     std::uint64_t admissions_refused = 0;
+    std::uint64_t quarantined_blocks = 0;
+    std::vector<QuarantinedBlock> quarantined;  // the first of them
     bool disk_full = false;
     std::string disk_problem;  // why nothing is admitted to disk at the moment; empty when all is well
     std::uint32_t sessions = 0;
@@ -90,6 +94,8 @@ struct ScanProgress {
     std::atomic<std::uint64_t> bytes_done{0};
     std::atomic<std::uint64_t> blocks_bad{0};     // verify: dropped for their CRC or for differing from the remote
     std::atomic<std::uint64_t> blocks_failed{0};  // the remote could not be read
+    // verify_remote: the remote's bytes do not have the manifest's checksum, twice
+    std::atomic<std::uint64_t> blocks_corrupt{0};
     std::atomic<bool> cancel{false};
     std::atomic<bool> finished{false};
 };

@@ -32,6 +32,7 @@ struct AddOptions {
     std::string addressing;
     bool unsigned_access = false;
     bool requester_pays = false;
+    bool checksum = false;
     std::optional<std::uint64_t> tokens_per_sample;
     std::optional<std::uint64_t> quota_memory_bytes;
     std::optional<std::uint64_t> quota_disk_bytes;
@@ -82,6 +83,13 @@ std::string dataset_text(const json::object& dataset) {
         versions += (versions.empty() ? "" : ", ") +
                     (version.is_object() ? text_at(version.get_object(), "version") : json::serialize(version));
     }
+    std::string quarantined = count(dataset, "quarantined_blocks") + " blocks, " + count(counters, "remote_corrupt") +
+                              " wrong reads of the remote";
+    for (const json::value& value : array_at(dataset, "quarantined")) {
+        const json::object& block = as_object(value);
+        quarantined += "\n  " + text_at(block, "object") + ", " + bytes(block, "bytes") + " from offset " +
+                       std::to_string(count_at(block, "offset"));
+    }
     return name_value_text({
         {"name", text_at(dataset, "name")},
         {"url", text_at(dataset, "url") + (offline.empty() ? "" : ", OFFLINE: " + offline)},
@@ -106,6 +114,8 @@ std::string dataset_text(const json::object& dataset) {
         {"bytes served", bytes(counters, "bytes_memory") + " memory, " + bytes(counters, "bytes_disk") + " disk, " +
                              bytes(counters, "bytes_remote") + " remote"},
         {"refused", count(counters, "admissions_refused") + " admissions"},
+        {"checksums", flag_at(dataset, "checksums") ? "of each block" : "none: dataset add --checksum"},
+        {"quarantined", quarantined},
         {"faults", count(counters, "crc_failures") + " damaged blocks fetched again, " +
                        count(counters, "remote_errors") + " remote errors"},
     });
@@ -182,6 +192,7 @@ int add_dataset(const Context& context, const AddOptions& options) {
         if (!value->empty()) body[key] = *value;
     }
     if (const json::object remote = remote_of(options); !remote.empty()) body["remote"] = remote;
+    if (options.checksum) body["checksum"] = true;
     if (options.tokens_per_sample) body["tokens_per_sample"] = *options.tokens_per_sample;
     if (options.quota_memory_bytes || options.quota_disk_bytes) {
         body["quota"] = json::object{{"memory_bytes", options.quota_memory_bytes.value_or(0)},
@@ -255,6 +266,9 @@ void add_add(CLI::App& dataset, Context& context) {
             if (text == "sample" || text == "object" || parse_bytes(text)) return std::string();
             return "\"" + text + "\" is no block: expected sample, object, or a size such as 8MiB";
         });
+    add->add_flag("--checksum", options->checksum,
+                  "Read everything once and keep the checksum of each block, so that bytes that went bad at the remote "
+                  "are found");
     add->add_option("--tokens-per-sample", options->tokens_per_sample,
                     "Of tokens (megatron, litdata): samples are windows of so many. Default: a sample is a document");
     add->add_option("--owner", options->owner, "User who owns it. Default: you");
@@ -294,7 +308,8 @@ void add_verify(CLI::App& dataset, Context& context) {
     CLI::App* verify =
         dataset.add_subcommand("verify", "Read all cached blocks and check them against their checksums");
     verify->add_option("NAME", options->name, "The dataset")->required();
-    verify->add_flag("--remote", options->remote, "Compare them with the remote's bytes, too");
+    verify->add_flag("--remote", options->remote,
+                     "Hold the remote's bytes against them, too; all of the remote where it was added with --checksum");
     verify->callback([&context, options] {
         context.command = [&context, options] {
             return run_task(context, "POST", dataset_target(options->name, "/verify"),

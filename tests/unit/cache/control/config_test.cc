@@ -127,7 +127,7 @@ TEST(Config, AWrongKeyIsNamedWithItsLineAndTheNearest) {
     EXPECT_EQ(message_of("\nmemroy = \"1 GiB\""), "larderd.toml:2: unknown key \"memroy\": did you mean \"memory\"?");
     EXPECT_EQ(message_of("[dataset.a]\nurl = \"file:///x\"\ncolour = \"red\"\n"),
               "larderd.toml:3: unknown key \"dataset.a.colour\": allowed are url, format, block, endpoint, region, "
-              "profile, addressing, unsigned, requester_pays, tokens_per_sample, owner, group, mode, "
+              "profile, addressing, unsigned, requester_pays, checksum, tokens_per_sample, owner, group, mode, "
               "quota_memory, quota_disk");
     EXPECT_EQ(message_of("[job.a]\nremote_rat = \"1 MB/s\""),
               "larderd.toml:2: unknown key \"job.a.remote_rat\": did you mean \"remote_rate\"?");

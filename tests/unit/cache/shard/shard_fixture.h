@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "cache/dataset/manifest_writer.h"
 #include "cache/remote.h"
 #include "cache/shard/shard.h"
@@ -33,6 +34,7 @@ struct ShardWorldOptions {
     FakeDeviceOptions device;
     cache::ShardOptions shard;
     std::uint64_t seed = 1;
+    bool checksums = false;  // in the manifest
 };
 
 class ShardWorld {
@@ -49,6 +51,10 @@ public:
             for (char& byte : bytes) byte = static_cast<char>(random());
             disk.put(path(i), bytes, 1000 + i);
             found.add_object(object_name(i), bytes.size(), 1000 + i, protocol::kNoLabel);
+            if (options.checksums) {
+                found.objects.back().first_block = i;
+                found.checksums.push_back(crc32c(std::as_bytes(std::span(bytes))));
+            }
             total_bytes += bytes.size();
             content.push_back(std::move(bytes));
         }

@@ -1,0 +1,44 @@
+#include "cache/control/wish_json.h"
+
+#include <boost/json.hpp>
+
+#include "base/server/json_reader.h"
+#include "cache/control/api_json.h"
+#include "cache/control/remote_json.h"
+
+namespace larder::cache {
+namespace json = boost::json;
+
+Result<DatasetWish> read_wish(const json::object& object) {
+    JsonReader reader(object, "request body");
+    DatasetWish wish;
+    wish.name = reader.string("name");
+    wish.url = reader.string("url");
+    wish.format = reader.optional_string("format");
+    wish.block = reader.optional_string("block");
+    wish.checksum = reader.optional_boolean("checksum").value_or(false);
+    wish.tokens_per_sample = reader.optional_unsigned_integer("tokens_per_sample");
+    wish.owner = reader.optional_string("owner");
+    wish.group = reader.optional_string("group");
+    if (const auto text = reader.optional_string("mode")) {
+        const auto mode = parse_mode(*text);
+        if (!mode) return std::unexpected(mode.error());
+        wish.mode = *mode;
+    }
+    const json::object* quota = reader.optional_object("quota");
+    const json::object* remote = reader.optional_object("remote");
+    if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
+    if (quota != nullptr) {
+        const auto read = read_quota(*quota, "request body: quota");
+        if (!read) return std::unexpected(read.error());
+        wish.quota = *read;
+    }
+    if (remote != nullptr) {
+        auto read = read_remote(*remote, "request body: remote");
+        if (!read) return std::unexpected(read.error());
+        wish.remote = std::move(*read);
+    }
+    return wish;
+}
+
+}  // namespace larder::cache

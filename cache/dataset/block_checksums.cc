@@ -1,0 +1,115 @@
+#include "cache/dataset/block_checksums.h"
+
+#include <algorithm>
+
+#include "base/hash.h"
+#include "cache/dataset/index_in_parallel.h"
+
+namespace larder::cache {
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+constexpr std::size_t kGroupsMax = 4096;  // of objects, because there may be ten million
+
+struct Extent {
+    std::uint64_t offset;
+    std::uint64_t length;
+};
+
+class Checksums {
+public:
+    Checksums(ObjectSource& source, DatasetContent& content, const protocol::Manifest* previous)
+        : source_(source), content_(content), previous_(previous) {
+        if (content.blocks.empty()) {
+            for (std::uint32_t i = 0; i < content.objects.size(); ++i) content.objects[i].first_block = i;
+        }
+        content.checksums.resize(std::max(content.blocks.size(), content.objects.size()));
+    }
+
+    // `behind`: bytes of the group before this object.
+    Result<void> run(const DatasetContent::Object& object, std::uint64_t behind, const ObjectProgress& progress) {
+        if (carry_over(object)) return {};
+        const std::string path(content_.name(object));
+        auto reader = source_.open(path);
+        if (!reader) return std::unexpected(reader.error());
+        if ((*reader)->size_bytes() != object.size_bytes || (*reader)->tag() != object.mtime_ns) {
+            return fail(ErrorCode::changed, path + " changed while it was indexed");
+        }
+        for (std::uint32_t i = 0; i < object.block_count; ++i) {
+            const Extent block = extent(object, i);
+            std::uint32_t crc = 0;
+            for (std::uint64_t at = 0; at < block.length;) {
+                const std::size_t piece = std::min<std::uint64_t>(kPieceBytes, block.length - at);
+                const auto bytes = (*reader)->read(block.offset + at, piece);
+                if (!bytes) return std::unexpected(bytes.error().within(path));
+                crc = crc32c(*bytes, crc);
+                at += piece;
+                if (!progress(behind + std::min(object.size_bytes, block.offset + at))) {
+                    return fail(ErrorCode::cancelled, "indexing was cancelled");
+                }
+            }
+            content_.checksums[object.first_block + i] = crc;
+        }
+        return {};
+    }
+
+private:
+    Extent extent(const DatasetContent::Object& object, std::uint32_t i) const {
+        if (content_.blocks.empty()) return {0, object.size_bytes};
+        const DatasetContent::Block& block = content_.blocks[object.first_block + i];
+        return {block.offset, block.length};
+    }
+
+    bool carry_over(const DatasetContent::Object& object) {
+        if (previous_ == nullptr || !previous_->has_checksums()) return false;
+        const auto found = previous_->find_object(content_.name(object));
+        if (!found) return false;
+        const protocol::Object before = previous_->object(*found);
+        if (before.size_bytes != object.size_bytes || before.mtime_ns != object.mtime_ns ||
+            before.block_count != object.block_count) {
+            return false;
+        }
+        for (std::uint32_t i = 0; i < object.block_count; ++i) {
+            const protocol::Block block = previous_->block(before.first_block + i);
+            const Extent now = extent(object, i);
+            if (block.offset != now.offset || block.length != now.length) return false;
+            content_.checksums[object.first_block + i] = previous_->block_checksum(before.first_block + i);
+        }
+        return true;
+    }
+
+    ObjectSource& source_;
+    DatasetContent& content_;
+    const protocol::Manifest* previous_;
+};
+
+}  // namespace
+
+Result<void> add_checksums(ObjectSource& source, DatasetContent& content, const protocol::Manifest* previous,
+                           const IndexProgressCallback& progress, std::stop_token stop) {
+    Checksums checksums(source, content, previous);
+    const std::size_t count = content.objects.size();
+    const std::size_t group = (count + kGroupsMax - 1) / kGroupsMax;
+    const auto scaled = [&](const IndexProgress& now) {
+        if (!progress) return;
+        progress({.objects_done = std::min<std::uint64_t>(count, now.objects_done * group),
+                  .objects_total = count,
+                  .bytes_done = now.bytes_done});
+    };
+    const auto done = index_in_parallel((count + group - 1) / group,
+                                        [&](std::size_t i, const ObjectProgress& step) -> Result<IndexedObject> {
+                                            IndexedObject sum;
+                                            for (std::size_t j = i * group; j < std::min(count, (i + 1) * group); ++j) {
+                                                const DatasetContent::Object& object = content.objects[j];
+                                                if (auto run = checksums.run(object, sum.size_bytes, step); !run)
+                                                    return std::unexpected(run.error());
+                                                sum.size_bytes += object.size_bytes;
+                                            }
+                                            return sum;
+                                        },
+                                        scaled, std::move(stop));
+    if (!done) return std::unexpected(done.error());
+    return {};
+}
+
+}  // namespace larder::cache

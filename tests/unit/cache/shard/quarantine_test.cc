@@ -1,0 +1,130 @@
+// Bytes that went bad at the remote: found by the manifest's checksums, asked for once more, then quarantined. They are
+// never delivered and never cached.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/cache/shard/shard_fixture.h"
+
+namespace larder::cache {
+namespace {
+
+using protocol::BlockSource;
+using protocol::BlockStatus;
+using test::RingClient;
+using test::ShardWorld;
+
+constexpr Quota kMemory{.memory_bytes = 64 * test::kMiB, .disk_bytes = 0};
+constexpr Quota kDisk{.memory_bytes = 0, .disk_bytes = 64 * test::kMiB};
+constexpr std::uint32_t kBad = 7;
+
+class QuarantineTest : public ::testing::TestWithParam<Quota> {
+protected:
+    // Of another content, but of the size and time it had.
+    void spoil(std::uint32_t block) {
+        std::string bytes = world_.content[block];
+        bytes.back() = static_cast<char>(bytes.back() ^ 1);
+        world_.disk.put(world_.path(block), bytes, 1000 + block);
+    }
+    void mend(std::uint32_t block) { world_.disk.put(world_.path(block), world_.content[block], 1000 + block); }
+    std::shared_ptr<ScanProgress> scan(ScanKind kind) {
+        auto progress = std::make_shared<ScanProgress>();
+        EXPECT_TRUE(world_.shard->start_scan(test::kDatasetId, kind, std::make_shared<TokenBucket>(), progress));
+        for (int i = 0; i < 20'000 && !progress->finished; ++i) world_.turns(1);
+        EXPECT_TRUE(progress->finished);
+        return progress;
+    }
+
+    ShardWorld world_{{.quota = GetParam(), .checksums = true}};
+};
+
+TEST_P(QuarantineTest, WrongBytesAreAskedForTwiceThenNeverAgain) {
+    RingClient& client = world_.attach();
+    spoil(kBad);
+    EXPECT_EQ(world_.read(client, kBad).status, BlockStatus::object_corrupt);
+    EXPECT_EQ(world_.dataset().counters.remote_reads, 2u);
+    EXPECT_EQ(world_.dataset().counters.remote_corrupt, 2u);
+    EXPECT_EQ(world_.read(client, kBad).status, BlockStatus::object_corrupt);
+    EXPECT_EQ(world_.dataset().counters.remote_reads, 2u) << "nobody asks the remote again";
+    const DatasetStatistics statistics = world_.dataset();
+    EXPECT_EQ(statistics.quarantined_blocks, 1u);
+    ASSERT_EQ(statistics.quarantined.size(), 1u);
+    EXPECT_EQ(statistics.quarantined[0].object, ShardWorld::object_name(kBad));
+    EXPECT_EQ(statistics.quarantined[0].length, world_.content[kBad].size());
+    EXPECT_EQ(statistics.usage.blocks, 0u) << "bad bytes are not cached";
+
+    for (std::uint32_t block = 0; block < world_.content.size(); ++block) {
+        if (block == kBad) continue;
+        EXPECT_EQ(world_.read(client, block).bytes, world_.content[block]);
+    }
+}
+
+TEST_P(QuarantineTest, BytesThatComeRightTheSecondTimeAreDelivered) {
+    RingClient& client = world_.attach();
+    spoil(kBad);
+    client.fetch(kBad, 0, kBad, 1);
+    for (int i = 0; i < 5000 && world_.dataset().counters.remote_corrupt == 0; ++i) world_.turns(1);
+    mend(kBad);
+    const auto got = world_.completion(client);
+    ASSERT_TRUE(got);
+    EXPECT_EQ(got->status, BlockStatus::ok);
+    EXPECT_EQ(client.payload(*got), world_.content[kBad]);
+    if (got->segment == 0) client.release(0);
+    world_.turns(20);
+    EXPECT_EQ(world_.dataset().quarantined_blocks, 0u);
+    EXPECT_EQ(world_.dataset().usage.blocks, 1u);
+    EXPECT_NE(world_.read(client, kBad).source, BlockSource::remote) << "what came right is cached";
+}
+
+TEST_P(QuarantineTest, EveryWaiterHearsOfIt) {
+    RingClient& first = world_.attach();
+    RingClient& second = world_.attach();
+    spoil(kBad);
+    first.fetch(kBad, 0, kBad, 1);
+    second.fetch(kBad, 0, kBad, 1);
+    for (RingClient* client : {&first, &second}) {
+        const auto got = world_.completion(*client);
+        ASSERT_TRUE(got);
+        EXPECT_EQ(got->status, BlockStatus::object_corrupt);
+    }
+    EXPECT_EQ(world_.dataset().counters.remote_reads, 2u) << "once for both";
+}
+
+TEST_P(QuarantineTest, AClientThatLeavesBetweenTheTwoReadsLeavesNothingBehind) {
+    RingClient& client = world_.attach();
+    spoil(kBad);
+    client.fetch(kBad, 0, kBad, 1);
+    for (int i = 0; i < 5000 && world_.dataset().counters.remote_corrupt == 0; ++i) world_.turns(1);
+    world_.clients.clear();
+    world_.turns(200);
+    EXPECT_EQ(world_.dataset().sessions, 0u);
+}
+
+TEST_P(QuarantineTest, VerifyHoldsTheWholeRemoteAgainstTheChecksums) {
+    RingClient& client = world_.attach();
+    for (std::uint32_t block = 0; block < 10; ++block) world_.read(client, block);
+    world_.turns(20);
+    spoil(3);   // cached: the cache has it right
+    spoil(20);  // not cached
+    auto progress = scan(ScanKind::verify);
+    EXPECT_EQ(progress->blocks_bad, 0u);
+    progress = scan(ScanKind::verify_remote);
+    EXPECT_EQ(progress->blocks_done, world_.content.size());
+    EXPECT_EQ(progress->blocks_bad, 0u);
+    EXPECT_EQ(progress->blocks_corrupt, 2u);
+    EXPECT_EQ(world_.dataset().quarantined_blocks, 2u);
+    EXPECT_EQ(world_.dataset().usage.blocks, 10u) << "verifying caches nothing";
+    EXPECT_EQ(world_.read(client, 3).bytes, world_.content[3]) << "what is cached is served";
+
+    mend(3);
+    mend(20);
+    progress = scan(ScanKind::verify_remote);
+    EXPECT_EQ(progress->blocks_corrupt, 0u);
+    EXPECT_EQ(world_.dataset().quarantined_blocks, 0u) << "what is right again is read again";
+    EXPECT_EQ(world_.read(client, 20).bytes, world_.content[20]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiers, QuarantineTest, ::testing::Values(kMemory, kDisk));
+
+}  // namespace
+}  // namespace larder::cache
