@@ -23,7 +23,8 @@ std::string quoted(std::string_view text) {
 std::string shown(const toml::node& node) {
     std::ostringstream text;
     node.visit([&](const auto& typed) { text << typed; });
-    std::string line = text.str();
+    const auto* string = node.as_string();
+    std::string line = string != nullptr ? quoted(string->get()) : text.str();
     std::ranges::replace(line, '\n', ' ');
     constexpr std::size_t kShownBytesMax = 80;
     if (line.size() > kShownBytesMax) line = line.substr(0, kShownBytesMax) + "...";
@@ -48,6 +49,8 @@ public:
         for (const toml::table* table : tables(root, "", "hierarchy")) {
             config.hierarchies.push_back(hierarchy(*table));
         }
+        if (wrong_) return std::unexpected(*wrong_);
+        if (auto good = check_cells(config, source_); !good) return std::unexpected(good.error());
         for (const toml::table* table : tables(root, "", "virtual_cluster")) {
             config.virtual_clusters.push_back(virtual_cluster(*table, config));
         }
@@ -70,8 +73,8 @@ private:
     void known_keys(const toml::table& table, const std::string& prefix, std::initializer_list<std::string_view> keys) {
         for (const auto& [key, node] : table) {
             if (std::ranges::find(keys, key.str()) != keys.end()) continue;
-            refuse(node,
-                   "unknown key " + quoted(prefix + std::string(key.str())) + ": expected one of " + any_of(keys));
+            refuse(node, (prefix.empty() ? "" : prefix.substr(0, prefix.size() - 1) + ": ") + "unknown key " +
+                             quoted(key.str()) + ": expected one of " + any_of(keys));
         }
     }
 

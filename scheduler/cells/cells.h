@@ -132,6 +132,7 @@ private:
     void bind_remembered(const Job& job);
     // Who would have to make room, the lowest priority first; empty: there is no room even so.
     std::vector<JobId> victims_for(std::uint32_t cluster, const PlaceRequest& request);
+    std::vector<JobId> victims_up_to(std::int32_t highest, std::uint32_t cluster, const PlaceRequest& request);
     void restore(std::vector<JobId>& demoted);
 
     std::vector<std::string> cluster_names_;

@@ -84,11 +84,25 @@ void Cells::revive(const Cancelled& cancelled) {
 }
 
 std::vector<JobId> Cells::victims_for(std::uint32_t cluster, const PlaceRequest& request) {
+    std::set<std::int32_t> priorities;
+    for (const auto& [id, job] : jobs_) {
+        if (!job.opportunistic && job.cluster == cluster && job.priority < request.priority) {
+            priorities.insert(job.priority);
+        }
+    }
+    for (const std::int32_t highest : priorities) {
+        std::vector<JobId> victims = victims_up_to(highest, cluster, request);
+        if (!victims.empty()) return victims;
+    }
+    return {};
+}
+
+std::vector<JobId> Cells::victims_up_to(std::int32_t highest, std::uint32_t cluster, const PlaceRequest& request) {
     std::vector<JobId> lower;
     Preemptible preemptible;
     for (const auto& [id, job] : jobs_) {
-        const bool makes_room = !job.opportunistic && job.cluster == cluster && job.gpu_type == request.gpu_type &&
-                                job.priority < request.priority;
+        const bool makes_room =
+            !job.opportunistic && job.cluster == cluster && job.gpu_type == request.gpu_type && job.priority <= highest;
         if (!makes_room) continue;
         lower.push_back(id);
         for (const NodeGpus& share : job.placement) preemptible[share.node] |= share.gpus;

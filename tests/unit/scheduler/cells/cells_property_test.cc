@@ -177,6 +177,10 @@ private:
         seen_.evicted += placed->evicted.size();
         for (const JobId id : placed->evicted) gone(id);
         add(asked, placed->placement);
+        const bool doomed = std::ranges::any_of(states_, [](const auto& state) { return state.cell.doomed; });
+        if (!known || !left.all_served || doomed) return;
+        ASSERT_NO_FATAL_FAILURE(check_shares());
+        ASSERT_TRUE(room(asked.tenant, asked.gpu_type).all_served) << "others are left short";
     }
 
     JobId any_job() {
