@@ -1,0 +1,247 @@
+#include "scheduler/placement/free_pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "scheduler/placement/gang_rate.h"
+
+namespace larder::scheduler::tests {
+namespace {
+
+using testing::ElementsAre;
+
+GpuCluster cluster_with(const std::vector<std::uint32_t>& gpus) {
+    GpuCluster cluster{.gpu_types = {"a", "b"}, .nodes = {}};
+    for (const std::uint32_t count : gpus) {
+        cluster.nodes.push_back(
+            {.name = "n" + std::to_string(cluster.nodes.size()), .gpu_type = 0, .gpus = count, .usable = true});
+    }
+    return cluster;
+}
+
+PlaceRequest request(JobId job, std::uint32_t gpus) {
+    return {.job = job, .tenant = 0, .gpus = gpus, .gpu_type = 0, .near = {}};
+}
+
+std::vector<std::uint32_t> nodes_of(const std::optional<Placed>& placed) {
+    std::vector<std::uint32_t> nodes;
+    if (!placed) return nodes;
+    for (const NodeGpus& share : placed->placement) nodes.push_back(share.node);
+    return nodes;
+}
+
+TEST(FreePool, WhereTheFewestGpusAreLeftOver) {
+    FreePool pool(cluster_with({8, 4, 8, 2}));
+    EXPECT_THAT(nodes_of(pool.place(request(0, 3))), ElementsAre(1));
+    EXPECT_THAT(nodes_of(pool.place(request(1, 1))), ElementsAre(1));
+    EXPECT_THAT(nodes_of(pool.place(request(2, 2))), ElementsAre(3));
+    EXPECT_THAT(nodes_of(pool.place(request(3, 2))), ElementsAre(0));
+    EXPECT_EQ(pool.free_gpus(0), 14U);
+    EXPECT_EQ(pool.free_gpus(1), 0U);
+}
+
+TEST(FreePool, AGangTakesTheFullestNodesAndFitsItsRest) {
+    FreePool pool(cluster_with({8, 4, 8, 3}));
+    EXPECT_THAT(nodes_of(pool.place(request(0, 19))), ElementsAre(0, 2, 3));
+    EXPECT_FALSE(pool.place(request(1, 5)));
+    EXPECT_TRUE(pool.place(request(1, 4)));
+    EXPECT_FALSE(pool.place(request(2, 1)));
+    EXPECT_FALSE(pool.place(request(3, 0)));
+}
+
+TEST(FreePool, ReleasedGpusAreFreeAgain) {
+    FreePool pool(cluster_with({4}));
+    ASSERT_TRUE(pool.place(request(0, 4)));
+    pool.release(0);
+    EXPECT_EQ(pool.free_gpus(0), 4U);
+    ASSERT_TRUE(pool.place(request(1, 2)));
+}
+
+TEST(FreePool, PlacedAtJustThese) {
+    FreePool pool(cluster_with({4, 4}));
+    EXPECT_TRUE(pool.place_at(request(0, 2), {{0, 0b0110}}));
+    EXPECT_FALSE(pool.place_at(request(1, 2), {{0, 0b0011}}));
+    EXPECT_FALSE(pool.place_at(request(1, 2), {{1, 0b0011}, {0, 0b0010}}));
+    EXPECT_FALSE(pool.place_at(request(1, 1), {{0, 0b10000}}));
+    EXPECT_EQ(pool.free_gpus(0), 6U);
+    pool.set_usable(1, false);
+    EXPECT_FALSE(pool.place_at(request(1, 1), {{1, 1}}));
+}
+
+TEST(FreePool, UnusableNodesAreLeftOut) {
+    FreePool pool(cluster_with({4, 4}));
+    ASSERT_TRUE(pool.place(request(0, 2)));
+    pool.set_usable(0, false);
+    EXPECT_EQ(pool.free_gpus(0), 4U);
+    EXPECT_THAT(nodes_of(pool.place(request(1, 2))), ElementsAre(1));
+    pool.release(0);
+    EXPECT_FALSE(pool.place(request(2, 3)));
+    pool.set_usable(0, true);
+    EXPECT_THAT(nodes_of(pool.place(request(2, 3))), ElementsAre(0));
+}
+
+TEST(FreePool, AmongEqualsTheNodeNearTheData) {
+    FreePool pool(cluster_with({4, 4, 4, 2}));
+    const std::vector<std::uint32_t> near{2, 1, 99};
+    PlaceRequest asked = request(0, 4);
+    asked.near = near;
+    EXPECT_THAT(nodes_of(pool.place(asked)), ElementsAre(2));
+    asked.job = 1;
+    asked.gpus = 2;  // few nodes and few left over go before
+    EXPECT_THAT(nodes_of(pool.place(asked)), ElementsAre(3));
+}
+
+// Two nodes with the data have two free GPUs each; one without has four.
+class NearOrTogether : public testing::Test {
+protected:
+    NearOrTogether() : pool_(cluster_with({4, 4, 4})) {
+        EXPECT_TRUE(pool_.place_at(request(100, 2), {{0, 0b0011}}));
+        EXPECT_TRUE(pool_.place_at(request(101, 2), {{1, 0b0011}}));
+        asked_ = request(0, 4);
+        asked_.near = near_;
+    }
+
+    std::vector<std::uint32_t> near_{0, 1};
+    std::vector<double> rate_by_nodes_;
+    FreePool pool_;
+    PlaceRequest asked_;
+};
+
+TEST_F(NearOrTogether, TogetherWhereNothingBinds) {
+    EXPECT_THAT(nodes_of(pool_.place(asked_)), ElementsAre(2));
+}
+
+TEST_F(NearOrTogether, NearWhereTheDataBinds) {
+    asked_.rate_far = 0.5;
+    EXPECT_THAT(nodes_of(pool_.place(asked_)), ElementsAre(0, 1));
+}
+
+TEST_F(NearOrTogether, TogetherWhereCommunicationBindsHarder) {
+    asked_.rate_far = 0.5;
+    rate_by_nodes_ = {1, 0.4};
+    asked_.rate_by_nodes = rate_by_nodes_;
+    EXPECT_THAT(nodes_of(pool_.place(asked_)), ElementsAre(2));
+}
+
+TEST_F(NearOrTogether, NearWhereTheDataBindsHarder) {
+    asked_.rate_far = 0.3;
+    rate_by_nodes_ = {1, 0.4};
+    asked_.rate_by_nodes = rate_by_nodes_;
+    EXPECT_THAT(nodes_of(pool_.place(asked_)), ElementsAre(0, 1));
+}
+
+TEST(GangRate, TheLowerOfCommunicationAndData) {
+    const std::vector<double> by_nodes{1, 0.8, 0.6};
+    PlaceRequest asked = request(0, 8);
+    asked.rate_by_nodes = by_nodes;
+    asked.rate_far = 0.25;
+    EXPECT_DOUBLE_EQ(gang_rate(asked, 1, 1, 0), 0.25);
+    EXPECT_DOUBLE_EQ(gang_rate(asked, 2, 1, 4), 0.5);
+    EXPECT_DOUBLE_EQ(gang_rate(asked, 2, 1, 7), 0.8);
+    EXPECT_DOUBLE_EQ(gang_rate(asked, 3, 1, 8), 0.6);
+    EXPECT_DOUBLE_EQ(gang_rate(asked, 3, 3, 8), 1);
+    EXPECT_DOUBLE_EQ(gang_rate(asked, 9, 1, 8), 0.6);
+}
+
+class Dice {  // SplitMix64 (Steele et al. '14)
+public:
+    explicit Dice(std::uint64_t seed) : state_(seed) {}
+    std::uint32_t below(std::uint32_t end) {
+        std::uint64_t z = state_ += 0x9e3779b97f4a7c15;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+        return static_cast<std::uint32_t>((z ^ (z >> 31)) % end);
+    }
+
+private:
+    std::uint64_t state_;
+};
+
+// Against bits of its own: what fits is placed, on as few nodes as the free GPUs allow, never on what is taken or lost.
+TEST(FreePool, RandomOperations) {
+    for (std::uint32_t seed = 0; seed < 40; ++seed) {
+        Dice dice(seed);
+        GpuCluster cluster{.gpu_types = {"a", "b"}, .nodes = {}};
+        for (std::uint32_t n = 1 + dice.below(12); n > 0; --n) {
+            const std::uint32_t gpus = dice.below(5) == 0 ? 64 : dice.below(9);
+            cluster.nodes.push_back(
+                {.name = "n", .gpu_type = dice.below(2), .gpus = gpus, .usable = dice.below(8) > 0});
+        }
+        FreePool pool(cluster);
+        std::vector<std::uint64_t> free;
+        for (const GpuNode& node : cluster.nodes) {
+            free.push_back(node.gpus == 64 ? ~0ULL : (1ULL << node.gpus) - 1);
+        }
+        std::map<JobId, Placement> placed;
+        std::vector<std::uint32_t> near;
+        for (JobId job = 0; job < 3000; ++job) {
+            for (std::uint32_t type = 0; type < 2; ++type) {
+                std::uint32_t gpus = 0;
+                for (std::uint32_t n = 0; n < free.size(); ++n) {
+                    const GpuNode& node = cluster.nodes[n];
+                    if (node.usable && node.gpu_type == type)
+                        gpus += static_cast<std::uint32_t>(std::popcount(free[n]));
+                }
+                ASSERT_EQ(pool.free_gpus(type), gpus);
+            }
+            const std::uint32_t what = dice.below(10);
+            if (what < 5) {
+                PlaceRequest asked = request(job, dice.below(20));
+                asked.gpu_type = dice.below(2);
+                near.assign({dice.below(12), dice.below(12)});
+                if (dice.below(2) == 0) asked.near = near;
+                if (dice.below(2) == 0) asked.rate_far = 0.5;
+                std::vector<std::uint32_t> left;
+                for (std::uint32_t n = 0; n < free.size(); ++n) {
+                    const GpuNode& node = cluster.nodes[n];
+                    if (!node.usable || node.gpu_type != asked.gpu_type) continue;
+                    left.push_back(static_cast<std::uint32_t>(std::popcount(free[n])));
+                }
+                std::ranges::sort(left, std::ranges::greater{});
+                std::uint32_t most = 0;
+                std::size_t nodes_least = 0;
+                while (nodes_least < left.size() && most < asked.gpus) most += left[nodes_least++];
+                const auto got = pool.place(asked);
+                ASSERT_EQ(got.has_value(), asked.gpus > 0 && most >= asked.gpus);
+                if (!got) continue;
+                ASSERT_EQ(gpu_count(got->placement), asked.gpus);
+                ASSERT_TRUE(got->evicted.empty());
+                if (asked.near.empty() || asked.rate_far == 1) {
+                    ASSERT_EQ(got->placement.size(), nodes_least);
+                }
+                for (const NodeGpus& share : got->placement) {
+                    ASSERT_EQ(free[share.node] & share.gpus, share.gpus);
+                    ASSERT_TRUE(cluster.nodes[share.node].usable);
+                    ASSERT_EQ(cluster.nodes[share.node].gpu_type, asked.gpu_type);
+                    free[share.node] &= ~share.gpus;
+                }
+                placed[job] = got->placement;
+            } else if (what < 9 && !placed.empty()) {
+                auto gone = placed.begin();
+                std::advance(gone, dice.below(static_cast<std::uint32_t>(placed.size())));
+                pool.release(gone->first);
+                if (what == 8) {
+                    const auto n = gone->second.front().node;
+                    PlaceRequest asked = request(gone->first, gpu_count(gone->second));
+                    asked.gpu_type = cluster.nodes[n].gpu_type;
+                    const bool usable = std::ranges::all_of(
+                        gone->second, [&](const NodeGpus& share) { return cluster.nodes[share.node].usable; });
+                    ASSERT_EQ(pool.place_at(asked, gone->second), usable);
+                    if (usable) continue;
+                }
+                for (const NodeGpus& share : gone->second) free[share.node] |= share.gpus;
+                placed.erase(gone);
+            } else {
+                const std::uint32_t n = dice.below(static_cast<std::uint32_t>(free.size()));
+                cluster.nodes[n].usable = !cluster.nodes[n].usable;
+                pool.set_usable(n, cluster.nodes[n].usable);
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace larder::scheduler::tests
