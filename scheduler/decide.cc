@@ -49,6 +49,7 @@ public:
           preempts_(preempts),
           fates_(jobs_.size(), Fate::out),
           is_stopped_(jobs_.size()),
+          stays_(jobs_.size()),
           quotas_(input.snapshot.tenants) {
         for (const GpuTypeState& type : input.snapshot.gpu_types) left_.push_back(type.gpus);
         for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
@@ -96,15 +97,21 @@ public:
                 quotas_.take(job.spec->tenant, gpus);
             }
             fates_[want.job] = Fate::pending;
+            stays_[want.job] = job.running && job.opportunistic && !want.opportunistic && job.gpus == gpus &&
+                               job.gpu_type == type && !want.packed_with && job.packed_with == nullptr;
             pending_.push_back({.want = &want, .gpus = gpus, .gpu_type = type});
         }
     }
 
     void carry_out(const Decision& decision, Actions& actions) {
         for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
-            if (jobs_[j]->running && (fates_[j] == Fate::pending || must_go(j))) stop(j);
+            if (jobs_[j]->running && ((fates_[j] == Fate::pending && !stays_[j]) || must_go(j))) stop(j);
         }
         for (const Pending& pending : pending_) {
+            if (stays_[pending.want->job] && !is_stopped_[pending.want->job]) {
+                take_claim(pending.want->job, actions);
+                continue;
+            }
             bool placed = pending.want->packed_with ? pack(pending, actions) : place(pending, actions);
             if (!placed && !pending.want->packed_with && stop_unwanted()) placed = place(pending, actions);
             if (placed) continue;
@@ -113,6 +120,11 @@ public:
         }
         for (const std::uint32_t j : stopped_) {
             if (fates_[j] == Fate::starts || must_go(j) || !takes_up_again(j)) actions.stops.push_back(j);
+        }
+        for (const std::uint32_t j : demoted_) {
+            if (is_stopped_[j]) continue;
+            fates_[j] = Fate::keeps;
+            if (!placer_.set_opportunistic(input_.ids[j], false)) actions.demoted.push_back(j);
         }
         for (const std::uint32_t j : moves_) move(j, actions);
         stop_guests(actions);
@@ -198,15 +210,30 @@ private:
         if (jobs_[j]->packed_with == nullptr) placer_.release(input_.ids[j]);
     }
 
-    // What runs and was not wanted goes, all of it, as soon as one that was wanted finds no place. False: gone already.
+    // It runs opportunistically, and is to have a claim to the GPUs it has. Without one it runs on as it does.
+    void take_claim(std::uint32_t j, Actions& actions) {
+        bool has_claim = placer_.set_opportunistic(input_.ids[j], false);
+        if (!has_claim && stop_unwanted()) has_claim = placer_.set_opportunistic(input_.ids[j], false);
+        if (has_claim) actions.promoted.push_back(j);
+        fates_[j] = Fate::keeps;
+    }
+
+    // What runs and was not wanted goes, all of it, as soon as one that was wanted finds no place; where claims count,
+    // it gives up its claim first, and goes when its GPUs are taken. False: gone already.
     bool stop_unwanted() {
         if (std::exchange(unwanted_stopped_, true)) return false;
-        const std::size_t before = stopped_.size();
+        const std::size_t before = stopped_.size() + demoted_.size();
         for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
             const bool unwanted = fates_[j] == Fate::out || fates_[j] == Fate::blocked || fates_[j] == Fate::refused;
-            if (jobs_[j]->running && unwanted && !is_stopped_[j]) stop(j);
+            if (!jobs_[j]->running || !unwanted || is_stopped_[j]) continue;
+            const bool had_claim = jobs_[j]->packed_with == nullptr && !jobs_[j]->opportunistic;
+            if (had_claim && placer_.set_opportunistic(input_.ids[j], true)) {
+                demoted_.push_back(j);
+            } else {
+                stop(j);
+            }
         }
-        return stopped_.size() > before;
+        return stopped_.size() + demoted_.size() > before;
     }
 
     PlaceRequest request(std::uint32_t j, std::uint32_t gpus, std::uint32_t type, bool opportunistic) const {
@@ -334,11 +361,13 @@ private:
     bool preempts_;
     std::vector<Fate> fates_;
     std::vector<bool> is_stopped_;
+    std::vector<bool> stays_;          // wanted just where it is, but with a claim
     std::vector<std::uint32_t> left_;  // GPUs by type
     Quotas quotas_;
     std::vector<Pending> pending_;
     std::vector<std::uint32_t> moves_;
     std::vector<std::uint32_t> stopped_;
+    std::vector<std::uint32_t> demoted_;
     bool unwanted_stopped_ = false;
 };
 

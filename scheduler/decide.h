@@ -25,6 +25,9 @@ struct Start {
 struct Actions {
     std::vector<std::uint32_t> stops;  // preempted; carried out before the starts. Also in starts: with other GPUs.
     std::vector<Start> starts;
+    // Run on, but what they hold may be taken from now on, or no more: to be kept in JobState::opportunistic.
+    std::vector<std::uint32_t> demoted;
+    std::vector<std::uint32_t> promoted;
     std::vector<std::pair<std::uint32_t, double>> leases;  // job, until (seconds)
     std::vector<std::uint32_t> admitted;                   // to be kept in JobState::admitted
     std::vector<Refused> refused;

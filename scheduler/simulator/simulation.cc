@@ -327,6 +327,8 @@ private:
             const auto j = static_cast<std::uint32_t>(ids_[one.job]);
             if (std::ranges::find(stops, j) == stops.end()) start(j, one);
         }
+        for (const std::uint32_t at : actions->demoted) jobs_[ids_[at]].state.opportunistic = true;
+        for (const std::uint32_t at : actions->promoted) jobs_[ids_[at]].state.opportunistic = false;
         for (const auto& [at, until_s] : actions->leases) jobs_[ids_[at]].state.lease_until_s = until_s;
         for (const std::uint32_t j : stops) {
             const bool resized =

@@ -99,6 +99,8 @@ public:
             state.packed_with = start.packed_with ? jobs[*start.packed_with] : nullptr;
             if (state.first_started_s == kNever) state.first_started_s = now_s;
         }
+        for (const std::uint32_t j : actions->demoted) present[j]->opportunistic = true;
+        for (const std::uint32_t j : actions->promoted) present[j]->opportunistic = false;
         for (const auto& [job, until] : actions->leases) present[job]->lease_until_s = until;
         for (const std::uint32_t job : actions->admitted) present[job]->admitted = true;
         return actions;

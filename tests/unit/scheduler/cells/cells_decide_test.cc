@@ -1,0 +1,130 @@
+// Cells under decide(): who stops for whom is the policy's to say, what a tenant's claim is worth the placer's.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "scheduler/cells/cells.h"
+#include "tests/unit/scheduler/snapshots.h"
+
+namespace larder::scheduler::tests {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class Told final : public Policy {
+public:
+    std::string_view name() const override { return "told"; }
+    bool preempts() const override { return true; }
+    Result<Decision> decide(const Snapshot&) override { return decision; }
+    Decision decision;
+};
+
+// Tenants "one" and "two" own so many nodes of 8 GPUs each.
+class CellsDecide : public testing::Test {
+protected:
+    void use_cells(std::uint32_t one, std::uint32_t two) {
+        HierarchyConfig hierarchy{.name = "h", .gpu_type = "a", .levels = {{"node", 8}}, .node_level = 1, .nodes = {}};
+        for (const GpuNode& node : world_.cluster.nodes) hierarchy.nodes.push_back(node.name);
+        CellConfig config{.hierarchies = {hierarchy}, .virtual_clusters = {}};
+        config.virtual_clusters.push_back({.name = "one", .cells = {{0, 1, one}}, .pinned = {}});
+        if (two > 0) config.virtual_clusters.push_back({.name = "two", .cells = {{0, 1, two}}, .pinned = {}});
+        ASSERT_TRUE(check_cells(config, "test"));
+        const std::vector<std::string> tenants{"one", "two"};
+        auto cells = Cells::create(config, world_.cluster, tenants);
+        ASSERT_TRUE(cells);
+        cells_ = cells->get();
+        world_.pool = std::move(*cells);
+        world_.tenants.push_back({.name = "two"});
+    }
+
+    Actions step(std::vector<Want> wants) {
+        policy_.decision.wants = std::move(wants);
+        const auto actions = world_.step(policy_);
+        EXPECT_TRUE(actions);
+        EXPECT_TRUE(cells_->sound());
+        return actions ? *actions : Actions{};
+    }
+
+    World world_{2};
+    Cells* cells_ = nullptr;
+    Told policy_;
+};
+
+TEST_F(CellsDecide, EachTenantHasItsShare) {
+    use_cells(1, 1);
+    world_.add(8);
+    world_.add(8);
+    world_.add(8).tenant = 1;
+    step({{.job = 0, .gpus = 8}, {.job = 1, .gpus = 8}});
+    EXPECT_THAT(world_.running(), ElementsAre(0));
+    EXPECT_EQ(world_.waits[1], WaitsFor::place);
+    step({{.job = 0, .gpus = 8}, {.job = 2, .gpus = 8}});
+    EXPECT_THAT(world_.running(), ElementsAre(0, 2));
+}
+
+TEST_F(CellsDecide, OpportunisticJobsGoForClaims) {
+    use_cells(1, 1);
+    world_.add(8);
+    world_.add(8);
+    world_.add(8).tenant = 1;
+    step({{.job = 0, .gpus = 8}, {.job = 1, .gpus = 8, .opportunistic = true}});
+    EXPECT_THAT(world_.running(), ElementsAre(0, 1));
+    const Actions actions = step({{.job = 2, .gpus = 8}, {.job = 0, .gpus = 8}});
+    EXPECT_THAT(actions.stops, ElementsAre(1));
+    EXPECT_THAT(world_.running(), ElementsAre(0, 2));
+}
+
+TEST_F(CellsDecide, WhoIsPassedByRunsOnWhereOthersLeaveRoom) {
+    use_cells(1, 1);
+    world_.add(8);
+    world_.add(8);
+    world_.add(8).tenant = 1;
+    step({{.job = 0, .gpus = 8}});
+    const Placement before = world_.states[0].placement;
+    Actions actions = step({{.job = 1, .gpus = 8}});
+    EXPECT_THAT(actions.stops, IsEmpty());
+    EXPECT_THAT(actions.demoted, ElementsAre(0));
+    EXPECT_TRUE(world_.states[0].opportunistic);
+    EXPECT_EQ(world_.states[0].placement, before);
+    EXPECT_THAT(world_.running(), ElementsAre(0, 1));
+    // Wanted again, with a claim that another one has: it stays as it is.
+    actions = step({{.job = 1, .gpus = 8}, {.job = 0, .gpus = 8}});
+    EXPECT_THAT(actions.promoted, IsEmpty());
+    EXPECT_THAT(world_.running(), ElementsAre(0, 1));
+    // Passed by in its turn, the other one gives the claim back, and both run on.
+    actions = step({{.job = 0, .gpus = 8}});
+    EXPECT_THAT(actions.promoted, ElementsAre(0));
+    EXPECT_THAT(actions.demoted, ElementsAre(1));
+    EXPECT_THAT(actions.stops, IsEmpty());
+    // The other tenant comes.
+    actions = step({{.job = 2, .gpus = 8}, {.job = 0, .gpus = 8}});
+    EXPECT_THAT(actions.stops, ElementsAre(1));
+    EXPECT_THAT(world_.running(), ElementsAre(0, 2));
+}
+
+TEST_F(CellsDecide, WhoIsPassedByStopsWhereThereIsNoRoom) {
+    use_cells(2, 0);
+    world_.add(16);
+    world_.add(16);
+    step({{.job = 0, .gpus = 16}});
+    const Actions actions = step({{.job = 1, .gpus = 16}});
+    EXPECT_THAT(actions.stops, ElementsAre(0));
+    EXPECT_THAT(actions.demoted, IsEmpty());
+    EXPECT_THAT(world_.running(), ElementsAre(1));
+}
+
+TEST_F(CellsDecide, WhoIsPassedByForNothingKeepsItsClaim) {
+    use_cells(1, 1);
+    world_.add(8);
+    world_.add(16);
+    step({{.job = 0, .gpus = 8}});
+    const Actions actions = step({{.job = 1, .gpus = 16}});  // more than its tenant owns
+    EXPECT_THAT(actions.stops, IsEmpty());
+    EXPECT_THAT(actions.demoted, IsEmpty());
+    EXPECT_FALSE(cells_->is_opportunistic(world_.ids[0]));
+    EXPECT_THAT(world_.running(), ElementsAre(0));
+}
+
+}  // namespace
+}  // namespace larder::scheduler::tests
