@@ -118,7 +118,8 @@ Result<Plan> assign(const ClusterState& given, const Objective& objective) {
     if (places) place_waiting(changed, objective);
     const ClusterState& state = places || objective.spare_room ? changed : given;
 
-    const Problem problem = make_problem(state);
+    const Problem problem =
+        objective.kind == ObjectiveKind::utilisation ? make_utilisation_problem(state) : make_problem(state);
     Solution solution = solve(state, problem, objective.kind);
     const bool steers = objective.kind != ObjectiveKind::equal_shares && objective.kind != ObjectiveKind::pinned;
     bool kept = false;

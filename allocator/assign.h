@@ -27,6 +27,7 @@ enum class ObjectiveKind : std::uint8_t {
     efficiency,    // least remote bandwidth with every job at f*; where that is too much, then most total throughput
     max_min,       // the smallest rate over weight and equal share as large as can be, then the next smallest
     throughput,    // the largest sum of rates
+    utilisation,   // the largest sum of GPUs at work: weight * GPUs * rate / f*
     equal_shares,  // the baseline: everyone an equal part of cache and bandwidth ("static")
     pinned,        // quotas and bandwidth as the operator's floors say, the rest of the bandwidth in equal parts
 };

@@ -66,7 +66,8 @@ std::vector<double> largest_rates(const Problem& problem, const CacheSplit& spli
         const JobTerms& job = problem.jobs[j];
         miss[j] = 1 - problem.steady_hit_ratio(job, split);
     }
-    std::ranges::stable_sort(order, [&](std::uint32_t a, std::uint32_t b) { return miss[a] < miss[b]; });
+    const auto cost = [&](std::uint32_t j) { return miss[j] / problem.jobs[j].value; };
+    std::ranges::stable_sort(order, {}, cost);
     for (const std::uint32_t j : order) {
         const double wanted = problem.jobs[j].ideal - rates[j];
         const double given = miss[j] <= 0 ? wanted : std::min(wanted, std::max(0.0, left) / miss[j]);
@@ -157,44 +158,78 @@ CacheSplit max_min_split(const Problem& problem) {
     return split_at(largest_within(0, high, problem.remote, needed));
 }
 
-CacheSplit throughput_split(const Problem& problem) {
-    CacheSplit best = efficiency_split(problem);
-    const auto sum = [](const std::vector<double>& rates) { return std::accumulate(rates.begin(), rates.end(), 0.0); };
-    std::vector<double> rates = largest_rates(problem, best);
-    double best_sum = sum(rates);
-    const auto improve = [&](CacheSplit split) {
+namespace {
+
+// Alternates rates and cache, as long as the rates' value grows, and keeps the best split it meets.
+class Climb {
+public:
+    explicit Climb(const Problem& problem) : problem_(problem), best_(efficiency_split(problem)) {
+        best_value_ = value_of(largest_rates(problem, best_));
+        from(best_);
+    }
+
+    void from(CacheSplit split) {
         constexpr int kRounds = 20;
         double before = -1;
         for (int round = 0; round < kRounds; ++round) {
-            const std::vector<double> found = largest_rates(problem, split);
-            const double total = sum(found);
-            if (found.empty() || total <= before * (1 + 1e-12)) return;
-            before = total;
-            if (total > best_sum) {
-                best_sum = total;
-                best = split;
+            const std::vector<double> found = largest_rates(problem_, split);
+            const double value = value_of(found);
+            if (found.empty() || value <= before * (1 + 1e-12)) return;
+            before = value;
+            if (value > best_value_) {
+                best_value_ = value;
+                best_ = split;
             }
-            split = best_split(problem, found);
+            split = best_split(problem_, found);
         }
-    };
-    improve(best);
-    improve(best_split(problem, rates_of(problem, [](const JobTerms& job) { return job.equal_rate; })));
-    improve(max_min_split(problem));
-    improve(equal_split(problem));
+    }
+    const CacheSplit& best() const { return best_; }
+
+private:
+    double value_of(const std::vector<double>& rates) const {
+        double value = 0;
+        for (std::size_t j = 0; j < rates.size(); ++j) value += problem_.jobs[j].value * rates[j];
+        return value;
+    }
+
+    const Problem& problem_;
+    CacheSplit best_;
+    double best_value_ = 0;
+};
+
+CacheSplit split_for_equal_rates(const Problem& problem) {
+    return best_split(problem, rates_of(problem, [](const JobTerms& job) { return job.equal_rate; }));
+}
+
+}  // namespace
+
+CacheSplit throughput_split(const Problem& problem) {
+    Climb climb(problem);
+    climb.from(split_for_equal_rates(problem));
+    climb.from(max_min_split(problem));
+    climb.from(equal_split(problem));
 
     // Local search: one cache filled before all others, the rest as the best split so far has it.
     constexpr std::size_t kMovesMax = 64;
     std::size_t moves = 0;
     for (std::size_t first = 0; first < problem.caches.size(); ++first) {
-        const std::vector<double> found = largest_rates(problem, best);
+        const std::vector<double> found = largest_rates(problem, climb.best());
         if (found.empty()) break;
         std::vector<double> density = densities(problem, found);
         if (density[first] == 0) continue;
         if (++moves > kMovesMax) break;
         density[first] = std::numeric_limits<double>::max();
-        improve(fill(problem, density));
+        climb.from(fill(problem, density));
     }
-    return best;
+    return climb.best();
+}
+
+CacheSplit utilisation_split(const Problem& problem) {
+    Climb climb(problem);
+    // Where the remote serves nobody else, cache is worth what it alone keeps going.
+    climb.from(best_split(problem, rates_of(problem, [](const JobTerms& job) { return job.value * job.ideal; })));
+    climb.from(split_for_equal_rates(problem));
+    return climb.best();
 }
 
 CacheSplit equal_split(const Problem& problem) {

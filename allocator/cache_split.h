@@ -31,6 +31,9 @@ CacheSplit max_min_split(const Problem& problem);
 // The split with the largest sum of rates that was found: alternating rates and cache from several starts.
 CacheSplit throughput_split(const Problem& problem);
 
+// The same for the rates' value, from fewer starts: it is for plans that are made often.
+CacheSplit utilisation_split(const Problem& problem);
+
 CacheSplit equal_split(const Problem& problem);
 CacheSplit pinned_split(const Problem& problem);
 

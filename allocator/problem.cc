@@ -250,4 +250,13 @@ Problem make_problem(const ClusterState& state) {
     return problem;
 }
 
+Problem make_utilisation_problem(const ClusterState& state) {
+    Problem problem = make_problem(state);
+    for (JobTerms& terms : problem.jobs) {
+        const double gpus = std::max(1U, gpus_placed(state.jobs[terms.job]));
+        terms.value = terms.weight * gpus / state.jobs[terms.job].ideal_bytes_per_second;
+    }
+    return problem;
+}
+
 }  // namespace larder::allocator

@@ -19,6 +19,7 @@ struct JobTerms {
     std::uint32_t reads_end = 0;
     double ideal = 0;  // f*, or less where disk or network bind
     double weight = 1;
+    double value = 1;       // what the objective gains by a byte per second of its rate
     double equal_rate = 0;       // e: the rate from an equal share of everything
     double equal_bandwidth = 0;  // that share's bandwidth
     double bandwidth_floor = 0;
@@ -78,5 +79,7 @@ std::uint32_t gpus_placed(const Job& job);
 double part_on(const Job& job, const GpuShare& share, std::uint32_t gpus_placed);
 
 Problem make_problem(const ClusterState& state);
+// The same with each job's value by the number of its GPUs that a byte per second keeps at work.
+Problem make_utilisation_problem(const ClusterState& state);
 
 }  // namespace larder::allocator

@@ -20,6 +20,7 @@ CacheSplit split_for(const Problem& problem, ObjectiveKind kind) {
         case ObjectiveKind::efficiency: return efficiency_split(problem);
         case ObjectiveKind::max_min: return max_min_split(problem);
         case ObjectiveKind::throughput: return throughput_split(problem);
+        case ObjectiveKind::utilisation: return utilisation_split(problem);
         case ObjectiveKind::equal_shares: return equal_split(problem);
         case ObjectiveKind::pinned: return pinned_split(problem);
     }
@@ -32,10 +33,10 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
                               std::span<const double> hits, const std::vector<std::vector<NodeCache>>& quotas) {
     const RateLimits limits = rate_limits(state, problem, hits, quotas);
     const std::size_t count = problem.jobs.size();
-    std::vector<double> low(count), slope(count), high(count), miss(count);
+    std::vector<double> low(count), slope(count), high(count), cost(count);
     for (std::size_t j = 0; j < count; ++j) {
         const JobTerms& job = problem.jobs[j];
-        miss[j] = 1 - hits[j];
+        cost[j] = (1 - hits[j]) / job.value;
         high[j] = predicted_rate(job.ideal, job.bandwidth_cap, hits[j]);
         low[j] = std::min(job.equal_rate, high[j]);
         slope[j] = std::max(job.weight * job.equal_rate, 1e-9 * job.ideal);
@@ -57,7 +58,7 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
         }
         if (!limits.fits(low)) low = limits.fill(std::vector<double>(count), low, low);
     }
-    return kind == ObjectiveKind::max_min ? limits.fill(low, slope, high) : limits.maximize(low, high, miss);
+    return kind == ObjectiveKind::max_min ? limits.fill(low, slope, high) : limits.maximize(low, high, cost);
 }
 
 // What the rates need, and an equal part of what is over: estimates err, and unused bandwidth serves nobody. Equal
@@ -156,8 +157,10 @@ double steady_remote(const Problem& problem, const Solution& solution) {
 }
 
 double gain(const Problem& problem, ObjectiveKind kind, const Solution& before, const Solution& after) {
-    const auto sum = [](const Solution& of) {
-        return std::accumulate(of.steady_rates.begin(), of.steady_rates.end(), 0.0);
+    const auto sum = [&](const Solution& of) {
+        double total = 0;
+        for (std::size_t j = 0; j < problem.jobs.size(); ++j) total += problem.jobs[j].value * of.steady_rates[j];
+        return total;
     };
     const auto smallest = [&](const Solution& of) {
         double ratio = std::numeric_limits<double>::infinity();

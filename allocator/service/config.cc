@@ -23,6 +23,7 @@ constexpr std::string_view kCount = "a whole number, 1 to 1000000";
 constexpr std::array kObjectives{std::pair{std::string_view("efficiency"), ObjectiveKind::efficiency},
                                  std::pair{std::string_view("max_min"), ObjectiveKind::max_min},
                                  std::pair{std::string_view("throughput"), ObjectiveKind::throughput},
+                                 std::pair{std::string_view("utilisation"), ObjectiveKind::utilisation},
                                  std::pair{std::string_view("static"), ObjectiveKind::equal_shares},
                                  std::pair{std::string_view("pinned"), ObjectiveKind::pinned}};
 
@@ -78,7 +79,7 @@ constexpr std::array kRules{
              return set_config_rate(config.cluster.remote_bytes_per_second, value) &&
                     config.cluster.remote_bytes_per_second > 0;
          }},
-    Rule{{"objective", "\"efficiency\", \"max_min\", \"throughput\", \"static\" or \"pinned\"",
+    Rule{{"objective", "\"efficiency\", \"max_min\", \"throughput\", \"utilisation\", \"static\" or \"pinned\"",
           "what a plan is to achieve; default: max_min"},
          [](Config& config, Name, Value value) { return set_objective(config.cluster.objective.kind, value); }},
     Rule{{"hysteresis", "a number from 0 to 1", "quotas stay when new ones gain less than this part"},

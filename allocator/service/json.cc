@@ -14,10 +14,11 @@ namespace larder::allocator {
 namespace json = boost::json;
 namespace {
 
-constexpr std::array<std::pair<ObjectiveKind, std::string_view>, 5> kObjectives{{
+constexpr std::array<std::pair<ObjectiveKind, std::string_view>, 6> kObjectives{{
     {ObjectiveKind::efficiency, "efficiency"},
     {ObjectiveKind::max_min, "max_min"},
     {ObjectiveKind::throughput, "throughput"},
+    {ObjectiveKind::utilisation, "utilisation"},
     {ObjectiveKind::equal_shares, "static"},
     {ObjectiveKind::pinned, "pinned"},
 }};

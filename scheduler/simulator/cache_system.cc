@@ -47,8 +47,7 @@ public:
         set_quotas(state);
         for (Store* store : state.stores) cut_to_quota(*store);
         for (Reader* reader : state.readers) {
-            reader->hit_ratio =
-                reader->unread_bytes > 0 ? std::min(1.0, reader->unread_cached_bytes / reader->unread_bytes) : 0;
+            reader->hit_ratio = rest_hit_ratio(*reader);
         }
         set_rates(state);
         return {};

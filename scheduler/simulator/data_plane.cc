@@ -10,7 +10,7 @@ namespace larder::scheduler {
 namespace {
 
 void set_rate(Reader& reader) {
-    reader.hit_ratio = reader.unread_bytes > 0 ? std::min(1.0, reader.unread_cached_bytes / reader.unread_bytes) : 0;
+    reader.hit_ratio = rest_hit_ratio(reader);
     reader.rate = allocator::predicted_rate(reader.ideal, reader.bandwidth, reader.hit_ratio);
 }
 
@@ -174,6 +174,12 @@ double DataPlane::remote_rate(std::span<SimulatedJob* const> running) const {
         if (!job->reads_nothing()) rate += job->reader.rate * (1 - job->reader.hit_ratio);
     }
     return rate;
+}
+
+double DataPlane::cached_bytes_all() const {
+    double cached = 0;
+    for (const auto& store : stores_) cached += store->cached_bytes;
+    return cached;
 }
 
 double DataPlane::cached_bytes(std::uint32_t dataset) const {

@@ -30,6 +30,7 @@ public:
 
     double remote_rate(std::span<SimulatedJob* const> running) const;
     double cached_bytes(std::uint32_t dataset) const;
+    double cached_bytes_all() const;
     void describe(std::span<DatasetState> datasets) const;
 
 private:

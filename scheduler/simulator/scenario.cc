@@ -17,13 +17,15 @@ Result<allocator::ObjectiveKind> parse_objective(std::string_view name) {
         std::pair{std::string_view("efficiency"), ObjectiveKind::efficiency},
         std::pair{std::string_view("max-min"), ObjectiveKind::max_min},
         std::pair{std::string_view("throughput"), ObjectiveKind::throughput},
+        std::pair{std::string_view("utilisation"), ObjectiveKind::utilisation},
         std::pair{std::string_view("equal-shares"), ObjectiveKind::equal_shares},
     };
     for (const auto& [known, kind] : kNames) {
         if (known == name) return kind;
     }
-    return fail(ErrorCode::invalid_argument, "there is no objective \"" + std::string(name) +
-                                                 "\"; there are efficiency, max-min, throughput, equal-shares");
+    return fail(ErrorCode::invalid_argument,
+                "there is no objective \"" + std::string(name) +
+                    "\"; there are efficiency, max-min, throughput, utilisation, equal-shares");
 }
 
 Result<WorkloadTable> table_of(const ScenarioOptions& options) {

@@ -67,7 +67,8 @@ struct Sample {
     double gpus_allocated = 0;
     double gpus_useful = 0;
     double remote_bytes_per_second = 0;
-    std::vector<double> cached_bytes;  // by dataset, of the largest ones
+    double cached_bytes_all = 0;
+    std::vector<double> cached_bytes;  // by dataset, where they are few
     std::vector<double> dataset_bytes_per_second;
 };
 

@@ -6,6 +6,13 @@
 
 namespace larder::scheduler {
 
+double rest_hit_ratio(const Reader& reader) {
+    if (!(reader.unread_bytes > 0)) return 0;
+    constexpr double kRounding = 1e-9;
+    const double ratio = reader.unread_cached_bytes / reader.unread_bytes;
+    return ratio > 1 - kRounding ? 1 : ratio;
+}
+
 void advance(Store& store, std::span<const double> read) {
     LARDER_ASSERT(read.size() == store.readers.size());
     double missed = 0;

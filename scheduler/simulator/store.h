@@ -42,6 +42,9 @@ struct Store {
     bool fills() const { return cached_bytes < quota_bytes && !readers.empty(); }
 };
 
+// What the reader hits of the rest of its epoch. What differs from 1 by rounding is 1: a job that needs nothing from
+// the remote is granted nothing.
+double rest_hit_ratio(const Reader& reader);
 // Time passes for everybody who reads the store: they read at their rates, misses are admitted up to the quota. `read`
 // has the bytes each of them read meanwhile, by place in store.readers.
 void advance(Store& store, std::span<const double> read);

@@ -32,7 +32,8 @@ public:
         Sample sample{.at_s = next_s_,
                       .running = static_cast<std::uint32_t>(running.size()),
                       .waiting = static_cast<std::uint32_t>(waiting),
-                      .remote_bytes_per_second = data.remote_rate(running)};
+                      .remote_bytes_per_second = data.remote_rate(running),
+                      .cached_bytes_all = data.cached_bytes_all()};
         sample.dataset_bytes_per_second.resize(outcome_.sampled_datasets.size());
         for (const SimulatedJob* job : running) {
             const double gpus = job->state.gpus;

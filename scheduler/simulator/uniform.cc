@@ -29,8 +29,7 @@ public:
         }
         for (std::size_t i = 0; i < state.readers.size(); ++i) {
             Reader& reader = *state.readers[i];
-            reader.hit_ratio =
-                reader.unread_bytes > 0 ? std::min(1.0, reader.unread_cached_bytes / reader.unread_bytes) : 0;
+            reader.hit_ratio = rest_hit_ratio(reader);
             reader.bandwidth = plan->jobs[i].bandwidth_bytes_per_second;
             reader.rate = allocator::predicted_rate(reader.ideal, reader.bandwidth, reader.hit_ratio);
         }

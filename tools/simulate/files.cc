@@ -77,15 +77,16 @@ Result<void> write_jobs_csv(const scheduler::Report& report, const std::string& 
 Result<void> write_timeline_csv(const scheduler::Report& report, const std::string& path) {
     auto file = open(path);
     if (!file) return std::unexpected(file.error());
-    std::fprintf(file->get(), "at_s,running,waiting,gpus_allocated,gpus_useful,remote_bytes_per_second");
+    std::fprintf(file->get(), "at_s,running,waiting,gpus_allocated,gpus_useful,remote_bytes_per_second,cached_bytes");
     for (const std::uint32_t dataset : report.outcome.sampled_datasets) {
         const char* name = report.scenario.workload.datasets[dataset].name.c_str();
         std::fprintf(file->get(), ",%s_cached_bytes,%s_remote_bytes_per_second", name, name);
     }
     std::fprintf(file->get(), "\n");
     for (const scheduler::Sample& sample : report.outcome.timeline) {
-        std::fprintf(file->get(), "%.3f,%u,%u,%.0f,%.2f,%.0f", sample.at_s, sample.running, sample.waiting,
-                     sample.gpus_allocated, sample.gpus_useful, sample.remote_bytes_per_second);
+        std::fprintf(file->get(), "%.3f,%u,%u,%.0f,%.2f,%.0f,%.0f", sample.at_s, sample.running, sample.waiting,
+                     sample.gpus_allocated, sample.gpus_useful, sample.remote_bytes_per_second,
+                     sample.cached_bytes_all);
         for (std::size_t d = 0; d < sample.cached_bytes.size(); ++d) {
             std::fprintf(file->get(), ",%.0f,%.0f", sample.cached_bytes[d], sample.dataset_bytes_per_second[d]);
         }

@@ -122,6 +122,37 @@ TEST(Efficiency, StopsWhereSomebodyWouldFallBelowAnEqualShare) {
     expect_steady_rates(plan, {0.05 / 0.95, 0.1});
 }
 
+// --- utilisation
+
+// One GPU that reads 10 bytes a second, one that reads 1, four that read 1 each. Everybody has a third of the remote, and
+// what one does not need keeps more of a GPU at work where less is read.
+TEST(Utilisation, ServesFirstWhoNeedsLessForAGpu) {
+    ClusterState state = cluster(4, 0);
+    add_dataset(state, "A", 1000);
+    add_dataset(state, "B", 1000);
+    add_dataset(state, "C", 1000);
+    add_job(state, "hungry", 0, 10);
+    add_job(state, "frugal", 1, 1);
+    add_job(state, "large", 2, 4);
+    state.jobs[2].gpus = state.jobs[2].placement[0].gpus = 4;
+    const Plan plan = planned(state, ObjectiveKind::utilisation);
+    expect_steady_rates(plan, {4.0 / 3, 1, 5.0 / 3});
+    state.jobs[0].weight = 100;
+    expect_steady_rates(planned(state, ObjectiveKind::utilisation), {5.0 / 3, 1, 4.0 / 3});
+}
+
+// The cache goes where it keeps most GPUs at work: eight that read little before one that reads as much.
+TEST(Utilisation, CachesForGpusNotForBytes) {
+    ClusterState state = cluster(1, 100);
+    add_dataset(state, "A", 100);
+    add_dataset(state, "B", 100);
+    add_job(state, "one", 0, 8);
+    add_job(state, "eight", 1, 6);
+    state.jobs[1].gpus = state.jobs[1].placement[0].gpus = 8;
+    expect_quotas(planned(state, ObjectiveKind::utilisation), {0, 100});
+    expect_quotas(planned(state, ObjectiveKind::throughput), {100, 0});
+}
+
 // --- throughput
 
 // The same cluster: b with its dataset cached needs no remote, and leaves all of it to a.
@@ -301,7 +332,8 @@ TEST(OperatorLimits, FloorsAndCapsHoldAndTheRestIsPlannedAroundThem) {
     add_dataset(state, "C", 100).quota_floor_bytes = bytes(10);
     add_job(state, "a", 0, 1).bandwidth_cap_bytes_per_second = 0.3 * kGB;
     add_job(state, "b", 1, 0.5).bandwidth_floor_bytes_per_second = 0.4 * kGB;
-    for (const ObjectiveKind kind : {ObjectiveKind::efficiency, ObjectiveKind::max_min, ObjectiveKind::throughput}) {
+    for (const ObjectiveKind kind : {ObjectiveKind::efficiency, ObjectiveKind::max_min, ObjectiveKind::throughput,
+                                     ObjectiveKind::utilisation}) {
         const Plan plan = planned(state, kind);
         expect_quotas(plan, {40, 50, 10});
         expect_equal_shares(plan, {0.5, 0.5});
@@ -321,7 +353,8 @@ TEST(Bounds, AJobBoundByItsNetworkLeavesTheRemoteToOthers) {
     add_dataset(state, "B", 100);
     add_job(state, "a", 0, 1, 1);
     add_job(state, "b", 1, 1, 0);
-    for (const ObjectiveKind kind : {ObjectiveKind::efficiency, ObjectiveKind::max_min, ObjectiveKind::throughput}) {
+    for (const ObjectiveKind kind : {ObjectiveKind::efficiency, ObjectiveKind::max_min, ObjectiveKind::throughput,
+                                     ObjectiveKind::utilisation}) {
         const Plan plan = planned(state, kind);
         expect_equal_shares(plan, {0.2, 0.5});
         expect_steady_rates(plan, {0.2, 0.8});
