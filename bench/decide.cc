@@ -1,0 +1,251 @@
+// How long does a full decision take on a large cluster? A policy's choice, places for who starts, and the plan for
+// all that run: 10,000 running jobs on 4,000 nodes of 8 GPUs, after some have ended and as many wait.
+
+#include "scheduler/decide.h"
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <deque>
+
+#include "allocator/assign.h"
+#include "base/clock.h"
+#include "bench/options.h"
+#include "bench/statistics.h"
+#include "scheduler/placement/free_pool.h"
+#include "scheduler/simulator/random.h"
+#include "scheduler/simulator/scenario.h"
+#include "tools/cli/table.h"
+
+namespace larder::bench {
+namespace {
+
+namespace json = boost::json;
+using namespace scheduler;
+
+struct Size {
+    std::uint32_t nodes = 4000;
+    std::uint32_t running = 10'000;
+    std::uint32_t waiting = 1000;
+    std::uint32_t datasets = 1000;
+    std::uint32_t ended = 100;  // before each decision
+    int decisions = 7;
+};
+
+// Owns what a Snapshot refers to, and plays the driver.
+class Site {
+public:
+    explicit Site(const Size& size) : size_(size), random_(1) {
+        const GpuGroup group{.type = "a", .gpus = size.nodes * 8};
+        cluster_ = make_cluster(std::span(&group, 1), 8);
+        types_.push_back({.name = "a", .gpus = size.nodes * 8});
+        pool_ = std::make_unique<FreePool>(cluster_);
+        for (std::uint32_t t = 0; t < 20; ++t) {
+            tenants_.push_back({.name = std::to_string(t), .weight = 1 + random_.uniform()});
+            tenants_.back().gpu_s_by_interval.assign(24, 1000 * random_.uniform());
+        }
+        for (std::uint32_t d = 0; d < size.datasets; ++d) {
+            datasets_.push_back({.name = "d" + std::to_string(d), .size_bytes = 1e10 * (1 + 199 * random_.uniform())});
+        }
+        storage_ = {.cache_bytes = size.nodes * 1e12 / 8, .remote_bytes_per_second = 1e11};
+        for (std::uint32_t j = 0; j < size.running + size.waiting; ++j) add();
+    }
+
+    // Some end, as many come, and time passes.
+    void happen() {
+        std::uint32_t ended = 0;
+        for (std::size_t i = 0; i < jobs_.size() && ended < size_.ended;) {
+            JobState& job = states_[ids_[i]];
+            if (!job.running || random_.uniform() > 0.02) {
+                ++i;
+                continue;
+            }
+            if (job.packed_with == nullptr) pool_->release(ids_[i]);
+            job.running = false;
+            jobs_.erase(jobs_.begin() + static_cast<std::ptrdiff_t>(i));
+            ids_.erase(ids_.begin() + static_cast<std::ptrdiff_t>(i));
+            ++ended;
+        }
+        for (std::uint32_t j = 0; j < ended; ++j) add();
+        now_s_ += 60;
+        for (JobState& job : states_) {
+            if (!job.running) continue;
+            job.attained_gpu_s += 60.0 * job.gpus;
+            job.ran_s += 60;
+            job.ran_s_by_type[0] += 60;
+            job.remaining_bytes = std::max(1.0, job.remaining_bytes - 60 * job.rate_bytes_per_second);
+        }
+    }
+
+    struct Times {
+        double decide_ms = 0;
+        double assign_ms = 0;
+    };
+    Result<Times> step(Policy& policy) {
+        const std::int64_t begin_ns = clock_.now_ns();
+        const Snapshot snapshot{.now_s = now_s_,
+                                .gpu_types = types_,
+                                .jobs = jobs_,
+                                .tenants = tenants_,
+                                .datasets = datasets_,
+                                .storage = storage_};
+        const auto actions = decide(policy, *pool_, {.snapshot = snapshot, .ids = ids_});
+        if (!actions) return std::unexpected(actions.error());
+        const std::int64_t decided_ns = clock_.now_ns();
+        carry_out(*actions);
+        describe();
+        const std::int64_t described_ns = clock_.now_ns();
+        allocator::Objective objective{.kind = objective_for(policy.name()), .place_jobs = false};
+        const auto plan = allocator::assign(state_, objective);
+        if (!plan) return std::unexpected(plan.error());
+        const std::int64_t end_ns = clock_.now_ns();
+        for (std::size_t i = 0; i < planned_.size(); ++i) {
+            planned_[i]->rate_bytes_per_second = plan->jobs[i].steady_bytes_per_second;
+        }
+        return Times{.decide_ms = static_cast<double>(decided_ns - begin_ns) / 1e6,
+                     .assign_ms = static_cast<double>(end_ns - described_ns) / 1e6};
+    }
+    std::size_t running() const { return planned_.size(); }
+
+private:
+    void add() {
+        const auto id = static_cast<std::uint32_t>(states_.size());
+        JobSpec& spec = specs_.emplace_back();
+        spec.name = "j" + std::to_string(id);
+        spec.tenant = static_cast<std::uint32_t>(random_.below(tenants_.size()));
+        spec.submit_s = now_s_;
+        constexpr std::uint32_t kGangs[] = {1, 1, 2, 2, 4, 4, 4, 8};
+        spec.gpus = spec.gpus_min = spec.gpus_max = kGangs[random_.below(std::size(kGangs))];
+        spec.ideal_bytes_per_second = {spec.gpus * 1e8 * (0.1 + random_.uniform())};
+        spec.dataset = static_cast<std::uint32_t>(random_.below(datasets_.size()));
+        spec.total_bytes = spec.ideal_bytes_per_second[0] * 3600 * (1 + 20 * random_.uniform());
+        if (random_.uniform() < 0.3) {
+            spec.service = Service::strict_deadline;
+            spec.deadline_s = now_s_ + 3600 * 30 * (1 + random_.uniform());
+        }
+        JobState& state = states_.emplace_back();
+        state.spec = &spec;
+        state.remaining_bytes = spec.total_bytes;
+        state.waiting_since_s = now_s_;
+        state.ran_s_by_type.resize(1);
+        jobs_.push_back(&state);
+        ids_.push_back(id);
+    }
+
+    void carry_out(const Actions& actions) {
+        for (const std::uint32_t at : actions.stops) {
+            JobState& job = states_[ids_[at]];
+            job.running = false;
+            job.waiting_since_s = now_s_;
+            job.packed_with = nullptr;
+        }
+        for (const Start& start : actions.starts) {
+            JobState& job = states_[ids_[start.job]];
+            job.running = true;
+            job.gpus = start.gpus;
+            job.gpu_type = start.gpu_type;
+            job.placement = start.placement;
+            job.started_s = now_s_;
+            job.first_started_s = std::min(job.first_started_s, now_s_);
+            if (start.packed_with) job.packed_with = &states_[ids_[*start.packed_with]];
+        }
+        for (const auto& [at, until_s] : actions.leases) states_[ids_[at]].lease_until_s = until_s;
+    }
+
+    void describe() {
+        state_.remote_bytes_per_second = storage_.remote_bytes_per_second;
+        if (state_.nodes.empty()) {
+            for (const GpuNode& node : cluster_.nodes) {
+                state_.nodes.push_back({.name = node.name, .gpus = 2 * node.gpus, .disk_bytes = 125'000'000'000});
+            }
+            for (const DatasetState& dataset : datasets_) {
+                state_.datasets.push_back(
+                    {.name = dataset.name, .size_bytes = static_cast<std::uint64_t>(dataset.size_bytes)});
+            }
+        }
+        state_.jobs.clear();
+        planned_.clear();
+        for (std::size_t i = 0; i < jobs_.size(); ++i) {
+            JobState& job = states_[ids_[i]];
+            if (!job.running) continue;
+            planned_.push_back(&job);
+            allocator::Job& planned = state_.jobs.emplace_back();
+            planned.name = job.spec->name;
+            planned.dataset = job.spec->dataset;
+            planned.gpus = job.gpus;
+            planned.ideal_bytes_per_second = job.spec->ideal_bytes_per_second[0];
+            for (const NodeGpus& share : job.placement)
+                planned.placement.push_back({.node = share.node, .gpus = share.count()});
+        }
+    }
+
+    const Size size_;
+    Random random_;
+    SteadyClock clock_;
+    double now_s_ = 0;
+    GpuCluster cluster_;
+    std::vector<GpuTypeState> types_;
+    std::unique_ptr<FreePool> pool_;
+    std::vector<Tenant> tenants_;
+    std::vector<DatasetState> datasets_;
+    Storage storage_;
+    std::deque<JobSpec> specs_;
+    std::deque<JobState> states_;
+    std::vector<const JobState*> jobs_;
+    std::vector<JobId> ids_;
+    allocator::ClusterState state_;
+    std::vector<JobState*> planned_;
+};
+
+Result<json::object> measure(const Size& size, const std::string& name) {
+    const auto policy = make_policy(name, {});
+    if (!policy) return std::unexpected(policy.error());
+    Site site(size);
+    // The first one places everybody.
+    if (const auto first = site.step(**policy); !first) return std::unexpected(first.error().within(name));
+    std::vector<double> decide_ms, assign_ms, all_ms;
+    for (int i = 0; i < size.decisions; ++i) {
+        site.happen();
+        const auto times = site.step(**policy);
+        if (!times) return std::unexpected(times.error().within(name));
+        decide_ms.push_back(times->decide_ms);
+        assign_ms.push_back(times->assign_ms);
+        all_ms.push_back(times->decide_ms + times->assign_ms);
+    }
+    return json::object{{"policy", name},
+                        {"nodes", size.nodes},
+                        {"running", site.running()},
+                        {"decide_ms", median(decide_ms)},
+                        {"assign_ms", median(assign_ms)},
+                        {"decision_ms", median(all_ms)},
+                        {"decision_ms_max", std::ranges::max(all_ms)}};
+}
+
+}  // namespace
+
+Result<json::value> decide_bench(const Options& options) {
+    Size size;
+    if (options.quick) size = {.nodes = 50, .running = 120, .waiting = 20, .datasets = 10, .ended = 5, .decisions = 2};
+    json::array rows;
+    cli::Table table({"POLICY", ">RUNNING", ">CHOICE AND PLACES", ">PLAN", ">BOTH", ">LONGEST"});
+    const auto ms = [](const json::value& value) {
+        char text[32];
+        std::snprintf(text, sizeof text, "%.1f ms", value.to_number<double>());
+        return std::string(text);
+    };
+    for (const std::string_view name : policy_names()) {
+        if (!options.policies.empty() && std::ranges::find(options.policies, name) == options.policies.end()) continue;
+        auto row = measure(size, std::string(name));
+        if (!row) return std::unexpected(row.error());
+        table.add({std::string(name), std::to_string(row->at("running").to_number<std::uint64_t>()),
+                   ms(row->at("decide_ms")), ms(row->at("assign_ms")), ms(row->at("decision_ms")),
+                   ms(row->at("decision_ms_max"))});
+        rows.push_back(std::move(*row));
+    }
+    if (!options.json) std::printf("%s", table.text().c_str());
+    return rows;
+}
+
+}  // namespace larder::bench
