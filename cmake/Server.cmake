@@ -10,6 +10,7 @@ find_package(CURL 7.87 REQUIRED)
 find_package(pugixml REQUIRED)
 pkg_check_modules(LIBARCHIVE REQUIRED IMPORTED_TARGET libarchive)
 pkg_check_modules(CLP REQUIRED IMPORTED_TARGET clp)
+pkg_check_modules(CBC REQUIRED IMPORTED_TARGET cbc osi-clp)
 find_library(LMDB_LIBRARY lmdb REQUIRED)
 
 # The server's part of base has heavy dependencies, so a training job does not link it.
@@ -46,7 +47,7 @@ larder_library(scheduler/simulator)
 target_link_libraries(larder_scheduler PUBLIC larder_allocator larder_base)
 target_link_libraries(larder_scheduler_placement PUBLIC larder_scheduler)
 target_link_libraries(larder_scheduler_cells PUBLIC larder_scheduler_placement PRIVATE tomlplusplus::tomlplusplus)
-target_link_libraries(larder_scheduler_policies PUBLIC larder_scheduler PRIVATE PkgConfig::CLP)
+target_link_libraries(larder_scheduler_policies PUBLIC larder_scheduler PRIVATE PkgConfig::CLP PkgConfig::CBC)
 target_link_libraries(larder_scheduler_simulator PUBLIC larder_scheduler_policies larder_scheduler_placement
     PRIVATE tomlplusplus::tomlplusplus Boost::json)
 

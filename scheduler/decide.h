@@ -29,7 +29,7 @@ struct Actions {
     std::vector<std::uint32_t> demoted;
     std::vector<std::uint32_t> promoted;
     std::vector<std::pair<std::uint32_t, double>> leases;  // job, until (seconds)
-    std::vector<std::uint32_t> admitted;                   // to be kept in JobState::admitted
+    std::vector<std::uint32_t> admitted;                   // JobState::admitted_s is now
     std::vector<Refused> refused;
     double next_s = kNever;  // decide again by then
 };

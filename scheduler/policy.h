@@ -45,7 +45,7 @@ struct Decision {
     bool passes_over = true;
     // To be asked again by then, when nothing happens before; kNever: no need.
     double next_s = kNever;
-    std::vector<std::uint32_t> admitted;  // their deadlines are promised from now on: JobState::admitted
+    std::vector<std::uint32_t> admitted;  // their deadlines are promised from now on: JobState::admitted_s
     std::vector<Refused> refused;         // strict ones, which are not among the wants
 };
 

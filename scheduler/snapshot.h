@@ -39,7 +39,8 @@ struct JobState {
     std::vector<double> lately_s_by_type;
     double lately_at_s = 0;
     double lease_until_s = 0;  // of policies with leases: it was promised its GPUs so long
-    bool admitted = false;     // its deadline was promised: whoever drives sets it from Actions::admitted
+    // When its deadline was promised: whoever drives sets it to now for those in Actions::admitted.
+    double admitted_s = kNever;
     std::uint32_t preemptions = 0;
 };
 

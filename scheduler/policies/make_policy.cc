@@ -2,8 +2,12 @@
 #include <array>
 #include <functional>
 
+#include "scheduler/policies/astraea.h"
+#include "scheduler/policies/chronus.h"
+#include "scheduler/policies/edf.h"
 #include "scheduler/policies/fifo.h"
 #include "scheduler/policies/finish_time_fairness.h"
+#include "scheduler/policies/gandiva.h"
 #include "scheduler/policies/las.h"
 #include "scheduler/policies/makespan.h"
 #include "scheduler/policies/max_min.h"
@@ -40,6 +44,10 @@ constexpr std::array kMakers{
     Maker{"makespan", with_options<Makespan>},
     Maker{"finish-time-fairness", with_options<FinishTimeFairness>},
     Maker{"water-filling", with_options<WaterFilling>},
+    Maker{"astraea", with_options<Astraea>},
+    Maker{"edf", plain<Edf>},
+    Maker{"chronus", with_options<Chronus>},
+    Maker{"gandiva", with_options<Gandiva>},
 };
 
 Result<void> check(const PolicyOptions& options) {

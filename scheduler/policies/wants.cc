@@ -18,15 +18,39 @@ Want want_as_it_is(const Snapshot& snapshot, std::uint32_t job) {
     const JobState& state = *snapshot.jobs[job];
     Want want;
     want.job = job;
-    if (state.running) {
-        want.gpus = state.gpus;
-        want.gpu_type = state.gpu_type;
-        want.opportunistic = state.opportunistic;
-    } else {
-        want.gpus = gpus_asked(snapshot, *state.spec);
-        want.gpu_type = state.spec->gpu_type;
-    }
+    want.gpus = state.running ? state.gpus : gpus_asked(snapshot, *state.spec);
+    want.gpu_type = state.spec->gpu_type;
+    want.opportunistic = state.running && state.opportunistic;
     return want;
+}
+
+Room::Room(const Snapshot& snapshot) {
+    for (const GpuTypeState& type : snapshot.gpu_types) left_.push_back(type.gpus);
+}
+
+std::uint32_t Room::type_for(const JobSpec& job, std::uint32_t gpus) const {
+    std::uint32_t best = kAnyGpuType;
+    for (std::uint32_t type = 0; type < left_.size(); ++type) {
+        if (left_[type] < gpus || job.ideal_bytes_per_second[type] <= 0) continue;
+        if (job.gpu_type != kAnyGpuType && job.gpu_type != type) continue;
+        if (best == kAnyGpuType || job.ideal_bytes_per_second[type] > job.ideal_bytes_per_second[best]) best = type;
+    }
+    return best;
+}
+
+void Room::take(std::uint32_t gpu_type, std::uint32_t gpus) {
+    left_[gpu_type] -= std::min(left_[gpu_type], gpus);
+}
+
+std::uint32_t Room::take(const JobState& job, const Want& want) {
+    std::uint32_t type = want.gpu_type;
+    if (type == kAnyGpuType) {
+        const bool stays = job.running && job.gpus == want.gpus && left_[job.gpu_type] >= want.gpus;
+        type = stays ? job.gpu_type : type_for(*job.spec, want.gpus);
+    }
+    if (type == kAnyGpuType || left_[type] < want.gpus) return kAnyGpuType;
+    left_[type] -= want.gpus;
+    return type;
 }
 
 double remaining_with_restart_s(const Snapshot& snapshot, const JobState& job) {

@@ -13,10 +13,11 @@ namespace larder::scheduler {
 // one.
 std::uint32_t gpus_asked(const Snapshot& snapshot, const JobSpec& job);
 
-// A running job as it is; a waiting one with the GPUs it asks for, on the type it insists on or any.
+// A running job as it is, or on another type if its own is taken by those before it; a waiting one with the GPUs it
+// asks for, on the type it insists on or any.
 Want want_as_it_is(const Snapshot& snapshot, std::uint32_t job);
 
-// Whether the job may be stopped by whoever preempts.
+// Whether no policy may stop it.
 inline bool is_pinned(const JobState& job) {
     return job.running && !job.spec->preemptible;
 }
@@ -27,6 +28,23 @@ double remaining_with_restart_s(const Snapshot& snapshot, const JobState& job);
 // When the period that `now_s` lies in ends, periods being counted from 0. So that all jobs' rounds and leases end
 // together, and large gangs find room.
 double period_end_s(double now_s, double period_s);
+
+// GPUs that are left while wishes are written down, by type, as decide() will count them.
+class Room {
+public:
+    explicit Room(const Snapshot& snapshot);
+    std::uint32_t left(std::uint32_t gpu_type) const { return left_[gpu_type]; }
+    // The type a waiting job would go to: the fastest of those it may be on with so many left; kAnyGpuType: none.
+    std::uint32_t type_for(const JobSpec& job, std::uint32_t gpus) const;
+    void take(std::uint32_t gpu_type, std::uint32_t gpus);
+    void give_back(std::uint32_t gpu_type, std::uint32_t gpus) { left_[gpu_type] += gpus; }
+    // Takes what the want takes of them: its type, its job's own if it runs as wanted, or the one it would go to. The
+    // type; kAnyGpuType: there is no room.
+    std::uint32_t take(const JobState& job, const Want& want);
+
+private:
+    std::vector<std::uint32_t> left_;
+};
 
 struct Ranked {
     double key = 0;

@@ -102,7 +102,7 @@ public:
         for (const std::uint32_t j : actions->demoted) present[j]->opportunistic = true;
         for (const std::uint32_t j : actions->promoted) present[j]->opportunistic = false;
         for (const auto& [job, until] : actions->leases) present[job]->lease_until_s = until;
-        for (const std::uint32_t job : actions->admitted) present[job]->admitted = true;
+        for (const std::uint32_t job : actions->admitted) present[job]->admitted_s = now_s;
         return actions;
     }
 

@@ -1,0 +1,149 @@
+#include "scheduler/policies/admission_program.h"
+
+#include <coin/CbcHeuristic.hpp>
+#include <coin/CbcModel.hpp>
+#include <coin/CoinPackedMatrix.hpp>
+#include <coin/OsiClpSolverInterface.hpp>
+
+#include <algorithm>
+#include <cmath>
+
+namespace larder::scheduler {
+namespace {
+
+constexpr int kNodesMax = 300;
+constexpr double kEarlier = 1e-4;  // what a lease costs for each that it comes after the first: ties go to the early
+
+// Columns: of each job and type, whether it is admitted there, then whether it has each lease.
+class Program {
+public:
+    Program(const LeasePlan& plan, std::uint32_t types, std::span<const AdmissionCandidate> candidates)
+        : plan_(plan), types_(types), candidates_(candidates) {
+        for (std::size_t c = 0; c < candidates.size(); ++c) {
+            for (std::uint32_t type = 0; type < types; ++type) add_columns(c, type);
+        }
+        for (std::size_t c = 0; c < candidates.size(); ++c) add_rows_of(c);
+        for (std::uint32_t type = 0; type < types; ++type) {
+            for (std::uint32_t lease = 0; lease < plan.leases(); ++lease) add_capacity(type, lease);
+        }
+    }
+
+    std::optional<std::vector<LeaseFit>> solve() {
+        OsiClpSolverInterface solver;
+        solver.messageHandler()->setLogLevel(0);
+        const CoinPackedMatrix matrix(false, rows_.data(), columns_.data(), values_.data(),
+                                      static_cast<CoinBigIndex>(values_.size()));
+        solver.loadProblem(matrix, lower_.data(), upper_.data(), cost_.data(), row_lower_.data(), row_upper_.data());
+        for (int column = 0; column < solver.getNumCols(); ++column) solver.setInteger(column);
+        CbcModel model(solver);
+        model.setLogLevel(0);
+        model.solver()->messageHandler()->setLogLevel(0);
+        CbcRounding rounding(model);
+        model.addHeuristic(&rounding);
+        model.setMaximumNodes(kNodesMax);
+        model.branchAndBound();
+        if (model.bestSolution() == nullptr) return std::nullopt;
+        return fits(model.bestSolution());
+    }
+
+private:
+    int first_column(std::size_t candidate, std::uint32_t type) const {
+        return static_cast<int>((candidate * types_ + type) * (1 + plan_.leases()));
+    }
+    int lease_column(std::size_t candidate, std::uint32_t type, std::uint32_t lease) const {
+        return first_column(candidate, type) + 1 + static_cast<int>(lease);
+    }
+
+    // What it gets done in the lease before its deadline, of all its work. Each lease after the first may be a restart.
+    double done_in(const LeaseDemand& demand, std::uint32_t type, std::uint32_t lease) const {
+        const bool goes_on = lease == 0 && (demand.runs || !demand.started);
+        const double begins_s = plan_.start_s(lease) + (goes_on ? 0 : demand.restart_s);
+        const double seconds = std::min(plan_.end_s(lease), demand.deadline_s) - begins_s;
+        return std::max(0.0, seconds) * demand.rates[type] / demand.remaining_bytes;
+    }
+
+    void add_columns(std::size_t c, std::uint32_t type) {
+        const AdmissionCandidate& candidate = candidates_[c];
+        const bool may = candidate.demand->rates[type] > 0;
+        lower_.push_back(candidate.must && candidate.holds_type == type ? 1 : 0);
+        upper_.push_back(may ? 1 : 0);
+        cost_.push_back(-candidate.value);
+        for (std::uint32_t lease = 0; lease < plan_.leases(); ++lease) {
+            const bool useful = may && done_in(*candidate.demand, type, lease) > 0;
+            const bool holds = lease == 0 && candidate.holds_type == type;
+            lower_.push_back(holds ? 1 : 0);
+            upper_.push_back(useful || holds ? 1 : 0);
+            cost_.push_back(kEarlier * (1 + lease) / plan_.leases());
+        }
+    }
+
+    void coefficient(int column, double value) {
+        rows_.push_back(static_cast<int>(row_lower_.size()));
+        columns_.push_back(column);
+        values_.push_back(value);
+    }
+    void end_row(double lower, double upper) {
+        row_lower_.push_back(lower);
+        row_upper_.push_back(upper);
+    }
+
+    void add_rows_of(std::size_t c) {
+        const AdmissionCandidate& candidate = candidates_[c];
+        for (std::uint32_t type = 0; type < types_; ++type) coefficient(first_column(c, type), 1);
+        end_row(candidate.must ? 1 : 0, 1);
+        for (std::uint32_t type = 0; type < types_; ++type) {
+            if (candidate.demand->rates[type] <= 0) continue;
+            // More than all its work in one lease counts as all of it, which makes the relaxation tighter.
+            for (std::uint32_t lease = 0; lease < plan_.leases(); ++lease) {
+                const double done = std::min(1.0, done_in(*candidate.demand, type, lease));
+                if (done > 0) coefficient(lease_column(c, type, lease), done);
+            }
+            coefficient(first_column(c, type), -1);
+            end_row(-1e-9, COIN_DBL_MAX);
+            for (std::uint32_t lease = candidate.holds_type == type ? 1 : 0; lease < plan_.leases(); ++lease) {
+                coefficient(lease_column(c, type, lease), 1);
+                coefficient(first_column(c, type), -1);
+                end_row(-COIN_DBL_MAX, 0);
+            }
+        }
+    }
+
+    void add_capacity(std::uint32_t type, std::uint32_t lease) {
+        for (std::size_t c = 0; c < candidates_.size(); ++c) {
+            coefficient(lease_column(c, type, lease), candidates_[c].demand->gpus);
+        }
+        end_row(-COIN_DBL_MAX, plan_.free(type, lease));
+    }
+
+    std::vector<LeaseFit> fits(const double* solution) const {
+        std::vector<LeaseFit> found(candidates_.size());
+        for (std::size_t c = 0; c < candidates_.size(); ++c) {
+            for (std::uint32_t type = 0; type < types_; ++type) {
+                if (solution[first_column(c, type)] < 0.5) continue;
+                found[c].gpu_type = type;
+                found[c].end_s = candidates_[c].demand->deadline_s;
+                for (std::uint32_t lease = 0; lease < plan_.leases(); ++lease) {
+                    if (solution[lease_column(c, type, lease)] > 0.5) found[c].leases.push_back(lease);
+                }
+            }
+        }
+        return found;
+    }
+
+    const LeasePlan& plan_;
+    std::uint32_t types_;
+    std::span<const AdmissionCandidate> candidates_;
+    std::vector<double> lower_, upper_, cost_;
+    std::vector<int> rows_, columns_;
+    std::vector<double> values_, row_lower_, row_upper_;
+};
+
+}  // namespace
+
+std::optional<std::vector<LeaseFit>> admit_exactly(const LeasePlan& plan, std::uint32_t types,
+                                                   std::span<const AdmissionCandidate> candidates) {
+    if (candidates.empty()) return std::vector<LeaseFit>{};
+    return Program(plan, types, candidates).solve();
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,182 @@
+#include "scheduler/policies/gandiva.h"
+
+#include <algorithm>
+#include <tuple>
+#include <unordered_map>
+
+#include "scheduler/policies/growing.h"
+#include "scheduler/policies/packing.h"
+
+namespace larder::scheduler {
+namespace {
+
+// A turn: whoever waits, the longest first, then whoever runs, who started last first.
+struct Turn {
+    std::int32_t priority = 0;
+    bool running = false;
+    double since_s = 0;
+    std::uint32_t job = 0;
+
+    auto key() const { return std::tuple(-priority, running, running ? -since_s : since_s, job); }
+};
+
+// The GPUs it goes back to when there are none to spare.
+Want base_want(const Snapshot& snapshot, std::uint32_t j) {
+    Want want = want_as_it_is(snapshot, j);
+    const JobState& job = *snapshot.jobs[j];
+    if (job.running && job.gpus > job.spec->gpus) want.gpus = job.spec->gpus;
+    return want;
+}
+
+// To one node fewer at least, as decide() moves it only then.
+bool moving_pays(const Snapshot& snapshot, const JobState& job) {
+    const auto nodes = static_cast<std::uint32_t>(job.placement.size());
+    if (!job.running || job.packed_with != nullptr || nodes < 2 || job.spec->rate_by_nodes.empty()) return false;
+    const double slower = consolidation(*job.spec, nodes, nodes - 1);
+    if (slower >= 1) return false;
+    if (job.remaining_bytes == kNever) return true;
+    const double here_s = expected_remaining_s(snapshot, job);
+    return here_s * (1 - slower) > job.spec->restart_s;
+}
+
+class Deciding {
+public:
+    Deciding(const Snapshot& snapshot, double round_s)
+        : snapshot_(snapshot),
+          end_s_(period_end_s(snapshot.now_s, round_s)),
+          room_(snapshot),
+          packing_(snapshot),
+          places_(snapshot.jobs.size()) {}
+
+    Decision decide() {
+        keep_leases();
+        for (const Turn& turn : turns()) {
+            Want want = base_want(snapshot_, turn.job);
+            const std::uint32_t type = room_.take(*snapshot_.jobs[turn.job], want);
+            if (type == kAnyGpuType) {
+                left_out_.push_back(want);
+                continue;
+            }
+            want.gpu_type = type;
+            want.lease_s = end_s_ - snapshot_.now_s;
+            want.moves = moving_pays(snapshot_, *snapshot_.jobs[turn.job]);
+            may_change_ = may_change_ || want.moves;
+            decision_.wants.push_back(want);
+        }
+        if (left_out_.empty()) {
+            use_what_is_spare();
+        } else {
+            pack();
+        }
+        if (!left_out_.empty() || may_change_) decision_.next_s = end_s_;
+        return std::move(decision_);
+    }
+
+private:
+    void keep_leases() {
+        std::vector<Want> guests;
+        for (std::uint32_t j = 0; j < snapshot_.jobs.size(); ++j) {
+            const JobState& job = *snapshot_.jobs[j];
+            if (job.running) index_of_.emplace(&job, j);
+            if (!is_pinned(job) && !holds_lease(job, snapshot_.now_s)) continue;
+            Want want = want_as_it_is(snapshot_, j);
+            want.gpu_type = job.gpu_type;
+            want.promised = true;
+            if (job.packed_with != nullptr) {
+                guests.push_back(want);
+                continue;
+            }
+            places_[j] = true;
+            room_.take(job.gpu_type, job.gpus);
+            decision_.wants.push_back(want);
+        }
+        kept_ = decision_.wants.size();
+        for (Want& guest : guests) {
+            const auto host = index_of_.find(snapshot_.jobs[guest.job]->packed_with);
+            if (host == index_of_.end() || !places_[host->second]) continue;
+            places_[guest.job] = true;
+            guest.packed_with = host->second;
+            shared_.push_back(host->second);
+            may_change_ = true;
+            decision_.wants.push_back(guest);
+        }
+    }
+
+    std::vector<Turn> turns() const {
+        std::vector<Turn> turns;
+        for (std::uint32_t j = 0; j < snapshot_.jobs.size(); ++j) {
+            const JobState& job = *snapshot_.jobs[j];
+            if (places_[j]) continue;
+            turns.push_back({.priority = job.spec->priority,
+                             .running = job.running,
+                             .since_s = job.running ? job.started_s : job.waiting_since_s,
+                             .job = j});
+        }
+        std::ranges::sort(turns, {}, &Turn::key);
+        return turns;
+    }
+
+    void pack() {
+        for (const Want& want : decision_.wants) {
+            if (want.packed_with || std::ranges::find(shared_, want.job) != shared_.end()) continue;
+            packing_.add_host(want.job, want.gpu_type, want.gpus);
+        }
+        packing_.line_up();
+        for (Want& want : left_out_) {
+            const JobState& job = *snapshot_.jobs[want.job];
+            std::optional<std::uint32_t> with;
+            if (job.running && job.packed_with != nullptr) {
+                const auto host = index_of_.find(job.packed_with);
+                if (host != index_of_.end()) with = host->second;
+            }
+            const auto host = packing_.take_host(want.job, want.gpus, with);
+            if (host) {
+                want.packed_with = host;
+                want.gpu_type = kAnyGpuType;
+                want.lease_s = end_s_ - snapshot_.now_s;
+            }
+            decision_.wants.push_back(want);
+        }
+    }
+
+    void use_what_is_spare() {
+        std::vector<Growing> growing;
+        std::vector<std::size_t> at;
+        for (std::size_t w = kept_; w < decision_.wants.size(); ++w) {
+            const Want& want = decision_.wants[w];
+            if (want.packed_with || want.gpus >= snapshot_.jobs[want.job]->spec->gpus_max) continue;
+            growing.push_back({.job = want.job, .gpu_type = want.gpu_type, .gpus = want.gpus});
+            at.push_back(w);
+        }
+        grow(snapshot_, room_, growing);
+        for (std::size_t i = 0; i < growing.size(); ++i) {
+            may_change_ = may_change_ || growing[i].gpus != decision_.wants[at[i]].gpus;
+            decision_.wants[at[i]].gpus = growing[i].gpus;
+        }
+        // Those within a lease may grow when it is over.
+        for (std::size_t w = 0; w < kept_; ++w) {
+            const JobState& job = *snapshot_.jobs[decision_.wants[w].job];
+            if (!is_pinned(job) && job.gpus < job.spec->gpus_max && room_.left(job.gpu_type) > 0) may_change_ = true;
+        }
+    }
+
+    const Snapshot& snapshot_;
+    double end_s_;
+    Room room_;
+    Packing packing_;
+    Decision decision_;
+    std::vector<bool> places_;  // by job: it has its place by a lease
+    std::size_t kept_ = 0;      // wants of those, but for guests
+    std::vector<std::uint32_t> shared_;
+    std::vector<Want> left_out_;
+    std::unordered_map<const JobState*, std::uint32_t> index_of_;
+    bool may_change_ = false;  // at the end of the round, even if nothing happens before
+};
+
+}  // namespace
+
+Result<Decision> Gandiva::decide(const Snapshot& snapshot) {
+    return Deciding(snapshot, round_s_).decide();
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,61 @@
+#pragma once
+
+// Who has GPUs in which of the coming leases: what deadlines are promised by (Chronus, SoCC '21). All leases end at the
+// same times; the first of the plan is what is left of the current one. A job gets on only in the leases it has.
+
+#include <cstdint>
+#include <vector>
+
+#include "scheduler/snapshot.h"
+
+namespace larder::scheduler {
+
+struct LeaseDemand {
+    std::uint32_t job = 0;  // index in Snapshot::jobs
+    std::uint32_t gpus = 0;
+    std::vector<double> rates;  // by type; 0: cannot run there
+    double remaining_bytes = 0;
+    double restart_s = 0;     // lost before each lease that does not follow one that it has
+    bool started = false;     // before; the first start costs nothing
+    bool runs = false;        // at present: going on costs nothing
+    bool preemptible = true;  // else its leases must follow each other
+    double deadline_s = kNever;
+};
+
+struct LeaseFit {
+    std::uint32_t gpu_type = kAnyGpuType;
+    std::vector<std::uint32_t> leases;
+    double end_s = kNever;
+
+    bool now() const { return !leases.empty() && leases.front() == 0; }
+};
+
+class LeasePlan {
+public:
+    // `leases`: how many; what comes after them is taken to be free.
+    LeasePlan(const Snapshot& snapshot, double first_end_s, double lease_s, std::uint32_t leases);
+
+    std::uint32_t leases() const { return leases_; }
+    double start_s(std::uint32_t lease) const;
+    double end_s(std::uint32_t lease) const { return first_end_s_ + lease_s_ * lease; }
+    std::uint32_t free(std::uint32_t gpu_type, std::uint32_t lease) const { return free_[gpu_type][lease]; }
+
+    // The leases, on the type that lets it end first, each as early as can be.
+    LeaseFit fit(const LeaseDemand& demand) const;
+    void take(const LeaseFit& fit, std::uint32_t gpus);
+    void take(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus);
+    void give_back(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus) { free_[gpu_type][lease] += gpus; }
+    // Of one that has them already, up to then.
+    void hold(std::uint32_t gpu_type, std::uint32_t gpus, double until_s);
+
+private:
+    LeaseFit fit(const LeaseDemand& demand, std::uint32_t gpu_type) const;
+
+    double now_s_;
+    double first_end_s_;
+    double lease_s_;
+    std::uint32_t leases_;
+    std::vector<std::vector<std::uint32_t>> free_;  // by type, then lease
+};
+
+}  // namespace larder::scheduler

@@ -1,0 +1,91 @@
+#include "scheduler/policies/packing.h"
+
+#include <algorithm>
+
+namespace larder::scheduler {
+namespace {
+
+constexpr double kMadeMin = 1.05;  // of two that share; below, turns are as good
+
+}  // namespace
+
+Packing::Packing(const Snapshot& snapshot) : snapshot_(snapshot) {
+    for (const JobState* const job : snapshot.jobs) {
+        if (job->running && job->packed_with != nullptr) sharing_.insert(job->packed_with);
+    }
+}
+
+double Packing::rate_alone(const JobState& job, std::uint32_t gpu_type, std::uint32_t gpus) const {
+    if (!job.running || (job.packed_with == nullptr && !sharing_.contains(&job))) {
+        return expected_rate(snapshot_, job, gpu_type, gpus);
+    }
+    JobState alone = job;
+    alone.running = false;
+    return expected_rate(snapshot_, alone, gpu_type, gpus);
+}
+
+double Packing::part(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gpus) const {
+    const JobState& state = *snapshot_.jobs[job];
+    if (state.spec->packed_rate <= 0) return 0;
+    const double alone = rate_alone(state, gpu_type, gpus);
+    if (alone <= 0) return 0;
+    return std::min(1.0, state.spec->packed_rate * ideal_rate(*state.spec, gpu_type, gpus) / alone);
+}
+
+double Packing::made_now(std::uint32_t host, std::uint32_t guest) const {
+    const JobState& at = *snapshot_.jobs[host];
+    double sum = 0;
+    for (const std::uint32_t j : {host, guest}) {
+        const JobState& job = *snapshot_.jobs[j];
+        if (job.rate_bytes_per_second <= 0) return 2;
+        sum += job.rate_bytes_per_second / rate_alone(job, at.gpu_type, at.gpus);
+    }
+    return sum;
+}
+
+void Packing::add_host(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gpus) {
+    const double of_it = part(job, gpu_type, gpus);
+    if (of_it <= 0) return;
+    lines_[{gpus, gpu_type}].hosts.push_back(static_cast<std::uint32_t>(hosts_.size()));
+    hosts_.push_back({.job = job, .gpu_type = gpu_type, .gpus = gpus, .part = of_it});
+}
+
+void Packing::line_up() {
+    for (auto& [key, line] : lines_) {
+        std::ranges::stable_sort(line.hosts, std::ranges::greater{}, [&](std::uint32_t h) { return hosts_[h].part; });
+    }
+}
+
+std::optional<std::uint32_t> Packing::take_host(std::uint32_t guest, std::uint32_t gpus,
+                                                std::optional<std::uint32_t> with) {
+    const JobSpec& spec = *snapshot_.jobs[guest]->spec;
+    Host* best = nullptr;
+    double most = kMadeMin;
+    for (std::uint32_t type = 0; type < snapshot_.gpu_types.size(); ++type) {
+        const auto found = lines_.find({gpus, type});
+        if (found == lines_.end() || (spec.gpu_type != kAnyGpuType && spec.gpu_type != type)) continue;
+        const double own = part(guest, type, gpus);
+        if (own <= 0) continue;
+        Line& line = found->second;
+        if (with) {
+            const auto stays = std::ranges::find(line.hosts, *with, [&](std::uint32_t h) { return hosts_[h].job; });
+            if (stays != line.hosts.end() && !hosts_[*stays].taken && hosts_[*stays].part + own > kMadeMin) {
+                // Measured, it may be less good than it was thought to be.
+                if (made_now(*with, guest) < 1) return std::nullopt;
+                hosts_[*stays].taken = true;
+                return with;
+            }
+        }
+        while (line.next < line.hosts.size() && hosts_[line.hosts[line.next]].taken) ++line.next;
+        if (line.next == line.hosts.size()) continue;
+        Host& first = hosts_[line.hosts[line.next]];
+        if (first.part + own <= most) continue;
+        best = &first;
+        most = first.part + own;
+    }
+    if (best == nullptr) return std::nullopt;
+    best->taken = true;
+    return best->job;
+}
+
+}  // namespace larder::scheduler

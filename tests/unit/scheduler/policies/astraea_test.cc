@@ -1,0 +1,95 @@
+#include <gmock/gmock.h>
+
+#include "tests/unit/scheduler/snapshots.h"
+
+namespace larder::scheduler {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr double kLeaseS = 600;
+
+std::unique_ptr<Policy> astraea(double starve_s = 1e9, std::uint32_t window_intervals = 24) {
+    return std::move(*make_policy(
+        "astraea",
+        {.window_intervals = window_intervals, .interval_s = 3600, .lease_s = kLeaseS, .starve_s = starve_s}));
+}
+
+// Decides at each lease's end, and keeps account of the tenants' intervals.
+void run_leases(tests::World& world, Policy& policy, int leases) {
+    for (int lease = 0; lease < leases; ++lease) {
+        ASSERT_TRUE(world.step(policy));
+        for (Tenant& tenant : world.tenants) {
+            if (tenant.gpu_s_by_interval.empty() || lease % 6 == 0) tenant.gpu_s_by_interval.push_back(0);
+        }
+        for (const std::uint32_t j : world.running()) {
+            world.tenants[world.specs[j].tenant].gpu_s_by_interval.back() += kLeaseS * world.states[j].gpus;
+        }
+        world.pass(kLeaseS);
+    }
+}
+
+TEST(Astraea, TenantsHaveGpuTimeByWeightHoweverManyJobsTheyHave) {
+    tests::World world(1);
+    world.tenants = {{.name = "many", .weight = 1}, {.name = "few", .weight = 3}};
+    for (int j = 0; j < 12; ++j) world.add(2, kNever);
+    for (int j = 0; j < 4; ++j) world.add(2, kNever).tenant = 1;
+    const auto policy = astraea();
+    run_leases(world, *policy, 120);
+    std::vector<double> had(2);
+    for (std::size_t j = 0; j < world.states.size(); ++j) {
+        had[world.specs[j].tenant] += world.states[j].attained_gpu_s;
+    }
+    EXPECT_NEAR(had[0] / (had[0] + had[1]), 0.25, 0.02);
+    // And each job of a tenant as much as the others.
+    for (std::size_t j = 0; j < 12; ++j) {
+        EXPECT_NEAR(world.states[j].attained_gpu_s, had[0] / 12, 2 * kLeaseS * 2);
+    }
+}
+
+TEST(Astraea, WhatWasHadBeforeTheWindowIsForgotten) {
+    for (const std::uint32_t window : {1U, 24U}) {
+        tests::World world(1);
+        world.tenants = {{.name = "one", .gpu_s_by_interval = {1e6, 0}},
+                         {.name = "two", .gpu_s_by_interval = {0, 100}}};
+        world.add(8, kNever);
+        world.add(8, kNever).tenant = 1;
+        const auto policy = astraea(1e9, window);
+        ASSERT_TRUE(world.step(*policy));
+        EXPECT_THAT(world.running(), ElementsAre(window == 1 ? 0 : 1));
+    }
+}
+
+TEST(Astraea, AJobKeepsItsGpusToTheEndOfItsLease) {
+    tests::World world(1);
+    world.tenants = {{.name = "one", .gpu_s_by_interval = {1e6}}, {.name = "two", .gpu_s_by_interval = {0}}};
+    world.add(8, kNever);
+    const auto policy = astraea();
+    ASSERT_TRUE(world.step(*policy));
+    world.pass(kLeaseS / 2);
+    world.add(8, kNever).tenant = 1;
+    const auto actions = world.step(*policy);
+    ASSERT_TRUE(actions);
+    EXPECT_THAT(world.running(), ElementsAre(0));
+    EXPECT_EQ(actions->next_s, kLeaseS);
+    world.pass(kLeaseS / 2);
+    ASSERT_TRUE(world.step(*policy));
+    EXPECT_THAT(world.running(), ElementsAre(1));
+}
+
+TEST(Astraea, WhoStarvesGoesFirst) {
+    tests::World world(1);
+    world.tenants = {{.name = "one", .gpu_s_by_interval = {1e6}}, {.name = "two", .gpu_s_by_interval = {0}}};
+    world.add(8, kNever);  // of the tenant that has had much
+    world.pass(2000);
+    for (int j = 0; j < 3; ++j) world.add(4, kNever).tenant = 1;
+    const auto patient = astraea(3000);
+    ASSERT_TRUE(world.step(*patient));
+    EXPECT_THAT(world.running(), ElementsAre(1, 2));
+    world.pass(1200);
+    ASSERT_TRUE(world.step(*patient));
+    EXPECT_THAT(world.running(), ElementsAre(0));
+}
+
+}  // namespace
+}  // namespace larder::scheduler

@@ -1,0 +1,271 @@
+#include <gmock/gmock.h>
+
+#include "tests/unit/scheduler/snapshots.h"
+
+namespace larder::scheduler {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr double kLeaseS = 100;
+
+std::unique_ptr<Policy> policy(std::string_view name, bool exact = false) {
+    return std::move(*make_policy(name, {.lease_s = kLeaseS, .exact = exact}));
+}
+
+JobSpec& add(tests::World& world, std::uint32_t gpus, double seconds, Service service, double deadline_s) {
+    JobSpec& spec = world.add(gpus, 1e8 * gpus * seconds);
+    spec.service = service;
+    spec.deadline_s = deadline_s;
+    return spec;
+}
+
+// To the end of all jobs, or to `until_s`; when each ended.
+std::vector<double> run(tests::World& world, Policy& policy, double until_s = 1e6) {
+    std::vector<double> ends(world.states.size(), kNever);
+    while (!world.jobs.empty() && world.now_s < until_s) {
+        const auto actions = world.step(policy);
+        EXPECT_TRUE(actions) << actions.error().message;
+        const double next_s = std::min({world.next_end_s(), actions->next_s, until_s});
+        if (next_s == kNever) break;
+        world.pass(next_s - world.now_s);
+        world.end_finished();
+        for (std::size_t j = 0; j < ends.size(); ++j) {
+            const bool there = std::ranges::find(world.jobs, &world.states[j]) != world.jobs.end();
+            if (!there && ends[j] == kNever) ends[j] = world.now_s;
+        }
+    }
+    return ends;
+}
+
+TEST(Edf, TheEarliestDeadlineGoesFirst) {
+    tests::World world(1);
+    world.add(8);
+    add(world, 8, 100, Service::soft_deadline, 2000);
+    add(world, 8, 100, Service::strict_deadline, 1000);
+    const auto edf = policy("edf");
+    ASSERT_TRUE(world.step(*edf));
+    EXPECT_THAT(world.running(), ElementsAre(2));
+    world.end(2);
+    ASSERT_TRUE(world.step(*edf));
+    EXPECT_THAT(world.running(), ElementsAre(1));
+}
+
+TEST(Chronus, RefusesAStrictJobThatCannotBeMetAndSaysWhenItCouldEnd) {
+    tests::World world(1);
+    add(world, 8, 500, Service::strict_deadline, 600);
+    add(world, 8, 200, Service::strict_deadline, 550);
+    const auto chronus = policy("chronus");
+    const auto actions = world.step(*chronus);
+    ASSERT_TRUE(actions);
+    EXPECT_THAT(world.running(), ElementsAre(0));
+    EXPECT_THAT(actions->admitted, ElementsAre(0));
+    ASSERT_EQ(actions->refused.size(), 1);
+    EXPECT_EQ(actions->refused[0].job, 1);
+    EXPECT_EQ(actions->refused[0].end_s, 700);
+    EXPECT_EQ(world.waits[1], WaitsFor::deadline);
+}
+
+TEST(Chronus, APromiseHoldsAgainstWhoComesLaterAndTighter) {
+    tests::World world(1);
+    add(world, 8, 300, Service::strict_deadline, 350);
+    const auto chronus = policy("chronus");
+    ASSERT_TRUE(world.step(*chronus));
+    world.pass(50);
+    add(world, 8, 100, Service::strict_deadline, 200);
+    const auto actions = world.step(*chronus);
+    ASSERT_TRUE(actions);
+    EXPECT_EQ(actions->refused.size(), 1);
+    // The first has leases enough for one that takes no more than what it can spare.
+    world.end(1);
+    add(world, 8, 40, Service::strict_deadline, 150);
+    const auto ends = run(world, *chronus, 600);
+    EXPECT_LE(ends[0], 350);
+}
+
+TEST(Chronus, AJobThatWasPromisedMayWaitForItsLeases) {
+    tests::World world(1);
+    add(world, 8, 300, Service::strict_deadline, 2000);
+    add(world, 8, 100, Service::strict_deadline, 150);
+    const auto chronus = policy("chronus");
+    const auto actions = world.step(*chronus);
+    ASSERT_TRUE(actions);
+    EXPECT_THAT(world.running(), ElementsAre(1));
+    EXPECT_EQ(world.states[0].admitted_s, 0);
+    EXPECT_THAT(actions->refused, IsEmpty());
+}
+
+TEST(Chronus, BestEffortFillsWhatPromisesLeaveAndMakesWayAtTheEndOfALease) {
+    tests::World world(1);
+    world.add(8, 1e8 * 8 * 1000);
+    const auto chronus = policy("chronus");
+    ASSERT_TRUE(world.step(*chronus));
+    world.pass(30);
+    add(world, 6, 200, Service::strict_deadline, 400);
+    world.add(2, 1e8 * 2 * 50);
+    auto actions = world.step(*chronus);
+    ASSERT_TRUE(actions);
+    EXPECT_THAT(world.running(), ElementsAre(0));
+    EXPECT_EQ(actions->next_s, 100);
+    world.pass(70);
+    actions = world.step(*chronus);
+    ASSERT_TRUE(actions);
+    EXPECT_THAT(world.running(), ElementsAre(1, 2));
+    EXPECT_EQ(world.states[1].admitted_s, 30);
+}
+
+TEST(Chronus, ASoftJobThatWillBeLateGoesBeforeBestEffort) {
+    tests::World world(1);
+    world.add(8, 1e8 * 8 * 10);
+    add(world, 8, 500, Service::soft_deadline, 300);
+    const auto chronus = policy("chronus");
+    const auto actions = world.step(*chronus);
+    ASSERT_TRUE(actions);
+    EXPECT_THAT(world.running(), ElementsAre(1));
+    EXPECT_THAT(actions->admitted, IsEmpty());
+    EXPECT_THAT(actions->refused, IsEmpty());
+}
+
+TEST(Chronus, NoJobThatCannotBeStoppedIsInTheWayOfAPromise) {
+    tests::World world(1);
+    add(world, 4, 150, Service::strict_deadline, 210).gpus = 4;
+    add(world, 8, 100, Service::strict_deadline, 350);
+    world.add(4, 1e8 * 4 * 1000).preemptible = false;
+    world.add(4, 1e8 * 4 * 100).preemptible = false;
+    const auto chronus = policy("chronus");
+    ASSERT_TRUE(world.step(*chronus));
+    EXPECT_THAT(world.running(), ElementsAre(0, 3));
+    const auto ends = run(world, *chronus);
+    EXPECT_LE(ends[1], 350);
+}
+
+// With rates that hold, who was promised is never late.
+TEST(Chronus, KeepsEveryPromise) {
+    for (const bool exact : {false, true}) {
+        std::size_t promised = 0;
+        for (std::uint32_t seed = 0; seed < (exact ? 15 : 200); ++seed) {
+            tests::Random random(seed);
+            tests::World world(1, {"a", "b"});
+            for (int j = 0; j < 9; ++j) {
+                const double seconds = 50 + random.below(600);
+                JobSpec& spec = add(world, 1U << random.below(4), seconds, static_cast<Service>(random.below(3)),
+                                    seconds + random.below(1500));
+                spec.ideal_bytes_per_second[1] *= 0.5;
+                if (random.below(3) == 0) spec.restart_s = 20;
+                if (random.below(6) == 0) spec.preemptible = false;
+            }
+            const auto chronus = policy("chronus", exact);
+            const auto ends = run(world, *chronus, 4000);
+            for (std::size_t j = 0; j < ends.size(); ++j) {
+                if (world.states[j].admitted_s == kNever) continue;
+                ++promised;
+                EXPECT_LE(ends[j], world.specs[j].deadline_s + 1e-3)
+                    << (exact ? "exact, seed " : "seed ") << seed << ", job " << j;
+            }
+        }
+        EXPECT_GT(promised, 40);
+    }
+}
+
+// Under overload, who admits nobody that cannot be met is late less often than who lets the earliest deadline go first.
+TEST(Chronus, MissesFewerDeadlinesThanItsBaselines) {
+    const auto misses = [](std::string_view name) {
+        std::size_t missed = 0;
+        for (std::uint32_t seed = 0; seed < 30; ++seed) {
+            tests::Random random(seed);
+            tests::World world(1);
+            for (int j = 0; j < 12; ++j) {
+                const double seconds = 100 + random.below(400);
+                add(world, 4 + 4 * random.below(2), seconds, Service::strict_deadline, seconds + random.below(1000));
+            }
+            const auto one = policy(name);
+            const auto ends = run(world, *one, 8000);
+            for (std::size_t j = 0; j < ends.size(); ++j) missed += ends[j] > world.specs[j].deadline_s + 1e-3 ? 1 : 0;
+        }
+        return missed;
+    };
+    const std::size_t by_chronus = misses("chronus");
+    EXPECT_LT(by_chronus, misses("edf"));
+    EXPECT_LT(by_chronus, misses("fifo"));
+}
+
+// What storage lets a job make decides whether its deadline can be promised.
+TEST(Chronus, StorageDecidesWhatCanBePromised) {
+    for (const bool aware : {true, false}) {
+        tests::World world(1);
+        world.storage = {.cache_bytes = 0, .remote_bytes_per_second = 4e8};
+        world.datasets = {{.name = "remote", .size_bytes = 1e12, .cached_bytes = 0}};
+        add(world, 8, 500, Service::strict_deadline, 800).dataset = 0;  // at half its rate: 1,000 s
+        world.storage_aware = aware;
+        const auto chronus = policy("chronus");
+        const auto actions = world.step(*chronus);
+        ASSERT_TRUE(actions);
+        EXPECT_EQ(actions->refused.size(), aware ? 1 : 0);
+    }
+}
+
+// All ways to give jobs leases; the most that can be admitted, strict ones counting twice.
+double most_by_search(const std::vector<JobSpec*>& specs, std::uint32_t leases, std::uint32_t gpus) {
+    double most = 0;
+    std::vector<std::uint32_t> used(leases);
+    const auto search = [&](const auto& self, std::size_t j, double value) -> void {
+        most = std::max(most, value);
+        if (j == specs.size()) return;
+        self(self, j + 1, value);
+        const JobSpec& spec = *specs[j];
+        const auto seconds = spec.total_bytes / spec.ideal_bytes_per_second[0];
+        for (std::uint32_t mask = 1; mask < 1U << leases; ++mask) {
+            double done = 0;
+            bool fits = true;
+            for (std::uint32_t lease = 0; lease < leases; ++lease) {
+                if ((mask >> lease & 1) == 0) continue;
+                done += std::clamp(spec.deadline_s - kLeaseS * lease, 0.0, kLeaseS);
+                fits = fits && used[lease] + spec.gpus <= gpus;
+            }
+            if (!fits || done < seconds - 1e-6) continue;
+            for (std::uint32_t lease = 0; lease < leases; ++lease) used[lease] += (mask >> lease & 1) * spec.gpus;
+            self(self, j + 1, value + (spec.service == Service::strict_deadline ? 2 : 1));
+            for (std::uint32_t lease = 0; lease < leases; ++lease) used[lease] -= (mask >> lease & 1) * spec.gpus;
+        }
+    };
+    search(search, 0, 0);
+    return most;
+}
+
+TEST(Chronus, ExactlyAdmitsAsManyAsCanBe) {
+    int better = 0;
+    for (std::uint32_t seed = 0; seed < 60; ++seed) {
+        double by_slack = 0;
+        for (const bool exact : {false, true}) {
+            tests::Random random(seed);
+            tests::World world(1);
+            std::vector<JobSpec*> specs;
+            for (int j = 0; j < 5; ++j) {
+                const double leases = 1 + random.below(3);
+                specs.push_back(&add(world, 2 + random.below(6), leases * kLeaseS - random.below(60),
+                                     static_cast<Service>(1 + random.below(2)),
+                                     kLeaseS * std::min(4.0, leases + random.below(3))));
+            }
+            const auto chronus = policy("chronus", exact);
+            const auto actions = world.step(*chronus);
+            ASSERT_TRUE(actions);
+            double value = 0;
+            for (const std::uint32_t j : actions->admitted) {
+                value += specs[j]->service == Service::strict_deadline ? 2 : 1;
+            }
+            const double most = most_by_search(specs, 4, 8);
+            if (exact) {
+                EXPECT_EQ(value, most) << "seed " << seed;
+                better += value > by_slack ? 1 : 0;
+            } else {
+                EXPECT_LE(value, most) << "seed " << seed;
+                by_slack = value;
+            }
+        }
+    }
+    EXPECT_GT(better, 0);
+}
+
+}  // namespace
+}  // namespace larder::scheduler

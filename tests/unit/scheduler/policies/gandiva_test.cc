@@ -1,0 +1,177 @@
+#include <gmock/gmock.h>
+
+#include "tests/unit/scheduler/snapshots.h"
+
+namespace larder::scheduler {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr double kRoundS = 60;
+
+std::unique_ptr<Policy> gandiva() {
+    return std::move(*make_policy("gandiva", {.round_s = kRoundS}));
+}
+
+void run_rounds(tests::World& world, Policy& policy, int rounds) {
+    for (int round = 0; round < rounds; ++round) {
+        const auto actions = world.step(policy);
+        ASSERT_TRUE(actions) << actions.error().message;
+        world.pass(kRoundS);
+    }
+}
+
+TEST(Gandiva, JobsTakeTurnsLargeGangsToo) {
+    tests::World world(1);
+    world.add(8, kNever);
+    for (int j = 0; j < 16; ++j) world.add(1, kNever);
+    const auto policy = gandiva();
+    run_rounds(world, *policy, 90);
+    for (const JobState& job : world.states) EXPECT_NEAR(job.ran_s / (90 * kRoundS), 1 / 3.0, 0.05);
+}
+
+TEST(Gandiva, ATurnLastsToTheEndOfTheRound) {
+    tests::World world(1);
+    world.add(8, kNever);
+    const auto policy = gandiva();
+    auto actions = world.step(*policy);
+    ASSERT_TRUE(actions);
+    EXPECT_EQ(actions->next_s, kNever);
+    world.pass(20);
+    world.add(8, kNever);
+    actions = world.step(*policy);
+    ASSERT_TRUE(actions);
+    EXPECT_THAT(world.running(), ElementsAre(0));
+    EXPECT_EQ(actions->next_s, kRoundS);
+    world.pass(40);
+    ASSERT_TRUE(world.step(*policy));
+    EXPECT_THAT(world.running(), ElementsAre(1));
+}
+
+TEST(Gandiva, PacksTwoThatMakeMoreTogetherThanByTurns) {
+    for (const double packed_rate : {0.7, 0.5, 0.0}) {
+        tests::World world(1);
+        world.add(8, kNever).packed_rate = packed_rate;
+        world.add(8, kNever).packed_rate = 0.7;
+        const auto policy = gandiva();
+        ASSERT_TRUE(world.step(*policy));
+        EXPECT_EQ(world.running().size(), packed_rate > 0 ? 2 : 1) << packed_rate;
+    }
+    tests::World world(1);
+    world.add(8, kNever).packed_rate = 0.5;
+    world.add(8, kNever).packed_rate = 0.5;
+    const auto policy = gandiva();
+    ASSERT_TRUE(world.step(*policy));
+    EXPECT_EQ(world.running().size(), 1);
+}
+
+// What storage binds has GPU time to spare, so sharing GPUs costs it less.
+TEST(Gandiva, StorageDecidesWhatPackingPays) {
+    for (const bool aware : {true, false}) {
+        tests::World world(1);
+        world.storage = {.cache_bytes = 0, .remote_bytes_per_second = 4e8};
+        world.datasets = {{.name = "remote", .size_bytes = 1e12, .cached_bytes = 0}};
+        for (int j = 0; j < 2; ++j) {
+            JobSpec& spec = world.add(8, kNever);
+            spec.dataset = 0;  // half of its f*
+            spec.packed_rate = 0.45;
+        }
+        world.storage_aware = aware;
+        const auto policy = gandiva();
+        ASSERT_TRUE(world.step(*policy));
+        EXPECT_EQ(world.running().size(), aware ? 2 : 1);
+    }
+}
+
+TEST(Gandiva, PartsWhoSharesAsSoonAsThereIsRoom) {
+    tests::World world(1);
+    for (int j = 0; j < 3; ++j) world.add(4, kNever).packed_rate = 0.8;
+    const auto policy = gandiva();
+    run_rounds(world, *policy, 2);
+    ASSERT_THAT(world.running(), ElementsAre(0, 1, 2));
+    const auto guest =
+        std::ranges::find_if(world.states, [](const JobState& job) { return job.packed_with != nullptr; });
+    ASSERT_NE(guest, world.states.end());
+    const auto alone = std::ranges::find_if(
+        world.states, [&](const JobState& job) { return &job != guest->packed_with && &job != &*guest; });
+    world.end(static_cast<std::uint32_t>(alone - world.states.begin()));
+    run_rounds(world, *policy, 2);
+    EXPECT_TRUE(guest->running);
+    EXPECT_EQ(guest->packed_with, nullptr);
+    EXPECT_EQ(world.pool->free_gpus(0), 0);
+}
+
+TEST(Gandiva, PartsThoseForWhomSharingTurnsOutBad) {
+    tests::World world(1);
+    for (int j = 0; j < 2; ++j) world.add(8, kNever).packed_rate = 0.8;
+    const auto policy = gandiva();
+    run_rounds(world, *policy, 1);
+    ASSERT_THAT(world.running(), ElementsAre(0, 1));
+    for (JobState& job : world.states) job.rate_bytes_per_second = 8e8 * 0.6;
+    run_rounds(world, *policy, 1);
+    ASSERT_THAT(world.running(), ElementsAre(0, 1));  // 1.2 of a whole
+    for (JobState& job : world.states) job.rate_bytes_per_second = 8e8 * 0.4;
+    run_rounds(world, *policy, 1);
+    EXPECT_EQ(world.running().size(), 1);
+}
+
+TEST(Gandiva, ElasticJobsGrowIntoSpareGpusAndGiveThemBack) {
+    tests::World world(1);
+    JobSpec& elastic = world.add(2, 2e8 * 100000);
+    elastic.gpus_max = 8;
+    const auto policy = gandiva();
+    run_rounds(world, *policy, 1);
+    EXPECT_EQ(world.states[0].gpus, 8);
+    world.add(4, kNever);
+    run_rounds(world, *policy, 2);
+    EXPECT_THAT(world.running(), ElementsAre(0, 1));
+    EXPECT_EQ(world.states[0].gpus, 4);
+}
+
+TEST(Gandiva, GrowsWhomItHelpsMost) {
+    tests::World world(1);
+    for (int j = 0; j < 2; ++j) {
+        JobSpec& spec = world.add(2, kNever);
+        spec.gpus_max = 6;
+        spec.scaling = j == 0 ? std::vector<double>{1, 1.1, 1.2, 1.25, 1.3} : std::vector<double>{1, 1.5, 2, 2.4, 2.8};
+    }
+    const auto policy = gandiva();
+    run_rounds(world, *policy, 1);
+    EXPECT_EQ(world.states[0].gpus, 2);
+    EXPECT_EQ(world.states[1].gpus, 6);
+}
+
+TEST(Gandiva, NobodyGrowsForLessThanARestartCosts) {
+    for (const double restart_s : {10.0, 1000.0}) {
+        tests::World world(1);
+        JobSpec& elastic = world.add(4, 4e8 * 300);
+        elastic.gpus_max = 8;
+        elastic.restart_s = restart_s;
+        world.add(4, kNever);
+        const auto policy = gandiva();
+        run_rounds(world, *policy, 1);
+        ASSERT_EQ(world.states[0].gpus, 4);
+        world.end(1);
+        run_rounds(world, *policy, 2);
+        EXPECT_EQ(world.states[0].gpus, restart_s < 100 ? 8 : 4);
+    }
+}
+
+TEST(Gandiva, MovesAJobTogetherWhenThatPays) {
+    for (const double restart_s : {10.0, 1e7}) {
+        tests::World world(2);
+        for (int j = 0; j < 2; ++j) world.add(6, kNever);
+        JobSpec& spread = world.add(4, 4e8 * 10000);
+        spread.rate_by_nodes = {1, 0.5};
+        spread.restart_s = restart_s;
+        const auto policy = gandiva();
+        run_rounds(world, *policy, 1);
+        ASSERT_EQ(world.states[2].placement.size(), 2);
+        world.end(0);
+        run_rounds(world, *policy, 2);
+        EXPECT_EQ(world.states[2].placement.size(), restart_s < 100 ? 1 : 2);
+    }
+}
+
+}  // namespace
+}  // namespace larder::scheduler
