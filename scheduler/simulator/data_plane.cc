@@ -100,14 +100,17 @@ void DataPlane::advance(double seconds, std::span<SimulatedJob* const> running, 
 bool DataPlane::end_epoch(SimulatedJob& job) {
     Reader& reader = job.reader;
     const double need_before = reader.ideal * (1 - reader.hit_ratio);
+    const double rate_before = reader.rate;
     const bool first = std::exchange(reader.first_epoch, false);
     begin_epoch(*job.store, reader);
     if (!system_->fluid()) return first;
     set_rate(reader);
+    // A plan for every epoch of every job would be most of the work, and change nothing where caches are full.
+    constexpr double kOfRemote = 0.002;
+    constexpr double kOfRate = 0.02;
     const double need = reader.ideal * (1 - reader.hit_ratio);
-    constexpr double kWorthAPlan = 0.002;  // of the remote's bandwidth
-    return std::abs(need - need_before) > kWorthAPlan * options_.storage.remote_bytes_per_second ||
-           (reader.rate < reader.ideal && std::abs(need - need_before) > 0.02 * reader.ideal);
+    return std::abs(need - need_before) > kOfRemote * options_.storage.remote_bytes_per_second ||
+           std::abs(reader.rate - rate_before) > kOfRate * rate_before;
 }
 
 Result<void> DataPlane::plan(std::span<SimulatedJob* const> running) {

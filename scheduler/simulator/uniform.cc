@@ -70,8 +70,11 @@ private:
             job.remaining_epochs = reader.remaining_bytes <= reader.unread_bytes
                                        ? 1
                                        : 1 + (reader.remaining_bytes - reader.unread_bytes) / size;
-            job.unread_bytes = bytes(reader.unread_bytes);
-            job.unread_cached_bytes = std::min(job.unread_bytes, bytes(reader.unread_cached_bytes));
+            // Only their ratio counts, as plans are made anew at an epoch's end; the last bytes of one are too few
+            // whole bytes to tell it.
+            constexpr std::uint64_t kWhole = 1'000'000'000'000;
+            job.unread_bytes = reader.unread_bytes > 0 ? kWhole : 0;
+            job.unread_cached_bytes = std::min(kWhole, bytes(rest_hit_ratio(reader) * static_cast<double>(kWhole)));
             job.weight = reader.weight;
             job.placement.assign(1, {.node = 0, .gpus = state.gpus[i]});
         }

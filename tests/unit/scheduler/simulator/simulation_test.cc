@@ -187,6 +187,18 @@ TEST(Simulation, TheJointPlanIsNoWorseThanTheOthers) {
     for (const std::string_view cache : {"lru", "static-per-job", "none"}) EXPECT_LT(joint_s, mean_s(cache)) << cache;
 }
 
+// A plan is made when a job has but some bytes to read, by others that start just before.
+TEST(Simulation, NobodyStandsStillOverItsLastBytes) {
+    for (int bytes = 1; bytes < 20; ++bytes) {
+        Cluster cluster(8);
+        cluster.add(0, 1, 3, 0);
+        const double end_s = kSize / 50e6 + kSize / kIdeal + kSize / kIdeal;
+        cluster.add(end_s - bytes / kIdeal, 4, 3, 1);
+        const Outcome outcome = cluster.run("fifo", 0.9 * kSize, 50e6);
+        EXPECT_NEAR(outcome.jobs[0].finish_s, end_s, 1) << bytes;
+    }
+}
+
 TEST(Simulation, MaxMinKeepsEverybodyAtAnEqualShare) {
     Cluster cluster = contended();
     cluster.options.cache = *parse_cache("uniform+joint", "");
