@@ -105,7 +105,7 @@ private:
     // False: fewer than that in all.
     bool collect(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus,
                  const Preemptible* preemptible);
-    void bind_all(std::uint32_t cluster, std::uint32_t gpu_type);
+    bool bind_all(std::uint32_t cluster, std::uint32_t gpu_type);
     void unbind_idle();
     bool claim_at(std::uint32_t cluster, const Placement& placement);
 

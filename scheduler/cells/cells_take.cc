@@ -1,6 +1,7 @@
 // Of Cells: how a gang finds its place within its virtual cluster.
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 #include "scheduler/cells/cells.h"
@@ -19,6 +20,7 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
                     const Preemptible* preemptible) {
     offers_.clear();
     std::uint64_t all = 0;
+    bool one_node = false;  // some node has enough: those that have less do not matter
     for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
         if (type_of_[h] != request.gpu_type) continue;
         const SharedHierarchy& shared = hierarchies_[h];
@@ -68,6 +70,8 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
                 }
                 if (free == 0 || cells.is_bad(node)) continue;
                 root_free += count_of(free);
+                if (one_node && count_of(free) < gpus) continue;
+                one_node = one_node || count_of(free) >= gpus;
                 NodeOffer offer{.hierarchy = &cells,
                                 .hierarchy_index = h,
                                 .root = number,
@@ -91,16 +95,19 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
 }
 
 // Where bad nodes come into someone's way, what a virtual cell will have to give is known only when it is bound.
-void Cells::bind_all(std::uint32_t cluster, std::uint32_t gpu_type) {
+bool Cells::bind_all(std::uint32_t cluster, std::uint32_t gpu_type) {
+    bool any = false;
     for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
         SharedHierarchy& shared = hierarchies_[h];
         scarce_[h] = !shared.cells().all_served();
         if (type_of_[h] != gpu_type || !scarce_[h]) continue;
+        any = true;
         for (std::uint32_t level = shared.cells().levels(); level-- > 0;) {
             while (shared.bind(cluster, level, {}) != kNone) {
             }
         }
     }
+    return any;
 }
 
 void Cells::unbind_idle() {
@@ -231,9 +238,12 @@ double Cells::rate(const PlaceRequest& request, const Placement& placement) cons
 
 std::optional<Placement> Cells::take(std::uint32_t cluster, const PlaceRequest& request) {
     if (request.gpus == 0 || !collect(cluster, request, request.gpus, nullptr)) return std::nullopt;
+    bool collected = true;
     const auto few_nodes = [&] {
-        bind_all(cluster, request.gpu_type);
-        if (!collect(cluster, request, request.gpus, nullptr)) return Placement{};
+        const bool bound = bind_all(cluster, request.gpu_type);
+        if ((bound || !std::exchange(collected, false)) && !collect(cluster, request, request.gpus, nullptr)) {
+            return Placement{};
+        }
         return take_few_nodes(cluster, request, request.gpus);
     };
     Placement placement = few_nodes();
