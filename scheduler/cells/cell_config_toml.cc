@@ -3,7 +3,6 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <charconv>
 #include <initializer_list>
 #include <optional>
 #include <sstream>
@@ -135,6 +134,7 @@ private:
     std::uint32_t level(const toml::table& in, const std::string& prefix, std::string_view key,
                         const HierarchyConfig& hierarchy, std::uint32_t least) {
         std::vector<std::string_view> names;
+        names.reserve(hierarchy.levels_count());
         for (std::uint32_t k = least; k < hierarchy.levels_count(); ++k) names.push_back(hierarchy.level_name(k));
         const std::string expected = "one of " + any_of(names);
         const std::string value = text(in, prefix, key, expected);
@@ -186,6 +186,7 @@ private:
 
     std::uint32_t hierarchy_of(const toml::table& table, const std::string& prefix, const CellConfig& config) {
         std::vector<std::string_view> names;
+        names.reserve(config.hierarchies.size());
         for (const HierarchyConfig& hierarchy : config.hierarchies) names.push_back(hierarchy.name);
         const std::string expected = "the name of a hierarchy: " + any_of(names);
         const std::string value = text(table, prefix, "hierarchy", expected);
@@ -266,8 +267,11 @@ std::vector<std::string> expand_names(std::string_view text) {
     if (dash == std::string_view::npos) return {};
     const auto number = [](std::string_view digits, std::uint64_t& into) {
         constexpr std::size_t kDigitsMax = 12;
-        const auto end = digits.data() + digits.size();
-        return !digits.empty() && digits.size() <= kDigitsMax && std::from_chars(digits.data(), end, into).ptr == end;
+        for (const char digit : digits) {
+            if (digit < '0' || digit > '9') return false;
+            into = into * 10 + static_cast<std::uint64_t>(digit - '0');
+        }
+        return !digits.empty() && digits.size() <= kDigitsMax;
     };
     std::uint64_t first = 0;
     std::uint64_t last = 0;

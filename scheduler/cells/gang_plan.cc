@@ -132,6 +132,7 @@ private:
             left -= offers_[o].gpus;
         }
         std::vector<std::pair<std::uint32_t, std::uint32_t>> roots;
+        roots.reserve(taken.size());
         for (const OfferTaken& one : taken)
             roots.emplace_back(offers_[one.offer].hierarchy_index, offers_[one.offer].root);
         std::ranges::sort(roots);
