@@ -48,7 +48,7 @@ target_link_libraries(larder_scheduler PUBLIC larder_allocator larder_base)
 target_link_libraries(larder_scheduler_placement PUBLIC larder_scheduler)
 target_link_libraries(larder_scheduler_cells PUBLIC larder_scheduler_placement PRIVATE tomlplusplus::tomlplusplus)
 target_link_libraries(larder_scheduler_policies PUBLIC larder_scheduler PRIVATE PkgConfig::CLP PkgConfig::CBC)
-target_link_libraries(larder_scheduler_simulator PUBLIC larder_scheduler_policies larder_scheduler_placement
+target_link_libraries(larder_scheduler_simulator PUBLIC larder_scheduler_policies larder_scheduler_cells
     PRIVATE tomlplusplus::tomlplusplus Boost::json)
 
 add_library(larder_cache INTERFACE)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <set>
 #include <utility>
 
 #include "base/assert.h"
@@ -90,9 +91,15 @@ public:
             if (type == kAnyGpuType) {
                 fates_[want.job] = Fate::blocked;
                 if (!decision.passes_over) break;
+                hold_up(decision, job);
                 continue;
             }
-            if (!want.packed_with) {
+            if (is_held_up(job)) {
+                fates_[want.job] = Fate::blocked;
+                continue;
+            }
+            // What a tenant's queue asks for says nothing about what is left for the others: only a place does.
+            if (!want.packed_with && !decision.holds_up_tenant) {
                 left_[type] -= gpus;
                 quotas_.take(job.spec->tenant, gpus);
             }
@@ -112,11 +119,16 @@ public:
                 take_claim(pending.want->job, actions);
                 continue;
             }
+            if (is_held_up(*jobs_[pending.want->job])) {
+                fates_[pending.want->job] = Fate::blocked;
+                continue;
+            }
             bool placed = pending.want->packed_with ? pack(pending, actions) : place(pending, actions);
             if (!placed && !pending.want->packed_with && stop_unwanted()) placed = place(pending, actions);
             if (placed) continue;
             fates_[pending.want->job] = Fate::unplaced;
             if (!decision.passes_over) break;
+            hold_up(decision, *jobs_[pending.want->job]);
         }
         for (const std::uint32_t j : stopped_) {
             if (fates_[j] == Fate::starts || must_go(j) || !takes_up_again(j)) actions.stops.push_back(j);
@@ -146,9 +158,9 @@ public:
         switch (fates_[j]) {
             case Fate::keeps:
             case Fate::starts: return WaitsFor::nothing;
-            case Fate::unplaced: return WaitsFor::place;
             case Fate::over_quota: return WaitsFor::quota;
             case Fate::refused: return WaitsFor::deadline;
+            case Fate::unplaced:
             case Fate::out:
             case Fate::blocked:
             case Fate::pending: break;
@@ -161,10 +173,16 @@ public:
             free = free || placer_.free_gpus(type) >= spec.gpus_min;
         }
         if (!fits) return WaitsFor::never_fits;
-        return free ? WaitsFor::turn : WaitsFor::gpus;
+        if (!free) return WaitsFor::gpus;
+        return fates_[j] == Fate::unplaced ? WaitsFor::place : WaitsFor::turn;
     }
 
 private:
+    void hold_up(const Decision& decision, const JobState& job) {
+        if (decision.holds_up_tenant) held_up_.insert(job.spec->tenant);
+    }
+    bool is_held_up(const JobState& job) const { return held_up_.contains(job.spec->tenant); }
+
     struct Pending {
         const Want* want = nullptr;
         std::uint32_t gpus = 0;
@@ -363,6 +381,7 @@ private:
     std::vector<bool> is_stopped_;
     std::vector<bool> stays_;          // wanted just where it is, but with a claim
     std::vector<std::uint32_t> left_;  // GPUs by type
+    std::set<std::uint32_t> held_up_;  // tenants
     Quotas quotas_;
     std::vector<Pending> pending_;
     std::vector<std::uint32_t> moves_;

@@ -43,6 +43,8 @@ struct Decision {
     std::vector<Want> wants;
     // Whether the next ones are tried when there is no room for one.
     bool passes_over = true;
+    // Or only those of its own tenant are not: every tenant has a queue.
+    bool holds_up_tenant = false;
     // To be asked again by then, when nothing happens before; kNever: no need.
     double next_s = kNever;
     std::vector<std::uint32_t> admitted;  // their deadlines are promised from now on: JobState::admitted_s

@@ -12,6 +12,7 @@
 #include "scheduler/policies/makespan.h"
 #include "scheduler/policies/max_min.h"
 #include "scheduler/policies/shortest.h"
+#include "scheduler/policies/tenant_fifo.h"
 #include "scheduler/policies/water_filling.h"
 #include "scheduler/policy.h"
 
@@ -36,6 +37,7 @@ std::unique_ptr<Policy> with_options(const PolicyOptions& options) {
 constexpr std::array kMakers{
     Maker{"fifo", plain<Fifo, false>},
     Maker{"fifo-backfill", plain<Fifo, true>},
+    Maker{"tenant-fifo", plain<TenantFifo>},
     Maker{"sjf", plain<Shortest, false>},
     Maker{"srtf", plain<Shortest, true>},
     Maker{"las", with_options<Las>},

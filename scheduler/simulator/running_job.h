@@ -17,6 +17,7 @@ struct SimulatedJob {
     bool paused = false;     // has GPUs, but loads its checkpoint or starts up
     double ready_s = 0;      // while paused
     double ideal_full = 0;   // f* with its GPUs where they are
+    double accounted_s = 0;  // add_run() was told until then
     double guests = 0;       // jobs packed onto its GPUs
     bool has_checkpoint = false;
     // The next thing it does by itself, at the rate it has.

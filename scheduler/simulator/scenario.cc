@@ -5,6 +5,8 @@
 #include <charconv>
 
 #include "base/clock.h"
+#include "scheduler/cells/cell_config_toml.h"
+#include "scheduler/cells/cells.h"
 #include "scheduler/placement/free_pool.h"
 #include "scheduler/simulator/generate.h"
 
@@ -87,12 +89,26 @@ Result<Scenario> make_scenario(const ScenarioOptions& options) {
     if (options.gpus_per_node == 0 || options.gpus_per_node > kGpusPerNodeMax) {
         return fail(ErrorCode::invalid_argument, "GPUs per node must be from 1 to " + std::to_string(kGpusPerNodeMax));
     }
-    scenario.cluster = make_cluster(options.gpus, options.gpus_per_node);
+    if (options.cells.empty()) {
+        scenario.cluster = make_cluster(options.gpus, options.gpus_per_node);
+    } else {
+        auto cells = load_cell_config(options.cells);
+        if (!cells) return std::unexpected(cells.error());
+        scenario.cluster = cluster_of(*cells);
+        scenario.cells = std::move(*cells);
+    }
     for (const GpuNode& node : scenario.cluster.nodes) scenario.gpus += node.gpus;
     auto workload = make_workload(scenario.trace, *table, scenario.cluster.gpu_types, options.workload_options);
     if (!workload) return std::unexpected(workload.error());
     scenario.workload = std::move(*workload);
     return scenario;
+}
+
+Result<std::unique_ptr<Placer>> make_placer(const Scenario& scenario) {
+    if (!scenario.cells) return std::make_unique<FreePool>(scenario.cluster);
+    std::vector<std::string> tenants;
+    for (const Tenant& tenant : scenario.workload.tenants) tenants.push_back(tenant.name);
+    return Cells::create(*scenario.cells, scenario.cluster, tenants);
 }
 
 Result<Report> run_scenario(Scenario scenario, const ScenarioOptions& options) {
@@ -111,10 +127,11 @@ Result<Report> run_scenario(Scenario scenario, const ScenarioOptions& options) {
     const auto policy = make_policy(options.policy, simulation.policy);
     if (!policy) return std::unexpected(policy.error());
     report.scenario = std::move(scenario);
-    FreePool pool(report.scenario.cluster);
+    const auto placer = make_placer(report.scenario);
+    if (!placer) return std::unexpected(placer.error());
     SteadyClock clock;
     const std::int64_t begin_ns = clock.now_ns();
-    auto outcome = simulate(report.scenario.workload, report.scenario.cluster, **policy, pool, simulation);
+    auto outcome = simulate(report.scenario.workload, report.scenario.cluster, **policy, **placer, simulation);
     if (!outcome) return std::unexpected(outcome.error());
     report.wall_s = static_cast<double>(clock.now_ns() - begin_ns) / 1e9;
     report.outcome = std::move(*outcome);

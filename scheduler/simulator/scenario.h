@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "scheduler/cells/cell_config.h"
 #include "scheduler/simulator/simulation.h"
 #include "scheduler/simulator/summary.h"
 #include "scheduler/simulator/trace.h"
@@ -40,6 +42,7 @@ struct Scenario {
     Trace trace;
     Workload workload;
     GpuCluster cluster;
+    std::optional<CellConfig> cells;
     std::uint32_t gpus = 0;
 };
 
@@ -56,6 +59,8 @@ GpuCluster make_cluster(std::span<const GpuGroup> gpus, std::uint32_t gpus_per_n
 Result<GpuGroup> parse_gpu_group(std::string_view text);
 // What assign() pursues under the policy: fair shares under fair policies, the least remote traffic under the others.
 allocator::ObjectiveKind objective_for(std::string_view policy);
+// The cells of its tenants where it has any, else any free GPU.
+Result<std::unique_ptr<Placer>> make_placer(const Scenario& scenario);
 Result<Scenario> make_scenario(const ScenarioOptions& options);
 // Takes over `scenario`.
 Result<Report> run_scenario(Scenario scenario, const ScenarioOptions& options);

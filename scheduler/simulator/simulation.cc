@@ -39,6 +39,7 @@ public:
             gpus_all_ += node.gpus;
             gpus_on_largest_node_[node.gpu_type] = std::max(gpus_on_largest_node_[node.gpu_type], node.gpus);
         }
+        shares_.set_gpus(gpus_all_);
         data_ = std::make_unique<DataPlane>(options_, workload_.datasets, gpus_all_);
         for (std::size_t j = 0; j < jobs_.size(); ++j) {
             const JobSpec& spec = workload.jobs[j];
@@ -62,6 +63,7 @@ public:
             tell_progress();
         }
         outcome_.end_s = now_s_;
+        outcome_.tenant_ratios = shares_.ratios();
         return std::move(outcome_);
     }
 
@@ -83,17 +85,22 @@ private:
         if (seconds <= 0) return;
         timeline_->take(now_s_, until_s, running_, live_.size() - running_.size(), *data_);
         data_->advance(seconds, running_, outcome_.jobs);
-        for (SimulatedJob* job : running_) {
-            JobState& state = job->state;
-            const double gpu_s = seconds * state.gpus;
-            state.attained_gpu_s += gpu_s;
-            state.ran_s += seconds;
-            state.ran_s_by_type[state.gpu_type] += seconds;
-            shares_.add(state.spec->tenant, gpu_s);
-        }
         transferred_ = transfers_.advance(seconds);
         now_s_ = until_s;
-        shares_.roll_to(now_s_);
+        if (now_s_ >= shares_.next_s()) account_all();
+        shares_.pass(seconds, now_s_);
+    }
+
+    // Policies see what it attained.
+    void account(SimulatedJob& job) {
+        if (job.accounted_s >= now_s_) return;
+        const double seconds = now_s_ - job.accounted_s;
+        add_run(job.state, job.accounted_s, now_s_);
+        job.accounted_s = now_s_;
+        shares_.add(job.state.spec->tenant, seconds * job.state.gpus);
+    }
+    void account_all() {
+        for (SimulatedJob* job : running_) account(*job);
     }
 
     Result<void> happen() {
@@ -156,6 +163,7 @@ private:
         live_.insert(live_.begin() + (before - ids_.begin()), &jobs_[j].state);
         ids_.insert(before, j);
         jobs_[j].live = true;
+        shares_.change_demand(jobs_[j].state.spec->tenant, jobs_[j].state.spec->gpus);
         decide_due_ = true;
     }
 
@@ -164,6 +172,7 @@ private:
         live_.erase(live_.begin() + (found - ids_.begin()));
         ids_.erase(found);
         jobs_[j].live = false;
+        shares_.change_demand(jobs_[j].state.spec->tenant, -static_cast<double>(jobs_[j].state.spec->gpus));
         decide_due_ = true;
     }
 
@@ -183,6 +192,7 @@ private:
     }
 
     void stop_running(SimulatedJob& job, bool dataset_is_done = false) {
+        account(job);
         data_->stop(job, dataset_is_done);
         transfers_.cancel(index(job));
         unpack(job);
@@ -257,6 +267,7 @@ private:
             ++jobs_[host].guests;
             packed_on_[j] = host;
         }
+        job.accounted_s = now_s_;
         job.paused = again;
         job.ready_s = now_s_ + state.spec->restart_s;
         if (again && job.has_checkpoint && state.spec->checkpoint_bytes > 0 &&
@@ -273,6 +284,9 @@ private:
         placer_.set_usable(node, usable);
         const GpuNode& changed = cluster_.nodes[node];
         gpu_types_[changed.gpu_type].gpus += usable ? changed.gpus : -changed.gpus;
+        double gpus = 0;
+        for (const GpuTypeState& type : gpu_types_) gpus += type.gpus;
+        shares_.set_gpus(gpus);
         decide_due_ = true;
         if (usable) return;
         ++outcome_.node_failures;
@@ -296,6 +310,7 @@ private:
     Result<void> decide_now() {
         decide_again_s_ = kNever;
         if (live_.empty()) return {};
+        account_all();
         for (const SimulatedJob* job : running_) {
             JobState& state = jobs_[index(*job)].state;
             state.remaining_bytes = job->reader.remaining_bytes;
@@ -329,6 +344,7 @@ private:
         }
         for (const std::uint32_t at : actions->demoted) jobs_[ids_[at]].state.opportunistic = true;
         for (const std::uint32_t at : actions->promoted) jobs_[ids_[at]].state.opportunistic = false;
+        for (const std::uint32_t at : actions->admitted) jobs_[ids_[at]].state.admitted_s = now_s_;
         for (const auto& [at, until_s] : actions->leases) jobs_[ids_[at]].state.lease_until_s = until_s;
         for (const std::uint32_t j : stops) {
             const bool resized =

@@ -81,6 +81,8 @@ struct Outcome {
     std::uint64_t decisions = 0;
     std::uint64_t plans = 0;
     std::uint64_t node_failures = 0;
+    // See tenant_shares.h: how much of its share each tenant had, window by window.
+    std::vector<double> tenant_ratios;
 };
 
 // Errors: the policy's, the placer's or assign()'s own, with the time in the simulation.

@@ -59,6 +59,7 @@ Summary summarise(const Workload& workload, const Outcome& outcome, std::uint32_
     summary.jct_s = quantiles(std::move(jct_s));
     summary.queueing_s = quantiles(std::move(queueing_s));
     summary.fairness = quantiles(std::move(fairness));
+    summary.tenant_fairness = quantiles(outcome.tenant_ratios);
     summary.gpu_utilisation = allocated_s > 0 ? useful_s / allocated_s : 0;
     summary.gpu_allocation = summary.makespan_s > 0 ? allocated_s / (summary.makespan_s * gpus) : 0;
     return summary;

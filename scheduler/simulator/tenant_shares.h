@@ -1,44 +1,51 @@
 #pragma once
 
-// GPU time of each tenant in the last intervals of a policy's window, as Tenant::gpu_s_by_interval has it.
+// GPU time by tenant: what each attained in the last intervals of a policy's window, as Tenant::gpu_s_by_interval has
+// it, and what it was entitled to meanwhile: its part by weight of all GPUs, of which nobody needs more than its jobs
+// ask for. What a tenant attained of that, window by window, is how fair a policy is to tenants (Astraea, TPDS '22).
 
-#include <algorithm>
-#include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include "scheduler/policy.h"
 
 namespace larder::scheduler {
 
+// Each tenant's part of the GPUs: in proportion to weights, but nobody's above its demand (water-filling).
+std::vector<double> entitled_gpus(std::span<const double> demands, std::span<const double> weights, double gpus);
+
 class TenantShares {
 public:
-    TenantShares(const PolicyOptions& options, std::vector<Tenant>& tenants)
-        : interval_s_(options.interval_s), tenants_(tenants) {
-        for (Tenant& tenant : tenants_) tenant.gpu_s_by_interval.assign(std::max(1U, options.window_intervals), 0);
-    }
+    TenantShares(const PolicyOptions& options, std::vector<Tenant>& tenants);
 
-    void add(std::uint32_t tenant, double gpu_s) { tenants_[tenant].gpu_s_by_interval.back() += gpu_s; }
+    // Its jobs, running and waiting, ask for so many GPUs more (or less).
+    void change_demand(std::uint32_t tenant, double gpus);
+    void set_gpus(double gpus);
+    // GPU time of a tenant since it was last told of.
+    void add(std::uint32_t tenant, double gpu_s);
+    // When the interval ends; all that ran until then is to be told of before.
+    double next_s() const { return (interval_ + 1) * interval_s_; }
+    void pass(double seconds, double now_s);
 
-    void roll_to(double now_s) {
-        const double intervals = std::floor(now_s / interval_s_);
-        for (; interval_ < intervals; ++interval_) {
-            for (Tenant& tenant : tenants_) {
-                auto& by_interval = tenant.gpu_s_by_interval;
-                std::ranges::rotate(by_interval, by_interval.begin() + 1);
-                by_interval.back() = 0;
-            }
-            // After a whole window without anybody all are zero anyway.
-            if (intervals - interval_ > static_cast<double>(2 * window()))
-                interval_ = intervals - static_cast<double>(window());
-        }
-    }
+    // Attained over entitled, at most 1, of each tenant and window in which it was entitled to an hour of a GPU.
+    const std::vector<double>& ratios() const { return ratios_; }
 
 private:
-    std::size_t window() const { return tenants_.empty() ? 1 : tenants_[0].gpu_s_by_interval.size(); }
+    void roll();
 
     double interval_s_;
     double interval_ = 0;
+    std::uint32_t intervals_in_window_ = 1;
+    std::uint32_t intervals_since_ = 0;
     std::vector<Tenant>& tenants_;
+    double gpus_ = 0;
+    std::vector<double> demands_;
+    std::vector<double> weights_;
+    std::vector<double> entitled_;  // now, GPUs
+    bool stale_ = true;
+    std::vector<double> attained_s_;  // in this window
+    std::vector<double> due_s_;
+    std::vector<double> ratios_;
 };
 
 }  // namespace larder::scheduler

@@ -1,7 +1,10 @@
 #include "scheduler/simulator/workload.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
 #include <optional>
 
 #include "scheduler/simulator/random.h"
@@ -119,7 +122,11 @@ private:
 
     std::uint32_t tenant_of(const std::string& name) {
         const auto [at, added] = tenants_.emplace(name, static_cast<std::uint32_t>(made_.tenants.size()));
-        if (added) made_.tenants.push_back({.name = name});
+        if (added) {
+            const auto weight = options_.tenant_weights.find(name);
+            made_.tenants.push_back(
+                {.name = name, .weight = weight == options_.tenant_weights.end() ? 1 : weight->second});
+        }
         return at->second;
     }
 
@@ -151,6 +158,25 @@ private:
 };
 
 }  // namespace
+
+Result<std::map<std::string, double>> read_tenant_weights(const std::string& path) {
+    std::ifstream file(path);
+    if (!file) return fail_errno(errno, "open weights of tenants " + path);
+    std::map<std::string, double> weights;
+    std::string line;
+    for (int number = 1; std::getline(file, line); ++number) {
+        if (number == 1 || line.empty()) continue;
+        const std::size_t comma = line.find(',');
+        char* end = nullptr;
+        const double weight = comma == std::string::npos ? 0 : std::strtod(line.c_str() + comma + 1, &end);
+        if (!(weight > 0) || (*end != '\0' && *end != '\r')) {
+            return fail(ErrorCode::invalid_argument, path + ": line " + std::to_string(number) + ": \"" + line +
+                                                         "\" is not NAME,WEIGHT with a weight above 0");
+        }
+        weights[line.substr(0, comma)] = weight;
+    }
+    return weights;
+}
 
 Result<Workload> make_workload(const Trace& trace, const WorkloadTable& table,
                                const std::vector<std::string>& gpu_types, const WorkloadOptions& options) {

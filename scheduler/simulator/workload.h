@@ -78,10 +78,14 @@ struct Workload {
 
 struct WorkloadOptions {
     std::uint64_t seed = 1;
-    double arrivals_faster = 1;                   // times of submission are divided by this
-    double durations_longer = 1;                  // durations are multiplied by this
-    std::optional<std::uint32_t> dataset_copies;  // of every dataset, in place of what the table says
+    double arrivals_faster = 1;                    // times of submission are divided by this
+    double durations_longer = 1;                   // durations are multiplied by this
+    std::map<std::string, double> tenant_weights;  // of 1 where a tenant is not named
+    std::optional<std::uint32_t> dataset_copies;   // of every dataset, in place of what the table says
 };
+
+// NAME,WEIGHT a line, after a header: Astraea's shares, for one.
+Result<std::map<std::string, double>> read_tenant_weights(const std::string& path);
 
 // not_found: a job's GPU type is not in the cluster; invalid_argument: its model has no rate on any type of it.
 Result<Workload> make_workload(const Trace& trace, const WorkloadTable& table,

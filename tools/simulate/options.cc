@@ -22,6 +22,11 @@ Result<void> SimulateOptions::settle() {
         if (!group) return std::unexpected(group.error().within("--gpus"));
         scenario.gpus.push_back(std::move(*group));
     }
+    if (!tenant_weights.empty()) {
+        auto weights = scheduler::read_tenant_weights(tenant_weights);
+        if (!weights) return std::unexpected(weights.error());
+        scenario.workload_options.tenant_weights = std::move(*weights);
+    }
     scheduler::SimulationOptions& simulation = scenario.simulation;
     simulation.storage.cache_bytes = static_cast<double>(cache_bytes.value_or(0));
     simulation.storage.remote_bytes_per_second = remote_bytes_per_second.value_or(1e15);
@@ -45,6 +50,7 @@ void add_trace_options(CLI::App& app, SimulateOptions& options) {
     app.add_option("--seed", scenario.workload_options.seed, "Draws models, datasets, arrivals and failures");
     app.add_option("--dataset-copies", scenario.workload_options.dataset_copies,
                    "So many of each dataset, each job reads one; 0: each has one of its own; default: the table's");
+    app.add_option("--tenant-weights", options.tenant_weights, "NAME,WEIGHT a line, after a header");
     app.add_option("--arrivals-faster", scenario.workload_options.arrivals_faster, "Divide times of submission by this")
         ->check(CLI::PositiveNumber);
     app.add_option("--durations-longer", scenario.workload_options.durations_longer, "Multiply durations by this")
@@ -56,6 +62,8 @@ void add_cluster_options(CLI::App& app, SimulateOptions& options) {
     app.add_option("--gpus", options.gpus, "GPUS or TYPE:GPUS (v100 where no type is named); once for each type")
         ->delimiter(',');
     app.add_option("--gpus-per-node", options.scenario.gpus_per_node, "Of every node")->capture_default_str();
+    app.add_option("--cells", options.scenario.cells,
+                   "Cells of tenants (TOML), in place of --gpus: see docs/scheduling.md");
     add_rate_option(app, "--checkpoint-bandwidth", options.checkpoint_bytes_per_second,
                     "Of all checkpoints together; default: they take no time");
     app.add_option("--checkpoint-interval", simulation.checkpoint_interval_s, "Seconds between a job's checkpoints")

@@ -19,6 +19,7 @@ struct SimulateOptions {
     std::optional<double> remote_bytes_per_second;
     std::optional<double> checkpoint_bytes_per_second;
     bool storage_blind = false;
+    std::string tenant_weights;
 
     // Options in units and in text, put where the scenario has them.
     Result<void> settle();

@@ -66,6 +66,7 @@ json::object summary_json(const scheduler::Report& report, const scheduler::Scen
             {"gpu_utilisation", summary.gpu_utilisation},
             {"gpu_allocation", summary.gpu_allocation},
             {"fairness", quantiles_json(summary.fairness)},
+            {"tenant_fairness", quantiles_json(summary.tenant_fairness)},
             {"read_bytes", summary.read_bytes},
             {"remote_bytes", summary.remote_bytes},
             {"deadlines", summary.deadlines},
@@ -105,6 +106,10 @@ void print_summary(const scheduler::Report& report, const scheduler::ScenarioOpt
     figures.add({"read over equal share: least, median, mean", fixed(summary.fairness.least, 3) + ", " +
                                                                    fixed(summary.fairness.p50, 3) + ", " +
                                                                    fixed(summary.fairness.mean, 3)});
+    if (report.scenario.workload.tenants.size() > 1) {
+        figures.add({"tenants' GPU time over their shares: least, mean",
+                     fixed(summary.tenant_fairness.least, 3) + ", " + fixed(summary.tenant_fairness.mean, 3)});
+    }
     figures.add({"read", format_bytes(static_cast<std::uint64_t>(summary.read_bytes))});
     figures.add({"of it from the remote", format_bytes(static_cast<std::uint64_t>(summary.remote_bytes))});
     if (summary.deadlines > 0) {

@@ -86,6 +86,7 @@ void add_simulate_command(CLI::App& app, Context& context) {
     });
     add_compare_command(*simulate, context);
     add_capacity_command(*simulate, context);
+    add_guarantee_command(*simulate, context);
 }
 
 }  // namespace larder::cli

@@ -1,0 +1,17 @@
+#pragma once
+
+// A queue for each tenant, first come first served within it, and nobody waits for another tenant's jobs: what a
+// tenant would see alone, where places are guaranteed to it (cells). Not preemptive.
+
+#include "scheduler/policy.h"
+
+namespace larder::scheduler {
+
+class TenantFifo final : public Policy {
+public:
+    std::string_view name() const override { return "tenant-fifo"; }
+    bool preempts() const override { return false; }
+    Result<Decision> decide(const Snapshot& snapshot) override;
+};
+
+}  // namespace larder::scheduler

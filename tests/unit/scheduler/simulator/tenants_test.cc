@@ -1,0 +1,92 @@
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "scheduler/simulator/guarantee.h"
+#include "scheduler/simulator/random.h"
+#include "scheduler/simulator/tenant_shares.h"
+#include "tests/support/temp_directory.h"
+
+namespace larder::scheduler {
+namespace {
+
+using testing::DoubleEq;
+using testing::ElementsAre;
+
+TEST(EntitledGpus, GoByWeightUpToWhatIsAskedFor) {
+    const std::vector<double> weights{1, 1, 2};
+    EXPECT_THAT(entitled_gpus(std::vector<double>{100, 100, 100}, weights, 8), ElementsAre(2, 2, 4));
+    EXPECT_THAT(entitled_gpus(std::vector<double>{1, 100, 100}, weights, 10), ElementsAre(1, 3, 6));
+    EXPECT_THAT(entitled_gpus(std::vector<double>{1, 1, 1}, weights, 10), ElementsAre(1, 1, 1));
+    EXPECT_THAT(entitled_gpus(std::vector<double>{0, 0, 0}, weights, 10), ElementsAre(0, 0, 0));
+}
+
+TEST(TenantShares, AreAttainedOverEntitledByWindow) {
+    std::vector<Tenant> tenants{{.name = "a"}, {.name = "b"}};
+    TenantShares shares({.window_intervals = 2, .interval_s = 3600}, tenants);
+    shares.set_gpus(8);
+    shares.change_demand(0, 8);
+    shares.change_demand(1, 8);
+    shares.add(0, 8 * 3600);
+    shares.pass(3600, 3600);
+    EXPECT_THAT(tenants[0].gpu_s_by_interval, ElementsAre(8 * 3600, 0));
+    shares.add(0, 4 * 3600);
+    shares.add(1, 4 * 3600);
+    shares.pass(3600, 7200);
+    EXPECT_THAT(shares.ratios(), ElementsAre(DoubleEq(1), DoubleEq(0.5)));
+}
+
+TEST(TenantWeights, AreReadFromAFile) {
+    test::TempDirectory directory;
+    const std::string path = directory / "w.csv";
+    std::ofstream(path) << "name,share\na,2690\nb,0.5\n";
+    const auto weights = read_tenant_weights(path);
+    ASSERT_TRUE(weights) << weights.error().message;
+    EXPECT_DOUBLE_EQ(weights->at("a"), 2690);
+    std::ofstream(path) << "name,share\na,-1\n";
+    EXPECT_THAT(read_tenant_weights(path).error().message, testing::HasSubstr("line 2"));
+}
+
+Workload contended(std::uint64_t seed) {
+    Workload workload;
+    for (const char* name : {"a", "b", "c"}) workload.tenants.push_back({.name = name, .weight = 1});
+    workload.tenants[2].weight = 2;
+    Random random(seed);
+    double now_s = 0;
+    for (int j = 0; j < 600; ++j) {
+        now_s += random.exponential_s(100);
+        constexpr std::uint32_t kGangs[] = {1, 1, 1, 2, 4, 8, 16, 24};
+        JobSpec& job = workload.jobs.emplace_back();
+        job.name = std::to_string(j);
+        job.tenant = static_cast<std::uint32_t>(random.below(3));
+        job.submit_s = now_s;
+        job.gpus = job.gpus_min = job.gpus_max = kGangs[random.below(std::size(kGangs))];
+        job.ideal_bytes_per_second = {1e6 * job.gpus};
+        job.total_bytes = job.ideal_bytes_per_second[0] * (100 + random.exponential_s(2000));
+        workload.models.emplace_back("m");
+    }
+    return workload;
+}
+
+TEST(Guarantee, NobodyStartsLaterThanAlone) {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        const Workload workload = contended(seed);
+        const auto config = cells_by_weight(workload.tenants, 8);
+        ASSERT_TRUE(config);
+        const auto guarantees = check_guarantee(workload, *config);
+        ASSERT_TRUE(guarantees) << guarantees.error().message;
+        ASSERT_EQ(guarantees->size(), 3);
+        std::uint64_t jobs = 0;
+        for (const TenantGuarantee& one : *guarantees) {
+            EXPECT_EQ(one.later, 0) << one.tenant << ", seed " << seed;
+            EXPECT_GT(one.waited_alone_s, 0);
+            EXPECT_LE(one.waited_shared_s, one.waited_alone_s * 1.001);
+            jobs += one.jobs + one.too_large;
+        }
+        EXPECT_EQ(jobs, 600);
+        EXPECT_EQ((*guarantees)[2].gpus, 32);
+    }
+}
+
+}  // namespace
+}  // namespace larder::scheduler

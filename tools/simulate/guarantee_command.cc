@@ -1,0 +1,73 @@
+#include <CLI/CLI.hpp>
+#include <boost/json/array.hpp>
+
+#include <cstdio>
+#include <memory>
+
+#include "scheduler/simulator/guarantee.h"
+#include "tools/cli/api.h"
+#include "tools/cli/table.h"
+#include "tools/simulate/commands.h"
+#include "tools/simulate/options.h"
+#include "tools/simulate/report.h"
+
+namespace larder::cli {
+namespace {
+
+namespace json = boost::json;
+
+int run(const Context& context, SimulateOptions& options) {
+    if (auto settled = options.settle(); !settled) return report(context, settled.error());
+    auto scenario = scheduler::make_scenario(options.scenario);
+    if (!scenario) return report(context, scenario.error());
+    if (!scenario->cells) {
+        auto cells = scheduler::cells_by_weight(scenario->workload.tenants,
+                                                static_cast<std::uint32_t>(scenario->cluster.nodes.size()));
+        if (!cells) return report(context, cells.error());
+        scenario->cells = std::move(*cells);
+    }
+    const auto guarantees = scheduler::check_guarantee(scenario->workload, *scenario->cells);
+    if (!guarantees) return report(context, guarantees.error());
+    std::uint64_t jobs = 0;
+    std::uint64_t later = 0;
+    json::array rows;
+    Table table({"TENANT", ">GPUS", ">JOBS", ">TOO LARGE", ">WAITED SHARED", ">ALONE", ">LATER THAN ALONE",
+                 ">BEHIND AN EARLIER ONE"});
+    for (const scheduler::TenantGuarantee& one : *guarantees) {
+        jobs += one.jobs;
+        later += one.later;
+        rows.push_back(json::object{{"tenant", one.tenant},
+                                    {"gpus", one.gpus},
+                                    {"jobs", one.jobs},
+                                    {"too_large", one.too_large},
+                                    {"later", one.later},
+                                    {"behind_earlier", one.behind_earlier},
+                                    {"waited_shared_s", one.waited_shared_s},
+                                    {"waited_alone_s", one.waited_alone_s}});
+        table.add({one.tenant, std::to_string(one.gpus), std::to_string(one.jobs), std::to_string(one.too_large),
+                   time_text(one.waited_shared_s), time_text(one.waited_alone_s), std::to_string(one.later),
+                   std::to_string(one.behind_earlier)});
+    }
+    if (context.json) {
+        print_json(json::object{{"jobs", jobs}, {"later", later}, {"tenants", std::move(rows)}});
+    } else {
+        std::printf("%s%llu of %llu jobs started later than alone\n", table.text().c_str(),
+                    static_cast<unsigned long long>(later), static_cast<unsigned long long>(jobs));
+    }
+    return later == 0 ? kDone : kFailed;
+}
+
+}  // namespace
+
+void add_guarantee_command(CLI::App& simulate, Context& context) {
+    CLI::App* guarantee = simulate.add_subcommand(
+        "guarantee", "Whether any tenant's job waits longer for its guaranteed cells than it would alone");
+    auto options = std::make_shared<SimulateOptions>();
+    add_trace_options(*guarantee, *options);
+    guarantee->get_option("trace")->required();
+    add_cluster_options(*guarantee, *options);
+    guarantee->callback(
+        [&context, options] { context.command = [&context, options] { return run(context, *options); }; });
+}
+
+}  // namespace larder::cli
