@@ -92,7 +92,9 @@ public:
             tar_ = std::move(*tar);
             bytes = tar_;
         }
-        if (shard_ && shard_->bytes() + bytes.size() > shard_bytes_max_) {
+        const bool full = shard_ && (shard_->bytes() + bytes.size() > shard_bytes_max_ ||
+                                     shard_->sample_count() == protocol::kPackedSamplesMax);
+        if (full) {
             if (auto finished = finish(); !finished) return finished;
         }
         if (!shard_) {

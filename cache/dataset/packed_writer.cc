@@ -45,6 +45,10 @@ Result<void> PackedWriter::add(std::span<const std::byte> sample) {
         return fail(ErrorCode::unsupported, "a sample has " + format_bytes(sample.size()) + "; a block has at most " +
                                                 format_bytes(protocol::kBlockBytesMax));
     }
+    if (sample_count_ == protocol::kPackedSamplesMax) {
+        return fail(ErrorCode::unsupported, path_ + " has as many samples as a packed file may have");
+    }
+    ++sample_count_;
     if (!fits(sample.size())) {
         if (auto ended = end_block(); !ended) return ended;
     }

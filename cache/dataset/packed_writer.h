@@ -35,6 +35,8 @@ public:
     Result<void> finish();
     // Bytes in the file and in the block that is being filled.
     std::uint64_t bytes() const { return offset_ + block_.size(); }
+    // At most protocol::kPackedSamplesMax may be added.
+    std::uint32_t sample_count() const { return sample_count_; }
 
 private:
     struct Free {
@@ -52,6 +54,7 @@ private:
     PackedOptions options_;
     std::unique_ptr<ZSTD_CCtx_s, Free> context_;
     std::uint64_t offset_ = protocol::kPackedBlockAlignment;  // of the next block
+    std::uint32_t sample_count_ = 0;
     std::vector<std::byte> block_;
     std::vector<std::byte> compressed_;
     std::vector<protocol::PackedSample> block_samples_;

@@ -1,7 +1,6 @@
 #include "cache/protocol/packed.h"
 
 #include <cstring>
-#include <limits>
 
 #include "base/hash.h"
 #include "cache/protocol/format_info.h"
@@ -52,6 +51,7 @@ public:
     const char* add(const PackedBlock& block, std::vector<PackedSample>& samples) {
         const std::uint64_t bytes = block.raw_bytes > 0 ? block.raw_bytes : block.stored_bytes;
         if (block.sample_count == 0) return "has no sample";
+        if (block.sample_count > kPackedSamplesMax - samples.size()) return "has more samples than a file may have";
         if (block.sample_bytes > 0) {
             const std::uint64_t stride = packed_stride(block.sample_bytes);
             if ((block.sample_count - 1) * stride + block.sample_bytes > bytes) return "has samples outside it";
@@ -116,7 +116,6 @@ Result<PackedIndex> read_packed_index(ByteSource& file) {
         const char* wrong = wrong_with(block, end, header->index_offset);
         if (wrong == nullptr) wrong = samples.add(block, index.samples);
         if (wrong != nullptr) return bad("block " + std::to_string(i) + " " + wrong);
-        if (index.samples.size() > std::numeric_limits<std::uint32_t>::max()) return bad("it has too many samples");
         end = block.offset + block.stored_bytes;
         index.blocks.push_back(block);
     }

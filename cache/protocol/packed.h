@@ -28,6 +28,8 @@ inline constexpr std::uint32_t kPackedLayout = 1;
 inline constexpr std::uint64_t kPackedBlockAlignment = 4096;
 inline constexpr std::uint32_t kPackedSampleAlignment = 16;
 inline constexpr std::uint64_t kPackedIndexBytesMax = std::uint64_t{256} << 20;
+// Of a file: blocks of samples of one length say much with few bytes, and readers list all samples.
+inline constexpr std::uint32_t kPackedSamplesMax = 1u << 22;
 inline constexpr char kPackedMagic[8] = {'L', 'A', 'R', 'D', 'E', 'R', 'P', 'K'};
 
 struct PackedHeader {

@@ -190,7 +190,18 @@ TEST_F(PackedTest, ForgedIndexesAreRefused) {
     EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].stored_bytes = 0; }), HasSubstr("length out of range"));
     EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].raw_bytes = ~0u; }), HasSubstr("length out of range"));
     EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].sample_count = 0; }), HasSubstr("no sample"));
-    EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].sample_count = ~0u; }), HasSubstr("than there are rows"));
+    EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].sample_count = 1 << 20; }), HasSubstr("than there are rows"));
+    EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].sample_count = ~0u; }), HasSubstr("than a file may have"));
+    EXPECT_THAT(forged([](auto&, auto& i) {
+                    i.blocks[0] = {.offset = 4096, .stored_bytes = 30, .raw_bytes = 1 << 30, .sample_count = 1 << 26};
+                    i.blocks[0].sample_bytes = 1;
+                }),
+                HasSubstr("length out of range"));
+    EXPECT_THAT(forged([](auto&, auto& i) {
+                    i.blocks[0] = {.offset = 4096, .stored_bytes = 30, .raw_bytes = 1 << 29, .sample_count = 1 << 25};
+                    i.blocks[0].sample_bytes = 1;
+                }),
+                HasSubstr("than a file may have"));
     EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].sample_bytes = 100; }), HasSubstr("samples outside it"));
     EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].sample_bytes = 1; }), HasSubstr("belong to no block"));
     EXPECT_THAT(forged([](auto&, auto& i) { i.samples[1].offset = 17; }), HasSubstr("not aligned"));
