@@ -166,11 +166,13 @@ double median_ratio(const Layout& a, const Layout& b) {
 }
 
 Result<void> add_datasets(DaemonProcess& daemon, const WorkDirectory& work, const TokenFiles& files) {
-    const auto packed = cache::pack_dataset({.source = files.megatron,
-                                             .tokens_per_sample = kTokens,
-                                             .destination = work / "packed",
-                                             .format = protocol::Format::larder},
-                                            {}, {});
+    // Field by field: g++ 12 at -O3 takes strings of a braced one for uninitialised.
+    cache::PackRequest request;
+    request.source = files.megatron;
+    request.tokens_per_sample = kTokens;
+    request.destination = work / "packed";
+    request.format = protocol::Format::larder;
+    const auto packed = cache::pack_dataset(request, {}, {});
     if (!packed) return std::unexpected(packed.error());
     const std::uint64_t quota = files.windows * files.window_bytes() * 5 / 4 + (std::uint64_t{64} << 20);
     for (const DatasetOptions& dataset :
