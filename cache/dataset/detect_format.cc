@@ -60,11 +60,13 @@ Result<Format> detect_format(ObjectSource& source, const ObjectListing& listing)
     bool all_tars = !listing.objects.empty();
     bool all_tfrecords = all_tars;
     bool all_packed = all_tars;
+    std::string_view first_parquet;
     for (const ObjectListing::Object& object : listing.objects) {
         const std::string_view path = listing.path(object);
         const std::string_view name = file_name(path);
         all_tars = all_tars && (is_shard_name(name) || is_compressed_shard_name(name));
         all_tfrecords = all_tfrecords && is_tfrecord_name(name);
+        if (first_parquet.empty() && name.ends_with(".parquet")) first_parquet = path;
         all_packed = all_packed && is_packed_name(name);
         if (name == "index.json" && (first_index.empty() || path == name)) first_index = path;
     }
@@ -77,6 +79,12 @@ Result<Format> detect_format(ObjectSource& source, const ObjectListing& listing)
     if (all_tfrecords) return Format::tfrecord;
     if (all_packed) return Format::larder;
     if (is_megatron(listing)) return Format::megatron;
+    if (!first_parquet.empty()) {
+        return fail(ErrorCode::unsupported,
+                    std::string(first_parquet) +
+                        ": Parquet is not read; write the dataset as MDS or LitData, or say --format raw to have each "
+                        "file as one sample, as it is");
+    }
     return Format::raw;
 }
 

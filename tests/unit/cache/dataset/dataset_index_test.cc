@@ -49,6 +49,19 @@ TEST(IndexDataset, TellsTheFormatByTheFiles) {
     EXPECT_EQ(format(), Format::raw);
 }
 
+TEST(IndexDataset, RefusesParquetUnlessItIsTakenAsItIs) {
+    test::TempDirectory directory;
+    test::write_file(directory.path() / "data/part-0.parquet", "PAR1");
+    test::write_file(directory.path() / "data/_SUCCESS", "x");
+    IndexRequest request{.url = directory / "data", .manifest_path = directory / "m"};
+    const auto refused = index_dataset(request, {}, {});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
+    EXPECT_THAT(refused.error().message, HasSubstr("part-0.parquet: Parquet is not read"));
+    request.format = Format::raw;
+    EXPECT_TRUE(index_dataset(request, {}, {}));
+}
+
 TEST(IndexDataset, RefusesABlockSizeThatWouldDoNothing) {
     test::TempDirectory directory;
     test::write_file(directory.path() / "data/a", "x");
