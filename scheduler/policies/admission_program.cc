@@ -12,6 +12,8 @@ namespace larder::scheduler {
 namespace {
 
 constexpr int kNodesMax = 300;
+constexpr int kIterationsMax = 20000;
+constexpr double kGap = 0.4;       // less than any job is worth
 constexpr double kEarlier = 1e-4;  // what a lease costs for each that it comes after the first: ties go to the early
 
 // Columns: of each job and type, whether it is admitted there, then whether it has each lease.
@@ -41,6 +43,9 @@ public:
         CbcRounding rounding(model);
         model.addHeuristic(&rounding);
         model.setMaximumNodes(kNodesMax);
+        model.setMaximumNumberIterations(kIterationsMax);
+        model.setAllowableGap(kGap);
+        model.setNumberStrong(0);  // takes longer than the nodes it saves
         model.branchAndBound();
         if (model.bestSolution() == nullptr) return std::nullopt;
         return fits(model.bestSolution());
@@ -100,6 +105,7 @@ private:
             }
             coefficient(first_column(c, type), -1);
             end_row(-1e-9, COIN_DBL_MAX);
+            // Without these its relaxation is too weak to search by.
             for (std::uint32_t lease = candidate.holds_type == type ? 1 : 0; lease < plan_.leases(); ++lease) {
                 coefficient(lease_column(c, type, lease), 1);
                 coefficient(first_column(c, type), -1);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint32_t kLeasesMax = 256;
 constexpr std::uint32_t kLeasesMaxExact = 24;
-constexpr std::size_t kJobsMaxExact = 48;
+constexpr std::size_t kJobsMaxExact = 24;
 
 bool has_deadline(const JobState& job) {
     return job.spec->service != Service::best_effort && job.spec->deadline_s != kNever;
