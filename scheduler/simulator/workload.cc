@@ -69,6 +69,7 @@ public:
         if (job.deadline_s != kNever) {
             spec.deadline_s = spec.submit_s + (job.deadline_s - job.submit_s) * options_.durations_longer;
         }
+        draw_deadline(job, spec);
         if (!job.gpu_type.empty()) {
             const auto type = std::ranges::find(gpu_types_, job.gpu_type);
             if (type == gpu_types_.end())
@@ -118,6 +119,15 @@ private:
             if (drawn < 0) break;
         }
         return last;
+    }
+
+    void draw_deadline(const TraceJob& job, JobSpec& spec) const {
+        if (spec.deadline_s != kNever || !(job.duration_s > 0)) return;
+        Random random(options_.seed + 2 + hash_text(job.name));
+        if (random.uniform() >= options_.deadlines_part) return;
+        const double slack = 1.1 + 1.9 * random.uniform();
+        spec.service = Service::strict_deadline;
+        spec.deadline_s = spec.submit_s + 60 + slack * job.duration_s * options_.durations_longer;
     }
 
     std::uint32_t tenant_of(const std::string& name) {

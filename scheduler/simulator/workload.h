@@ -78,8 +78,11 @@ struct Workload {
 
 struct WorkloadOptions {
     std::uint64_t seed = 1;
-    double arrivals_faster = 1;                    // times of submission are divided by this
-    double durations_longer = 1;                   // durations are multiplied by this
+    double arrivals_faster = 1;   // times of submission are divided by this
+    double durations_longer = 1;  // durations are multiplied by this
+    // So large a part of the jobs, drawn by seed, is given strict deadlines, where the trace has none: a minute and
+    // from 1.1 to 3 times their duration after they were submitted, about what Chronus's own traces have.
+    double deadlines_part = 0;
     std::map<std::string, double> tenant_weights;  // of 1 where a tenant is not named
     std::optional<std::uint32_t> dataset_copies;   // of every dataset, in place of what the table says
 };

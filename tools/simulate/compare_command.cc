@@ -105,7 +105,8 @@ std::string ratio_text(double ratio) {
 
 void print_table(const json::array& rows, const std::vector<Choice>& choices) {
     Table table({"POLICY", "CACHE", ">ARRIVALS", ">CACHE SIZE", ">BANDWIDTH", ">MEAN JCT", ">P99", ">MAKESPAN",
-                 ">UTILISATION", ">FAIRNESS", ">REMOTE", ">MISSED", ">JCT RATIO", ">UTIL RATIO", ">FAIR RATIO"});
+                 ">UTILISATION", ">FAIRNESS", ">TENANTS", ">REMOTE", ">MISSED", ">JCT RATIO", ">UTIL RATIO",
+                 ">FAIR RATIO"});
     const auto mean = [](const json::value& row, const char* key) {
         return number_at(object_at(row.as_object(), key), "mean");
     };
@@ -114,13 +115,16 @@ void print_table(const json::array& rows, const std::vector<Choice>& choices) {
         const json::object& base = rows[choices[i].baseline].as_object();
         char utilisation[32];
         char fairness[32];
+        char tenants[32];
+        std::snprintf(tenants, sizeof tenants, "%.3f", mean(row, "tenant_fairness"));
         std::snprintf(utilisation, sizeof utilisation, "%.1f %%", 100 * number_at(row, "gpu_utilisation"));
         std::snprintf(fairness, sizeof fairness, "%.3f", mean(row, "fairness"));
         table.add({text_at(row, "policy"), choices[i].cache, ratio_text(choices[i].arrivals_faster),
                    format_bytes(static_cast<std::uint64_t>(choices[i].cache_bytes)),
                    format_bytes_per_second(choices[i].remote_bytes_per_second), time_text(mean(row, "jct_s")),
                    time_text(number_at(object_at(row, "jct_s"), "p99")), time_text(number_at(row, "makespan_s")),
-                   utilisation, fairness, format_bytes(static_cast<std::uint64_t>(number_at(row, "remote_bytes"))),
+                   utilisation, fairness, tenants,
+                   format_bytes(static_cast<std::uint64_t>(number_at(row, "remote_bytes"))),
                    std::to_string(static_cast<std::uint64_t>(number_at(row, "deadlines_missed"))),
                    ratio_text(mean(row, "jct_s") / mean(base, "jct_s")),
                    ratio_text(number_at(base, "gpu_utilisation") / number_at(row, "gpu_utilisation")),

@@ -50,6 +50,9 @@ void add_trace_options(CLI::App& app, SimulateOptions& options) {
     app.add_option("--seed", scenario.workload_options.seed, "Draws models, datasets, arrivals and failures");
     app.add_option("--dataset-copies", scenario.workload_options.dataset_copies,
                    "So many of each dataset, each job reads one; 0: each has one of its own; default: the table's");
+    app.add_option("--deadlines", scenario.workload_options.deadlines_part,
+                   "Draw strict deadlines for so large a part of the jobs, where the trace has none")
+        ->check(CLI::Range(0.0, 1.0));
     app.add_option("--tenant-weights", options.tenant_weights, "NAME,WEIGHT a line, after a header");
     app.add_option("--arrivals-faster", scenario.workload_options.arrivals_faster, "Divide times of submission by this")
         ->check(CLI::PositiveNumber);

@@ -78,6 +78,22 @@ TEST(Workload, CopiesOfADatasetAreDealtOut) {
     EXPECT_EQ(shared->datasets.size(), 3);
 }
 
+TEST(Workload, DrawsDeadlinesForAPartOfTheJobs) {
+    const auto table = parse_workload(kOne);
+    const Trace trace = trace_of(2000);
+    const auto made = make_workload(trace, *table, {"a"}, {.deadlines_part = 0.25});
+    ASSERT_TRUE(made);
+    std::size_t strict = 0;
+    for (std::size_t j = 0; j < made->jobs.size(); ++j) {
+        const JobSpec& job = made->jobs[j];
+        if (job.service != Service::strict_deadline) continue;
+        ++strict;
+        EXPECT_GE(job.deadline_s, job.submit_s + 1.1 * trace.jobs[j].duration_s);
+        EXPECT_LE(job.deadline_s, job.submit_s + 3 * trace.jobs[j].duration_s + 60);
+    }
+    EXPECT_NEAR(static_cast<double>(strict) / 2000, 0.25, 0.04);
+}
+
 TEST(Workload, NamesWhatIsWrongInATable) {
     EXPECT_THAT(error_of("colour = 1"), HasSubstr("unknown key \"colour\""));
     EXPECT_THAT(error_of("reference = \"a\""), HasSubstr("[[model]] must be there"));
