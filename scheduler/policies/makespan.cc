@@ -18,6 +18,7 @@ void Makespan::terms(const Snapshot&, const JobState& job, double, std::span<dou
 
 Result<Shares> Makespan::allocate(const Snapshot&, const Kinds& kinds) {
     std::vector<double> needs;
+    needs.reserve(kinds.kinds.size());
     for (const Kind& kind : kinds.kinds) needs.push_back(kind.terms[0]);
     return raise(kinds, needs);
 }

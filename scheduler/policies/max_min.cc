@@ -22,6 +22,7 @@ void MaxMin::terms(const Snapshot& snapshot, const JobState& job, double gpus, s
 
 Result<Shares> MaxMin::allocate(const Snapshot&, const Kinds& kinds) {
     std::vector<double> needs;
+    needs.reserve(kinds.kinds.size());
     for (const Kind& kind : kinds.kinds) needs.push_back(kind.terms[0]);
     return raise(kinds, needs);
 }
