@@ -1,0 +1,130 @@
+"""`larder simulate` as a user runs it: one simulation, matrices, purchases, guarantees; and traces that make no sense."""
+
+import json
+import pathlib
+import subprocess
+
+import pytest
+
+TRACES = pathlib.Path(__file__).resolve().parents[3] / "shared" / "traces"
+POISSON = "poisson:20,300"
+STORAGE = ["--cache-size", "500GB", "--bandwidth", "300MB/s"]
+
+
+@pytest.fixture
+def simulate(larder_bin: pathlib.Path):
+    def run(*arguments: str, status: int = 0) -> str:
+        done = subprocess.run([larder_bin / "larder", "simulate", *arguments], capture_output=True, text=True, timeout=300)
+        assert done.returncode == status, done.stderr
+        return done.stdout if status == 0 else done.stderr
+
+    return run
+
+
+def trace_file(path: pathlib.Path, rows: str, header: str = "submit_s,duration_s,gpus,vc") -> str:
+    path.write_text(header + "\n" + rows)
+    return str(path)
+
+
+def test_the_same_seed_gives_the_same_bytes(simulate, tmp_path: pathlib.Path) -> None:
+    def run(name: str, seed: int) -> list[bytes]:
+        files = [tmp_path / f"{name}-{kind}.csv" for kind in ("jobs", "timeline")]
+        simulate(POISSON, "--gpus", "24", *STORAGE, "--seed", str(seed), "--node-lifetime", "1e6",
+                 "--jobs-csv", str(files[0]), "--timeline-csv", str(files[1]))  # fmt: skip
+        return [file.read_bytes() for file in files]
+
+    assert run("one", 1) == run("two", 1)
+    assert run("one", 1) != run("three", 2)
+
+
+def test_a_run_tells_of_every_job(simulate, tmp_path: pathlib.Path) -> None:
+    jobs = tmp_path / "jobs.csv"
+    result = json.loads(simulate(POISSON, "--gpus", "24", *STORAGE, "--policy", "srtf", "--jobs-csv", str(jobs), "--json"))
+    assert result["jobs"] == result["finished"] == 300
+    assert 0 < result["gpu_utilisation"] <= 1
+    assert result["remote_bytes"] <= result["read_bytes"]
+    rows = jobs.read_text().splitlines()
+    assert len(rows) == 301
+    assert all(row.split(",")[4] == "finished" for row in rows[1:])
+    text = simulate(POISSON, "--gpus", "24", *STORAGE)
+    assert "completion time" in text and "events/s" in text
+
+
+def test_a_run_is_drawn(simulate, tmp_path: pathlib.Path) -> None:
+    simulate(POISSON, "--gpus", "24", *STORAGE, "--plot", str(tmp_path / "drawings"))
+    for name in ("jct.svg", "utilisation.svg", "datasets.svg"):
+        assert "<svg" in (tmp_path / "drawings" / name).read_text()
+
+
+def test_a_matrix_has_a_row_for_each_choice(simulate) -> None:
+    rows = json.loads(simulate("compare", POISSON, "--gpus", "24", "--policies", "fifo,srtf,srtf/blind", "--caches",
+                               "uniform+joint,lru,none", "--cache-sizes", "1TB,2TB", "--bandwidths", "200MB/s", "--json"))  # fmt: skip
+    assert len(rows) == 3 * 3 * 2
+    assert {row["policy"] for row in rows} == {"fifo", "srtf", "srtf/blind"}
+    assert all(row["finished"] == 300 for row in rows)
+    by_choice = {(row["policy"], row["cache"], row["cache_bytes"]): row["jct_s"]["mean"] for row in rows}
+    assert by_choice["fifo", "uniform+joint", 1e12] < by_choice["fifo", "none+fair", 1e12]
+
+
+def test_a_purchase_reaches_its_target_and_less_does_not(simulate) -> None:
+    found = json.loads(simulate("capacity", POISSON, "--gpus", "24", "--bandwidth", "200MB/s", "--of", "cache", "--most", "4TB",
+                                "--metric", "utilisation", "--within", "0.1", "--json"))  # fmt: skip
+    assert 0 < found["least"] <= 4e12
+    reached = {point["amount"]: point["value"] for point in found["points"]}
+    assert reached[found["least"]] >= found["target"]
+    assert any(value < found["target"] for value in reached.values())
+    refused = simulate("capacity", POISSON, "--gpus", "24", "--bandwidth", "1MB/s", "--of", "cache", "--most", "1GB",
+                       "--metric", "utilisation", "--reach", "0.99", status=2)  # fmt: skip
+    assert "even the most" in refused
+
+
+def test_no_tenant_waits_longer_than_alone(simulate, tmp_path: pathlib.Path) -> None:
+    rows = "".join(f"{60 * i},{900 + 37 * (i % 11)},{(1, 2, 8, 4)[i % 4]},{'abc'[i % 3]}\n" for i in range(200))
+    found = json.loads(simulate("guarantee", trace_file(tmp_path / "t.csv", rows), "--gpus", "96", "--json"))
+    assert found["jobs"] == 200
+    assert found["later"] == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("0,10,1,a\n5,10,0,a\n", "line 3: a job with 0 GPUs"),
+        ("0,-1,1,a\n", "line 2: a negative duration"),
+        ("0,10,1\n", "line 2: 3 cells"),
+    ],
+)
+def test_bad_rows_are_named_or_skipped(simulate, tmp_path: pathlib.Path, rows: str, said: str) -> None:
+    path = trace_file(tmp_path / "bad.csv", rows)
+    assert said in simulate(path, status=2)
+    good = trace_file(tmp_path / "some.csv", rows + "9,10,1,a\n")
+    result = json.loads(simulate(good, "--skip-bad", "--json"))
+    assert result["rows_skipped"] == 1
+    assert result["finished"] == result["jobs"]
+
+
+def test_what_cannot_be_is_said(simulate, tmp_path: pathlib.Path) -> None:
+    assert "unknown column" in simulate(trace_file(tmp_path / "t.csv", "", "submit_s,duration_s,gpus,colour"), status=2)
+    assert "there is no policy" in simulate(POISSON, "--policy", "fifi", status=4)
+    assert "there is no cache" in simulate(POISSON, "--cache", "lfu", status=2)
+    assert "comes from the plan" in simulate(POISSON, "--cache", "lru", "--bandwidth-rule", "joint", status=2)
+    assert "TYPE:GPUS" in simulate(POISSON, "--gpus", "many", status=2)
+    large = json.loads(simulate(trace_file(tmp_path / "large.csv", "0,10,99,a\n1,10,1,a\n"), "--gpus", "8", "--json"))
+    assert (large["rejected"], large["finished"]) == (1, 1)
+
+
+def test_the_workload_table_can_be_printed_and_used(simulate, tmp_path: pathlib.Path) -> None:
+    table = tmp_path / "table.toml"
+    table.write_text(simulate("workload"))
+    assert json.loads(simulate(POISSON, *STORAGE, "--json")) == json.loads(
+        simulate(POISSON, *STORAGE, "--workload", str(table), "--json")
+    )
+    table.write_text(table.read_text() + "\ncolour = 1\n")
+    assert "colour" in simulate(POISSON, "--workload", str(table), status=2)
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="the real traces are not beside this checkout")
+@pytest.mark.parametrize("trace", ["philly_jobs.csv", "tiresias_60_job.csv"])
+def test_real_traces_are_read_and_run(simulate, trace: str) -> None:
+    result = json.loads(simulate(str(TRACES / trace), "--jobs", "500", "--gpus", "400", "--cache-size", "5TB",
+                                 "--bandwidth", "1GB/s", "--json"))  # fmt: skip
+    assert result["finished"] == result["jobs"] > 0
