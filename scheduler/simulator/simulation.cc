@@ -191,6 +191,16 @@ private:
         ++done_;
     }
 
+    // Late is worthless: it is not tried again.
+    void expire(std::uint32_t j) {
+        if (!jobs_[j].live || jobs_[j].state.running) return;
+        leave(j);
+        const std::uint32_t dataset = jobs_[j].state.spec->dataset;
+        if (dataset != kNoDataset) --users_left_[dataset];
+        outcome_.jobs[j].end = JobEnd::expired;
+        ++done_;
+    }
+
     void stop_running(SimulatedJob& job, bool dataset_is_done = false) {
         account(job);
         data_->stop(job, dataset_is_done);
@@ -344,6 +354,12 @@ private:
         }
         for (const std::uint32_t at : actions->demoted) jobs_[ids_[at]].state.opportunistic = true;
         for (const std::uint32_t at : actions->promoted) jobs_[ids_[at]].state.opportunistic = false;
+        std::vector<std::uint32_t> expired;
+        for (const Refused& refused : actions->refused) {
+            const auto j = static_cast<std::uint32_t>(ids_[refused.job]);
+            const JobState& state = jobs_[j].state;
+            if (!state.running && state.spec->deadline_s <= now_s_) expired.push_back(j);
+        }
         for (const std::uint32_t at : actions->admitted) jobs_[ids_[at]].state.admitted_s = now_s_;
         for (const auto& [at, until_s] : actions->leases) jobs_[ids_[at]].state.lease_until_s = until_s;
         for (const std::uint32_t j : stops) {
@@ -351,6 +367,7 @@ private:
                 std::ranges::any_of(actions->starts, [&](const Start& one) { return ids_[one.job] == j; });
             if (!resized) preempt(j);
         }
+        for (const std::uint32_t j : expired) expire(j);
         return {};
     }
 

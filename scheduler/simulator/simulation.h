@@ -43,7 +43,8 @@ struct SimulationOptions {
     std::function<void(const SimulationProgress&)> progress;
 };
 
-enum class JobEnd : std::uint8_t { finished, rejected, unfinished };
+// Rejected: larger than the cluster. Expired: a strict deadline passed that the policy never promised.
+enum class JobEnd : std::uint8_t { finished, rejected, expired, unfinished };
 
 struct JobOutcome {
     JobEnd end = JobEnd::unfinished;

@@ -47,6 +47,7 @@ Summary summarise(const Workload& workload, const Outcome& outcome, std::uint32_
             if (!(job.finish_s <= spec.deadline_s)) ++summary.deadlines_missed;
         }
         if (job.end == JobEnd::rejected) ++summary.rejected;
+        if (job.end == JobEnd::expired) ++summary.expired;
         if (job.end == JobEnd::unfinished) ++summary.unfinished;
         if (job.end != JobEnd::finished) continue;
         ++summary.finished;

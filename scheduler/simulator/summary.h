@@ -19,6 +19,7 @@ struct Summary {
     std::uint64_t jobs = 0;
     std::uint64_t finished = 0;
     std::uint64_t rejected = 0;
+    std::uint64_t expired = 0;
     std::uint64_t unfinished = 0;
     double makespan_s = 0;       // from the first submission to the last end
     Quantiles jct_s;             // job completion time: end less submission

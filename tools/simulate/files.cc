@@ -35,6 +35,7 @@ const char* end_name(scheduler::JobEnd end) {
     switch (end) {
         case scheduler::JobEnd::finished: return "finished";
         case scheduler::JobEnd::rejected: return "rejected";
+        case scheduler::JobEnd::expired: return "expired";
         case scheduler::JobEnd::unfinished: return "unfinished";
     }
     return "";

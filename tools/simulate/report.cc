@@ -58,6 +58,7 @@ json::object summary_json(const scheduler::Report& report, const scheduler::Scen
             {"jobs", summary.jobs},
             {"finished", summary.finished},
             {"rejected", summary.rejected},
+            {"expired", summary.expired},
             {"unfinished", summary.unfinished},
             {"rows_skipped", report.scenario.trace.skipped},
             {"makespan_s", summary.makespan_s},
@@ -98,8 +99,9 @@ void print_summary(const scheduler::Report& report, const scheduler::ScenarioOpt
     row("of it queueing", summary.queueing_s, time_text);
     std::printf("%s\n", times.text().c_str());
     Table figures({"", ""});
-    figures.add({"finished, rejected, unfinished",
-                 count(summary.finished) + ", " + count(summary.rejected) + ", " + count(summary.unfinished)});
+    figures.add({"finished, rejected, expired, unfinished", count(summary.finished) + ", " + count(summary.rejected) +
+                                                                ", " + count(summary.expired) + ", " +
+                                                                count(summary.unfinished)});
     figures.add({"makespan", time_text(summary.makespan_s)});
     figures.add({"GPU utilisation (useful of allocated)", percent(summary.gpu_utilisation)});
     figures.add({"GPUs allocated", percent(summary.gpu_allocation)});

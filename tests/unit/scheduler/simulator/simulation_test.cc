@@ -148,6 +148,21 @@ TEST(Simulation, AJobLargerThanTheClusterIsRejectedAndTheOthersGoOn) {
     EXPECT_EQ(outcome.jobs[1].end, JobEnd::finished);
 }
 
+TEST(Simulation, AStrictDeadlineThatWasNeverPromisedExpires) {
+    Cluster cluster(8);
+    for (int j = 0; j < 3; ++j) {
+        JobSpec& job = cluster.add(j, 8, 10);
+        job.dataset = kNoDataset;
+        job.service = Service::strict_deadline;
+        job.deadline_s = j + 1.5 * job.total_bytes / job.ideal_bytes_per_second[0];
+    }
+    const Outcome outcome = cluster.run("chronus", 0, 1e12);
+    const Summary summary = summarise(cluster.workload, outcome, 8);
+    EXPECT_EQ(summary.finished, 1);
+    EXPECT_EQ(summary.expired, 2);
+    EXPECT_EQ(summary.deadlines_missed, 2);
+}
+
 // Four jobs: two datasets that are worth caching, for one and for two jobs, on a remote that is too slow for all.
 Cluster contended() {
     Cluster cluster(8);
