@@ -9,7 +9,6 @@
 namespace larder::scheduler {
 namespace {
 
-constexpr std::uint32_t kLeasesMax = 256;
 constexpr std::uint32_t kLeasesMaxExact = 24;
 constexpr std::size_t kJobsMaxExact = 24;
 
@@ -42,18 +41,23 @@ LeaseDemand demand_of(const Snapshot& snapshot, std::uint32_t j) {
 
 }  // namespace
 
-// With what runs and may not be stopped now: for good, or within a lease.
+// With what runs and may not be stopped now: for good, or within a lease. `leases_max`: no more, but wider ones then;
+// 0: as many as it takes.
 LeasePlan Chronus::make_plan(const Snapshot& snapshot, std::uint32_t leases_max) const {
     const double first_end_s = period_end_s(snapshot.now_s, lease_s_);
     double last_s = first_end_s;
     for (const JobState* const job : snapshot.jobs) {
         if (has_deadline(*job)) last_s = std::max(last_s, job->spec->deadline_s);
     }
-    const double wanted = 1 + std::ceil((last_s - first_end_s) / lease_s_);
-    const auto leases = static_cast<std::uint32_t>(std::min<double>(wanted, leases_max));
-    // Where there are too many they are taken together, so many as one.
-    const double together = leases < 2 ? 1 : std::ceil((wanted - 1) / (leases - 1));
-    LeasePlan plan(snapshot, first_end_s, lease_s_ * together, leases);
+    std::vector<double> ends_s = widening_ends_s(first_end_s, lease_s_, last_s);
+    if (leases_max != 0 && ends_s.size() > leases_max) {
+        ends_s.assign(1, first_end_s);
+        const double together = std::ceil((last_s - first_end_s) / lease_s_ / (leases_max - 1));
+        for (std::uint32_t lease = 1; lease < leases_max; ++lease) {
+            ends_s.push_back(first_end_s + lease_s_ * together * lease);
+        }
+    }
+    LeasePlan plan(snapshot, std::move(ends_s));
     for (const JobState* const job : snapshot.jobs) {
         if (is_pinned(*job)) {
             const double end_s = snapshot.now_s + expected_remaining_s(snapshot, *job);
@@ -201,7 +205,7 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
 }
 
 Result<Decision> Chronus::decide(const Snapshot& snapshot) {
-    LeasePlan plan = make_plan(snapshot, kLeasesMax);
+    LeasePlan plan = make_plan(snapshot, 0);
     std::vector<Promise> promises = candidates(snapshot);
     admit_by_slack(snapshot, plan, promises);
     const auto settled = [](const Promise& promise) { return promise.met || promise.hopeless; };

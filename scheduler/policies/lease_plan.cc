@@ -1,12 +1,40 @@
 #include "scheduler/policies/lease_plan.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace larder::scheduler {
 
+namespace {
+
+std::vector<double> even_ends_s(double first_end_s, double lease_s, std::uint32_t leases) {
+    std::vector<double> ends_s;
+    ends_s.reserve(leases);
+    for (std::uint32_t lease = 0; lease < leases; ++lease) ends_s.push_back(first_end_s + lease_s * lease);
+    return ends_s;
+}
+
+}  // namespace
+
 LeasePlan::LeasePlan(const Snapshot& snapshot, double first_end_s, double lease_s, std::uint32_t leases)
-    : now_s_(snapshot.now_s), first_end_s_(first_end_s), lease_s_(lease_s), leases_(leases) {
-    for (const GpuTypeState& type : snapshot.gpu_types) free_.emplace_back(leases, type.gpus);
+    : LeasePlan(snapshot, even_ends_s(first_end_s, lease_s, leases)) {}
+
+LeasePlan::LeasePlan(const Snapshot& snapshot, std::vector<double> ends_s)
+    : now_s_(snapshot.now_s), ends_s_(std::move(ends_s)) {
+    for (const GpuTypeState& type : snapshot.gpu_types) free_.emplace_back(ends_s_.size(), type.gpus);
+}
+
+std::vector<double> widening_ends_s(double first_end_s, double lease_s, double last_s) {
+    constexpr std::uint64_t kOfEachWidth = 16;
+    std::vector<double> ends_s{first_end_s};
+    const auto first = static_cast<std::uint64_t>(std::llround(first_end_s / lease_s));
+    for (std::uint64_t end = first; static_cast<double>(end) * lease_s < last_s;) {
+        std::uint64_t width = 1;
+        while (end % (2 * width) == 0 && end - first >= 2 * width * kOfEachWidth) width *= 2;
+        end += width;
+        ends_s.push_back(static_cast<double>(end) * lease_s);
+    }
+    return ends_s;
 }
 
 double LeasePlan::start_s(std::uint32_t lease) const {
@@ -19,7 +47,7 @@ LeaseFit LeasePlan::fit(const LeaseDemand& demand, std::uint32_t gpu_type) const
     double left_s = demand.remaining_bytes / rate;
     bool goes_on = demand.runs;
     bool started = demand.started;
-    for (std::uint32_t lease = 0; lease < leases_; ++lease) {
+    for (std::uint32_t lease = 0; lease < leases(); ++lease) {
         if (free_[gpu_type][lease] < demand.gpus) {
             goes_on = false;
             if (!demand.preemptible) {
@@ -28,7 +56,8 @@ LeaseFit LeasePlan::fit(const LeaseDemand& demand, std::uint32_t gpu_type) const
             }
             continue;
         }
-        const double lost_s = started && !goes_on ? demand.restart_s : 0;
+        // One whose leases begin later may run before where there happens to be room, and be stopped again.
+        const double lost_s = (started || lease > 0) && !goes_on ? demand.restart_s : 0;
         const double begins_s = start_s(lease) + lost_s;
         found.leases.push_back(lease);
         goes_on = started = true;
@@ -38,7 +67,7 @@ LeaseFit LeasePlan::fit(const LeaseDemand& demand, std::uint32_t gpu_type) const
         }
         left_s -= std::max(0.0, end_s(lease) - begins_s);
     }
-    found.end_s = end_s(leases_ - 1) + left_s;
+    found.end_s = end_s(leases() - 1) + left_s;
     return found;
 }
 
@@ -62,7 +91,7 @@ void LeasePlan::take(const LeaseFit& fit, std::uint32_t gpus) {
 }
 
 void LeasePlan::hold(std::uint32_t gpu_type, std::uint32_t gpus, double until_s) {
-    for (std::uint32_t lease = 0; lease < leases_ && start_s(lease) < until_s; ++lease) take(gpu_type, lease, gpus);
+    for (std::uint32_t lease = 0; lease < leases() && start_s(lease) < until_s; ++lease) take(gpu_type, lease, gpus);
 }
 
 }  // namespace larder::scheduler

@@ -16,7 +16,7 @@ struct LeaseDemand {
     std::vector<double> rates;  // by type; 0: cannot run there
     double remaining_bytes = 0;
     double restart_s = 0;     // lost before each lease that does not follow one that it has
-    bool started = false;     // before; the first start costs nothing
+    bool started = false;     // before; the first start, if it is now, costs nothing
     bool runs = false;        // at present: going on costs nothing
     bool preemptible = true;  // else its leases must follow each other
     double deadline_s = kNever;
@@ -34,10 +34,12 @@ class LeasePlan {
 public:
     // `leases`: how many; what comes after them is taken to be free.
     LeasePlan(const Snapshot& snapshot, double first_end_s, double lease_s, std::uint32_t leases);
+    // Leases that end at these times, which rise.
+    LeasePlan(const Snapshot& snapshot, std::vector<double> ends_s);
 
-    std::uint32_t leases() const { return leases_; }
+    std::uint32_t leases() const { return static_cast<std::uint32_t>(ends_s_.size()); }
     double start_s(std::uint32_t lease) const;
-    double end_s(std::uint32_t lease) const { return first_end_s_ + lease_s_ * lease; }
+    double end_s(std::uint32_t lease) const { return ends_s_[lease]; }
     std::uint32_t free(std::uint32_t gpu_type, std::uint32_t lease) const { return free_[gpu_type][lease]; }
 
     // The leases, on the type that lets it end first, each as early as can be.
@@ -52,10 +54,13 @@ private:
     LeaseFit fit(const LeaseDemand& demand, std::uint32_t gpu_type) const;
 
     double now_s_;
-    double first_end_s_;
-    double lease_s_;
-    std::uint32_t leases_;
+    std::vector<double> ends_s_;
     std::vector<std::vector<std::uint32_t>> free_;  // by type, then lease
 };
+
+// When leases end up to `last_s`, the first at `first_end_s`, a multiple of `lease_s`: the near ones one by one, those
+// farther away 2, 4, 8, ... at a time. Each of those lies within one of the times before and after it is halved, so
+// that what fits once fits as time goes on.
+std::vector<double> widening_ends_s(double first_end_s, double lease_s, double last_s);
 
 }  // namespace larder::scheduler

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "tests/unit/scheduler/snapshots.h"
 
 namespace larder::scheduler {
@@ -62,6 +64,27 @@ TEST_F(LeasePlans, HoldsGpusUpToATime) {
     EXPECT_EQ(leases.free(0, 2), 8);
     leases.hold(0, 8, 201);
     EXPECT_EQ(leases.free(0, 2), 0);
+}
+
+// The widths double away from now, the last reaches the end, and the boundaries of a later plan are among those of an
+// earlier one wherever that has any: a plan stays one.
+TEST(WideningEnds, AreNestedAsTimeGoesOn) {
+    constexpr double kLease = 60;
+    constexpr double kLast = 60 * 5000;
+    std::vector<double> before = widening_ends_s(kLease, kLease, kLast);
+    EXPECT_LT(before.size(), 300);
+    for (int lease = 2; lease < 400; ++lease) {
+        const std::vector<double> after = widening_ends_s(kLease * lease, kLease, kLast);
+        EXPECT_EQ(after.front(), kLease * lease);
+        EXPECT_GE(after.back(), kLast);
+        EXPECT_TRUE(std::ranges::is_sorted(after));
+        for (const double end_s : before) {
+            if (end_s >= after.front() && end_s <= kLast) {
+                EXPECT_TRUE(std::ranges::binary_search(after, end_s)) << end_s << " at lease " << lease;
+            }
+        }
+        before = after;
+    }
 }
 
 }  // namespace
