@@ -193,8 +193,9 @@ TEST_F(AllocatorLists, WhatIfRefusesWhatItDoesNotKnow) {
         return message(response);
     };
     EXPECT_EQ(refused(R"({"colour":1})"), "key \"colour\" is unknown");
-    EXPECT_NE(refused(R"({"objective":"luck"})").find("known: efficiency, max_min, throughput, static, pinned"),
-              std::string::npos);
+    EXPECT_NE(
+        refused(R"({"objective":"luck"})").find("known: efficiency, max_min, throughput, utilisation, static, pinned"),
+        std::string::npos);
     EXPECT_NE(refused(R"({"cache_bytes":0.5})").find("an integer of 64 bits"), std::string::npos);
     EXPECT_EQ(refused(R"({"add_jobs":[3]})"), "add_jobs[0] must be an object");
     EXPECT_EQ(refused(R"({"add_jobs":[{"name":"x"}]})"), "add_jobs[0]: key \"dataset\" is missing");

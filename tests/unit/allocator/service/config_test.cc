@@ -109,7 +109,8 @@ TEST(AllocatorConfig, WhatIsWrongIsNamedWithItsValueAndWhatIsAllowed) {
     EXPECT_EQ(refused("lease = \"10 ms\""),
               "a.toml:3: lease = \"10 ms\": expected a time from \"1 s\" to \"1 h\", in text");
     EXPECT_EQ(refused("objective = \"luck\""),
-              "a.toml:3: objective = \"luck\": expected \"efficiency\", \"max_min\", \"throughput\", \"static\" or "
+              "a.toml:3: objective = \"luck\": expected \"efficiency\", \"max_min\", \"throughput\", \"utilisation\", "
+              "\"static\" or "
               "\"pinned\"");
     EXPECT_THAT(refused("hysteresis = 1.5"), HasSubstr("hysteresis = 1.5: expected a number from 0 to 1"));
     EXPECT_THAT(refused("hysteresis = \"0.5\""), HasSubstr("expected a number"));
