@@ -59,12 +59,6 @@ bool fits(std::string_view pattern, const std::vector<std::string>& path) {
     return pattern.empty();
 }
 
-const AccessRule* rule_of(const HttpRequest& request) {
-    const auto found = std::ranges::find_if(
-        kRules, [&](const AccessRule& rule) { return rule.method == request.method && fits(rule.path, request.path); });
-    return found == kRules.end() ? nullptr : &*found;
-}
-
 std::array<unsigned char, 32> digest_of(std::string_view token) {
     std::array<unsigned char, 32> digest;
     SHA256(reinterpret_cast<const unsigned char*>(token.data()), token.size(), digest.data());
@@ -160,6 +154,16 @@ Result<std::vector<Token>> read_tokens(const std::string& file) {
     const auto text = read_file(file);
     if (!text) return std::unexpected(text.error().within("token file"));
     return parse_tokens(*text, file);
+}
+
+const AccessRule* Access::rule_of(const HttpRequest& request) const {
+    for (const std::span<const AccessRule> rules : {std::span<const AccessRule>(kRules), std::span(more_)}) {
+        const auto found = std::ranges::find_if(rules, [&](const AccessRule& rule) {
+            return rule.method == request.method && fits(rule.path, request.path);
+        });
+        if (found != rules.end()) return &*found;
+    }
+    return nullptr;
 }
 
 std::optional<Access::Holder> Access::holder_of(const HttpRequest& request) const {

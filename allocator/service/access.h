@@ -51,8 +51,9 @@ Result<std::vector<Token>> parse_tokens(std::string_view text, std::string_view 
 class Access {
 public:
     // `certificates`: roles by the common name of a client certificate.
-    Access(std::vector<Token> tokens, std::map<std::string, Role> certificates)
-        : tokens_(std::move(tokens)), certificates_(std::move(certificates)) {}
+    // `more`: rules for routes that are not in access_rules().
+    Access(std::vector<Token> tokens, std::map<std::string, Role> certificates, std::vector<AccessRule> more = {})
+        : tokens_(std::move(tokens)), certificates_(std::move(certificates)), more_(std::move(more)) {}
 
     // The refusal, 401 or 403, if there is one; else the request says whose it is. For HttpServerOptions::admit.
     std::optional<HttpResponse> admit(HttpRequest& request) const;
@@ -63,9 +64,11 @@ private:
         std::string name;
     };
     std::optional<Holder> holder_of(const HttpRequest& request) const;
+    const AccessRule* rule_of(const HttpRequest& request) const;
 
     std::vector<Token> tokens_;
     std::map<std::string, Role> certificates_;
+    std::vector<AccessRule> more_;
 };
 
 }  // namespace larder::allocator

@@ -28,6 +28,7 @@ Api::Api(Cluster& cluster, const Clock& clock) : cluster_(cluster), clock_(clock
 void Api::tick() {
     const bool stale = clock_.now_ns() - planned_ns_ >= kStale_ns;
     if (stale && !cluster_.nodes().empty()) static_cast<void>(replan(false));
+    if (extension_ != nullptr) extension_->tick();
     answer_waiting(false);
     streams_.push(events_, clock_.now_ns());
 }

@@ -18,6 +18,7 @@
 #include "allocator/cluster.h"
 #include "allocator/service/event_streams.h"
 #include "allocator/service/events.h"
+#include "allocator/service/extension.h"
 #include "allocator/service/metrics.h"
 #include "allocator/service/observed.h"
 #include "allocator/service/plan_watch.h"
@@ -48,6 +49,10 @@ public:
     // `cluster` and `clock` must outlive it.
     Api(Cluster& cluster, const Clock& clock);
 
+    // Serves its routes too from now on; it must outlive this, or its last call.
+    void extend(Extension& extension) { extension_ = &extension; }
+    EventLog& events() { return events_; }
+
     // Calls `respond` now, or later from tick(), end_waits() or another request.
     void handle(const HttpRequest& request, const HttpRespond& respond);
     // To be called a few times a second: notices nodes that have fallen silent, and ends waits that are over.
@@ -67,6 +72,8 @@ private:
     };
 
     void find_and_answer(const HttpRequest& request, const HttpRespond& respond);
+    // False: the extension has no such route; `allowed` has the methods it would have there.
+    bool answer_by_extension(const HttpRequest& request, const HttpRespond& respond, std::string& allowed);
     // Of the requests that wait, those that have their answer now or whose time is over.
     void answer_waiting(bool all);
 
@@ -110,6 +117,7 @@ private:
     ServiceCounts counts_;
     std::vector<Waiting> waiting_;
     EventStreams streams_;
+    Extension* extension_ = nullptr;
 };
 
 }  // namespace larder::allocator

@@ -44,13 +44,19 @@ bool has_word(std::string_view words, std::string_view word) {
     return false;
 }
 
+Result<void> check_query(std::string_view known, const HttpRequest& request) {
+    for (const auto& [key, text] : request.query) {
+        if (has_word(known, key)) continue;
+        const std::string there = known.empty() ? "" : "; known: " + std::string(known);
+        return fail(ErrorCode::invalid_argument, "query: key \"" + key + "\" is unknown here" + there);
+    }
+    return {};
+}
+
 // The values of the keys that routes know: whole numbers, all of them.
 Result<void> read_query(const Api::Route& route, const HttpRequest& request, Api::Asked& asked) {
+    if (auto known = check_query(route.query, request); !known) return known;
     for (const auto& [key, text] : request.query) {
-        if (!has_word(route.query, key)) {
-            const std::string known = route.query.empty() ? "" : "; known: " + std::string(route.query);
-            return fail(ErrorCode::invalid_argument, "query: key \"" + key + "\" is unknown here" + known);
-        }
         std::uint64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
         if (error != std::errc{} || end != text.data() + text.size()) {
@@ -95,7 +101,11 @@ std::span<const Api::Route> Api::routes() {
 
 std::optional<HttpResponse> Api::get_index(const Asked&) {
     json::array list;
-    for (const Route& route : routes()) list.push_back(json::object{{"method", route.method}, {"path", route.path}});
+    const auto add = [&](const auto& route) {
+        list.push_back(json::object{{"method", route.method}, {"path", route.path}});
+    };
+    std::ranges::for_each(routes(), add);
+    if (extension_ != nullptr) std::ranges::for_each(extension_->routes(), add);
     return json_response({{"routes", std::move(list)}});
 }
 
@@ -128,7 +138,25 @@ void Api::find_and_answer(const HttpRequest& request, const HttpRespond& respond
                             .gone = std::move(gone)});
         return;
     }
+    if (answer_by_extension(request, respond, allowed)) return;
     respond(allowed.empty() ? no_such_path() : method_not_allowed(allowed));
+}
+
+bool Api::answer_by_extension(const HttpRequest& request, const HttpRespond& respond, std::string& allowed) {
+    if (extension_ == nullptr) return false;
+    const auto all = extension_->routes();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        std::string name;
+        if (!fits(all[i].path, request.path, name)) continue;
+        if (all[i].method != request.method) {
+            allowed += (allowed.empty() ? "" : ", ") + std::string(all[i].method);
+            continue;
+        }
+        const auto known = check_query(all[i].query, request);
+        respond(known ? extension_->answer(i, request, name) : http_error(known.error()));
+        return true;
+    }
+    return false;
 }
 
 void Api::answer_waiting(bool all) {

@@ -209,21 +209,30 @@ std::vector<ConfigKey> config_keys() {
     return keys_of(rules());
 }
 
-Result<Config> parse_config(std::string_view toml, std::string_view source, std::span<const ConfigOverride> overrides) {
-    const auto text = read_config_text(toml, source, config_keys(), overrides);
+Result<Config> parse_config(std::string_view toml, std::string_view source, std::span<const ConfigOverride> overrides,
+                            OthersConfig* others) {
+    std::vector<ConfigKey> keys = config_keys();
+    const std::size_t own = keys.size();
+    if (others != nullptr) keys.insert(keys.end(), others->keys.begin(), others->keys.end());
+    auto text = read_config_text(toml, source, keys, overrides);
     if (!text) return std::unexpected(text.error());
     Config config;
-    for (const ConfigSetting& setting : text->settings) {
-        if (auto applied = apply_setting(config, rules(), setting); !applied) return std::unexpected(applied.error());
+    for (ConfigSetting& setting : text->settings) {
+        if (setting.rule >= own) {
+            setting.rule -= own;
+            others->settings.push_back(std::move(setting));
+        } else if (auto applied = apply_setting(config, rules(), setting); !applied) {
+            return std::unexpected(applied.error());
+        }
     }
     return complete(std::move(config), source);
 }
 
-Result<Config> load_config(const std::string& path, std::span<const ConfigOverride> overrides) {
-    if (path.empty()) return parse_config("", "flags", overrides);
+Result<Config> load_config(const std::string& path, std::span<const ConfigOverride> overrides, OthersConfig* others) {
+    if (path.empty()) return parse_config("", "flags", overrides, others);
     const auto content = read_file(path);
     if (!content) return std::unexpected(content.error().within("config"));
-    return parse_config(*content, path, overrides);
+    return parse_config(*content, path, overrides, others);
 }
 
 }  // namespace larder::allocator

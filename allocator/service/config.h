@@ -49,9 +49,16 @@ struct Config {
 
 std::vector<ConfigKey> config_keys();
 
+// Keys of whoever shares the file; what is set of them is handed back, `rule` being the index in `keys`.
+struct OthersConfig {
+    std::span<const ConfigKey> keys;
+    std::vector<ConfigSetting> settings;
+};
+
 Result<Config> parse_config(std::string_view toml, std::string_view source,
-                            std::span<const ConfigOverride> overrides = {});
+                            std::span<const ConfigOverride> overrides = {}, OthersConfig* others = nullptr);
 // An empty path means no file: defaults and overrides only.
-Result<Config> load_config(const std::string& path, std::span<const ConfigOverride> overrides = {});
+Result<Config> load_config(const std::string& path, std::span<const ConfigOverride> overrides = {},
+                           OthersConfig* others = nullptr);
 
 }  // namespace larder::allocator

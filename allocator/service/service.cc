@@ -17,11 +17,17 @@
 namespace larder::allocator {
 namespace {
 
-Result<Access> read_access(const Config& config) {
-    if (config.token_file.empty()) return Access({}, config.certificates);
+Result<Access> read_access(const Config& config, const Extension* extension) {
+    std::vector<AccessRule> more;
+    if (extension != nullptr) {
+        for (const Extension::Route& route : extension->routes()) {
+            more.push_back({.method = route.method, .path = route.path, .roles = route.roles});
+        }
+    }
+    if (config.token_file.empty()) return Access({}, config.certificates, std::move(more));
     auto tokens = read_tokens(config.token_file);
     if (!tokens) return std::unexpected(tokens.error());
-    return Access(std::move(*tokens), config.certificates);
+    return Access(std::move(*tokens), config.certificates, std::move(more));
 }
 
 Result<std::shared_ptr<TlsContext>> read_tls(const Config& config) {
@@ -68,9 +74,8 @@ HttpServerOptions http_options(const ServiceLimits& limits, HttpAdmit admit) {
 }  // namespace
 
 struct Service::State {
-    State(boost::asio::io_context& context, const Config& with, const Clock& clock, Access who)
+    State(boost::asio::io_context& context, const Config& with, const Clock& clock)
         : config(with),
-          access(std::move(who)),
           cluster(with.cluster),
           api(cluster, clock),
           ticks(context, api),
@@ -79,10 +84,11 @@ struct Service::State {
               http_options(with.limits, [this](HttpRequest& request) { return access.admit(request); })) {}
 
     Config config;
-    Access access;
+    Access access{{}, {}};
     std::unique_ptr<StateStore> store;  // null: memory only
     Cluster cluster;
     Api api;
+    std::unique_ptr<Extension> extension;  // may be null
     Ticks ticks;
     HttpServer http;
     std::uint16_t tcp_port = 0;
@@ -93,17 +99,24 @@ Service::Service(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Service::~Service() = default;
 
 Result<std::unique_ptr<Service>> Service::start(boost::asio::io_context& context, const Config& config,
-                                                const Clock& clock) {
-    auto access = read_access(config);
-    if (!access) return std::unexpected(access.error());
+                                                const Clock& clock, const MakeExtension& extend) {
     auto tls = read_tls(config);
     if (!tls) return std::unexpected(tls.error());
-    auto state = std::make_unique<State>(context, config, clock, std::move(*access));
+    auto state = std::make_unique<State>(context, config, clock);
     if (!config.state_directory.empty()) {
         auto taken = take_up(config, clock.now_ns(), state->cluster);
         if (!taken) return std::unexpected(taken.error());
         state->store = std::move(*taken);
     }
+    if (extend) {
+        auto extension = extend({.cluster = state->cluster, .events = state->api.events(), .clock = clock});
+        if (!extension) return std::unexpected(extension.error());
+        state->extension = std::move(*extension);
+        state->api.extend(*state->extension);
+    }
+    auto access = read_access(config, state->extension.get());
+    if (!access) return std::unexpected(access.error());
+    state->access = std::move(*access);
     if (auto listening = state->http.listen_unix(config.socket, config.socket_mode); !listening) {
         return std::unexpected(listening.error());
     }
@@ -123,7 +136,7 @@ Result<std::unique_ptr<Service>> Service::start(boost::asio::io_context& context
 }
 
 Result<void> Service::reload(const Config& config) {
-    auto access = read_access(config);
+    auto access = read_access(config, state_->extension.get());
     if (!access) return std::unexpected(access.error());
     auto tls = read_tls(config);
     if (!tls) return std::unexpected(tls.error());
@@ -188,7 +201,7 @@ Result<void> serve(const ServeOptions& options) {
     const SteadyClock clock;
     // Before anybody can know that it serves.
     boost::asio::signal_set signals(context, SIGTERM, SIGINT);
-    const auto service = Service::start(context, options.config, clock);
+    const auto service = Service::start(context, options.config, clock, options.extend);
     if (!service) return std::unexpected(service.error());
     Reloads reloads(context, **service, options.reload);
     signals.async_wait([&](const boost::system::error_code& error, int signal) {

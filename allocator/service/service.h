@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "allocator/service/config.h"
+#include "allocator/service/extension.h"
 #include "base/clock.h"
 #include "base/error.h"
 
@@ -21,7 +22,7 @@ class Service {
 public:
     // Listens when it returns; requests are taken once `context` runs. `context` and `clock` must outlive it.
     static Result<std::unique_ptr<Service>> start(boost::asio::io_context& context, const Config& config,
-                                                  const Clock& clock);
+                                                  const Clock& clock, const MakeExtension& extend = {});
     ~Service();
     Service(const Service&) = delete;
     Service& operator=(const Service&) = delete;
@@ -42,6 +43,7 @@ private:
 
 struct ServeOptions {
     Config config;
+    MakeExtension extend;                         // what else it serves
     std::function<Result<Config>()> reload;       // what SIGHUP reads
     std::function<void(const Service&)> started;  // requests are taken
     std::function<void()> stopping;

@@ -4,20 +4,14 @@
 
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "allocator/service/json.h"
-#include "base/hash.h"
 #include "base/server/json_reader.h"
 
 namespace larder::allocator {
 namespace json = boost::json;
 namespace {
-
-std::uint32_t crc_of(std::string_view key, std::string_view text) {
-    return crc32c(std::as_bytes(std::span(text)), crc32c(std::as_bytes(std::span(key))));
-}
 
 json::object json_of(const JobSpec& spec) {
     json::object object{{"name", spec.name},
@@ -104,9 +98,7 @@ Result<void> read_named(ClusterRecord& record, std::string_view kind, const std:
 }
 
 Result<void> read_single(StoredState& into, std::string_view key, const json::object& object) {
-    if (key == "version") {
-        into.version = whole(object.at("version"));
-    } else if (key == "run") {
+    if (key == "run") {
         into.run.boot = object.at("boot").as_string();
         into.run.lease_ns = object.at("lease_ns").to_number<std::int64_t>();
         if (const json::value* until = object.if_contains("no_lease_before_ns")) {
@@ -123,34 +115,17 @@ Result<void> read_single(StoredState& into, std::string_view key, const json::ob
     return {};
 }
 
-StateRow row(std::string key, const json::object& object) {
-    std::string value = seal_row(key, json::serialize(object));
-    return {std::move(key), std::move(value)};
+Row row(std::string key, const json::object& object) {
+    return {std::move(key), json::serialize(object)};
 }
 
 }  // namespace
 
-std::string seal_row(std::string_view key, std::string_view text) {
-    const std::uint32_t crc = crc_of(key, text);
-    std::string value(sizeof crc, '\0');
-    std::memcpy(value.data(), &crc, sizeof crc);
-    return value.append(text);
-}
-
-std::optional<std::string_view> open_row(std::string_view key, std::string_view value) {
-    std::uint32_t crc = 0;
-    if (value.size() < sizeof crc) return std::nullopt;
-    std::memcpy(&crc, value.data(), sizeof crc);
-    value.remove_prefix(sizeof crc);
-    if (crc != crc_of(key, value)) return std::nullopt;
-    return value;
-}
-
-std::vector<StateRow> rows_of(const ClusterRecord& change) {
-    std::vector<StateRow> rows;
+std::vector<Row> rows_of(const ClusterRecord& change) {
+    std::vector<Row> rows;
     const auto put = [&](std::string_view kind, const std::string& name, const json::object* object) {
         std::string key = std::string(kind) + "/" + name;
-        rows.push_back(object == nullptr ? StateRow{std::move(key), std::nullopt} : row(std::move(key), *object));
+        rows.push_back(object == nullptr ? Row{std::move(key), std::nullopt} : row(std::move(key), *object));
     };
     for (const auto& [name, spec] : change.jobs) {
         const json::object object = spec ? json_of(*spec) : json::object();
@@ -184,14 +159,10 @@ std::vector<StateRow> rows_of(const ClusterRecord& change) {
     return rows;
 }
 
-StateRow row_of(const StateRun& run) {
+Row row_of(const StateRun& run) {
     json::object object{{"boot", run.boot}, {"lease_ns", run.lease_ns}};
     if (run.no_lease_before_ns) object["no_lease_before_ns"] = *run.no_lease_before_ns;
     return row("run", object);
-}
-
-StateRow version_row() {
-    return row("version", {{"version", kStateVersion}});
 }
 
 Result<void> read_row(StoredState& into, std::string_view key, std::string_view text) {

@@ -1,7 +1,6 @@
 #pragma once
 
-// The rows of the allocator's state: a key and JSON, with a CRC32C of both before it, because LMDB hands out flipped
-// bytes as good ones.
+// The rows of the allocator's state (base/server/row_store.h): a key and JSON.
 //
 //   version              {"version": 1}
 //   run                  {"boot", "lease_ns", "no_lease_before_ns"}: of the process that wrote last
@@ -14,13 +13,13 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "allocator/record.h"
 #include "base/error.h"
+#include "base/server/row_store.h"
 
 namespace larder::allocator {
 
@@ -32,22 +31,11 @@ struct StateRun {
     std::optional<std::int64_t> no_lease_before_ns;
 };
 
-struct StateRow {
-    std::string key;
-    std::optional<std::string> value;  // none: to be removed
-};
-
-// The CRC and the text, as a row's value has them; and back, where the CRC is right.
-std::string seal_row(std::string_view key, std::string_view text);
-std::optional<std::string_view> open_row(std::string_view key, std::string_view value);
-
-std::vector<StateRow> rows_of(const ClusterRecord& change);
-StateRow row_of(const StateRun& run);
-StateRow version_row();
+std::vector<Row> rows_of(const ClusterRecord& change);
+Row row_of(const StateRun& run);
 
 // Puts a row, its text opened, where it belongs. corrupt: it is none of these.
 struct StoredState {
-    std::uint64_t version = 0;
     StateRun run;
     ClusterRecord record;
 };

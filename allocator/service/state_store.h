@@ -7,17 +7,14 @@
 // the cluster is. One from a newer version is refused. One process at a time, one thread.
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <span>
 #include <string>
 
 #include "allocator/record.h"
 #include "allocator/service/state_rows.h"
 #include "base/error.h"
 #include "base/file.h"
-
-struct MDB_env;
+#include "base/server/row_store.h"
 
 namespace larder::allocator {
 
@@ -32,31 +29,21 @@ class StateStore {
 public:
     // `now_ns` is CLOCK_MONOTONIC's, which leases are told in.
     static Result<std::unique_ptr<StateStore>> open(const StateStoreOptions& options, std::int64_t now_ns);
-    ~StateStore();
-    StateStore(const StateStore&) = delete;
-    StateStore& operator=(const StateStore&) = delete;
 
     // As it was found; its times are by the present clock.
     const ClusterRecord& found() const { return stored_.record; }
     // All of the change or, with the error, nothing. no_space: the map or the disk is full.
     Result<void> save(const ClusterRecord& change);
     // Down on the disk.
-    void sync();
+    void sync() { rows_->sync(); }
 
 private:
     StateStore() = default;
-    Result<void> open_environment(const StateStoreOptions& options);
-    Result<void> load();
     Result<void> begin_run(const StateStoreOptions& options, std::int64_t now_ns);
-    Result<void> write(std::span<const StateRow> rows);
-    void cover_pages();
 
-    std::string directory_;
     FileDescriptor lock_;
-    MDB_env* environment_ = nullptr;
-    unsigned database_ = 0;
-    bool afresh_ = false;
     StoredState stored_;
+    std::unique_ptr<RowStore> rows_;
 };
 
 }  // namespace larder::allocator

@@ -1,0 +1,229 @@
+#include "base/server/row_store.h"
+
+#include <boost/json.hpp>
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/server/lmdb.h"
+#include "base/server/lmdb_check.h"
+#include "base/server/logging.h"
+
+namespace larder {
+namespace {
+
+namespace fs = std::filesystem;
+namespace json = boost::json;
+
+constexpr std::string_view kVersionKey = "version";
+// The file is kept so much longer than its last page, as what a transaction needs is told only when it is over.
+constexpr std::uint64_t kSlackBytes = 8u << 20;
+
+std::uint32_t crc_of(std::string_view key, std::string_view text) {
+    return crc32c(std::as_bytes(std::span(text)), crc32c(std::as_bytes(std::span(key))));
+}
+
+std::string_view text_of(LmdbBytes bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string_view text_of(const MDB_val& value) {
+    return text_of(lmdb_bytes(value));
+}
+
+MDB_val value_of(std::string_view text) {
+    return {text.size(), const_cast<char*>(text.data())};
+}
+
+// Owns a transaction until it is committed.
+class Transaction {
+public:
+    Transaction(MDB_env* environment, unsigned flags)
+        : code_(mdb_txn_begin(environment, nullptr, flags, &transaction_)) {}
+    ~Transaction() {
+        if (transaction_ != nullptr) mdb_txn_abort(transaction_);
+    }
+    Transaction(const Transaction&) = delete;
+    Transaction& operator=(const Transaction&) = delete;
+
+    int code() const { return code_; }
+    MDB_txn* get() const { return transaction_; }
+    int commit() { return mdb_txn_commit(std::exchange(transaction_, nullptr)); }
+
+private:
+    MDB_txn* transaction_ = nullptr;
+    int code_;
+};
+
+std::optional<std::string> damage_of(const RowStoreOptions& options) {
+    const std::array databases{LmdbDatabase{options.database, [](LmdbBytes key, LmdbBytes value) {
+                                                return open_row(text_of(key), text_of(value)).has_value();
+                                            }}};
+    return find_lmdb_damage(options.directory, databases);
+}
+
+Result<std::uint64_t> version_in(std::string_view text) {
+    json::error_code error;
+    const json::value value = json::parse(text, error);
+    const json::object* object = error ? nullptr : value.if_object();
+    const json::value* version = object == nullptr ? nullptr : object->if_contains("version");
+    if (version == nullptr || !version->is_number()) {
+        return fail(ErrorCode::corrupt, "row \"version\" is not understood");
+    }
+    const auto number = version->to_number<std::uint64_t>(error);
+    if (error) return fail(ErrorCode::corrupt, "row \"version\" is not understood");
+    return number;
+}
+
+}  // namespace
+
+std::string seal_row(std::string_view key, std::string_view text) {
+    const std::uint32_t crc = crc_of(key, text);
+    std::string value(sizeof crc, '\0');
+    std::memcpy(value.data(), &crc, sizeof crc);
+    return value.append(text);
+}
+
+std::optional<std::string_view> open_row(std::string_view key, std::string_view value) {
+    std::uint32_t crc = 0;
+    if (value.size() < sizeof crc) return std::nullopt;
+    std::memcpy(&crc, value.data(), sizeof crc);
+    value.remove_prefix(sizeof crc);
+    if (crc != crc_of(key, value)) return std::nullopt;
+    return value;
+}
+
+Result<std::unique_ptr<RowStore>> RowStore::open(const RowStoreOptions& options) {
+    std::unique_ptr<RowStore> store(new RowStore);
+    store->directory_ = options.directory;
+    store->noun_ = options.noun;
+    auto damage = damage_of(options);
+    if (!damage) {
+        auto opened = store->open_environment(options);
+        if (opened) opened = store->load(options);
+        if (!opened && opened.error().code != ErrorCode::corrupt) return std::unexpected(opened.error());
+        if (!opened) damage = opened.error().message;
+    }
+    if (damage) {
+        mdb_env_close(std::exchange(store->environment_, nullptr));
+        const std::string aside = options.directory + ".damaged";
+        std::error_code error;
+        fs::remove_all(aside, error);
+        fs::rename(options.directory, aside, error);
+        if (error) {
+            return fail_errno(error.value(),
+                              "put the damaged " + std::string(options.noun) + " " + options.directory + " aside");
+        }
+        options.lost(*damage, aside);
+        if (auto opened = store->open_environment(options); !opened) return std::unexpected(opened.error());
+        if (auto loaded = store->load(options); !loaded) return std::unexpected(loaded.error());
+    }
+    const Row version{std::string(kVersionKey), R"({"version":)" + std::to_string(options.version) + "}"};
+    if (auto written = store->write(std::span(&version, 1)); !written) return std::unexpected(written.error());
+    return store;
+}
+
+RowStore::~RowStore() {
+    if (environment_ == nullptr) return;
+    sync();
+    mdb_env_close(environment_);
+}
+
+Result<void> RowStore::open_environment(const RowStoreOptions& options) {
+    const std::string what = "open the " + noun_ + " in " + directory_;
+    if (::mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(errno, what);
+    if (const int code = mdb_env_create(&environment_); code != 0) return std::unexpected(lmdb_error(code, what));
+    int code = mdb_env_set_mapsize(environment_, options.map_bytes);
+    if (code == 0) code = mdb_env_set_maxdbs(environment_, 1);
+    if (code == 0) code = mdb_env_open(environment_, directory_.c_str(), MDB_NOTLS | MDB_NOSYNC, 0600);
+    int dead = 0;
+    if (code == 0) code = mdb_reader_check(environment_, &dead);
+    if (code != 0) return std::unexpected(lmdb_error(code, what));
+    cover_pages();
+    Transaction transaction(environment_, 0);
+    code = transaction.code();
+    if (code == 0) code = mdb_dbi_open(transaction.get(), options.database, MDB_CREATE, &database_);
+    if (code == 0) code = transaction.commit();
+    if (code != 0) return std::unexpected(lmdb_error(code, what));
+    return {};
+}
+
+Result<void> RowStore::load(const RowStoreOptions& options) {
+    const std::string what = "read the " + noun_ + " in " + directory_;
+    const Transaction transaction(environment_, MDB_RDONLY);
+    MDB_cursor* opened = nullptr;
+    int code = transaction.code();
+    if (code == 0) code = mdb_cursor_open(transaction.get(), database_, &opened);
+    if (code != 0) return std::unexpected(lmdb_error(code, what));
+    const std::unique_ptr<MDB_cursor, void (*)(MDB_cursor*)> cursor(opened, mdb_cursor_close);
+
+    // First of all, as rows of a newer version may mean anything.
+    MDB_val key = value_of(kVersionKey);
+    MDB_val value{};
+    const auto text = [&]() -> Result<std::string_view> {
+        const auto opened_row = open_row(text_of(key), text_of(value));
+        if (!opened_row) return fail(ErrorCode::corrupt, what + ": a row does not match its CRC");
+        return *opened_row;
+    };
+    code = mdb_cursor_get(cursor.get(), &key, &value, MDB_SET);
+    afresh_ = code == MDB_NOTFOUND;
+    if (code == 0) {
+        const auto row = text();
+        if (!row) return std::unexpected(row.error());
+        const auto version = version_in(*row);
+        if (!version) return std::unexpected(version.error().within(what));
+        if (*version > options.version) {
+            return fail(ErrorCode::unsupported,
+                        "the " + noun_ + " in " + directory_ + " is of version " + std::to_string(*version) +
+                            ", this " + std::string(options.program) + " knows " + std::to_string(options.version) +
+                            " and older: run the newer one, or move the directory away");
+        }
+    }
+    for (code = mdb_cursor_get(cursor.get(), &key, &value, MDB_FIRST); code == 0;
+         code = mdb_cursor_get(cursor.get(), &key, &value, MDB_NEXT)) {
+        const auto row = text();
+        if (!row) return std::unexpected(row.error());
+        if (text_of(key) == kVersionKey) continue;
+        if (auto taken = options.take(text_of(key), *row); !taken) return std::unexpected(taken.error().within(what));
+    }
+    if (code != MDB_NOTFOUND) return std::unexpected(lmdb_error(code, what));
+    return {};
+}
+
+Result<void> RowStore::write(std::span<const Row> rows) {
+    Transaction transaction(environment_, 0);
+    int code = transaction.code();
+    for (const Row& row : rows) {
+        if (code != 0) break;
+        const std::string sealed = row.text ? seal_row(row.key, *row.text) : std::string();
+        MDB_val key = value_of(row.key);
+        MDB_val value = value_of(sealed);
+        code = row.text ? mdb_put(transaction.get(), database_, &key, &value, 0)
+                        : mdb_del(transaction.get(), database_, &key, nullptr);
+        if (code == MDB_NOTFOUND) code = 0;
+    }
+    if (code == 0) code = transaction.commit();
+    if (code != 0) return std::unexpected(lmdb_error(code, "write the " + noun_ + " in " + directory_));
+    cover_pages();
+    return {};
+}
+
+void RowStore::cover_pages() {
+    // The slack takes no room on the disk until it is used.
+    if (!cover_lmdb_pages(environment_, kSlackBytes)) {
+        log_warn("the file of a store cannot grow", {{"directory", directory_}, {"errno", errno}});
+    }
+}
+
+void RowStore::sync() {
+    if (const int code = mdb_env_sync(environment_, 1); code != 0) {
+        log_warn("a store is not down on the disk", {{"directory", directory_}, {"error", mdb_strerror(code)}});
+    }
+}
+
+}  // namespace larder
