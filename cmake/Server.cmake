@@ -44,6 +44,12 @@ larder_library(scheduler/placement)
 larder_library(scheduler/cells)
 larder_library(scheduler/policies)
 larder_library(scheduler/simulator)
+# Running jobs: the queue and what it is driven by; and what the jobs are processes of.
+larder_library(scheduler/live)
+larder_library(scheduler/engines)
+target_link_libraries(larder_scheduler_live PUBLIC larder_scheduler larder_scheduler_policies larder_allocator_service
+    larder_base_server PRIVATE Boost::json)
+target_link_libraries(larder_scheduler_engines PUBLIC larder_scheduler_live PRIVATE Boost::json)
 target_link_libraries(larder_scheduler PUBLIC larder_allocator larder_base)
 target_link_libraries(larder_scheduler_placement PUBLIC larder_scheduler)
 target_link_libraries(larder_scheduler_cells PUBLIC larder_scheduler_placement PRIVATE tomlplusplus::tomlplusplus)

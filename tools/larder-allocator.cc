@@ -1,10 +1,14 @@
-// larder-allocator: gives the cluster's cache and remote bandwidth to its jobs.
+// larder-allocator: gives the cluster's cache and remote bandwidth to its jobs, and runs those submitted to it.
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <iterator>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "allocator/service/config.h"
 #include "allocator/service/service.h"
@@ -13,6 +17,7 @@
 #include "base/server/systemd.h"
 #include "tools/cli/context.h"
 #include "tools/cli/daemon_flags.h"
+#include "tools/run_jobs.h"
 
 namespace {
 
@@ -24,12 +29,34 @@ int fail(const larder::Error& error) {
     return error.code == larder::ErrorCode::invalid_argument ? larder::cli::kUsage : larder::cli::kFailed;
 }
 
-Result<void> serve(const Config& config, const std::function<Result<Config>()>& load) {
+struct Loaded {
+    Config config;
+    larder::scheduler::LiveConfig jobs;
+};
+
+Result<Loaded> load_both(const std::string& path, const std::vector<larder::ConfigOverride>& overrides) {
+    const auto keys = larder::scheduler::live_config_keys();
+    larder::allocator::OthersConfig others{.keys = keys, .settings = {}};
+    auto config = larder::allocator::load_config(path, overrides, &others);
+    if (!config) return std::unexpected(config.error());
+    auto jobs = larder::scheduler::read_live_config(others.settings);
+    if (!jobs) return std::unexpected(jobs.error());
+    if (auto runs = larder::tools::run_jobs(*jobs, config->state_directory); !runs) {
+        return std::unexpected(runs.error());
+    }
+    return Loaded{std::move(*config), std::move(*jobs)};
+}
+
+Result<void> serve(const Loaded& loaded, const std::function<Result<Config>()>& load) {
+    const Config& config = loaded.config;
     const auto level = larder::parse_log_level(config.log_level);
     if (!level) return std::unexpected(level.error());
     if (auto logging = larder::start_logging({*level, config.log_file}); !logging) return logging;
     larder::keep_freed_memory();
+    auto jobs = larder::tools::run_jobs(loaded.jobs, config.state_directory);
+    if (!jobs) return std::unexpected(jobs.error());
     auto served = larder::allocator::serve({.config = config,
+                                            .extend = std::move(*jobs),
                                             .reload = load,
                                             .started = [](const auto&) { larder::tell_systemd("READY=1"); },
                                             .stopping = [] { larder::tell_systemd("STOPPING=1"); }});
@@ -40,7 +67,8 @@ Result<void> serve(const Config& config, const std::function<Result<Config>()>& 
 }
 
 int run(int argc, char** argv) {
-    CLI::App app("larder-allocator: gives the cluster's cache and remote bandwidth to its jobs");
+    CLI::App app(
+        "larder-allocator: gives the cluster's cache and remote bandwidth to its jobs, and runs those submitted to it");
     app.name("larder-allocator");
     app.footer(
         "SIGTERM and Ctrl-C end it; SIGHUP takes log level, tokens and certificates from the config anew.\n"
@@ -51,7 +79,9 @@ int run(int argc, char** argv) {
     app.add_flag("--check", check, "Read the config, say what is wrong with it, and end");
     app.set_version_flag("--version", "larder-allocator " LARDER_VERSION);
     larder::cli::DaemonFlags flags;
-    flags.add_to(app, larder::allocator::config_keys());
+    auto keys = larder::allocator::config_keys();
+    std::ranges::copy(larder::scheduler::live_config_keys(), std::back_inserter(keys));
+    flags.add_to(app, keys);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -59,14 +89,18 @@ int run(int argc, char** argv) {
     }
     const auto overrides = flags.overrides(app);
     if (!overrides) return fail(overrides.error());
-    const auto load = [&]() -> Result<Config> { return larder::allocator::load_config(path, *overrides); };
-    const auto config = load();
-    if (!config) return fail(config.error());
+    const auto loaded = load_both(path, *overrides);
+    if (!loaded) return fail(loaded.error());
+    const auto load = [&]() -> Result<Config> {
+        auto again = load_both(path, *overrides);
+        if (!again) return std::unexpected(again.error());
+        return std::move(again->config);
+    };
     if (check) {
         std::puts("the config is good");
         return larder::cli::kDone;
     }
-    const auto served = serve(*config, load);
+    const auto served = serve(*loaded, load);
     return served ? static_cast<int>(larder::cli::kDone) : fail(served.error());
 }
 

@@ -28,8 +28,13 @@ enum class EventKind : std::uint8_t {
     remote_set,
     lease_cut,
     report_refused,
+    // Of jobs that a scheduler runs, where one is mounted (extension.h).
+    job_submitted,
+    job_started,
+    job_stopped,
+    job_ended,
 };
-inline constexpr std::size_t kEventKinds = 12;
+inline constexpr std::size_t kEventKinds = 16;
 
 // "node_came"; as in JSON and in the label of the metric.
 std::string_view name(EventKind kind);

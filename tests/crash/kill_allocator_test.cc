@@ -3,12 +3,9 @@
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
-#include <spawn.h>
-#include <sys/wait.h>
 
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <map>
 #include <mutex>
 #include <random>
@@ -20,9 +17,8 @@
 #include "allocator/service/json.h"
 #include "base/clock.h"
 #include "base/server/http_client.h"
+#include "tests/crash/killed_allocator.h"
 #include "tests/support/temp_directory.h"
-
-extern char** environ;
 
 namespace larder::allocator {
 namespace {
@@ -32,42 +28,6 @@ namespace json = boost::json;
 constexpr double kRemote = 1e9;
 constexpr int kKills = 15;
 constexpr int kNodes = 4;
-
-class Killed {
-public:
-    explicit Killed(std::string state) : state_(std::move(state)) { start(); }
-    ~Killed() { end(SIGTERM); }
-
-    void kill_and_restart() {
-        end(SIGKILL);
-        start();
-    }
-    std::string socket() const { return state_ + "/allocator.sock"; }
-
-private:
-    void start() {
-        std::vector<std::string> arguments = {LARDER_ALLOCATOR_PROGRAM, "--state", state_, "--remote-bandwidth",
-                                              "1 GB/s", "--lease", "1 s", "--floor", "1 MB/s", "--log.level", "error",
-                                              // All of this comes from one peer.
-                                              "--limits.requests-per-second-per-peer", "1000000",
-                                              "--limits.request-burst-per-peer", "1000000"};
-        std::vector<char*> argv;
-        for (std::string& argument : arguments) argv.push_back(argument.data());
-        argv.push_back(nullptr);
-        ASSERT_EQ(::posix_spawn(&pid_, argv[0], nullptr, nullptr, argv.data(), environ), 0);
-        while (!http_request(socket(), "GET", "/healthz")) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    void end(int signal) {
-        ::kill(pid_, signal);
-        int status = 0;
-        ASSERT_EQ(::waitpid(pid_, &status, 0), pid_);
-        // What it was not killed by is a crash of its own.
-        ASSERT_TRUE(signal == SIGKILL ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : WIFEXITED(status));
-    }
-
-    std::string state_;
-    pid_t pid_ = -1;
-};
 
 // What each node is using, as a daemon would: its last lease until that is over, its floors from then on.
 class InUse {
@@ -142,7 +102,7 @@ void register_until(const std::string& socket, const std::atomic<bool>& done, st
 
 TEST(KilledAllocator, KeepsItsPlanItsWishesAndTheSumOfRates) {
     const test::TempDirectory directory;
-    Killed allocator(directory / "state");
+    test::KilledAllocator allocator(directory / "state", {"--remote-bandwidth", "1 GB/s", "--floor", "1 MB/s"});
     std::atomic<bool> done = false;
     InUse in_use;
     std::set<std::string> registered;

@@ -1,0 +1,149 @@
+#include "scheduler/engines/attempt_files.h"
+
+#include <boost/json.hpp>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <filesystem>
+
+namespace larder::scheduler {
+namespace json = boost::json;
+namespace {
+
+struct flock whole_file(short type) {
+    struct flock range{};
+    range.l_type = type;
+    range.l_whence = SEEK_SET;
+    return range;
+}
+
+std::optional<json::object> read_object(const std::string& path) {
+    const auto text = read_file(path);
+    if (!text) return std::nullopt;
+    json::error_code error;
+    json::value value = json::parse(*text, error);
+    if (error || !value.is_object()) return std::nullopt;
+    return std::move(value.get_object());
+}
+
+EngineJob job_of(const json::object& object) {
+    EngineJob job{.job = object.at("job").to_number<JobId>(),
+                  .attempt = object.at("attempt").to_number<std::uint32_t>(),
+                  .directory = std::string(object.at("directory").as_string()),
+                  .grace_s = object.at("grace_s").to_number<double>()};
+    for (const json::value& word : object.at("command").as_array()) job.command.emplace_back(word.as_string());
+    for (const auto& [key, value] : object.at("environment").as_object()) {
+        job.environment[std::string(key)] = value.as_string();
+    }
+    if (const json::value* user = object.if_contains("user")) {
+        job.user = RunAs{user->at(0).to_number<std::uint32_t>(), user->at(1).to_number<std::uint32_t>()};
+    }
+    return job;
+}
+
+}  // namespace
+
+std::string boot_id() {
+    auto id = read_file("/proc/sys/kernel/random/boot_id").value_or("");
+    id.erase(std::min(id.find('\n'), id.size()));
+    return id;
+}
+
+Result<void> AttemptFiles::write_run(const EngineJob& job) const {
+    std::error_code error;
+    std::filesystem::create_directories(directory_, error);
+    if (error) return fail_errno(error.value(), "make " + directory_);
+    json::array command;
+    for (const std::string& word : job.command) command.push_back(json::value(word));
+    json::object environment;
+    for (const auto& [key, value] : job.environment) environment[key] = value;
+    json::object object{{"job", job.job},
+                        {"attempt", job.attempt},
+                        {"command", std::move(command)},
+                        {"directory", job.directory},
+                        {"environment", std::move(environment)},
+                        {"grace_s", job.grace_s}};
+    if (job.user) object["user"] = json::array{job.user->uid, job.user->gid};
+    return replace_file(directory_ + "/run.json", json::serialize(object), 0600);
+}
+
+Result<EngineJob> AttemptFiles::read_run() const {
+    const auto object = read_object(directory_ + "/run.json");
+    try {
+        if (object) return job_of(*object);
+    } catch (const std::exception& error) {
+        return fail(ErrorCode::corrupt, directory_ + "/run.json: " + error.what());
+    }
+    return fail(ErrorCode::corrupt, directory_ + "/run.json cannot be read");
+}
+
+Result<FileDescriptor> AttemptFiles::lock() const {
+    auto file = open_file(directory_ + "/lock", O_RDWR | O_CREAT, 0600);
+    if (!file) return file;
+    struct flock range = whole_file(F_WRLCK);
+    if (::fcntl(file->get(), F_OFD_SETLK, &range) == 0) return file;
+    if (errno != EAGAIN && errno != EACCES) return fail_errno(errno, "lock " + directory_);
+    return fail(ErrorCode::already_exists, "another runner has " + directory_);
+}
+
+bool AttemptFiles::is_locked() const {
+    const auto file = open_file(directory_ + "/lock", O_RDWR, 0600);
+    if (!file) return false;
+    // Only asks: taking it, if but for a moment, could turn a runner away.
+    struct flock range = whole_file(F_WRLCK);
+    return ::fcntl(file->get(), F_OFD_GETLK, &range) == 0 && range.l_type != F_UNLCK;
+}
+
+Result<bool> AttemptFiles::claim(const StartedBy& by) const {
+    std::error_code error;
+    std::filesystem::create_directories(directory_, error);
+    if (error) return fail_errno(error.value(), "make " + directory_);
+    // Whole from its first moment on: written under another name, then linked, which fails where it is there.
+    const std::string own = directory_ + "/started." + std::to_string(::getpid());
+    const json::object object{{"pid", by.pid}, {"boot", by.boot}};
+    if (auto written = replace_file(own, json::serialize(object), 0644); !written) {
+        return std::unexpected(written.error());
+    }
+    const int linked = ::link(own.c_str(), (directory_ + "/started").c_str());
+    const int why = errno;
+    ::unlink(own.c_str());
+    if (linked == 0) return true;
+    if (why == EEXIST) return false;
+    return fail_errno(why, "claim " + directory_);
+}
+
+std::optional<StartedBy> AttemptFiles::started() const {
+    const auto object = read_object(directory_ + "/started");
+    if (!object) return std::nullopt;
+    const json::value* pid = object->if_contains("pid");
+    const json::value* boot = object->if_contains("boot");
+    if (pid == nullptr || !pid->is_int64() || boot == nullptr || !boot->is_string()) return StartedBy{};
+    return StartedBy{static_cast<pid_t>(pid->get_int64()), std::string(boot->get_string())};
+}
+
+Result<void> AttemptFiles::write_exit(const AttemptExit& how) const {
+    json::object object{{"was_stopping", how.was_stopping}, {"message", how.message}};
+    if (how.code) object["code"] = *how.code;
+    if (how.signal) object["signal"] = *how.signal;
+    return replace_file(directory_ + "/exit.json", json::serialize(object), 0644);
+}
+
+std::optional<AttemptExit> AttemptFiles::exit() const {
+    const auto object = read_object(directory_ + "/exit.json");
+    if (!object) return std::nullopt;
+    AttemptExit how;
+    try {
+        if (object->contains("code")) how.code = object->at("code").to_number<int>();
+        if (object->contains("signal")) how.signal = object->at("signal").to_number<int>();
+        how.was_stopping = object->at("was_stopping").as_bool();
+        how.message = object->at("message").as_string();
+    } catch (const std::exception& error) {
+        how.message = directory_ + "/exit.json: " + error.what();
+    }
+    return how;
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,172 @@
+#include "scheduler/engines/local_engine.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <filesystem>
+#include <utility>
+
+#include "base/server/logging.h"
+#include "scheduler/engines/processes.h"
+
+namespace larder::scheduler {
+
+namespace fs = std::filesystem;
+
+Result<std::unique_ptr<LocalEngine>> LocalEngine::open(LocalEngineOptions options) {
+    std::error_code error;
+    fs::create_directories(options.directory, error);
+    if (error) return fail_errno(error.value(), "make the jobs' directory " + options.directory);
+    if (::access(options.runner.c_str(), X_OK) != 0) {
+        return fail_errno(errno, "the program that runs jobs, " + options.runner);
+    }
+    return std::unique_ptr<LocalEngine>(new LocalEngine(std::move(options)));
+}
+
+AttemptFiles LocalEngine::files_of(JobId job, std::uint32_t attempt) const {
+    return AttemptFiles(options_.directory + "/" + std::to_string(job) + "/" + std::to_string(attempt));
+}
+
+std::string LocalEngine::output_of(JobId job, std::uint32_t attempt) const {
+    return attempt == 0 ? "" : files_of(job, attempt).output();
+}
+
+std::string LocalEngine::devices_of(const EngineJob& job) const {
+    std::string list;
+    for (const NamedGpus& share : job.gpus) {
+        const auto first = options_.first_gpus.find(share.node);
+        for (unsigned i = 0; i < kGpusPerNodeMax; ++i) {
+            if ((share.gpus >> i & 1) == 0) continue;
+            const unsigned device = i + (first == options_.first_gpus.end() ? 0 : first->second);
+            list += (list.empty() ? "" : ",") + std::to_string(device);
+        }
+    }
+    return list;
+}
+
+void LocalEngine::start(const EngineJob& job) {
+    const AttemptFiles files = files_of(job.job, job.attempt);
+    Watched& watched = watched_[job.job];
+    watched = {.attempt = job.attempt};
+    if (files.started()) return;
+    EngineJob run = job;
+    run.environment.try_emplace("PATH", "/usr/local/bin:/usr/bin:/bin");
+    run.environment["CUDA_VISIBLE_DEVICES"] = devices_of(job);
+    const auto written = files.write_run(run);
+    const Result<pid_t> runner = written ? spawn(files) : Result<pid_t>(std::unexpected(written.error()));
+    if (runner) {
+        watched.runner = *runner;
+    } else {
+        watched.failed = "it cannot be started: " + runner.error().message;
+    }
+}
+
+Result<pid_t> LocalEngine::spawn(const AttemptFiles& files) const {
+    posix_spawnattr_t attributes;
+    posix_spawn_file_actions_t actions;
+    ::posix_spawnattr_init(&attributes);
+    ::posix_spawn_file_actions_init(&actions);
+    sigset_t none;
+    sigset_t all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    ::posix_spawnattr_setsigmask(&attributes, &none);
+    ::posix_spawnattr_setsigdefault(&attributes, &all);
+    // A session of its own: what ends the daemon's group does not end jobs.
+    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    const std::string output = files.output();
+    ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+    ::posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    std::string program = options_.runner;
+    std::string directory = files.directory();
+    std::array<char*, 3> arguments{program.data(), directory.data(), nullptr};
+    pid_t runner = 0;
+    const int error = ::posix_spawn(&runner, program.c_str(), &actions, &attributes, arguments.data(), environ);
+    ::posix_spawn_file_actions_destroy(&actions);
+    ::posix_spawnattr_destroy(&attributes);
+    if (error != 0) return fail_errno(error, "run " + options_.runner);
+    return runner;
+}
+
+void LocalEngine::adopt(const EngineJob& job) {
+    // Whoever watched it before has told that it had started, or it is to stop.
+    watched_[job.job] = {.attempt = job.attempt, .told_started = true};
+}
+
+void LocalEngine::stop(JobId job, std::uint32_t attempt) {
+    const AttemptFiles files = files_of(job, attempt);
+    const auto at = watched_.find(job);
+    if (at == watched_.end() || at->second.attempt != attempt || files.exit()) return;
+    const auto claimed = files.claim({});
+    if (!claimed) return log_warn("a job cannot be stopped", {{"job", job}, {"error", claimed.error().message}});
+    if (*claimed) {
+        // No runner will run it now.
+        if (auto written = files.write_exit({.was_stopping = true}); !written) {
+            log_warn("a job that never began is not on record as such", {{"error", written.error().message}});
+        }
+        return;
+    }
+    const auto by = files.started();
+    if (by && by->pid > 0) terminate_if(by->pid, [&] { return files.is_locked(); });
+}
+
+std::optional<EngineEvent> LocalEngine::look(JobId job, Watched& watched, std::vector<EngineEvent>& events) const {
+    const AttemptFiles files = files_of(job, watched.attempt);
+    EngineEvent event{.job = job, .attempt = watched.attempt};
+    // Of a child of ours it is certain when it has gone; asked before its files are.
+    const bool spawned_runs = watched.runner != 0 && ::waitpid(watched.runner, nullptr, WNOHANG) == 0;
+    if (!spawned_runs) watched.runner = 0;
+    const bool runs = files.is_locked();
+    const auto by = files.started();
+    if (by && by->pid > 0 && !std::exchange(watched.told_started, true)) events.push_back(event);
+    // A runner writes how it ended before it goes.
+    if (const auto how = files.exit()) {
+        event.kind = EngineEvent::Kind::ended;
+        event.exit_code = how->code;
+        event.exit_signal = how->signal;
+        event.was_stopping = how->was_stopping;
+        event.message = how->message;
+        return event;
+    }
+    if (runs || spawned_runs) return std::nullopt;
+    event.kind = EngineEvent::Kind::lost;
+    if (by) {
+        if (by->boot == boot_id()) kill_session_of_dead(by->pid);
+        event.message =
+            by->pid > 0 ? "its runner is gone, and did not say how it ended" : "it was stopped before it had begun";
+    } else {
+        event.message =
+            !watched.failed.empty() ? watched.failed : "its runner ended before it began; see " + files.output();
+    }
+    return event;
+}
+
+std::vector<EngineEvent> LocalEngine::poll() {
+    std::vector<EngineEvent> events;
+    for (auto at = watched_.begin(); at != watched_.end();) {
+        auto end = look(at->first, at->second, events);
+        if (!end) {
+            ++at;
+            continue;
+        }
+        events.push_back(std::move(*end));
+        if (at->second.runner != 0) to_reap_.push_back(at->second.runner);
+        at = watched_.erase(at);
+    }
+    std::erase_if(to_reap_, [](pid_t runner) { return ::waitpid(runner, nullptr, WNOHANG) != 0; });
+    return events;
+}
+
+void LocalEngine::forget(JobId job) {
+    std::error_code error;
+    fs::remove_all(options_.directory + "/" + std::to_string(job), error);
+    if (error) log_warn("a job's directory cannot be removed", {{"job", job}, {"error", error.message()}});
+}
+
+}  // namespace larder::scheduler

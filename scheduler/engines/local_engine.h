@@ -1,0 +1,59 @@
+#pragma once
+
+// Jobs as processes of this machine. Each attempt has a runner (runner.h) and a directory of files (attempt_files.h);
+// the engine writes what to run, spawns the runner in a session of its own and from then on only looks. Nothing of an
+// attempt is in the engine's memory alone, so an engine of a later process finds it by its files. Nodes of the cluster
+// are parts of this machine's GPUs: GPU i of a node is device `first_gpu` + i in CUDA_VISIBLE_DEVICES.
+
+#include <sys/types.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "scheduler/engines/attempt_files.h"
+#include "scheduler/live/engine.h"
+
+namespace larder::scheduler {
+
+struct LocalEngineOptions {
+    std::string directory;                       // jobs' directories go here; made if missing
+    std::string runner;                          // the program larder-runner
+    std::map<std::string, unsigned> first_gpus;  // by node
+};
+
+class LocalEngine final : public Engine {
+public:
+    // Errors: the directory cannot be made, or the runner is not there.
+    static Result<std::unique_ptr<LocalEngine>> open(LocalEngineOptions options);
+
+    void start(const EngineJob& job) override;
+    void adopt(const EngineJob& job) override;
+    void stop(JobId job, std::uint32_t attempt) override;
+    std::vector<EngineEvent> poll() override;
+    void forget(JobId job) override;
+    std::string output_of(JobId job, std::uint32_t attempt) const override;
+
+private:
+    struct Watched {
+        std::uint32_t attempt = 0;
+        pid_t runner = 0;  // a child of ours that has not been waited for; 0: none
+        bool told_started = false;
+        std::string failed;  // it could not be started: why
+    };
+
+    explicit LocalEngine(LocalEngineOptions options) : options_(std::move(options)) {}
+    AttemptFiles files_of(JobId job, std::uint32_t attempt) const;
+    std::string devices_of(const EngineJob& job) const;
+    Result<pid_t> spawn(const AttemptFiles& files) const;
+    // What ended it, if something has; that it has started goes to `events`.
+    std::optional<EngineEvent> look(JobId job, Watched& watched, std::vector<EngineEvent>& events) const;
+
+    LocalEngineOptions options_;
+    std::map<JobId, Watched> watched_;
+    std::vector<pid_t> to_reap_;
+};
+
+}  // namespace larder::scheduler

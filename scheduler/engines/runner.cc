@@ -1,0 +1,197 @@
+#include "scheduler/engines/runner.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <pwd.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "base/clock.h"
+#include "scheduler/engines/attempt_files.h"
+#include "scheduler/engines/processes.h"
+
+namespace larder::scheduler {
+namespace {
+
+constexpr int kCannotRun = 127;  // as shells have it
+
+// Why the command does not run, told by the child through a pipe.
+struct Failure {
+    std::array<char, 32> what{};
+    int errno_value = 0;
+};
+
+[[noreturn]] void give_up(int pipe, const char* what) {
+    Failure failure{.errno_value = errno};
+    std::strncpy(failure.what.data(), what, failure.what.size() - 1);
+    static_cast<void>(!::write(pipe, &failure, sizeof failure));
+    ::_exit(kCannotRun);
+}
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+    std::vector<char*> list;
+    list.reserve(words.size() + 1);
+    for (std::string& word : words) list.push_back(word.data());
+    list.push_back(nullptr);
+    return list;
+}
+
+bool become(const RunAs& user) {
+    if (::geteuid() != 0) return ::geteuid() == user.uid;
+    const passwd* entry = ::getpwuid(user.uid);
+    const bool groups = entry == nullptr ? ::setgroups(0, nullptr) == 0 : ::initgroups(entry->pw_name, user.gid) == 0;
+    return groups && ::setgid(user.gid) == 0 && ::setuid(user.uid) == 0;
+}
+
+// A change of user resets it, so it is asked for anew after one.
+void follow_the_runner(int pipe, pid_t runner) {
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != runner) give_up(pipe, "follow its runner");
+}
+
+[[noreturn]] void be_the_command(EngineJob& job, int output, int pipe, pid_t runner, const sigset_t& before) {
+    ::setpgid(0, 0);
+    follow_the_runner(pipe, runner);
+    if (::dup2(output, STDOUT_FILENO) < 0 || ::dup2(output, STDERR_FILENO) < 0) give_up(pipe, "write its output");
+    if (job.user && !become(*job.user)) give_up(pipe, "become its user");
+    follow_the_runner(pipe, runner);
+    if (::chdir(job.directory.c_str()) != 0) give_up(pipe, "enter its directory");
+    std::vector<std::string> variables;
+    variables.reserve(job.environment.size());
+    for (const auto& [key, value] : job.environment) variables.push_back(key + "=" + value);
+    const auto environment = pointers(variables);
+    const auto command = pointers(job.command);
+    // execvpe looks in this process's PATH, which is to be the job's.
+    const auto path = job.environment.find("PATH");
+    ::setenv("PATH", path == job.environment.end() ? "/usr/bin:/bin" : path->second.c_str(), 1);
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    ::execvpe(command[0], command.data(), environment.data());
+    give_up(pipe, "run it");
+}
+
+class Attempt {
+public:
+    Attempt(const AttemptFiles& files, EngineJob job) : files_(files), job_(std::move(job)) {}
+
+    AttemptExit run() {
+        // From here on a SIGTERM is not lost.
+        sigset_t waited;
+        sigemptyset(&waited);
+        for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&waited, signal);
+        sigset_t before;
+        ::sigprocmask(SIG_BLOCK, &waited, &before);
+        const FileDescriptor signals(::signalfd(-1, &waited, SFD_CLOEXEC));
+        const auto claimed = files_.claim({.pid = ::getpid(), .boot = boot_id()});
+        if (!claimed || !*claimed) {
+            is_mine_ = false;
+            return {};
+        }
+        if (!signals) return cannot("watch it", errno);
+        if (auto failure = start(before)) return *failure;
+        return watch(signals.get());
+    }
+    bool is_mine() const { return is_mine_; }
+
+private:
+    static AttemptExit cannot(const std::string& what, int why) {
+        return {.code = kCannotRun, .message = "cannot " + what + ": " + std::strerror(why)};
+    }
+
+    std::optional<AttemptExit> start(const sigset_t& before) {
+        const auto output = open_file(files_.output(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+        if (!output) return AttemptExit{.code = kCannotRun, .message = output.error().message};
+        if (job_.user && ::geteuid() == 0 && ::fchown(output->get(), job_.user->uid, job_.user->gid) != 0) {
+            return cannot("give its output to its user", errno);
+        }
+        std::array<int, 2> ends{};
+        if (::pipe2(ends.data(), O_CLOEXEC) != 0) return cannot("make a pipe", errno);
+        const FileDescriptor reading(ends[0]);
+        FileDescriptor writing(ends[1]);
+        const pid_t runner = ::getpid();
+        ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+        child_ = ::fork();
+        if (child_ < 0) return cannot("fork", errno);
+        if (child_ == 0) be_the_command(job_, output->get(), writing.get(), runner, before);
+        ::setpgid(child_, child_);
+        writing.reset();
+        Failure failure;
+        if (::read(reading.get(), &failure, sizeof failure) != static_cast<ssize_t>(sizeof failure)) {
+            return std::nullopt;
+        }
+        ::waitpid(child_, nullptr, 0);
+        return cannot(std::string(failure.what.data()) + " (" + job_.command.front() + ")", failure.errno_value);
+    }
+
+    // True: the command has ended, and all it ran with it.
+    bool reap(AttemptExit& how) const {
+        int status = 0;
+        for (pid_t gone = 0; (gone = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+            if (gone != child_) continue;
+            if (WIFEXITED(status)) how.code = WEXITSTATUS(status);
+            if (WIFSIGNALED(status)) how.signal = WTERMSIG(status);
+            ::kill(-child_, SIGKILL);
+            kill_all_children();
+            return true;
+        }
+        return false;
+    }
+
+    AttemptExit watch(int signals) const {
+        const SteadyClock clock;
+        AttemptExit how;
+        std::int64_t kill_at_ns = 0;
+        while (!reap(how)) {
+            int timeout_ms = -1;
+            if (kill_at_ns != 0) {
+                const std::int64_t left_ns = kill_at_ns - clock.now_ns();
+                if (left_ns <= 0) ::kill(-child_, SIGKILL);
+                timeout_ms = left_ns <= 0 ? -1 : static_cast<int>(left_ns / 1'000'000 + 1);
+            }
+            pollfd waits{.fd = signals, .events = POLLIN, .revents = 0};
+            ::poll(&waits, 1, timeout_ms);
+            signalfd_siginfo signal{};
+            if ((waits.revents & POLLIN) == 0) continue;
+            if (::read(signals, &signal, sizeof signal) != static_cast<ssize_t>(sizeof signal)) continue;
+            if (signal.ssi_signo == SIGCHLD || how.was_stopping) continue;
+            how.was_stopping = true;
+            kill_at_ns = clock.now_ns() + static_cast<std::int64_t>(job_.grace_s * 1e9) + 1;
+            ::kill(-child_, SIGTERM);
+        }
+        return how;
+    }
+
+    const AttemptFiles& files_;
+    EngineJob job_;
+    pid_t child_ = -1;
+    bool is_mine_ = true;
+};
+
+}  // namespace
+
+int run_attempt(const std::string& directory) {
+    const AttemptFiles files(directory);
+    const auto complain = [](const Error& error) {
+        std::fprintf(stderr, "larder-runner: %s\n", error.message.c_str());
+        return 1;
+    };
+    const auto lock = files.lock();
+    if (!lock) return lock.error().code == ErrorCode::already_exists ? 0 : complain(lock.error());
+    auto job = files.read_run();
+    if (!job) return complain(job.error());
+    Attempt attempt(files, std::move(*job));
+    const AttemptExit how = attempt.run();
+    if (!attempt.is_mine()) return 0;
+    const auto written = files.write_exit(how);
+    return written ? 0 : complain(written.error());
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,50 @@
+#pragma once
+
+// Submitted jobs over the allocator's HTTP API: routes under /v1/queue and /v1/history, their metrics, and the ticks
+// that drive the scheduler. Owns the scheduler, its engine and its record.
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "allocator/service/extension.h"
+#include "scheduler/live/history_store.h"
+#include "scheduler/live/live_scheduler.h"
+
+namespace larder::scheduler {
+
+class QueueApi final : public allocator::Extension {
+public:
+    struct Parts {
+        LiveOptions options;
+        std::unique_ptr<HistoryStore> store;
+        std::unique_ptr<Engine> engine;
+    };
+    QueueApi(Parts parts, const allocator::ExtensionPlace& place);
+
+    std::span<const Route> routes() const override;
+    HttpResponse answer(std::size_t route, const HttpRequest& request, const std::string& name) override;
+    void tick() override;
+    std::string metrics_text() override;
+
+private:
+    HttpResponse submit(const HttpRequest& request);
+    HttpResponse list() const;
+    HttpResponse show(const JobRecord& job) const;
+    HttpResponse cancel(const JobRecord& job, const HttpRequest& request);
+    HttpResponse explain(const JobRecord& job) const;
+    HttpResponse history(const HttpRequest& request) const;
+    Moment now() const;
+
+    const Clock& clock_;
+    std::int64_t unix_offset_ns_;  // fixed at start: a clock that is set does not move what has happened
+    allocator::EventLog& events_;
+    std::unique_ptr<HistoryStore> store_;
+    std::unique_ptr<Engine> engine_;
+    LiveScheduler scheduler_;
+};
+
+// In Prometheus' text format.
+std::string queue_metrics(const LiveScheduler& scheduler);
+
+}  // namespace larder::scheduler

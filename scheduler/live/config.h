@@ -1,0 +1,52 @@
+#pragma once
+
+// What larder-allocator is told of running jobs: the keys under [scheduler] of its file. Without GPUs it runs none.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/server/config_text.h"
+#include "scheduler/policy.h"
+
+namespace larder::scheduler {
+
+struct NodeConfig {
+    unsigned gpus = 0;
+    std::string gpu_type;  // empty: LiveConfig's
+};
+
+struct TenantConfig {
+    double weight = 1;
+    std::string parent;
+    std::optional<unsigned> gpu_quota;
+};
+
+struct LiveConfig {
+    unsigned gpus = 0;  // of one node, called as this machine is
+    std::string gpu_type = "gpu";
+    std::map<std::string, NodeConfig> nodes;  // instead of `gpus`
+    std::map<std::string, TenantConfig> tenants;
+    std::string policy = "fifo-backfill";
+    PolicyOptions policy_options;
+    bool storage_blind = false;
+    std::string socket;         // of the node's daemon, for jobs' loaders
+    unsigned history = 10'000;  // jobs that have ended and are kept
+    std::string runner;         // empty: larder-runner beside this program
+
+    bool runs_jobs() const { return gpus > 0 || !nodes.empty(); }
+};
+
+std::vector<ConfigKey> live_config_keys();
+// `settings`: by index in live_config_keys(). An error names the setting.
+Result<LiveConfig> read_live_config(std::span<const ConfigSetting> settings);
+
+// What decisions are made with. `this_node`: the name of this machine. Tenants: "default" where none is configured.
+GpuCluster gpu_cluster_of(const LiveConfig& config, const std::string& this_node);
+Result<std::vector<Tenant>> tenants_of(const LiveConfig& config);
+
+}  // namespace larder::scheduler

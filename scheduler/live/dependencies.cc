@@ -1,0 +1,103 @@
+#include "scheduler/live/dependencies.h"
+
+#include <algorithm>
+
+namespace larder::scheduler {
+namespace {
+
+enum class Seen : std::uint8_t { no, on_path, done };
+
+std::string called(const Submission& job, JobId id) {
+    return job.name.empty() ? std::to_string(id) : job.name;
+}
+
+// Depth first, over jobs of the submission only: what was there before waits for none of them.
+class Circles {
+public:
+    Circles(std::span<const Submission> jobs, const std::vector<std::vector<JobId>>& after, JobId first_id)
+        : jobs_(jobs), after_(after), first_id_(first_id), seen_(jobs.size()) {}
+
+    std::optional<std::string> find() {
+        for (std::size_t j = 0; j < jobs_.size(); ++j) {
+            if (auto circle = from(j)) return circle;
+        }
+        return std::nullopt;
+    }
+
+private:
+    // Where a path stands: a job, and which of what it waits for comes next.
+    struct Step {
+        std::size_t job;
+        std::size_t next = 0;
+    };
+
+    std::optional<std::string> from(std::size_t start) {
+        if (seen_[start] != Seen::no) return std::nullopt;
+        std::vector<Step> path{{start}};
+        seen_[start] = Seen::on_path;
+        while (!path.empty()) {
+            Step& at = path.back();
+            if (at.next == after_[at.job].size()) {
+                seen_[at.job] = Seen::done;
+                path.pop_back();
+                continue;
+            }
+            const JobId waits_for = after_[at.job][at.next++];
+            if (waits_for < first_id_) continue;
+            const auto other = static_cast<std::size_t>(waits_for - first_id_);
+            if (seen_[other] == Seen::on_path) return spell(path, other);
+            if (seen_[other] == Seen::no) {
+                seen_[other] = Seen::on_path;
+                path.push_back({other});
+            }
+        }
+        return std::nullopt;
+    }
+
+    std::string spell(const std::vector<Step>& path, std::size_t closes_at) const {
+        const auto begin = std::ranges::find(path, closes_at, &Step::job);
+        std::string text;
+        for (auto at = begin; at != path.end(); ++at) text += called(jobs_[at->job], first_id_ + at->job) + " after ";
+        return text + called(jobs_[closes_at], first_id_ + closes_at);
+    }
+
+    std::span<const Submission> jobs_;
+    const std::vector<std::vector<JobId>>& after_;
+    JobId first_id_;
+    std::vector<Seen> seen_;
+};
+
+}  // namespace
+
+Result<std::vector<std::vector<JobId>>> resolve_dependencies(std::span<const Submission> jobs, JobId first_id,
+                                                             const FindEarlier& find) {
+    std::vector<std::vector<JobId>> after(jobs.size());
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+        for (const std::string& name : jobs[j].after) {
+            const auto sibling = std::ranges::find(jobs, name, &Submission::name);
+            if (sibling != jobs.end() && !name.empty()) {
+                after[j].push_back(first_id + static_cast<JobId>(sibling - jobs.begin()));
+                continue;
+            }
+            const auto earlier = find(name);
+            if (!earlier) {
+                return fail(ErrorCode::not_found, "after: there is no job \"" + name + "\" to wait for");
+            }
+            if (earlier->succeeded) continue;
+            if (!earlier->ended.empty()) {
+                return fail(ErrorCode::changed, "after: job \"" + name + "\" " + earlier->ended +
+                                                    " already, so it will never have succeeded");
+            }
+            after[j].push_back(earlier->id);
+        }
+        std::ranges::sort(after[j]);
+        const auto same = std::ranges::unique(after[j]);
+        after[j].erase(same.begin(), same.end());
+    }
+    if (const auto circle = Circles(jobs, after, first_id).find()) {
+        return fail(ErrorCode::invalid_argument, "after: the jobs wait for each other in a circle: " + *circle);
+    }
+    return after;
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,161 @@
+// Records as they are kept: what the API shows, and what it does not.
+
+#include <boost/json.hpp>
+
+#include <cmath>
+#include <stdexcept>
+
+#include "scheduler/live/json.h"
+
+namespace larder::scheduler {
+namespace json = boost::json;
+namespace {
+
+double number(const json::object& object, std::string_view key) {
+    return object.at(key).to_number<double>();
+}
+
+std::uint64_t whole(const json::object& object, std::string_view key) {
+    return object.at(key).to_number<std::uint64_t>();
+}
+
+json::object by_type(const std::vector<double>& values, std::span<const std::string> gpu_types) {
+    json::object object;
+    for (std::size_t i = 0; i < values.size() && i < gpu_types.size(); ++i) object[gpu_types[i]] = values[i];
+    return object;
+}
+
+std::vector<double> by_index(const json::object& values, std::span<const std::string> gpu_types) {
+    std::vector<double> numbers(values.empty() ? 0 : gpu_types.size());
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+        if (const json::value* value = values.if_contains(gpu_types[i])) numbers[i] = value->to_number<double>();
+    }
+    return numbers;
+}
+
+Allotment allotment_of(const json::object& object) {
+    Allotment held{.count = static_cast<std::uint32_t>(whole(object, "gpus")),
+                   .gpu_type = std::string(object.at("gpu_type").as_string()),
+                   .opportunistic = object.at("opportunistic").as_bool()};
+    for (const json::value& share : object.at("placement").as_array()) {
+        NamedGpus gpus{.node = std::string(share.at("node").as_string())};
+        for (const json::value& gpu : share.at("gpus").as_array()) {
+            const auto index = gpu.to_number<unsigned>();
+            if (index >= kGpusPerNodeMax) throw std::out_of_range("a GPU's number");
+            gpus.gpus |= std::uint64_t{1} << index;
+        }
+        held.gpus.push_back(std::move(gpus));
+    }
+    if (object.contains("packed_with")) held.packed_with = whole(object, "packed_with");
+    return held;
+}
+
+Phase phase_of(std::string_view text) {
+    for (std::size_t i = 0; i < kPhases; ++i) {
+        if (name(static_cast<Phase>(i)) == text) return static_cast<Phase>(i);
+    }
+    throw std::out_of_range("a job's state");
+}
+
+StopCause cause_of(std::string_view text) {
+    for (const StopCause cause : {StopCause::none, StopCause::preempted, StopCause::moved, StopCause::cancelled}) {
+        if (name(cause) == text) return cause;
+    }
+    throw std::out_of_range("why a job stops");
+}
+
+// The fields of a submission, for its reader, which is strict.
+json::object submission_part(const json::object& row) {
+    json::object part;
+    for (const char* key : {"name", "command", "directory", "environment", "tenant", "gpus", "gpus_min", "gpus_max",
+                            "gpu_type", "dataset", "epochs", "ideal_bytes_per_second", "ideal_bytes_per_second_by_type",
+                            "priority", "deadline_unix_s", "service", "after", "grace_s", "preemptible"}) {
+        if (const json::value* value = row.if_contains(key)) part[key] = *value;
+    }
+    return part;
+}
+
+}  // namespace
+
+json::object row_json(const JobRecord& job, std::span<const std::string> gpu_types) {
+    json::object row = to_json(job);
+    json::object environment;
+    for (const auto& [key, value] : job.asked.environment) environment[key] = value;
+    row["environment"] = std::move(environment);
+    if (job.asked.user) row["user"] = json::array{job.asked.user->uid, job.asked.user->gid};
+    row["stop_cause"] = name(job.stop_cause);
+    row["dataset_bytes"] = job.dataset_bytes;
+    row["registered"] = job.registered;
+    row["waiting_since_unix_s"] = job.state.waiting_since_s;
+    row["started_unix_s"] = job.state.started_s;
+    row["ran_s_by_type"] = by_type(job.state.ran_s_by_type, gpu_types);
+    row["lately_s_by_type"] = by_type(job.state.lately_s_by_type, gpu_types);
+    row["lately_at_unix_s"] = job.state.lately_at_s;
+    row["lease_until_unix_s"] = job.state.lease_until_s;
+    row["admitted"] = job.state.admitted;
+    row["lost"] = job.lost;
+    json::object counted;
+    for (const auto& [node, count] : job.counted) counted[node] = json::array{count.instance, count.bytes};
+    row["counted"] = std::move(counted);
+    return row;
+}
+
+JobRecord job_of_row(const json::object& row, std::span<const std::string> gpu_types) {
+    auto asked = read_submission(submission_part(row), "");
+    if (!asked) throw std::runtime_error(asked.error().message);
+    JobRecord job{.id = whole(row, "id"), .asked = std::move(*asked)};
+    if (const json::value* user = row.if_contains("user")) {
+        job.asked.user = RunAs{user->at(0).to_number<std::uint32_t>(), user->at(1).to_number<std::uint32_t>()};
+    }
+    for (const json::value& id : row.at("waits_for_jobs").as_array()) job.after.push_back(id.to_number<JobId>());
+    job.dataset_bytes = whole(row, "dataset_bytes");
+    job.phase = phase_of(row.at("state").as_string());
+    job.stop_cause = cause_of(row.at("stop_cause").as_string());
+    job.attempt = static_cast<std::uint32_t>(whole(row, "attempt"));
+    if (const json::value* held = row.if_contains("holds")) job.held = allotment_of(held->as_object());
+    if (const json::value* next = row.if_contains("moves_to")) job.next = allotment_of(next->as_object());
+    job.registered = row.at("registered").as_bool();
+    job.submitted_s = number(row, "submitted_unix_s");
+    if (row.contains("ended_unix_s")) job.ended_s = number(row, "ended_unix_s");
+    JobState& state = job.state;
+    state.waiting_since_s = number(row, "waiting_since_unix_s");
+    state.started_s = number(row, "started_unix_s");
+    if (row.contains("first_started_unix_s")) state.first_started_s = number(row, "first_started_unix_s");
+    state.attained_gpu_s = number(row, "attained_gpu_s");
+    state.ran_s = number(row, "ran_s");
+    state.ran_s_by_type = by_index(row.at("ran_s_by_type").as_object(), gpu_types);
+    state.lately_s_by_type = by_index(row.at("lately_s_by_type").as_object(), gpu_types);
+    state.lately_at_s = number(row, "lately_at_unix_s");
+    state.lease_until_s = number(row, "lease_until_unix_s");
+    state.admitted = row.at("admitted").as_bool();
+    state.preemptions = static_cast<std::uint32_t>(whole(row, "preemptions"));
+    job.lost = static_cast<std::uint32_t>(whole(row, "lost"));
+    job.read_bytes = number(row, "read_bytes");
+    for (const auto& [node, count] : row.at("counted").as_object()) {
+        job.counted[std::string(node)] = {count.at(0).to_number<std::uint64_t>(),
+                                          count.at(1).to_number<std::uint64_t>()};
+    }
+    if (row.contains("exit_code")) job.exit_code = row.at("exit_code").to_number<int>();
+    if (row.contains("exit_signal")) job.exit_signal = row.at("exit_signal").to_number<int>();
+    if (row.contains("end_reason")) job.end_reason = row.at("end_reason").as_string();
+    for (const json::value& entry : row.at("log").as_array()) {
+        job.log.push_back({entry.at("unix_s").to_number<double>(), std::string(entry.at("text").as_string())});
+    }
+    return job;
+}
+
+json::object row_json(const TenantUse& use) {
+    json::array used;
+    for (const double gpu_s : use.gpu_s_by_interval) used.push_back(gpu_s);
+    return {{"interval", use.interval}, {"gpu_s_by_interval", std::move(used)}};
+}
+
+TenantUse tenant_of_row(const json::object& row) {
+    TenantUse use{.interval = row.at("interval").to_number<std::int64_t>()};
+    for (const json::value& gpu_s : row.at("gpu_s_by_interval").as_array()) {
+        use.gpu_s_by_interval.push_back(gpu_s.to_number<double>());
+    }
+    return use;
+}
+
+}  // namespace larder::scheduler

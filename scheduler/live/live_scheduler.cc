@@ -1,0 +1,301 @@
+#include "scheduler/live/live_scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/server/logging.h"
+
+namespace larder::scheduler {
+namespace {
+
+// How far jobs have come is put on record so often; what a crash loses of it is counted again by the nodes' counters.
+constexpr double kProgress_s = 5;
+// After a decision that failed.
+constexpr double kAgain_s = 1;
+
+}  // namespace
+
+LiveScheduler::LiveScheduler(LiveOptions options, Engine& engine, allocator::Cluster& cluster, Save save)
+    : options_(std::move(options)),
+      engine_(engine),
+      cluster_(cluster),
+      save_(std::move(save)),
+      queue_(options_.cluster, *options_.placer, options_.history_max) {}
+
+void LiveScheduler::restore(const LiveRecord& found, Moment now) {
+    const StorageView view = storage_view(cluster_, now.steady_ns);
+    for (const auto& [id, record] : found.jobs) {
+        if (!record) continue;
+        JobRecord job = *record;
+        job.spec = spec_of(job, options_.cluster, options_.tenants, view);
+        if (job.registered) registered_.insert(id);
+        queue_.restore(std::move(job));
+    }
+    uses_ = found.tenants;
+    queue_.take_up(now.unix_s);
+    for (const JobId id : queue_.active()) {
+        JobRecord& job = queue_.job(id);
+        if (job.phase != Phase::running && job.phase != Phase::stopping) continue;
+        engine_.adopt(engine_job(job));
+        told_[id] = {.attempt = job.attempt};
+        if (job.registered) register_job(job);
+    }
+    accounted_s_ = now.unix_s;
+    log_info("took up the queue",
+             {{"jobs", queue_.active().size()}, {"ended", queue_.jobs().size() - queue_.active().size()}});
+}
+
+// --- what users ask
+
+Result<std::vector<JobId>> LiveScheduler::submit(std::span<const Submission> jobs, Moment now) {
+    const StorageView view = storage_view(cluster_, now.steady_ns);
+    const SubmissionLimits limits{
+        .cluster = options_.cluster, .tenants = options_.tenants, .datasets = view.datasets, .now_s = now.unix_s};
+    auto ids =
+        queue_.submit(jobs, limits, [this](const std::string& name) { return cluster_.registered(name) != nullptr; });
+    if (!ids) return ids;
+    for (const JobId id : *ids) {
+        JobRecord& job = queue_.job(id);
+        const auto dataset = std::ranges::find(view.datasets, job.asked.dataset, &DatasetState::name);
+        if (dataset != view.datasets.end()) job.dataset_bytes = static_cast<std::uint64_t>(dataset->size_bytes);
+    }
+    LiveRecord change;
+    for (const JobId id : *ids) change.jobs[id] = queue_.jobs().at(id);
+    if (auto saved = save_(change); !saved) {
+        queue_.withdraw(*ids);
+        return std::unexpected(saved.error());
+    }
+    due_ = true;
+    return ids;
+}
+
+Result<void> LiveScheduler::cancel(JobId job, const std::string& by, Moment now) {
+    if (auto cancelled = queue_.cancel(job, by, now.unix_s); !cancelled) return cancelled;
+    due_ = true;
+    // What is not on record yet is written by the next tick; acknowledged only when it is.
+    if (!save()) return fail(ErrorCode::unavailable, "the record cannot be written at present; it is tried again");
+    return {};
+}
+
+// --- a few times a second
+
+void LiveScheduler::tick(Moment now) {
+    take_events(now);
+    account(now.unix_s);
+    take_reads(cluster_, queue_);
+    if (due_ || now.unix_s >= next_s_ || now.unix_s - decided_s_ >= options_.decide_every_s) decide_now(now);
+    queue_.begin_starts(now.unix_s);
+    for (const JobId id : queue_.unsaved()) {
+        const auto at = queue_.jobs().find(id);
+        if (at == queue_.jobs().end() || at->second.phase != Phase::starting || at->second.registered) continue;
+        JobRecord& job = queue_.job(id);
+        if (job.attempt == 1) begin_reads(cluster_, job);
+        job.registered = true;
+        registered_.insert(id);
+    }
+    count_waits();
+    if (now.unix_s - progress_saved_s_ >= kProgress_s || now.unix_s < progress_saved_s_) {
+        progress_saved_s_ = now.unix_s;
+        for (const JobId id : queue_.active()) {
+            if (is_with_engine(queue_.jobs().at(id).phase)) queue_.changed(id);
+        }
+        progress_unsaved_ = true;
+    }
+    if (save()) tell_engine();
+}
+
+void LiveScheduler::take_events(Moment now) {
+    for (const EngineEvent& event : engine_.poll()) {
+        due_ = true;
+        if (event.kind != EngineEvent::Kind::node_lost && event.kind != EngineEvent::Kind::node_back) {
+            account(now.unix_s);
+            queue_.take(event, now.unix_s);
+            continue;
+        }
+        const auto node = std::ranges::find(options_.cluster.nodes, event.node, &GpuNode::name);
+        if (node == options_.cluster.nodes.end()) continue;
+        const bool usable = event.kind == EngineEvent::Kind::node_back;
+        if (std::exchange(node->usable, usable) == usable) continue;
+        options_.placer->set_usable(static_cast<std::uint32_t>(node - options_.cluster.nodes.begin()), usable);
+        log_warn(usable ? "a node is back" : "a node is lost", {{"node", event.node}, {"why", event.message}});
+    }
+}
+
+// GPU time since the last call, to jobs and to their tenants' accounts.
+void LiveScheduler::account(double now_s) {
+    const double from_s = std::exchange(accounted_s_, now_s);
+    const auto interval = static_cast<std::int64_t>(now_s / options_.interval_s);
+    for (Tenant& tenant : options_.tenants) {
+        TenantUse& use = uses_[tenant.name];
+        const std::int64_t passed = std::clamp<std::int64_t>(interval - use.interval, 0, options_.window_intervals);
+        use.gpu_s_by_interval.resize(options_.window_intervals);
+        use.interval = interval;
+        std::rotate(use.gpu_s_by_interval.begin(), use.gpu_s_by_interval.begin() + passed, use.gpu_s_by_interval.end());
+        std::fill(use.gpu_s_by_interval.end() - passed, use.gpu_s_by_interval.end(), 0.0);
+    }
+    if (now_s > from_s) {
+        for (const JobId id : queue_.active()) {
+            JobRecord& job = queue_.job(id);
+            if (!is_with_engine(job.phase) || !job.held || queue_.type_index(job.held->gpu_type) == kAnyGpuType)
+                continue;
+            job.state.spec = &job.spec;
+            job.state.gpus = job.held->count;
+            job.state.gpu_type = queue_.type_index(job.held->gpu_type);
+            add_run(job.state, from_s, now_s);
+            if (const auto use = uses_.find(job.asked.tenant); use != uses_.end()) {
+                use->second.gpu_s_by_interval.back() += (now_s - from_s) * job.held->count;
+            }
+        }
+    }
+    for (Tenant& tenant : options_.tenants) tenant.gpu_s_by_interval = uses_.at(tenant.name).gpu_s_by_interval;
+}
+
+void LiveScheduler::decide_now(Moment now) {
+    due_ = false;
+    decided_s_ = now.unix_s;
+    next_s_ = kNever;
+    const StorageView view = storage_view(cluster_, now.steady_ns);
+    const LiveSnapshot live(queue_, options_.cluster, view, options_.tenants, options_.storage_aware, now.unix_s);
+    std::vector<WaitsFor> waits_for;
+    const auto actions = decide(*options_.policy, *options_.placer, live.input(), &waits_for);
+    ++counts_.decisions;
+    if (!actions) {
+        ++counts_.decisions_failed;
+        next_s_ = now.unix_s + kAgain_s;
+        return log_error("no decision: what runs goes on", {{"error", actions.error().message}});
+    }
+    next_s_ = actions->next_s;
+    const std::vector<JobId> ids(live.ids().begin(), live.ids().end());
+    queue_.apply(*actions, ids, options_.policy->name(), now.unix_s);
+    for (std::size_t j = 0; j < ids.size(); ++j) {
+        if (queue_.jobs().at(ids[j]).phase != Phase::waiting) continue;
+        queue_.set_waits_for(ids[j], waits_for[j], std::string(text_of(waits_for[j])), now.unix_s);
+    }
+}
+
+void LiveScheduler::count_waits() {
+    for (const double wait_s : std::exchange(queue_.counts().waits_s, {})) {
+        const auto bucket = std::ranges::lower_bound(kWaitSeconds, wait_s);
+        ++counts_.waits[static_cast<std::size_t>(bucket - kWaitSeconds.begin())];
+        counts_.waits_s += wait_s;
+    }
+}
+
+// False: nothing may be done that follows from what has changed.
+bool LiveScheduler::save() {
+    if (queue_.unsaved().empty() && !progress_unsaved_) return true;
+    LiveRecord change;
+    for (const JobId id : queue_.unsaved()) {
+        const auto at = queue_.jobs().find(id);
+        change.jobs[id] = at == queue_.jobs().end() ? std::nullopt : std::optional(at->second);
+    }
+    if (progress_unsaved_) change.tenants = uses_;
+    if (auto saved = save_(change); !saved) {
+        if (counts_.saves_failed++ == 0) log_error("the queue is not on record", {{"error", saved.error().message}});
+        return false;
+    }
+    for (const auto& [id, job] : change.jobs) {
+        if (!job) engine_.forget(id);
+    }
+    queue_.saved();
+    progress_unsaved_ = false;
+    return true;
+}
+
+// --- what follows from what is on record
+
+void LiveScheduler::tell_engine() {
+    remove_jobs_that_ended();
+    for (const JobId id : queue_.active()) {
+        JobRecord& job = queue_.job(id);
+        if (!is_with_engine(job.phase)) continue;
+        Told& told = told_[id];
+        const bool is_new = told.attempt != job.attempt;
+        if (is_new) told = {.attempt = job.attempt};
+        if (job.phase == Phase::starting && is_new) {
+            register_job(job);
+            engine_.start(engine_job(job));
+        }
+        if (job.phase == Phase::stopping && !std::exchange(told.stop, true)) {
+            // It may have been stopped before the engine had heard of it.
+            if (is_new) engine_.adopt(engine_job(job));
+            engine_.stop(id, job.attempt);
+        }
+    }
+}
+
+void LiveScheduler::register_job(JobRecord& job) {
+    if (cluster_.registered(job.asked.name) != nullptr) return;
+    allocator::JobSpec spec{.name = job.asked.name};
+    if (job.dataset_bytes > 0 && std::isfinite(job.remaining_bytes())) {
+        spec.epochs = std::max(1.0, job.remaining_bytes() / static_cast<double>(job.dataset_bytes));
+    }
+    const auto declared = job.asked.ideal_by_type.find(job.held->gpu_type);
+    const auto any = job.asked.ideal_by_type.find("");
+    const auto ideal = declared != job.asked.ideal_by_type.end() ? declared : any;
+    if (ideal != job.asked.ideal_by_type.end()) {
+        spec.ideal_bytes_per_second = ideal->second * job.held->count / job.asked.gpus;
+    }
+    if (auto registered = cluster_.register_job(spec); !registered) {
+        log_warn("cache and bandwidth are planned for a job by what is reported of it only",
+                 {{"job", job.asked.name}, {"error", registered.error().message}});
+    }
+}
+
+void LiveScheduler::remove_jobs_that_ended() {
+    for (auto told = told_.begin(); told != told_.end();) {
+        const auto job = queue_.jobs().find(told->first);
+        told = job == queue_.jobs().end() || !is_with_engine(job->second.phase) ? told_.erase(told) : std::next(told);
+    }
+    std::erase_if(registered_, [this](JobId id) {
+        const auto at = queue_.jobs().find(id);
+        if (at == queue_.jobs().end()) return true;
+        JobRecord& job = queue_.job(id);
+        if (is_with_engine(job.phase)) return false;
+        if (cluster_.registered(job.asked.name) != nullptr) {
+            if (auto removed = cluster_.remove_job(job.asked.name); !removed) {
+                log_warn("a job that has ended stays registered for now", {{"error", removed.error().message}});
+                return false;
+            }
+        }
+        job.registered = false;
+        queue_.changed(id);
+        return true;
+    });
+}
+
+EngineJob LiveScheduler::engine_job(const JobRecord& job) const {
+    EngineJob run{.job = job.id,
+                  .attempt = job.attempt,
+                  .command = job.asked.command,
+                  .directory = job.asked.directory,
+                  .environment = options_.environment,
+                  .gpus = job.held->gpus,
+                  .grace_s = job.asked.grace_s,
+                  .user = job.asked.user};
+    for (const auto& [key, value] : job.asked.environment) run.environment[key] = value;
+    run.environment["LARDER_JOB"] = job.asked.name;
+    run.environment["LARDER_JOB_ID"] = std::to_string(job.id);
+    run.environment["LARDER_ATTEMPT"] = std::to_string(job.attempt);
+    run.environment["LARDER_TENANT"] = job.asked.tenant;
+    run.environment["LARDER_GPUS"] = std::to_string(job.held->count);
+    run.environment["LARDER_NODES"] = std::to_string(job.held->gpus.size());
+    if (!job.asked.dataset.empty()) run.environment["LARDER_DATASET"] = job.asked.dataset;
+    return run;
+}
+
+Why LiveScheduler::why(const JobRecord& job, Moment now) const {
+    const StorageView view = storage_view(cluster_, now.steady_ns);
+    const std::string output = output_of(job);
+    return scheduler::why(job, {.queue = queue_,
+                                .cluster = options_.cluster,
+                                .placer = *options_.placer,
+                                .tenants = options_.tenants,
+                                .view = view,
+                                .policy = options_.policy->name(),
+                                .output = output,
+                                .now_s = now.unix_s});
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,122 @@
+#pragma once
+
+// The scheduler of the daemon: what the simulator is to a trace, this is to submitted jobs. It asks the same policy, by
+// the same decide(), over a snapshot of the queue and of the allocator's view; tells the engine; registers what runs
+// with the allocator, so that cache and bandwidth are planned for it. Nothing is done that is not on record before: a
+// start is written as an intent, then told to the engine, which starts each attempt at most once. So a daemon that was
+// killed anywhere goes on where it was. One thread; it is ticked a few times a second.
+
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "allocator/cluster.h"
+#include "base/error.h"
+#include "scheduler/live/engine.h"
+#include "scheduler/live/live_snapshot.h"
+#include "scheduler/live/queue.h"
+#include "scheduler/live/why.h"
+#include "scheduler/policy.h"
+
+namespace larder::scheduler {
+
+// What must survive the process. As a change: only what is new.
+struct TenantUse {
+    std::int64_t interval = 0;  // number of the last one since 1970
+    std::vector<double> gpu_s_by_interval;
+};
+struct LiveRecord {
+    std::map<JobId, std::optional<JobRecord>> jobs;  // none: forgotten
+    std::map<std::string, TenantUse> tenants;
+};
+
+struct LiveOptions {
+    GpuCluster cluster;
+    std::vector<Tenant> tenants;  // at least one
+    std::unique_ptr<Policy> policy;
+    std::unique_ptr<Placer> placer;
+    bool storage_aware = true;
+    std::size_t history_max = 10'000;
+    double decide_every_s = 10;  // when nothing happens: rates change
+    double interval_s = 3600;    // of tenants' accounts, as the policy's options say
+    std::uint32_t window_intervals = 24;
+    std::map<std::string, std::string> environment;  // of all jobs; their own goes before
+};
+
+// The same moment by two clocks.
+struct Moment {
+    double unix_s = 0;
+    std::int64_t steady_ns = 0;  // the cluster's
+};
+
+class LiveScheduler {
+public:
+    // Puts a change on record, or fails and nothing of it is.
+    using Save = std::function<Result<void>(const LiveRecord& change)>;
+
+    // Engine and cluster must outlive it.
+    LiveScheduler(LiveOptions options, Engine& engine, allocator::Cluster& cluster, Save save);
+
+    // Before anything else, with all that is on record: goes on with it.
+    void restore(const LiveRecord& found, Moment now);
+
+    Result<std::vector<JobId>> submit(std::span<const Submission> jobs, Moment now);
+    Result<void> cancel(JobId job, const std::string& by, Moment now);
+    void tick(Moment now);
+
+    const JobQueue& queue() const { return queue_; }
+    std::vector<QueueNote> take_notes() { return queue_.take_notes(); }
+    const LiveOptions& options() const { return options_; }
+    Why why(const JobRecord& job, Moment now) const;
+    std::string output_of(const JobRecord& job) const { return engine_.output_of(job.id, job.attempt); }
+
+    static constexpr std::array kWaitSeconds{1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, 24 * 3600.0};
+    struct Counts {
+        std::uint64_t decisions = 0;
+        std::uint64_t decisions_failed = 0;
+        std::uint64_t saves_failed = 0;
+        std::array<std::uint64_t, kWaitSeconds.size() + 1> waits{};
+        double waits_s = 0;
+    };
+    const Counts& counts() const { return counts_; }
+
+private:
+    // What the engine has been told of a job's attempt.
+    struct Told {
+        std::uint32_t attempt = 0;
+        bool stop = false;
+    };
+
+    void take_events(Moment now);
+    void account(double now_s);
+    void decide_now(Moment now);
+    void count_waits();
+    bool save();
+    void tell_engine();
+    void register_job(JobRecord& job);
+    void remove_jobs_that_ended();
+    EngineJob engine_job(const JobRecord& job) const;
+
+    LiveOptions options_;
+    Engine& engine_;
+    allocator::Cluster& cluster_;
+    Save save_;
+    JobQueue queue_;
+    std::map<JobId, Told> told_;
+    std::set<JobId> registered_;  // whose records say so
+    std::map<std::string, TenantUse> uses_;
+    Counts counts_;
+    bool due_ = true;
+    double decided_s_ = 0;
+    double next_s_ = 0;
+    double accounted_s_ = 0;
+    double progress_saved_s_ = 0;
+    bool progress_unsaved_ = false;
+};
+
+}  // namespace larder::scheduler

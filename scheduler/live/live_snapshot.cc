@@ -1,0 +1,136 @@
+#include "scheduler/live/live_snapshot.h"
+
+#include <algorithm>
+
+namespace larder::scheduler {
+namespace {
+
+template <typename Things, typename Of>
+std::uint32_t index_of(const Things& things, const std::string& name, Of of) {
+    const auto at = std::ranges::find(things, name, of);
+    return static_cast<std::uint32_t>(at - things.begin());
+}
+
+// f* with asked.gpus GPUs of each type. What was measured is of the GPUs it has.
+std::vector<double> ideals_of(const JobRecord& job, const GpuCluster& cluster, const StorageView& view) {
+    const auto measured = view.jobs.find(job.asked.name);
+    const bool is_measured = job.held && measured != view.jobs.end() && measured->second.ideal_is_measured;
+    std::vector<double> ideals;
+    for (const std::string& type : cluster.gpu_types) {
+        const auto declared = job.asked.ideal_by_type.find(type);
+        const auto any = job.asked.ideal_by_type.find("");
+        if (declared != job.asked.ideal_by_type.end()) {
+            ideals.push_back(declared->second);
+        } else if (any != job.asked.ideal_by_type.end()) {
+            ideals.push_back(any->second);
+        } else {
+            // It may turn out to need all there is.
+            ideals.push_back(job.asked.ideal_by_type.empty() ? std::max(1.0, view.storage.remote_bytes_per_second) : 0);
+        }
+    }
+    if (is_measured) {
+        const std::uint32_t type = index_of(cluster.gpu_types, job.held->gpu_type, std::identity{});
+        const double as_asked = measured->second.ideal * job.asked.gpus / job.held->count;
+        if (type < ideals.size() && ideals[type] > 0 && as_asked > 0) {
+            const double ratio = as_asked / ideals[type];
+            for (double& ideal : ideals) ideal *= ratio;
+        }
+    }
+    return ideals;
+}
+
+}  // namespace
+
+JobSpec spec_of(const JobRecord& job, const GpuCluster& cluster, std::span<const Tenant> tenants,
+                const StorageView& view) {
+    const Submission& asked = job.asked;
+    JobSpec spec{.name = asked.name,
+                 .tenant = index_of(tenants, asked.tenant, &Tenant::name),
+                 .submit_s = job.submitted_s,
+                 .gpus = asked.gpus,
+                 .gpus_min = asked.least_gpus(),
+                 .gpus_max = asked.most_gpus(),
+                 .ideal_bytes_per_second = ideals_of(job, cluster, view),
+                 .total_bytes = job.total_bytes(),
+                 .deadline_s = asked.deadline_s.value_or(kNever),
+                 .service = asked.service,
+                 .priority = asked.priority,
+                 .preemptible = asked.preemptible};
+    // Its tenant may have gone from the config meanwhile.
+    if (spec.tenant == tenants.size()) spec.tenant = 0;
+    if (!asked.gpu_type.empty()) spec.gpu_type = index_of(cluster.gpu_types, asked.gpu_type, std::identity{});
+    if (!asked.dataset.empty()) spec.dataset = index_of(view.datasets, asked.dataset, &DatasetState::name);
+    return spec;
+}
+
+LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const StorageView& view,
+                           std::span<const Tenant> tenants, bool storage_aware, double now_s)
+    : queue_(queue), cluster_(cluster), ids_(queue.schedulable()), datasets_(view.datasets) {
+    for (const std::string& type : cluster.gpu_types) types_.push_back({.name = type});
+    for (const GpuNode& node : cluster.nodes) types_[node.gpu_type].gpus += node.usable ? node.gpus : 0;
+    for (const auto& on : view.cached_on) {
+        auto& nodes = near_.emplace_back();
+        for (const CachedOn& cached : on) {
+            const std::uint32_t node = index_of(cluster.nodes, cached.node, &GpuNode::name);
+            if (node < cluster.nodes.size()) nodes.push_back(node);
+        }
+    }
+    for (const JobId id : ids_) {
+        JobRecord& job = queue.job(id);
+        fill(job, tenants, view);
+        jobs_.push_back(&job.state);
+    }
+    snapshot_ = {.now_s = now_s,
+                 .gpu_types = types_,
+                 .jobs = jobs_,
+                 .tenants = tenants,
+                 .datasets = datasets_,
+                 .storage = view.storage,
+                 .storage_aware = storage_aware};
+}
+
+void LiveSnapshot::fill(JobRecord& job, std::span<const Tenant> tenants, const StorageView& view) {
+    job.spec = spec_of(job, cluster_, tenants, view);
+    if (!job.asked.dataset.empty()) {
+        if (job.spec.dataset < view.datasets.size()) {
+            job.dataset_bytes = static_cast<std::uint64_t>(view.datasets[job.spec.dataset].size_bytes);
+        } else {
+            // No node has it at present: nothing of it is cached.
+            job.spec.dataset = index_of(datasets_, job.asked.dataset, &DatasetState::name);
+            if (job.spec.dataset == datasets_.size()) {
+                datasets_.push_back({job.asked.dataset, static_cast<double>(job.dataset_bytes)});
+            }
+        }
+        job.spec.total_bytes = job.total_bytes();
+    }
+    JobState& state = job.state;
+    state.spec = &job.spec;
+    state.remaining_bytes = job.remaining_bytes();
+    const Allotment* has = job.next ? &*job.next : job.held ? &*job.held : nullptr;
+    state.running = has != nullptr;
+    state.gpus = has == nullptr ? 0 : has->count;
+    state.gpu_type = has == nullptr ? 0 : queue_.type_index(has->gpu_type);
+    state.opportunistic = has != nullptr && has->opportunistic;
+    state.placement = has == nullptr ? Placement{} : queue_.placement_of(*has);
+    state.packed_with = has != nullptr && has->packed_with ? &queue_.jobs().at(*has->packed_with).state : nullptr;
+    state.rate_bytes_per_second = 0;
+    state.unread_bytes = 0;
+    const auto rates = view.jobs.find(job.asked.name);
+    if (rates != view.jobs.end() && is_with_engine(job.phase)) {
+        state.rate_bytes_per_second = rates->second.predicted;
+        state.unread_bytes = rates->second.unread_bytes;
+    }
+}
+
+DecideInput LiveSnapshot::input() const {
+    return {.snapshot = snapshot_, .ids = ids_, .near = &LiveSnapshot::near, .context = this};
+}
+
+std::span<const std::uint32_t> LiveSnapshot::near(const void* self, std::uint32_t job) {
+    const auto& of = *static_cast<const LiveSnapshot*>(self);
+    const std::uint32_t dataset = of.jobs_[job]->spec->dataset;
+    return dataset < of.near_.size() ? std::span<const std::uint32_t>(of.near_[dataset])
+                                     : std::span<const std::uint32_t>();
+}
+
+}  // namespace larder::scheduler

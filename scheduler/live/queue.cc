@@ -1,0 +1,248 @@
+#include "scheduler/live/queue.h"
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+
+#include "scheduler/live/dependencies.h"
+
+namespace larder::scheduler {
+namespace {
+
+// A job whose process vanishes again and again does so for a reason of its own.
+constexpr std::uint32_t kLostMax = 5;
+
+std::string how_it_ended(const EngineEvent& event) {
+    if (!event.message.empty()) return event.message;
+    if (event.exit_signal) return "signal " + std::to_string(*event.exit_signal);
+    return "exit code " + std::to_string(event.exit_code.value_or(0));
+}
+
+}  // namespace
+
+// --- what users ask
+
+Result<std::vector<JobId>> JobQueue::submit(std::span<const Submission> jobs, const SubmissionLimits& limits,
+                                            const std::function<bool(const std::string& name)>& taken) {
+    std::set<std::string_view> names;
+    const auto where = [&](const Submission& job) {
+        if (jobs.size() == 1) return std::string("job");
+        return "jobs[" + std::to_string(&job - jobs.data()) + "]";
+    };
+    for (const Submission& job : jobs) {
+        if (auto good = check_submission(job, limits); !good) return std::unexpected(good.error().within(where(job)));
+        if (job.name.empty()) continue;
+        const auto before = by_name_.find(job.name);
+        const bool used = before != by_name_.end() && active_.contains(before->second);
+        if (used || taken(job.name) || !names.insert(job.name).second) {
+            return fail(ErrorCode::already_exists,
+                        where(job) + ": there is a job of the name \"" + job.name + "\" already");
+        }
+    }
+    const auto earlier = [&](const std::string& name) -> std::optional<Earlier> {
+        const auto id = find(name);
+        if (!id) return std::nullopt;
+        const JobRecord& job = jobs_.at(*id);
+        return Earlier{.id = *id,
+                       .succeeded = job.phase == Phase::succeeded,
+                       .ended = has_ended(job.phase) ? std::string(past(job.phase)) : ""};
+    };
+    const JobId first = last_id_ + 1;
+    auto after = resolve_dependencies(jobs, first, earlier);
+    if (!after) return std::unexpected(after.error());
+
+    std::vector<JobId> ids;
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+        JobRecord record{.id = ++last_id_, .asked = jobs[i], .after = std::move((*after)[i])};
+        if (record.asked.name.empty()) record.asked.name = "job-" + std::to_string(record.id);
+        record.submitted_s = limits.now_s;
+        record.state.waiting_since_s = limits.now_s;
+        add_log(record, limits.now_s, "submitted by tenant " + record.asked.tenant);
+        notes_.push_back({QueueNote::Kind::submitted, record.asked.name,
+                          "job " + title(record) + " is submitted by tenant " + record.asked.tenant});
+        ids.push_back(record.id);
+        by_name_[record.asked.name] = record.id;
+        active_.insert(record.id);
+        changed_.insert(record.id);
+        jobs_.emplace(record.id, std::move(record));
+    }
+    counts_.submitted += ids.size();
+    return ids;
+}
+
+void JobQueue::withdraw(std::span<const JobId> jobs) {
+    for (const JobId id : jobs) {
+        const auto at = jobs_.find(id);
+        by_name_.erase(at->second.asked.name);
+        jobs_.erase(at);
+        active_.erase(id);
+        changed_.erase(id);
+        --counts_.submitted;
+    }
+}
+
+Result<void> JobQueue::cancel(JobId id, const std::string& by, double now_s) {
+    JobRecord& job = jobs_.at(id);
+    if (has_ended(job.phase)) {
+        return fail(ErrorCode::changed, "job " + title(job) + " " + std::string(past(job.phase)) + " already");
+    }
+    changed_.insert(id);
+    const std::string why = "cancelled by " + by;
+    add_log(job, now_s, why);
+    if (!is_with_engine(job.phase)) {
+        release(job, now_s);
+        end(job, Phase::cancelled, why, now_s);
+        return {};
+    }
+    release(job, now_s);
+    job.end_reason = why;
+    stop(job, StopCause::cancelled);
+    return {};
+}
+
+Result<JobId> JobQueue::find(std::string_view number_or_name) const {
+    JobId id = 0;
+    const char* const end = number_or_name.data() + number_or_name.size();
+    const auto [stopped, error] = std::from_chars(number_or_name.data(), end, id);
+    if (error == std::errc{} && stopped == end && jobs_.contains(id)) return id;
+    const auto named = by_name_.find(number_or_name);
+    if (named != by_name_.end()) return named->second;
+    return fail(ErrorCode::not_found, "there is no job \"" + std::string(number_or_name) + "\"");
+}
+
+// --- what the engine tells
+
+void JobQueue::take(const EngineEvent& event, double now_s) {
+    const auto at = jobs_.find(event.job);
+    if (at == jobs_.end()) return;
+    JobRecord& job = at->second;
+    if (event.attempt != job.attempt || !is_with_engine(job.phase)) return;
+    changed_.insert(job.id);
+    switch (event.kind) {
+        case EngineEvent::Kind::started:
+            if (job.phase != Phase::starting) return;
+            job.phase = Phase::running;
+            add_log(job, now_s, "runs on " + text_of(*job.held));
+            notes_.push_back(
+                {QueueNote::Kind::started, job.asked.name, "job " + title(job) + " runs on " + text_of(*job.held)});
+            return;
+        case EngineEvent::Kind::ended: return ended(job, event, now_s);
+        case EngineEvent::Kind::lost: return lost(job, event, now_s);
+        case EngineEvent::Kind::node_lost:
+        case EngineEvent::Kind::node_back: return;
+    }
+}
+
+void JobQueue::ended(JobRecord& job, const EngineEvent& event, double now_s) {
+    job.exit_code = event.exit_code;
+    job.exit_signal = event.exit_signal;
+    job.lost = 0;
+    if (job.phase == Phase::stopping && event.was_stopping) {
+        const StopCause cause = std::exchange(job.stop_cause, StopCause::none);
+        if (cause == StopCause::cancelled) return end(job, Phase::cancelled, job.end_reason, now_s);
+        ++job.state.preemptions;
+        ++counts_.preemptions;
+        if (cause == StopCause::moved) {
+            job.phase = Phase::placed;
+            job.held = std::exchange(job.next, std::nullopt);
+            return;
+        }
+        return wait_again(job, now_s);
+    }
+    release(job, now_s);
+    const bool good = event.exit_code == 0;
+    end(job, good ? Phase::succeeded : Phase::failed, how_it_ended(event), now_s);
+}
+
+void JobQueue::lost(JobRecord& job, const EngineEvent& event, double now_s) {
+    ++counts_.lost;
+    ++job.lost;
+    add_log(job, now_s, "lost: " + event.message);
+    const StopCause cause = std::exchange(job.stop_cause, StopCause::none);
+    release(job, now_s);
+    if (cause == StopCause::cancelled) return end(job, Phase::cancelled, job.end_reason, now_s);
+    if (job.lost >= kLostMax) {
+        return end(job, Phase::failed, "lost " + std::to_string(job.lost) + " times in a row: " + event.message, now_s);
+    }
+    wait_again(job, now_s);
+}
+
+void JobQueue::release(const JobRecord& job, double now_s) {
+    const bool in_placer = job.held && (job.phase != Phase::stopping || job.next);
+    if (!in_placer) return;
+    const Allotment& left = job.next ? *job.next : *job.held;
+    if (left.packed_with) return;
+    placer_.release(job.id);
+    for (const JobId id : active_) {
+        JobRecord& guest = jobs_.at(id);
+        if (!guest.held || guest.held->packed_with != job.id) continue;
+        const PlaceRequest request{.job = id,
+                                   .tenant = guest.spec.tenant,
+                                   .gpus = guest.held->count,
+                                   .gpu_type = type_index(guest.held->gpu_type),
+                                   .priority = guest.asked.priority,
+                                   .opportunistic = guest.held->opportunistic,
+                                   .near = {}};
+        changed_.insert(id);
+        const bool leaves = guest.phase == Phase::stopping && !guest.next;
+        guest.held->packed_with.reset();
+        if (leaves || placer_.place_at(request, placement_of(*guest.held))) continue;
+        preempt(guest, "whose GPUs it shared", now_s);
+    }
+}
+
+void JobQueue::wait_again(JobRecord& job, double now_s) {
+    job.phase = Phase::waiting;
+    job.held.reset();
+    job.next.reset();
+    job.state.waiting_since_s = now_s;
+    job.state.lease_until_s = 0;
+    job.waits_for = WaitsFor::turn;
+    add_log(job, now_s, "waits again");
+    notes_.push_back({QueueNote::Kind::stopped, job.asked.name, "job " + title(job) + " is stopped, and waits again"});
+}
+
+void JobQueue::end(JobRecord& job, Phase how, const std::string& why, double now_s) {
+    job.phase = how;
+    job.stop_cause = StopCause::none;
+    job.held.reset();
+    job.next.reset();
+    job.ended_s = now_s;
+    job.end_reason = why;
+    add_log(job, now_s, std::string(name(how)) + ": " + why);
+    notes_.push_back(
+        {QueueNote::Kind::ended, job.asked.name, "job " + title(job) + " " + std::string(past(how)) + ": " + why});
+    ++counts_.ended[how];
+    changed_.insert(job.id);
+    active_.erase(job.id);
+    history_.emplace(now_s, job.id);
+    tell_dependents(job, now_s);
+    while (history_.size() > history_max_) {
+        const JobId oldest = history_.begin()->second;
+        history_.erase(history_.begin());
+        const auto at = jobs_.find(oldest);
+        const auto named = by_name_.find(at->second.asked.name);
+        if (named != by_name_.end() && named->second == oldest) by_name_.erase(named);
+        jobs_.erase(at);
+        changed_.insert(oldest);
+    }
+}
+
+void JobQueue::tell_dependents(const JobRecord& job, double now_s) {
+    std::vector<JobId> dependents;
+    for (const JobId id : active_) {
+        if (std::ranges::find(jobs_.at(id).after, job.id) != jobs_.at(id).after.end()) dependents.push_back(id);
+    }
+    const bool good = job.phase == Phase::succeeded;
+    const std::string why =
+        "job " + title(job) + ", which it waits for, " + std::string(past(job.phase)) + ": " + job.end_reason;
+    for (const JobId id : dependents) {
+        const auto at = jobs_.find(id);
+        if (at == jobs_.end() || has_ended(at->second.phase)) continue;
+        changed_.insert(id);
+        std::erase(at->second.after, job.id);
+        if (!good) end(at->second, Phase::cancelled, why, now_s);
+    }
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,200 @@
+// What decisions do to the queue, and how it is taken up after a restart.
+
+#include <algorithm>
+#include <utility>
+
+#include "scheduler/live/queue.h"
+
+namespace larder::scheduler {
+
+std::uint32_t JobQueue::type_index(const std::string& gpu_type) const {
+    const auto at = std::ranges::find(cluster_.gpu_types, gpu_type);
+    return at == cluster_.gpu_types.end() ? kAnyGpuType : static_cast<std::uint32_t>(at - cluster_.gpu_types.begin());
+}
+
+Placement JobQueue::placement_of(const Allotment& held) const {
+    Placement placement;
+    for (const NamedGpus& share : held.gpus) {
+        const auto at = std::ranges::find(cluster_.nodes, share.node, &GpuNode::name);
+        const std::uint64_t all = at == cluster_.nodes.end()    ? 0
+                                  : at->gpus == kGpusPerNodeMax ? ~std::uint64_t{0}
+                                                                : (std::uint64_t{1} << at->gpus) - 1;
+        if ((share.gpus & ~all) != 0 || cluster_.gpu_types[at->gpu_type] != held.gpu_type) return {};
+        placement.push_back({.node = static_cast<std::uint32_t>(at - cluster_.nodes.begin()), .gpus = share.gpus});
+    }
+    return placement;
+}
+
+Allotment JobQueue::allotment_of(const Start& start, std::span<const JobId> ids) const {
+    Allotment held{
+        .count = start.gpus, .gpu_type = cluster_.gpu_types[start.gpu_type], .opportunistic = start.opportunistic};
+    for (const NodeGpus& share : start.placement) {
+        held.gpus.push_back({.node = cluster_.nodes[share.node].name, .gpus = share.gpus});
+    }
+    if (start.packed_with) held.packed_with = ids[*start.packed_with];
+    return held;
+}
+
+std::vector<JobId> JobQueue::schedulable() const {
+    std::vector<JobId> ids;
+    for (const JobId id : active_) {
+        const JobRecord& job = jobs_.at(id);
+        const bool leaves = job.phase == Phase::stopping && !job.next;
+        if (!leaves && job.after.empty()) ids.push_back(id);
+    }
+    return ids;
+}
+
+void JobQueue::apply(const Actions& actions, std::span<const JobId> ids, std::string_view by, double now_s) {
+    std::set<std::uint32_t> moved;
+    for (const Start& start : actions.starts) {
+        const bool stops = std::ranges::find(actions.stops, start.job) != actions.stops.end();
+        if (stops) moved.insert(start.job);
+    }
+    for (const std::uint32_t stopped : actions.stops) {
+        if (!moved.contains(stopped)) preempt(jobs_.at(ids[stopped]), by, now_s);
+    }
+    for (const Start& start : actions.starts) {
+        place(jobs_.at(ids[start.job]), allotment_of(start, ids), moved.contains(start.job), now_s);
+    }
+    for (const auto& [index, until_s] : actions.leases) {
+        jobs_.at(ids[index]).state.lease_until_s = until_s;
+        changed_.insert(ids[index]);
+    }
+    for (const std::uint32_t index : actions.admitted) {
+        JobRecord& job = jobs_.at(ids[index]);
+        if (!std::exchange(job.state.admitted, true)) add_log(job, now_s, "its deadline is promised");
+        changed_.insert(job.id);
+    }
+}
+
+void JobQueue::preempt(JobRecord& job, std::string_view by, double now_s) {
+    changed_.insert(job.id);
+    if (job.phase == Phase::placed) {
+        job.phase = Phase::waiting;
+        job.held.reset();
+        job.state.waiting_since_s = now_s;
+        add_log(job, now_s, "gives up its place before it began: others come first, says " + std::string(by));
+        return;
+    }
+    add_log(job, now_s, "preempted: others come first, says " + std::string(by));
+    stop(job, StopCause::preempted);
+}
+
+void JobQueue::stop(JobRecord& job, StopCause cause) {
+    job.phase = Phase::stopping;
+    if (job.stop_cause != StopCause::cancelled) job.stop_cause = cause;
+    if (cause != StopCause::moved) job.next.reset();
+}
+
+void JobQueue::place(JobRecord& job, Allotment held, bool moved, double now_s) {
+    changed_.insert(job.id);
+    job.waits_for = WaitsFor::nothing;
+    job.state.started_s = now_s;
+    if (moved && is_with_engine(job.phase)) {
+        add_log(job, now_s, "moves to " + text_of(held));
+        stop(job, StopCause::moved);
+        job.next = std::move(held);
+        return;
+    }
+    job.phase = Phase::placed;
+    add_log(job, now_s, "gets " + text_of(held));
+    job.held = std::move(held);
+}
+
+void JobQueue::set_waits_for(JobId id, WaitsFor why, const std::string& text, double now_s) {
+    JobRecord& job = jobs_.at(id);
+    if (job.waits_for == why) return;
+    job.waits_for = why;
+    if (why == WaitsFor::nothing) return;
+    add_log(job, now_s, text);
+    changed_.insert(id);
+}
+
+bool JobQueue::gpus_are_clear(const JobRecord& job) const {
+    for (const JobId id : active_) {
+        const JobRecord& other = jobs_.at(id);
+        if (other.phase != Phase::stopping || id == job.id) continue;
+        for (const NamedGpus& mine : job.held->gpus) {
+            for (const NamedGpus& its : other.held->gpus) {
+                if (mine.node == its.node && (mine.gpus & its.gpus) != 0) return false;
+            }
+        }
+    }
+    return true;
+}
+
+void JobQueue::begin_starts(double now_s) {
+    for (const JobId id : active_) {
+        JobRecord& job = jobs_.at(id);
+        if (job.phase != Phase::placed || !gpus_are_clear(job)) continue;
+        job.phase = Phase::starting;
+        ++job.attempt;
+        ++counts_.starts;
+        job.state.started_s = now_s;
+        job.exit_code.reset();
+        job.exit_signal.reset();
+        if (job.state.first_started_s == kNever) {
+            job.state.first_started_s = now_s;
+            counts_.waits_s.push_back(std::max(0.0, now_s - job.submitted_s));
+        }
+        changed_.insert(id);
+    }
+}
+
+// --- after a restart
+
+void JobQueue::restore(JobRecord record) {
+    last_id_ = std::max(last_id_, record.id);
+    by_name_[record.asked.name] = record.id;
+    if (has_ended(record.phase)) {
+        history_.emplace(record.ended_s, record.id);
+    } else {
+        active_.insert(record.id);
+    }
+    jobs_.insert_or_assign(record.id, std::move(record));
+}
+
+void JobQueue::take_up(double now_s) {
+    std::vector<JobRecord*> hosts;
+    std::vector<JobRecord*> guests;
+    for (const JobId id : active_) {
+        JobRecord& job = jobs_.at(id);
+        const bool in_placer = job.held && (job.phase != Phase::stopping || job.next);
+        if (!in_placer) continue;
+        const Allotment& held = job.next ? *job.next : *job.held;
+        (held.packed_with ? guests : hosts).push_back(&job);
+    }
+    const auto gone = [&](JobRecord& job) {
+        changed_.insert(job.id);
+        if (job.phase == Phase::placed) {
+            wait_again(job, now_s);
+        } else {
+            add_log(job, now_s, "its GPUs are not there any more, or not its own: it is stopped");
+            stop(job, StopCause::preempted);
+        }
+    };
+    std::set<JobId> placed;
+    for (JobRecord* job : hosts) {
+        const Allotment& held = job->next ? *job->next : *job->held;
+        const Placement placement = placement_of(held);
+        const PlaceRequest request{.job = job->id,
+                                   .tenant = job->spec.tenant,
+                                   .gpus = held.count,
+                                   .gpu_type = type_index(held.gpu_type),
+                                   .priority = job->asked.priority,
+                                   .opportunistic = held.opportunistic,
+                                   .near = {}};
+        if (!placement.empty() && placer_.place_at(request, placement)) {
+            placed.insert(job->id);
+        } else {
+            gone(*job);
+        }
+    }
+    for (JobRecord* job : guests) {
+        const Allotment& held = job->next ? *job->next : *job->held;
+        if (!placed.contains(*held.packed_with)) gone(*job);
+    }
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,56 @@
+// What Prometheus is shown of submitted jobs.
+
+#include <array>
+
+#include "base/server/metric_family.h"
+#include "scheduler/live/api.h"
+
+namespace larder::scheduler {
+
+std::string queue_metrics(const LiveScheduler& scheduler) {
+    const JobQueue& queue = scheduler.queue();
+    const LiveScheduler::Counts& counts = scheduler.counts();
+    const auto number = [](auto value) { return static_cast<double>(value); };
+
+    std::array<std::uint64_t, kPhases> by_phase{};
+    std::map<std::string, double> gpus_by_tenant;
+    for (const Tenant& tenant : scheduler.options().tenants) gpus_by_tenant[tenant.name] = 0;
+    for (const JobId id : queue.active()) {
+        const JobRecord& job = queue.jobs().at(id);
+        ++by_phase[static_cast<std::size_t>(job.phase)];
+        if (job.held) gpus_by_tenant[job.asked.tenant] += job.held->count;
+    }
+    auto jobs = metric_gauge("larder_queue_jobs", "Submitted jobs that have not ended, by state");
+    for (std::size_t phase = 0; phase < static_cast<std::size_t>(Phase::succeeded); ++phase) {
+        jobs.add({{"state", std::string(name(static_cast<Phase>(phase)))}}, number(by_phase[phase]));
+    }
+    auto held = metric_gauge("larder_queue_gpus", "GPUs that jobs hold, by tenant");
+    for (const auto& [tenant, gpus] : gpus_by_tenant) held.add({{"tenant", tenant}}, gpus);
+    auto there = metric_gauge("larder_queue_node_gpus", "GPUs of the nodes that can be used");
+    for (const GpuNode& node : scheduler.options().cluster.nodes) {
+        there.add({{"node", node.name}}, node.usable ? node.gpus : 0);
+    }
+    auto ended = metric_counter("larder_queue_ended_total", "Jobs that have ended, by how");
+    for (const Phase how : {Phase::succeeded, Phase::failed, Phase::cancelled}) {
+        const auto count = queue.counts().ended.find(how);
+        ended.add({{"state", std::string(name(how))}}, number(count == queue.counts().ended.end() ? 0 : count->second));
+    }
+    const auto counter = [&](const char* what, const char* help, std::uint64_t value) {
+        return metric_counter(what, help).add({}, number(value)).take();
+    };
+    return metrics_text_of(
+        {jobs.take(), held.take(), there.take(), ended.take(),
+         counter("larder_queue_submitted_total", "Jobs that were submitted", queue.counts().submitted),
+         counter("larder_queue_starts_total", "Attempts at running a job", queue.counts().starts),
+         counter("larder_queue_preemptions_total", "Jobs stopped for others, or moved", queue.counts().preemptions),
+         counter("larder_queue_lost_total", "Attempts that vanished", queue.counts().lost),
+         counter("larder_queue_decision_failures_total", "Decisions the policy could not make",
+                 counts.decisions_failed),
+         counter("larder_queue_save_failures_total", "Changes that could not be put on record", counts.saves_failed),
+         counter("larder_queue_decisions_total", "Decisions, by the policy in force", counts.decisions),
+         metric_histogram("larder_queue_wait_seconds", "From submission to the first start")
+             .add({}, LiveScheduler::kWaitSeconds, counts.waits, counts.waits_s)
+             .take()});
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,70 @@
+#include "scheduler/live/storage_view.h"
+
+#include <algorithm>
+
+namespace larder::scheduler {
+
+StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns) {
+    const allocator::ClusterState now = cluster.state(now_ns);
+    StorageView view{.storage = {.remote_bytes_per_second = now.remote_bytes_per_second}};
+    for (const allocator::Node& node : now.nodes) {
+        view.storage.cache_bytes += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
+    }
+    for (const allocator::Dataset& dataset : now.datasets) {
+        DatasetState& state =
+            view.datasets.emplace_back(DatasetState{dataset.name, static_cast<double>(dataset.size_bytes)});
+        auto& on = view.cached_on.emplace_back();
+        for (const allocator::NodeCache& cached : dataset.cached) {
+            state.cached_bytes += static_cast<double>(cached.bytes());
+            if (cached.bytes() > 0) on.push_back({now.nodes[cached.node].name, cached.bytes()});
+        }
+        std::ranges::stable_sort(on, std::ranges::greater{}, &CachedOn::bytes);
+    }
+    for (const allocator::Job& job : now.jobs) {
+        view.jobs[job.name] = {.ideal = job.ideal_bytes_per_second,
+                               .ideal_is_measured = cluster.measured_ideal(job.name).has_value(),
+                               .unread_bytes = static_cast<double>(job.unread_bytes)};
+    }
+    // The plan may be of a moment ago, and so of other jobs.
+    const allocator::ClusterState& planned = cluster.planned_state();
+    for (std::size_t j = 0; j < planned.jobs.size(); ++j) {
+        const auto at = view.jobs.find(planned.jobs[j].name);
+        if (at == view.jobs.end()) continue;
+        const allocator::JobPlan& plan = cluster.plan().jobs[j];
+        at->second.predicted = plan.predicted_bytes_per_second;
+        at->second.granted = plan.bandwidth_bytes_per_second;
+        at->second.hit_ratio = plan.hit_ratio;
+    }
+    return view;
+}
+
+void take_reads(const allocator::Cluster& cluster, JobQueue& queue) {
+    std::map<std::string_view, JobId> by_name;
+    for (const JobId id : queue.active()) {
+        const JobRecord& job = queue.jobs().at(id);
+        if (is_with_engine(job.phase)) by_name[job.asked.name] = id;
+    }
+    for (const auto& [node, known] : cluster.nodes()) {
+        for (const allocator::JobReport& report : known.last.jobs) {
+            const auto found = by_name.find(report.name);
+            if (found == by_name.end()) continue;
+            JobRecord& job = queue.job(found->second);
+            Counted& counted = job.counted[node];
+            // Counters begin at 0 with a daemon, and when it has forgotten the job.
+            const bool goes_on = counted.instance == known.last.instance && report.bytes >= counted.bytes;
+            const std::uint64_t more = goes_on ? report.bytes - counted.bytes : report.bytes;
+            counted = {known.last.instance, report.bytes};
+            job.read_bytes += static_cast<double>(more);
+        }
+    }
+}
+
+void begin_reads(const allocator::Cluster& cluster, JobRecord& job) {
+    for (const auto& [node, known] : cluster.nodes()) {
+        for (const allocator::JobReport& report : known.last.jobs) {
+            if (report.name == job.asked.name) job.counted[node] = {known.last.instance, report.bytes};
+        }
+    }
+}
+
+}  // namespace larder::scheduler

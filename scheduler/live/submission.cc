@@ -1,0 +1,132 @@
+#include "scheduler/live/submission.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace larder::scheduler {
+namespace {
+
+constexpr std::size_t kNameBytesMax = 255;
+constexpr std::size_t kCommandWordsMax = 4096;
+constexpr double kRateMax = 1e18;
+constexpr double kEpochsMax = 1e6;
+constexpr double kGraceMax_s = 24 * 3600.0;
+
+std::unexpected<Error> wrong(const std::string& field, const std::string& why) {
+    return fail(ErrorCode::invalid_argument, field + ": " + why);
+}
+
+std::string list_of(const auto& things) {
+    std::string list;
+    for (const auto& thing : things) list += (list.empty() ? "" : ", ") + thing.name;
+    return list.empty() ? "none" : list;
+}
+
+Result<void> check_name(const std::string& name) {
+    if (name.empty()) return {};
+    constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    if (name.size() > kNameBytesMax || name.find_first_not_of(letters) != std::string::npos) {
+        return wrong("name", "\"" + name + "\" must have at most 255 letters, digits, dots, _ and -");
+    }
+    if (name.find_first_not_of("0123456789") == std::string::npos) {
+        return wrong("name", "\"" + name + "\" could be the number of a job: it needs a letter");
+    }
+    return {};
+}
+
+Result<void> check_command(const Submission& job) {
+    if (job.command.empty() || job.command.front().empty()) return wrong("command", "is missing");
+    if (job.command.size() > kCommandWordsMax) return wrong("command", "has too many words");
+    for (const std::string& word : job.command) {
+        if (word.find('\0') != std::string::npos) return wrong("command", "has a NUL in it");
+    }
+    if (!job.directory.starts_with('/')) return wrong("directory", "must be an absolute path");
+    for (const auto& [key, value] : job.environment) {
+        if (key.empty() || key.find('=') != std::string::npos || (key + value).find('\0') != std::string::npos) {
+            return wrong("environment", "\"" + key + "\" is no name of a variable, or its value has a NUL in it");
+        }
+    }
+    return {};
+}
+
+Result<void> check_numbers(const Submission& job, double now_s) {
+    if (job.gpus == 0) return wrong("gpus", "must be at least 1");
+    if (job.least_gpus() > job.gpus) return wrong("gpus_min", "is above gpus");
+    if (job.most_gpus() < job.gpus) return wrong("gpus_max", "is below gpus");
+    if (!(job.grace_s >= 0 && job.grace_s <= kGraceMax_s)) return wrong("grace_s", "must be from 0 to 86400");
+    if (job.epochs) {
+        if (!(*job.epochs > 0 && *job.epochs <= kEpochsMax)) return wrong("epochs", "must be above 0, at most 1e6");
+        if (job.dataset.empty()) return wrong("epochs", "counts passes over a dataset, but none is named");
+    }
+    for (const auto& [type, rate] : job.ideal_by_type) {
+        if (!(rate > 0 && rate <= kRateMax)) return wrong("ideal_bytes_per_second", "must be above 0, at most 1e18");
+    }
+    if (job.service == Service::best_effort && job.deadline_s) {
+        return wrong("service", "a deadline needs to be strict or soft");
+    }
+    if (job.service != Service::best_effort) {
+        if (!job.deadline_s) return wrong("service", "strict and soft are about a deadline, but none is given");
+        if (!(*job.deadline_s > now_s)) return wrong("deadline_s", "is over already");
+    }
+    return {};
+}
+
+// The most GPUs there are of one type that it may run on: a gang is of one type.
+Result<std::uint32_t> most_of_one_type(const Submission& job, const GpuCluster& cluster) {
+    std::vector<std::uint32_t> gpus(cluster.gpu_types.size());
+    for (const GpuNode& node : cluster.nodes) gpus[node.gpu_type] += node.gpus;
+    const bool any_rate = job.ideal_by_type.empty() || job.ideal_by_type.contains("");
+    std::uint32_t most = 0;
+    for (std::size_t type = 0; type < gpus.size(); ++type) {
+        const std::string& name = cluster.gpu_types[type];
+        if (!job.gpu_type.empty() && job.gpu_type != name) continue;
+        if (any_rate || job.ideal_by_type.contains(name)) most = std::max(most, gpus[type]);
+    }
+    const auto known = [&](const std::string& type) {
+        return type.empty() || std::ranges::find(cluster.gpu_types, type) != cluster.gpu_types.end();
+    };
+    std::string types;
+    for (const std::string& type : cluster.gpu_types) types += (types.empty() ? "" : ", ") + type;
+    for (const auto& [type, rate] : job.ideal_by_type) {
+        if (!known(type)) return fail(ErrorCode::not_found, "GPU type \"" + type + "\" is unknown; known: " + types);
+    }
+    if (!known(job.gpu_type)) {
+        return fail(ErrorCode::not_found, "GPU type \"" + job.gpu_type + "\" is unknown; known: " + types);
+    }
+    return most;
+}
+
+}  // namespace
+
+Result<void> check_submission(const Submission& job, const SubmissionLimits& limits) {
+    if (auto good = check_name(job.name); !good) return good;
+    if (auto good = check_command(job); !good) return good;
+    if (auto good = check_numbers(job, limits.now_s); !good) return good;
+    const auto tenant = std::ranges::find(limits.tenants, job.tenant, &Tenant::name);
+    if (tenant == limits.tenants.end()) {
+        return fail(ErrorCode::not_found,
+                    "tenant \"" + job.tenant + "\" is unknown; known: " + list_of(limits.tenants));
+    }
+    if (!job.dataset.empty() &&
+        std::ranges::find(limits.datasets, job.dataset, &DatasetState::name) == limits.datasets.end()) {
+        return fail(ErrorCode::not_found,
+                    "dataset \"" + job.dataset + "\" is unknown: no node has it; known: " + list_of(limits.datasets));
+    }
+    const auto most = most_of_one_type(job, limits.cluster);
+    if (!most) return std::unexpected(most.error());
+    const std::string asks =
+        "it asks for " + std::to_string(job.least_gpus()) + " GPUs" + (job.least_gpus() < job.gpus ? " at least" : "");
+    if (job.least_gpus() > *most) {
+        return fail(ErrorCode::no_space,
+                    asks + ", but the cluster has " + std::to_string(*most) + " of one type that it may use");
+    }
+    for (const Tenant* at = &*tenant;; at = &limits.tenants[at->parent]) {
+        if (job.least_gpus() > at->gpu_quota) {
+            return fail(ErrorCode::no_space, asks + ", but tenant \"" + at->name + "\" may have " +
+                                                 std::to_string(at->gpu_quota) + " at a time");
+        }
+        if (at->parent == kNoTenant) return {};
+    }
+}
+
+}  // namespace larder::scheduler

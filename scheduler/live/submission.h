@@ -1,0 +1,65 @@
+#pragma once
+
+// What a user asks for when submitting a job, as it came: names where decisions use indices. check_submission() says
+// what is wrong with one before anything counts.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "scheduler/gpu_cluster.h"
+#include "scheduler/job.h"
+#include "scheduler/snapshot.h"
+
+namespace larder::scheduler {
+
+// As whom its command runs, where the daemon may choose.
+struct RunAs {
+    std::uint32_t uid = 0;
+    std::uint32_t gid = 0;
+
+    bool operator==(const RunAs&) const = default;
+};
+
+struct Submission {
+    std::string name;  // its loaders' job name; one at a time has it. Empty: "job-ID"
+    std::vector<std::string> command;
+    std::string directory;  // where it runs
+    std::map<std::string, std::string> environment;
+    std::optional<RunAs> user;
+    std::string tenant = "default";
+    std::uint32_t gpus = 1;
+    std::uint32_t gpus_min = 0;  // 0: as many as `gpus`
+    std::uint32_t gpus_max = 0;
+    std::string gpu_type;                         // empty: any
+    std::string dataset;                          // empty: none
+    std::optional<double> epochs;                 // nothing: no end is known
+    std::map<std::string, double> ideal_by_type;  // f* with `gpus` GPUs, bytes per second; type "": all others
+    std::int32_t priority = 0;
+    std::optional<double> deadline_s;  // since 1970
+    Service service = Service::best_effort;
+    std::vector<std::string> after;  // names or numbers of jobs that must have succeeded
+    double grace_s = 30;             // from SIGTERM to SIGKILL
+    bool preemptible = true;
+
+    std::uint32_t least_gpus() const { return gpus_min == 0 ? gpus : gpus_min; }
+    std::uint32_t most_gpus() const { return gpus_max == 0 ? gpus : gpus_max; }
+};
+
+// What submissions are checked against. The cluster's nodes count whether usable at present or not.
+struct SubmissionLimits {
+    const GpuCluster& cluster;
+    std::span<const Tenant> tenants;
+    std::span<const DatasetState> datasets;
+    double now_s = 0;
+};
+
+// invalid_argument, not_found (tenant, dataset, GPU type) or no_space (larger than the cluster, or than a quota).
+Result<void> check_submission(const Submission& job, const SubmissionLimits& limits);
+
+}  // namespace larder::scheduler

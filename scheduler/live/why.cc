@@ -1,0 +1,213 @@
+#include "scheduler/live/why.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/units.h"
+
+namespace larder::scheduler {
+namespace {
+
+constexpr std::size_t kNamedMax = 5;
+// A rate within this part of f* is f*.
+constexpr double kNearIdeal = 0.98;
+
+std::string ago(double seconds) {
+    return format_duration_ns(static_cast<std::int64_t>(std::clamp(seconds, 0.0, 1e9) * 1e9));
+}
+
+std::string gpus(std::uint64_t count) {
+    return std::to_string(count) + (count == 1 ? " GPU" : " GPUs");
+}
+
+std::string asked_for(const JobRecord& job) {
+    const Submission& asked = job.asked;
+    std::string text = asked.least_gpus() < asked.gpus
+                           ? std::to_string(asked.least_gpus()) + " to " + gpus(asked.most_gpus())
+                           : gpus(asked.gpus);
+    if (!asked.gpu_type.empty()) text += " of type " + asked.gpu_type;
+    return text;
+}
+
+// "4 (bert): 8 GPUs, tenant vision, ends in about 2h 05m"
+std::string holder(const JobRecord& job, const WhyContext& context) {
+    std::string text = title(job) + ": " + gpus(job.held->count) + ", tenant " + job.asked.tenant;
+    const auto rates = context.view.jobs.find(job.asked.name);
+    const bool known = rates != context.view.jobs.end() && rates->second.predicted > 0;
+    if (job.phase == Phase::stopping) {
+        text += ", is being stopped";
+    } else if (known && std::isfinite(job.remaining_bytes())) {
+        text += ", ends in about " + ago(job.remaining_bytes() / rates->second.predicted);
+    }
+    return text;
+}
+
+std::string holders(const JobRecord& waiting, const WhyContext& context, bool of_tenant) {
+    std::string text;
+    std::size_t more = 0;
+    for (const JobId id : context.queue.active()) {
+        const JobRecord& job = context.queue.jobs().at(id);
+        if (!job.held || id == waiting.id || (of_tenant && job.asked.tenant != waiting.asked.tenant)) continue;
+        if (text.empty() || more == 0) {
+            if (std::ranges::count(text, ';') + 1 >= static_cast<std::ptrdiff_t>(kNamedMax)) {
+                ++more;
+            } else {
+                text += (text.empty() ? "" : "; ") + holder(job, context);
+            }
+        } else {
+            ++more;
+        }
+    }
+    if (more > 0) text += "; and " + std::to_string(more) + " more";
+    return text.empty() ? "nobody" : text;
+}
+
+struct Free {
+    std::uint64_t free = 0;
+    std::uint64_t all = 0;
+    std::uint64_t lost = 0;  // on nodes that are not usable
+};
+
+Free free_gpus(const JobRecord& job, const WhyContext& context) {
+    Free sum;
+    for (std::uint32_t type = 0; type < context.cluster.gpu_types.size(); ++type) {
+        if (!job.asked.gpu_type.empty() && job.asked.gpu_type != context.cluster.gpu_types[type]) continue;
+        sum.free += context.placer.free_gpus(type);
+        for (const GpuNode& node : context.cluster.nodes) {
+            if (node.gpu_type != type) continue;
+            sum.all += node.gpus;
+            sum.lost += node.usable ? 0 : node.gpus;
+        }
+    }
+    return sum;
+}
+
+std::uint64_t waiting_before(const JobRecord& job, const WhyContext& context) {
+    std::uint64_t before = 0;
+    for (const JobId id : context.queue.active()) {
+        const JobRecord& other = context.queue.jobs().at(id);
+        if (other.phase == Phase::waiting && other.after.empty() && id < job.id) ++before;
+    }
+    return before;
+}
+
+Why why_waiting(const JobRecord& job, const WhyContext& context) {
+    const std::string begin =
+        "Job " + title(job) + " has waited " + ago(context.now_s - job.state.waiting_since_s) + " for ";
+    if (!job.after.empty()) {
+        std::string text;
+        for (const JobId id : job.after) {
+            const JobRecord& other = context.queue.jobs().at(id);
+            text += (text.empty() ? "" : ", ") + title(other) + ", which is " + std::string(name(other.phase));
+        }
+        return {"dependencies", begin + "the success of job " + text + "."};
+    }
+    const Free there = free_gpus(job, context);
+    const std::string state = gpus(there.free) + " of " + std::to_string(there.all) + " are free" +
+                              (there.lost > 0 ? ", " + std::to_string(there.lost) + " are on lost nodes" : "");
+    switch (job.waits_for) {
+        case WaitsFor::gpus:
+            return {"gpus", begin + "GPUs: it needs " + asked_for(job) + " at once, and " + state +
+                                ". They are held by " + holders(job, context, false) + "."};
+        case WaitsFor::place:
+            return {"place", begin + "a place: it needs " + asked_for(job) + ", and " + state +
+                                 ", but not where it may have them in one piece. The others are held by " +
+                                 holders(job, context, false) + "."};
+        case WaitsFor::quota: {
+            const auto tenant = std::ranges::find(context.tenants, job.asked.tenant, &Tenant::name);
+            const std::string most = tenant == context.tenants.end() || tenant->gpu_quota == kAnyGpuType
+                                         ? "has all that a tenant above it may have"
+                                         : "may have " + gpus(tenant->gpu_quota) + " at a time";
+            return {"quota", begin + "its tenant's quota: tenant " + job.asked.tenant + " " + most + ", it needs " +
+                                 asked_for(job) + ", and the tenant's are held by " + holders(job, context, true) +
+                                 ". In the cluster " + state + "."};
+        }
+        case WaitsFor::deadline:
+            return {"deadline", begin + "better times: policy " + std::string(context.policy) +
+                                    " finds no way to meet its deadline, which is in " +
+                                    ago(job.asked.deadline_s.value_or(0) - context.now_s) +
+                                    ", beside what is promised."};
+        case WaitsFor::never_fits:
+            return {"capacity",
+                    begin + "more GPUs than there are: it needs " + asked_for(job) + ", and " + state + "."};
+        case WaitsFor::turn:
+        case WaitsFor::nothing: break;
+    }
+    return {"turn",
+            begin + "its turn: it needs " + asked_for(job) + ", and " + state + ", but by policy " +
+                std::string(context.policy) + " others come first; " + std::to_string(waiting_before(job, context)) +
+                " that wait were submitted before it, and GPUs are held by " + holders(job, context, false) + "."};
+}
+
+// f = min(f*, b / (1 - h)): what of it binds.
+Why why_running(const JobRecord& job, const WhyContext& context) {
+    const std::string begin = "Job " + title(job) + " has run " + ago(context.now_s - job.state.started_s) + " on " +
+                              text_of(*job.held) + ", attempt " + std::to_string(job.attempt);
+    const auto found = context.view.jobs.find(job.asked.name);
+    if (found == context.view.jobs.end()) {
+        return {"gpus", begin +
+                            "; no node reports that it reads, so nothing but its GPUs is known to bind it. Its "
+                            "output is in " +
+                            std::string(context.output) + "."};
+    }
+    const JobRates& rates = found->second;
+    const std::string ideal = format_bytes_per_second(rates.ideal) + (rates.ideal_is_measured ? " measured" : "");
+    const bool at_ideal = rates.predicted >= kNearIdeal * rates.ideal;
+    const std::string speed = at_ideal ? "; it reads as fast as its GPUs go (f* " + ideal + ")"
+                                       : "; remote bandwidth binds it: by the plan it reads " +
+                                             format_bytes_per_second(rates.predicted) + " of f* " + ideal + ", with " +
+                                             format_bytes_per_second(rates.granted) + " of the remote and " +
+                                             std::to_string(std::lround(100 * rates.hit_ratio)) + " % of hits";
+    std::string left;
+    if (std::isfinite(job.remaining_bytes()) && rates.predicted > 0) {
+        left = ", and has about " + ago(job.remaining_bytes() / rates.predicted) + " to go";
+    }
+    return {at_ideal ? "gpus" : "remote_bandwidth", begin + speed + left + "."};
+}
+
+}  // namespace
+
+std::string_view text_of(WaitsFor why) {
+    switch (why) {
+        case WaitsFor::nothing: return "waits for nothing";
+        case WaitsFor::gpus: return "waits: too few GPUs are free";
+        case WaitsFor::place: return "waits: GPUs are free, but not where it may have them";
+        case WaitsFor::turn: return "waits: others come first";
+        case WaitsFor::quota: return "waits: its tenant has all it may have";
+        case WaitsFor::deadline: return "waits: its deadline cannot be met beside what is promised";
+        case WaitsFor::never_fits: return "waits: it needs more GPUs than there are at present";
+    }
+    return "waits";
+}
+
+Why why(const JobRecord& job, const WhyContext& context) {
+    const std::string who = "Job " + title(job);
+    switch (job.phase) {
+        case Phase::waiting: return why_waiting(job, context);
+        case Phase::placed: {
+            std::string stopping;
+            for (const JobId id : context.queue.active()) {
+                const JobRecord& other = context.queue.jobs().at(id);
+                if (other.phase == Phase::stopping) stopping += (stopping.empty() ? "" : ", ") + title(other);
+            }
+            return {"gpus", who + " has its GPUs, " + text_of(*job.held) +
+                                ", and starts when those that had them have ended: " +
+                                (stopping.empty() ? "any moment" : stopping) + "."};
+        }
+        case Phase::starting:
+            return {"engine", who + " is being started on " + text_of(*job.held) + ", attempt " +
+                                  std::to_string(job.attempt) + "."};
+        case Phase::running: return why_running(job, context);
+        case Phase::stopping:
+            return {"engine", who + " was asked to end (" + std::string(name(job.stop_cause)) + ") and is killed " +
+                                  ago(job.asked.grace_s) + " after that" +
+                                  (job.next ? "; then it goes on with " + text_of(*job.next) : "") + "."};
+        case Phase::succeeded:
+        case Phase::failed:
+        case Phase::cancelled: break;
+    }
+    return {"nothing", who + " " + std::string(past(job.phase)) + " " + ago(context.now_s - job.ended_s) +
+                           " ago: " + job.end_reason + "."};
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,126 @@
+// The allocator killed at any moment while it runs submitted jobs: between decision and start, between start and
+// record, while a job stops. Nothing that was acknowledged is lost, and each attempt runs exactly once.
+
+#include <boost/json.hpp>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/server/http_client.h"
+#include "tests/crash/killed_allocator.h"
+#include "tests/support/temp_directory.h"
+
+namespace larder::scheduler {
+namespace {
+
+namespace json = boost::json;
+
+constexpr int kKills = 40;
+
+using Started = std::map<std::pair<std::uint64_t, std::uint64_t>, int>;  // (job, attempt): how often
+
+class KilledScheduler : public ::testing::Test {
+protected:
+    // Each says once for each start that it started; `more` is what it does then.
+    std::string job(const std::string& name, const std::string& more, const std::string& rest = "") const {
+        const json::value command =
+            json::array{"sh", "-c", "echo $LARDER_JOB_ID $LARDER_ATTEMPT >> " + starts + "; " + more};
+        return R"({"jobs":[{"name":")" + name + R"(","command":)" + json::serialize(command) +
+               R"(,"directory":"/","gpus":1)" + rest + "}]}";
+    }
+
+    // As a user would: again, until it is acknowledged. Its id, or nothing where the name was there already.
+    std::optional<std::uint64_t> submit(const std::string& body) {
+        for (;;) {
+            const auto answer = http_request(allocator.socket(), "POST", "/v1/queue", body);
+            if (answer && answer->status == 200) {
+                return json::parse(answer->body).at("jobs").at(0).at("id").to_number<std::uint64_t>();
+            }
+            // It was on record when the acknowledgement was lost.
+            if (answer && answer->status == 409) return std::nullopt;
+            EXPECT_FALSE(answer) << answer->status << answer->body;
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    }
+
+    json::array ended() const {
+        const auto answer = http_request(allocator.socket(), "GET", "/v1/history?limit=100000");
+        return answer ? json::parse(answer->body).at("jobs").as_array() : json::array();
+    }
+
+    Started started() const {
+        Started count;
+        std::ifstream lines(starts);
+        for (std::uint64_t id = 0, attempt = 0; lines >> id >> attempt;) ++count[{id, attempt}];
+        return count;
+    }
+
+    test::TempDirectory directory;
+    std::string starts = directory / "starts";
+    test::KilledAllocator allocator{directory / "state", {"--remote-bandwidth", "1 GB/s", "--scheduler.gpus", "3"}};
+};
+
+TEST_F(KilledScheduler, NoJobIsLostAndNoneStartsTwice) {
+    std::mt19937_64 random(5);
+    std::set<std::string> submitted;
+    for (int kill = 0; kill < kKills; ++kill) {
+        for (int i = 0; i < 3; ++i) {
+            const std::string name = "j" + std::to_string(submitted.size() + 1) + "x";
+            submit(job(name, "sleep 0.0" + std::to_string(random() % 10)));
+            submitted.insert(name);
+        }
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % 150'000));
+        // Now and then again while it is starting, or has just taken up its state.
+        allocator.kill_and_spawn();
+        if (kill % 3 == 0) {
+            std::this_thread::sleep_for(std::chrono::microseconds(random() % 120'000));
+            allocator.kill_and_spawn();
+        }
+        allocator.wait_until_it_serves();
+    }
+    while (ended().size() < submitted.size()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+
+    const json::array jobs = ended();
+    const Started runs = started();
+    std::set<std::string> names;
+    for (const json::value& job : jobs) {
+        names.insert(std::string(job.at("name").as_string()));
+        EXPECT_EQ(job.at("state").as_string(), "succeeded") << json::serialize(job);
+        EXPECT_EQ(job.at("attempt").to_number<int>(), 1) << "what runs goes on: " << json::serialize(job);
+        const auto run = runs.find({job.at("id").to_number<std::uint64_t>(), 1});
+        ASSERT_NE(run, runs.end()) << json::serialize(job);
+        EXPECT_EQ(run->second, 1) << json::serialize(job);
+    }
+    EXPECT_EQ(names, submitted);
+    EXPECT_EQ(runs.size(), submitted.size());
+}
+
+TEST_F(KilledScheduler, AJobThatRunsIsTakenUpAndItsEndIsSeen) {
+    const auto quick = submit(job("ends-meanwhile", "sleep 0.3; exit 7"));
+    const auto slow = submit(job("goes-on", "trap 'exit 0' TERM; while :; do sleep 0.02; done", R"(,"grace_s":20)"));
+    ASSERT_TRUE(quick && slow);
+    while (started().size() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    for (int kill = 0; kill < 5; ++kill) allocator.kill_and_restart();
+    while (ended().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(ended()[0].at("exit_code").to_number<int>(), 7);
+    const std::string target = "/v1/queue/goes-on";
+    const auto before = http_request(allocator.socket(), "GET", target);
+    ASSERT_TRUE(before);
+    EXPECT_EQ(json::parse(before->body).at("state").as_string(), "running");
+    // Killed between the wish to stop it and its end.
+    ASSERT_TRUE(http_request(allocator.socket(), "DELETE", target));
+    allocator.kill_and_restart();
+    while (ended().size() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(ended()[0].at("state").as_string(), "cancelled");
+    EXPECT_EQ(started(), (Started{{{*quick, 1}, 1}, {{*slow, 1}, 1}}));
+}
+
+}  // namespace
+}  // namespace larder::scheduler
