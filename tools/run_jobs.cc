@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "scheduler/cells/cell_config_toml.h"
+#include "scheduler/cells/cells.h"
 #include "scheduler/engines/local_engine.h"
 #include "scheduler/live/api.h"
 #include "scheduler/placement/free_pool.h"
@@ -27,9 +29,9 @@ std::string beside_this_program(const char* program) {
 
 Result<std::unique_ptr<scheduler::Engine>> make_engine(const scheduler::LiveConfig& config,
                                                        const scheduler::GpuCluster& cluster,
-                                                       const std::string& state_directory) {
+                                                       const std::string& directory) {
     scheduler::LocalEngineOptions options{
-        .directory = state_directory + "/jobs",
+        .directory = directory + "/jobs",
         .runner = config.runner.empty() ? beside_this_program("larder-runner") : config.runner};
     unsigned first = 0;
     for (const scheduler::GpuNode& node : cluster.nodes) {
@@ -41,8 +43,20 @@ Result<std::unique_ptr<scheduler::Engine>> make_engine(const scheduler::LiveConf
     return std::unique_ptr<scheduler::Engine>(std::move(*engine));
 }
 
-Result<std::unique_ptr<allocator::Extension>> mount(const scheduler::LiveConfig& config,
-                                                    const std::string& state_directory,
+Result<std::unique_ptr<scheduler::Placer>> make_placer(const scheduler::LiveConfig& config,
+                                                       scheduler::LiveOptions& options) {
+    if (config.cells.empty()) return std::make_unique<scheduler::FreePool>(options.cluster);
+    const auto cells = scheduler::load_cell_config(config.cells);
+    if (!cells) return std::unexpected(cells.error());
+    options.cluster = cluster_of(*cells);
+    std::vector<std::string> tenants;
+    for (const scheduler::Tenant& tenant : options.tenants) tenants.push_back(tenant.name);
+    auto placer = scheduler::Cells::create(*cells, options.cluster, tenants);
+    if (!placer) return std::unexpected(placer.error());
+    return std::unique_ptr<scheduler::Placer>(std::move(*placer));
+}
+
+Result<std::unique_ptr<allocator::Extension>> mount(const scheduler::LiveConfig& config, const std::string& directory,
                                                     const allocator::ExtensionPlace& place) {
     scheduler::LiveOptions options{.cluster = gpu_cluster_of(config, host_name()),
                                    .storage_aware = !config.storage_blind,
@@ -55,12 +69,14 @@ Result<std::unique_ptr<allocator::Extension>> mount(const scheduler::LiveConfig&
     auto policy = scheduler::make_policy(config.policy, config.policy_options);
     if (!policy) return std::unexpected(policy.error());
     options.policy = std::move(*policy);
-    options.placer = std::make_unique<scheduler::FreePool>(options.cluster);
+    auto placer = make_placer(config, options);
+    if (!placer) return std::unexpected(placer.error());
+    options.placer = std::move(*placer);
     if (!config.socket.empty()) options.environment["LARDER_SOCKET"] = config.socket;
-    auto engine = make_engine(config, options.cluster, state_directory);
-    if (!engine) return std::unexpected(engine.error());
-    auto store = scheduler::HistoryStore::open(state_directory + "/queue", options.cluster.gpu_types);
+    auto store = scheduler::HistoryStore::open(directory, options.cluster.gpu_types);
     if (!store) return std::unexpected(store.error());
+    auto engine = make_engine(config, options.cluster, directory);
+    if (!engine) return std::unexpected(engine.error());
     return std::make_unique<scheduler::QueueApi>(
         scheduler::QueueApi::Parts{
             .options = std::move(options), .store = std::move(*store), .engine = std::move(*engine)},
@@ -71,13 +87,12 @@ Result<std::unique_ptr<allocator::Extension>> mount(const scheduler::LiveConfig&
 
 Result<allocator::MakeExtension> run_jobs(const scheduler::LiveConfig& config, const std::string& state_directory) {
     if (!config.runs_jobs()) return allocator::MakeExtension();
-    if (state_directory.empty()) {
+    const std::string directory = config.directory.empty() ? state_directory : config.directory;
+    if (directory.empty()) {
         return fail(ErrorCode::invalid_argument,
-                    "scheduler.gpus: running jobs needs state, a directory to keep what they do in");
+                    "running jobs needs a directory to keep what they do in: set scheduler.directory, or state");
     }
-    return [config, state_directory](const allocator::ExtensionPlace& place) {
-        return mount(config, state_directory, place);
-    };
+    return [config, directory](const allocator::ExtensionPlace& place) { return mount(config, directory, place); };
 }
 
 }  // namespace larder::tools

@@ -8,7 +8,7 @@
 
 namespace larder::tools {
 
-// Nothing is mounted where the config has no GPUs. `state_directory`: the allocator's.
+// Nothing is mounted where the config has no GPUs. `state_directory`: the allocator's; empty: it has none.
 Result<allocator::MakeExtension> run_jobs(const scheduler::LiveConfig& config, const std::string& state_directory);
 
 }  // namespace larder::tools

@@ -61,10 +61,15 @@ constexpr std::array kRules{
     Rule{
         {"scheduler.node.NAME.gpu_type", "a name, in text", "default: scheduler.gpu_type"},
         [](LiveConfig& config, Name name, Value value) { return set_config_text(config.nodes[name].gpu_type, value); }},
+    Rule{{"scheduler.cells", kConfigPath,
+          "file of cells with guarantees for tenants, which names nodes and GPUs in place of both"},
+         [](LiveConfig& config, Name, Value value) { return set_config_path(config.cells, value); }},
     Rule{{"scheduler.policy", "the name of a policy, in text", "who runs next; default: fifo-backfill"},
          [](LiveConfig& config, Name, Value value) { return set_policy(config.policy, value); }},
     Rule{{"scheduler.storage_blind", kConfigFlag, "decides as if every job ran at f*, for comparison"},
          [](LiveConfig& config, Name, Value value) { return set_config_flag(config.storage_blind, value); }},
+    Rule{{"scheduler.directory", kConfigPath, "of the queue's record and jobs' files; default: state"},
+         [](LiveConfig& config, Name, Value value) { return set_config_path(config.directory, value); }},
     Rule{{"scheduler.socket", kConfigPath, "of this machine's larderd; jobs find it in LARDER_SOCKET"},
          [](LiveConfig& config, Name, Value value) { return set_config_path(config.socket, value); }},
     Rule{{"scheduler.history", "a whole number, 1 to 1000000", "jobs that have ended and are kept; default: 10000"},
@@ -133,8 +138,8 @@ Result<LiveConfig> read_live_config(std::span<const ConfigSetting> settings) {
             return refuse(applied.error().message + (policy ? names : ""));
         }
     }
-    if (config.gpus > 0 && !config.nodes.empty()) {
-        return refuse("scheduler.gpus and scheduler.node.NAME exclude each other: name this machine's GPUs once");
+    if ((config.gpus > 0) + !config.nodes.empty() + !config.cells.empty() > 1) {
+        return refuse("scheduler.gpus, scheduler.node.NAME and scheduler.cells exclude each other: name the GPUs once");
     }
     for (const auto& [name, node] : config.nodes) {
         if (node.gpus == 0)

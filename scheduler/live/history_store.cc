@@ -1,8 +1,12 @@
 #include "scheduler/live/history_store.h"
 
 #include <boost/json.hpp>
+#include <fcntl.h>
+#include <sys/file.h>
 
+#include <cerrno>
 #include <exception>
+#include <filesystem>
 #include <utility>
 
 #include "base/server/json_reader.h"
@@ -18,6 +22,16 @@ constexpr std::size_t kNumberDigits = 20;
 constexpr std::string_view kJob = "job/";
 constexpr std::string_view kTenant = "tenant/";
 
+Result<FileDescriptor> lock(const std::string& directory) {
+    std::error_code error;
+    std::filesystem::create_directories(directory, error);
+    if (error) return fail_errno(error.value(), "make " + directory);
+    auto file = open_file(directory + "/queue.lock", O_RDWR | O_CREAT, 0600);
+    if (!file || ::flock(file->get(), LOCK_EX | LOCK_NB) == 0) return file;
+    if (errno != EWOULDBLOCK) return fail_errno(errno, "lock " + directory);
+    return fail(ErrorCode::already_exists, "another larder-allocator runs the jobs of " + directory);
+}
+
 std::string key_of(JobId job) {
     const std::string number = std::to_string(job);
     return std::string(kJob) + std::string(kNumberDigits - number.size(), '0') + number;
@@ -28,10 +42,13 @@ std::string key_of(JobId job) {
 Result<std::unique_ptr<HistoryStore>> HistoryStore::open(const std::string& directory,
                                                          std::vector<std::string> gpu_types) {
     std::unique_ptr<HistoryStore> store(new HistoryStore);
+    auto locked = lock(directory);
+    if (!locked) return std::unexpected(locked.error());
+    store->lock_ = std::move(*locked);
     store->gpu_types_ = std::move(gpu_types);
     HistoryStore& into = *store;
     auto rows = RowStore::open(
-        {.directory = directory,
+        {.directory = directory + "/queue",
          .database = "jobs",
          .map_bytes = std::uint64_t{4} << 30,
          .version = kVersion,

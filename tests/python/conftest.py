@@ -227,8 +227,8 @@ def in_child() -> Callable[[Callable[[], None]], None]:
 
 @pytest.fixture
 def allocator(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Allocator]:
-    """A larder-allocator that no node has reported to yet."""
-    started = Allocator(larder_bin, tmp_path)
+    """A larder-allocator that no node has reported to yet, with four GPUs to run jobs on."""
+    started = Allocator(larder_bin, tmp_path, "--scheduler.directory", str(tmp_path / "jobs"), "--scheduler.gpus", "4")
     yield started
     assert started.end() == 0, started.log.read_text()
 

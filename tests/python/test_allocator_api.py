@@ -7,6 +7,7 @@ import json
 import pathlib
 import re
 import time
+from collections.abc import Callable
 
 import jsonschema
 import pytest
@@ -63,6 +64,45 @@ def test_other_methods_are_refused_and_told_which_there_are(allocator: Allocator
             description.validate(answer.json(), {"$ref": "#/components/schemas/Error"})
 
 
+def submit_jobs(ask: Callable[..., object]) -> None:
+    """Jobs in every state, and every answer about them. Node "a" has reported "images"."""
+    def submit(*jobs: dict[str, object], status: int = 200) -> object:
+        return ask("POST", "/v1/queue", {"jobs": [{"command": ["true"], "directory": "/"} | job for job in jobs]}, status)
+
+    def until(job: str, state: str) -> None:
+        while ask("GET", f"/v1/queue/{job}")["state"] != state:
+            time.sleep(0.02)
+
+    everything = {
+        "name": "everything", "command": ["sleep", "1000"], "environment": {"SEED": "7"}, "tenant": "default", "gpus": 4,
+        "gpus_min": 4, "gpus_max": 4, "gpu_type": "gpu", "dataset": "images", "epochs": 2, "priority": 3,
+        "ideal_bytes_per_second": 1e8, "ideal_bytes_per_second_by_type": {"gpu": 2e8}, "grace_s": 5, "preemptible": False,
+        "deadline_unix_s": time.time() + 1000, "service": "soft", "after": [],
+    }  # fmt: skip
+    submit(everything)
+    submit({"name": "good", "after": ["everything"]}, {"name": "behind", "after": ["good"]}, {"name": "next"})
+    submit(everything, status=409)
+    submit({"gpus": 5}, status=507)
+    submit({"dataset": "lost"}, status=404)
+    submit({"name": "a", "after": ["b"]}, {"name": "b", "after": ["a"]}, status=400)
+    until("everything", "running")
+    for job in ("everything", "good", "next"):
+        ask("GET", f"/v1/queue/{job}/why")
+    assert ask("GET", "/v1/queue/good/why")["binding"] == "dependencies"
+    assert ask("GET", "/v1/queue/next/why")["binding"] == "gpus"
+    ask("GET", "/v1/queue")
+    ask("DELETE", "/v1/queue/everything")
+    until("everything", "cancelled")
+    until("behind", "cancelled")
+    until("next", "succeeded")
+    ask("GET", "/v1/queue/next/why")
+    ask("DELETE", "/v1/queue/next", None, 409)
+    for method, path in (("GET", "lost"), ("DELETE", "lost"), ("GET", "lost/why")):
+        ask(method, f"/v1/queue/{path}", None, 404)
+    assert [job["name"] for job in ask("GET", "/v1/history?limit=1")["jobs"]] == ["next"]
+    ask("GET", "/v1/history?limit=0", None, 400)
+
+
 def test_every_answer_fits_its_schema(
     allocator: Allocator, description: Description, larder_bin: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
@@ -75,7 +115,10 @@ def test_every_answer_fits_its_schema(
         return answer.json() if answer.content_type == "application/json" else answer.body.decode()
 
     def look() -> None:
-        for target in ("/healthz", "/metrics", "/v1", "/v1/plan", "/v1/nodes", "/v1/datasets", "/v1/jobs", "/v1/events"):
+        for target in (
+            "/healthz", "/metrics", "/v1", "/v1/plan", "/v1/nodes", "/v1/datasets", "/v1/jobs", "/v1/events",
+            "/v1/queue", "/v1/history",
+        ):  # fmt: skip
             ask("GET", target)
 
     look()  # an empty cluster
@@ -130,6 +173,8 @@ def test_every_answer_fits_its_schema(
     ask("GET", "/v1/events?wait_s=61", None, 400)
     ask("GET", "/v1/events/stream?after=x", None, 400)
     description.check_answer("GET", "/v1/events/stream", allocator.stream("/v1/events/stream", b"data: "))
+    submit_jobs(ask)
+    look()
     ask("DELETE", "/v1/nodes/a", None, 409)
     ask("DELETE", "/v1/nodes/lost", None, 404)
     ask("DELETE", "/v1/jobs/late")
@@ -194,6 +239,14 @@ def test_requests_the_file_forbids_are_refused(allocator: Allocator, description
         ("POST", "/v1/whatif", {"add_jobs": [{"name": "x"}]}),
         ("POST", "/v1/whatif", {"objective": "luck"}),
         ("POST", "/v1/whatif", {"cache_bytes": 0.5}),
+        ("POST", "/v1/queue", {}),
+        ("POST", "/v1/queue", {"jobs": []}),
+        ("POST", "/v1/queue", {"jobs": [{"command": ["true"]}]}),
+        ("POST", "/v1/queue", {"jobs": [{"command": [], "directory": "/"}]}),
+        ("POST", "/v1/queue", {"jobs": [{"command": ["true"], "directory": "here"}]}),
+        ("POST", "/v1/queue", {"jobs": [{"command": ["true"], "directory": "/", "gpus": 0}]}),
+        ("POST", "/v1/queue", {"jobs": [{"command": ["true"], "directory": "/", "service": "luck"}]}),
+        ("POST", "/v1/queue", {"jobs": [{"command": ["true"], "directory": "/", "more": 1}]}),
     ]
     for method, target, body in cases:
         assert not description.fits_request(method, target, body), body

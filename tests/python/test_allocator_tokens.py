@@ -18,7 +18,10 @@ def guarded(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Alloca
     file = tmp_path / "tokens"
     file.write_text("".join(f"{role} a-{role} {token}\n" for role, token in TOKENS.items()))
     file.chmod(0o600)
-    started = Allocator(larder_bin, tmp_path, "--listen", "127.0.0.1:0", "--access.tokens", str(file))
+    started = Allocator(
+        larder_bin, tmp_path, "--listen", "127.0.0.1:0", "--access.tokens", str(file),
+        "--scheduler.directory", str(tmp_path / "jobs"), "--scheduler.gpus", "4",
+    )  # fmt: skip
     yield started
     assert started.end() == 0, started.log.read_text()
 
@@ -31,12 +34,13 @@ def bodies() -> dict[tuple[str, str], object]:
         ("PUT", "/v1/datasets/{name}/pin"): {"bytes": 1},
         ("PUT", "/v1/remote"): {"bytes_per_second": 1.0},
         ("POST", "/v1/whatif"): {},
+        ("POST", "/v1/queue"): {"jobs": [{"command": ["true"], "directory": "/"}]},
     }
 
 
 def what_is_known(allocator: Allocator) -> str:
     """All that a request could have changed, without what only time changes."""
-    state = {path: allocator.ask("GET", f"/v1/{path}").json() for path in ("plan", "datasets", "jobs")}
+    state = {path: allocator.ask("GET", f"/v1/{path}").json() for path in ("plan", "datasets", "jobs", "queue", "history")}
     state["nodes"] = [node["name"] for node in allocator.ask("GET", "/v1/nodes").json()["nodes"]]
     return json.dumps(state, sort_keys=True)
 
@@ -66,6 +70,10 @@ def test_a_role_may_its_own_and_is_told_of_the_rest(guarded: Allocator, descript
     assert guarded.ask_tcp("GET", "/metrics", None, TOKENS["viewer"]).status == 200
     assert guarded.ask_tcp("POST", "/v1/jobs", {"name": "x"}, TOKENS["job"]).status == 200
     assert guarded.ask_tcp("PUT", "/v1/remote", {"bytes_per_second": 2e9}, TOKENS["operator"]).status == 200
+    for role in ("viewer", "node"):
+        assert guarded.ask_tcp("GET", "/v1/queue", None, TOKENS[role]).status == 200, role
+        for method, path in (("POST", "/v1/queue"), ("DELETE", "/v1/queue/1")):
+            assert guarded.ask_tcp(method, path, bodies().get((method, path)), TOKENS[role]).status == 403, role
     for role in ("viewer", "job", "node"):
         answer = guarded.ask_tcp("PUT", "/v1/remote", {"bytes_per_second": 1.0}, TOKENS[role])
         assert answer.status == 403, role

@@ -41,6 +41,8 @@ void add_pack_command(CLI::App& dataset, Context& context);   // dataset pack
 void add_quota_commands(CLI::App& app, Context& context);     // quota get|set
 void add_job_commands(CLI::App& app, Context& context);       // jobs, job limit
 void add_job_registration(CLI::App& job, Context& context);   // job register|ls|rm
+void add_submit_command(CLI::App& job, Context& context);     // job submit
+void add_queue_commands(CLI::App& job, Context& context);     // job cancel|why|show
 void add_pin_command(CLI::App& quota, Context& context);      // quota pin
 void add_node_commands(CLI::App& app, Context& context);      // node ls|rm
 void add_remote_command(CLI::App& app, Context& context);     // remote set

@@ -3,13 +3,13 @@
 #include <boost/json/object.hpp>
 
 #include <cstdio>
-#include <ctime>
 #include <memory>
 
 #include "tools/cli/allocator.h"
 #include "tools/cli/api.h"
 #include "tools/cli/context.h"
 #include "tools/cli/interrupt.h"
+#include "tools/cli/when.h"
 
 namespace larder::cli {
 namespace {
@@ -24,19 +24,10 @@ struct EventsOptions {
     bool follow = false;
 };
 
-std::string local_time(double unix_ms) {
-    const auto seconds = static_cast<std::time_t>(unix_ms / 1000);
-    std::tm parts{};
-    ::localtime_r(&seconds, &parts);
-    char text[32];
-    std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
-    return text;
-}
-
 void print_event(const Context& context, const json::object& event) {
     if (context.json) return print_json(event);
-    std::printf("%s  %-14s  %s\n", local_time(number_at(event, "unix_ms")).c_str(), text_at(event, "kind").c_str(),
-                text_at(event, "message").c_str());
+    std::printf("%s  %-14s  %s\n", local_time(number_at(event, "unix_ms") / 1000).c_str(),
+                text_at(event, "kind").c_str(), text_at(event, "message").c_str());
 }
 
 int show_events(const Context& context, const EventsOptions& options) {

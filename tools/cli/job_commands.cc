@@ -9,6 +9,7 @@
 #include "tools/cli/api.h"
 #include "tools/cli/context.h"
 #include "tools/cli/options.h"
+#include "tools/cli/queue_commands.h"
 #include "tools/cli/table.h"
 
 namespace larder::cli {
@@ -69,11 +70,30 @@ int limit_job(const Context& context, const LimitOptions& options) {
 }  // namespace
 
 void add_job_commands(CLI::App& app, Context& context) {
-    app.add_subcommand("jobs", "The jobs on this node: rates, hits, waits")->callback([&context] {
-        context.command = [&context] { return list_jobs(context); };
+    struct JobsOptions {
+        bool queue = false;
+        bool history = false;
+        unsigned limit = 100;
+    };
+    auto shown = std::make_shared<JobsOptions>();
+    CLI::App* jobs = app.add_subcommand("jobs", "The jobs on this node: rates, hits, waits; or those submitted");
+    CLI::Option* queue =
+        jobs->add_flag("--queue", shown->queue, "Those submitted to the allocator that have not ended");
+    CLI::Option* history = jobs->add_flag("--history", shown->history, "Those that have ended, the last one first");
+    jobs->add_option("--limit", shown->limit, "Of the history, at most so many. Default: 100")
+        ->needs(history)
+        ->check(CLI::PositiveNumber);
+    queue->excludes(history);
+    jobs->callback([&context, shown] {
+        context.command = [&context, shown] {
+            if (shown->queue) return list_queue(context);
+            return shown->history ? list_history(context, shown->limit) : list_jobs(context);
+        };
     });
     CLI::App* job = app.add_subcommand("job", "The jobs of the cluster, and one job of this node");
     job->require_subcommand(1);
+    add_submit_command(*job, context);
+    add_queue_commands(*job, context);
     add_job_registration(*job, context);
     auto options = std::make_shared<LimitOptions>();
     CLI::App* limit = job->add_subcommand("limit", "Limit the remote bandwidth of a job on this node");

@@ -22,7 +22,7 @@ class Dataset:
 
     Args:
         dataset: The name it was added with (`larder dataset add`).
-        job: Sessions of one job share its rate limit.
+        job: Sessions of one job share its rate limit. Default: $LARDER_JOB, which submitted jobs have, else "default".
         memory_budget: Bytes, or a size such as "256MiB", for the samples asked for and those the caller holds. None:
             256 MiB.
         reconnect_timeout_s: For how long a daemon that is away is waited for before `Unavailable` is raised.
@@ -34,7 +34,7 @@ class Dataset:
         self,
         dataset: str,
         *,
-        job: str = "default",
+        job: str | None = None,
         memory_budget: int | str | None = None,
         reconnect_timeout_s: float = 30,
         socket: str | None = None,

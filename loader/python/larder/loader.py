@@ -23,7 +23,8 @@ class Loader:
 
     Args:
         dataset: The name it was added with (`larder dataset add`).
-        job: Sessions of one job share its rate limit and its count of what is still unread.
+        job: Sessions of one job share its rate limit and its count of what is still unread. Default: $LARDER_JOB, which
+            submitted jobs have, else "default".
         batch_size: Samples in a batch; only an epoch's last one may have fewer.
         seed: Of the shuffle.
         shuffle: False gives the dataset's own order.
@@ -51,7 +52,7 @@ class Loader:
         self,
         dataset: str,
         *,
-        job: str = "default",
+        job: str | None = None,
         batch_size: int = 1,
         seed: int = 0,
         shuffle: bool = True,

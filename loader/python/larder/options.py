@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from typing import Any
 
 from larder import _larder
@@ -31,8 +32,10 @@ def size_bytes(name: str, value: int | str) -> int:
 
 
 def connection(
-    dataset: str, job: str, socket: str | None, memory_budget: int | str | None, reconnect_timeout_s: float
+    dataset: str, job: str | None, socket: str | None, memory_budget: int | str | None, reconnect_timeout_s: float
 ) -> dict[str, Any]:
+    if job is None:
+        job = os.environ.get("LARDER_JOB") or "default"
     for name, value in (("dataset", dataset), ("job", job)):
         if not isinstance(value, str) or not value:
             raise InvalidArgument(f"{name} is {value!r}; it must be a name")

@@ -40,7 +40,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         self,
         dataset: str,
         *,
-        job: str = "default",
+        job: str | None = None,
         batch_size: int = 1,
         seed: int = 0,
         shuffle: bool = True,

@@ -32,7 +32,7 @@ class MapDataset(torch.utils.data.Dataset[Any]):
         self,
         dataset: str,
         *,
-        job: str = "default",
+        job: str | None = None,
         memory_budget: int | str | None = None,
         reconnect_timeout_s: float = 30,
         socket: str | None = None,

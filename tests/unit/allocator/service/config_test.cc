@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "scheduler/live/config.h"
 
 namespace larder::allocator {
 namespace {
@@ -147,10 +148,17 @@ TEST(AllocatorConfig, WhatBelongsTogetherIsMissedByName) {
 
 TEST(AllocatorConfig, TheExampleIsGoodAndShowsEveryKey) {
     const std::string path = LARDER_SOURCE_DIRECTORY "/tools/larder-allocator.example.toml";
-    const auto config = load_config(path);
+    // The scheduler's keys are in it, too.
+    const auto jobs_keys = scheduler::live_config_keys();
+    OthersConfig others{.keys = jobs_keys, .settings = {}};
+    const auto config = load_config(path, {}, &others);
     ASSERT_TRUE(config) << config.error().message;
+    const auto jobs = scheduler::read_live_config(others.settings);
+    ASSERT_TRUE(jobs) << jobs.error().message;
     const std::string content = *read_file(path);
-    for (const ConfigKey& key : config_keys()) {
+    std::vector<ConfigKey> keys = config_keys();
+    keys.insert(keys.end(), jobs_keys.begin(), jobs_keys.end());
+    for (const ConfigKey& key : keys) {
         const std::string_view last = key.key.substr(key.key.rfind('.') + 1);
         EXPECT_THAT(content, ::testing::ContainsRegex("\n#?" + std::string(last) + " = "))
             << key.key << " is not shown";
@@ -172,6 +180,16 @@ TEST(AllocatorConfig, TheExampleIsGoodAndShowsEveryKey) {
     EXPECT_EQ(config->limits.request_burst_per_peer, defaults.limits.request_burst_per_peer);
     EXPECT_EQ(config->limits.request_timeout_ns, defaults.limits.request_timeout_ns);
     EXPECT_EQ(config->limits.idle_timeout_ns, defaults.limits.idle_timeout_ns);
+    const scheduler::LiveConfig jobs_defaults;
+    EXPECT_EQ(jobs->policy, jobs_defaults.policy);
+    EXPECT_EQ(jobs->gpu_type, jobs_defaults.gpu_type);
+    EXPECT_EQ(jobs->history, jobs_defaults.history);
+    EXPECT_EQ(jobs->policy_options.round_s, jobs_defaults.policy_options.round_s);
+    EXPECT_EQ(jobs->policy_options.lease_s, jobs_defaults.policy_options.lease_s);
+    EXPECT_EQ(jobs->policy_options.interval_s, jobs_defaults.policy_options.interval_s);
+    EXPECT_EQ(jobs->policy_options.starve_s, jobs_defaults.policy_options.starve_s);
+    EXPECT_EQ(jobs->policy_options.queue_gpu_s, jobs_defaults.policy_options.queue_gpu_s);
+    EXPECT_EQ(jobs->policy_options.promote_after, jobs_defaults.policy_options.promote_after);
 }
 
 }  // namespace

@@ -1,0 +1,209 @@
+"""Submitted jobs from end to end: `larder job` against a real larder-allocator that runs them as processes."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from allocator_process import Allocator, node_report
+
+CELLS = """
+[[hierarchy]]
+name = "box"
+gpu_type = "gpu"
+levels = [{ name = "pair", of = 2 }, { name = "box", of = 2 }]
+node = "box"
+nodes = ["n1"]
+
+[[virtual_cluster]]
+name = "red"
+cells = [{ hierarchy = "box", level = "pair", count = 1 }]
+
+[[virtual_cluster]]
+name = "blue"
+cells = [{ hierarchy = "box", level = "pair", count = 1 }]
+"""
+
+
+class Cluster:
+    """An allocator that runs jobs, and the command of a user who sits in `directory`."""
+
+    def __init__(self, programs: pathlib.Path, directory: pathlib.Path, *options: str) -> None:
+        self.programs = programs
+        self.directory = directory
+        self.allocator = Allocator(programs, directory, "--scheduler.directory", str(directory / "jobs"), *options)
+
+    def try_larder(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.programs / "larder", "--allocator", self.allocator.socket, *map(str, arguments)],
+            capture_output=True, text=True, cwd=self.directory,
+        )  # fmt: skip
+
+    def larder(self, *arguments: object) -> str:
+        ran = self.try_larder(*arguments)
+        assert ran.returncode == 0, f"larder {arguments}: {ran.stdout}{ran.stderr}"
+        return ran.stdout
+
+    def submit(self, *options: object, script: str) -> int:
+        answer = self.larder("--json", "job", "submit", *options, "--", "sh", "-c", script)
+        return json.loads(answer)["jobs"][0]["id"]
+
+    def job(self, job: object) -> dict:
+        return json.loads(self.larder("--json", "job", "show", job))
+
+    def wait(self, job: object, state: str) -> dict:
+        while (seen := self.job(job))["state"] != state:
+            time.sleep(0.02)
+        return seen
+
+    def wait_for(self, file: str) -> None:
+        while not (self.directory / file).exists():
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def start_cluster(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Callable[..., Cluster]]:
+    started: list[Cluster] = []
+
+    def start(*options: str) -> Cluster:
+        started.append(Cluster(larder_bin, tmp_path, *options))
+        return started[-1]
+
+    yield start
+    for cluster in started:
+        for job in json.loads(cluster.larder("--json", "jobs", "--queue"))["jobs"]:
+            cluster.try_larder("job", "cancel", job["id"])
+        while json.loads(cluster.larder("--json", "jobs", "--queue"))["jobs"]:
+            time.sleep(0.02)
+        assert cluster.allocator.end() == 0, cluster.allocator.log.read_text()
+
+
+def test_a_job_from_submission_to_history(start_cluster: Callable[..., Cluster]) -> None:
+    cluster = start_cluster("--scheduler.gpus", "4")
+    said = cluster.larder(
+        "job", "submit", "--gpus", "2", "--name", "resnet", "--env", "SEED=7", "--",
+        "sh", "-c", 'echo "$LARDER_JOB $LARDER_GPUS $CUDA_VISIBLE_DEVICES $SEED $PWD"; touch runs; while [ ! -e end ]; do sleep 0.01; done',
+    )  # fmt: skip
+    assert said == "job 1 (resnet) is submitted\n"
+    cluster.wait_for("runs")
+    waits = cluster.submit("--gpus", "4", "--name", "wide", script="exit 3")
+    time.sleep(0.3)
+    assert "resnet" in cluster.larder("jobs", "--queue")
+    why = cluster.larder("job", "why", "wide")
+    assert "(wide) has waited" in why and "needs 4 GPUs at once, and 2 GPUs of 4 are free" in why
+    assert "held by 1 (resnet): 2 GPUs" in why
+    assert json.loads(cluster.larder("--json", "job", "why", "wide"))["binding"] == "gpus"
+    (cluster.directory / "end").touch()
+    shown = cluster.wait("resnet", "succeeded")
+    assert pathlib.Path(shown["output"]).read_text() == f"resnet 2 0,1 7 {cluster.directory}\n"
+    assert cluster.wait(waits, "failed")["exit_code"] == 3
+    history = cluster.larder("jobs", "--history")
+    assert history.index("wide") < history.index("resnet")
+    assert [job["name"] for job in json.loads(cluster.larder("--json", "jobs", "--history", "--limit", 1))["jobs"]] == ["wide"]
+    assert "submitted by tenant default" in cluster.larder("job", "show", "resnet")
+    events = cluster.larder("events")
+    for kind in ("job_submitted", "job_started", "job_ended"):
+        assert kind in events
+    metrics = cluster.allocator.ask("GET", "/metrics").body.decode()
+    assert 'larder_queue_ended_total{state="succeeded"} 1' in metrics
+    assert 'larder_queue_ended_total{state="failed"} 1' in metrics
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--gpus", "5", "--", "true"], 1, "it asks for 5 GPUs, but the cluster has 4"),
+        (["--tenant", "ghost", "--", "true"], 4, 'tenant "ghost" is unknown; known: default'),
+        (["--dataset", "lost", "--", "true"], 4, 'dataset "lost" is unknown'),
+        (["--after", "nobody", "--", "true"], 4, 'there is no job "nobody" to wait for'),
+        (["--name", "a", "--after", "a", "--", "true"], 2, "in a circle: a after a"),
+        (["--deadline", "tomorrow", "--", "true"], 2, 'is no time: expected "+2h"'),
+        (["--deadline", "2001-01-01 00:00", "--", "true"], 2, "is over already"),
+        (["--service", "strict", "--", "true"], 2, "about a deadline, but none is given"),
+        ([], 2, "needs -- and a COMMAND"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_and_says_why(
+    start_cluster: Callable[..., Cluster], arguments: list[str], code: int, says: str
+) -> None:
+    cluster = start_cluster("--scheduler.gpus", "4")
+    ran = cluster.try_larder("job", "submit", *arguments)
+    assert says in ran.stderr
+    assert ran.returncode == code, ran.stderr
+    assert "no jobs wait or run" in cluster.larder("jobs", "--queue")
+
+
+def test_several_jobs_come_or_stay_together(start_cluster: Callable[..., Cluster]) -> None:
+    cluster = start_cluster("--scheduler.gpus", "1")
+    touch = [{"name": f"step-{i}", "command": ["sh", "-c", f"echo {i} >> order"]} for i in range(3)]
+    touch[0]["after"], touch[1]["after"] = ["step-1"], ["step-2"]
+    file = cluster.directory / "jobs.json"
+    file.write_text(json.dumps({"jobs": touch}))
+    cluster.larder("job", "submit", "--file", file)
+    cluster.wait("step-0", "succeeded")
+    assert (cluster.directory / "order").read_text() == "2\n1\n0\n"
+    touch[2]["after"] = ["step-0"]
+    file.write_text(json.dumps({"jobs": touch}))
+    ran = cluster.try_larder("job", "submit", "--file", file)
+    assert ran.returncode == 2
+    assert "in a circle: step-0 after step-1 after step-2 after step-0" in ran.stderr
+
+
+def test_a_shorter_job_preempts_and_the_longer_one_goes_on(start_cluster: Callable[..., Cluster]) -> None:
+    cluster = start_cluster("--scheduler.gpus", "2", "--scheduler.policy", "srtf")
+    assert cluster.allocator.ask("POST", "/v1/reports", node_report()).status == 200
+    forever = 'echo "$LARDER_ATTEMPT" >> starts; trap "echo saved >> starts; exit 0" TERM; touch runs; while :; do sleep 0.01; done'
+    common = ("--gpus", "2", "--dataset", "images")
+    slow = cluster.submit(*common, "--epochs", "100", "--name", "slow", script=forever)
+    cluster.wait_for("runs")
+    cluster.submit(*common, "--epochs", "1", "--name", "quick", script="echo quick >> starts")
+    cluster.wait("quick", "succeeded")
+    while (cluster.directory / "starts").read_text().split() != ["1", "saved", "quick", "2"]:
+        time.sleep(0.02)
+    shown = cluster.wait(slow, "running")
+    assert (shown["attempt"], shown["preemptions"]) == (2, 1)
+    assert any("preempted: others come first, says srtf" in entry["text"] for entry in shown["log"])
+
+
+def test_a_daemon_that_ends_leaves_jobs_running(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    first = Cluster(larder_bin, tmp_path, "--scheduler.gpus", "1")
+    job = first.submit("--name", "long", script="echo start >> starts; while [ ! -e end ]; do sleep 0.01; done")
+    first.wait_for("starts")
+    assert first.allocator.end() == 0
+    (tmp_path / "end").touch()
+    second = Cluster(larder_bin, tmp_path, "--scheduler.gpus", "1")
+    second.wait(job, "succeeded")
+    assert (tmp_path / "starts").read_text() == "start\n"
+    assert second.allocator.end() == 0
+
+
+def test_cells_give_tenants_their_own(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
+    cells = tmp_path / "cells.toml"
+    cells.write_text(CELLS)
+    cluster = start_cluster(
+        "--scheduler.cells", str(cells), "--scheduler.tenant.red.weight", "1", "--scheduler.tenant.blue.weight", "1"
+    )
+    cluster.submit("--tenant", "red", "--gpus", "2", "--name", "reds", script="while :; do sleep 0.01; done")
+    cluster.wait("reds", "running")
+    more = cluster.submit("--tenant", "red", "--gpus", "2", "--name", "more", script="true")
+    cluster.submit("--tenant", "blue", "--gpus", "2", "--name", "blues", script="while :; do sleep 0.01; done")
+    cluster.wait("blues", "running")
+    assert cluster.job(more)["state"] == "waiting"
+    cluster.larder("job", "cancel", "reds")
+    cluster.wait(more, "succeeded")
+
+
+def test_a_signal_to_the_daemons_group_spares_the_jobs(start_cluster: Callable[..., Cluster]) -> None:
+    cluster = start_cluster("--scheduler.gpus", "1")
+    cluster.submit("--name", "long", script='echo $$ > pid; while :; do sleep 0.01; done')
+    cluster.wait_for("pid")
+    stat = pathlib.Path(f"/proc/{(cluster.directory / 'pid').read_text().strip()}/stat").read_text()
+    session = int(stat.rsplit(")", 1)[1].split()[3])
+    assert session != int(pathlib.Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[3])
+    cluster.larder("job", "cancel", "long")
+    assert cluster.wait("long", "cancelled")["exit_signal"] == signal.SIGTERM

@@ -1,0 +1,130 @@
+#include "scheduler/live/history_store.h"
+
+#include <boost/json.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "scheduler/live/json.h"
+#include "tests/support/temp_directory.h"
+
+namespace larder::scheduler {
+namespace {
+
+const std::vector<std::string> kTypes{"a100", "k80"};
+
+JobRecord full() {
+    JobRecord job{.id = 12,
+                  .asked = {.name = "resnet",
+                            .command = {"python", "train.py"},
+                            .directory = "/work",
+                            .environment = {{"SEED", "7"}},
+                            .user = RunAs{1000, 100},
+                            .tenant = "vision",
+                            .gpus = 4,
+                            .gpus_min = 2,
+                            .gpus_max = 8,
+                            .gpu_type = "k80",
+                            .dataset = "images",
+                            .epochs = 2.5,
+                            .ideal_by_type = {{"", 1e8}, {"k80", 3e7}},
+                            .priority = -3,
+                            .deadline_s = 2e9,
+                            .service = Service::soft_deadline,
+                            .after = {"prepare"},
+                            .grace_s = 5,
+                            .preemptible = false},
+                  .after = {3, 4},
+                  .dataset_bytes = 1'000'000,
+                  .phase = Phase::stopping,
+                  .stop_cause = StopCause::moved,
+                  .attempt = 3,
+                  .held = Allotment{{{"n1", 0b11}, {"n2", std::uint64_t{1} << 63}}, 3, "k80", true, 9},
+                  .next = Allotment{{{"n3", 1}}, 1, "a100"},
+                  .registered = true,
+                  .submitted_s = 1.5e9,
+                  .lost = 2,
+                  .read_bytes = 123456,
+                  .counted = {{"n1", {77, 1000}}},
+                  .exit_signal = 9,
+                  .end_reason = "so it is"};
+    job.state.waiting_since_s = 1.5e9 + 1;
+    job.state.started_s = 1.5e9 + 2;
+    job.state.first_started_s = 1.5e9 + 3;
+    job.state.attained_gpu_s = 17;
+    job.state.ran_s = 5;
+    job.state.ran_s_by_type = {1, 4};
+    job.state.lately_s_by_type = {0.5, 2};
+    job.state.lately_at_s = 1.5e9 + 9;
+    job.state.lease_until_s = 1.6e9;
+    job.state.admitted = true;
+    job.state.preemptions = 4;
+    add_log(job, 1.5e9, "submitted");
+    return job;
+}
+
+TEST(HistoryStore, ARecordComesBackAsItWas) {
+    const boost::json::object row = row_json(full(), kTypes);
+    const JobRecord back = job_of_row(row, kTypes);
+    EXPECT_EQ(boost::json::serialize(row_json(back, kTypes)), boost::json::serialize(row));
+    EXPECT_EQ(back.asked.user, full().asked.user);
+    EXPECT_EQ(back.held, full().held);
+    EXPECT_EQ(back.next, full().next);
+    EXPECT_EQ(back.asked.ideal_by_type, full().asked.ideal_by_type);
+    EXPECT_EQ(back.counted.at("n1").bytes, 1000u);
+    EXPECT_EQ(back.state.ran_s_by_type, full().state.ran_s_by_type);
+    // Types may be listed otherwise by then.
+    const std::vector<std::string> others{"h100", "k80", "a100"};
+    EXPECT_EQ(job_of_row(row, others).state.ran_s_by_type, (std::vector<double>{0, 4, 1}));
+}
+
+TEST(HistoryStore, WhatAnybodySeesHasNoEnvironment) {
+    EXPECT_FALSE(to_json(full()).contains("environment"));
+    EXPECT_TRUE(row_json(full(), kTypes).contains("environment"));
+}
+
+TEST(HistoryStore, WhatWasSavedIsFound) {
+    const test::TempDirectory directory;
+    {
+        const auto store = HistoryStore::open(directory / "state", kTypes).value();
+        JobRecord second = full();
+        second.id = 13;
+        LiveRecord change{.jobs = {}, .tenants = {{"vision", {.interval = 5, .gpu_s_by_interval = {1, 2}}}}};
+        change.jobs[12] = full();
+        change.jobs[13] = second;
+        ASSERT_TRUE(store->save(change));
+        LiveRecord forgotten;
+        forgotten.jobs[12] = std::nullopt;
+        ASSERT_TRUE(store->save(forgotten));
+    }
+    const auto store = HistoryStore::open(directory / "state", kTypes).value();
+    ASSERT_EQ(store->found().jobs.size(), 1u);
+    EXPECT_EQ(store->found().jobs.at(13)->asked.name, "resnet");
+    EXPECT_EQ(store->found().tenants.at("vision").gpu_s_by_interval, (std::vector<double>{1, 2}));
+}
+
+TEST(HistoryStore, OneProcessAtATimeHasIt) {
+    const test::TempDirectory directory;
+    const auto store = HistoryStore::open(directory / "state", kTypes).value();
+    EXPECT_EQ(HistoryStore::open(directory / "state", kTypes).error().code, ErrorCode::already_exists);
+}
+
+TEST(HistoryStore, ADamagedOneIsPutAside) {
+    const test::TempDirectory directory;
+    {
+        const auto store = HistoryStore::open(directory / "state", kTypes).value();
+        LiveRecord change;
+        change.jobs[12] = full();
+        ASSERT_TRUE(store->save(change));
+    }
+    std::filesystem::resize_file(directory / "state/queue/data.mdb", 5000);
+    const auto store = HistoryStore::open(directory / "state", kTypes);
+    ASSERT_TRUE(store) << store.error().message;
+    EXPECT_TRUE((*store)->found().jobs.empty());
+    EXPECT_TRUE(std::filesystem::exists(directory / "state/queue.damaged"));
+}
+
+}  // namespace
+}  // namespace larder::scheduler

@@ -1,0 +1,99 @@
+#pragma once
+
+// A scheduler of submitted jobs on a cluster of two nodes with 4 GPUs each, with a clock of the test's and an engine
+// without processes. What it puts on record is kept, so that it can be started anew.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allocator/cluster.h"
+#include "scheduler/live/live_scheduler.h"
+#include "scheduler/placement/free_pool.h"
+#include "tests/unit/scheduler/live/memory_engine.h"
+
+namespace larder::scheduler {
+
+class Live : public ::testing::Test {
+protected:
+    void SetUp() override { restart(); }
+
+    // As a new process would, with what is on record.
+    void restart() {
+        LiveOptions options{.cluster = {.gpu_types = {"a100"}, .nodes = {{"n1", 0, 4, true}, {"n2", 0, 4, true}}},
+                            .tenants = {{.name = "default"}, {.name = "small", .gpu_quota = 2}},
+                            .policy = std::move(make_policy(policy, {}).value()),
+                            .history_max = history_max};
+        if (own_policy) options.policy = own_policy();
+        options.placer = std::make_unique<FreePool>(options.cluster);
+        live = std::make_unique<LiveScheduler>(std::move(options), engine, cluster,
+                                               [this](const LiveRecord& change) { return save(change); });
+        live->restore(record, now());
+    }
+    Result<void> save(const LiveRecord& change) {
+        if (saving_fails) return fail(ErrorCode::no_space, "the disk is full");
+        for (const auto& [id, job] : change.jobs) {
+            if (job) {
+                record.jobs.insert_or_assign(id, job);
+            } else {
+                record.jobs.erase(id);
+            }
+        }
+        for (const auto& [tenant, use] : change.tenants) record.tenants[tenant] = use;
+        return {};
+    }
+
+    Moment now() const { return {.unix_s = now_s, .steady_ns = static_cast<std::int64_t>(now_s * 1e9)}; }
+    void tick(double seconds = 1) {
+        now_s += seconds;
+        live->tick(now());
+    }
+
+    static Submission asks(std::uint32_t gpus, const std::string& name = "") {
+        return {.name = name, .command = {"train", name}, .directory = "/", .gpus = gpus};
+    }
+    JobId submit(Submission job) {
+        const auto ids = live->submit(std::span(&job, 1), now());
+        EXPECT_TRUE(ids) << ids.error().message;
+        return ids ? ids->front() : 0;
+    }
+    const JobRecord& job(JobId id) const { return live->queue().jobs().at(id); }
+    Phase phase(JobId id) const { return job(id).phase; }
+    std::string why(JobId id) const { return live->why(job(id), now()).text; }
+    std::string_view binding(JobId id) const { return live->why(job(id), now()).binding; }
+    // Submitted, placed and started, as the engine says.
+    JobId runs(Submission asked) {
+        const JobId id = submit(std::move(asked));
+        tick();
+        engine.tell(EngineEvent::Kind::started, {id, 1});
+        tick();
+        EXPECT_EQ(phase(id), Phase::running);
+        return id;
+    }
+    // A node's daemon that caches part of "images", and what it has read for a job.
+    void report(const std::string& job, std::uint64_t bytes) {
+        allocator::NodeReport report{
+            .node = "n1",
+            .instance = 1,
+            .memory_bytes = 1'000'000,
+            .datasets = {{.name = "images", .size_bytes = 1'000'000, .cached_memory_bytes = 400'000}}};
+        if (!job.empty()) report.jobs.push_back({.name = job, .dataset = "images", .bytes = bytes});
+        ASSERT_TRUE(cluster.report(report, now().steady_ns));
+        ASSERT_TRUE(cluster.replan(now().steady_ns));
+    }
+
+    double now_s = 1'000'000;
+    std::string policy = "fifo";
+    std::function<std::unique_ptr<Policy>()> own_policy;
+    std::size_t history_max = 100;
+    bool saving_fails = false;
+    LiveRecord record;
+    MemoryEngine engine;
+    allocator::Cluster cluster{{.remote_bytes_per_second = 1e6}};
+    std::unique_ptr<LiveScheduler> live;
+};
+
+}  // namespace larder::scheduler

@@ -1,0 +1,305 @@
+#include "scheduler/live/live_scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "tests/unit/scheduler/live/live_fixture.h"
+
+namespace larder::scheduler {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Attempt = MemoryEngine::Attempt;
+using Kind = EngineEvent::Kind;
+
+TEST_F(Live, AJobRunsToItsEnd) {
+    Submission asked = asks(2, "resnet");
+    asked.environment = {{"SEED", "7"}};
+    const JobId id = runs(asked);
+    const EngineJob& told = engine.started.at({id, 1});
+    EXPECT_THAT(told.command, ElementsAre("train", "resnet"));
+    EXPECT_EQ(told.environment.at("LARDER_JOB"), "resnet");
+    EXPECT_EQ(told.environment.at("LARDER_GPUS"), "2");
+    EXPECT_EQ(told.environment.at("SEED"), "7");
+    ASSERT_EQ(told.gpus.size(), 1u);
+    EXPECT_EQ(std::popcount(told.gpus[0].gpus), 2);
+    tick(100);
+    engine.tell_ended({id, 1}, 0);
+    tick();
+    EXPECT_EQ(phase(id), Phase::succeeded);
+    EXPECT_NEAR(job(id).state.attained_gpu_s, 2 * 102, 1e-6);
+    EXPECT_EQ(job(id).state.first_started_s, job(id).submitted_s + 1);
+    EXPECT_EQ(record.jobs.at(id)->phase, Phase::succeeded);
+    EXPECT_EQ(live->queue().counts().ended.at(Phase::succeeded), 1u);
+    EXPECT_EQ(live->counts().waits[0], 1u) << "it waited for a second at most";
+}
+
+TEST_F(Live, ItIsOnRecordBeforeTheEngineIsTold) {
+    const JobId id = submit(asks(2));
+    saving_fails = true;
+    tick();
+    EXPECT_THAT(engine.starts, IsEmpty());
+    saving_fails = false;
+    tick();
+    EXPECT_THAT(engine.starts, ElementsAre(Attempt{id, 1}));
+    EXPECT_EQ(record.jobs.at(id)->phase, Phase::starting);
+}
+
+TEST_F(Live, ASubmissionThatCannotBeKeptNeverWas) {
+    saving_fails = true;
+    const Submission asked = asks(1, "lost");
+    EXPECT_EQ(live->submit(std::span(&asked, 1), now()).error().code, ErrorCode::no_space);
+    saving_fails = false;
+    tick();
+    EXPECT_THAT(engine.starts, IsEmpty());
+    EXPECT_THAT(live->queue().jobs(), IsEmpty());
+    EXPECT_EQ(submit(asks(1, "lost")), 2u) << "its number is not given again";
+}
+
+TEST_F(Live, AfterARestartTheIntentIsCarriedOutAndWhatRunsIsTakenUp) {
+    const JobId running = runs(asks(4));
+    const JobId meant = submit(asks(4));
+    tick();
+    ASSERT_EQ(phase(meant), Phase::starting);
+    const JobId waiting = submit(asks(8));
+    tick();
+    engine.starts.clear();
+    restart();
+    EXPECT_THAT(engine.adopted, ElementsAre(Attempt{running, 1}));
+    tick();
+    EXPECT_THAT(engine.starts, ElementsAre(Attempt{meant, 1})) << "the same attempt: the engine starts it once";
+    EXPECT_EQ(phase(waiting), Phase::waiting) << "what runs has its GPUs still";
+    EXPECT_EQ(submit(asks(1)), waiting + 1);
+    engine.tell_ended({running, 1}, 0);
+    engine.tell_ended({meant, 1}, 0);
+    tick();
+    tick();
+    EXPECT_EQ(phase(waiting), Phase::starting);
+}
+
+TEST_F(Live, WhoIsPreemptedEndsBeforeItsGpusGoOn) {
+    policy = "srtf";
+    restart();
+    report("", 0);
+    Submission slow = asks(8, "slow");
+    slow.dataset = "images";
+    slow.epochs = 1000;
+    Submission quick = slow;
+    quick.name = "quick";
+    quick.epochs = 1;
+    const JobId first = runs(slow);
+    const JobId second = submit(quick);
+    tick();
+    EXPECT_EQ(phase(first), Phase::stopping);
+    EXPECT_THAT(engine.stops, ElementsAre(Attempt{first, 1}));
+    EXPECT_EQ(phase(second), Phase::placed) << "it has the GPUs, but they are not clear";
+    EXPECT_THAT(why(second), HasSubstr("starts when those that had them have ended: 1 (slow)"));
+    tick(5);
+    EXPECT_EQ(engine.starts.size(), 1u);
+    engine.tell_ended({first, 1}, 0, true);
+    tick();
+    EXPECT_EQ(phase(second), Phase::starting);
+    EXPECT_EQ(phase(first), Phase::waiting);
+    EXPECT_EQ(job(first).state.preemptions, 1u);
+    engine.tell_ended({second, 1}, 0);
+    tick();
+    tick();
+    EXPECT_THAT(engine.starts, ElementsAre(Attempt{first, 1}, Attempt{second, 1}, Attempt{first, 2}));
+}
+
+TEST_F(Live, WhoEndsByItselfWhileBeingStoppedHasEnded) {
+    const JobId id = runs(asks(1));
+    ASSERT_TRUE(live->cancel(id, "alice", now()));
+    tick();
+    engine.tell_ended({id, 1}, 0, false);
+    tick();
+    EXPECT_EQ(phase(id), Phase::succeeded) << "the signal came too late";
+}
+
+TEST_F(Live, OfALostNodeJobsWaitAgain) {
+    const JobId on_first = runs(asks(4));
+    const JobId on_second = runs(asks(4));
+    const std::string lost = engine.started.at({on_first, 1}).gpus[0].node;
+    engine.tell_node(Kind::node_lost, lost);
+    engine.tell(Kind::lost, {on_first, 1});
+    tick();
+    EXPECT_EQ(phase(on_first), Phase::waiting);
+    EXPECT_EQ(phase(on_second), Phase::running);
+    EXPECT_THAT(why(on_first), HasSubstr("4 are on lost nodes"));
+    tick(20);
+    EXPECT_EQ(engine.starts.size(), 2u);
+    engine.tell_node(Kind::node_back, lost);
+    tick();
+    EXPECT_THAT(engine.starts.back(), (Attempt{on_first, 2}));
+    EXPECT_EQ(engine.started.at({on_first, 2}).gpus[0].node, lost);
+}
+
+TEST_F(Live, WhatVanishesAgainAndAgainFails) {
+    const JobId id = submit(asks(1));
+    for (std::uint32_t attempt = 1; attempt <= 5; ++attempt) {
+        tick();
+        EXPECT_THAT(engine.starts.back(), (Attempt{id, attempt}));
+        engine.tell(Kind::lost, {id, attempt});
+        tick();
+    }
+    EXPECT_EQ(phase(id), Phase::failed);
+    EXPECT_THAT(job(id).end_reason, HasSubstr("lost 5 times in a row"));
+}
+
+TEST_F(Live, ADependencyIsWaitedForAndItsFailureCancels) {
+    const JobId first = runs(asks(1, "first"));
+    Submission after = asks(1, "second");
+    after.after = {"first"};
+    const JobId second = submit(after);
+    after.name = "third";
+    after.after = {"second"};
+    const JobId third = submit(after);
+    tick();
+    EXPECT_EQ(engine.starts.size(), 1u);
+    EXPECT_EQ(binding(second), "dependencies");
+    EXPECT_THAT(why(second), HasSubstr("the success of job 1 (first), which is running"));
+    engine.tell_ended({first, 1}, 0);
+    tick();
+    EXPECT_THAT(engine.starts.back(), (Attempt{second, 1}));
+    engine.tell_ended({second, 1}, 3);
+    tick();
+    EXPECT_EQ(phase(second), Phase::failed);
+    EXPECT_EQ(phase(third), Phase::cancelled);
+    EXPECT_EQ(job(third).end_reason, "job 2 (second), which it waits for, has failed: exit code 3");
+}
+
+TEST_F(Live, CancellingWorksInEveryPhase) {
+    const JobId running = runs(asks(8));
+    const JobId waiting = submit(asks(8));
+    tick();
+    ASSERT_TRUE(live->cancel(waiting, "alice", now()));
+    EXPECT_EQ(phase(waiting), Phase::cancelled);
+    EXPECT_EQ(job(waiting).end_reason, "cancelled by alice");
+    ASSERT_TRUE(live->cancel(running, "alice", now()));
+    const JobId placed = submit(asks(8));
+    tick();
+    EXPECT_EQ(phase(placed), Phase::placed);
+    ASSERT_TRUE(live->cancel(placed, "alice", now()));
+    EXPECT_EQ(phase(placed), Phase::cancelled);
+    EXPECT_THAT(engine.stops, ElementsAre(Attempt{running, 1}));
+    engine.tell_ended({running, 1}, 1, true);
+    tick();
+    EXPECT_EQ(phase(running), Phase::cancelled);
+    EXPECT_EQ(live->cancel(running, "alice", now()).error().code, ErrorCode::changed);
+    EXPECT_EQ(engine.starts.size(), 1u);
+}
+
+TEST_F(Live, AQuotaHoldsAndIsNamed) {
+    Submission asked = asks(2, "a");
+    asked.tenant = "small";
+    runs(asked);
+    asked.name = "b";
+    asked.gpus = 1;
+    const JobId waits = submit(asked);
+    tick();
+    EXPECT_EQ(phase(waits), Phase::waiting);
+    EXPECT_EQ(binding(waits), "quota");
+    EXPECT_THAT(why(waits), HasSubstr("tenant small may have 2 GPUs at a time"));
+    EXPECT_THAT(why(waits), HasSubstr("1 (a): 2 GPUs"));
+}
+
+TEST_F(Live, WhyNamesTheGpusAndWhoHasThem) {
+    runs(asks(6, "big"));
+    const JobId waits = submit(asks(4, "next"));
+    const JobId behind = submit(asks(1, "behind"));
+    tick(90);
+    EXPECT_EQ(binding(waits), "gpus");
+    EXPECT_THAT(why(waits), HasSubstr("Job 2 (next) has waited 1m 30s for GPUs: it needs 4 GPUs at once, and 2 GPUs of "
+                                      "8 are free. They are held by 1 (big): 6 GPUs, tenant default"));
+    EXPECT_EQ(binding(behind), "turn") << why(behind);
+}
+
+class Throws final : public Policy {
+public:
+    std::string_view name() const override { return "throws"; }
+    bool preempts() const override { return false; }
+    Result<Decision> decide(const Snapshot&) override { throw std::runtime_error("a bug"); }
+};
+
+TEST_F(Live, APolicyThatThrowsStopsNothing) {
+    const JobId id = runs(asks(1));
+    own_policy = [] { return std::make_unique<Throws>(); };
+    restart();
+    tick();
+    EXPECT_EQ(phase(id), Phase::running);
+    EXPECT_EQ(live->counts().decisions_failed, 1u);
+    engine.tell_ended({id, 1}, 0);
+    tick();
+    EXPECT_EQ(phase(id), Phase::succeeded);
+}
+
+TEST_F(Live, WhatRunsIsRegisteredAndItsReadsAreItsProgress) {
+    report("resnet", 5'000);  // of a job of that name before
+    Submission asked = asks(4, "resnet");
+    asked.dataset = "images";
+    asked.epochs = 3;
+    asked.ideal_by_type[""] = 2e5;
+    const JobId id = runs(asked);
+    const allocator::JobSpec* spec = cluster.registered("resnet");
+    ASSERT_NE(spec, nullptr);
+    EXPECT_EQ(spec->epochs, 3);
+    EXPECT_EQ(spec->ideal_bytes_per_second, 2e5);
+    report("resnet", 505'000);
+    tick();
+    EXPECT_EQ(job(id).read_bytes, 500'000);
+    EXPECT_EQ(job(id).remaining_bytes(), 2'500'000);
+    EXPECT_THAT(why(id), HasSubstr("to go"));
+    restart();
+    report("resnet", 505'000);
+    tick();
+    EXPECT_LE(job(id).read_bytes, 505'000) << "nothing is counted twice";
+    engine.tell_ended({id, 1}, 0);
+    tick();
+    EXPECT_EQ(cluster.registered("resnet"), nullptr);
+}
+
+TEST_F(Live, ANameInUseIsRefused) {
+    ASSERT_TRUE(cluster.register_job({.name = "by-hand"}));
+    const Submission by_hand = asks(1, "by-hand");
+    EXPECT_EQ(live->submit(std::span(&by_hand, 1), now()).error().code, ErrorCode::already_exists);
+    const JobId id = runs(asks(1, "once"));
+    const Submission again = asks(1, "once");
+    EXPECT_EQ(live->submit(std::span(&again, 1), now()).error().code, ErrorCode::already_exists);
+    engine.tell_ended({id, 1}, 0);
+    tick();
+    EXPECT_EQ(submit(again), id + 1);
+}
+
+TEST_F(Live, TheHistoryIsKeptWithinItsLimit) {
+    history_max = 2;
+    restart();
+    for (int i = 0; i < 4; ++i) {
+        const JobId id = runs(asks(1));
+        engine.tell_ended({id, 1}, 0);
+        tick();
+    }
+    tick();
+    EXPECT_EQ(record.jobs.size(), 2u);
+    EXPECT_TRUE(record.jobs.contains(3) && record.jobs.contains(4));
+    EXPECT_THAT(engine.forgotten, ElementsAre(1, 2));
+}
+
+TEST_F(Live, TenantsAccountsGoOnAcrossARestart) {
+    const JobId id = runs(asks(4));
+    tick(100);
+    tick(10);
+    const double before = live->options().tenants[0].gpu_s_by_interval.back();
+    EXPECT_GT(before, 400);
+    restart();
+    tick();
+    EXPECT_GE(live->options().tenants[0].gpu_s_by_interval.back(), before - 4 * 10)
+        << "what came after the last record";
+    EXPECT_EQ(phase(id), Phase::running);
+}
+
+}  // namespace
+}  // namespace larder::scheduler

@@ -1,0 +1,179 @@
+// The engine with real processes.
+
+#include "scheduler/engines/local_engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "tests/support/program.h"
+#include "tests/support/temp_directory.h"
+
+namespace larder::scheduler {
+namespace {
+
+using ::testing::HasSubstr;
+using Kind = EngineEvent::Kind;
+
+class LocalEngineTest : public ::testing::Test {
+protected:
+    std::unique_ptr<LocalEngine> make_engine() const {
+        auto made = LocalEngine::open(
+            {.directory = directory / "jobs", .runner = LARDER_RUNNER_PROGRAM, .first_gpus = {{"n1", 0}, {"n2", 4}}});
+        EXPECT_TRUE(made) << made.error().message;
+        return std::move(*made);
+    }
+    EngineJob job(const std::string& script, double grace_s = 20) const {
+        return {.job = 7,
+                .attempt = 2,
+                .command = {"sh", "-c", script},
+                .directory = directory.path(),
+                .environment = {{"COLOUR", "red"}},
+                .gpus = {{"n1", 0b1010}, {"n2", 0b0001}},
+                .grace_s = grace_s};
+    }
+    // What comes next of this kind.
+    static EngineEvent wait_for(LocalEngine& engine, Kind kind) {
+        for (;;) {
+            for (const EngineEvent& event : engine.poll()) {
+                if (event.kind == kind) return event;
+                EXPECT_EQ(event.kind, Kind::started) << event.message;
+            }
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        }
+    }
+    void wait_for_file(const std::string& name) const {
+        while (!std::ifstream(directory / name)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    std::string text_of(const std::string& path) const {
+        std::ostringstream text;
+        text << std::ifstream(path).rdbuf();
+        return text.str();
+    }
+    bool nobody_holds(const std::string& name) const {
+        return test::run_program({"/usr/bin/flock", "-n", directory / name, "true"}).exit_code == 0;
+    }
+    AttemptFiles files() const { return AttemptFiles(directory / "jobs/7/2"); }
+
+    test::TempDirectory directory;
+    std::unique_ptr<LocalEngine> engine = make_engine();
+};
+
+TEST_F(LocalEngineTest, RunsACommandWithItsGpusAndKeepsItsOutput) {
+    engine->start(job("echo $CUDA_VISIBLE_DEVICES $COLOUR $PWD; echo oops >&2; exit 3"));
+    const EngineEvent ended = wait_for(*engine, Kind::ended);
+    EXPECT_EQ(ended.job, 7u);
+    EXPECT_EQ(ended.attempt, 2u);
+    EXPECT_EQ(ended.exit_code, 3);
+    EXPECT_FALSE(ended.was_stopping);
+    EXPECT_EQ(text_of(engine->output_of(7, 2)), "1,3,4 red " + directory.path().string() + "\noops\n");
+}
+
+TEST_F(LocalEngineTest, AnAttemptIsStartedOnceWhoeverAsks) {
+    const EngineJob once = job("echo started >> starts; while [ ! -e end ]; do sleep 0.01; done");
+    engine->start(once);
+    const auto other = make_engine();
+    other->start(once);
+    other->start(once);
+    wait_for(*engine, Kind::started);
+    make_engine()->start(once);
+    std::ofstream(directory / "end").flush();
+    wait_for(*engine, Kind::ended);
+    wait_for(*other, Kind::ended);
+    EXPECT_EQ(text_of(directory / "starts"), "started\n");
+}
+
+TEST_F(LocalEngineTest, AnotherEngineFindsWhatRunsAndHowItEnded) {
+    const EngineJob known = job("touch runs; while [ ! -e end ]; do sleep 0.01; done; exit 9");
+    engine->start(known);
+    wait_for_file("runs");
+    const auto other = make_engine();
+    other->adopt(known);
+    EXPECT_TRUE(other->poll().empty());
+    std::ofstream(directory / "end").flush();
+    EXPECT_EQ(wait_for(*other, Kind::ended).exit_code, 9);
+    const auto late = make_engine();
+    late->adopt(known);
+    EXPECT_EQ(wait_for(*late, Kind::ended).exit_code, 9) << "it had ended before it was looked for";
+}
+
+TEST_F(LocalEngineTest, ToStopIsToAskFirst) {
+    engine->start(job("trap 'echo saved; exit 0' TERM; touch runs; while :; do sleep 0.01; done"));
+    wait_for_file("runs");
+    engine->stop(7, 2);
+    engine->stop(7, 2);
+    const EngineEvent ended = wait_for(*engine, Kind::ended);
+    EXPECT_EQ(ended.exit_code, 0);
+    EXPECT_TRUE(ended.was_stopping);
+    EXPECT_THAT(text_of(engine->output_of(7, 2)), HasSubstr("saved\n"));
+}
+
+TEST_F(LocalEngineTest, WhoDoesNotListenIsKilledAfterItsGraceWithAllItStarted) {
+    // The child leaves its group and its parent; it holds the lock for as long as it lives.
+    engine->start(
+        job("trap '' TERM; (setsid sh -c 'exec 9>held; flock 9; touch locked; sleep 1000' &) ; "
+            "while [ ! -e locked ]; do sleep 0.01; done; touch runs; while :; do sleep 0.01; done",
+            0.1));
+    wait_for_file("runs");
+    engine->stop(7, 2);
+    const EngineEvent ended = wait_for(*engine, Kind::ended);
+    EXPECT_EQ(ended.exit_signal, SIGKILL);
+    EXPECT_TRUE(ended.was_stopping);
+    EXPECT_TRUE(nobody_holds("held")) << "nothing of it is left";
+}
+
+TEST_F(LocalEngineTest, WhatIsStoppedBeforeItBeganNeverBegins) {
+    const EngineJob never = job("touch ran");
+    engine->adopt(never);
+    engine->stop(7, 2);
+    const EngineEvent ended = wait_for(*engine, Kind::ended);
+    EXPECT_TRUE(ended.was_stopping);
+    engine->start(never);
+    wait_for(*engine, Kind::ended);
+    EXPECT_FALSE(std::ifstream(directory / "ran"));
+}
+
+TEST_F(LocalEngineTest, WhatCannotBeRunSaysWhy) {
+    EngineJob missing = job("");
+    missing.command = {"no-such-program"};
+    engine->start(missing);
+    const EngineEvent ended = wait_for(*engine, Kind::ended);
+    EXPECT_EQ(ended.exit_code, 127);
+    EXPECT_THAT(ended.message, HasSubstr("cannot run it (no-such-program): No such file or directory"));
+    EngineJob nowhere = job("true");
+    nowhere.attempt = 3;
+    nowhere.directory = "/no/such/directory";
+    engine->start(nowhere);
+    EXPECT_THAT(wait_for(*engine, Kind::ended).message, HasSubstr("cannot enter its directory"));
+}
+
+TEST_F(LocalEngineTest, WithItsRunnerKilledAJobIsLostAndNothingOfItLeft) {
+    engine->start(job("(exec 9>held; flock 9; touch runs; sleep 1000) & wait"));
+    wait_for_file("runs");
+    ASSERT_TRUE(files().started());
+    ::kill(files().started()->pid, SIGKILL);
+    const EngineEvent lost = wait_for(*engine, Kind::lost);
+    EXPECT_THAT(lost.message, HasSubstr("its runner is gone"));
+    while (!nobody_holds("held")) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
+
+TEST_F(LocalEngineTest, WithoutItsRunnerItDoesNotStart) {
+    const auto refused = LocalEngine::open({.directory = directory / "jobs", .runner = directory / "missing"});
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message, HasSubstr("the program that runs jobs"));
+}
+
+TEST_F(LocalEngineTest, WhatIsForgottenLeavesNoFiles) {
+    engine->start(job("true"));
+    wait_for(*engine, Kind::ended);
+    engine->forget(7);
+    EXPECT_FALSE(std::filesystem::exists(directory / "jobs/7"));
+}
+
+}  // namespace
+}  // namespace larder::scheduler

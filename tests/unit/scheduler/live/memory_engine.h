@@ -1,0 +1,50 @@
+#pragma once
+
+// An engine without processes: what it is told is kept, and what it tells is up to the test.
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scheduler/live/engine.h"
+
+namespace larder::scheduler {
+
+class MemoryEngine final : public Engine {
+public:
+    using Attempt = std::pair<JobId, std::uint32_t>;
+
+    void start(const EngineJob& job) override {
+        starts.push_back({job.job, job.attempt});
+        started[{job.job, job.attempt}] = job;
+    }
+    void adopt(const EngineJob& job) override { adopted.push_back({job.job, job.attempt}); }
+    void stop(JobId job, std::uint32_t attempt) override { stops.push_back({job, attempt}); }
+    std::vector<EngineEvent> poll() override { return std::exchange(events, {}); }
+    void forget(JobId job) override { forgotten.push_back(job); }
+    std::string output_of(JobId job, std::uint32_t attempt) const override {
+        return "output/" + std::to_string(job) + "/" + std::to_string(attempt);
+    }
+
+    void tell(EngineEvent::Kind kind, Attempt attempt) {
+        events.push_back({.kind = kind, .job = attempt.first, .attempt = attempt.second, .message = "gone"});
+    }
+    void tell_ended(Attempt attempt, int exit_code, bool was_stopping = false) {
+        events.push_back({.kind = EngineEvent::Kind::ended,
+                          .job = attempt.first,
+                          .attempt = attempt.second,
+                          .exit_code = exit_code,
+                          .was_stopping = was_stopping});
+    }
+    void tell_node(EngineEvent::Kind kind, const std::string& node) { events.push_back({.kind = kind, .node = node}); }
+
+    std::vector<Attempt> starts;
+    std::map<Attempt, EngineJob> started;
+    std::vector<Attempt> adopted;
+    std::vector<Attempt> stops;
+    std::vector<JobId> forgotten;
+    std::vector<EngineEvent> events;
+};
+
+}  // namespace larder::scheduler

@@ -1,0 +1,89 @@
+#include "scheduler/live/submission.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace larder::scheduler {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Refusal {
+    std::function<void(Submission&)> change;
+    ErrorCode code;
+    std::string says;
+};
+
+const GpuCluster kCluster{.gpu_types = {"a100", "k80"},
+                          .nodes = {{"n1", 0, 8, true}, {"n2", 0, 8, false}, {"n3", 1, 4, true}}};
+
+Result<void> check(const Submission& job) {
+    const std::vector<Tenant> tenants{
+        {.name = "default"}, {.name = "vision", .gpu_quota = 12}, {.name = "small", .parent = 1, .gpu_quota = 16}};
+    const std::vector<DatasetState> datasets{{"images", 1e9}};
+    return check_submission(job, {.cluster = kCluster, .tenants = tenants, .datasets = datasets, .now_s = 1000});
+}
+
+Submission good() {
+    return {.name = "resnet",
+            .command = {"train"},
+            .directory = "/",
+            .gpus = 4,
+            .dataset = "images",
+            .epochs = 3,
+            .deadline_s = 2000,
+            .service = Service::strict_deadline};
+}
+
+TEST(Submission, WhatIsWellFormedIsTaken) {
+    EXPECT_TRUE(check(good()));
+    Submission wide = good();
+    wide.gpus = 16;
+    EXPECT_TRUE(check(wide)) << "a lost node may come back";
+    wide.gpus = 40;
+    wide.gpus_min = 2;
+    EXPECT_TRUE(check(wide)) << "it can do with fewer";
+}
+
+TEST(Submission, WhatIsNotIsRefusedAndSaysWhy) {
+    const std::vector<Refusal> refusals{
+        {[](Submission& job) { job.gpus = 17; }, ErrorCode::no_space, "asks for 17 GPUs, but the cluster has 16"},
+        {[](Submission& job) { job.gpu_type = "k80", job.gpus = 5; }, ErrorCode::no_space, "has 4 of one type"},
+        {[](Submission& job) { job.ideal_by_type["k80"] = 1e6, job.gpus = 5; }, ErrorCode::no_space, "has 4"},
+        {[](Submission& job) { job.tenant = "vision", job.gpus = 13; }, ErrorCode::no_space, "\"vision\" may have 12"},
+        {[](Submission& job) { job.tenant = "small", job.gpus = 13; }, ErrorCode::no_space, "\"vision\" may have 12"},
+        {[](Submission& job) { job.tenant = "nobody"; }, ErrorCode::not_found, "known: default, vision, small"},
+        {[](Submission& job) { job.dataset = "lost"; }, ErrorCode::not_found, "no node has it; known: images"},
+        {[](Submission& job) { job.gpu_type = "h100"; }, ErrorCode::not_found, "known: a100, k80"},
+        {[](Submission& job) { job.ideal_by_type["h100"] = 1; }, ErrorCode::not_found, "known: a100, k80"},
+        {[](Submission& job) { job.gpus = 0; }, ErrorCode::invalid_argument, "gpus: must be at least 1"},
+        {[](Submission& job) { job.gpus_min = 5; }, ErrorCode::invalid_argument, "gpus_min: is above"},
+        {[](Submission& job) { job.gpus_max = 3; }, ErrorCode::invalid_argument, "gpus_max: is below"},
+        {[](Submission& job) { job.name = "12"; }, ErrorCode::invalid_argument, "could be the number"},
+        {[](Submission& job) { job.name = "a b"; }, ErrorCode::invalid_argument, "must have at most 255 letters"},
+        {[](Submission& job) { job.command = {}; }, ErrorCode::invalid_argument, "command: is missing"},
+        {[](Submission& job) { job.command = {std::string("a\0b", 3)}; }, ErrorCode::invalid_argument, "NUL"},
+        {[](Submission& job) { job.directory = "here"; }, ErrorCode::invalid_argument, "absolute"},
+        {[](Submission& job) { job.environment["A=B"] = ""; }, ErrorCode::invalid_argument, "no name of a variable"},
+        {[](Submission& job) { job.epochs = 0; }, ErrorCode::invalid_argument, "epochs: must be above 0"},
+        {[](Submission& job) { job.dataset = ""; }, ErrorCode::invalid_argument, "epochs: counts passes"},
+        {[](Submission& job) { job.ideal_by_type[""] = 0; }, ErrorCode::invalid_argument, "must be above 0"},
+        {[](Submission& job) { job.grace_s = -1; }, ErrorCode::invalid_argument, "grace_s"},
+        {[](Submission& job) { job.deadline_s = 999; }, ErrorCode::invalid_argument, "is over already"},
+        {[](Submission& job) { job.deadline_s.reset(); }, ErrorCode::invalid_argument, "but none is given"},
+        {[](Submission& job) { job.service = Service::best_effort; }, ErrorCode::invalid_argument, "strict or soft"},
+    };
+    for (const Refusal& refusal : refusals) {
+        Submission job = good();
+        refusal.change(job);
+        const auto refused = check(job);
+        ASSERT_FALSE(refused) << refusal.says;
+        EXPECT_EQ(refused.error().code, refusal.code) << refused.error().message;
+        EXPECT_THAT(refused.error().message, HasSubstr(refusal.says));
+    }
+}
+
+}  // namespace
+}  // namespace larder::scheduler

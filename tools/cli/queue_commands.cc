@@ -1,0 +1,165 @@
+#include "tools/cli/queue_commands.h"
+
+#include <CLI/CLI.hpp>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include <cstdio>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/server/http.h"
+#include "base/units.h"
+#include "tools/cli/allocator.h"
+#include "tools/cli/api.h"
+#include "tools/cli/context.h"
+#include "tools/cli/table.h"
+#include "tools/cli/when.h"
+
+namespace larder::cli {
+namespace {
+
+namespace json = boost::json;
+
+std::string target_of(const std::string& job, const char* rest = "") {
+    return "/v1/queue/" + percent_encode(job) + rest;
+}
+
+std::string duration(double seconds) {
+    return format_duration_ns(static_cast<std::int64_t>(std::max(0.0, seconds) * 1e9));
+}
+
+std::string where(const json::object& job) {
+    std::string text;
+    for (const json::value& share : array_at(object_at(job, "holds"), "placement")) {
+        text += (text.empty() ? "" : " ") + text_at(as_object(share), "node");
+    }
+    return text.empty() ? "-" : text;
+}
+
+std::string progress(const json::object& job) {
+    return job.contains("total_bytes") ? format_part(number_at(job, "read_bytes"), number_at(job, "total_bytes"))
+                                       : format_bytes(static_cast<std::uint64_t>(number_at(job, "read_bytes")));
+}
+
+std::string or_dash(const std::string& text) {
+    return text.empty() ? "-" : text;
+}
+
+// From its submission to its first start, or to its end or now where there was none.
+std::string waited(const json::object& job, double now_s) {
+    const double until_s = job.contains("first_started_unix_s") ? number_at(job, "first_started_unix_s")
+                           : job.contains("ended_unix_s")       ? number_at(job, "ended_unix_s")
+                                                                : now_s;
+    return duration(until_s - number_at(job, "submitted_unix_s"));
+}
+
+int cancel_job(const Context& context, const std::string& job) {
+    const auto answer = call_allocator(context, "DELETE", target_of(job));
+    if (!answer) return report(context, answer.error());
+    if (context.json) {
+        print_json(*answer);
+    } else {
+        std::printf("job %s is cancelled\n", job.c_str());
+    }
+    return kDone;
+}
+
+int explain_job(const Context& context, const std::string& job) {
+    const auto answer = call_allocator(context, "GET", target_of(job, "/why"));
+    if (!answer) return report(context, answer.error());
+    if (context.json) {
+        print_json(*answer);
+    } else {
+        std::puts(text_at(as_object(*answer), "why").c_str());
+    }
+    return kDone;
+}
+
+int show_job(const Context& context, const std::string& name) {
+    const auto answer = call_allocator(context, "GET", target_of(name));
+    if (!answer) return report(context, answer.error());
+    if (context.json) {
+        print_json(*answer);
+        return kDone;
+    }
+    const json::object& job = as_object(*answer);
+    std::string command;
+    for (const json::value& word : array_at(job, "command")) {
+        command += (command.empty() ? "" : " ") + std::string(word.as_string());
+    }
+    std::vector<std::pair<std::string, std::string>> values{
+        {"job", text_at(job, "id") + " (" + text_at(job, "name") + ")"},
+        {"state", text_at(job, "state")},
+        {"command", command},
+        {"directory", text_at(job, "directory")},
+        {"tenant", text_at(job, "tenant")},
+        {"gpus", text_at(job, "gpus")},
+        {"runs on", where(job)},
+        {"dataset", or_dash(text_at(job, "dataset"))},
+        {"read", progress(job)},
+        {"attempt", text_at(job, "attempt")},
+        {"output", or_dash(text_at(job, "output"))}};
+    std::fputs(name_value_text(values).c_str(), stdout);
+    std::puts("");
+    for (const json::value& entry : array_at(job, "log")) {
+        std::printf("%s  %s\n", local_time(number_at(as_object(entry), "unix_s")).c_str(),
+                    text_at(as_object(entry), "text").c_str());
+    }
+    return kDone;
+}
+
+}  // namespace
+
+int list_queue(const Context& context) {
+    const auto answer = call_allocator(context, "GET", "/v1/queue");
+    if (!answer) return report(context, answer.error());
+    if (context.json) {
+        print_json(*answer);
+        return kDone;
+    }
+    const double now_s = static_cast<double>(unix_time_ns()) * 1e-9;
+    Table table({">ID", "JOB", "STATE", "TENANT", ">GPUS", ">PRIORITY", "DATASET", ">WAITED", ">RAN", ">READ", "ON"});
+    for (const json::value& value : array_at(as_object(*answer), "jobs")) {
+        const json::object& job = as_object(value);
+        table.add({text_at(job, "id"), text_at(job, "name"), text_at(job, "state"), text_at(job, "tenant"),
+                   text_at(job, "gpus"), text_at(job, "priority"), or_dash(text_at(job, "dataset")), waited(job, now_s),
+                   duration(number_at(job, "ran_s")), progress(job), where(job)});
+    }
+    std::fputs(table.empty() ? "no jobs wait or run\n" : table.text().c_str(), stdout);
+    return kDone;
+}
+
+int list_history(const Context& context, unsigned limit) {
+    const auto answer = call_allocator(context, "GET", "/v1/history?limit=" + std::to_string(limit));
+    if (!answer) return report(context, answer.error());
+    if (context.json) {
+        print_json(*answer);
+        return kDone;
+    }
+    Table table({">ID", "JOB", "STATE", "TENANT", ">GPUS", "ENDED", ">WAITED", ">RAN", ">STARTS", ">PREEMPTED", "WHY"});
+    for (const json::value& value : array_at(as_object(*answer), "jobs")) {
+        const json::object& job = as_object(value);
+        table.add({text_at(job, "id"), text_at(job, "name"), text_at(job, "state"), text_at(job, "tenant"),
+                   text_at(job, "gpus"), local_time(number_at(job, "ended_unix_s")), waited(job, 0),
+                   duration(number_at(job, "ran_s")), text_at(job, "attempt"), text_at(job, "preemptions"),
+                   text_at(job, "end_reason")});
+    }
+    std::fputs(table.empty() ? "no job has ended yet\n" : table.text().c_str(), stdout);
+    return kDone;
+}
+
+void add_queue_commands(CLI::App& job, Context& context) {
+    const auto add = [&](const char* verb, const char* help, int (*run)(const Context&, const std::string&)) {
+        auto name = std::make_shared<std::string>();
+        CLI::App* command = job.add_subcommand(verb, help);
+        command->add_option("JOB", *name, "Its number or name, as submitted")->required();
+        command->callback(
+            [&context, name, run] { context.command = [&context, name, run] { return run(context, *name); }; });
+    };
+    add("cancel", "Take a submitted job back; where it runs, it is stopped", cancel_job);
+    add("why", "Why a submitted job waits, or runs no faster: what binds it", explain_job);
+    add("show", "All about a submitted job: its decision log, and where its output is", show_job);
+}
+
+}  // namespace larder::cli

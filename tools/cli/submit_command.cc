@@ -1,0 +1,210 @@
+#include <CLI/CLI.hpp>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/server/json_reader.h"
+#include "base/units.h"
+#include "tools/cli/allocator.h"
+#include "tools/cli/api.h"
+#include "tools/cli/context.h"
+#include "tools/cli/when.h"
+
+namespace larder::cli {
+namespace {
+
+namespace json = boost::json;
+
+struct SubmitOptions {
+    std::string name;
+    std::vector<std::string> command;
+    std::string file;
+    std::string directory;
+    std::vector<std::string> environment;
+    std::string tenant;
+    std::optional<unsigned> gpus;
+    std::optional<unsigned> gpus_min;
+    std::optional<unsigned> gpus_max;
+    std::string gpu_type;
+    std::string dataset;
+    std::optional<double> epochs;
+    std::vector<std::string> ideal_rates;
+    std::optional<int> priority;
+    std::string deadline;
+    std::string service;
+    std::vector<std::string> after;
+    std::optional<double> grace_s;
+    bool no_preempt = false;
+};
+
+std::string here() {
+    std::error_code error;
+    return std::filesystem::current_path(error).string();
+}
+
+// "R" for all GPU types, "TYPE=R" for one.
+Result<void> put_ideals(json::object& job, const std::vector<std::string>& rates) {
+    json::object by_type;
+    for (const std::string& text : rates) {
+        const std::size_t equals = text.find('=');
+        const auto rate = parse_bytes_per_second(equals == std::string::npos ? text : text.substr(equals + 1));
+        if (!rate) return std::unexpected(rate.error().within("--ideal-rate"));
+        if (equals == std::string::npos) {
+            job["ideal_bytes_per_second"] = *rate;
+        } else {
+            by_type[text.substr(0, equals)] = *rate;
+        }
+    }
+    if (!by_type.empty()) job["ideal_bytes_per_second_by_type"] = std::move(by_type);
+    return {};
+}
+
+// Where programs are found is the submitter's; all else of the environment only when named.
+json::object environment_of(const std::vector<std::string>& wanted) {
+    json::object environment;
+    const auto copy = [&](const std::string& name) {
+        if (const char* value = std::getenv(name.c_str())) environment[name] = value;
+    };
+    for (const char* name : {"PATH", "HOME", "USER", "LANG"}) copy(name);
+    for (const std::string& text : wanted) {
+        const std::size_t equals = text.find('=');
+        if (equals == std::string::npos) {
+            copy(text);
+        } else {
+            environment[text.substr(0, equals)] = text.substr(equals + 1);
+        }
+    }
+    return environment;
+}
+
+Result<json::object> job_of(const SubmitOptions& options) {
+    json::array command;
+    for (const std::string& word : options.command) command.push_back(json::value(word));
+    json::object job{{"command", std::move(command)},
+                     {"directory", options.directory.empty() ? here() : options.directory},
+                     {"environment", environment_of(options.environment)}};
+    const auto put_text = [&](const char* key, const std::string& text) {
+        if (!text.empty()) job[key] = text;
+    };
+    const auto put = [&](const char* key, const auto& value) {
+        if (value) job[key] = *value;
+    };
+    put_text("name", options.name);
+    put_text("tenant", options.tenant);
+    put_text("gpu_type", options.gpu_type);
+    put_text("dataset", options.dataset);
+    put("gpus", options.gpus);
+    put("gpus_min", options.gpus_min);
+    put("gpus_max", options.gpus_max);
+    put("epochs", options.epochs);
+    put("priority", options.priority);
+    put("grace_s", options.grace_s);
+    if (options.no_preempt) job["preemptible"] = false;
+    if (auto ideals = put_ideals(job, options.ideal_rates); !ideals) return std::unexpected(ideals.error());
+    if (!options.deadline.empty()) {
+        const auto when = parse_when(options.deadline, static_cast<double>(unix_time_ns()) * 1e-9);
+        if (!when) return std::unexpected(when.error().within("--deadline"));
+        job["deadline_unix_s"] = *when;
+        job["service"] = options.service.empty() ? "strict" : options.service;
+    } else {
+        put_text("service", options.service);
+    }
+    if (!options.after.empty()) {
+        json::array after;
+        for (const std::string& name : options.after) after.push_back(json::value(name));
+        job["after"] = std::move(after);
+    }
+    return job;
+}
+
+// {"jobs": [...]} as the API takes it; where a job says no directory, it is this one.
+Result<json::object> jobs_of_file(const SubmitOptions& options) {
+    const auto text = read_file(options.file);
+    if (!text) return std::unexpected(text.error());
+    auto body = parse_json_object(*text, options.file);
+    if (!body) return body;
+    json::value* const jobs = body->if_contains("jobs");
+    if (jobs == nullptr || !jobs->is_array()) {
+        return fail(ErrorCode::invalid_argument, options.file + ": expected {\"jobs\": [...]}");
+    }
+    for (json::value& job : jobs->get_array()) {
+        if (!job.is_object()) continue;
+        json::object& object = job.get_object();
+        if (!object.contains("directory")) object["directory"] = here();
+        if (!object.contains("environment")) object["environment"] = environment_of(options.environment);
+    }
+    return body;
+}
+
+int submit(const Context& context, const SubmitOptions& options) {
+    Result<json::object> body = json::object();
+    if (options.file.empty()) {
+        auto job = job_of(options);
+        if (!job) return report(context, job.error());
+        (*body)["jobs"] = json::array{std::move(*job)};
+    } else {
+        body = jobs_of_file(options);
+        if (!body) return report(context, body.error());
+    }
+    const auto answer = call_allocator(context, "POST", "/v1/queue", *body);
+    if (!answer) return report(context, answer.error());
+    if (context.json) {
+        print_json(*answer);
+        return kDone;
+    }
+    for (const json::value& job : array_at(as_object(*answer), "jobs")) {
+        std::printf("job %s (%s) is submitted\n", text_at(as_object(job), "id").c_str(),
+                    text_at(as_object(job), "name").c_str());
+    }
+    return kDone;
+}
+
+}  // namespace
+
+void add_submit_command(CLI::App& job, Context& context) {
+    auto options = std::make_shared<SubmitOptions>();
+    CLI::App* command = job.add_subcommand("submit", "Have the cluster run a command when it is its turn");
+    command->add_option("COMMAND", options->command, "What to run, after --: -- python train.py --lr 0.1");
+    command->add_option("--gpus", options->gpus, "It needs at once. Default: 1");
+    command->add_option("--gpus-min", options->gpus_min, "It can do with; default: --gpus");
+    command->add_option("--gpus-max", options->gpus_max, "It can make use of; default: --gpus");
+    command->add_option("--gpu-type", options->gpu_type, "It insists on. Default: any");
+    command->add_option("--dataset", options->dataset, "It reads, as a node daemon knows it");
+    command->add_option("--epochs", options->epochs, "It reads it so many times; without, its end is not known");
+    command
+        ->add_option("--ideal-rate", options->ideal_rates,
+                     "f*: it reads so fast with --gpus when it never waits; TYPE=RATE for one GPU type")
+        ->allow_extra_args(false);
+    command->add_option("--name", options->name, "Its loaders' job name, in LARDER_JOB. Default: job-NUMBER");
+    command->add_option("--tenant", options->tenant, "It counts for. Default: default");
+    command->add_option("--priority", options->priority, "Higher ones go first. Default: 0");
+    command->add_option("--deadline", options->deadline, std::string("When it must have ended: ") + kWhenForm);
+    command->add_option("--service", options->service, "What the deadline means. Default: strict")
+        ->check(CLI::IsMember({"strict", "soft"}));
+    command->add_option("--after", options->after, "Jobs, by number or name, that must have succeeded before")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    command->add_option("--grace", options->grace_s, "Seconds from SIGTERM to SIGKILL when it is stopped. Default: 30");
+    command->add_flag("--no-preempt", options->no_preempt, "Never stopped for others once it runs");
+    command->add_option("--directory", options->directory, "It runs in. Default: this one");
+    command->add_option("--env", options->environment, "NAME=VALUE, or NAME to hand it this one's")
+        ->allow_extra_args(false);
+    CLI::Option* file = command->add_option(
+        "--file", options->file, "JSON of several jobs, which may name each other in \"after\"; all of them or none");
+    command->callback([&context, options, file, command] {
+        if (options->command.empty() == file->empty()) {
+            throw CLI::ValidationError(command->get_name(), "needs -- and a COMMAND, or else --file");
+        }
+        context.command = [&context, options] { return submit(context, *options); };
+    });
+}
+
+}  // namespace larder::cli
