@@ -92,7 +92,7 @@ json::object row_json(const JobRecord& job, std::span<const std::string> gpu_typ
     row["lately_s_by_type"] = by_type(job.state.lately_s_by_type, gpu_types);
     row["lately_at_unix_s"] = job.state.lately_at_s;
     row["lease_until_unix_s"] = job.state.lease_until_s;
-    row["admitted"] = job.state.admitted;
+    if (std::isfinite(job.state.admitted_s)) row["admitted_unix_s"] = job.state.admitted_s;
     row["lost"] = job.lost;
     json::object counted;
     for (const auto& [node, count] : job.counted) counted[node] = json::array{count.instance, count.bytes};
@@ -127,7 +127,7 @@ JobRecord job_of_row(const json::object& row, std::span<const std::string> gpu_t
     state.lately_s_by_type = by_index(row.at("lately_s_by_type").as_object(), gpu_types);
     state.lately_at_s = number(row, "lately_at_unix_s");
     state.lease_until_s = number(row, "lease_until_unix_s");
-    state.admitted = row.at("admitted").as_bool();
+    if (row.contains("admitted_unix_s")) state.admitted_s = number(row, "admitted_unix_s");
     state.preemptions = static_cast<std::uint32_t>(whole(row, "preemptions"));
     job.lost = static_cast<std::uint32_t>(whole(row, "lost"));
     job.read_bytes = number(row, "read_bytes");

@@ -63,9 +63,20 @@ void JobQueue::apply(const Actions& actions, std::span<const JobId> ids, std::st
     }
     for (const std::uint32_t index : actions.admitted) {
         JobRecord& job = jobs_.at(ids[index]);
-        if (!std::exchange(job.state.admitted, true)) add_log(job, now_s, "its deadline is promised");
+        if (job.state.admitted_s == kNever) add_log(job, now_s, "its deadline is promised");
+        job.state.admitted_s = now_s;
         changed_.insert(job.id);
     }
+    const auto give_claim = [&](std::uint32_t index, bool opportunistic, std::string_view text) {
+        JobRecord& job = jobs_.at(ids[index]);
+        if (!job.held) return;
+        (job.next ? *job.next : *job.held).opportunistic = opportunistic;
+        add_log(job, now_s, std::string(text));
+        changed_.insert(job.id);
+    };
+    for (const std::uint32_t index : actions.demoted)
+        give_claim(index, true, "gives up its claim, and runs on for now");
+    for (const std::uint32_t index : actions.promoted) give_claim(index, false, "has its claim again");
 }
 
 void JobQueue::preempt(JobRecord& job, std::string_view by, double now_s) {

@@ -59,7 +59,7 @@ JobRecord full() {
     job.state.lately_s_by_type = {0.5, 2};
     job.state.lately_at_s = 1.5e9 + 9;
     job.state.lease_until_s = 1.6e9;
-    job.state.admitted = true;
+    job.state.admitted_s = 1.5e9 + 4;
     job.state.preemptions = 4;
     add_log(job, 1.5e9, "submitted");
     return job;
