@@ -186,7 +186,8 @@ def test_cells_give_tenants_their_own(start_cluster: Callable[..., Cluster], tmp
     cells = tmp_path / "cells.toml"
     cells.write_text(CELLS)
     cluster = start_cluster(
-        "--scheduler.cells", str(cells), "--scheduler.tenant.red.weight", "1", "--scheduler.tenant.blue.weight", "1"
+        "--scheduler.policy", "tenant-fifo", "--scheduler.cells", str(cells),
+        "--scheduler.tenant.red.weight", "1", "--scheduler.tenant.blue.weight", "1",
     )
     cluster.submit("--tenant", "red", "--gpus", "2", "--name", "reds", script="while :; do sleep 0.01; done")
     cluster.wait("reds", "running")
