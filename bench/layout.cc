@@ -161,6 +161,7 @@ Result<void> measure(Layout& layout, double seconds) {
 
 double median_ratio(const Layout& a, const Layout& b) {
     std::vector<double> ratios;
+    ratios.reserve(a.rates.size());
     for (std::size_t i = 0; i < a.rates.size(); ++i) ratios.push_back(a.rates[i] / b.rates[i]);
     return median(ratios);
 }

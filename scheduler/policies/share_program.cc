@@ -74,6 +74,7 @@ public:
 
     std::vector<bool> binding() const {
         std::vector<bool> binding;
+        binding.reserve(static_cast<std::size_t>(groups_));
         const double* const prices = model_.dualRowSolution();
         for (int g = 0; g < groups_; ++g) binding.push_back(std::abs(prices[row_of_rate(g)]) > kTolerance);
         return binding;

@@ -28,6 +28,7 @@ void WaterFilling::terms(const Snapshot& snapshot, const JobState& job, double, 
 Result<Shares> WaterFilling::allocate(const Snapshot& snapshot, const Kinds& kinds) {
     const std::size_t count = kinds.kinds.size();
     std::vector<Leaf> leaves;
+    leaves.reserve(count);
     for (const Kind& kind : kinds.kinds) {
         leaves.push_back({.tenant = static_cast<std::uint32_t>(kind.terms[kTenant]),
                           .weight = kind.terms[kWeight] * kind.jobs,

@@ -15,8 +15,9 @@ Result<PoissonOptions> parse_poisson(std::string_view text) {
     if (!text.starts_with(kPrefix)) return refuse();
     const std::string_view numbers = text.substr(kPrefix.size());
     PoissonOptions options;
-    const char* end = numbers.data() + numbers.size();
-    const auto rate = std::from_chars(numbers.data(), end, options.jobs_per_hour);
+    const char* const begin = numbers.data();
+    const char* const end = begin + numbers.size();
+    const auto rate = std::from_chars(begin, end, options.jobs_per_hour);
     if (rate.ec != std::errc() || rate.ptr == end || *rate.ptr != ',') return refuse();
     const auto jobs = std::from_chars(rate.ptr + 1, end, options.jobs);
     constexpr std::uint64_t kJobsMax = 10'000'000;

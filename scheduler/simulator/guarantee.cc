@@ -14,6 +14,7 @@ constexpr double kRounding_s = 1e-3;  // times of months are sums of many
 Result<Outcome> run(const Workload& workload, const CellConfig& config) {
     const GpuCluster cluster = cluster_of(config);
     std::vector<std::string> tenants;
+    tenants.reserve(workload.tenants.size());
     for (const Tenant& tenant : workload.tenants) tenants.push_back(tenant.name);
     const auto cells = Cells::create(config, cluster, tenants);
     if (!cells) return std::unexpected(cells.error());
@@ -110,6 +111,7 @@ Result<std::vector<TenantGuarantee>> check_guarantee(const Workload& workload, c
         guarantee.jobs = part.places.size();
         for (const JobSpec& job : workload.jobs) guarantee.too_large += job.tenant == t && job.gpus > guarantee.gpus;
         std::vector<const JobOutcome*> shared_jobs;
+        shared_jobs.reserve(part.places.size());
         for (const std::size_t place : part.places) shared_jobs.push_back(&together->jobs[shared_place[place]]);
         for (std::size_t i = 0; i < part.places.size(); ++i) {
             const double submit_s = part.workload.jobs[i].submit_s;

@@ -107,6 +107,7 @@ Result<Scenario> make_scenario(const ScenarioOptions& options) {
 Result<std::unique_ptr<Placer>> make_placer(const Scenario& scenario) {
     if (!scenario.cells) return std::make_unique<FreePool>(scenario.cluster);
     std::vector<std::string> tenants;
+    tenants.reserve(scenario.workload.tenants.size());
     for (const Tenant& tenant : scenario.workload.tenants) tenants.push_back(tenant.name);
     return Cells::create(*scenario.cells, scenario.cluster, tenants);
 }

@@ -67,7 +67,7 @@ Result<std::string> result_of(Running& one) {
         return fail(ErrorCode::internal,
                     "simulation " + std::to_string(one.task + 1) + " died, status " + std::to_string(status));
     }
-    const std::string text = one.text.substr(1);
+    std::string text = one.text.substr(1);
     if (one.text[0] != '\0') return fail(ErrorCode::invalid_argument, text);
     return text;
 }
