@@ -19,7 +19,7 @@ struct JobTerms {
     std::uint32_t reads_end = 0;
     double ideal = 0;  // f*, or less where disk or network bind
     double weight = 1;
-    double value = 1;       // what the objective gains by a byte per second of its rate
+    double value = 1;            // what the objective gains by a byte per second of its rate
     double equal_rate = 0;       // e: the rate from an equal share of everything
     double equal_bandwidth = 0;  // that share's bandwidth
     double bandwidth_floor = 0;

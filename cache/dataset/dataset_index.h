@@ -51,7 +51,7 @@ struct IndexRequest {
     std::optional<protocol::Format> format;  // none: as the files look, see detect_format.h
     BlockGoal block;
     std::optional<BlockGoal> block_of_shards;  // instead, where files hold many samples
-    bool checksum = false;                // read everything, and keep the checksum of each block
+    bool checksum = false;                     // read everything, and keep the checksum of each block
     std::uint32_t tokens_per_sample = 0;  // of datasets of tokens: their samples' length; 0: a sample is a document
     std::string manifest_path;            // written atomically
     std::uint64_t dataset_id = 0;

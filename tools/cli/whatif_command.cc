@@ -136,7 +136,8 @@ void add_whatif_command(CLI::App& app, Context& context) {
         ->type_name("NAME")
         ->expected(1)
         ->take_all();
-    command->add_option("--objective", options->objective, "efficiency, max_min, throughput, utilisation, static or pinned");
+    command->add_option("--objective", options->objective,
+                        "efficiency, max_min, throughput, utilisation, static or pinned");
     command->callback(
         [&context, options] { context.command = [&context, options] { return what_if(context, *options); }; });
 }

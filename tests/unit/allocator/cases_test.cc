@@ -124,8 +124,8 @@ TEST(Efficiency, StopsWhereSomebodyWouldFallBelowAnEqualShare) {
 
 // --- utilisation
 
-// One GPU that reads 10 bytes a second, one that reads 1, four that read 1 each. Everybody has a third of the remote, and
-// what one does not need keeps more of a GPU at work where less is read.
+// One GPU that reads 10 bytes a second, one that reads 1, four that read 1 each. Everybody has a third of the remote,
+// and what one does not need keeps more of a GPU at work where less is read.
 TEST(Utilisation, ServesFirstWhoNeedsLessForAGpu) {
     ClusterState state = cluster(4, 0);
     add_dataset(state, "A", 1000);
@@ -332,8 +332,8 @@ TEST(OperatorLimits, FloorsAndCapsHoldAndTheRestIsPlannedAroundThem) {
     add_dataset(state, "C", 100).quota_floor_bytes = bytes(10);
     add_job(state, "a", 0, 1).bandwidth_cap_bytes_per_second = 0.3 * kGB;
     add_job(state, "b", 1, 0.5).bandwidth_floor_bytes_per_second = 0.4 * kGB;
-    for (const ObjectiveKind kind : {ObjectiveKind::efficiency, ObjectiveKind::max_min, ObjectiveKind::throughput,
-                                     ObjectiveKind::utilisation}) {
+    for (const ObjectiveKind kind :
+         {ObjectiveKind::efficiency, ObjectiveKind::max_min, ObjectiveKind::throughput, ObjectiveKind::utilisation}) {
         const Plan plan = planned(state, kind);
         expect_quotas(plan, {40, 50, 10});
         expect_equal_shares(plan, {0.5, 0.5});
@@ -353,8 +353,8 @@ TEST(Bounds, AJobBoundByItsNetworkLeavesTheRemoteToOthers) {
     add_dataset(state, "B", 100);
     add_job(state, "a", 0, 1, 1);
     add_job(state, "b", 1, 1, 0);
-    for (const ObjectiveKind kind : {ObjectiveKind::efficiency, ObjectiveKind::max_min, ObjectiveKind::throughput,
-                                     ObjectiveKind::utilisation}) {
+    for (const ObjectiveKind kind :
+         {ObjectiveKind::efficiency, ObjectiveKind::max_min, ObjectiveKind::throughput, ObjectiveKind::utilisation}) {
         const Plan plan = planned(state, kind);
         expect_equal_shares(plan, {0.2, 0.5});
         expect_steady_rates(plan, {0.2, 0.8});
