@@ -65,16 +65,11 @@ std::vector<std::uint32_t> running_jobs(const ClusterState& state, std::span<con
 // Each node's network, shared equally by the jobs on it: all a job reads may have to come over it.
 void bound_by_network_share(const ClusterState& state, Problem& problem) {
     std::vector<std::uint32_t> jobs_on_node(state.nodes.size());
-    for (const JobTerms& job : problem.jobs) {
-        for (const GpuShare& share : state.jobs[job.job].placement) ++jobs_on_node[share.node];
-    }
-    for (JobTerms& terms : problem.jobs) {
-        const Job& job = state.jobs[terms.job];
-        const std::uint32_t gpus = gpus_placed(job);
-        for (const GpuShare& share : job.placement) {
-            const double part = part_on(job, share, gpus);
-            const double nic = state.nodes[share.node].nic_bytes_per_second / jobs_on_node[share.node];
-            if (part > 0) terms.equal_rate = std::min(terms.equal_rate, nic / part);
+    for (const Run& run : problem.runs) ++jobs_on_node[run.node];
+    for (JobTerms& job : problem.jobs) {
+        for (const Run& run : problem.runs_of(job)) {
+            const double nic = state.nodes[run.node].nic_bytes_per_second / jobs_on_node[run.node];
+            if (run.part > 0) job.equal_rate = std::min(job.equal_rate, nic / run.part);
         }
     }
 }
@@ -132,15 +127,19 @@ void find_caches(const ClusterState& state, std::span<const std::uint32_t> runni
     }
 }
 
-// The parts of a job's bytes that it reads in each group.
+// The parts of a job's bytes that it reads on each node, and in each group.
 void find_reads(const Job& job, std::uint32_t dataset, Problem& problem) {
-    const std::uint32_t gpus = gpus_placed(job);
+    std::uint32_t gpus = 0;
+    for (const GpuShare& share : job.placement) gpus += share.gpus;
     const auto begin = static_cast<std::ptrdiff_t>(problem.reads.size());
     for (const GpuShare& share : job.placement) {
         problem.reads.push_back(
             {.cache = problem.cache_on(dataset, share.node), .part = gpus > 0 ? static_cast<double>(share.gpus) : 1});
     }
     const double whole = gpus > 0 ? gpus : static_cast<double>(job.placement.size());
+    for (const GpuShare& share : job.placement) {
+        problem.runs.push_back({.node = share.node, .part = (gpus > 0 ? share.gpus : 1) / whole});
+    }
     const auto of_job = std::ranges::subrange(problem.reads.begin() + begin, problem.reads.end());
     std::ranges::sort(of_job, {}, &Read::cache);
     // Whole numbers still, so that a job within one group has a part of exactly 1.
@@ -185,17 +184,6 @@ void share_equally(const ClusterState& state, Problem& problem) {
 
 }  // namespace
 
-std::uint32_t gpus_placed(const Job& job) {
-    std::uint32_t gpus = 0;
-    for (const GpuShare& share : job.placement) gpus += share.gpus;
-    return gpus;
-}
-
-double part_on(const Job& job, const GpuShare& share, std::uint32_t gpus_placed) {
-    return gpus_placed > 0 ? static_cast<double>(share.gpus) / gpus_placed
-                           : 1.0 / static_cast<double>(job.placement.size());
-}
-
 std::uint32_t Problem::cache_on(std::uint32_t dataset, std::uint32_t node) const {
     const DatasetTerms& terms = datasets[dataset];
     const auto of_dataset = std::span(caches).subspan(terms.caches_begin, terms.caches_end - terms.caches_begin);
@@ -225,6 +213,7 @@ Problem make_problem(const ClusterState& state) {
 
     problem.jobs.reserve(running.size());
     problem.reads.reserve(running.size());
+    problem.runs.reserve(running.size());
     for (const std::uint32_t index : running) {
         const Job& job = state.jobs[index];
         JobTerms terms{.job = index,
@@ -235,8 +224,10 @@ Problem make_problem(const ClusterState& state) {
                        .bandwidth_cap = job.bandwidth_cap_bytes_per_second,
                        .gains = job.remaining_epochs > 1};
         terms.reads_begin = static_cast<std::uint32_t>(problem.reads.size());
+        terms.runs_begin = static_cast<std::uint32_t>(problem.runs.size());
         find_reads(job, job.dataset, problem);
         terms.reads_end = static_cast<std::uint32_t>(problem.reads.size());
+        terms.runs_end = static_cast<std::uint32_t>(problem.runs.size());
         double hits = 0;
         for (const Read& read : problem.reads_of(terms)) {
             const GroupCache& cache = problem.caches[read.cache];
@@ -253,8 +244,9 @@ Problem make_problem(const ClusterState& state) {
 Problem make_utilisation_problem(const ClusterState& state) {
     Problem problem = make_problem(state);
     for (JobTerms& terms : problem.jobs) {
-        const double gpus = std::max(1U, gpus_placed(state.jobs[terms.job]));
-        terms.value = terms.weight * gpus / state.jobs[terms.job].ideal_bytes_per_second;
+        std::uint32_t gpus = 0;
+        for (const GpuShare& share : state.jobs[terms.job].placement) gpus += share.gpus;
+        terms.value = terms.weight * std::max(1U, gpus) / state.jobs[terms.job].ideal_bytes_per_second;
     }
     return problem;
 }

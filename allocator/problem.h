@@ -17,6 +17,8 @@ struct JobTerms {
     std::uint32_t dataset = 0;      // index in the state
     std::uint32_t reads_begin = 0;  // in Problem::reads
     std::uint32_t reads_end = 0;
+    std::uint32_t runs_begin = 0;  // in Problem::runs
+    std::uint32_t runs_end = 0;
     double ideal = 0;  // f*, or less where disk or network bind
     double weight = 1;
     double value = 1;            // what the objective gains by a byte per second of its rate
@@ -31,6 +33,12 @@ struct JobTerms {
 // The part of a job's bytes that is read through a GroupCache.
 struct Read {
     std::uint32_t cache = 0;  // in Problem::caches
+    double part = 0;
+};
+
+// Where a job runs: the part of its bytes that is read on a node.
+struct Run {
+    std::uint32_t node = 0;
     double part = 0;
 };
 
@@ -58,6 +66,7 @@ struct Problem {
     std::vector<std::uint32_t> group_of_node;  // by index in the state
     std::vector<JobTerms> jobs;
     std::vector<Read> reads;
+    std::vector<Run> runs;
     std::vector<GroupCache> caches;             // in an order that does not depend on the state's
     std::vector<DatasetTerms> datasets;         // by index in the state
     std::vector<std::uint32_t> nodes_in_order;  // neither does this one
@@ -68,15 +77,14 @@ struct Problem {
     std::span<const Read> reads_of(const JobTerms& job) const {
         return std::span(reads).subspan(job.reads_begin, job.reads_end - job.reads_begin);
     }
+    std::span<const Run> runs_of(const JobTerms& job) const {
+        return std::span(runs).subspan(job.runs_begin, job.runs_end - job.runs_begin);
+    }
     // Where the dataset's cache on this node counts; the dataset must have cache, a quota or readers in its group.
     std::uint32_t cache_on(std::uint32_t dataset, std::uint32_t node) const;
     // A job's hit ratio when caches hold so many bytes (by index in `caches`) and its epochs begin with that.
     double steady_hit_ratio(const JobTerms& job, std::span<const double> cached_bytes) const;
 };
-
-std::uint32_t gpus_placed(const Job& job);
-// The part of a job's bytes that is read where this share of its placement is.
-double part_on(const Job& job, const GpuShare& share, std::uint32_t gpus_placed);
 
 Problem make_problem(const ClusterState& state);
 // The same with each job's value by the number of its GPUs that a byte per second keeps at work.

@@ -121,16 +121,14 @@ struct Reader {
 };
 
 // The group's nodes where the dataset's jobs run, with the rate they read at there, fastest first.
-void find_readers(const ClusterState& state, const Problem& problem, const GroupCache& cache,
-                  std::span<const double> rates, const NodeRoom& room, std::vector<Reader>& found) {
+void find_readers(const Problem& problem, const GroupCache& cache, std::span<const double> rates, const NodeRoom& room,
+                  std::vector<Reader>& found) {
     found.clear();
     const DatasetTerms& of = problem.datasets[cache.dataset];
     for (std::uint32_t j = of.jobs_begin; j < of.jobs_end; ++j) {
-        const Job& job = state.jobs[problem.jobs[j].job];
-        const std::uint32_t gpus = gpus_placed(job);
-        for (const GpuShare& share : job.placement) {
-            if (problem.group_of_node[share.node] != cache.group) continue;
-            found.push_back({.rate = rates[j] * part_on(job, share, gpus), .node = share.node});
+        for (const Run& run : problem.runs_of(problem.jobs[j])) {
+            if (problem.group_of_node[run.node] != cache.group) continue;
+            found.push_back({.rate = rates[j] * run.part, .node = run.node});
         }
     }
     std::ranges::stable_sort(found, {}, &Reader::node);
@@ -180,7 +178,7 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
     std::vector<Reader> readers;
     for (const std::uint32_t i : order) {
         if (left[i] == 0) continue;
-        find_readers(state, problem, problem.caches[i], rates, room, readers);
+        find_readers(problem, problem.caches[i], rates, room, readers);
         placing.begin(quotas_of(i), left[i]);
         double rate_left = 0;
         for (const Reader& reader : readers) rate_left += reader.rate;

@@ -164,9 +164,8 @@ RateLimits rate_limits(const ClusterState& state, const Problem& problem, std::s
         const JobTerms& terms = problem.jobs[j];
         limits.use(remote, j, 1 - hit_ratios[j], terms.bandwidth_floor);
         if (!node_bounds) continue;
-        const Job& job = state.jobs[terms.job];
-        const std::uint32_t gpus = gpus_placed(job);
-        for (const GpuShare& share : job.placement) part_of_node[share.node] = part_on(job, share, gpus);
+        const std::span<const Run> runs = problem.runs_of(terms);
+        for (const Run& run : runs) part_of_node[run.node] = run.part;
         for (const Read& read : problem.reads_of(terms)) part_of_group[problem.caches[read.cache].group] = read.part;
         const auto group_part = [&](std::uint32_t node) { return part_of_group[problem.group_of_node[node]]; };
         // Each part of the job hits the nodes of its group by how much they hold.
@@ -183,11 +182,10 @@ RateLimits rate_limits(const ClusterState& state, const Problem& problem, std::s
             limits.use(disk[quota.node], j, per_byte * static_cast<double>(quota.disk_bytes));
         }
         // What a node caches itself does not come over its network.
-        for (const GpuShare& share : job.placement) {
-            const double of_group = part_of_node[share.node] / group_part(share.node);
-            limits.use(in[share.node], j, part_of_node[share.node] - of_group * hits_at[share.node]);
+        for (const Run& run : runs) {
+            limits.use(in[run.node], j, run.part - run.part / group_part(run.node) * hits_at[run.node]);
         }
-        for (const GpuShare& share : job.placement) part_of_node[share.node] = 0;
+        for (const Run& run : runs) part_of_node[run.node] = 0;
         for (const Read& read : problem.reads_of(terms)) part_of_group[problem.caches[read.cache].group] = 0;
         for (const NodeCache& quota : quotas[terms.dataset]) hits_at[quota.node] = 0;
     }

@@ -13,8 +13,6 @@
 namespace larder {
 namespace {
 
-constexpr std::size_t kPageBytes = 4096;
-
 // Address space at a multiple of kHugePageBytes, for a MAP_FIXED mapping; null when there is none.
 void* take_aligned_room(std::size_t bytes) {
     const std::size_t room = bytes + kHugePageBytes;

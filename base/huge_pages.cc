@@ -10,7 +10,6 @@ constexpr int kCollapse = MADV_COLLAPSE;
 #else
 constexpr int kCollapse = 25;
 #endif
-constexpr std::size_t kPageBytes = 4096;
 
 }  // namespace
 

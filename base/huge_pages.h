@@ -9,6 +9,7 @@
 
 namespace larder {
 
+inline constexpr std::size_t kPageBytes = 4096;
 inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
 // Backs the kHugePageBytes at `at`, a multiple of kHugePageBytes in memory and in the file, of a writable shared

@@ -25,7 +25,7 @@ namespace {
 namespace json = boost::json;
 using namespace scheduler;
 
-struct Size {
+struct DecideSize {
     std::uint32_t nodes = 4000;
     std::uint32_t running = 10'000;
     std::uint32_t waiting = 1000;
@@ -37,7 +37,7 @@ struct Size {
 // Owns what a Snapshot refers to, and plays the driver.
 class Site {
 public:
-    explicit Site(const Size& size) : size_(size), random_(1) {
+    explicit Site(const DecideSize& size) : size_(size), random_(1) {
         const GpuGroup group{.type = "a", .gpus = size.nodes * 8};
         cluster_ = make_cluster(std::span(&group, 1), 8);
         types_.push_back({.name = "a", .gpus = size.nodes * 8});
@@ -181,7 +181,7 @@ private:
         }
     }
 
-    const Size size_;
+    const DecideSize size_;
     Random random_;
     SteadyClock clock_;
     double now_s_ = 0;
@@ -199,7 +199,7 @@ private:
     std::vector<JobState*> planned_;
 };
 
-Result<json::object> measure(const Size& size, const std::string& name) {
+Result<json::object> measure(const DecideSize& size, const std::string& name) {
     const auto policy = make_policy(name, {});
     if (!policy) return std::unexpected(policy.error());
     Site site(size);
@@ -226,7 +226,7 @@ Result<json::object> measure(const Size& size, const std::string& name) {
 }  // namespace
 
 Result<json::value> decide_bench(const Options& options) {
-    Size size;
+    DecideSize size;
     if (options.quick) size = {.nodes = 50, .running = 120, .waiting = 20, .datasets = 10, .ended = 5, .decisions = 2};
     json::array rows;
     cli::Table table({"POLICY", ">RUNNING", ">CHOICE AND PLACES", ">PLAN", ">BOTH", ">LONGEST"});

@@ -63,7 +63,7 @@ using Rule = ConfigRule<Config>;
 using Value = const ConfigValue&;
 using Name = const std::string&;
 
-constexpr std::array kRules{
+constexpr std::array kAllocatorRules{
     Rule{{"state", kConfigPath, "directory of what must survive a restart; default: memory only"},
          [](Config& config, Name, Value value) { return set_config_path(config.state_directory, value); }},
     Rule{{"socket", kConfigPath, "where nodes and operators of this machine connect; default: allocator.sock in state"},
@@ -139,7 +139,7 @@ constexpr std::array kRules{
 };
 
 std::span<const Rule> rules() {
-    return kRules;
+    return kAllocatorRules;
 }
 
 std::unexpected<Error> refuse(std::string_view source, std::string message) {

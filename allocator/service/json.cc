@@ -14,7 +14,7 @@ namespace larder::allocator {
 namespace json = boost::json;
 namespace {
 
-constexpr std::array<std::pair<ObjectiveKind, std::string_view>, 6> kObjectives{{
+constexpr std::array<std::pair<ObjectiveKind, std::string_view>, 6> kObjectiveTexts{{
     {ObjectiveKind::efficiency, "efficiency"},
     {ObjectiveKind::max_min, "max_min"},
     {ObjectiveKind::throughput, "throughput"},
@@ -210,7 +210,7 @@ Result<NodePlan> read_node_plan(const json::object& object, std::string_view whe
 // --- jobs and the whole plan
 
 std::string_view name(ObjectiveKind kind) {
-    for (const auto& [of, text] : kObjectives) {
+    for (const auto& [of, text] : kObjectiveTexts) {
         if (of == kind) return text;
     }
     return "";
@@ -218,7 +218,7 @@ std::string_view name(ObjectiveKind kind) {
 
 Result<ObjectiveKind> parse_objective(std::string_view text) {
     std::string known;
-    for (const auto& [of, named] : kObjectives) {
+    for (const auto& [of, named] : kObjectiveTexts) {
         if (named == text) return of;
         known += (known.empty() ? "" : ", ") + std::string(named);
     }

@@ -15,7 +15,7 @@ constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
 // Above this a sum of the arrays' bytes could overflow.
 constexpr std::uint64_t kCountMax = std::uint64_t{1} << 48;
 
-std::unexpected<Error> bad(std::uint64_t offset, const std::string& what) {
+std::unexpected<Error> bad_index(std::uint64_t offset, const std::string& what) {
     return fail(ErrorCode::corrupt, "at offset " + std::to_string(offset) + ": " + what);
 }
 
@@ -51,10 +51,11 @@ MegatronIndex::MegatronIndex(ByteSource& idx, std::uint64_t bin_bytes, ElementTy
 
 Result<MegatronIndex> MegatronIndex::open(ByteSource& idx, std::uint64_t bin_bytes) {
     const std::uint64_t idx_bytes = idx.size_bytes();
-    if (idx_bytes < kHeadBytes) return bad(0, "an index has at least 34 bytes, this one " + std::to_string(idx_bytes));
+    if (idx_bytes < kHeadBytes)
+        return bad_index(0, "an index has at least 34 bytes, this one " + std::to_string(idx_bytes));
     auto head = idx.read(0, kHeadBytes);
     if (!head) return std::unexpected(head.error());
-    if (std::memcmp(head->data(), kMagic, sizeof kMagic) != 0) return bad(0, "it does not begin with MMIDIDX");
+    if (std::memcmp(head->data(), kMagic, sizeof kMagic) != 0) return bad_index(0, "it does not begin with MMIDIDX");
     const auto version = load<std::uint64_t>(*head, 9);
     if (version != 1) {
         return fail(ErrorCode::unsupported,
@@ -62,31 +63,31 @@ Result<MegatronIndex> MegatronIndex::open(ByteSource& idx, std::uint64_t bin_byt
     }
     const auto code = load<std::uint8_t>(*head, 17);
     if (code == 0 || code > static_cast<std::uint8_t>(ElementType::uint16)) {
-        return bad(17, "token type " + std::to_string(code) + " is not 1 to 8");
+        return bad_index(17, "token type " + std::to_string(code) + " is not 1 to 8");
     }
     const auto sequences = load<std::uint64_t>(*head, 18);
     const auto indices = load<std::uint64_t>(*head, 26);
-    if (indices == 0) return bad(26, "it has no document indices");
+    if (indices == 0) return bad_index(26, "it has no document indices");
     const bool plausible = sequences < kCountMax && indices < kCountMax;
     const std::uint64_t without_modes = plausible ? kHeadBytes + sequences * 12 + indices * 8 : 0;
     if (!plausible || (idx_bytes != without_modes && idx_bytes != without_modes + sequences)) {
-        return bad(18, "with " + std::to_string(sequences) + " sequences and " + std::to_string(indices) +
-                           " document indices it should have another size than " + std::to_string(idx_bytes) +
-                           " bytes");
+        return bad_index(18, "with " + std::to_string(sequences) + " sequences and " + std::to_string(indices) +
+                                 " document indices it should have another size than " + std::to_string(idx_bytes) +
+                                 " bytes");
     }
     // The codes are ElementType's own for these eight.
     MegatronIndex index(idx, bin_bytes, static_cast<ElementType>(code), sequences, indices);
     const auto first = index.documents_.next();
     if (!first) return std::unexpected(first.error());
-    if (*first != 0) return bad(without_modes - indices * 8, "the first document does not begin at sequence 0");
+    if (*first != 0) return bad_index(without_modes - indices * 8, "the first document does not begin at sequence 0");
     return index;
 }
 
 Result<std::optional<MegatronDocument>> MegatronIndex::next() {
     if (documents_.at_end()) {
         if (sequence_ != sequence_count_) {
-            return bad(documents_.position(), "the documents end at sequence " + std::to_string(sequence_) + " of " +
-                                                  std::to_string(sequence_count_));
+            return bad_index(documents_.position(), "the documents end at sequence " + std::to_string(sequence_) +
+                                                        " of " + std::to_string(sequence_count_));
         }
         return std::nullopt;
     }
@@ -95,8 +96,9 @@ Result<std::optional<MegatronDocument>> MegatronIndex::next() {
     if (!end) return std::unexpected(end.error());
     if (*end < 0 || static_cast<std::uint64_t>(*end) < sequence_ ||
         static_cast<std::uint64_t>(*end) > sequence_count_) {
-        return bad(document_position, "a document ends at sequence " + std::to_string(*end) + ", which is not from " +
-                                          std::to_string(sequence_) + " to " + std::to_string(sequence_count_));
+        return bad_index(document_position, "a document ends at sequence " + std::to_string(*end) +
+                                                ", which is not from " + std::to_string(sequence_) + " to " +
+                                                std::to_string(sequence_count_));
     }
     MegatronDocument document{.offset = bin_at_, .bytes = 0};
     for (; sequence_ < static_cast<std::uint64_t>(*end); ++sequence_) {
@@ -107,8 +109,8 @@ Result<std::optional<MegatronDocument>> MegatronIndex::next() {
         const auto pointer = pointers_.next();
         if (!pointer) return std::unexpected(pointer.error());
         if (*length < 0) {
-            return bad(length_position,
-                       "sequence " + std::to_string(sequence_) + " has " + std::to_string(*length) + " tokens");
+            return bad_index(length_position,
+                             "sequence " + std::to_string(sequence_) + " has " + std::to_string(*length) + " tokens");
         }
         if (*length == 0) continue;
         const std::uint64_t bytes = static_cast<std::uint64_t>(*length) * size_bytes(element_);
@@ -117,14 +119,15 @@ Result<std::optional<MegatronDocument>> MegatronIndex::next() {
         const bool fits = *pointer >= 0 && (document.bytes == 0 ? static_cast<std::uint64_t>(*pointer) >= expected
                                                                 : static_cast<std::uint64_t>(*pointer) == expected);
         if (!fits) {
-            return bad(pointer_position, "sequence " + std::to_string(sequence_) + " lies at " +
-                                             std::to_string(*pointer) + " of the .bin, not after the one before, at " +
-                                             std::to_string(expected));
+            return bad_index(pointer_position,
+                             "sequence " + std::to_string(sequence_) + " lies at " + std::to_string(*pointer) +
+                                 " of the .bin, not after the one before, at " + std::to_string(expected));
         }
         if (document.bytes == 0) document.offset = static_cast<std::uint64_t>(*pointer);
         if (document.offset > bin_bytes_ || document.bytes + bytes > bin_bytes_ - document.offset) {
-            return bad(pointer_position, "sequence " + std::to_string(sequence_) + " goes past the end of the .bin, " +
-                                             "which has " + std::to_string(bin_bytes_) + " bytes");
+            return bad_index(pointer_position, "sequence " + std::to_string(sequence_) +
+                                                   " goes past the end of the .bin, " + "which has " +
+                                                   std::to_string(bin_bytes_) + " bytes");
         }
         document.bytes += bytes;
     }

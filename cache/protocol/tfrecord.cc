@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint32_t kMask = 0xa282ead8;
 constexpr std::size_t kLengthBytes = 8;
 
-std::unexpected<Error> bad(std::uint64_t offset, const std::string& what) {
+std::unexpected<Error> bad_record(std::uint64_t offset, const std::string& what) {
     return fail(ErrorCode::corrupt, "at offset " + std::to_string(offset) + ": " + what);
 }
 
@@ -35,7 +35,7 @@ Result<std::optional<Tfrecord>> TfrecordReader::next() {
     if (at_ == file_bytes) return std::nullopt;
     const std::uint64_t left = file_bytes - at_;
     if (left < kTfrecordOverheadBytes) {
-        return bad(at_, "the file ends " + std::to_string(left) + " bytes into a record");
+        return bad_record(at_, "the file ends " + std::to_string(left) + " bytes into a record");
     }
     auto head = source_->read(at_, kTfrecordHeadBytes);
     if (!head) return std::unexpected(head.error());
@@ -44,12 +44,13 @@ Result<std::optional<Tfrecord>> TfrecordReader::next() {
             return fail(ErrorCode::unsupported,
                         "it is compressed with gzip, so its records cannot be read on their own: unpack it");
         }
-        return bad(at_, "the length of a record does not match its checksum");
+        return bad_record(at_, "the length of a record does not match its checksum");
     }
     const auto data_bytes = load<std::uint64_t>(*head);
     if (data_bytes > left - kTfrecordOverheadBytes) {
-        return bad(at_, "a record of " + std::to_string(data_bytes) +
-                            " bytes goes past the end of the file, which has " + std::to_string(file_bytes) + " bytes");
+        return bad_record(at_, "a record of " + std::to_string(data_bytes) +
+                                   " bytes goes past the end of the file, which has " + std::to_string(file_bytes) +
+                                   " bytes");
     }
     const Tfrecord record{.offset = at_, .bytes = data_bytes + kTfrecordOverheadBytes};
     at_ += record.bytes;
@@ -58,17 +59,17 @@ Result<std::optional<Tfrecord>> TfrecordReader::next() {
 
 Result<std::span<const std::byte>> record_data(std::span<const std::byte> record) {
     if (record.size() < kTfrecordOverheadBytes) {
-        return bad(0, "a record has at least 16 bytes, this one " + std::to_string(record.size()));
+        return bad_record(0, "a record has at least 16 bytes, this one " + std::to_string(record.size()));
     }
-    if (!length_is_sound(record)) return bad(0, "the length of the record does not match its checksum");
+    if (!length_is_sound(record)) return bad_record(0, "the length of the record does not match its checksum");
     const std::size_t data_bytes = record.size() - kTfrecordOverheadBytes;
     if (load<std::uint64_t>(record) != data_bytes) {
-        return bad(0, "the record says it has " + std::to_string(load<std::uint64_t>(record)) + " bytes, not " +
-                          std::to_string(data_bytes));
+        return bad_record(0, "the record says it has " + std::to_string(load<std::uint64_t>(record)) + " bytes, not " +
+                                 std::to_string(data_bytes));
     }
     const auto data = record.subspan(kTfrecordHeadBytes, data_bytes);
     if (masked_crc(data) != load<std::uint32_t>(record, kTfrecordHeadBytes + data_bytes)) {
-        return bad(kTfrecordHeadBytes, "the data of the record does not match its checksum");
+        return bad_record(kTfrecordHeadBytes, "the data of the record does not match its checksum");
     }
     return data;
 }

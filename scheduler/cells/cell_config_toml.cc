@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kNamesMax = 100'000;
 constexpr std::uint32_t kCountMax = 1'000'000;
 
-std::string quoted(std::string_view text) {
+std::string quoted_text(std::string_view text) {
     return "\"" + std::string(text) + "\"";
 }
 
@@ -23,7 +23,7 @@ std::string shown(const toml::node& node) {
     std::ostringstream text;
     node.visit([&](const auto& typed) { text << typed; });
     const auto* string = node.as_string();
-    std::string line = string != nullptr ? quoted(string->get()) : text.str();
+    std::string line = string != nullptr ? quoted_text(string->get()) : text.str();
     std::ranges::replace(line, '\n', ' ');
     constexpr std::size_t kShownBytesMax = 80;
     if (line.size() > kShownBytesMax) line = line.substr(0, kShownBytesMax) + "...";
@@ -33,7 +33,7 @@ std::string shown(const toml::node& node) {
 template <typename Names>
 std::string any_of(const Names& names) {
     std::string text;
-    for (const auto& name : names) text += (text.empty() ? "" : ", ") + quoted(name);
+    for (const auto& name : names) text += (text.empty() ? "" : ", ") + quoted_text(name);
     return text;
 }
 
@@ -73,7 +73,7 @@ private:
         for (const auto& [key, node] : table) {
             if (std::ranges::find(keys, key.str()) != keys.end()) continue;
             refuse(node, (prefix.empty() ? "" : prefix.substr(0, prefix.size() - 1) + ": ") + "unknown key " +
-                             quoted(key.str()) + ": expected one of " + any_of(keys));
+                             quoted_text(key.str()) + ": expected one of " + any_of(keys));
         }
     }
 
@@ -147,7 +147,7 @@ private:
     HierarchyConfig hierarchy(const toml::table& table) {
         HierarchyConfig read;
         read.name = text(table, "hierarchy.", "name", "a name, in text");
-        const std::string prefix = "hierarchy " + quoted(read.name) + " ";
+        const std::string prefix = "hierarchy " + quoted_text(read.name) + " ";
         known_keys(table, prefix, {"name", "gpu_type", "levels", "node", "nodes"});
         read.gpu_type = text(table, prefix, "gpu_type", "a name, in text");
         std::vector<const toml::table*> levels = tables(table, prefix, "levels");
@@ -199,7 +199,7 @@ private:
     VirtualClusterConfig virtual_cluster(const toml::table& table, const CellConfig& config) {
         VirtualClusterConfig read;
         read.name = text(table, "virtual_cluster.", "name", "a tenant's name, in text");
-        const std::string prefix = "virtual_cluster " + quoted(read.name) + " ";
+        const std::string prefix = "virtual_cluster " + quoted_text(read.name) + " ";
         known_keys(table, prefix, {"name", "cells", "pinned"});
         for (const toml::table* cell : tables(table, prefix, "cells")) {
             const std::string at = prefix + "cells[" + std::to_string(read.cells.size()) + "].";
@@ -227,7 +227,7 @@ private:
         const auto found = std::ranges::find(hierarchy.nodes, node);
         if (found == hierarchy.nodes.end()) {
             if (const toml::node* at = table.get("node")) {
-                refuse_value(*at, prefix + "node", "the name of a node of hierarchy " + quoted(hierarchy.name));
+                refuse_value(*at, prefix + "node", "the name of a node of hierarchy " + quoted_text(hierarchy.name));
             }
             return read;
         }
@@ -236,7 +236,7 @@ private:
         if (read.level < hierarchy.node_level) {
             gpu += count(table, prefix, "gpu", 0, per_node - 1);
         } else if (const toml::node* at = table.get("gpu")) {
-            refuse(*at, prefix + "gpu is given, but level " + quoted(hierarchy.level_name(read.level)) +
+            refuse(*at, prefix + "gpu is given, but level " + quoted_text(hierarchy.level_name(read.level)) +
                             " is not below the node");
         }
         read.index = gpu / hierarchy.gpus_in(read.level);

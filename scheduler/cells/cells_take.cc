@@ -8,13 +8,7 @@
 #include "scheduler/placement/gang_rate.h"
 
 namespace larder::scheduler {
-namespace {
-
-std::uint32_t count_of(std::uint64_t bits) {
-    return static_cast<std::uint32_t>(std::popcount(bits));
-}
-
-}  // namespace
+namespace {}  // namespace
 
 bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus,
                     const Preemptible* preemptible) {

@@ -157,10 +157,6 @@ private:
     std::vector<std::uint32_t> sizes_;
 };
 
-std::uint32_t count_of(std::uint64_t bits) {
-    return static_cast<std::uint32_t>(std::popcount(bits));
-}
-
 std::uint64_t pick_within(const Hierarchy& hierarchy, CellId cell, std::uint64_t from, std::uint64_t avoid,
                           std::uint32_t count) {
     const std::uint64_t here = from & hierarchy.gpus_of(cell);

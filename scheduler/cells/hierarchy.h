@@ -10,6 +10,7 @@
 // at each level no fewer are free. Bad nodes count as free there: they are cells all the same; healthy() counts the
 // cells without any. bind() refuses what would break the invariant, and so can split any cell, not only the smallest.
 
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -19,6 +20,11 @@
 #include "scheduler/cells/cell_config.h"
 
 namespace larder::scheduler {
+
+// GPUs in a mask of them.
+inline std::uint32_t count_of(std::uint64_t gpus) {
+    return static_cast<std::uint32_t>(std::popcount(gpus));
+}
 
 struct CellId {
     std::uint32_t level = 0;

@@ -7,13 +7,7 @@
 #include "base/assert.h"
 
 namespace larder::scheduler {
-namespace {
-
-std::uint32_t count_of(std::uint64_t bits) {
-    return static_cast<std::uint32_t>(std::popcount(bits));
-}
-
-}  // namespace
+namespace {}  // namespace
 
 SharedHierarchy::SharedHierarchy(const CellConfig& config, std::uint32_t h)
     : cells_(config.hierarchies[h]), use_(cells_.nodes()), opportunistic_(cells_.levels()) {

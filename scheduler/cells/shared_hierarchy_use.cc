@@ -6,13 +6,7 @@
 #include "scheduler/cells/shared_hierarchy.h"
 
 namespace larder::scheduler {
-namespace {
-
-std::uint32_t count_of(std::uint64_t bits) {
-    return static_cast<std::uint32_t>(std::popcount(bits));
-}
-
-}  // namespace
+namespace {}  // namespace
 
 void SharedHierarchy::hold(std::uint32_t node, std::uint64_t gpus) {
     LARDER_ASSERT((use_[node].held & gpus) == 0);

@@ -15,14 +15,13 @@
 #include "loader/larder.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/test_daemon.h"
+#include "tests/support/units.h"
 
 namespace larder::test {
 namespace {
 
 namespace json = boost::json;
 using testing::HasSubstr;
-
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 class EndToEnd : public testing::Test {
 protected:

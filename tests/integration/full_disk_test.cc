@@ -13,6 +13,7 @@
 #include "tests/support/log_file.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/test_daemon.h"
+#include "tests/support/units.h"
 
 namespace larder::test {
 namespace {
@@ -21,8 +22,6 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 class SmallDisk {
 public:

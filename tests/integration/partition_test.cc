@@ -31,8 +31,8 @@ namespace json = boost::json;
 using bench::NetworkNamespace;
 using bench::PrivateNetwork;
 
-constexpr double kRemote = 8e6;
-constexpr double kFloor = 5e5;
+constexpr double kPartitionedRemote = 8e6;
+constexpr double kPartitionedFloor = 5e5;
 constexpr int kNodes = 2;
 
 // An allocator at the hub, on a thread of its own.
@@ -98,8 +98,8 @@ protected:
                                                 .listen = PrivateNetwork::hub_address() + ":7600",
                                                 .plain_tcp = true,
                                                 .token_file = directory / "tokens",
-                                                .cluster = {.remote_bytes_per_second = kRemote,
-                                                            .floor_bytes_per_second = kFloor,
+                                                .cluster = {.remote_bytes_per_second = kPartitionedRemote,
+                                                            .floor_bytes_per_second = kPartitionedFloor,
                                                             .lease_ns = kLease_ns,
                                                             .objective = {.place_jobs = false}}});
         for (int i = 0; i < kNodes; ++i) add_node(i);
@@ -119,7 +119,7 @@ protected:
             config.disk_bytes = 0;
             config.allocator.endpoint = "http://" + PrivateNetwork::hub_address() + ":7600";
             config.allocator.node = name;
-            config.allocator.floor_bytes_per_second = kFloor;
+            config.allocator.floor_bytes_per_second = kPartitionedFloor;
             config.allocator.credentials.token_file = directory / name;
         }));
         nodes.back()->add("images", tree);
@@ -197,12 +197,13 @@ TEST_F(Partition, TheNodeFallsToItsFloorTheSumHoldsAndThePlanComesBack) {
     // Both read, and have what the plan gives them; how large records are is known, and with it what is cached.
     TestDaemon::wait_until([&] {
         const auto now = rates();
-        return plan().size() == 2 * kNodes && now[0] > 0.3 * kRemote && now[1] > 0.3 * kRemote && is_filled();
+        return plan().size() == 2 * kNodes && now[0] > 0.3 * kPartitionedRemote && now[1] > 0.3 * kPartitionedRemote &&
+               is_filled();
     });
     const auto before = plan();
 
     bench::RemoteCounter counter(admin_sockets());
-    bench::RateWatch watch([&] { return counter.bytes(); }, kRemote);
+    bench::RateWatch watch([&] { return counter.bytes(); }, kPartitionedRemote);
     double largest_sum = 0;
     const auto wait_until = [&](const std::function<bool()>& holds) {
         while (!holds()) {
@@ -211,24 +212,26 @@ TEST_F(Partition, TheNodeFallsToItsFloorTheSumHoldsAndThePlanComesBack) {
         }
     };
     ASSERT_TRUE(network->cut_off(1));
-    wait_until([&] { return rates()[1] == kFloor; });
+    wait_until([&] { return rates()[1] == kPartitionedFloor; });
     // What it no longer takes goes to the other, but for its floor.
-    wait_until([&] { return rates()[0] >= 0.99 * (kRemote - kFloor); });
-    EXPECT_EQ(rates()[1], kFloor);
+    wait_until([&] { return rates()[0] >= 0.99 * (kPartitionedRemote - kPartitionedFloor); });
+    EXPECT_EQ(rates()[1], kPartitionedFloor);
     EXPECT_TRUE(is_connected(0));
     wait_until([&] { return !is_connected(1); });
     const SteadyClock clock;
     const std::int64_t still_away_until_ns = clock.now_ns() + kLease_ns;
     wait_until([&] { return clock.now_ns() > still_away_until_ns; });
-    EXPECT_EQ(rates()[1], kFloor);
-    EXPECT_LE(rates()[0], (kRemote - kFloor) * 1.001);
+    EXPECT_EQ(rates()[1], kPartitionedFloor);
+    EXPECT_LE(rates()[0], (kPartitionedRemote - kPartitionedFloor) * 1.001);
     EXPECT_FALSE(alike(plan(), before)) << "planned without it";
 
     ASSERT_TRUE(network->join_again(1));
-    wait_until([&] { return alike(plan(), before) && rates()[1] > 0.3 * kRemote && rates()[0] < 0.7 * kRemote; });
+    wait_until([&] {
+        return alike(plan(), before) && rates()[1] > 0.3 * kPartitionedRemote && rates()[0] < 0.7 * kPartitionedRemote;
+    });
     watch.stop();
-    EXPECT_GT(largest_sum, 0.9 * kRemote) << "else the sum was never put to the test";
-    EXPECT_LE(largest_sum, kRemote * 1.001);
+    EXPECT_GT(largest_sum, 0.9 * kPartitionedRemote) << "else the sum was never put to the test";
+    EXPECT_LE(largest_sum, kPartitionedRemote * 1.001);
     EXPECT_LE(watch.excess_bytes(), static_cast<double>(counter.burst_bytes()));
 }
 

@@ -54,7 +54,7 @@ int remove_job(const Context& context, const std::string& name) {
     return kDone;
 }
 
-int list_jobs(const Context& context) {
+int list_registered_jobs(const Context& context) {
     const auto answer = call_allocator(context, "GET", "/v1/jobs");
     if (!answer) return report(context, answer.error());
     if (context.json) {
@@ -101,7 +101,7 @@ void add_job_registration(CLI::App& job, Context& context) {
     add->callback(
         [&context, options] { context.command = [&context, options] { return register_job(context, *options); }; });
     job.add_subcommand("ls", "All jobs of the cluster, as the allocator knows them")->callback([&context] {
-        context.command = [&context] { return list_jobs(context); };
+        context.command = [&context] { return list_registered_jobs(context); };
     });
     CLI::App* remove = job.add_subcommand("rm", "Forget what was registered; a job that runs goes on");
     remove->add_option("JOB", options->name, "Its name")->required();

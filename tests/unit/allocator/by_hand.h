@@ -13,16 +13,16 @@
 
 namespace larder::test {
 
-inline constexpr double kGB = 1e9;
+inline constexpr double kBytesPerGB = 1e9;
 inline constexpr double kDigits = 1e-6;  // quotas are whole bytes, and equal shares are kept to seven digits
 
 inline std::uint64_t bytes(double gb) {
-    return static_cast<std::uint64_t>(gb * kGB);
+    return static_cast<std::uint64_t>(gb * kBytesPerGB);
 }
 
 // One node with all the cache, no network or disk that binds, and GPUs enough.
 inline allocator::ClusterState cluster(double remote, double cache) {
-    allocator::ClusterState state{.remote_bytes_per_second = remote * kGB};
+    allocator::ClusterState state{.remote_bytes_per_second = remote * kBytesPerGB};
     state.nodes.push_back({.name = "node", .gpus = 100, .disk_bytes = bytes(cache)});
     return state;
 }
@@ -36,7 +36,7 @@ inline allocator::Job& add_job(allocator::ClusterState& state, const char* name,
     return state.jobs.emplace_back(allocator::Job{.name = name,
                                                   .dataset = dataset,
                                                   .gpus = 1,
-                                                  .ideal_bytes_per_second = ideal * kGB,
+                                                  .ideal_bytes_per_second = ideal * kBytesPerGB,
                                                   .placement = {{.node = node, .gpus = 1}}});
 }
 
@@ -53,7 +53,8 @@ inline allocator::Plan planned(const allocator::ClusterState& state, allocator::
 inline void expect_quotas(const allocator::Plan& plan, const std::vector<double>& expected) {
     ASSERT_EQ(plan.datasets.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
-        EXPECT_NEAR(static_cast<double>(plan.datasets[i].quota_bytes) / kGB, expected[i], kDigits) << "dataset " << i;
+        EXPECT_NEAR(static_cast<double>(plan.datasets[i].quota_bytes) / kBytesPerGB, expected[i], kDigits)
+            << "dataset " << i;
     }
 }
 
@@ -61,7 +62,7 @@ inline void expect_each(const allocator::Plan& plan, double allocator::JobPlan::
                         const std::vector<double>& expected) {
     ASSERT_EQ(plan.jobs.size(), expected.size());
     for (std::size_t j = 0; j < expected.size(); ++j) {
-        EXPECT_NEAR(plan.jobs[j].*field / kGB, expected[j], kDigits) << "job " << j;
+        EXPECT_NEAR(plan.jobs[j].*field / kBytesPerGB, expected[j], kDigits) << "job " << j;
     }
 }
 

@@ -75,7 +75,7 @@ TEST(Efficiency, TheDensestDatasetIsCachedFirst) {
     // 50 GB and 0.3 GB/s each: 0.3 / (1 - 0.5).
     expect_equal_shares(plan, {0.6, 0.5});
     expect_steady_rates(plan, {1.0, 0.5});
-    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kGB, 0.5, kDigits);
+    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 0.5, kDigits);
     // Nothing is cached yet.
     expect_rates_now(plan, {0.3, 0.3});
     expect_bandwidths(plan, {0.3, 0.3});
@@ -91,7 +91,7 @@ TEST(Efficiency, TheLastDatasetThatFitsIsCachedInPart) {
     const Plan plan = planned(state, ObjectiveKind::efficiency);
     expect_quotas(plan, {70, 50});
     expect_steady_rates(plan, {1, 1});
-    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kGB, 0.3, kDigits);
+    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 0.3, kDigits);
 }
 
 TEST(Efficiency, ASharedDatasetHasTheDensityOfAllItsJobs) {
@@ -105,7 +105,7 @@ TEST(Efficiency, ASharedDatasetHasTheDensityOfAllItsJobs) {
     const Plan plan = planned(state, ObjectiveKind::efficiency);
     expect_quotas(plan, {100, 0});
     expect_steady_rates(plan, {0.4, 0.6, 0.4});
-    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kGB, 0.6, kDigits);
+    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 0.6, kDigits);
 }
 
 // By density A should have all the cache, which would push b below its equal share of 0.1: it gets as much as leaves
@@ -313,7 +313,7 @@ TEST(Pinned, QuotasAndBandwidthAreTheOperators) {
     ClusterState state = cluster(1, 100);
     add_dataset(state, "A", 100).quota_floor_bytes = bytes(30);
     add_dataset(state, "B", 100).quota_floor_bytes = bytes(20);
-    add_job(state, "a", 0, 1).bandwidth_floor_bytes_per_second = 0.2 * kGB;
+    add_job(state, "a", 0, 1).bandwidth_floor_bytes_per_second = 0.2 * kBytesPerGB;
     add_job(state, "b", 1, 1);
     const Plan plan = planned(state, ObjectiveKind::pinned);
     expect_quotas(plan, {30, 20});
@@ -330,8 +330,8 @@ TEST(OperatorLimits, FloorsAndCapsHoldAndTheRestIsPlannedAroundThem) {
     add_dataset(state, "A", 100).quota_cap_bytes = bytes(40);
     add_dataset(state, "B", 100);
     add_dataset(state, "C", 100).quota_floor_bytes = bytes(10);
-    add_job(state, "a", 0, 1).bandwidth_cap_bytes_per_second = 0.3 * kGB;
-    add_job(state, "b", 1, 0.5).bandwidth_floor_bytes_per_second = 0.4 * kGB;
+    add_job(state, "a", 0, 1).bandwidth_cap_bytes_per_second = 0.3 * kBytesPerGB;
+    add_job(state, "b", 1, 0.5).bandwidth_floor_bytes_per_second = 0.4 * kBytesPerGB;
     for (const ObjectiveKind kind :
          {ObjectiveKind::efficiency, ObjectiveKind::max_min, ObjectiveKind::throughput, ObjectiveKind::utilisation}) {
         const Plan plan = planned(state, kind);
@@ -348,7 +348,7 @@ TEST(OperatorLimits, FloorsAndCapsHoldAndTheRestIsPlannedAroundThem) {
 
 TEST(Bounds, AJobBoundByItsNetworkLeavesTheRemoteToOthers) {
     ClusterState state = cluster(1, 0);
-    state.nodes.push_back({.name = "slow", .gpus = 100, .nic_bytes_per_second = 0.2 * kGB});
+    state.nodes.push_back({.name = "slow", .gpus = 100, .nic_bytes_per_second = 0.2 * kBytesPerGB});
     add_dataset(state, "A", 100);
     add_dataset(state, "B", 100);
     add_job(state, "a", 0, 1, 1);
@@ -365,7 +365,7 @@ TEST(Bounds, AJobBoundByItsNetworkLeavesTheRemoteToOthers) {
 // At f* A would be the denser, but a cannot read it faster than 0.2 from the other node.
 TEST(Bounds, AJobBoundByItsNetworkLeavesTheCacheToOthers) {
     ClusterState state = cluster(1, 100);
-    state.nodes.push_back({.name = "slow", .gpus = 100, .nic_bytes_per_second = 0.2 * kGB});
+    state.nodes.push_back({.name = "slow", .gpus = 100, .nic_bytes_per_second = 0.2 * kBytesPerGB});
     add_dataset(state, "A", 100);
     add_dataset(state, "B", 100);
     add_job(state, "a", 0, 1, 1);
@@ -373,12 +373,12 @@ TEST(Bounds, AJobBoundByItsNetworkLeavesTheCacheToOthers) {
     const Plan plan = planned(state, ObjectiveKind::efficiency);
     expect_quotas(plan, {0, 100});
     expect_steady_rates(plan, {0.2, 0.5});
-    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kGB, 0.2, kDigits);
+    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 0.2, kDigits);
 }
 
 TEST(Bounds, ANodeThatServesOthersIsBoundByItsNetworkOut) {
     ClusterState state = cluster(1, 100);
-    state.nodes[0].nic_bytes_per_second = 0.3 * kGB;
+    state.nodes[0].nic_bytes_per_second = 0.3 * kBytesPerGB;
     state.nodes.push_back({.name = "reader", .gpus = 100});
     add_dataset(state, "A", 100);
     add_job(state, "a", 0, 5, 1);
@@ -386,13 +386,13 @@ TEST(Bounds, ANodeThatServesOthersIsBoundByItsNetworkOut) {
     const Plan plan = planned(state, ObjectiveKind::max_min);
     expect_quotas(plan, {100});
     // What it caches itself does not come over the network.
-    EXPECT_NEAR(plan.jobs[0].steady_bytes_per_second / kGB, 0.3, kDigits);
-    EXPECT_NEAR(plan.jobs[1].steady_bytes_per_second / kGB, 5, kDigits);
+    EXPECT_NEAR(plan.jobs[0].steady_bytes_per_second / kBytesPerGB, 0.3, kDigits);
+    EXPECT_NEAR(plan.jobs[1].steady_bytes_per_second / kBytesPerGB, 5, kDigits);
 }
 
 TEST(Bounds, HitsOnADiskComeNoFasterThanItReads) {
     ClusterState state = cluster(1, 50);
-    state.nodes[0].disk_read_bytes_per_second = 0.3 * kGB;
+    state.nodes[0].disk_read_bytes_per_second = 0.3 * kBytesPerGB;
     add_dataset(state, "A", 100);
     add_job(state, "a", 0, 5);
     // Half of what is read comes from the disk.

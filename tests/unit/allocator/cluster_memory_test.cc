@@ -8,13 +8,15 @@
 #include <string>
 
 #include "allocator/cluster.h"
+#include "tests/support/units.h"
 
 namespace larder::allocator {
+
+using test::kGB;
+using test::kSecond_ns;
 namespace {
 
-constexpr std::int64_t kSecond_ns = 1'000'000'000;
-constexpr double kRemote = 1e9;
-constexpr std::uint64_t kGB = 1'000'000'000;
+constexpr double kSmallRemote = 1e9;
 
 template <typename Value>
 void merge(std::map<std::string, std::optional<Value>>& into, const std::map<std::string, std::optional<Value>>& from) {
@@ -43,7 +45,7 @@ struct Memory {
 
 class ClusterMemory : public testing::Test {
 protected:
-    ClusterOptions options{.remote_bytes_per_second = kRemote};
+    ClusterOptions options{.remote_bytes_per_second = kSmallRemote};
     Memory memory;
     std::unique_ptr<Cluster> cluster = make();
     std::int64_t now_ns = 0;
@@ -178,11 +180,11 @@ TEST_F(ClusterMemory, APartitionedNodeIsCountedThroughARestart) {
     now_ns += kSecond_ns;
     restart();
     const Lease of_b = exchange(b).lease;
-    EXPECT_LE(of_a.sum() + of_b.sum(), kRemote * (1 + 1e-9)) << "a's lease runs on";
+    EXPECT_LE(of_a.sum() + of_b.sum(), kSmallRemote * (1 + 1e-9)) << "a's lease runs on";
     now_ns = of_a.expires_ns;
     b.lease_applied = exchange(b).lease.number;
     const Lease all = exchange(b).lease;
-    EXPECT_NEAR(all.sum() + of_a.floor_bytes_per_second, kRemote, 1) << "all but a's floor";
+    EXPECT_NEAR(all.sum() + of_a.floor_bytes_per_second, kSmallRemote, 1) << "all but a's floor";
 }
 
 // Nodes with clocks of their own, answers that are lost or late, an allocator killed at any moment: what nodes use
@@ -226,7 +228,7 @@ TEST_F(ClusterMemory, TheRatesInUseStayWithinTheRemoteThroughoutRestarts) {
                 const double floors = of.lease.floor_bytes_per_second * static_cast<double>(of.lease.rates.size());
                 used += now_ns + of.clock_ahead_ns < of.ends_own_ns ? of.lease.sum() : floors;
             }
-            ASSERT_LE(used, kRemote * (1 + 1e-9)) << "seed " << seed << " step " << step;
+            ASSERT_LE(used, kSmallRemote * (1 + 1e-9)) << "seed " << seed << " step " << step;
         }
     }
 }

@@ -8,12 +8,15 @@
 #include <limits>
 #include <random>
 
+#include "tests/support/units.h"
+
 namespace larder::allocator {
+
+using test::kGB;
+using test::kSecond_ns;
 namespace {
 
-constexpr std::int64_t kSecond_ns = 1'000'000'000;
 constexpr double kRemote = 1e9;
-constexpr std::uint64_t kGB = 1'000'000'000;
 
 NodeReport node_report(const std::string& node, std::uint64_t instance = 1) {
     return {.node = node,

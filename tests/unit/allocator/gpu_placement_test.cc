@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "allocator/assign.h"
+#include "tests/support/units.h"
 #include "tests/unit/allocator/small_clusters.h"
 
 namespace larder::test {
@@ -114,8 +115,6 @@ TEST(GpuPlacement, BeatsPlacementThatIsBlindToData) {
 }
 
 // --- worked out by hand
-
-constexpr std::uint64_t kGB = 1'000'000'000;
 
 // Nodes "a", "b", ... of 4 GPUs and 100 GB of disk, and one dataset of 100 GB.
 ClusterState alike(std::size_t nodes) {

@@ -6,10 +6,13 @@
 #include <map>
 #include <random>
 
+#include "tests/support/units.h"
+
 namespace larder::allocator {
+
+using test::kSecond_ns;
 namespace {
 
-constexpr std::int64_t kSecond_ns = 1'000'000'000;
 constexpr std::int64_t kLease_ns = 10 * kSecond_ns;
 
 TEST(LeaseLedger, ANodeGetsWhatIsFree) {
@@ -72,14 +75,14 @@ TEST(LeaseLedger, AWordOnALeaseItNeverGaveChangesNothing) {
 
 // Nodes that lose answers, apply them late, vanish and come back; the rates they really use never exceed the remote's.
 TEST(LeaseLedger, TheRatesInForceNeverExceedTheRemotesWhateverIsLost) {
-    constexpr double kRemote = 1000;
+    constexpr double kLeased = 1000;
     struct Node {
         Lease using_now;
         std::vector<Lease> on_its_way;
     };
     for (std::uint64_t seed = 0; seed < 300; ++seed) {
         std::mt19937_64 random(seed);
-        LeaseLedger ledger(kRemote, 5, kLease_ns);
+        LeaseLedger ledger(kLeased, 5, kLease_ns);
         std::map<std::string, Node> nodes;
         std::int64_t now_ns = 0;
         for (int step = 0; step < 400; ++step) {
@@ -111,8 +114,8 @@ TEST(LeaseLedger, TheRatesInForceNeverExceedTheRemotesWhateverIsLost) {
                     of.using_now.floor_bytes_per_second * static_cast<double>(of.using_now.rates.size());
                 used += of.using_now.expires_ns > now_ns ? of.using_now.sum() : floors;
             }
-            ASSERT_LE(used, kRemote * (1 + 1e-9)) << "seed " << seed << " step " << step;
-            ASSERT_LE(ledger.in_force(now_ns), kRemote * (1 + 1e-9)) << "seed " << seed << " step " << step;
+            ASSERT_LE(used, kLeased * (1 + 1e-9)) << "seed " << seed << " step " << step;
+            ASSERT_LE(ledger.in_force(now_ns), kLeased * (1 + 1e-9)) << "seed " << seed << " step " << step;
         }
     }
 }

@@ -99,7 +99,7 @@ TEST(Hysteresis, QuotasStayWhereMovingCacheGainsTooLittle) {
     EXPECT_TRUE(plan.kept_quotas);
     expect_quotas(plan, {100, 0});
     EXPECT_EQ(plan.moved_bytes, 0u);
-    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kGB, 1.01, kDigits);
+    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 1.01, kDigits);
 }
 
 TEST(Hysteresis, QuotasMoveWhereItGainsEnough) {
@@ -107,7 +107,7 @@ TEST(Hysteresis, QuotasMoveWhereItGainsEnough) {
     EXPECT_FALSE(plan.kept_quotas);
     expect_quotas(plan, {0, 100});
     EXPECT_EQ(plan.moved_bytes, bytes(100));
-    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kGB, 1, kDigits);
+    EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 1, kDigits);
 }
 
 TEST(Hysteresis, TheThresholdIsTheObjectives) {
@@ -146,13 +146,13 @@ TEST(Hysteresis, NothingIsKeptThatBreaksALimit) {
 
 TEST(Hysteresis, BandwidthIsGivenAnewThoughQuotasStay) {
     ClusterState state = settled(1.01);
-    state.remote_bytes_per_second = 2 * kGB;
+    state.remote_bytes_per_second = 2 * kBytesPerGB;
     state.jobs[0].unread_bytes = bytes(50);
     const Plan plan = planned(state, {.kind = ObjectiveKind::efficiency});
     EXPECT_TRUE(plan.kept_quotas);
     // Of a's unread bytes none is cached: 1 + 1.01 are wanted of 2.
-    EXPECT_NEAR((plan.jobs[0].bandwidth_bytes_per_second + plan.jobs[1].bandwidth_bytes_per_second) / kGB, 2, kDigits);
-    EXPECT_GE(plan.jobs[0].bandwidth_bytes_per_second / kGB, 0.99);
+    EXPECT_NEAR((plan.jobs[0].bandwidth_bytes_per_second + plan.jobs[1].bandwidth_bytes_per_second) / kBytesPerGB, 2, kDigits);
+    EXPECT_GE(plan.jobs[0].bandwidth_bytes_per_second / kBytesPerGB, 0.99);
 }
 
 }  // namespace

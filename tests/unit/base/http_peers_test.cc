@@ -4,10 +4,12 @@
 
 #include <string>
 
-namespace larder {
-namespace {
+#include "tests/support/units.h"
 
-constexpr std::int64_t kSecond_ns = 1'000'000'000;
+namespace larder {
+
+using test::kSecond_ns;
+namespace {
 
 TEST(HttpPeers, EachPeerHasItsOwnConnections) {
     HttpPeers peers({.connections_max = 2});

@@ -13,10 +13,11 @@
 #include "allocator/service/api.h"
 #include "allocator/service/json.h"
 #include "base/clock.h"
+#include "tests/support/units.h"
 
 namespace larder::allocator {
 
-inline constexpr std::int64_t kSecond_ns = 1'000'000'000;
+using test::kSecond_ns;
 
 // A node with 10 GB of memory and 90 GB of disk, and four ranks of "vision" on the 200 GB of "images".
 inline NodeReport report_of(const std::string& node) {

@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
-namespace larder::allocator {
-namespace {
+#include "tests/support/units.h"
 
-constexpr std::int64_t kSecond_ns = 1'000'000'000;
+namespace larder::allocator {
+
+using test::kSecond_ns;
+namespace {
 
 std::vector<std::string> messages(const std::vector<Event>& events) {
     std::vector<std::string> all;

@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
-namespace larder::allocator {
-namespace {
+#include "tests/support/units.h"
 
-constexpr std::int64_t kSecond_ns = 1'000'000'000;
+namespace larder::allocator {
+
+using test::kSecond_ns;
+namespace {
 
 class ObservedTest : public testing::Test {
 protected:

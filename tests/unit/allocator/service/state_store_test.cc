@@ -13,13 +13,15 @@
 
 #include "allocator/cluster.h"
 #include "tests/support/temp_directory.h"
+#include "tests/support/units.h"
 
 namespace larder::allocator {
+
+using test::kSecond_ns;
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kSecond_ns = 1'000'000'000;
 constexpr std::int64_t kLease_ns = 10 * kSecond_ns;
 
 class StateStoreTest : public testing::Test {

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 
-namespace larder::allocator {
-namespace {
+#include "tests/support/units.h"
 
-constexpr std::uint64_t kGB = 1'000'000'000;
+namespace larder::allocator {
+
+using test::kGB;
+namespace {
 
 // One dataset of 100 GB on two nodes with 25 GB of cache each: h = 0.5, and 1 GB/s of remote carries 2 GB/s.
 ClusterState two_nodes() {

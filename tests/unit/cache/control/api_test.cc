@@ -7,6 +7,7 @@
 
 #include "tests/support/sample_data.h"
 #include "tests/support/test_daemon.h"
+#include "tests/support/units.h"
 
 namespace larder::test {
 namespace {
@@ -14,8 +15,6 @@ namespace {
 namespace json = boost::json;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 class ApiTest : public testing::Test {
 protected:

@@ -14,14 +14,13 @@
 #include "tests/support/log_file.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/test_daemon.h"
+#include "tests/support/units.h"
 
 namespace larder::test {
 namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 TEST(DaemonTest, OneADirectory) {
     TestDaemon daemon;

@@ -3,11 +3,14 @@
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
 
+#include "tests/support/units.h"
+
 namespace larder::cache {
+
+using test::kMiB;
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
-constexpr std::uint64_t kMiB = 1 << 20;
 
 const std::vector<ReportedDataset> kDatasets = {{.name = "images", .payload_bytes = 100 * kMiB},
                                                 {.name = "text", .payload_bytes = 10 * kMiB, .blocks = 256}};

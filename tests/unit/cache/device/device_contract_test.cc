@@ -24,11 +24,13 @@
 #include "cache/device/thread_device.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/temp_directory.h"
+#include "tests/support/units.h"
 
 namespace larder::cache {
+
+using test::kSecond_ns;
 namespace {
 
-constexpr std::int64_t kSecond_ns = 1'000'000'000;
 constexpr std::int64_t kLongEnough_ns = 60 * kSecond_ns;
 
 enum class Kind { ring, tiny_ring, plain_ring, threads, fake };

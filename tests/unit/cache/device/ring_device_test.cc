@@ -36,10 +36,10 @@ void require(bool holds, int line) {
 }
 #define REQUIRE(condition) require(condition, __LINE__)
 
-struct Recorded : Operation {
-    Recorded() {
+struct RingOperation : Operation {
+    RingOperation() {
         done = [](Operation& operation, std::int32_t given) noexcept {
-            auto& self = static_cast<Recorded&>(operation);
+            auto& self = static_cast<RingOperation&>(operation);
             self.result = given;
             ++self.completions;
         };
@@ -69,9 +69,9 @@ void overflow_the_queue() {
     constexpr std::size_t kCount = 300;
     std::vector<std::byte> out(kCount * kBytes), in(kCount * kBytes);
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<std::byte>(i / kBytes * 7 + i);
-    std::vector<Recorded> writes(kCount), reads(kCount), watches(20);
-    const auto finish = [&](const std::vector<Recorded>& operations) {
-        for (const Recorded& operation : operations) {
+    std::vector<RingOperation> writes(kCount), reads(kCount), watches(20);
+    const auto finish = [&](const std::vector<RingOperation>& operations) {
+        for (const RingOperation& operation : operations) {
             while (operation.completions == 0) device.wait(kNever_ns);
             REQUIRE(operation.completions == 1);
         }
@@ -81,15 +81,15 @@ void overflow_the_queue() {
     finish(writes);
     for (std::size_t i = 0; i < kCount; ++i)
         device.read(file, std::span(in).subspan(i * kBytes, kBytes), i * kBytes, reads[i]);
-    for (Recorded& watch : watches) device.watch(event, watch);
-    for (Recorded& watch : watches) device.cancel(watch);  // comes after its watch in the queue too
+    for (RingOperation& watch : watches) device.watch(event, watch);
+    for (RingOperation& watch : watches) device.cancel(watch);  // comes after its watch in the queue too
     finish(reads);
     finish(watches);
     REQUIRE(in == out);
-    for (const Recorded& watch : watches) REQUIRE(watch.result == -ECANCELED);
+    for (const RingOperation& watch : watches) REQUIRE(watch.result == -ECANCELED);
 
-    std::vector<Recorded> unfinished(100);
-    for (Recorded& watch : unfinished) device.watch(event, watch);
+    std::vector<RingOperation> unfinished(100);
+    for (RingOperation& watch : unfinished) device.watch(event, watch);
     for (int i = 0; i < 10; ++i) device.close(::dup(event));
     device.stop();
     const int next = ::dup(event);
@@ -112,7 +112,7 @@ void read_without_registration() {
     REQUIRE(!device.add_buffer(memory));
     const int file = ::memfd_create("file", 0);
     REQUIRE(::pwrite(file, "larder", 6, 0) == 6);
-    Recorded read;
+    RingOperation read;
     device.read(file, memory, 0, read);
     while (read.completions == 0) device.wait(kNever_ns);
     REQUIRE(read.result == 6 && std::memcmp(memory.data(), "larder", 6) == 0);

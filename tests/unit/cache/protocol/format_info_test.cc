@@ -6,12 +6,12 @@
 
 #include <cstring>
 
-namespace larder::protocol {
-namespace {
+#include "tests/support/text.h"
 
-std::span<const std::byte> as_bytes(const std::string& text) {
-    return std::as_bytes(std::span(text));
-}
+namespace larder::protocol {
+
+using test::as_bytes;
+namespace {
 
 const FormatInfo kInfo{.columns = {{"id", "int", 8, ElementType::int64}, {"text", "str", 0, ElementType::none}},
                        .bare = false,

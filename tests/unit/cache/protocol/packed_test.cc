@@ -15,17 +15,16 @@
 #include "tests/support/memory_source.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/temp_directory.h"
+#include "tests/support/text.h"
 
 namespace larder::protocol {
+
+using test::as_bytes;
 namespace {
 
 using cache::PackedOptions;
 using cache::PackedWriter;
 using ::testing::HasSubstr;
-
-std::span<const std::byte> as_bytes(const std::string& text) {
-    return std::as_bytes(std::span(text));
-}
 
 class PackedTest : public ::testing::Test {
 protected:

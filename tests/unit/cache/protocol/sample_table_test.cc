@@ -7,20 +7,17 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/format_bytes.h"
+#include "tests/support/text.h"
 
 namespace larder::protocol {
+
+using test::as_bytes;
+using test::text_of;
 namespace {
 
 using test::MemoryReader;
 using test::number_bytes;
 using ::testing::HasSubstr;
-
-std::string text_of(std::span<const std::byte> bytes) {
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-std::span<const std::byte> as_bytes(const std::string& text) {
-    return std::as_bytes(std::span(text));
-}
 
 Result<std::vector<std::string>> samples_of(const std::string& file, std::uint64_t expected) {
     MemoryReader reader(file);

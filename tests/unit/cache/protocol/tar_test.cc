@@ -14,10 +14,14 @@
 
 #include "tests/support/sample_data.h"
 #include "tests/support/temp_directory.h"
+#include "tests/support/text.h"
 
 extern char** environ;
 
 namespace larder::protocol {
+
+using test::as_bytes;
+using test::text_of;
 namespace {
 
 using ::testing::HasSubstr;
@@ -25,10 +29,6 @@ using ::testing::HasSubstr;
 std::span<const std::byte> as_bytes(std::string_view text) {
     return std::as_bytes(std::span(text));
 }
-std::string text_of(std::span<const std::byte> bytes) {
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 std::string full_name(const TarMember& member) {
     return (member.prefix.empty() ? "" : std::string(member.prefix) + "/") + std::string(member.name);
 }

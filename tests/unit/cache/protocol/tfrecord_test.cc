@@ -6,15 +6,14 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/format_bytes.h"
+#include "tests/support/text.h"
 
 namespace larder::protocol {
+
+using test::as_bytes;
 namespace {
 
 using ::testing::HasSubstr;
-
-std::span<const std::byte> as_bytes(const std::string& text) {
-    return std::as_bytes(std::span(text));
-}
 
 Result<std::vector<std::string>> records_of(const std::string& file) {
     test::MemoryReader source(file);

@@ -11,11 +11,11 @@ namespace {
 
 using protocol::BlockSource;
 using protocol::BlockStatus;
+using test::kDisk;
+using test::kMemory;
 using test::RingClient;
 using test::ShardWorld;
 
-constexpr Quota kMemory{.memory_bytes = 64 * test::kMiB, .disk_bytes = 0};
-constexpr Quota kDisk{.memory_bytes = 0, .disk_bytes = 64 * test::kMiB};
 constexpr std::uint32_t kBad = 7;
 
 class QuarantineTest : public ::testing::TestWithParam<Quota> {

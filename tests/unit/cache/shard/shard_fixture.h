@@ -20,12 +20,15 @@
 #include "tests/support/fake_disk.h"
 #include "tests/support/ring_client.h"
 #include "tests/support/temp_directory.h"
+#include "tests/support/units.h"
 
 namespace larder::test {
 
 inline constexpr std::uint64_t kDatasetId = 0x1234;
-inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 inline constexpr std::int64_t kMillisecond_ns = 1'000'000;
+// Room for all in one tier.
+inline constexpr cache::Quota kMemory{.memory_bytes = 64 * kMiB, .disk_bytes = 0};
+inline constexpr cache::Quota kDisk{.memory_bytes = 0, .disk_bytes = 64 * kMiB};
 
 struct ShardWorldOptions {
     std::uint32_t blocks = 64;

@@ -9,13 +9,12 @@ namespace {
 
 using protocol::BlockSource;
 using protocol::BlockStatus;
+using test::kDisk;
+using test::kMemory;
 using test::kMiB;
 using test::kMillisecond_ns;
 using test::RingClient;
 using test::ShardWorld;
-
-constexpr Quota kMemory{.memory_bytes = 64 * kMiB, .disk_bytes = 0};
-constexpr Quota kDisk{.memory_bytes = 0, .disk_bytes = 64 * kMiB};
 
 TEST(Shard, ABlockComesFromTheRemoteOnceAndThenFromMemory) {
     ShardWorld world({.quota = kMemory});

@@ -6,10 +6,12 @@
 #include <thread>
 #include <vector>
 
-namespace larder::cache {
-namespace {
+#include "tests/support/units.h"
 
-constexpr std::int64_t kSecond_ns = 1'000'000'000;
+namespace larder::cache {
+
+using test::kSecond_ns;
+namespace {
 
 TEST(TokenBucket, WithoutALimitEverythingMayBeTaken) {
     TokenBucket bucket;

@@ -16,10 +16,10 @@
 #include "cache/protocol/record.h"
 #include "cache/store.h"
 #include "tests/support/fake_device.h"
+#include "tests/support/units.h"
 
 namespace larder::test {
 
-inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kDatasetId = 0x1122334455667788;
 
 inline void fill_payload(std::span<std::byte> payload, std::uint32_t block_id) {

@@ -19,12 +19,12 @@ using test::kMiB;
 using test::StoreFixture;
 using test::TestWrite;
 
-constexpr std::uint32_t kBlocks = 400;
+constexpr std::uint32_t kModelBlocks = 400;
 constexpr std::uint32_t kBytesMax = 512 * 1024;
 
 class Life : public StoreFixture {
 public:
-    explicit Life(std::uint64_t seed) : StoreFixture(kBlocks, kBytesMax, true, 60 * kMiB), random_(seed) {
+    explicit Life(std::uint64_t seed) : StoreFixture(kModelBlocks, kBytesMax, true, 60 * kMiB), random_(seed) {
         set_quota();
     }
 
@@ -65,7 +65,7 @@ public:
         store->set_quota({.memory_bytes = 0, .disk_bytes = 300 * kMiB}, {});
         run();
         forget_dropped();
-        for (std::uint32_t id = 0; id < kBlocks; id++) {
+        for (std::uint32_t id = 0; id < kModelBlocks; id++) {
             EXPECT_TRUE(store->find(id) || admit_to_disk(id, bytes_of(id)) == 0) << id;
         }
         EXPECT_FALSE(store->disk_problem());
@@ -80,7 +80,7 @@ public:
     std::size_t failures = 0;
 
 private:
-    std::uint32_t block() { return static_cast<std::uint32_t>(random_() % kBlocks); }
+    std::uint32_t block() { return static_cast<std::uint32_t>(random_() % kModelBlocks); }
     static std::uint32_t bytes_of(std::uint32_t id) {
         return static_cast<std::uint32_t>(mix64(id) % (id % 3 == 0 ? kBytesMax : 5000));
     }

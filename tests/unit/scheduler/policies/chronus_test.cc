@@ -8,10 +8,10 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-constexpr double kLeaseS = 100;
+constexpr double kChronusLeaseS = 100;
 
-std::unique_ptr<Policy> policy(std::string_view name, bool exact = false) {
-    return std::move(*make_policy(name, {.lease_s = kLeaseS, .exact = exact}));
+std::unique_ptr<Policy> lease_policy(std::string_view name, bool exact = false) {
+    return std::move(*make_policy(name, {.lease_s = kChronusLeaseS, .exact = exact}));
 }
 
 JobSpec& add(tests::World& world, std::uint32_t gpus, double seconds, Service service, double deadline_s) {
@@ -44,7 +44,7 @@ TEST(Edf, TheEarliestDeadlineGoesFirst) {
     world.add(8);
     add(world, 8, 100, Service::soft_deadline, 2000);
     add(world, 8, 100, Service::strict_deadline, 1000);
-    const auto edf = policy("edf");
+    const auto edf = lease_policy("edf");
     ASSERT_TRUE(world.step(*edf));
     EXPECT_THAT(world.running(), ElementsAre(2));
     world.end(2);
@@ -56,7 +56,7 @@ TEST(Chronus, RefusesAStrictJobThatCannotBeMetAndSaysWhenItCouldEnd) {
     tests::World world(1);
     add(world, 8, 500, Service::strict_deadline, 600);
     add(world, 8, 200, Service::strict_deadline, 550);
-    const auto chronus = policy("chronus");
+    const auto chronus = lease_policy("chronus");
     const auto actions = world.step(*chronus);
     ASSERT_TRUE(actions);
     EXPECT_THAT(world.running(), ElementsAre(0));
@@ -70,7 +70,7 @@ TEST(Chronus, RefusesAStrictJobThatCannotBeMetAndSaysWhenItCouldEnd) {
 TEST(Chronus, APromiseHoldsAgainstWhoComesLaterAndTighter) {
     tests::World world(1);
     add(world, 8, 300, Service::strict_deadline, 350);
-    const auto chronus = policy("chronus");
+    const auto chronus = lease_policy("chronus");
     ASSERT_TRUE(world.step(*chronus));
     world.pass(50);
     add(world, 8, 100, Service::strict_deadline, 200);
@@ -88,7 +88,7 @@ TEST(Chronus, AJobThatWasPromisedMayWaitForItsLeases) {
     tests::World world(1);
     add(world, 8, 300, Service::strict_deadline, 2000);
     add(world, 8, 100, Service::strict_deadline, 150);
-    const auto chronus = policy("chronus");
+    const auto chronus = lease_policy("chronus");
     const auto actions = world.step(*chronus);
     ASSERT_TRUE(actions);
     EXPECT_THAT(world.running(), ElementsAre(1));
@@ -99,7 +99,7 @@ TEST(Chronus, AJobThatWasPromisedMayWaitForItsLeases) {
 TEST(Chronus, BestEffortFillsWhatPromisesLeaveAndMakesWayAtTheEndOfALease) {
     tests::World world(1);
     world.add(8, 1e8 * 8 * 1000);
-    const auto chronus = policy("chronus");
+    const auto chronus = lease_policy("chronus");
     ASSERT_TRUE(world.step(*chronus));
     world.pass(30);
     add(world, 6, 200, Service::strict_deadline, 400);
@@ -119,7 +119,7 @@ TEST(Chronus, ASoftJobThatWillBeLateGoesBeforeBestEffort) {
     tests::World world(1);
     world.add(8, 1e8 * 8 * 10);
     add(world, 8, 500, Service::soft_deadline, 300);
-    const auto chronus = policy("chronus");
+    const auto chronus = lease_policy("chronus");
     const auto actions = world.step(*chronus);
     ASSERT_TRUE(actions);
     EXPECT_THAT(world.running(), ElementsAre(1));
@@ -133,7 +133,7 @@ TEST(Chronus, NoJobThatCannotBeStoppedIsInTheWayOfAPromise) {
     add(world, 8, 100, Service::strict_deadline, 350);
     world.add(4, 1e8 * 4 * 1000).preemptible = false;
     world.add(4, 1e8 * 4 * 100).preemptible = false;
-    const auto chronus = policy("chronus");
+    const auto chronus = lease_policy("chronus");
     ASSERT_TRUE(world.step(*chronus));
     EXPECT_THAT(world.running(), ElementsAre(0, 3));
     const auto ends = run(world, *chronus);
@@ -155,7 +155,7 @@ TEST(Chronus, KeepsEveryPromise) {
                 if (random.below(3) == 0) spec.restart_s = 20;
                 if (random.below(6) == 0) spec.preemptible = false;
             }
-            const auto chronus = policy("chronus", exact);
+            const auto chronus = lease_policy("chronus", exact);
             const auto ends = run(world, *chronus, 4000);
             for (std::size_t j = 0; j < ends.size(); ++j) {
                 if (world.states[j].admitted_s == kNever) continue;
@@ -179,7 +179,7 @@ TEST(Chronus, MissesFewerDeadlinesThanItsBaselines) {
                 const double seconds = 100 + random.below(400);
                 add(world, 4 + 4 * random.below(2), seconds, Service::strict_deadline, seconds + random.below(1000));
             }
-            const auto one = policy(name);
+            const auto one = lease_policy(name);
             const auto ends = run(world, *one, 8000);
             for (std::size_t j = 0; j < ends.size(); ++j) missed += ends[j] > world.specs[j].deadline_s + 1e-3 ? 1 : 0;
         }
@@ -198,7 +198,7 @@ TEST(Chronus, StorageDecidesWhatCanBePromised) {
         world.datasets = {{.name = "remote", .size_bytes = 1e12, .cached_bytes = 0}};
         add(world, 8, 500, Service::strict_deadline, 800).dataset = 0;  // at half its rate: 1,000 s
         world.storage_aware = aware;
-        const auto chronus = policy("chronus");
+        const auto chronus = lease_policy("chronus");
         const auto actions = world.step(*chronus);
         ASSERT_TRUE(actions);
         EXPECT_EQ(actions->refused.size(), aware ? 1 : 0);
@@ -220,7 +220,7 @@ double most_by_search(const std::vector<JobSpec*>& specs, std::uint32_t leases, 
             bool fits = true;
             for (std::uint32_t lease = 0; lease < leases; ++lease) {
                 if ((mask >> lease & 1) == 0) continue;
-                done += std::clamp(spec.deadline_s - kLeaseS * lease, 0.0, kLeaseS);
+                done += std::clamp(spec.deadline_s - kChronusLeaseS * lease, 0.0, kChronusLeaseS);
                 fits = fits && used[lease] + spec.gpus <= gpus;
             }
             if (!fits || done < seconds - 1e-6) continue;
@@ -243,11 +243,11 @@ TEST(Chronus, ExactlyAdmitsAsManyAsCanBe) {
             std::vector<JobSpec*> specs;
             for (int j = 0; j < 5; ++j) {
                 const double leases = 1 + random.below(3);
-                specs.push_back(&add(world, 2 + random.below(6), leases * kLeaseS - random.below(60),
+                specs.push_back(&add(world, 2 + random.below(6), leases * kChronusLeaseS - random.below(60),
                                      static_cast<Service>(1 + random.below(2)),
-                                     kLeaseS * std::min(4.0, leases + random.below(3))));
+                                     kChronusLeaseS * std::min(4.0, leases + random.below(3))));
             }
-            const auto chronus = policy("chronus", exact);
+            const auto chronus = lease_policy("chronus", exact);
             const auto actions = world.step(*chronus);
             ASSERT_TRUE(actions);
             double value = 0;

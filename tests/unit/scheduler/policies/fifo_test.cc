@@ -7,7 +7,7 @@ namespace {
 
 using testing::ElementsAre;
 
-std::unique_ptr<Policy> policy(std::string_view name) {
+std::unique_ptr<Policy> fifo_policy(std::string_view name) {
     return std::move(*make_policy(name, {}));
 }
 
@@ -16,7 +16,7 @@ TEST(Fifo, StartsInTheOrderOfSubmissionAndBlocksBehindTheFirstThatWaits) {
     world.add(6);
     world.add(4);
     world.add(1);
-    const auto fifo = policy("fifo");
+    const auto fifo = fifo_policy("fifo");
     ASSERT_TRUE(world.step(*fifo));
     EXPECT_THAT(world.running(), ElementsAre(0));
     EXPECT_EQ(world.waits[1], WaitsFor::gpus);
@@ -29,7 +29,7 @@ TEST(Fifo, BackfillsWhatEndsBeforeTheFirstCanStart) {
     world.add(4);
     world.add(1, 1e8 * 50);   // 50 s: ends before
     world.add(1, 1e8 * 500);  // does not, but 4 GPUs are spare then
-    const auto fifo = policy("fifo-backfill");
+    const auto fifo = fifo_policy("fifo-backfill");
     ASSERT_TRUE(world.step(*fifo));
     EXPECT_THAT(world.running(), ElementsAre(0, 2, 3));
 }
@@ -39,7 +39,7 @@ TEST(Fifo, BackfillNeverDelaysTheFirst) {
     world.add(6, 6e8 * 100);
     world.add(8);
     world.add(2, 2e8 * 101);
-    const auto fifo = policy("fifo-backfill");
+    const auto fifo = fifo_policy("fifo-backfill");
     ASSERT_TRUE(world.step(*fifo));
     EXPECT_THAT(world.running(), ElementsAre(0));
 }
@@ -48,7 +48,7 @@ TEST(Fifo, AHigherPriorityGoesFirst) {
     tests::World world(1);
     world.add(8);
     world.add(8).priority = 1;
-    const auto fifo = policy("fifo");
+    const auto fifo = fifo_policy("fifo");
     ASSERT_TRUE(world.step(*fifo));
     EXPECT_THAT(world.running(), ElementsAre(1));
 }
@@ -60,7 +60,7 @@ TEST(Fifo, WhoIsOverTheQuotaHoldsUpNobody) {
         world.add(4);
         world.add(4);
         world.add(4).tenant = 1;
-        const auto fifo = policy(name);
+        const auto fifo = fifo_policy(name);
         ASSERT_TRUE(world.step(*fifo));
         EXPECT_THAT(world.running(), ElementsAre(0, 2)) << name;
         EXPECT_EQ(world.waits[1], WaitsFor::quota) << name;

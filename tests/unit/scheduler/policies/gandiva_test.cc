@@ -7,17 +7,17 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr double kRoundS = 60;
+constexpr double kTurnS = 60;
 
 std::unique_ptr<Policy> gandiva() {
-    return std::move(*make_policy("gandiva", {.round_s = kRoundS}));
+    return std::move(*make_policy("gandiva", {.round_s = kTurnS}));
 }
 
-void run_rounds(tests::World& world, Policy& policy, int rounds) {
+void pass_turns(tests::World& world, Policy& policy, int rounds) {
     for (int round = 0; round < rounds; ++round) {
         const auto actions = world.step(policy);
         ASSERT_TRUE(actions) << actions.error().message;
-        world.pass(kRoundS);
+        world.pass(kTurnS);
     }
 }
 
@@ -26,8 +26,8 @@ TEST(Gandiva, JobsTakeTurnsLargeGangsToo) {
     world.add(8, kNever);
     for (int j = 0; j < 16; ++j) world.add(1, kNever);
     const auto policy = gandiva();
-    run_rounds(world, *policy, 90);
-    for (const JobState& job : world.states) EXPECT_NEAR(job.ran_s / (90 * kRoundS), 1 / 3.0, 0.05);
+    pass_turns(world, *policy, 90);
+    for (const JobState& job : world.states) EXPECT_NEAR(job.ran_s / (90 * kTurnS), 1 / 3.0, 0.05);
 }
 
 TEST(Gandiva, ATurnLastsToTheEndOfTheRound) {
@@ -42,7 +42,7 @@ TEST(Gandiva, ATurnLastsToTheEndOfTheRound) {
     actions = world.step(*policy);
     ASSERT_TRUE(actions);
     EXPECT_THAT(world.running(), ElementsAre(0));
-    EXPECT_EQ(actions->next_s, kRoundS);
+    EXPECT_EQ(actions->next_s, kTurnS);
     world.pass(40);
     ASSERT_TRUE(world.step(*policy));
     EXPECT_THAT(world.running(), ElementsAre(1));
@@ -87,7 +87,7 @@ TEST(Gandiva, PartsWhoSharesAsSoonAsThereIsRoom) {
     tests::World world(1);
     for (int j = 0; j < 3; ++j) world.add(4, kNever).packed_rate = 0.8;
     const auto policy = gandiva();
-    run_rounds(world, *policy, 2);
+    pass_turns(world, *policy, 2);
     ASSERT_THAT(world.running(), ElementsAre(0, 1, 2));
     const auto guest =
         std::ranges::find_if(world.states, [](const JobState& job) { return job.packed_with != nullptr; });
@@ -95,7 +95,7 @@ TEST(Gandiva, PartsWhoSharesAsSoonAsThereIsRoom) {
     const auto alone = std::ranges::find_if(
         world.states, [&](const JobState& job) { return &job != guest->packed_with && &job != &*guest; });
     world.end(static_cast<std::uint32_t>(alone - world.states.begin()));
-    run_rounds(world, *policy, 2);
+    pass_turns(world, *policy, 2);
     EXPECT_TRUE(guest->running);
     EXPECT_EQ(guest->packed_with, nullptr);
     EXPECT_EQ(world.pool->free_gpus(0), 0);
@@ -105,13 +105,13 @@ TEST(Gandiva, PartsThoseForWhomSharingTurnsOutBad) {
     tests::World world(1);
     for (int j = 0; j < 2; ++j) world.add(8, kNever).packed_rate = 0.8;
     const auto policy = gandiva();
-    run_rounds(world, *policy, 1);
+    pass_turns(world, *policy, 1);
     ASSERT_THAT(world.running(), ElementsAre(0, 1));
     for (JobState& job : world.states) job.rate_bytes_per_second = 8e8 * 0.6;
-    run_rounds(world, *policy, 1);
+    pass_turns(world, *policy, 1);
     ASSERT_THAT(world.running(), ElementsAre(0, 1));  // 1.2 of a whole
     for (JobState& job : world.states) job.rate_bytes_per_second = 8e8 * 0.4;
-    run_rounds(world, *policy, 1);
+    pass_turns(world, *policy, 1);
     EXPECT_EQ(world.running().size(), 1);
 }
 
@@ -120,10 +120,10 @@ TEST(Gandiva, ElasticJobsGrowIntoSpareGpusAndGiveThemBack) {
     JobSpec& elastic = world.add(2, 2e8 * 100000);
     elastic.gpus_max = 8;
     const auto policy = gandiva();
-    run_rounds(world, *policy, 1);
+    pass_turns(world, *policy, 1);
     EXPECT_EQ(world.states[0].gpus, 8);
     world.add(4, kNever);
-    run_rounds(world, *policy, 2);
+    pass_turns(world, *policy, 2);
     EXPECT_THAT(world.running(), ElementsAre(0, 1));
     EXPECT_EQ(world.states[0].gpus, 4);
 }
@@ -136,7 +136,7 @@ TEST(Gandiva, GrowsWhomItHelpsMost) {
         spec.scaling = j == 0 ? std::vector<double>{1, 1.1, 1.2, 1.25, 1.3} : std::vector<double>{1, 1.5, 2, 2.4, 2.8};
     }
     const auto policy = gandiva();
-    run_rounds(world, *policy, 1);
+    pass_turns(world, *policy, 1);
     EXPECT_EQ(world.states[0].gpus, 2);
     EXPECT_EQ(world.states[1].gpus, 6);
 }
@@ -149,10 +149,10 @@ TEST(Gandiva, NobodyGrowsForLessThanARestartCosts) {
         elastic.restart_s = restart_s;
         world.add(4, kNever);
         const auto policy = gandiva();
-        run_rounds(world, *policy, 1);
+        pass_turns(world, *policy, 1);
         ASSERT_EQ(world.states[0].gpus, 4);
         world.end(1);
-        run_rounds(world, *policy, 2);
+        pass_turns(world, *policy, 2);
         EXPECT_EQ(world.states[0].gpus, restart_s < 100 ? 8 : 4);
     }
 }
@@ -165,10 +165,10 @@ TEST(Gandiva, MovesAJobTogetherWhenThatPays) {
         spread.rate_by_nodes = {1, 0.5};
         spread.restart_s = restart_s;
         const auto policy = gandiva();
-        run_rounds(world, *policy, 1);
+        pass_turns(world, *policy, 1);
         ASSERT_EQ(world.states[2].placement.size(), 2);
         world.end(0);
-        run_rounds(world, *policy, 2);
+        pass_turns(world, *policy, 2);
         EXPECT_EQ(world.states[2].placement.size(), restart_s < 100 ? 1 : 2);
     }
 }

@@ -10,10 +10,10 @@
 namespace larder::scheduler {
 namespace {
 
-constexpr double kSize = 1000;
+constexpr double kStored = 1000;
 
 struct Reading {
-    Store store{.size_bytes = kSize};
+    Store store{.size_bytes = kStored};
     std::vector<std::unique_ptr<Reader>> readers;
 
     explicit Reading(double quota, std::size_t count = 1) {
@@ -118,7 +118,7 @@ TEST(Store, IsTheFluidLimitOfBlocks) {
     for (const double quota : {0.3, 0.8, 1.0}) {
         const std::vector<std::size_t> rates{4, 2, 1};
         Blocks blocks(kBlocks, static_cast<std::size_t>(quota * kBlocks), rates.size(), 5);
-        Reading fluid(quota * kSize, rates.size());
+        Reading fluid(quota * kStored, rates.size());
         for (int tenth = 0; tenth < 20; ++tenth) {
             std::vector<double> hits(rates.size());
             std::vector<double> expected(rates.size());
@@ -134,14 +134,14 @@ TEST(Store, IsTheFluidLimitOfBlocks) {
                 for (std::size_t j = 0; j < rates.size(); ++j) {
                     Reader& reader = *fluid.readers[j];
                     if (reader.unread_bytes < 1e-6) begin_epoch(fluid.store, reader);
-                    bytes.push_back(static_cast<double>(rates[j]) * kSize / 40 / kSteps);
+                    bytes.push_back(static_cast<double>(rates[j]) * kStored / 40 / kSteps);
                     expected[j] += bytes[j] * reader.unread_cached_bytes / reader.unread_bytes;
                 }
                 fluid.read(bytes);
             }
             for (std::size_t j = 0; j < rates.size(); ++j) {
                 const double read = static_cast<double>(rates[j]) * kRounds;
-                EXPECT_NEAR(hits[j] / read, expected[j] / (static_cast<double>(rates[j]) * kSize / 40), 0.03)
+                EXPECT_NEAR(hits[j] / read, expected[j] / (static_cast<double>(rates[j]) * kStored / 40), 0.03)
                     << "quota " << quota << ", tenth " << tenth << ", job " << j;
             }
         }

@@ -14,7 +14,7 @@ Result<Trace> parse(const std::string& text, const TraceOptions& options = {}) {
     return parse_trace(stream, options);
 }
 
-std::string error_of(const std::string& text) {
+std::string trace_error_of(const std::string& text) {
     const auto parsed = parse(text);
     return parsed ? "no error" : parsed.error().message;
 }
@@ -98,23 +98,23 @@ TEST(Trace, ReadsGavelsThreeShapes) {
     EXPECT_EQ(ten->jobs[0].gpus, 2);
     EXPECT_EQ(ten->jobs[0].weight, 3);
     EXPECT_EQ(ten->jobs[0].submit_s, 99);
-    EXPECT_THAT(error_of("A3C\tpython3\t1\n"), HasSubstr("line 1: 3 columns"));
+    EXPECT_THAT(trace_error_of("A3C\tpython3\t1\n"), HasSubstr("line 1: 3 columns"));
 }
 
 TEST(Trace, NamesTheLineOfWhatMakesNoSense) {
     const std::string header = kHeader;
-    EXPECT_THAT(error_of(header + "0,10,1,a\n0,10,0,a\n"), HasSubstr("line 3: a job with 0 GPUs"));
-    EXPECT_THAT(error_of(header + "0,-10,1,a\n"), HasSubstr("line 2: a negative duration"));
-    EXPECT_THAT(error_of(header + "-1,10,1,a\n"), HasSubstr("line 2: submitted at a negative time"));
-    EXPECT_THAT(error_of(header + "0,0,1,a\n"), HasSubstr("line 2: a job without work"));
-    EXPECT_THAT(error_of(header + "0,10,1\n"), HasSubstr("line 2: 3 cells where the header has 4"));
-    EXPECT_THAT(error_of(header + "0,ten,1,a\n"), HasSubstr("line 2: duration_s: \"ten\" is no number"));
-    EXPECT_THAT(error_of(header + "0,10,1.5,a\n"), HasSubstr("line 2: gpus: \"1.5\" is no whole number"));
-    EXPECT_THAT(error_of(header + "0,nan,1,a\n"), HasSubstr("is no number"));
-    EXPECT_THAT(error_of("submit_s,duration_s,gpus,colour\n"),
+    EXPECT_THAT(trace_error_of(header + "0,10,1,a\n0,10,0,a\n"), HasSubstr("line 3: a job with 0 GPUs"));
+    EXPECT_THAT(trace_error_of(header + "0,-10,1,a\n"), HasSubstr("line 2: a negative duration"));
+    EXPECT_THAT(trace_error_of(header + "-1,10,1,a\n"), HasSubstr("line 2: submitted at a negative time"));
+    EXPECT_THAT(trace_error_of(header + "0,0,1,a\n"), HasSubstr("line 2: a job without work"));
+    EXPECT_THAT(trace_error_of(header + "0,10,1\n"), HasSubstr("line 2: 3 cells where the header has 4"));
+    EXPECT_THAT(trace_error_of(header + "0,ten,1,a\n"), HasSubstr("line 2: duration_s: \"ten\" is no number"));
+    EXPECT_THAT(trace_error_of(header + "0,10,1.5,a\n"), HasSubstr("line 2: gpus: \"1.5\" is no whole number"));
+    EXPECT_THAT(trace_error_of(header + "0,nan,1,a\n"), HasSubstr("is no number"));
+    EXPECT_THAT(trace_error_of("submit_s,duration_s,gpus,colour\n"),
                 HasSubstr("line 1: unknown column \"colour\"; known: submit_s"));
-    EXPECT_THAT(error_of("submit_s,gpus\n1,1\n"), HasSubstr("line 1: the header has no column duration_s"));
-    EXPECT_THAT(error_of(kHeader), HasSubstr("no jobs"));
+    EXPECT_THAT(trace_error_of("submit_s,gpus\n1,1\n"), HasSubstr("line 1: the header has no column duration_s"));
+    EXPECT_THAT(trace_error_of(kHeader), HasSubstr("no jobs"));
 }
 
 TEST(Trace, SkipsAndCountsBadRowsWhenTold) {
