@@ -1,13 +1,10 @@
 #include "allocator/service/state_store.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <utility>
 
+#include "base/file_lock.h"
 #include "base/server/logging.h"
 #include "base/units.h"
 
@@ -29,11 +26,10 @@ Result<std::string> boot_id() {
 }
 
 Result<FileDescriptor> lock(const std::string& state_directory) {
-    auto file = open_file(state_directory + "/lock", O_RDWR | O_CREAT, 0600);
-    if (!file) return file;
-    if (::flock(file->get(), LOCK_EX | LOCK_NB) == 0) return file;
-    if (errno != EWOULDBLOCK) return fail_errno(errno, "lock " + state_directory);
-    return fail(ErrorCode::already_exists, "another larder-allocator uses the state directory " + state_directory);
+    auto file = lock_file(state_directory + "/lock", 0600);
+    if (file || file.error().code != ErrorCode::already_exists) return file;
+    return fail(ErrorCode::already_exists,
+                "another larder-allocator uses the state directory " + state_directory + ": " + file.error().message);
 }
 
 }  // namespace

@@ -1,14 +1,12 @@
 #include "scheduler/live/history_store.h"
 
 #include <boost/json.hpp>
-#include <fcntl.h>
-#include <sys/file.h>
 
-#include <cerrno>
 #include <exception>
 #include <filesystem>
 #include <utility>
 
+#include "base/file_lock.h"
 #include "base/server/json_reader.h"
 #include "base/server/logging.h"
 #include "scheduler/live/json.h"
@@ -26,10 +24,10 @@ Result<FileDescriptor> lock(const std::string& directory) {
     std::error_code error;
     std::filesystem::create_directories(directory, error);
     if (error) return fail_errno(error.value(), "make " + directory);
-    auto file = open_file(directory + "/queue.lock", O_RDWR | O_CREAT, 0600);
-    if (!file || ::flock(file->get(), LOCK_EX | LOCK_NB) == 0) return file;
-    if (errno != EWOULDBLOCK) return fail_errno(errno, "lock " + directory);
-    return fail(ErrorCode::already_exists, "another larder-allocator runs the jobs of " + directory);
+    auto file = lock_file(directory + "/queue.lock", 0600);
+    if (file || file.error().code != ErrorCode::already_exists) return file;
+    return fail(ErrorCode::already_exists,
+                "another larder-allocator runs the jobs of " + directory + ": " + file.error().message);
 }
 
 std::string key_of(JobId job) {
