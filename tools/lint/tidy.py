@@ -21,8 +21,8 @@ LINES_MAX = 500
 # The lint and its tests spell out what they look for.
 SELF = ("tools/lint/", "tests/tidy/")
 TIME_DOORS = {"base/clock.cc"}
-# Seams may wait: they stand between the code and the disk, the network or the clock.
-SLEEP_DOORS = ("base/clock.", "cache/device/", "cache/remote/")
+# Seams may wait: they stand between the code and the disk, the network, the clock or another process.
+SLEEP_DOORS = ("base/clock.", "base/file_lock.", "cache/device/", "cache/remote/")
 
 Rule = Iterator[tuple[int, str]]
 
@@ -196,7 +196,10 @@ def unlisted_package(sources: list[Source]) -> Iterator[Finding]:
 
 def built_files(compile_commands: pathlib.Path, root: pathlib.Path) -> set[str]:
     entries = json.loads(compile_commands.read_text(encoding="utf-8"))
-    files = (pathlib.Path(entry["directory"], entry["file"]).resolve() for entry in entries)
+    files = [pathlib.Path(entry["directory"], entry["file"]).resolve() for entry in entries]
+    for unit in [file for file in files if file.parent.name == "Unity"]:
+        included = re.findall(r'^#include "(.+)"$', unit.read_text(encoding="utf-8"), re.MULTILINE)
+        files += [pathlib.Path(name).resolve() for name in included]
     return {str(file.relative_to(root.resolve())) for file in files if file.is_relative_to(root.resolve())}
 
 

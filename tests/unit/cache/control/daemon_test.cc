@@ -27,7 +27,7 @@ TEST(DaemonTest, OneADirectory) {
     const auto second = cache::Daemon::start(daemon.config());
     ASSERT_FALSE(second.has_value());
     EXPECT_EQ(second.error().code, ErrorCode::already_exists);
-    EXPECT_THAT(second.error().message, HasSubstr("pid " + std::to_string(::getpid())));
+    EXPECT_THAT(second.error().message, HasSubstr("process " + std::to_string(::getpid())));
     EXPECT_THAT(second.error().message, HasSubstr(daemon.config().state_directory));
     EXPECT_EQ(daemon.get("/healthz").status, 200u) << "the first one goes on";
     daemon.stop();
