@@ -39,7 +39,7 @@ ElementType numpy_element(std::string_view number) {
     return ElementType::none;
 }
 
-ElementType element_of(std::string_view encoding) {
+ElementType litdata_element_of(std::string_view encoding) {
     if (encoding == "int") return ElementType::int64;
     if (encoding == "float") return ElementType::float64;
     constexpr std::string_view kTensor = "no_header_tensor:";
@@ -148,7 +148,7 @@ Result<FormatInfo> read_config(const std::string& path, const JsonAt& config) {
                                     "\" is pickled, which is unsafe, as unpickling it runs whatever "
                                     "code was put there: write it in another form");
         }
-        info.columns.push_back({.name = names[i], .encoding = *encoding, .element = element_of(*encoding)});
+        info.columns.push_back({.name = names[i], .encoding = *encoding, .element = litdata_element_of(*encoding)});
     }
     if (info.bare) {
         if (info.columns.size() != 1 || info.columns[0].element == ElementType::none) {

@@ -10,7 +10,7 @@ namespace larder::scheduler {
 namespace {
 
 constexpr std::int64_t kSecond_ns = 1'000'000'000;
-constexpr std::int64_t kLongest_ns = 365 * 24 * 3600 * kSecond_ns;
+constexpr std::int64_t kLongest_ns = std::int64_t{365} * 24 * 3600 * kSecond_ns;
 constexpr std::string_view kTime = "a time such as \"6 m\" or \"1 h\", in text";
 constexpr std::string_view kGpus = "a whole number, 1 to 64";
 
@@ -168,6 +168,7 @@ GpuCluster gpu_cluster_of(const LiveConfig& config, const std::string& this_node
 
 Result<std::vector<Tenant>> tenants_of(const LiveConfig& config) {
     std::vector<Tenant> tenants;
+    tenants.reserve(config.tenants.size() + 1);
     for (const auto& [name, tenant] : config.tenants) {
         tenants.push_back({.name = name, .weight = tenant.weight, .gpu_quota = tenant.gpu_quota.value_or(kAnyGpuType)});
     }

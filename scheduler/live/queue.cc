@@ -102,12 +102,13 @@ Result<void> JobQueue::cancel(JobId id, const std::string& by, double now_s) {
 
 Result<JobId> JobQueue::find(std::string_view number_or_name) const {
     JobId id = 0;
-    const char* const end = number_or_name.data() + number_or_name.size();
-    const auto [stopped, error] = std::from_chars(number_or_name.data(), end, id);
+    const std::string text(number_or_name);
+    const char* const end = text.data() + text.size();
+    const auto [stopped, error] = std::from_chars(text.data(), end, id);
     if (error == std::errc{} && stopped == end && jobs_.contains(id)) return id;
     const auto named = by_name_.find(number_or_name);
     if (named != by_name_.end()) return named->second;
-    return fail(ErrorCode::not_found, "there is no job \"" + std::string(number_or_name) + "\"");
+    return fail(ErrorCode::not_found, "there is no job \"" + text + "\"");
 }
 
 // --- what the engine tells
