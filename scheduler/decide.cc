@@ -150,6 +150,7 @@ public:
         }
         actions.admitted = decision.admitted;
         actions.refused = decision.refused;
+        actions.promised = decision.promised;
     }
 
     WaitsFor waits_for(std::uint32_t j) const {

@@ -31,6 +31,7 @@ struct Actions {
     std::vector<std::pair<std::uint32_t, double>> leases;  // job, until (seconds)
     std::vector<std::uint32_t> admitted;                   // JobState::admitted_s is now
     std::vector<Refused> refused;
+    std::vector<Promised> promised;  // JobState::promised from now on
     double next_s = kNever;  // decide again by then
 };
 

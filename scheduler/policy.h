@@ -37,6 +37,12 @@ struct Refused {
     double end_s = kNever;  // when it would be through, by the earliest
 };
 
+// The times in which a promised job is to run; none where its promise could not be kept.
+struct Promised {
+    std::uint32_t job = 0;  // index in Snapshot::jobs
+    PromisedTimes times;
+};
+
 struct Decision {
     // The most important first; decide() puts those of higher JobSpec::priority before, whatever the policy, and lets
     // those of tenants at their quota wait. A running job that is not among them is stopped, if it is preemptible.
@@ -49,6 +55,7 @@ struct Decision {
     double next_s = kNever;
     std::vector<std::uint32_t> admitted;  // their deadlines are promised from now on: JobState::admitted_s
     std::vector<Refused> refused;         // strict ones, which are not among the wants
+    std::vector<Promised> promised;       // JobState::promised from now on; of others it stays what it was
 };
 
 // What an operator may choose of a policy; each uses its own part.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scheduler/job.h"
@@ -15,6 +16,14 @@
 namespace larder::scheduler {
 
 inline constexpr std::uint32_t kNoTenant = std::numeric_limits<std::uint32_t>::max();
+
+// Times in which a job has its GPUs, all on one type, by the plan that its promise rests on.
+struct PromisedTimes {
+    std::uint32_t gpu_type = kAnyGpuType;
+    std::vector<std::pair<double, double>> spans;  // from, until; they rise
+
+    bool operator==(const PromisedTimes&) const = default;
+};
 
 struct JobState {
     const JobSpec* spec = nullptr;
@@ -41,6 +50,7 @@ struct JobState {
     double lease_until_s = 0;  // of policies with leases: it was promised its GPUs so long
     // When its deadline was promised: whoever drives sets it to now for those in Actions::admitted.
     double admitted_s = kNever;
+    PromisedTimes promised;  // of the last decision: Actions::promised
     std::uint32_t preemptions = 0;
 };
 

@@ -93,6 +93,12 @@ json::object row_json(const JobRecord& job, std::span<const std::string> gpu_typ
     row["lately_at_unix_s"] = job.state.lately_at_s;
     row["lease_until_unix_s"] = job.state.lease_until_s;
     if (std::isfinite(job.state.admitted_s)) row["admitted_unix_s"] = job.state.admitted_s;
+    if (job.state.promised.gpu_type < gpu_types.size()) {
+        row["promised_type"] = gpu_types[job.state.promised.gpu_type];
+        json::array spans;
+        for (const auto& [from_s, until_s] : job.state.promised.spans) spans.push_back(json::array{from_s, until_s});
+        row["promised_unix_s"] = std::move(spans);
+    }
     row["lost"] = job.lost;
     json::object counted;
     for (const auto& [node, count] : job.counted) counted[node] = json::array{count.instance, count.bytes};
@@ -128,6 +134,13 @@ JobRecord job_of_row(const json::object& row, std::span<const std::string> gpu_t
     state.lately_at_s = number(row, "lately_at_unix_s");
     state.lease_until_s = number(row, "lease_until_unix_s");
     if (row.contains("admitted_unix_s")) state.admitted_s = number(row, "admitted_unix_s");
+    if (row.contains("promised_type")) {
+        const auto type = std::ranges::find(gpu_types, std::string_view(row.at("promised_type").as_string()));
+        if (type != gpu_types.end()) state.promised.gpu_type = static_cast<std::uint32_t>(type - gpu_types.begin());
+        for (const json::value& span : row.at("promised_unix_s").as_array()) {
+            state.promised.spans.emplace_back(span.at(0).to_number<double>(), span.at(1).to_number<double>());
+        }
+    }
     state.preemptions = static_cast<std::uint32_t>(whole(row, "preemptions"));
     job.lost = static_cast<std::uint32_t>(whole(row, "lost"));
     job.read_bytes = number(row, "read_bytes");

@@ -67,6 +67,12 @@ void JobQueue::apply(const Actions& actions, std::span<const JobId> ids, std::st
         job.state.admitted_s = now_s;
         changed_.insert(job.id);
     }
+    for (const Promised& one : actions.promised) {
+        JobRecord& job = jobs_.at(ids[one.job]);
+        if (job.state.promised == one.times) continue;
+        job.state.promised = one.times;
+        changed_.insert(job.id);
+    }
     const auto give_claim = [&](std::uint32_t index, bool opportunistic, std::string_view text) {
         JobRecord& job = jobs_.at(ids[index]);
         if (!job.held) return;

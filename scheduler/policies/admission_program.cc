@@ -61,15 +61,16 @@ private:
 
     // What it gets done in the lease before its deadline, of all its work. Each lease after the first may be a restart.
     double done_in(const LeaseDemand& demand, std::uint32_t type, std::uint32_t lease) const {
-        const bool goes_on = lease == 0 && (demand.runs || !demand.started);
-        const double begins_s = plan_.start_s(lease) + (goes_on ? 0 : demand.restart_s);
+        const bool goes_on = lease == 0 && ((demand.runs && demand.runs_on == type) || !demand.started);
+        const double begins_s = plan_.start_s(lease) + (goes_on ? demand.starting_s : demand.restart_s);
         const double seconds = std::min(plan_.end_s(lease), demand.deadline_s) - begins_s;
         return std::max(0.0, seconds) * demand.rates[type] / demand.remaining_bytes;
     }
 
     void add_columns(std::size_t c, std::uint32_t type) {
         const AdmissionCandidate& candidate = candidates_[c];
-        const bool may = candidate.demand->rates[type] > 0;
+        const bool may = candidate.demand->rates[type] > 0 &&
+                         (candidate.demand->stays_on == kAnyGpuType || candidate.demand->stays_on == type);
         lower_.push_back(candidate.must && candidate.holds_type == type ? 1 : 0);
         upper_.push_back(may ? 1 : 0);
         cost_.push_back(-candidate.value);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <tuple>
 
 #include "scheduler/policies/admission_program.h"
 
@@ -11,33 +10,6 @@ namespace {
 
 constexpr std::uint32_t kLeasesMaxExact = 24;
 constexpr std::size_t kJobsMaxExact = 24;
-
-bool has_deadline(const JobState& job) {
-    return job.spec->service != Service::best_effort && job.spec->deadline_s != kNever;
-}
-
-bool is_met(const LeaseFit& fit, double deadline_s) {
-    return fit.gpu_type != kAnyGpuType && fit.end_s <= deadline_s + 1e-6;
-}
-
-LeaseDemand demand_of(const Snapshot& snapshot, std::uint32_t j) {
-    const JobState& job = *snapshot.jobs[j];
-    LeaseDemand demand;
-    demand.job = j;
-    demand.gpus = job.running ? job.gpus : gpus_asked(snapshot, *job.spec);
-    for (std::uint32_t type = 0; type < snapshot.gpu_types.size(); ++type) {
-        const bool elsewhere = job.spec->gpu_type != kAnyGpuType && job.spec->gpu_type != type;
-        const bool stays = !job.running || job.gpu_type == type;
-        demand.rates.push_back(elsewhere || !stays ? 0 : expected_rate(snapshot, job, type, demand.gpus));
-    }
-    demand.remaining_bytes = job.remaining_bytes;
-    demand.restart_s = job.spec->restart_s;
-    demand.started = job.first_started_s != kNever;
-    demand.runs = job.running;
-    demand.preemptible = job.spec->preemptible;
-    demand.deadline_s = job.spec->deadline_s;
-    return demand;
-}
 
 }  // namespace
 
@@ -57,6 +29,7 @@ LeasePlan Chronus::make_plan(const Snapshot& snapshot, std::uint32_t leases_max)
             ends_s.push_back(first_end_s + lease_s_ * together * lease);
         }
     }
+    if (leases_max == 0) add_promised_ends(snapshot, ends_s);
     LeasePlan plan(snapshot, std::move(ends_s));
     for (const JobState* const job : snapshot.jobs) {
         if (is_pinned(*job)) {
@@ -69,53 +42,14 @@ LeasePlan Chronus::make_plan(const Snapshot& snapshot, std::uint32_t leases_max)
     return plan;
 }
 
-std::vector<Chronus::Promise> Chronus::candidates(const Snapshot& snapshot) {
-    std::vector<Promise> promises;
-    for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
-        const JobState& job = *snapshot.jobs[j];
-        if (!has_deadline(job) || is_pinned(job)) continue;
-        Promise& promise = promises.emplace_back();
-        promise.demand = demand_of(snapshot, j);
-        // With all its work at f*, so that the order of those promised stays what it was, and with it their leases.
-        const std::uint32_t type = fastest_type(snapshot, job);
-        const double ideal = type == kAnyGpuType ? 0 : ideal_rate(*job.spec, type, job.spec->gpus);
-        promise.slack_s = ideal <= 0 ? kNever : job.spec->deadline_s - job.spec->total_bytes / ideal;
-        promise.strict = job.spec->service == Service::strict_deadline;
-        promise.admitted_s = job.admitted_s;
-        promise.old = job.admitted_s != kNever;
-        promise.holds = holds_lease(job, snapshot.now_s);
-    }
-    std::ranges::sort(promises, {}, [](const Promise& promise) {
-        return std::tuple(promise.admitted_s, !promise.strict, promise.slack_s, promise.demand.job);
-    });
-    return promises;
-}
-
-void Chronus::admit_by_slack(const Snapshot& snapshot, LeasePlan& plan, std::vector<Promise>& promises) {
-    const LeasePlan alone = plan;
-    for (Promise& promise : promises) {
-        const LeaseDemand& demand = promise.demand;
-        promise.hopeless = !promise.holds && !is_met(alone.fit(demand), demand.deadline_s);
-        const std::uint32_t type = snapshot.jobs[demand.job]->gpu_type;
-        if (promise.holds) plan.give_back(type, 0, demand.gpus);
-        promise.fit = plan.fit(demand);
-        promise.met = is_met(promise.fit, demand.deadline_s);
-        if (promise.met) {
-            plan.take(promise.fit, demand.gpus);
-        } else if (promise.holds) {
-            plan.take(type, 0, demand.gpus);
-        }
-    }
-}
-
-// The choice by slack stands where the program finds nothing better: its leases are coarser, and its search may end
-// early.
-void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_slack, std::vector<Promise>& promises) const {
+// The choice by latest starts stands where the program finds nothing better: its leases are coarser, and its search may
+// end early.
+void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_start, std::vector<Promise>& promises) const {
     const auto value_of = [](const Promise& promise) { return promise.strict ? 1.0 : 0.5; };
     LeasePlan plan = make_plan(snapshot, kLeasesMaxExact);
     std::vector<AdmissionCandidate> candidates;
     std::vector<std::size_t> places;
-    double value_by_slack = 0;
+    double value_by_start = 0;
     for (std::size_t p = 0; p < promises.size(); ++p) {
         const Promise& promise = promises[p];
         const LeaseDemand& demand = promise.demand;
@@ -129,7 +63,7 @@ void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_slack, std::
             candidate.holds_type = snapshot.jobs[demand.job]->gpu_type;
             plan.give_back(*candidate.holds_type, 0, demand.gpus);
         }
-        if (promise.met) value_by_slack += candidate.value;
+        if (promise.met) value_by_start += candidate.value;
         candidates.push_back(candidate);
         places.push_back(p);
     }
@@ -140,7 +74,7 @@ void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_slack, std::
     for (std::size_t c = 0; c < candidates.size(); ++c) {
         if ((*found)[c].gpu_type != kAnyGpuType) value += candidates[c].value;
     }
-    if (value < value_by_slack + 0.25) return;
+    if (value < value_by_start + 0.25) return;
     for (std::size_t c = 0; c < candidates.size(); ++c) {
         Promise& promise = promises[places[c]];
         promise.met = (*found)[c].gpu_type != kAnyGpuType;
@@ -151,7 +85,7 @@ void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_slack, std::
             plan.take(*candidates[c].holds_type, 0, promise.demand.gpus);
         }
     }
-    by_slack = std::move(plan);
+    by_start = std::move(plan);
 }
 
 void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promises, LeasePlan& plan,
@@ -166,7 +100,7 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
         done[want.job] = true;
     }
     for (const Refused& refused : decision.refused) done[refused.job] = true;
-    const auto want_if_room = [&](std::uint32_t j, std::uint32_t type) {
+    const auto want_if_room = [&](std::uint32_t j, std::uint32_t type, bool promised) {
         if (done[j]) return;
         done[j] = true;
         const JobState& job = *snapshot.jobs[j];
@@ -179,6 +113,8 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
             bool free = want.gpu_type != kAnyGpuType;
             const double rate = free ? expected_rate(snapshot, job, want.gpu_type, want.gpus) : 0;
             const double end_s = snapshot.now_s + (rate > 0 ? job.remaining_bytes / rate : kNever);
+            // Nor where it would be late itself, though it was promised better.
+            free = free && (!promised || end_s <= job.spec->deadline_s);
             for (std::uint32_t lease = 1; free && lease < plan.leases() && plan.start_s(lease) < end_s; ++lease) {
                 free = plan.free(want.gpu_type, lease) >= want.gpus;
             }
@@ -192,22 +128,25 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
         decision.wants.push_back(want);
     };
     for (const Promise& promise : promises) {
-        if (promise.met) want_if_room(promise.demand.job, promise.fit.gpu_type);
+        if (!promise.met) continue;
+        // Where it runs meanwhile it may not stay: its promise rests on later leases.
+        all_run = all_run && promise.fit.now();
+        want_if_room(promise.demand.job, promise.fit.gpu_type, true);
     }
-    for (const Promise& promise : promises) want_if_room(promise.demand.job, kAnyGpuType);
+    for (const Promise& promise : promises) want_if_room(promise.demand.job, kAnyGpuType, false);
     std::vector<Ranked> shortest;
     for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
         if (!done[j]) shortest.push_back({.key = remaining_with_restart_s(snapshot, *snapshot.jobs[j]), .job = j});
     }
     std::ranges::sort(shortest);
-    for (const Ranked& ranked : shortest) want_if_room(ranked.job, kAnyGpuType);
+    for (const Ranked& ranked : shortest) want_if_room(ranked.job, kAnyGpuType, false);
     if (!all_run) decision.next_s = lease_end_s;
 }
 
 Result<Decision> Chronus::decide(const Snapshot& snapshot) {
     LeasePlan plan = make_plan(snapshot, 0);
-    std::vector<Promise> promises = candidates(snapshot);
-    admit_by_slack(snapshot, plan, promises);
+    std::vector<Promise> promises = find_promises(snapshot);
+    admit_by_latest_start(snapshot, plan, promises);
     const auto settled = [](const Promise& promise) { return promise.met || promise.hopeless; };
     if (exact_ && !std::ranges::all_of(promises, settled)) admit_exactly(snapshot, plan, promises);
 
@@ -223,6 +162,10 @@ Result<Decision> Chronus::decide(const Snapshot& snapshot) {
     for (const Promise& promise : promises) {
         const std::uint32_t j = promise.demand.job;
         if (promise.met && !promise.old) decision.admitted.push_back(j);
+        if (promise.met || promise.old) {
+            decision.promised.push_back(
+                {.job = j, .times = promise.met ? plan.times_of(promise.fit) : PromisedTimes()});
+        }
         if (!promise.met && promise.strict && !promise.old && !snapshot.jobs[j]->running) {
             decision.refused.push_back({.job = j, .end_s = promise.fit.end_s});
         }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Deadlines with leases (Chronus, SoCC '21). A job with a deadline is admitted if the leases that are left before it
+// Deadlines with leases (Chronus, SoCC '21). A job with a deadline is admitted if leases can be laid (promises.h) that
 // are enough for its work, beside those promised before; from then on it is promised. Jobs with strict deadlines are
 // looked at before those with soft ones, each by slack; `exact` chooses by an integer program which to admit instead.
 // Whoever cannot be met is refused if its deadline is strict, and goes with those that have none if it is soft. Those
@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "scheduler/policies/lease_plan.h"
+#include "scheduler/policies/promises.h"
 #include "scheduler/policies/wants.h"
 
 namespace larder::scheduler {
@@ -21,21 +21,7 @@ public:
     Result<Decision> decide(const Snapshot& snapshot) override;
 
 private:
-    struct Promise {
-        LeaseDemand demand;
-        LeaseFit fit;
-        double admitted_s = kNever;
-        double slack_s = 0;
-        bool strict = false;
-        bool old = false;    // was promised before
-        bool holds = false;  // is within a lease
-        bool met = false;
-        bool hopeless = false;  // could not be met even if it were alone
-    };
-
     LeasePlan make_plan(const Snapshot& snapshot, std::uint32_t leases_max) const;
-    static std::vector<Promise> candidates(const Snapshot& snapshot);
-    static void admit_by_slack(const Snapshot& snapshot, LeasePlan& plan, std::vector<Promise>& promises);
     void admit_exactly(const Snapshot& snapshot, LeasePlan& plan, std::vector<Promise>& promises) const;
     void fill(const Snapshot& snapshot, const std::vector<Promise>& promises, LeasePlan& plan,
               Decision& decision) const;

@@ -7,6 +7,8 @@ namespace larder::scheduler {
 
 namespace {
 
+constexpr double kRounding_s = 1e-6;
+
 std::vector<double> even_ends_s(double first_end_s, double lease_s, std::uint32_t leases) {
     std::vector<double> ends_s;
     ends_s.reserve(leases);
@@ -41,14 +43,21 @@ double LeasePlan::start_s(std::uint32_t lease) const {
     return lease == 0 ? now_s_ : end_s(lease - 1);
 }
 
-LeaseFit LeasePlan::fit(const LeaseDemand& demand, std::uint32_t gpu_type) const {
+LeaseFit LeasePlan::fit(const LeaseDemand& demand, std::uint32_t gpu_type, const PromisedTimes* within) const {
     LeaseFit found{.gpu_type = gpu_type};
     const double rate = demand.rates[gpu_type];
     double left_s = demand.remaining_bytes / rate;
-    bool goes_on = demand.runs;
+    bool goes_on = demand.runs && (demand.runs_on == kAnyGpuType || demand.runs_on == gpu_type);
     bool started = demand.started;
+    std::size_t span = 0;
     for (std::uint32_t lease = 0; lease < leases(); ++lease) {
-        if (free_[gpu_type][lease] < demand.gpus) {
+        bool may = free_[gpu_type][lease] >= demand.gpus;
+        if (within != nullptr) {
+            while (span < within->spans.size() && within->spans[span].second <= start_s(lease) + kRounding_s) ++span;
+            may = may && span < within->spans.size() && within->spans[span].first <= start_s(lease) + kRounding_s &&
+                  within->spans[span].second >= end_s(lease) - kRounding_s;
+        }
+        if (!may) {
             goes_on = false;
             if (!demand.preemptible) {
                 left_s = demand.remaining_bytes / rate;
@@ -57,7 +66,9 @@ LeaseFit LeasePlan::fit(const LeaseDemand& demand, std::uint32_t gpu_type) const
             continue;
         }
         // One whose leases begin later may run before where there happens to be room, and be stopped again.
-        const double lost_s = (started || lease > 0) && !goes_on ? demand.restart_s : 0;
+        const double lost_s = goes_on                ? (lease == 0 ? demand.starting_s : 0)
+                              : started || lease > 0 ? demand.restart_s
+                                                     : 0;
         const double begins_s = start_s(lease) + lost_s;
         found.leases.push_back(lease);
         goes_on = started = true;
@@ -67,18 +78,35 @@ LeaseFit LeasePlan::fit(const LeaseDemand& demand, std::uint32_t gpu_type) const
         }
         left_s -= std::max(0.0, end_s(lease) - begins_s);
     }
-    found.end_s = end_s(leases() - 1) + left_s;
+    found.end_s = within != nullptr ? kNever : end_s(leases() - 1) + left_s;
     return found;
 }
 
 LeaseFit LeasePlan::fit(const LeaseDemand& demand) const {
     LeaseFit best;
     for (std::uint32_t type = 0; type < free_.size(); ++type) {
-        if (demand.rates[type] <= 0) continue;
-        LeaseFit found = fit(demand, type);
+        if (demand.rates[type] <= 0 || (demand.stays_on != kAnyGpuType && demand.stays_on != type)) continue;
+        LeaseFit found = fit(demand, type, nullptr);
         if (best.gpu_type == kAnyGpuType || found.end_s < best.end_s) best = std::move(found);
     }
     return best;
+}
+
+LeaseFit LeasePlan::follow(const LeaseDemand& demand, const PromisedTimes& times) const {
+    if (times.gpu_type >= free_.size() || demand.rates[times.gpu_type] <= 0) return {};
+    return fit(demand, times.gpu_type, &times);
+}
+
+PromisedTimes LeasePlan::times_of(const LeaseFit& fit) const {
+    PromisedTimes times{.gpu_type = fit.gpu_type, .spans = {}};
+    for (const std::uint32_t lease : fit.leases) {
+        if (!times.spans.empty() && times.spans.back().second == start_s(lease)) {
+            times.spans.back().second = end_s(lease);
+        } else {
+            times.spans.emplace_back(start_s(lease), end_s(lease));
+        }
+    }
+    return times;
 }
 
 void LeasePlan::take(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus) {

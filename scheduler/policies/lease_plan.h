@@ -15,10 +15,13 @@ struct LeaseDemand {
     std::uint32_t gpus = 0;
     std::vector<double> rates;  // by type; 0: cannot run there
     double remaining_bytes = 0;
-    double restart_s = 0;     // lost before each lease that does not follow one that it has
-    bool started = false;     // before; the first start, if it is now, costs nothing
-    bool runs = false;        // at present: going on costs nothing
-    bool preemptible = true;  // else its leases must follow each other
+    double restart_s = 0;                  // lost before each lease that does not follow one that it has
+    bool started = false;                  // before; the first start, if it is now, costs nothing
+    bool runs = false;                     // at present: going on costs nothing
+    std::uint32_t runs_on = kAnyGpuType;   // while it runs; going on elsewhere costs a restart
+    std::uint32_t stays_on = kAnyGpuType;  // insists on this type: it is within a lease there
+    double starting_s = 0;                 // what it still loses where it runs, having just started again
+    bool preemptible = true;               // else its leases must follow each other
     double deadline_s = kNever;
 };
 
@@ -28,6 +31,7 @@ struct LeaseFit {
     double end_s = kNever;
 
     bool now() const { return !leases.empty() && leases.front() == 0; }
+    bool meets(double deadline_s) const { return gpu_type != kAnyGpuType && end_s <= deadline_s + 1e-6; }
 };
 
 class LeasePlan {
@@ -44,6 +48,10 @@ public:
 
     // The leases, on the type that lets it end first, each as early as can be.
     LeaseFit fit(const LeaseDemand& demand) const;
+    // Only of the leases within `times`, as far as it needs them; kNever for the end: they are not enough, or not free.
+    LeaseFit follow(const LeaseDemand& demand, const PromisedTimes& times) const;
+    // When they are.
+    PromisedTimes times_of(const LeaseFit& fit) const;
     void take(const LeaseFit& fit, std::uint32_t gpus);
     void take(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus);
     void give_back(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus) { free_[gpu_type][lease] += gpus; }
@@ -51,7 +59,7 @@ public:
     void hold(std::uint32_t gpu_type, std::uint32_t gpus, double until_s);
 
 private:
-    LeaseFit fit(const LeaseDemand& demand, std::uint32_t gpu_type) const;
+    LeaseFit fit(const LeaseDemand& demand, std::uint32_t gpu_type, const PromisedTimes* within) const;
 
     double now_s_;
     std::vector<double> ends_s_;

@@ -361,6 +361,7 @@ private:
             if (!state.running && state.spec->deadline_s <= now_s_) expired.push_back(j);
         }
         for (const std::uint32_t at : actions->admitted) jobs_[ids_[at]].state.admitted_s = now_s_;
+        for (const Promised& one : actions->promised) jobs_[ids_[one.job]].state.promised = one.times;
         for (const auto& [at, until_s] : actions->leases) jobs_[ids_[at]].state.lease_until_s = until_s;
         for (const std::uint32_t j : stops) {
             const bool resized =

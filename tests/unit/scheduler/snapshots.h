@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -97,23 +98,29 @@ public:
             state.placement = start.placement;
             state.started_s = now_s;
             state.packed_with = start.packed_with ? jobs[*start.packed_with] : nullptr;
-            if (state.first_started_s == kNever) state.first_started_s = now_s;
+            if (state.first_started_s == kNever) {
+                state.first_started_s = now_s;
+            } else {
+                ready_s[&state] = now_s + state.spec->restart_s;
+            }
         }
         for (const std::uint32_t j : actions->demoted) present[j]->opportunistic = true;
         for (const std::uint32_t j : actions->promoted) present[j]->opportunistic = false;
         for (const auto& [job, until] : actions->leases) present[job]->lease_until_s = until;
         for (const std::uint32_t job : actions->admitted) present[job]->admitted_s = now_s;
+        for (const Promised& one : actions->promised) present[one.job]->promised = one.times;
         return actions;
     }
 
-    // Time passes; running jobs attain service and get on at their expected rates.
+    // Time passes; running jobs attain service and get on at their expected rates, once they have started again.
     void pass(double seconds) {
         const Snapshot taken = snapshot();
         for (JobState& state : states) {
             if (!state.running) continue;
             const double rate = expected_rate(taken, state);
             add_run(state, now_s, now_s + seconds);
-            state.remaining_bytes = std::max(0.0, state.remaining_bytes - rate * seconds);
+            const double lost_s = std::min(seconds, lost_still_s(state));
+            state.remaining_bytes = std::max(0.0, state.remaining_bytes - rate * (seconds - lost_s));
         }
         now_s += seconds;
     }
@@ -123,9 +130,14 @@ public:
         const Snapshot taken = snapshot();
         double first = kNever;
         for (const JobState* const job : jobs) {
-            if (job->running) first = std::min(first, now_s + expected_remaining_s(taken, *job));
+            if (job->running) first = std::min(first, now_s + lost_still_s(*job) + expected_remaining_s(taken, *job));
         }
         return first;
+    }
+
+    double lost_still_s(const JobState& job) const {
+        const auto found = ready_s.find(&job);
+        return found == ready_s.end() ? 0 : std::max(0.0, found->second - now_s);
     }
 
     // Their guests go back to waiting.
@@ -176,6 +188,7 @@ public:
     bool storage_aware = true;
     std::unique_ptr<Placer> pool;
     std::vector<WaitsFor> waits;
+    std::map<const JobState*, double> ready_s;  // of those that started again
 };
 
 }  // namespace larder::scheduler::tests

@@ -60,6 +60,7 @@ JobRecord full() {
     job.state.lately_at_s = 1.5e9 + 9;
     job.state.lease_until_s = 1.6e9;
     job.state.admitted_s = 1.5e9 + 4;
+    job.state.promised = {.gpu_type = 1, .spans = {{1.5e9 + 10, 1.5e9 + 20}, {1.5e9 + 30, 1.5e9 + 40.5}}};
     job.state.preemptions = 4;
     add_log(job, 1.5e9, "submitted");
     return job;
@@ -75,6 +76,7 @@ TEST(HistoryStore, ARecordComesBackAsItWas) {
     EXPECT_EQ(back.asked.ideal_by_type, full().asked.ideal_by_type);
     EXPECT_EQ(back.counted.at("n1").bytes, 1000u);
     EXPECT_EQ(back.state.ran_s_by_type, full().state.ran_s_by_type);
+    EXPECT_EQ(back.state.promised, full().state.promised);
     // Types may be listed otherwise by then.
     const std::vector<std::string> others{"h100", "k80", "a100"};
     EXPECT_EQ(job_of_row(row, others).state.ran_s_by_type, (std::vector<double>{0, 4, 1}));

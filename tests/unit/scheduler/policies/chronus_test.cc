@@ -168,6 +168,63 @@ TEST(Chronus, KeepsEveryPromise) {
     }
 }
 
+// The same as jobs come and go, with gangs that fit together in one order and not in another.
+TEST(Chronus, KeepsEveryPromiseWhoeverComesLater) {
+    std::size_t promised = 0;
+    for (std::uint32_t seed = 0; seed < 1000; ++seed) {
+        tests::Random random(seed);
+        tests::World world(1, {"a", "b"});
+        const auto chronus = lease_policy("chronus");
+        std::vector<double> ends;
+        double arrives_s = 0;
+        for (std::uint32_t left = 14; left > 0 || (!world.jobs.empty() && world.now_s < 6000);) {
+            while (left > 0 && arrives_s <= world.now_s) {
+                --left;
+                const double seconds = 30 + random.below(500);
+                JobSpec& spec = add(world, 1 + random.below(8), seconds, static_cast<Service>(random.below(3)),
+                                    world.now_s + seconds + random.below(1200));
+                spec.ideal_bytes_per_second[1] *= 0.5;
+                if (random.below(3) == 0) spec.restart_s = 25;
+                if (random.below(6) == 0) spec.preemptible = false;
+                arrives_s += random.below(150);
+                ends.push_back(kNever);
+            }
+            const auto actions = world.step(*chronus);
+            ASSERT_TRUE(actions) << actions.error().message;
+            const double next_s =
+                std::min({world.next_end_s(), actions->next_s, left > 0 ? arrives_s : kNever, world.now_s + 1000});
+            world.pass(std::max(0.0, next_s - world.now_s));
+            world.end_finished();
+            for (std::size_t j = 0; j < ends.size(); ++j) {
+                const bool there = std::ranges::find(world.jobs, &world.states[j]) != world.jobs.end();
+                if (!there && ends[j] == kNever) ends[j] = world.now_s;
+            }
+        }
+        for (std::size_t j = 0; j < ends.size(); ++j) {
+            if (world.states[j].admitted_s == kNever) continue;
+            ++promised;
+            EXPECT_LE(ends[j], world.specs[j].deadline_s + 1e-3) << "seed " << seed << ", job " << j;
+        }
+    }
+    EXPECT_GT(promised, 1000);
+}
+
+// Time to spare is no reason to refuse: the long job waits for the short one, whoever came first.
+TEST(Chronus, LongJobsWithTimeToSpareMakeWayForShortOnes) {
+    tests::World world(1);
+    add(world, 8, 1000, Service::strict_deadline, 5000);
+    const auto chronus = lease_policy("chronus");
+    ASSERT_TRUE(world.step(*chronus));
+    world.pass(50);
+    add(world, 8, 100, Service::strict_deadline, 250);
+    const auto actions = world.step(*chronus);
+    ASSERT_TRUE(actions);
+    EXPECT_THAT(actions->admitted, ElementsAre(1));
+    const auto ends = run(world, *chronus);
+    EXPECT_LE(ends[1], 250);
+    EXPECT_LE(ends[0], 5000);
+}
+
 // Under overload, who admits nobody that cannot be met is late less often than who lets the earliest deadline go first.
 TEST(Chronus, MissesFewerDeadlinesThanItsBaselines) {
     const auto misses = [](std::string_view name) {

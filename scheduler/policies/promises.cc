@@ -1,0 +1,200 @@
+#include "scheduler/policies/promises.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "scheduler/policies/wants.h"
+
+namespace larder::scheduler {
+namespace {
+
+// Fits that are made for newcomers in one decision, at most; then they are only fitted into what is free.
+constexpr std::size_t kFitsMax = 20'000;
+
+LeaseDemand demand_of(const Snapshot& snapshot, std::uint32_t j) {
+    const JobState& job = *snapshot.jobs[j];
+    LeaseDemand demand;
+    demand.job = j;
+    demand.gpus = job.running ? job.gpus : gpus_asked(snapshot, *job.spec);
+    for (std::uint32_t type = 0; type < snapshot.gpu_types.size(); ++type) {
+        const bool elsewhere = job.spec->gpu_type != kAnyGpuType && job.spec->gpu_type != type;
+        demand.rates.push_back(elsewhere ? 0 : expected_rate(snapshot, job, type, demand.gpus));
+    }
+    demand.remaining_bytes = job.remaining_bytes;
+    demand.restart_s = job.spec->restart_s;
+    demand.started = job.first_started_s != kNever;
+    demand.runs = job.running;
+    if (job.running) demand.runs_on = job.gpu_type;
+    if (holds_lease(job, snapshot.now_s)) demand.stays_on = job.gpu_type;
+    if (job.running && job.started_s > job.first_started_s) {
+        demand.starting_s = std::max(0.0, job.started_s + job.spec->restart_s - snapshot.now_s);
+    }
+    demand.preemptible = job.spec->preemptible;
+    demand.deadline_s = job.spec->deadline_s;
+    return demand;
+}
+
+// A plan with the leases of some promises.
+struct Laid {
+    LeasePlan plan;
+    std::vector<std::size_t> who;  // in `promises`
+    std::vector<LeaseFit> fits;    // of each of them
+    bool all_met = true;
+    std::size_t missed = 0;
+};
+
+class Laying {
+public:
+    Laying(const LeasePlan& base, std::span<const Promise> promises) : base_(base), promises_(promises) {}
+
+    // In the order of latest starts.
+    Laid lay(std::vector<std::size_t> who) const {
+        std::ranges::sort(who, {}, [&](std::size_t p) { return std::pair(promises_[p].latest_start_s, p); });
+        Laid laid{.plan = base_, .who = {}, .fits = {}};
+        laid.who.reserve(who.size());
+        laid.fits.reserve(who.size());
+        for (const std::size_t p : who) add(laid, p, nullptr);
+        return laid;
+    }
+
+    // By the times they were promised; those that have none any more, in what is left.
+    Laid keep(const Snapshot& snapshot, const std::vector<std::size_t>& who) const {
+        Laid laid{.plan = base_, .who = {}, .fits = {}};
+        std::vector<std::size_t> lost;
+        for (const std::size_t p : who) {
+            const PromisedTimes& times = snapshot.jobs[promises_[p].demand.job]->promised;
+            if (!add(laid, p, &times)) lost.push_back(p);
+        }
+        for (const std::size_t p : lost) add(laid, p, nullptr);
+        return laid;
+    }
+
+    // In what is free, if that meets its deadline.
+    void add_if_met(Laid& laid, std::size_t p) const {
+        if (laid.plan.fit(promises_[p].demand).meets(promises_[p].demand.deadline_s)) add(laid, p, nullptr);
+    }
+
+    // When it would be through in what is free.
+    LeaseFit fit_in(const Laid& laid, std::size_t p) const { return laid.plan.fit(promises_[p].demand); }
+
+private:
+    // `times`: only then, and not at all if they do not meet its deadline.
+    bool add(Laid& laid, std::size_t p, const PromisedTimes* times) const {
+        const Promise& promise = promises_[p];
+        const LeaseDemand& demand = promise.demand;
+        if (promise.holds) laid.plan.give_back(demand.runs_on, 0, demand.gpus);
+        LeaseFit fit = times == nullptr ? laid.plan.fit(demand) : laid.plan.follow(demand, *times);
+        const bool met = fit.meets(demand.deadline_s);
+        if (met) laid.plan.take(fit, demand.gpus);
+        if (promise.holds && !(met && fit.now() && fit.gpu_type == demand.runs_on)) {
+            laid.plan.take(demand.runs_on, 0, demand.gpus);
+        }
+        if (!met && times != nullptr) return false;
+        laid.all_met = laid.all_met && met;
+        laid.missed += met ? 0 : 1;
+        laid.who.push_back(p);
+        laid.fits.push_back(std::move(fit));
+        return true;
+    }
+
+    const LeasePlan& base_;
+    std::span<const Promise> promises_;
+};
+
+}  // namespace
+
+bool has_deadline(const JobState& job) {
+    return job.spec->service != Service::best_effort && job.spec->deadline_s != kNever;
+}
+
+std::vector<Promise> find_promises(const Snapshot& snapshot) {
+    std::vector<Promise> promises;
+    for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
+        const JobState& job = *snapshot.jobs[j];
+        if (!has_deadline(job) || is_pinned(job)) continue;
+        Promise& promise = promises.emplace_back();
+        promise.demand = demand_of(snapshot, j);
+        const double rate = std::ranges::max(promise.demand.rates);
+        promise.latest_start_s = rate > 0 ? job.spec->deadline_s - job.remaining_bytes / rate : -kNever;
+        promise.strict = job.spec->service == Service::strict_deadline;
+        promise.old = job.admitted_s != kNever;
+        promise.holds = holds_lease(job, snapshot.now_s);
+    }
+    std::ranges::sort(promises, {}, [](const Promise& promise) {
+        return std::tuple(!promise.old, !promise.old && !promise.strict, promise.latest_start_s, promise.demand.job);
+    });
+    return promises;
+}
+
+void add_promised_ends(const Snapshot& snapshot, std::vector<double>& ends_s) {
+    constexpr double kSame_s = 1e-3;
+    const double first_s = ends_s.front();
+    const double last_s = ends_s.back();
+    for (const JobState* const job : snapshot.jobs) {
+        if (job->admitted_s == kNever) continue;
+        for (const auto& [from_s, until_s] : job->promised.spans) {
+            if (from_s > first_s && from_s < last_s) ends_s.push_back(from_s);
+            if (until_s > first_s) ends_s.push_back(until_s);
+        }
+    }
+    std::ranges::sort(ends_s);
+    const auto same = [](double a, double b) { return b - a < kSame_s; };
+    ends_s.erase(std::ranges::unique(ends_s, same).begin(), ends_s.end());
+}
+
+void admit_by_latest_start(const Snapshot& snapshot, LeasePlan& plan, std::vector<Promise>& promises) {
+    const LeasePlan alone = plan;
+    const Laying laying(alone, promises);
+    std::vector<std::size_t> old;
+    std::vector<std::size_t> hopeful;
+    for (std::size_t p = 0; p < promises.size(); ++p) {
+        Promise& promise = promises[p];
+        promise.hopeless = !promise.holds && !alone.fit(promise.demand).meets(promise.demand.deadline_s);
+        if (promise.old) {
+            old.push_back(p);
+        } else if (!promise.hopeless) {
+            hopeful.push_back(p);
+        }
+    }
+    Laid laid = laying.lay(old);
+    bool by_order = laid.all_met;
+    if (!by_order) {
+        Laid kept = laying.keep(snapshot, old);
+        if (kept.missed <= laid.missed) laid = std::move(kept);
+    }
+    const auto in_order_with = [&](std::span<const std::size_t> more) {
+        std::vector<std::size_t> who = laid.who;
+        who.insert(who.end(), more.begin(), more.end());
+        return laying.lay(std::move(who));
+    };
+    std::size_t fits = 0;
+    if (by_order && !hopeful.empty()) {
+        Laid with_all = in_order_with(hopeful);
+        if (with_all.all_met) {
+            laid = std::move(with_all);
+            hopeful.clear();
+        }
+    }
+    for (const std::size_t p : hopeful) {
+        fits += laid.who.size() + 1;
+        if (laid.all_met && fits <= kFitsMax) {
+            Laid with = in_order_with(std::span(&p, 1));
+            if (with.all_met) {
+                laid = std::move(with);
+                continue;
+            }
+        }
+        laying.add_if_met(laid, p);
+    }
+    for (std::size_t i = 0; i < laid.who.size(); ++i) {
+        Promise& promise = promises[laid.who[i]];
+        promise.fit = std::move(laid.fits[i]);
+        promise.met = promise.fit.meets(promise.demand.deadline_s);
+    }
+    for (std::size_t p = 0; p < promises.size(); ++p) {
+        if (!promises[p].met) promises[p].fit = laying.fit_in(laid, p);
+    }
+    plan = std::move(laid.plan);
+}
+
+}  // namespace larder::scheduler
