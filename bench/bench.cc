@@ -24,6 +24,8 @@ constexpr Entry kBenches[] = {
     {"curve", curve, "how does throughput grow with cache size, beside the model and LRU?"},
     {"miss", miss, "do misses come at the granted rate?"},
     {"layout", layout, "how many samples of tokens a second as JSONL, as Megatron's files and packed?"},
+    {"compression", compression,
+     "what does compressing the cache gain and cost, of data that shrinks and data that does not?"},
     {"start", start, "how soon is a restarted daemon of use, and what does it keep in memory?"},
     {"sessions", sessions, "how long from opening a loader to its first batch?"},
     {"assign", assign, "how long does a plan for thousands of jobs take, beside a linear program?"},

@@ -46,6 +46,7 @@ Result<void> DaemonProcess::add_dataset(const DatasetOptions& options) {
         {"url", "file://" + options.directory},
         {"format", options.format},
         {"block", options.block},
+        {"compression", options.compression},
         {"quota", {{"memory_bytes", options.quota_memory_bytes}, {"disk_bytes", options.quota_disk_bytes}}}};
     if (options.tokens_per_sample > 0) wish["tokens_per_sample"] = options.tokens_per_sample;
     return follow(call("POST", "/v1/datasets", wish));

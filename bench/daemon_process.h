@@ -32,6 +32,7 @@ struct DatasetOptions {
     std::string format = "raw";
     std::string block = "sample";
     std::uint32_t tokens_per_sample = 0;  // 0: none wished
+    std::string compression = "none";
     std::uint64_t quota_memory_bytes = 0;
     std::uint64_t quota_disk_bytes = 0;
 };

@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "cache/device.h"
+#include "cache/protocol/record.h"
 #include "cache/store/block_table.h"
 #include "cache/store/disk_segments.h"
 #include "cache/store/segment.h"
@@ -52,6 +53,9 @@ struct BlockLocation {
     std::uint64_t offset = 0;
     std::uint32_t payload_bytes = 0;
     std::uint32_t payload_crc = 0;
+    std::uint32_t raw_bytes = 0;  // of the block: more than payload_bytes where the payload is compressed
+
+    bool compressed() const { return raw_bytes != payload_bytes; }
 };
 
 enum class Refusal : std::uint8_t { quota_reached, disk_full, disk_failed, busy, already_cached };
@@ -63,6 +67,7 @@ struct Reservation {
     std::uint64_t offset = 0;  // of the record in the segment
     std::uint32_t block_id = 0;
     std::uint32_t payload_bytes = 0;
+    protocol::CompressedBlock of;  // set before commit or write where the payload is compressed
     bool on_disk() const { return segment->tier() == Tier::disk; }
 };
 
@@ -87,7 +92,7 @@ struct StoreUsage {
     std::uint64_t disk_bytes = 0;
     std::uint64_t memory_allocated_bytes = 0;  // sizes of the segments
     std::uint64_t disk_allocated_bytes = 0;
-    std::uint64_t payload_bytes = 0;  // of findable blocks, both tiers
+    std::uint64_t payload_bytes = 0;  // of findable blocks, both tiers, as jobs get them
     std::uint64_t blocks = 0;
     std::uint32_t memory_segments = 0;
     std::uint32_t disk_segments = 0;
@@ -124,6 +129,9 @@ public:
     // Room for one record in that tier, or why not. Memory is asked first, disk when memory refuses. One reservation
     // per block at a time: a second one gets already_cached.
     std::expected<Reservation, Refusal> reserve(Tier tier, std::uint32_t block_id, std::uint32_t payload_bytes);
+
+    // Whether there would be room for one such record now, in either tier.
+    bool has_room(std::uint32_t payload_bytes) const;
 
     // Memory tier: the payload's place, to be filled before commit.
     std::span<std::byte> payload(const Reservation& reservation) const;

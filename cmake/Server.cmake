@@ -28,7 +28,8 @@ target_link_libraries(larder_cache_dataset PUBLIC larder_cache_remote larder_cac
     PRIVATE PkgConfig::LIBARCHIVE PkgConfig::ZSTD Boost::json Threads::Threads)
 target_link_libraries(larder_cache_store PUBLIC larder_cache_device larder_cache_protocol
     PRIVATE larder_base_server ${LMDB_LIBRARY})
-target_link_libraries(larder_cache_shard PUBLIC larder_cache_store larder_cache_remote larder_base PRIVATE larder_base_server)
+target_link_libraries(larder_cache_shard PUBLIC larder_cache_store larder_cache_remote larder_base
+    PRIVATE larder_base_server PkgConfig::ZSTD Threads::Threads)
 target_link_libraries(larder_cache_control PUBLIC larder_cache_shard larder_cache_dataset larder_base_server
     PRIVATE Boost::json Boost::url Threads::Threads)
 target_compile_definitions(larder_cache_control PRIVATE LARDER_VERSION="${PROJECT_VERSION}")

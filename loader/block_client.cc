@@ -320,7 +320,11 @@ Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns
         if (entry.references == 0) forget(completion.tag);
         return {};
     }
-    if (completion.length != entry.length) return bad_completion("a wrong length");
+    const bool compressed = completion.raw_bytes > 0;
+    if (compressed ? completion.raw_bytes != entry.length || completion.length >= entry.length
+                   : completion.length != entry.length) {
+        return bad_completion("a wrong length");
+    }
     if (completion.segment != 0) {
         auto segment = session_->segment(completion.segment);
         if (!segment) return std::unexpected(segment.error());
@@ -342,9 +346,10 @@ Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns
     entry.memory = &session_->memory();
     ++entry.memory->blocks;
     entry.state = BlockState::ready;
-    if (manifest_.has_compressed_blocks()) {
+    if (compressed) decompress(entry, {entry.data, completion.length}, completion.raw_bytes);
+    if (manifest_.has_compressed_blocks() && entry.state == BlockState::ready) {
         if (const std::uint32_t raw_bytes = manifest_.block(entry.block).raw_bytes; raw_bytes > 0) {
-            decompress(entry, raw_bytes);
+            decompress(entry, entry.bytes(), raw_bytes);
         }
     }
 
@@ -354,7 +359,7 @@ Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns
         case BlockSource::disk: ++statistics_.disk_blocks; break;
         case BlockSource::remote:
             ++statistics_.remote_blocks;
-            statistics_.remote_bytes += completion.length;
+            statistics_.remote_bytes += entry.length;
             break;
         case BlockSource::none: break;
     }
@@ -363,8 +368,8 @@ Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns
 }
 
 // The block's place in shared memory is given back at once: who reads it reads the copy.
-void BlockClient::decompress(BlockEntry& entry, std::uint32_t raw_bytes) {
-    auto raw = decompressor_.run(entry.bytes(), raw_bytes);
+void BlockClient::decompress(BlockEntry& entry, std::span<const std::byte> bytes, std::uint32_t raw_bytes) {
+    auto raw = decompressor_.run(bytes, raw_bytes);
     let_go(entry);
     entry.damaged = !raw;
     if (!raw) {

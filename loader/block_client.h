@@ -97,7 +97,7 @@ private:
     bool send_releases();
     Result<std::size_t> take_completions();
     Result<void> take(const protocol::Completion& completion, std::int64_t now_ns);
-    void decompress(BlockEntry& entry, std::uint32_t raw_bytes);
+    void decompress(BlockEntry& entry, std::span<const std::byte> bytes, std::uint32_t raw_bytes);
     Result<void> mind_segments();
     void let_go(BlockEntry& entry);
     void forget(std::uint32_t tag);

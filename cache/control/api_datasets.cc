@@ -56,6 +56,8 @@ json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& sta
                                   {"blocks", counted.usage.blocks},
                                   {"segments", counted.usage.memory_segments + counted.usage.disk_segments}}},
             {"cached_ratio", static_cast<double>(counted.usage.payload_bytes) / total},
+            {"compression", format_compression(record.compression)},
+            {"stored_ratio", counted.stored_ratio},
             {"checksums", manifest.has_checksums()},
             {"quarantined_blocks", counted.quarantined_blocks},
             {"quarantined", std::move(quarantined)},

@@ -69,6 +69,7 @@ std::string to_json(const DatasetRecord& record) {
         {"versions", std::move(versions)},
     };
     if (record.remote != RemoteOptions{}) object["remote"] = remote_json(record.remote);
+    if (record.compression != Compression{}) object["compression"] = format_compression(record.compression);
     if (record.checksum) object["checksum"] = true;
     if (record.tokens_per_sample > 0) object["tokens_per_sample"] = record.tokens_per_sample;
     return json::serialize(object) + "\n";
@@ -101,6 +102,11 @@ Result<DatasetRecord> from_json(std::string_view text, const std::string& path) 
         auto options = read_remote(*remote, path + ": remote");
         if (!options) return std::unexpected(options.error());
         record.remote = std::move(*options);
+    }
+    if (const auto wished = reader.optional_string("compression")) {
+        const auto compression = parse_compression(*wished);
+        if (!compression) reader.reject("compression", "is wrong: " + compression.error().message);
+        record.compression = compression.value_or(Compression{});
     }
     record.checksum = reader.optional_boolean("checksum").value_or(false);
     const std::uint64_t tokens = reader.optional_unsigned_integer("tokens_per_sample").value_or(0);

@@ -18,6 +18,7 @@
 #include "cache/protocol/manifest.h"
 #include "cache/remote/remote_options.h"
 #include "cache/store.h"
+#include "cache/store/compression.h"
 
 namespace larder::cache {
 
@@ -31,8 +32,9 @@ struct DatasetRecord {
     protocol::Format format = protocol::Format::raw;
     BlockGoal block;
     std::uint32_t tokens_per_sample = 0;  // 0: none was wished
-    bool checksum = false;                // whoever indexes it keeps the checksum of each block
-    std::uint64_t dataset_id = 0;         // random, of this dataset for ever; another one of that name has another
+    Compression compression;
+    bool checksum = false;         // whoever indexes it keeps the checksum of each block
+    std::uint64_t dataset_id = 0;  // random, of this dataset for ever; another one of that name has another
     Access access;
     Quota quota;
     bool quota_held = false;              // somebody set it by hand: an allocator that sets quotas only leaves it alone

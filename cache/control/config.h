@@ -34,6 +34,7 @@ struct DatasetConfig {
     RemoteOptions remote;
     std::optional<std::string> format;  // as protocol::name says them; none: as its files look
     std::string block = "sample";       // sample, object or a size
+    std::string compression = "none";   // none, auto, zstd or zstd:LEVEL
     bool checksum = false;
     unsigned tokens_per_sample = 0;  // 0: none wished
     std::string owner;               // user name or number; empty: the daemon's own

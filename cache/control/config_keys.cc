@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "cache/control/remote_json.h"
 #include "cache/dataset/dataset_index.h"
+#include "cache/store/compression.h"
 
 namespace larder::cache {
 namespace {
@@ -194,6 +195,12 @@ constexpr std::array kRules{
     Rule{{"dataset.NAME.requester_pays", kConfigFlag, "of s3://: agree to pay for the requests"},
          [](Config& config, Name name, Value value) {
              return set_config_flag(config.datasets[name].remote.requester_pays, value);
+         }},
+    Rule{{"dataset.NAME.compression", "\"none\", \"auto\", \"zstd\" or \"zstd:LEVEL\", level 1 to 19",
+          "how blocks are compressed in the cache"},
+         [](Config& config, Name name, Value value) {
+             config.datasets[name].compression = value.text;
+             return parse_compression(value.text).has_value();
          }},
     Rule{{"dataset.NAME.checksum", kConfigFlag, "read everything once, and keep the checksum of each block"},
          [](Config& config, Name name, Value value) { return set_config_flag(config.datasets[name].checksum, value); }},

@@ -28,6 +28,11 @@ Result<NewDataset> check_wish(const DatasetWish& wish, const Access& defaults) {
         if (!block) return std::unexpected(block.error().within("block"));
         record.block = *block;
     }
+    if (wish.compression) {
+        const auto compression = parse_compression(*wish.compression);
+        if (!compression) return std::unexpected(compression.error().within("compression"));
+        record.compression = *compression;
+    }
     record.checksum = wish.checksum;
     if (wish.tokens_per_sample) {
         if (*wish.tokens_per_sample == 0 || *wish.tokens_per_sample > kTokensPerSampleMax) {

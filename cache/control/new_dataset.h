@@ -16,8 +16,9 @@ struct DatasetWish {
     std::string name;
     std::string url;
     RemoteOptions remote;
-    std::optional<std::string> format;  // none: as its files look
-    std::optional<std::string> block;   // none: a sample
+    std::optional<std::string> format;       // none: as its files look
+    std::optional<std::string> block;        // none: a sample
+    std::optional<std::string> compression;  // none: blocks are cached as they are
     bool checksum = false;
     std::optional<std::uint64_t> tokens_per_sample;
     std::optional<std::string> owner;  // name or number

@@ -26,6 +26,7 @@ Result<NewDataset> new_dataset_of(const std::string& name, const DatasetConfig& 
                            .remote = declared.remote,
                            .format = declared.format,
                            .block = declared.block,
+                           .compression = declared.compression,
                            .checksum = declared.checksum,
                            .tokens_per_sample = tokens > 0 ? std::optional(tokens) : std::nullopt,
                            .owner = given(declared.owner),

@@ -16,7 +16,8 @@ namespace {
 constexpr std::int64_t kGoneAfter_ns = 5'000'000'000;
 
 // Records are larger than what they hold; how much so shows when there are some. Before, the most it can be: else the
-// first pass of a dataset that fits would not all be kept.
+// first pass of a dataset that fits would not all be kept. Of a compressed dataset the size reported is what it would
+// take in the cache, so that cached bytes over size are what jobs can hit.
 constexpr std::uint64_t kPayloadToGoBy = 1 << 20;
 constexpr std::uint64_t kRecordExtraMost = protocol::kRecordHeaderBytes + 4096;
 
@@ -25,8 +26,9 @@ double stored_per_payload(const StoreUsage& usage, const ReportedDataset& datase
         const std::uint64_t most = dataset.payload_bytes + dataset.blocks * kRecordExtraMost;
         return static_cast<double>(most) / static_cast<double>(dataset.payload_bytes);
     }
+    // Below 1 where blocks are compressed: then a byte of cache holds more than one of the dataset.
     const auto stored = static_cast<double>(usage.memory_bytes + usage.disk_bytes);
-    return std::max(1.0, stored / static_cast<double>(usage.payload_bytes));
+    return stored / static_cast<double>(usage.payload_bytes);
 }
 
 json::object dataset_json(const ReportedDataset& dataset, const ShardStatistics& statistics) {

@@ -248,7 +248,8 @@ void Node::hand_over(NodeDataset& dataset) {
                                .store = std::move(store),
                                .remote = std::move(*remote),
                                .quota = dataset.record.quota,
-                               .manifest = manifest});
+                               .manifest = manifest,
+                               .compression = dataset.record.compression});
             return {};
         });
     if (handed_over) {

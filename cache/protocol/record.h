@@ -21,13 +21,21 @@ struct RecordHeader {
     std::uint32_t block_id;  // stable across versions of the dataset
     std::uint32_t payload_bytes;
     std::uint32_t payload_crc;
-    std::uint32_t segment;  // of which it is part; 0 in a slot before admission
-    std::uint8_t reserved[32];
+    std::uint32_t segment;    // of which it is part; 0 in a slot before admission
+    std::uint32_t raw_bytes;  // 0: the payload is the block; else a zstd frame of it, and the block has so many bytes
+    std::uint32_t raw_crc;    // of the block, where the payload is compressed
+    std::uint8_t reserved[24];
 };
 static_assert(sizeof(RecordHeader) == 64);
 static_assert(std::endian::native == std::endian::little, "the formats are little-endian");
 
 inline constexpr std::size_t kRecordHeaderBytes = sizeof(RecordHeader);
+
+// What a compressed payload stands for.
+struct CompressedBlock {
+    std::uint32_t raw_bytes = 0;  // 0: it is not compressed
+    std::uint32_t raw_crc = 0;
+};
 
 // Bytes of a record with this payload, padded to `alignment` (a power of two).
 constexpr std::uint64_t record_bytes(std::uint64_t payload_bytes, std::uint64_t alignment) {
@@ -35,9 +43,10 @@ constexpr std::uint64_t record_bytes(std::uint64_t payload_bytes, std::uint64_t 
 }
 
 RecordHeader make_record_header(std::uint64_t dataset_id, std::uint32_t block_id, std::uint32_t payload_bytes,
-                                std::uint32_t payload_crc, std::uint32_t segment);
+                                std::uint32_t payload_crc, std::uint32_t segment, CompressedBlock of = {});
 
-// The header at the start of `bytes`, if its magic and its own CRC hold.
+// The header at the start of `bytes`, if its magic and its own CRC hold, and a compressed payload is less than its
+// block.
 std::optional<RecordHeader> read_record_header(std::span<const std::byte> bytes);
 
 }  // namespace larder::protocol

@@ -23,7 +23,7 @@
 namespace larder::protocol {
 
 inline constexpr std::uint32_t kMagic = 0x5244524c;  // "LRDR"
-inline constexpr std::uint32_t kVersion = 3;
+inline constexpr std::uint32_t kVersion = 4;
 inline constexpr std::size_t kPageBytes = 4096;
 inline constexpr std::uint32_t kRingEntriesMax = 1u << 16;
 inline constexpr std::uint64_t kSlotBytesMax = std::uint64_t{1} << 42;
@@ -126,7 +126,8 @@ struct Completion {
     std::uint32_t segment;
     std::uint32_t length;
     std::uint64_t offset;
-    std::uint64_t reserved;
+    std::uint32_t raw_bytes;  // 0: the payload is the block; else a zstd frame, and the block has so many bytes
+    std::uint32_t reserved;
 };
 static_assert(sizeof(Completion) == 32);
 

@@ -15,17 +15,8 @@ using protocol::BlockSource;
 using protocol::BlockStatus;
 using protocol::kRecordHeaderBytes;
 
-// A block on its way from a slot to a disk segment.
-struct BlockServer::DiskWrite : StoreWrite {
-    BlockServer* server = nullptr;
-    Consumer* consumer = nullptr;
-    std::uint32_t block_id = 0;
-    std::uint32_t payload_bytes = 0;
-    std::uint32_t slot_page = 0;
-    std::uint32_t slot_pages = 0;
-};
-
-BlockServer::BlockServer(DatasetSetup setup, Device& device, DiskReads& disk_reads, const std::int64_t& now_ns)
+BlockServer::BlockServer(DatasetSetup setup, Device& device, DiskReads& disk_reads, Compressor& compressor,
+                         const std::int64_t& now_ns)
     : name_(std::move(setup.name)),
       dataset_id_(setup.manifest->header().dataset_id),
       device_(device),
@@ -33,7 +24,9 @@ BlockServer::BlockServer(DatasetSetup setup, Device& device, DiskReads& disk_rea
       now_ns_(now_ns),
       store_(std::move(setup.store)),
       remote_(std::move(setup.remote)),
-      manifest_(std::move(setup.manifest)) {
+      manifest_(std::move(setup.manifest)),
+      admission_(*store_, compressor, setup.compression,
+                 [this](std::uint32_t block_id, std::uint64_t bytes) { note_admitted(block_id, bytes); }) {
     missing_.reserve(4096);
     set_quota(setup.quota, {});
 }
@@ -73,7 +66,8 @@ void BlockServer::serve(const FetchRequest& request) {
 void BlockServer::deliver_from_memory(Fetch& fetch, const BlockLocation& location) {
     deliver(fetch, Delivery{.source = BlockSource::memory,
                             .segment = location.segment,
-                            .payload_offset = location.offset + kRecordHeaderBytes});
+                            .payload_offset = location.offset + kRecordHeaderBytes,
+                            .stored_bytes = location.compressed() ? location.payload_bytes : 0});
 }
 
 void BlockServer::deliver(Fetch& fetch, const Delivery& delivery) {
@@ -116,10 +110,11 @@ void BlockServer::read_from_disk(Fetch& fetch, const BlockLocation& location) {
     fetch.segment = location.segment;
     fetch.record_offset = location.offset;
     fetch.payload_crc = location.payload_crc;
+    fetch.stored_bytes = location.payload_bytes;
     fetch.record_bytes =
-        static_cast<std::uint32_t>(protocol::record_bytes(fetch.payload_bytes, location.segment->alignment()));
+        static_cast<std::uint32_t>(protocol::record_bytes(fetch.stored_bytes, location.segment->alignment()));
     fetch.read_bytes = 0;
-    if (location.payload_bytes != fetch.payload_bytes) {
+    if (location.raw_bytes != fetch.payload_bytes) {
         forget(fetch.block_id);
         read_from_remote(fetch);
         return;
@@ -156,7 +151,8 @@ void BlockServer::disk_read_done(Fetch& fetch, std::int32_t result) {
     store_->drop_reference(*fetch.segment);
     fetch.segment = nullptr;
     if (good) {
-        deliver(fetch, Delivery{.source = BlockSource::disk});
+        const bool compressed = fetch.stored_bytes != fetch.payload_bytes;
+        deliver(fetch, Delivery{.source = BlockSource::disk, .stored_bytes = compressed ? fetch.stored_bytes : 0});
         return;
     }
     if (result != -ECANCELED) {
@@ -171,14 +167,14 @@ bool BlockServer::record_is_good(const Fetch& fetch) const {
     const std::byte* slot = fetch.consumer->slot(fetch);
     const auto header = protocol::read_record_header({slot, kRecordHeaderBytes});
     return header && header->dataset_id == dataset_id_ && header->block_id == fetch.block_id &&
-           header->payload_bytes == fetch.payload_bytes && header->payload_crc == fetch.payload_crc &&
-           crc32c({slot + kRecordHeaderBytes, fetch.payload_bytes}) == fetch.payload_crc;
+           header->payload_bytes == fetch.stored_bytes && header->payload_crc == fetch.payload_crc &&
+           crc32c({slot + kRecordHeaderBytes, fetch.stored_bytes}) == fetch.payload_crc;
 }
 
 void BlockServer::forget(std::uint32_t block_id) {
     const auto location = store_->find(block_id);
     if (!location) return;
-    for (const auto& job : jobs_) job->note_dropped(block_id, location->payload_bytes);
+    for (const auto& job : jobs_) job->note_dropped(block_id, location->raw_bytes);
     store_->forget(block_id);
 }
 
@@ -255,7 +251,8 @@ void BlockServer::start(Miss& miss, Job& payer) {
         admit |= may_admit(*waiter->consumer, miss.block_id);
     }
     LARDER_ASSERT(!leader->consumer->closed());
-    if (admit) {
+    // What is to be compressed first goes through the slot.
+    if (admit && !admission_.compresses(miss.payload_bytes, manifest_->total_bytes())) {
         if (const auto reserved = store_->reserve(Tier::memory, miss.block_id, miss.payload_bytes)) {
             miss.reservation = *reserved;
         }
@@ -304,7 +301,7 @@ void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_er
         for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
             admit |= !waiter->consumer->closed() && may_admit(*waiter->consumer, miss.block_id);
         }
-        if (admit) admit_to_disk(*miss.leader, payload_crc);
+        if (admit) admission_.admit(*miss.leader, payload_crc, manifest_->total_bytes());
         finish(miss, delivery);
         return;
     }
@@ -377,44 +374,15 @@ bool BlockServer::chosen_by_hash(std::uint32_t block_id) const {
 
 void BlockServer::update_hash_threshold() {
     const Quota quota = store_->quota();
-    const double share = static_cast<double>(quota.memory_bytes + quota.disk_bytes) /
-                         static_cast<double>(std::max<std::uint64_t>(1, manifest_->total_bytes()));
+    const double dataset_bytes = static_cast<double>(manifest_->total_bytes()) * admission_.choice().stored_ratio();
+    const double share = static_cast<double>(quota.memory_bytes + quota.disk_bytes) / std::max(1.0, dataset_bytes);
     hash_threshold_ = share >= 1 ? ~std::uint64_t{0} : static_cast<std::uint64_t>(std::ldexp(share, 64));
-}
-
-void BlockServer::admit_to_disk(Fetch& leader, std::uint32_t payload_crc) {
-    const auto reserved = store_->reserve(Tier::disk, leader.block_id, leader.payload_bytes);
-    if (!reserved) return;
-    DiskWrite& admission = *writes_.take();
-    admission.server = this;
-    admission.consumer = leader.consumer;
-    admission.block_id = leader.block_id;
-    admission.payload_bytes = leader.payload_bytes;
-    admission.slot_page = leader.slot_page;
-    admission.slot_pages = leader.slot_pages;
-    admission.reservation = *reserved;
-    admission.payload_crc = payload_crc;
-    admission.record = {leader.consumer->slot(leader), std::size_t{leader.slot_pages} * protocol::kPageBytes};
-    admission.finished = [](StoreWrite& write, std::int32_t result) noexcept {
-        auto& of = static_cast<DiskWrite&>(write);
-        BlockServer& server = *of.server;
-        if (result == 0) server.note_admitted(of.block_id, of.payload_bytes);
-        of.consumer->unpin(of.slot_page, of.slot_pages);
-        of.consumer->unrefer();
-        --server.writes_in_flight_;
-        server.writes_.give_back(&of);
-    };
-    if (!store_->write(admission)) {
-        writes_.give_back(&admission);
-        return;
-    }
-    leader.consumer->refer();
-    leader.consumer->pin(leader);
-    ++writes_in_flight_;
 }
 
 void BlockServer::note_admitted(std::uint32_t block_id, std::uint64_t bytes) {
     for (const auto& job : jobs_) job->note_admitted(block_id, bytes);
+    // What the blocks shrink to is known better now.
+    if (admission_.choice().wished().kind != CompressionKind::none) update_hash_threshold();
 }
 
 DatasetStore::DropObserver BlockServer::drop_observer(const std::function<void(const Segment&)>& on_drop) {
@@ -432,7 +400,7 @@ DatasetStore::DropObserver BlockServer::drop_observer(const std::function<void(c
                     for (const std::uint32_t block_id : segment.block_ids()) {
                         const auto location = store_->find(block_id);
                         if (!location || location->segment != &segment) continue;
-                        for (const auto& job : jobs_) job->note_dropped(block_id, location->payload_bytes);
+                        for (const auto& job : jobs_) job->note_dropped(block_id, location->raw_bytes);
                     }
                     if (on_drop && segment.tier() == Tier::memory) on_drop(segment);
                 }};
@@ -479,6 +447,8 @@ DatasetStatistics BlockServer::statistics() const {
     statistics.usage = store_->usage();
     statistics.quota = store_->quota();
     statistics.disk_full = store_->disk_full();
+    statistics.compression = admission_.choice().wished();
+    statistics.stored_ratio = admission_.choice().stored_ratio();
     for (const Refusal refusal : {Refusal::quota_reached, Refusal::disk_full, Refusal::disk_failed, Refusal::busy}) {
         statistics.admissions_refused += store_->admissions_refused(refusal);
     }

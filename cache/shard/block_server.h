@@ -19,6 +19,7 @@
 #include "cache/device.h"
 #include "cache/protocol/manifest.h"
 #include "cache/remote.h"
+#include "cache/shard/admission.h"
 #include "cache/shard/disk_reads.h"
 #include "cache/shard/fetch.h"
 #include "cache/shard/job.h"
@@ -43,8 +44,9 @@ struct FetchRequest {
 
 class BlockServer {
 public:
-    // `disk_reads` and `now_ns`, the time of the current turn, are the shard's.
-    BlockServer(DatasetSetup setup, Device& device, DiskReads& disk_reads, const std::int64_t& now_ns);
+    // `disk_reads`, `compressor` and `now_ns`, the time of the current turn, are the shard's.
+    BlockServer(DatasetSetup setup, Device& device, DiskReads& disk_reads, Compressor& compressor,
+                const std::int64_t& now_ns);
     ~BlockServer();
 
     const std::string& name() const { return name_; }
@@ -78,15 +80,13 @@ public:
 
     // Fetches, misses and writes under way.
     std::size_t in_flight() const {
-        return fetches_.taken() + misses_.taken() + writes_in_flight_ + store_->operations_in_flight();
+        return fetches_.taken() + misses_.taken() + admission_.in_flight() + store_->operations_in_flight();
     }
 
     BlockCounters& counters() { return counters_; }
     DatasetStatistics statistics() const;
 
 private:
-    struct DiskWrite;
-
     void read_from_disk(Fetch& fetch, const BlockLocation& location);
     void continue_disk_read(Fetch& fetch);
     void disk_read_done(Fetch& fetch, std::int32_t result);
@@ -98,7 +98,6 @@ private:
     bool try_again(Miss& miss);
     void copy_to_waiters(const Miss& miss);
     void finish(Miss& miss, const Delivery& delivery);
-    void admit_to_disk(Fetch& leader, std::uint32_t payload_crc);
     void deliver(Fetch& fetch, const Delivery& delivery);
     void deliver_from_memory(Fetch& fetch, const BlockLocation& location);
     void note_admitted(std::uint32_t block_id, std::uint64_t bytes);
@@ -114,12 +113,11 @@ private:
     std::unique_ptr<DatasetStore> store_;
     std::unique_ptr<Remote> remote_;
     std::shared_ptr<const protocol::Manifest> manifest_;
+    Admission admission_;
     std::vector<std::unique_ptr<Job>> jobs_;
     boost::unordered_flat_map<std::uint32_t, Miss*> missing_;
     Pool<Fetch> fetches_;
     Pool<Miss> misses_;
-    Pool<DiskWrite> writes_;
-    std::size_t writes_in_flight_ = 0;
     std::uint64_t hash_threshold_ = 0;
     Quarantine quarantine_;
     BlockCounters counters_;

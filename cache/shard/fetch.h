@@ -36,8 +36,9 @@ struct Fetch {
     std::uint32_t tag = 0;
     std::uint32_t block = 0;
     std::uint32_t block_id = 0;
-    std::uint32_t payload_bytes = 0;
-    std::uint32_t payload_crc = 0;
+    std::uint32_t payload_bytes = 0;  // of the block
+    std::uint32_t stored_bytes = 0;   // of its record on disk: fewer where it is compressed
+    std::uint32_t payload_crc = 0;    // of those
     std::uint32_t epoch = 0;
     std::uint32_t slot_page = 0;
     std::uint32_t slot_pages = 0;
@@ -67,6 +68,7 @@ struct Delivery {
     int system_errno = 0;
     const Segment* segment = nullptr;  // for source memory
     std::uint64_t payload_offset = 0;  // for source memory: in the segment
+    std::uint32_t stored_bytes = 0;    // 0: as the block is; else compressed to so many
 };
 
 class Consumer {

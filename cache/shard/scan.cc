@@ -115,6 +115,7 @@ void Scan::finish_when(bool done) {
 void Scan::begin(Slot& slot, std::uint32_t block) {
     slot.block = block;
     slot.failed_once = false;
+    slot.cached_crc.reset();
     slot.state = SlotState::fetching;
     const auto location = server_.store().find(manifest_->block_id(block));
     if (kind_ != ScanKind::warm && !location) {
@@ -122,7 +123,7 @@ void Scan::begin(Slot& slot, std::uint32_t block) {
         return;
     }
     if (kind_ != ScanKind::warm && location->segment->tier() == Tier::memory) {
-        if (check_in_memory(block) && kind_ == ScanKind::verify_remote) {
+        if (check_in_memory(slot) && kind_ == ScanKind::verify_remote) {
             slot.state = SlotState::to_compare;
         } else {
             end(slot);
@@ -136,6 +137,13 @@ void Scan::begin(Slot& slot, std::uint32_t block) {
                    .slot_pages = static_cast<std::uint32_t>(slot_bytes_ / kPageBytes)});
 }
 
+// Of the block whose record this is, once decompressed.
+std::uint32_t Scan::block_crc(const std::byte* record, const BlockLocation& location) {
+    if (!location.compressed()) return location.payload_crc;
+    const auto header = protocol::read_record_header({record, kRecordHeaderBytes});
+    return header ? header->raw_crc : ~location.payload_crc;
+}
+
 // Whether bytes with this checksum are what the manifest says; true where it says nothing.
 bool Scan::is_as_indexed(std::uint32_t block, std::uint32_t crc) const {
     return !manifest_->has_checksums() || manifest_->block_checksum(block) == crc;
@@ -147,11 +155,13 @@ void Scan::drop_bad(std::uint32_t block) {
     server_.forget(manifest_->block_id(block));
 }
 
-bool Scan::check_in_memory(std::uint32_t block) {
+bool Scan::check_in_memory(Slot& slot) {
+    const std::uint32_t block = slot.block;
     const auto location = server_.store().find(manifest_->block_id(block));
-    const std::span<const std::byte> payload{location->segment->memory() + location->offset + kRecordHeaderBytes,
-                                             location->payload_bytes};
-    if (crc32c(payload) == location->payload_crc && is_as_indexed(block, location->payload_crc)) return true;
+    const std::byte* record = location->segment->memory() + location->offset;
+    const std::span<const std::byte> payload{record + kRecordHeaderBytes, location->payload_bytes};
+    slot.cached_crc = block_crc(record, *location);
+    if (crc32c(payload) == location->payload_crc && is_as_indexed(block, *slot.cached_crc)) return true;
     drop_bad(block);
     return false;
 }
@@ -168,7 +178,8 @@ void Scan::deliver(const Fetch& fetch, const Delivery& delivery) {
         // It was cached when asked for, and came from the remote: its cached copy was bad.
         ++progress_->blocks_bad;
     } else if (const auto location = server_.store().find(fetch.block_id);
-               kind_ != ScanKind::warm && location && !is_as_indexed(fetch.block, location->payload_crc)) {
+               kind_ != ScanKind::warm && location &&
+               !is_as_indexed(fetch.block, slot.cached_crc.emplace(block_crc(this->slot(fetch), *location)))) {
         drop_bad(fetch.block);
     } else if (kind_ == ScanKind::verify_remote) {
         slot.state = SlotState::to_compare;
@@ -226,8 +237,7 @@ bool Scan::compared_well(Slot& slot) {
         return true;
     }
     if (manifest_->has_checksums()) server_.end_quarantine(block_id);
-    const auto location = server_.store().find(block_id);
-    if (location && crc != location->payload_crc) {
+    if (slot.cached_crc && crc != *slot.cached_crc && server_.store().find(block_id)) {
         ++progress_->blocks_bad;
         server_.forget(block_id);
     }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/file.h"
@@ -42,14 +43,16 @@ private:
         Scan* scan = nullptr;
         SlotState state = SlotState::free;
         bool pinned = false;
-        bool failed_once = false;  // the remote's bytes did not have the manifest's checksum
+        std::optional<std::uint32_t> cached_crc;  // of the cached block, as it is once decompressed
+        bool failed_once = false;                 // the remote's bytes did not have the manifest's checksum
         std::uint32_t block = 0;
     };
 
     void finish_when(bool done);
     bool wanted(std::uint32_t block) const;
     bool quota_is_full() const;
-    bool check_in_memory(std::uint32_t block);
+    static std::uint32_t block_crc(const std::byte* record, const BlockLocation& location);
+    bool check_in_memory(Slot& slot);
     bool is_as_indexed(std::uint32_t block, std::uint32_t crc) const;
     void drop_bad(std::uint32_t block);
     bool compared_well(Slot& slot);

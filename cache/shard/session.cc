@@ -206,8 +206,9 @@ void Session::deliver(const Fetch& fetch, const Delivery& delivery) {
                           .source = delivery.source,
                           .system_errno = static_cast<std::uint16_t>(delivery.system_errno),
                           .segment = 0,
-                          .length = fetch.payload_bytes,
+                          .length = delivery.stored_bytes > 0 ? delivery.stored_bytes : fetch.payload_bytes,
                           .offset = std::uint64_t{fetch.slot_page} * kPageBytes + protocol::kRecordHeaderBytes,
+                          .raw_bytes = delivery.stored_bytes > 0 ? fetch.payload_bytes : 0,
                           .reserved = 0};
     if (delivery.segment != nullptr) {
         if (!give_segment(*delivery.segment)) return;

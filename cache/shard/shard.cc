@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "base/server/logging.h"
 #include "cache/shard/block_server.h"
+#include "cache/shard/compressor.h"
 #include "cache/shard/disk_reads.h"
 #include "cache/shard/scan.h"
 #include "cache/shard/session.h"
@@ -30,13 +31,15 @@ struct Shard::State {
           clock(with_clock),
           options(with_options),
           now_ns(with_clock.now_ns()),
-          disk_reads(with_options.disk_reads_in_flight_max) {}
+          disk_reads(with_options.disk_reads_in_flight_max),
+          compressor(on_device, with_options.compress_on_a_thread) {}
 
     Device& device;
     const Clock& clock;
     ShardOptions options;
     std::int64_t now_ns;
     DiskReads disk_reads;
+    Compressor compressor;
     std::uint64_t protocol_violations = 0;
     std::int64_t breach_lines_since_ns = 0;
     unsigned breach_lines = 0;
@@ -73,7 +76,10 @@ struct Shard::State {
 Shard::Shard(Device& device, const Clock& clock, ShardOptions options)
     : state_(std::make_unique<State>(device, clock, options)) {}
 
-Shard::~Shard() = default;
+Shard::~Shard() {
+    // It reads slots, which go with the sessions.
+    state_->compressor.stop();
+}
 
 Device& Shard::device() {
     return state_->device;
@@ -83,7 +89,8 @@ Device& Shard::device() {
 
 void Shard::add_dataset(DatasetSetup setup) {
     const std::uint64_t dataset_id = setup.manifest->header().dataset_id;
-    auto server = std::make_unique<BlockServer>(std::move(setup), state_->device, state_->disk_reads, state_->now_ns);
+    auto server = std::make_unique<BlockServer>(std::move(setup), state_->device, state_->disk_reads,
+                                                state_->compressor, state_->now_ns);
     const bool added = state_->servers.emplace(dataset_id, std::move(server)).second;
     LARDER_ASSERT(added);
 }
@@ -306,6 +313,7 @@ std::int64_t Shard::State::run_scans() {
 void Shard::turn(std::int64_t deadline_ns) {
     State& state = *state_;
     state.now_ns = state.clock.now_ns();
+    state.compressor.collect();
     const bool busy = state.take_requests();
     std::int64_t wake_ns = std::min(deadline_ns, state.run_scans());
     for (const auto& [id, server] : state.servers) wake_ns = std::min(wake_ns, server->pump());
@@ -339,6 +347,7 @@ void Shard::drain(std::int64_t deadline_ns) {
 void Shard::stop(std::int64_t deadline_ns) {
     State& state = *state_;
     drain(deadline_ns);
+    state.compressor.stop();
     state.device.stop();
     for (auto* sessions : {&state.sessions, &state.closing}) {
         for (const auto& session : *sessions) session->abandon_references();

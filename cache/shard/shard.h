@@ -23,6 +23,7 @@
 #include "cache/shard/statistics.h"
 #include "cache/shard/token_bucket.h"
 #include "cache/store.h"
+#include "cache/store/compression.h"
 
 namespace larder::cache {
 
@@ -33,6 +34,7 @@ struct DatasetSetup {
     std::unique_ptr<Remote> remote;       // on the shard's device
     Quota quota;
     std::shared_ptr<const protocol::Manifest> manifest;  // the newest version
+    Compression compression;
 };
 
 // An attached session: the daemon's ends of all that wire.h describes.
@@ -64,6 +66,7 @@ struct ShardOptions {
     std::uint32_t requests_per_session_turn = 512;
     std::uint32_t scan_blocks_in_flight = 16;
     std::uint32_t disk_reads_in_flight_max = 128;
+    bool compress_on_a_thread = true;  // false: in a turn of the shard, for tests that are to be deterministic
 };
 
 class Shard {

@@ -13,6 +13,7 @@
 #include "cache/protocol/wire.h"
 #include "cache/shard/quarantine.h"
 #include "cache/store.h"
+#include "cache/store/compression.h"
 
 namespace larder::cache {
 
@@ -54,6 +55,8 @@ struct DatasetStatistics {
     std::uint64_t admissions_refused = 0;
     std::uint64_t quarantined_blocks = 0;
     std::vector<QuarantinedBlock> quarantined;  // the first of them
+    Compression compression;
+    double stored_ratio = 1;  // of the blocks tried: see CompressionChoice
     bool disk_full = false;
     std::string disk_problem;  // why nothing is admitted to disk at the moment; empty when all is well
     std::uint32_t sessions = 0;

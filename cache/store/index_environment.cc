@@ -117,6 +117,14 @@ int IndexEnvironment::apply(MDB_txn* transaction, const IndexChange& change, std
     budget--;
     switch (change.kind) {
         case Kind::put_block:
+            if (change.block.raw_bytes > 0) {
+                return put_row(transaction, blocks_, block_key,
+                               CompressedBlockRow{.block_id = change.block.block_id,
+                                                  .payload_bytes = change.block.payload_bytes,
+                                                  .payload_crc = change.block.payload_crc,
+                                                  .raw_bytes = change.block.raw_bytes,
+                                                  .crc = 0});
+            }
             return put_row(transaction, blocks_, block_key,
                            BlockRow{.block_id = change.block.block_id,
                                     .payload_bytes = change.block.payload_bytes,
@@ -199,7 +207,7 @@ Result<std::vector<StoredSegment>> IndexEnvironment::load(std::uint64_t dataset_
     Cursor block(transaction, blocks_);
     for (bool at = block.get(MDB_SET_RANGE, prefix); at; at = block.get(MDB_NEXT, prefix)) {
         const auto key = lmdb_bytes(block.key);
-        const auto row = read_row<BlockRow>(key, lmdb_bytes(block.value));
+        const auto row = read_block_row(key, lmdb_bytes(block.value));
         if (!row || key.size() != IndexKey::kBlockBytes) return damaged();
         const std::uint32_t id = index_key_number(key.data() + IndexKey::kDatasetBytes);
         while (owner != segments.end() && owner->id < id) ++owner;
@@ -208,7 +216,8 @@ Result<std::vector<StoredSegment>> IndexEnvironment::load(std::uint64_t dataset_
         owner->blocks.push_back({.offset_units = index_key_number(key.data() + IndexKey::kSegmentBytes),
                                  .block_id = row->block_id,
                                  .payload_bytes = row->payload_bytes,
-                                 .payload_crc = row->payload_crc});
+                                 .payload_crc = row->payload_crc,
+                                 .raw_bytes = row->raw_bytes});
     }
     if (block.code != 0) return std::unexpected(lmdb_error(block.code, "read the index"));
     return segments;

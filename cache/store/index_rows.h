@@ -47,6 +47,16 @@ struct BlockRow {
 };
 static_assert(sizeof(BlockRow) == 16);
 
+// Of a block whose payload is compressed.
+struct CompressedBlockRow {
+    std::uint32_t block_id;
+    std::uint32_t payload_bytes;
+    std::uint32_t payload_crc;
+    std::uint32_t raw_bytes;
+    std::uint32_t crc;
+};
+static_assert(sizeof(CompressedBlockRow) == 20);
+
 struct SegmentRow {
     std::uint64_t size_bytes;
     std::uint32_t alignment;
@@ -77,6 +87,18 @@ std::optional<Row> read_row(std::span<const unsigned char> key, std::span<const 
     std::memcpy(&row, value.data(), sizeof row);
     if (row.crc != row_crc(key, row)) return std::nullopt;
     return row;
+}
+
+// A row of either kind; raw_bytes is 0 where the block is not compressed.
+inline std::optional<CompressedBlockRow> read_block_row(std::span<const unsigned char> key,
+                                                        std::span<const unsigned char> value) {
+    if (value.size() == sizeof(CompressedBlockRow)) {
+        const auto compressed = read_row<CompressedBlockRow>(key, value);
+        return compressed && compressed->payload_bytes < compressed->raw_bytes ? compressed : std::nullopt;
+    }
+    const auto row = read_row<BlockRow>(key, value);
+    if (!row) return std::nullopt;
+    return CompressedBlockRow{row->block_id, row->payload_bytes, row->payload_crc, 0, 0};
 }
 
 inline constexpr unsigned char kNextSegmentKey[] = {'n', 'e', 'x', 't', '_', 's', 'e', 'g', 'm', 'e', 'n', 't'};

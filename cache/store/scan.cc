@@ -66,7 +66,8 @@ void scan_records(int fd, const SegmentHeader& header, std::uint64_t offset, std
             blocks.push_back({.offset_units = static_cast<std::uint32_t>(offset / kOffsetUnitBytes),
                               .block_id = record->block_id,
                               .payload_bytes = record->payload_bytes,
-                              .payload_crc = record->payload_crc});
+                              .payload_crc = record->payload_crc,
+                              .raw_bytes = record->raw_bytes});
             offset += bytes;
             read_bytes = bytes >= kWindowBytesMax / 4 ? kWindowBytesMin : kWindowBytesMax;
             searching = false;

@@ -37,7 +37,8 @@ std::optional<BlockLocation> DatasetStore::find(std::uint32_t block_id) const {
     LARDER_ASSERT(block_id < table_.block_id_end());
     const BlockTable::Entry& entry = table_[block_id];
     if (!entry.found()) return std::nullopt;
-    return BlockLocation{segments_[entry.slot].get(), entry.offset(), entry.payload_bytes, entry.payload_crc};
+    return BlockLocation{segments_[entry.slot].get(), entry.offset(), entry.payload_bytes, entry.payload_crc,
+                         table_.raw_bytes(block_id)};
 }
 
 std::expected<Reservation, Refusal> DatasetStore::reserve(Tier tier, std::uint32_t block_id,
@@ -96,7 +97,13 @@ std::expected<Reservation, Refusal> DatasetStore::reserve_on_disk(std::uint32_t 
 Reservation DatasetStore::place(SegmentSpace::Place place, std::uint32_t block_id, std::uint32_t payload_bytes) {
     table_.set_pending(block_id);
     place.segment->references_++;
-    return Reservation{place.segment, place.offset, block_id, payload_bytes};
+    return Reservation{place.segment, place.offset, block_id, payload_bytes, {}};
+}
+
+bool DatasetStore::has_room(std::uint32_t payload_bytes) const {
+    const bool on_disk =
+        !options_.segment_directory.empty() && space(Tier::disk).fits_quota(payload_bytes + kRecordHeaderBytes);
+    return on_disk || space(Tier::memory).fits_quota(record_bytes(payload_bytes, kMemoryAlignment));
 }
 
 std::span<std::byte> DatasetStore::payload(const Reservation& reservation) const {
@@ -107,8 +114,9 @@ std::span<std::byte> DatasetStore::payload(const Reservation& reservation) const
 bool DatasetStore::commit(const Reservation& reservation, std::uint32_t payload_crc) {
     LARDER_ASSERT(!reservation.on_disk());
     Segment& segment = *reservation.segment;
-    const auto header = protocol::make_record_header(options_.dataset_id, reservation.block_id,
-                                                     reservation.payload_bytes, payload_crc, segment.id());
+    const auto header =
+        protocol::make_record_header(options_.dataset_id, reservation.block_id, reservation.payload_bytes, payload_crc,
+                                     segment.id(), reservation.of);
     std::memcpy(segment.memory() + reservation.offset, &header, sizeof header);
     const bool findable = make_findable(reservation, payload_crc);
     release(segment);
@@ -134,8 +142,9 @@ bool DatasetStore::write(StoreWrite& write) {
     const std::uint64_t bytes = record_bytes(reservation.payload_bytes, segment.alignment());
     LARDER_ASSERT(write.record.size() >= bytes);
     write.record = write.record.first(bytes);
-    const auto header = protocol::make_record_header(options_.dataset_id, reservation.block_id,
-                                                     reservation.payload_bytes, write.payload_crc, segment.id());
+    const auto header =
+        protocol::make_record_header(options_.dataset_id, reservation.block_id, reservation.payload_bytes,
+                                     write.payload_crc, segment.id(), reservation.of);
     std::memcpy(write.record.data(), &header, sizeof header);
     std::ranges::fill(write.record.subspan(kRecordHeaderBytes + reservation.payload_bytes), std::byte{0});
     write.store = this;
@@ -167,7 +176,8 @@ bool DatasetStore::make_findable(const Reservation& reservation, std::uint32_t p
     const StoredBlock block{.offset_units = static_cast<std::uint32_t>(reservation.offset / kOffsetUnitBytes),
                             .block_id = reservation.block_id,
                             .payload_bytes = reservation.payload_bytes,
-                            .payload_crc = payload_crc};
+                            .payload_crc = payload_crc,
+                            .raw_bytes = reservation.of.raw_bytes};
     enter(segment, block);
     if (segment.tier() == Tier::disk && index_ != nullptr) {
         index_->put_block(options_.dataset_id, segment.id(), block);
@@ -176,12 +186,14 @@ bool DatasetStore::make_findable(const Reservation& reservation, std::uint32_t p
 }
 
 void DatasetStore::enter(Segment& segment, const StoredBlock& block) {
-    table_.set(block.block_id, {.slot = segment.slot_,
-                                .offset_units = block.offset_units,
-                                .payload_bytes = block.payload_bytes,
-                                .payload_crc = block.payload_crc});
+    table_.set(block.block_id,
+               {.slot = segment.slot_,
+                .offset_units = block.offset_units,
+                .payload_bytes = block.payload_bytes,
+                .payload_crc = block.payload_crc},
+               block.raw_bytes);
     segment.block_ids_.push_back(block.block_id);
-    payload_bytes_ += block.payload_bytes;
+    payload_bytes_ += table_.raw_bytes(block.block_id);
 }
 
 void DatasetStore::give_back(const Reservation& reservation) {
@@ -201,7 +213,7 @@ void DatasetStore::forget(std::uint32_t block_id) {
     const auto at = std::ranges::find(segment.block_ids_, block_id);
     LARDER_ASSERT(at != segment.block_ids_.end());
     segment.block_ids_.erase(at);
-    payload_bytes_ -= entry.payload_bytes;
+    payload_bytes_ -= table_.raw_bytes(block_id);
     table_.clear(block_id);
     if (segment.tier() == Tier::disk && index_ != nullptr) {
         index_->remove_block(options_.dataset_id, segment.id(), entry.offset_units);

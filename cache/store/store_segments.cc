@@ -77,7 +77,7 @@ void DatasetStore::segment_failed(Segment& segment) {
 void DatasetStore::drop(Segment& segment) {
     for (const std::uint32_t block_id : segment.block_ids_) {
         LARDER_ASSERT(table_[block_id].slot == segment.slot_);
-        payload_bytes_ -= table_[block_id].payload_bytes;
+        payload_bytes_ -= table_.raw_bytes(block_id);
         table_.clear(block_id);
     }
     segment.block_ids_ = {};
@@ -201,7 +201,7 @@ void DatasetStore::check_invariants() const {
             const BlockTable::Entry& entry = table_[block_id];
             LARDER_ASSERT(entry.slot == slot && entry.offset() % segment.alignment() == 0);
             extents.emplace_back(entry.offset(), record_bytes(entry.payload_bytes, segment.alignment()));
-            payload_bytes += entry.payload_bytes;
+            payload_bytes += table_.raw_bytes(block_id);
             blocks++;
         }
         std::ranges::sort(extents);

@@ -15,11 +15,12 @@ struct StoredBlock {
     std::uint32_t block_id = 0;
     std::uint32_t payload_bytes = 0;
     std::uint32_t payload_crc = 0;
+    std::uint32_t raw_bytes = 0;  // of the block, where the payload is compressed; else 0
 
     std::uint64_t offset() const { return offset_units * kOffsetUnitBytes; }
     bool operator==(const StoredBlock&) const = default;
 };
-static_assert(sizeof(StoredBlock) == 16);
+static_assert(sizeof(StoredBlock) == 20);
 
 // A disk segment and its blocks, ascending in offset.
 struct StoredSegment {

@@ -31,6 +31,7 @@ void scan(int fd, const SegmentHeader& header, std::uint64_t offset, std::uint64
         LARDER_ASSERT(block.offset() >= end && block.offset() % header.alignment == 0);
         end = block.offset() + protocol::record_bytes(block.payload_bytes, header.alignment);
         LARDER_ASSERT(end <= std::min(header.size_bytes, file_bytes));
+        LARDER_ASSERT(block.raw_bytes == 0 || block.payload_bytes < block.raw_bytes);
     }
 }
 
@@ -40,8 +41,9 @@ void repair(std::string& bytes, std::uint32_t alignment) {
         protocol::RecordHeader record;
         std::memcpy(&record, bytes.data() + at, sizeof record);
         if (record.magic != protocol::kRecordMagic) continue;
-        const auto good = protocol::make_record_header(kDataset, record.block_id, record.payload_bytes % 4096,
-                                                       record.payload_crc, kSegment);
+        const auto good =
+            protocol::make_record_header(kDataset, record.block_id, record.payload_bytes % 4096, record.payload_crc,
+                                         kSegment, {.raw_bytes = record.raw_bytes, .raw_crc = record.raw_crc});
         std::memcpy(bytes.data() + at, &good, sizeof good);
     }
 }

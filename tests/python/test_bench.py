@@ -77,6 +77,14 @@ def test_every_layout_of_tokens_is_read_whole(bench) -> None:
     assert all(row["samples_per_second"] > 0 for row in result["layouts"])
 
 
+def test_a_compressed_cache_holds_more(bench) -> None:
+    runs = {(run["data"], run["cache"], run["compression"]): run["hit_ratio"] for run in bench("compression")["runs"]}
+    assert len(runs) == 12
+    for setting in ("zstd:3", "auto"):
+        assert runs["words", "half", setting] > runs["words", "half", "none"] + 0.2
+        assert abs(runs["random", "half", setting] - runs["random", "half", "none"]) < 0.1
+
+
 def test_a_restarted_daemon_has_every_block(bench) -> None:
     result = bench("start")
     assert result["cached_blocks"] == 20_000

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "cache/protocol/decompressor.h"
+
 namespace larder::test {
 
 using protocol::Completion;
@@ -88,17 +90,30 @@ std::optional<Completion> RingClient::next_completion() {
     return completion;
 }
 
-std::string RingClient::payload(const Completion& completion) {
-    if (completion.segment == 0) {
-        return std::string(reinterpret_cast<const char*>(slots_.data() + completion.offset), completion.length);
+namespace {
+
+std::string block_of(const Completion& completion, const std::byte* stored) {
+    if (completion.raw_bytes == 0) return {reinterpret_cast<const char*>(stored), completion.length};
+    larder::protocol::Decompressor decompressor;
+    const auto raw = decompressor.run({stored, completion.length}, completion.raw_bytes);
+    if (!raw) {
+        ADD_FAILURE() << raw.error().message;
+        return {};
     }
+    return {reinterpret_cast<const char*>(raw->get()), completion.raw_bytes};
+}
+
+}  // namespace
+
+std::string RingClient::payload(const Completion& completion) {
+    if (completion.segment == 0) return block_of(completion, slots_.data() + completion.offset);
     if (!segments_.contains(completion.segment)) read_messages();
     const auto found = segments_.find(completion.segment);
     if (found == segments_.end()) {
         ADD_FAILURE() << "segment " << completion.segment << " was never given";
         return {};
     }
-    return std::string(reinterpret_cast<const char*>(found->second.data() + completion.offset), completion.length);
+    return block_of(completion, found->second.data() + completion.offset);
 }
 
 void RingClient::read_messages() {

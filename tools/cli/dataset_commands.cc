@@ -8,6 +8,7 @@
 
 #include "base/units.h"
 #include "cache/protocol/manifest.h"
+#include "cache/store/compression.h"
 #include "tools/cli/api.h"
 #include "tools/cli/context.h"
 #include "tools/cli/options.h"
@@ -33,6 +34,7 @@ struct AddOptions {
     bool unsigned_access = false;
     bool requester_pays = false;
     bool checksum = false;
+    std::string compression;
     std::optional<std::uint64_t> tokens_per_sample;
     std::optional<std::uint64_t> quota_memory_bytes;
     std::optional<std::uint64_t> quota_disk_bytes;
@@ -83,6 +85,9 @@ std::string dataset_text(const json::object& dataset) {
         versions += (versions.empty() ? "" : ", ") +
                     (version.is_object() ? text_at(version.get_object(), "version") : json::serialize(version));
     }
+    const double stored_ratio = number_at(dataset, "stored_ratio");
+    const std::string stored =
+        stored_ratio > 0 && stored_ratio < 1 ? ", blocks shrink to " + format_part(stored_ratio, 1) : "";
     std::string quarantined = count(dataset, "quarantined_blocks") + " blocks, " + count(counters, "remote_corrupt") +
                               " wrong reads of the remote";
     for (const json::value& value : array_at(dataset, "quarantined")) {
@@ -114,6 +119,7 @@ std::string dataset_text(const json::object& dataset) {
         {"bytes served", bytes(counters, "bytes_memory") + " memory, " + bytes(counters, "bytes_disk") + " disk, " +
                              bytes(counters, "bytes_remote") + " remote"},
         {"refused", count(counters, "admissions_refused") + " admissions"},
+        {"compression", text_at(dataset, "compression") + stored},
         {"checksums", flag_at(dataset, "checksums") ? "of each block" : "none: dataset add --checksum"},
         {"quarantined", quarantined},
         {"faults", count(counters, "crc_failures") + " damaged blocks fetched again, " +
@@ -187,8 +193,9 @@ json::object remote_of(const AddOptions& options) {
 int add_dataset(const Context& context, const AddOptions& options) {
     json::object body{{"name", options.name}, {"url", url_of(options.url)}};
     for (const auto& [key, value] :
-         {std::pair{"format", &options.format}, std::pair{"block", &options.block}, std::pair{"owner", &options.owner},
-          std::pair{"group", &options.group}, std::pair{"mode", &options.mode}}) {
+         {std::pair{"format", &options.format}, std::pair{"compression", &options.compression},
+          std::pair{"block", &options.block}, std::pair{"owner", &options.owner}, std::pair{"group", &options.group},
+          std::pair{"mode", &options.mode}}) {
         if (!value->empty()) body[key] = *value;
     }
     if (const json::object remote = remote_of(options); !remote.empty()) body["remote"] = remote;
@@ -265,6 +272,13 @@ void add_add(CLI::App& dataset, Context& context) {
         ->check([](const std::string& text) {
             if (text == "sample" || text == "object" || parse_bytes(text)) return std::string();
             return "\"" + text + "\" is no block: expected sample, object, or a size such as 8MiB";
+        });
+    add->add_option("--compression", options->compression,
+                    "In the cache: none, auto, zstd or zstd:LEVEL, of data that shrinks by more than 10 %; auto: where "
+                    "it does not fit its quota otherwise. Default: none")
+        ->check([](const std::string& text) {
+            const auto compression = cache::parse_compression(text);
+            return compression ? std::string() : compression.error().message;
         });
     add->add_flag("--checksum", options->checksum,
                   "Read everything once and keep the checksum of each block, so that bytes that went bad at the remote "

@@ -38,20 +38,23 @@ struct ShardWorldOptions {
     cache::ShardOptions shard;
     std::uint64_t seed = 1;
     bool checksums = false;  // in the manifest
+    cache::Compression compression = {};
+    bool compressible = false;  // every second block; the others are random
 };
 
 class ShardWorld {
 public:
     explicit ShardWorld(const ShardWorldOptions& options)
         : device(std::make_unique<FakeDevice>(disk, clock, options.device)),
-          shard(std::make_unique<cache::Shard>(*device, clock, options.shard)) {
+          shard(std::make_unique<cache::Shard>(*device, clock, deterministic(options.shard))) {
         std::mt19937_64 random(options.seed);
         cache::DatasetContent found;
         // The remote looks for its root once, before any read goes through the device.
         std::filesystem::create_directory(root());
         for (std::uint32_t i = 0; i < options.blocks; ++i) {
             std::string bytes(1 + random() % options.block_bytes_max, '\0');
-            for (char& byte : bytes) byte = static_cast<char>(random());
+            const bool shrinks = options.compressible && i % 2 == 0;
+            for (char& byte : bytes) byte = static_cast<char>(shrinks ? 'a' + random() % 2 : random());
             disk.put(path(i), bytes, 1000 + i);
             found.add_object(object_name(i), bytes.size(), 1000 + i, protocol::kNoLabel);
             if (options.checksums) {
@@ -77,7 +80,8 @@ public:
                             .store = std::make_unique<cache::DatasetStore>(store, *device, clock, nullptr),
                             .remote = std::move(*remote),
                             .quota = options.quota,
-                            .manifest = manifest});
+                            .manifest = manifest,
+                            .compression = options.compression});
     }
 
     ~ShardWorld() {
@@ -146,6 +150,11 @@ public:
         }
         turns(20);  // admissions to disk end
         return hits;
+    }
+
+    static cache::ShardOptions deterministic(cache::ShardOptions options) {
+        options.compress_on_a_thread = false;
+        return options;
     }
 
     cache::DatasetStatistics dataset() const { return shard->statistics().datasets.at(0); }

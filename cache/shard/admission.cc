@@ -1,0 +1,180 @@
+#include "cache/shard/admission.h"
+
+#include <cstring>
+
+#include "base/assert.h"
+#include "cache/protocol/record.h"
+#include "cache/protocol/wire.h"
+
+namespace larder::cache {
+
+using protocol::kRecordHeaderBytes;
+
+// A block on its way from a slot to a disk segment.
+struct Admission::Write : StoreWrite {
+    Admission* admission = nullptr;
+    Block block;
+};
+
+// A block being compressed, then on its way to a disk segment.
+struct Admission::Compressing : CompressWork {
+    Admission* admission = nullptr;
+    Block block;
+    struct Stored : StoreWrite {
+        Compressing* of = nullptr;
+    } write;
+};
+
+Admission::Admission(DatasetStore& store, Compressor& compressor, Compression wished,
+                     std::function<void(std::uint32_t block_id, std::uint64_t bytes)> admitted)
+    : store_(store), compressor_(compressor), choice_(wished), admitted_(std::move(admitted)) {}
+
+Admission::~Admission() = default;
+
+bool Admission::compresses(std::uint32_t payload_bytes, std::uint64_t dataset_bytes) const {
+    const Quota quota = store_.quota();
+    if (!choice_.wants(dataset_bytes, quota.memory_bytes + quota.disk_bytes)) return false;
+    // Below a page nothing is gained on disk, and little in memory.
+    return payload_bytes >= protocol::kPageBytes;
+}
+
+Admission::Block Admission::hold(const Fetch& fetch, std::uint32_t payload_crc) {
+    fetch.consumer->refer();
+    fetch.consumer->pin(fetch);
+    return {.consumer = fetch.consumer,
+            .slot = fetch.consumer->slot(fetch),
+            .slot_page = fetch.slot_page,
+            .slot_pages = fetch.slot_pages,
+            .block_id = fetch.block_id,
+            .payload_bytes = fetch.payload_bytes,
+            .payload_crc = payload_crc};
+}
+
+void Admission::let_go(const Block& block) {
+    block.consumer->unpin(block.slot_page, block.slot_pages);
+    block.consumer->unrefer();
+}
+
+void Admission::admit(const Fetch& fetch, std::uint32_t payload_crc, std::uint64_t dataset_bytes) {
+    if (!compresses(fetch.payload_bytes, dataset_bytes)) {
+        if (admitted_to_memory(fetch, payload_crc)) return;
+        const auto reserved = store_.reserve(Tier::disk, fetch.block_id, fetch.payload_bytes);
+        if (!reserved) return;
+        ++in_flight_;
+        write_slot(hold(fetch, payload_crc), *reserved);
+        return;
+    }
+    const auto wanted = static_cast<std::uint32_t>(fetch.payload_bytes * choice_.stored_ratio());
+    const bool too_many =
+        compressor_.bytes_in_flight() > 0 && compressor_.bytes_in_flight() + fetch.payload_bytes > kCompressingBytesMax;
+    // Nothing is compressed in vain once the quota is reached.
+    if (too_many || store_.find(fetch.block_id) || !store_.has_room(wanted)) return;
+    if (idle_.empty()) {
+        compressing_.push_back(std::make_unique<Compressing>());
+        idle_.push_back(compressing_.back().get());
+    }
+    Compressing& work = *idle_.back();
+    idle_.pop_back();
+    ++in_flight_;
+    work.admission = this;
+    work.block = hold(fetch, payload_crc);
+    work.raw = {work.block.slot + kRecordHeaderBytes, work.block.payload_bytes};
+    work.level = choice_.wished().level;
+    work.done = [](CompressWork& done) noexcept {
+        auto& of = static_cast<Compressing&>(done);
+        of.admission->compressed(of);
+    };
+    compressor_.start(work);
+}
+
+// A block that came to a slot to be compressed, and is not to be any more. Others were offered to memory before they
+// were read.
+bool Admission::admitted_to_memory(const Fetch& fetch, std::uint32_t payload_crc) {
+    if (choice_.wished().kind == CompressionKind::none) return false;
+    const auto reserved = store_.reserve(Tier::memory, fetch.block_id, fetch.payload_bytes);
+    if (!reserved) return false;
+    const std::byte* payload = fetch.consumer->slot(fetch) + kRecordHeaderBytes;
+    std::memcpy(store_.payload(*reserved).data(), payload, fetch.payload_bytes);
+    if (store_.commit(*reserved, payload_crc)) admitted_(fetch.block_id, fetch.payload_bytes);
+    return true;
+}
+
+void Admission::write_slot(const Block& block, const Reservation& reservation) {
+    Write& write = *writes_.take();
+    write.admission = this;
+    write.block = block;
+    write.reservation = reservation;
+    write.payload_crc = block.payload_crc;
+    write.record = {block.slot, std::size_t{block.slot_pages} * protocol::kPageBytes};
+    write.finished = [](StoreWrite& done, std::int32_t result) noexcept {
+        auto& of = static_cast<Write&>(done);
+        Admission& admission = *of.admission;
+        if (result == 0) admission.admitted_(of.block.block_id, of.block.payload_bytes);
+        admission.let_go(of.block);
+        --admission.in_flight_;
+        admission.writes_.give_back(&of);
+    };
+    if (store_.write(write)) return;
+    let_go(block);
+    --in_flight_;
+    writes_.give_back(&write);
+}
+
+// What does not shrink, after it was tried.
+void Admission::admit_as_it_is(const Block& block) {
+    if (const auto reserved = store_.reserve(Tier::memory, block.block_id, block.payload_bytes)) {
+        std::memcpy(store_.payload(*reserved).data(), block.slot + kRecordHeaderBytes, block.payload_bytes);
+        if (store_.commit(*reserved, block.payload_crc)) admitted_(block.block_id, block.payload_bytes);
+    } else if (const auto on_disk = store_.reserve(Tier::disk, block.block_id, block.payload_bytes)) {
+        write_slot(block, *on_disk);
+        return;
+    }
+    let_go(block);
+    --in_flight_;
+}
+
+void Admission::compressed(Compressing& work) {
+    choice_.note(work.block.payload_bytes, work.stored_bytes > 0 ? work.stored_bytes : work.block.payload_bytes);
+    if (work.stored_bytes == 0) {
+        const Block block = work.block;
+        idle_.push_back(&work);
+        admit_as_it_is(block);
+        return;
+    }
+    // The slot has been read.
+    let_go(work.block);
+    if (!admit_compressed(work)) give_back(work);
+}
+
+// True: the work is on its way to disk.
+bool Admission::admit_compressed(Compressing& work) {
+    const Block& block = work.block;
+    const protocol::CompressedBlock of{.raw_bytes = block.payload_bytes, .raw_crc = block.payload_crc};
+    if (auto reserved = store_.reserve(Tier::memory, block.block_id, work.stored_bytes)) {
+        reserved->of = of;
+        std::memcpy(store_.payload(*reserved).data(), work.record().data() + kRecordHeaderBytes, work.stored_bytes);
+        if (store_.commit(*reserved, work.stored_crc)) admitted_(block.block_id, block.payload_bytes);
+        return false;
+    }
+    auto reserved = store_.reserve(Tier::disk, block.block_id, work.stored_bytes);
+    if (!reserved) return false;
+    reserved->of = of;
+    work.write.of = &work;
+    work.write.reservation = *reserved;
+    work.write.payload_crc = work.stored_crc;
+    work.write.record = work.record();
+    work.write.finished = [](StoreWrite& done, std::int32_t result) noexcept {
+        Compressing& written = *static_cast<Compressing::Stored&>(done).of;
+        Admission& admission = *written.admission;
+        if (result == 0) admission.admitted_(written.block.block_id, written.block.payload_bytes);
+        admission.give_back(written);
+    };
+    return store_.write(work.write);
+}
+
+void Admission::give_back(Compressing& work) {
+    --in_flight_;
+    idle_.push_back(&work);
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,65 @@
+#pragma once
+
+// Whether the blocks of a dataset are compressed when they are admitted. What was wished is a Compression; what is done
+// about it is a CompressionChoice, which looks at a sample of blocks first: where they do not shrink by more than 10 %
+// (images, say), nothing more is tried, so that it costs nothing. `automatic` also leaves a dataset alone that fits its
+// quota as it is. Plain values; a choice belongs to one thread.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace larder::cache {
+
+enum class CompressionKind : std::uint8_t { none, zstd, automatic };
+
+struct Compression {
+    CompressionKind kind = CompressionKind::none;
+    int level = 0;  // of zstd
+
+    bool operator==(const Compression&) const = default;
+};
+
+inline constexpr int kZstdLevelMax = 19;
+
+// "none", "zstd:LEVEL" (level 1 to 19; "zstd" is level 3) or "auto".
+Result<Compression> parse_compression(std::string_view text);
+std::string format_compression(const Compression& compression);
+
+// The most a block may have once compressed, to be kept so.
+constexpr std::uint32_t compressed_bytes_max(std::uint32_t raw_bytes) {
+    return raw_bytes - raw_bytes / 10 - (raw_bytes > 0 ? 1 : 0);
+}
+
+class CompressionChoice {
+public:
+    static constexpr std::uint32_t kSampleBlocks = 16;
+
+    explicit CompressionChoice(Compression wished) : wished_(wished) {}
+
+    // Whether the next block is to be tried, of a dataset that takes `dataset_bytes` as it is, under this quota.
+    bool wants(std::uint64_t dataset_bytes, std::uint64_t quota_bytes) const {
+        if (wished_.kind == CompressionKind::none || failed_) return false;
+        return wished_.kind == CompressionKind::zstd || dataset_bytes > quota_bytes;
+    }
+    // A block that was tried; `stored_bytes` is what it has now, `raw_bytes` where it did not shrink enough.
+    void note(std::uint32_t raw_bytes, std::uint32_t stored_bytes);
+    // Stored bytes for each byte of the dataset, of the blocks tried; 1 before, and where nothing is compressed.
+    double stored_ratio() const {
+        return failed_ || raw_bytes_ == 0 ? 1 : static_cast<double>(stored_bytes_) / static_cast<double>(raw_bytes_);
+    }
+    const Compression& wished() const { return wished_; }
+    // The sample has shown that nothing is gained.
+    bool failed() const { return failed_; }
+
+private:
+    Compression wished_;
+    std::uint64_t tried_ = 0;
+    std::uint64_t raw_bytes_ = 0;
+    std::uint64_t stored_bytes_ = 0;
+    bool failed_ = false;
+};
+
+}  // namespace larder::cache
