@@ -50,6 +50,7 @@ Result<std::unique_ptr<scheduler::Placer>> make_placer(const scheduler::LiveConf
     if (!cells) return std::unexpected(cells.error());
     options.cluster = cluster_of(*cells);
     std::vector<std::string> tenants;
+    tenants.reserve(options.tenants.size());
     for (const scheduler::Tenant& tenant : options.tenants) tenants.push_back(tenant.name);
     auto placer = scheduler::Cells::create(*cells, options.cluster, tenants);
     if (!placer) return std::unexpected(placer.error());
