@@ -9,6 +9,7 @@
 namespace larder::scheduler {
 
 std::unique_ptr<CacheSystem> make_uniform(const CacheOptions& options);
+std::unique_ptr<CacheSystem> make_uniform_by_node(const CacheOptions& options);
 
 namespace {
 
@@ -222,7 +223,7 @@ void set_equal_rates(const ReadersState& state) {
 
 std::unique_ptr<CacheSystem> make_cache_system(const CacheOptions& options) {
     switch (options.cache) {
-        case CacheKind::uniform: return make_uniform(options);
+        case CacheKind::uniform: return options.own_caches ? make_uniform_by_node(options) : make_uniform(options);
         case CacheKind::lru: return std::make_unique<Lru>(options.bandwidth);
         case CacheKind::static_per_job: return std::make_unique<StaticPerJob>(options.bandwidth);
         case CacheKind::whole_dataset: return std::make_unique<WholeDataset>(options.bandwidth);

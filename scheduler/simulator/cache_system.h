@@ -19,6 +19,7 @@
 
 #include "allocator/assign.h"
 #include "base/error.h"
+#include "scheduler/gpu_cluster.h"
 #include "scheduler/simulator/store.h"
 #include "scheduler/snapshot.h"
 
@@ -31,6 +32,8 @@ struct CacheOptions {
     CacheKind cache = CacheKind::uniform;
     BandwidthKind bandwidth = BandwidthKind::joint;
     allocator::ObjectiveKind objective = allocator::ObjectiveKind::efficiency;
+    // A node's cache, an equal part of all, serves the jobs that run there and no others. Of uniform and none.
+    bool own_caches = false;
 };
 
 // Names as in the table above, "uniform+joint" among them. invalid_argument has what is allowed.
@@ -43,6 +46,10 @@ struct ReadersState {
     std::span<const std::uint32_t> gpus;  // of each reader's job
     std::uint32_t gpus_all = 0;
     Storage storage;
+    std::span<const GpuNode> nodes;
+    std::span<const Placement* const> placements;  // of each reader's job
+    double node_disk_bytes_per_second = std::numeric_limits<double>::infinity();
+    double node_nic_bytes_per_second = std::numeric_limits<double>::infinity();
 };
 
 class CacheSystem {

@@ -5,37 +5,81 @@
 
 #include "allocator/model.h"
 #include "base/assert.h"
+#include "scheduler/simulator/node_bounds.h"
 
 namespace larder::scheduler {
 namespace {
 
 void set_rate(Reader& reader) {
     reader.hit_ratio = rest_hit_ratio(reader);
-    reader.rate = allocator::predicted_rate(reader.ideal, reader.bandwidth, reader.hit_ratio);
+    reader.rate = allocator::predicted_rate(std::min(reader.ideal, reader.cap), reader.bandwidth, reader.hit_ratio);
+}
+
+// What it has yet to read is what its parts have.
+void add_up(SimulatedJob& job) {
+    job.reader.unread_bytes = 0;
+    job.reader.unread_cached_bytes = 0;
+    for (const ReaderPart& part : job.parts) {
+        job.reader.unread_bytes += part.own->unread_bytes;
+        job.reader.unread_cached_bytes += part.own->unread_cached_bytes;
+    }
+}
+
+// They all read as fast as the job does.
+void spread_rate(SimulatedJob& job) {
+    for (const ReaderPart& part : job.parts) {
+        part.own->rate = job.reader.rate * part.part;
+        part.own->hit_ratio = rest_hit_ratio(*part.own);
+    }
+}
+
+Reader& reader_of(SimulatedJob& job, const ReaderPart& part) {
+    return part.own == nullptr ? job.reader : *part.own;
 }
 
 }  // namespace
 
-DataPlane::DataPlane(const SimulationOptions& options, std::span<const DatasetState> datasets, std::uint32_t gpus_all)
-    : options_(options),
-      datasets_(datasets),
-      gpus_all_(gpus_all),
-      system_(make_cache_system(options.cache)),
-      by_dataset_(datasets.size()) {}
+DataPlane::DataPlane(const SimulationOptions& options, std::span<const DatasetState> datasets,
+                     const GpuCluster& cluster)
+    : options_(options), datasets_(datasets), cluster_(cluster), system_(make_cache_system(options.cache)) {
+    for (const GpuNode& node : cluster.nodes) gpus_all_ += node.gpus;
+    if (options.reported_plans) reported_ = std::make_unique<ReportedPlans>(options, datasets, cluster);
+}
 
-Store& DataPlane::store_for(const SimulatedJob& job) {
-    const std::uint32_t dataset = job.state.spec->dataset;
-    if (!system_->per_job() && by_dataset_[dataset] != nullptr) return *by_dataset_[dataset];
+Store& DataPlane::store_for(std::uint32_t dataset, std::uint32_t node) {
+    if (!system_->per_job()) {
+        const auto found = by_place_.find({dataset, node});
+        if (found != by_place_.end()) return *found->second;
+    }
     auto made = std::make_unique<Store>();
     made->dataset = dataset;
+    made->node = node;
     made->size_bytes = datasets_[dataset].size_bytes;
     Store& store = *made;
     stores_.push_back(std::move(made));
-    if (!system_->per_job()) by_dataset_[dataset] = &store;
+    if (!system_->per_job()) by_place_[{dataset, node}] = &store;
     return store;
 }
 
-void DataPlane::start(SimulatedJob& job, std::uint32_t index) {
+// Its GPUs on each node read an equal part of its epoch each.
+void DataPlane::find_stores(SimulatedJob& job) {
+    const std::uint32_t dataset = job.state.spec->dataset;
+    if (!options_.cache.own_caches) {
+        job.parts.push_back({.store = &store_for(dataset, kAllNodes)});
+    } else {
+        const double gpus = gpu_count(job.state.placement);
+        for (const NodeGpus& share : job.state.placement) {
+            job.parts.push_back({.store = &store_for(dataset, share.node), .part = share.count() / gpus});
+        }
+    }
+    if (job.parts.size() > 1) {
+        for (ReaderPart& part : job.parts) part.own = std::make_unique<Reader>(Reader{.whole = &job.reader});
+        split_.push_back(&job);
+    }
+    for (const ReaderPart& part : job.parts) part.store->readers.push_back(&reader_of(job, part));
+}
+
+void DataPlane::start(SimulatedJob& job, std::uint32_t index, double now_s) {
     Reader& reader = job.reader;
     reader.job = index;
     reader.weight = job.state.spec->weight;
@@ -43,33 +87,46 @@ void DataPlane::start(SimulatedJob& job, std::uint32_t index) {
     reader.bandwidth = 0;
     reader.hit_ratio = 0;
     reader.rate = 0;
-    if (job.reads_nothing()) {
-        job.store = nullptr;
+    job.parts.clear();
+    if (job.reads_nothing()) return;
+    find_stores(job);
+    if (reported_ != nullptr) reported_->started(job, now_s);
+    if (reader.unread_bytes <= 0) {
+        begin_epoch(job);
         return;
     }
-    Store& store = store_for(job);
-    job.store = &store;
-    store.readers.push_back(&reader);
-    if (reader.unread_bytes <= 0) {
-        begin_epoch(store, reader);
-    } else {
-        // It goes on within its epoch; of the store's blocks it has read a part like any other.
-        reader.unread_cached_bytes =
-            std::min(reader.unread_bytes, store.cached_bytes * reader.unread_bytes / store.size_bytes);
+    // It goes on within its epoch; of the stores' blocks it has read a part like any other.
+    const double unread = reader.unread_bytes;
+    for (const ReaderPart& part : job.parts) {
+        Reader& own = reader_of(job, part);
+        own.unread_bytes = unread * part.part;
+        own.unread_cached_bytes =
+            std::min(own.unread_bytes, part.store->cached_bytes * own.unread_bytes / part.store->size_bytes);
     }
+    if (job.parts.size() > 1) add_up(job);
 }
 
 void DataPlane::stop(SimulatedJob& job, bool dataset_is_done) {
-    Store* store = std::exchange(job.store, nullptr);
     job.reader.rate = 0;
-    if (store == nullptr) return;
-    std::erase(store->readers, &job.reader);
-    if (!store->readers.empty() || (!dataset_is_done && !system_->per_job())) return;
-    if (by_dataset_[store->dataset] == store) by_dataset_[store->dataset] = nullptr;
-    std::erase_if(stores_, [&](const auto& one) { return one.get() == store; });
+    if (job.parts.empty()) return;
+    for (const ReaderPart& part : job.parts) std::erase(part.store->readers, &reader_of(job, part));
+    if (job.parts.size() > 1) std::erase(split_, &job);
+    const std::uint32_t dataset = job.state.spec->dataset;
+    const Store* first = job.parts.front().store;
+    const auto goes = [&](const std::unique_ptr<Store>& store) {
+        if (system_->per_job()) return store.get() == first;
+        return dataset_is_done && reported_ == nullptr && store->dataset == dataset && store->readers.empty();
+    };
+    job.parts.clear();
+    if (!dataset_is_done && !system_->per_job()) return;
+    for (const auto& store : stores_) {
+        if (goes(store)) by_place_.erase({store->dataset, store->node});
+    }
+    std::erase_if(stores_, goes);
 }
 
 void DataPlane::advance(double seconds, std::span<SimulatedJob* const> running, std::vector<JobOutcome>& outcomes) {
+    for (SimulatedJob* job : split_) spread_rate(*job);
     for (const auto& store : stores_) {
         if (store->readers.empty()) continue;
         read_.clear();
@@ -82,6 +139,7 @@ void DataPlane::advance(double seconds, std::span<SimulatedJob* const> running, 
             }
         }
     }
+    for (SimulatedJob* job : split_) add_up(*job);
     for (SimulatedJob* job : running) {
         Reader& reader = job->reader;
         JobOutcome& outcome = outcomes[reader.job];
@@ -97,44 +155,75 @@ void DataPlane::advance(double seconds, std::span<SimulatedJob* const> running, 
     }
 }
 
+void DataPlane::begin_epoch(SimulatedJob& job) {
+    for (const ReaderPart& part : job.parts) {
+        Reader& own = reader_of(job, part);
+        if (part.own != nullptr) own.remaining_bytes = job.reader.remaining_bytes * part.part;
+        larder::scheduler::begin_epoch(*part.store, own, part.part);
+    }
+    if (job.parts.size() > 1) add_up(job);
+}
+
 bool DataPlane::end_epoch(SimulatedJob& job) {
     Reader& reader = job.reader;
     const double need_before = reader.ideal * (1 - reader.hit_ratio);
     const double rate_before = reader.rate;
     const bool first = std::exchange(reader.first_epoch, false);
-    begin_epoch(*job.store, reader);
+    begin_epoch(job);
     if (!system_->fluid()) return first;
     set_rate(reader);
     // A plan for every epoch of every job would be most of the work, and change nothing where caches are full.
     constexpr double kOfRemote = 0.002;
     constexpr double kOfRate = 0.02;
     const double need = reader.ideal * (1 - reader.hit_ratio);
-    return std::abs(need - need_before) > kOfRemote * options_.storage.remote_bytes_per_second ||
+    return nodes_bind(options_) ||
+           std::abs(need - need_before) > kOfRemote * options_.storage.remote_bytes_per_second ||
            std::abs(reader.rate - rate_before) > kOfRate * rate_before;
 }
 
 Result<void> DataPlane::plan(std::span<SimulatedJob* const> running) {
+    planned_jobs_.clear();
     readers_.clear();
     gpus_.clear();
+    placements_.clear();
     planned_.clear();
     for (SimulatedJob* job : running) {
         job->reader.ideal = job->ideal_full;
         if (job->guests > 0 || job->state.packed_with != nullptr) job->reader.ideal *= job->state.spec->packed_rate;
-        if (job->store == nullptr) {
+        if (job->parts.empty()) {
             job->reader.rate = job->reader.ideal;
             continue;
         }
+        job->reader.cap = kNever;
+        planned_jobs_.push_back(job);
         readers_.push_back(&job->reader);
         gpus_.push_back(job->state.gpus);
+        placements_.push_back(&job->state.placement);
     }
     for (const auto& store : stores_) {
         for (Reader* reader : store->readers) reader->store = static_cast<std::uint32_t>(planned_.size());
         planned_.push_back(store.get());
     }
-    const ReadersState state{
-        .readers = readers_, .stores = planned_, .gpus = gpus_, .gpus_all = gpus_all_, .storage = options_.storage};
+    for (SimulatedJob* job : split_) job->reader.store = job->parts.front().own->store;
+    const ReadersState state{.readers = readers_,
+                             .stores = planned_,
+                             .gpus = gpus_,
+                             .gpus_all = gpus_all_,
+                             .storage = options_.storage,
+                             .nodes = cluster_.nodes,
+                             .placements = placements_,
+                             .node_disk_bytes_per_second = options_.node_disk_bytes_per_second,
+                             .node_nic_bytes_per_second = options_.node_nic_bytes_per_second};
+    const bool bound = nodes_bind(options_) && !planned_jobs_.empty();
+    if (bound && !options_.cache.own_caches) bound_ideals(state, planned_jobs_);
     set_equal_rates(state);
-    if (auto planned = system_->plan(state); !planned) return planned;
+    if (reported_ != nullptr) {
+        for (Reader* reader : readers_) set_rate(*reader);
+    } else if (auto planned = system_->plan(state); !planned) {
+        return planned;
+    }
+    if (bound) bound_rates(state, planned_jobs_);
+    for (SimulatedJob* job : split_) spread_rate(*job);
     // Who starts up is planned for, as it is by the daemon, but reads nothing yet.
     for (SimulatedJob* job : running) {
         if (job->paused) job->reader.rate = 0;
@@ -142,15 +231,30 @@ Result<void> DataPlane::plan(std::span<SimulatedJob* const> running) {
     return {};
 }
 
+void DataPlane::resume(SimulatedJob& job, double now_s) {
+    if (reported_ != nullptr) reported_->started(job, now_s);
+}
+
+Result<void> DataPlane::report(double now_s, std::span<SimulatedJob* const> running) {
+    return reported_->report(now_s, running, stores_);
+}
+
 bool DataPlane::refresh_shared() {
     if (!system_->fluid()) return false;
     bool changed = false;
+    const auto refresh = [&](Reader& reader) {
+        const double before = reader.hit_ratio;
+        if (reader.rate > 0) set_rate(reader);
+        changed = changed || std::abs(reader.hit_ratio - before) > 1e-3;
+    };
+    for (SimulatedJob* job : split_) {
+        refresh(job->reader);
+        spread_rate(*job);
+    }
     for (const auto& store : stores_) {
         if (store->readers.size() < 2) continue;
         for (Reader* reader : store->readers) {
-            const double before = reader->hit_ratio;
-            if (reader->rate > 0) set_rate(*reader);
-            changed = changed || std::abs(reader->hit_ratio - before) > 1e-3;
+            if (reader->whole == nullptr) refresh(*reader);
         }
     }
     return changed;
@@ -195,7 +299,8 @@ double DataPlane::cached_bytes(std::uint32_t dataset) const {
 
 void DataPlane::describe(std::span<DatasetState> datasets) const {
     if (system_->per_job()) return;
-    for (const auto& store : stores_) datasets[store->dataset].cached_bytes = store->cached_bytes;
+    for (const auto& store : stores_) datasets[store->dataset].cached_bytes = 0;
+    for (const auto& store : stores_) datasets[store->dataset].cached_bytes += store->cached_bytes;
 }
 
 }  // namespace larder::scheduler

@@ -3,22 +3,31 @@
 // A job as the simulation keeps it: what a policy sees of it, what it reads, and when it next does something.
 
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "scheduler/simulator/simulation.h"
 #include "scheduler/simulator/store.h"
 
 namespace larder::scheduler {
 
+// What a job reads through one store: all of it, or, where every node caches for itself, what its GPUs there read.
+struct ReaderPart {
+    Store* store = nullptr;
+    double part = 1;
+    std::unique_ptr<Reader> own;  // null: the job's
+};
+
 struct SimulatedJob {
     JobState state;
     Reader reader;
-    Store* store = nullptr;  // null: it reads no dataset, or does not run
-    bool live = false;       // a policy may see it
-    bool paused = false;     // has GPUs, but loads its checkpoint or starts up
-    double ready_s = 0;      // while paused
-    double ideal_full = 0;   // f* with its GPUs where they are
-    double accounted_s = 0;  // add_run() was told until then
-    double guests = 0;       // jobs packed onto its GPUs
+    std::vector<ReaderPart> parts;  // empty: it reads no dataset, or does not run
+    bool live = false;              // a policy may see it
+    bool paused = false;            // has GPUs, but loads its checkpoint or starts up
+    double ready_s = 0;             // while paused
+    double ideal_full = 0;          // f* with its GPUs where they are
+    double accounted_s = 0;         // add_run() was told until then
+    double guests = 0;              // jobs packed onto its GPUs
     bool has_checkpoint = false;
     // The next thing it does by itself, at the rate it has.
     double next_s = kNever;

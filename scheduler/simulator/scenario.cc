@@ -122,6 +122,7 @@ Result<Report> run_scenario(Scenario scenario, const ScenarioOptions& options) {
         if (!objective) return std::unexpected(objective.error());
         cache->objective = *objective;
     }
+    cache->own_caches = options.simulation.cache.own_caches;
     report.cache = *cache;
     SimulationOptions simulation = options.simulation;
     simulation.cache = *cache;

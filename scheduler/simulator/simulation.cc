@@ -40,7 +40,7 @@ public:
             gpus_on_largest_node_[node.gpu_type] = std::max(gpus_on_largest_node_[node.gpu_type], node.gpus);
         }
         shares_.set_gpus(gpus_all_);
-        data_ = std::make_unique<DataPlane>(options_, workload_.datasets, gpus_all_);
+        data_ = std::make_unique<DataPlane>(options_, workload_.datasets, cluster);
         for (std::size_t j = 0; j < jobs_.size(); ++j) {
             const JobSpec& spec = workload.jobs[j];
             if (spec.dataset != kNoDataset) ++users_left_[spec.dataset];
@@ -72,7 +72,7 @@ private:
     std::string at() const { return "at " + std::to_string(now_s_) + " s"; }
 
     double next_event_s() const {
-        double next_s = std::min({decide_again_s_, transfers_.next_s(now_s_), next_refresh_s_});
+        double next_s = std::min({decide_again_s_, transfers_.next_s(now_s_), next_refresh_s_, data_->next_report_s()});
         if (arrived_ < jobs_.size()) next_s = std::min(next_s, workload_.jobs[arrived_].submit_s);
         for (const SimulatedJob* job : running_) next_s = std::min(next_s, job->next_s);
         // Nodes fail for ever: that alone is no reason to go on.
@@ -115,6 +115,7 @@ private:
             if (job.paused) {
                 job.paused = false;
                 plan_due_ = true;
+                data_->resume(job, now_s_);
             } else if (job.finishes_next) {
                 finish(job);
                 continue;  // the last one took its place
@@ -132,6 +133,10 @@ private:
         if (decide_again_s_ <= now_s_) decide_due_ = true;
         if (std::exchange(decide_due_, false)) {
             if (auto decided = decide_now(); !decided) return decided;
+        }
+        if (data_->next_report_s() <= now_s_) {
+            if (auto reported = data_->report(now_s_, running_); !reported) return reported;
+            plan_due_ = true;
         }
         return plan_due_ ? plan_now() : Result<void>();
     }
@@ -285,7 +290,7 @@ private:
             job.ready_s = kNever;  // until it is read
             transfers_.begin(j, state.spec->checkpoint_bytes);
         }
-        data_->start(job, j);
+        data_->start(job, j, now_s_);
         running_.push_back(&job);
         plan_due_ = true;
     }
@@ -435,6 +440,17 @@ private:
 
 Result<Outcome> simulate(const Workload& workload, const GpuCluster& cluster, Policy& policy, Placer& placer,
                          const SimulationOptions& options) {
+    const CacheKind cache = options.cache.cache;
+    if (options.reported_plans &&
+        (!options.cache.own_caches || cache != CacheKind::uniform || options.cache.bandwidth != BandwidthKind::joint)) {
+        return fail(ErrorCode::invalid_argument,
+                    "plans as daemons make them are simulated with cache uniform+joint and every node's own cache");
+    }
+    if (options.cache.own_caches && cache != CacheKind::uniform && cache != CacheKind::none) {
+        return fail(ErrorCode::invalid_argument,
+                    "nodes that cache for themselves are simulated with cache uniform or none, not with " +
+                        name(options.cache));
+    }
     return Simulation(workload, cluster, policy, placer, options).run();
 }
 

@@ -38,7 +38,14 @@ struct SimulationOptions {
     double checkpoint_interval_s = 1800;          // what a job loses when its node is lost is since its last one
     double node_lifetime_s = kNever;              // mean time of a node between failures
     double node_repair_s = 3600;
-    std::uint32_t samples = 500;  // of the timeline
+    // Of every node: what it reads of its cache, and what comes to it and, each way, leaves it over the network.
+    double node_disk_bytes_per_second = kNever;
+    double node_nic_bytes_per_second = kNever;
+    // Plans as daemons make them (reported_plans.h), not at once whenever anything changes. With own caches.
+    bool reported_plans = false;
+    double report_lease_s = 10;                      // of the leases
+    double report_floor_bytes_per_second = 1 << 20;  // of a job
+    std::uint32_t samples = 500;                     // of the timeline
     // Called now and then, from the thread that runs; may be empty.
     std::function<void(const SimulationProgress&)> progress;
 };
@@ -86,7 +93,8 @@ struct Outcome {
     std::vector<double> tenant_ratios;
 };
 
-// Errors: the policy's, the placer's or assign()'s own, with the time in the simulation.
+// Errors: the policy's, the placer's or assign()'s own, with the time in the simulation; invalid_argument: of the
+// options.
 Result<Outcome> simulate(const Workload& workload, const GpuCluster& cluster, Policy& policy, Placer& placer,
                          const SimulationOptions& options);
 

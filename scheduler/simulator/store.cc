@@ -39,8 +39,8 @@ void advance(Store& store, std::span<const double> read) {
     }
 }
 
-void begin_epoch(const Store& store, Reader& reader) {
-    reader.unread_bytes = std::min(store.size_bytes, reader.remaining_bytes);
+void begin_epoch(const Store& store, Reader& reader, double part) {
+    reader.unread_bytes = std::min(store.size_bytes * part, reader.remaining_bytes);
     reader.unread_cached_bytes =
         std::min(store.cached_bytes, store.size_bytes) * (reader.unread_bytes / store.size_bytes);
 }

@@ -14,6 +14,7 @@
 namespace larder::scheduler {
 
 inline constexpr std::uint32_t kNoStore = std::numeric_limits<std::uint32_t>::max();
+inline constexpr std::uint32_t kAllNodes = std::numeric_limits<std::uint32_t>::max();
 
 // One running job's reading.
 struct Reader {
@@ -30,10 +31,13 @@ struct Reader {
     double bandwidth = 0;
     double hit_ratio = 0;
     double rate = 0;
+    double cap = std::numeric_limits<double>::infinity();  // what disks and networks of its nodes let it read
+    const Reader* whole = nullptr;                         // the job's, of which this one is the part of a node
 };
 
 struct Store {
     std::uint32_t dataset = 0;
+    std::uint32_t node = kAllNodes;  // that caches it, where every node does for itself
     double size_bytes = 0;
     double cached_bytes = 0;
     double quota_bytes = 0;
@@ -48,8 +52,9 @@ double rest_hit_ratio(const Reader& reader);
 // Time passes for everybody who reads the store: they read at their rates, misses are admitted up to the quota. `read`
 // has the bytes each of them read meanwhile, by place in store.readers.
 void advance(Store& store, std::span<const double> read);
-// A reader begins an epoch (its first one, too): all is unread, and what is cached now can be hit.
-void begin_epoch(const Store& store, Reader& reader);
+// A reader begins an epoch (its first one, too): all that it will read of it through this store, `part` of the dataset,
+// is unread, and what is cached now can be hit.
+void begin_epoch(const Store& store, Reader& reader, double part = 1);
 // Cuts what is cached to the quota, first what every reader has read already.
 void cut_to_quota(Store& store);
 

@@ -31,6 +31,10 @@ Result<void> SimulateOptions::settle() {
     simulation.storage.cache_bytes = static_cast<double>(cache_bytes.value_or(0));
     simulation.storage.remote_bytes_per_second = remote_bytes_per_second.value_or(1e15);
     simulation.checkpoint_bytes_per_second = checkpoint_bytes_per_second.value_or(scheduler::kNever);
+    simulation.node_disk_bytes_per_second = node_disk_bytes_per_second.value_or(scheduler::kNever);
+    simulation.node_nic_bytes_per_second = node_nic_bytes_per_second.value_or(scheduler::kNever);
+    simulation.cache.own_caches = own_caches || reported_plans;
+    simulation.reported_plans = reported_plans;
     simulation.storage_aware = !storage_blind;
     simulation.seed = scenario.workload_options.seed;
     return {};
@@ -69,6 +73,14 @@ void add_cluster_options(CLI::App& app, SimulateOptions& options) {
                    "Cells of tenants (TOML), in place of --gpus: see docs/scheduling.md");
     add_rate_option(app, "--checkpoint-bandwidth", options.checkpoint_bytes_per_second,
                     "Of all checkpoints together; default: they take no time");
+    add_rate_option(app, "--node-disk", options.node_disk_bytes_per_second,
+                    "Of each node's disk, which holds what is cached there; default: no limit");
+    add_rate_option(app, "--node-network", options.node_nic_bytes_per_second,
+                    "Of each node's network, each way; default: no limit");
+    app.add_flag("--own-caches", options.own_caches,
+                 "A node's cache serves only the jobs that run there; default: all nodes' cache is one pool");
+    app.add_flag("--reported-plans", options.reported_plans,
+                 "Plans as daemons make them, from reports once a second, with own caches; for hours, not months");
     app.add_option("--checkpoint-interval", simulation.checkpoint_interval_s, "Seconds between a job's checkpoints")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);

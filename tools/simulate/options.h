@@ -18,6 +18,10 @@ struct SimulateOptions {
     std::optional<std::uint64_t> cache_bytes;
     std::optional<double> remote_bytes_per_second;
     std::optional<double> checkpoint_bytes_per_second;
+    std::optional<double> node_disk_bytes_per_second;
+    std::optional<double> node_nic_bytes_per_second;
+    bool own_caches = false;
+    bool reported_plans = false;
     bool storage_blind = false;
     std::string tenant_weights;
 

@@ -1,0 +1,78 @@
+#include "scheduler/simulator/node_bounds.h"
+
+#include "allocator/rate_limits.h"
+
+namespace larder::scheduler {
+namespace {
+
+class Bounds {
+public:
+    // `jobs`: of state.readers, in their order.
+    Bounds(const ReadersState& state, std::span<SimulatedJob* const> jobs) : limits_(jobs.size()) {
+        const auto nodes = static_cast<double>(state.nodes.size());
+        std::vector<std::uint32_t> in;
+        std::vector<std::uint32_t> disk;
+        for (std::size_t n = 0; n < state.nodes.size(); ++n) {
+            in.push_back(limits_.add(state.node_nic_bytes_per_second));
+            disk.push_back(limits_.add(state.node_disk_bytes_per_second));
+        }
+        const std::uint32_t all_out = limits_.add(state.node_nic_bytes_per_second * nodes);
+        const std::uint32_t all_disks = limits_.add(state.node_disk_bytes_per_second * nodes);
+        for (std::uint32_t j = 0; j < jobs.size(); ++j) {
+            const SimulatedJob& job = *jobs[j];
+            const bool own = job.parts.front().store->node != kAllNodes;
+            const double hits = rest_hit_ratio(job.reader);
+            const double gpus = gpu_count(*state.placements[j]);
+            for (std::size_t i = 0; i < state.placements[j]->size(); ++i) {
+                const NodeGpus& share = (*state.placements[j])[i];
+                const double part = share.count() / gpus;
+                const Reader* there = own ? job.parts[i].own.get() : nullptr;
+                const double hits_here = !own ? hits / nodes : there == nullptr ? hits : rest_hit_ratio(*there);
+                limits_.use(in[share.node], j, part * (1 - hits_here));
+                if (own) limits_.use(disk[share.node], j, part * hits_here);
+            }
+            if (own) continue;
+            limits_.use(all_out, j, hits * (1 - 1 / nodes));
+            limits_.use(all_disks, j, hits);
+        }
+        limits_.finish();
+    }
+
+    // Each rate, or what is left of it when all who use a bound that is exceeded are slowed down alike.
+    std::vector<double> within(const std::vector<double>& rates) const {
+        const std::vector<double> low(rates.size());
+        return limits_.fits(rates) ? rates : limits_.fill(low, rates, rates);
+    }
+
+private:
+    allocator::RateLimits limits_;
+};
+
+}  // namespace
+
+bool nodes_bind(const SimulationOptions& options) {
+    return options.node_disk_bytes_per_second < kNever || options.node_nic_bytes_per_second < kNever;
+}
+
+void bound_ideals(const ReadersState& state, std::span<SimulatedJob* const> jobs) {
+    std::vector<double> ideals;
+    ideals.reserve(jobs.size());
+    for (const Reader* reader : state.readers) ideals.push_back(reader->ideal);
+    const std::vector<double> bounded = Bounds(state, jobs).within(ideals);
+    for (std::size_t i = 0; i < bounded.size(); ++i) state.readers[i]->ideal = bounded[i];
+}
+
+void bound_rates(const ReadersState& state, std::span<SimulatedJob* const> jobs) {
+    std::vector<double> rates;
+    rates.reserve(jobs.size());
+    for (const Reader* reader : state.readers) rates.push_back(reader->rate);
+    const std::vector<double> bounded = Bounds(state, jobs).within(rates);
+    constexpr double kRounding = 1e-9;
+    for (std::size_t i = 0; i < bounded.size(); ++i) {
+        Reader& reader = *state.readers[i];
+        if (bounded[i] < reader.rate * (1 - kRounding)) reader.cap = bounded[i];
+        reader.rate = bounded[i];
+    }
+}
+
+}  // namespace larder::scheduler

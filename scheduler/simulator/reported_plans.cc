@@ -1,0 +1,182 @@
+#include "scheduler/simulator/reported_plans.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace larder::scheduler {
+namespace {
+
+constexpr double kLookEvery_s = 0.1;
+constexpr double kReportEvery_s = 1;
+constexpr double kReportSoon_s = 0.2;
+
+std::int64_t nanoseconds(double seconds) {
+    return std::llround(seconds * 1e9);
+}
+
+std::uint64_t to_bytes(double value) {
+    return static_cast<std::uint64_t>(std::max(0.0, value));
+}
+
+std::string job_name(const SimulatedJob& job) {
+    return std::to_string(job.reader.job);
+}
+
+std::string dataset_name(std::uint32_t dataset) {
+    return std::to_string(dataset);
+}
+
+allocator::ClusterOptions cluster_options(const SimulationOptions& options) {
+    allocator::ClusterOptions cluster;
+    cluster.remote_bytes_per_second = options.storage.remote_bytes_per_second;
+    cluster.floor_bytes_per_second = options.report_floor_bytes_per_second;
+    cluster.lease_ns = nanoseconds(options.report_lease_s);
+    cluster.objective.kind = options.cache.objective;
+    return cluster;
+}
+
+// What the job reads on the node, and the GPUs that it has there.
+struct There {
+    Reader* reader = nullptr;
+    double part = 0;
+    std::uint32_t gpus = 0;
+};
+
+std::optional<There> part_on(SimulatedJob& job, std::uint32_t node) {
+    for (const ReaderPart& part : job.parts) {
+        if (part.store->node != node) continue;
+        There there{.reader = part.own == nullptr ? &job.reader : part.own.get(), .part = part.part};
+        for (const NodeGpus& share : job.state.placement) there.gpus += share.node == node ? share.count() : 0;
+        return there;
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+ReportedPlans::ReportedPlans(const SimulationOptions& options, std::span<const DatasetState> datasets,
+                             const GpuCluster& cluster)
+    : datasets_(datasets),
+      nodes_(cluster),
+      node_cache_bytes_(options.storage.cache_bytes / static_cast<double>(cluster.nodes.size())),
+      node_disk_bytes_per_second_(options.node_disk_bytes_per_second),
+      node_nic_bytes_per_second_(options.node_nic_bytes_per_second),
+      cluster_(cluster_options(options)),
+      agents_(cluster.nodes.size()) {
+    // Daemons were started at some time or other.
+    const auto agents = static_cast<double>(agents_.size());
+    for (std::size_t n = 0; n < agents_.size(); ++n) {
+        const double phase = (static_cast<double>(n) + 0.5) / agents;
+        agents_[n] = {.look_s = kLookEvery_s * phase, .reported_s = -kReportEvery_s * phase, .next_s = kNever};
+    }
+}
+
+void ReportedPlans::report_after(Agent& agent, double period_s, double now_s) {
+    const double from_s = std::max(now_s, agent.reported_s + period_s);
+    constexpr double kRounding = 1e-6;
+    agent.next_s = agent.look_s + std::ceil((from_s - agent.look_s) / kLookEvery_s - kRounding) * kLookEvery_s;
+}
+
+void ReportedPlans::started(const SimulatedJob& job, double now_s) {
+    for (const ReaderPart& part : job.parts) report_after(agents_[part.store->node], kReportSoon_s, now_s);
+    if (std::exchange(any_started_, true)) return;
+    for (Agent& agent : agents_) {
+        if (agent.next_s == kNever) report_after(agent, kReportEvery_s, now_s);
+    }
+}
+
+double ReportedPlans::next_s() const {
+    double next_s = kNever;
+    for (const Agent& agent : agents_) next_s = std::min(next_s, agent.next_s);
+    return next_s;
+}
+
+Result<void> ReportedPlans::report(double now_s, std::span<SimulatedJob* const> running,
+                                   std::span<const std::unique_ptr<Store>> stores) {
+    for (std::uint32_t n = 0; n < agents_.size(); ++n) {
+        Agent& agent = agents_[n];
+        if (agent.next_s > now_s) continue;
+        agent.reported_s = now_s;
+        const std::int64_t now_ns = nanoseconds(now_s);
+        // What a job declares is what is measured of it.
+        for (SimulatedJob* job : running) {
+            if (cluster_.registered(job_name(*job)) != nullptr || !part_on(*job, n)) continue;
+            auto registered = cluster_.register_job(
+                {.name = job_name(*job), .weight = job->reader.weight, .ideal_bytes_per_second = job->reader.ideal});
+            if (!registered) return registered;
+        }
+        if (auto taken = cluster_.report(report_of(n, running, stores), now_ns); !taken) return taken;
+        if (auto planned = cluster_.replan(now_ns); !planned) return std::unexpected(planned.error());
+        const auto plan = cluster_.plan_for(nodes_.nodes[n].name, now_ns);
+        if (!plan) return std::unexpected(plan.error());
+        apply(n, *plan, now_s, running, stores);
+    }
+    return {};
+}
+
+allocator::NodeReport ReportedPlans::report_of(std::uint32_t node, std::span<SimulatedJob* const> running,
+                                               std::span<const std::unique_ptr<Store>> stores) const {
+    allocator::NodeReport report{.node = nodes_.nodes[node].name,
+                                 .instance = 1,
+                                 .lease_applied = agents_[node].lease_applied,
+                                 .gpus = nodes_.nodes[node].gpus,
+                                 .disk_bytes = to_bytes(node_cache_bytes_),
+                                 .disk_read_bytes_per_second = node_disk_bytes_per_second_,
+                                 .nic_bytes_per_second = node_nic_bytes_per_second_};
+    for (const auto& store : stores) {
+        if (store->node != node) continue;
+        report.datasets.push_back({.name = dataset_name(store->dataset),
+                                   .size_bytes = to_bytes(store->size_bytes),
+                                   .quota_disk_bytes = to_bytes(store->quota_bytes),
+                                   .cached_disk_bytes = to_bytes(store->cached_bytes)});
+    }
+    for (SimulatedJob* job : running) {
+        const auto there = part_on(*job, node);
+        if (!there || job->paused) continue;
+        const double done_bytes = job->state.spec->total_bytes - job->reader.remaining_bytes;
+        const std::uint64_t unread = to_bytes(there->reader->unread_bytes);
+        report.jobs.push_back(
+            {.name = job_name(*job),
+             .dataset = dataset_name(job->state.spec->dataset),
+             .ranks = there->gpus,
+             .bytes = to_bytes(done_bytes * there->part),
+             .busy_s = there->gpus * done_bytes / job->reader.ideal,
+             .demand_bytes_per_second = job->reader.ideal * there->part * (1 - rest_hit_ratio(*there->reader)),
+             .unread_bytes = unread,
+             .unread_cached_bytes = std::min(unread, to_bytes(there->reader->unread_cached_bytes))});
+    }
+    return report;
+}
+
+void ReportedPlans::apply(std::uint32_t node, const allocator::NodePlan& plan, double now_s,
+                          std::span<SimulatedJob* const> running, std::span<const std::unique_ptr<Store>> stores) {
+    for (const auto& store : stores) {
+        if (store->node != node) continue;
+        const auto quota = std::ranges::find(plan.quotas, dataset_name(store->dataset), &allocator::DatasetQuota::name);
+        store->quota_bytes =
+            quota == plan.quotas.end() ? 0 : std::min(store->size_bytes, static_cast<double>(quota->disk_bytes));
+        cut_to_quota(*store);
+    }
+    Agent& agent = agents_[node];
+    std::map<std::string, double> rates;
+    for (const allocator::LeasedRate& rate : plan.lease.rates) rates[rate.job] = rate.bytes_per_second;
+    constexpr double kMarked = 0.01;
+    const bool gives_up = std::ranges::any_of(agent.rates, [&](const auto& rate) {
+        const auto then = rates.find(rate.first);
+        return then == rates.end() || then->second < rate.second * (1 - kMarked);
+    });
+    agent.rates = std::move(rates);
+    agent.lease_applied = plan.lease.number;
+    report_after(agent, gives_up || plan.lease.cut ? kReportSoon_s : kReportEvery_s, now_s);
+    for (SimulatedJob* job : running) {
+        const auto there = part_on(*job, node);
+        if (!there) continue;
+        const auto rate = agent.rates.find(job_name(*job));
+        there->reader->bandwidth = rate == agent.rates.end() ? 0 : rate->second;
+        if (job->parts.size() < 2) continue;
+        job->reader.bandwidth = 0;
+        for (const ReaderPart& part : job->parts) job->reader.bandwidth += part.own->bandwidth;
+    }
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,150 @@
+// Caches, disks and networks of single nodes, and plans that come from reports.
+
+#include <gmock/gmock.h>
+
+#include "scheduler/placement/free_pool.h"
+#include "scheduler/simulator/scenario.h"
+#include "scheduler/simulator/simulation.h"
+
+namespace larder::scheduler {
+namespace {
+
+constexpr double kBytes = 10e9;  // of the dataset
+constexpr double kRate = 100e6;  // f* of a GPU
+
+// Jobs that read one dataset, on two nodes of 4 GPUs.
+class TwoNodes {
+public:
+    TwoNodes() {
+        workload_.tenants.push_back({.name = "one"});
+        workload_.datasets.push_back({.name = "d", .size_bytes = kBytes});
+        options.cache = *parse_cache("uniform+joint", "");
+        options.storage = {.cache_bytes = 2 * kBytes, .remote_bytes_per_second = 1e12};
+    }
+
+    void add(std::uint32_t gpus, double epochs, double submit_s = 0) {
+        JobSpec& job = workload_.jobs.emplace_back();
+        job.name = std::to_string(workload_.jobs.size());
+        job.submit_s = submit_s;
+        job.gpus = job.gpus_min = job.gpus_max = gpus;
+        job.ideal_bytes_per_second = {kRate * gpus};
+        job.dataset = 0;
+        job.total_bytes = epochs * kBytes;
+        workload_.models.emplace_back("m");
+    }
+
+    Result<Outcome> try_run() {
+        const GpuGroup group{.type = "a", .gpus = 8};
+        const GpuCluster cluster = make_cluster(std::span(&group, 1), 4);
+        FreePool pool(cluster);
+        return simulate(workload_, cluster, **make_policy("fifo", options.policy), pool, options);
+    }
+    Outcome run() {
+        auto outcome = try_run();
+        EXPECT_TRUE(outcome) << outcome.error().message;
+        return outcome ? std::move(*outcome) : Outcome{};
+    }
+
+    SimulationOptions options;
+
+private:
+    Workload workload_;
+};
+
+TEST(NodeStorage, AJobHitsOnlyWhatItsOwnNodeCached) {
+    for (const bool own : {false, true}) {
+        TwoNodes nodes;
+        nodes.options.cache.own_caches = own;
+        nodes.add(4, 2);
+        nodes.add(4, 2, 1000);  // on the other node, or the same: the first one is over
+        nodes.add(4, 2, 1000);
+        const Outcome outcome = nodes.run();
+        EXPECT_NEAR(outcome.jobs[0].remote_bytes, kBytes, 1e3);
+        // One of the two has the node that the first one left its cache on.
+        EXPECT_NEAR(outcome.jobs[1].remote_bytes + outcome.jobs[2].remote_bytes, own ? kBytes : 0, 1e3) << own;
+    }
+}
+
+TEST(NodeStorage, AGangReadsAndCachesItsPartOnEachOfItsNodes) {
+    TwoNodes nodes;
+    nodes.options.cache.own_caches = true;
+    nodes.options.storage.cache_bytes = kBytes;  // half the dataset on each node
+    nodes.options.storage.remote_bytes_per_second = 400e6;
+    nodes.add(8, 3);
+    const Outcome outcome = nodes.run();
+    // Each node reads half an epoch, other blocks each time: it hits half of that.
+    EXPECT_NEAR(outcome.jobs[0].remote_bytes, kBytes * (1 + 0.5 + 0.5), 1e4);
+    EXPECT_NEAR(outcome.jobs[0].finish_s, kBytes / 400e6 + 2 * kBytes / 800e6, 0.1);
+}
+
+TEST(NodeStorage, ADiskBindsWhatItsNodeHits) {
+    TwoNodes nodes;
+    nodes.options.cache.own_caches = true;
+    nodes.options.node_disk_bytes_per_second = 150e6;
+    nodes.add(4, 3);
+    nodes.add(4, 3);
+    const Outcome outcome = nodes.run();
+    for (const JobOutcome& job : outcome.jobs) EXPECT_NEAR(job.finish_s, kBytes / 400e6 + 2 * kBytes / 150e6, 1);
+}
+
+TEST(NodeStorage, TheDisksOfAPoolTogetherBindWhatAllHit) {
+    TwoNodes nodes;
+    nodes.options.node_disk_bytes_per_second = 150e6;
+    nodes.add(4, 3);
+    const Outcome outcome = nodes.run();
+    EXPECT_NEAR(outcome.jobs[0].finish_s, kBytes / 400e6 + 2 * kBytes / 300e6, 1);
+}
+
+TEST(NodeStorage, ANetworkBindsWhatComesOverIt) {
+    for (const bool own : {false, true}) {
+        TwoNodes nodes;
+        nodes.options.cache.own_caches = own;
+        nodes.options.node_nic_bytes_per_second = 100e6;
+        nodes.add(4, 3);
+        const Outcome outcome = nodes.run();
+        // What the node caches itself does not come over it: all, or of a pool half.
+        EXPECT_NEAR(outcome.jobs[0].finish_s, kBytes / 100e6 + 2 * kBytes / (own ? 400e6 : 200e6), own ? 1 : 5) << own;
+    }
+}
+
+TEST(NodeStorage, OtherCachesArePools) {
+    TwoNodes nodes;
+    nodes.options.cache = *parse_cache("lru", "");
+    nodes.options.cache.own_caches = true;
+    nodes.add(4, 1);
+    const auto outcome = nodes.try_run();
+    ASSERT_FALSE(outcome);
+    EXPECT_THAT(outcome.error().message, testing::HasSubstr("uniform or none, not with lru"));
+}
+
+TEST(ReportedPlans, BandwidthPassesOnWhenNodesHaveSaidThatTheyGaveItUp) {
+    for (const bool reported : {false, true}) {
+        TwoNodes nodes;
+        nodes.options.cache.own_caches = true;
+        nodes.options.reported_plans = reported;
+        nodes.options.storage = {.cache_bytes = 0, .remote_bytes_per_second = 100e6};
+        nodes.options.cache.objective = allocator::ObjectiveKind::max_min;
+        nodes.add(4, 1);
+        nodes.add(4, 1, 50);
+        const Outcome outcome = nodes.run();
+        // Alone, then with half each, then alone: what is lost at each change is a second or two.
+        const double whole_s = 2 * kBytes / 100e6;
+        if (reported) {
+            EXPECT_GT(outcome.jobs[1].finish_s, whole_s + 0.1);
+            EXPECT_LT(outcome.jobs[1].finish_s, whole_s + 5);
+        } else {
+            EXPECT_NEAR(outcome.jobs[1].finish_s, whole_s, 0.01);
+        }
+        EXPECT_NEAR(outcome.jobs[0].finish_s, 150, 3);
+    }
+}
+
+TEST(ReportedPlans, TakeOwnCachesAndJointPlans) {
+    TwoNodes nodes;
+    nodes.options.reported_plans = true;
+    nodes.add(4, 1);
+    EXPECT_FALSE(nodes.try_run());
+}
+
+}  // namespace
+}  // namespace larder::scheduler
