@@ -98,6 +98,13 @@ class Allocator:
         finally:
             connection.close()
 
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
     def end(self) -> int:
         self._process.terminate()
         return self._process.wait(60)

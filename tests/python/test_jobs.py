@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -75,12 +76,38 @@ def start_cluster(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[
         return started[-1]
 
     yield start
-    for cluster in started:
-        for job in json.loads(cluster.larder("--json", "jobs", "--queue"))["jobs"]:
-            cluster.try_larder("job", "cancel", job["id"])
-        while json.loads(cluster.larder("--json", "jobs", "--queue"))["jobs"]:
-            time.sleep(0.02)
-        assert cluster.allocator.end() == 0, cluster.allocator.log.read_text()
+    try:
+        for cluster in started:
+            if not cluster.allocator.runs():
+                continue
+            for job in json.loads(cluster.larder("--json", "jobs", "--queue"))["jobs"]:
+                cluster.try_larder("job", "cancel", job["id"])
+            ends_by = time.monotonic() + 60
+            while json.loads(cluster.larder("--json", "jobs", "--queue"))["jobs"] and time.monotonic() < ends_by:
+                time.sleep(0.02)
+            assert cluster.allocator.end() == 0, cluster.allocator.log.read_text()
+    finally:
+        for cluster in started:
+            cluster.allocator.kill()
+        kill_runners(tmp_path)
+
+
+def kill_runners(directory: pathlib.Path) -> None:
+    """Kills what still runs jobs of a cluster in `directory`, with all they started."""
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # it has just ended
+            continue
+        if "larder-runner" not in command.split(" ")[0] or str(directory) not in command:
+            continue
+        session = process.name
+        for other in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if (other / "stat").read_text().rpartition(")")[2].split()[3] == session:
+                    os.kill(int(other.name), signal.SIGKILL)
+            except OSError:
+                continue
 
 
 def test_a_job_from_submission_to_history(start_cluster: Callable[..., Cluster]) -> None:
@@ -170,16 +197,15 @@ def test_a_shorter_job_preempts_and_the_longer_one_goes_on(start_cluster: Callab
     assert any("preempted: others come first, says srtf" in entry["text"] for entry in shown["log"])
 
 
-def test_a_daemon_that_ends_leaves_jobs_running(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    first = Cluster(larder_bin, tmp_path, "--scheduler.gpus", "1")
+def test_a_daemon_that_ends_leaves_jobs_running(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
+    first = start_cluster("--scheduler.gpus", "1")
     job = first.submit("--name", "long", script="echo start >> starts; while [ ! -e end ]; do sleep 0.01; done")
     first.wait_for("starts")
     assert first.allocator.end() == 0
     (tmp_path / "end").touch()
-    second = Cluster(larder_bin, tmp_path, "--scheduler.gpus", "1")
+    second = start_cluster("--scheduler.gpus", "1")
     second.wait(job, "succeeded")
     assert (tmp_path / "starts").read_text() == "start\n"
-    assert second.allocator.end() == 0
 
 
 def test_cells_give_tenants_their_own(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
