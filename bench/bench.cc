@@ -30,6 +30,7 @@ constexpr Entry kBenches[] = {
     {"sessions", sessions, "how long from opening a loader to its first batch?"},
     {"assign", assign, "how long does a plan for thousands of jobs take, beside a linear program?"},
     {"joint", joint, "do several jobs on several nodes read as predicted, and better than with static shares or LRU?"},
+    {"reality", reality, "how long do six jobs on four nodes take, beside what the simulator says?"},
     {"simulate", simulate, "how long do months of a cluster take to simulate, and how much memory?"},
     {"decide", decide_bench, "how long does a full decision take for 10,000 running jobs on 4,000 nodes?"},
 };
@@ -56,6 +57,10 @@ int bench_main(int argc, char** argv) {
             command->add_flag("--events", options.events,
                               "how soon plans converge when jobs come and go, a cache is lost, a quota is pinned; "
                               "with max_min, or max_min and efficiency of --policy");
+        }
+        if (entry.run == reality) {
+            command->add_option("--policy", options.policies, "which to run, more than one if wanted; default: all")
+                ->check(CLI::IsMember({"static", "max_min", "efficiency"}));
         }
         if (entry.run == simulate || entry.run == decide_bench) {
             command->add_option("--policy", options.policies, "which, with commas; default: all")->delimiter(',');

@@ -27,7 +27,7 @@ Result<JointCluster> JointCluster::start(const JointScenario& scenario, const st
                                           "--floor",
                                           rate_text(scenario.remote_bytes_per_second / 100),
                                           "--lease",
-                                          "5 s"};
+                                          std::to_string(kJointLease_s) + " s"};
     const std::vector<std::string> listening = network->allocator_arguments();
     arguments.insert(arguments.end(), listening.begin(), listening.end());
     auto allocator = ServerProcess::start("larder-allocator", arguments, socket, network->hub());

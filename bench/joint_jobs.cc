@@ -19,9 +19,10 @@ Result<std::unique_ptr<Feeder>> open_feeder(const LoaderOptions& options) {
 
 }  // namespace
 
-JointJobRun::JointJobRun(std::string name, Open open, double ideal_bytes_per_second)
-    : name_(std::move(name)),
-      thread_([this, open = std::move(open), ideal_bytes_per_second] { run(open, ideal_bytes_per_second); }) {}
+JointJobRun::JointJobRun(std::string name, Open open, double ideal_bytes_per_second, std::uint32_t epochs)
+    : name_(std::move(name)), thread_([this, open = std::move(open), ideal_bytes_per_second, epochs] {
+          run(open, ideal_bytes_per_second, epochs);
+      }) {}
 
 JointJobRun::~JointJobRun() {
     stop();
@@ -37,7 +38,7 @@ Result<void> JointJobRun::state() const {
     return state_;
 }
 
-void JointJobRun::run(const Open& open, double ideal_bytes_per_second) {
+void JointJobRun::run(const Open& open, double ideal_bytes_per_second, std::uint32_t epochs) {
     const auto fail_with = [this](const Error& error) {
         const std::lock_guard lock(mutex_);
         state_ = std::unexpected(error);
@@ -49,7 +50,8 @@ void JointJobRun::run(const Open& open, double ideal_bytes_per_second) {
         const auto batch = (*feeder)->next();
         if (!batch) return fail_with(batch.error());
         if (!*batch) {
-            epochs_.fetch_add(1, std::memory_order_relaxed);
+            seconds_ = static_cast<double>(clock_.now_ns() - made_ns_) * 1e-9;
+            if (epochs_.fetch_add(1, std::memory_order_relaxed) + 1 == epochs) return;
             continue;
         }
         consumer.consume((*batch)->bytes, (*batch)->reading_ns);
@@ -64,7 +66,7 @@ std::uint64_t seed_of(const JointJob& job) {
 }
 
 std::unique_ptr<JointJobRun> run_on_larder(const JointScenario& scenario, const JointJob& job,
-                                           const std::string& socket) {
+                                           const std::string& socket, std::uint32_t epochs) {
     const LoaderOptions options{{.dataset = scenario.datasets[job.dataset].name,
                                  .job = job.name,
                                  .socket = socket,
@@ -74,7 +76,7 @@ std::unique_ptr<JointJobRun> run_on_larder(const JointScenario& scenario, const 
                                 16,
                                 scenario.batch_size};
     return std::make_unique<JointJobRun>(
-        job.name, [options] { return open_feeder(options); }, job.ideal_bytes_per_second);
+        job.name, [options] { return open_feeder(options); }, job.ideal_bytes_per_second, epochs);
 }
 
 Result<void> pause_between_looks(const JointRuns& runs, const cli::InterruptWatch& interrupt) {

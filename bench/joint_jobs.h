@@ -1,7 +1,7 @@
 #pragma once
 
 // The training jobs of the joint bench: each a thread with a feeder and a consumer of rate f*, reading epoch after
-// epoch until it is told to stop.
+// epoch until it has read those it is to read, or is told to stop.
 
 #include <atomic>
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "bench/feeder.h"
 #include "bench/joint_scenario.h"
@@ -26,8 +27,8 @@ class JointJobRun {
 public:
     using Open = std::function<Result<std::unique_ptr<Feeder>>()>;
 
-    // Opens its feeder in its own thread, and begins.
-    JointJobRun(std::string name, Open open, double ideal_bytes_per_second);
+    // Opens its feeder in its own thread, and begins. `epochs`: ends after so many; 0: is told to.
+    JointJobRun(std::string name, Open open, double ideal_bytes_per_second, std::uint32_t epochs = 0);
     // Stops it.
     ~JointJobRun();
     JointJobRun(const JointJobRun&) = delete;
@@ -36,17 +37,22 @@ public:
     const std::string& name() const { return name_; }
     std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
     std::uint32_t epochs() const { return epochs_.load(std::memory_order_relaxed); }
+    // From when it was made to the end of its last epoch. Once it has been stopped.
+    double seconds() const { return seconds_; }
     // Why it ended by itself, if it did.
     Result<void> state() const;
     void stop();
 
 private:
-    void run(const Open& open, double ideal_bytes_per_second);
+    void run(const Open& open, double ideal_bytes_per_second, std::uint32_t epochs);
 
     std::string name_;
     std::atomic<std::uint64_t> bytes_{0};
     std::atomic<std::uint32_t> epochs_{0};
     std::atomic<bool> stopping_{false};
+    const SteadyClock clock_;
+    const std::int64_t made_ns_ = clock_.now_ns();
+    double seconds_ = 0;
     mutable std::mutex mutex_;
     Result<void> state_;
     std::thread thread_;
@@ -59,7 +65,7 @@ std::uint64_t seed_of(const JointJob& job);
 
 // Reads through the daemon on `socket`.
 std::unique_ptr<JointJobRun> run_on_larder(const JointScenario& scenario, const JointJob& job,
-                                           const std::string& socket);
+                                           const std::string& socket, std::uint32_t epochs = 0);
 
 // Until every job has read so many epochs; `each` is called many times a second. Ctrl-C is an error.
 Result<void> wait_for_epochs(const JointRuns& runs, std::uint32_t epochs, const cli::InterruptWatch& interrupt,

@@ -9,6 +9,8 @@
 
 namespace larder::bench {
 
+inline constexpr std::uint32_t kJointLease_s = 5;  // of the allocator's leases
+
 struct JointDataset {
     std::string name;
     std::uint32_t blocks = 0;

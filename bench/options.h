@@ -16,7 +16,7 @@ struct Options {
     bool json = false;
     std::string directory;              // on the file system to measure; a fresh directory is made in it
     std::string plot;                   // curve, joint: the SVG to draw
-    std::vector<std::string> policies;  // joint, simulate, decide: which; empty: all
+    std::vector<std::string> policies;  // joint, reality, simulate, decide: which; empty: all
     std::string trace;                  // simulate: the file
     bool events = false;                // joint: what happens in mid-run
     std::string python;                 // python: the interpreter that has the larder package
@@ -36,6 +36,7 @@ Result<boost::json::value> start(const Options& options);
 Result<boost::json::value> sessions(const Options& options);
 Result<boost::json::value> assign(const Options& options);
 Result<boost::json::value> joint(const Options& options);
+Result<boost::json::value> reality(const Options& options);
 Result<boost::json::value> simulate(const Options& options);
 Result<boost::json::value> decide_bench(const Options& options);
 

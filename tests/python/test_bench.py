@@ -127,6 +127,22 @@ def test_jobs_on_several_nodes_share_one_remote(bench, tmp_path: pathlib.Path) -
     assert xml.etree.ElementTree.parse(svg).getroot().tag.endswith("svg")
 
 
+def test_the_simulator_takes_the_scenario_that_runs(bench) -> None:
+    rows = bench("reality", "--policy", "static", "--policy", "max_min")
+    assert [row["policy"] for row in rows] == ["static", "max_min"]
+    names = ["images-large", "images-small", "speech", "text", "video", "scans"]
+    for row in rows:
+        assert [job["name"] for job in row["jobs"]] == names
+        assert row["largest_off"] == max(abs(job["off"]) for job in row["jobs"])
+        for job in row["jobs"]:
+            assert job["measured_s"] > 0
+            assert job["off"] == pytest.approx(job["simulated_s"] / job["measured_s"] - 1)
+    # The simulation's are the same on every machine: nobody reads two epochs faster than at f*.
+    ideal = [20 * 2**20 / 30e6, 20 * 2**20 / 10e6, 12 * 2**20 / 15e6, 16 * 2**20 / 6e6, 24 * 2**20 / 20e6, 18 * 2**20 / 7e6]
+    for row in rows:
+        assert all(ideal[j] < job["simulated_s"] < 10 * ideal[j] for j, job in enumerate(row["jobs"]))
+
+
 def test_events_in_mid_run_are_each_followed_to_the_end(bench) -> None:
     (row,) = bench("joint", "--events")
     assert row["policy"] == "max_min"

@@ -1,0 +1,69 @@
+#include "bench/joint_simulated.h"
+
+#include "allocator/service/json.h"
+#include "bench/joint_cluster.h"
+#include "scheduler/placement/free_pool.h"
+#include "scheduler/simulator/simulation.h"
+
+namespace larder::bench {
+namespace {
+
+// Every node has GPUs of a type of its own, which its jobs insist on: so each runs where the scenario has it.
+scheduler::GpuCluster cluster_of(const JointScenario& scenario) {
+    scheduler::GpuCluster cluster;
+    for (std::uint32_t node = 0; node < scenario.nodes; ++node) {
+        std::uint32_t jobs = 0;
+        for (const JointJob& job : scenario.jobs) jobs += job.node == node;
+        cluster.gpu_types.push_back(JointCluster::node_name(node));
+        cluster.nodes.push_back({.name = JointCluster::node_name(node), .gpu_type = node, .gpus = jobs});
+    }
+    return cluster;
+}
+
+scheduler::Workload workload_of(const JointScenario& scenario) {
+    scheduler::Workload workload;
+    workload.tenants.push_back({.name = "all"});
+    for (const JointDataset& dataset : scenario.datasets) {
+        workload.datasets.push_back(
+            {.name = dataset.name, .size_bytes = static_cast<double>(dataset.blocks * scenario.block_bytes)});
+    }
+    for (const JointJob& job : scenario.jobs) {
+        scheduler::JobSpec& spec = workload.jobs.emplace_back();
+        spec.name = job.name;
+        spec.gpu_type = job.node;
+        spec.ideal_bytes_per_second.resize(scenario.nodes);
+        spec.ideal_bytes_per_second[job.node] = job.ideal_bytes_per_second;
+        spec.dataset = job.dataset;
+        spec.total_bytes = scenario.epochs * workload.datasets[job.dataset].size_bytes;
+        workload.models.emplace_back(job.name);
+    }
+    return workload;
+}
+
+}  // namespace
+
+Result<std::vector<double>> simulate_joint(const JointScenario& scenario, const std::string& objective) {
+    const auto kind = allocator::parse_objective(objective);
+    if (!kind) return std::unexpected(kind.error());
+    scheduler::SimulationOptions options;
+    options.cache.objective = *kind;
+    options.cache.own_caches = true;
+    options.storage.cache_bytes =
+        static_cast<double>(scenario.node_cache_bytes + scenario.node_disk_bytes) * scenario.nodes;
+    options.storage.remote_bytes_per_second = scenario.remote_bytes_per_second;
+    options.reported_plans = true;
+    options.report_lease_s = kJointLease_s;
+    options.report_floor_bytes_per_second = scenario.remote_bytes_per_second / 100;
+    const scheduler::GpuCluster cluster = cluster_of(scenario);
+    scheduler::FreePool pool(cluster);
+    const auto policy = scheduler::make_policy("fifo", options.policy);
+    if (!policy) return std::unexpected(policy.error());
+    const auto outcome = scheduler::simulate(workload_of(scenario), cluster, **policy, pool, options);
+    if (!outcome) return std::unexpected(outcome.error());
+    std::vector<double> seconds;
+    seconds.reserve(outcome->jobs.size());
+    for (const scheduler::JobOutcome& job : outcome->jobs) seconds.push_back(job.finish_s);
+    return seconds;
+}
+
+}  // namespace larder::bench

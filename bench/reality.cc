@@ -1,0 +1,112 @@
+// Does the simulator foretell what a cluster does? The six jobs of the joint bench on its four real nodes, from a cold
+// start to the end of each: how long each took, beside how long the simulator says, under each objective.
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "base/units.h"
+#include "bench/joint_cluster.h"
+#include "bench/joint_jobs.h"
+#include "bench/joint_simulated.h"
+#include "bench/options.h"
+#include "tools/cli/interrupt.h"
+#include "tools/cli/table.h"
+
+namespace larder::bench {
+namespace {
+
+// Runs every job to its end; how long each took.
+Result<std::vector<double>> run_jobs(const JointScenario& scenario, JointCluster& cluster,
+                                     const cli::InterruptWatch& interrupt) {
+    JointRuns runs;
+    runs.reserve(scenario.jobs.size());
+    for (const JointJob& job : scenario.jobs) {
+        runs.push_back(run_on_larder(scenario, job, cluster.node(job.node).socket(), scenario.epochs));
+    }
+    if (auto read = wait_for_epochs(runs, scenario.epochs, interrupt, [] {}); !read) {
+        return std::unexpected(read.error());
+    }
+    std::vector<double> seconds;
+    seconds.reserve(runs.size());
+    for (const auto& run : runs) {
+        run->stop();
+        seconds.push_back(run->seconds());
+    }
+    return seconds;
+}
+
+Result<boost::json::object> compare(const JointScenario& scenario, const std::vector<FileSet>& files,
+                                    const std::string& directory, const std::string& policy,
+                                    const cli::InterruptWatch& interrupt) {
+    auto cluster = JointCluster::start(scenario, files, directory, policy);
+    if (!cluster) return std::unexpected(cluster.error());
+    const auto measured = run_jobs(scenario, *cluster, interrupt);
+    if (!measured) return std::unexpected(measured.error());
+    const auto simulated = simulate_joint(scenario, policy);
+    if (!simulated) return std::unexpected(simulated.error());
+    boost::json::array jobs;
+    double largest = 0;
+    for (std::size_t j = 0; j < measured->size(); ++j) {
+        const double off = (*simulated)[j] / (*measured)[j] - 1;
+        largest = std::max(largest, std::abs(off));
+        jobs.push_back(boost::json::object{{"name", scenario.jobs[j].name},
+                                           {"measured_s", (*measured)[j]},
+                                           {"simulated_s", (*simulated)[j]},
+                                           {"off", off}});
+    }
+    return boost::json::object{
+        {"policy", policy}, {"network", cluster->network()}, {"jobs", std::move(jobs)}, {"largest_off", largest}};
+}
+
+std::string text(const char* format, double value) {
+    char buffer[32];
+    std::snprintf(buffer, sizeof buffer, format, value);
+    return buffer;
+}
+
+void print(const JointScenario& scenario, const boost::json::array& policies) {
+    std::printf("B = %s, %u nodes with %s of cache each, %u epochs a job\n\n",
+                format_bytes_per_second(scenario.remote_bytes_per_second).c_str(), scenario.nodes,
+                format_bytes(scenario.node_cache_bytes).c_str(), scenario.epochs);
+    cli::Table table({"policy", "job", ">measured", ">simulated", ">off"});
+    for (const auto& policy : policies) {
+        for (const auto& job : policy.at("jobs").as_array()) {
+            table.add({std::string(policy.at("policy").as_string()), std::string(job.at("name").as_string()),
+                       text("%.1f s", job.at("measured_s").as_double()),
+                       text("%.1f s", job.at("simulated_s").as_double()),
+                       text("%+.1f %%", job.at("off").as_double() * 100)});
+        }
+    }
+    std::printf("%s", table.text().c_str());
+}
+
+}  // namespace
+
+Result<boost::json::value> reality(const Options& options) {
+    const cli::InterruptWatch interrupt;
+    auto work = WorkDirectory::make(options.directory);
+    if (!work) return std::unexpected(work.error());
+    const JointScenario scenario = joint_scenario(options.quick);
+    std::vector<FileSet> files;
+    for (const JointDataset& dataset : scenario.datasets) {
+        auto written = write_files(*work / dataset.name, dataset.blocks, scenario.block_bytes);
+        if (!written) return std::unexpected(written.error());
+        files.push_back(std::move(*written));
+    }
+    boost::json::array policies;
+    const std::vector<std::string> wanted =
+        options.policies.empty() ? std::vector<std::string>{"static", "max_min", "efficiency"} : options.policies;
+    for (const std::string& policy : wanted) {
+        auto result = compare(scenario, files, *work / std::to_string(policies.size()), policy, interrupt);
+        if (!result) return std::unexpected(result.error().within(policy));
+        policies.push_back(std::move(*result));
+    }
+    if (!options.json) print(scenario, policies);
+    return policies;
+}
+
+}  // namespace larder::bench
