@@ -14,7 +14,7 @@ import larder.torch  # noqa: E402
 
 from allocator_process import Allocator  # noqa: E402
 
-BATCH = 16
+BATCH = 64  # large, so that what lies between batches is little beside the pause for each
 IDEAL = 40e6  # bytes/s of the training loop
 
 
@@ -33,7 +33,7 @@ def test_f_star_is_the_training_loops_not_the_workers(
     num_workers: int,
     remote: float | None,
 ) -> None:
-    write_equal_files(tmp_path / "files", count=512, size=64 << 10)
+    write_equal_files(tmp_path / "files", count=2048, size=64 << 10)
     allocator = Allocator(larder_bin, tmp_path)
     daemon = start_daemon("--allocator.endpoint", str(allocator.socket), "--allocator.node", "node")
     try:
@@ -43,7 +43,7 @@ def test_f_star_is_the_training_loops_not_the_workers(
             while allocator.ask("PUT", "/v1/datasets/files/pin", {"bytes": 0}).status == 404:
                 time.sleep(0.1)  # until the node has told of the dataset
         dataset = larder.torch.IterableDataset(
-            "files", job="train", socket=daemon.socket, batch_size=BATCH, memory_budget="4MiB", decode=len_of
+            "files", job="train", socket=daemon.socket, batch_size=BATCH, memory_budget="16MiB", decode=len_of
         )
         loader = larder.torch.DataLoader(dataset, num_workers=num_workers, persistent_workers=num_workers > 0)
         read = 0

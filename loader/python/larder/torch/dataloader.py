@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Iterator, Mapping
@@ -60,16 +61,28 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         planner = self._planner()
         self._move_to(planner.state_after(self._received))
         self.dataset.beginning = planner.state()
-        return self._walk(super().__iter__(), self._pass)
+        with self._waiting():  # workers start, or end what they loaded ahead
+            iterator = super().__iter__()
+        return self._walk(iterator, self._pass)
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """The training loop has to wait for what the block does: it counts in `stall_s`, and the daemon is told."""
+        began_ns = time.monotonic_ns()
+        self.dataset.begin_wait(began_ns)
+        try:
+            yield
+        finally:
+            self._stall_ns += time.monotonic_ns() - began_ns
+            self.dataset.end_wait(self._stall_ns)
 
     def _walk(self, iterator: Iterator[Any], this_pass: int) -> Iterator[Any]:
         while True:
             if this_pass != self._pass:
                 raise RuntimeError("another loop over this DataLoader, or load_state_dict, came in between")
-            began_ns = time.monotonic_ns()
-            self.dataset.begin_wait(began_ns)
             try:
-                batch = next(iterator)
+                with self._waiting():
+                    batch = next(iterator)
             except StopIteration:
                 planner = self._planner()
                 planner.start_epoch(planner.epoch() + 1)
@@ -82,9 +95,6 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
                 # freed by the garbage collector only, which makes torch wait 5 s for each worker. The worker's own
                 # traceback is in the message.
                 raise error.with_traceback(None)
-            finally:
-                self._stall_ns += time.monotonic_ns() - began_ns
-                self.dataset.end_wait(self._stall_ns)
             self._received += 1
             if batch is not None:
                 yield batch
