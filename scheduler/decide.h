@@ -32,7 +32,7 @@ struct Actions {
     std::vector<std::uint32_t> admitted;                   // JobState::admitted_s is now
     std::vector<Refused> refused;
     std::vector<Promised> promised;  // JobState::promised from now on
-    double next_s = kNever;  // decide again by then
+    double next_s = kNever;          // decide again by then
 };
 
 // What a waiting job waits for, where the last decision left it.

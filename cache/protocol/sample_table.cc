@@ -21,11 +21,12 @@ std::uint64_t table_bytes(std::uint64_t count) {
 
 Result<void> check_count(std::uint64_t file_bytes, std::uint64_t count, std::uint64_t expected) {
     if (count != expected) {
-        return bad_table(0, "it holds " + std::to_string(count) + " samples, but its index says " + std::to_string(expected));
+        return bad_table(
+            0, "it holds " + std::to_string(count) + " samples, but its index says " + std::to_string(expected));
     }
     if (table_bytes(count) > file_bytes) {
-        return bad_table(0, "the table of its " + std::to_string(count) + " samples is longer than the file, which has " +
-                          std::to_string(file_bytes) + " bytes");
+        return bad_table(0, "the table of its " + std::to_string(count) +
+                                " samples is longer than the file, which has " + std::to_string(file_bytes) + " bytes");
     }
     return {};
 }
@@ -35,12 +36,12 @@ Result<void> check_bounds(std::uint64_t file_bytes, std::uint64_t count, std::ui
                           std::uint64_t end) {
     if (begin < table_bytes(count)) {
         return bad_table((i + 1) * kWordBytes,
-                   "sample " + std::to_string(i) + " begins at " + std::to_string(begin) + ", within the table");
+                         "sample " + std::to_string(i) + " begins at " + std::to_string(begin) + ", within the table");
     }
     if (end < begin || end > file_bytes) {
         return bad_table((i + 2) * kWordBytes, "sample " + std::to_string(i) + " from " + std::to_string(begin) +
-                                             " ends at " + std::to_string(end) + "; the file has " +
-                                             std::to_string(file_bytes) + " bytes");
+                                                   " ends at " + std::to_string(end) + "; the file has " +
+                                                   std::to_string(file_bytes) + " bytes");
     }
     return {};
 }
@@ -110,7 +111,7 @@ Result<void> split_columns(std::span<const std::byte> sample, std::span<const Fo
     const std::size_t sizes_bytes = varying * kWordBytes;
     if (sizes_bytes > sample.size()) {
         return bad_table(0, "the sample has " + std::to_string(sample.size()) + " bytes; the sizes of its " +
-                          std::to_string(varying) + " fields alone take " + std::to_string(sizes_bytes));
+                                std::to_string(varying) + " fields alone take " + std::to_string(sizes_bytes));
     }
     std::size_t size_at = 0;
     std::size_t at = sizes_bytes;
@@ -122,7 +123,7 @@ Result<void> split_columns(std::span<const std::byte> sample, std::span<const Fo
         }
         if (bytes > sample.size() - at) {
             return bad_table(at, "field \"" + column.name + "\" has " + std::to_string(bytes) +
-                               " bytes, but the sample has " + std::to_string(sample.size() - at) + " left");
+                                     " bytes, but the sample has " + std::to_string(sample.size() - at) + " left");
         }
         fields.push_back(sample.subspan(at, bytes));
         at += bytes;

@@ -151,7 +151,8 @@ TEST(Hysteresis, BandwidthIsGivenAnewThoughQuotasStay) {
     const Plan plan = planned(state, {.kind = ObjectiveKind::efficiency});
     EXPECT_TRUE(plan.kept_quotas);
     // Of a's unread bytes none is cached: 1 + 1.01 are wanted of 2.
-    EXPECT_NEAR((plan.jobs[0].bandwidth_bytes_per_second + plan.jobs[1].bandwidth_bytes_per_second) / kBytesPerGB, 2, kDigits);
+    EXPECT_NEAR((plan.jobs[0].bandwidth_bytes_per_second + plan.jobs[1].bandwidth_bytes_per_second) / kBytesPerGB, 2,
+                kDigits);
     EXPECT_GE(plan.jobs[0].bandwidth_bytes_per_second / kBytesPerGB, 0.99);
 }
 
