@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
+import json
 import os
 import pathlib
 import random
@@ -310,3 +311,18 @@ def fault_proxy() -> Iterator[Callable[..., FaultProxy]]:
     yield start
     ended = [proxy.stop() for proxy in started]
     assert ended == [0] * len(started), "the cache never writes to the remote"
+
+
+@pytest.fixture
+def bench(larder_bin: pathlib.Path, tmp_path: pathlib.Path):
+    def run(name: str, *arguments: object) -> object:
+        ran = subprocess.run(
+            [larder_bin / "larder", "bench", name, "--quick", "--json", "--directory", tmp_path, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert list(tmp_path.glob("larder-bench-*")) == [], "it cleans up after itself"
+        return json.loads(ran.stdout)
+
+    return run

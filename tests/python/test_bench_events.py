@@ -1,0 +1,22 @@
+"""The bench in which the cluster changes in mid-run, in its short form: every event is followed to its end."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+
+def test_events_in_mid_run_are_each_followed_to_the_end(bench) -> None:
+    (row,) = bench("joint", "--events")
+    assert row["policy"] == "max_min"
+    assert row["network"] == ("namespaces" if may_make_networks() else "loopback")
+    assert [event["event"] for event in row["events"]] == ["job ends", "job joins", "cache is lost", "quota is pinned"]
+    for event in row["events"]:
+        assert event["epoch_seconds"] > 0 and event["epochs"] == pytest.approx(event["seconds"] / event["epoch_seconds"])
+        assert event["excess_bytes"] <= event["burst_bytes"], "whatever happens, jobs together take no more than there is"
+
+
+def may_make_networks() -> bool:
+    tried = "ip link set lo up && ip link add hub type bridge && ip link add node0 type veth peer name uplink"
+    return subprocess.run(["unshare", "--net", "sh", "-c", tried], capture_output=True).returncode == 0
