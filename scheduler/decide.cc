@@ -422,6 +422,8 @@ Result<Decision> ask(Policy& policy, const Snapshot& snapshot) {
         return policy.decide(snapshot);
     } catch (const std::exception& thrown) {
         return fail(ErrorCode::internal, "policy " + std::string(policy.name()) + ": " + thrown.what());
+    } catch (...) {
+        return fail(ErrorCode::internal, "policy " + std::string(policy.name()) + ": it threw what is no exception");
     }
 }
 

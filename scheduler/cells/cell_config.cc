@@ -157,7 +157,7 @@ Result<void> check_committed(const CellConfig& config, std::string_view source) 
         std::uint64_t owned = 0;  // in cells of the level, of this level and above
         for (std::uint32_t level = hierarchy.levels_count(); level-- > 0;) {
             if (level + 1 < hierarchy.levels_count()) owned *= hierarchy.levels[level].of;
-            std::string owners;
+            std::string owners = owned > 0 ? std::to_string(owned) + " within cells of higher levels" : "";
             for (const VirtualClusterConfig& cluster : config.virtual_clusters) {
                 for (const CellClaim& claim : cluster.cells) {
                     if (claim.hierarchy != h || claim.level != level) continue;
@@ -168,9 +168,9 @@ Result<void> check_committed(const CellConfig& config, std::string_view source) 
             const std::uint32_t there = left_by_pins(config, h, level);
             if (owned <= there) continue;
             return refuse(source, level_of(hierarchy, level) + " is over-committed: virtual clusters own " +
-                                      std::to_string(owned) + " cells of it (" + owners +
-                                      ", and what cells of higher levels hold) where " + std::to_string(there) +
-                                      " can be had: " + std::to_string(owned - there) + " too many");
+                                      std::to_string(owned) + " cells of it (" + owners + ") where " +
+                                      std::to_string(there) + " can be had: " + std::to_string(owned - there) +
+                                      " too many");
         }
     }
     return {};

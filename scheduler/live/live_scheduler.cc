@@ -118,6 +118,7 @@ void LiveScheduler::take_events(Moment now) {
         const bool usable = event.kind == EngineEvent::Kind::node_back;
         if (std::exchange(node->usable, usable) == usable) continue;
         options_.placer->set_usable(static_cast<std::uint32_t>(node - options_.cluster.nodes.begin()), usable);
+        if (!usable) queue_.lose_node(event.node, now.unix_s);
         log_warn(usable ? "a node is back" : "a node is lost", {{"node", event.node}, {"why", event.message}});
     }
 }

@@ -134,6 +134,26 @@ void JobQueue::take(const EngineEvent& event, double now_s) {
     }
 }
 
+void JobQueue::lose_node(std::string_view node, double now_s) {
+    const auto lies_there = [&](const std::optional<Allotment>& on) {
+        return on && std::ranges::find(on->gpus, node, &NamedGpus::node) != on->gpus.end();
+    };
+    for (const JobId id : active_) {
+        JobRecord& job = jobs_.at(id);
+        const bool was_placed = job.phase == Phase::placed && lies_there(job.held);
+        const bool was_moving = job.phase == Phase::stopping && lies_there(job.next);
+        if (!was_placed && !was_moving) continue;
+        changed_.insert(id);
+        add_log(job, now_s, "node " + std::string(node) + " is lost before it began there");
+        release(job, now_s);
+        if (was_placed) {
+            wait_again(job, now_s);
+        } else {
+            stop(job, StopCause::preempted);
+        }
+    }
+}
+
 void JobQueue::ended(JobRecord& job, const EngineEvent& event, double now_s) {
     job.exit_code = event.exit_code;
     job.exit_signal = event.exit_signal;

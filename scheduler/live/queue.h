@@ -72,6 +72,8 @@ public:
     void begin_starts(double now_s);
     // The engine's events but those of nodes.
     void take(const EngineEvent& event, double now_s);
+    // Who was to start there, and is not known to the engine yet, waits again.
+    void lose_node(std::string_view node, double now_s);
 
     const std::map<JobId, JobRecord>& jobs() const { return jobs_; }
     const std::set<JobId>& active() const { return active_; }

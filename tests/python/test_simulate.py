@@ -8,6 +8,20 @@ import pytest
 
 TRACES = pathlib.Path(__file__).resolve().parents[3] / "shared" / "traces"
 POISSON = "poisson:20,300"
+OVER_COMMITTED = """
+[[hierarchy]]
+name = "h"
+gpu_type = "v100"
+levels = [{ name = "node", of = 8 }]
+node = "node"
+nodes = ["n[0-1]"]
+[[virtual_cluster]]
+name = "red"
+cells = [{ hierarchy = "h", level = "node", count = 2 }]
+[[virtual_cluster]]
+name = "blue"
+cells = [{ hierarchy = "h", level = "node", count = 1 }]
+"""
 STORAGE = ["--cache-size", "500GB", "--bandwidth", "300MB/s"]
 
 
@@ -108,6 +122,10 @@ def test_what_cannot_be_is_said(simulate, tmp_path: pathlib.Path) -> None:
     assert "there is no cache" in simulate(POISSON, "--cache", "lfu", status=2)
     assert "comes from the plan" in simulate(POISSON, "--cache", "lru", "--bandwidth-rule", "joint", status=2)
     assert "TYPE:GPUS" in simulate(POISSON, "--gpus", "many", status=2)
+    cells = tmp_path / "cells.toml"
+    cells.write_text(OVER_COMMITTED)
+    assert 'level "node" of hierarchy "h" is over-committed' in (said := simulate(POISSON, "--cells", str(cells), status=2))
+    assert 'own 3 cells of it ("red" 2, "blue" 1) where 2 can be had: 1 too many' in said
     large = json.loads(simulate(trace_file(tmp_path / "large.csv", "0,10,99,a\n1,10,1,a\n"), "--gpus", "8", "--json"))
     assert (large["rejected"], large["finished"]) == (1, 1)
 

@@ -109,6 +109,22 @@ TEST(Decide, APolicyThatThrowsIsAnErrorAndChangesNothing) {
     EXPECT_EQ(world.pool->free_gpus(0), 8);
 }
 
+class ThrowsANumber final : public Policy {
+public:
+    std::string_view name() const override { return "throws a number"; }
+    bool preempts() const override { return true; }
+    Result<Decision> decide(const Snapshot&) override { throw 7; }
+};
+
+TEST(Decide, WhateverAPolicyThrowsIsAnError) {
+    tests::World world(1);
+    world.add(8);
+    ThrowsANumber policy;
+    const auto actions = world.step(policy);
+    ASSERT_FALSE(actions);
+    EXPECT_THAT(actions.error().message, HasSubstr("throws a number"));
+}
+
 TEST(Decide, RefusesWhatNoPolicyMayWant) {
     tests::World world(1);
     world.add(8);

@@ -64,7 +64,7 @@ TEST(CellConfig, TheExampleIsRead) {
 TEST(CellConfig, AnOverCommittedLevelIsNamedWithTheShortage) {
     EXPECT_EQ(error_of(with("level = \"rack\", count = 1", "level = \"rack\", count = 2")),
               "cells.toml: level \"rack\" of hierarchy \"v100\" is over-committed: virtual clusters own 2 cells of it "
-              "(\"vision\" 2, and what cells of higher levels hold) where 1 can be had: 1 too many");
+              "(\"vision\" 2) where 1 can be had: 1 too many");
     EXPECT_THAT(
         error_of(with("level = \"rack\", count = 1", "level = \"node\", count = 5")),
         AllOf(HasSubstr("level \"node\""), HasSubstr("own 5 cells"), HasSubstr("where 3 can be had: 2 too many")));

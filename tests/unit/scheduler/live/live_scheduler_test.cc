@@ -138,6 +138,73 @@ TEST_F(Live, OfALostNodeJobsWaitAgain) {
     EXPECT_EQ(engine.started.at({on_first, 2}).gpus[0].node, lost);
 }
 
+TEST_F(Live, WhoHasAPlaceOnALostNodeWaitsForAnother) {
+    policy = "srtf";
+    restart();
+    report("", 0);
+    Submission slow = asks(8, "slow");
+    slow.dataset = "images";
+    slow.epochs = 1000;
+    Submission quick = slow;
+    quick.name = "quick";
+    quick.epochs = 1;
+    const JobId first = runs(slow);
+    const JobId second = submit(quick);
+    tick();
+    ASSERT_EQ(phase(second), Phase::placed);
+    engine.tell_node(Kind::node_lost, "n1");
+    engine.tell(Kind::lost, {first, 1});
+    tick();
+    EXPECT_EQ(phase(first), Phase::waiting);
+    EXPECT_EQ(phase(second), Phase::waiting);
+    EXPECT_EQ(binding(second), "capacity") << why(second);
+    tick(20);
+    EXPECT_THAT(engine.starts, ElementsAre(Attempt{first, 1})) << "nothing is started on a node that is lost";
+    engine.tell_node(Kind::node_back, "n1");
+    tick();
+    EXPECT_THAT(engine.starts, ElementsAre(Attempt{first, 1}, Attempt{second, 1}));
+}
+
+// Wants every job with so many GPUs.
+class WantsEach final : public Policy {
+public:
+    explicit WantsEach(const std::uint32_t& gpus) : gpus_(gpus) {}
+    std::string_view name() const override { return "wants-each"; }
+    bool preempts() const override { return true; }
+    Result<Decision> decide(const Snapshot& snapshot) override {
+        Decision decision;
+        for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) decision.wants.push_back({.job = j, .gpus = gpus_});
+        return decision;
+    }
+
+private:
+    const std::uint32_t& gpus_;
+};
+
+TEST_F(Live, WhoMovesToANodeThatIsLostMeanwhileWaitsAgain) {
+    std::uint32_t wanted = 4;
+    own_policy = [&wanted] { return std::make_unique<WantsEach>(wanted); };
+    restart();
+    Submission elastic = asks(4);
+    elastic.gpus_max = 8;
+    const JobId id = runs(elastic);
+    const std::string first = engine.started.at({id, 1}).gpus[0].node;
+    wanted = 8;
+    tick(20);
+    ASSERT_EQ(phase(id), Phase::stopping);
+    ASSERT_TRUE(job(id).next);
+    const std::string other = first == "n1" ? "n2" : "n1";
+    engine.tell_node(Kind::node_lost, other);
+    wanted = 4;
+    tick();
+    EXPECT_FALSE(job(id).next);
+    engine.tell_ended({id, 1}, 0, true);
+    tick();
+    tick();
+    EXPECT_THAT(engine.starts.back(), (Attempt{id, 2}));
+    EXPECT_EQ(engine.started.at({id, 2}).gpus, (std::vector<NamedGpus>{{first, 0xf}}));
+}
+
 TEST_F(Live, WhatVanishesAgainAndAgainFails) {
     const JobId id = submit(asks(1));
     for (std::uint32_t attempt = 1; attempt <= 5; ++attempt) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <stdexcept>
 
 #include "scheduler/placement/free_pool.h"
 #include "scheduler/simulator/scenario.h"
@@ -137,6 +138,46 @@ TEST(Simulation, ALostNodeCostsWhatWasDoneSinceTheCheckpoint) {
     const double lost_s = outcome.end_s - work_s;
     EXPECT_GE(lost_s, 99 * static_cast<double>(summary.failures));
     EXPECT_LE(lost_s, 161 * static_cast<double>(summary.failures));
+}
+
+TEST(Simulation, AGangIsLostWithOneOfItsNodesAndWaitsForAll) {
+    Cluster cluster(16);
+    for (int j = 0; j < 20; ++j) cluster.add(0, 16, 1).dataset = kNoDataset;
+    cluster.options.node_lifetime_s = 1000;
+    cluster.options.node_repair_s = 100;
+    cluster.options.checkpoint_interval_s = 60;
+    const Outcome outcome = cluster.run("fifo", 0, 1e12);
+    const Summary summary = summarise(cluster.workload, outcome, 16);
+    EXPECT_EQ(summary.finished, 20);
+    EXPECT_GT(summary.failures, 0);
+    // The other node may be lost while it waits for the first.
+    EXPECT_GE(outcome.node_failures, summary.failures);
+    const double work_s = 20 * kSize / (16 * kIdeal);
+    EXPECT_GE(outcome.end_s - work_s, 99 * static_cast<double>(summary.failures));
+}
+
+class Throws final : public Policy {
+public:
+    std::string_view name() const override { return "throws"; }
+    bool preempts() const override { return false; }
+    Result<Decision> decide(const Snapshot&) override { throw std::runtime_error("a bug"); }
+};
+
+TEST(Simulation, APolicyThatThrowsIsAnErrorWithItsTime) {
+    Workload workload;
+    workload.tenants.push_back({.name = "one"});
+    JobSpec& job = workload.jobs.emplace_back();
+    job.name = "j";
+    job.submit_s = 7;
+    job.total_bytes = 1e9;
+    job.ideal_bytes_per_second = {1e8};
+    const GpuGroup group{.type = "a", .gpus = 8};
+    const GpuCluster cluster = make_cluster(std::span(&group, 1), 8);
+    FreePool pool(cluster);
+    Throws policy;
+    const auto outcome = simulate(workload, cluster, policy, pool, {.cache = *parse_cache("none", "")});
+    ASSERT_FALSE(outcome);
+    EXPECT_EQ(outcome.error().message, "at 7.000000 s: policy throws: a bug");
 }
 
 TEST(Simulation, AJobLargerThanTheClusterIsRejectedAndTheOthersGoOn) {

@@ -110,11 +110,31 @@ TEST(Trace, NamesTheLineOfWhatMakesNoSense) {
     EXPECT_THAT(trace_error_of(header + "0,10,1\n"), HasSubstr("line 2: 3 cells where the header has 4"));
     EXPECT_THAT(trace_error_of(header + "0,ten,1,a\n"), HasSubstr("line 2: duration_s: \"ten\" is no number"));
     EXPECT_THAT(trace_error_of(header + "0,10,1.5,a\n"), HasSubstr("line 2: gpus: \"1.5\" is no whole number"));
+    EXPECT_THAT(trace_error_of(header + "0,10,-8,a\n"), HasSubstr("line 2: gpus: \"-8\" is no whole number"));
     EXPECT_THAT(trace_error_of(header + "0,nan,1,a\n"), HasSubstr("is no number"));
     EXPECT_THAT(trace_error_of("submit_s,duration_s,gpus,colour\n"),
                 HasSubstr("line 1: unknown column \"colour\"; known: submit_s"));
     EXPECT_THAT(trace_error_of("submit_s,gpus\n1,1\n"), HasSubstr("line 1: the header has no column duration_s"));
     EXPECT_THAT(trace_error_of(kHeader), HasSubstr("no jobs"));
+}
+
+TEST(Trace, UnsortedTimesAreSortedAndEqualOnesStayInTheirOrder) {
+    const auto trace = parse(std::string(kHeader) + "50,10,1,d\n7,10,1,a\n20,10,1,b\n20,10,2,c\n");
+    ASSERT_TRUE(trace) << trace.error().message;
+    std::string order;
+    for (const TraceJob& job : trace->jobs) order += job.tenant;
+    EXPECT_EQ(order, "abcd");
+    // Lines are those of the file all the same.
+    EXPECT_THAT(trace_error_of(std::string(kHeader) + "50,10,1,d\n7,10,0,a\n"), HasSubstr("line 3: a job with 0 GPUs"));
+}
+
+TEST(Trace, AnUnknownColumnIsAnErrorEvenWhereBadRowsAreSkipped) {
+    const auto own = parse("# a comment\nsubmit_s,duration_s,gpus,colour\n0,10,1,red\n", {.skip_bad = true});
+    ASSERT_FALSE(own);
+    EXPECT_THAT(own.error().message, HasSubstr("line 2: unknown column \"colour\""));
+    const auto tiresias = parse("job_id,num_gpu,submit_time,duration,colour\n", {.skip_bad = true});
+    ASSERT_FALSE(tiresias);
+    EXPECT_THAT(tiresias.error().message, HasSubstr("line 1: unknown column \"colour\"; known: job_id"));
 }
 
 TEST(Trace, SkipsAndCountsBadRowsWhenTold) {
