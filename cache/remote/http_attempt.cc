@@ -308,6 +308,8 @@ Verdict HttpAttempt::verdict_of_code(CURLcode code) const {
         case CURLE_GOT_NOTHING:
         case CURLE_PARTIAL_FILE: verdict.system_errno = ECONNRESET; break;
         case CURLE_PEER_FAILED_VERIFICATION:
+            verdict.message += "; where its authority is not among the system's, remote.ca names the file that has it";
+            [[fallthrough]];
         case CURLE_SSL_CACERT_BADFILE:
         case CURLE_SSL_CERTPROBLEM:
         case CURLE_URL_MALFORMAT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 import random
 from typing import Any
@@ -42,3 +43,9 @@ def make_images(root: pathlib.Path, name: str, count: int, bytes_max: int = 40_0
         (directory / key).write_bytes(data)
     write_list(directory)
     return Source(name, directory, "png", contents)
+
+
+def environment(tmp_path: pathlib.Path, **variables: str) -> dict[str, str]:
+    """What a daemon sees: nothing of what this machine has for S3, and these."""
+    kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(("AWS_", "HTTP"))}
+    return kept | {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"} | variables

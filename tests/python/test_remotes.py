@@ -17,7 +17,7 @@ from typing import Any
 import larder
 import pytest
 from allocator_process import UnixConnection
-from remote_sources import Source, make_images, write_list
+from remote_sources import Source, environment, make_images, write_list
 from servers import S3, FaultProxy, InstanceRole, Nginx
 
 NAMES = (f"remote{i}" for i in range(1_000_000))
@@ -72,12 +72,6 @@ def bucket(s3: S3, images: Source, tars: Source) -> str:
     upload(s3, images)
     upload(s3, tars)
     return f"s3://{BUCKET}"
-
-
-def environment(tmp_path: pathlib.Path, **variables: str) -> dict[str, str]:
-    """What a daemon sees: nothing of what this machine has for S3, and these."""
-    kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(("AWS_", "HTTP"))}
-    return kept | {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"} | variables
 
 
 @pytest.fixture(scope="module")

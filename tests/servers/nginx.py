@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 """nginx.py DIRECTORY: serves it with nginx over http and over https, on loopback ports that the kernel picks.
 
+With `--upstream PORT` it stands before a server at that port of loopback instead, and gives it TLS.
+
 Prints `http` and `https` (the ports), `authority` (the certificate to trust, made on the spot) and `log` (one JSON
 object a request). Ends when its standard input is closed.
 """
@@ -49,6 +51,16 @@ http {{
 }}
 """
 
+# Hosts and paths go through as they came: who is behind may verify signatures over them.
+UPSTREAM = """\
+location / {{
+            proxy_pass http://127.0.0.1:{port};
+            proxy_http_version 1.1;
+            proxy_set_header Host $http_host;
+            proxy_set_header Connection "";
+            proxy_max_temp_file_size 0;
+        }}"""
+
 
 def make_certificates(state: pathlib.Path) -> None:
     """An authority of our own, and a certificate it signed for this machine's loopback."""
@@ -72,6 +84,7 @@ def main() -> None:
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("--no-ranges", action="store_true", help="answer every request with the whole file")
     parser.add_argument("--no-http2", action="store_true", help="HTTP/1.1 on the TLS port too")
+    parser.add_argument("--upstream", type=int, metavar="PORT", help="pass all requests on to it")
     parser.add_argument("--directive", action="append", default=[], help="one more line of the server block")
     arguments = parser.parse_args()
     program.end_on_sigterm()
@@ -83,6 +96,8 @@ def main() -> None:
         sockets = [socket.create_server(("127.0.0.1", 0), backlog=511) for _ in range(2)]
         http, https = (listening.getsockname()[1] for listening in sockets)
         directives = arguments.directive + (["max_ranges 0;"] if arguments.no_ranges else [])
+        if arguments.upstream:
+            directives.append(UPSTREAM.format(port=arguments.upstream))
         (state / "nginx.conf").write_text(
             CONFIGURATION.format(
                 state=state,

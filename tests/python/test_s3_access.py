@@ -1,0 +1,105 @@
+"""S3 as those who run it set it up: behind TLS with an authority of their own."""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import larder
+import pytest
+from remote_sources import Source, environment, make_images
+from servers import S3, Nginx
+
+BUCKET = "guarded-data"
+NAMES = (f"guarded{i}" for i in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    return make_images(tmp_path_factory.mktemp("images"), "images", 90)
+
+
+@pytest.fixture(scope="module")
+def bucket(s3: S3, images: Source) -> str:
+    s3.client.create_bucket(BUCKET)
+    for key, data in images.contents.items():
+        s3.client.put(BUCKET, f"images/{key}", data)
+    return f"s3://{BUCKET}/images"
+
+
+@pytest.fixture
+def guarded(serve_directory: Callable[..., Nginx], s3: S3, tmp_path: pathlib.Path) -> Nginx:
+    """The S3 server's TLS side."""
+    return serve_directory(tmp_path, "--upstream", str(s3.port))
+
+
+def add(daemon: Any, *words: object) -> str:
+    name = next(NAMES)
+    daemon.command("dataset", "add", name, *words)
+    return name
+
+
+def refused(daemon: Any, *words: object) -> str:
+    """What it says, soon and having added nothing."""
+    name = next(NAMES)
+    ran = daemon.try_command("dataset", "add", name, *words)
+    assert ran.returncode != 0, ran.stdout
+    assert name not in daemon.command("dataset", "ls")
+    return ran.stdout + ran.stderr
+
+
+def test_every_byte_comes_over_tls(
+    start_daemon: Callable[..., Any], s3: S3, guarded: Nginx, bucket: str, images: Source, tmp_path: pathlib.Path
+) -> None:
+    daemon = start_daemon(
+        "--remote.ca", str(guarded.authority), environment=environment(tmp_path, **s3.environment())
+    )  # fmt: skip
+    name = add(daemon, bucket, "--endpoint", guarded.https, "--checksum", "--quota-memory", "1MiB")
+    assert images.read(daemon, name) == images.contents
+    assert "blocks corrupt 0" in daemon.command("dataset", "verify", name, "--remote")
+    asked = guarded.requests()
+    assert {one.protocol for one in asked[1:]} == {"HTTP/2.0"} and {one.method for one in asked[1:]} == {"GET"}
+    assert sum(one.target.startswith(f"/{BUCKET}/images/") for one in asked) >= 3 * len(images.contents) - 60
+
+
+def test_a_certificate_nobody_vouches_for_is_refused(
+    start_daemon: Callable[..., Any], s3: S3, guarded: Nginx, bucket: str, tmp_path: pathlib.Path
+) -> None:  # fmt: skip
+    daemon = start_daemon(environment=environment(tmp_path, **s3.environment()))
+    says = refused(daemon, bucket, "--endpoint", guarded.https)
+    assert "certificate" in says and "remote.ca" in says and guarded.https in says
+    assert s3.secret not in says
+    assert guarded.requests() == []
+
+
+def test_a_certificate_for_another_name_is_refused(
+    start_daemon: Callable[..., Any], s3: S3, guarded: Nginx, bucket: str, tmp_path: pathlib.Path
+) -> None:  # fmt: skip
+    daemon = start_daemon(
+        "--remote.ca", str(guarded.authority), environment=environment(tmp_path, **s3.environment())
+    )  # fmt: skip
+    says = refused(daemon, bucket, "--endpoint", guarded.https, "--addressing", "host")
+    assert f"{BUCKET}.localhost" in says and "certificate" in says
+
+
+def test_trust_that_ends_is_an_error_of_the_reads(
+    start_daemon: Callable[..., Any], serve_directory: Callable[..., Nginx], s3: S3, guarded: Nginx, bucket: str,
+    images: Source, tmp_path: pathlib.Path,
+) -> None:  # fmt: skip
+    daemon = start_daemon(
+        "--remote.ca", str(guarded.authority), environment=environment(tmp_path, **s3.environment())
+    )  # fmt: skip
+    name = add(daemon, bucket, "--endpoint", guarded.https)
+    daemon.end()
+    other = serve_directory(tmp_path)
+    daemon.options = ("--remote.ca", str(other.authority))
+    daemon.start()
+    with pytest.raises(larder.ReadFailed, match=r"\.png.*Permission denied"):
+        images.read(daemon, name)
+    assert "SSL certificate problem" in daemon.log.read_text()
+    daemon.end()
+    daemon.options = ("--remote.ca", str(guarded.authority))
+    daemon.start()
+    assert images.read(daemon, name) == images.contents
