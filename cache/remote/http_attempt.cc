@@ -291,6 +291,9 @@ Verdict HttpAttempt::verdict_of_status(int code) const {
         case 429: verdict.system_errno = EBUSY; break;
         default: verdict.system_errno = EREMOTEIO; break;
     }
+    if (verdict.kind == Verdict::Kind::refused && get_->origin->passes(code, error_body_)) {
+        verdict.kind = Verdict::Kind::failed;
+    }
     return verdict;
 }
 

@@ -29,6 +29,8 @@ public:
     virtual bool follows_redirects() const = 0;
     // What an answer other than 2xx means, for people; `body` is its beginning.
     virtual std::string explain(int status, std::string_view body) const = 0;
+    // Whether it will be another answer a little later, although the status does not say so.
+    virtual bool passes(int /*status*/, std::string_view /*body*/) const { return false; }
 };
 
 enum class HttpAsk : std::uint8_t {

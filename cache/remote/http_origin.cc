@@ -60,8 +60,7 @@ public:
     // Of the answer's body only code and message: the rest may quote what was signed.
     std::string explain(int status, std::string_view body) const override {
         pugi::xml_document document;
-        const auto parsed = document.load_buffer(body.data(), body.size());
-        const pugi::xml_node error = parsed ? document.child("Error") : pugi::xml_node();
+        const pugi::xml_node error = error_of(document, body);
         std::string text = error.child_value("Code");
         const std::string message = error.child_value("Message");
         if (!message.empty()) text += (text.empty() ? "" : ": ") + message;
@@ -70,7 +69,18 @@ public:
         return text;
     }
 
+    // Keys that expired on the way, or whose renewal is late.
+    bool passes(int status, std::string_view body) const override {
+        if (credentials_ == nullptr || !credentials_->are_renewed() || (status != 400 && status != 403)) return false;
+        pugi::xml_document document;
+        return std::string_view(error_of(document, body).child_value("Code")) == "ExpiredToken";
+    }
+
 private:
+    static pugi::xml_node error_of(pugi::xml_document& document, std::string_view body) {
+        return document.load_buffer(body.data(), body.size()) ? document.child("Error") : pugi::xml_node();
+    }
+
     std::string endpoint_;
     std::string signature_;
     bool requester_pays_;

@@ -4,7 +4,7 @@
 // AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN), unless a profile is named; the profile in the shared credentials and
 // config files (AWS_SHARED_CREDENTIALS_FILE, AWS_CONFIG_FILE, ~/.aws/...); the container's endpoint
 // (AWS_CONTAINER_CREDENTIALS_FULL_URI or _RELATIVE_URI); the machine's role (the instance metadata service, version 2).
-// Those that expire are fetched anew five minutes before, on a thread of their own. Nothing here is ever logged.
+// A role's are fetched anew before they expire (s3_role.h). Nothing here is ever logged.
 
 #include <memory>
 #include <string>
@@ -25,6 +25,8 @@ public:
     virtual ~S3Credentials() = default;
     // The keys as they are now; any thread, never blocks.
     virtual S3Keys keys() const = 0;
+    // Whether others will follow by themselves.
+    virtual bool are_renewed() const { return false; }
 };
 
 // What the environment and the files say: everything but roles.

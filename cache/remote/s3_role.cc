@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <limits>
 #include <mutex>
 #include <stop_token>
 #include <thread>
@@ -23,7 +24,7 @@ namespace json = boost::json;
 constexpr long kTimeout_ms = 2'000;
 constexpr std::int64_t kSecond_ns = 1'000'000'000;
 constexpr std::int64_t kBeforeExpiry_ns = 300 * kSecond_ns;
-constexpr std::int64_t kRetry_ns = 60 * kSecond_ns;
+constexpr std::int64_t kRetryMost_ns = 60 * kSecond_ns;
 constexpr std::int64_t kLookMost_ns = std::int64_t{24} * 3600 * kSecond_ns;
 constexpr std::size_t kAnswerBytesMax = 64 << 10;
 
@@ -147,30 +148,31 @@ public:
         const std::scoped_lock lock(mutex_);
         return fetched_.keys;
     }
+    bool are_renewed() const override { return true; }
 
 private:
     void renew(const std::stop_token& stop) {
         std::unique_lock lock(mutex_);
-        std::int64_t wait_ns = until_renewal_ns(fetched_);
+        bool failed = false;
         while (!stop.stop_requested()) {
+            const std::int64_t wait_ns = s3_role_renewal_ns(remaining_ns(), failed);
             changed_.wait_for(lock, stop, std::chrono::nanoseconds(wait_ns), [] { return false; });
             if (stop.stop_requested()) return;
             lock.unlock();
             auto fetched = fetch();
             lock.lock();
+            failed = !fetched;
             if (fetched) {
                 fetched_ = std::move(*fetched);
-                wait_ns = std::max(until_renewal_ns(fetched_), kRetry_ns);
             } else {
                 log_warn("cannot renew the role's credentials", {{"error", fetched.error().message}});
-                wait_ns = kRetry_ns;
             }
         }
     }
 
-    static std::int64_t until_renewal_ns(const Fetched& fetched) {
-        if (fetched.expires_unix_ns == 0) return kLookMost_ns;
-        return std::clamp<std::int64_t>(fetched.expires_unix_ns - kBeforeExpiry_ns - unix_time_ns(), 0, kLookMost_ns);
+    std::int64_t remaining_ns() const {
+        return fetched_.expires_unix_ns == 0 ? std::numeric_limits<std::int64_t>::max()
+                                             : fetched_.expires_unix_ns - unix_time_ns();
     }
 
     mutable std::mutex mutex_;
@@ -180,6 +182,11 @@ private:
 };
 
 }  // namespace
+
+std::int64_t s3_role_renewal_ns(std::int64_t remaining_ns, bool failed) {
+    const std::int64_t early_ns = std::max(remaining_ns - kBeforeExpiry_ns, remaining_ns / 2);
+    return std::clamp(failed ? remaining_ns / 4 : early_ns, kSecond_ns, failed ? kRetryMost_ns : kLookMost_ns);
+}
 
 Result<std::shared_ptr<const S3Credentials>> make_s3_role() {
     auto fetched = fetch();

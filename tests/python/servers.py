@@ -123,7 +123,7 @@ class FaultProxy(ServerProgram):
         """`probabilities` by fault; other options as fault_proxy.py has them, with underscores."""
         probabilities = options.pop("probabilities", {})
         assert isinstance(probabilities, dict)
-        words = ["--tcp"] if options.pop("tcp", False) else []
+        words = [f"--{name.replace('_', '-')}" for name in ("tcp", "expiring_tokens") if options.pop(name, False)]
         words += [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
         words += [f"--probability={name}={p}" for name, p in probabilities.items()]
         super().__init__("fault_proxy.py", f"--upstream=127.0.0.1:{upstream_port}", *words)

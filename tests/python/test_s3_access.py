@@ -1,16 +1,18 @@
-"""S3 as those who run it set it up: behind TLS with an authority of their own."""
+"""S3 as those who run it set it up: behind TLS with an authority of their own, for machines with roles."""
 
 from __future__ import annotations
 
 import itertools
 import pathlib
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import larder
 import pytest
 from remote_sources import Source, environment, make_images
-from servers import S3, Nginx
+from servers import S3, FaultProxy, InstanceRole, Nginx
 
 BUCKET = "guarded-data"
 NAMES = (f"guarded{i}" for i in itertools.count())
@@ -103,3 +105,63 @@ def test_trust_that_ends_is_an_error_of_the_reads(
     daemon.options = ("--remote.ca", str(guarded.authority))
     daemon.start()
     assert images.read(daemon, name) == images.contents
+
+
+# --- a role's credentials, which live for seconds here
+
+
+def role_of(service: InstanceRole) -> dict[str, str]:
+    return {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.endpoint, "AWS_EC2_METADATA_DISABLED": "false"}
+
+
+def times_given(service: InstanceRole) -> int:
+    """How often it gave credentials."""
+    return sum(count for path, count in service.counts().items() if path.endswith("-role"))
+
+
+def test_a_roles_credentials_are_renewed_while_reads_go_on(
+    start_daemon: Callable[..., Any], s3: S3, bucket: str, images: Source, tmp_path: pathlib.Path,
+    instance_role: Callable[..., InstanceRole], fault_proxy: Callable[..., FaultProxy],
+) -> None:  # fmt: skip
+    service = instance_role(expires_s=4)
+    proxy = fault_proxy(s3.port, expiring_tokens=True)
+    daemon = start_daemon(environment=environment(tmp_path, **role_of(service)))
+    name = add(daemon, bucket, "--endpoint", proxy.endpoint)  # without a quota: every read goes to the remote
+    first, given = proxy.counts()["requests"], times_given(service)
+    for epoch in itertools.count():
+        assert images.read(daemon, name, first_epoch=epoch) == images.contents
+        if times_given(service) >= given + 4:
+            break
+    assert proxy.counts()["requests"] >= first + len(images.contents)
+    assert "cannot renew" not in daemon.log.read_text()
+
+
+def test_reads_wait_for_a_renewal_that_is_late(
+    start_daemon: Callable[..., Any], s3: S3, bucket: str, images: Source, tmp_path: pathlib.Path,
+    instance_role: Callable[..., InstanceRole], fault_proxy: Callable[..., FaultProxy],
+) -> None:  # fmt: skip
+    service = instance_role(expires_s=3)
+    metadata = fault_proxy(service.port)
+    proxy = fault_proxy(s3.port, expiring_tokens=True)
+    variables = {"AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{metadata.endpoint}/container"}
+    daemon = start_daemon(environment=environment(tmp_path, **variables))
+    name = add(daemon, bucket, "--endpoint", proxy.endpoint)
+    metadata.set(error_500=1)
+    read: list[dict[str, bytes]] = []
+    expired = threading.Event()
+
+    def read_on() -> None:
+        while not read or not expired.is_set():
+            read.append(images.read(daemon, name, first_epoch=len(read)))
+
+    reading = threading.Thread(target=read_on)
+    reading.start()
+    while not proxy.injected():  # the old ones have expired, in the midst of reading
+        time.sleep(0.05)
+    expired.set()
+    metadata.set()
+    reading.join(120)
+    assert not reading.is_alive()
+    assert all(one == images.contents for one in read)
+    log = daemon.log.read_text()
+    assert "cannot renew the role's credentials" in log and s3.secret not in log

@@ -4,6 +4,7 @@
 faults.py names the faults. `--probability NAME=P` gives one, `--transient P` shares P among all that a client must
 survive. A request that would write (anything but GET and HEAD) never reaches the upstream: it is refused with 405 and
 counted, and the program then ends with status 3: the cache never writes to the remote.
+`--expiring-tokens` refuses session tokens of instance_role.py that have expired, as S3 does: injected `expired_token`.
 `--tcp` relays bytes instead, of TLS say: a fate is a connection's then, and only a connection's faults take place.
 
 Prints `port`, which the kernel picked, and ends when its standard input is closed. Each line there is a JSON object
@@ -20,6 +21,7 @@ import re
 import socket
 import sys
 import threading
+import time
 
 import faults
 import program
@@ -30,10 +32,14 @@ PIECE_BYTES = 1 << 18
 HEAD_BYTES_MAX = 1 << 16
 REQUESTS_KEPT_MAX = 100_000
 IDLE_S = 60.0
-REASONS = {405: "Method Not Allowed", 500: "Internal Server Error", 502: "Bad Gateway", 503: "Slow Down"}
+REASONS = {403: "Forbidden", 405: "Method Not Allowed", 500: "Internal Server Error", 502: "Bad Gateway", 503: "Slow Down"}
 SLOW_DOWN = (
     b"<?xml version='1.0' encoding='UTF-8'?>\n"
     b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+)
+EXPIRED_TOKEN = (
+    b"<?xml version='1.0' encoding='UTF-8'?>\n"
+    b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
 )
 Headers = list[tuple[str, str]]
 
@@ -126,9 +132,16 @@ class FaultProxy:
     """Listens from the start; `close` stops taking connections and frees what waits in a stall."""
 
     def __init__(
-        self, upstream: tuple[str, int], plan: Plan, stall_s: float, drip_bytes_per_s: float, tcp: bool
+        self,
+        upstream: tuple[str, int],
+        plan: Plan,
+        stall_s: float,
+        drip_bytes_per_s: float,
+        tcp: bool,
+        expiring_tokens: bool,
     ) -> None:
         self.plan = plan
+        self._expiring_tokens = expiring_tokens
         self._upstream = upstream
         self._stall_s = stall_s
         self._drip_bytes_per_s = drip_bytes_per_s
@@ -211,6 +224,11 @@ class FaultProxy:
             self._count("writes_refused")
             self._reply(client, method, 405, b"The cache never writes to the remote.\n", [("Connection", "close")])
             raise Gone  # its body was not read
+        token = re.match(r"expires-(\d+)-", _value(headers, "x-amz-security-token"))
+        if self._expiring_tokens and token and time.time() >= int(token[1]):
+            self._inject("expired_token")
+            self._reply(client, method, 403, EXPIRED_TOKEN, [])
+            return goes_on
         fate = self.plan.draw(method, target, byte_range)
         if fate.fault == "reset_before":
             self._inject(fate.fault)
@@ -372,6 +390,7 @@ def main() -> int:
     parser.add_argument("--stall-s", type=float, default=5.0)
     parser.add_argument("--drip-bytes-per-s", type=float, default=100_000.0)
     parser.add_argument("--tcp", action="store_true", help="relay bytes, not requests")
+    parser.add_argument("--expiring-tokens", action="store_true", help="refuse session tokens that have expired")
     arguments = parser.parse_args()
     program.end_on_sigterm()
 
@@ -382,7 +401,9 @@ def main() -> int:
     host, _, port = arguments.upstream.rpartition(":")
     plan = Plan(arguments.seed, probabilities, arguments.burst_requests)
     upstream = (host, int(port))
-    proxy = FaultProxy(upstream, plan, arguments.stall_s, arguments.drip_bytes_per_s, arguments.tcp)
+    proxy = FaultProxy(
+        upstream, plan, arguments.stall_s, arguments.drip_bytes_per_s, arguments.tcp, arguments.expiring_tokens
+    )  # fmt: skip
     program.announce(port=proxy.port)
     program.until_input_closes(lambda line: answer(proxy, line))
     proxy.close()

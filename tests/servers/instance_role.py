@@ -4,6 +4,8 @@
 Both ways that clients know: EC2's, with a token that has to be asked for first (AWS_EC2_METADATA_SERVICE_ENDPOINT), and
 a container's, at /container (AWS_CONTAINER_CREDENTIALS_FULL_URI, and AWS_CONTAINER_AUTHORIZATION_TOKEN if wanted).
 
+The session token names the second it expires in, for a proxy with `--expiring-tokens` (fault_proxy.py) to go by.
+
 Prints `port`, which the kernel picked, and ends when its standard input is closed. The line {"do": "counts"} there is
 answered by how often which path was asked for and given.
 """
@@ -40,7 +42,7 @@ class Service(http.server.ThreadingHTTPServer):
             "Type": "AWS-HMAC",
             "AccessKeyId": self.arguments.key_id,
             "SecretAccessKey": self.arguments.secret,
-            "Token": self.arguments.session_token,
+            "Token": self.arguments.session_token or f"expires-{int(expires.timestamp())}-{secrets.token_hex(4)}",
             "Expiration": expires.strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
 
@@ -92,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--key-id", required=True)
     parser.add_argument("--secret", required=True)
-    parser.add_argument("--session-token", default="larder-test-session-token")
+    parser.add_argument("--session-token", default="", help="always this one")
     parser.add_argument("--expires-s", type=int, default=3600)
     parser.add_argument("--container-token", default="", help="what a container must present")
     arguments = parser.parse_args()
