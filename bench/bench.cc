@@ -8,6 +8,7 @@
 #include <string>
 
 #include "bench/options.h"
+#include "tools/cli/options.h"
 
 namespace larder::bench {
 namespace {
@@ -50,6 +51,13 @@ int bench_main(int argc, char** argv) {
         if (entry.run == python) {
             command->add_option("--python", options.python, "the interpreter that has the larder package");
             command->add_option("--data", options.data, "images in class directories")->type_name("DIR");
+        }
+        if (entry.run == miss) {
+            command->add_option("--url", options.url, "a dataset anywhere; default: files made for it")
+                ->type_name("URL");
+            command->add_option("--endpoint", options.endpoint, "of an s3:// one; credentials are the environment's");
+            cli::add_rate_option(*command, "--rate", options.bytes_per_second,
+                                 "what all jobs together are granted; default: one job 100 MB/s, eight 195 MB/s");
         }
         if (entry.run == joint) {
             command->add_option("--policy", options.policies, "which to run, more than one if wanted; default: all")

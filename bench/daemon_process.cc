@@ -43,11 +43,12 @@ Result<DaemonProcess> DaemonProcess::start(const DaemonOptions& options) {
 Result<void> DaemonProcess::add_dataset(const DatasetOptions& options) {
     boost::json::object wish{
         {"name", options.name},
-        {"url", "file://" + options.directory},
-        {"format", options.format},
+        {"url", options.url.empty() ? "file://" + options.directory : options.url},
         {"block", options.block},
         {"compression", options.compression},
         {"quota", {{"memory_bytes", options.quota_memory_bytes}, {"disk_bytes", options.quota_disk_bytes}}}};
+    if (!options.format.empty()) wish["format"] = options.format;
+    if (!options.endpoint.empty()) wish["remote"] = boost::json::object{{"endpoint", options.endpoint}};
     if (options.tokens_per_sample > 0) wish["tokens_per_sample"] = options.tokens_per_sample;
     return follow(call("POST", "/v1/datasets", wish));
 }

@@ -29,7 +29,9 @@ struct DaemonOptions {
 struct DatasetOptions {
     std::string name;
     std::string directory;
-    std::string format = "raw";
+    std::string url;             // instead of the directory
+    std::string endpoint;        // of s3://
+    std::string format = "raw";  // empty: as its files look
     std::string block = "sample";
     std::uint32_t tokens_per_sample = 0;  // 0: none wished
     std::string compression = "none";

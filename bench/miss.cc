@@ -1,6 +1,7 @@
 // Do misses come at the granted rate? Jobs with nothing cached read as fast as they are let, one alone and eight
 // with different grants at once; what came from the remote for each, over the time it took, is set against its grant.
-// Each job has a dataset of its own: jobs that read one dataset share what any of them fetched.
+// Each job has a dataset of its own: jobs that read one dataset share what any of them fetched. The remote is a
+// directory of files made for it, or what lies at a URL.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -38,19 +39,39 @@ std::uint64_t remote_bytes(const boost::json::object& job) {
     return job.at("counters").at("bytes_remote").to_number<std::uint64_t>();
 }
 
-Result<boost::json::object> run_jobs(DaemonProcess& daemon, const FileSet& files, const std::vector<double>& rates,
+// Of eight jobs, relative to each other.
+constexpr double kShares[] = {5, 10, 15, 20, 25, 30, 40, 50};
+
+std::vector<double> share_out(double bytes_per_second) {
+    double sum = 0;
+    for (const double share : kShares) sum += share;
+    std::vector<double> rates;
+    for (const double share : kShares) rates.push_back(bytes_per_second * share / sum);
+    return rates;
+}
+
+// The dataset each job has for itself, but for its name.
+Result<DatasetOptions> find_data(const Options& options, const WorkDirectory& work) {
+    if (!options.url.empty()) return DatasetOptions{.url = options.url, .endpoint = options.endpoint, .format = ""};
+    const auto files = write_files(work / "data", options.quick ? 512 : 4096, kBlockBytes);
+    if (!files) return std::unexpected(files.error());
+    return DatasetOptions{.directory = files->directory};
+}
+
+Result<boost::json::object> run_jobs(DaemonProcess& daemon, DatasetOptions dataset, const std::vector<double>& rates,
                                      double seconds) {
     std::vector<JobRun> jobs(rates.size());
     std::atomic<bool> stop{false};
     for (std::size_t i = 0; i < rates.size(); ++i) {
         jobs[i].name = "miss-" + std::to_string(rates.size()) + "-" + std::to_string(i);
         jobs[i].granted = rates[i];
-        if (auto added = daemon.add_dataset({.name = jobs[i].name, .directory = files.directory}); !added) {
-            return std::unexpected(added.error());
-        }
+        dataset.name = jobs[i].name;
+        if (auto added = daemon.add_dataset(dataset); !added) return std::unexpected(added.error());
         if (auto set = daemon.limit_job(jobs[i].name, rates[i], 16 * kBlockBytes); !set) {
             return std::unexpected(set.error());
         }
+    }
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
         jobs[i].reader = std::thread([&job = jobs[i], &daemon, &stop, seed = i] {
             auto feeder = LarderFeeder::open(
                 {{.dataset = job.name, .job = job.name, .socket = daemon.socket()}, seed, true, 16, 8});
@@ -119,17 +140,21 @@ void print(const boost::json::array& runs) {
 }  // namespace
 
 Result<boost::json::value> miss(const Options& options) {
+    if (options.bytes_per_second && *options.bytes_per_second <= 0) {
+        return fail(ErrorCode::invalid_argument, "--rate: misses without a grant are held against nothing");
+    }
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());
-    const auto files = write_files(*work / "data", options.quick ? 512 : 4096, kBlockBytes);
-    if (!files) return std::unexpected(files.error());
+    const auto dataset = find_data(options, *work);
+    if (!dataset) return std::unexpected(dataset.error());
     auto daemon = DaemonProcess::start({.state_directory = *work / "state"});
     if (!daemon) return std::unexpected(daemon.error());
     const double seconds = options.quick ? 2 : 10;
     boost::json::array runs;
-    for (const std::vector<double>& rates :
-         {std::vector<double>{100e6}, std::vector<double>{5e6, 10e6, 15e6, 20e6, 25e6, 30e6, 40e6, 50e6}}) {
-        const auto run = run_jobs(*daemon, *files, rates, seconds);
+    const double one = options.bytes_per_second.value_or(100e6);
+    const double eight = options.bytes_per_second.value_or(195e6);
+    for (const std::vector<double>& rates : {std::vector<double>{one}, share_out(eight)}) {
+        const auto run = run_jobs(*daemon, *dataset, rates, seconds);
         if (!run) return std::unexpected(run.error());
         runs.push_back(*run);
     }

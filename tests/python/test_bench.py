@@ -5,9 +5,11 @@ from __future__ import annotations
 import pathlib
 import sys
 import xml.etree.ElementTree
+from collections.abc import Callable
 
 import pytest
 from PIL import Image
+from servers import S3, FaultProxy
 
 
 def test_hits_come_from_where_they_should(bench) -> None:
@@ -48,6 +50,25 @@ def test_misses_are_counted_for_every_job(bench) -> None:
     for run in result["runs"]:
         assert len(run["each"]) == run["jobs"]
         assert run["ratio_min"] == min(job["ratio"] for job in run["each"])
+
+
+def test_misses_of_a_remote_that_is_named(
+    bench, s3: S3, fault_proxy: Callable[..., FaultProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3.client.create_bucket("bench-misses")
+    for i in range(64):
+        s3.client.put("bench-misses", f"data/{i:03}.bin", bytes([i]) * 65536)
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    proxy = fault_proxy(s3.port)
+    place = ("--url", "s3://bench-misses/data", "--endpoint", proxy.endpoint)
+    result = bench("miss", *place, "--rate", "8MB/s")
+    assert [run["jobs"] for run in result["runs"]] == [1, 8]
+    for run in result["runs"]:
+        granted = [job["granted"] for job in run["each"]]
+        assert len(set(granted)) == run["jobs"] and sum(granted) == pytest.approx(8e6)
+        assert all(job["measured"] > 0 for job in run["each"])
+    assert {str(one["target"]).split("?")[0].rsplit("/", 1)[0] for one in proxy.requests()} >= {"/bench-misses/data"}
 
 
 def test_every_layout_of_tokens_is_read_whole(bench) -> None:
