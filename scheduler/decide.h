@@ -3,7 +3,9 @@
 // From a policy's wishes to starts and stops: the one way in which the simulator and the daemon schedule. The wishes
 // are gone through in their order while GPUs are left; running jobs among them stay where they are, the others find a
 // place or wait; running jobs that were passed by are stopped, if they may be and if that helped anyone. Priorities
-// and tenants' quotas hold here, under every policy.
+// and tenants' quotas hold here, under every policy, and so does what it means to have no claim
+// (JobSpec::opportunistic): the policy decides on such jobs apart, with what the others leave, and any claim may take
+// their GPUs.
 
 #include <string>
 #include <vector>

@@ -43,6 +43,8 @@ struct JobSpec {
     double weight = 1;          // of its share, where a policy gives shares
     std::int32_t priority = 0;  // more goes first, where a policy heeds it
     bool preemptible = true;
+    // Has no claim: runs on what nobody with a claim uses, in anybody's share, and goes as soon as one does.
+    bool opportunistic = false;
     double restart_s = 0;         // of GPU time lost at each start after the first
     double checkpoint_bytes = 0;  // written when preempted, read when it starts again
     double packed_rate = 0;       // what is left of its rate when it shares its GPUs with one other; 0: it may not

@@ -33,7 +33,7 @@ struct JobState {
     // While it runs.
     std::uint32_t gpus = 0;
     std::uint32_t gpu_type = 0;
-    bool opportunistic = false;  // on GPUs that others have a claim to
+    bool opportunistic = false;  // on GPUs that it has no claim to
     Placement placement;
     double started_s = 0;
     double rate_bytes_per_second = 0;       // what the plan in force gives it

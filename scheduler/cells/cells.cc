@@ -151,6 +151,20 @@ bool Cells::set_opportunistic(JobId id, bool opportunistic) {
     return done;
 }
 
+std::uint32_t Cells::owned_gpus(std::uint32_t tenant, std::uint32_t gpu_type) const {
+    const std::uint32_t cluster = cluster_of_tenant(tenant);
+    if (cluster == kNone) return 0;
+    std::uint32_t gpus = 0;
+    for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
+        if (type_of_[h] != gpu_type) continue;
+        const SharedHierarchy& shared = hierarchies_[h];
+        for (std::uint32_t root = shared.first_of(cluster); root < shared.end_of(cluster); ++root) {
+            gpus += shared.cells().gpus_in(shared.root(root).level);
+        }
+    }
+    return gpus;
+}
+
 Cells::Job& Cells::add(const PlaceRequest& request, Placement placement) {
     return jobs_
         .emplace(request.job, Job{.tenant = request.tenant,

@@ -55,6 +55,7 @@ public:
     std::uint32_t free_gpus(std::uint32_t gpu_type) const override { return pool_.count(gpu_type); }
     void set_usable(std::uint32_t node, bool usable) override;
     bool set_opportunistic(JobId job, bool opportunistic) override;
+    std::uint32_t owned_gpus(std::uint32_t tenant, std::uint32_t gpu_type) const override;
 
     // Like place(), but jobs of the same tenant with lower priority make room where nothing else does, and who has to
     // go runs on until released.

@@ -117,6 +117,7 @@ void put_submission(json::object& object, const Submission& job) {
     if (!job.after.empty()) object["after"] = texts(job.after);
     object["grace_s"] = job.grace_s;
     object["preemptible"] = job.preemptible;
+    object["opportunistic"] = job.opportunistic;
 }
 
 }  // namespace
@@ -143,6 +144,7 @@ Result<Submission> read_submission(const json::object& object, std::string where
     job.after = texts_of(reader, "after", false);
     if (reader.has("grace_s")) job.grace_s = reader.number("grace_s");
     job.preemptible = reader.optional_boolean("preemptible").value_or(true);
+    job.opportunistic = reader.optional_boolean("opportunistic").value_or(false);
     if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
     return job;
 }

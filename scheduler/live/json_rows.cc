@@ -67,9 +67,26 @@ StopCause cause_of(std::string_view text) {
 // The fields of a submission, for its reader, which is strict.
 json::object submission_part(const json::object& row) {
     json::object part;
-    for (const char* key : {"name", "command", "directory", "environment", "tenant", "gpus", "gpus_min", "gpus_max",
-                            "gpu_type", "dataset", "epochs", "ideal_bytes_per_second", "ideal_bytes_per_second_by_type",
-                            "priority", "deadline_unix_s", "service", "after", "grace_s", "preemptible"}) {
+    for (const char* key : {"name",
+                            "command",
+                            "directory",
+                            "environment",
+                            "tenant",
+                            "gpus",
+                            "gpus_min",
+                            "gpus_max",
+                            "gpu_type",
+                            "dataset",
+                            "epochs",
+                            "ideal_bytes_per_second",
+                            "ideal_bytes_per_second_by_type",
+                            "priority",
+                            "deadline_unix_s",
+                            "service",
+                            "after",
+                            "grace_s",
+                            "preemptible",
+                            "opportunistic"}) {
         if (const json::value* value = row.if_contains(key)) part[key] = *value;
     }
     return part;

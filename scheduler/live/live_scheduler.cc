@@ -50,8 +50,11 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
 
 Result<std::vector<JobId>> LiveScheduler::submit(std::span<const Submission> jobs, Moment now) {
     const StorageView view = storage_view(cluster_, now.steady_ns);
-    const SubmissionLimits limits{
-        .cluster = options_.cluster, .tenants = options_.tenants, .datasets = view.datasets, .now_s = now.unix_s};
+    const SubmissionLimits limits{.cluster = options_.cluster,
+                                  .tenants = options_.tenants,
+                                  .datasets = view.datasets,
+                                  .now_s = now.unix_s,
+                                  .placer = options_.placer.get()};
     auto ids =
         queue_.submit(jobs, limits, [this](const std::string& name) { return cluster_.registered(name) != nullptr; });
     if (!ids) return ids;

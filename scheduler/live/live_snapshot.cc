@@ -55,7 +55,8 @@ JobSpec spec_of(const JobRecord& job, const GpuCluster& cluster, std::span<const
                  .deadline_s = asked.deadline_s.value_or(kNever),
                  .service = asked.service,
                  .priority = asked.priority,
-                 .preemptible = asked.preemptible};
+                 .preemptible = asked.preemptible,
+                 .opportunistic = asked.opportunistic};
     // Its tenant may have gone from the config meanwhile.
     if (spec.tenant == tenants.size()) spec.tenant = 0;
     if (!asked.gpu_type.empty()) spec.gpu_type = index_of(cluster.gpu_types, asked.gpu_type, std::identity{});

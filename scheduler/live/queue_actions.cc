@@ -94,7 +94,9 @@ void JobQueue::preempt(JobRecord& job, std::string_view by, double now_s) {
         add_log(job, now_s, "gives up its place before it began: others come first, says " + std::string(by));
         return;
     }
-    add_log(job, now_s, "preempted: others come first, says " + std::string(by));
+    add_log(job, now_s,
+            job.held && job.held->opportunistic ? "preempted: it has no claim to its GPUs, and others need them"
+                                                : "preempted: others come first, says " + std::string(by));
     stop(job, StopCause::preempted);
 }
 

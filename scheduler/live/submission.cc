@@ -54,6 +54,12 @@ Result<void> check_numbers(const Submission& job, double now_s) {
     if (job.least_gpus() > job.gpus) return wrong("gpus_min", "is above gpus");
     if (job.most_gpus() < job.gpus) return wrong("gpus_max", "is below gpus");
     if (!(job.grace_s >= 0 && job.grace_s <= kGraceMax_s)) return wrong("grace_s", "must be from 0 to 86400");
+    if (job.opportunistic && !job.preemptible) {
+        return wrong("opportunistic", "such a job goes whenever its GPUs are claimed: it must be preemptible");
+    }
+    if (job.opportunistic && job.deadline_s) {
+        return wrong("opportunistic", "nothing can be promised to such a job: it can have no deadline");
+    }
     if (job.epochs) {
         if (!(*job.epochs > 0 && *job.epochs <= kEpochsMax)) return wrong("epochs", "must be above 0, at most 1e6");
         if (job.dataset.empty()) return wrong("epochs", "counts passes over a dataset, but none is named");
@@ -71,16 +77,25 @@ Result<void> check_numbers(const Submission& job, double now_s) {
     return {};
 }
 
+struct Most {
+    std::uint32_t gpus = 0;
+    std::uint32_t owned = 0;  // of them, what its tenant has a claim to
+};
+
 // The most GPUs there are of one type that it may run on: a gang is of one type.
-Result<std::uint32_t> most_of_one_type(const Submission& job, const GpuCluster& cluster) {
+Result<Most> most_of_one_type(const Submission& job, std::uint32_t tenant, const SubmissionLimits& limits) {
+    const GpuCluster& cluster = limits.cluster;
     std::vector<std::uint32_t> gpus(cluster.gpu_types.size());
     for (const GpuNode& node : cluster.nodes) gpus[node.gpu_type] += node.gpus;
     const bool any_rate = job.ideal_by_type.empty() || job.ideal_by_type.contains("");
-    std::uint32_t most = 0;
-    for (std::size_t type = 0; type < gpus.size(); ++type) {
+    Most most;
+    for (std::uint32_t type = 0; type < gpus.size(); ++type) {
         const std::string& name = cluster.gpu_types[type];
         if (!job.gpu_type.empty() && job.gpu_type != name) continue;
-        if (any_rate || job.ideal_by_type.contains(name)) most = std::max(most, gpus[type]);
+        if (!any_rate && !job.ideal_by_type.contains(name)) continue;
+        most.gpus = std::max(most.gpus, gpus[type]);
+        const std::uint32_t owned = limits.placer == nullptr ? kAnyGpuType : limits.placer->owned_gpus(tenant, type);
+        most.owned = std::max(most.owned, std::min(owned, gpus[type]));
     }
     const auto known = [&](const std::string& type) {
         return type.empty() || std::ranges::find(cluster.gpu_types, type) != cluster.gpu_types.end();
@@ -112,13 +127,18 @@ Result<void> check_submission(const Submission& job, const SubmissionLimits& lim
         return fail(ErrorCode::not_found,
                     "dataset \"" + job.dataset + "\" is unknown: no node has it; known: " + list_of(limits.datasets));
     }
-    const auto most = most_of_one_type(job, limits.cluster);
+    const auto most = most_of_one_type(job, static_cast<std::uint32_t>(tenant - limits.tenants.begin()), limits);
     if (!most) return std::unexpected(most.error());
     const std::string asks =
         "it asks for " + std::to_string(job.least_gpus()) + " GPUs" + (job.least_gpus() < job.gpus ? " at least" : "");
-    if (job.least_gpus() > *most) {
+    if (job.least_gpus() > most->gpus) {
         return fail(ErrorCode::no_space,
-                    asks + ", but the cluster has " + std::to_string(*most) + " of one type that it may use");
+                    asks + ", but the cluster has " + std::to_string(most->gpus) + " of one type that it may use");
+    }
+    if (!job.opportunistic && job.least_gpus() > most->owned) {
+        return fail(ErrorCode::no_space, asks + ", but tenant \"" + job.tenant + "\" has a claim to " +
+                                             std::to_string(most->owned) +
+                                             " of one type that it may use; as an opportunistic job it needs no claim");
     }
     for (const Tenant* at = &*tenant;; at = &limits.tenants[at->parent]) {
         if (job.least_gpus() > at->gpu_quota) {

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "scheduler/gpu_cluster.h"
 #include "scheduler/job.h"
+#include "scheduler/placement/placer.h"
 #include "scheduler/snapshot.h"
 
 namespace larder::scheduler {
@@ -46,6 +47,7 @@ struct Submission {
     std::vector<std::string> after;  // names or numbers of jobs that must have succeeded
     double grace_s = 30;             // from SIGTERM to SIGKILL
     bool preemptible = true;
+    bool opportunistic = false;  // JobSpec::opportunistic
 
     std::uint32_t least_gpus() const { return gpus_min == 0 ? gpus : gpus_min; }
     std::uint32_t most_gpus() const { return gpus_max == 0 ? gpus : gpus_max; }
@@ -57,9 +59,11 @@ struct SubmissionLimits {
     std::span<const Tenant> tenants;
     std::span<const DatasetState> datasets;
     double now_s = 0;
+    const Placer* placer = nullptr;  // says what tenants have a claim to; may be null: to all there is
 };
 
-// invalid_argument, not_found (tenant, dataset, GPU type) or no_space (larger than the cluster, or than a quota).
+// invalid_argument, not_found (tenant, dataset, GPU type) or no_space (larger than the cluster, than what its tenant
+// has a claim to, or than a quota).
 Result<void> check_submission(const Submission& job, const SubmissionLimits& limits);
 
 }  // namespace larder::scheduler

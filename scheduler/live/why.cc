@@ -26,6 +26,7 @@ std::string asked_for(const JobRecord& job) {
                            ? std::to_string(asked.least_gpus()) + " to " + gpus(asked.most_gpus())
                            : gpus(asked.gpus);
     if (!asked.gpu_type.empty()) text += " of type " + asked.gpu_type;
+    if (asked.opportunistic) text += " that nobody with a claim uses";
     return text;
 }
 

@@ -1,6 +1,7 @@
 #include "scheduler/placement/free_pool.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 
@@ -9,29 +10,88 @@ namespace larder::scheduler {
 std::optional<Placed> FreePool::place(const PlaceRequest& request) {
     LARDER_ASSERT(!placed_.contains(request.job));
     auto placement = free_.choose(request);
-    if (!placement) return std::nullopt;
-    for (const NodeGpus& share : *placement) free_.set(share.node, free_.at(share.node) & ~share.gpus);
-    placed_.emplace(request.job, *placement);
+    if (!placement) {
+        if (request.opportunistic || opportunistic_.empty() || request.gpus == 0) return std::nullopt;
+        return place_on_others(request);
+    }
+    take(request, *placement);
     return Placed{.placement = std::move(*placement), .evicted = {}};
+}
+
+// On what is free when opportunistic jobs go.
+std::optional<Placed> FreePool::place_on_others(const PlaceRequest& request) {
+    std::vector<std::pair<JobId, Taken>> gone;
+    std::vector<JobId> last_first;
+    for (const auto& [arrival, job] : opportunistic_) last_first.push_back(job);
+    std::ranges::reverse(last_first);
+    for (const JobId job : last_first) {
+        if (free_.count(request.gpu_type) >= request.gpus) break;
+        if (free_.gpu_type(placed_.at(job).placement.front().node) != request.gpu_type) continue;
+        gone.emplace_back(job, give_back(job));
+    }
+    std::optional<Placed> placed;
+    if (auto placement = free_.choose(request)) {
+        take(request, *placement);
+        placed = Placed{.placement = std::move(*placement), .evicted = {}};
+    }
+    // Those whose GPUs were not needed after all stay.
+    std::ranges::reverse(gone);
+    for (auto& [job, taken] : gone) {
+        if (!placed || is_free(taken.placement)) {
+            put(job, std::move(taken));
+        } else {
+            placed->evicted.push_back(job);
+        }
+    }
+    return placed;
 }
 
 bool FreePool::place_at(const PlaceRequest& request, const Placement& placement) {
     LARDER_ASSERT(!placed_.contains(request.job));
-    const bool all_free = std::ranges::all_of(placement, [&](const NodeGpus& share) {
-        return free_.usable(share.node) && free_.gpu_type(share.node) == request.gpu_type &&
-               (free_.at(share.node) & share.gpus) == share.gpus;
+    const bool may = std::ranges::all_of(placement, [&](const NodeGpus& share) {
+        return free_.usable(share.node) && free_.gpu_type(share.node) == request.gpu_type;
     });
-    if (!all_free) return false;
-    for (const NodeGpus& share : placement) free_.set(share.node, free_.at(share.node) & ~share.gpus);
-    placed_.emplace(request.job, placement);
+    if (placement.empty() || !may || !is_free(placement)) return false;
+    take(request, placement);
     return true;
 }
 
 void FreePool::release(JobId job) {
+    give_back(job);
+}
+
+bool FreePool::set_opportunistic(JobId job, bool opportunistic) {
+    Taken& taken = placed_.at(job);
+    if (taken.opportunistic == opportunistic) return true;
+    if (opportunistic) return false;
+    taken.opportunistic = false;
+    opportunistic_.erase({taken.arrival, job});
+    return true;
+}
+
+bool FreePool::is_free(const Placement& placement) const {
+    return std::ranges::all_of(
+        placement, [&](const NodeGpus& share) { return (free_.at(share.node) & share.gpus) == share.gpus; });
+}
+
+void FreePool::take(const PlaceRequest& request, const Placement& placement) {
+    put(request.job, {.placement = placement, .arrival = arrivals_++, .opportunistic = request.opportunistic});
+}
+
+void FreePool::put(JobId job, Taken taken) {
+    for (const NodeGpus& share : taken.placement) free_.set(share.node, free_.at(share.node) & ~share.gpus);
+    if (taken.opportunistic) opportunistic_.emplace(taken.arrival, job);
+    placed_.emplace(job, std::move(taken));
+}
+
+FreePool::Taken FreePool::give_back(JobId job) {
     const auto found = placed_.find(job);
     LARDER_ASSERT(found != placed_.end());
-    for (const NodeGpus& share : found->second) free_.set(share.node, free_.at(share.node) | share.gpus);
+    Taken taken = std::move(found->second);
     placed_.erase(found);
+    for (const NodeGpus& share : taken.placement) free_.set(share.node, free_.at(share.node) | share.gpus);
+    if (taken.opportunistic) opportunistic_.erase({taken.arrival, job});
+    return taken;
 }
 
 }  // namespace larder::scheduler

@@ -1,7 +1,9 @@
 #pragma once
 
-// A placer without guarantees: any free GPU will do, chosen as free_gpus.h says, and whoever has a place keeps it.
+// A placer without guarantees: any free GPU will do, chosen as free_gpus.h says, and whoever has a claim keeps its
+// place. Opportunistic jobs make room for those with a claim where too little is free, the last that came first.
 
+#include <set>
 #include <unordered_map>
 
 #include "scheduler/placement/free_gpus.h"
@@ -16,12 +18,29 @@ public:
     bool place_at(const PlaceRequest& request, const Placement& placement) override;
     void release(JobId job) override;
     std::uint32_t free_gpus(std::uint32_t gpu_type) const override { return free_.count(gpu_type); }
-    bool set_opportunistic(JobId /*job*/, bool /*opportunistic*/) override { return false; }
+    // A claim cannot be given up here: who is passed by goes.
+    bool set_opportunistic(JobId job, bool opportunistic) override;
+    std::uint32_t owned_gpus(std::uint32_t /*tenant*/, std::uint32_t /*gpu_type*/) const override {
+        return kAnyGpuType;
+    }
     void set_usable(std::uint32_t node, bool usable) override { free_.set_usable(node, usable); }
 
 private:
+    struct Taken {
+        Placement placement;
+        std::uint64_t arrival = 0;
+        bool opportunistic = false;
+    };
+    void take(const PlaceRequest& request, const Placement& placement);
+    void put(JobId job, Taken taken);
+    Taken give_back(JobId job);
+    bool is_free(const Placement& placement) const;
+    std::optional<Placed> place_on_others(const PlaceRequest& request);
+
     FreeGpus free_;
-    std::unordered_map<JobId, Placement> placed_;
+    std::unordered_map<JobId, Taken> placed_;
+    std::set<std::pair<std::uint64_t, JobId>> opportunistic_;  // by arrival
+    std::uint64_t arrivals_ = 0;
 };
 
 }  // namespace larder::scheduler

@@ -37,7 +37,8 @@ struct Placed {
 class Placer {
 public:
     virtual ~Placer() = default;
-    // Takes the GPUs. Nothing: there is no room for it as things are.
+    // Takes the GPUs; a request with a claim takes those of opportunistic jobs, too. Nothing: there is no room for it
+    // as things are.
     virtual std::optional<Placed> place(const PlaceRequest& request) = 0;
     // Takes just these, if they are all free and the job may have them.
     virtual bool place_at(const PlaceRequest& request, const Placement& placement) = 0;
@@ -49,6 +50,8 @@ public:
     // A running job gives up its claim to the GPUs it has (it runs on until somebody takes them), or takes one. False:
     // nothing has changed, because claims mean nothing here, or others have them.
     virtual bool set_opportunistic(JobId job, bool opportunistic) = 0;
+    // GPUs of the type that the tenant has a claim to when all nodes are usable; kAnyGpuType: to all there are.
+    virtual std::uint32_t owned_gpus(std::uint32_t tenant, std::uint32_t gpu_type) const = 0;
 };
 
 }  // namespace larder::scheduler

@@ -20,7 +20,6 @@ Want want_as_it_is(const Snapshot& snapshot, std::uint32_t job) {
     want.job = job;
     want.gpus = state.running ? state.gpus : gpus_asked(snapshot, *state.spec);
     want.gpu_type = state.spec->gpu_type;
-    want.opportunistic = state.running && state.opportunistic;
     return want;
 }
 

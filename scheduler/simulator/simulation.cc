@@ -147,7 +147,10 @@ private:
         for (std::uint32_t type = 0; type < gpu_types_.size(); ++type) {
             const bool may =
                 spec.ideal_bytes_per_second[type] > 0 && (spec.gpu_type == kAnyGpuType || spec.gpu_type == type);
-            fits = fits || (may && total_gpus(type) >= spec.gpus_min);
+            const std::uint32_t gpus = spec.opportunistic
+                                           ? total_gpus(type)
+                                           : std::min(total_gpus(type), placer_.owned_gpus(spec.tenant, type));
+            fits = fits || (may && gpus >= spec.gpus_min);
         }
         if (!fits) {
             outcome_.jobs[j].end = JobEnd::rejected;

@@ -50,7 +50,8 @@ struct SimulationOptions {
     std::function<void(const SimulationProgress&)> progress;
 };
 
-// Rejected: larger than the cluster. Expired: a strict deadline passed that the policy never promised.
+// Rejected: larger than the cluster, or than what its tenant has a claim to. Expired: a strict deadline passed that the
+// policy never promised.
 enum class JobEnd : std::uint8_t { finished, rejected, expired, unfinished };
 
 struct JobOutcome {

@@ -4,7 +4,8 @@
 // told apart by their columns:
 //
 //     larder    submit_s,duration_s,gpus and, in any order, any of name, tenant (or vc), model, gpu_type, gpus_min,
-//               gpus_max, priority, deadline_s (a point in time), service (best_effort, soft, strict), preemptible
+//               gpus_max, priority, deadline_s (a point in time), service (best_effort, soft, strict), preemptible,
+//               opportunistic
 //     tiresias  job_id,num_gpu,submit_time,iterations,model_name,duration,interval     (Tiresias, NSDI '19)
 //     chronus   the same with user, expect_time_list, best_effort, job_type            (Chronus, SoCC '21)
 //     gavel     tab-separated: job type, command, ..., steps, arrival, GPUs            (Gavel, OSDI '20)
@@ -38,6 +39,7 @@ struct TraceJob {
     double deadline_s = kNever;
     Service service = Service::best_effort;
     bool preemptible = true;
+    bool opportunistic = false;
 };
 
 struct Trace {

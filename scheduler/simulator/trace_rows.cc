@@ -93,13 +93,21 @@ struct Column {
 };
 
 constexpr std::array kLarderColumns{
-    Column{"submit_s", take<&TraceJob::submit_s>}, Column{"duration_s", take<&TraceJob::duration_s>},
-    Column{"gpus", take<&TraceJob::gpus>},         Column{"name", take<&TraceJob::name>},
-    Column{"tenant", take<&TraceJob::tenant>},     Column{"vc", take<&TraceJob::tenant>},
-    Column{"model", take<&TraceJob::model>},       Column{"gpu_type", take<&TraceJob::gpu_type>},
-    Column{"gpus_min", take<&TraceJob::gpus_min>}, Column{"gpus_max", take<&TraceJob::gpus_max>},
-    Column{"priority", take<&TraceJob::priority>}, Column{"deadline_s", take<&TraceJob::deadline_s>},
-    Column{"service", take<&TraceJob::service>},   Column{"preemptible", take<&TraceJob::preemptible>},
+    Column{"submit_s", take<&TraceJob::submit_s>},
+    Column{"duration_s", take<&TraceJob::duration_s>},
+    Column{"gpus", take<&TraceJob::gpus>},
+    Column{"name", take<&TraceJob::name>},
+    Column{"tenant", take<&TraceJob::tenant>},
+    Column{"vc", take<&TraceJob::tenant>},
+    Column{"model", take<&TraceJob::model>},
+    Column{"gpu_type", take<&TraceJob::gpu_type>},
+    Column{"gpus_min", take<&TraceJob::gpus_min>},
+    Column{"gpus_max", take<&TraceJob::gpus_max>},
+    Column{"priority", take<&TraceJob::priority>},
+    Column{"deadline_s", take<&TraceJob::deadline_s>},
+    Column{"service", take<&TraceJob::service>},
+    Column{"preemptible", take<&TraceJob::preemptible>},
+    Column{"opportunistic", take<&TraceJob::opportunistic>},
 };
 
 // Tiresias's columns, with those that Chronus has beside them. Its expect_time_list is how long after its submission a

@@ -66,10 +66,12 @@ public:
         spec.priority = job.priority;
         spec.service = job.service;
         spec.preemptible = job.preemptible;
+        spec.opportunistic = job.opportunistic;
         if (job.deadline_s != kNever) {
             spec.deadline_s = spec.submit_s + (job.deadline_s - job.submit_s) * options_.durations_longer;
         }
         draw_deadline(job, spec);
+        draw_claim(job, spec);
         if (!job.gpu_type.empty()) {
             const auto type = std::ranges::find(gpu_types_, job.gpu_type);
             if (type == gpu_types_.end())
@@ -128,6 +130,12 @@ private:
         const double slack = 1.1 + 1.9 * random.uniform();
         spec.service = Service::strict_deadline;
         spec.deadline_s = spec.submit_s + 60 + slack * job.duration_s * options_.durations_longer;
+    }
+
+    void draw_claim(const TraceJob& job, JobSpec& spec) const {
+        if (spec.service != Service::best_effort || !spec.preemptible) return;
+        Random random(options_.seed + 3 + hash_text(job.name));
+        if (random.uniform() < options_.opportunistic_part) spec.opportunistic = true;
     }
 
     std::uint32_t tenant_of(const std::string& name) {

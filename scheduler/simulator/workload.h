@@ -83,6 +83,7 @@ struct WorkloadOptions {
     // So large a part of the jobs, drawn by seed, is given strict deadlines, where the trace has none: a minute and
     // from 1.1 to 3 times their duration after they were submitted, about what Chronus's own traces have.
     double deadlines_part = 0;
+    double opportunistic_part = 0;  // so large a part of those without deadlines, drawn by seed, have no claim
     std::map<std::string, double> tenant_weights;  // of 1 where a tenant is not named
     std::optional<std::uint32_t> dataset_copies;   // of every dataset, in place of what the table says
 };

@@ -81,6 +81,10 @@ def submit_jobs(ask: Callable[..., object]) -> None:
     }  # fmt: skip
     submit(everything)
     submit({"name": "good", "after": ["everything"]}, {"name": "behind", "after": ["good"]}, {"name": "next"})
+    submit({"name": "guest", "opportunistic": True, "gpus": 4})
+    assert ask("GET", "/v1/queue/guest")["opportunistic"]
+    ask("DELETE", "/v1/queue/guest")
+    submit({"opportunistic": True, "preemptible": False}, status=400)
     submit(everything, status=409)
     submit({"gpus": 5}, status=507)
     submit({"dataset": "lost"}, status=404)

@@ -225,6 +225,38 @@ def test_cells_give_tenants_their_own(start_cluster: Callable[..., Cluster], tmp
     cluster.wait(more, "succeeded")
 
 
+def test_an_opportunistic_job_uses_others_cells_and_makes_way(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
+    cells = tmp_path / "cells.toml"
+    cells.write_text(CELLS)
+    cluster = start_cluster(
+        "--scheduler.cells", str(cells), "--scheduler.tenant.red.weight", "1", "--scheduler.tenant.blue.weight", "1"
+    )
+    ran = cluster.try_larder("job", "submit", "--tenant", "red", "--gpus", "4", "--", "true")
+    assert ran.returncode == 1
+    assert 'asks for 4 GPUs, but tenant "red" has a claim to 2 of one type' in ran.stderr
+    refused = cluster.try_larder("job", "submit", "--tenant", "red", "--opportunistic", "--no-preempt", "--", "true")
+    assert refused.returncode == 2
+    assert "it must be preemptible" in refused.stderr
+    guest = cluster.submit(
+        "--tenant", "red", "--gpus", "4", "--name", "guest", "--opportunistic",
+        script='echo "$LARDER_ATTEMPT" >> starts; trap "exit 0" TERM; while [ ! -e end ]; do sleep 0.01; done',
+    )  # fmt: skip
+    shown = cluster.wait(guest, "running")
+    assert (shown["opportunistic"], shown["holds"]["opportunistic"], shown["holds"]["gpus"]) == (True, True, 4)
+    cluster.wait_for("starts")
+    owner = cluster.submit("--tenant", "blue", "--gpus", "2", "--name", "owner", script="while [ ! -e go ]; do sleep 0.01; done")
+    assert cluster.wait(owner, "running")["holds"]["opportunistic"] is False
+    shown = cluster.wait(guest, "waiting")
+    assert any("it has no claim to its GPUs, and others need them" in entry["text"] for entry in shown["log"])
+    assert "4 GPUs that nobody with a claim uses" in cluster.larder("job", "why", guest)
+    (cluster.directory / "go").touch()
+    cluster.wait(owner, "succeeded")
+    while (cluster.directory / "starts").read_text().split() != ["1", "2"]:
+        time.sleep(0.02)
+    (cluster.directory / "end").touch()
+    cluster.wait(guest, "succeeded")
+
+
 def test_a_signal_to_the_daemons_group_spares_the_jobs(start_cluster: Callable[..., Cluster]) -> None:
     cluster = start_cluster("--scheduler.gpus", "1")
     cluster.submit("--name", "long", script='echo $$ > pid; while :; do sleep 0.01; done')

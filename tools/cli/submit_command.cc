@@ -43,6 +43,7 @@ struct SubmitOptions {
     std::vector<std::string> after;
     std::optional<double> grace_s;
     bool no_preempt = false;
+    bool opportunistic = false;
 };
 
 std::string here() {
@@ -108,6 +109,7 @@ Result<json::object> job_of(const SubmitOptions& options) {
     put("priority", options.priority);
     put("grace_s", options.grace_s);
     if (options.no_preempt) job["preemptible"] = false;
+    if (options.opportunistic) job["opportunistic"] = true;
     if (auto ideals = put_ideals(job, options.ideal_rates); !ideals) return std::unexpected(ideals.error());
     if (!options.deadline.empty()) {
         const auto when = parse_when(options.deadline, static_cast<double>(unix_time_ns()) * 1e-9);
@@ -194,6 +196,8 @@ void add_submit_command(CLI::App& job, Context& context) {
         ->allow_extra_args(false);
     command->add_option("--grace", options->grace_s, "Seconds from SIGTERM to SIGKILL when it is stopped. Default: 30");
     command->add_flag("--no-preempt", options->no_preempt, "Never stopped for others once it runs");
+    command->add_flag("--opportunistic", options->opportunistic,
+                      "Without a claim: runs on what others leave, in anybody's cells, and goes when it is claimed");
     command->add_option("--directory", options->directory, "It runs in. Default: this one");
     command->add_option("--env", options->environment, "NAME=VALUE, or NAME to hand it this one's")
         ->allow_extra_args(false);

@@ -57,6 +57,9 @@ void add_trace_options(CLI::App& app, SimulateOptions& options) {
     app.add_option("--deadlines", scenario.workload_options.deadlines_part,
                    "Draw strict deadlines for so large a part of the jobs, where the trace has none")
         ->check(CLI::Range(0.0, 1.0));
+    app.add_option("--opportunistic", scenario.workload_options.opportunistic_part,
+                   "Let so large a part of the jobs, of those without deadlines, have no claim to GPUs")
+        ->check(CLI::Range(0.0, 1.0));
     app.add_option("--tenant-weights", options.tenant_weights, "NAME,WEIGHT a line, after a header");
     app.add_option("--arrivals-faster", scenario.workload_options.arrivals_faster, "Divide times of submission by this")
         ->check(CLI::PositiveNumber);

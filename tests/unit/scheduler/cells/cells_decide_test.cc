@@ -23,12 +23,13 @@ public:
 // Tenants "one" and "two" own so many nodes of 8 GPUs each.
 class CellsDecide : public testing::Test {
 protected:
-    void use_cells(std::uint32_t one, std::uint32_t two) {
+    void use_cells(std::uint32_t one, std::uint32_t two, bool two_is_pinned = false) {
         HierarchyConfig hierarchy{.name = "h", .gpu_type = "a", .levels = {{"node", 8}}, .node_level = 1, .nodes = {}};
         for (const GpuNode& node : world_.cluster.nodes) hierarchy.nodes.push_back(node.name);
         CellConfig config{.hierarchies = {hierarchy}, .virtual_clusters = {}};
         config.virtual_clusters.push_back({.name = "one", .cells = {{0, 1, one}}, .pinned = {}});
         if (two > 0) config.virtual_clusters.push_back({.name = "two", .cells = {{0, 1, two}}, .pinned = {}});
+        if (two_is_pinned) config.virtual_clusters[1] = {.name = "two", .cells = {}, .pinned = {{0, 1, 0}}};
         ASSERT_TRUE(check_cells(config, "test"));
         const std::vector<std::string> tenants{"one", "two"};
         auto cells = Cells::create(config, world_.cluster, tenants);
@@ -73,6 +74,55 @@ TEST_F(CellsDecide, OpportunisticJobsGoForClaims) {
     const Actions actions = step({{.job = 2, .gpus = 8}, {.job = 0, .gpus = 8}});
     EXPECT_THAT(actions.stops, ElementsAre(1));
     EXPECT_THAT(world_.running(), ElementsAre(0, 2));
+}
+
+TEST_F(CellsDecide, WhoGoesForAClaimFindsOtherCells) {
+    use_cells(1, 1, true);
+    const auto fifo = std::move(*make_policy("fifo-backfill", {}));
+    world_.add(4).opportunistic = true;
+    ASSERT_TRUE(world_.step(*fifo));
+    ASSERT_EQ(world_.states[0].placement.front().node, 0U);
+    world_.add(8).tenant = 1;  // whose one cell is that node
+    const auto actions = world_.step(*fifo);
+    ASSERT_TRUE(actions);
+    EXPECT_THAT(actions->stops, ElementsAre(0));
+    EXPECT_THAT(world_.running(), ElementsAre(0, 1));
+    EXPECT_EQ(world_.states[0].placement.front().node, 1U);
+    EXPECT_TRUE(world_.states[0].opportunistic);
+    EXPECT_TRUE(cells_->sound());
+}
+
+// Under a real policy, job after job of one tenant.
+TEST_F(CellsDecide, WhoGaveUpItsClaimHasItAgainWhenItsTenantHasRoom) {
+    use_cells(1, 1);
+    const auto srtf = std::move(*make_policy("srtf", {}));
+    world_.add(8, 1e14);
+    ASSERT_TRUE(world_.step(*srtf));
+    world_.add(8, 1e12);
+    ASSERT_TRUE(world_.step(*srtf));
+    ASSERT_THAT(world_.running(), ElementsAre(0, 1));
+    EXPECT_TRUE(world_.states[0].opportunistic) << "the longer one, on the other tenant's node";
+    world_.end(1);
+    const auto actions = world_.step(*srtf);
+    ASSERT_TRUE(actions);
+    EXPECT_THAT(actions->promoted, ElementsAre(0));
+    EXPECT_THAT(actions->stops, IsEmpty());
+    EXPECT_FALSE(cells_->is_opportunistic(world_.ids[0]));
+    world_.add(8, 1e13).tenant = 1;
+    ASSERT_TRUE(world_.step(*srtf));
+    EXPECT_THAT(world_.running(), ElementsAre(0, 2)) << "nobody with a claim in its own cells has to go";
+}
+
+TEST_F(CellsDecide, ATenantWithoutCellsHasAClaimToNothing) {
+    use_cells(2, 0);
+    EXPECT_EQ(cells_->owned_gpus(0, 0), 16U);
+    EXPECT_EQ(cells_->owned_gpus(1, 0), 0U);
+    world_.add(8).tenant = 1;
+    world_.add(8).tenant = 1;
+    world_.specs[1].opportunistic = true;
+    const auto fifo = std::move(*make_policy("fifo-backfill", {}));
+    ASSERT_TRUE(world_.step(*fifo));
+    EXPECT_THAT(world_.running(), ElementsAre(1));
 }
 
 TEST_F(CellsDecide, WhoIsPassedByRunsOnWhereOthersLeaveRoom) {

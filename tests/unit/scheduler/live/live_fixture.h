@@ -29,6 +29,7 @@ protected:
                             .history_max = history_max};
         if (own_policy) options.policy = own_policy();
         options.placer = std::make_unique<FreePool>(options.cluster);
+        if (own_placer) options.placer = own_placer(options);
         live = std::make_unique<LiveScheduler>(std::move(options), engine, cluster,
                                                [this](const LiveRecord& change) { return save(change); });
         live->restore(record, now());
@@ -88,6 +89,7 @@ protected:
     double now_s = 1'000'000;
     std::string policy = "fifo";
     std::function<std::unique_ptr<Policy>()> own_policy;
+    std::function<std::unique_ptr<Placer>(const LiveOptions&)> own_placer;
     std::size_t history_max = 100;
     bool saving_fails = false;
     LiveRecord record;

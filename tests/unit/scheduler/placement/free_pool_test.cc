@@ -12,6 +12,7 @@ namespace larder::scheduler::tests {
 namespace {
 
 using testing::ElementsAre;
+using testing::IsEmpty;
 
 GpuCluster cluster_with(const std::vector<std::uint32_t>& gpus) {
     GpuCluster cluster{.gpu_types = {"a", "b"}, .nodes = {}};
@@ -69,6 +70,49 @@ TEST(FreePool, PlacedAtJustThese) {
     EXPECT_EQ(pool.free_gpus(0), 6U);
     pool.set_usable(1, false);
     EXPECT_FALSE(pool.place_at(request(1, 1), {{1, 1}}));
+}
+
+PlaceRequest opportunistic(JobId job, std::uint32_t gpus) {
+    PlaceRequest asked = request(job, gpus);
+    asked.opportunistic = true;
+    return asked;
+}
+
+TEST(FreePool, ClaimsTakeTheGpusOfOpportunisticJobsTheLastFirst) {
+    FreePool pool(cluster_with({4, 4}));
+    ASSERT_TRUE(pool.place(opportunistic(1, 2)));
+    ASSERT_TRUE(pool.place(opportunistic(2, 2)));
+    ASSERT_TRUE(pool.place(opportunistic(3, 3)));
+    const auto fits = pool.place(request(4, 1));
+    ASSERT_TRUE(fits);
+    EXPECT_THAT(fits->evicted, IsEmpty());
+    EXPECT_FALSE(pool.place(opportunistic(5, 1))) << "it goes for nobody's sake itself";
+    const auto claims = pool.place(request(6, 4));
+    ASSERT_TRUE(claims);
+    EXPECT_THAT(claims->evicted, ElementsAre(2, 3));
+    EXPECT_EQ(pool.free_gpus(0), 1U);
+    EXPECT_FALSE(pool.place(request(7, 4))) << "too few even so";
+    EXPECT_TRUE(pool.place(request(8, 3)));
+    EXPECT_EQ(pool.free_gpus(0), 0U);
+}
+
+TEST(FreePool, WhoseGpusAreNotNeededStays) {
+    FreePool pool(cluster_with({4, 4}));
+    ASSERT_TRUE(pool.place(opportunistic(1, 4)));
+    ASSERT_TRUE(pool.place(opportunistic(2, 1)));
+    const auto claims = pool.place(request(3, 4));
+    ASSERT_TRUE(claims);
+    // 2 came last, but alone it would not have been enough; whichever node was taken, one of both is enough to go.
+    EXPECT_EQ(claims->placement.size(), 1U);
+    EXPECT_EQ(claims->evicted.size(), 1U);
+}
+
+TEST(FreePool, AClaimIsTakenButNeverGivenUp) {
+    FreePool pool(cluster_with({4}));
+    ASSERT_TRUE(pool.place(opportunistic(1, 4)));
+    EXPECT_TRUE(pool.set_opportunistic(1, false));
+    EXPECT_FALSE(pool.set_opportunistic(1, true));
+    EXPECT_FALSE(pool.place(request(2, 1)));
 }
 
 TEST(FreePool, UnusableNodesAreLeftOut) {

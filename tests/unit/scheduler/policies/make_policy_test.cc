@@ -45,6 +45,7 @@ TEST(AnyPolicy, ServesEveryoneInTheEndAndNeverTwiceTheSameGpus) {
     for (const std::string_view name : policy_names()) {
         for (std::uint32_t seed = 0; seed < 8; ++seed) {
             tests::Random random(seed);
+            tests::Random claims(seed + 100);
             tests::World world(2, {"a", "b"});
             world.tenants.push_back({.name = "two", .weight = 3});
             for (int j = 0; j < 20; ++j) {
@@ -59,6 +60,8 @@ TEST(AnyPolicy, ServesEveryoneInTheEndAndNeverTwiceTheSameGpus) {
                 if (random.below(3) == 0) {
                     spec.service = Service::soft_deadline;
                     spec.deadline_s = random.below(5000);
+                } else if (spec.preemptible) {
+                    spec.opportunistic = claims.below(4) == 0;
                 }
             }
             const auto policy = std::move(*make_policy(name, {}));

@@ -118,6 +118,16 @@ TEST(Trace, NamesTheLineOfWhatMakesNoSense) {
     EXPECT_THAT(trace_error_of(kHeader), HasSubstr("no jobs"));
 }
 
+TEST(Trace, OpportunisticJobsHaveNoDeadlineAndMayBeStopped) {
+    const std::string header = "submit_s,duration_s,gpus,opportunistic,service,deadline_s,preemptible\n";
+    const auto trace = parse(header + "0,10,1,1,,,\n1,10,1,0,strict,50,\n");
+    ASSERT_TRUE(trace) << trace.error().message;
+    EXPECT_TRUE(trace->jobs[0].opportunistic);
+    EXPECT_FALSE(trace->jobs[1].opportunistic);
+    EXPECT_THAT(trace_error_of(header + "1,10,1,1,strict,50,\n"), HasSubstr("line 2: an opportunistic job with a"));
+    EXPECT_THAT(trace_error_of(header + "1,10,1,1,,,0\n"), HasSubstr("line 2: an opportunistic job that may not"));
+}
+
 TEST(Trace, UnsortedTimesAreSortedAndEqualOnesStayInTheirOrder) {
     const auto trace = parse(std::string(kHeader) + "50,10,1,d\n7,10,1,a\n20,10,1,b\n20,10,2,c\n");
     ASSERT_TRUE(trace) << trace.error().message;

@@ -94,6 +94,23 @@ TEST(Workload, DrawsDeadlinesForAPartOfTheJobs) {
     EXPECT_NEAR(static_cast<double>(strict) / 2000, 0.25, 0.04);
 }
 
+TEST(Workload, DrawsJobsWithoutAClaimOfThoseWithoutADeadline) {
+    const auto table = parse_workload(kOne);
+    Trace trace = trace_of(2000);
+    trace.jobs[7].opportunistic = true;
+    const auto as_it_is = make_workload(trace, *table, {"a"}, {});
+    ASSERT_TRUE(as_it_is);
+    EXPECT_TRUE(as_it_is->jobs[7].opportunistic);
+    const auto made = make_workload(trace, *table, {"a"}, {.deadlines_part = 0.5, .opportunistic_part = 0.5});
+    ASSERT_TRUE(made);
+    std::size_t without = 0;
+    for (const JobSpec& job : made->jobs) {
+        without += job.opportunistic ? 1 : 0;
+        EXPECT_FALSE(job.opportunistic && job.service != Service::best_effort);
+    }
+    EXPECT_NEAR(static_cast<double>(without) / 2000, 0.25, 0.04);
+}
+
 TEST(Workload, NamesWhatIsWrongInATable) {
     EXPECT_THAT(error_of("colour = 1"), HasSubstr("unknown key \"colour\""));
     EXPECT_THAT(error_of("reference = \"a\""), HasSubstr("[[model]] must be there"));

@@ -1,0 +1,442 @@
+#include "scheduler/deciding.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace larder::scheduler {
+namespace {
+
+// The wishes by priority; what was promised goes before, and a packed job goes with its host.
+std::vector<const Want*> by_priority(const Decision& decision, std::span<const JobState* const> jobs) {
+    std::vector<const Want*> ordered;
+    ordered.reserve(decision.wants.size());
+    std::vector<std::int64_t> ranks(jobs.size());
+    bool in_order = true;
+    for (const Want& want : decision.wants) {
+        ranks[want.job] = want.promised      ? std::numeric_limits<std::int64_t>::max()
+                          : want.packed_with ? ranks[*want.packed_with]
+                                             : jobs[want.job]->spec->priority;
+        in_order = in_order && (ordered.empty() || ranks[ordered.back()->job] >= ranks[want.job]);
+        ordered.push_back(&want);
+    }
+    if (!in_order) {
+        std::ranges::stable_sort(ordered, std::ranges::greater{}, [&](const Want* want) { return ranks[want->job]; });
+    }
+    return ordered;
+}
+
+bool may_run_on(const JobSpec& spec, std::uint32_t type) {
+    return spec.ideal_bytes_per_second[type] > 0 && (spec.gpu_type == kAnyGpuType || spec.gpu_type == type);
+}
+
+}  // namespace
+
+Deciding::Deciding(const DecideInput& input, Placer& placer, bool preempts)
+    : input_(input),
+      jobs_(input.snapshot.jobs),
+      placer_(placer),
+      preempts_(preempts),
+      fates_(jobs_.size(), Fate::out),
+      is_stopped_(jobs_.size()),
+      stays_(jobs_.size()),
+      quotas_(input.snapshot.tenants) {
+    for (const GpuTypeState& type : input.snapshot.gpu_types) left_.push_back(type.gpus);
+    for (std::uint32_t tenant = 0; tenant < input.snapshot.tenants.size(); ++tenant) {
+        for (std::uint32_t type = 0; type < left_.size(); ++type) {
+            claims_left_.push_back(placer.owned_gpus(tenant, type));
+        }
+    }
+    for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
+        const JobState& job = *jobs_[j];
+        if (!job.running || (preempts && job.spec->preemptible) || job.opportunistic) continue;
+        keep(j);
+    }
+}
+
+// --- who is to run
+
+void Deciding::choose(const Decision& decision) {
+    decisions_.push_back(&decision);
+    for (const Refused& refused : decision.refused) {
+        if (fates_[refused.job] == Fate::out) fates_[refused.job] = Fate::refused;
+    }
+    for (const Want* const want : by_priority(decision, jobs_)) {
+        choose_one(decision, *want);
+        const bool blocked = fates_[want->job] == Fate::blocked || fates_[want->job] == Fate::unclaimed;
+        if (blocked && !decision.passes_over) break;
+    }
+}
+
+void Deciding::choose_one(const Decision& decision, const Want& want) {
+    if (fates_[want.job] != Fate::out) return;
+    const JobState& job = *jobs_[want.job];
+    const std::uint32_t gpus = want.packed_with ? want.gpus : quotas_.allowed(*job.spec, want.gpus);
+    if (gpus == 0) {
+        fates_[want.job] = Fate::over_quota;
+        return;
+    }
+    const bool as_it_is = job.running && job.gpus == gpus && !want.packed_with && job.packed_with == nullptr &&
+                          (want.gpu_type == kAnyGpuType || want.gpu_type == job.gpu_type) &&
+                          job.opportunistic == want.opportunistic;
+    const bool claims = !want.opportunistic;
+    if (as_it_is && left_[job.gpu_type] >= gpus && (!claims || claim_left(*job.spec, job.gpu_type) >= gpus)) {
+        keep(want.job);
+        if (want.moves) moves_.push_back(want.job);
+        return;
+    }
+    const bool packed_still = want.packed_with && job.running && job.packed_with == jobs_[*want.packed_with] &&
+                              fates_[*want.packed_with] == Fate::keeps;
+    if (packed_still) {
+        fates_[want.job] = Fate::keeps;
+        return;
+    }
+    const std::uint32_t type = want.packed_with ? 0 : type_with_room(want, gpus, claims);
+    if (type == kAnyGpuType) {
+        const bool has_room = claims && type_with_room(want, gpus, false) != kAnyGpuType;
+        fates_[want.job] = has_room ? Fate::unclaimed : Fate::blocked;
+        if (decision.passes_over) hold_up(decision, job);
+        return;
+    }
+    if (is_held_up(job)) {
+        fates_[want.job] = Fate::blocked;
+        return;
+    }
+    // What a tenant's queue asks for says nothing about what is left for the others: only a place does.
+    if (!want.packed_with && !decision.holds_up_tenant) take(*job.spec, type, gpus, claims);
+    fates_[want.job] = Fate::pending;
+    stays_[want.job] = job.running && job.opportunistic && !want.opportunistic && job.gpus == gpus &&
+                       job.gpu_type == type && !want.packed_with && job.packed_with == nullptr;
+    pending_.push_back({.decision = &decision, .want = &want, .gpus = gpus, .gpu_type = type});
+}
+
+void Deciding::keep(std::uint32_t j) {
+    const JobState& job = *jobs_[j];
+    if (fates_[j] == Fate::keeps) return;
+    fates_[j] = Fate::keeps;
+    if (job.packed_with == nullptr) take(*job.spec, job.gpu_type, job.gpus, !job.opportunistic);
+}
+
+void Deciding::take(const JobSpec& spec, std::uint32_t gpu_type, std::uint32_t gpus, bool claims) {
+    left_[gpu_type] -= std::min(left_[gpu_type], gpus);
+    quotas_.take(spec.tenant, gpus);
+    if (!claims) return;
+    std::uint32_t& left = claim_left(spec, gpu_type);
+    if (left != kAnyGpuType) left -= std::min(left, gpus);
+}
+
+std::uint32_t& Deciding::claim_left(const JobSpec& spec, std::uint32_t gpu_type) {
+    return claims_left_[spec.tenant * left_.size() + gpu_type];
+}
+
+std::uint32_t Deciding::claim_left(const JobSpec& spec, std::uint32_t gpu_type) const {
+    return claims_left_[spec.tenant * left_.size() + gpu_type];
+}
+
+// The type it asks for, or the one it is fastest on of those with so many left.
+std::uint32_t Deciding::type_with_room(const Want& want, std::uint32_t gpus, bool claims) const {
+    const JobSpec& spec = *jobs_[want.job]->spec;
+    std::uint32_t best = kAnyGpuType;
+    for (std::uint32_t type = 0; type < left_.size(); ++type) {
+        if (left_[type] < gpus || !may_run_on(spec, type)) continue;
+        if (claims && claim_left(spec, type) < gpus) continue;
+        if (want.gpu_type != kAnyGpuType && want.gpu_type != type) continue;
+        if (best == kAnyGpuType || spec.ideal_bytes_per_second[type] > spec.ideal_bytes_per_second[best]) best = type;
+    }
+    return best;
+}
+
+void Deciding::hold_up(const Decision& decision, const JobState& job) {
+    if (decision.holds_up_tenant) held_up_.emplace(job.spec->opportunistic, job.spec->tenant);
+}
+
+bool Deciding::is_held_up(const JobState& job) const {
+    return held_up_.contains({job.spec->opportunistic, job.spec->tenant});
+}
+
+// A guest slows its host down, so it does not stay where it is not wanted; nor does what a quota has no room for.
+bool Deciding::must_go(std::uint32_t j) const {
+    const bool unwanted = is_unwanted(j) || fates_[j] == Fate::over_quota;
+    const bool may_be_stopped = preempts_ || jobs_[j]->spec->opportunistic;
+    return may_be_stopped && unwanted && (jobs_[j]->packed_with != nullptr || fates_[j] == Fate::over_quota);
+}
+
+bool Deciding::is_unwanted(std::uint32_t j) const {
+    return fates_[j] == Fate::out || fates_[j] == Fate::blocked || fates_[j] == Fate::unclaimed ||
+           fates_[j] == Fate::refused;
+}
+
+WaitsFor Deciding::waits_for(std::uint32_t j) const {
+    const JobSpec& spec = *jobs_[j]->spec;
+    if (jobs_[j]->running && !is_stopped_[j]) return WaitsFor::nothing;
+    switch (fates_[j]) {
+        case Fate::keeps:
+        case Fate::starts: return WaitsFor::nothing;
+        case Fate::over_quota: return WaitsFor::quota;
+        case Fate::refused: return WaitsFor::deadline;
+        case Fate::unplaced:
+        case Fate::unclaimed:
+        case Fate::out:
+        case Fate::blocked:
+        case Fate::pending: break;
+    }
+    bool fits = false;
+    bool free = false;
+    for (std::uint32_t type = 0; type < input_.snapshot.gpu_types.size(); ++type) {
+        if (!may_run_on(spec, type)) continue;
+        fits = fits || input_.snapshot.gpu_types[type].gpus >= spec.gpus_min;
+        free = free || placer_.free_gpus(type) >= spec.gpus_min;
+    }
+    if (!fits) return WaitsFor::never_fits;
+    if (!free) return WaitsFor::gpus;
+    return fates_[j] == Fate::unplaced || fates_[j] == Fate::unclaimed ? WaitsFor::place : WaitsFor::turn;
+}
+
+// --- starts and stops
+
+void Deciding::carry_out(Actions& actions) {
+    for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
+        if (jobs_[j]->running && ((fates_[j] == Fate::pending && !stays_[j]) || must_go(j))) stop(j);
+    }
+    carry_out_pending(actions);
+    place_evicted(actions);
+    settle_stopped(actions);
+    for (const std::uint32_t j : moves_) move(j, actions);
+    stop_guests(actions);
+    for (const Decision* const decision : decisions_) {
+        set_leases(*decision, actions);
+        actions.admitted.insert(actions.admitted.end(), decision->admitted.begin(), decision->admitted.end());
+        actions.refused.insert(actions.refused.end(), decision->refused.begin(), decision->refused.end());
+        actions.promised.insert(actions.promised.end(), decision->promised.begin(), decision->promised.end());
+        actions.next_s = std::min(actions.next_s, decision->next_s);
+    }
+}
+
+void Deciding::carry_out_pending(Actions& actions) {
+    const Decision* stuck = nullptr;  // that does not pass over who has no room
+    for (const Pending& pending : pending_) {
+        const std::uint32_t j = pending.want->job;
+        if (pending.decision == stuck) continue;
+        if (stays_[j] && !is_stopped_[j]) {
+            take_claim(j, actions);
+            continue;
+        }
+        if (is_held_up(*jobs_[j])) {
+            fates_[j] = Fate::blocked;
+            continue;
+        }
+        bool placed = pending.want->packed_with ? pack(pending, actions) : place(pending, actions);
+        if (!placed && !pending.want->packed_with && stop_unwanted(pending.want->opportunistic)) {
+            placed = place(pending, actions);
+        }
+        if (placed) continue;
+        fates_[j] = Fate::unplaced;
+        if (!pending.decision->passes_over) stuck = pending.decision;
+        hold_up(*pending.decision, *jobs_[j]);
+    }
+}
+
+// Who was stopped, but whose GPUs nobody took, runs on; who gave up a claim that nobody took has it again.
+void Deciding::settle_stopped(Actions& actions) {
+    for (const std::uint32_t j : stopped_) {
+        if (fates_[j] == Fate::starts || must_go(j) || !takes_up_again(j)) actions.stops.push_back(j);
+    }
+    for (const std::uint32_t j : demoted_) {
+        if (is_stopped_[j]) continue;
+        fates_[j] = Fate::keeps;
+        if (!placer_.set_opportunistic(input_.ids[j], false)) actions.demoted.push_back(j);
+    }
+}
+
+void Deciding::set_leases(const Decision& decision, Actions& actions) const {
+    for (const Want& want : decision.wants) {
+        const Fate fate = fates_[want.job];
+        if (want.lease_s <= 0 || (fate != Fate::keeps && fate != Fate::starts)) continue;
+        const double until = input_.snapshot.now_s + want.lease_s;
+        if (fate == Fate::starts || !holds_lease(*jobs_[want.job], input_.snapshot.now_s)) {
+            actions.leases.emplace_back(want.job, until);
+        }
+    }
+}
+
+// Packed jobs have no GPUs of their own to give back.
+void Deciding::stop(std::uint32_t j) {
+    stopped_.push_back(j);
+    is_stopped_[j] = true;
+    if (jobs_[j]->packed_with == nullptr) placer_.release(input_.ids[j]);
+}
+
+// It runs opportunistically, and is to have a claim to the GPUs it has. Without one it runs on as it does.
+void Deciding::take_claim(std::uint32_t j, Actions& actions) {
+    bool has_claim = placer_.set_opportunistic(input_.ids[j], false);
+    if (!has_claim && stop_unwanted(false)) has_claim = placer_.set_opportunistic(input_.ids[j], false);
+    if (has_claim) actions.promoted.push_back(j);
+    fates_[j] = Fate::keeps;
+}
+
+// What runs and was not wanted goes, all of it, as soon as one that was wanted finds no place; where claims count, it
+// gives up its claim first, and goes when its GPUs are taken. Nobody with a claim goes for one without. False: gone
+// already.
+bool Deciding::stop_unwanted(bool opportunistic_only) {
+    bool& done = opportunistic_only ? opportunistic_stopped_ : unwanted_stopped_;
+    if (unwanted_stopped_ || std::exchange(done, true)) return false;
+    const std::size_t before = stopped_.size() + demoted_.size();
+    for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
+        if (!jobs_[j]->running || !is_unwanted(j) || is_stopped_[j]) continue;
+        if (opportunistic_only && !jobs_[j]->spec->opportunistic) continue;
+        const bool had_claim = jobs_[j]->packed_with == nullptr && !jobs_[j]->opportunistic;
+        if (had_claim && placer_.set_opportunistic(input_.ids[j], true)) {
+            demoted_.push_back(j);
+        } else {
+            stop(j);
+        }
+    }
+    return stopped_.size() + demoted_.size() > before;
+}
+
+PlaceRequest Deciding::request(std::uint32_t j, std::uint32_t gpus, std::uint32_t type, bool opportunistic) const {
+    PlaceRequest asked{.job = input_.ids[j],
+                       .tenant = jobs_[j]->spec->tenant,
+                       .gpus = gpus,
+                       .gpu_type = type,
+                       .priority = jobs_[j]->spec->priority,
+                       .opportunistic = opportunistic,
+                       .near = {},
+                       .rate_by_nodes = jobs_[j]->spec->rate_by_nodes};
+    if (input_.near == nullptr) return asked;
+    asked.near = input_.near(input_.context, j);
+    const double ideal = ideal_rate(*jobs_[j]->spec, type, gpus);
+    if (ideal > 0) asked.rate_far = expected_rate(input_.snapshot, *jobs_[j], type, gpus) / ideal;
+    return asked;
+}
+
+bool Deciding::place(const Pending& pending, Actions& actions) {
+    const Want& want = *pending.want;
+    auto placed = placer_.place(request(want.job, pending.gpus, pending.gpu_type, want.opportunistic));
+    if (!placed) return false;
+    for (const JobId evicted : placed->evicted) evict(evicted, actions);
+    start(pending, std::move(placed->placement), actions);
+    return true;
+}
+
+bool Deciding::pack(const Pending& pending, Actions& actions) {
+    const std::uint32_t host = *pending.want->packed_with;
+    Placement placement;
+    std::uint32_t type = 0;
+    if (fates_[host] == Fate::keeps) {
+        placement = jobs_[host]->placement;
+        type = jobs_[host]->gpu_type;
+    } else if (fates_[host] == Fate::starts) {
+        const auto started = std::ranges::find(actions.starts, host, &Start::job);
+        placement = started->placement;
+        type = started->gpu_type;
+    } else {
+        return false;
+    }
+    Pending there = pending;
+    there.gpu_type = type;
+    start(there, std::move(placement), actions);
+    return true;
+}
+
+void Deciding::start(const Pending& pending, Placement placement, Actions& actions) {
+    const Want& want = *pending.want;
+    fates_[want.job] = Fate::starts;
+    actions.starts.push_back({.job = want.job,
+                              .gpus = pending.gpus,
+                              .gpu_type = pending.gpu_type,
+                              .opportunistic = want.opportunistic,
+                              .placement = std::move(placement),
+                              .packed_with = want.packed_with});
+}
+
+// Who shares GPUs with a job that goes, goes too.
+void Deciding::stop_guests(Actions& actions) {
+    for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
+        if (!jobs_[j]->running || jobs_[j]->packed_with == nullptr) continue;
+        const auto stops = [&](std::uint32_t stopped) { return jobs_[stopped] == jobs_[j]->packed_with; };
+        if (std::ranges::none_of(actions.stops, stops)) continue;
+        if (std::ranges::find(actions.stops, j) == actions.stops.end()) actions.stops.push_back(j);
+        if (fates_[j] == Fate::keeps) fates_[j] = Fate::unplaced;
+    }
+}
+
+// The placer took its GPUs for another one.
+void Deciding::evict(JobId id, Actions& actions) {
+    const auto at = std::ranges::find(input_.ids, id);
+    LARDER_ASSERT(at != input_.ids.end());
+    const auto j = static_cast<std::uint32_t>(at - input_.ids.begin());
+    const JobState& job = *jobs_[j];
+    const auto started = std::ranges::find(actions.starts, j, &Start::job);
+    const bool wanted = fates_[j] == Fate::keeps || fates_[j] == Fate::starts;
+    if (job.spec->opportunistic && wanted) {
+        const bool starts = started != actions.starts.end();
+        evicted_.push_back({.job = j,
+                            .gpus = starts ? started->gpus : job.gpus,
+                            .gpu_type = starts ? started->gpu_type : job.gpu_type});
+    }
+    if (started != actions.starts.end()) actions.starts.erase(started);
+    if (job.running && !is_stopped_[j]) {
+        stopped_.push_back(j);
+        is_stopped_[j] = true;
+    }
+    fates_[j] = Fate::unplaced;
+}
+
+void Deciding::place_evicted(Actions& actions) {
+    for (const Evicted& one : evicted_) {
+        if (fates_[one.job] != Fate::unplaced) continue;
+        auto placed = placer_.place(request(one.job, one.gpus, one.gpu_type, true));
+        if (!placed) continue;
+        fates_[one.job] = Fate::starts;
+        actions.starts.push_back({.job = one.job,
+                                  .gpus = one.gpus,
+                                  .gpu_type = one.gpu_type,
+                                  .opportunistic = true,
+                                  .placement = std::move(placed->placement),
+                                  .packed_with = std::nullopt});
+    }
+}
+
+// Elsewhere if that is on fewer nodes, else back to where it was.
+void Deciding::move(std::uint32_t j, Actions& actions) {
+    const JobState& job = *jobs_[j];
+    if (fates_[j] != Fate::keeps || is_stopped_[j]) return;
+    placer_.release(input_.ids[j]);
+    const PlaceRequest asked = request(j, job.gpus, job.gpu_type, job.opportunistic);
+    const std::size_t stopped_before = stopped_.size();
+    auto placed = placer_.place(asked);
+    if (placed) {
+        for (const JobId evicted : placed->evicted) evict(evicted, actions);
+        actions.stops.insert(actions.stops.end(), stopped_.begin() + static_cast<std::ptrdiff_t>(stopped_before),
+                             stopped_.end());
+    }
+    if (placed && placed->placement.size() >= job.placement.size()) {
+        placer_.release(input_.ids[j]);
+        placed.reset();
+    }
+    if (!placed && placer_.place_at(asked, job.placement)) return;
+    stopped_.push_back(j);
+    is_stopped_[j] = true;
+    actions.stops.push_back(j);
+    fates_[j] = placed ? Fate::starts : Fate::unplaced;  // not even where it was: that node is lost or drained
+    if (!placed) return;
+    actions.starts.push_back({.job = j,
+                              .gpus = job.gpus,
+                              .gpu_type = job.gpu_type,
+                              .opportunistic = job.opportunistic,
+                              .placement = std::move(placed->placement),
+                              .packed_with = std::nullopt});
+}
+
+// It was to be stopped, but nobody took its GPUs.
+bool Deciding::takes_up_again(std::uint32_t j) {
+    const JobState& job = *jobs_[j];
+    if (job.packed_with != nullptr) return false;
+    if (!placer_.place_at(request(j, job.gpus, job.gpu_type, job.opportunistic), job.placement)) return false;
+    fates_[j] = Fate::keeps;
+    is_stopped_[j] = false;
+    return true;
+}
+
+}  // namespace larder::scheduler

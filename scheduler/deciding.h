@@ -1,0 +1,101 @@
+#pragma once
+
+// Inside decide(): wishes are chosen from in their order while GPUs are left, then carried out on the placer. Wishes of
+// several decisions may be chosen one after the other; those that come later have what is left. Nothing is changed
+// before carry_out(). Lives for one decision.
+
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "scheduler/decide.h"
+#include "scheduler/quota.h"
+
+namespace larder::scheduler {
+
+class Deciding {
+public:
+    // All must outlive it, and so must every Decision given to choose().
+    Deciding(const DecideInput& input, Placer& placer, bool preempts);
+
+    void choose(const Decision& decision);
+    // GPUs of the type that nobody has been given so far; opportunistic jobs that were not chosen yet have none.
+    std::uint32_t left(std::uint32_t gpu_type) const { return left_[gpu_type]; }
+    void carry_out(Actions& actions);
+    WaitsFor waits_for(std::uint32_t job) const;
+
+private:
+    enum class Fate : std::uint8_t {
+        out,        // waits, and was not wanted
+        keeps,      // runs on as it is
+        pending,    // wanted, with GPUs it does not have
+        blocked,    // wanted, but too few GPUs are left by those before it
+        unclaimed,  // wanted, but they leave too few of those that its tenant has a claim to
+        over_quota,
+        refused,  // its deadline cannot be met
+        unplaced,
+        starts,
+    };
+    struct Pending {
+        const Decision* decision = nullptr;
+        const Want* want = nullptr;
+        std::uint32_t gpus = 0;
+        std::uint32_t gpu_type = 0;
+    };
+    // An opportunistic job whose GPUs were taken: it may find others.
+    struct Evicted {
+        std::uint32_t job = 0;
+        std::uint32_t gpus = 0;
+        std::uint32_t gpu_type = 0;
+    };
+
+    void choose_one(const Decision& decision, const Want& want);
+    void keep(std::uint32_t j);
+    std::uint32_t type_with_room(const Want& want, std::uint32_t gpus, bool claims) const;
+    void take(const JobSpec& spec, std::uint32_t gpu_type, std::uint32_t gpus, bool claims);
+    std::uint32_t& claim_left(const JobSpec& spec, std::uint32_t gpu_type);
+    std::uint32_t claim_left(const JobSpec& spec, std::uint32_t gpu_type) const;
+    void hold_up(const Decision& decision, const JobState& job);
+    bool is_held_up(const JobState& job) const;
+    bool must_go(std::uint32_t j) const;
+    bool is_unwanted(std::uint32_t j) const;
+
+    void carry_out_pending(Actions& actions);
+    void settle_stopped(Actions& actions);
+    void set_leases(const Decision& decision, Actions& actions) const;
+    PlaceRequest request(std::uint32_t j, std::uint32_t gpus, std::uint32_t type, bool opportunistic) const;
+    bool place(const Pending& pending, Actions& actions);
+    bool pack(const Pending& pending, Actions& actions);
+    void start(const Pending& pending, Placement placement, Actions& actions);
+    void stop(std::uint32_t j);
+    void stop_guests(Actions& actions);
+    bool stop_unwanted(bool opportunistic_only);
+    void take_claim(std::uint32_t j, Actions& actions);
+    void evict(JobId id, Actions& actions);
+    void place_evicted(Actions& actions);
+    void move(std::uint32_t j, Actions& actions);
+    bool takes_up_again(std::uint32_t j);
+
+    const DecideInput& input_;
+    std::span<const JobState* const> jobs_;
+    Placer& placer_;
+    bool preempts_;
+    std::vector<Fate> fates_;
+    std::vector<bool> is_stopped_;
+    std::vector<bool> stays_;                           // wanted just where it is, but with a claim
+    std::vector<std::uint32_t> left_;                   // GPUs by type
+    std::vector<std::uint32_t> claims_left_;            // by tenant, then type; kAnyGpuType: no limit
+    std::set<std::pair<bool, std::uint32_t>> held_up_;  // opportunistic or not, tenant
+    Quotas quotas_;
+    std::vector<const Decision*> decisions_;
+    std::vector<Pending> pending_;
+    std::vector<std::uint32_t> moves_;
+    std::vector<std::uint32_t> stopped_;
+    std::vector<std::uint32_t> demoted_;
+    std::vector<Evicted> evicted_;
+    bool unwanted_stopped_ = false;
+    bool opportunistic_stopped_ = false;
+};
+
+}  // namespace larder::scheduler

@@ -1,0 +1,88 @@
+// Submitted jobs on cells: tenants "default" and "small" own one node of 4 GPUs each.
+
+#include <gmock/gmock.h>
+
+#include "scheduler/cells/cells.h"
+#include "tests/unit/scheduler/live/live_fixture.h"
+
+namespace larder::scheduler {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using OnCells = MemoryEngine::Attempt;
+
+class LiveOnCells : public Live {
+protected:
+    LiveOnCells() {
+        own_placer = [](const LiveOptions& options) -> std::unique_ptr<Placer> {
+            HierarchyConfig hierarchy{
+                .name = "h", .gpu_type = "a100", .levels = {{"node", 4}}, .node_level = 1, .nodes = {"n1", "n2"}};
+            CellConfig config{.hierarchies = {hierarchy}, .virtual_clusters = {}};
+            config.virtual_clusters.push_back({.name = "default", .cells = {{0, 1, 1}}, .pinned = {}});
+            config.virtual_clusters.push_back({.name = "small", .cells = {{0, 1, 1}}, .pinned = {}});
+            const std::vector<std::string> tenants{"default", "small"};
+            return std::move(*Cells::create(config, options.cluster, tenants));
+        };
+    }
+    static Submission opportunistic(std::uint32_t gpus) {
+        Submission asked = asks(gpus);
+        asked.opportunistic = true;
+        return asked;
+    }
+};
+
+TEST_F(LiveOnCells, AnOpportunisticJobRunsInAnybodysCellsUntilTheyAreClaimed) {
+    const JobId guest = runs(opportunistic(8));
+    EXPECT_TRUE(job(guest).held->opportunistic);
+    Submission owner = asks(2, "owner");
+    owner.tenant = "small";
+    const JobId claims = submit(owner);
+    tick();
+    EXPECT_EQ(phase(guest), Phase::stopping);
+    EXPECT_EQ(phase(claims), Phase::placed) << "until the other one is gone";
+    engine.tell_ended({guest, 1}, 0, true);
+    tick();
+    EXPECT_EQ(phase(claims), Phase::starting);
+    EXPECT_FALSE(job(claims).held->opportunistic);
+    tick(20);
+    EXPECT_EQ(phase(guest), Phase::waiting);
+    EXPECT_THAT(why(guest), HasSubstr("8 GPUs that nobody with a claim uses"));
+    engine.tell_ended({claims, 1}, 0);
+    tick();
+    EXPECT_THAT(engine.starts, ElementsAre(OnCells{guest, 1}, OnCells{claims, 1}, OnCells{guest, 2}));
+}
+
+TEST_F(LiveOnCells, AClaimLargerThanItsTenantsCellsIsRefused) {
+    const Submission wide = asks(8);
+    const auto refused = live->submit(std::span(&wide, 1), now());
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::no_space);
+    EXPECT_THAT(refused.error().message, HasSubstr("tenant \"default\" has a claim to 4 of one type"));
+    EXPECT_EQ(submit(opportunistic(8)), 1U);
+}
+
+TEST_F(LiveOnCells, AfterARestartItStillHasNoClaim) {
+    const JobId guest = runs(opportunistic(8));
+    restart();
+    tick();
+    EXPECT_EQ(phase(guest), Phase::running);
+    const JobId claims = submit(asks(4));
+    tick();
+    EXPECT_EQ(phase(guest), Phase::stopping);
+    EXPECT_EQ(phase(claims), Phase::placed);
+    EXPECT_THAT(engine.stops, ElementsAre(OnCells{guest, 1}));
+}
+
+TEST_F(LiveOnCells, WithoutClaimsInTheWayNobodyIsStopped) {
+    const JobId guest = runs(opportunistic(4));
+    const JobId claims = runs(asks(4));
+    tick(100);
+    EXPECT_EQ(phase(guest), Phase::running);
+    EXPECT_EQ(phase(claims), Phase::running);
+    EXPECT_THAT(engine.stops, IsEmpty());
+}
+
+}  // namespace
+}  // namespace larder::scheduler
