@@ -31,9 +31,9 @@ json::object job_json(const JobStatistics& job, double rate_bytes_per_second) {
 
 json::object task_json(const TaskView& task) {
     json::object object{
-        {"id", task.id},          {"kind", task.kind},   {"dataset", task.dataset}, {"state", name(task.state)},
-        {"done", task.done},      {"total", task.total}, {"unit", task.unit},       {"bytes_done", task.bytes_done},
-        {"seconds", task.seconds}};
+        {"id", task.id},           {"kind", task.kind},      {"dataset", task.dataset}, {"state", name(task.state)},
+        {"done", task.done},       {"total", task.total},    {"unit", task.unit},       {"bytes_done", task.bytes_done},
+        {"resumed", task.resumed}, {"seconds", task.seconds}};
     if (task.error) object["error"] = json::object{{"code", name(task.error->code)}, {"message", task.error->message}};
     if (!task.result.empty()) object["result"] = json::parse(task.result);
     return object;

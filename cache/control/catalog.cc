@@ -8,12 +8,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <filesystem>
 
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/server/json_reader.h"
 #include "cache/control/remote_json.h"
+#include "cache/dataset/index_journal.h"
 
 namespace larder::cache {
 namespace json = boost::json;
@@ -22,12 +24,24 @@ namespace {
 
 constexpr std::string_view kManifestPrefix = "manifest-";
 constexpr std::string_view kRecordName = "dataset.json";
+constexpr auto kJournalKept = std::chrono::hours(7 * 24);
 
 // Only what the catalog itself may have written is ever taken for a left-over and removed.
 bool is_own_file(const fs::directory_entry& entry) {
     const std::string name = entry.path().filename().string();
     std::error_code error;
     return (name.starts_with(kManifestPrefix) || name.starts_with(kRecordName)) && entry.is_regular_file(error);
+}
+
+bool is_journal(const fs::path& path) {
+    return path.filename().string().starts_with(kManifestPrefix) && path.extension() == ".journal";
+}
+
+// Nobody asked for the rest in a week: nobody will.
+bool is_recent(const fs::path& path) {
+    std::error_code error;
+    const auto written = fs::last_write_time(path, error);
+    return !error && fs::file_time_type::clock::now() - written < kJournalKept;
 }
 
 bool holds_own_files_only(const std::string& directory) {
@@ -202,8 +216,9 @@ Result<Catalog::Loaded> Catalog::load() {
     for (const std::string& name : names) {
         if (!fs::exists(directory_ + "/" + name + "/dataset.json", error)) {
             if (!check_dataset_name(name) || !holds_own_files_only(directory_ + "/" + name)) continue;
-            if (auto removed = remove(name); !removed) return std::unexpected(removed.error());
-            loaded.removed.push_back(directory_ + "/" + name);
+            const auto removed = abandon(name);
+            if (!removed) return std::unexpected(removed.error());
+            if (*removed) loaded.removed.push_back(directory_ + "/" + name);
             continue;
         }
         auto record = load_record(name);
@@ -246,7 +261,9 @@ Result<void> Catalog::remove_left_overs(const DatasetRecord& record, std::vector
                            std::ranges::any_of(record.versions, [&](std::uint64_t version) {
                                return path == manifest_path(record.name, version);
                            });
-        if (known || !is_own_file(entry)) continue;
+        const bool goes_on =
+            path == journal_path(manifest_path(record.name, record.versions.back() + 1)) && is_recent(entry.path());
+        if (known || goes_on || !is_own_file(entry)) continue;
         std::error_code failed;
         fs::remove(path, failed);
         if (failed) return fail_on_files(failed, "remove " + path);
@@ -264,7 +281,32 @@ Result<void> Catalog::create(const std::string& name) {
 }
 
 Result<void> Catalog::save(const DatasetRecord& record) {
-    return replace_file(directory_ + "/" + record.name + "/dataset.json", to_json(record), 0640);
+    auto saved = replace_file(directory_ + "/" + record.name + "/dataset.json", to_json(record), 0640);
+    if (!saved) return saved;
+    for (const std::uint64_t version : record.versions) {
+        std::error_code ignored;  // a journal that stays is a left-over of the next start
+        fs::remove(journal_path(manifest_path(record.name, version)), ignored);
+    }
+    return {};
+}
+
+Result<bool> Catalog::abandon(const std::string& name) {
+    const std::string directory = directory_ + "/" + name;
+    std::error_code error;
+    bool goes_on = false;
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
+        if (is_journal(entry.path()) && is_recent(entry.path())) {
+            goes_on = true;
+        } else if (is_own_file(entry)) {
+            std::error_code failed;
+            fs::remove(entry.path(), failed);
+            if (failed) return fail_on_files(failed, "remove " + entry.path().string());
+        }
+    }
+    if (error && error != std::errc::no_such_file_or_directory) return fail_on_files(error, "list " + directory);
+    if (goes_on) return false;
+    if (auto removed = remove(name); !removed) return std::unexpected(removed.error());
+    return true;
 }
 
 Result<void> Catalog::remove(const std::string& name) {

@@ -2,7 +2,9 @@
 
 // The datasets of a node as they are kept on disk, one directory each: DIRECTORY/NAME/dataset.json says what the
 // dataset is, DIRECTORY/NAME/manifest-VERSION is the index of one version (cache/protocol/manifest.h). dataset.json is
-// replaced whole, so a dataset is there or not, with its old record or its new one, whenever the power goes.
+// replaced whole, so a dataset is there or not, with its old record or its new one, whenever the power goes. Beside
+// them lies the journal of an indexing that was stopped (cache/dataset/index_journal.h), kept for a week for when it
+// goes on.
 //
 // All calls block on the disk. The catalog keeps nothing in memory: who uses it keeps the records, and lets one thread
 // at a time change a dataset.
@@ -64,7 +66,10 @@ public:
 
     // Makes a new dataset's directory, for its first manifest. Until `save` it counts as a left-over.
     Result<void> create(const std::string& name);
+    // The journals of its versions are of no more use then, and go.
     Result<void> save(const DatasetRecord& record);
+    // An addition that did not end: all of it goes but its journal. False: that is left.
+    Result<bool> abandon(const std::string& name);
     Result<void> remove(const std::string& name);
     Result<void> remove_manifest(const std::string& name, std::uint64_t version);
 

@@ -8,6 +8,7 @@
 
 #include "base/server/logging.h"
 #include "cache/control/node.h"
+#include "cache/dataset/index_journal.h"
 
 namespace larder::cache {
 namespace json = boost::json;
@@ -25,6 +26,7 @@ std::string indexing_result(std::uint64_t version, const IndexReport& report) {
                                         {"total_bytes", manifest.total_bytes},
                                         {"objects_carried_over", manifest.objects_carried_over},
                                         {"bytes_carried_over", manifest.bytes_carried_over},
+                                        {"objects_resumed", report.objects_resumed},
                                         {"notes", std::move(notes)}});
 }
 
@@ -78,13 +80,15 @@ Result<std::uint64_t> Node::start_indexing(std::shared_ptr<Indexing> indexing, s
     work.run = [this, indexing](TaskProgress& progress, std::stop_token stop) -> Tasks::Outcome {
         const DatasetRecord& record = indexing->record;
         if (auto created = catalog_.create(record.name); !created) return std::unexpected(created.error());
+        const std::string manifest_path = catalog_.manifest_path(record.name, indexing->version);
         IndexRequest request{.url = record.url,
                              .remote = record.remote,
                              .transfers = transfers_.get(),
                              .block = record.block,
                              .checksum = record.checksum,
                              .tokens_per_sample = record.tokens_per_sample,
-                             .manifest_path = catalog_.manifest_path(record.name, indexing->version),
+                             .manifest_path = manifest_path,
+                             .journal_path = journal_path(manifest_path),
                              .dataset_id = record.dataset_id,
                              .version = indexing->version,
                              .created_unix_ns = unix_time_ns()};
@@ -96,6 +100,7 @@ Result<std::uint64_t> Node::start_indexing(std::shared_ptr<Indexing> indexing, s
                 progress.done = step.objects_done;
                 progress.total = step.objects_total;
                 progress.bytes_done = step.bytes_done;
+                progress.resumed = step.objects_resumed;
             },
             std::move(stop));
         if (!report) return std::unexpected(report.error());
@@ -121,7 +126,7 @@ void Node::finish_adding(Indexing& indexing, Tasks::Outcome outcome,
     if (!outcome) {
         log_warn("dataset could not be added", {{"dataset", name}, {"error", outcome.error().message}});
         files_->post([this, name, outcome = std::move(outcome), settle] {
-            if (auto removed = catalog_.remove(name); !removed) {
+            if (auto removed = catalog_.abandon(name); !removed) {
                 log_warn("cannot remove what was left half made", {{"error", removed.error().message}});
             }
             post_control_([this, name, outcome, settle] {

@@ -88,6 +88,7 @@ std::optional<TaskView> Tasks::view(std::uint64_t id) const {
                     .done = task.progress.done,
                     .total = task.progress.total,
                     .bytes_done = task.progress.bytes_done,
+                    .resumed = task.progress.resumed,
                     .seconds = static_cast<double>(until_ns - task.started_ns) / 1e9,
                     .error = task.error,
                     .result = task.result};

@@ -29,6 +29,7 @@ struct TaskProgress {
     std::atomic<std::uint64_t> done{0};
     std::atomic<std::uint64_t> total{0};  // 0: not known yet
     std::atomic<std::uint64_t> bytes_done{0};
+    std::atomic<std::uint64_t> resumed{0};  // of those done: from before it was stopped
 };
 
 struct TaskView {
@@ -40,6 +41,7 @@ struct TaskView {
     std::uint64_t done = 0;
     std::uint64_t total = 0;
     std::uint64_t bytes_done = 0;
+    std::uint64_t resumed = 0;
     double seconds = 0;
     std::optional<Error> error;
     std::string result;  // JSON; empty while it runs

@@ -18,8 +18,8 @@ struct Extent {
 
 class Checksums {
 public:
-    Checksums(ObjectSource& source, DatasetContent& content, const protocol::Manifest* previous)
-        : source_(source), content_(content), previous_(previous) {
+    Checksums(ObjectSource& source, DatasetContent& content, const protocol::Manifest* previous, IndexJournal* journal)
+        : source_(source), content_(content), previous_(previous), journal_(journal) {
         if (content.blocks.empty()) {
             for (std::uint32_t i = 0; i < content.objects.size(); ++i) content.objects[i].first_block = i;
         }
@@ -29,7 +29,25 @@ public:
     // `behind`: bytes of the group before this object.
     Result<void> run(const DatasetContent::Object& object, std::uint64_t behind, const ObjectProgress& progress) {
         if (carry_over(object)) return {};
+        const JournalKey key{.kind = JournalKind::checksums,
+                             .path = content_.name(object),
+                             .size_bytes = object.size_bytes,
+                             .tag = object.mtime_ns,
+                             .depends_on = extents_of(object)};
+        const auto summed = journaled(journal_, key, [&] { return read(object, behind, progress); });
+        if (!summed) return std::unexpected(summed.error());
+        if (summed->checksums.size() != object.block_count) {
+            return fail(ErrorCode::internal, std::string(key.path) + ": its checksums were kept incomplete");
+        }
+        std::ranges::copy(summed->checksums, content_.checksums.begin() + object.first_block);
+        return {};
+    }
+
+private:
+    Result<IndexedObject> read(const DatasetContent::Object& object, std::uint64_t behind,
+                               const ObjectProgress& progress) {
         const std::string path(content_.name(object));
+        IndexedObject summed;
         auto reader = source_.open(path);
         if (!reader) return std::unexpected(reader.error());
         if ((*reader)->size_bytes() != object.size_bytes || (*reader)->tag() != object.mtime_ns) {
@@ -48,12 +66,20 @@ public:
                     return fail(ErrorCode::cancelled, "indexing was cancelled");
                 }
             }
-            content_.checksums[object.first_block + i] = crc;
+            summed.checksums.push_back(crc);
         }
-        return {};
+        return summed;
     }
 
-private:
+    std::uint64_t extents_of(const DatasetContent::Object& object) const {
+        std::uint64_t mixed = object.block_count;
+        for (std::uint32_t i = 0; i < object.block_count; ++i) {
+            const Extent block = extent(object, i);
+            mixed = hash_numbers({mixed, block.offset, block.length});
+        }
+        return mixed;
+    }
+
     Extent extent(const DatasetContent::Object& object, std::uint32_t i) const {
         if (content_.blocks.empty()) return {0, object.size_bytes};
         const DatasetContent::Block& block = content_.blocks[object.first_block + i];
@@ -81,13 +107,14 @@ private:
     ObjectSource& source_;
     DatasetContent& content_;
     const protocol::Manifest* previous_;
+    IndexJournal* journal_;
 };
 
 }  // namespace
 
 Result<void> add_checksums(ObjectSource& source, DatasetContent& content, const protocol::Manifest* previous,
-                           const IndexProgressCallback& progress, std::stop_token stop) {
-    Checksums checksums(source, content, previous);
+                           const IndexProgressCallback& progress, std::stop_token stop, IndexJournal* journal) {
+    Checksums checksums(source, content, previous, journal);
     const std::size_t count = content.objects.size();
     const std::size_t group = (count + kGroupsMax - 1) / kGroupsMax;
     const auto scaled = [&](const IndexProgress& now) {

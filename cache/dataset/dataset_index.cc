@@ -2,12 +2,14 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
 #include "base/units.h"
 #include "cache/dataset/block_checksums.h"
 #include "cache/dataset/detect_format.h"
+#include "cache/dataset/index_journal.h"
 #include "cache/dataset/index_litdata.h"
 #include "cache/dataset/index_mds.h"
 #include "cache/dataset/index_megatron.h"
@@ -73,6 +75,26 @@ Result<void> index_raw_of(ObjectSource& source, DatasetContent& content, std::ve
     return index_raw(std::move(*listing), source.description(), content, notes);
 }
 
+// What has been found already. Without it nothing is: a journal that cannot be read is no reason not to index.
+std::unique_ptr<IndexJournal> open_journal(const IndexRequest& request, const Root& where, Format format,
+                                           const BlockGoal& goal) {
+    if (request.journal_path.empty()) return nullptr;
+    const RemoteOptions& remote = request.remote;
+    std::string what(name(format));
+    for (const std::string& part :
+         {where.place->url().text(), remote.endpoint, remote.region, remote.profile, format_block_goal(goal),
+          std::to_string(goal.bytes), std::to_string(request.tokens_per_sample)}) {
+        what += '\n' + part;
+    }
+    auto journal = IndexJournal::open(request.journal_path, what);
+    return journal ? std::move(*journal) : nullptr;
+}
+
+std::uint64_t found_in(const IndexJournal* journal) {
+    if (journal == nullptr) return 0;
+    return std::max(journal->found(JournalKind::index), journal->found(JournalKind::checksums));
+}
+
 // The first object that is not one block; null: each is, and can be had of a server without ranges.
 const DatasetContent::Object* object_in_parts(const DatasetContent& content) {
     if (content.blocks.empty()) return nullptr;
@@ -122,7 +144,7 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
                                   std::stop_token stop) {
     auto where = find_root(request);
     if (!where) return std::unexpected(where.error());
-    const auto source = where->place->objects();
+    const auto source = where->place->objects(stop);
     IndexReport report{.url = where->place->url().text(), .place = where->place};
     auto format = request.format ? Result<Format>(*request.format) : Format::webdataset;
     if (!request.format && where->only.empty()) {
@@ -147,22 +169,38 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
 
     DatasetContent content;
     report.block = goal;
+    auto journal = open_journal(request, *where, *format, goal);
+    // Whose objects are counted.
+    const auto counting = [&](JournalKind kind) {
+        return [&, kind](IndexProgress now) {
+            if (journal != nullptr) now.objects_resumed = std::min(now.objects_done, journal->found(kind));
+            if (progress) progress(now);
+        };
+    };
+    const IndexProgressCallback with_journal = counting(JournalKind::index);
     Result<void> indexed;
     switch (*format) {
         case Format::raw: indexed = index_raw_of(*source, content, report.notes, progress, stop); break;
         case Format::webdataset:
-            indexed = index_webdataset(*source, where->only, goal, content, report.notes, progress, stop);
+            indexed =
+                index_webdataset(*source, where->only, goal, content, report.notes, with_journal, stop, journal.get());
             break;
-        case Format::mds: indexed = index_mds(*source, goal, content, report.notes, progress, stop); break;
+        case Format::mds:
+            indexed = index_mds(*source, goal, content, report.notes, with_journal, stop, journal.get());
+            break;
         case Format::litdata:
-            indexed = index_litdata(*source, goal, request.tokens_per_sample, content, report.notes, progress, stop);
+            indexed = index_litdata(*source, goal, request.tokens_per_sample, content, report.notes, with_journal, stop,
+                                    journal.get());
             break;
-        case Format::tfrecord: indexed = index_tfrecord(*source, goal, content, report.notes, progress, stop); break;
+        case Format::tfrecord:
+            indexed = index_tfrecord(*source, goal, content, report.notes, with_journal, stop, journal.get());
+            break;
         case Format::megatron:
-            indexed = index_megatron(*source, goal, request.tokens_per_sample, content, report.notes, progress, stop);
+            indexed = index_megatron(*source, goal, request.tokens_per_sample, content, report.notes, with_journal,
+                                     stop, journal.get());
             break;
         case Format::larder:
-            indexed = index_packed(*source, content, report.block, report.notes, progress, stop);
+            indexed = index_packed(*source, content, report.block, report.notes, with_journal, stop, journal.get());
             break;
     }
     if (!indexed) return std::unexpected(indexed.error());
@@ -177,9 +215,9 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     }
 
     if (request.checksum && content.checksums.empty()) {
-        if (auto summed = add_checksums(*source, content, request.previous, progress, stop); !summed) {
-            return std::unexpected(summed.error());
-        }
+        auto summed =
+            add_checksums(*source, content, request.previous, counting(JournalKind::checksums), stop, journal.get());
+        if (!summed) return std::unexpected(summed.error());
     }
 
     // A compressed file can only be had whole.
@@ -198,6 +236,10 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     auto summary = write_manifest(content, options);
     if (!summary) return std::unexpected(summary.error());
     report.manifest = *summary;
+    report.objects_resumed = found_in(journal.get());
+    if (const auto failed = journal == nullptr ? std::nullopt : journal->failure()) {
+        report.notes.push_back("the journal could not be written: " + failed->message);
+    }
     return report;
 }
 

@@ -6,8 +6,9 @@
 // headers, and payloads only where checksums are asked for (block_checksums.h).
 //
 // It blocks for as long as the remote takes, so it runs on a worker thread; progress comes from that thread or from
-// others, one call at a time. A stop request ends it within about a thousand files with ErrorCode::cancelled and leaves
-// nothing behind.
+// others, one call at a time. A stop request ends it with ErrorCode::cancelled, soon: within about a thousand files of
+// a directory, and at once where it waits for the network. What it leaves behind is the journal, where one was asked
+// for.
 
 #include <cstdint>
 #include <functional>
@@ -54,6 +55,7 @@ struct IndexRequest {
     bool checksum = false;                     // read everything, and keep the checksum of each block
     std::uint32_t tokens_per_sample = 0;  // of datasets of tokens: their samples' length; 0: a sample is a document
     std::string manifest_path;            // written atomically
+    std::string journal_path;             // see index_journal.h; empty: none. Who gives it removes the file
     std::uint64_t dataset_id = 0;
     std::uint64_t version = 1;
     std::int64_t created_unix_ns = 0;
@@ -64,7 +66,8 @@ struct IndexProgress {
     std::uint64_t objects_done = 0;
     std::uint64_t objects_total = 0;  // 0: not known yet
     std::uint64_t bytes_done = 0;
-    std::uint64_t bytes_total = 0;  // 0: not known yet
+    std::uint64_t bytes_total = 0;      // 0: not known yet
+    std::uint64_t objects_resumed = 0;  // of those done: known from the journal
 };
 using IndexProgressCallback = std::function<void(const IndexProgress&)>;  // may be empty
 
@@ -74,6 +77,7 @@ struct IndexReport {
     BlockGoal block;                           // as asked for, or a whole object where nothing else is possible
     std::string url;                           // as the manifest has it: what objects' paths are relative to
     std::shared_ptr<const RemotePlace> place;  // for the data plane to read from
+    std::uint64_t objects_resumed = 0;         // known from the journal
     std::vector<std::string> notes;            // what was left out and why, one sentence each, for the user
 };
 

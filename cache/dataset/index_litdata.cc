@@ -208,7 +208,7 @@ Result<void> read_index(ObjectSource& source, const std::string& path, TableFile
 
 Result<void> index_litdata(ObjectSource& source, const BlockGoal& goal, std::uint32_t tokens_per_sample,
                            DatasetContent& content, std::vector<std::string>& notes,
-                           const IndexProgressCallback& progress, std::stop_token stop) {
+                           const IndexProgressCallback& progress, std::stop_token stop, IndexJournal* journal) {
     const auto indexes = find_index_files(source, stop);
     if (!indexes) return std::unexpected(indexes.error());
     TableFiles tables;
@@ -226,7 +226,7 @@ Result<void> index_litdata(ObjectSource& source, const BlockGoal& goal, std::uin
         tables.window_bytes = std::uint64_t{tokens_per_sample} * size_bytes(info.columns[0].element);
     }
     content.format_info = protocol::encode(info);
-    return index_tables(source, tables, goal, content, notes, progress, std::move(stop));
+    return index_tables(source, tables, goal, content, notes, progress, std::move(stop), journal);
 }
 
 }  // namespace larder::cache

@@ -134,7 +134,8 @@ Result<void> read_index(ObjectSource& source, const std::string& path, TableFile
 }  // namespace
 
 Result<void> index_mds(ObjectSource& source, const BlockGoal& goal, DatasetContent& content,
-                       std::vector<std::string>& notes, const IndexProgressCallback& progress, std::stop_token stop) {
+                       std::vector<std::string>& notes, const IndexProgressCallback& progress, std::stop_token stop,
+                       IndexJournal* journal) {
     const auto indexes = find_index_files(source, stop);
     if (!indexes) return std::unexpected(indexes.error());
     TableFiles tables;
@@ -144,7 +145,7 @@ Result<void> index_mds(ObjectSource& source, const BlockGoal& goal, DatasetConte
     }
     if (tables.files.empty()) return fail(ErrorCode::invalid_argument, source.description() + " has no samples");
     content.format_info = protocol::encode(info);
-    return index_tables(source, tables, goal, content, notes, progress, std::move(stop));
+    return index_tables(source, tables, goal, content, notes, progress, std::move(stop), journal);
 }
 
 }  // namespace larder::cache

@@ -17,12 +17,14 @@
 
 #include "base/error.h"
 #include "cache/dataset/dataset_index.h"
+#include "cache/dataset/index_journal.h"
 #include "cache/dataset/manifest_writer.h"
 #include "cache/object_source.h"
 
 namespace larder::cache {
 
 Result<void> index_mds(ObjectSource& source, const BlockGoal& goal, DatasetContent& content,
-                       std::vector<std::string>& notes, const IndexProgressCallback& progress, std::stop_token stop);
+                       std::vector<std::string>& notes, const IndexProgressCallback& progress, std::stop_token stop,
+                       IndexJournal* journal = nullptr);
 
 }  // namespace larder::cache

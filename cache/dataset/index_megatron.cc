@@ -61,20 +61,41 @@ private:
     std::uint64_t left_over_bytes_ = 0;
 };
 
-Result<IndexedObject> index_pair(ObjectSource& source, const std::string& stem, const BlockGoal& goal,
-                                 std::uint32_t tokens_per_sample, TokenType& type, const ObjectProgress& progress) {
-    const std::string bin_path = stem + ".bin";
-    const std::string idx_path = stem + ".idx";
-    auto bin = source.open(bin_path);
+// One .bin and its .idx.
+struct Pair {
+    std::string bin_path;
+    std::string idx_path;
+    std::unique_ptr<ObjectReader> bin;
+    std::unique_ptr<ObjectReader> idx;
+};
+
+Result<Pair> open_pair(ObjectSource& source, const std::string& stem) {
+    Pair pair{.bin_path = stem + ".bin", .idx_path = stem + ".idx", .bin = nullptr, .idx = nullptr};
+    auto bin = source.open(pair.bin_path);
     if (!bin) return std::unexpected(bin.error());
-    auto idx = source.open(idx_path);
-    if (!idx) {
-        return std::unexpected(idx.error().within("the index of " + bin_path));
-    }
-    IndexedObject object{.path = bin_path, .size_bytes = (*bin)->size_bytes(), .tag = (*bin)->tag()};
-    auto index = protocol::MegatronIndex::open(**idx, object.size_bytes);
+    auto idx = source.open(pair.idx_path);
+    if (!idx) return std::unexpected(idx.error().within("the index of " + pair.bin_path));
+    pair.bin = std::move(*bin);
+    pair.idx = std::move(*idx);
+    return pair;
+}
+
+// Its index says more than the .bin: where that changed, the .bin counts as changed. An .idx without a tag may have.
+JournalKey key_of(const Pair& pair) {
+    return {.path = pair.bin_path,
+            .size_bytes = pair.bin->size_bytes(),
+            .tag = pair.idx->tag() == 0 ? 0 : pair.bin->tag(),
+            .depends_on = hash_numbers({pair.idx->size_bytes(), static_cast<std::uint64_t>(pair.idx->tag())})};
+}
+
+Result<IndexedObject> index_pair(const Pair& pair, const BlockGoal& goal, std::uint32_t tokens_per_sample,
+                                 const ObjectProgress& progress) {
+    const std::string& bin_path = pair.bin_path;
+    const std::string& idx_path = pair.idx_path;
+    IndexedObject object{.path = bin_path, .size_bytes = pair.bin->size_bytes(), .tag = pair.bin->tag()};
+    auto index = protocol::MegatronIndex::open(*pair.idx, object.size_bytes);
     if (!index) return std::unexpected(index.error().within(idx_path));
-    if (auto same = type.take(index->element(), idx_path); !same) return std::unexpected(same.error());
+    object.shared = std::string(1, static_cast<char>(index->element()));
     BlockGrouper grouper(goal, object);
     Windows windows(grouper, std::uint64_t{tokens_per_sample} * size_bytes(index->element()));
     for (std::uint64_t documents = 1;; ++documents) {
@@ -96,7 +117,7 @@ Result<IndexedObject> index_pair(ObjectSource& source, const std::string& stem, 
 
 Result<void> index_megatron(ObjectSource& source, const BlockGoal& goal, std::uint32_t tokens_per_sample,
                             DatasetContent& content, std::vector<std::string>& notes,
-                            const IndexProgressCallback& progress, std::stop_token stop) {
+                            const IndexProgressCallback& progress, std::stop_token stop, IndexJournal* journal) {
     const auto listing = source.list({}, stop);
     if (!listing) return std::unexpected(listing.error());
     std::vector<std::string> stems;
@@ -112,8 +133,15 @@ Result<void> index_megatron(ObjectSource& source, const BlockGoal& goal, std::ui
     TokenType type;
     auto objects = index_in_parallel(
         stems.size(),
-        [&](std::size_t i, const ObjectProgress& step) {
-            return index_pair(source, stems[i], goal, tokens_per_sample, type, step);
+        [&](std::size_t i, const ObjectProgress& step) -> Result<IndexedObject> {
+            const auto pair = open_pair(source, stems[i]);
+            if (!pair) return std::unexpected(pair.error());
+            auto object =
+                journaled(journal, key_of(*pair), [&] { return index_pair(*pair, goal, tokens_per_sample, step); });
+            if (!object) return object;
+            const auto element = static_cast<ElementType>(object->shared.empty() ? 0 : object->shared.front());
+            if (auto same = type.take(element, pair->idx_path); !same) return std::unexpected(same.error());
+            return object;
         },
         progress, std::move(stop));
     if (!objects) return std::unexpected(objects.error());

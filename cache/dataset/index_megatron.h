@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "cache/dataset/dataset_index.h"
+#include "cache/dataset/index_journal.h"
 #include "cache/dataset/manifest_writer.h"
 #include "cache/object_source.h"
 
@@ -21,6 +22,7 @@ namespace larder::cache {
 
 Result<void> index_megatron(ObjectSource& source, const BlockGoal& goal, std::uint32_t tokens_per_sample,
                             DatasetContent& content, std::vector<std::string>& notes,
-                            const IndexProgressCallback& progress, std::stop_token stop);
+                            const IndexProgressCallback& progress, std::stop_token stop,
+                            IndexJournal* journal = nullptr);
 
 }  // namespace larder::cache

@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "cache/dataset/index_in_parallel.h"
+#include "cache/protocol/little_endian.h"
 #include "cache/protocol/packed.h"
 
 namespace larder::cache {
@@ -11,22 +12,35 @@ namespace {
 using protocol::BlockTarget;
 using protocol::PackedIndex;
 
+// IndexedObject::shared of a packed file: these, then the format info.
+struct Shared {
+    protocol::Format format{};
+    std::uint32_t block_bytes = 0;
+};
+
+std::string shared_of(const PackedIndex& index) {
+    const Shared shared{.format = index.sample_format, .block_bytes = index.block_bytes};
+    return std::string(reinterpret_cast<const char*>(&shared), sizeof shared) + index.format_info;
+}
+
 // What all files of the dataset have in common.
 class Common {
 public:
-    Result<void> take(const PackedIndex& index, const std::string& path) {
+    Result<void> take(std::string_view said, const std::string& path) {
+        if (said.size() < sizeof(Shared)) return fail(ErrorCode::corrupt, path + ": its index was kept incomplete");
+        const auto shared = protocol::load<Shared>(std::as_bytes(std::span(said)));
+        const std::string_view format_info = said.substr(sizeof shared);
         const std::scoped_lock lock(mutex_);
         if (path_.empty()) {
             path_ = path;
-            format_ = index.sample_format;
-            format_info_ = index.format_info;
-            block_bytes_ = index.block_bytes;
+            format_ = shared.format;
+            format_info_ = format_info;
+            block_bytes_ = shared.block_bytes;
         }
-        if (format_ == index.sample_format && format_info_ == index.format_info) return {};
+        if (format_ == shared.format && format_info_ == format_info) return {};
         return fail(ErrorCode::unsupported, path + " has other columns than " + path_ +
-                                                " or samples of another format (" +
-                                                std::string(name(index.sample_format)) + ", " +
-                                                std::string(name(format_)) + "); a dataset has the same in all");
+                                                " or samples of another format (" + std::string(name(shared.format)) +
+                                                ", " + std::string(name(format_)) + "); a dataset has the same in all");
     }
     void put(DatasetContent& content, BlockGoal& packed_as) const {
         content.sample_format = format_;
@@ -42,13 +56,11 @@ private:
     std::uint32_t block_bytes_ = 0;
 };
 
-Result<IndexedObject> index_file(ObjectSource& source, const std::string& path, Common& common) {
-    auto file = source.open(path);
-    if (!file) return std::unexpected(file.error());
-    IndexedObject object{.path = path, .size_bytes = (*file)->size_bytes(), .tag = (*file)->tag()};
-    auto index = protocol::read_packed_index(**file);
+Result<IndexedObject> index_file(ObjectReader& file, const std::string& path) {
+    IndexedObject object{.path = path, .size_bytes = file.size_bytes(), .tag = file.tag()};
+    auto index = protocol::read_packed_index(file);
     if (!index) return std::unexpected(index.error().within(path));
-    if (auto same = common.take(*index, path); !same) return std::unexpected(same.error());
+    object.shared = shared_of(*index);
     object.samples = std::move(index->samples);
     std::uint32_t first_sample = 0;
     for (const protocol::PackedBlock& block : index->blocks) {
@@ -70,8 +82,8 @@ bool is_packed_name(std::string_view name) {
 }
 
 Result<void> index_packed(ObjectSource& source, DatasetContent& content, BlockGoal& packed_as,
-                          std::vector<std::string>& notes, const IndexProgressCallback& progress,
-                          std::stop_token stop) {
+                          std::vector<std::string>& notes, const IndexProgressCallback& progress, std::stop_token stop,
+                          IndexJournal* journal) {
     const auto listing = source.list({}, stop);
     if (!listing) return std::unexpected(listing.error());
     std::vector<std::string> paths;
@@ -86,7 +98,16 @@ Result<void> index_packed(ObjectSource& source, DatasetContent& content, BlockGo
     }
     Common common;
     auto objects = index_in_parallel(
-        paths.size(), [&](std::size_t i, const ObjectProgress&) { return index_file(source, paths[i], common); },
+        paths.size(),
+        [&](std::size_t i, const ObjectProgress&) -> Result<IndexedObject> {
+            auto file = source.open(paths[i]);
+            if (!file) return std::unexpected(file.error());
+            const JournalKey key{.path = paths[i], .size_bytes = (*file)->size_bytes(), .tag = (*file)->tag()};
+            auto object = journaled(journal, key, [&] { return index_file(**file, paths[i]); });
+            if (!object) return object;
+            if (auto same = common.take(object->shared, paths[i]); !same) return std::unexpected(same.error());
+            return object;
+        },
         progress, std::move(stop));
     if (!objects) return std::unexpected(objects.error());
     notes = listing->notes;

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "cache/dataset/dataset_index.h"
+#include "cache/dataset/index_journal.h"
 #include "cache/dataset/manifest_writer.h"
 #include "cache/object_source.h"
 
@@ -20,6 +21,7 @@ bool is_packed_name(std::string_view name);
 
 // Fills `content` and `packed_as`, the block that was wished for when they were packed.
 Result<void> index_packed(ObjectSource& source, DatasetContent& content, BlockGoal& packed_as,
-                          std::vector<std::string>& notes, const IndexProgressCallback& progress, std::stop_token stop);
+                          std::vector<std::string>& notes, const IndexProgressCallback& progress, std::stop_token stop,
+                          IndexJournal* journal = nullptr);
 
 }  // namespace larder::cache

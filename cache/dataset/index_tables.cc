@@ -20,12 +20,10 @@ IndexedObject begin(const std::string& path, const ObjectReader& reader) {
 }
 
 // The samples of an uncompressed file; how many there are, where the file is one block.
-Result<IndexedObject> index_plain(ObjectSource& source, const TableFile& file, const BlockGoal& goal, bool one_block,
+Result<IndexedObject> index_plain(ObjectReader& reader, const TableFile& file, const BlockGoal& goal, bool one_block,
                                   std::uint64_t window_bytes, const ObjectProgress& progress) {
-    auto reader = source.open(file.path);
-    if (!reader) return std::unexpected(reader.error());
-    IndexedObject object = begin(file.path, **reader);
-    auto table = protocol::SampleTable::open(**reader, file.sample_count);
+    IndexedObject object = begin(file.path, reader);
+    auto table = protocol::SampleTable::open(reader, file.sample_count);
     if (!table) return std::unexpected(table.error());
     BlockGrouper grouper(goal, object);
     std::uint64_t data_begin = 0;
@@ -52,11 +50,9 @@ Result<IndexedObject> index_plain(ObjectSource& source, const TableFile& file, c
     return object;
 }
 
-Result<IndexedObject> index_compressed(ObjectSource& source, const TableFile& file) {
-    auto reader = source.open(file.compressed_path);
-    if (!reader) return std::unexpected(reader.error());
-    IndexedObject object = begin(file.compressed_path, **reader);
-    const auto head = (*reader)->read(0, std::min<std::uint64_t>(object.size_bytes, kFrameHeaderBytesMax));
+Result<IndexedObject> index_compressed(ObjectReader& reader, const TableFile& file) {
+    IndexedObject object = begin(file.compressed_path, reader);
+    const auto head = reader.read(0, std::min<std::uint64_t>(object.size_bytes, kFrameHeaderBytesMax));
     if (!head) return std::unexpected(head.error());
     const unsigned long long said = ZSTD_getFrameContentSize(head->data(), head->size());
     if (said == ZSTD_CONTENTSIZE_ERROR) return fail(ErrorCode::corrupt, "at offset 0: it is not compressed with zstd");
@@ -118,7 +114,7 @@ Result<void> check_distinct(const std::vector<TableFile>& files) {
 
 Result<void> index_tables(ObjectSource& source, const TableFiles& tables, const BlockGoal& goal,
                           DatasetContent& content, std::vector<std::string>& notes,
-                          const IndexProgressCallback& progress, std::stop_token stop) {
+                          const IndexProgressCallback& progress, std::stop_token stop, IndexJournal* journal) {
     const std::vector<TableFile>& files = tables.files;
     if (auto distinct = check_distinct(files); !distinct) return distinct;
     const auto plain = find_plain(source, files, stop);
@@ -130,11 +126,24 @@ Result<void> index_tables(ObjectSource& source, const TableFiles& tables, const 
     }
     auto objects = index_in_parallel(
         files.size(),
-        [&](std::size_t i, const ObjectProgress& step) {
-            auto object = (*plain)[i] ? index_plain(source, files[i], goal, any_compressed, tables.window_bytes, step)
-                                      : index_compressed(source, files[i]);
+        [&](std::size_t i, const ObjectProgress& step) -> Result<IndexedObject> {
+            const TableFile& file = files[i];
+            const std::string& path = (*plain)[i] ? file.path : file.compressed_path;
+            auto reader = source.open(path);
+            if (!reader) {
+                const bool named = reader.error().message.starts_with(path);
+                return std::unexpected(named ? reader.error() : reader.error().within(path));
+            }
+            const JournalKey key{.path = path,
+                                 .size_bytes = (*reader)->size_bytes(),
+                                 .tag = (*reader)->tag(),
+                                 .depends_on = hash_numbers({file.sample_count, file.raw_bytes, file.raw_bytes_old,
+                                                             any_compressed ? 1u : 0u, tables.window_bytes})};
+            auto object = journaled(journal, key, [&] {
+                return (*plain)[i] ? index_plain(**reader, file, goal, any_compressed, tables.window_bytes, step)
+                                   : index_compressed(**reader, file);
+            });
             if (object || object.error().code == ErrorCode::cancelled) return object;
-            const std::string& path = (*plain)[i] ? files[i].path : files[i].compressed_path;
             if (!object.error().message.starts_with(path)) object = std::unexpected(object.error().within(path));
             return object;
         },

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "cache/dataset/dataset_index.h"
+#include "cache/dataset/index_journal.h"
 #include "cache/dataset/manifest_writer.h"
 #include "cache/object_source.h"
 
@@ -30,6 +31,7 @@ struct TableFiles {
 
 // Fills objects, blocks and samples, and adds to `notes`.
 Result<void> index_tables(ObjectSource& source, const TableFiles& files, const BlockGoal& goal, DatasetContent& content,
-                          std::vector<std::string>& notes, const IndexProgressCallback& progress, std::stop_token stop);
+                          std::vector<std::string>& notes, const IndexProgressCallback& progress, std::stop_token stop,
+                          IndexJournal* journal = nullptr);
 
 }  // namespace larder::cache

@@ -9,12 +9,10 @@ namespace {
 
 constexpr std::uint64_t kRecordsPerProgress = 1024;
 
-Result<IndexedObject> index_file(ObjectSource& source, const std::string& path, const BlockGoal& goal,
+Result<IndexedObject> index_file(ObjectReader& file, const std::string& path, const BlockGoal& goal,
                                  const ObjectProgress& progress) {
-    auto opened = source.open(path);
-    if (!opened) return std::unexpected(opened.error());
-    IndexedObject object{.path = path, .size_bytes = (*opened)->size_bytes(), .tag = (*opened)->tag()};
-    ReadAhead ahead(**opened);
+    IndexedObject object{.path = path, .size_bytes = file.size_bytes(), .tag = file.tag()};
+    ReadAhead ahead(file);
     protocol::TfrecordReader reader(ahead);
     BlockGrouper grouper(goal, object);
     for (std::uint64_t records = 1;; ++records) {
@@ -42,7 +40,7 @@ bool is_tfrecord_name(std::string_view name) {
 
 Result<void> index_tfrecord(ObjectSource& source, const BlockGoal& goal, DatasetContent& content,
                             std::vector<std::string>& notes, const IndexProgressCallback& progress,
-                            std::stop_token stop) {
+                            std::stop_token stop, IndexJournal* journal) {
     const auto listing = source.list({}, stop);
     if (!listing) return std::unexpected(listing.error());
     std::vector<std::string> paths;
@@ -54,8 +52,13 @@ Result<void> index_tfrecord(ObjectSource& source, const BlockGoal& goal, Dataset
     if (paths.empty()) paths.swap(others);
     auto objects = index_in_parallel(
         paths.size(),
-        [&](std::size_t i, const ObjectProgress& step) { return index_file(source, paths[i], goal, step); }, progress,
-        std::move(stop));
+        [&](std::size_t i, const ObjectProgress& step) -> Result<IndexedObject> {
+            auto file = source.open(paths[i]);
+            if (!file) return std::unexpected(file.error());
+            const JournalKey key{.path = paths[i], .size_bytes = (*file)->size_bytes(), .tag = (*file)->tag()};
+            return journaled(journal, key, [&] { return index_file(**file, paths[i], goal, step); });
+        },
+        progress, std::move(stop));
     if (!objects) return std::unexpected(objects.error());
     notes = listing->notes;
     if (!others.empty()) {

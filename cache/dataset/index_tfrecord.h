@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "cache/dataset/dataset_index.h"
+#include "cache/dataset/index_journal.h"
 #include "cache/dataset/manifest_writer.h"
 #include "cache/object_source.h"
 
@@ -21,6 +22,6 @@ bool is_tfrecord_name(std::string_view name);
 
 Result<void> index_tfrecord(ObjectSource& source, const BlockGoal& goal, DatasetContent& content,
                             std::vector<std::string>& notes, const IndexProgressCallback& progress,
-                            std::stop_token stop);
+                            std::stop_token stop, IndexJournal* journal = nullptr);
 
 }  // namespace larder::cache

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
 
 #include "cache/dataset/shard_index.h"
 
@@ -52,7 +51,7 @@ bool is_compressed_shard_name(std::string_view name) {
 
 Result<void> index_webdataset(ObjectSource& source, const std::string& only_shard, const BlockGoal& goal,
                               DatasetContent& content, std::vector<std::string>& notes,
-                              const IndexProgressCallback& progress, std::stop_token stop) {
+                              const IndexProgressCallback& progress, std::stop_token stop, IndexJournal* journal) {
     auto listing = only_shard.empty() ? source.list({}, stop) : Result<ObjectListing>();
     if (!listing) return std::unexpected(listing.error());
     const auto list = only_shard.empty() ? shards_of(*listing, source.description())
@@ -61,30 +60,32 @@ Result<void> index_webdataset(ObjectSource& source, const std::string& only_shar
     if (list->paths.empty()) {
         return fail(ErrorCode::invalid_argument, source.description() + " has no .tar files");
     }
-    std::mutex mutex;
-    ShardLeftOut left_out;  // of all shards
     const auto work = [&](std::size_t i, const ObjectProgress& step) -> Result<IndexedObject> {
         const std::string& path = list->paths[i];
         auto reader = source.open(path);
         if (!reader) return std::unexpected(reader.error());
-        ShardLeftOut of_shard;
-        auto shard = index_shard(**reader, source.description() + "/" + path, goal, step, of_shard);
-        if (!shard) return shard;
-        shard->path = path;
-        const std::scoped_lock lock(mutex);
-        left_out.members_not_files += of_shard.members_not_files;
-        left_out.members_without_key += of_shard.members_without_key;
-        return shard;
+        const JournalKey key{.path = path, .size_bytes = (*reader)->size_bytes(), .tag = (*reader)->tag()};
+        return journaled(journal, key, [&] {
+            auto shard = index_shard(**reader, source.description() + "/" + path, goal, step);
+            if (shard) shard->path = path;
+            return shard;
+        });
     };
     auto shards = index_in_parallel(list->paths.size(), work, progress, std::move(stop));
     if (!shards) return std::unexpected(shards.error());
     notes = std::move(listing->notes);
+    std::uint64_t members_not_files = 0;
+    std::uint64_t members_without_key = 0;
+    for (const IndexedObject& shard : *shards) {
+        members_not_files += shard.members_not_files;
+        members_without_key += shard.members_without_key;
+    }
     const auto add_note = [&](std::uint64_t count, const char* what) {
         if (count > 0) notes.push_back("left out " + std::to_string(count) + " " + what);
     };
     add_note(list->other_files, "file(s) that are not .tar");
-    add_note(left_out.members_not_files, "tar member(s) that are links or special files");
-    add_note(left_out.members_without_key, "tar member(s) whose names give no key and field");
+    add_note(members_not_files, "tar member(s) that are links or special files");
+    add_note(members_without_key, "tar member(s) whose names give no key and field");
     return append_all(content, std::move(*shards), notes, source.description());
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "cache/dataset/dataset_index.h"
+#include "cache/dataset/index_journal.h"
 #include "cache/dataset/manifest_writer.h"
 #include "cache/object_source.h"
 
@@ -25,9 +26,10 @@ bool is_shard_name(std::string_view name);             // "*.tar"
 bool is_compressed_shard_name(std::string_view name);  // "*.tar.gz", "*.tgz", ...
 
 // Fills `content` (objects, blocks, samples) and `notes` from the shards of `source`, or from `only_shard` in it when
-// that is not empty.
+// that is not empty. Shards that `journal` has, if there is one, are not read.
 Result<void> index_webdataset(ObjectSource& source, const std::string& only_shard, const BlockGoal& goal,
                               DatasetContent& content, std::vector<std::string>& notes,
-                              const IndexProgressCallback& progress, std::stop_token stop);
+                              const IndexProgressCallback& progress, std::stop_token stop,
+                              IndexJournal* journal = nullptr);
 
 }  // namespace larder::cache

@@ -23,6 +23,9 @@ struct IndexedObject {
     std::vector<std::uint32_t> checksums;           // of the blocks, or none
     std::uint64_t empty_samples = 0;                // left out: there is nothing to train on
     std::uint64_t left_over_bytes = 0;              // at the end, too few for a window of tokens
+    std::uint64_t members_not_files = 0;            // of a tar, left out: links, special files
+    std::uint64_t members_without_key = 0;          // of a tar, left out: they belong to no sample
+    std::string shared;                             // what it says that all of the dataset must, as its indexer has it
 };
 
 class BlockGrouper {

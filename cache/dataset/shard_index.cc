@@ -106,7 +106,7 @@ private:
 }  // namespace
 
 Result<IndexedObject> index_shard(ObjectReader& shard, const std::string& path, const BlockGoal& goal,
-                                  const ObjectProgress& progress, ShardLeftOut& left_out) {
+                                  const ObjectProgress& progress) {
     IndexedObject index{.path = path, .size_bytes = shard.size_bytes(), .tag = shard.tag()};
     ReadAhead source(shard, shard.near_bytes());
     protocol::TarReader reader(source);
@@ -121,12 +121,12 @@ Result<IndexedObject> index_shard(ObjectReader& shard, const std::string& path, 
             return fail(ErrorCode::cancelled, "indexing was cancelled");
         }
         if (!member.is_file()) {
-            if (member.type != '5') ++left_out.members_not_files;
+            if (member.type != '5') ++index.members_not_files;
             continue;
         }
         const auto key = protocol::sample_key(member);
         if (!key) {
-            ++left_out.members_without_key;
+            ++index.members_without_key;
             continue;
         }
         if (auto taken = grouper.take(member, *key); !taken) return within(taken.error());

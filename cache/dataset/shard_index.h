@@ -12,12 +12,7 @@
 
 namespace larder::cache {
 
-struct ShardLeftOut {
-    std::uint64_t members_not_files = 0;
-    std::uint64_t members_without_key = 0;
-};
-
 Result<IndexedObject> index_shard(ObjectReader& shard, const std::string& path, const BlockGoal& goal,
-                                  const ObjectProgress& progress, ShardLeftOut& left_out);
+                                  const ObjectProgress& progress);
 
 }  // namespace larder::cache

@@ -40,7 +40,7 @@ enum class HttpAsk : std::uint8_t {
     text,   // all of a small body, to `body`
 };
 
-enum class HttpOutcome : std::uint8_t { ok, missing, changed, failed };
+enum class HttpOutcome : std::uint8_t { ok, missing, changed, failed, cancelled };
 
 struct HttpGet {
     void (*done)(HttpGet& get) noexcept = nullptr;
@@ -53,7 +53,7 @@ struct HttpGet {
     std::span<std::byte> into;
     std::uint64_t object_bytes = 0;  // expected; 0: not known. Set by a probe
     std::int64_t tag = 0;            // expected; 0: not known. Set by a probe
-    std::int64_t retry_for_ns = 0;   // 0: as the transfers were told
+    std::int64_t retry_for_ns = 0;   // 0: as the transfers were told, who are never outdone
 
     HttpOutcome outcome = HttpOutcome::failed;
     int status = 0;               // the last answer's; 0: there was none

@@ -22,6 +22,7 @@ Error error_of(const HttpGet& get) {
     switch (get.outcome) {
         case HttpOutcome::missing: return {.code = ErrorCode::not_found, .message = get.message};
         case HttpOutcome::changed: return {.code = ErrorCode::changed, .message = get.message};
+        case HttpOutcome::cancelled: return {.code = ErrorCode::cancelled, .message = "indexing was cancelled"};
         default: break;
     }
     const bool refused = get.system_errno == EACCES;
@@ -58,9 +59,11 @@ void finish_listing(ObjectListing& listing, std::uint64_t hidden) {
 
 class Reader final : public ObjectReader {
 public:
-    Reader(std::shared_ptr<const HttpOrigin> origin, HttpTransfers& transfers, const HttpGet& probe)
+    Reader(std::shared_ptr<const HttpOrigin> origin, HttpTransfers& transfers, std::stop_token stop,
+           const HttpGet& probe)
         : origin_(std::move(origin)),
           transfers_(transfers),
+          stop_(std::move(stop)),
           url_(probe.url),
           size_bytes_(probe.object_bytes),
           tag_(probe.tag),
@@ -88,7 +91,7 @@ public:
                     .object_bytes = size_bytes_,
                     .tag = tag_,
                     .retry_for_ns = kRetryFor_ns};
-        transfers_.run(get);
+        transfers_.run(get, stop_);
         if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
         return std::span<const std::byte>(buffer_);
     }
@@ -96,6 +99,7 @@ public:
 private:
     std::shared_ptr<const HttpOrigin> origin_;
     HttpTransfers& transfers_;
+    std::stop_token stop_;
     std::string url_;
     std::uint64_t size_bytes_;
     std::int64_t tag_;
@@ -116,10 +120,10 @@ public:
             while (started < names.size() && window_.size() < kProbesAtOnce) start(names[started++]);
             {
                 std::unique_lock lock(mutex_);
-                ended_.wait(lock, [&] { return window_.front().over; });
+                ended_.wait(lock, stop, [&] { return window_.front().over; });
             }
-            Result<void> taken = take(names[next], window_.front().get);
-            if (taken && stop.stop_requested()) taken = fail(ErrorCode::cancelled, "indexing was cancelled");
+            Result<void> taken = stop.stop_requested() ? fail(ErrorCode::cancelled, "indexing was cancelled")
+                                                       : take(names[next], window_.front().get);
             if (!taken) {
                 transfers_.cancel(this);
                 return taken;
@@ -158,14 +162,18 @@ private:
     const HttpRoot& root_;
     HttpTransfers& transfers_;
     std::mutex mutex_;  // over Probe::over
-    std::condition_variable ended_;
+    std::condition_variable_any ended_;
     std::deque<Probe> window_;  // references stay good
 };
 
 class HttpObjects final : public ObjectSource {
 public:
-    HttpObjects(RemoteUrl url, HttpRoot root, HttpRoot bucket, HttpTransfers& transfers)
-        : url_(std::move(url)), root_(std::move(root)), bucket_(std::move(bucket)), transfers_(transfers) {}
+    HttpObjects(RemoteUrl url, HttpRoot root, HttpRoot bucket, HttpTransfers& transfers, std::stop_token stop)
+        : url_(std::move(url)),
+          root_(std::move(root)),
+          bucket_(std::move(bucket)),
+          transfers_(transfers),
+          stop_(std::move(stop)) {}
 
     std::string description() const override { return url_.text(); }
 
@@ -188,11 +196,11 @@ public:
             probe.tag = known->tag;
             probe.serves_ranges = serves_ranges_;
         } else {
-            transfers_.run(probe);
+            transfers_.run(probe, stop_);
             if (probe.outcome != HttpOutcome::ok) return std::unexpected(error_of(probe));
             if (!probe.serves_ranges) serves_ranges_ = false;
         }
-        return std::make_unique<Reader>(root_.origin, transfers_, probe);
+        return std::make_unique<Reader>(root_.origin, transfers_, stop_, probe);
     }
 
     bool serves_ranges() const override { return serves_ranges_; }
@@ -240,7 +248,7 @@ private:
         if (!url_.names.empty()) return check_names(url_.names);
         if (!url_.list.empty()) return read_list();
         HttpGet probe = get_of("index.json", HttpAsk::probe);
-        transfers_.run(probe);
+        transfers_.run(probe, stop_);
         if (probe.outcome == HttpOutcome::ok) return std::vector<std::string>{"index.json"};
         if (probe.outcome != HttpOutcome::missing && probe.status != 403) return std::unexpected(error_of(probe));
         return fail(ErrorCode::invalid_argument,
@@ -266,7 +274,7 @@ private:
     // One name a line, relative to the list's place or as a URL below it; empty lines and those with # are no names.
     Result<std::vector<std::string>> read_list() {
         HttpGet get = get_of(url_.list, HttpAsk::text);
-        transfers_.run(get);
+        transfers_.run(get, stop_);
         if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
         std::string_view text(reinterpret_cast<const char*>(get.body.data()), get.body.size());
         std::vector<std::string> names;
@@ -290,7 +298,7 @@ private:
                                       const std::stop_token& stop) {
         if (!url_.only.empty()) {
             HttpGet probe = get_of(url_.only, HttpAsk::probe);
-            transfers_.run(probe);
+            transfers_.run(probe, stop_);
             if (probe.outcome != HttpOutcome::ok) return std::unexpected(error_of(probe));
             ObjectListing one;
             if (probe.object_bytes > 0) {
@@ -312,7 +320,7 @@ private:
                         .url = bucket_.url + "?" + s3_list_query(prefix, from),
                         .ask = HttpAsk::text,
                         .retry_for_ns = kRetryFor_ns};
-            transfers_.run(get);
+            transfers_.run(get, stop_);
             if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
             auto page = parse_s3_page(get.body);
             if (!page) return std::unexpected(page.error().within("the listing of " + url_.text()));
@@ -344,20 +352,22 @@ private:
     HttpRoot root_;
     HttpRoot bucket_;  // of s3
     HttpTransfers& transfers_;
+    std::stop_token stop_;
     std::optional<ObjectListing> listed_;
     std::atomic<bool> serves_ranges_ = true;
 };
 
 }  // namespace
 
-std::unique_ptr<ObjectSource> make_http_objects(const RemoteUrl& url, const HttpRoot& root, HttpTransfers& transfers) {
+std::unique_ptr<ObjectSource> make_http_objects(const RemoteUrl& url, const HttpRoot& root, HttpTransfers& transfers,
+                                                std::stop_token stop) {
     HttpRoot bucket = root;
     if (url.scheme == RemoteScheme::s3 && !url.root.empty()) {
         std::string encoded = "/";
         append_percent_encoded(url.root, encoded);
         bucket.url.resize(bucket.url.size() - encoded.size());
     }
-    return std::make_unique<HttpObjects>(url, root, std::move(bucket), transfers);
+    return std::make_unique<HttpObjects>(url, root, std::move(bucket), transfers, std::move(stop));
 }
 
 }  // namespace larder::cache

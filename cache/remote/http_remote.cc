@@ -126,6 +126,7 @@ private:
             case HttpOutcome::ok: break;
             case HttpOutcome::missing: status = BlockStatus::object_missing; break;
             case HttpOutcome::changed: status = BlockStatus::object_changed; break;
+            case HttpOutcome::cancelled:
             case HttpOutcome::failed:
                 status = BlockStatus::remote_failed;
                 system_errno = read.system_errno != 0 ? read.system_errno : EREMOTEIO;

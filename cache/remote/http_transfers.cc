@@ -281,7 +281,8 @@ private:
             case Verdict::Kind::failed:
             case Verdict::Kind::overloaded: break;
         }
-        const std::int64_t retry_for_ns = get.retry_for_ns != 0 ? get.retry_for_ns : options_.retry_for_ns;
+        const std::int64_t retry_for_ns =
+            get.retry_for_ns != 0 ? std::min(get.retry_for_ns, options_.retry_for_ns) : options_.retry_for_ns;
         if (flight.failing_since_ns == 0) flight.failing_since_ns = now_ns_;
         ++flight.failures;
         const std::int64_t delay_ns = retry_delay_ns(flight.failures, draw_(), verdict.retry_after_ns);
@@ -385,12 +386,29 @@ void HttpTransfers::cancel(const void* owner) {
     loop_->cancel(owner);
 }
 
-void HttpTransfers::run(HttpGet& get) {
-    std::binary_semaphore ended(0);
-    get.context = &ended;
-    get.done = [](HttpGet& of) noexcept { static_cast<std::binary_semaphore*>(of.context)->release(); };
+void HttpTransfers::run(HttpGet& get, const std::stop_token& stop) {
+    struct Wait {
+        std::counting_semaphore<2> over{0};  // by its end, by a stop, or by both
+        std::atomic<bool> done{false};
+    } wait;
+    get.owner = &wait;
+    get.context = &wait;
+    get.done = [](HttpGet& of) noexcept {
+        auto& waits = *static_cast<Wait*>(of.context);
+        waits.done = true;
+        waits.over.release();
+    };
     submit(get);
-    ended.acquire();
+    {
+        const std::stop_callback on_stop(stop, [&] {
+            cancel(&wait);
+            wait.over.release();
+        });
+        wait.over.acquire();
+    }
+    if (wait.done) return;
+    get.outcome = HttpOutcome::cancelled;
+    get.message = get.url + ": cancelled";
 }
 
 HttpStatistics HttpTransfers::statistics() const {

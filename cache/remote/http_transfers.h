@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "base/error.h"
@@ -42,8 +43,9 @@ public:
 
     void submit(HttpGet& get);
     void cancel(const void* owner);
-    // Submits and waits for the end; not from the transfers' thread.
-    void run(HttpGet& get);
+    // Submits and waits for the end, or until `stop` is asked for: then it is HttpOutcome::cancelled. Not from the
+    // transfers' thread.
+    void run(HttpGet& get, const std::stop_token& stop = {});
 
     HttpStatistics statistics() const;
 

@@ -46,8 +46,8 @@ Result<std::shared_ptr<const RemotePlace>> RemotePlace::open(std::string_view ur
     return place;
 }
 
-std::unique_ptr<ObjectSource> RemotePlace::objects() const {
-    if (http_) return make_http_objects(url_, *http_, *transfers_);
+std::unique_ptr<ObjectSource> RemotePlace::objects(std::stop_token stop) const {
+    if (http_) return make_http_objects(url_, *http_, *transfers_, std::move(stop));
     return make_file_objects(url_.root);
 }
 

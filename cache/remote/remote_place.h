@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -23,7 +24,8 @@ public:
                                                            HttpTransfers* transfers);
 
     const RemoteUrl& url() const { return url_; }
-    std::unique_ptr<ObjectSource> objects() const;
+    // Whatever waits for the network there fails with ErrorCode::cancelled once `stop` is asked for.
+    std::unique_ptr<ObjectSource> objects(std::stop_token stop = {}) const;
     // On the thread of `device`, which must outlive it.
     Result<std::unique_ptr<Remote>> remote(Device& device) const;
 

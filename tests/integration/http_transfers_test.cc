@@ -10,7 +10,9 @@
 #include <fstream>
 #include <memory>
 #include <semaphore>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/hash.h"
@@ -91,6 +93,27 @@ TEST_F(HttpTransfersTest, OverHttpAndHttps) {
     expect_all_ok(get_ranges(*over, "http://localhost:" + (*nginx_)["http"]));
     expect_all_ok(get_ranges(*over, "https://localhost:" + (*nginx_)["https"]));
     EXPECT_EQ(over->statistics().requests, 2 * kRanges);
+}
+
+TEST_F(HttpTransfersTest, AWaitEndsWhenItIsAskedToStop) {
+    const auto silent = proxy({"--probability", "stall_before=1", "--stall-s", "3600"});
+    const auto over = transfers({.settings = {.stall_timeout_s = 3600}, .retry_for_ns = 3'600'000'000'000});
+    const auto root = make_http_root(parse_remote_url("http://localhost:" + (*silent)["port"]).value(), {});
+    std::stop_source stop;
+    std::vector<std::jthread> waiting;
+    std::vector<HttpGet> probes(3);
+    for (HttpGet& get : probes) {
+        get = {.origin = root->origin.get(), .url = root->url + "/a%20b.bin", .ask = HttpAsk::probe};
+        waiting.emplace_back([&] { over->run(get, stop.get_token()); });
+    }
+    while (over->statistics().requests < probes.size()) std::this_thread::yield();
+    stop.request_stop();
+    waiting.clear();
+    for (const HttpGet& get : probes) EXPECT_EQ(get.outcome, HttpOutcome::cancelled);
+    // What is asked for after that does not even begin to wait.
+    HttpGet late{.origin = root->origin.get(), .url = root->url + "/a%20b.bin", .ask = HttpAsk::probe};
+    over->run(late, stop.get_token());
+    EXPECT_EQ(late.outcome, HttpOutcome::cancelled);
 }
 
 class TransientFault : public HttpTransfersTest, public ::testing::WithParamInterface<const char*> {};

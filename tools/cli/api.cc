@@ -35,7 +35,9 @@ void show(Progress& progress, const json::object& task) {
                    .total = count_at(task, "total"),
                    .unit = text_at(task, "unit"),
                    .bytes_done = count_at(task, "bytes_done"),
-                   .seconds = number_at(task, "seconds")});
+                   .seconds = number_at(task, "seconds"),
+                   .speed = {},
+                   .resumed = count_at(task, "resumed")});
 }
 
 }  // namespace

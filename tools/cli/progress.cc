@@ -46,6 +46,7 @@ std::string progress_line(const std::string& label, const ProgressState& state, 
         line += amount(state.done, state.unit);
     }
     if (state.unit != "bytes") line += " " + state.unit;
+    if (state.resumed > 0) line += " (" + amount(state.resumed, state.unit) + " from before)";
     if (state.seconds >= kRateSecondsMin) {
         if (!state.speed.empty()) {
             line += "  " + state.speed;

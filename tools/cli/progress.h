@@ -13,8 +13,9 @@ struct ProgressState {
     std::uint64_t total = 0;  // 0: not known yet
     std::string unit;         // "objects"; "bytes" are written as sizes
     std::uint64_t bytes_done = 0;
-    double seconds = 0;   // since the work began
-    std::string speed{};  // shown in place of units per second, if given
+    double seconds = 0;         // since the work began
+    std::string speed{};        // shown in place of units per second, if given
+    std::uint64_t resumed = 0;  // of those done: from before the work was stopped
 };
 
 // The line, at most `columns` wide.

@@ -86,6 +86,46 @@ TEST_F(CatalogTest, RemovesWhatWasLeftHalfMade) {
     EXPECT_TRUE(exists("good/manifest-2"));
 }
 
+TEST_F(CatalogTest, KeepsAWeekTheJournalOfWhatMayGoOn) {
+    put(record("good"));
+    ASSERT_TRUE(catalog.create("half"));
+    test::write_file(catalog.manifest_path("half", 1) + ".new", "manifest");
+    const std::string of_half = catalog.manifest_path("half", 1) + ".journal";
+    const std::string of_good = catalog.manifest_path("good", 3) + ".journal";
+    test::write_file(of_half, "journal");
+    test::write_file(of_good, "journal");
+    test::write_file(catalog.manifest_path("good", 2) + ".journal", "of a version that is there");
+    ASSERT_TRUE(catalog.load().has_value());
+    EXPECT_TRUE(exists("half/manifest-1.journal"));
+    EXPECT_FALSE(exists("half/manifest-1.new"));
+    EXPECT_TRUE(exists("good/manifest-3.journal"));
+    EXPECT_FALSE(exists("good/manifest-2.journal"));
+
+    const auto last_week = std::filesystem::file_time_type::clock::now() - std::chrono::hours(8 * 24);
+    for (const std::string& journal : {of_half, of_good}) std::filesystem::last_write_time(journal, last_week);
+    const auto loaded = catalog.load();
+    ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
+    EXPECT_EQ(loaded->removed.size(), 2u);
+    EXPECT_FALSE(exists("half"));
+    EXPECT_FALSE(exists("good/manifest-3.journal"));
+}
+
+TEST_F(CatalogTest, ASavedVersionNeedsNoJournal) {
+    test::write_file(catalog.manifest_path("a", 2) + ".journal", "journal");
+    put(record("a"));
+    EXPECT_FALSE(exists("a/manifest-2.journal"));
+}
+
+TEST_F(CatalogTest, AnAbandonedAdditionLeavesItsJournalAtMost) {
+    test::write_file(catalog.manifest_path("a", 1), "manifest");
+    test::write_file(catalog.manifest_path("b", 1) + ".journal", "journal");
+    EXPECT_EQ(catalog.abandon("a"), true);
+    EXPECT_EQ(catalog.abandon("b"), false);
+    EXPECT_EQ(catalog.abandon("c"), true);
+    EXPECT_FALSE(exists("a"));
+    EXPECT_TRUE(exists("b/manifest-1.journal"));
+}
+
 TEST_F(CatalogTest, LeavesAloneWhatItNeverWrote) {
     test::write_file(directory / "datasets/imagenet/train/n01440764/a.jpg", "somebody's data");
     test::write_file(directory / "datasets/notes.txt", "somebody's notes");

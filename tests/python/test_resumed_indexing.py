@@ -1,0 +1,203 @@
+"""Datasets whose adding is stopped: asked for again, it goes on where it was, and reads of the remote only the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+import json
+import pathlib
+import random
+import signal
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from allocator_process import UnixConnection
+from remote_sources import Source, environment, make_images
+from servers import S3, FaultProxy
+
+NAMES = (f"stopped{i}" for i in itertools.count())
+BUCKET = "stopped-data"
+
+
+def make_tars(root: pathlib.Path, shards: int = 48) -> Source:
+    draw = random.Random(5)
+    (root / "tars").mkdir()
+    contents: dict[str, bytes] = {}
+    for shard in range(shards):
+        with tarfile.open(root / "tars" / f"{shard:03}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+            for i in range(5):
+                key = f"{shard:03}{i:05}"
+                contents[key] = draw.randbytes(draw.randrange(1, 3_000))
+                member = tarfile.TarInfo(f"{key}.jpg")
+                member.size = len(contents[key])
+                tar.addfile(member, io.BytesIO(contents[key]))
+    return Source("tars", root / "tars", "jpg", contents)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory, s3: S3) -> dict[str, Source]:
+    """Shards and single files, in the bucket."""
+    root = tmp_path_factory.mktemp("stopped")
+    made = {source.name: source for source in (make_tars(root), make_images(root, "images", 60, 4096))}
+    s3.client.create_bucket(BUCKET)
+    for source in made.values():
+        for path in source.directory.rglob("*.*"):
+            if path.suffix != ".txt":
+                key = f"{source.name}/{path.relative_to(source.directory).as_posix()}"
+                s3.client.put(BUCKET, key, path.read_bytes())
+    return made
+
+
+@dataclasses.dataclass
+class Adding:
+    """`larder dataset add` of one of the sources, as often as it takes, through a proxy that takes its time."""
+
+    daemon: Any
+    proxy: FaultProxy
+    name: str
+    words: tuple[str, ...]
+
+    def begin(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.daemon._command(*self.words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )  # fmt: skip
+
+    def task(self) -> dict[str, Any]:
+        """The daemon's first task; it may not be there yet."""
+        connection = UnixConnection(self.daemon.state / "admin.sock")
+        connection.request("GET", "/v1/tasks/1")
+        answer = json.loads(connection.getresponse().read())
+        connection.close()
+        return answer
+
+    def wait_for(self, objects: int) -> int:
+        """How many are done, once it is so many."""
+        while True:
+            task = self.task()
+            assert task.get("state", "running") == "running", task
+            if task.get("total") and task["done"] >= objects:
+                return task["done"]
+            time.sleep(0.01)
+
+    def end(self) -> dict[str, Any]:
+        """The rest, without delay: what it says, and which objects' bytes it asked for."""
+        self.proxy.set()
+        before = len(self.proxy.requests())
+        told = json.loads(self.daemon.command("--json", *self.words))["result"]
+        asked = [str(one["target"]) for one in self.proxy.requests()[before:]]
+        told["read"] = {target for target in asked if "list-type" not in target}
+        return told
+
+
+@pytest.fixture
+def begin(
+    start_daemon: Callable[..., Any], s3: S3, sources: dict[str, Source], tmp_path: pathlib.Path,
+    fault_proxy: Callable[..., FaultProxy],
+) -> Callable[..., Adding]:  # fmt: skip
+    def make(kind: str, *options: str, **faults: Any) -> Adding:
+        daemon = start_daemon("--remote.retry-for", "1 s", environment=environment(tmp_path, **s3.environment()))
+        proxy = fault_proxy(s3.port, **({"stall_s": 0.5} | faults))
+        name = next(NAMES)
+        words = ("dataset", "add", name, f"s3://{BUCKET}/{kind}", "--endpoint", proxy.endpoint, "--quota-memory", "4MiB")
+        return Adding(daemon, proxy, name, (*words, *options))
+
+    return make
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL, "network"])
+@pytest.mark.parametrize("kind", ["tars", "images"])
+def test_it_goes_on_where_it_was(
+    begin: Callable[..., Adding], sources: dict[str, Source], kind: str, end: signal.Signals | str
+) -> None:
+    source = sources[kind]
+    objects = sum(path.suffix != ".txt" for path in source.directory.rglob("*.*"))
+    adding = begin(kind, *(("--checksum",) if kind == "images" else ()))
+    adding.proxy.set(stall_before=0.9)
+    client = adding.begin()
+    done = adding.wait_for(12)
+    if isinstance(end, signal.Signals):
+        adding.daemon.end(end)
+        adding.daemon.start()
+    else:
+        adding.proxy.set(reset_before=1)
+    client.wait(120)
+    assert client.returncode != 0 and adding.name not in adding.daemon.command("dataset", "ls")
+    told = adding.end()
+    assert told["objects"] == objects
+    assert done <= told["objects_resumed"] < objects
+    assert len(told["read"]) == objects - told["objects_resumed"]
+    assert source.read(adding.daemon, adding.name) == source.contents
+    assert list((adding.daemon.state / "datasets").rglob("*.journal")) == [], "it is of no more use"
+
+
+def test_what_changed_meanwhile_is_read_again(begin: Callable[..., Adding], s3: S3, sources: dict[str, Source]) -> None:
+    adding = begin("tars")
+    adding.proxy.set(stall_before=0.9)
+    client = adding.begin()
+    adding.wait_for(20)
+    adding.daemon.end(signal.SIGKILL)
+    client.wait(120)
+    read = [str(one["target"]) for one in adding.proxy.requests() if "list-type" not in str(one["target"])]
+    changed = read[0]
+    key = changed.removeprefix(f"/{BUCKET}/")
+    data = (sources["tars"].directory.parent / key).read_bytes()
+    s3.client.put(BUCKET, key, data + bytes(512))  # one more block of zeros: another ETag, the same samples
+    try:
+        adding.daemon.start()
+        told = adding.end()
+        assert changed in told["read"]
+        assert len(told["read"]) == told["objects"] - told["objects_resumed"] < told["objects"]
+        assert sources["tars"].read(adding.daemon, adding.name) == sources["tars"].contents
+    finally:
+        s3.client.put(BUCKET, key, data)
+
+
+def test_asked_for_in_another_way_it_begins_anew(begin: Callable[..., Adding]) -> None:
+    adding = begin("tars")
+    adding.proxy.set(stall_before=0.9)
+    client = adding.begin()
+    adding.wait_for(12)
+    adding.daemon.end(signal.SIGTERM)
+    client.wait(120)
+    adding.daemon.start()
+    adding.words = (*adding.words, "--block", "object")
+    told = adding.end()
+    assert told["objects_resumed"] == 0 and len(told["read"]) == told["objects"]
+
+
+def test_a_daemon_ends_at_once_while_the_remote_says_nothing(
+    start_daemon: Callable[..., Any], s3: S3, sources: dict[str, Source], tmp_path: pathlib.Path,
+    fault_proxy: Callable[..., FaultProxy],
+) -> None:  # fmt: skip
+    variables = environment(tmp_path, **s3.environment())
+    daemon = start_daemon("--remote.stall-timeout", "1000 s", environment=variables)
+    proxy = fault_proxy(s3.port, stall_s=3600)
+    adding = Adding(daemon, proxy, "silent", ("dataset", "add", "silent", f"s3://{BUCKET}/tars", "--endpoint", proxy.endpoint))
+    proxy.set(stall_before=1)
+    client = adding.begin()
+    while not proxy.injected():
+        time.sleep(0.01)
+    daemon.end()  # which would fail after a minute
+    client.wait(120)
+    assert client.returncode != 0
+
+
+def test_progress_says_what_is_from_before(begin: Callable[..., Adding]) -> None:
+    adding = begin("tars")
+    adding.proxy.set(stall_before=0.9)
+    client = adding.begin()
+    adding.wait_for(12)
+    adding.daemon.end(signal.SIGKILL)
+    client.wait(120)
+    adding.daemon.start()
+    client = adding.begin()
+    done = adding.wait_for(12)
+    task = adding.task()
+    assert 12 <= task["resumed"] <= max(done, task["done"])
+    adding.proxy.set()
+    assert client.wait(120) == 0
