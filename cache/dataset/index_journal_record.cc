@@ -18,7 +18,7 @@ std::uint64_t padded(std::uint64_t bytes) {
     return (bytes + 7) & ~std::uint64_t{7};
 }
 
-std::uint64_t bytes_of(const JournalRecord& record) {
+std::uint64_t record_bytes_of(const JournalRecord& record) {
     return padded(sizeof record + record.block_count * std::uint64_t{sizeof(JournalBlock)} +
                   record.sample_count * std::uint64_t{sizeof(protocol::ManifestSample)} +
                   record.checksum_count * std::uint64_t{sizeof(std::uint32_t)} + record.shared_bytes +
@@ -26,12 +26,12 @@ std::uint64_t bytes_of(const JournalRecord& record) {
 }
 
 template <typename T>
-void put(std::string& out, const T& value) {
+void append_value(std::string& out, const T& value) {
     out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
 template <typename T>
-std::vector<T> take(std::span<const std::byte>& from, std::size_t count) {
+std::vector<T> take_values(std::span<const std::byte>& from, std::size_t count) {
     std::vector<T> values(count);
     if (count > 0) std::memcpy(values.data(), from.data(), count * sizeof(T));
     from = from.subspan(count * sizeof(T));
@@ -116,21 +116,21 @@ std::string encode_journal_record(const JournalKey& key, const IndexedObject& ob
                          .left_over_bytes = object.left_over_bytes,
                          .members_not_files = object.members_not_files,
                          .members_without_key = object.members_without_key};
-    const std::uint64_t bytes = bytes_of(record);
+    const std::uint64_t bytes = record_bytes_of(record);
     if (bytes > kRecordBytesMax) return {};
     record.record_bytes = static_cast<std::uint32_t>(bytes);
     std::string out;
     out.reserve(bytes);
-    put(out, record);
+    append_value(out, record);
     for (const DatasetContent::Block& block : object.blocks) {
-        put(out, JournalBlock{.offset = block.offset,
-                              .length = block.length,
-                              .sample_count = block.sample_count,
-                              .raw_bytes = block.raw_bytes,
-                              .reserved = 0});
+        append_value(out, JournalBlock{.offset = block.offset,
+                                       .length = block.length,
+                                       .sample_count = block.sample_count,
+                                       .raw_bytes = block.raw_bytes,
+                                       .reserved = 0});
     }
-    for (const protocol::ManifestSample& sample : object.samples) put(out, sample);
-    for (const std::uint32_t checksum : object.checksums) put(out, checksum);
+    for (const protocol::ManifestSample& sample : object.samples) append_value(out, sample);
+    for (const std::uint32_t checksum : object.checksums) append_value(out, checksum);
     out += object.shared;
     out += key.path;
     out.resize(bytes, '\0');
@@ -161,9 +161,9 @@ std::optional<IndexedObject> decode_journal_record(std::span<const std::byte> re
                          .left_over_bytes = header.left_over_bytes,
                          .members_not_files = header.members_not_files,
                          .members_without_key = header.members_without_key};
-    const auto blocks = take<JournalBlock>(rest, header.block_count);
-    object.samples = take<protocol::ManifestSample>(rest, header.sample_count);
-    object.checksums = take<std::uint32_t>(rest, header.checksum_count);
+    const auto blocks = take_values<JournalBlock>(rest, header.block_count);
+    object.samples = take_values<protocol::ManifestSample>(rest, header.sample_count);
+    object.checksums = take_values<std::uint32_t>(rest, header.checksum_count);
     object.shared = take_text(rest, header.shared_bytes);
     object.path = take_text(rest, header.path_bytes);
     if (header.kind == JournalKind::checksums) {
@@ -180,7 +180,7 @@ std::span<const std::byte> JournalScan::next() {
     const auto rest = file_.subspan(offset_);
     const auto header = load<JournalRecord>(rest);
     if (header.record_bytes > rest.size() || header.record_bytes > kRecordBytesMax ||
-        header.record_bytes != bytes_of(header)) {
+        header.record_bytes != record_bytes_of(header)) {
         return {};
     }
     const auto record = rest.first(header.record_bytes);
