@@ -52,6 +52,8 @@ TEST(Progress, ShowsPartRateAndTimeLeft) {
 }
 
 TEST(Progress, SaysNoMoreThanItKnows) {
+    EXPECT_EQ(progress_line("x", {.done = 1500, .total = 0, .unit = "objects", .seconds = 0, .resumed = 1200}, 200),
+              "x  1,500 objects (1,200 from before)");
     EXPECT_EQ(progress_line("x", {.done = 12, .total = 0, .unit = "objects", .bytes_done = 0, .seconds = 0.1}, 200),
               "x  12 objects");
     EXPECT_EQ(progress_line("x", {.done = 5, .total = 4, .unit = "objects", .bytes_done = 0, .seconds = 0}, 200),
