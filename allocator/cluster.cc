@@ -67,6 +67,12 @@ Result<void> check_job(const JobReport& job, const std::set<std::string_view>& d
 
 Result<void> check(const NodeReport& report) {
     if (auto named = check_name("node", report.node); !named) return named;
+    if (report.peer_group.size() > kNameBytesMax || report.peer_endpoint.size() > kNameBytesMax) {
+        return wrong("peer_endpoint", "must have at most " + std::to_string(kNameBytesMax) + " bytes, as peer_group");
+    }
+    if (report.peer_group.empty() != report.peer_endpoint.empty()) {
+        return wrong("peer_endpoint", "goes with peer_group");
+    }
     if (report.memory_bytes >= kBytesMax) return wrong("memory_bytes", "is too large");
     if (report.disk_bytes >= kBytesMax) return wrong("disk_bytes", "is too large");
     if (auto good = check_number("disk_read_bytes_per_second", report.disk_read_bytes_per_second, true); !good)
@@ -305,6 +311,7 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
                        .horizon_s = static_cast<double>(options_.lease_ns) * 1e-9};
     std::map<std::string_view, std::uint32_t> dataset_at;
     std::map<std::string_view, std::uint32_t> job_at;
+    std::map<std::string_view, std::uint32_t> group_at;  // its first node's number
     double capacity = 0;
     for (const auto& [name, known] : nodes_) {
         if (!is_alive(known, now_ns)) continue;
@@ -312,13 +319,14 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
         const auto node = static_cast<std::uint32_t>(state.nodes.size());
         std::uint32_t ranks = 0;
         for (const JobReport& job : report.jobs) ranks += job.ranks;
-        state.nodes.push_back({.name = name,
-                               .gpus = std::max(report.gpus, ranks),
-                               .memory_bytes = report.memory_bytes,
-                               .disk_bytes = report.disk_bytes,
-                               .disk_read_bytes_per_second = report.disk_read_bytes_per_second,
-                               .nic_bytes_per_second = report.nic_bytes_per_second,
-                               .peer_group = node});
+        state.nodes.push_back(
+            {.name = name,
+             .gpus = std::max(report.gpus, ranks),
+             .memory_bytes = report.memory_bytes,
+             .disk_bytes = report.disk_bytes,
+             .disk_read_bytes_per_second = report.disk_read_bytes_per_second,
+             .nic_bytes_per_second = report.nic_bytes_per_second,
+             .peer_group = report.peer_group.empty() ? node : group_at.emplace(report.peer_group, node).first->second});
         capacity += static_cast<double>(report.memory_bytes) + static_cast<double>(report.disk_bytes);
         for (const DatasetReport& reported : report.datasets) {
             const auto [found, added] =
@@ -403,7 +411,13 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
                     "rates leased before the allocator's start may still be in force: nothing is leased for as long as "
                     "a lease lasts");
     }
-    NodePlan part{.plan = plan_number_};
+    NodePlan part{.plan = plan_number_, .quotas = {}, .peers = {}, .lease = {}};
+    const std::string& group = nodes_.at(node).last.peer_group;
+    for (const auto& [name, known] : nodes_) {
+        const NodeReport& last = known.last;
+        if (group.empty() || name == node || last.peer_group != group || !is_alive(known, now_ns)) continue;
+        part.peers.push_back(last.peer_endpoint);
+    }
     for (std::size_t i = 0; i < plan_.datasets.size(); ++i) {
         // A quota of 0 must be said to a node that has the dataset.
         const auto has = [at](const NodeCache& there) { return there.node == at; };

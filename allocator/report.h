@@ -46,6 +46,9 @@ struct NodeReport {
     std::uint64_t disk_bytes = 0;
     double disk_read_bytes_per_second = kUnlimited;
     double nic_bytes_per_second = kUnlimited;
+    // Nodes of one group read each other's cache at these endpoints; both empty: this one does not.
+    std::string peer_group;
+    std::string peer_endpoint;
     std::vector<DatasetReport> datasets;
     std::vector<JobReport> jobs;
 };
@@ -62,6 +65,7 @@ struct DatasetQuota {
 struct NodePlan {
     std::uint64_t plan = 0;  // rises with every plan that differs from the one before
     std::vector<DatasetQuota> quotas;
+    std::vector<std::string> peers;  // endpoints of the other nodes of its group
     Lease lease;
 };
 

@@ -28,7 +28,7 @@ Result<std::optional<FedBatch>> LarderFeeder::next() {
 FeederTotals LarderFeeder::totals() const {
     const LoaderStatistics statistics = loader_.statistics();
     FeederTotals totals;
-    totals.hits = statistics.memory_blocks + statistics.disk_blocks;
+    totals.hits = statistics.memory_blocks + statistics.disk_blocks + statistics.peer_blocks;
     totals.blocks = totals.hits + statistics.remote_blocks;
     totals.bytes = statistics.bytes;
     return totals;

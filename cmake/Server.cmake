@@ -18,7 +18,7 @@ larder_library(base/server)
 target_link_libraries(larder_base_server PUBLIC larder_base prometheus-cpp::core
     PRIVATE spdlog::spdlog Boost::json OpenSSL::SSL tomlplusplus::tomlplusplus ${LMDB_LIBRARY} Threads::Threads)
 
-foreach(part device remote dataset store shard control)
+foreach(part device remote dataset store shard peers control)
     larder_library(cache/${part})
 endforeach()
 target_link_libraries(larder_cache_device PUBLIC larder_base PRIVATE PkgConfig::LIBURING Threads::Threads)
@@ -30,7 +30,9 @@ target_link_libraries(larder_cache_store PUBLIC larder_cache_device larder_cache
     PRIVATE larder_base_server ${LMDB_LIBRARY})
 target_link_libraries(larder_cache_shard PUBLIC larder_cache_store larder_cache_remote larder_base
     PRIVATE larder_base_server PkgConfig::ZSTD Threads::Threads)
-target_link_libraries(larder_cache_control PUBLIC larder_cache_shard larder_cache_dataset larder_base_server
+target_link_libraries(larder_cache_peers PUBLIC larder_cache_shard larder_cache_remote larder_base_server
+    PRIVATE CURL::libcurl Threads::Threads)
+target_link_libraries(larder_cache_control PUBLIC larder_cache_peers larder_cache_shard larder_cache_dataset larder_base_server
     PRIVATE Boost::json Boost::url Threads::Threads)
 target_compile_definitions(larder_cache_control PRIVATE LARDER_VERSION="${PROJECT_VERSION}")
 

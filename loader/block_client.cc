@@ -357,6 +357,7 @@ Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns
     switch (completion.source) {
         case BlockSource::memory: ++statistics_.memory_blocks; break;
         case BlockSource::disk: ++statistics_.disk_blocks; break;
+        case BlockSource::peer: ++statistics_.peer_blocks; break;
         case BlockSource::remote:
             ++statistics_.remote_blocks;
             statistics_.remote_bytes += entry.length;

@@ -100,6 +100,7 @@ struct LoaderStatistics {
     std::uint64_t samples = 0;
     std::uint64_t bytes = 0;
     std::uint64_t memory_blocks = 0;
+    std::uint64_t peer_blocks = 0;  // from other nodes' caches
     std::uint64_t disk_blocks = 0;
     std::uint64_t remote_blocks = 0;
     std::uint64_t remote_bytes = 0;

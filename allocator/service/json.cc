@@ -124,6 +124,10 @@ json::object to_json(const NodeReport& report) {
                         {"jobs", std::move(jobs)}};
     put_rate(object, "disk_read_bytes_per_second", report.disk_read_bytes_per_second);
     put_rate(object, "nic_bytes_per_second", report.nic_bytes_per_second);
+    if (!report.peer_endpoint.empty()) {
+        object["peer_group"] = report.peer_group;
+        object["peer_endpoint"] = report.peer_endpoint;
+    }
     return object;
 }
 
@@ -139,6 +143,8 @@ Result<NodeReport> read_node_report(const json::object& object, std::string_view
     report.disk_bytes = reader.unsigned_integer("disk_bytes");
     report.disk_read_bytes_per_second = optional_number(reader, "disk_read_bytes_per_second", kUnlimited);
     report.nic_bytes_per_second = optional_number(reader, "nic_bytes_per_second", kUnlimited);
+    report.peer_group = reader.optional_string("peer_group").value_or("");
+    report.peer_endpoint = reader.optional_string("peer_endpoint").value_or("");
     const json::array& datasets = reader.array("datasets");
     const json::array& jobs = reader.array("jobs");
     if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
@@ -167,6 +173,7 @@ json::object to_json(const NodePlan& plan, std::int64_t now_ns) {
     const std::int64_t left_ns = std::max<std::int64_t>(0, plan.lease.expires_ns - now_ns);
     return {{"plan", plan.plan},
             {"quotas", std::move(quotas)},
+            {"peers", json::array(plan.peers.begin(), plan.peers.end())},
             {"lease",
              {{"number", plan.lease.number},
               {"lease_ms", left_ns / 1'000'000},
@@ -180,8 +187,13 @@ Result<NodePlan> read_node_plan(const json::object& object, std::string_view whe
     NodePlan plan;
     plan.plan = reader.unsigned_integer("plan");
     const json::array& quotas = reader.array("quotas");
+    const json::array& peers = reader.array("peers");
     const json::object& lease = reader.object("lease");
     if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
+    for (const json::value& peer : peers) {
+        if (!peer.is_string()) return fail(ErrorCode::invalid_argument, "peers: not all are texts");
+        plan.peers.emplace_back(peer.as_string());
+    }
     auto read = read_each(quotas, "quotas", plan.quotas, [](JsonReader& of) {
         DatasetQuota quota;
         quota.name = of.string("name");

@@ -81,8 +81,10 @@ void AllocatorAgent::report() {
                                 .quota = dataset.record.quota});
         }
         const std::int64_t now_ns = clock_.now_ns();
+        const ReportedPeers peers{.group = node_.config().peers.group,
+                                  .endpoint = node_.peers() == nullptr ? "" : node_.peers()->endpoint()};
         send(json::serialize(
-                 report_.make(node_.config().allocator, room, datasets, *statistics, lease_applied_, now_ns)),
+                 report_.make(node_.config().allocator, room, datasets, *statistics, lease_applied_, now_ns, peers)),
              now_ns);
     });
 }
@@ -118,6 +120,7 @@ Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t se
     auto plan = read_node_plan(response.body, sent_ns);
     if (!plan) return std::unexpected(plan.error());
     status_.plan = plan->plan;
+    node_.set_peers(std::move(plan->peers));
     if (!node_.config().allocator.rates) return node_.apply_plan(plan->quotas);
     // A lease for no job has no floor either; one that comes meanwhile has the node's own.
     if (plan->rates.rates.empty()) {

@@ -24,6 +24,12 @@ json::object counters_json(const BlockCounters& counters) {
             {"bytes_memory", counters.memory_bytes},
             {"bytes_disk", counters.disk_bytes},
             {"bytes_remote", counters.remote_bytes},
+            {"peer_hits", counters.peer_hits},
+            {"bytes_peer", counters.peer_bytes},
+            {"peer_failures", counters.peer_failures},
+            {"offered_blocks", counters.offered_blocks},
+            {"lent_blocks", counters.lent_blocks},
+            {"bytes_lent", counters.lent_bytes},
             {"bytes_remote_read", counters.remote_read_bytes},
             {"crc_failures", counters.crc_failures},
             {"remote_corrupt", counters.remote_corrupt},
@@ -103,6 +109,19 @@ json::value Api::allocator_json() const {
                         {"failures", known->failures}};
 }
 
+json::value Api::peers_json() const {
+    if (node_.peers() == nullptr) return nullptr;
+    json::array others;
+    for (const PeerStatus& peer : node_.peers()->status()) {
+        others.push_back(json::object{{"endpoint", peer.endpoint},
+                                      {"answers", peer.answers},
+                                      {"problem", peer.problem},
+                                      {"held_blocks", peer.held_blocks},
+                                      {"room_bytes", peer.room_bytes}});
+    }
+    return json::object{{"endpoint", node_.peers()->endpoint()}, {"others", std::move(others)}};
+}
+
 void Api::get_status(const HttpRespond& respond) {
     const IndexStatus index = node_.index_status();
     respond(json_response({{"version", LARDER_VERSION},
@@ -117,6 +136,7 @@ void Api::get_status(const HttpRespond& respond) {
                            {"sessions", handshakes_.sessions()},
                            {"slot_bytes", handshakes_.slot_bytes()},
                            {"allocator", allocator_json()},
+                           {"peers", peers_json()},
                            {"index_problem", index.problem}}));
 }
 

@@ -47,6 +47,7 @@ private:
 
     std::optional<AllocatorMetrics> allocator_metrics() const;
     boost::json::value allocator_json() const;
+    boost::json::value peers_json() const;
     void get_status(const HttpRespond& respond);
     void get_datasets(HttpRespond respond);
     void get_dataset(const std::string& name, HttpRespond respond);

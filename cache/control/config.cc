@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "base/server/http_target.h"
 #include "base/units.h"
 #include "cache/control/config_keys.h"
 
@@ -64,6 +65,15 @@ Result<Config> complete(Config config, std::string_view source) {
         if (!checked) return std::unexpected(checked.error().within(source));
     }
     if (config.allocator.node.empty()) config.allocator.node = host_name();
+    if (!config.peers.listen.empty() && config.peers.token_file.empty() &&
+        !is_loopback(parse_host_port(config.peers.listen)->host)) {
+        return refuse(std::string(source) + ": peers.listen = \"" + config.peers.listen +
+                      "\" can be reached from other machines: set peers.token_file to a file with the secret all "
+                      "peers share");
+    }
+    if (config.peers.certificate_file.empty() != config.peers.key_file.empty()) {
+        return refuse(std::string(source) + ": peers.certificate and peers.key go together");
+    }
     if (config.data_plane_threads == 0) {
         config.data_plane_threads = data_plane_threads_of(std::thread::hardware_concurrency());
     }

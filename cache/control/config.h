@@ -58,6 +58,18 @@ struct AllocatorConfig {
     bool rates = true;
 };
 
+// Reading other nodes' caches, and lending ours. Without an address to listen on nothing is lent.
+struct PeersConfig {
+    std::string listen;               // "0.0.0.0:7474"
+    std::string endpoint;             // where peers reach us; empty: made of `listen` and the host's name
+    std::string group = "default";    // the allocator makes peers of nodes of one group
+    std::vector<std::string> others;  // endpoints that are read whatever the allocator says
+    std::string token_file;           // needed to listen where other machines can connect
+    std::string certificate_file;
+    std::string key_file;
+    std::string ca_file;
+};
+
 // What requests to remotes over the network keep to.
 struct RemoteConfig {
     unsigned connections_max = 64;  // to one endpoint
@@ -93,6 +105,7 @@ struct Config {
 
     AllocatorConfig allocator;
     RemoteConfig remote;
+    PeersConfig peers;
 
     std::map<std::string, JobConfig> jobs;
     std::map<std::string, DatasetConfig> datasets;

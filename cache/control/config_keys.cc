@@ -1,6 +1,8 @@
 #include "cache/control/config_keys.h"
 
 #include <array>
+#include <ranges>
+#include <string_view>
 
 #include "base/server/config_values.h"
 #include "base/server/http_target.h"
@@ -33,6 +35,29 @@ bool set_block(std::string& into, const ConfigValue& value) {
     return (value.text == "sample" || value.text == "object" || (bytes && *bytes > 0)) && set_config_text(into, value);
 }
 
+bool is_http_url(const std::string& text) {
+    const auto endpoint = parse_http_endpoint(text);
+    return endpoint.has_value() && endpoint->path.empty() && text.contains("://");
+}
+
+bool set_endpoint(std::string& into, const ConfigValue& value) {
+    return is_http_url(value.text) && set_config_text(into, value);
+}
+
+// "http://a:7474, http://b:7474"
+bool set_endpoints(std::vector<std::string>& into, const ConfigValue& value) {
+    if (config_text_of(value) == nullptr) return false;
+    into.clear();
+    for (const auto part : std::views::split(std::string_view(value.text), ',')) {
+        std::string_view endpoint(part);
+        while (endpoint.starts_with(' ')) endpoint.remove_prefix(1);
+        while (endpoint.ends_with(' ')) endpoint.remove_suffix(1);
+        if (!is_http_url(std::string(endpoint))) return false;
+        into.emplace_back(endpoint);
+    }
+    return true;
+}
+
 constexpr std::int64_t kRetryForMost_ns = 3600 * std::int64_t{1'000'000'000};
 
 constexpr std::string_view kSize = "a size such as \"8 GiB\", in text";
@@ -40,6 +65,7 @@ constexpr std::string_view kRate = "a rate such as \"200 MB/s\" or \"1 Gbit\", i
 constexpr std::string_view kBurst = "a size such as \"16 MiB\", in text; 0 for what suits the rate";
 constexpr std::string_view kSlots = "a size such as \"4 GiB\", in text, above 0";
 constexpr std::string_view kEndpoint = "a Unix socket's path, http://HOST:PORT or https://HOST:PORT, in text";
+constexpr std::string_view kPeerEndpoint = "http://HOST:PORT or https://HOST:PORT, in text";
 constexpr std::string_view kAccount = "a name or a number, in text";
 
 using Rule = ConfigRule<Config>;
@@ -148,6 +174,28 @@ constexpr std::array kRules{
              return set_config_rate(config.allocator.floor_bytes_per_second, value) &&
                     config.allocator.floor_bytes_per_second > 0;
          }},
+    Rule{{"peers.listen", "IP:PORT such as \"0.0.0.0:7474\", in text",
+          "lends cached blocks to other nodes there; default: none are lent"},
+         [](Config& config, Name, Value value) {
+             return parse_host_port(value.text).has_value() && set_config_text(config.peers.listen, value);
+         }},
+    Rule{{"peers.endpoint", kPeerEndpoint,
+          "where they reach it; default: peers.listen, with the host's name for 0.0.0.0"},
+         [](Config& config, Name, Value value) { return set_endpoint(config.peers.endpoint, value); }},
+    Rule{{"peers.group", "a name, in text", "the allocator lets nodes of one group read each other's cache"},
+         [](Config& config, Name, Value value) { return set_config_text(config.peers.group, value); }},
+    Rule{{"peers.others", "endpoints such as \"http://node-2:7474, http://node-3:7474\", in text",
+          "nodes whose cache is read, where no allocator names them"},
+         [](Config& config, Name, Value value) { return set_endpoints(config.peers.others, value); }},
+    Rule{
+        {"peers.token_file", kConfigPath, "holds the secret that peers share: with it, all that is cached can be read"},
+        [](Config& config, Name, Value value) { return set_config_path(config.peers.token_file, value); }},
+    Rule{{"peers.certificate", kConfigPath, "ours, for https:// to us"},
+         [](Config& config, Name, Value value) { return set_config_path(config.peers.certificate_file, value); }},
+    Rule{{"peers.key", kConfigPath, "the key of ours"},
+         [](Config& config, Name, Value value) { return set_config_path(config.peers.key_file, value); }},
+    Rule{{"peers.ca", kConfigPath, "who vouches for theirs; default: the system's authorities"},
+         [](Config& config, Name, Value value) { return set_config_path(config.peers.ca_file, value); }},
     Rule{{"job.NAME.remote_rate", kRate, "remote bandwidth of this job on this node"},
          [](Config& config, Name name, Value value) {
              return set_config_rate(config.jobs[name].remote_bytes_per_second, value);

@@ -13,7 +13,7 @@ namespace {
 
 using Labels = MetricLabels;
 
-constexpr std::array<const char*, 4> kSourceNames{"none", "memory", "disk", "remote"};
+constexpr std::array<const char*, protocol::kBlockSources> kSourceNames{"none", "memory", "disk", "remote", "peer"};
 
 using Family = larder::MetricFamily;
 using Families = std::vector<prometheus::MetricFamily>;
@@ -45,9 +45,11 @@ void add_blocks(Family& blocks, Family& bytes, const Labels& labels, const Block
     blocks.add(with_source("memory"), number(counters.memory_hits));
     blocks.add(with_source("disk"), number(counters.disk_hits));
     blocks.add(with_source("remote"), number(counters.misses));
+    blocks.add(with_source("peer"), number(counters.peer_hits));
     bytes.add(with_source("memory"), number(counters.memory_bytes));
     bytes.add(with_source("disk"), number(counters.disk_bytes));
     bytes.add(with_source("remote"), number(counters.remote_bytes));
+    bytes.add(with_source("peer"), number(counters.peer_bytes));
 }
 
 void add_datasets(Families& families, const ShardStatistics& statistics) {
@@ -58,6 +60,9 @@ void add_datasets(Families& families, const ShardStatistics& statistics) {
     auto crc = counter("larder_dataset_crc_failures_total", "Cached blocks found damaged and fetched again");
     auto corrupt = counter("larder_dataset_remote_corrupt_total",
                            "Reads of the remote whose bytes did not have the checksum of the index");
+    auto peers_failed = counter("larder_dataset_peer_failures_total",
+                                "Blocks that another node should have lent and did not, read from the remote instead");
+    auto lent = counter("larder_dataset_lent_bytes_total", "Bytes of cached blocks lent to other nodes");
     auto quarantined = gauge("larder_dataset_quarantined_blocks",
                              "Blocks that are not read any more, as the remote's bytes are wrong");
     auto refused = counter("larder_dataset_admissions_refused_total", "Missed blocks that were not admitted");
@@ -77,6 +82,8 @@ void add_datasets(Families& families, const ShardStatistics& statistics) {
         errors.add(labels, number(dataset.counters.remote_errors));
         crc.add(labels, number(dataset.counters.crc_failures));
         corrupt.add(labels, number(dataset.counters.remote_corrupt));
+        peers_failed.add(labels, number(dataset.counters.peer_failures));
+        lent.add(labels, number(dataset.counters.lent_bytes));
         quarantined.add(labels, number(dataset.quarantined_blocks));
         refused.add(labels, number(dataset.admissions_refused));
         used.add(tier("memory"), number(dataset.usage.memory_bytes));
@@ -92,8 +99,8 @@ void add_datasets(Families& families, const ShardStatistics& statistics) {
                         dataset.latency[source]);
         }
     }
-    for (Family* family : {&blocks, &bytes, &read, &errors, &crc, &corrupt, &quarantined, &refused, &used, &quota,
-                           &payload, &cached, &full, &sessions, &latency}) {
+    for (Family* family : {&blocks, &bytes, &read, &errors, &crc, &corrupt, &peers_failed, &lent, &quarantined,
+                           &refused, &used, &quota, &payload, &cached, &full, &sessions, &latency}) {
         families.push_back(family->take());
     }
 }

@@ -123,12 +123,32 @@ void Node::keep_house() {
         std::exchange(gathering->done, nullptr)(fail(ErrorCode::timeout, "the data plane has not answered for 2 s"));
     }
     retry_offline();
+    tell_peers();
     collect([this](Result<ShardStatistics> statistics) {
         if (!statistics) return;
         rates_.sample(*statistics, clock_.now_ns());
         drop_old_versions(*statistics);
         disk_reports_.look(statistics->datasets, clock_.now_ns());
     });
+}
+
+void Node::tell_peers() {
+    if (peers_ == nullptr) return;
+    std::vector<PeerDataset> served;
+    for (const auto& [name, dataset] : datasets_) {
+        if (dataset.offline) continue;
+        const auto& manifest = dataset.newest().manifest;
+        served.push_back({.name = name,
+                          .dataset_id = dataset.record.dataset_id,
+                          .shard = dataset.shard,
+                          .manifest = manifest,
+                          .fingerprint = fingerprint_of(*manifest)});
+    }
+    peers_->set_datasets(std::move(served));
+}
+
+void Node::set_peers(std::vector<std::string> endpoints) {
+    if (peers_ != nullptr) peers_->set_others(std::move(endpoints));
 }
 
 void Node::retry_offline() {

@@ -24,6 +24,7 @@
 #include "cache/control/rate_meter.h"
 #include "cache/control/tasks.h"
 #include "cache/control/work_thread.h"
+#include "cache/peers/peers.h"
 #include "cache/remote/http_transfers.h"
 #include "cache/remote/remote_place.h"
 #include "cache/shard/shard_thread.h"
@@ -68,6 +69,8 @@ public:
     const std::string& device_kind() const { return shards_.front()->device_kind(); }
     const std::string& why_not_ring() const { return shards_.front()->why_not_ring(); }
     IndexStatus index_status() const { return index_->status(); }
+    // Null: neither lends nor reads.
+    const Peers* peers() const { return peers_.get(); }
     HttpStatistics http_statistics() const { return transfers_->statistics(); }
 
     using Done = std::function<void(Result<void>)>;
@@ -89,6 +92,8 @@ public:
     // What an allocator decides. Quotas of datasets this node does not have are passed over; all the others or none.
     Result<void> apply_plan(const std::map<std::string, Quota>& quotas);
     void lease(RateLease lease);
+    // Who the allocator says may be asked for blocks.
+    void set_peers(std::vector<std::string> endpoints);
     void expire_lease();
 
     // Takes the quotas and job limits of a config, and adds datasets it newly names. All quotas or none.
@@ -113,6 +118,8 @@ private:
     Result<void> open_index();
     Result<void> load_job_limits();
     Result<void> load_datasets();
+    Result<void> start_peers();
+    void tell_peers();
     Result<NodeDataset> load_dataset(DatasetRecord record);
     void remove_orphan_segments();
 
@@ -146,7 +153,9 @@ private:
     DiskReports disk_reports_;
     std::unique_ptr<Index> index_;
     std::unique_ptr<HttpTransfers> transfers_;  // outlives what reads through it
+    std::unique_ptr<HttpTransfers> peer_transfers_;
     std::vector<std::unique_ptr<ShardThread>> shards_;
+    std::unique_ptr<Peers> peers_;  // goes before the shards
     std::map<std::string, NodeDataset> datasets_;
     std::map<std::string, DatasetRecord> changing_;  // being added or removed: the names are taken
     std::vector<std::shared_ptr<Gathering>> gatherings_;

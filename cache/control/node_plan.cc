@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/server/http_client.h"
 #include "base/server/json_reader.h"
 
 namespace larder::cache {
@@ -49,9 +50,17 @@ Result<NodePlan> read_node_plan(std::string_view text, std::int64_t from_ns) {
     NodePlan plan{.plan = reader.unsigned_integer("plan")};
     const json::array& quotas = reader.array("quotas");
     const json::object& lease = reader.object("lease");
+    // Of an allocator that knows of no peers there are none.
+    const json::array none;
+    const json::array& peers = reader.has("peers") ? reader.array("peers") : none;
     if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
     if (auto read = read_quotas(quotas, plan.quotas); !read) return std::unexpected(read.error());
 
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+        const bool is_endpoint = peers[i].is_string() && parse_http_endpoint(peers[i].as_string()).has_value();
+        if (!is_endpoint) return fail(ErrorCode::protocol, "peers[" + std::to_string(i) + "] is no endpoint");
+        plan.peers.emplace_back(peers[i].as_string());
+    }
     JsonReader lease_reader(lease, "lease");
     plan.lease = lease_reader.unsigned_integer("number");
     const std::uint64_t lease_ms = std::min(kLeaseMax_ms, lease_reader.unsigned_integer("lease_ms"));

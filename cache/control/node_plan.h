@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "cache/control/job_limits.h"
@@ -18,7 +19,8 @@ struct NodePlan {
     std::map<std::string, Quota> quotas;  // by dataset
     std::uint64_t lease = 0;              // its number
     RateLease rates;
-    bool cut = false;  // it is less than the plan has for this node: others hold the rest yet
+    std::vector<std::string> peers;  // endpoints of nodes whose cache may be read
+    bool cut = false;                // it is less than the plan has for this node: others hold the rest yet
 };
 
 // The lease lasts as long from `from_ns` as the text says. Strict: errors name the field.

@@ -101,7 +101,7 @@ bool NodeReport::look(const Job& job, Seen& seen, std::int64_t now_ns) const {
 
 json::object NodeReport::make(const AllocatorConfig& allocator, Quota room,
                               const std::vector<ReportedDataset>& datasets, const ShardStatistics& statistics,
-                              std::uint64_t lease_applied, std::int64_t now_ns) {
+                              std::uint64_t lease_applied, std::int64_t now_ns, const ReportedPeers& peers) {
     json::array dataset_list;
     for (const ReportedDataset& dataset : datasets) {
         if (dataset.payload_bytes > 0) dataset_list.push_back(dataset_json(dataset, statistics));
@@ -129,6 +129,10 @@ json::object NodeReport::make(const AllocatorConfig& allocator, Quota room,
                         {"gpus", allocator.gpus},         {"memory_bytes", room.memory_bytes},
                         {"disk_bytes", room.disk_bytes},  {"datasets", std::move(dataset_list)},
                         {"jobs", std::move(job_list)}};
+    if (!peers.endpoint.empty()) {
+        report["peer_group"] = peers.group;
+        report["peer_endpoint"] = peers.endpoint;
+    }
     if (allocator.disk_read_bytes_per_second > 0) {
         report["disk_read_bytes_per_second"] = allocator.disk_read_bytes_per_second;
     }

@@ -24,13 +24,20 @@ struct ReportedDataset {
     Quota quota;
 };
 
+// How peers reach the node; empty without any.
+struct ReportedPeers {
+    std::string group;
+    std::string endpoint;
+};
+
 class NodeReport {
 public:
     NodeReport();
 
     // `room` is what the allocator has to give on this node. `lease_applied`: number of the lease in force; 0: none.
     boost::json::object make(const AllocatorConfig& allocator, Quota room, const std::vector<ReportedDataset>& datasets,
-                             const ShardStatistics& statistics, std::uint64_t lease_applied, std::int64_t now_ns);
+                             const ShardStatistics& statistics, std::uint64_t lease_applied, std::int64_t now_ns,
+                             const ReportedPeers& peers = {});
 
 private:
     // A job as the allocator sees it: over all datasets it reads, under the one it reads most of.

@@ -68,6 +68,7 @@ Result<std::unique_ptr<Node>> Node::start(const Config& config,
     if (auto loaded = node->load_job_limits(); !loaded) return std::unexpected(loaded.error());
     if (auto loaded = node->load_datasets(); !loaded) return std::unexpected(loaded.error());
     node->remove_orphan_segments();
+    if (auto started = node->start_peers(); !started) return std::unexpected(started.error());
     if (auto applied = node->apply(config); !applied) return std::unexpected(applied.error());
     return node;
 }
@@ -78,6 +79,7 @@ Node::~Node() {
 
 void Node::stop() {
     tasks_.stop();
+    peers_.reset();
     // Each may still give work to the next; the index goes last and writes down all that was posted to it.
     shards_.clear();
     files_.reset();
@@ -107,6 +109,25 @@ Result<void> Node::start_shards() {
         (*shard)->post([](Shard&) { log_without_waiting(); });
         shards_.push_back(std::move(*shard));
     }
+    return {};
+}
+
+Result<void> Node::start_peers() {
+    const PeersConfig& peers = config_.peers;
+    if (peers.listen.empty() && peers.others.empty()) return {};
+    auto transfers = HttpTransfers::start(peer_transfers_options(peers.ca_file));
+    if (!transfers) return std::unexpected(transfers.error());
+    peer_transfers_ = std::move(*transfers);
+    auto started = Peers::start({.listen = peers.listen,
+                                 .endpoint = peers.endpoint,
+                                 .others = peers.others,
+                                 .token_file = peers.token_file,
+                                 .certificate_file = peers.certificate_file,
+                                 .key_file = peers.key_file},
+                                *peer_transfers_);
+    if (!started) return std::unexpected(started.error());
+    peers_ = std::move(*started);
+    tell_peers();
     return {};
 }
 

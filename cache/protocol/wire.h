@@ -111,7 +111,9 @@ enum class BlockStatus : std::uint8_t {
     object_corrupt = 5,    // its bytes do not have the checksum of the manifest, twice
 };
 
-enum class BlockSource : std::uint8_t { none = 0, memory = 1, disk = 2, remote = 3 };
+// peer: another node's cache.
+enum class BlockSource : std::uint8_t { none = 0, memory = 1, disk = 2, remote = 3, peer = 4 };
+inline constexpr std::size_t kBlockSources = 5;
 
 // With a `segment` (ids begin at 1) the payload is at `offset` of that memory segment, and the slot named in the
 // request is free again; a miss that was admitted to memory comes this way too, with source `remote`. With segment 0 it

@@ -107,6 +107,15 @@ Result<void> HttpAttempt::begin(HttpGet& get, const HttpSettings& settings, std:
     } else if (get.ask == HttpAsk::probe) {
         set(easy_, CURLOPT_RANGE, "0-0");
     }
+    if (get.ask == HttpAsk::send) {
+        // Peers take what they are sent or say no at once: nothing is gained by asking first.
+        headers_ = curl_slist_append(headers_, "Expect:");
+        headers_ = curl_slist_append(headers_, "Content-Type: application/octet-stream");
+        curl_easy_setopt(easy_, CURLOPT_HTTPHEADER, headers_);
+        curl_easy_setopt(easy_, CURLOPT_POST, 1L);
+        curl_easy_setopt(easy_, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(get.into.size()));
+        curl_easy_setopt(easy_, CURLOPT_POSTFIELDS, reinterpret_cast<const char*>(get.into.data()));
+    }
     curl_easy_setopt(easy_, CURLOPT_WRITEFUNCTION, &HttpAttempt::take);
     curl_easy_setopt(easy_, CURLOPT_WRITEDATA, this);
     curl_easy_setopt(easy_, CURLOPT_PRIVATE, this);
@@ -136,6 +145,7 @@ std::size_t HttpAttempt::take_body(std::span<const std::byte> bytes) {
         checked_ = true;
         wanted_ = check_headers();
     }
+    if (wanted_ && get_->ask == HttpAsk::send) return bytes.size();  // `into` is what went out
     if (wanted_ && get_->ask == HttpAsk::text) {
         if (get_->body.size() + bytes.size() > kTextBytesMax) {
             fault("the answer is longer than is read of such a one");
@@ -214,6 +224,7 @@ void HttpAttempt::probed(bool ranged) {
 
 bool HttpAttempt::check_headers() {
     const int code = status();
+    if (get_->ask == HttpAsk::send) return code == 200 || code == 204;
     if (code != 200 && code != 206) return false;
     const bool partial = code == 206;
     curl_off_t length = -1;
@@ -348,7 +359,8 @@ Verdict HttpAttempt::finish(CURLcode code) {
     if (!fault_.empty()) return {.system_errno = EREMOTEIO, .message = asked() + ": " + fault_};
     if (code != CURLE_OK) return verdict_of_code(code);
     if (!wanted_) return verdict_of_status(get_->status);
-    if (get_->ask != HttpAsk::text && filled_ < get_->into.size()) {
+    const bool fills = get_->ask != HttpAsk::text && get_->ask != HttpAsk::send;
+    if (fills && filled_ < get_->into.size()) {
         return {.system_errno = EREMOTEIO, .message = asked() + ": fewer bytes came than were asked for"};
     }
     return {.kind = Verdict::Kind::ok};

@@ -1,7 +1,7 @@
 #pragma once
 
-// One GET of an object, or of a range of it, and what became of it. The asker owns it and the memory it names until
-// `done` has run, on the transfers' own thread (cache/remote/http_transfers.h).
+// One GET of an object, or of a range of it (or what a peer is sent), and what became of it. The asker owns it and the
+// memory it names until `done` has run, on the transfers' own thread (cache/remote/http_transfers.h).
 
 #include <cstddef>
 #include <cstdint>
@@ -38,6 +38,7 @@ enum class HttpAsk : std::uint8_t {
     whole,  // the whole object into `into`, without asking for a range
     probe,  // its first byte, for its size and tag, and to see whether ranges are served
     text,   // all of a small body, to `body`
+    send,   // POSTs `into`; for peers, never for a remote
 };
 
 enum class HttpOutcome : std::uint8_t { ok, missing, changed, failed, cancelled };

@@ -26,10 +26,10 @@ struct HttpRead : HttpGet {
     HttpRead* next_read = nullptr;  // in the free list, or of those that have ended
 };
 
-class HttpRemote final : public Remote {
+class HttpRemote final : public PeerRemote {
 public:
-    HttpRemote(HttpRoot root, Device& device, HttpTransfers& transfers, FileDescriptor event)
-        : root_(std::move(root)), device_(device), transfers_(transfers), event_(std::move(event)) {
+    HttpRemote(HttpRoot root, Device& device, HttpTransfers& transfers, FileDescriptor event, bool of_peer)
+        : root_(std::move(root)), device_(device), transfers_(transfers), event_(std::move(event)), of_peer_(of_peer) {
         watch_.remote = this;
         watch_.done = [](Operation& operation, std::int32_t) noexcept {
             HttpRemote& self = *static_cast<Watch&>(operation).remote;
@@ -47,14 +47,21 @@ public:
     }
 
     void read(RemoteRead& request) override {
+        const bool whole = request.offset == 0 && request.into.size() == request.object_bytes;
+        ask(request, whole ? HttpAsk::whole : HttpAsk::range);
+    }
+
+    void offer(RemoteRead& block) override { ask(block, HttpAsk::send); }
+
+private:
+    void ask(RemoteRead& request, HttpAsk how) {
         HttpRead& read = take();
         read.request = &request;
         request.remote_state = &read;
         read.url.assign(root_.url);
         read.url += '/';
         append_percent_encoded(request.path, read.url);
-        const bool whole = request.offset == 0 && request.into.size() == request.object_bytes;
-        read.ask = whole ? HttpAsk::whole : HttpAsk::range;
+        read.ask = how;
         read.offset = request.offset;
         read.into = request.into;
         read.object_bytes = request.object_bytes;
@@ -65,7 +72,6 @@ public:
         transfers_.submit(read);
     }
 
-private:
     struct Watch : Operation {
         HttpRemote* remote = nullptr;
     };
@@ -132,7 +138,7 @@ private:
                 system_errno = read.system_errno != 0 ? read.system_errno : EREMOTEIO;
                 break;
         }
-        if (status != BlockStatus::ok) log_warn("remote read failed", {{"error", read.message}});
+        if (status != BlockStatus::ok && !of_peer_) log_warn("remote read failed", {{"error", read.message}});
         read.next_read = std::exchange(free_, &read);
         request.done(request, status, system_errno);
     }
@@ -141,6 +147,7 @@ private:
     Device& device_;
     HttpTransfers& transfers_;
     FileDescriptor event_;
+    const bool of_peer_;
     Watch watch_;
     bool watching_ = false;
     std::size_t in_flight_ = 0;
@@ -149,12 +156,20 @@ private:
     std::atomic<HttpRead*> ended_{nullptr};
 };
 
+Result<std::unique_ptr<HttpRemote>> make(HttpRoot root, Device& device, HttpTransfers& transfers, bool of_peer) {
+    FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (event.get() < 0) return fail_errno(errno, "eventfd");
+    return std::make_unique<HttpRemote>(std::move(root), device, transfers, std::move(event), of_peer);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Remote>> make_http_remote(HttpRoot root, Device& device, HttpTransfers& transfers) {
-    FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (event.get() < 0) return fail_errno(errno, "eventfd");
-    return std::make_unique<HttpRemote>(std::move(root), device, transfers, std::move(event));
+    return make(std::move(root), device, transfers, false);
+}
+
+Result<std::unique_ptr<PeerRemote>> make_http_peer(HttpRoot root, Device& device, HttpTransfers& transfers) {
+    return make(std::move(root), device, transfers, true);
 }
 
 }  // namespace larder::cache

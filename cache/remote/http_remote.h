@@ -10,6 +10,7 @@
 #include "cache/device.h"
 #include "cache/remote.h"
 #include "cache/remote/http_transfers.h"
+#include "cache/remote/peer_remote.h"
 
 namespace larder::cache {
 
@@ -20,5 +21,7 @@ struct HttpRoot {
 
 // `device` and `transfers` must outlive it.
 Result<std::unique_ptr<Remote>> make_http_remote(HttpRoot root, Device& device, HttpTransfers& transfers);
+// Of a peer. What fails is not logged: it is read from the remote instead, and counted.
+Result<std::unique_ptr<PeerRemote>> make_http_peer(HttpRoot root, Device& device, HttpTransfers& transfers);
 
 }  // namespace larder::cache

@@ -24,10 +24,16 @@ BlockServer::BlockServer(DatasetSetup setup, Device& device, DiskReads& disk_rea
       now_ns_(now_ns),
       store_(std::move(setup.store)),
       remote_(std::move(setup.remote)),
+      peers_(device),
       manifest_(std::move(setup.manifest)),
       admission_(*store_, compressor, setup.compression,
                  [this](std::uint32_t block_id, std::uint64_t bytes) { note_admitted(block_id, bytes); }) {
     missing_.reserve(4096);
+    held_ = std::make_shared<HeldBlocks>(static_cast<std::uint32_t>(manifest_->header().block_id_end));
+    for (std::uint32_t block = 0; block < manifest_->block_count(); ++block) {
+        const std::uint32_t block_id = manifest_->block_id(block);
+        if (store_->find(block_id)) held_->set(block_id, true);
+    }
     set_quota(setup.quota, {});
 }
 
@@ -50,7 +56,7 @@ void BlockServer::serve(const FetchRequest& request) {
     Job& job = fetch.consumer->job();
     if (request.epoch > job.epoch) {
         job.begin_epoch(request.epoch, request.manifest->total_bytes(), store_->usage().payload_bytes,
-                        static_cast<std::uint32_t>(manifest_->header().block_id_end));
+                        static_cast<std::uint32_t>(manifest_->header().block_id_end), peers_.blocks());
     }
 
     const auto location = store_->find(fetch.block_id);
@@ -72,24 +78,30 @@ void BlockServer::deliver_from_memory(Fetch& fetch, const BlockLocation& locatio
 
 void BlockServer::deliver(Fetch& fetch, const Delivery& delivery) {
     Job& job = fetch.consumer->job();
-    if (delivery.status == BlockStatus::ok) {
+    if (delivery.status == BlockStatus::ok && fetch.consumer->cached_only()) {
+        ++counters_.lent_blocks;
+        counters_.lent_bytes += fetch.payload_bytes;
+    } else if (delivery.status == BlockStatus::ok) {
         const std::uint64_t bytes = fetch.payload_bytes;
         for (BlockCounters* counters : {&counters_, &job.counters}) {
             switch (delivery.source) {
                 case BlockSource::memory: ++counters->memory_hits, counters->memory_bytes += bytes; break;
                 case BlockSource::disk: ++counters->disk_hits, counters->disk_bytes += bytes; break;
                 case BlockSource::remote: ++counters->misses, counters->remote_bytes += bytes; break;
+                case BlockSource::peer: ++counters->peer_hits, counters->peer_bytes += bytes; break;
                 case BlockSource::none: break;
             }
         }
         if (fetch.epoch == job.epoch) {
-            job.note_read(fetch.block_id, bytes, store_->find(fetch.block_id).has_value());
+            const bool at_peers = job.at_peers != nullptr && job.at_peers->holds(fetch.block) &&
+                                  job.at_peers->manifest.get() == &fetch.consumer->manifest();
+            job.note_read(fetch.block_id, bytes, at_peers || store_->find(fetch.block_id).has_value());
         }
         latency_[static_cast<std::size_t>(delivery.source)].add(now_ns_ - fetch.started_ns);
     }
     Consumer& consumer = *fetch.consumer;
     if (!consumer.closed()) {
-        if (delivery.status != BlockStatus::ok) {
+        if (delivery.status != BlockStatus::ok && !consumer.cached_only()) {
             ++counters_.remote_errors;
             ++job.counters.remote_errors;
         }
@@ -176,12 +188,13 @@ void BlockServer::forget(std::uint32_t block_id) {
     if (!location) return;
     for (const auto& job : jobs_) job->note_dropped(block_id, location->raw_bytes);
     store_->forget(block_id);
+    held_->set(block_id, false);
 }
 
 // --- misses
 
 void BlockServer::read_from_remote(Fetch& fetch) {
-    if (quarantine_.contains(fetch.block_id)) {
+    if (quarantine_.contains(fetch.block_id) || fetch.consumer->cached_only()) {
         deliver(fetch, Delivery{.status = BlockStatus::object_corrupt});
         return;
     }
@@ -202,6 +215,7 @@ void BlockServer::read_from_remote(Fetch& fetch) {
         miss.first_waiter = &fetch;
     }
     miss.last_waiter = &fetch;
+    if (is_new && start_at_peer(miss, fetch)) return;
     // Whichever waiting job has tokens first pays for the block and starts it.
     if (!miss.started) fetch.consumer->job().enqueue(fetch);
 }
@@ -301,7 +315,8 @@ void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_er
         for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
             admit |= !waiter->consumer->closed() && may_admit(*waiter->consumer, miss.block_id);
         }
-        if (admit) admission_.admit(*miss.leader, payload_crc, manifest_->total_bytes());
+        const bool offered = admit && !store_->has_room(miss.payload_bytes) && offer_to_peer(miss, payload_crc);
+        if (admit && !offered) admission_.admit(*miss.leader, payload_crc, manifest_->total_bytes());
         finish(miss, delivery);
         return;
     }
@@ -330,13 +345,19 @@ bool BlockServer::try_again(Miss& miss) {
         quarantine(miss.leader->consumer->manifest(), miss.block);
         return false;
     }
+    if (!enqueue_again(miss)) return false;
+    miss.failed_once = true;
+    if (miss.reservation) store_->abandon(*miss.reservation);
+    miss.reservation.reset();
+    return true;
+}
+
+// False: nobody waits for it any more.
+bool BlockServer::enqueue_again(Miss& miss) {
     Fetch* waiter = miss.first_waiter;
     while (waiter != nullptr && waiter->consumer->closed()) waiter = waiter->next_waiter;
     if (waiter == nullptr) return false;
-    miss.failed_once = true;
     miss.started = false;
-    if (miss.reservation) store_->abandon(*miss.reservation);
-    miss.reservation.reset();
     if (!waiter->queued) waiter->consumer->job().enqueue(*waiter);
     return true;
 }
@@ -381,6 +402,7 @@ void BlockServer::update_hash_threshold() {
 
 void BlockServer::note_admitted(std::uint32_t block_id, std::uint64_t bytes) {
     for (const auto& job : jobs_) job->note_admitted(block_id, bytes);
+    held_->set(block_id, true);
     // What the blocks shrink to is known better now.
     if (admission_.choice().wished().kind != CompressionKind::none) update_hash_threshold();
 }
@@ -401,6 +423,7 @@ DatasetStore::DropObserver BlockServer::drop_observer(const std::function<void(c
                         const auto location = store_->find(block_id);
                         if (!location || location->segment != &segment) continue;
                         for (const auto& job : jobs_) job->note_dropped(block_id, location->raw_bytes);
+                        held_->set(block_id, false);
                     }
                     if (on_drop && segment.tier() == Tier::memory) on_drop(segment);
                 }};
@@ -420,6 +443,7 @@ void BlockServer::add_version(std::shared_ptr<const protocol::Manifest> manifest
     store_->grow_block_ids(static_cast<std::uint32_t>(manifest->header().block_id_end),
                            manifest->header().block_bytes_max);
     manifest_ = std::move(manifest);
+    held_ = std::make_shared<HeldBlocks>(static_cast<std::uint32_t>(manifest_->header().block_id_end), held_.get());
     update_hash_threshold();
 }
 
@@ -435,7 +459,7 @@ Job& BlockServer::job(const std::string& name, std::shared_ptr<TokenBucket> buck
     job.name = name;
     job.bucket = std::move(bucket);
     job.begin_epoch(0, manifest_->total_bytes(), store_->usage().payload_bytes,
-                    static_cast<std::uint32_t>(manifest_->header().block_id_end));
+                    static_cast<std::uint32_t>(manifest_->header().block_id_end), peers_.blocks());
     return job;
 }
 

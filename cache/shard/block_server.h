@@ -22,7 +22,9 @@
 #include "cache/shard/admission.h"
 #include "cache/shard/disk_reads.h"
 #include "cache/shard/fetch.h"
+#include "cache/shard/held_blocks.h"
 #include "cache/shard/job.h"
+#include "cache/shard/peer_links.h"
 #include "cache/shard/pool.h"
 #include "cache/shard/quarantine.h"
 #include "cache/shard/shard.h"
@@ -78,9 +80,18 @@ public:
     Job& job(const std::string& name, std::shared_ptr<TokenBucket> bucket);
     const std::vector<std::unique_ptr<Job>>& jobs() const { return jobs_; }
 
+    // For the control plane, which may keep it; another one when a version has come.
+    std::shared_ptr<const HeldBlocks> held() const { return held_; }
+    // A block that lies in the slot of a consumer of our own; whether it is cached now, or on its way there.
+    bool admit_offered(const Fetch& fetch, std::uint32_t payload_crc);
+    bool held_at_peers(std::uint32_t block) const { return peers_.link_to(*manifest_, block, now_ns_) != 0; }
+    // What other nodes hold, from now on.
+    void set_peers(std::shared_ptr<const PeerBlocks> peers);
+
     // Fetches, misses and writes under way.
     std::size_t in_flight() const {
-        return fetches_.taken() + misses_.taken() + admission_.in_flight() + store_->operations_in_flight();
+        return fetches_.taken() + misses_.taken() + offers_.taken() + admission_.in_flight() +
+               store_->operations_in_flight();
     }
 
     BlockCounters& counters() { return counters_; }
@@ -93,6 +104,10 @@ private:
     bool record_is_good(const Fetch& fetch) const;
     void read_from_remote(Fetch& fetch);
     void start(Miss& miss, Job& payer);
+    bool start_at_peer(Miss& miss, Fetch& fetch);
+    void peer_read_done(Miss& miss, protocol::BlockStatus status);
+    bool enqueue_again(Miss& miss);
+    bool offer_to_peer(const Miss& miss, std::uint32_t payload_crc);
     void remote_read_done(Miss& miss, protocol::BlockStatus status, int system_errno);
     bool has_right_checksum(const Miss& miss, std::uint32_t payload_crc) const;
     bool try_again(Miss& miss);
@@ -112,16 +127,20 @@ private:
     const std::int64_t& now_ns_;
     std::unique_ptr<DatasetStore> store_;
     std::unique_ptr<Remote> remote_;
+    PeerLinks peers_;
     std::shared_ptr<const protocol::Manifest> manifest_;
     Admission admission_;
     std::vector<std::unique_ptr<Job>> jobs_;
     boost::unordered_flat_map<std::uint32_t, Miss*> missing_;
     Pool<Fetch> fetches_;
     Pool<Miss> misses_;
+    Pool<Offer> offers_;
+    std::uint64_t offered_bytes_in_flight_ = 0;
     std::uint64_t hash_threshold_ = 0;
+    std::shared_ptr<HeldBlocks> held_;
     Quarantine quarantine_;
     BlockCounters counters_;
-    std::array<LatencyHistogram, 4> latency_;
+    std::array<LatencyHistogram, protocol::kBlockSources> latency_;
 };
 
 inline constexpr std::int64_t kNever_ns = std::numeric_limits<std::int64_t>::max();

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "cache/device.h"
 #include "cache/protocol/manifest.h"
@@ -57,8 +58,21 @@ struct Miss {
     std::uint32_t block_id = 0;
     std::uint32_t payload_bytes = 0;
     std::uint32_t block = 0;  // in the manifest of the leader, since it started
+    std::string peer_path;    // where a peer has it
+    std::size_t peer = 0;     // 1 + index of the link it is read through; 0: from the remote
     bool started = false;
     bool failed_once = false;  // its bytes did not have the manifest's checksum
+};
+
+// A block on its way from a slot to another node's cache.
+struct Offer {
+    RemoteRead send;
+    BlockServer* server = nullptr;
+    Consumer* consumer = nullptr;
+    std::string path;
+    std::size_t peer = 0;
+    std::uint32_t slot_page = 0;
+    std::uint32_t slot_pages = 0;
 };
 
 // What became of a fetch.
@@ -89,6 +103,8 @@ public:
     Job& job() const { return *job_; }
     // Blocks are asked for in no random order: admit by hash.
     bool sequential() const { return sequential_; }
+    // Wants what this node holds, and nothing from elsewhere.
+    virtual bool cached_only() const { return false; }
 
     // Fetches, pins and watches that refer to this consumer; it may go when closed and none is left.
     void refer() { ++references_; }

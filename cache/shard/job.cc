@@ -1,16 +1,18 @@
 #include "cache/shard/job.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 
 namespace larder::cache {
 
 void Job::begin_epoch(std::uint32_t new_epoch, std::uint64_t dataset_bytes, std::uint64_t cached_bytes,
-                      std::uint32_t block_id_end) {
+                      std::uint32_t block_id_end, std::shared_ptr<const PeerBlocks> peers) {
     epoch = new_epoch;
+    at_peers = std::move(peers);
     unread_bytes = dataset_bytes;
-    effective_bytes = cached_bytes;
+    effective_bytes = cached_bytes + (at_peers != nullptr ? at_peers->bytes : 0);
     read_.assign((std::size_t{block_id_end} + 63) / 64, 0);
 }
 
@@ -22,6 +24,20 @@ void Job::note_read(std::uint32_t block_id, std::uint64_t bytes, bool cached) {
     read_[word] |= bit;
     unread_bytes -= std::min(bytes, unread_bytes);
     if (cached) effective_bytes -= std::min(bytes, effective_bytes);
+}
+
+void Job::note_lost_at_peers(const PeerBlocks& now) {
+    if (at_peers == nullptr) return;
+    auto kept = std::make_shared<PeerBlocks>(*at_peers);
+    const bool same = now.manifest == at_peers->manifest;
+    for (std::uint32_t block = 0; block < kept->holder.size(); ++block) {
+        if (!kept->holds(block) || (same && now.holds(block))) continue;
+        kept->holder[block] = 0;
+        const std::uint64_t bytes = at_peers->manifest->block_bytes(block);
+        kept->bytes -= bytes;
+        note_dropped(at_peers->manifest->block_id(block), bytes);
+    }
+    at_peers = std::move(kept);
 }
 
 void Job::enqueue(Fetch& fetch) {

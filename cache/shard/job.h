@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cache/shard/fetch.h"
+#include "cache/shard/peer_blocks.h"
 #include "cache/shard/statistics.h"
 #include "cache/shard/token_bucket.h"
 
@@ -33,9 +34,15 @@ struct Job {
     Fetch* queue_first = nullptr;
     Fetch* queue_last = nullptr;
 
+    // What peers held when the epoch began, as far as they still do. What they admit during it is mostly what ranks of
+    // this very job read there, which will not be read again before its end.
+    std::shared_ptr<const PeerBlocks> at_peers;
+
     // A new epoch: nothing is read yet.
     void begin_epoch(std::uint32_t new_epoch, std::uint64_t dataset_bytes, std::uint64_t cached_bytes,
-                     std::uint32_t block_id_end);
+                     std::uint32_t block_id_end, std::shared_ptr<const PeerBlocks> peers = nullptr);
+    // Peers have dropped blocks: `now` is what they hold.
+    void note_lost_at_peers(const PeerBlocks& now);
     bool has_read(std::uint32_t block_id) const {
         const std::size_t word = block_id / 64;
         return word < read_.size() && ((read_[word] >> (block_id % 64)) & 1) != 0;

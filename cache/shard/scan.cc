@@ -60,7 +60,9 @@ bool Scan::quota_is_full() const {
 bool Scan::wanted(std::uint32_t block) const {
     const std::uint32_t block_id = manifest_->block_id(block);
     const bool cached = server_.store().find(block_id).has_value();
-    if (kind_ == ScanKind::warm) return !cached && server_.chosen_by_hash(block_id);
+    if (kind_ == ScanKind::warm) {
+        return !cached && server_.chosen_by_hash(block_id) && !server_.held_at_peers(block);
+    }
     // With checksums the remote can be held against them, cached or not.
     return cached || (kind_ == ScanKind::verify_remote && manifest_->has_checksums());
 }
@@ -174,8 +176,9 @@ void Scan::deliver(const Fetch& fetch, const Delivery& delivery) {
     Slot& slot = slots_[fetch.slot_page];
     if (delivery.status != BlockStatus::ok) {
         ++progress_->blocks_failed;
-    } else if (kind_ != ScanKind::warm && delivery.source == BlockSource::remote) {
-        // It was cached when asked for, and came from the remote: its cached copy was bad.
+    } else if (kind_ != ScanKind::warm && delivery.source != BlockSource::memory &&
+               delivery.source != BlockSource::disk) {
+        // It was cached when asked for, and came from elsewhere: its cached copy was bad.
         ++progress_->blocks_bad;
     } else if (const auto location = server_.store().find(fetch.block_id);
                kind_ != ScanKind::warm && location &&

@@ -19,6 +19,8 @@ namespace {
 
 // The job that the daemon's own scans run under; no client can take a name with parentheses.
 constexpr const char* kScanJob = "(scan)";
+// And the one that what is lent to other nodes is read under.
+constexpr const char* kPeersJob = "(peers)";
 
 // Of breaches, a second: a client that attaches and misbehaves in a loop must not fill the log. All are counted.
 constexpr unsigned kBreachLinesMax = 10;
@@ -49,6 +51,10 @@ struct Shard::State {
     std::vector<std::unique_ptr<BlockServer>> removed;  // until nothing of them is in flight
     std::map<std::uint64_t, std::unique_ptr<Scan>> scans;
     std::vector<std::unique_ptr<Scan>> stopped_scans;
+    std::map<std::uint64_t, std::unique_ptr<Lender>> lenders;  // by dataset id
+    std::vector<std::pair<std::uint64_t, std::unique_ptr<Lender>>> stopped_lenders;
+    std::map<std::uint64_t, std::unique_ptr<OfferedBlocks>> offered;  // by dataset id
+    std::vector<std::unique_ptr<OfferedBlocks>> stopped_offered;
 
     BlockServer& server(std::uint64_t dataset_id) {
         const auto found = servers.find(dataset_id);
@@ -70,6 +76,7 @@ struct Shard::State {
     void check_unmap_deadlines();
     std::function<void(const Segment&)> tell_sessions(std::uint64_t dataset_id);
     void stop_scan(std::uint64_t dataset_id);
+    void stop_lender(std::uint64_t dataset_id);
     std::size_t in_flight() const;
 };
 
@@ -102,6 +109,7 @@ void Shard::add_version(std::uint64_t dataset_id, std::shared_ptr<const protocol
 void Shard::remove_dataset(std::uint64_t dataset_id) {
     BlockServer& server = state_->server(dataset_id);
     state_->stop_scan(dataset_id);
+    state_->stop_lender(dataset_id);
     for (const auto& session : state_->sessions) {
         if (&session->server() == &server) state_->end(*session);
     }
@@ -261,7 +269,9 @@ void Shard::State::bury() {
         scan->step();
         return scan->finished();
     });
-    if (closing.empty() && stopped_scans.empty()) {
+    std::erase_if(stopped_lenders, [](const auto& lender) { return lender.second->unreferenced(); });
+    std::erase_if(stopped_offered, [](const auto& takers) { return takers->unreferenced(); });
+    if (closing.empty() && stopped_scans.empty() && stopped_lenders.empty() && stopped_offered.empty()) {
         std::erase_if(removed, [](const std::unique_ptr<BlockServer>& server) {
             server->pump();
             return server->in_flight() == 0;
@@ -308,6 +318,71 @@ std::int64_t Shard::State::run_scans() {
     return wake_ns;
 }
 
+// --- other nodes
+
+void Shard::lend(std::uint64_t dataset_id, std::shared_ptr<const protocol::Manifest> manifest, std::uint32_t block,
+                 Lend lend) {
+    const auto found = state_->servers.find(dataset_id);
+    if (found == state_->servers.end()) return lend({});
+    std::unique_ptr<Lender>& lender = state_->lenders[dataset_id];
+    if (lender == nullptr) {
+        Job& job = found->second->job(kPeersJob, std::make_shared<TokenBucket>());
+        lender = std::make_unique<Lender>(*found->second, job, state_->options.lending_slots);
+    }
+    lender->ask(std::move(manifest), block, std::move(lend));
+}
+
+void Shard::give_back(std::uint64_t dataset_id, std::uint64_t token) {
+    if (const auto found = state_->lenders.find(dataset_id); found != state_->lenders.end()) {
+        found->second->give_back(token);
+        return;
+    }
+    const auto stopped =
+        std::ranges::find(state_->stopped_lenders, dataset_id, [](const auto& of) { return of.first; });
+    if (stopped != state_->stopped_lenders.end()) stopped->second->give_back(token);
+}
+
+bool Shard::take_offered(std::uint64_t dataset_id, OfferedBlock offered) {
+    const auto found = state_->servers.find(dataset_id);
+    if (found == state_->servers.end()) return false;
+    std::unique_ptr<OfferedBlocks>& takers = state_->offered[dataset_id];
+    if (takers == nullptr) {
+        Job& job = found->second->job(kPeersJob, std::make_shared<TokenBucket>());
+        takers = std::make_unique<OfferedBlocks>(*found->second, job);
+    }
+    return takers->take(std::move(offered));
+}
+
+Shard::Held Shard::held(std::uint64_t dataset_id) const {
+    const auto found = state_->servers.find(dataset_id);
+    if (found == state_->servers.end()) return {};
+    const DatasetStore& store = found->second->store();
+    const StoreUsage usage = store.usage();
+    const Quota quota = store.quota();
+    const std::uint64_t disk_bytes =
+        store.disk_problem() ? 0 : quota.disk_bytes - std::min(quota.disk_bytes, usage.disk_bytes);
+    return {.blocks = found->second->held(),
+            .room_bytes = quota.memory_bytes - std::min(quota.memory_bytes, usage.memory_bytes) + disk_bytes};
+}
+
+void Shard::set_peers(std::uint64_t dataset_id, std::shared_ptr<const PeerBlocks> peers) {
+    const auto found = state_->servers.find(dataset_id);
+    if (found != state_->servers.end()) found->second->set_peers(std::move(peers));
+}
+
+void Shard::State::stop_lender(std::uint64_t dataset_id) {
+    if (const auto takers = offered.find(dataset_id); takers != offered.end()) {
+        takers->second->stop();
+        stopped_offered.push_back(std::move(takers->second));
+        offered.erase(takers);
+    }
+    const auto found = lenders.find(dataset_id);
+    if (found == lenders.end()) return;
+    found->second->stop();
+    stopped_lenders.emplace_back(dataset_id, std::move(found->second));
+    lenders.erase(found);
+}
+
 // --- the loop
 
 void Shard::turn(std::int64_t deadline_ns) {
@@ -329,7 +404,8 @@ void Shard::turn(std::int64_t deadline_ns) {
 }
 
 std::size_t Shard::State::in_flight() const {
-    std::size_t count = sessions.size() + closing.size() + stopped_scans.size() + removed.size();
+    std::size_t count = sessions.size() + closing.size() + stopped_scans.size() + stopped_lenders.size() +
+                        stopped_offered.size() + removed.size();
     for (const auto& [id, server] : servers) count += server->in_flight();
     return count;
 }
@@ -337,6 +413,8 @@ std::size_t Shard::State::in_flight() const {
 void Shard::drain(std::int64_t deadline_ns) {
     State& state = *state_;
     while (!state.scans.empty()) state.stop_scan(state.scans.begin()->first);
+    while (!state.lenders.empty()) state.stop_lender(state.lenders.begin()->first);
+    while (!state.offered.empty()) state.stop_lender(state.offered.begin()->first);
     for (const auto& session : state.sessions) state.end(*session);
     constexpr std::int64_t kStep_ns = 10'000'000;
     while (state.in_flight() > 0 && state.clock.now_ns() < deadline_ns) {
@@ -353,6 +431,8 @@ void Shard::stop(std::int64_t deadline_ns) {
         for (const auto& session : *sessions) session->abandon_references();
     }
     for (const auto& scan : state.stopped_scans) scan->abandon_references();
+    for (const auto& [id, lender] : state.stopped_lenders) lender->abandon_references();
+    for (const auto& takers : state.stopped_offered) takers->abandon_references();
 }
 
 ShardStatistics Shard::statistics() const {

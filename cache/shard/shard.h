@@ -20,6 +20,10 @@
 #include "cache/device.h"
 #include "cache/protocol/manifest.h"
 #include "cache/remote.h"
+#include "cache/shard/held_blocks.h"
+#include "cache/shard/lender.h"
+#include "cache/shard/offered_blocks.h"
+#include "cache/shard/peer_blocks.h"
 #include "cache/shard/statistics.h"
 #include "cache/shard/token_bucket.h"
 #include "cache/store.h"
@@ -66,6 +70,7 @@ struct ShardOptions {
     std::uint32_t requests_per_session_turn = 512;
     std::uint32_t scan_blocks_in_flight = 16;
     std::uint32_t disk_reads_in_flight_max = 128;
+    std::uint32_t lending_slots = 16;  // of each dataset: blocks read from disk for other nodes at one time
     bool compress_on_a_thread = true;  // false: in a turn of the shard, for tests that are to be deterministic
 };
 
@@ -92,6 +97,22 @@ public:
     // caller, who may also set its `cancel`.
     Result<void> start_scan(std::uint64_t dataset_id, ScanKind kind, std::shared_ptr<TokenBucket> bucket,
                             std::shared_ptr<ScanProgress> progress);
+
+    // For other nodes. `lend` is called once, on this thread, with the block as it is cached here or with nothing; then
+    // the token goes back. Of a dataset that is not here there is nothing.
+    void lend(std::uint64_t dataset_id, std::shared_ptr<const protocol::Manifest> manifest, std::uint32_t block,
+              Lend lend);
+    void give_back(std::uint64_t dataset_id, std::uint64_t token);
+    // Takes a block that another node offers into the cache, where there is room; whether it does.
+    bool take_offered(std::uint64_t dataset_id, OfferedBlock offered);
+    // Which blocks are cached here, and what is free of the quota; null: the dataset is not here.
+    struct Held {
+        std::shared_ptr<const HeldBlocks> blocks;
+        std::uint64_t room_bytes = 0;
+    };
+    Held held(std::uint64_t dataset_id) const;
+    // What other nodes hold of the dataset; passed over when it is not here.
+    void set_peers(std::uint64_t dataset_id, std::shared_ptr<const PeerBlocks> peers);
 
     // One round; blocks in the device until `deadline_ns` at most when nothing is to be done.
     void turn(std::int64_t deadline_ns);

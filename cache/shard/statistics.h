@@ -43,6 +43,12 @@ struct BlockCounters {
     std::uint64_t remote_reads = 0;
     std::uint64_t remote_errors = 0;
     std::uint64_t crc_failures = 0;
+    std::uint64_t peer_hits = 0;       // blocks that came from other nodes' caches
+    std::uint64_t peer_bytes = 0;      // delivered
+    std::uint64_t peer_failures = 0;   // blocks that a peer should have had and did not give
+    std::uint64_t offered_blocks = 0;  // given to other nodes to cache, as there was no room here
+    std::uint64_t lent_blocks = 0;     // given to other nodes that asked
+    std::uint64_t lent_bytes = 0;
     std::uint64_t remote_corrupt = 0;  // reads of the remote whose bytes did not have the manifest's checksum
 };
 
@@ -62,7 +68,7 @@ struct DatasetStatistics {
     std::uint32_t sessions = 0;
     std::vector<std::uint64_t> versions_in_use;  // of sessions, each once
     // Latency from request taken to completion published, by BlockSource.
-    std::array<LatencyHistogram, 4> latency;
+    std::array<LatencyHistogram, protocol::kBlockSources> latency;
 };
 
 struct JobStatistics {

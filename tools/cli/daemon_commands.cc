@@ -129,6 +129,19 @@ std::string in_brackets(const std::string& text) {
     return text.empty() ? "" : " (" + text + ")";
 }
 
+// A line for each node whose cache is read.
+void print_peers(const json::object& peers) {
+    const std::string endpoint = text_at(peers, "endpoint");
+    std::printf("lends cached blocks   %s\n", endpoint.empty() ? "no" : ("at " + endpoint).c_str());
+    cli::Table table({"reads from", ">blocks there", ">room there", "problem"});
+    for (const json::value& other : array_at(peers, "others")) {
+        const json::object& peer = other.as_object();
+        table.add({text_at(peer, "endpoint"), format_count(count_at(peer, "held_blocks")),
+                   format_bytes(count_at(peer, "room_bytes")), text_at(peer, "problem")});
+    }
+    std::fputs(table.text().c_str(), stdout);
+}
+
 int status(const Context& context) {
     const auto answer = call(context, "GET", "/v1/status");
     if (!answer) return report(context, answer.error());
@@ -149,6 +162,9 @@ int status(const Context& context) {
                                                  format_bytes(count_at(fields, "slot_bytes"))}})
                    .c_str(),
                stdout);
+    if (const json::value* peers = fields.if_contains("peers"); peers != nullptr && peers->is_object()) {
+        print_peers(peers->get_object());
+    }
     const std::string problem = text_at(fields, "index_problem");
     if (!problem.empty()) std::printf("the index: %s\n", problem.c_str());
     return kDone;

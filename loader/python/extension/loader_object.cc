@@ -86,6 +86,7 @@ nb::dict to_dict(const LoaderStatistics& statistics) {
     dict["samples"] = statistics.samples;
     dict["bytes"] = statistics.bytes;
     dict["memory_blocks"] = statistics.memory_blocks;
+    dict["peer_blocks"] = statistics.peer_blocks;
     dict["disk_blocks"] = statistics.disk_blocks;
     dict["remote_blocks"] = statistics.remote_blocks;
     dict["remote_bytes"] = statistics.remote_bytes;

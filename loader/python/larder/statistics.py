@@ -23,11 +23,13 @@ class Statistics:
     reconnects: int = 0
     stall_s: float = 0.0
     """Seconds spent waiting for data."""
+    peer_blocks: int = 0
+    """Blocks that came from other nodes' caches."""
 
     @property
     def hit_ratio(self) -> float:
-        """Blocks that came from the cache, of all blocks; 0 before the first."""
-        hits = self.memory_blocks + self.disk_blocks
+        """Blocks that came from a cache, this node's or another's, of all blocks; 0 before the first."""
+        hits = self.memory_blocks + self.disk_blocks + self.peer_blocks
         return hits / (hits + self.remote_blocks) if hits + self.remote_blocks else 0.0
 
     def __add__(self, other: Statistics) -> Statistics:

@@ -73,6 +73,37 @@ TEST_F(ClusterTest, AReportingNodeGetsQuotasAndRatesForItsJobs) {
     EXPECT_EQ(replan(), 1u) << "nothing changed";
 }
 
+TEST_F(ClusterTest, NodesOfOneGroupAreToldOfEachOtherAndPlannedAsOne) {
+    for (const char* name : {"a", "b", "c"}) {
+        NodeReport node = node_report(name);
+        if (std::string_view(name) != "c") {
+            node.peer_group = "rack";
+            node.peer_endpoint = std::string("http://") + name + ":7474";
+        }
+        // One job reads on the first node only.
+        if (std::string_view(name) == "a") node.jobs = {job_report("vision", "images")};
+        report(node);
+    }
+    replan();
+    EXPECT_EQ(cluster.plan_for("a", now_ns)->peers, std::vector<std::string>{"http://b:7474"});
+    EXPECT_EQ(cluster.plan_for("b", now_ns)->peers, std::vector<std::string>{"http://a:7474"});
+    EXPECT_TRUE(cluster.plan_for("c", now_ns)->peers.empty());
+    // The cache of both serves it; that of the third cannot.
+    EXPECT_NEAR(job_plan("vision").steady_hit_ratio, 1.0, 1e-6);
+    EXPECT_GE(quota("images"), 199 * kGB);
+
+    now_ns += 11 * kSecond_ns;
+    NodeReport again = node_report("a");
+    again.peer_group = "rack";
+    again.peer_endpoint = "http://a:7474";
+    report(again);
+    replan();
+    EXPECT_TRUE(cluster.plan_for("a", now_ns)->peers.empty()) << "the other is silent";
+
+    again.peer_group.clear();
+    EXPECT_NE(message(cluster.report(again, now_ns)).find("peer_endpoint"), std::string::npos);
+}
+
 TEST_F(ClusterTest, TwoDaemonsMustNotShareAName) {
     report(node_report("a", 1));
     now_ns += kSecond_ns;

@@ -1,0 +1,265 @@
+#include "cache/peers/peer_server.h"
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "base/server/http.h"
+#include "cache/peers/held_answer.h"
+#include "cache/protocol/decompressor.h"
+#include "cache/protocol/record.h"
+#include "cache/protocol/wire.h"
+
+namespace larder::cache {
+namespace asio = boost::asio;
+
+using protocol::kRecordHeaderBytes;
+
+namespace {
+
+constexpr const char* kBytes = "application/octet-stream";
+
+// Takes the same time however much of it is right.
+bool same_secret(std::string_view given, std::string_view secret) {
+    if (given.size() != secret.size()) return false;
+    unsigned differences = 0;
+    for (std::size_t i = 0; i < secret.size(); ++i) differences |= static_cast<unsigned>(given[i] ^ secret[i]);
+    return differences == 0;
+}
+
+HttpResponse not_held() {
+    return http_error(404, "not_found", "this block is not cached here");
+}
+
+// The block as its record; nothing: it does not decompress.
+std::optional<std::string> record_of(const PeerDataset& dataset, std::uint32_t block, const LentBlock& lent,
+                                     protocol::Decompressor& decompressor) {
+    std::span<const std::byte> payload = lent.payload;
+    std::uint32_t payload_crc = lent.payload_crc;
+    std::unique_ptr<std::byte[]> raw;
+    if (lent.raw_bytes != 0) {
+        auto decompressed = decompressor.run(lent.payload, lent.raw_bytes);
+        if (!decompressed) return std::nullopt;
+        raw = std::move(*decompressed);
+        payload = {raw.get(), lent.raw_bytes};
+        payload_crc = crc32c(payload);
+    }
+    const protocol::RecordHeader header =
+        protocol::make_record_header(dataset.dataset_id, dataset.manifest->block_id(block),
+                                     static_cast<std::uint32_t>(payload.size()), payload_crc, 0);
+    std::string record;
+    record.reserve(sizeof header + payload.size());
+    record.append(reinterpret_cast<const char*>(&header), sizeof header);
+    record.append(reinterpret_cast<const char*>(payload.data()), payload.size());
+    return record;
+}
+
+}  // namespace
+
+struct PeerServer::State : std::enable_shared_from_this<State> {
+    State(PeerServerOptions with_options, const PeerDatasets& of_datasets)
+        : options(std::move(with_options)), datasets(of_datasets) {
+        LARDER_ASSERT(::getentropy(&instance, sizeof instance) == 0);
+    }
+
+    // Any thread. False: the server is gone, and nothing is done any more.
+    bool post(std::function<void()> work) {
+        const std::lock_guard lock(mutex);
+        if (!stopped) asio::post(context, std::move(work));
+        return !stopped;
+    }
+
+    // Everything posted is done; what comes later is not taken.
+    void stop() {
+        {
+            const std::lock_guard lock(mutex);
+            stopped = true;
+        }
+        asio::post(context, [this] {
+            http->stop();
+            context.stop();
+        });
+        thread.join();
+        http.reset();
+        working.reset();
+        context.restart();
+        context.poll();
+    }
+
+    std::optional<HttpResponse> admit(const HttpRequest& request) const {
+        if (options.token.empty() || same_secret(request.bearer_token, options.token)) return std::nullopt;
+        return http_error(401, "permission_denied", "this needs the token of the cluster's peers");
+    }
+
+    void handle(const HttpRequest& request, HttpRespond respond) {
+        const auto& path = request.path;
+        const bool known = path.size() >= 5 && path.size() <= 6 && path[0] == "v1" && path[1] == "peers";
+        if (!known || path[4] != "blocks") return respond(http_error(404, "not_found", "there is nothing here"));
+        const bool offers = request.method == "POST" && path.size() == 6;
+        if (!offers && request.method != "GET")
+            return respond(http_error(405, "invalid_argument", "GET and POST only"));
+        const auto dataset = datasets.find(path[2], path[3]);
+        if (!dataset) return respond(http_error(404, "not_found", "no such dataset, or another version of it"));
+        if (path.size() == 5) return tell_held(*dataset, request, std::move(respond));
+        std::uint32_t block = 0;
+        const char* end = path[5].data() + path[5].size();
+        const auto [parsed, error] = std::from_chars(path[5].data(), end, block);
+        if (error != std::errc() || parsed != end || block >= dataset->manifest->block_count()) {
+            return respond(http_error(404, "not_found", "no such block"));
+        }
+        if (offers) return take(*dataset, block, request.body, respond);
+        lend(*dataset, block, respond);
+    }
+
+    void tell_held(const PeerDataset& dataset, const HttpRequest& request, HttpRespond respond) {
+        const auto since = request.query.find("since");
+        const std::string before = since == request.query.end() ? "" : since->second;
+        dataset.shard->post([self = shared_from_this(), dataset, before, respond = std::move(respond)](Shard& shard) {
+            self->post([self, dataset, before, respond, held = shard.held(dataset.dataset_id)] {
+                respond(held.blocks == nullptr ? not_held() : self->held_answer(dataset, held, before));
+            });
+        });
+    }
+
+    HttpResponse held_answer(const PeerDataset& dataset, const Shard::Held& of, const std::string& before) const {
+        const HeldBlocks& held = *of.blocks;
+        // Before the bits are read: what changes meanwhile is told the next time.
+        const HeldState state{.instance = instance, .changes = held.changes()};
+        const protocol::Manifest& manifest = *dataset.manifest;
+        HttpResponse response{.content_type = kBytes, .body = {}, .headers = {}, .stream = nullptr};
+        if (state.text() == before) {
+            response.body = encode_held(state, of.room_bytes, manifest.block_count(), {});
+            return response;
+        }
+        std::vector<std::uint8_t> bits((std::size_t{manifest.block_count()} + 7) / 8);
+        for (std::uint32_t block = 0; block < manifest.block_count(); ++block) {
+            const bool lends =
+                held.holds(manifest.block_id(block)) && manifest.block_bytes(block) <= kLentBlockBytesMax;
+            if (lends) bits[block / 8] |= static_cast<std::uint8_t>(1u << (block % 8));
+        }
+        response.body = encode_held(state, of.room_bytes, manifest.block_count(), bits);
+        return response;
+    }
+
+    void lend(const PeerDataset& dataset, std::uint32_t block, const HttpRespond& respond) {
+        const std::uint64_t bytes = dataset.manifest->block_bytes(block);
+        if (bytes > kLentBlockBytesMax) return respond(not_held());
+        if (lent_bytes.fetch_add(bytes) + bytes > options.lent_bytes_max) {
+            lent_bytes -= bytes;
+            return respond(http_error(503, "busy", "too much is on its way to peers already"));
+        }
+        // However it ends, also when nobody calls back.
+        const auto counted =
+            std::shared_ptr<void>(nullptr, [self = shared_from_this(), bytes](void*) { self->lent_bytes -= bytes; });
+        dataset.shard->post([self = shared_from_this(), dataset, block, respond, counted](Shard& shard) {
+            shard.lend(dataset.dataset_id, dataset.manifest, block,
+                       [self, &shard, dataset, block, respond, counted](const LentBlock& lent) {
+                           // The copy for the socket is not the data plane's work.
+                           const bool taken = self->post([self, dataset, block, respond, counted, lent] {
+                               self->send(dataset, block, lent, respond);
+                           });
+                           if (!taken && lent.token != 0) shard.give_back(dataset.dataset_id, lent.token);
+                       });
+        });
+    }
+
+    void take(const PeerDataset& dataset, std::uint32_t block, std::string_view record, const HttpRespond& respond) {
+        const auto refuse = [&] { respond(http_error(404, "not_found", "this block is not wanted here")); };
+        const auto bytes = std::as_bytes(std::span(record));
+        const std::uint32_t payload_bytes = dataset.manifest->block_bytes(block);
+        if (bytes.size() != kRecordHeaderBytes + std::size_t{payload_bytes}) return refuse();
+        const auto header = protocol::read_record_header(bytes.first(kRecordHeaderBytes));
+        const auto payload = bytes.subspan(kRecordHeaderBytes);
+        const bool right =
+            header && header->raw_bytes == 0 && header->payload_crc == crc32c(payload) &&
+            (!dataset.manifest->has_checksums() || dataset.manifest->block_checksum(block) == header->payload_crc);
+        if (!right) return respond(http_error(400, "invalid_argument", "this is not the block"));
+        const std::size_t room = protocol::record_bytes(payload_bytes, protocol::kPageBytes);
+        auto offered = std::make_shared<OfferedBlock>();
+        offered->manifest = dataset.manifest;
+        offered->block = block;
+        offered->payload_crc = header->payload_crc;
+        offered->pages = static_cast<std::uint32_t>(room / protocol::kPageBytes);
+        offered->record = {static_cast<std::byte*>(std::aligned_alloc(protocol::kPageBytes, room)), std::free};
+        if (offered->record == nullptr) return refuse();
+        std::memcpy(offered->record.get(), bytes.data(), bytes.size());
+        dataset.shard->post([id = dataset.dataset_id, offered, respond](Shard& shard) {
+            const bool taken = shard.take_offered(id, std::move(*offered));
+            respond(taken ? HttpResponse{.status = 204, .body = {}, .headers = {}, .stream = nullptr}
+                          : http_error(404, "not_found", "this block is not wanted here"));
+        });
+    }
+
+    void send(const PeerDataset& dataset, std::uint32_t block, const LentBlock& lent, const HttpRespond& respond) {
+        if (lent.token == 0) return respond(not_held());
+        auto record = record_of(dataset, block, lent, decompressor);
+        dataset.shard->post(
+            [id = dataset.dataset_id, token = lent.token](Shard& shard) { shard.give_back(id, token); });
+        if (!record) return respond(not_held());
+        respond({.content_type = kBytes, .body = std::move(*record), .headers = {}, .stream = nullptr});
+    }
+
+    const PeerServerOptions options;
+    const PeerDatasets& datasets;
+    std::uint64_t instance = 0;
+    std::atomic<std::uint64_t> lent_bytes{0};
+    protocol::Decompressor decompressor;
+    asio::io_context context{1};
+    asio::executor_work_guard<asio::io_context::executor_type> working{context.get_executor()};
+    std::unique_ptr<HttpServer> http;
+    std::uint16_t port = 0;
+    std::thread thread;
+    std::mutex mutex;
+    bool stopped = false;
+};
+
+PeerServer::PeerServer(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+Result<std::unique_ptr<PeerServer>> PeerServer::start(const PeerServerOptions& options, const PeerDatasets& datasets) {
+    std::unique_ptr<PeerServer> server(new PeerServer(std::make_shared<State>(options, datasets)));
+    State& state = *server->state_;
+    state.http = std::make_unique<HttpServer>(
+        state.context,
+        [&state](const HttpRequest& request, HttpRespond respond) { state.handle(request, std::move(respond)); },
+        HttpServerOptions{.body_bytes_max = kLentBlockBytesMax + kRecordHeaderBytes,
+                          .connections_max = options.connections_max,
+                          .admit = [&state](HttpRequest& request) { return state.admit(request); }});
+    std::shared_ptr<TlsContext> tls;
+    if (!options.certificate_file.empty()) {
+        auto made = make_tls_server(
+            {.certificate_file = options.certificate_file, .key_file = options.key_file, .client_ca_file = {}});
+        if (!made) return std::unexpected(made.error().within("peers"));
+        tls = std::move(*made);
+    }
+    const auto port = state.http->listen_tcp(options.listen, tls);
+    if (!port) return std::unexpected(port.error().within("peers"));
+    state.port = *port;
+    state.thread = std::thread([&state] { state.context.run(); });
+    pthread_setname_np(state.thread.native_handle(), "larder-peers");
+    return server;
+}
+
+PeerServer::~PeerServer() {
+    if (state_->thread.joinable()) state_->stop();
+}
+
+std::uint16_t PeerServer::port() const {
+    return state_->port;
+}
+
+}  // namespace larder::cache

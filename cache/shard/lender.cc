@@ -1,0 +1,126 @@
+#include "cache/shard/lender.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "base/assert.h"
+#include "cache/protocol/record.h"
+#include "cache/shard/block_server.h"
+
+namespace larder::cache {
+
+using protocol::kPageBytes;
+using protocol::kRecordHeaderBytes;
+
+namespace {
+
+// Tokens of segments are odd and those of slots even, so that one number says both.
+constexpr std::uint64_t segment_token(std::size_t place) {
+    return 2 * place + 1;
+}
+constexpr std::uint64_t slot_token(std::size_t place) {
+    return 2 * place + 2;
+}
+
+}  // namespace
+
+Lender::Lender(BlockServer& server, Job& job, std::uint32_t slots)
+    : Consumer(job, /*sequential=*/false), server_(server), server_manifest_(server.shared_manifest()), slots_(slots) {}
+
+Lender::~Lender() {
+    LARDER_ASSERT(unreferenced());
+}
+
+void Lender::ask(std::shared_ptr<const protocol::Manifest> manifest, std::uint32_t block, Lend lend) {
+    Wish wish{.manifest = std::move(manifest), .block = block, .lend = std::move(lend)};
+    if (!serve(wish)) waiting_.push_back(std::move(wish));
+}
+
+// False: every slot is taken.
+bool Lender::serve(Wish& wish) {
+    const std::uint32_t block_id = wish.manifest->block_id(wish.block);
+    const auto location = server_.store().find(block_id);
+    if (closed() || !location) {
+        wish.lend({});
+        return true;
+    }
+    if (location->segment->tier() == Tier::memory) {
+        const auto free = std::ranges::find(lent_segments_, nullptr);
+        const auto place = static_cast<std::size_t>(free - lent_segments_.begin());
+        if (free == lent_segments_.end()) lent_segments_.push_back(nullptr);
+        lent_segments_[place] = location->segment;
+        server_.store().add_reference(*location->segment);
+        refer();
+        const std::byte* record = location->segment->memory() + location->offset;
+        wish.lend({.payload = {record + kRecordHeaderBytes, location->payload_bytes},
+                   .payload_crc = location->payload_crc,
+                   .raw_bytes = location->compressed() ? location->raw_bytes : 0,
+                   .token = segment_token(place)});
+        return true;
+    }
+    const auto slot = std::ranges::find(slots_, false, &Slot::taken);
+    if (slot == slots_.end()) return false;
+    const std::size_t bytes = protocol::record_bytes(location->payload_bytes, kPageBytes);
+    if (slot->memory_bytes < bytes) {
+        slot->memory = {static_cast<std::byte*>(std::aligned_alloc(kPageBytes, bytes)), std::free};
+        LARDER_ASSERT(slot->memory != nullptr);
+        slot->memory_bytes = bytes;
+    }
+    slot->taken = true;
+    slot->wish = std::move(wish);
+    server_.serve({.consumer = this,
+                   .manifest = slot->wish.manifest.get(),
+                   .block = slot->wish.block,
+                   .slot_page = static_cast<std::uint32_t>(slot - slots_.begin()),
+                   .slot_pages = static_cast<std::uint32_t>(bytes / kPageBytes)});
+    return true;
+}
+
+void Lender::serve_waiting() {
+    while (!waiting_.empty()) {
+        Wish wish = std::move(waiting_.front());
+        waiting_.pop_front();
+        if (serve(wish)) continue;
+        waiting_.push_front(std::move(wish));
+        return;
+    }
+}
+
+std::byte* Lender::slot(const Fetch& fetch) {
+    return slots_[fetch.slot_page].memory.get();
+}
+
+void Lender::deliver(const Fetch& fetch, const Delivery& delivery) {
+    Slot& slot = slots_[fetch.slot_page];
+    const Wish wish = std::exchange(slot.wish, {});
+    if (delivery.status != protocol::BlockStatus::ok) {
+        slot.taken = false;
+        wish.lend({});
+        return;
+    }
+    refer();
+    wish.lend({.payload = {slot.memory.get() + kRecordHeaderBytes, fetch.stored_bytes},
+               .payload_crc = fetch.payload_crc,
+               .raw_bytes = delivery.stored_bytes != 0 ? fetch.payload_bytes : 0,
+               .token = slot_token(fetch.slot_page)});
+}
+
+void Lender::give_back(std::uint64_t token) {
+    LARDER_ASSERT(token != 0);
+    const std::size_t place = (token - 1) / 2;
+    if (token % 2 == 1) {
+        server_.store().drop_reference(*std::exchange(lent_segments_[place], nullptr));
+    } else {
+        slots_[place].taken = false;
+    }
+    unrefer();
+    serve_waiting();
+}
+
+void Lender::stop() {
+    closed_ = true;
+    serve_waiting();
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,54 @@
+#pragma once
+
+// Blocks that other nodes offer because their own cache is full: each lies in memory of its own, like in a session's
+// slot, until it is in the cache or was not wanted. On the shard's thread.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cache/protocol/manifest.h"
+#include "cache/shard/fetch.h"
+
+namespace larder::cache {
+
+class BlockServer;
+
+// A block as it came: page-aligned room for its record, the payload in its place.
+struct OfferedBlock {
+    std::shared_ptr<const protocol::Manifest> manifest;
+    std::uint32_t block = 0;
+    std::uint32_t payload_crc = 0;
+    std::uint32_t pages = 0;
+    std::unique_ptr<std::byte, void (*)(void*)> record{nullptr, nullptr};
+};
+
+class OfferedBlocks final : public Consumer {
+public:
+    OfferedBlocks(BlockServer& server, Job& job);
+    ~OfferedBlocks() override;
+
+    // Whether it is cached now, or on its way there.
+    bool take(OfferedBlock offered);
+    void stop() { closed_ = true; }
+
+    const protocol::Manifest& manifest() const override { return *server_manifest_; }
+    bool cached_only() const override { return true; }
+    std::byte* slot(const Fetch& fetch) override { return slots_[fetch.slot_page].offered.record.get(); }
+    void deliver(const Fetch&, const Delivery&) override {}
+    void pin(const Fetch& fetch) override { slots_[fetch.slot_page].pinned = true; }
+    void unpin(std::uint32_t slot_page, std::uint32_t) override { slots_[slot_page] = {}; }
+
+private:
+    struct Slot {
+        OfferedBlock offered;
+        bool pinned = false;
+    };
+
+    BlockServer& server_;
+    std::shared_ptr<const protocol::Manifest> server_manifest_;
+    std::vector<Slot> slots_;  // one without a record is free
+};
+
+}  // namespace larder::cache

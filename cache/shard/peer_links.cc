@@ -1,0 +1,77 @@
+#include "cache/shard/peer_links.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/server/logging.h"
+#include "cache/protocol/record.h"
+#include "cache/protocol/wire.h"
+
+namespace larder::cache {
+namespace {
+
+constexpr std::int64_t kPauseAfterFailure_ns = 1'000'000'000;
+
+}  // namespace
+
+bool PeerLinks::set(std::shared_ptr<const PeerBlocks> blocks) {
+    link_of_peer_.clear();
+    for (const PeerBlocks::Peer& peer : blocks->peers) {
+        const auto known = std::ranges::find(links_, peer.key, &Link::key);
+        if (known != links_.end()) {
+            link_of_peer_.push_back(static_cast<std::size_t>(known - links_.begin()) + 1);
+            known->room_bytes = peer.room_bytes;
+            continue;
+        }
+        auto remote = peer.open(device_);
+        if (!remote) {
+            log_warn("another node's cache is not read", {{"peer", peer.key}, {"error", remote.error().message}});
+            link_of_peer_.push_back(0);
+            continue;
+        }
+        links_.push_back({.key = peer.key, .remote = std::move(*remote), .room_bytes = peer.room_bytes});
+        link_of_peer_.push_back(links_.size());
+    }
+    const bool had_some = blocks_ != nullptr && blocks_->bytes > 0;
+    const bool lost_some = had_some && (blocks->lost_some || blocks->manifest != blocks_->manifest);
+    blocks_ = std::move(blocks);
+    return lost_some;
+}
+
+std::size_t PeerLinks::link_to(const protocol::Manifest& manifest, std::uint32_t block, std::int64_t now_ns) const {
+    if (blocks_ == nullptr || blocks_->manifest.get() != &manifest || !blocks_->holds(block)) return 0;
+    const std::size_t link = link_of_peer_[blocks_->holder[block] - std::size_t{1}];
+    return link != 0 && links_[link - 1].not_before_ns <= now_ns ? link : 0;
+}
+
+std::size_t PeerLinks::link_with_room(const protocol::Manifest& manifest, std::uint32_t block, std::int64_t now_ns) {
+    if (blocks_ == nullptr || blocks_->manifest.get() != &manifest || blocks_->holds(block)) return 0;
+    const std::uint64_t bytes = protocol::record_bytes(manifest.block_bytes(block), protocol::kPageBytes);
+    std::size_t chosen = 0;
+    double best = 0;
+    for (const std::size_t link : link_of_peer_) {
+        if (link == 0 || links_[link - 1].room_bytes < bytes || links_[link - 1].not_before_ns > now_ns) continue;
+        const Link& to = links_[link - 1];
+        const std::uint64_t mixed = mix64(block ^ mix64(std::hash<std::string>{}(to.key)));
+        const double uniform = (static_cast<double>(mixed >> 11) + 0.5) * 0x1p-53;
+        const double score = -static_cast<double>(to.room_bytes) / std::log(uniform);
+        if (chosen != 0 && score <= best) continue;
+        chosen = link;
+        best = score;
+    }
+    if (chosen != 0) links_[chosen - 1].room_bytes -= bytes;
+    return chosen;
+}
+
+void PeerLinks::refused(std::size_t link) {
+    links_[link - 1].room_bytes = 0;
+}
+
+void PeerLinks::failed(std::size_t link, std::int64_t now_ns) {
+    links_[link - 1].not_before_ns = now_ns + kPauseAfterFailure_ns;
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,302 @@
+// Two real daemons that know each other: what one has cached, the other's jobs need not read from the remote.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "loader/larder.h"
+#include "tests/support/certificates.h"
+#include "tests/support/sample_data.h"
+#include "tests/support/test_daemon.h"
+#include "tests/support/units.h"
+
+namespace larder::test {
+namespace {
+
+namespace json = boost::json;
+using testing::HasSubstr;
+
+class Peers : public testing::Test {
+protected:
+    Peers() {
+        for (NamedBytes& file : make_tree(root, {.class_count = 3, .files_per_class = 30, .bytes_max = 40'000})) {
+            total_bytes += file.content.size();
+            files.emplace(std::move(file.name), std::move(file.content));
+        }
+    }
+
+    // `lender` lends, `reader` reads from it.
+    void start(const cache::PeersConfig& lends = {}, const cache::PeersConfig& reads = {}) {
+        lender = std::make_unique<TestDaemon>([&](cache::Config& config) {
+            config.peers = lends;
+            config.peers.listen = "127.0.0.1:0";
+        });
+        const std::string endpoint = text_at(lender->get("/v1/status").body.at("peers"), "endpoint");
+        reader = std::make_unique<TestDaemon>([&](cache::Config& config) {
+            config.peers = reads;
+            config.peers.others = {endpoint};
+        });
+    }
+
+    json::value peer() const { return reader->get("/v1/status").body.at("peers").at("others").as_array().at(0); }
+    void wait_until_known(std::uint64_t blocks) const {
+        TestDaemon::wait_until([&] {
+            const json::value status = reader->get("/v1/status").body.at("peers").at("others");
+            return !status.as_array().empty() && number_at(status.as_array()[0], "held_blocks") == blocks;
+        });
+    }
+
+    void wait_until_it_has_room() const {
+        TestDaemon::wait_until([&] {
+            const json::value others = reader->get("/v1/status").body.at("peers").at("others");
+            return !others.as_array().empty() && number_at(others.as_array()[0], "room_bytes") > 0;
+        });
+    }
+
+    Loader open(const TestDaemon& daemon, const std::string& job = "job") const {
+        LoaderOptions options;
+        options.dataset = "d";
+        options.job = job;
+        options.socket = daemon.socket();
+        options.memory_budget_bytes = 8 * kMiB;
+        options.batch_size = 7;
+        auto loader = Loader::open(options);
+        if (!loader) throw std::runtime_error(loader.error().message);
+        return std::move(*loader);
+    }
+    // One epoch: each sample once, with its file's bytes.
+    void read_epoch(Loader& loader) const {
+        std::multiset<std::string> seen;
+        for (;;) {
+            auto batch = loader.next();
+            ASSERT_TRUE(batch.has_value()) << batch.error().message;
+            if (!*batch) break;
+            for (const Sample& sample : (*batch)->samples()) {
+                const std::string key(sample.key);
+                const auto file = files.find(key);
+                ASSERT_NE(file, files.end()) << key;
+                const auto* bytes = reinterpret_cast<const char*>(sample.bytes().data());
+                ASSERT_TRUE(file->second == std::string_view(bytes, sample.bytes().size())) << key;
+                seen.insert(key);
+            }
+        }
+        EXPECT_EQ(seen.size(), files.size());
+        EXPECT_EQ(std::set<std::string>(seen.begin(), seen.end()).size(), files.size());
+    }
+    void read_epoch(const TestDaemon& daemon) const {
+        Loader loader = open(daemon);
+        read_epoch(loader);
+    }
+    static std::uint64_t counter(const TestDaemon& daemon, const char* name) {
+        return number_at(daemon.dataset("d").at("counters"), name);
+    }
+    static std::uint64_t cached_blocks(const TestDaemon& daemon) {
+        return number_at(daemon.dataset("d").at("used"), "blocks");
+    }
+
+    TempDirectory remote;
+    const std::string root = remote / "tree";
+    std::map<std::string, std::string> files;
+    std::uint64_t total_bytes = 0;
+    std::unique_ptr<TestDaemon> lender;
+    std::unique_ptr<TestDaemon> reader;
+};
+
+TEST_F(Peers, WhatOneHasCachedCostsTheOtherNoRemoteByte) {
+    start();
+    lender->add("d", root, 8 * kMiB);
+    reader->add("d", root, 8 * kMiB);
+    read_epoch(*lender);
+    wait_until_known(files.size());
+    read_epoch(*reader);
+    EXPECT_EQ(counter(*reader, "peer_hits"), files.size());
+    EXPECT_EQ(counter(*reader, "bytes_peer"), total_bytes);
+    EXPECT_EQ(counter(*reader, "bytes_remote_read"), 0u);
+    EXPECT_EQ(counter(*reader, "peer_failures"), 0u);
+    EXPECT_EQ(cached_blocks(*reader), 0u) << "what a peer holds is not cached twice";
+    EXPECT_EQ(counter(*lender, "bytes_remote_read"), total_bytes) << "only its own job's";
+}
+
+TEST_F(Peers, BlocksOnDiskAreLentToo) {
+    start();
+    lender->add("d", root, 0, 32 * kMiB);
+    reader->add("d", root);
+    read_epoch(*lender);
+    TestDaemon::wait_until([&] { return cached_blocks(*lender) == files.size(); });
+    wait_until_known(files.size());
+    read_epoch(*reader);
+    EXPECT_EQ(counter(*reader, "peer_hits"), files.size());
+    EXPECT_EQ(counter(*lender, "lent_blocks"), files.size());
+    EXPECT_EQ(counter(*lender, "bytes_lent"), total_bytes);
+    EXPECT_EQ(counter(*lender, "disk_hits"), 0u) << "what is lent is no job's hit";
+}
+
+TEST_F(Peers, CompressedBlocksComeAsTheyWere) {
+    for (auto& [name, content] : files) {
+        content = std::string(content.size() + 20'000, name.back()) + content;
+        write_file(std::filesystem::path(root) / name, content);
+    }
+    start();
+    lender->add("d", root, 16 * kMiB, 0, {{"compression", "zstd"}});
+    reader->add("d", root);
+    read_epoch(*lender);
+    TestDaemon::wait_until([&] { return cached_blocks(*lender) == files.size(); });
+    EXPECT_LT(number_at(lender->dataset("d").at("used"), "memory_bytes"), total_bytes + files.size() * 10'000);
+    wait_until_known(files.size());
+    read_epoch(*reader);
+    EXPECT_EQ(counter(*reader, "peer_hits"), files.size());
+}
+
+TEST_F(Peers, HalfAtThePeerAndHalfAtHomeMakeAWholeCache) {
+    start();
+    lender->add("d", root, total_bytes / 2);
+    reader->add("d", root, total_bytes);
+    read_epoch(*lender);
+    const std::uint64_t lent = cached_blocks(*lender);
+    ASSERT_GT(lent, files.size() / 4);
+    wait_until_known(lent);
+    Loader loader = open(*reader);
+    read_epoch(loader);
+    EXPECT_EQ(counter(*reader, "peer_hits"), lent);
+    EXPECT_EQ(cached_blocks(*reader), files.size() - lent);
+    const std::uint64_t remote_bytes = counter(*reader, "bytes_remote_read");
+    read_epoch(loader);
+    EXPECT_EQ(counter(*reader, "bytes_remote_read"), remote_bytes) << "the second epoch needs no remote";
+    EXPECT_EQ(loader.statistics().peer_blocks, 2 * lent);
+}
+
+TEST_F(Peers, WhatHasNoRoomAtHomeGoesToThePeerThatHas) {
+    start();
+    lender->add("d", root, 8 * kMiB);
+    reader->add("d", root, total_bytes / 4);
+    wait_until_it_has_room();
+    Loader loader = open(*reader);
+    read_epoch(loader);
+    const std::uint64_t at_home = cached_blocks(*reader);
+    ASSERT_LT(at_home, files.size() / 2);
+    TestDaemon::wait_until([&] { return cached_blocks(*lender) == files.size() - at_home; });
+    EXPECT_EQ(counter(*lender, "bytes_remote_read"), 0u) << "they came from the peer";
+    wait_until_known(files.size() - at_home);
+    read_epoch(loader);
+    EXPECT_EQ(counter(*reader, "bytes_remote_read"), total_bytes) << "once, in the first epoch";
+    EXPECT_EQ(counter(*reader, "offered_blocks"), files.size() - at_home);
+    EXPECT_EQ(counter(*reader, "peer_hits"), files.size() - at_home);
+}
+
+TEST_F(Peers, OfferedBlocksGoToDiskToo) {
+    start();
+    lender->add("d", root, 0, 32 * kMiB);
+    reader->add("d", root);
+    wait_until_it_has_room();
+    read_epoch(*reader);
+    TestDaemon::wait_until([&] { return cached_blocks(*lender) == files.size(); });
+    read_epoch(*lender);
+    EXPECT_EQ(counter(*lender, "disk_hits"), files.size());
+    EXPECT_EQ(counter(*lender, "crc_failures"), 0u);
+}
+
+TEST_F(Peers, APeerThatIsGoneCostsTimeAndNoData) {
+    start();
+    lender->add("d", root, 8 * kMiB);
+    reader->add("d", root);
+    read_epoch(*lender);
+    wait_until_known(files.size());
+    lender->stop();
+    read_epoch(*reader);
+    EXPECT_EQ(counter(*reader, "peer_hits") + counter(*reader, "misses"), files.size());
+    EXPECT_GT(counter(*reader, "misses"), 0u);
+    TestDaemon::wait_until([&] { return !peer().at("answers").as_bool(); });
+    EXPECT_NE(text_at(peer(), "problem"), "");
+    lender->start();
+}
+
+TEST_F(Peers, WhatAPeerHasDroppedComesFromTheRemote) {
+    start();
+    lender->add("d", root, 8 * kMiB);
+    reader->add("d", root);
+    read_epoch(*lender);
+    wait_until_known(files.size());
+    lender->put("/v1/datasets/d/quota", {{"memory_bytes", 0}, {"disk_bytes", 0}});
+    read_epoch(*reader);
+    EXPECT_EQ(counter(*reader, "peer_hits") + counter(*reader, "misses"), files.size());
+    wait_until_known(0);
+    const std::uint64_t failures = counter(*reader, "peer_failures");
+    read_epoch(*reader);
+    EXPECT_EQ(counter(*reader, "peer_failures"), failures) << "it is known by then";
+}
+
+TEST_F(Peers, AnotherVersionIsNotMixedUp) {
+    start();
+    lender->add("d", root, 8 * kMiB);
+    read_epoch(*lender);
+    std::string& changed = files.begin()->second;
+    changed += "more";
+    write_file(std::filesystem::path(root) / files.begin()->first, changed);
+    reader->add("d", root);
+    TestDaemon::wait_until([&] {
+        const json::value others = reader->get("/v1/status").body.at("peers").at("others");
+        return !others.as_array().empty() && others.as_array()[0].at("answers").as_bool();
+    });
+    read_epoch(*reader);
+    EXPECT_EQ(counter(*reader, "peer_hits"), 0u);
+    EXPECT_EQ(number_at(peer(), "held_blocks"), 0u);
+}
+
+TEST_F(Peers, WithoutTheTokenNothingIsLent) {
+    write_file(remote / "right", "the right secret\n");
+    write_file(remote / "wrong", "another secret\n");
+    start({.token_file = remote / "right"}, {.token_file = remote / "wrong"});
+    lender->add("d", root, 8 * kMiB);
+    reader->add("d", root);
+    read_epoch(*lender);
+    TestDaemon::wait_until([&] {
+        const json::value others = reader->get("/v1/status").body.at("peers").at("others");
+        return !others.as_array().empty() && text_at(others.as_array()[0], "problem") != "";
+    });
+    EXPECT_THAT(text_at(peer(), "problem"), HasSubstr("token"));
+    read_epoch(*reader);
+    EXPECT_EQ(counter(*reader, "peer_hits"), 0u);
+    EXPECT_EQ(counter(*lender, "lent_blocks"), 0u);
+    const std::string endpoint = text_at(lender->get("/v1/status").body.at("peers"), "endpoint");
+    for (const char* path : {"/v1/peers/d/x/blocks", "/v1/peers/d/x/blocks/0", "/v1/status", "/metrics", "/"}) {
+        const auto answer = http_request(endpoint, "GET", path);
+        ASSERT_TRUE(answer.has_value()) << answer.error().message;
+        EXPECT_EQ(answer->status, 401u) << path;
+    }
+}
+
+TEST_F(Peers, NothingElseIsServedThere) {
+    start();
+    lender->add("d", root, 8 * kMiB);
+    const std::string endpoint = text_at(lender->get("/v1/status").body.at("peers"), "endpoint");
+    for (const char* path : {"/v1/status", "/v1/datasets", "/v1/peers/d/x/blocks", "/v1/peers/d/x/blocks/0/0",
+                             "/v1/peers/no/x/blocks/0", "/v1/peers/d", "/"}) {
+        const auto answer = http_request(endpoint, "GET", path);
+        ASSERT_TRUE(answer.has_value()) << answer.error().message;
+        EXPECT_EQ(answer->status, 404u) << path;
+    }
+    const auto posted = http_request(endpoint, "POST", "/v1/peers/d/x/blocks");
+    ASSERT_TRUE(posted.has_value()) << posted.error().message;
+    EXPECT_EQ(posted->status, 405u);
+}
+
+TEST_F(Peers, OverTls) {
+    CertificateAuthority authority(remote / "", "authority");
+    const CertificateFiles ours =
+        authority.issue("lender", {.common_name = "lender", .alternative_names = "IP:127.0.0.1"});
+    start({.certificate_file = ours.certificate, .key_file = ours.key}, {.ca_file = authority.file()});
+    lender->add("d", root, 8 * kMiB);
+    reader->add("d", root);
+    read_epoch(*lender);
+    wait_until_known(files.size());
+    read_epoch(*reader);
+    EXPECT_EQ(counter(*reader, "peer_hits"), files.size());
+}
+
+}  // namespace
+}  // namespace larder::test

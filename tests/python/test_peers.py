@@ -1,0 +1,106 @@
+"""Nodes that read each other's caches under a real allocator: it names them to each other and plans their cache as one."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import subprocess
+import time
+from typing import Any
+
+import larder
+import pytest
+from allocator_process import Allocator
+from conftest import Daemon, write_tree
+
+
+@pytest.fixture
+def pair(larder_bin: pathlib.Path, tmp_path: pathlib.Path):
+    write_tree(tmp_path / "files", per_class=60, seed=5)
+    token = tmp_path / "token"
+    token.write_text("what peers share\n")
+    token.chmod(0o600)
+    allocator = Allocator(larder_bin, tmp_path, "--lease", "5 s")
+    nodes = [
+        Daemon(
+            larder_bin,
+            tmp_path / name,
+            *("--allocator.endpoint", str(allocator.socket), "--allocator.node", name),
+            *("--peers.listen", "127.0.0.1:0", "--peers.token-file", str(token), "--peers.group", "rack"),
+        )
+        for name in ("one", "two")
+    ]
+    for node in nodes:
+        node.start()
+        node.command("dataset", "add", "files", f"file://{tmp_path / 'files'}")
+    yield allocator, nodes
+    for node in nodes:
+        node.end()
+    assert allocator.end() == 0
+
+
+def others(node: Daemon) -> list[dict[str, Any]]:
+    return json.loads(node.command("--json", "status"))["peers"]["others"]
+
+
+def counters(node: Daemon) -> dict[str, int]:
+    return json.loads(node.command("--json", "dataset", "info", "files"))["counters"]
+
+
+def used_blocks(node: Daemon) -> int:
+    return json.loads(node.command("--json", "dataset", "info", "files"))["used"]["blocks"]
+
+
+def test_a_job_on_two_nodes_has_the_cache_of_both(pair, tmp_path: pathlib.Path) -> None:
+    allocator, nodes = pair
+    while not all(len(others(node)) == 1 and others(node)[0]["answers"] for node in nodes):
+        time.sleep(0.05)
+    size = sum(path.stat().st_size for path in (tmp_path / "files").rglob("*") if path.is_file())
+    ranks = [larder.Loader("files", socket=node.socket, job="train", rank=rank, world_size=2, batch_size=8) for rank, node in enumerate(nodes)]
+    epochs = 0
+    try:
+        # Once all is cached somewhere, whoever has it, no byte comes from the remote any more.
+        while True:
+            before = [counters(node)["bytes_remote_read"] for node in nodes]
+            assert sum(len(batch) for rank in ranks for batch in rank) == 180
+            epochs += 1
+            if [counters(node)["bytes_remote_read"] for node in nodes] == before:
+                break
+        assert epochs > 1
+        assert sum(before) >= size
+        assert sum(counters(node)["peer_hits"] for node in nodes) > 0
+    finally:
+        for rank in ranks:
+            rank.close()
+    plan = allocator.ask("GET", "/v1/plan").json()
+    assert [dataset["name"] for dataset in plan["datasets"]] == ["files"]
+
+
+def test_status_says_whom_it_reads_from(pair) -> None:
+    _, nodes = pair
+    while not all(len(others(node)) == 1 and others(node)[0]["answers"] for node in nodes):
+        time.sleep(0.05)
+    text = nodes[0].command("status")
+    assert re.search(r"^lends cached blocks +at http://127\.0\.0\.1:\d+$", text, re.MULTILINE), text
+    assert re.search(r"^http://127\.0\.0\.1:\d+ +0 ", text, re.MULTILINE), text
+    assert "what peers share" not in text + nodes[0].command("--json", "status") + nodes[0].log.read_text()
+
+
+def test_a_node_that_is_gone_is_nobodys_peer_any_more(pair) -> None:
+    _, nodes = pair
+    while not all(len(others(node)) == 1 for node in nodes):
+        time.sleep(0.05)
+    nodes[1].end()
+    while others(nodes[0]):
+        time.sleep(0.05)
+
+
+def test_listening_to_others_needs_a_token(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    ran = subprocess.run(
+        [larder_bin / "larderd", "--state-directory", tmp_path / "state", "--peers.listen", "0.0.0.0:0"],
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode != 0
+    assert "peers.token_file" in ran.stderr
