@@ -322,6 +322,24 @@ TEST(JournalOfFormats, MegatronAndItsTokenType) {
     EXPECT_GT(source.bytes_read, before);
 }
 
+TEST(JournalOfFormats, MdsItsIndexJsonOnly) {
+    const test::TempDirectory directory;
+    MemorySource source;
+    const std::string row = test::number_bytes(std::uint32_t{5}) + "hello";
+    source.objects["s.mds"] = test::table_file({row, row, row}, "{}");
+    source.objects["index.json"] =
+        R"({"version": 2, "shards": [{"column_names": ["t"], "column_encodings": ["str"], "column_sizes": [null],)"
+        R"("compression": null, "format": "mds", "hashes": [], "raw_data": {"basename": "s.mds", "bytes": )" +
+        std::to_string(source.objects["s.mds"].size()) +
+        R"(, "hashes": {}}, "samples": 3, "size_limit": 100, "version": 2, "zip_data": null}]})";
+    std::vector<std::string> notes;
+    EXPECT_EQ(bytes_read_again(source, directory / "j",
+                               [&](DatasetContent& content, IndexJournal* journal) {
+                                   return index_mds(source, {}, content, notes, {}, {}, journal);
+                               }),
+              source.objects["index.json"].size());
+}
+
 TEST(JournalOfFormats, PackedFilesAndTheirFormat) {
     const test::TempDirectory directory;
     MemorySource source;
