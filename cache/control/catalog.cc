@@ -218,7 +218,11 @@ Result<Catalog::Loaded> Catalog::load() {
             if (!check_dataset_name(name) || !holds_own_files_only(directory_ + "/" + name)) continue;
             const auto removed = abandon(name);
             if (!removed) return std::unexpected(removed.error());
-            if (*removed) loaded.removed.push_back(directory_ + "/" + name);
+            if (*removed) {
+                loaded.removed.push_back(directory_ + "/" + name);
+            } else {
+                loaded.stopped.push_back(name);
+            }
             continue;
         }
         auto record = load_record(name);

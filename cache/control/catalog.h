@@ -60,6 +60,7 @@ public:
     struct Loaded {
         std::vector<DatasetRecord> records;  // by name
         std::vector<std::string> removed;    // left-overs of additions and indexings that never ended
+        std::vector<std::string> stopped;    // names of additions whose journals are there: they can go on
     };
     // Makes the directory if it is missing. A record that cannot be understood is an error that names the file.
     Result<Loaded> load();

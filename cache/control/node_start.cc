@@ -168,6 +168,9 @@ Result<void> Node::load_datasets() {
     auto loaded = catalog_.load();
     if (!loaded) return std::unexpected(loaded.error());
     for (const std::string& path : loaded->removed) log_info("removed what was left half made", {{"path", path}});
+    for (const std::string& name : loaded->stopped) {
+        log_info("adding a dataset was stopped: added again, it goes on where it was", {{"dataset", name}});
+    }
     if (!config_.allocator.endpoint.empty()) fit_quotas(loaded->records, config_);
     for (DatasetRecord& record : loaded->records) {
         const std::string name = record.name;
