@@ -79,6 +79,38 @@ struct Part {
     }
 };
 
+// A snapshot in which jobs that have grown have the GPUs they state, so that policies find the room there is.
+class AsStated {
+public:
+    explicit AsStated(const Snapshot& snapshot) : seen_(snapshot) {
+        std::size_t grown = 0;
+        for (const JobState* const job : snapshot.jobs) grown += has_grown(*job) ? 1 : 0;
+        if (grown == 0) return;
+        smaller_.reserve(grown);
+        for (const JobState* const job : snapshot.jobs) {
+            jobs_.push_back(job);
+            if (!has_grown(*job)) continue;
+            smaller_.push_back(*job);
+            smaller_.back().gpus = job->spec->gpus;
+            jobs_.back() = &smaller_.back();
+        }
+        seen_.jobs = jobs_;
+    }
+    AsStated(const AsStated&) = delete;
+    AsStated& operator=(const AsStated&) = delete;
+
+    const Snapshot& snapshot() const { return seen_; }
+
+private:
+    static bool has_grown(const JobState& job) {
+        return job.running && job.gpus > job.spec->gpus && job.spec->preemptible && job.packed_with == nullptr;
+    }
+
+    std::vector<JobState> smaller_;
+    std::vector<const JobState*> jobs_;
+    Snapshot seen_;
+};
+
 // Jobs without a claim are no business of those with one: the policy decides on the latter as if they were alone, then
 // on the former with the GPUs that are left.
 Result<void> choose_in_turn(Policy& policy, const Snapshot& snapshot, std::vector<Decision>& decisions,
@@ -105,9 +137,11 @@ Result<void> choose_in_turn(Policy& policy, const Snapshot& snapshot, std::vecto
 }  // namespace
 
 Result<Actions> decide(Policy& policy, Placer& placer, const DecideInput& input, std::vector<WaitsFor>* waits_for) {
-    const Snapshot& snapshot = input.snapshot;
-    LARDER_ASSERT(input.ids.size() == snapshot.jobs.size());
-    Deciding deciding(input, placer, policy.preempts());
+    LARDER_ASSERT(input.ids.size() == input.snapshot.jobs.size());
+    std::optional<AsStated> as_stated;
+    if (!policy.sizes_jobs()) as_stated.emplace(input.snapshot);
+    const Snapshot& snapshot = as_stated ? as_stated->snapshot() : input.snapshot;
+    Deciding deciding(input, placer, policy);
     std::vector<Decision> decisions;
     decisions.reserve(2);  // which `deciding` refers to
     const bool all_claim =

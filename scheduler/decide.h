@@ -5,7 +5,7 @@
 // place or wait; running jobs that were passed by are stopped, if they may be and if that helped anyone. Priorities
 // and tenants' quotas hold here, under every policy, and so does what it means to have no claim
 // (JobSpec::opportunistic): the policy decides on such jobs apart, with what the others leave, and any claim may take
-// their GPUs.
+// their GPUs. What is left at the end goes to elastic jobs, unless the policy sizes them itself (growing.h).
 
 #include <string>
 #include <vector>

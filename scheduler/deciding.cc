@@ -32,11 +32,12 @@ bool may_run_on(const JobSpec& spec, std::uint32_t type) {
 
 }  // namespace
 
-Deciding::Deciding(const DecideInput& input, Placer& placer, bool preempts)
+Deciding::Deciding(const DecideInput& input, Placer& placer, const Policy& policy)
     : input_(input),
       jobs_(input.snapshot.jobs),
       placer_(placer),
-      preempts_(preempts),
+      preempts_(policy.preempts()),
+      grows_(!policy.sizes_jobs()),
       fates_(jobs_.size(), Fate::out),
       is_stopped_(jobs_.size()),
       stays_(jobs_.size()),
@@ -49,8 +50,8 @@ Deciding::Deciding(const DecideInput& input, Placer& placer, bool preempts)
     }
     for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
         const JobState& job = *jobs_[j];
-        if (!job.running || (preempts && job.spec->preemptible) || job.opportunistic) continue;
-        keep(j);
+        if (!job.running || (preempts_ && job.spec->preemptible) || job.opportunistic) continue;
+        keep(j, job.gpus);
     }
 }
 
@@ -76,12 +77,15 @@ void Deciding::choose_one(const Decision& decision, const Want& want) {
         fates_[want.job] = Fate::over_quota;
         return;
     }
-    const bool as_it_is = job.running && job.gpus == gpus && !want.packed_with && job.packed_with == nullptr &&
-                          (want.gpu_type == kAnyGpuType || want.gpu_type == job.gpu_type) &&
-                          job.opportunistic == want.opportunistic;
     const bool claims = !want.opportunistic;
-    if (as_it_is && left_[job.gpu_type] >= gpus && (!claims || claim_left(*job.spec, job.gpu_type) >= gpus)) {
-        keep(want.job);
+    const bool where_it_is = job.running && !want.packed_with && job.packed_with == nullptr &&
+                             (want.gpu_type == kAnyGpuType || want.gpu_type == job.gpu_type) &&
+                             job.opportunistic == want.opportunistic && left_[job.gpu_type] >= gpus &&
+                             (!claims || claim_left(*job.spec, job.gpu_type) >= gpus);
+    const bool has_grown = grows_ && job.gpus > gpus;
+    if (where_it_is && (job.gpus == gpus || has_grown)) {
+        keep(want.job, gpus);
+        if (has_grown) grown_.push_back({.job = want.job, .gpus = gpus});
         if (want.moves) moves_.push_back(want.job);
         return;
     }
@@ -110,11 +114,11 @@ void Deciding::choose_one(const Decision& decision, const Want& want) {
     pending_.push_back({.decision = &decision, .want = &want, .gpus = gpus, .gpu_type = type});
 }
 
-void Deciding::keep(std::uint32_t j) {
+void Deciding::keep(std::uint32_t j, std::uint32_t gpus) {
     const JobState& job = *jobs_[j];
     if (fates_[j] == Fate::keeps) return;
     fates_[j] = Fate::keeps;
-    if (job.packed_with == nullptr) take(*job.spec, job.gpu_type, job.gpus, !job.opportunistic);
+    if (job.packed_with == nullptr) take(*job.spec, job.gpu_type, gpus, !job.opportunistic);
 }
 
 void Deciding::take(const JobSpec& spec, std::uint32_t gpu_type, std::uint32_t gpus, bool claims) {
@@ -198,10 +202,13 @@ void Deciding::carry_out(Actions& actions) {
     for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
         if (jobs_[j]->running && ((fates_[j] == Fate::pending && !stays_[j]) || must_go(j))) stop(j);
     }
+    keep_grown(actions);
     carry_out_pending(actions);
     place_evicted(actions);
+    restore_shrunk(actions);
     settle_stopped(actions);
     for (const std::uint32_t j : moves_) move(j, actions);
+    if (grows_) grow_into_the_rest(actions);
     stop_guests(actions);
     for (const Decision* const decision : decisions_) {
         set_leases(*decision, actions);
@@ -226,6 +233,7 @@ void Deciding::carry_out_pending(Actions& actions) {
             continue;
         }
         bool placed = pending.want->packed_with ? pack(pending, actions) : place(pending, actions);
+        if (!placed && !pending.want->packed_with && shrink_grown(actions)) placed = place(pending, actions);
         if (!placed && !pending.want->packed_with && stop_unwanted(pending.want->opportunistic)) {
             placed = place(pending, actions);
         }

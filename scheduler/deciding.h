@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "scheduler/decide.h"
+#include "scheduler/growing.h"
 #include "scheduler/quota.h"
 
 namespace larder::scheduler {
@@ -17,7 +18,7 @@ namespace larder::scheduler {
 class Deciding {
 public:
     // All must outlive it, and so must every Decision given to choose().
-    Deciding(const DecideInput& input, Placer& placer, bool preempts);
+    Deciding(const DecideInput& input, Placer& placer, const Policy& policy);
 
     void choose(const Decision& decision);
     // GPUs of the type that nobody has been given so far; opportunistic jobs that were not chosen yet have none.
@@ -50,8 +51,14 @@ private:
         std::uint32_t gpu_type = 0;
     };
 
+    // An elastic job that runs with more GPUs than it is wanted with.
+    struct Grown {
+        std::uint32_t job = 0;
+        std::uint32_t gpus = 0;  // wanted
+    };
+
     void choose_one(const Decision& decision, const Want& want);
-    void keep(std::uint32_t j);
+    void keep(std::uint32_t j, std::uint32_t gpus);
     std::uint32_t type_with_room(const Want& want, std::uint32_t gpus, bool claims) const;
     void take(const JobSpec& spec, std::uint32_t gpu_type, std::uint32_t gpus, bool claims);
     std::uint32_t& claim_left(const JobSpec& spec, std::uint32_t gpu_type);
@@ -77,10 +84,23 @@ private:
     void move(std::uint32_t j, Actions& actions);
     bool takes_up_again(std::uint32_t j);
 
+    // Of elastic jobs (deciding_elastic.cc).
+    void keep_grown(Actions& actions);
+    bool shrink_grown(Actions& actions);
+    void shrink(std::uint32_t j, std::uint32_t gpus, Actions& actions);
+    void restore_shrunk(Actions& actions);
+    std::vector<Growing> may_grow(const Actions& actions) const;
+    bool anyone_waits() const;
+    double room_lasts_until_s() const;
+    bool pays(const Growing& grown, std::uint32_t gpus_before, std::size_t nodes, double horizon_s) const;
+    void grow_into_the_rest(Actions& actions);
+    void grow(const Growing& grown, double horizon_s, Actions& actions);
+
     const DecideInput& input_;
     std::span<const JobState* const> jobs_;
     Placer& placer_;
     bool preempts_;
+    bool grows_;  // elastic jobs are for us to size
     std::vector<Fate> fates_;
     std::vector<bool> is_stopped_;
     std::vector<bool> stays_;                           // wanted just where it is, but with a claim
@@ -94,6 +114,9 @@ private:
     std::vector<std::uint32_t> stopped_;
     std::vector<std::uint32_t> demoted_;
     std::vector<Evicted> evicted_;
+    std::vector<Grown> grown_;
+    std::vector<std::uint32_t> shrunk_;  // of these, for a gang that found no place
+    bool grown_shrunk_ = false;
     bool unwanted_stopped_ = false;
     bool opportunistic_stopped_ = false;
 };

@@ -76,6 +76,9 @@ public:
     virtual std::string_view name() const = 0;
     // Whether running jobs may be stopped for others.
     virtual bool preempts() const = 0;
+    // Whether it says itself how many GPUs an elastic job has. Of others decide() hides how far jobs have grown, and
+    // lets them grow into what is left; those that stop nobody leave sizes as they are.
+    virtual bool sizes_jobs() const { return !preempts(); }
     virtual Result<Decision> decide(const Snapshot& snapshot) = 0;
 };
 

@@ -4,7 +4,7 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "scheduler/policies/growing.h"
+#include "scheduler/growing.h"
 #include "scheduler/policies/packing.h"
 
 namespace larder::scheduler {
@@ -148,7 +148,7 @@ private:
             growing.push_back({.job = want.job, .gpu_type = want.gpu_type, .gpus = want.gpus});
             at.push_back(w);
         }
-        grow(snapshot_, room_, growing);
+        grow(snapshot_, room_.left(), growing);
         for (std::size_t i = 0; i < growing.size(); ++i) {
             may_change_ = may_change_ || growing[i].gpus != decision_.wants[at[i]].gpus;
             decision_.wants[at[i]].gpus = growing[i].gpus;

@@ -14,6 +14,7 @@ public:
     explicit Gandiva(const PolicyOptions& options) : round_s_(options.round_s) {}
     std::string_view name() const override { return "gandiva"; }
     bool preempts() const override { return true; }
+    bool sizes_jobs() const override { return true; }
     Result<Decision> decide(const Snapshot& snapshot) override;
 
 private:

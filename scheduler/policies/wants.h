@@ -3,6 +3,7 @@
 // What policies have in common when they write down their wishes.
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "scheduler/policy.h"
@@ -37,7 +38,7 @@ public:
     // The type a waiting job would go to: the fastest of those it may be on with so many left; kAnyGpuType: none.
     std::uint32_t type_for(const JobSpec& job, std::uint32_t gpus) const;
     void take(std::uint32_t gpu_type, std::uint32_t gpus);
-    void give_back(std::uint32_t gpu_type, std::uint32_t gpus) { left_[gpu_type] += gpus; }
+    std::span<std::uint32_t> left() { return left_; }
     // Takes what the want takes of them: its type, its job's own if it runs as wanted, or the one it would go to. The
     // type; kAnyGpuType: there is no room.
     std::uint32_t take(const JobState& job, const Want& want);

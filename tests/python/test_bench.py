@@ -44,6 +44,18 @@ def test_a_plan_is_as_good_as_the_linear_programs(bench) -> None:
             assert row["max_abs_diff"] < 1e-6
 
 
+def test_decisions_are_taken_in_every_setting(bench) -> None:
+    rows = bench("decide")
+    settings = {(row["gpu_types"], row["tight_deadlines"], row["cells"]) for row in rows}
+    assert settings == {(1, False, False), (3, False, False), (1, True, False), (1, False, True)}
+    assert {row["policy"] for row in rows if row["gpu_types"] == 3} >= {"max-min", "water-filling"}
+    for row in rows:
+        assert row["running"] > 0
+        assert 0 < row["first_decide_ms"] <= row["first_ms"]
+    (cells,) = [row for row in rows if row["cells"]]
+    assert cells["running"] == 48  # one gang to each cell of one node
+
+
 def test_misses_are_counted_for_every_job(bench) -> None:
     result = bench("miss")
     assert [run["jobs"] for run in result["runs"]] == [1, 8]

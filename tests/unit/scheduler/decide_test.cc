@@ -18,6 +18,7 @@ class Told final : public Policy {
 public:
     std::string_view name() const override { return "told"; }
     bool preempts() const override { return true; }
+    bool sizes_jobs() const override { return true; }
     Result<Decision> decide(const Snapshot&) override {
         if (throws) throw std::runtime_error("no idea");
         return decision;

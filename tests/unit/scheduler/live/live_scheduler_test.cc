@@ -171,6 +171,7 @@ public:
     explicit WantsEach(const std::uint32_t& gpus) : gpus_(gpus) {}
     std::string_view name() const override { return "wants-each"; }
     bool preempts() const override { return true; }
+    bool sizes_jobs() const override { return true; }
     Result<Decision> decide(const Snapshot& snapshot) override {
         Decision decision;
         for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) decision.wants.push_back({.job = j, .gpus = gpus_});

@@ -1,4 +1,4 @@
-#include "scheduler/policies/growing.h"
+#include "scheduler/growing.h"
 
 #include <algorithm>
 #include <queue>
@@ -29,7 +29,7 @@ Step next_step(const Snapshot& snapshot, const Growing& growing, std::uint32_t a
 
 }  // namespace
 
-void grow(const Snapshot& snapshot, Room& room, std::vector<Growing>& jobs) {
+void raise_all(const Snapshot& snapshot, std::span<std::uint32_t> left, std::vector<Growing>& jobs) {
     std::priority_queue<Step> steps;
     const auto line_up = [&](std::uint32_t at) {
         const Step step = next_step(snapshot, jobs[at], at);
@@ -40,20 +40,29 @@ void grow(const Snapshot& snapshot, Room& room, std::vector<Growing>& jobs) {
         const Step step = steps.top();
         steps.pop();
         Growing& growing = jobs[step.at];
-        if (room.left(growing.gpu_type) < step.more) continue;
-        room.take(growing.gpu_type, step.more);
+        if (left[growing.gpu_type] < step.more) continue;
+        left[growing.gpu_type] -= step.more;
         growing.gpus += step.more;
         line_up(step.at);
     }
+}
+
+void grow(const Snapshot& snapshot, std::span<std::uint32_t> left, std::vector<Growing>& jobs) {
+    raise_all(snapshot, left, jobs);
     for (Growing& growing : jobs) {
         const JobState& job = *snapshot.jobs[growing.job];
         if (!job.running || growing.gpus <= job.gpus) continue;
-        const double now_s = job.remaining_bytes / expected_rate(snapshot, job, job.gpu_type, job.gpus);
-        const double grown_s = job.remaining_bytes / expected_rate(snapshot, job, job.gpu_type, growing.gpus);
-        if (job.remaining_bytes == kNever || now_s > grown_s + job.spec->restart_s) continue;
-        room.give_back(growing.gpu_type, growing.gpus - job.gpus);
+        const double before = expected_rate(snapshot, job, job.gpu_type, job.gpus);
+        const double after = expected_rate(snapshot, job, job.gpu_type, growing.gpus);
+        if (growing_pays(before, after, job.remaining_bytes / before, job.spec->restart_s, 1)) continue;
+        left[growing.gpu_type] += growing.gpus - job.gpus;
         growing.gpus = job.gpus;
     }
+}
+
+bool growing_pays(double rate_before, double rate_after, double horizon_s, double restart_s, int restarts) {
+    if (horizon_s == kNever) return rate_after > rate_before;
+    return (horizon_s - restarts * restart_s) * rate_after > horizon_s * rate_before;
 }
 
 }  // namespace larder::scheduler

@@ -1,0 +1,140 @@
+// Elastic jobs under every policy that may stop jobs: they grow into what everybody else leaves, and go back before
+// anybody has to wait for it.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/scheduler/snapshots.h"
+
+namespace larder::scheduler::tests {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Gandiva sizes jobs itself (gandiva_test.cc).
+std::vector<std::string_view> policies_that_stop_jobs() {
+    std::vector<std::string_view> names;
+    for (const std::string_view name : policy_names()) {
+        const auto policy = make_policy(name, {});
+        if (policy && !(*policy)->sizes_jobs()) names.push_back(name);
+    }
+    return names;
+}
+
+class Elastic : public testing::TestWithParam<std::string_view> {
+protected:
+    void SetUp() override { policy_ = std::move(*make_policy(GetParam(), {})); }
+    Actions step() {
+        const auto actions = world_.step(*policy_);
+        EXPECT_TRUE(actions) << actions.error().message;
+        return actions ? *actions : Actions{};
+    }
+    // 2 GPUs, or up to 8.
+    JobSpec& add_elastic(double seconds = 1e6) {
+        JobSpec& spec = world_.add(2, 2e8 * seconds);
+        spec.gpus_max = 8;
+        return spec;
+    }
+
+    World world_{1};
+    std::unique_ptr<Policy> policy_;
+};
+
+TEST_P(Elastic, GrowsIntoWhatIsIdleAndShrinksForAGang) {
+    add_elastic();
+    step();
+    EXPECT_EQ(world_.states[0].gpus, 8U) << "from its start";
+    world_.pass(1000);
+    world_.add(4, 4e8 * 100);
+    const Actions shrinks = step();
+    EXPECT_THAT(shrinks.stops, ElementsAre(0));
+    EXPECT_THAT(world_.running(), ElementsAre(0, 1));
+    EXPECT_EQ(world_.states[0].gpus, 4U) << "as far as it has to";
+    world_.pass(100);
+    world_.end_finished();
+    world_.pass(1000);
+    step();
+    EXPECT_EQ(world_.states[0].gpus, 8U) << "again, while it runs";
+    world_.pass(400);
+    EXPECT_THAT(step().stops, IsEmpty()) << "and stays so";
+}
+
+TEST_P(Elastic, GivesBackAllButWhatItStates) {
+    add_elastic();
+    step();
+    world_.pass(1000);
+    world_.add(6, 6e8 * 100);
+    step();
+    EXPECT_THAT(world_.running(), ElementsAre(0, 1));
+    EXPECT_EQ(world_.states[0].gpus, 2U);
+}
+
+TEST_P(Elastic, NobodyStartsAgainForLessThanItGains) {
+    JobSpec& spec = add_elastic(100);
+    spec.restart_s = 500;
+    world_.add(6, 6e8 * 10);
+    step();
+    ASSERT_EQ(world_.states[0].gpus, 2U);
+    world_.pass(10);
+    world_.end_finished();
+    EXPECT_THAT(step().stops, IsEmpty());
+    EXPECT_EQ(world_.states[0].gpus, 2U);
+}
+
+TEST_P(Elastic, AQuotaHoldsWhileItGrows) {
+    world_.tenants[0].gpu_quota = 5;
+    add_elastic();
+    step();
+    EXPECT_EQ(world_.states[0].gpus, 5U);
+}
+
+TEST_P(Elastic, WhoMayNotBeStoppedDoesNotGrow) {
+    add_elastic().preemptible = false;
+    step();
+    EXPECT_EQ(world_.states[0].gpus, 2U);
+}
+
+TEST_P(Elastic, OpportunisticJobsGoBeforeGrowing) {
+    add_elastic();
+    step();
+    world_.pass(1000);
+    world_.add(4, 4e8 * 1000).opportunistic = true;
+    step();
+    EXPECT_THAT(world_.running(), ElementsAre(0, 1));
+    EXPECT_EQ(world_.states[0].gpus, 4U);
+}
+
+// A small trace, run to its end: it is over sooner with elastic jobs than with the same ones rigid, and nobody is left.
+TEST_P(Elastic, ATraceIsOverSooner) {
+    const auto run = [](std::string_view name, bool elastic) {
+        World world(2);
+        Random random(3);
+        for (int j = 0; j < 12; ++j) {
+            const std::uint32_t gpus = 1U << random.below(3);
+            JobSpec& spec = world.add(gpus, 1e8 * gpus * (500 + random.below(20000)));
+            if (elastic && j % 2 == 0) spec.gpus_max = 4 * gpus;
+            spec.restart_s = 10;
+        }
+        const auto policy = std::move(*make_policy(name, {}));
+        for (int steps = 0; !world.jobs.empty() && steps < 5000; ++steps) {
+            const auto actions = world.step(*policy);
+            EXPECT_TRUE(actions) << actions.error().message;
+            if (!actions) break;
+            world.pass(std::min(world.next_end_s(), actions->next_s) - world.now_s);
+            world.end_finished();
+        }
+        EXPECT_TRUE(world.jobs.empty()) << name;
+        return world.now_s;
+    };
+    EXPECT_LT(run(GetParam(), true), run(GetParam(), false));
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, Elastic, testing::ValuesIn(policies_that_stop_jobs()), [](const auto& tested) {
+    std::string name(tested.param);
+    std::erase(name, '-');
+    return name;
+});
+
+}  // namespace
+}  // namespace larder::scheduler::tests
