@@ -1,21 +1,12 @@
 #include "scheduler/policies/fair.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
+#include "scheduler/policies/alike.h"
+
 namespace larder::scheduler {
-namespace {
-
-double rounded(double value, double steps) {
-    int exponent = 0;
-    const double mantissa = std::frexp(value, &exponent);
-    return std::ldexp(std::round(mantissa * steps) / steps, exponent);
-}
-
-}  // namespace
-
-// A row of numbers for each job: GPUs, rates, terms.
+// A row of numbers for each job: GPUs, terms, rates.
 struct Fair::Candidates {
     std::vector<double> gpus_by_type;
     std::size_t width = 0;
@@ -26,7 +17,6 @@ struct Fair::Candidates {
 
     // The kind of each row.
     std::vector<std::size_t> group(Kinds& kinds) const {
-        const std::size_t types = gpus_by_type.size();
         std::vector<std::size_t> order(jobs.size());
         std::iota(order.begin(), order.end(), 0);
         std::ranges::sort(
@@ -36,8 +26,8 @@ struct Fair::Candidates {
         for (std::size_t place = 0; place < order.size(); ++place) {
             const std::span<const double> now = row(order[place]);
             if (place == 0 || !std::ranges::equal(now, row(order[place - 1]))) {
-                const auto terms = now.begin() + 1 + static_cast<std::ptrdiff_t>(types);
-                kinds.kinds.push_back({.gpus = now[0], .rates = {now.begin() + 1, terms}, .terms = {terms, now.end()}});
+                const auto rates = now.begin() + 1 + static_cast<std::ptrdiff_t>(kTerms);
+                kinds.kinds.push_back({.gpus = now[0], .rates = {rates, now.end()}, .terms = {now.begin() + 1, rates}});
             }
             kind_of[order[place]] = kinds.kinds.size() - 1;
             ++kinds.kinds.back().jobs;
@@ -72,8 +62,8 @@ Fair::Candidates Fair::gather(const Fair& policy, const Snapshot& snapshot) {
         policy.terms(snapshot, job, gpus, rates, terms);
         found.jobs.push_back(j);
         found.rows.push_back(gpus);
-        found.rows.insert(found.rows.end(), rates.begin(), rates.end());
         found.rows.insert(found.rows.end(), terms.begin(), terms.end());
+        found.rows.insert(found.rows.end(), rates.begin(), rates.end());
     }
     return found;
 }
@@ -136,10 +126,8 @@ Result<std::vector<double>> Fair::parts(const Snapshot& snapshot) {
     Candidates candidates = gather(*this, snapshot);
     Kinds kinds;
     std::vector<std::size_t> kind_of = candidates.group(kinds);
-    for (double steps = 512; kinds.kinds.size() > kinds_max_ && steps >= 2; steps /= 4) {
-        for (std::size_t i = 0; i < candidates.rows.size(); ++i) {
-            if (i % candidates.width > 0) candidates.rows[i] = rounded(candidates.rows[i], steps);
-        }
+    if (kinds.kinds.size() > kinds_max_) {
+        take_alike_for_equal(candidates.rows, candidates.width, 1 + exact_terms(), kinds_max_);
         kind_of = candidates.group(kinds);
     }
     if (kinds != last_kinds_ && !kinds.kinds.empty()) {

@@ -38,13 +38,15 @@ protected:
         bool operator==(const Kinds&) const = default;
     };
 
-    // More kinds than `kinds_max` are made fewer by taking numbers for equal that nearly are.
+    // More kinds than `kinds_max` are made fewer by taking numbers for equal that nearly are (alike.h).
     explicit Fair(double round_s, std::size_t kinds_max = 512) : round_s_(round_s), kinds_max_(kinds_max) {}
 
     virtual void prepare(const Snapshot&) {}
     // `rates` by type; a policy that knows no types may set those above 0 to one.
     virtual void terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
                        std::span<double> terms) const = 0;
+    // So many of the terms, the first, are names: not to be taken for others.
+    virtual std::size_t exact_terms() const { return 0; }
     virtual Result<Shares> allocate(const Snapshot& snapshot, const Kinds& kinds) = 0;
 
     // Shares at the highest level: each kind's rate is level * needs[kind], and floors[kind] if given, or more.

@@ -165,8 +165,10 @@ struct ShareProgram::Basis {
 
 namespace {
 
+// Where jobs are taken for equal, the rates of a kind change a little with those in it.
 bool alike(const ShareGroup& a, const ShareGroup& b) {
-    return a.gpus == b.gpus && a.rates == b.rates;
+    const auto near = [](double x, double y) { return std::abs(x - y) <= 0.1 * std::max(x, y); };
+    return a.gpus == b.gpus && std::ranges::equal(a.rates, b.rates, near);
 }
 
 // For each group the one of last time that it takes its part of the basis from: the same kind of job if it was there,

@@ -19,6 +19,7 @@ private:
 
     void terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
                std::span<double> terms) const override;
+    std::size_t exact_terms() const override { return 1; }
     Result<Shares> allocate(const Snapshot& snapshot, const Kinds& kinds) override;
 };
 
