@@ -352,14 +352,16 @@ bool BlockServer::try_again(Miss& miss) {
     return true;
 }
 
-// False: nobody waits for it any more.
+// Each who waits may pay for it, as at first. False: nobody waits for it any more.
 bool BlockServer::enqueue_again(Miss& miss) {
-    Fetch* waiter = miss.first_waiter;
-    while (waiter != nullptr && waiter->consumer->closed()) waiter = waiter->next_waiter;
-    if (waiter == nullptr) return false;
-    miss.started = false;
-    if (!waiter->queued) waiter->consumer->job().enqueue(*waiter);
-    return true;
+    bool any = false;
+    for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+        if (waiter->consumer->closed()) continue;
+        any = true;
+        if (!waiter->queued) waiter->consumer->job().enqueue(*waiter);
+    }
+    if (any) miss.started = false;
+    return any;
 }
 
 void BlockServer::quarantine(const protocol::Manifest& manifest, std::uint32_t block) {

@@ -100,6 +100,23 @@ TEST_P(QuarantineTest, AClientThatLeavesBetweenTheTwoReadsLeavesNothingBehind) {
     EXPECT_EQ(world_.dataset().sessions, 0u);
 }
 
+TEST_P(QuarantineTest, AClientThatLeavesBetweenTheTwoReadsLeavesTheSecondToTheOthers) {
+    auto slow = std::make_shared<TokenBucket>();
+    slow->set_limit(1, 1, world_.clock.now_ns());
+    RingClient& poor = world_.attach({.session_id = 1, .job = "poor", .bucket = slow});
+    RingClient& rich = world_.attach({.session_id = 2, .job = "rich"});
+    spoil(kBad);
+    poor.fetch(kBad, 0, kBad, 1);
+    rich.fetch(kBad, 0, kBad, 1);
+    for (int i = 0; i < 5000 && world_.dataset().counters.remote_corrupt == 0; ++i) world_.turns(1);
+    mend(kBad);
+    world_.clients.erase(world_.clients.begin());
+    const auto got = world_.completion(rich);
+    ASSERT_TRUE(got) << "it waits for tokens of a job that has left";
+    EXPECT_EQ(got->status, BlockStatus::ok);
+    EXPECT_EQ(rich.payload(*got), world_.content[kBad]);
+}
+
 TEST_P(QuarantineTest, VerifyHoldsTheWholeRemoteAgainstTheChecksums) {
     RingClient& client = world_.attach();
     for (std::uint32_t block = 0; block < 10; ++block) world_.read(client, block);
