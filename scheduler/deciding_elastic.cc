@@ -150,6 +150,7 @@ void Deciding::grow_into_the_rest(Actions& actions) {
     std::vector<Growing> growing = may_grow(actions);
     if (growing.empty()) return;
     std::vector<std::uint32_t> left;
+    left.reserve(left_.size());
     for (std::uint32_t type = 0; type < left_.size(); ++type) left.push_back(placer_.free_gpus(type));
     if (std::ranges::none_of(left, [](std::uint32_t gpus) { return gpus > 0; })) return;
     raise_all(input_.snapshot, left, growing);

@@ -130,6 +130,7 @@ void PeerDirectory::ask_all() {
         }
     }
     std::vector<PeerStatus> status;
+    status.reserve(peers_.size());
     for (const auto& [endpoint, peer] : peers_) status.push_back(peer.status);
     const std::lock_guard lock(mutex_);
     status_ = std::move(status);

@@ -22,6 +22,7 @@ std::optional<Placed> FreePool::place(const PlaceRequest& request) {
 std::optional<Placed> FreePool::place_on_others(const PlaceRequest& request) {
     std::vector<std::pair<JobId, Taken>> gone;
     std::vector<JobId> last_first;
+    last_first.reserve(opportunistic_.size());
     for (const auto& [arrival, job] : opportunistic_) last_first.push_back(job);
     std::ranges::reverse(last_first);
     for (const JobId job : last_first) {
