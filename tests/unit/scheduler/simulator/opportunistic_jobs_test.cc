@@ -9,7 +9,7 @@
 namespace larder::scheduler {
 namespace {
 
-constexpr double kRate = 1e8;  // of one GPU
+constexpr double kRateOfAGpu = 1e8;  // of one GPU
 
 class OpportunisticJobs : public ::testing::Test {
 protected:
@@ -28,8 +28,8 @@ protected:
         job.tenant = tenant;
         job.submit_s = submit_s;
         job.gpus = job.gpus_min = job.gpus_max = gpus;
-        job.ideal_bytes_per_second = {kRate * gpus};
-        job.total_bytes = seconds * kRate * gpus;
+        job.ideal_bytes_per_second = {kRateOfAGpu * gpus};
+        job.total_bytes = seconds * kRateOfAGpu * gpus;
         workload_.models.emplace_back("m");
         return job;
     }
