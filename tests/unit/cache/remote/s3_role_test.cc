@@ -4,38 +4,41 @@
 
 #include <limits>
 
+#include "tests/support/units.h"
+
 namespace larder::cache {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
-constexpr std::int64_t kHour = 3600 * kSecond;
+using test::kSecond_ns;
+
+constexpr std::int64_t kHour_ns = 3600 * kSecond_ns;
 
 TEST(S3RoleRenewal, ComesFiveMinutesBeforeTheEnd) {
-    EXPECT_EQ(s3_role_renewal_ns(6 * kHour, false), 6 * kHour - 300 * kSecond);
-    EXPECT_EQ(s3_role_renewal_ns(kHour, false), kHour - 300 * kSecond);
+    EXPECT_EQ(s3_role_renewal_ns(6 * kHour_ns, false), 6 * kHour_ns - 300 * kSecond_ns);
+    EXPECT_EQ(s3_role_renewal_ns(kHour_ns, false), kHour_ns - 300 * kSecond_ns);
 }
 
 TEST(S3RoleRenewal, ComesHalfWayWhereTheyLiveForMinutes) {
-    EXPECT_EQ(s3_role_renewal_ns(400 * kSecond, false), 200 * kSecond);
-    EXPECT_EQ(s3_role_renewal_ns(10 * kSecond, false), 5 * kSecond);
+    EXPECT_EQ(s3_role_renewal_ns(400 * kSecond_ns, false), 200 * kSecond_ns);
+    EXPECT_EQ(s3_role_renewal_ns(10 * kSecond_ns, false), 5 * kSecond_ns);
 }
 
 TEST(S3RoleRenewal, IsNeverMoreThanOnceASecond) {
-    for (const std::int64_t remaining_ns : {kSecond, std::int64_t{0}, -kHour}) {
-        EXPECT_EQ(s3_role_renewal_ns(remaining_ns, false), kSecond);
-        EXPECT_EQ(s3_role_renewal_ns(remaining_ns, true), kSecond);
+    for (const std::int64_t remaining_ns : {kSecond_ns, std::int64_t{0}, -kHour_ns}) {
+        EXPECT_EQ(s3_role_renewal_ns(remaining_ns, false), kSecond_ns);
+        EXPECT_EQ(s3_role_renewal_ns(remaining_ns, true), kSecond_ns);
     }
 }
 
 TEST(S3RoleRenewal, LooksOnceADayAtThoseThatDoNotExpire) {
     constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-    EXPECT_EQ(s3_role_renewal_ns(kNever, false), 24 * kHour);
-    EXPECT_EQ(s3_role_renewal_ns(kNever, true), 60 * kSecond);
+    EXPECT_EQ(s3_role_renewal_ns(kNever, false), 24 * kHour_ns);
+    EXPECT_EQ(s3_role_renewal_ns(kNever, true), 60 * kSecond_ns);
 }
 
 TEST(S3RoleRenewal, IsTriedAgainWithinAMinuteAndMoreOftenNearTheEnd) {
-    EXPECT_EQ(s3_role_renewal_ns(300 * kSecond, true), 60 * kSecond);
-    EXPECT_EQ(s3_role_renewal_ns(40 * kSecond, true), 10 * kSecond);
+    EXPECT_EQ(s3_role_renewal_ns(300 * kSecond_ns, true), 60 * kSecond_ns);
+    EXPECT_EQ(s3_role_renewal_ns(40 * kSecond_ns, true), 10 * kSecond_ns);
 }
 
 }  // namespace
