@@ -74,7 +74,7 @@ Result<Shares> FinishTimeFairness::allocate(const Snapshot&, const Kinds& kinds)
         if (!can) return std::unexpected(can.error());
         (*can ? high : low) = step;
         const int next = *can ? step - stride : step + stride;
-        stride *= 4;
+        stride = std::min(4 * stride, kStepMax - kStepMin);
         step = next > low && next < high ? next : low + (high - low) / 2;
     }
     last_step_ = high;

@@ -50,20 +50,24 @@ def test_f_star_is_the_training_loops_not_the_workers(
         computed_s = 0.0
         began = time.monotonic()
         measured: float | None = None
+
+        def agree() -> bool:
+            return measured == pytest.approx(read / computed_s, rel=0.05)
+
         # Until the window is half full of what it measured; a machine that is busy elsewhere only takes longer.
-        while measured is None or time.monotonic() - began < 20:
+        while measured is None or time.monotonic() - began < 20 or (not agree() and time.monotonic() - began < 80):
             for lengths in loader:
-                size = int(lengths.sum())
                 started = time.monotonic()
+                size = int(lengths.sum())
                 time.sleep(size / IDEAL)
-                computed_s += time.monotonic() - started
                 read += size
+                computed_s += time.monotonic() - started
             (job,) = [job for job in allocator.ask("GET", "/v1/jobs").json()["jobs"] if job["name"] == "train"]
             measured = job.get("measured_ideal_bytes_per_second")
         if remote is not None:
             assert loader.stall_s > computed_s, "data was not the bottleneck"
         # What the loop itself says: sleeping takes longer than asked for on a busy machine.
-        assert measured == pytest.approx(read / computed_s, rel=0.05)
+        assert agree(), (measured, read / computed_s)
     finally:
         daemon.end()
         assert allocator.end() == 0, allocator.log.read_text()

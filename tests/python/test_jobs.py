@@ -259,7 +259,7 @@ def test_an_opportunistic_job_uses_others_cells_and_makes_way(start_cluster: Cal
 
 def test_a_signal_to_the_daemons_group_spares_the_jobs(start_cluster: Callable[..., Cluster]) -> None:
     cluster = start_cluster("--scheduler.gpus", "1")
-    cluster.submit("--name", "long", script='echo $$ > pid; while :; do sleep 0.01; done')
+    cluster.submit("--name", "long", script='echo $$ > started; mv started pid; while :; do sleep 0.01; done')
     cluster.wait_for("pid")
     stat = pathlib.Path(f"/proc/{(cluster.directory / 'pid').read_text().strip()}/stat").read_text()
     session = int(stat.rsplit(")", 1)[1].split()[3])
