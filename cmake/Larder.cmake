@@ -12,12 +12,15 @@ function(larder_library folder)
 endfunction()
 
 # larder_test(NAME FOLDER LIBRARIES...): one GoogleTest program of all *_test.cc in tests/<FOLDER>, each case a ctest case.
+# Files are compiled several at a time: most of a test's compile time is GoogleTest's headers.
 function(larder_test name folder)
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${folder}/*_test.cc)
     if(NOT sources)
         return()
     endif()
     add_executable(${name} ${sources})
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON)
+    target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
     target_link_libraries(${name} PRIVATE ${ARGN} larder_tests_support GTest::gmock GTest::gtest_main Threads::Threads)
     gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
 endfunction()
