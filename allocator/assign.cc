@@ -1,7 +1,7 @@
 #include "allocator/assign.h"
 
 #include <algorithm>
-#include <numeric>
+#include <limits>
 
 #include "allocator/gpu_placement.h"
 #include "allocator/problem.h"
@@ -67,22 +67,28 @@ Plan plan_of(const ClusterState& state, const Problem& problem, Solution solutio
     Plan plan;
     plan.steady_remote_bytes_per_second = steady_remote(problem, solution);
     plan.moved_bytes = moved_bytes(state, solution.quotas);
+    plan.datasets.reserve(solution.quotas.size());
     for (auto& quotas : solution.quotas) {
         DatasetPlan& dataset = plan.datasets.emplace_back();
         for (const NodeCache& quota : quotas) dataset.quota_bytes += quota.bytes();
         dataset.quotas = std::move(quotas);
     }
-    plan.jobs.resize(state.jobs.size());
-    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
-        const JobTerms& terms = problem.jobs[j];
-        plan.jobs[terms.job] = {.running = true,
-                                .placement = state.jobs[terms.job].placement,
-                                .bandwidth_bytes_per_second = solution.bandwidths[j],
-                                .equal_share_bytes_per_second = terms.equal_rate,
-                                .hit_ratio = terms.effective_hit_ratio,
-                                .predicted_bytes_per_second = solution.rates[j],
-                                .steady_hit_ratio = solution.steady_hit_ratios[j],
-                                .steady_bytes_per_second = solution.steady_rates[j]};
+    constexpr std::uint32_t kWaits = std::numeric_limits<std::uint32_t>::max();
+    std::vector<std::uint32_t> terms_of(state.jobs.size(), kWaits);
+    for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) terms_of[problem.jobs[j].job] = j;
+    plan.jobs.reserve(state.jobs.size());
+    for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
+        JobPlan& job = plan.jobs.emplace_back();
+        const std::uint32_t j = terms_of[i];
+        if (j == kWaits) continue;
+        job.running = true;
+        job.placement = state.jobs[i].placement;
+        job.bandwidth_bytes_per_second = solution.bandwidths[j];
+        job.equal_share_bytes_per_second = problem.jobs[j].equal_rate;
+        job.hit_ratio = problem.jobs[j].effective_hit_ratio;
+        job.predicted_bytes_per_second = solution.rates[j];
+        job.steady_hit_ratio = solution.steady_hit_ratios[j];
+        job.steady_bytes_per_second = solution.steady_rates[j];
     }
     return plan;
 }

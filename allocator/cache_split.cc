@@ -1,9 +1,9 @@
 #include "allocator/cache_split.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "allocator/largest_within.h"
+#include "allocator/order.h"
 
 namespace larder::allocator {
 namespace {
@@ -19,23 +19,22 @@ std::vector<double> rates_of(const Problem& problem, auto&& rate) {
 
 // Gives each group's room out in the order of density, densest first.
 CacheSplit fill(const Problem& problem, std::span<const double> density) {
-    std::vector<std::uint32_t> order;
     CacheSplit split(problem.caches.size());
     std::vector<double> room = problem.group_bytes;
     for (std::uint32_t i = 0; i < split.size(); ++i) {
         split[i] = problem.caches[i].floor;
         room[problem.caches[i].group] -= split[i];
-        if (density[i] > 0) order.push_back(i);
     }
-    // Stable: equally dense ones stay in the problem's order.
-    std::ranges::stable_sort(order, [&](std::uint32_t a, std::uint32_t b) { return density[a] > density[b]; });
     const auto give = [&](std::uint32_t i, double bytes_max) {
         double& left = room[problem.caches[i].group];
         const double bytes = std::clamp(bytes_max - split[i], 0.0, std::max(0.0, left));
         split[i] += bytes;
         left -= bytes;
     };
-    for (const std::uint32_t i : order) give(i, problem.caches[i].cap);
+    for (const std::uint32_t i : descending({density.begin(), density.end()})) {
+        if (density[i] <= 0) break;
+        give(i, problem.caches[i].cap);
+    }
     for (std::uint32_t i = 0; i < split.size(); ++i) {
         give(i, std::min(problem.caches[i].cached, problem.caches[i].cap));
     }
@@ -60,15 +59,13 @@ std::vector<double> largest_rates(const Problem& problem, const CacheSplit& spli
     double left = problem.remote - remote_needed(problem, rates, split);
     if (left < -1e-9 * problem.remote) return {};
     std::vector<double> miss(rates.size());
-    std::vector<std::uint32_t> order(rates.size());
-    std::iota(order.begin(), order.end(), 0u);
-    for (const std::uint32_t j : order) {
+    std::vector<double> cost(rates.size());
+    for (std::uint32_t j = 0; j < rates.size(); ++j) {
         const JobTerms& job = problem.jobs[j];
         miss[j] = 1 - problem.steady_hit_ratio(job, split);
+        cost[j] = miss[j] / job.value;
     }
-    const auto cost = [&](std::uint32_t j) { return miss[j] / problem.jobs[j].value; };
-    std::ranges::stable_sort(order, {}, cost);
-    for (const std::uint32_t j : order) {
+    for (const std::uint32_t j : ascending(cost)) {
         const double wanted = problem.jobs[j].ideal - rates[j];
         const double given = miss[j] <= 0 ? wanted : std::min(wanted, std::max(0.0, left) / miss[j]);
         rates[j] += given;

@@ -78,7 +78,7 @@ public:
         std::ranges::sort(nodes_, {}, [&](const UsableNode& node) -> auto& { return state.nodes[node.node].name; });
     }
 
-    std::optional<std::vector<GpuShare>> run() {
+    std::optional<Placement> run() {
         std::uint64_t available = 0;
         for (const UsableNode& node : nodes_) available += node.free;
         if (wanted_ == 0 || available < wanted_) return std::nullopt;
@@ -98,8 +98,8 @@ public:
 private:
     const Dataset& dataset() const { return state_.datasets[state_.jobs[job_].dataset]; }
 
-    std::vector<GpuShare> placement_of(const Gang& gang) const {
-        std::vector<GpuShare> placement;
+    Placement placement_of(const Gang& gang) const {
+        Placement placement;
         for (const auto& [place, gpus] : gang) placement.push_back({.node = nodes_[place].node, .gpus = gpus});
         std::ranges::sort(placement, {}, &GpuShare::node);
         return placement;
@@ -199,7 +199,7 @@ private:
     bool consider(const Gang& gang) {
         if (best_ && trials_left_ == 0) return false;
         if (!seen_.insert(gang).second) return false;
-        const std::vector<GpuShare> placement = placement_of(gang);
+        const Placement placement = placement_of(gang);
         if (objective_.placement_rules != nullptr && !objective_.placement_rules->allows(state_, job_, placement)) {
             return false;
         }
@@ -214,7 +214,7 @@ private:
         return true;
     }
 
-    Score solved(const Gang& gang, const std::vector<GpuShare>& placement) {
+    Score solved(const Gang& gang, const Placement& placement) {
         trial_.jobs[job_].placement = placement;
         const Problem problem = make_problem(trial_);
         const Solution solution = solve(trial_, problem, objective_.kind);
@@ -298,8 +298,7 @@ private:
 
 }  // namespace
 
-std::optional<std::vector<GpuShare>> place_job(const ClusterState& state, std::uint32_t job,
-                                               const Objective& objective) {
+std::optional<Placement> place_job(const ClusterState& state, std::uint32_t job, const Objective& objective) {
     return Search(state, job, objective).run();
 }
 

@@ -18,7 +18,6 @@ namespace larder::allocator {
 
 // Nothing when there are too few free GPUs, or when objective.placement_rules allow none of the sets; of those all are
 // asked on a small cluster, some thousands on a large one. The job's own placement in `state` is empty.
-std::optional<std::vector<GpuShare>> place_job(const ClusterState& state, std::uint32_t job,
-                                               const Objective& objective);
+std::optional<Placement> place_job(const ClusterState& state, std::uint32_t job, const Objective& objective);
 
 }  // namespace larder::allocator

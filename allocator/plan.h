@@ -17,7 +17,7 @@ struct DatasetPlan {
 
 struct JobPlan {
     bool running = false;  // has GPUs; all below is 0 otherwise
-    std::vector<GpuShare> placement;
+    Placement placement;
     double bandwidth_bytes_per_second = 0;    // b: the grant
     double equal_share_bytes_per_second = 0;  // e: what it would get of an equal share of everything
     // From the cache as it is now, and as it will be when the quotas are filled and every epoch began after that.

@@ -129,6 +129,12 @@ void find_caches(const ClusterState& state, std::span<const std::uint32_t> runni
 
 // The parts of a job's bytes that it reads on each node, and in each group.
 void find_reads(const Job& job, std::uint32_t dataset, Problem& problem) {
+    if (job.placement.size() == 1) {
+        const std::uint32_t node = job.placement.front().node;
+        problem.reads.push_back({.cache = problem.cache_on(dataset, node), .part = 1});
+        problem.runs.push_back({.node = node, .part = 1});
+        return;
+    }
     std::uint32_t gpus = 0;
     for (const GpuShare& share : job.placement) gpus += share.gpus;
     const auto begin = static_cast<std::ptrdiff_t>(problem.reads.size());

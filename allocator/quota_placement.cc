@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <utility>
+
+#include "allocator/order.h"
 
 namespace larder::allocator {
 namespace {
@@ -120,27 +121,23 @@ struct Reader {
     std::uint32_t node = 0;
 };
 
-// The group's nodes where the dataset's jobs run, with the rate they read at there, fastest first.
+// The group's nodes where the dataset's jobs run, with the rate they read at there, fastest first. `rate_at`, by node,
+// is below 0 before and after.
 void find_readers(const Problem& problem, const GroupCache& cache, std::span<const double> rates, const NodeRoom& room,
-                  std::vector<Reader>& found) {
+                  std::vector<double>& rate_at, std::vector<Reader>& found) {
     found.clear();
     const DatasetTerms& of = problem.datasets[cache.dataset];
     for (std::uint32_t j = of.jobs_begin; j < of.jobs_end; ++j) {
         for (const Run& run : problem.runs_of(problem.jobs[j])) {
             if (problem.group_of_node[run.node] != cache.group) continue;
-            found.push_back({.rate = rates[j] * run.part, .node = run.node});
+            if (rate_at[run.node] < 0) {
+                rate_at[run.node] = 0;
+                found.push_back({.node = run.node});
+            }
+            rate_at[run.node] += rates[j] * run.part;
         }
     }
-    std::ranges::stable_sort(found, {}, &Reader::node);
-    std::size_t kept = 0;
-    for (const Reader& reader : found) {
-        if (kept > 0 && found[kept - 1].node == reader.node) {
-            found[kept - 1].rate += reader.rate;
-        } else {
-            found[kept++] = reader;
-        }
-    }
-    found.resize(kept);
+    for (Reader& reader : found) reader.rate = std::exchange(rate_at[reader.node], -1);
     std::ranges::sort(found, [&](const Reader& a, const Reader& b) {
         return a.rate != b.rate ? a.rate > b.rate : room.rank(a.node) < room.rank(b.node);
     });
@@ -155,9 +152,7 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
         for (const Read& read : problem.reads_of(problem.jobs[j])) density[read.cache] += read.part * rates[j];
     }
     for (std::uint32_t i = 0; i < split.size(); ++i) density[i] /= problem.caches[i].size;
-    std::vector<std::uint32_t> order(split.size());
-    std::iota(order.begin(), order.end(), 0u);
-    std::ranges::stable_sort(order, [&](std::uint32_t a, std::uint32_t b) { return density[a] > density[b]; });
+    const std::vector<std::uint32_t> order = descending(std::move(density));
 
     NodeRoom room(state, problem);
     Placing placing(room, state.nodes.size());
@@ -176,9 +171,10 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
         for (const NodeCache& at : there) placing.take(at.node, at.bytes(), at.memory_bytes, at.disk_bytes);
     }
     std::vector<Reader> readers;
+    std::vector<double> rate_at(state.nodes.size(), -1);
     for (const std::uint32_t i : order) {
         if (left[i] == 0) continue;
-        find_readers(problem, problem.caches[i], rates, room, readers);
+        find_readers(problem, problem.caches[i], rates, room, rate_at, readers);
         placing.begin(quotas_of(i), left[i]);
         double rate_left = 0;
         for (const Reader& reader : readers) rate_left += reader.rate;

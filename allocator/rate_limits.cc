@@ -7,6 +7,7 @@
 #include <queue>
 
 #include "allocator/largest_within.h"
+#include "allocator/order.h"
 
 namespace larder::allocator {
 namespace {
@@ -126,10 +127,7 @@ std::vector<double> RateLimits::maximize(std::span<const double> low, std::span<
     }
     std::vector<double> left(capacities_);
     for (std::uint32_t i = 0; i < left.size(); ++i) left[i] -= used(i, rates);
-    std::vector<std::uint32_t> order(rates.size());
-    std::iota(order.begin(), order.end(), 0u);
-    std::ranges::stable_sort(order, [&](std::uint32_t a, std::uint32_t b) { return cost[a] < cost[b]; });
-    for (const std::uint32_t job : order) {
+    for (const std::uint32_t job : ascending(cost)) {
         double more = high[job] - rates[job];
         // Below its floor a job's use of a bound does not grow.
         const auto spare = [&](const Use& use) { return std::max(0.0, use.least - use.per_byte * rates[job]); };

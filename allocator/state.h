@@ -55,6 +55,7 @@ struct GpuShare {
 
     bool operator==(const GpuShare&) const = default;
 };
+using Placement = std::vector<GpuShare>;
 
 struct Job {
     std::string name;
@@ -66,7 +67,7 @@ struct Job {
         kUnlimited;                  // with the current one; 1 and less: what is cached from now on comes too late
     std::uint64_t unread_bytes = 0;  // of the current epoch; 0: between epochs
     std::uint64_t unread_cached_bytes = 0;  // of those, what is cached
-    std::vector<GpuShare> placement;        // empty: waits for GPUs, and has no part of anything meanwhile
+    Placement placement;                    // empty: waits for GPUs, and has no part of anything meanwhile
     double bandwidth_floor_bytes_per_second = 0;
     double bandwidth_cap_bytes_per_second = kUnlimited;
 };

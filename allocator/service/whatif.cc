@@ -85,8 +85,8 @@ Result<std::uint32_t> dataset_of(ClusterState& state, const AddedJob& added, con
     return static_cast<std::uint32_t>(state.datasets.size() - 1);
 }
 
-Result<std::vector<GpuShare>> placement_of(const ClusterState& state, const AddedJob& added, const std::string& at) {
-    std::vector<GpuShare> shares;
+Result<Placement> placement_of(const ClusterState& state, const AddedJob& added, const std::string& at) {
+    Placement shares;
     for (const std::string& name : added.nodes) {
         const auto found = std::ranges::find(state.nodes, name, &Node::name);
         if (found == state.nodes.end())

@@ -19,7 +19,6 @@ namespace {
 
 using namespace allocator;
 
-using Placement = std::vector<GpuShare>;
 
 constexpr std::uint64_t kCases = 10'000;
 

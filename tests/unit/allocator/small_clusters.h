@@ -106,8 +106,8 @@ inline std::vector<std::uint32_t> free_gpus(const allocator::ClusterState& state
 
 // Calls `visit` with each way to take so many of the free GPUs.
 inline void for_each_placement(const std::vector<std::uint32_t>& free, std::uint32_t gpus,
-                               const std::function<void(const std::vector<allocator::GpuShare>&)>& visit) {
-    std::vector<allocator::GpuShare> placement;
+                               const std::function<void(const allocator::Placement&)>& visit) {
+    allocator::Placement placement;
     const std::function<void(std::uint32_t, std::uint32_t)> from = [&](std::uint32_t node, std::uint32_t missing) {
         if (missing == 0) return visit(placement);
         if (node == free.size()) return;

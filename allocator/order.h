@@ -1,0 +1,39 @@
+#pragma once
+
+// Indices in the order of their keys, equal keys in the order of their indices: an order that does not depend on how it
+// was made.
+
+#include <boost/sort/pdqsort/pdqsort.hpp>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace larder::allocator {
+
+// Smallest key first. Keys are not NaN.
+inline std::vector<std::uint32_t> ascending(std::span<const double> keys) {
+    struct Entry {
+        double key;
+        std::uint32_t index;
+    };
+    std::vector<Entry> entries;
+    entries.reserve(keys.size());
+    for (const double key : keys) entries.push_back({key, static_cast<std::uint32_t>(entries.size())});
+    // Without branches, which keys in no order make the processor guess wrong.
+    boost::sort::pdqsort_branchless(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+        return static_cast<bool>((a.key < b.key) | ((a.key == b.key) & (a.index < b.index)));
+    });
+    std::vector<std::uint32_t> order;
+    order.reserve(entries.size());
+    for (const Entry& entry : entries) order.push_back(entry.index);
+    return order;
+}
+
+// Largest key first.
+inline std::vector<std::uint32_t> descending(std::vector<double> keys) {
+    for (double& key : keys) key = -key;
+    return ascending(keys);
+}
+
+}  // namespace larder::allocator
