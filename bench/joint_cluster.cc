@@ -1,7 +1,10 @@
 #include "bench/joint_cluster.h"
 
+#include <chrono>
 #include <filesystem>
+#include <map>
 #include <set>
+#include <thread>
 
 namespace larder::bench {
 namespace {
@@ -59,6 +62,28 @@ Result<void> JointCluster::pin(const std::string& dataset, std::uint64_t bytes) 
     const auto pinned = allocator_.call("PUT", "/v1/datasets/" + dataset + "/pin", {{"bytes", bytes}});
     if (!pinned) return std::unexpected(pinned.error());
     return {};
+}
+
+Result<std::vector<double>> JointCluster::report_ages_s() const {
+    constexpr auto kPatience = std::chrono::seconds(10);
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (true) {
+        const auto listed = allocator_.call("GET", "/v1/nodes");
+        if (!listed) return std::unexpected(listed.error());
+        std::map<std::string, double> ages_s;
+        for (const boost::json::value& node : listed->at("nodes").as_array()) {
+            ages_s.emplace(node.at("name").as_string(), node.at("heard_ms_ago").to_number<double>() / 1000);
+        }
+        if (ages_s.size() == nodes_.size()) {
+            std::vector<double> by_node;
+            for (std::uint32_t i = 0; i < nodes_.size(); ++i) by_node.push_back(ages_s.at(node_name(i)));
+            return by_node;
+        }
+        if (std::chrono::steady_clock::now() > until) {
+            return fail(ErrorCode::timeout, std::to_string(nodes_.size() - ages_s.size()) + " nodes do not report");
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
 }
 
 Result<void> JointCluster::lose_cache(std::uint32_t index) {

@@ -42,6 +42,8 @@ public:
 
     // The plan in force, as GET /v1/plan has it.
     Result<boost::json::object> plan() const { return allocator_.call("GET", "/v1/plan"); }
+    // How long ago each node reported last; waits until all have.
+    Result<std::vector<double>> report_ages_s() const;
     // What all jobs on all nodes have taken, since the cluster was started.
     RemoteCounter& remote() { return *remote_; }
 

@@ -42,7 +42,8 @@ scheduler::Workload workload_of(const JointScenario& scenario) {
 
 }  // namespace
 
-Result<std::vector<double>> simulate_joint(const JointScenario& scenario, const std::string& objective) {
+Result<std::vector<double>> simulate_joint(const JointScenario& scenario, const std::string& objective,
+                                           const std::vector<double>& report_ages_s) {
     const auto kind = allocator::parse_objective(objective);
     if (!kind) return std::unexpected(kind.error());
     scheduler::SimulationOptions options;
@@ -54,6 +55,7 @@ Result<std::vector<double>> simulate_joint(const JointScenario& scenario, const 
     options.reported_plans = true;
     options.report_lease_s = kJointLease_s;
     options.report_floor_bytes_per_second = scenario.remote_bytes_per_second / 100;
+    options.report_ages_s = report_ages_s;
     const scheduler::GpuCluster cluster = cluster_of(scenario);
     scheduler::FreePool pool(cluster);
     const auto policy = scheduler::make_policy("fifo", options.policy);

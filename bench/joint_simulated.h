@@ -12,7 +12,8 @@
 namespace larder::bench {
 
 // How long each job takes to read all its epochs, from the moment when all begin with nothing cached. `objective` is
-// the allocator's, under the name its config has for it.
-Result<std::vector<double>> simulate_joint(const JointScenario& scenario, const std::string& objective);
+// the allocator's, under the name its config has for it; `report_ages_s`: how long before that each node reported last.
+Result<std::vector<double>> simulate_joint(const JointScenario& scenario, const std::string& objective,
+                                           const std::vector<double>& report_ages_s);
 
 }  // namespace larder::bench

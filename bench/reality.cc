@@ -44,9 +44,11 @@ Result<boost::json::object> compare(const JointScenario& scenario, const std::ve
                                     const cli::InterruptWatch& interrupt) {
     auto cluster = JointCluster::start(scenario, files, directory, policy);
     if (!cluster) return std::unexpected(cluster.error());
+    const auto ages_s = cluster->report_ages_s();
+    if (!ages_s) return std::unexpected(ages_s.error());
     const auto measured = run_jobs(scenario, *cluster, interrupt);
     if (!measured) return std::unexpected(measured.error());
-    const auto simulated = simulate_joint(scenario, policy);
+    const auto simulated = simulate_joint(scenario, policy, *ages_s);
     if (!simulated) return std::unexpected(simulated.error());
     boost::json::array jobs;
     double largest = 0;

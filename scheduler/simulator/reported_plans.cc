@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/assert.h"
+
 namespace larder::scheduler {
 namespace {
 
@@ -63,11 +65,13 @@ ReportedPlans::ReportedPlans(const SimulationOptions& options, std::span<const D
       node_nic_bytes_per_second_(options.node_nic_bytes_per_second),
       cluster_(cluster_options(options)),
       agents_(cluster.nodes.size()) {
-    // Daemons were started at some time or other.
+    LARDER_ASSERT(options.report_ages_s.empty() || options.report_ages_s.size() == agents_.size());
     const auto agents = static_cast<double>(agents_.size());
     for (std::size_t n = 0; n < agents_.size(); ++n) {
         const double phase = (static_cast<double>(n) + 0.5) / agents;
         agents_[n] = {.look_s = kLookEvery_s * phase, .reported_s = -kReportEvery_s * phase, .next_s = kNever};
+        if (options.report_ages_s.empty()) continue;
+        agents_[n].look_s = agents_[n].reported_s = -options.report_ages_s[n];
     }
 }
 

@@ -45,6 +45,7 @@ struct SimulationOptions {
     bool reported_plans = false;
     double report_lease_s = 10;                      // of the leases
     double report_floor_bytes_per_second = 1 << 20;  // of a job
+    std::vector<double> report_ages_s;               // how long before 0 each node reported last; empty: spread evenly
     std::uint32_t samples = 500;                     // of the timeline
     // Called now and then, from the thread that runs; may be empty.
     std::function<void(const SimulationProgress&)> progress;

@@ -139,6 +139,24 @@ TEST(ReportedPlans, BandwidthPassesOnWhenNodesHaveSaidThatTheyGaveItUp) {
     }
 }
 
+TEST(ReportedPlans, WhoReportsFirstHasTheRemoteUntilItReportsAgain) {
+    const auto finishes_s = [](std::vector<double> report_ages_s) {
+        TwoNodes nodes;
+        nodes.options.cache.own_caches = true;
+        nodes.options.reported_plans = true;
+        nodes.options.report_ages_s = std::move(report_ages_s);
+        nodes.options.storage = {.cache_bytes = 0, .remote_bytes_per_second = 100e6};
+        nodes.options.cache.objective = allocator::ObjectiveKind::max_min;
+        nodes.add(4, 1);
+        nodes.add(4, 1);
+        const Outcome outcome = nodes.run();
+        return std::pair(outcome.jobs[0].finish_s, outcome.jobs[1].finish_s);
+    };
+    const auto [first_s, second_s] = finishes_s({0.15, 0.05});
+    EXPECT_LT(first_s, second_s);
+    EXPECT_EQ(finishes_s({0.05, 0.15}), std::pair(second_s, first_s));
+}
+
 TEST(ReportedPlans, TakeOwnCachesAndJointPlans) {
     TwoNodes nodes;
     nodes.options.reported_plans = true;
