@@ -63,7 +63,7 @@ std::uint64_t moved_bytes(const ClusterState& state, const Quotas& quotas) {
     return moved;
 }
 
-Plan plan_of(const ClusterState& state, const Problem& problem, Solution solution) {
+Plan plan_of(const ClusterState& given, const ClusterState& state, const Problem& problem, Solution solution) {
     Plan plan;
     plan.steady_remote_bytes_per_second = steady_remote(problem, solution);
     plan.moved_bytes = moved_bytes(state, solution.quotas);
@@ -82,7 +82,7 @@ Plan plan_of(const ClusterState& state, const Problem& problem, Solution solutio
         const std::uint32_t j = terms_of[i];
         if (j == kWaits) continue;
         job.running = true;
-        job.placement = state.jobs[i].placement;
+        if (given.jobs[i].placement.empty()) job.found_placement = state.jobs[i].placement;
         job.bandwidth_bytes_per_second = solution.bandwidths[j];
         job.equal_share_bytes_per_second = problem.jobs[j].equal_rate;
         job.hit_ratio = problem.jobs[j].effective_hit_ratio;
@@ -134,7 +134,7 @@ Result<Plan> assign(const ClusterState& given, const Objective& objective) {
         kept = shares_hold(problem, still) && gain(problem, objective.kind, still, solution) < objective.hysteresis;
         if (kept) solution = std::move(still);
     }
-    Plan plan = plan_of(state, problem, std::move(solution));
+    Plan plan = plan_of(given, state, problem, std::move(solution));
     plan.kept_quotas = kept;
     if (steers && objective.spare_room) give_spare_room(state, plan);
     return plan;

@@ -435,7 +435,7 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
         const std::string& name = planned_state_.jobs[j].name;
         std::vector<double> demands;
         std::optional<std::size_t> mine;
-        for (const GpuShare& share : job.placement) {
+        for (const GpuShare& share : placement_of(planned_state_, plan_, j)) {
             const std::string& where = planned_state_.nodes[share.node].name;
             if (where == node) mine = demands.size();
             demands.push_back(demand_of(where, name));

@@ -16,8 +16,8 @@ struct DatasetPlan {
 };
 
 struct JobPlan {
-    bool running = false;  // has GPUs; all below is 0 otherwise
-    Placement placement;
+    bool running = false;                     // has GPUs; all below is 0 otherwise
+    Placement found_placement;                // for a job that had none
     double bandwidth_bytes_per_second = 0;    // b: the grant
     double equal_share_bytes_per_second = 0;  // e: what it would get of an equal share of everything
     // From the cache as it is now, and as it will be when the quotas are filled and every epoch began after that.
@@ -34,5 +34,11 @@ struct Plan {
     std::uint64_t moved_bytes = 0;              // what the quotas ask nodes to fetch anew
     bool kept_quotas = false;                   // the gain of moving cache was too small
 };
+
+// Where a job runs under a plan for this state; empty: it waits.
+inline const Placement& placement_of(const ClusterState& state, const Plan& plan, std::size_t job) {
+    const Placement& found = plan.jobs[job].found_placement;
+    return found.empty() ? state.jobs[job].placement : found;
+}
 
 }  // namespace larder::allocator

@@ -1,8 +1,10 @@
 #include "allocator/problem.h"
 
+#include <boost/sort/pdqsort/pdqsort.hpp>
 #include <boost/unordered/unordered_flat_map.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <ranges>
 #include <span>
 #include <utility>
@@ -16,21 +18,26 @@ namespace {
 
 // Indices of `things` in an order of their names that is quick to make: by checksum, names only where those are equal.
 std::vector<std::uint32_t> in_order(const auto& things) {
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> keys;
+    std::vector<std::uint64_t> keys;  // checksum, index
     keys.reserve(things.size());
     for (const auto& thing : things) {
-        keys.emplace_back(crc32c(std::as_bytes(std::span(thing.name))), static_cast<std::uint32_t>(keys.size()));
+        const std::uint64_t checksum = crc32c(std::as_bytes(std::span(thing.name)));
+        keys.push_back(checksum << 32 | keys.size());
     }
-    std::ranges::sort(keys, [&](const auto& a, const auto& b) {
-        return a.first != b.first ? a.first < b.first : things[a.second].name < things[b.second].name;
-    });
+    boost::sort::pdqsort_branchless(keys.begin(), keys.end());
     std::vector<std::uint32_t> order;
     order.reserve(keys.size());
-    for (const auto& [checksum, index] : keys) order.push_back(index);
+    for (const std::uint64_t key : keys) order.push_back(static_cast<std::uint32_t>(key));
+    for (std::size_t begin = 0, end = 1; begin < keys.size(); begin = end++) {
+        while (end < keys.size() && keys[end] >> 32 == keys[begin] >> 32) ++end;
+        if (end - begin < 2) continue;
+        std::ranges::sort(std::span(order).subspan(begin, end - begin), {},
+                          [&](std::uint32_t index) -> const std::string& { return things[index].name; });
+    }
     return order;
 }
 
-// The running jobs, dataset by dataset.
+// The running jobs, dataset by dataset, of each those that read slowest first.
 std::vector<std::uint32_t> running_jobs(const ClusterState& state, std::span<const std::uint32_t> datasets_in_order,
                                         std::span<DatasetTerms> terms) {
     std::vector<std::uint32_t> count(state.datasets.size());
@@ -45,21 +52,21 @@ std::vector<std::uint32_t> running_jobs(const ClusterState& state, std::span<con
         next += count[dataset];
         terms[dataset].jobs_end = next;
     }
-    std::vector<std::uint32_t> running(next);
+    std::vector<std::pair<double, std::uint32_t>> running(next);  // f*, job
     for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
-        if (!state.jobs[i].placement.empty()) running[end[state.jobs[i].dataset]++] = i;
+        const Job& job = state.jobs[i];
+        if (!job.placement.empty()) running[end[job.dataset]++] = {job.ideal_bytes_per_second, i};
     }
     for (const std::uint32_t dataset : datasets_in_order) {
         const auto of_dataset = std::span(running).subspan(end[dataset] - count[dataset], count[dataset]);
-        std::ranges::sort(of_dataset, [&](std::uint32_t a, std::uint32_t b) {
-            const Job& left = state.jobs[a];
-            const Job& right = state.jobs[b];
-            return left.ideal_bytes_per_second != right.ideal_bytes_per_second
-                       ? left.ideal_bytes_per_second < right.ideal_bytes_per_second
-                       : left.name < right.name;
+        std::ranges::sort(of_dataset, [&](const auto& a, const auto& b) {
+            return a.first != b.first ? a.first < b.first : state.jobs[a.second].name < state.jobs[b.second].name;
         });
     }
-    return running;
+    std::vector<std::uint32_t> indices;
+    indices.reserve(running.size());
+    for (const auto& [ideal, index] : running) indices.push_back(index);
+    return indices;
 }
 
 // Each node's network, shared equally by the jobs on it: all a job reads may have to come over it.
@@ -166,7 +173,9 @@ void share_equally(const ClusterState& state, Problem& problem) {
     std::vector<double> left = problem.group_bytes;
     for (const GroupCache& cache : problem.caches) left[cache.group] -= cache.floor;
     std::vector<double> readers(problem.caches.size());
-    for (const Read& read : problem.reads) readers[read.cache] += read.part;
+    for (const JobTerms& job : problem.jobs) {
+        for (const Read& read : problem.reads_of(job)) readers[read.cache] += read.part;
+    }
     std::vector<double> readers_in_group(problem.group_bytes.size());
     for (std::size_t i = 0; i < readers.size(); ++i) readers_in_group[problem.caches[i].group] += readers[i];
     std::vector<double> equal_bytes;
@@ -217,18 +226,24 @@ Problem make_problem(const ClusterState& state) {
     const std::vector<std::uint32_t> running = running_jobs(state, datasets_in_order, problem.datasets);
     find_caches(state, running, datasets_in_order, problem);
 
-    problem.jobs.reserve(running.size());
+    constexpr std::uint32_t kWaits = std::numeric_limits<std::uint32_t>::max();
+    std::vector<std::uint32_t> place(state.jobs.size(), kWaits);
+    for (std::uint32_t j = 0; j < running.size(); ++j) place[running[j]] = j;
+    problem.jobs.resize(running.size());
     problem.reads.reserve(running.size());
     problem.runs.reserve(running.size());
-    for (const std::uint32_t index : running) {
+    // In the state's order, in which its jobs lie one after the other in memory.
+    for (std::uint32_t index = 0; index < state.jobs.size(); ++index) {
+        if (place[index] == kWaits) continue;
         const Job& job = state.jobs[index];
-        JobTerms terms{.job = index,
-                       .dataset = job.dataset,
-                       .ideal = job.ideal_bytes_per_second,
-                       .weight = job.weight,
-                       .bandwidth_floor = job.bandwidth_floor_bytes_per_second,
-                       .bandwidth_cap = job.bandwidth_cap_bytes_per_second,
-                       .gains = job.remaining_epochs > 1};
+        JobTerms& terms = problem.jobs[place[index]];
+        terms = {.job = index,
+                 .dataset = job.dataset,
+                 .ideal = job.ideal_bytes_per_second,
+                 .weight = job.weight,
+                 .bandwidth_floor = job.bandwidth_floor_bytes_per_second,
+                 .bandwidth_cap = job.bandwidth_cap_bytes_per_second,
+                 .gains = job.remaining_epochs > 1};
         terms.reads_begin = static_cast<std::uint32_t>(problem.reads.size());
         terms.runs_begin = static_cast<std::uint32_t>(problem.runs.size());
         find_reads(job, job.dataset, problem);
@@ -241,7 +256,6 @@ Problem make_problem(const ClusterState& state) {
         }
         const double horizon_bytes = terms.gains ? state.horizon_s * job.ideal_bytes_per_second : 0;
         terms.effective_hit_ratio = effective_hit_ratio(job, std::min(1.0, hits), horizon_bytes);
-        problem.jobs.push_back(terms);
     }
     share_equally(state, problem);
     return problem;

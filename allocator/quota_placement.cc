@@ -176,6 +176,7 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
         if (left[i] == 0) continue;
         find_readers(problem, problem.caches[i], rates, room, rate_at, readers);
         placing.begin(quotas_of(i), left[i]);
+        quotas_of(i).reserve(quotas_of(i).size() + readers.size());
         double rate_left = 0;
         for (const Reader& reader : readers) rate_left += reader.rate;
         for (const Reader& reader : readers) {

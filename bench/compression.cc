@@ -1,7 +1,7 @@
 // What does compressing the cache gain and cost? Data that shrinks (words) and data that does not (random bytes), in a
 // memory cache of half the dataset and in one that holds all of it, with compression none, zstd:3 and auto. Misses come
-// from a remote of 200 MB/s. Every byte is read. After two epochs the cache is as it stays; then one epoch of each
-// setting in turn, several times, and the medians count, because machines drift.
+// from a remote of 200 MB/s. Every byte is read. After two epochs the cache is as it stays; then each setting in turn
+// for an epoch or half a second, several times, and the medians count, because machines drift.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -28,6 +28,7 @@ namespace {
 
 constexpr double kRemoteBytesPerSecond = 200e6;
 constexpr std::uint64_t kFileBytes = 1 << 20;
+constexpr std::int64_t kLeast_ns = 500'000'000;  // an epoch from memory takes 20 ms: noise would be all there is
 constexpr const char* kSettings[] = {"none", "zstd:3", "auto"};
 
 struct CachedData {
@@ -69,25 +70,32 @@ Result<FileSet> write_words(const std::string& directory, std::uint32_t count) {
     return files;
 }
 
-Result<void> read_epoch(Run& run, bool counts) {
-    const FeederTotals before = run.feeder->totals();
-    const SteadyClock clock;
-    const std::int64_t began_ns = clock.now_ns();
+Result<void> read_epoch(Run& run) {
     for (;;) {
         const auto batch = run.feeder->next();
         if (!batch) return std::unexpected(batch.error());
-        if (!*batch) break;
+        if (!*batch) return {};
     }
+}
+
+// Epochs for so long, one at least.
+Result<void> read_and_count(Run& run, std::int64_t least_ns) {
+    const FeederTotals before = run.feeder->totals();
+    const SteadyClock clock;
+    const std::int64_t began_ns = clock.now_ns();
+    do {
+        if (auto read = read_epoch(run); !read) return read;
+    } while (clock.now_ns() - began_ns < least_ns);
     const double seconds = static_cast<double>(clock.now_ns() - began_ns) * 1e-9;
     const FeederTotals after = run.feeder->totals();
-    if (!counts) return {};
     run.rates.push_back(static_cast<double>(after.bytes - before.bytes) / seconds);
     run.hit_ratios.push_back(static_cast<double>(after.hits - before.hits) /
                              static_cast<double>(after.blocks - before.blocks));
     return {};
 }
 
-Result<std::vector<Run>> measure(DaemonProcess& daemon, const CachedData& scenario, int rounds) {
+Result<std::vector<Run>> measure(DaemonProcess& daemon, const CachedData& scenario, std::size_t rounds,
+                                 std::int64_t least_ns) {
     std::vector<Run> runs;
     for (const char* setting : kSettings) {
         std::string name = std::string(scenario.data) + "-" + scenario.cache + "-" + setting;
@@ -109,12 +117,13 @@ Result<std::vector<Run>> measure(DaemonProcess& daemon, const CachedData& scenar
         if (!feeder) return std::unexpected(feeder.error());
         run.feeder.emplace(std::move(*feeder));
         for (int i = 0; i < 2; ++i) {
-            if (auto read = read_epoch(run, false); !read) return std::unexpected(read.error());
+            if (auto read = read_epoch(run); !read) return std::unexpected(read.error());
         }
     }
-    for (int round = 0; round < rounds; ++round) {
-        for (Run& run : runs) {
-            if (auto read = read_epoch(run, true); !read) return std::unexpected(read.error());
+    for (std::size_t round = 0; round < rounds; ++round) {
+        for (std::size_t turn = 0; turn < runs.size(); ++turn) {
+            Run& run = runs[(round + turn) % runs.size()];
+            if (auto read = read_and_count(run, least_ns); !read) return std::unexpected(read.error());
         }
     }
     return runs;
@@ -142,7 +151,7 @@ Result<boost::json::value> compression(const Options& options) {
     for (const CachedData& scenario :
          {CachedData{"words", "half", *words, half}, CachedData{"words", "all", *words, all},
           CachedData{"random", "half", *random, half}, CachedData{"random", "all", *random, all}}) {
-        const auto runs = measure(*daemon, scenario, options.quick ? 2 : 7);
+        const auto runs = measure(*daemon, scenario, options.quick ? 2 : 9, options.quick ? 0 : kLeast_ns);
         if (!runs) return std::unexpected(runs.error());
         const double better = std::max(median((*runs)[0].rates), median((*runs)[1].rates));
         worst = std::min(worst, median((*runs)[2].rates) / better);

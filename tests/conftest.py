@@ -26,3 +26,26 @@ def larder_bin() -> pathlib.Path:
     if not (folder / "larderd").exists():
         pytest.fail(f"{folder}/larderd is not built; run tools/test, or cmake --preset dev && cmake --build --preset dev")
     return folder
+
+
+# A file's tests run in one process, one file after the other. Those that take longest come first, or the last of them
+# would run alone.
+LONGEST = (
+    "test_ideal_rate.py",
+    "test_ideal_rate_workers.py",
+    "test_bench_cluster.py",
+    "test_bench_events.py",
+    "test_bench.py",
+    "test_remotes.py",
+    "test_formats.py",
+    "test_resumed_indexing.py",
+    "test_quickstart.py",
+    "test_s3_access.py",
+    "test_packing.py",
+    "test_servers.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path.name, len(LONGEST)))

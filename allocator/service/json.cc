@@ -278,7 +278,8 @@ json::object plan_json(const Cluster& cluster, std::uint64_t number) {
         const Job& job = state.jobs[j];
         const JobPlan& planned = plan.jobs[j];
         json::array on;
-        for (const GpuShare& share : planned.placement) on.push_back(json::value(state.nodes[share.node].name));
+        for (const GpuShare& share : placement_of(state, plan, j))
+            on.push_back(json::value(state.nodes[share.node].name));
         jobs.push_back(json::object{{"name", job.name},
                                     {"dataset", state.datasets[job.dataset].name},
                                     {"nodes", std::move(on)},

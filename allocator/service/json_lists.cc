@@ -159,9 +159,11 @@ json::object side(const Outcome& outcome, const DatasetPlan& plan) {
     return {{"quota_bytes", plan.quota_bytes}, {"nodes", std::move(nodes)}};
 }
 
-json::object side(const Outcome& outcome, const JobPlan& plan) {
+json::object side_of_job(const Outcome& outcome, std::size_t job) {
+    const JobPlan& plan = outcome.plan.jobs[job];
     json::array nodes;
-    for (const GpuShare& share : plan.placement) nodes.push_back(json::value(outcome.state.nodes[share.node].name));
+    for (const GpuShare& share : placement_of(outcome.state, outcome.plan, job))
+        nodes.push_back(json::value(outcome.state.nodes[share.node].name));
     json::object object = job_plan(plan);
     object["running"] = plan.running;
     object["nodes"] = std::move(nodes);
@@ -184,7 +186,7 @@ void add_side(Rows& datasets, Rows& jobs, const Outcome& outcome, const char* wh
         row["name"] = job.name;
         row["dataset"] = outcome.state.datasets[job.dataset].name;
         row["ideal_bytes_per_second"] = job.ideal_bytes_per_second;
-        row[which] = side(outcome, outcome.plan.jobs[j]);
+        row[which] = side_of_job(outcome, j);
     }
 }
 

@@ -56,7 +56,8 @@ JobView running_job(const Cluster& cluster, std::size_t index) {
                  .unread_bytes = job.unread_bytes,
                  .unread_cached_bytes = job.unread_cached_bytes,
                  .plan = cluster.plan().jobs[index]};
-    for (const GpuShare& share : view.plan.placement) view.nodes.push_back(state.nodes[share.node].name);
+    for (const GpuShare& share : placement_of(state, cluster.plan(), index))
+        view.nodes.push_back(state.nodes[share.node].name);
     return view;
 }
 

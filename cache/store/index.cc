@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -163,12 +164,17 @@ void Index::write_loop() {
     std::vector<IndexChange> changes;
     for (;;) {
         sleep(-1);
-        bool waits = false;
-        {
+        // What woke it may be seen to already: it sleeps on until there is reason to commit.
+        const auto waits = [&] {
             const std::lock_guard lock(mutex_);
-            waits = !hurry_ && !stop_ && !pending_.empty() && pending_.size() < options_.commit_changes_max;
+            return !hurry_ && !stop_ && pending_.size() < options_.commit_changes_max;
+        };
+        const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.commit_after_ms);
+        while (waits()) {
+            const auto left = until - std::chrono::steady_clock::now();
+            if (left <= std::chrono::nanoseconds(0)) break;
+            sleep(std::chrono::ceil<std::chrono::milliseconds>(left).count());
         }
-        if (waits) sleep(options_.commit_after_ms);
         bool stops = false;
         {
             const std::lock_guard lock(mutex_);
@@ -176,7 +182,7 @@ void Index::write_loop() {
             stops = stop_;
             hurry_ = false;
         }
-        commit(changes);
+        if (!changes.empty()) commit(changes);
         changes.clear();
         if (stops) return;
     }

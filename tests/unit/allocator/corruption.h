@@ -193,7 +193,7 @@ inline void expect_finite(const allocator::ClusterState& state, const allocator:
         EXPECT_TRUE(sane(job.steady_bytes_per_second)) << j << ": " << job.steady_bytes_per_second;
         EXPECT_TRUE(sane(job.hit_ratio) && job.hit_ratio <= 1) << j << ": " << job.hit_ratio;
         EXPECT_TRUE(sane(job.steady_hit_ratio) && job.steady_hit_ratio <= 1) << j << ": " << job.steady_hit_ratio;
-        EXPECT_EQ(job.running, !job.placement.empty()) << j;
+        EXPECT_EQ(job.running, !placement_of(state, plan, j).empty()) << j;
         granted += job.bandwidth_bytes_per_second;
     }
     EXPECT_LE(granted, state.remote_bytes_per_second * (1 + 1e-9));

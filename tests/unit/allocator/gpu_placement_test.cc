@@ -19,7 +19,6 @@ namespace {
 
 using namespace allocator;
 
-
 constexpr std::uint64_t kCases = 10'000;
 
 Objective objective_of(std::uint64_t seed) {
@@ -150,7 +149,7 @@ TEST(GpuPlacement, GoesToTheNodeWhoseNetworkIsFree) {
     state.nodes[1].nic_bytes_per_second = 2.5e9;
     state.jobs = {placed("busy", {{.node = 0, .gpus = 1}}), waiting("new", 2)};
     const Plan plan = planned(state);
-    EXPECT_EQ(plan.jobs[1].placement, (Placement{{.node = 1, .gpus = 2}}));
+    EXPECT_EQ(plan.jobs[1].found_placement, (Placement{{.node = 1, .gpus = 2}}));
     EXPECT_DOUBLE_EQ(plan.jobs[1].steady_bytes_per_second, 2e9);
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
 }
@@ -163,7 +162,7 @@ TEST(GpuPlacement, SpreadsAGangThatNeedsMoreNetworkThanOneNodeHas) {
     }
     state.jobs = {waiting("new", 4)};
     const Plan plan = planned(state);
-    EXPECT_EQ(plan.jobs[0].placement, (Placement{{.node = 0, .gpus = 2}, {.node = 1, .gpus = 2}}));
+    EXPECT_EQ(plan.jobs[0].found_placement, (Placement{{.node = 0, .gpus = 2}, {.node = 1, .gpus = 2}}));
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
 }
 
@@ -174,7 +173,7 @@ TEST(GpuPlacement, GoesWhereThePlanWillPutItsCache) {
     for (Node& node : state.nodes) node.nic_bytes_per_second = 1e9;
     state.jobs = {waiting("new", 2)};
     const Plan plan = planned(state);
-    EXPECT_EQ(plan.jobs[0].placement, (Placement{{.node = 1, .gpus = 2}}));
+    EXPECT_EQ(plan.jobs[0].found_placement, (Placement{{.node = 1, .gpus = 2}}));
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_hit_ratio, 1);
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
 }
@@ -183,9 +182,9 @@ TEST(GpuPlacement, StaysTogetherWhereRatesTie) {
     ClusterState state = alike(3);
     state.jobs = {placed("other", {{.node = 0, .gpus = 2}}), waiting("new", 4)};
     const Plan plan = planned(state);
-    ASSERT_EQ(plan.jobs[1].placement.size(), 1u);
-    EXPECT_EQ(plan.jobs[1].placement[0].gpus, 4u);
-    EXPECT_NE(plan.jobs[1].placement[0].node, 0u);
+    ASSERT_EQ(plan.jobs[1].found_placement.size(), 1u);
+    EXPECT_EQ(plan.jobs[1].found_placement[0].gpus, 4u);
+    EXPECT_NE(plan.jobs[1].found_placement[0].node, 0u);
 }
 
 TEST(GpuPlacement, GoesNearItsDataWhereRatesTie) {
@@ -194,14 +193,14 @@ TEST(GpuPlacement, GoesNearItsDataWhereRatesTie) {
         state.datasets[0].cached = {{.node = holder, .disk_bytes = 30 * kGB},
                                     {.node = (holder + 1) % 3, .disk_bytes = 10 * kGB}};
         state.jobs = {waiting("new", 2)};
-        EXPECT_EQ(planned(state).jobs[0].placement, (Placement{{.node = holder, .gpus = 2}}));
+        EXPECT_EQ(planned(state).jobs[0].found_placement, (Placement{{.node = holder, .gpus = 2}}));
     }
 }
 
 TEST(GpuPlacement, LeavesWholeNodesToOthersWhereAllElseTies) {
     ClusterState state = alike(3);
     state.jobs = {placed("other", {{.node = 1, .gpus = 2}}), waiting("new", 2)};
-    EXPECT_EQ(planned(state).jobs[1].placement, (Placement{{.node = 1, .gpus = 2}}));
+    EXPECT_EQ(planned(state).jobs[1].found_placement, (Placement{{.node = 1, .gpus = 2}}));
 }
 
 TEST(GpuPlacement, AGangThatDoesNotFitWaitsAndThePlanGoesOn) {
@@ -211,11 +210,11 @@ TEST(GpuPlacement, AGangThatDoesNotFitWaitsAndThePlanGoesOn) {
     state.jobs[1].weight = 2;
     const Plan plan = planned(state);
     EXPECT_FALSE(plan.jobs[1].running);
-    EXPECT_TRUE(plan.jobs[1].placement.empty());
+    EXPECT_TRUE(plan.jobs[1].found_placement.empty());
     EXPECT_EQ(plan.jobs[1].bandwidth_bytes_per_second, 0);
     EXPECT_EQ(plan.jobs[1].steady_bytes_per_second, 0);
     EXPECT_TRUE(plan.jobs[2].running);
-    EXPECT_EQ(plan.jobs[2].placement, (Placement{{.node = 0, .gpus = 1}, {.node = 1, .gpus = 4}}));
+    EXPECT_EQ(plan.jobs[2].found_placement, (Placement{{.node = 0, .gpus = 1}, {.node = 1, .gpus = 4}}));
     EXPECT_DOUBLE_EQ(plan.jobs[2].steady_bytes_per_second, 2e9);
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
 }
@@ -254,7 +253,7 @@ TEST(GpuPlacement, BillionsOfGpusAreNotPlacedOneByOne) {
     state.jobs = {waiting("new", 4'000'000'000)};
     const Plan plan = planned(state);
     std::uint64_t gpus = 0;
-    for (const GpuShare& share : plan.jobs[0].placement) gpus += share.gpus;
+    for (const GpuShare& share : plan.jobs[0].found_placement) gpus += share.gpus;
     EXPECT_EQ(gpus, 4'000'000'000u);
     EXPECT_TRUE(plan.jobs[0].running);
 }
@@ -276,13 +275,13 @@ TEST(GpuPlacement, NoGpuIsGivenTwiceWhenSeveralJobsWait) {
         auto free = free_gpus(state);
         for (std::size_t j = 0; j < state.jobs.size(); ++j) {
             if (!state.jobs[j].placement.empty()) {
-                EXPECT_EQ(plan.jobs[j].placement, state.jobs[j].placement) << "a running job was moved";
+                EXPECT_TRUE(plan.jobs[j].found_placement.empty()) << "a running job was moved";
                 continue;
             }
             waited += !plan.jobs[j].running;
             if (!plan.jobs[j].running) continue;
             std::uint32_t gpus = 0;
-            for (const GpuShare& share : plan.jobs[j].placement) {
+            for (const GpuShare& share : plan.jobs[j].found_placement) {
                 ASSERT_LE(share.gpus, free[share.node]) << "seed " << seed;
                 EXPECT_GT(share.gpus, 0u);
                 free[share.node] -= share.gpus;
@@ -315,10 +314,10 @@ TEST(GpuPlacement, TheOrderOfTheNodesDoesNotMatter) {
             for (GpuShare& share : job.placement) share.node = last - share.node;
         }
         const Objective objective = objective_of(seed);
-        Placement expected = planned(state, objective).jobs.back().placement;
+        Placement expected = planned(state, objective).jobs.back().found_placement;
         for (GpuShare& share : expected) share.node = last - share.node;
         std::ranges::reverse(expected);
-        EXPECT_EQ(planned(reversed, objective).jobs.back().placement, expected) << "seed " << seed;
+        EXPECT_EQ(planned(reversed, objective).jobs.back().found_placement, expected) << "seed " << seed;
     }
 }
 
@@ -361,7 +360,7 @@ TEST(GpuPlacement, ObeysTheRules) {
         forbidden += !any;
         EXPECT_EQ(found.running, any);
         if (found.running) {
-            EXPECT_TRUE(rules.allows(state, job, found.placement));
+            EXPECT_TRUE(rules.allows(state, job, found.found_placement));
         }
         if (HasFailure()) FAIL() << "seed " << seed;
     }
@@ -383,7 +382,7 @@ TEST(GpuPlacement, TakesTheBestOfWhatTheRulesAllow) {
     state.datasets[0].cached = {{.node = 0, .disk_bytes = 30 * kGB}, {.node = 2, .disk_bytes = 10 * kGB}};
     state.jobs = {waiting("new", 2)};
     const Rules not_the_first([](std::span<const GpuShare> placement) { return placement[0].node != 0; });
-    EXPECT_EQ(planned(state, {.placement_rules = &not_the_first}).jobs[0].placement,
+    EXPECT_EQ(planned(state, {.placement_rules = &not_the_first}).jobs[0].found_placement,
               (Placement{{.node = 2, .gpus = 2}}));
 }
 
@@ -412,7 +411,7 @@ TEST(GpuPlacement, ManyJobsOnALargeClusterStillGoNearTheirData) {
         EXPECT_TRUE(plan.jobs[j].running);
         // Two fit on the node that has the data.
         if (j < 20) {
-            EXPECT_EQ(plan.jobs[j].placement, (Placement{{.node = 20 * (j % 10) + 7, .gpus = 4}})) << j;
+            EXPECT_EQ(plan.jobs[j].found_placement, (Placement{{.node = 20 * (j % 10) + 7, .gpus = 4}})) << j;
         }
     }
 }
@@ -426,8 +425,8 @@ TEST(GpuPlacement, FindsTheFewNodesOfALargeClusterThatTheRulesAllow) {
     const Plan plan = planned(state, {.placement_rules = &cell});
     for (const JobPlan& job : plan.jobs) {
         ASSERT_TRUE(job.running);
-        EXPECT_GE(job.placement[0].node, 250u);
-        EXPECT_LT(job.placement[0].node, 254u);
+        EXPECT_GE(job.found_placement[0].node, 250u);
+        EXPECT_LT(job.found_placement[0].node, 254u);
     }
 }
 

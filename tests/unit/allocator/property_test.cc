@@ -81,8 +81,8 @@ void expect_network_and_disks_carry_it(const ClusterState& state, const Plan& pl
         if (!planned.running) continue;
         std::map<std::uint32_t, double> part;
         double gpus = 0;
-        for (const GpuShare& share : planned.placement) gpus += share.gpus;
-        for (const GpuShare& share : planned.placement) part[share.node] = share.gpus / gpus;
+        for (const GpuShare& share : placement_of(state, plan, j)) gpus += share.gpus;
+        for (const GpuShare& share : placement_of(state, plan, j)) part[share.node] = share.gpus / gpus;
         std::map<std::uint32_t, double> part_of_group;
         for (const auto& [node, of_job] : part) part_of_group[state.nodes[node].peer_group] += of_job;
         const DatasetPlan& dataset = plan.datasets[job.dataset];

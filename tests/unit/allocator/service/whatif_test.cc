@@ -96,14 +96,14 @@ TEST(WhatIf, AnotherJobTakesItsPart) {
 TEST(WhatIf, AnotherJobBringsItsDatasetAndFindsItsGpus) {
     AddedJob added{.spec = {.name = "big"}, .dataset = "new", .dataset_size_bytes = 10 * kGB, .gpus = 4};
     Comparison comparison = compare(two_nodes(), {.add_jobs = {added}});
-    ASSERT_EQ(plan_of(comparison.after, "big").placement.size(), 1u);
-    EXPECT_EQ(plan_of(comparison.after, "big").placement[0].node, 1u) << "node a's GPUs are taken";
+    ASSERT_EQ(plan_of(comparison.after, "big").found_placement.size(), 1u);
+    EXPECT_EQ(plan_of(comparison.after, "big").found_placement[0].node, 1u) << "node a's GPUs are taken";
     added.gpus = 5;
     comparison = compare(two_nodes(), {.add_jobs = {added}});
     EXPECT_FALSE(plan_of(comparison.after, "big").running) << "only four GPUs are free";
     added.gpus = 0;
     comparison = compare(two_nodes(), {.add_jobs = {added}});
-    EXPECT_EQ(plan_of(comparison.after, "big").placement.size(), 2u) << "no GPUs: on all nodes";
+    EXPECT_EQ(comparison.after.state.jobs[1].placement.size(), 2u) << "no GPUs: on all nodes";
     EXPECT_EQ(comparison.after.state.jobs[1].ideal_bytes_per_second, 1e9) << "f* unknown: all there is";
 }
 
