@@ -7,10 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <filesystem>
 #include <system_error>
 #include <utility>
+
+#include "base/clock.h"
 
 namespace larder::cache {
 namespace {
@@ -161,6 +162,7 @@ void Index::sleep(std::int64_t ms_max) {
 }
 
 void Index::write_loop() {
+    const SteadyClock clock;
     std::vector<IndexChange> changes;
     for (;;) {
         sleep(-1);
@@ -169,11 +171,11 @@ void Index::write_loop() {
             const std::lock_guard lock(mutex_);
             return !hurry_ && !stop_ && pending_.size() < options_.commit_changes_max;
         };
-        const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.commit_after_ms);
+        const std::int64_t began_ns = clock.now_ns();
         while (waits()) {
-            const auto left = until - std::chrono::steady_clock::now();
-            if (left <= std::chrono::nanoseconds(0)) break;
-            sleep(std::chrono::ceil<std::chrono::milliseconds>(left).count());
+            const std::int64_t left_ms = options_.commit_after_ms - (clock.now_ns() - began_ns) / 1'000'000;
+            if (left_ms <= 0) break;
+            sleep(left_ms);
         }
         bool stops = false;
         {
