@@ -197,6 +197,18 @@ def test_a_shorter_job_preempts_and_the_longer_one_goes_on(start_cluster: Callab
     assert any("preempted: others come first, says srtf" in entry["text"] for entry in shown["log"])
 
 
+def test_an_elastic_job_has_what_nobody_else_wants(start_cluster: Callable[..., Cluster]) -> None:
+    cluster = start_cluster("--scheduler.gpus", "4", "--scheduler.policy", "srtf")
+    elastic = cluster.submit(
+        "--gpus", "1", "--gpus-max", "4", "--name", "elastic",
+        script='trap "exit 0" TERM; touch runs-on-$LARDER_GPUS; while :; do sleep 0.01; done',
+    )  # fmt: skip
+    assert cluster.wait(elastic, "running")["holds"]["gpus"] == 4
+    cluster.wait_for("runs-on-4")
+    row = next(line for line in cluster.larder("jobs", "--queue").splitlines() if "elastic" in line)
+    assert row.split()[:5] == ["1", "elastic", "running", "default", "4"]
+
+
 def test_a_daemon_that_ends_leaves_jobs_running(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
     first = start_cluster("--scheduler.gpus", "1")
     job = first.submit("--name", "long", script="echo start >> starts; while [ ! -e end ]; do sleep 0.01; done")

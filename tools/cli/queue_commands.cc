@@ -37,6 +37,16 @@ std::string where(const json::object& job) {
     return text.empty() ? "-" : text;
 }
 
+// What it has; of one that waits, what it needs.
+std::string gpus(const json::object& job) {
+    return text_at(job.contains("holds") ? object_at(job, "holds") : job, "gpus");
+}
+
+std::string ran(const json::object& job) {
+    const double ran_s = number_at(job, "ran_s");
+    return ran_s > 0 ? duration(ran_s) : "-";
+}
+
 std::string progress(const json::object& job) {
     return job.contains("total_bytes") ? format_part(number_at(job, "read_bytes"), number_at(job, "total_bytes"))
                                        : format_bytes(static_cast<std::uint64_t>(number_at(job, "read_bytes")));
@@ -123,8 +133,8 @@ int list_queue(const Context& context) {
     for (const json::value& value : array_at(as_object(*answer), "jobs")) {
         const json::object& job = as_object(value);
         table.add({text_at(job, "id"), text_at(job, "name"), text_at(job, "state"), text_at(job, "tenant"),
-                   text_at(job, "gpus"), text_at(job, "priority"), or_dash(text_at(job, "dataset")), waited(job, now_s),
-                   duration(number_at(job, "ran_s")), progress(job), where(job)});
+                   gpus(job), text_at(job, "priority"), or_dash(text_at(job, "dataset")), waited(job, now_s), ran(job),
+                   progress(job), where(job)});
     }
     std::fputs(table.empty() ? "no jobs wait or run\n" : table.text().c_str(), stdout);
     return kDone;
