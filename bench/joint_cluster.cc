@@ -76,6 +76,7 @@ Result<std::vector<double>> JointCluster::report_ages_s() const {
         }
         if (ages_s.size() == nodes_.size()) {
             std::vector<double> by_node;
+            by_node.reserve(nodes_.size());
             for (std::uint32_t i = 0; i < nodes_.size(); ++i) by_node.push_back(ages_s.at(node_name(i)));
             return by_node;
         }
