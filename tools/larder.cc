@@ -31,6 +31,7 @@ int run(int argc, char** argv) {
     context.admin_socket = default_admin_socket();
     CLI::App app("larder: keeps training jobs fed from a cache of remote data");
     app.name("larder");
+    app.set_version_flag("--version", "larder " LARDER_VERSION);
     app.footer(kFooter);
     app.require_subcommand(1);
     app.fallthrough();

@@ -111,6 +111,9 @@ TEST_F(LarderTest, HelpNamesTheCommandsAndTheExitCodes) {
         EXPECT_THAT(help.output, HasSubstr(word));
     }
     EXPECT_EQ(larder({"dataset", "add", "--help"}).exit_code, 0);
+    const auto version = larder({"--version"});
+    EXPECT_EQ(version.exit_code, 0);
+    EXPECT_EQ(version.output, larder({"version"}).output);
 }
 
 TEST_F(LarderTest, WrongUsageExitsWith2AndSaysWhy) {
