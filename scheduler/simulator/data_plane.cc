@@ -83,6 +83,7 @@ void DataPlane::start(SimulatedJob& job, std::uint32_t index, double now_s) {
     Reader& reader = job.reader;
     reader.job = index;
     reader.weight = job.state.spec->weight;
+    reader.ideal = job.ideal_full;
     reader.started = starts_++;
     reader.bandwidth = 0;
     reader.hit_ratio = 0;

@@ -155,6 +155,8 @@ TEST(ReportedPlans, WhoReportsFirstHasTheRemoteUntilItReportsAgain) {
     const auto [first_s, second_s] = finishes_s({0.15, 0.05});
     EXPECT_LT(first_s, second_s);
     EXPECT_EQ(finishes_s({0.05, 0.15}), std::pair(second_s, first_s));
+    // At the very moment when the jobs start.
+    EXPECT_LT(finishes_s({0.2, 0.05}).first, second_s);
 }
 
 TEST(ReportedPlans, TakeOwnCachesAndJointPlans) {
