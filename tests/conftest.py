@@ -28,24 +28,26 @@ def larder_bin() -> pathlib.Path:
     return folder
 
 
-# A file's tests run in one process, one file after the other. Those that take longest come first, or the last of them
-# would run alone.
-LONGEST = (
-    "test_ideal_rate.py",
-    "test_ideal_rate_workers.py",
-    "test_bench_cluster.py",
-    "test_bench_events.py",
+# A file's tests run in one process, which is given two files at the start and another when one is left. Those that take
+# longest come first, or the last of them would run alone, and then those that go well with them.
+FIRST = (
     "test_bench.py",
     "test_remotes.py",
+    "test_bench_cluster.py",
+    "test_bench_events.py",
+    "test_ideal_rate.py",
+    "test_ideal_rate_workers.py",
     "test_formats.py",
+    "test_views.py",
+    "test_bench_interrupted.py",
+    "test_servers.py",
+    "test_s3_access.py",
     "test_resumed_indexing.py",
     "test_quickstart.py",
-    "test_s3_access.py",
     "test_packing.py",
-    "test_servers.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    ranks = {name: rank for rank, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: ranks.get(item.path.name, len(LONGEST)))
+    ranks = {name: rank for rank, name in enumerate(FIRST)}
+    items.sort(key=lambda item: ranks.get(item.path.name, len(FIRST)))
