@@ -132,8 +132,8 @@ int list_queue(const Context& context) {
     Table table({">ID", "JOB", "STATE", "TENANT", ">GPUS", ">PRIORITY", "DATASET", ">WAITED", ">RAN", ">READ", "ON"});
     for (const json::value& value : array_at(as_object(*answer), "jobs")) {
         const json::object& job = as_object(value);
-        table.add({text_at(job, "id"), text_at(job, "name"), text_at(job, "state"), text_at(job, "tenant"),
-                   gpus(job), text_at(job, "priority"), or_dash(text_at(job, "dataset")), waited(job, now_s), ran(job),
+        table.add({text_at(job, "id"), text_at(job, "name"), text_at(job, "state"), text_at(job, "tenant"), gpus(job),
+                   text_at(job, "priority"), or_dash(text_at(job, "dataset")), waited(job, now_s), ran(job),
                    progress(job), where(job)});
     }
     std::fputs(table.empty() ? "no jobs wait or run\n" : table.text().c_str(), stdout);
