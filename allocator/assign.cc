@@ -1,7 +1,6 @@
 #include "allocator/assign.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "allocator/gpu_placement.h"
 #include "allocator/problem.h"
@@ -73,14 +72,11 @@ Plan plan_of(const ClusterState& given, const ClusterState& state, const Problem
         for (const NodeCache& quota : quotas) dataset.quota_bytes += quota.bytes();
         dataset.quotas = std::move(quotas);
     }
-    constexpr std::uint32_t kWaits = std::numeric_limits<std::uint32_t>::max();
-    std::vector<std::uint32_t> terms_of(state.jobs.size(), kWaits);
-    for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) terms_of[problem.jobs[j].job] = j;
     plan.jobs.reserve(state.jobs.size());
     for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
         JobPlan& job = plan.jobs.emplace_back();
-        const std::uint32_t j = terms_of[i];
-        if (j == kWaits) continue;
+        const std::uint32_t j = problem.terms_of_job[i];
+        if (j == kNoTerms) continue;
         job.running = true;
         if (given.jobs[i].placement.empty()) job.found_placement = state.jobs[i].placement;
         job.bandwidth_bytes_per_second = solution.bandwidths[j];

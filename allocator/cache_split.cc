@@ -31,7 +31,7 @@ CacheSplit fill(const Problem& problem, std::span<const double> density) {
         split[i] += bytes;
         left -= bytes;
     };
-    for (const std::uint32_t i : descending({density.begin(), density.end()})) {
+    for (const std::uint32_t i : descending(density)) {
         if (density[i] <= 0) break;
         give(i, problem.caches[i].cap);
     }

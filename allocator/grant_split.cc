@@ -1,7 +1,8 @@
 #include "allocator/grant_split.h"
 
 #include <algorithm>
-#include <numeric>
+
+#include "allocator/order.h"
 
 namespace larder::allocator {
 
@@ -11,11 +12,8 @@ std::vector<double> split_grant(double grant, std::span<const double> demands, d
     const double least = std::min(floor, grant / count);
     std::vector<double> parts(demands.size(), least);
     double left = grant - least * count;
-    std::vector<std::size_t> order(demands.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return demands[a] < demands[b]; });
     double unserved = count;
-    for (const std::size_t node : order) {
+    for (const std::uint32_t node : ascending(demands)) {
         const double more = std::clamp(demands[node] - least, 0.0, std::max(0.0, left / unserved));
         parts[node] += more;
         left -= more;

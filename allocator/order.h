@@ -11,15 +11,15 @@
 
 namespace larder::allocator {
 
-// Smallest key first. Keys are not NaN.
-inline std::vector<std::uint32_t> ascending(std::span<const double> keys) {
+// By the key times `sign`.
+inline std::vector<std::uint32_t> order_of(std::span<const double> keys, double sign) {
     struct Entry {
         double key;
         std::uint32_t index;
     };
     std::vector<Entry> entries;
     entries.reserve(keys.size());
-    for (const double key : keys) entries.push_back({key, static_cast<std::uint32_t>(entries.size())});
+    for (const double key : keys) entries.push_back({sign * key, static_cast<std::uint32_t>(entries.size())});
     // Without branches, which keys in no order make the processor guess wrong.
     boost::sort::pdqsort_branchless(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
         return static_cast<bool>((a.key < b.key) | ((a.key == b.key) & (a.index < b.index)));
@@ -30,10 +30,14 @@ inline std::vector<std::uint32_t> ascending(std::span<const double> keys) {
     return order;
 }
 
+// Smallest key first. Keys are not NaN.
+inline std::vector<std::uint32_t> ascending(std::span<const double> keys) {
+    return order_of(keys, 1);
+}
+
 // Largest key first.
-inline std::vector<std::uint32_t> descending(std::vector<double> keys) {
-    for (double& key : keys) key = -key;
-    return ascending(keys);
+inline std::vector<std::uint32_t> descending(std::span<const double> keys) {
+    return order_of(keys, -1);
 }
 
 }  // namespace larder::allocator

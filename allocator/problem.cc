@@ -4,7 +4,6 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 
 #include <algorithm>
-#include <limits>
 #include <ranges>
 #include <span>
 #include <utility>
@@ -226,17 +225,16 @@ Problem make_problem(const ClusterState& state) {
     const std::vector<std::uint32_t> running = running_jobs(state, datasets_in_order, problem.datasets);
     find_caches(state, running, datasets_in_order, problem);
 
-    constexpr std::uint32_t kWaits = std::numeric_limits<std::uint32_t>::max();
-    std::vector<std::uint32_t> place(state.jobs.size(), kWaits);
-    for (std::uint32_t j = 0; j < running.size(); ++j) place[running[j]] = j;
+    problem.terms_of_job.resize(state.jobs.size(), kNoTerms);
+    for (std::uint32_t j = 0; j < running.size(); ++j) problem.terms_of_job[running[j]] = j;
     problem.jobs.resize(running.size());
     problem.reads.reserve(running.size());
     problem.runs.reserve(running.size());
     // In the state's order, in which its jobs lie one after the other in memory.
     for (std::uint32_t index = 0; index < state.jobs.size(); ++index) {
-        if (place[index] == kWaits) continue;
+        if (problem.terms_of_job[index] == kNoTerms) continue;
         const Job& job = state.jobs[index];
-        JobTerms& terms = problem.jobs[place[index]];
+        JobTerms& terms = problem.jobs[problem.terms_of_job[index]];
         terms = {.job = index,
                  .dataset = job.dataset,
                  .ideal = job.ideal_bytes_per_second,

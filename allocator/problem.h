@@ -5,6 +5,7 @@
 // out. Cache counts by dataset and peer group: that much of it is within reach of the ranks that run in the group.
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -60,11 +61,14 @@ struct DatasetTerms {
     std::uint32_t caches_end = 0;
 };
 
+inline constexpr std::uint32_t kNoTerms = std::numeric_limits<std::uint32_t>::max();
+
 struct Problem {
     double remote = 0;                         // bytes per second
     std::vector<double> group_bytes;           // cache of each peer group
     std::vector<std::uint32_t> group_of_node;  // by index in the state
     std::vector<JobTerms> jobs;
+    std::vector<std::uint32_t> terms_of_job;  // in `jobs`, by index in the state; kNoTerms: it waits
     std::vector<Read> reads;
     std::vector<Run> runs;
     std::vector<GroupCache> caches;             // in an order that does not depend on the state's

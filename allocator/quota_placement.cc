@@ -152,7 +152,7 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
         for (const Read& read : problem.reads_of(problem.jobs[j])) density[read.cache] += read.part * rates[j];
     }
     for (std::uint32_t i = 0; i < split.size(); ++i) density[i] /= problem.caches[i].size;
-    const std::vector<std::uint32_t> order = descending(std::move(density));
+    const std::vector<std::uint32_t> order = descending(density);
 
     NodeRoom room(state, problem);
     Placing placing(room, state.nodes.size());

@@ -85,7 +85,7 @@ Result<std::uint32_t> dataset_of(ClusterState& state, const AddedJob& added, con
     return static_cast<std::uint32_t>(state.datasets.size() - 1);
 }
 
-Result<Placement> placement_of(const ClusterState& state, const AddedJob& added, const std::string& at) {
+Result<Placement> placement_asked_for(const ClusterState& state, const AddedJob& added, const std::string& at) {
     Placement shares;
     for (const std::string& name : added.nodes) {
         const auto found = std::ranges::find(state.nodes, name, &Node::name);
@@ -108,7 +108,7 @@ Result<void> add_job(ClusterState& state, const AddedJob& added, const std::stri
     }
     const auto dataset = dataset_of(state, added, at);
     if (!dataset) return std::unexpected(dataset.error());
-    auto placement = placement_of(state, added, at);
+    auto placement = placement_asked_for(state, added, at);
     if (!placement) return std::unexpected(placement.error());
     state.jobs.push_back(
         {.name = spec.name,

@@ -10,6 +10,12 @@
 namespace larder::scheduler {
 namespace {
 
+// f* with its GPUs where they are, and with whom it shares them.
+double ideal_of(const SimulatedJob& job) {
+    const bool shares = job.guests > 0 || job.state.packed_with != nullptr;
+    return shares ? job.ideal_full * job.state.spec->packed_rate : job.ideal_full;
+}
+
 void set_rate(Reader& reader) {
     reader.hit_ratio = rest_hit_ratio(reader);
     reader.rate = allocator::predicted_rate(std::min(reader.ideal, reader.cap), reader.bandwidth, reader.hit_ratio);
@@ -83,7 +89,7 @@ void DataPlane::start(SimulatedJob& job, std::uint32_t index, double now_s) {
     Reader& reader = job.reader;
     reader.job = index;
     reader.weight = job.state.spec->weight;
-    reader.ideal = job.ideal_full;
+    reader.ideal = ideal_of(job);
     reader.started = starts_++;
     reader.bandwidth = 0;
     reader.hit_ratio = 0;
@@ -189,8 +195,7 @@ Result<void> DataPlane::plan(std::span<SimulatedJob* const> running) {
     placements_.clear();
     planned_.clear();
     for (SimulatedJob* job : running) {
-        job->reader.ideal = job->ideal_full;
-        if (job->guests > 0 || job->state.packed_with != nullptr) job->reader.ideal *= job->state.spec->packed_rate;
+        job->reader.ideal = ideal_of(*job);
         if (job->parts.empty()) {
             job->reader.rate = job->reader.ideal;
             continue;
