@@ -30,6 +30,26 @@ double quantum_of(const std::deque<IdealRate::Interval>& pieces) {
     return quantum;
 }
 
+struct Stretch {
+    double bytes = 0;
+    double busy_s = 0;
+};
+
+// Each piece with the ones beside it. Loader workers count whole batches, some of which their loop has yet to take:
+// what one piece has too much of, the next has too little of, and to leave out one of the two would bias the rest. Nor
+// is anything left out for having too much: a loop may pause, but not be faster than it is.
+std::vector<Stretch> stretches_of(const std::deque<IdealRate::Interval>& pieces) {
+    std::vector<Stretch> stretches(pieces.size());
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+        const std::size_t end = std::min(i + 2, pieces.size());
+        for (std::size_t j = i == 0 ? 0 : i - 1; j < end; ++j) {
+            stretches[i].bytes += rank_bytes(pieces[j]);
+            stretches[i].busy_s += pieces[j].busy_s;
+        }
+    }
+    return stretches;
+}
+
 double median_of(std::vector<double>& values) {
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::ranges::nth_element(values, middle);
@@ -58,20 +78,23 @@ void IdealRate::add(const Interval& interval) {
 
 std::optional<double> IdealRate::bytes_per_second() const {
     if (pieces_.size() < kPiecesMin) return resumed_;
+    const std::vector<Stretch> stretches = stretches_of(pieces_);
     std::vector<double> values;
-    values.reserve(pieces_.size());
-    for (const Interval& piece : pieces_) values.push_back(rank_bytes(piece) / piece.busy_s);
+    values.reserve(stretches.size());
+    for (const Stretch& stretch : stretches) values.push_back(stretch.bytes / stretch.busy_s);
     const double median = median_of(values);
     for (double& value : values) value = std::abs(value - median);
     const double deviation = std::max(median_of(values), kDeviationMin * median);
     const double quantum = quantum_of(pieces_);
     double bytes = 0;
     double busy_s = 0;
-    for (const Interval& piece : pieces_) {
-        const double off_bytes = std::abs(rank_bytes(piece) - median * piece.busy_s);
-        if (off_bytes > kOutlierDeviations * deviation * piece.busy_s && off_bytes > kQuantumsOff * quantum) continue;
-        bytes += rank_bytes(piece);
-        busy_s += piece.busy_s;
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+        const Stretch& around = stretches[i];
+        const double short_bytes = median * around.busy_s - around.bytes;
+        if (short_bytes > kOutlierDeviations * deviation * around.busy_s && short_bytes > kQuantumsOff * quantum)
+            continue;
+        bytes += rank_bytes(pieces_[i]);
+        busy_s += pieces_[i].busy_s;
     }
     return bytes / busy_s;
 }

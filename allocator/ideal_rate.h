@@ -4,7 +4,8 @@
 // time it is the bytes its training loops took, divided by the time they did not spend waiting; the wait is that of the
 // loop itself, not of loader workers, whose idling is not the GPU's. Single intervals are noisy (a checkpoint, an
 // evaluation, the first batches while kernels are compiled), so it is taken over a window of intervals, leaving out the
-// first ones and those far from the median by more than a batch. Pure bookkeeping: one thread at a time, no clock.
+// first ones and those that, with their neighbours, are far below the median by more than a batch. Pure bookkeeping:
+// one thread at a time, no clock.
 
 #include <cstddef>
 #include <cstdint>

@@ -105,7 +105,7 @@ Result<void> BlockClient::connect() {
     session_pid_ = ::getpid();
     if (std::exchange(lost_, false)) ++statistics_.reconnects;
     reported_before_ = statistics_;
-    if (training_loop_) loop_reported_before_ns_ = training_loop_->waited_ns.load(std::memory_order_relaxed);
+    loop_wait_.begin_session();
     return {};
 }
 
@@ -442,42 +442,25 @@ Result<BlockClient::Progress> BlockClient::progress() {
 }
 
 void BlockClient::set_training_loop(std::shared_ptr<const TrainingLoopWait> loop) {
-    loop_elsewhere_ = true;
-    if (loop == training_loop_) return;
-    training_loop_ = std::move(loop);
-    // What it had waited before was somebody else's to report.
-    if (training_loop_) loop_reported_before_ns_ = training_loop_->waited_ns.load(std::memory_order_relaxed);
+    loop_wait_.follow(std::move(loop));
 }
 
 void BlockClient::begin_wait() {
-    if (waiting_since_ns_ == 0) waiting_since_ns_ = clock_.now_ns();
+    loop_wait_.begin(clock_.now_ns());
 }
 
 void BlockClient::end_wait() {
-    if (waiting_since_ns_ != 0) statistics_.stall_ns += clock_.now_ns() - waiting_since_ns_;
-    waiting_since_ns_ = 0;
+    statistics_.stall_ns += loop_wait_.end(clock_.now_ns());
 }
 
 void BlockClient::report() {
-    Session::Reported reported{
-        .stall_ns = statistics_.stall_ns - reported_before_.stall_ns,
-        .waiting_since_ns = waiting_since_ns_,
-        .training_loops = 1,
-        .samples = statistics_.samples - reported_before_.samples,
-        .bytes = statistics_.bytes - reported_before_.bytes,
-    };
-    if (loop_elsewhere_) {
-        reported.training_loops = 0;
-        reported.waiting_since_ns = 0;
-        reported.stall_ns = 0;
-    }
-    if (training_loop_) {
-        const std::int64_t waited_ns = training_loop_->waited_ns.load(std::memory_order_relaxed);
-        reported.training_loops = 1;
-        reported.waiting_since_ns = training_loop_->waiting_since_ns.load(std::memory_order_relaxed);
-        reported.stall_ns = std::max<std::int64_t>(0, waited_ns - loop_reported_before_ns_);
-    }
-    session_->report(reported);
+    const LoopWait::Report loop = loop_wait_.report(clock_.now_ns());
+    session_->report({.stall_ns = loop.stall_ns,
+                      .waiting_since_ns = loop.waiting_since_ns,
+                      .busy_ns = loop.busy_ns,
+                      .training_loops = loop.training_loops,
+                      .samples = statistics_.samples - reported_before_.samples,
+                      .bytes = statistics_.bytes - reported_before_.bytes});
 }
 
 // --- batch states

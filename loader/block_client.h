@@ -19,6 +19,7 @@
 #include "loader/block_table.h"
 #include "loader/formats/sample_format.h"
 #include "loader/larder.h"
+#include "loader/loop_wait.h"
 #include "loader/session.h"
 #include "loader/slot_ring.h"
 
@@ -133,11 +134,8 @@ private:
     bool arrived_ = false;  // completions, since the present call began
     Error last_error_;      // why there is no session
     LoaderStatistics statistics_;
-    LoaderStatistics reported_before_;   // by earlier sessions
-    std::int64_t waiting_since_ns_ = 0;  // 0: not waiting
-    bool loop_elsewhere_ = false;        // it is for training_loop_ to say how long it waits, if there is one
-    std::shared_ptr<const TrainingLoopWait> training_loop_;
-    std::int64_t loop_reported_before_ns_ = 0;
+    LoaderStatistics reported_before_;  // by earlier sessions
+    LoopWait loop_wait_;
     std::vector<std::shared_ptr<BatchState>> idle_states_;
 };
 

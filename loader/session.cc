@@ -338,6 +338,7 @@ Result<void> Session::unmap_dropped() {
 void Session::report(const Reported& reported) {
     control_->waiting_since_ns.store(reported.waiting_since_ns, std::memory_order_relaxed);
     control_->stall_ns.store(static_cast<std::uint64_t>(reported.stall_ns), std::memory_order_relaxed);
+    control_->busy_ns.store(static_cast<std::uint64_t>(reported.busy_ns), std::memory_order_relaxed);
     control_->training_loops.store(reported.training_loops, std::memory_order_relaxed);
     control_->samples_delivered.store(reported.samples, std::memory_order_relaxed);
     control_->bytes_delivered.store(reported.bytes, std::memory_order_relaxed);

@@ -69,6 +69,7 @@ public:
     struct Reported {
         std::int64_t stall_ns = 0;
         std::int64_t waiting_since_ns = 0;
+        std::int64_t busy_ns = 0;
         std::uint32_t training_loops = 0;
         std::uint64_t samples = 0;
         std::uint64_t bytes = 0;

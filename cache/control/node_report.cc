@@ -60,7 +60,7 @@ std::map<std::string, NodeReport::Job> NodeReport::jobs_of(const ShardStatistics
         job.sessions += of.sessions;
         job.loops += of.training_loops;
         job.bytes += of.bytes_delivered;
-        job.stall_ns += of.stall_ns;
+        job.busy_ns += of.busy_ns;
         job.remote_bytes += of.counters.remote_read_bytes;
         job.waiting_bytes += of.waiting_bytes;
         if (of.sessions == 0 && !job.dataset.empty()) continue;
@@ -76,16 +76,9 @@ std::map<std::string, NodeReport::Job> NodeReport::jobs_of(const ShardStatistics
 bool NodeReport::look(const Job& job, Seen& seen, std::int64_t now_ns) const {
     if (job.sessions > 0) seen.session_at_ns = now_ns;
     if (seen.session_at_ns == 0 || now_ns - seen.session_at_ns > kGoneAfter_ns) return false;
-    const std::uint32_t loops = job.sessions > 0 ? job.loops : seen.loops;
+    if (job.sessions > 0) seen.loops = job.loops;
     if (seen.at_ns != 0) {
         const double seconds = static_cast<double>(now_ns - seen.at_ns) * 1e-9;
-        // A loop that came or went in between makes the interval say nothing.
-        if (loops == seen.loops) {
-            const double waited_s = static_cast<double>(job.stall_ns - seen.stall_ns) * 1e-9;
-            seen.elapsed_busy_s += loops * seconds - waited_s;
-            // A wait is known when it is over: one that is longer than an interval has to be taken off later ones.
-            seen.busy_s = std::max(seen.busy_s, seen.elapsed_busy_s);
-        }
         if (seconds > 0) {
             // What came, and what would have come without a limit.
             const auto taken = static_cast<double>(job.remote_bytes - std::min(seen.remote_bytes, job.remote_bytes));
@@ -93,8 +86,6 @@ bool NodeReport::look(const Job& job, Seen& seen, std::int64_t now_ns) const {
         }
     }
     seen.at_ns = now_ns;
-    seen.loops = loops;
-    seen.stall_ns = job.stall_ns;
     seen.remote_bytes = job.remote_bytes;
     return true;
 }
@@ -118,7 +109,7 @@ json::object NodeReport::make(const AllocatorConfig& allocator, Quota room,
                                         {"dataset", job.dataset},
                                         {"ranks", seen.loops},
                                         {"bytes", job.bytes},
-                                        {"busy_s", seen.busy_s},
+                                        {"busy_s", static_cast<double>(job.busy_ns) * 1e-9},
                                         {"demand_bytes_per_second", seen.demand_bytes_per_second},
                                         {"remote_bytes", job.remote_bytes},
                                         {"unread_bytes", job.unread_bytes},

@@ -47,7 +47,7 @@ private:
         std::uint32_t sessions = 0;
         std::uint32_t loops = 0;
         std::uint64_t bytes = 0;
-        std::int64_t stall_ns = 0;
+        std::int64_t busy_ns = 0;
         std::uint64_t remote_bytes = 0;
         std::uint64_t waiting_bytes = 0;
         std::uint64_t unread_bytes = 0;
@@ -58,10 +58,7 @@ private:
         std::int64_t at_ns = 0;
         std::int64_t session_at_ns = 0;
         std::uint32_t loops = 0;
-        std::int64_t stall_ns = 0;
         std::uint64_t remote_bytes = 0;
-        double elapsed_busy_s = 0;  // may go back
-        double busy_s = 0;          // counted
         double demand_bytes_per_second = 0;
     };
 

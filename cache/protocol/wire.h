@@ -23,7 +23,7 @@
 namespace larder::protocol {
 
 inline constexpr std::uint32_t kMagic = 0x5244524c;  // "LRDR"
-inline constexpr std::uint32_t kVersion = 4;
+inline constexpr std::uint32_t kVersion = 5;
 inline constexpr std::size_t kPageBytes = 4096;
 inline constexpr std::uint32_t kRingEntriesMax = 1u << 16;
 inline constexpr std::uint64_t kSlotBytesMax = std::uint64_t{1} << 42;
@@ -153,6 +153,8 @@ struct RingControl {
     std::atomic<std::uint64_t> bytes_delivered;
     std::atomic<std::uint32_t> training_loops;
     std::atomic<std::int64_t> waiting_since_ns;
+    // What that loop did not wait, as of the report that `bytes_delivered` is of: both stand still in between.
+    std::atomic<std::uint64_t> busy_ns;
 };
 static_assert(sizeof(RingControl) <= kPageBytes);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free);

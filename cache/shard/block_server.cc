@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "base/assert.h"
 #include "base/hash.h"
@@ -209,6 +210,7 @@ void BlockServer::read_from_remote(Fetch& fetch) {
     Miss& miss = *entry->second;
     fetch.miss = &miss;
     fetch.next_waiter = nullptr;
+    fetch.joined = miss.started;
     if (miss.last_waiter != nullptr) {
         miss.last_waiter->next_waiter = &fetch;
     } else {
@@ -302,12 +304,16 @@ void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_er
         if (try_again(miss)) return;
         status = BlockStatus::object_corrupt;
     }
-    missing_.erase(miss.block_id);
     if (status != BlockStatus::ok) {
         if (miss.reservation) store_->abandon(*miss.reservation);
-        finish(miss, Delivery{.status = status, .system_errno = system_errno});
+        miss.reservation.reset();
+        const Delivery failure{.status = status, .system_errno = system_errno};
+        if (status == BlockStatus::remote_failed && try_for_joined(miss, failure)) return;
+        missing_.erase(miss.block_id);
+        finish(miss, failure);
         return;
     }
+    missing_.erase(miss.block_id);
     Delivery delivery{.source = BlockSource::remote};
     if (!miss.reservation) {
         copy_to_waiters(miss);
@@ -350,6 +356,24 @@ bool BlockServer::try_again(Miss& miss) {
     if (miss.reservation) store_->abandon(*miss.reservation);
     miss.reservation.reset();
     return true;
+}
+
+// A remote is given up after it failed for some time. Who asked when part of that time was over gets all of it: else a
+// job that begins when the remote is well again would fail for the tries of one that has ended.
+bool BlockServer::try_for_joined(Miss& miss, const Delivery& failure) {
+    Fetch* waiter = std::exchange(miss.first_waiter, nullptr);
+    miss.last_waiter = nullptr;
+    while (waiter != nullptr) {
+        Fetch* next = std::exchange(waiter->next_waiter, nullptr);
+        if (std::exchange(waiter->joined, false) && !waiter->consumer->closed()) {
+            (miss.last_waiter != nullptr ? miss.last_waiter->next_waiter : miss.first_waiter) = waiter;
+            miss.last_waiter = waiter;
+        } else {
+            deliver(*waiter, failure);
+        }
+        waiter = next;
+    }
+    return enqueue_again(miss);
 }
 
 // Each who waits may pay for it, as at first. False: nobody waits for it any more.

@@ -46,6 +46,7 @@ struct Fetch {
     std::int64_t started_ns = 0;
     bool queued = false;     // referenced by the job's queue
     bool delivered = false;  // only the queue still refers to it
+    bool joined = false;     // a read of its miss that was under way
 };
 
 struct Miss {

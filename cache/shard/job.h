@@ -27,6 +27,7 @@ struct Job {
 
     // Totals of sessions that have ended; those of live ones are in their rings.
     std::int64_t ended_stall_ns = 0;
+    std::int64_t ended_busy_ns = 0;
     std::uint64_t ended_samples = 0;
     std::uint64_t ended_bytes = 0;
 

@@ -329,6 +329,7 @@ void Session::close() {
     segments_.clear();
     unmapping_.clear();
     job().ended_stall_ns += stall_ns(0);
+    job().ended_busy_ns += busy_ns();
     job().ended_samples += samples_delivered();
     job().ended_bytes += bytes_delivered();
     --job().sessions;
@@ -345,6 +346,10 @@ std::int64_t Session::stall_ns(std::int64_t now_ns) const {
     const auto over_ns = static_cast<std::int64_t>(control().stall_ns.load(std::memory_order_relaxed));
     return over_ns + open_wait_ns(control().waiting_since_ns.load(std::memory_order_relaxed), now_ns);
 }
+std::int64_t Session::busy_ns() const {
+    return static_cast<std::int64_t>(control().busy_ns.load(std::memory_order_relaxed));
+}
+
 std::uint64_t Session::samples_delivered() const {
     return control().samples_delivered.load(std::memory_order_relaxed);
 }

@@ -75,6 +75,7 @@ public:
 
     // The wait that is under way is in it; `now_ns` is the steady clock's.
     std::int64_t stall_ns(std::int64_t now_ns) const;
+    std::int64_t busy_ns() const;
     std::uint64_t samples_delivered() const;
     std::uint64_t bytes_delivered() const;
     std::uint32_t training_loops() const;

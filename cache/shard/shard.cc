@@ -452,6 +452,7 @@ ShardStatistics Shard::statistics() const {
                                             .unread_bytes = job->unread_bytes,
                                             .effective_cache_bytes = job->effective_bytes,
                                             .stall_ns = job->ended_stall_ns,
+                                            .busy_ns = job->ended_busy_ns,
                                             .waiting_bytes = job->waiting_bytes(),
                                             .samples_delivered = job->ended_samples,
                                             .bytes_delivered = job->ended_bytes,
@@ -462,6 +463,7 @@ ShardStatistics Shard::statistics() const {
             if (session->closed() || &session->server() != server.get()) continue;
             JobStatistics& job = jobs[&session->job()];
             job.stall_ns += session->stall_ns(state_->now_ns);
+            job.busy_ns += session->busy_ns();
             job.samples_delivered += session->samples_delivered();
             job.bytes_delivered += session->bytes_delivered();
             job.training_loops += session->training_loops();

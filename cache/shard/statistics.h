@@ -81,6 +81,7 @@ struct JobStatistics {
     std::uint64_t unread_bytes = 0;           // of the current epoch
     std::uint64_t effective_cache_bytes = 0;  // unread and cached
     std::int64_t stall_ns = 0;                // as its clients report
+    std::int64_t busy_ns = 0;                 // what the same training loops did not wait
     std::uint32_t training_loops = 0;         // whose stall that is
     std::uint64_t waiting_bytes = 0;          // of fetches that wait for remote bandwidth
     std::uint64_t samples_delivered = 0;

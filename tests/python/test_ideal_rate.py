@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 import training_loop  # noqa: E402
 
 
-@pytest.mark.parametrize("remote", [None, 10e6], ids=["enough", "bottleneck"])
+@pytest.mark.parametrize("remote", [None, 15e6], ids=["enough", "bottleneck"])
 def test_f_star_is_the_training_loops(
     start_daemon: Callable[..., Any], larder_bin: pathlib.Path, tmp_path: pathlib.Path, remote: float | None
 ) -> None:

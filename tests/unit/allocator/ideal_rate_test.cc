@@ -54,6 +54,32 @@ TEST(IdealRate, LargeBatchesDoNotBiasIt) {
     }
 }
 
+TEST(IdealRate, BatchesCountedAheadOfTheLoopDoNotBiasIt) {
+    // Batches of 4 MiB and seconds, like those reported of a loop at 39.9e6 bytes/s whose four workers wait for the
+    // remote.
+    constexpr std::pair<int, double> kReported[] = {
+        {20, 2.1}, {3, 0.37}, {6, 0.33},  {1, 0.46}, {3, 0.21}, {6, 0.41}, {5, 0.85}, {7, 0.75}, {3, 0.3},
+        {6, 0.2},  {2, 0.63}, {13, 1.37}, {4, 0.35}, {3, 0.49}, {4, 0.32}, {8, 0.84}, {6, 0.2},  {6, 1.05},
+        {4, 0.21}, {4, 0.45}, {3, 0.58},  {5, 0.23}, {4, 0.63}, {5, 0.32}, {7, 0.9}};
+    IdealRate bottleneck;
+    for (const auto& [batches, busy_s] : kReported) {
+        bottleneck.add({.bytes = static_cast<std::uint64_t>(batches) << 22, .busy_s = busy_s, .ranks = 1});
+    }
+    EXPECT_NEAR(*bottleneck.bytes_per_second(), 39.9e6, 0.02 * 39.9e6);
+    double ahead_bytes = 0;
+    const auto piece = [&](double busy_s, double then_ahead_bytes) {
+        const double bytes = kIdeal * busy_s + then_ahead_bytes - ahead_bytes;
+        ahead_bytes = then_ahead_bytes;
+        return IdealRate::Interval{.bytes = static_cast<std::uint64_t>(bytes), .busy_s = busy_s, .ranks = 1};
+    };
+    IdealRate epochs;
+    for (int i = 0; i < 10; ++i) {
+        for (int j = 0; j < 9; ++j) epochs.add(piece(1, 0.8 * kIdeal));
+        epochs.add(piece(1, 0));
+    }
+    EXPECT_NEAR(*epochs.bytes_per_second(), kIdeal, 0.02 * kIdeal);
+}
+
 TEST(IdealRate, IsTheWholeJobsNotOneRanks) {
     IdealRate rate;
     std::mt19937_64 random(3);

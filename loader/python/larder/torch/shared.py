@@ -61,8 +61,8 @@ class Board:
 
     def end_wait(self, waited_ns: int) -> None:
         wait = self._wait.numpy()
+        wait[0] = waited_ns  # first: whoever reads in between takes too much for waiting, never too little
         wait[1] = 0
-        wait[0] = waited_ns
         wait[2] = 1
 
     def add(self, worker: int, done: Statistics) -> None:

@@ -234,6 +234,37 @@ TEST(Shard, AnObjectThatChangedIsAnErrorAndTheOthersGoOn) {
     EXPECT_EQ(world.read(client, 2).status, BlockStatus::object_changed) << "the slot was free again";
 }
 
+TEST(Shard, WhoJoinsAReadThatFailsGetsATryOfItsOwn) {
+    for (const Quota quota : {kMemory, kDisk}) {
+        for (const bool first_has_left : {false, true}) {
+            ShardWorld world({.quota = quota, .device = {.latency_ns = 10 * kMillisecond_ns}});
+            RingClient& first = world.attach({.session_id = 1, .job = "first"});
+            RingClient& joined = world.attach({.session_id = 2, .job = "joined"});
+            // The remote's root is open, and the shard looks at both rings.
+            (void)world.read(first, 0);
+            (void)world.read(joined, 0);
+            world.device->inject({.path_part = ShardWorld::object_name(7)});
+            first.fetch(7, 0, 7);
+            while (world.job("first").counters.remote_reads < 2) world.turns(1);
+            joined.fetch(7, 0, 7);
+            world.turns(1);
+            if (first_has_left) first.close_socket();
+            const auto got = world.completion(joined);
+            ASSERT_TRUE(got.has_value());
+            EXPECT_EQ(got->status, BlockStatus::ok);
+            EXPECT_TRUE(joined.payload(*got) == world.content[7]) << quota.memory_bytes << first_has_left;
+            if (!first_has_left) {
+                const auto failed = world.completion(first);
+                ASSERT_TRUE(failed.has_value());
+                EXPECT_EQ(failed->status, BlockStatus::remote_failed);
+            }
+            // Nobody joined the second read: its failure is the answer.
+            world.device->inject({.path_part = ShardWorld::object_name(8)});
+            EXPECT_EQ(world.read(joined, 8, 1, 16).status, BlockStatus::remote_failed);
+        }
+    }
+}
+
 TEST(Shard, AClientThatDiesMidBatchFreesAllAndHoldsUpNobody) {
     for (const Quota quota : {kMemory, kDisk}) {
         ShardWorld world({.quota = quota});

@@ -1,0 +1,81 @@
+#include "loader/loop_wait.h"
+
+#include <gtest/gtest.h>
+
+namespace larder::detail {
+namespace {
+
+TEST(LoopWait, BusyIsWhatIsLeftOfTheTimeBetweenReports) {
+    LoopWait wait;
+    EXPECT_EQ(wait.report(1000).busy_ns, 0) << "what was before the first report is not the session's";
+    wait.begin(1300);
+    EXPECT_EQ(wait.end(1500), 200);
+    const LoopWait::Report report = wait.report(2000);
+    EXPECT_EQ(report.busy_ns, 800);
+    EXPECT_EQ(report.stall_ns, 200);
+    EXPECT_EQ(report.training_loops, 1U);
+}
+
+TEST(LoopWait, AWaitUnderWayIsNotBusy) {
+    LoopWait wait;
+    (void)wait.report(1000);
+    wait.begin(1100);
+    wait.begin(1200);
+    const LoopWait::Report report = wait.report(5000);
+    EXPECT_EQ(report.busy_ns, 100);
+    EXPECT_EQ(report.waiting_since_ns, 1100);
+    EXPECT_EQ(report.stall_ns, 0);
+}
+
+TEST(LoopWait, ASessionBeginsAnew) {
+    LoopWait wait;
+    (void)wait.report(1000);
+    wait.begin(1500);
+    wait.begin_session();
+    EXPECT_EQ(wait.report(2000).busy_ns, 0);
+    EXPECT_EQ(wait.end(2500), 1000);
+    const LoopWait::Report report = wait.report(3000);
+    EXPECT_EQ(report.busy_ns, 500);
+    EXPECT_EQ(report.stall_ns, 1000);
+}
+
+TEST(LoopWait, ALoopElsewhereIsBusyAsOfTheLastReport) {
+    auto loop = std::make_shared<TrainingLoopWait>();
+    LoopWait wait;
+    loop->waited_ns = 70;
+    loop->waiting_since_ns = 900;
+    wait.follow(loop);
+    EXPECT_EQ(wait.report(1000).busy_ns, 0) << "it waits";
+    loop->waited_ns = 370;  // until 1200
+    loop->waiting_since_ns = 0;
+    EXPECT_EQ(wait.report(1500).busy_ns, 300);
+    // The loop works until 2000, then waits: a report that comes late finds as much as one in time would have.
+    loop->waiting_since_ns = 2000;
+    EXPECT_EQ(wait.report(9000).busy_ns, 800);
+}
+
+TEST(LoopWait, AWaitThatEndsWhileItIsReadIsNeverTakenForWork) {
+    auto loop = std::make_shared<TrainingLoopWait>();
+    LoopWait wait;
+    wait.follow(loop);
+    (void)wait.report(1000);
+    loop->waiting_since_ns = 1200;
+    loop->waited_ns = 800;  // over at 2000, and only half said
+    EXPECT_EQ(wait.report(2000).busy_ns, 0);
+    loop->waiting_since_ns = 0;
+    EXPECT_EQ(wait.report(2000).busy_ns, 200);
+}
+
+TEST(LoopWait, WithoutALoopNothingIsSaid) {
+    LoopWait wait;
+    wait.follow(nullptr);
+    wait.begin(1000);
+    (void)wait.end(2000);
+    const LoopWait::Report report = wait.report(3000);
+    EXPECT_EQ(report.training_loops, 0U);
+    EXPECT_EQ(report.busy_ns, 0);
+    EXPECT_EQ(report.stall_ns, 0);
+}
+
+}  // namespace
+}  // namespace larder::detail
