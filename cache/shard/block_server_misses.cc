@@ -1,0 +1,234 @@
+// BlockServer: blocks that are not here, read from the remote once for all who wait for them.
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "cache/protocol/record.h"
+#include "cache/shard/block_server.h"
+
+namespace larder::cache {
+
+using protocol::BlockSource;
+using protocol::BlockStatus;
+using protocol::kRecordHeaderBytes;
+
+void BlockServer::read_from_remote(Fetch& fetch) {
+    if (quarantine_.contains(fetch.block_id) || fetch.consumer->cached_only()) {
+        deliver(fetch, Delivery{.status = BlockStatus::object_corrupt});
+        return;
+    }
+    const auto [entry, is_new] = missing_.try_emplace(fetch.block_id, nullptr);
+    if (is_new) {
+        Miss& miss = *misses_.take();
+        miss.server = this;
+        miss.block_id = fetch.block_id;
+        miss.payload_bytes = fetch.payload_bytes;
+        entry->second = &miss;
+    }
+    Miss& miss = *entry->second;
+    fetch.miss = &miss;
+    fetch.next_waiter = nullptr;
+    fetch.joined = miss.started;
+    if (miss.last_waiter != nullptr) {
+        miss.last_waiter->next_waiter = &fetch;
+    } else {
+        miss.first_waiter = &fetch;
+    }
+    miss.last_waiter = &fetch;
+    if (is_new && start_at_peer(miss, fetch)) return;
+    // Whichever waiting job has tokens first pays for the block and starts it.
+    if (!miss.started) fetch.consumer->job().enqueue(fetch);
+}
+
+std::int64_t BlockServer::pump() {
+    std::int64_t next_ns = kNever_ns;
+    for (const auto& job : jobs_) {
+        while (Fetch* fetch = job->queue_first) {
+            if (fetch->delivered) {
+                job->dequeue();
+                fetches_.give_back(fetch);
+                continue;
+            }
+            Miss& miss = *fetch->miss;
+            if (miss.started) {
+                job->dequeue();
+                continue;
+            }
+            if (fetch->consumer->closed()) {
+                job->dequeue();
+                // Its waiters are dropped when the last of them is seen to be closed.
+                bool wanted = false;
+                for (const Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+                    wanted |= !waiter->consumer->closed();
+                }
+                if (!wanted) remote_read_done(miss, BlockStatus::remote_failed, ECANCELED);
+                continue;
+            }
+            if (!job->bucket->try_take(miss.payload_bytes, now_ns_)) {
+                next_ns = std::min(next_ns, std::max(now_ns_ + 1, job->bucket->ready_at_ns(miss.payload_bytes)));
+                break;
+            }
+            job->dequeue();
+            start(miss, *job);
+        }
+    }
+    return next_ns;
+}
+
+void BlockServer::start(Miss& miss, Job& payer) {
+    miss.started = true;
+    Fetch* leader = miss.first_waiter;
+    bool admit = false;
+    for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+        if (waiter->consumer->closed()) continue;
+        if (leader->consumer->closed()) leader = waiter;
+        admit |= may_admit(*waiter->consumer, miss.block_id);
+    }
+    LARDER_ASSERT(!leader->consumer->closed());
+    // What is to be compressed first goes through the slot.
+    if (admit && !admission_.compresses(miss.payload_bytes, manifest_->total_bytes())) {
+        if (const auto reserved = store_->reserve(Tier::memory, miss.block_id, miss.payload_bytes)) {
+            miss.reservation = *reserved;
+        }
+    }
+    miss.leader = leader;
+    miss.block = leader->block;
+    miss.read.done = [](RemoteRead& read, BlockStatus status, int system_errno) noexcept {
+        auto& of = reinterpret_cast<Miss&>(read);
+        of.server->remote_read_done(of, status, system_errno);
+    };
+    static_assert(offsetof(Miss, read) == 0);
+    const protocol::Manifest& manifest = leader->consumer->manifest();
+    const protocol::Block block = manifest.block(leader->block);
+    const protocol::Object object = manifest.object(block.object);
+    miss.read.path = object.path;
+    miss.read.object_bytes = object.size_bytes;
+    miss.read.object_mtime_ns = object.mtime_ns;
+    miss.read.offset = block.offset;
+    miss.read.into = miss.reservation ? store_->payload(*miss.reservation)
+                                      : std::span{leader->consumer->slot(*leader) + kRecordHeaderBytes,
+                                                  std::size_t{miss.payload_bytes}};
+    for (BlockCounters* counters : {&counters_, &payer.counters}) {
+        ++counters->remote_reads;
+        counters->remote_read_bytes += miss.payload_bytes;
+    }
+    remote_->read(miss.read);
+}
+
+void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_errno) {
+    const std::uint32_t payload_crc = status == BlockStatus::ok ? crc32c(miss.read.into) : 0;
+    if (status == BlockStatus::ok && !has_right_checksum(miss, payload_crc)) {
+        for (BlockCounters* counters : {&counters_, &miss.leader->consumer->job().counters}) ++counters->remote_corrupt;
+        if (try_again(miss)) return;
+        status = BlockStatus::object_corrupt;
+    }
+    if (status != BlockStatus::ok) {
+        if (miss.reservation) store_->abandon(*miss.reservation);
+        miss.reservation.reset();
+        const Delivery failure{.status = status, .system_errno = system_errno};
+        if (status == BlockStatus::remote_failed && try_for_joined(miss, failure)) return;
+        missing_.erase(miss.block_id);
+        finish(miss, failure);
+        return;
+    }
+    missing_.erase(miss.block_id);
+    Delivery delivery{.source = BlockSource::remote};
+    if (!miss.reservation) {
+        copy_to_waiters(miss);
+        bool admit = false;
+        for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+            admit |= !waiter->consumer->closed() && may_admit(*waiter->consumer, miss.block_id);
+        }
+        const bool offered = admit && !store_->has_room(miss.payload_bytes) && offer_to_peer(miss, payload_crc);
+        if (admit && !offered) admission_.admit(*miss.leader, payload_crc, manifest_->total_bytes());
+        finish(miss, delivery);
+        return;
+    }
+    // The segment may have been dropped while the bytes came; then they go on in the waiters' slots.
+    const Segment& segment = *miss.reservation->segment;
+    store_->add_reference(segment);
+    if (store_->commit(*miss.reservation, payload_crc)) {
+        note_admitted(miss.block_id, miss.payload_bytes);
+        delivery.segment = &segment;
+        delivery.payload_offset = miss.reservation->offset + kRecordHeaderBytes;
+    } else {
+        copy_to_waiters(miss);
+    }
+    finish(miss, delivery);
+    store_->drop_reference(segment);
+}
+
+bool BlockServer::has_right_checksum(const Miss& miss, std::uint32_t payload_crc) const {
+    const protocol::Manifest& manifest = miss.leader->consumer->manifest();
+    return !manifest.has_checksums() || manifest.block_checksum(miss.block) == payload_crc;
+}
+
+// Asks once more, paid for as the first time; after the second failure the block is quarantined.
+bool BlockServer::try_again(Miss& miss) {
+    if (miss.failed_once) {
+        quarantine(miss.leader->consumer->manifest(), miss.block);
+        return false;
+    }
+    if (!enqueue_again(miss)) return false;
+    miss.failed_once = true;
+    if (miss.reservation) store_->abandon(*miss.reservation);
+    miss.reservation.reset();
+    return true;
+}
+
+// A remote is given up after it failed for some time. Who asked when part of that time was over gets all of it: else a
+// job that begins when the remote is well again would fail for the tries of one that has ended.
+bool BlockServer::try_for_joined(Miss& miss, const Delivery& failure) {
+    Fetch* waiter = std::exchange(miss.first_waiter, nullptr);
+    miss.last_waiter = nullptr;
+    while (waiter != nullptr) {
+        Fetch* next = std::exchange(waiter->next_waiter, nullptr);
+        if (std::exchange(waiter->joined, false) && !waiter->consumer->closed()) {
+            (miss.last_waiter != nullptr ? miss.last_waiter->next_waiter : miss.first_waiter) = waiter;
+            miss.last_waiter = waiter;
+        } else {
+            deliver(*waiter, failure);
+        }
+        waiter = next;
+    }
+    return enqueue_again(miss);
+}
+
+// Each who waits may pay for it, as at first. False: nobody waits for it any more.
+bool BlockServer::enqueue_again(Miss& miss) {
+    bool any = false;
+    for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+        if (waiter->consumer->closed()) continue;
+        any = true;
+        if (!waiter->queued) waiter->consumer->job().enqueue(*waiter);
+    }
+    if (any) miss.started = false;
+    return any;
+}
+
+void BlockServer::quarantine(const protocol::Manifest& manifest, std::uint32_t block) {
+    quarantine_.add(manifest, block);
+}
+
+void BlockServer::copy_to_waiters(const Miss& miss) {
+    for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
+        std::byte* into = waiter->consumer->slot(*waiter) + kRecordHeaderBytes;
+        if (waiter->consumer->closed() || into == miss.read.into.data()) continue;
+        std::memcpy(into, miss.read.into.data(), miss.payload_bytes);
+    }
+}
+
+void BlockServer::finish(Miss& miss, const Delivery& delivery) {
+    for (Fetch* waiter = miss.first_waiter; waiter != nullptr;) {
+        Fetch* next = waiter->next_waiter;
+        deliver(*waiter, delivery);
+        waiter = next;
+    }
+    misses_.give_back(&miss);
+}
+
+}  // namespace larder::cache
