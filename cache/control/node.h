@@ -135,7 +135,10 @@ private:
     Result<void> check_online(const NodeDataset& dataset) const;
 
     Result<std::uint64_t> start_indexing(std::shared_ptr<Indexing> indexing, std::string kind);
-    void finish_adding(Indexing& indexing, Tasks::Outcome outcome, const std::function<void(Tasks::Outcome)>& settle);
+    void finish_adding(const std::shared_ptr<Indexing>& indexing, Tasks::Outcome outcome,
+                       const std::function<void(Tasks::Outcome)>& settle);
+    void give_up_adding(const std::string& name, Tasks::Outcome failed,
+                        const std::function<void(Tasks::Outcome)>& settle);
     void finish_reindexing(Indexing& indexing, Tasks::Outcome outcome,
                            const std::function<void(Tasks::Outcome)>& settle);
     void drop_old_versions(const ShardStatistics& statistics);

@@ -112,7 +112,7 @@ Result<std::uint64_t> Node::start_indexing(std::shared_ptr<Indexing> indexing, s
     };
     work.finish = [this, indexing, adding](Tasks::Outcome outcome, const std::function<void(Tasks::Outcome)>& settle) {
         if (adding) {
-            finish_adding(*indexing, std::move(outcome), settle);
+            finish_adding(indexing, std::move(outcome), settle);
         } else {
             finish_reindexing(*indexing, std::move(outcome), settle);
         }
@@ -120,37 +120,40 @@ Result<std::uint64_t> Node::start_indexing(std::shared_ptr<Indexing> indexing, s
     return tasks_.start(std::move(work));
 }
 
-void Node::finish_adding(Indexing& indexing, Tasks::Outcome outcome,
+// There is a dataset when its record is on disk, and not before: who has seen it finds it again whatever happens.
+void Node::finish_adding(const std::shared_ptr<Indexing>& indexing, Tasks::Outcome outcome,
                          const std::function<void(Tasks::Outcome)>& settle) {
-    const std::string name = indexing.record.name;
-    if (!outcome) {
-        log_warn("dataset could not be added", {{"dataset", name}, {"error", outcome.error().message}});
-        files_->post([this, name, outcome = std::move(outcome), settle] {
-            if (auto removed = catalog_.abandon(name); !removed) {
-                log_warn("cannot remove what was left half made", {{"error", removed.error().message}});
-            }
-            post_control_([this, name, outcome, settle] {
-                changing_.erase(name);
-                settle(outcome);
-            });
+    if (!outcome) return give_up_adding(indexing->record.name, std::move(outcome), settle);
+    indexing->record.format = indexing->report.format;
+    indexing->record.block = indexing->report.block;
+    save(indexing->record, [this, indexing, outcome = std::move(outcome), settle](const Result<void>& saved) {
+        const DatasetRecord& record = indexing->record;
+        if (!saved) return give_up_adding(record.name, std::unexpected(saved.error()), settle);
+        changing_.erase(record.name);
+        NodeDataset dataset{.record = record, .shard = &least_loaded()};
+        dataset.place = indexing->report.place;
+        dataset.versions.emplace(indexing->version, indexing->opened);
+        hand_over(dataset);
+        log_info("dataset added", {{"dataset", record.name},
+                                   {"url", record.url},
+                                   {"samples", indexing->report.manifest.sample_count},
+                                   {"bytes", indexing->report.manifest.total_bytes}});
+        datasets_.emplace(record.name, std::move(dataset));
+        settle(outcome);
+    });
+}
+
+void Node::give_up_adding(const std::string& name, Tasks::Outcome failed,
+                          const std::function<void(Tasks::Outcome)>& settle) {
+    log_warn("dataset could not be added", {{"dataset", name}, {"error", failed.error().message}});
+    files_->post([this, name, failed = std::move(failed), settle] {
+        if (auto removed = catalog_.abandon(name); !removed) {
+            log_warn("cannot remove what was left half made", {{"error", removed.error().message}});
+        }
+        post_control_([this, name, failed, settle] {
+            changing_.erase(name);
+            settle(failed);
         });
-        return;
-    }
-    changing_.erase(name);
-    NodeDataset dataset{.record = indexing.record, .shard = &least_loaded()};
-    dataset.record.format = indexing.report.format;
-    dataset.record.block = indexing.report.block;
-    dataset.place = indexing.report.place;
-    dataset.versions.emplace(indexing.version, indexing.opened);
-    hand_over(dataset);
-    log_info("dataset added", {{"dataset", name},
-                               {"url", dataset.record.url},
-                               {"samples", indexing.report.manifest.sample_count},
-                               {"bytes", indexing.report.manifest.total_bytes}});
-    const DatasetRecord record = dataset.record;
-    datasets_.emplace(name, std::move(dataset));
-    save(record, [outcome = std::move(outcome), settle](const Result<void>& saved) {
-        settle(saved ? outcome : Tasks::Outcome(std::unexpected(saved.error())));
     });
 }
 

@@ -157,6 +157,21 @@ TEST_F(ApiTest, WhatCannotBeIndexedLeavesNothing) {
     daemon.add("d", make_files());
 }
 
+TEST_F(ApiTest, ADatasetWhoseRecordCannotBeWrittenIsNotThere) {
+    const std::string root = make_files();
+    // The record is renamed into its place: not over a directory that holds something.
+    const std::string in_the_way = daemon.config().state_directory + "/datasets/d/dataset.json";
+    std::filesystem::create_directories(in_the_way + "/x");
+    const auto task = daemon.finished(daemon.post("/v1/datasets", {{"name", "d"}, {"url", "file://" + root}}));
+    EXPECT_EQ(text_at(task, "state"), "failed") << json::serialize(task);
+    EXPECT_EQ(daemon.get("/v1/datasets/d").status, 404u);
+    std::filesystem::remove_all(in_the_way);
+    daemon.add("d", root);
+    daemon.stop();
+    daemon.start();
+    EXPECT_EQ(daemon.get("/v1/datasets/d").status, 200u);
+}
+
 TEST_F(ApiTest, QuotasFitTheNode) {
     const std::string root = make_files();
     daemon.add("a", root, 40 * kMiB, 100 * kMiB);
