@@ -75,6 +75,7 @@ struct RemoteConfig {
     unsigned connections_max = 64;  // to one endpoint
     std::int64_t retry_for_ns = 60'000'000'000;
     std::int64_t stall_timeout_ns = 10'000'000'000;
+    std::int64_t request_timeout_ns = 300'000'000'000;
     bool hedge = false;
     std::string ca_file;  // empty: the system's authorities
 };

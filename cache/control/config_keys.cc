@@ -130,6 +130,11 @@ constexpr std::array kRules{
          [](Config& config, Name, Value value) {
              return set_config_duration(config.remote.stall_timeout_ns, value, 1'000'000'000, kRetryForMost_ns);
          }},
+    Rule{{"remote.request_timeout", "a duration such as \"300 s\", in text",
+          "a request that takes longer, and a second for each 64 KiB it asks for, is made anew"},
+         [](Config& config, Name, Value value) {
+             return set_config_duration(config.remote.request_timeout_ns, value, 1'000'000'000, kRetryForMost_ns);
+         }},
     Rule{{"remote.hedge", kConfigFlag, "a second request beside one that is slower than 99 of 100"},
          [](Config& config, Name, Value value) { return set_config_flag(config.remote.hedge, value); }},
     Rule{{"remote.ca", kConfigPath, "who vouches for servers of https://; default: the system's authorities"},

@@ -16,6 +16,9 @@ Result<NewDataset> check_wish(const DatasetWish& wish, const Access& defaults) {
         return fail(ErrorCode::invalid_argument,
                     "remote: endpoint, region, profile, addressing, unsigned and requester_pays are for s3://");
     }
+    if (!wish.remote.endpoint.empty()) {
+        if (auto checked = check_endpoint(wish.remote.endpoint); !checked) return std::unexpected(checked.error());
+    }
     record.remote = wish.remote;
     dataset.detect_format = !wish.format;
     if (wish.format) {

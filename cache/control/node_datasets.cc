@@ -36,6 +36,40 @@ Result<NewDataset> new_dataset_of(const std::string& name, const DatasetConfig& 
     return check_wish(wish, {.owner = ::geteuid(), .group = ::getegid()});
 }
 
+const char* text_of(BlockFound::What what) {
+    switch (what) {
+        case BlockFound::What::bad_in_cache: return "bad in the cache, and dropped from it";
+        case BlockFound::What::corrupt_at_remote: return "corrupt at the remote";
+        case BlockFound::What::unreadable: return "could not be read";
+    }
+    return "";
+}
+
+std::string scan_result(const ScanProgress& scan, ScanKind kind) {
+    json::object result{{"blocks", scan.blocks_done.load()},
+                        {"bytes", scan.bytes_done.load()},
+                        {"blocks_bad", scan.blocks_bad.load()},
+                        {"blocks_failed", scan.blocks_failed.load()},
+                        {"blocks_corrupt", scan.blocks_corrupt.load()}};
+    if (kind == ScanKind::warm) return json::serialize(result);
+    const std::uint64_t unchecked = scan.blocks_unchecked.load();
+    result["blocks_unchecked"] = unchecked;
+    json::array notes;
+    for (const BlockFound& found : scan.found) {
+        notes.emplace_back(found.object + ", " + std::to_string(found.bytes) + " B from offset " +
+                           std::to_string(found.offset) + ": " + text_of(found.what));
+    }
+    if (unchecked > 0) {
+        notes.emplace_back(std::to_string(unchecked) +
+                           (kind == ScanKind::verify_remote
+                                ? " blocks are not cached and have no checksum (dataset add "
+                                  "--checksum) to be held against: they were not read"
+                                : " blocks are not cached: they were not read"));
+    }
+    result["notes"] = std::move(notes);
+    return json::serialize(result);
+}
+
 std::string figure(std::uint64_t bytes) {
     return format_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)";
 }
@@ -65,11 +99,7 @@ Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
             progress.bytes_done = scan->bytes_done.load();
         }
         if (stop.stop_requested()) return fail(ErrorCode::cancelled, "cancelled");
-        return json::serialize(json::object{{"blocks", scan->blocks_done.load()},
-                                            {"bytes", scan->bytes_done.load()},
-                                            {"blocks_bad", scan->blocks_bad.load()},
-                                            {"blocks_failed", scan->blocks_failed.load()},
-                                            {"blocks_corrupt", scan->blocks_corrupt.load()}});
+        return scan_result(*scan, kind);
     };
     auto task = tasks_.start(std::move(work));
     if (task) datasets_.at(name).task = *task;

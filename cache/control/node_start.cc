@@ -57,11 +57,12 @@ Result<std::unique_ptr<Node>> Node::start(const Config& config,
     // The index first: it checks itself in a forked child, and forking is best done before threads do much.
     if (auto opened = node->open_index(); !opened) return std::unexpected(opened.error());
     const RemoteConfig& remote = config.remote;
-    auto transfers = HttpTransfers::start(
-        {.settings = {.stall_timeout_s = remote.stall_timeout_ns / 1'000'000'000, .ca_file = remote.ca_file},
-         .retry_for_ns = remote.retry_for_ns,
-         .connections_max = remote.connections_max,
-         .hedge = remote.hedge});
+    auto transfers = HttpTransfers::start({.settings = {.stall_timeout_s = remote.stall_timeout_ns / 1'000'000'000,
+                                                        .request_timeout_s = remote.request_timeout_ns / 1'000'000'000,
+                                                        .ca_file = remote.ca_file},
+                                           .retry_for_ns = remote.retry_for_ns,
+                                           .connections_max = remote.connections_max,
+                                           .hedge = remote.hedge});
     if (!transfers) return std::unexpected(transfers.error());
     node->transfers_ = std::move(*transfers);
     if (auto started = node->start_shards(); !started) return std::unexpected(started.error());

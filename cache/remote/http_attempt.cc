@@ -12,6 +12,8 @@ namespace larder::cache {
 namespace {
 
 constexpr long kBytesPerSecondLeast = 4096;
+// How long a try may take grows by a second for so many.
+constexpr std::uint64_t kBytesPerTimeout_s = 64 << 10;
 constexpr std::size_t kErrorBodyBytes = 4096;
 constexpr std::size_t kTextBytesMax = std::size_t{64} << 20;
 constexpr long kRedirectsMax = 5;
@@ -130,6 +132,8 @@ Result<void> HttpAttempt::begin(HttpGet& get, const HttpSettings& settings, std:
     set(easy_, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(settings.connect_timeout_ms));
     set(easy_, CURLOPT_LOW_SPEED_LIMIT, kBytesPerSecondLeast);
     set(easy_, CURLOPT_LOW_SPEED_TIME, static_cast<long>(settings.stall_timeout_s));
+    const auto asked_s = static_cast<std::int64_t>(get.into.size() / kBytesPerTimeout_s);
+    set(easy_, CURLOPT_TIMEOUT, static_cast<long>(settings.request_timeout_s + asked_s));
     set(easy_, CURLOPT_BUFFERSIZE, 512L << 10);
     set(easy_, CURLOPT_USERAGENT, "larder");
     if (!settings.ca_file.empty()) set(easy_, CURLOPT_CAINFO, settings.ca_file.c_str());

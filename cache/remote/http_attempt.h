@@ -15,7 +15,9 @@ namespace larder::cache {
 struct HttpSettings {
     std::int64_t connect_timeout_ms = 5'000;
     std::int64_t stall_timeout_s = 10;  // without 4 KiB/s on the average for so long, it is given up
-    std::string ca_file;                // PEM; empty: the system's authorities
+    // A try takes no longer than this and a second for each 64 KiB it asks for, however steadily they drip.
+    std::int64_t request_timeout_s = 300;
+    std::string ca_file;  // PEM; empty: the system's authorities
 };
 
 // What a try came to.

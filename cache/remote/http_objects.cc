@@ -278,14 +278,21 @@ private:
         if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
         std::string_view text(reinterpret_cast<const char*>(get.body.data()), get.body.size());
         std::vector<std::string> names;
+        std::uint64_t number = 0;
         while (!text.empty()) {
             const std::size_t end = std::min(text.find('\n'), text.size());
             std::string_view line = text.substr(0, end);
             text.remove_prefix(std::min(end + 1, text.size()));
+            ++number;
             while (line.ends_with('\r') || line.ends_with(' ')) line.remove_suffix(1);
             if (line.empty() || line.starts_with('#')) continue;
             if (line.starts_with(root_.url + "/")) {
                 names.push_back(percent_decoded(line.substr(root_.url.size() + 1)));
+            } else if (line.find("://") != std::string_view::npos || line.find('?') != std::string_view::npos) {
+                // Not quoted: a query may be a signature.
+                return fail(ErrorCode::invalid_argument, get.url + ", line " + std::to_string(number) +
+                                                             ": is neither a name nor a URL below " + root_.url +
+                                                             "/, without a query");
             } else {
                 names.emplace_back(line);
             }

@@ -95,12 +95,9 @@ Result<HttpRoot> make_s3_root(const RemoteUrl& url, const RemoteOptions& options
     std::string endpoint = options.endpoint.empty() ? profile->endpoint : options.endpoint;
     const bool given = !endpoint.empty();
     if (!given) endpoint = "https://s3." + region + ".amazonaws.com";
+    if (auto checked = check_endpoint(endpoint); !checked) return std::unexpected(checked.error());
     while (endpoint.ends_with('/')) endpoint.pop_back();
     const std::size_t scheme = endpoint.find("://");
-    if (scheme == std::string::npos || (!endpoint.starts_with("http://") && !endpoint.starts_with("https://"))) {
-        return fail(ErrorCode::invalid_argument,
-                    "endpoint \"" + endpoint + "\" is not http://host:port or https://host:port");
-    }
     std::shared_ptr<const S3Credentials> credentials;
     if (!options.unsigned_access) {
         auto found = find_s3_credentials(options, *profile);

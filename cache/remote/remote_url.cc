@@ -172,6 +172,23 @@ Result<RemoteUrl> parse_remote_url(std::string_view url) {
     return parse_file(url);
 }
 
+Result<void> check_endpoint(std::string_view endpoint) {
+    const auto is_wrong = [](const char* why) {
+        return fail(ErrorCode::invalid_argument, "the S3 endpoint " + std::string(why));
+    };
+    const std::size_t scheme = endpoint.starts_with("http://") ? 7 : endpoint.starts_with("https://") ? 8 : 0;
+    if (scheme == 0 || endpoint.size() == scheme || endpoint[scheme] == '/') {
+        return is_wrong("is not http://host:port or https://host:port");
+    }
+    if (endpoint.find('@') != std::string_view::npos) {
+        return is_wrong(
+            "has a user or password in it, which would be kept where others can read it: keys belong in the daemon's "
+            "environment or credentials file");
+    }
+    if (endpoint.find_first_of("?#") != std::string_view::npos) return is_wrong("has a query or a fragment");
+    return {};
+}
+
 Result<std::string> normalise_url(std::string_view url) {
     const auto parsed = parse_remote_url(url);
     if (!parsed) return std::unexpected(parsed.error());

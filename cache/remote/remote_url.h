@@ -33,6 +33,8 @@ struct RemoteUrl {
 };
 
 Result<RemoteUrl> parse_remote_url(std::string_view url);
+// Of an S3 endpoint: "https://host:port", perhaps with a path. What is wrong is said without repeating it.
+Result<void> check_endpoint(std::string_view endpoint);
 // In its normal form: no slash at the end, none twice, a path made a file:// URL.
 Result<std::string> normalise_url(std::string_view url);
 

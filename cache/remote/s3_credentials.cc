@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
+#include <utility>
 
 #include "cache/remote/s3_role.h"
 
@@ -30,6 +32,29 @@ std::string file_path(const char* variable, const char* in_home) {
     return home.empty() ? "" : home + "/.aws/" + in_home;
 }
 
+std::string_view trimmed(std::string_view text) {
+    const std::size_t begin = text.find_first_not_of(" \t\r");
+    return begin == std::string_view::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
+}
+
+// Of the file the one section's own lines, each where it was: others' are not ours to read, and settings nested in a
+// setting, which are indented, say nothing we use.
+std::string lines_of_section(std::istream& file, const std::string& section) {
+    std::string kept;
+    bool inside = false;
+    bool seen = false;
+    for (std::string line; std::getline(file, line); kept += '\n') {
+        const std::string_view words = trimmed(line);
+        if (words.starts_with('[')) {
+            inside = words.ends_with(']') && trimmed(words.substr(1, words.size() - 2)) == section;
+            if (inside && !std::exchange(seen, true)) kept += "[" + section + "]";
+        } else if (inside && !line.empty() && line.front() != ' ' && line.front() != '\t') {
+            kept += line;
+        }
+    }
+    return kept;
+}
+
 // The section's keys; an absent file or section has none.
 Result<pt::ptree> read_section(const std::string& path, const std::string& section) {
     std::error_code ignored;
@@ -38,7 +63,8 @@ Result<pt::ptree> read_section(const std::string& path, const std::string& secti
     if (!file) return fail_errno(errno, "open " + path);
     pt::ptree tree;
     try {
-        pt::read_ini(file, tree);
+        std::istringstream lines(lines_of_section(file, section));
+        pt::read_ini(lines, tree);
     } catch (const pt::ini_parser_error& error) {
         // Its message quotes the line's number, never the line.
         return fail(ErrorCode::invalid_argument,

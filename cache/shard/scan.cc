@@ -95,6 +95,7 @@ std::int64_t Scan::step() {
             const std::uint32_t block = next_block_++;
             if (!wanted(block)) {
                 ++progress_->blocks_done;
+                if (kind_ != ScanKind::warm) ++progress_->blocks_unchecked;
                 continue;
             }
             idle = false;
@@ -151,8 +152,20 @@ bool Scan::is_as_indexed(std::uint32_t block, std::uint32_t crc) const {
     return !manifest_->has_checksums() || manifest_->block_checksum(block) == crc;
 }
 
+void Scan::note(BlockFound::What what, std::uint32_t block) {
+    if (what == BlockFound::What::bad_in_cache) ++progress_->blocks_bad;
+    if (what == BlockFound::What::corrupt_at_remote) ++progress_->blocks_corrupt;
+    if (what == BlockFound::What::unreadable) ++progress_->blocks_failed;
+    if (progress_->found.size() == ScanProgress::kFoundMax) return;
+    const protocol::Block of = manifest_->block(block);
+    progress_->found.push_back({.what = what,
+                                .object = std::string(manifest_->object(of.object).path),
+                                .offset = of.offset,
+                                .bytes = of.length});
+}
+
 void Scan::drop_bad(std::uint32_t block) {
-    ++progress_->blocks_bad;
+    note(BlockFound::What::bad_in_cache, block);
     ++server_.counters().crc_failures;
     server_.forget(manifest_->block_id(block));
 }
@@ -175,11 +188,11 @@ std::byte* Scan::slot(const Fetch& fetch) {
 void Scan::deliver(const Fetch& fetch, const Delivery& delivery) {
     Slot& slot = slots_[fetch.slot_page];
     if (delivery.status != BlockStatus::ok) {
-        ++progress_->blocks_failed;
+        note(BlockFound::What::unreadable, fetch.block);
     } else if (kind_ != ScanKind::warm && delivery.source != BlockSource::memory &&
                delivery.source != BlockSource::disk) {
         // It was cached when asked for, and came from elsewhere: its cached copy was bad.
-        ++progress_->blocks_bad;
+        note(BlockFound::What::bad_in_cache, fetch.block);
     } else if (const auto location = server_.store().find(fetch.block_id);
                kind_ != ScanKind::warm && location &&
                !is_as_indexed(fetch.block, slot.cached_crc.emplace(block_crc(this->slot(fetch), *location)))) {
@@ -220,7 +233,7 @@ bool Scan::compare_with_remote(Slot& slot) {
 void Scan::compared(Slot& slot, BlockStatus status) {
     unrefer();
     if (status != BlockStatus::ok) {
-        ++progress_->blocks_failed;
+        note(BlockFound::What::unreadable, slot.block);
     } else if (!compared_well(slot)) {
         slot.state = SlotState::to_compare;
         return;
@@ -235,13 +248,13 @@ bool Scan::compared_well(Slot& slot) {
     if (!is_as_indexed(slot.block, crc)) {
         ++server_.counters().remote_corrupt;
         if (!std::exchange(slot.failed_once, true)) return false;
-        ++progress_->blocks_corrupt;
+        note(BlockFound::What::corrupt_at_remote, slot.block);
         server_.quarantine(*manifest_, slot.block);
         return true;
     }
     if (manifest_->has_checksums()) server_.end_quarantine(block_id);
     if (slot.cached_crc && crc != *slot.cached_crc && server_.store().find(block_id)) {
-        ++progress_->blocks_bad;
+        note(BlockFound::What::bad_in_cache, slot.block);
         server_.forget(block_id);
     }
     return true;

@@ -54,6 +54,7 @@ private:
     static std::uint32_t block_crc(const std::byte* record, const BlockLocation& location);
     bool check_in_memory(Slot& slot);
     bool is_as_indexed(std::uint32_t block, std::uint32_t crc) const;
+    void note(BlockFound::What what, std::uint32_t block);
     void drop_bad(std::uint32_t block);
     bool compared_well(Slot& slot);
     void begin(Slot& slot, std::uint32_t block);

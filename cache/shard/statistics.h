@@ -97,6 +97,15 @@ struct ShardStatistics {
     std::string device;
 };
 
+// A block that verify found wrong.
+struct BlockFound {
+    enum class What : std::uint8_t { bad_in_cache, corrupt_at_remote, unreadable };
+    What what = What::bad_in_cache;
+    std::string object;
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+};
+
 // Progress of a scan, written by the shard and read by whoever started it.
 struct ScanProgress {
     std::atomic<std::uint64_t> blocks_done{0};
@@ -106,6 +115,10 @@ struct ScanProgress {
     std::atomic<std::uint64_t> blocks_failed{0};  // the remote could not be read
     // verify_remote: the remote's bytes do not have the manifest's checksum, twice
     std::atomic<std::uint64_t> blocks_corrupt{0};
+    std::atomic<std::uint64_t> blocks_unchecked{0};  // verify: neither cached nor, at the remote, with a checksum
+    // verify: the first that were not good. Written before `finished` is set, and read after.
+    static constexpr std::size_t kFoundMax = 100;
+    std::vector<BlockFound> found;
     std::atomic<bool> cancel{false};
     std::atomic<bool> finished{false};
 };

@@ -58,7 +58,9 @@ def test_verify_finds_what_went_bad_and_what_was_mended(
     good = (tree / "09.txt").read_bytes()
     before = (tree / "09.txt").stat()
     spoil(tree / "09.txt")
-    assert "blocks corrupt 1" in daemon.command("dataset", "verify", name, "--remote")
+    found = daemon.try_command("dataset", "verify", name, "--remote")
+    assert found.returncode == 1 and "blocks corrupt 1" in found.stdout
+    assert "note: 09.txt, 80 B from offset 0: corrupt at the remote" in found.stdout
     assert re.search(r"quarantined +1 blocks", daemon.command("dataset", "info", name))
     (tree / "09.txt").write_bytes(good)
     os.utime(tree / "09.txt", ns=(before.st_atime_ns, before.st_mtime_ns))

@@ -12,6 +12,7 @@
 #include "tools/cli/api.h"
 #include "tools/cli/context.h"
 #include "tools/cli/options.h"
+#include "tools/cli/s3_options.h"
 #include "tools/cli/table.h"
 
 namespace larder::cli {
@@ -27,12 +28,7 @@ struct AddOptions {
     std::string owner;
     std::string group;
     std::string mode;
-    std::string endpoint;
-    std::string region;
-    std::string profile;
-    std::string addressing;
-    bool unsigned_access = false;
-    bool requester_pays = false;
+    S3Choice s3;
     bool checksum = false;
     std::string compression;
     std::optional<std::uint64_t> tokens_per_sample;
@@ -158,8 +154,9 @@ void print_result(const std::string& what, const json::object& task) {
     }
 }
 
+// `judge`, when given, says from the task's result how the command ended.
 int run_task(const Context& context, const std::string& method, const std::string& target, const json::value& body,
-             const std::string& label, const std::string& past) {
+             const std::string& label, const std::string& past, int (*judge)(const json::object& result) = nullptr) {
     const auto accepted = call(context, method, target, body);
     if (!accepted) return report(context, accepted.error());
     const auto task = follow_task(context, *accepted, label);
@@ -169,25 +166,13 @@ int run_task(const Context& context, const std::string& method, const std::strin
     } else {
         print_result(past, as_object(*task));
     }
-    return kDone;
+    return judge != nullptr ? judge(object_at(as_object(*task), "result")) : static_cast<int>(kDone);
 }
 
 // By an allocator: nobody has to give the dataset a quota.
 bool quotas_are_set(const Context& context) {
     const auto status = call(context, "GET", "/v1/status");
     return status && as_object(*status).contains("allocator") && as_object(*status).at("allocator").is_object();
-}
-
-json::object remote_of(const AddOptions& options) {
-    json::object remote;
-    for (const auto& [key, value] :
-         {std::pair{"endpoint", &options.endpoint}, std::pair{"region", &options.region},
-          std::pair{"profile", &options.profile}, std::pair{"addressing", &options.addressing}}) {
-        if (!value->empty()) remote[key] = *value;
-    }
-    if (options.unsigned_access) remote["unsigned"] = true;
-    if (options.requester_pays) remote["requester_pays"] = true;
-    return remote;
 }
 
 int add_dataset(const Context& context, const AddOptions& options) {
@@ -198,7 +183,7 @@ int add_dataset(const Context& context, const AddOptions& options) {
           std::pair{"mode", &options.mode}}) {
         if (!value->empty()) body[key] = *value;
     }
-    if (const json::object remote = remote_of(options); !remote.empty()) body["remote"] = remote;
+    if (const json::object remote = options.s3.json(); !remote.empty()) body["remote"] = remote;
     if (options.checksum) body["checksum"] = true;
     if (options.tokens_per_sample) body["tokens_per_sample"] = *options.tokens_per_sample;
     if (options.quota_memory_bytes || options.quota_disk_bytes) {
@@ -256,13 +241,7 @@ void add_add(CLI::App& dataset, Context& context) {
                     "A local path, file:///path, s3://bucket/prefix, https://host/dir/{000..146}.tar, or the URL of a "
                     ".txt that names objects")
         ->required();
-    add->add_option("--endpoint", options->endpoint, "Of s3://: https://host:port. Default: Amazon's of the region");
-    add->add_option("--region", options->region, "Of s3://. Default: as the daemon's environment or profile says");
-    add->add_option("--profile", options->profile, "Of s3://: in the daemon's shared credentials files");
-    add->add_option("--addressing", options->addressing, "Of s3://: where the bucket is named: auto, path or host")
-        ->check(CLI::IsMember({"auto", "path", "host"}));
-    add->add_flag("--unsigned", options->unsigned_access, "Of s3://: a public bucket, no credentials");
-    add->add_flag("--requester-pays", options->requester_pays, "Of s3://: agree to pay for the requests");
+    add_s3_options(*add, options->s3, "the daemon's");
     add->add_option("--format", options->format,
                     "raw: one file is one sample; webdataset: tar shards; mds: MosaicML Streaming; litdata; tfrecord; "
                     "megatron: .bin with .idx. Default: as the files look")
@@ -326,9 +305,13 @@ void add_verify(CLI::App& dataset, Context& context) {
                      "Hold the remote's bytes against them, too; all of the remote where it was added with --checksum");
     verify->callback([&context, options] {
         context.command = [&context, options] {
-            return run_task(context, "POST", dataset_target(options->name, "/verify"),
-                            json::object{{"remote", options->remote}}, "verifying " + options->name,
-                            "verified " + options->name);
+            return run_task(
+                context, "POST", dataset_target(options->name, "/verify"), json::object{{"remote", options->remote}},
+                "verifying " + options->name, "verified " + options->name, [](const json::object& result) {
+                    const std::uint64_t wrong = count_at(result, "blocks_bad") + count_at(result, "blocks_failed") +
+                                                count_at(result, "blocks_corrupt");
+                    return static_cast<int>(wrong > 0 ? kFailed : kDone);
+                });
         };
     });
 }

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "cache/control/remote_json.h"
 #include "cache/dataset/pack.h"
 #include "cache/remote/http_transfers.h"
 #include "tools/cli/api.h"
@@ -18,6 +19,7 @@
 #include "tools/cli/interrupt.h"
 #include "tools/cli/options.h"
 #include "tools/cli/progress.h"
+#include "tools/cli/s3_options.h"
 #include "tools/cli/table.h"
 
 namespace larder::cli {
@@ -59,10 +61,10 @@ bool is_on_the_network(const std::string& source) {
     return source.find("://") != std::string::npos && !source.starts_with("file://");
 }
 
-int pack(const Context& context, cache::PackRequest request) {
+int pack(const Context& context, cache::PackRequest request, const std::string& ca_file) {
     std::unique_ptr<cache::HttpTransfers> transfers;
     if (is_on_the_network(request.source)) {
-        auto started = cache::HttpTransfers::start({});
+        auto started = cache::HttpTransfers::start({.settings = {.ca_file = ca_file}});
         if (!started) return report(context, started.error());
         transfers = std::move(*started);
         request.transfers = transfers.get();
@@ -116,6 +118,8 @@ void add_pack_command(CLI::App& dataset, Context& context) {
         std::string block;
         std::string compression;
         std::optional<std::uint64_t> shard_bytes;
+        S3Choice s3;
+        std::string ca_file;
     };
     auto options = std::make_shared<Options>();
     CLI::App* app = dataset.add_subcommand(
@@ -123,6 +127,9 @@ void add_pack_command(CLI::App& dataset, Context& context) {
     app->add_option("SOURCE", options->request.source, "A directory or URL in any format that can be added")
         ->required();
     app->add_option("DESTINATION", options->request.destination, "The directory to make")->required();
+    add_s3_options(*app, options->s3, "your");
+    app->add_option("--ca-file", options->ca_file,
+                    "Of https:// and s3://: PEM file of the authorities to trust. Default: the system's");
     app->add_option("--format", options->format, "Of the shards: webdataset (tars) or larder (packed blocks)")
         ->check(CLI::IsMember({"webdataset", "larder"}));
     app->add_option("--source-format", options->source_format, "Of the source. Default: as the files look");
@@ -146,6 +153,14 @@ void add_pack_command(CLI::App& dataset, Context& context) {
                               Error{ErrorCode::invalid_argument, "--block and --compression are for --format larder"});
             }
             request.source = url_of(request.source);
+            const auto remote = cache::read_remote(options->s3.json(), "options");
+            if (!remote) return report(context, remote.error());
+            if (*remote != cache::RemoteOptions{} && !request.source.starts_with("s3://")) {
+                return report(context, Error{ErrorCode::invalid_argument,
+                                             "--endpoint, --region, --profile, --addressing, --unsigned and "
+                                             "--requester-pays are for s3://"});
+            }
+            request.remote = *remote;
             if (options->shard_bytes) request.shard_bytes = *options->shard_bytes;
             if (!options->source_format.empty()) {
                 const auto source_format = cache::parse_format(options->source_format);
@@ -162,7 +177,7 @@ void add_pack_command(CLI::App& dataset, Context& context) {
                 if (!level) return report(context, level.error());
                 request.zstd_level = *level;
             }
-            return pack(context, request);
+            return pack(context, request, options->ca_file);
         };
     });
 }

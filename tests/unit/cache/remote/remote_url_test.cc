@@ -73,6 +73,17 @@ TEST(RemoteUrl, HttpRefusesWhatWouldBeKeptOrLost) {
     EXPECT_THAT(error("http://host/{0..9999}{0..9999}"), HasSubstr("a million"));
 }
 
+TEST(RemoteUrl, AnEndpointIsAHostAndNoSecret) {
+    EXPECT_TRUE(check_endpoint("http://localhost:9000"));
+    EXPECT_TRUE(check_endpoint("https://store.example/s3/"));
+    for (const char* endpoint : {"", "localhost:9000", "ftp://secret", "http://", "https:///secret",
+                                 "http://me:secret@host", "https://host/?secret", "https://host/#secret"}) {
+        const auto checked = check_endpoint(endpoint);
+        ASSERT_FALSE(checked) << endpoint;
+        EXPECT_THAT(checked.error().message, AllOf(HasSubstr("endpoint"), Not(HasSubstr("secret"))));
+    }
+}
+
 TEST(RemoteUrl, NormalisingKeepsWhatSelectsObjects) {
     EXPECT_EQ(normalise_url("http://host/a/{0..3}.tar"), "http://host/a/{0..3}.tar");
     EXPECT_EQ(normalise_url("s3://bucket/a//"), "s3://bucket/a");
