@@ -31,7 +31,7 @@ def main(path: str) -> None:
     hits.set(xlabel="cache size / dataset size", ylabel="hit ratio")
     hits.legend()
     figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(path, metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def main(path: str) -> None:
     remote.set(ylabel="remote bytes per byte read")
     remote.tick_params(axis="x", rotation=20)
     figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(path, metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -173,7 +173,8 @@ void LiveScheduler::decide_now(Moment now) {
     const std::vector<JobId> ids(live.ids().begin(), live.ids().end());
     queue_.apply(*actions, ids, options_.policy->name(), now.unix_s);
     for (std::size_t j = 0; j < ids.size(); ++j) {
-        if (queue_.jobs().at(ids[j]).phase != Phase::waiting) continue;
+        const auto at = queue_.jobs().find(ids[j]);
+        if (at == queue_.jobs().end() || at->second.phase != Phase::waiting) continue;
         queue_.set_waits_for(ids[j], waits_for[j], std::string(text_of(waits_for[j])), now.unix_s);
     }
 }

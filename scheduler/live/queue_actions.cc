@@ -73,6 +73,13 @@ void JobQueue::apply(const Actions& actions, std::span<const JobId> ids, std::st
         job.state.promised = one.times;
         changed_.insert(job.id);
     }
+    // Late is worthless to a strict job that the policy gave no promise.
+    for (const Refused& refused : actions.refused) {
+        const auto at = jobs_.find(ids[refused.job]);
+        if (at == jobs_.end() || at->second.phase != Phase::waiting) continue;
+        if (at->second.asked.deadline_s.value_or(kNever) > now_s) continue;
+        end(at->second, Phase::failed, "its deadline passed before it could run", now_s);
+    }
     const auto give_claim = [&](std::uint32_t index, bool opportunistic, std::string_view text) {
         JobRecord& job = jobs_.at(ids[index]);
         if (!job.held) return;

@@ -73,6 +73,11 @@ Result<void> check_numbers(const Submission& job, double now_s) {
     if (job.service != Service::best_effort) {
         if (!job.deadline_s) return wrong("service", "strict and soft are about a deadline, but none is given");
         if (!(*job.deadline_s > now_s)) return wrong("deadline_s", "is over already");
+        if (job.service == Service::strict_deadline && !job.epochs) {
+            return wrong(
+                "service",
+                "strict is a promise, which needs to know how much there is to do: give epochs, or make it soft");
+        }
     }
     return {};
 }

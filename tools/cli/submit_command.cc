@@ -115,7 +115,9 @@ Result<json::object> job_of(const SubmitOptions& options) {
         const auto when = parse_when(options.deadline, static_cast<double>(unix_time_ns()) * 1e-9);
         if (!when) return std::unexpected(when.error().within("--deadline"));
         job["deadline_unix_s"] = *when;
-        job["service"] = options.service.empty() ? "strict" : options.service;
+        // Nobody can promise an end to what has none that is known.
+        const char* service = options.epochs ? "strict" : "soft";
+        job["service"] = options.service.empty() ? service : options.service;
     } else {
         put_text("service", options.service);
     }
@@ -189,7 +191,10 @@ void add_submit_command(CLI::App& job, Context& context) {
     command->add_option("--tenant", options->tenant, "It counts for. Default: default");
     command->add_option("--priority", options->priority, "Higher ones go first. Default: 0");
     command->add_option("--deadline", options->deadline, std::string("When it must have ended: ") + kWhenForm);
-    command->add_option("--service", options->service, "What the deadline means. Default: strict")
+    command
+        ->add_option("--service", options->service,
+                     "What the deadline means: strict is promised, or the job fails; soft is tried. Default: "
+                     "strict with --epochs, soft without")
         ->check(CLI::IsMember({"strict", "soft"}));
     command->add_option("--after", options->after, "Jobs, by number or name, that must have succeeded before")
         ->delimiter(',')

@@ -20,7 +20,7 @@ def draw_jct(jct_s: list[float], path: pathlib.Path) -> None:
     axes.set(xscale="log", xlabel="job completion time (hours)", ylabel="part of jobs", ylim=(0, 1))
     axes.grid(alpha=0.3)
     figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(path, metadata={"Date": None})
 
 
 def draw_utilisation(samples: list[dict], gpus: int, path: pathlib.Path) -> None:
@@ -32,7 +32,7 @@ def draw_utilisation(samples: list[dict], gpus: int, path: pathlib.Path) -> None
     axes.set(xlabel="hours", ylabel="GPUs", ylim=(0, None))
     axes.legend()
     figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(path, metadata={"Date": None})
 
 
 def draw_datasets(samples: list[dict], datasets: list[str], path: pathlib.Path) -> None:
@@ -47,7 +47,7 @@ def draw_datasets(samples: list[dict], datasets: list[str], path: pathlib.Path) 
     cache.set(ylabel="cached (GB)")
     remote.set(ylabel="remote (MB/s)", xlabel="hours")
     figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(path, metadata={"Date": None})
 
 
 def main(directory: str) -> None:

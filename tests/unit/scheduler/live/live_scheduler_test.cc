@@ -81,6 +81,41 @@ TEST_F(Live, AfterARestartTheIntentIsCarriedOutAndWhatRunsIsTakenUp) {
     EXPECT_EQ(phase(waiting), Phase::starting);
 }
 
+TEST_F(Live, AStrictJobWhoseDeadlinePassesFails) {
+    policy = "chronus";
+    restart();
+    report("", 0);
+    Submission holds = asks(8, "holds");
+    holds.preemptible = false;
+    const JobId first = runs(holds);
+    Submission strict = asks(8, "strict");
+    strict.dataset = "images";
+    strict.epochs = 1;
+    strict.service = Service::strict_deadline;
+    strict.deadline_s = now_s + 600;
+    const JobId second = submit(strict);
+    Submission after = asks(1, "after");
+    after.after = {"strict"};
+    const JobId third = submit(after);
+    tick(300);
+    EXPECT_EQ(phase(second), Phase::waiting);
+    EXPECT_EQ(binding(second), "deadline");
+    tick(301);
+    EXPECT_EQ(phase(second), Phase::failed);
+    EXPECT_THAT(job(second).end_reason, HasSubstr("its deadline passed"));
+    EXPECT_EQ(phase(third), Phase::cancelled);
+    EXPECT_EQ(phase(first), Phase::running);
+}
+
+TEST_F(Live, ADeadlineWithoutEpochsIsTriedFor) {
+    policy = "chronus";
+    restart();
+    Submission soft = asks(4, "soft");
+    soft.service = Service::soft_deadline;
+    soft.deadline_s = now_s + 3600;
+    (void)runs(soft);
+}
+
 TEST_F(Live, WhoIsPreemptedEndsBeforeItsGpusGoOn) {
     policy = "srtf";
     restart();

@@ -75,6 +75,7 @@ TEST(Submission, WhatIsNotIsRefusedAndSaysWhy) {
         {[](Submission& job) { job.opportunistic = true, job.preemptible = false; }, ErrorCode::invalid_argument,
          "must be preemptible"},
         {[](Submission& job) { job.deadline_s = 999; }, ErrorCode::invalid_argument, "is over already"},
+        {[](Submission& job) { job.epochs.reset(); }, ErrorCode::invalid_argument, "give epochs, or make it soft"},
         {[](Submission& job) { job.deadline_s.reset(); }, ErrorCode::invalid_argument, "but none is given"},
         {[](Submission& job) { job.service = Service::best_effort; }, ErrorCode::invalid_argument, "strict or soft"},
     };
