@@ -34,6 +34,19 @@ std::vector<std::string> texts_of(JsonReader& reader, std::string_view key, bool
     return texts;
 }
 
+std::vector<double> rates_of(JsonReader& reader, std::string_view key) {
+    std::vector<double> rates;
+    if (!reader.has(key)) return rates;
+    for (const json::value& value : reader.array(key)) {
+        if (!value.is_number()) {
+            reader.reject(key, "must be numbers only");
+            return {};
+        }
+        rates.push_back(value.to_number<double>());
+    }
+    return rates;
+}
+
 void read_environment(JsonReader& reader, Submission& job) {
     const json::object* environment = reader.optional_object("environment");
     if (environment == nullptr) return;
@@ -118,6 +131,11 @@ void put_submission(json::object& object, const Submission& job) {
     object["grace_s"] = job.grace_s;
     object["preemptible"] = job.preemptible;
     object["opportunistic"] = job.opportunistic;
+    object["weight"] = job.weight;
+    object["restart_s"] = job.restart_s;
+    object["packed_rate"] = job.packed_rate;
+    if (!job.scaling.empty()) object["scaling"] = json::value_from(job.scaling);
+    if (!job.rate_by_nodes.empty()) object["rate_by_nodes"] = json::value_from(job.rate_by_nodes);
 }
 
 }  // namespace
@@ -145,6 +163,11 @@ Result<Submission> read_submission(const json::object& object, std::string where
     if (reader.has("grace_s")) job.grace_s = reader.number("grace_s");
     job.preemptible = reader.optional_boolean("preemptible").value_or(true);
     job.opportunistic = reader.optional_boolean("opportunistic").value_or(false);
+    if (reader.has("weight")) job.weight = reader.number("weight");
+    if (reader.has("restart_s")) job.restart_s = reader.number("restart_s");
+    if (reader.has("packed_rate")) job.packed_rate = reader.number("packed_rate");
+    job.scaling = rates_of(reader, "scaling");
+    job.rate_by_nodes = rates_of(reader, "rate_by_nodes");
     if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
     return job;
 }

@@ -86,7 +86,12 @@ json::object submission_part(const json::object& row) {
                             "after",
                             "grace_s",
                             "preemptible",
-                            "opportunistic"}) {
+                            "opportunistic",
+                            "weight",
+                            "restart_s",
+                            "packed_rate",
+                            "scaling",
+                            "rate_by_nodes"}) {
         if (const json::value* value = row.if_contains(key)) part[key] = *value;
     }
     return part;

@@ -50,13 +50,18 @@ JobSpec spec_of(const JobRecord& job, const GpuCluster& cluster, std::span<const
                  .gpus = asked.gpus,
                  .gpus_min = asked.least_gpus(),
                  .gpus_max = asked.most_gpus(),
+                 .scaling = asked.scaling,
                  .ideal_bytes_per_second = ideals_of(job, cluster, view),
+                 .rate_by_nodes = asked.rate_by_nodes,
                  .total_bytes = job.total_bytes(),
                  .deadline_s = asked.deadline_s.value_or(kNever),
                  .service = asked.service,
+                 .weight = asked.weight,
                  .priority = asked.priority,
                  .preemptible = asked.preemptible,
-                 .opportunistic = asked.opportunistic};
+                 .opportunistic = asked.opportunistic,
+                 .restart_s = asked.restart_s,
+                 .packed_rate = asked.packed_rate};
     // Its tenant may have gone from the config meanwhile.
     if (spec.tenant == tenants.size()) spec.tenant = 0;
     if (!asked.gpu_type.empty()) spec.gpu_type = index_of(cluster.gpu_types, asked.gpu_type, std::identity{});

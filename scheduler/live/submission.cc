@@ -11,6 +11,11 @@ constexpr std::size_t kCommandWordsMax = 4096;
 constexpr double kRateMax = 1e18;
 constexpr double kEpochsMax = 1e6;
 constexpr double kGraceMax_s = 24 * 3600.0;
+constexpr double kRestartMax_s = 86400;
+constexpr double kWeightMin = 1e-6;
+constexpr double kWeightMax = 1e6;
+constexpr double kScalingMax = 1e4;
+constexpr std::size_t kNodesMax = 1000;
 
 std::unexpected<Error> wrong(const std::string& field, const std::string& why) {
     return fail(ErrorCode::invalid_argument, field + ": " + why);
@@ -49,6 +54,24 @@ Result<void> check_command(const Submission& job) {
     return {};
 }
 
+// What tells policies how the job takes to other GPUs than it asks for.
+Result<void> check_rates(const Submission& job) {
+    if (!(job.weight >= kWeightMin && job.weight <= kWeightMax)) return wrong("weight", "must be from 1e-6 to 1e6");
+    if (!(job.restart_s >= 0 && job.restart_s <= kRestartMax_s)) return wrong("restart_s", "must be from 0 to 86400");
+    if (!(job.packed_rate >= 0 && job.packed_rate <= 1)) return wrong("packed_rate", "must be from 0 to 1");
+    if (!job.scaling.empty() && job.scaling.size() != job.most_gpus() - job.least_gpus() + 1) {
+        return wrong("scaling", "must have a rate for each number of GPUs from gpus_min to gpus_max");
+    }
+    for (const double rate : job.scaling) {
+        if (!(rate > 0 && rate <= kScalingMax)) return wrong("scaling", "must have rates above 0, at most 1e4");
+    }
+    for (const double rate : job.rate_by_nodes) {
+        if (!(rate > 0 && rate <= 1)) return wrong("rate_by_nodes", "must have rates above 0, at most 1");
+    }
+    if (job.rate_by_nodes.size() > kNodesMax) return wrong("rate_by_nodes", "must have at most 1000 rates");
+    return {};
+}
+
 Result<void> check_numbers(const Submission& job, double now_s) {
     if (job.gpus == 0) return wrong("gpus", "must be at least 1");
     if (job.least_gpus() > job.gpus) return wrong("gpus_min", "is above gpus");
@@ -60,6 +83,7 @@ Result<void> check_numbers(const Submission& job, double now_s) {
     if (job.opportunistic && job.deadline_s) {
         return wrong("opportunistic", "nothing can be promised to such a job: it can have no deadline");
     }
+    if (auto checked = check_rates(job); !checked) return checked;
     if (job.epochs) {
         if (!(*job.epochs > 0 && *job.epochs <= kEpochsMax)) return wrong("epochs", "must be above 0, at most 1e6");
         if (job.dataset.empty()) return wrong("epochs", "counts passes over a dataset, but none is named");

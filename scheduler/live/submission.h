@@ -48,6 +48,12 @@ struct Submission {
     double grace_s = 30;             // from SIGTERM to SIGKILL
     bool preemptible = true;
     bool opportunistic = false;  // JobSpec::opportunistic
+    // As JobSpec has them.
+    double weight = 1;
+    double restart_s = 0;
+    double packed_rate = 0;
+    std::vector<double> scaling;
+    std::vector<double> rate_by_nodes;
 
     std::uint32_t least_gpus() const { return gpus_min == 0 ? gpus : gpus_min; }
     std::uint32_t most_gpus() const { return gpus_max == 0 ? gpus : gpus_max; }

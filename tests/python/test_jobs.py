@@ -209,6 +209,20 @@ def test_an_elastic_job_has_what_nobody_else_wants(start_cluster: Callable[..., 
     assert row.split()[:5] == ["1", "elastic", "running", "default", "4"]
 
 
+def test_what_policies_cannot_measure_is_said(start_cluster: Callable[..., Cluster]) -> None:
+    cluster = start_cluster("--scheduler.gpus", "4")
+    job = cluster.submit(
+        "--gpus", "1", "--gpus-max", "3", "--scaling", "1,1.7,2.1", "--rate-by-nodes", "1,0.9", "--restart-cost", "5",
+        "--weight", "2", "--packed-rate", "0.6",
+        script="sleep 60",
+    )  # fmt: skip
+    shown = cluster.wait(job, "running")
+    said = {"scaling": [1, 1.7, 2.1], "rate_by_nodes": [1, 0.9], "restart_s": 5, "weight": 2, "packed_rate": 0.6}
+    assert {key: shown[key] for key in said} == said
+    refused = cluster.try_larder("job", "submit", "--gpus", "2", "--scaling", "1,2", "--", "true")
+    assert refused.returncode == 2 and "from gpus_min to gpus_max" in refused.stderr
+
+
 def test_a_daemon_that_ends_leaves_jobs_running(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
     first = start_cluster("--scheduler.gpus", "1")
     job = first.submit("--name", "long", script="echo start >> starts; while [ ! -e end ]; do sleep 0.01; done")

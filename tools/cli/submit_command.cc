@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
+#include <boost/json/value_from.hpp>
 #include <unistd.h>
 
 #include <cstdio>
@@ -44,6 +45,11 @@ struct SubmitOptions {
     std::optional<double> grace_s;
     bool no_preempt = false;
     bool opportunistic = false;
+    std::optional<double> weight;
+    std::optional<double> restart_s;
+    std::optional<double> packed_rate;
+    std::vector<double> scaling;
+    std::vector<double> rate_by_nodes;
 };
 
 std::string here() {
@@ -108,6 +114,11 @@ Result<json::object> job_of(const SubmitOptions& options) {
     put("epochs", options.epochs);
     put("priority", options.priority);
     put("grace_s", options.grace_s);
+    put("weight", options.weight);
+    put("restart_s", options.restart_s);
+    put("packed_rate", options.packed_rate);
+    if (!options.scaling.empty()) job["scaling"] = json::value_from(options.scaling);
+    if (!options.rate_by_nodes.empty()) job["rate_by_nodes"] = json::value_from(options.rate_by_nodes);
     if (options.no_preempt) job["preemptible"] = false;
     if (options.opportunistic) job["opportunistic"] = true;
     if (auto ideals = put_ideals(job, options.ideal_rates); !ideals) return std::unexpected(ideals.error());
@@ -200,6 +211,23 @@ void add_submit_command(CLI::App& job, Context& context) {
         ->delimiter(',')
         ->allow_extra_args(false);
     command->add_option("--grace", options->grace_s, "Seconds from SIGTERM to SIGKILL when it is stopped. Default: 30");
+    command->add_option("--weight", options->weight, "Of its share, under policies that give shares. Default: 1");
+    command->add_option("--restart-cost", options->restart_s,
+                        "Seconds of its GPUs' time that each start after the first costs it. Default: 0");
+    command
+        ->add_option(
+            "--scaling", options->scaling,
+            "Its rate with --gpus-min GPUs, one more, ... to --gpus-max, over that with --gpus, as 0.55,1,1.8. "
+            "Default: in proportion")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    command
+        ->add_option("--rate-by-nodes", options->rate_by_nodes,
+                     "Its rate on as few nodes as can be, one more, ..., over the first, as 1,0.9,0.7. Default: all 1")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    command->add_option("--packed-rate", options->packed_rate,
+                        "What is left of its rate when another job shares its GPUs (gandiva). Default: 0, it may not");
     command->add_flag("--no-preempt", options->no_preempt, "Never stopped for others once it runs");
     command->add_flag("--opportunistic", options->opportunistic,
                       "Without a claim: runs on what others leave, in anybody's cells, and goes when it is claimed");

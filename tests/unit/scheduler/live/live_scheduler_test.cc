@@ -241,6 +241,53 @@ TEST_F(Live, WhoMovesToANodeThatIsLostMeanwhileWaitsAgain) {
     EXPECT_EQ(engine.started.at({id, 2}).gpus, (std::vector<NamedGpus>{{first, 0xf}}));
 }
 
+TEST_F(Live, AnElasticJobGrowsWhereItGainsByIt) {
+    policy = "las";
+    for (const bool gains : {true, false}) {
+        restart();
+        report("", 0);
+        Submission elastic = asks(2);
+        elastic.gpus_max = 4;
+        elastic.dataset = "images";
+        elastic.epochs = 1e4;
+        elastic.ideal_by_type = {{"", 1e5}};
+        if (!gains) elastic.scaling = {1, 1, 1};
+        const JobId id = runs(elastic);
+        EXPECT_EQ(job(id).held->count, gains ? 4u : 2u);
+        ASSERT_TRUE(live->cancel(id, "the test", now()));
+        tick();
+        engine.tell_ended({id, 1}, 0, true);
+        tick();
+    }
+}
+
+TEST_F(Live, OnlyWhoMayBePackedShares) {
+    policy = "gandiva";
+    for (const double packed_rate : {0.0, 0.9}) {
+        restart();
+        report("", 0);
+        Submission asked = asks(8);
+        asked.dataset = "images";
+        asked.epochs = 1e5;
+        asked.ideal_by_type = {{"", 1e6}};
+        asked.packed_rate = packed_rate;
+        const JobId first = runs(asked);
+        const JobId second = submit(asked);
+        bool packed = false;
+        for (int i = 0; i < 5 && !packed; ++i) {
+            tick(1);
+            packed = job(second).held && job(second).held->packed_with == first;
+        }
+        EXPECT_EQ(packed, packed_rate > 0);
+        for (const JobId id : {first, second}) {
+            ASSERT_TRUE(live->cancel(id, "the test", now()));
+            tick();
+            engine.tell_ended({id, 1}, 0, true);
+            tick();
+        }
+    }
+}
+
 TEST_F(Live, WhatVanishesAgainAndAgainFails) {
     const JobId id = submit(asks(1));
     for (std::uint32_t attempt = 1; attempt <= 5; ++attempt) {
