@@ -137,7 +137,7 @@ Result<Report> run_scenario(Scenario scenario, const ScenarioOptions& options) {
     if (!outcome) return std::unexpected(outcome.error());
     report.wall_s = static_cast<double>(clock.now_ns() - begin_ns) / 1e9;
     report.outcome = std::move(*outcome);
-    report.summary = summarise(report.scenario.workload, report.outcome, report.scenario.gpus);
+    report.summary = summarise(report.scenario.workload, report.outcome, report.scenario.gpus, options.measured);
     return report;
 }
 

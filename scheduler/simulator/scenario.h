@@ -36,6 +36,7 @@ struct ScenarioOptions {
     std::string bandwidth_rule;  // empty: what fits the cache
     std::string objective;       // empty: what fits the policy
     SimulationOptions simulation;
+    MeasuredJobs measured;
 };
 
 struct Scenario {

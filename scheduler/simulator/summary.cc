@@ -23,7 +23,7 @@ Quantiles quantiles(std::vector<double> values) {
             .most = values.back()};
 }
 
-Summary summarise(const Workload& workload, const Outcome& outcome, std::uint32_t gpus) {
+Summary summarise(const Workload& workload, const Outcome& outcome, std::uint32_t gpus, MeasuredJobs measured) {
     Summary summary;
     summary.jobs = outcome.jobs.size();
     std::vector<double> jct_s;
@@ -52,6 +52,8 @@ Summary summarise(const Workload& workload, const Outcome& outcome, std::uint32_
         if (job.end != JobEnd::finished) continue;
         ++summary.finished;
         last_s = std::max(last_s, job.finish_s);
+        if (j < measured.begin || j >= measured.end) continue;
+        ++summary.measured;
         jct_s.push_back(job.finish_s - spec.submit_s);
         queueing_s.push_back(std::max(0.0, job.finish_s - spec.submit_s - job.ran_s));
         if (job.equal_bytes > 0) fairness.push_back(job.read_bytes / job.equal_bytes);

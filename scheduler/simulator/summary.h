@@ -2,6 +2,10 @@
 
 // What a simulation comes to, in the figures that schedulers are compared by.
 
+#include <cstdint>
+#include <limits>
+#include <vector>
+
 #include "scheduler/simulator/simulation.h"
 
 namespace larder::scheduler {
@@ -17,6 +21,7 @@ struct Quantiles {
 
 struct Summary {
     std::uint64_t jobs = 0;
+    std::uint64_t measured = 0;  // of them, those that completion times, queueing and fairness are of
     std::uint64_t finished = 0;
     std::uint64_t rejected = 0;
     std::uint64_t expired = 0;
@@ -36,7 +41,14 @@ struct Summary {
     std::uint64_t failures = 0;  // jobs stopped by lost nodes
 };
 
+// The jobs, in the order of submission, whose times and fairness are told: all, or those of a stretch in which the
+// cluster neither fills nor empties.
+struct MeasuredJobs {
+    std::size_t begin = 0;
+    std::size_t end = std::numeric_limits<std::size_t>::max();
+};
+
 Quantiles quantiles(std::vector<double> values);
-Summary summarise(const Workload& workload, const Outcome& outcome, std::uint32_t gpus);
+Summary summarise(const Workload& workload, const Outcome& outcome, std::uint32_t gpus, MeasuredJobs measured = {});
 
 }  // namespace larder::scheduler

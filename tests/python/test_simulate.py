@@ -1,5 +1,6 @@
 """`larder simulate` as a user runs it: one simulation, matrices, purchases, guarantees; and traces that make no sense."""
 
+import csv
 import json
 import pathlib
 import subprocess
@@ -38,6 +39,19 @@ def simulate(larder_bin: pathlib.Path):
 def trace_file(path: pathlib.Path, rows: str, header: str = "submit_s,duration_s,gpus,vc") -> str:
     path.write_text(header + "\n" + rows)
     return str(path)
+
+
+def test_a_stretch_of_the_jobs_is_measured(simulate, tmp_path: pathlib.Path) -> None:
+    jobs = tmp_path / "jobs.csv"
+    result = json.loads(
+        simulate(POISSON, "--gpus", "24", *STORAGE, "--measure", "100-149", "--jobs-csv", str(jobs), "--json")
+    )
+    assert (result["jobs"], result["finished"], result["jobs_measured"]) == (300, 300, 50)
+    with jobs.open() as rows:
+        times = [float(row["jct_s"]) for row in csv.DictReader(rows)]
+    assert result["jct_s"]["mean"] == pytest.approx(sum(times[100:150]) / 50)
+    for wrong in ("100", "9-3", "a-b", "1-"):
+        assert "is not FIRST-LAST" in simulate(POISSON, "--measure", wrong, status=2)
 
 
 def test_the_same_seed_gives_the_same_bytes(simulate, tmp_path: pathlib.Path) -> None:

@@ -2,6 +2,11 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <optional>
+
 #include "tools/cli/options.h"
 
 namespace larder::cli {
@@ -11,6 +16,23 @@ std::string listed(const std::vector<std::string_view>& names) {
     std::string text;
     for (const std::string_view name : names) text += (text.empty() ? "" : ", ") + std::string(name);
     return text;
+}
+
+// "4000-4999".
+Result<scheduler::MeasuredJobs> parse_measured(std::string_view text) {
+    const auto number = [](std::string_view digits) -> std::optional<std::size_t> {
+        std::size_t value = 0;
+        const auto [rest, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+        return error == std::errc{} && rest == digits.data() + digits.size() ? std::optional(value) : std::nullopt;
+    };
+    const std::size_t dash = std::min(text.find('-'), text.size());
+    const auto first = number(text.substr(0, dash));
+    const auto last = dash < text.size() ? number(text.substr(dash + 1)) : std::nullopt;
+    if (!first || !last || *last < *first || *last == std::numeric_limits<std::size_t>::max()) {
+        return fail(ErrorCode::invalid_argument,
+                    "--measure: \"" + std::string(text) + "\" is not FIRST-LAST, as 4000-4999");
+    }
+    return scheduler::MeasuredJobs{.begin = *first, .end = *last + 1};
 }
 
 }  // namespace
@@ -26,6 +48,11 @@ Result<void> SimulateOptions::settle() {
         auto weights = scheduler::read_tenant_weights(tenant_weights);
         if (!weights) return std::unexpected(weights.error());
         scenario.workload_options.tenant_weights = std::move(*weights);
+    }
+    if (!measure.empty()) {
+        auto measured = parse_measured(measure);
+        if (!measured) return std::unexpected(measured.error());
+        scenario.measured = *measured;
     }
     scheduler::SimulationOptions& simulation = scenario.simulation;
     simulation.storage.cache_bytes = static_cast<double>(cache_bytes.value_or(0));
@@ -45,6 +72,10 @@ void add_trace_options(CLI::App& app, SimulateOptions& options) {
     app.add_option("trace", scenario.trace, "A trace (see docs/scheduling.md), or poisson:JOBS_PER_HOUR,JOBS");
     app.add_flag("--skip-bad", scenario.trace_options.skip_bad, "Leave out rows that make no sense, and count them");
     app.add_option("--jobs", scenario.trace_options.jobs_max, "Only the first so many jobs");
+    app.add_option(
+        "--measure", options.measure,
+        "FIRST-LAST: completion times, queueing and fairness of these jobs only, counted from 0 in the order "
+        "of submission; the others are there as well");
     app.add_option("--workload", scenario.workload,
                    "What the jobs train on; default: larder simulate workload prints it");
     app.add_option("--throughputs", scenario.throughputs,

@@ -24,6 +24,7 @@ struct SimulateOptions {
     bool reported_plans = false;
     bool storage_blind = false;
     std::string tenant_weights;
+    std::string measure;
 
     // Options in units and in text, put where the scenario has them.
     Result<void> settle();

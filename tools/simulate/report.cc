@@ -56,6 +56,7 @@ json::object summary_json(const scheduler::Report& report, const scheduler::Scen
             {"cache_bytes", options.simulation.storage.cache_bytes},
             {"remote_bytes_per_second", options.simulation.storage.remote_bytes_per_second},
             {"jobs", summary.jobs},
+            {"jobs_measured", summary.measured},
             {"finished", summary.finished},
             {"rejected", summary.rejected},
             {"expired", summary.expired},

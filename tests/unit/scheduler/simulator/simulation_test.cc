@@ -104,6 +104,11 @@ TEST(Simulation, JobsQueueForGpus) {
     EXPECT_NEAR(summary.queueing_s.most, each_s - 5, 1e-6);
     EXPECT_NEAR(summary.makespan_s, 2 * each_s, 1e-6);
     EXPECT_NEAR(summary.gpu_allocation, 1, 1e-9);
+    EXPECT_EQ(summary.measured, 2u);
+    const Summary second = summarise(cluster.workload, outcome, 8, {.begin = 1, .end = 2});
+    EXPECT_EQ(second.measured, 1u);
+    EXPECT_NEAR(second.jct_s.mean, 2 * each_s - 5, 1e-6);
+    EXPECT_NEAR(second.makespan_s, 2 * each_s, 1e-6) << "of all";
 }
 
 TEST(Simulation, PreemptionCostsARestartAndTheCheckpointsWay) {
