@@ -2,7 +2,7 @@
 
 // How indexing sees a remote: what objects lie under the dataset's URL, and ranges of their bytes. The data plane has
 // its own door (cache/remote.h); this one blocks, and serves worker threads. `file://` is cache/remote/file_objects.h;
-// `http(s)://` and `s3://` are cache/remote/http_objects.h and s3_objects.h.
+// `http(s)://` and `s3://` are cache/remote/http_objects.h.
 //
 // An object's `tag` stands for its version: a file's mtime in ns, for other remotes a number made of the ETag, else
 // Last-Modified. The data plane compares it at every read.

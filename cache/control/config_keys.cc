@@ -214,7 +214,8 @@ constexpr std::array kRules{
          [](Config& config, Name name, Value value) {
              return is_url(value.text) && set_config_text(config.datasets[name].url, value);
          }},
-    Rule{{"dataset.NAME.format", "one of \"raw\", \"webdataset\", \"mds\", \"litdata\", \"tfrecord\", \"megatron\"",
+    Rule{{"dataset.NAME.format",
+          "one of \"raw\", \"webdataset\", \"mds\", \"litdata\", \"tfrecord\", \"megatron\", \"larder\"",
           "raw: one file is one sample; default: as its files look"},
          [](Config& config, Name name, Value value) {
              if (!parse_format(value.text)) return false;
