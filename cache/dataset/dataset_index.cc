@@ -95,6 +95,17 @@ std::uint64_t found_in(const IndexJournal* journal) {
     return std::max(journal->found(JournalKind::index), journal->found(JournalKind::checksums));
 }
 
+// A tar's last bytes say only that it ends, and are in no block; they come along where objects come whole.
+void take_objects_whole(DatasetContent& content) {
+    if (content.blocks.empty()) return;
+    for (const DatasetContent::Object& object : content.objects) {
+        DatasetContent::Block& block = content.blocks[object.first_block];
+        if (object.block_count == 1 && block.offset == 0 && object.size_bytes <= protocol::kBlockBytesMax) {
+            block.length = static_cast<std::uint32_t>(object.size_bytes);
+        }
+    }
+}
+
 // The first object that is not one block; null: each is, and can be had of a server without ranges.
 const DatasetContent::Object* object_in_parts(const DatasetContent& content) {
     if (content.blocks.empty()) return nullptr;
@@ -206,11 +217,12 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     if (!indexed) return std::unexpected(indexed.error());
     if (stop.stop_requested()) return fail(ErrorCode::cancelled, "indexing was cancelled");
     if (!source->serves_ranges()) {
+        take_objects_whole(content);
         if (const DatasetContent::Object* object = object_in_parts(content)) {
             return fail(ErrorCode::unsupported,
                         source->description() + "/" + std::string(content.name(*object)) +
                             ": the server answers a request for a range with the whole object, so only datasets whose "
-                            "blocks are whole objects (raw) can be read from it");
+                            "blocks are whole objects (--block object) can be read from it");
         }
     }
 

@@ -8,6 +8,8 @@
 #include <optional>
 #include <set>
 
+#include "base/assert.h"
+#include "cache/protocol/manifest.h"
 #include "cache/remote/percent_encoding.h"
 #include "cache/remote/s3_listing.h"
 
@@ -78,10 +80,11 @@ public:
         if (bytes == 0) return std::span<const std::byte>(buffer_);
         const bool whole = offset == 0 && bytes == size_bytes_;
         if (!whole && !serves_ranges_) {
-            return fail(ErrorCode::unsupported, url_ +
-                                                    ": the server answers a request for a range with the whole "
-                                                    "object, so only datasets whose blocks are whole objects (raw) "
-                                                    "can be read from it");
+            if (whole_.empty()) {
+                if (auto got = get_whole(); !got) return std::unexpected(got.error());
+            }
+            LARDER_ASSERT(offset <= size_bytes_ && bytes <= size_bytes_ - offset);
+            return std::span<const std::byte>(whole_).subspan(offset, bytes);
         }
         HttpGet get{.origin = origin_.get(),
                     .url = url_,
@@ -97,6 +100,28 @@ public:
     }
 
 private:
+    // For a part of it, of a server that gives nothing less.
+    Result<void> get_whole() {
+        if (size_bytes_ > protocol::kBlockBytesMax) {
+            return fail(ErrorCode::unsupported,
+                        url_ +
+                            ": the server answers a request for a range with the whole object, and this one is "
+                            "larger than a block can be");
+        }
+        std::vector<std::byte> bytes(size_bytes_);
+        HttpGet get{.origin = origin_.get(),
+                    .url = url_,
+                    .ask = HttpAsk::whole,
+                    .into = bytes,
+                    .object_bytes = size_bytes_,
+                    .tag = tag_,
+                    .retry_for_ns = kRetryFor_ns};
+        transfers_.run(get, stop_);
+        if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
+        whole_ = std::move(bytes);
+        return {};
+    }
+
     std::shared_ptr<const HttpOrigin> origin_;
     HttpTransfers& transfers_;
     std::stop_token stop_;
@@ -105,6 +130,7 @@ private:
     std::int64_t tag_;
     bool serves_ranges_;
     std::vector<std::byte> buffer_;
+    std::vector<std::byte> whole_;
 };
 
 // Many objects asked at once for their size and tag.

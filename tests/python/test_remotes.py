@@ -360,7 +360,8 @@ def test_a_server_without_ranges_is_refused_where_they_are_needed(
 ) -> None:
     server = serve_directory(root, "--no-ranges")
     says = refused(daemon, f"{server.http}/tars/list.txt")
-    assert "range" in says and "train-000.tar" in says
+    assert "range" in says and "train-000.tar" in says and "--block object" in says
+    assert tars.read(daemon, add(daemon, f"{server.http}/tars/list.txt", "--block", "object")) == tars.contents
     assert images.read(daemon, add(daemon, f"{server.http}/images/list.txt")) == images.contents
 
 
