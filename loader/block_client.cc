@@ -110,7 +110,7 @@ Result<void> BlockClient::connect() {
 }
 
 void BlockClient::close() {
-    if (session_ && session_pid_ == ::getpid() && attach_options_.slot_bytes > 0) report();
+    if (session_ && session_pid_ == ::getpid() && attach_options_.slot_bytes > 0) report(clock_.now_ns());
     drop_session();
 }
 
@@ -383,8 +383,7 @@ void BlockClient::decompress(BlockEntry& entry, std::span<const std::byte> bytes
     entry.data = entry.raw.get();
 }
 
-Result<void> BlockClient::mind_segments() {
-    const std::int64_t now_ns = clock_.now_ns();
+Result<void> BlockClient::mind_segments(std::int64_t now_ns) {
     if (now_ns - messages_read_ns_ >= kMessagesPeriod_ns) {
         messages_read_ns_ = now_ns;
         if (auto read = session_->read_messages(); !read) return read;
@@ -395,9 +394,10 @@ Result<void> BlockClient::mind_segments() {
 }
 
 Result<void> BlockClient::exchange() {
-    report();
+    const std::int64_t now_ns = clock_.now_ns();
+    report(now_ns);
     if (auto taken = take_completions(); !taken) return std::unexpected(taken.error());
-    if (auto minded = mind_segments(); !minded) return minded;
+    if (auto minded = mind_segments(now_ns); !minded) return minded;
     send_wanted();
     return {};
 }
@@ -453,8 +453,8 @@ void BlockClient::end_wait() {
     statistics_.stall_ns += loop_wait_.end(clock_.now_ns());
 }
 
-void BlockClient::report() {
-    const LoopWait::Report loop = loop_wait_.report(clock_.now_ns());
+void BlockClient::report(std::int64_t now_ns) {
+    const LoopWait::Report loop = loop_wait_.report(now_ns);
     session_->report({.stall_ns = loop.stall_ns,
                       .waiting_since_ns = loop.waiting_since_ns,
                       .busy_ns = loop.busy_ns,

@@ -99,10 +99,10 @@ private:
     Result<std::size_t> take_completions();
     Result<void> take(const protocol::Completion& completion, std::int64_t now_ns);
     void decompress(BlockEntry& entry, std::span<const std::byte> bytes, std::uint32_t raw_bytes);
-    Result<void> mind_segments();
+    Result<void> mind_segments(std::int64_t now_ns);
     void let_go(BlockEntry& entry);
     void forget(std::uint32_t tag);
-    void report();
+    void report(std::int64_t now_ns);
 
     ConnectOptions options_;
     std::string socket_path_;

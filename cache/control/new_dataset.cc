@@ -12,13 +12,7 @@ Result<NewDataset> check_wish(const DatasetWish& wish, const Access& defaults) {
     auto url = normalise_url(wish.url);
     if (!url) return std::unexpected(url.error().within("url"));
     record.url = *url;
-    if (wish.remote != RemoteOptions{} && !record.url.starts_with("s3://")) {
-        return fail(ErrorCode::invalid_argument,
-                    "remote: endpoint, region, profile, addressing, unsigned and requester_pays are for s3://");
-    }
-    if (!wish.remote.endpoint.empty()) {
-        if (auto checked = check_endpoint(wish.remote.endpoint); !checked) return std::unexpected(checked.error());
-    }
+    if (auto checked = check_remote_options(wish.remote, record.url); !checked) return std::unexpected(checked.error());
     record.remote = wish.remote;
     dataset.detect_format = !wish.format;
     if (wish.format) {

@@ -86,20 +86,27 @@ public:
             LARDER_ASSERT(offset <= size_bytes_ && bytes <= size_bytes_ - offset);
             return std::span<const std::byte>(whole_).subspan(offset, bytes);
         }
+        if (auto got = get(whole ? HttpAsk::whole : HttpAsk::range, offset, buffer_); !got) {
+            return std::unexpected(got.error());
+        }
+        return std::span<const std::byte>(buffer_);
+    }
+
+private:
+    Result<void> get(HttpAsk ask, std::uint64_t offset, std::span<std::byte> into) {
         HttpGet get{.origin = origin_.get(),
                     .url = url_,
-                    .ask = whole ? HttpAsk::whole : HttpAsk::range,
+                    .ask = ask,
                     .offset = offset,
-                    .into = buffer_,
+                    .into = into,
                     .object_bytes = size_bytes_,
                     .tag = tag_,
                     .retry_for_ns = kRetryFor_ns};
         transfers_.run(get, stop_);
         if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
-        return std::span<const std::byte>(buffer_);
+        return {};
     }
 
-private:
     // For a part of it, of a server that gives nothing less.
     Result<void> get_whole() {
         if (size_bytes_ > protocol::kBlockBytesMax) {
@@ -109,15 +116,7 @@ private:
                             "larger than a block can be");
         }
         std::vector<std::byte> bytes(size_bytes_);
-        HttpGet get{.origin = origin_.get(),
-                    .url = url_,
-                    .ask = HttpAsk::whole,
-                    .into = bytes,
-                    .object_bytes = size_bytes_,
-                    .tag = tag_,
-                    .retry_for_ns = kRetryFor_ns};
-        transfers_.run(get, stop_);
-        if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
+        if (auto got = get(HttpAsk::whole, 0, bytes); !got) return got;
         whole_ = std::move(bytes);
         return {};
     }

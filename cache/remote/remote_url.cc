@@ -189,6 +189,14 @@ Result<void> check_endpoint(std::string_view endpoint) {
     return {};
 }
 
+Result<void> check_remote_options(const RemoteOptions& options, std::string_view url) {
+    if (options != RemoteOptions{} && !url.starts_with(kS3)) {
+        return fail(ErrorCode::invalid_argument,
+                    "remote: endpoint, region, profile, addressing, unsigned and requester_pays are for s3://");
+    }
+    return options.endpoint.empty() ? Result<void>{} : check_endpoint(options.endpoint);
+}
+
 Result<std::string> normalise_url(std::string_view url) {
     const auto parsed = parse_remote_url(url);
     if (!parsed) return std::unexpected(parsed.error());

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cache/remote/remote_options.h"
 
 namespace larder::cache {
 
@@ -33,6 +34,8 @@ struct RemoteUrl {
 };
 
 Result<RemoteUrl> parse_remote_url(std::string_view url);
+// Whether they say anything that a URL of this kind has no use for, or must not say.
+Result<void> check_remote_options(const RemoteOptions& options, std::string_view url);
 // Of an S3 endpoint: "https://host:port", perhaps with a path. What is wrong is said without repeating it.
 Result<void> check_endpoint(std::string_view endpoint);
 // In its normal form: no slash at the end, none twice, a path made a file:// URL.

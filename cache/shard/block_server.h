@@ -111,6 +111,7 @@ private:
     void remote_read_done(Miss& miss, protocol::BlockStatus status, int system_errno);
     bool has_right_checksum(const Miss& miss, std::uint32_t payload_crc) const;
     bool try_again(Miss& miss);
+    void give_up_reservation(Miss& miss);
     bool try_for_joined(Miss& miss, const Delivery& failure);
     void copy_to_waiters(const Miss& miss);
     void finish(Miss& miss, const Delivery& delivery);

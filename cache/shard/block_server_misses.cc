@@ -127,8 +127,7 @@ void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_er
         status = BlockStatus::object_corrupt;
     }
     if (status != BlockStatus::ok) {
-        if (miss.reservation) store_->abandon(*miss.reservation);
-        miss.reservation.reset();
+        give_up_reservation(miss);
         const Delivery failure{.status = status, .system_errno = system_errno};
         if (status == BlockStatus::remote_failed && try_for_joined(miss, failure)) return;
         missing_.erase(miss.block_id);
@@ -175,9 +174,13 @@ bool BlockServer::try_again(Miss& miss) {
     }
     if (!enqueue_again(miss)) return false;
     miss.failed_once = true;
+    give_up_reservation(miss);
+    return true;
+}
+
+void BlockServer::give_up_reservation(Miss& miss) {
     if (miss.reservation) store_->abandon(*miss.reservation);
     miss.reservation.reset();
-    return true;
 }
 
 // A remote is given up after it failed for some time. Who asked when part of that time was over gets all of it: else a

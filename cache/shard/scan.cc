@@ -153,9 +153,11 @@ bool Scan::is_as_indexed(std::uint32_t block, std::uint32_t crc) const {
 }
 
 void Scan::note(BlockFound::What what, std::uint32_t block) {
-    if (what == BlockFound::What::bad_in_cache) ++progress_->blocks_bad;
-    if (what == BlockFound::What::corrupt_at_remote) ++progress_->blocks_corrupt;
-    if (what == BlockFound::What::unreadable) ++progress_->blocks_failed;
+    switch (what) {
+        case BlockFound::What::bad_in_cache: ++progress_->blocks_bad; break;
+        case BlockFound::What::corrupt_at_remote: ++progress_->blocks_corrupt; break;
+        case BlockFound::What::unreadable: ++progress_->blocks_failed; break;
+    }
     if (progress_->found.size() == ScanProgress::kFoundMax) return;
     const protocol::Block of = manifest_->block(block);
     progress_->found.push_back({.what = what,

@@ -346,6 +346,7 @@ std::int64_t Session::stall_ns(std::int64_t now_ns) const {
     const auto over_ns = static_cast<std::int64_t>(control().stall_ns.load(std::memory_order_relaxed));
     return over_ns + open_wait_ns(control().waiting_since_ns.load(std::memory_order_relaxed), now_ns);
 }
+
 std::int64_t Session::busy_ns() const {
     return static_cast<std::int64_t>(control().busy_ns.load(std::memory_order_relaxed));
 }

@@ -440,7 +440,7 @@ def test_what_drips_is_asked_for_anew(
     name = add(daemon, f"{proxy.endpoint}/images/list.txt")
     proxy.set(drip=0.1)
     assert images.read(daemon, name) == images.contents
-    assert proxy.injected()
+    assert proxy.injected() and int(traces(daemon, name).split("\nlarder_http_retries_total ")[1].split()[0]) > 0
 
 
 def test_a_daemon_ends_and_starts_while_its_remote_does_not_answer(

@@ -82,6 +82,9 @@ def test_a_run_is_drawn(simulate, tmp_path: pathlib.Path) -> None:
     simulate(POISSON, "--gpus", "24", *STORAGE, "--plot", str(tmp_path / "drawings"))
     for name in ("jct.svg", "utilisation.svg", "datasets.svg"):
         assert "<svg" in (tmp_path / "drawings" / name).read_text()
+    simulate(POISSON, "--gpus", "24", *STORAGE, "--plot", str(tmp_path / "again"))
+    for drawing in (tmp_path / "drawings").iterdir():
+        assert drawing.read_bytes() == (tmp_path / "again" / drawing.name).read_bytes()
 
 
 def test_a_matrix_has_a_row_for_each_choice(simulate) -> None:

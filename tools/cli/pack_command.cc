@@ -14,6 +14,7 @@
 #include "cache/control/remote_json.h"
 #include "cache/dataset/pack.h"
 #include "cache/remote/http_transfers.h"
+#include "cache/remote/remote_url.h"
 #include "tools/cli/api.h"
 #include "tools/cli/context.h"
 #include "tools/cli/interrupt.h"
@@ -155,10 +156,8 @@ void add_pack_command(CLI::App& dataset, Context& context) {
             request.source = url_of(request.source);
             const auto remote = cache::read_remote(options->s3.json(), "options");
             if (!remote) return report(context, remote.error());
-            if (*remote != cache::RemoteOptions{} && !request.source.starts_with("s3://")) {
-                return report(context, Error{ErrorCode::invalid_argument,
-                                             "--endpoint, --region, --profile, --addressing, --unsigned and "
-                                             "--requester-pays are for s3://"});
+            if (auto checked = cache::check_remote_options(*remote, request.source); !checked) {
+                return report(context, checked.error());
             }
             request.remote = *remote;
             if (options->shard_bytes) request.shard_bytes = *options->shard_bytes;
