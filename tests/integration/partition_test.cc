@@ -69,7 +69,7 @@ public:
         options.batch_size = 4;
         auto loader = Loader::open(options);
         if (!loader) throw std::runtime_error(loader.error().message);
-        thread_ = std::jthread([this, loader = std::move(*loader)](const std::stop_token& stop) mutable {
+        thread_ = std::jthread([loader = std::move(*loader)](const std::stop_token& stop) mutable {
             while (!stop.stop_requested()) {
                 const auto batch = loader.next();
                 ASSERT_TRUE(batch.has_value()) << batch.error().message;

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "allocator/assign.h"
+#include "tests/support/property_cases.h"
 #include "tests/unit/allocator/random_state.h"
 
 namespace larder::test {
@@ -21,7 +22,7 @@ constexpr double kRounding = 1e-9;
 
 std::uint64_t plans() {
     const char* wanted = std::getenv("LARDER_PLANS");
-    return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 100'000;
+    return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : test::property_cases(100'000);
 }
 
 ObjectiveKind kind_of(std::uint64_t seed) {

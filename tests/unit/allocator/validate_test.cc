@@ -7,6 +7,7 @@
 #include <string>
 
 #include "allocator/assign.h"
+#include "tests/support/property_cases.h"
 #include "tests/unit/allocator/corruption.h"
 #include "tests/unit/allocator/random_state.h"
 
@@ -287,7 +288,7 @@ TEST(Validate, NamesOneFieldOfSeveral) {
 }
 
 TEST(Validate, ABrokenStateGivesAnErrorThatNamesAFieldOrAFinitePlan) {
-    constexpr std::uint64_t kStates = 20'000;
+    constexpr std::uint64_t kStates = test::property_cases(20'000);
     int refused = 0;
     for (std::uint64_t seed = 0; seed < kStates; ++seed) {
         ClusterState state = RandomState(seed, {.waiting = true}).make();

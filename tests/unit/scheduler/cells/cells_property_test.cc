@@ -6,16 +6,13 @@
 #include <map>
 #include <set>
 
+#include "tests/support/property_cases.h"
 #include "tests/unit/scheduler/cells/counted_world.h"
 
 namespace larder::scheduler::tests {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint32_t kOperations = 40'000;
-#else
-constexpr std::uint32_t kOperations = 1'000'000;
-#endif
+constexpr std::uint32_t kOperations = test::property_cases(1'000'000, 25);
 constexpr std::uint32_t kWorlds = 250;
 
 // How often what was to be tested came up.

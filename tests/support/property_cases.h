@@ -1,0 +1,26 @@
+#pragma once
+
+// How many random cases a property is tried on. Under a sanitizer each takes ten to thirty times as long, and what a
+// sanitizer sees shows in the first thousands; the full number runs in the build without.
+
+#include <cstdint>
+
+namespace larder::test {
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+constexpr std::uint64_t property_cases(std::uint64_t full, std::uint64_t sanitized_part = 10) {
+    return kSanitized ? full / sanitized_part : full;
+}
+
+}  // namespace larder::test
