@@ -7,6 +7,8 @@ hand, the tests use build/dev: `build/venv/bin/python -m pytest tests/python -k 
 
 import os
 import pathlib
+import shutil
+from collections.abc import Iterator
 
 import pytest
 
@@ -26,6 +28,23 @@ def larder_bin() -> pathlib.Path:
     if not (folder / "larderd").exists():
         pytest.fail(f"{folder}/larderd is not built; run tools/test, or cmake --preset dev && cmake --build --preset dev")
     return folder
+
+
+PASSED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Iterator[None]:
+    report = (yield).get_result()
+    item.stash[PASSED] = item.stash.get(PASSED, True) and report.outcome != "failed"
+
+
+@pytest.fixture(autouse=True)
+def removed_when_passed(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[None]:
+    """The directory of a test that failed stays; the others go at once, not all together at the end."""
+    yield
+    if request.node.stash.get(PASSED, False):
+        shutil.rmtree(tmp_path)
 
 
 # A file's tests run in one process, which is given two files at the start and another when one is left. Those that take
@@ -49,5 +68,7 @@ FIRST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    gone = [name for name in FIRST if not list((ROOT / "tests").rglob(name))]
+    assert not gone, f"FIRST in {__file__} names files that do not exist: {gone}"
     ranks = {name: rank for rank, name in enumerate(FIRST)}
     items.sort(key=lambda item: ranks.get(item.path.name, len(FIRST)))
