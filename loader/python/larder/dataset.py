@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from larder import _larder, options
+from larder.closing import Closing
 from larder.statistics import Statistics
 
 if TYPE_CHECKING:  # `import larder` imports no NumPy
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # `import larder` imports no NumPy
     import numpy.typing as npt
 
 
-class Dataset:
+class Dataset(Closing):
     """Reads any samples of a dataset by their index. Asking for many at once (`fetch`) is much faster than one by one.
 
     `dataset[i]` is a `Sample`, `dataset[a:b]` and `fetch([...])` are `Batch`es; with `decode`, what it makes of the
@@ -111,14 +111,6 @@ class Dataset:
     def close(self) -> None:
         """Ends the session. Samples that are held stay valid."""
         self._core = None
-
-    def __enter__(self) -> Dataset:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self._arguments,)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any
 
 from larder import _larder, options
 from larder import state as job_state
+from larder.closing import Closing
 from larder.statistics import Statistics
 
 
-class Loader:
+class Loader(Closing):
     """Iterates over a dataset, one epoch per `for` loop, in batches of `batch_size` samples.
 
     Over all ranks and workers of the job, every sample comes exactly once per epoch, in an order that is a function of
@@ -146,11 +146,3 @@ class Loader:
     def close(self) -> None:
         """Ends the session. Batches that are held stay valid."""
         self._core = None
-
-    def __enter__(self) -> Loader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()

@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 import torch.utils.data
 
 from larder import _larder
 from larder import state as job_state
+from larder.closing import Closing
 from larder.errors import InvalidArgument
 from larder.statistics import Statistics
 from larder.torch.iterable import IterableDataset
 
 
-class DataLoader(torch.utils.data.DataLoader[Any]):
+class DataLoader(torch.utils.data.DataLoader[Any], Closing):
     """torch.utils.data.DataLoader over an `IterableDataset` of this module.
 
     Each `for` loop walks an epoch; one that is left early is taken up by the next loop where the training loop left it:
@@ -44,6 +46,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._received = 0  # batches since `_position` began
         self._pass = 0
         self._stall_ns = 0
+        self._walking: weakref.ref[Generator[Any, None, None]] | None = None  # a loop that is left ends its workers
         self.dataset.end_wait(0)
 
     dataset: IterableDataset
@@ -63,7 +66,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self.dataset.beginning = planner.state()
         with self._waiting():  # workers start, or end what they loaded ahead
             iterator = super().__iter__()
-        return self._walk(iterator, self._pass)
+        walking = self._walk(iterator, self._pass)
+        self._walking = weakref.ref(walking)
+        return walking
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -76,7 +81,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             self._stall_ns += time.monotonic_ns() - began_ns
             self.dataset.end_wait(self._stall_ns)
 
-    def _walk(self, iterator: Iterator[Any], this_pass: int) -> Iterator[Any]:
+    def _walk(self, iterator: Iterator[Any], this_pass: int) -> Generator[Any, None, None]:
         while True:
             if this_pass != self._pass:
                 raise RuntimeError("another loop over this DataLoader, or load_state_dict, came in between")
@@ -131,6 +136,14 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """The next loop goes on from this state."""
         self._pass += 1
         self._move_to(job_state.to_bytes(state))
+
+    def close(self) -> None:
+        """Ends the loop that is open, the workers and their sessions. The next loop starts them again, where it was."""
+        self._pass += 1
+        if (walking := self._walking and self._walking()) is not None:
+            walking.close()
+        self._iterator = None  # torch's, of workers that are persistent
+        self.dataset.close()
 
     def statistics(self) -> Statistics:
         """Running totals of all workers, also of what they loaded ahead; `stall_s` is what the training loop saw."""

@@ -13,13 +13,14 @@ import torch.utils.data
 import larder
 from larder import _larder, options
 from larder import state as job_state
+from larder.closing import Closing
 from larder.errors import InvalidArgument
 from larder.statistics import Statistics
 from larder.torch.samples import copy_sample
 from larder.torch.shared import WORKERS_MAX, Board
 
 
-class IterableDataset(torch.utils.data.IterableDataset[Any]):
+class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
     """Yields whole batches: give it to `larder.torch.DataLoader`, or to torch's own with `batch_size=None`.
 
     Each process that iterates opens a session of its own, after the fork. Its place among the DataLoader's workers is
@@ -78,6 +79,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         self._keep_empty = False
         self._core: _larder.Loader | None = None
         self._core_place: tuple[int, ...] = ()
+        self._iterates = False  # since the beginning was set, in this process
+        self._samples_at_beginning = 0
         self._reported = Statistics()
 
     # --- what the main process asks
@@ -104,17 +107,39 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         """The next pass walks this epoch, from its start."""
         planner = self.planner(1)
         planner.start_epoch(options.whole("epoch", epoch, 0, 2**63 - 1))
-        self._board.state = planner.state()
+        self.beginning = planner.state()
+
+    def state_dict(self) -> job_state.StateDict:
+        """Where the whole job stands, when every rank has received as many batches as this process has.
+
+        Known where this process iterates itself, and before a pass begins. What workers of a DataLoader have made and
+        what the training loop has received of it differ: `larder.torch.DataLoader.state_dict` knows.
+
+        Raises:
+            RuntimeError: Workers have begun a pass.
+        """
+        if self._iterates and self._core is not None:
+            return job_state.to_dict(self.name, self._core.state())
+        if self._board.total().samples > self._samples_at_beginning:
+            raise RuntimeError(
+                "workers of a DataLoader have begun a pass, and are ahead of the training loop: "
+                "use larder.torch.DataLoader, whose state_dict() is exact"
+            )
+        return job_state.to_dict(self.name, self.beginning or self.planner(1).state())
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """The next pass goes on from here. A pass that has ended does not move this on: see `set_epoch`."""
         decoded = job_state.to_bytes(state)
         self.planner(1).restore(decoded)
-        self._board.state = decoded
+        self.beginning = decoded
 
     def statistics(self) -> Statistics:
         """Running totals of all workers; `stall_s` is how long workers waited, not the training loop."""
         return self._board.total()
+
+    def close(self) -> None:
+        """Ends this process's session; the next pass opens another. Workers' sessions end with the workers."""
+        self._core = None
 
     def planner(self, worker_count: int) -> _larder.Loader:
         """A loader of this rank's order, without a session."""
@@ -129,6 +154,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         other._board = Board()
         other._board.state = self._board.state
         other._keep_empty = True
+        other._iterates = False
+        other._samples_at_beginning = 0
         other._reported = Statistics()
         return other
 
@@ -152,6 +179,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     @beginning.setter
     def beginning(self, state: bytes) -> None:
         self._board.state = state
+        self._iterates = False
+        self._samples_at_beginning = self._board.total().samples
 
     # --- what happens in the worker
 
@@ -159,6 +188,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         info = torch.utils.data.get_worker_info()
         worker, worker_count = (0, 1) if info is None else (info.id, info.num_workers)
         core = self._session(worker, worker_count)
+        self._iterates = info is None
         state = self._board.state
         if state:
             core.restore(state)

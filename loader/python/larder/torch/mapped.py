@@ -10,10 +10,11 @@ import torch.utils.data
 
 import larder
 from larder import _larder, options
+from larder.closing import Closing
 from larder.torch.samples import copy_sample
 
 
-class MapDataset(torch.utils.data.Dataset[Any]):
+class MapDataset(torch.utils.data.Dataset[Any], Closing):
     """Samples by index. Each process opens a session of its own at first use, after the fork.
 
     A sample is `decode(sample)`, called with a `larder.Sample` whose views are valid only during the call; without
@@ -86,6 +87,10 @@ class MapDataset(torch.utils.data.Dataset[Any]):
     def statistics(self) -> larder.Statistics:
         """Running totals of this process."""
         return self._core.statistics() if self._core is not None else larder.Statistics()
+
+    def close(self) -> None:
+        """Ends this process's session; the next use opens another. Workers' sessions end with the workers."""
+        self._core = None
 
     def _session(self) -> larder.Dataset:
         if self._core is None or self._core_pid != os.getpid():
