@@ -28,6 +28,8 @@ constexpr Entry kBenches[] = {
     {"compression", compression,
      "what does compressing the cache gain and cost, of data that shrinks and data that does not?"},
     {"start", start, "how soon is a restarted daemon of use, and what does it keep in memory?"},
+    {"manifest", manifest,
+     "how soon is a dataset of ten million samples open, and what does a sample cost in its manifest?"},
     {"sessions", sessions, "how long from opening a loader to its first batch?"},
     {"assign", assign, "how long does a plan for thousands of jobs take, beside a linear program?"},
     {"joint", joint, "do several jobs on several nodes read as predicted, and better than with static shares or LRU?"},

@@ -37,6 +37,7 @@ Result<boost::json::value> miss(const Options& options);
 Result<boost::json::value> compression(const Options& options);
 Result<boost::json::value> layout(const Options& options);
 Result<boost::json::value> start(const Options& options);
+Result<boost::json::value> manifest(const Options& options);
 Result<boost::json::value> sessions(const Options& options);
 Result<boost::json::value> assign(const Options& options);
 Result<boost::json::value> joint(const Options& options);

@@ -111,6 +111,13 @@ def test_sessions_get_their_first_batch(bench) -> None:
     assert result["samples"] == result["sessions"] * 32
 
 
+def test_manifests_of_many_samples_are_opened(bench) -> None:
+    for run in bench("manifest"):
+        assert run["samples"] == 100_000
+        assert run["bytes_per_sample"] < 33  # with the header and the classes
+        assert min(run["open_ms"], run["read_page_ms"], run["read_whole_ms"]) > 0
+
+
 def test_all_three_readers_read_the_same(bench, tmp_path: pathlib.Path) -> None:
     images = tmp_path / "images"
     for kind in range(3):
