@@ -89,7 +89,7 @@ TEST_F(DataPlaneThreads, DatasetsAreReadAllAtOnceWhileQuotasMove) {
             for (std::uint64_t i = 0; !done; ++i) {
                 const Dataset& dataset = datasets[i % datasets.size()];
                 const auto set = daemon.put("/v1/datasets/" + dataset.name + "/quota",
-                                            {{"memory_bytes", i % 3 * dataset.bytes / 3}});
+                                            {{"memory_bytes", i % 3 * dataset.bytes / 3}, {"disk_bytes", 32 * kMiB}});
                 ASSERT_EQ(set.status, 200u) << set.text;
             }
         });
