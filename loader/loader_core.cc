@@ -7,13 +7,12 @@
 #include "base/assert.h"
 #include "loader/batch_state.h"
 #include "loader/block_error.h"
+#include "loader/prefetch_depth.h"
 #include "loader/slot_budget.h"
 
 namespace larder::detail {
 namespace {
 
-constexpr std::uint64_t kPlannedSamplesMin = 64;    // so that small batches share a wake-up of the daemon
-constexpr std::uint64_t kPlannedSamplesMax = 8192;  // unless two batches are more
 constexpr std::uint32_t kRingEntriesMin = 1024;
 constexpr std::uint32_t kRingEntriesMax = 16384;
 
@@ -148,17 +147,8 @@ Result<void> LoaderCore::restore(std::span<const std::byte> bytes) {
 
 // --- planning
 
-std::size_t LoaderCore::depth() const {
-    const std::uint64_t batch = options_.batch_size;
-    const std::uint64_t least = std::max<std::uint64_t>(2, (kPlannedSamplesMin + batch - 1) / batch);
-    const std::uint64_t most = std::max<std::uint64_t>(least, kPlannedSamplesMax / batch);
-    const std::int64_t period_ns = std::max<std::int64_t>(1, period_ns_);
-    const auto covering = static_cast<std::uint64_t>(client_->latency_ns() * 3 / 2 / period_ns) + 2;
-    return std::clamp(covering, least, most);
-}
-
 void LoaderCore::extend_plan() {
-    const std::size_t target = depth();
+    const std::uint64_t target = prefetch_batches(client_->latency_ns(), period_ns_, options_.batch_size);
     // In steps, so that many small batches are asked for at once.
     if (planned_ > target / 2 && planned_ >= 2) return;
     while (planned_ < target && plan_batch()) {

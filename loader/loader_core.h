@@ -2,8 +2,8 @@
 
 // What a Loader does. It walks its part of the epoch's order (EpochOrder, Dealer), planning batches some way ahead: a
 // planned sample holds a reference to its block, so its block is asked for as soon as there is room. `next` waits until
-// the blocks of the first planned batch are here and hands it out. How far it plans ahead follows what it observes:
-// enough batches to cover the latency of a block at the rate the caller consumes them, at least two.
+// the blocks of the first planned batch are here and hands it out. How far it plans ahead follows what it observes
+// (loader/prefetch_depth.h).
 //
 // Where blocks hold many samples, the blocks of the group being planned are held until the plan leaves the group, so
 // none is fetched twice for one group.
@@ -73,7 +73,6 @@ private:
     Result<void> attach(BlockClient& client) const;
     JobState job_state() const;
     void extend_plan();
-    std::size_t depth() const;
     bool plan_batch();
     void drop_plan(std::size_t keep);
     void leave_group();

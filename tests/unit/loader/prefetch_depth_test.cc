@@ -1,0 +1,59 @@
+#include "loader/prefetch_depth.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/unit/loader/loader_fixture.h"
+
+namespace larder::test {
+namespace {
+
+using detail::prefetch_batches;
+
+constexpr std::int64_t kMs = 1'000'000;
+
+TEST(PrefetchDepth, CoversTheLatencyAndHalfOfItMore) {
+    EXPECT_EQ(prefetch_batches(100 * kMs, 10 * kMs, 64), 15u + 2);
+    EXPECT_EQ(prefetch_batches(20 * kMs, 10 * kMs, 64), 3u + 2);
+    EXPECT_EQ(prefetch_batches(1 * kMs, 10 * kMs, 64), 2u);
+}
+
+TEST(PrefetchDepth, AFasterConsumerAndASlowerRemoteWantMore) {
+    std::uint64_t before = 0;
+    for (const std::int64_t latency_ms : {1, 5, 20, 80, 320}) {
+        const std::uint64_t batches = prefetch_batches(latency_ms * kMs, 5 * kMs, 64);
+        EXPECT_GE(batches, before);
+        EXPECT_GE(prefetch_batches(latency_ms * kMs, 1 * kMs, 64), batches);
+        before = batches;
+    }
+}
+
+TEST(PrefetchDepth, StaysWithinItsBounds) {
+    EXPECT_EQ(prefetch_batches(0, 0, 1), 64u) << "small batches are asked for together";
+    EXPECT_EQ(prefetch_batches(1000 * kMs, 0, 1), 8192u);
+    EXPECT_EQ(prefetch_batches(1000 * kMs, 0, 256), 32u);
+    EXPECT_EQ(prefetch_batches(1000 * kMs, 0, 100'000), 2u);
+}
+
+// A loader in front of a daemon that answers late asks further ahead than it did before it knew.
+TEST_F(LoaderTest, AsksFurtherAheadOfASlowDaemon) {
+    make_raw(800, 2000);
+    daemon->behaviour.delay_us = 100'000;
+    auto with = options();
+    with.batch_size = 32;
+    Loader loader = open(with);
+    const auto ahead_after = [&](std::uint64_t batches) {
+        for (std::uint64_t i = 0; i < batches; ++i) {
+            const auto batch = loader.next();
+            EXPECT_TRUE(batch.has_value() && *batch);
+        }
+        return daemon->fetches - loader.statistics().samples;
+    };
+    const std::uint64_t at_first = ahead_after(1);
+    EXPECT_LE(at_first, 2 * 32u);
+    EXPECT_GT(ahead_after(5), 2 * at_first);
+}
+
+}  // namespace
+}  // namespace larder::test
