@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/assert.h"
+#include "base/hash.h"
 #include "cache/protocol/record.h"
 #include "loader/batch_state.h"
 
@@ -203,12 +204,33 @@ void BlockClient::release(std::uint32_t tag) {
 void BlockClient::retry(std::uint32_t tag) {
     BlockEntry& entry = table_[tag];
     if (entry.state != BlockState::failed) return;
-    entry.state = BlockState::wanted;
+    want_first(tag);
+}
+
+void BlockClient::want_first(std::uint32_t tag) {
+    table_[tag].state = BlockState::wanted;
     if (wanted_begin_ > 0) {
         wanted_[--wanted_begin_] = tag;
     } else {
         wanted_.insert(wanted_.begin(), tag);
     }
+}
+
+std::optional<std::uint32_t> BlockClient::ask_anew(std::uint32_t tag, std::string damage) {
+    if (table_[tag].anew) return std::nullopt;
+    const std::uint32_t block = table_[tag].block;
+    // Somebody asked before, and got other bytes: they are the block's now.
+    if (!table_[tag].found) return acquire(block).tag;
+    const std::uint32_t anew = table_.acquire_beside(block);
+    BlockEntry& entry = table_[anew];
+    entry.length = manifest_.block_bytes(block);
+    entry.anew = true;
+    entry.damage = std::move(damage);
+    // Of what was compressed at the remote the bytes it came in are gone.
+    const bool as_at_remote = table_[tag].bytes().size() == entry.length && manifest_.block(block).raw_bytes == 0;
+    entry.damaged_crc = as_at_remote ? crc32c(table_[tag].bytes()) : 0;
+    want_first(anew);
+    return anew;
 }
 
 void BlockClient::forget(std::uint32_t tag) {
@@ -266,7 +288,8 @@ void BlockClient::send_wanted() {
                 no_room_ = true;
                 break;
             }
-            if (!session_->queue_fetch(tag, entry.block, run->page, epoch_)) {
+            const auto damaged_crc = entry.anew ? std::optional(entry.damaged_crc) : std::nullopt;
+            if (!session_->queue_fetch(tag, entry.block, run->page, epoch_, damaged_crc)) {
                 slots_.release(run->id);
                 break;
             }
@@ -346,12 +369,13 @@ Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns
     entry.memory = &session_->memory();
     ++entry.memory->blocks;
     entry.state = BlockState::ready;
-    if (compressed) decompress(entry, {entry.data, completion.length}, completion.raw_bytes);
+    if (compressed) decompress(completion.tag, {entry.data, completion.length}, completion.raw_bytes);
     if (manifest_.has_compressed_blocks() && entry.state == BlockState::ready) {
         if (const std::uint32_t raw_bytes = manifest_.block(entry.block).raw_bytes; raw_bytes > 0) {
-            decompress(entry, entry.bytes(), raw_bytes);
+            decompress(completion.tag, entry.bytes(), raw_bytes);
         }
     }
+    if (entry.state == BlockState::ready && !entry.found) table_.put_first(completion.tag);
 
     latency_ns_ = std::max(now_ns - entry.requested_ns, latency_ns_ - latency_ns_ / 64);
     switch (completion.source) {
@@ -364,18 +388,29 @@ Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns
             break;
         case BlockSource::none: break;
     }
-    if (entry.references == 0) forget(completion.tag);
+    // One that is wanted anew is forgotten when its turn comes.
+    if (entry.references == 0 && entry.state != BlockState::wanted) forget(completion.tag);
     return {};
 }
 
 // The block's place in shared memory is given back at once: who reads it reads the copy.
-void BlockClient::decompress(BlockEntry& entry, std::span<const std::byte> bytes, std::uint32_t raw_bytes) {
+void BlockClient::decompress(std::uint32_t tag, std::span<const std::byte> bytes, std::uint32_t raw_bytes) {
+    BlockEntry& entry = table_[tag];
     auto raw = decompressor_.run(bytes, raw_bytes);
+    const std::uint32_t damaged_crc = raw ? 0 : crc32c(bytes);
     let_go(entry);
-    entry.damaged = !raw;
+    if (!raw && raw.error().code == ErrorCode::corrupt) {
+        const bool once_more = !std::exchange(entry.anew, true);
+        entry.damage = "it is compressed, and cannot be decompressed to the size its index says";
+        entry.damaged_crc = damaged_crc;
+        if (once_more) {
+            want_first(tag);
+            return;
+        }
+    }
     if (!raw) {
         entry.state = BlockState::failed;
-        entry.status = BlockStatus::ok;
+        entry.status = raw.error().code == ErrorCode::corrupt ? BlockStatus::object_corrupt : BlockStatus::ok;
         return;
     }
     entry.raw = std::move(*raw);

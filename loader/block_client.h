@@ -11,7 +11,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -51,6 +53,9 @@ public:
     void release(std::uint32_t tag);
     // A failed block is asked for once more, before all others.
     void retry(std::uint32_t tag);
+    // A block that is here is damaged by what stands in it: it is asked for anew, from the remote, before all others,
+    // with one reference. Others go on with what they have of it. Nothing where it came anew already.
+    std::optional<std::uint32_t> ask_anew(std::uint32_t tag, std::string damage);
     const BlockEntry& block(std::uint32_t tag) const { return table_[tag]; }
 
     enum class Progress : std::uint8_t {
@@ -98,7 +103,8 @@ private:
     bool send_releases();
     Result<std::size_t> take_completions();
     Result<void> take(const protocol::Completion& completion, std::int64_t now_ns);
-    void decompress(BlockEntry& entry, std::span<const std::byte> bytes, std::uint32_t raw_bytes);
+    void decompress(std::uint32_t tag, std::span<const std::byte> bytes, std::uint32_t raw_bytes);
+    void want_first(std::uint32_t tag);
     Result<void> mind_segments(std::int64_t now_ns);
     void let_go(BlockEntry& entry);
     void forget(std::uint32_t tag);

@@ -13,10 +13,9 @@ Error block_error(const protocol::Manifest& manifest, const BlockEntry& entry, c
     const std::string what = "object \"" + std::string(object.path) + "\" of dataset \"" + dataset + "\" ";
     const std::string remedy = ": run `larder dataset index " + dataset + "`, or set skip_failed to leave it out";
     Error error{.code = ErrorCode::io, .message = {}, .system_errno = entry.system_errno};
-    if (entry.damaged) {
+    if (entry.anew && entry.status == BlockStatus::object_corrupt) {
         error.code = ErrorCode::corrupt;
-        error.message =
-            what + "is damaged: it is compressed, and cannot be decompressed to the size its index says" + remedy;
+        error.message = what + "is damaged at the remote, which was read twice: " + entry.damage + remedy;
         return error;
     }
     switch (entry.status) {

@@ -18,22 +18,53 @@ BlockTable::Acquired BlockTable::acquire(std::uint32_t block) {
         BlockEntry& entry = entries_[link - 1];
         if (entry.block == block) return {.tag = link - 1, .fresh = entry.references++ == 0};
     }
+    const std::uint32_t tag = take_free();
+    entries_[tag] = {.state = BlockState::wanted, .block = block, .references = 1, .order = order_++};
+    link(tag);
+    return {.tag = tag, .fresh = true};
+}
+
+std::uint32_t BlockTable::acquire_beside(std::uint32_t block) {
+    const std::uint32_t tag = take_free();
+    entries_[tag] = {.state = BlockState::wanted, .found = false, .block = block, .references = 1, .order = order_++};
+    return tag;
+}
+
+void BlockTable::put_first(std::uint32_t tag) {
+    LARDER_ASSERT(!entries_[tag].found);
+    for (std::uint32_t at = bucket(entries_[tag].block); at != 0; at = entries_[at - 1].next_in_bucket) {
+        if (entries_[at - 1].block != entries_[tag].block) continue;
+        unlink(at - 1);
+        entries_[at - 1].found = false;
+        break;
+    }
+    entries_[tag].found = true;
+    link(tag);
+}
+
+std::uint32_t BlockTable::take_free() {
     if (free_.empty()) grow();
     const std::uint32_t tag = free_.back();
     free_.pop_back();
-    std::uint32_t& head = bucket(block);
-    entries_[tag] = {
-        .state = BlockState::wanted, .block = block, .references = 1, .next_in_bucket = head, .order = order_++};
+    return tag;
+}
+
+void BlockTable::link(std::uint32_t tag) {
+    std::uint32_t& head = bucket(entries_[tag].block);
+    entries_[tag].next_in_bucket = head;
     head = tag + 1;
-    return {.tag = tag, .fresh = true};
+}
+
+void BlockTable::unlink(std::uint32_t tag) {
+    std::uint32_t* link = &bucket(entries_[tag].block);
+    while (*link != tag + 1) link = &entries_[*link - 1].next_in_bucket;
+    *link = entries_[tag].next_in_bucket;
 }
 
 void BlockTable::erase(std::uint32_t tag) {
     BlockEntry& entry = entries_[tag];
     LARDER_ASSERT(entry.state != BlockState::unused && entry.references == 0);
-    std::uint32_t* link = &bucket(entry.block);
-    while (*link != tag + 1) link = &entries_[*link - 1].next_in_bucket;
-    *link = entry.next_in_bucket;
+    if (entry.found) unlink(tag);
     entry.state = BlockState::unused;
     entry.raw.reset();
     free_.push_back(tag);
@@ -47,11 +78,8 @@ void BlockTable::grow() {
     for (std::size_t tag = after; tag-- > before;) free_.push_back(static_cast<std::uint32_t>(tag));
     buckets_.assign(after, 0);
     for (std::size_t tag = 0; tag < before; ++tag) {
-        BlockEntry& entry = entries_[tag];
-        if (entry.state == BlockState::unused) continue;
-        std::uint32_t& head = bucket(entry.block);
-        entry.next_in_bucket = head;
-        head = static_cast<std::uint32_t>(tag) + 1;
+        const BlockEntry& entry = entries_[tag];
+        if (entry.state != BlockState::unused && entry.found) link(static_cast<std::uint32_t>(tag));
     }
 }
 

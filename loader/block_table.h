@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cache/protocol/wire.h"
@@ -28,7 +29,9 @@ struct BlockEntry {
     protocol::BlockStatus status = protocol::BlockStatus::ok;  // when failed
     std::uint16_t system_errno = 0;                            // when failed
     bool has_slot = false;                                     // of the present session
-    bool damaged = false;                                      // when failed: it came, but cannot be decompressed
+    bool found = true;                                         // by its block's number
+    bool anew = false;  // it came before with `damaged_crc`, and is damaged by what stands in it
+    std::uint32_t damaged_crc = 0;
     std::uint32_t block = 0;
     std::uint32_t length = 0;
     std::uint32_t references = 0;
@@ -42,6 +45,7 @@ struct BlockEntry {
     MappedSegment* segment = nullptr;  // the same, if not in a slot
     std::unique_ptr<std::byte[]> raw;  // when ready: of a compressed block, its bytes once decompressed
     std::uint32_t raw_bytes = 0;
+    std::string damage;  // when `anew`: what was found
 
     std::span<const std::byte> bytes() const { return {data, raw ? raw_bytes : length}; }
 };
@@ -57,6 +61,10 @@ public:
 
     // The block's entry with one reference more; a new one is `wanted` (not yet in any queue).
     Acquired acquire(std::uint32_t block);
+    // An entry beside the block's own, not found by number, with one reference.
+    std::uint32_t acquire_beside(std::uint32_t block);
+    // Such an entry takes the place of the block's own, which is found no more.
+    void put_first(std::uint32_t tag);
     // Forgets an entry nobody refers to.
     void erase(std::uint32_t tag);
 
@@ -69,6 +77,9 @@ public:
 
 private:
     std::uint32_t& bucket(std::uint32_t block);
+    std::uint32_t take_free();
+    void link(std::uint32_t tag);
+    void unlink(std::uint32_t tag);
     void grow();
 
     std::vector<BlockEntry> entries_;

@@ -1,6 +1,7 @@
 #include "loader/dataset_core.h"
 
 #include <string>
+#include <utility>
 
 #include "loader/batch_state.h"
 #include "loader/block_error.h"
@@ -41,11 +42,19 @@ Result<Batch> DatasetCore::fetch(std::span<const std::uint64_t> indices) {
         state->tags.push_back(client_->acquire(manifest().block_of_sample(index)).tag);
     }
     if (auto arrived = await(state->tags); !arrived) return give_up(arrived.error());
-    for (std::size_t i = 0; i < indices.size(); ++i) {
+    for (std::size_t i = 0; i < indices.size();) {
         const BlockEntry& entry = client_->block(state->tags[i]);
         if (entry.state == BlockState::failed) return give_up(block_error(manifest(), entry, options_.dataset));
         auto added = state->add(manifest(), client_->format(), indices[i], entry.block, entry.bytes());
-        if (!added) return give_up(added.error());
+        if (added) {
+            ++i;
+            continue;
+        }
+        if (added.error().code != ErrorCode::corrupt) return give_up(added.error());
+        const auto anew = client_->ask_anew(state->tags[i], added.error().message);
+        if (!anew) return give_up(added.error());
+        client_->release(std::exchange(state->tags[i], *anew));
+        if (auto arrived = await({&*anew, 1}); !arrived) return give_up(arrived.error());
     }
     state->finish();
     client_->statistics().samples += indices.size();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
 
 #include "base/assert.h"
 #include "loader/batch_state.h"
@@ -225,9 +226,12 @@ Result<std::optional<Batch>> LoaderCore::next() {
     LoaderStatistics& statistics = client_->statistics();
     const std::int64_t stall_before_ns = statistics.stall_ns;
     PlannedBatch& batch = planned(0);
-    if (auto arrived = await(batch); !arrived) return std::unexpected(arrived.error());
-    auto delivered = deliver(batch);
-    if (!delivered) return std::unexpected(delivered.error());
+    Result<std::optional<Batch>> delivered;
+    do {
+        if (auto arrived = await(batch); !arrived) return std::unexpected(arrived.error());
+        delivered = deliver(batch);
+        if (!delivered) return delivered;
+    } while (!*delivered);
 
     plan_begin_ = (plan_begin_ + 1) % plan_.size();
     --planned_;
@@ -237,7 +241,7 @@ Result<std::optional<Batch>> LoaderCore::next() {
     const std::int64_t period_ns = now_ns - since_ns - (statistics.stall_ns - stall_before_ns);
     period_ns_ = period_ns_ == 0 ? period_ns : period_ns_ + (period_ns - period_ns_) / 8;
     returned_ns_ = now_ns;
-    return std::optional<Batch>(std::move(*delivered));
+    return delivered;
 }
 
 Result<void> LoaderCore::await(PlannedBatch& batch) {
@@ -269,17 +273,16 @@ Result<void> LoaderCore::await(PlannedBatch& batch) {
     return result;
 }
 
-Result<Batch> LoaderCore::deliver(PlannedBatch& batch) {
-    const auto keep_for_later = [&](std::shared_ptr<BatchState> state, Error error) {
+Result<std::optional<Batch>> LoaderCore::deliver(PlannedBatch& batch) {
+    const auto keep_for_later = [&](std::shared_ptr<BatchState> state) {
         state->tags.clear();
         client_->give_back(std::move(state));
-        for (const PlannedSample& sample : batch.samples) client_->retry(sample.tag);
         batch.arrived = 0;
-        return std::unexpected(std::move(error));
     };
     std::shared_ptr<BatchState> state = client_->take_batch_state();
     std::uint64_t skipped = 0;
-    for (const PlannedSample& sample : batch.samples) {
+    bool asked_anew = false;
+    for (PlannedSample& sample : batch.samples) {
         const BlockEntry& entry = client_->block(sample.tag);
         Result<void> added;
         if (entry.state == BlockState::failed) {
@@ -288,8 +291,23 @@ Result<Batch> LoaderCore::deliver(PlannedBatch& batch) {
             added = state->add(manifest(), client_->format(), sample.sample, entry.block, entry.bytes());
         }
         if (added) continue;
-        if (!options_.skip_failed) return keep_for_later(std::move(state), added.error());
+        if (entry.state != BlockState::failed && added.error().code == ErrorCode::corrupt) {
+            if (const auto anew = client_->ask_anew(sample.tag, added.error().message)) {
+                client_->release(std::exchange(sample.tag, *anew));
+                asked_anew = true;
+                continue;
+            }
+        }
+        if (!options_.skip_failed) {
+            keep_for_later(std::move(state));
+            for (const PlannedSample& failed : batch.samples) client_->retry(failed.tag);
+            return std::unexpected(added.error());
+        }
         ++skipped;
+    }
+    if (asked_anew) {
+        keep_for_later(std::move(state));
+        return std::optional<Batch>{};
     }
     state->finish();
     for (const PlannedSample& sample : batch.samples) state->tags.push_back(sample.tag);
@@ -299,7 +317,7 @@ Result<Batch> LoaderCore::deliver(PlannedBatch& batch) {
     statistics.bytes += state->bytes();
     statistics.skipped_samples += skipped;
     state->client = client_;
-    return Batch(std::move(state));
+    return std::optional<Batch>(Batch(std::move(state)));
 }
 
 }  // namespace larder::detail

@@ -78,7 +78,8 @@ private:
     void leave_group();
     PlannedBatch& planned(std::size_t i) { return plan_[(plan_begin_ + i) % plan_.size()]; }
     Result<void> await(PlannedBatch& batch);
-    Result<Batch> deliver(PlannedBatch& batch);
+    // Nothing: some blocks are damaged, were asked for anew and are to be awaited.
+    Result<std::optional<Batch>> deliver(PlannedBatch& batch);
 
     LoaderOptions options_;
     bool contiguous_ = false;

@@ -155,14 +155,16 @@ bool Session::queue(const Request& request) {
     return true;
 }
 
-bool Session::queue_fetch(std::uint32_t tag, std::uint32_t block, std::uint32_t slot_page, std::uint32_t epoch) {
+bool Session::queue_fetch(std::uint32_t tag, std::uint32_t block, std::uint32_t slot_page, std::uint32_t epoch,
+                          std::optional<std::uint32_t> damaged_crc) {
     if (in_flight_ >= entries_) return false;
-    const Request request{.operation = RequestOperation::fetch,
+    const Request request{.operation = damaged_crc ? RequestOperation::fetch_anew : RequestOperation::fetch,
                           .reserved = {},
                           .tag = tag,
                           .block = block,
                           .slot_page = slot_page,
                           .epoch = epoch,
+                          .damaged_crc = damaged_crc.value_or(0),
                           .reserved2 = {}};
     if (!queue(request)) return false;
     ++in_flight_;
@@ -176,6 +178,7 @@ bool Session::queue_release(std::uint32_t slot_page) {
                   .block = 0,
                   .slot_page = slot_page,
                   .epoch = 0,
+                  .damaged_crc = 0,
                   .reserved2 = {}});
 }
 

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -41,7 +42,9 @@ public:
     Result<void> attach(std::uint32_t ring_entries, std::uint64_t slot_bytes, bool sequential);
 
     // False: the ring is full, or as many fetches are in flight as completions have room; publish and come back.
-    bool queue_fetch(std::uint32_t tag, std::uint32_t block, std::uint32_t slot_page, std::uint32_t epoch);
+    // `damaged_crc`: the block came before, with this checksum, and is damaged by what stands in it.
+    bool queue_fetch(std::uint32_t tag, std::uint32_t block, std::uint32_t slot_page, std::uint32_t epoch,
+                     std::optional<std::uint32_t> damaged_crc = {});
     bool queue_release(std::uint32_t slot_page);
     void publish();
 

@@ -27,7 +27,10 @@ json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& sta
     for (const auto& [version, opened] : dataset.versions) versions.emplace_back(version);
     json::array quarantined;
     for (const QuarantinedBlock& block : counted.quarantined) {
-        quarantined.push_back({{"object", block.object}, {"offset", block.offset}, {"bytes", block.length}});
+        quarantined.push_back({{"object", block.object},
+                               {"offset", block.offset},
+                               {"bytes", block.length},
+                               {"by_reader", block.by_reader}});
     }
     const double total = static_cast<double>(std::max<std::uint64_t>(1, manifest.total_bytes()));
     return {{"name", record.name},

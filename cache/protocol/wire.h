@@ -23,7 +23,7 @@
 namespace larder::protocol {
 
 inline constexpr std::uint32_t kMagic = 0x5244524c;  // "LRDR"
-inline constexpr std::uint32_t kVersion = 5;
+inline constexpr std::uint32_t kVersion = 6;
 inline constexpr std::size_t kPageBytes = 4096;
 inline constexpr std::uint32_t kRingEntriesMax = 1u << 16;
 inline constexpr std::uint64_t kSlotBytesMax = std::uint64_t{1} << 42;
@@ -89,16 +89,21 @@ struct SegmentMessage {
 enum class RequestOperation : std::uint8_t {
     fetch = 1,    // bring `block` to the slot at `slot_page` (or tell where in memory it is)
     release = 2,  // the slot that begins at `slot_page` is no longer read
+    // As fetch, where the bytes that came before, of checksum `damaged_crc`, are damaged by what stands in them. The
+    // daemon asks the remote and judges for itself: other bytes come and take the place of the cached ones; the same
+    // ones again are object_corrupt.
+    fetch_anew = 3,
 };
 
 struct Request {
     RequestOperation operation;
     std::uint8_t reserved[3];
-    std::uint32_t tag;        // returned in the completion; the client's own
-    std::uint32_t block;      // index in the session's manifest
-    std::uint32_t slot_page;  // slot offset / kPageBytes
-    std::uint32_t epoch;      // of the job, for counting what it has still to read
-    std::uint32_t reserved2[3];
+    std::uint32_t tag;          // returned in the completion; the client's own
+    std::uint32_t block;        // index in the session's manifest
+    std::uint32_t slot_page;    // slot offset / kPageBytes
+    std::uint32_t epoch;        // of the job, for counting what it has still to read
+    std::uint32_t damaged_crc;  // CRC32C of the block as the remote has it; 0: the client cannot tell
+    std::uint32_t reserved2[2];
 };
 static_assert(sizeof(Request) == 32);
 
@@ -108,7 +113,7 @@ enum class BlockStatus : std::uint8_t {
     object_missing = 2,
     object_truncated = 3,  // fewer bytes than its stat said
     remote_failed = 4,     // system_errno says why
-    object_corrupt = 5,    // its bytes do not have the checksum of the manifest, twice
+    object_corrupt = 5,    // twice its bytes did not have the manifest's checksum, or were what a client calls damaged
 };
 
 // peer: another node's cache.

@@ -87,10 +87,10 @@ void Admission::admit(const Fetch& fetch, std::uint32_t payload_crc, std::uint64
     compressor_.start(work);
 }
 
-// A block that came to a slot to be compressed, and is not to be any more. Others were offered to memory before they
-// were read.
+// A block that came to a slot to be compressed, and is not to be any more, or anew while an older copy was cached.
+// Others were offered to memory before they were read.
 bool Admission::admitted_to_memory(const Fetch& fetch, std::uint32_t payload_crc) {
-    if (choice_.wished().kind == CompressionKind::none) return false;
+    if (choice_.wished().kind == CompressionKind::none && !fetch.anew) return false;
     const auto reserved = store_.reserve(Tier::memory, fetch.block_id, fetch.payload_bytes);
     if (!reserved) return false;
     const std::byte* payload = fetch.consumer->slot(fetch) + kRecordHeaderBytes;

@@ -50,6 +50,8 @@ void BlockServer::serve(const FetchRequest& request) {
     fetch.slot_page = request.slot_page;
     fetch.slot_pages = request.slot_pages;
     fetch.epoch = request.epoch;
+    fetch.anew = request.anew;
+    fetch.damaged_crc = request.damaged_crc;
     fetch.started_ns = now_ns_;
     fetch.consumer->refer();
 
@@ -59,7 +61,11 @@ void BlockServer::serve(const FetchRequest& request) {
                         static_cast<std::uint32_t>(manifest_->header().block_id_end), peers_.blocks());
     }
 
-    const auto location = store_->find(fetch.block_id);
+    if (fetch.anew && known_bad(fetch)) {
+        deliver(fetch, Delivery{.status = BlockStatus::object_corrupt});
+        return;
+    }
+    const auto location = fetch.anew ? std::nullopt : store_->find(fetch.block_id);
     if (!location) {
         read_from_remote(fetch);
     } else if (location->segment->tier() == Tier::memory) {

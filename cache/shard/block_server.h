@@ -12,6 +12,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,8 @@ struct FetchRequest {
     std::uint32_t slot_page = 0;
     std::uint32_t slot_pages = 0;
     std::uint32_t epoch = 0;
+    bool anew = false;  // the consumer has it, and found the bytes of `damaged_crc` damaged by what stands in them
+    std::uint32_t damaged_crc = 0;
 };
 
 class BlockServer {
@@ -76,6 +79,8 @@ public:
     // again.
     void quarantine(const protocol::Manifest& manifest, std::uint32_t block);
     void end_quarantine(std::uint32_t block_id) { quarantine_.remove(block_id); }
+    // The remote's bytes of a block, without a checksum to hold them against.
+    void note_remote_bytes(std::uint32_t block_id, std::uint32_t crc);
 
     Job& job(const std::string& name, std::shared_ptr<TokenBucket> bucket);
     const std::vector<std::unique_ptr<Job>>& jobs() const { return jobs_; }
@@ -111,10 +116,13 @@ private:
     void remote_read_done(Miss& miss, protocol::BlockStatus status, int system_errno);
     bool has_right_checksum(const Miss& miss, std::uint32_t payload_crc) const;
     bool try_again(Miss& miss);
+    bool known_bad(Fetch& fetch);
+    void settle_read_anew(const Miss& miss, std::uint32_t payload_crc);
+    std::optional<std::uint32_t> cached_crc(const BlockLocation& location) const;
     void give_up_reservation(Miss& miss);
     bool try_for_joined(Miss& miss, const Delivery& failure);
     void copy_to_waiters(const Miss& miss);
-    void finish(Miss& miss, const Delivery& delivery);
+    void finish(Miss& miss, const Delivery& delivery, std::uint32_t payload_crc = 0);
     void deliver(Fetch& fetch, const Delivery& delivery);
     void deliver_from_memory(Fetch& fetch, const BlockLocation& location);
     void note_admitted(std::uint32_t block_id, std::uint64_t bytes);
@@ -141,6 +149,12 @@ private:
     std::uint64_t hash_threshold_ = 0;
     std::shared_ptr<HeldBlocks> held_;
     Quarantine quarantine_;
+    // Blocks that were read anew for a reader, for as long as the daemon runs.
+    struct ReadAnew {
+        std::uint32_t crc = 0;  // of what came last
+        std::uint32_t times = 0;
+    };
+    boost::unordered_flat_map<std::uint32_t, ReadAnew> read_anew_;
     BlockCounters counters_;
     std::array<LatencyHistogram, protocol::kBlockSources> latency_;
 };

@@ -39,7 +39,7 @@ void BlockServer::read_from_remote(Fetch& fetch) {
         miss.first_waiter = &fetch;
     }
     miss.last_waiter = &fetch;
-    if (is_new && start_at_peer(miss, fetch)) return;
+    if (is_new && !fetch.anew && start_at_peer(miss, fetch)) return;
     // Whichever waiting job has tokens first pays for the block and starts it.
     if (!miss.started) fetch.consumer->job().enqueue(fetch);
 }
@@ -135,6 +135,7 @@ void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_er
         return;
     }
     missing_.erase(miss.block_id);
+    settle_read_anew(miss, payload_crc);
     Delivery delivery{.source = BlockSource::remote};
     if (!miss.reservation) {
         copy_to_waiters(miss);
@@ -142,9 +143,10 @@ void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_er
         for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
             admit |= !waiter->consumer->closed() && may_admit(*waiter->consumer, miss.block_id);
         }
+        admit = admit && !store_->find(miss.block_id);
         const bool offered = admit && !store_->has_room(miss.payload_bytes) && offer_to_peer(miss, payload_crc);
         if (admit && !offered) admission_.admit(*miss.leader, payload_crc, manifest_->total_bytes());
-        finish(miss, delivery);
+        finish(miss, delivery, payload_crc);
         return;
     }
     // The segment may have been dropped while the bytes came; then they go on in the waiters' slots.
@@ -157,7 +159,7 @@ void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_er
     } else {
         copy_to_waiters(miss);
     }
-    finish(miss, delivery);
+    finish(miss, delivery, payload_crc);
     store_->drop_reference(segment);
 }
 
@@ -225,10 +227,13 @@ void BlockServer::copy_to_waiters(const Miss& miss) {
     }
 }
 
-void BlockServer::finish(Miss& miss, const Delivery& delivery) {
+// `payload_crc`: of what came from the remote.
+void BlockServer::finish(Miss& miss, const Delivery& delivery, std::uint32_t payload_crc) {
     for (Fetch* waiter = miss.first_waiter; waiter != nullptr;) {
         Fetch* next = waiter->next_waiter;
-        deliver(*waiter, delivery);
+        const bool same_again =
+            waiter->anew && delivery.status == BlockStatus::ok && waiter->damaged_crc == payload_crc;
+        deliver(*waiter, same_again ? Delivery{.status = BlockStatus::object_corrupt} : delivery);
         waiter = next;
     }
     misses_.give_back(&miss);

@@ -53,15 +53,20 @@ void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
         good = header && header->raw_bytes == 0 && header->payload_bytes == miss.payload_bytes &&
                header->payload_crc == payload_crc && has_right_checksum(miss, payload_crc);
     }
-    if (good) {
+    // A peer's is not the remote's word on bytes that somebody called damaged meanwhile.
+    bool anew = false;
+    for (const Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) anew |= waiter->anew;
+    if (good && !anew) {
         missing_.erase(miss.block_id);
         copy_to_waiters(miss);
         finish(miss, Delivery{.source = BlockSource::peer});
         return;
     }
-    for (BlockCounters* counters : {&counters_, &miss.leader->consumer->job().counters}) ++counters->peer_failures;
+    if (!good) {
+        for (BlockCounters* counters : {&counters_, &miss.leader->consumer->job().counters}) ++counters->peer_failures;
+    }
     // One that no longer has the block says so, and is asked for others.
-    if (status != BlockStatus::object_missing) peers_.failed(miss.peer, now_ns_);
+    if (!good && status != BlockStatus::object_missing) peers_.failed(miss.peer, now_ns_);
     miss.peer = 0;
     if (enqueue_again(miss)) return;
     missing_.erase(miss.block_id);

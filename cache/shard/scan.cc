@@ -255,6 +255,7 @@ bool Scan::compared_well(Slot& slot) {
         return true;
     }
     if (manifest_->has_checksums()) server_.end_quarantine(block_id);
+    server_.note_remote_bytes(block_id, crc);
     if (slot.cached_crc && crc != *slot.cached_crc && server_.store().find(block_id)) {
         note(BlockFound::What::bad_in_cache, slot.block);
         server_.forget(block_id);

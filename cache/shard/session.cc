@@ -75,7 +75,7 @@ Session::Take Session::take_requests(std::uint32_t count_max) {
     for (std::uint32_t i = 0; i < std::min(available, count_max); ++i) {
         Request request;
         std::memcpy(&request, &requests[request_head_ & (setup_.ring_entries - 1)], sizeof request);
-        if (request.operation == RequestOperation::fetch && fetches++ == room) {
+        if (request.operation != RequestOperation::release && fetches++ == room) {
             return fail("more fetches in flight than the rings have entries");
         }
         ++request_head_;
@@ -87,7 +87,8 @@ Session::Take Session::take_requests(std::uint32_t count_max) {
 
 bool Session::serve(const Request& request) {
     switch (request.operation) {
-        case RequestOperation::fetch: return fetch(request);
+        case RequestOperation::fetch:
+        case RequestOperation::fetch_anew: return fetch(request);
         case RequestOperation::release:
             if (release(request.slot_page)) return true;
             breach_ = "release of slot page " + std::to_string(request.slot_page) + ", which is not held";
@@ -119,14 +120,20 @@ bool Session::fetch(const Request& request) {
         deferred_.push_back(request);
         return true;
     }
+    pass_on(request, pages);
+    return true;
+}
+
+void Session::pass_on(const Request& request, std::uint32_t pages) {
     server_.serve({.consumer = this,
                    .manifest = &manifest(),
                    .tag = request.tag,
                    .block = request.block,
                    .slot_page = request.slot_page,
                    .slot_pages = pages,
-                   .epoch = request.epoch});
-    return true;
+                   .epoch = request.epoch,
+                   .anew = request.operation == RequestOperation::fetch_anew,
+                   .damaged_crc = request.damaged_crc});
 }
 
 void Session::retry_deferred() {
@@ -138,13 +145,7 @@ void Session::retry_deferred() {
             deferred_[kept++] = request;
             continue;
         }
-        server_.serve({.consumer = this,
-                       .manifest = &manifest(),
-                       .tag = request.tag,
-                       .block = request.block,
-                       .slot_page = request.slot_page,
-                       .slot_pages = pages,
-                       .epoch = request.epoch});
+        pass_on(request, pages);
     }
     deferred_.resize(kept);
 }

@@ -98,6 +98,7 @@ private:
     Take fail(std::string breach);
     bool serve(const protocol::Request& request);
     bool fetch(const protocol::Request& request);
+    void pass_on(const protocol::Request& request, std::uint32_t pages);
     // The client gives back a slot whose fetch is complete.
     bool release(std::uint32_t slot_page);
     void free_slot(std::uint32_t slot_page);

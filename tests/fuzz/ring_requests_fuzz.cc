@@ -31,7 +31,10 @@ void play(test::RingClient& client, std::span<const std::uint8_t> input) {
         // Mostly small numbers, so that some requests are good.
         if (what & 1) request.block %= 40;
         if (what & 2) request.slot_page %= 1100;
-        if (what & 4) request.operation = static_cast<protocol::RequestOperation>(1 + (what >> 7));
+        if (what & 4) request.operation = static_cast<protocol::RequestOperation>(1 + (what >> 6) % 3);
+        if ((what & 0xc0) == 0xc0 && request.block < world().content.size()) {
+            request.damaged_crc = crc32c(std::as_bytes(std::span(world().content[request.block])));
+        }
         if (what & 8) request.epoch %= 4;
         if ((what & 0x70) == 0x10) client.control().request_tail.fetch_add(request.tag % 400);
         if ((what & 0x70) == 0x20) client.control().completion_head.store(request.tag);

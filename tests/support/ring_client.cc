@@ -74,6 +74,18 @@ void RingClient::fetch(std::uint32_t block, std::uint32_t slot_page, std::uint32
     submit(request);
 }
 
+void RingClient::fetch_anew(std::uint32_t block, std::uint32_t slot_page, std::uint32_t tag, std::uint32_t epoch,
+                            std::uint32_t damaged_crc) {
+    Request request{};
+    request.operation = RequestOperation::fetch_anew;
+    request.tag = tag;
+    request.block = block;
+    request.slot_page = slot_page;
+    request.epoch = epoch;
+    request.damaged_crc = damaged_crc;
+    submit(request);
+}
+
 void RingClient::release(std::uint32_t slot_page) {
     Request request{};
     request.operation = RequestOperation::release;

@@ -89,7 +89,8 @@ std::string dataset_text(const json::object& dataset) {
     for (const json::value& value : array_at(dataset, "quarantined")) {
         const json::object& block = as_object(value);
         quarantined += "\n  " + text_at(block, "object") + ", " + bytes(block, "bytes") + " from offset " +
-                       std::to_string(count_at(block, "offset"));
+                       std::to_string(count_at(block, "offset")) +
+                       (flag_at(block, "by_reader") ? ", found by a reader" : "");
     }
     return name_value_text({
         {"name", text_at(dataset, "name")},

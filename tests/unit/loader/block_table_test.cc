@@ -22,6 +22,26 @@ TEST(BlockTable, OneEntryABlockHoweverManyAsk) {
     EXPECT_LT(table[first.tag].order, table[other.tag].order);
 }
 
+TEST(BlockTable, AnEntryBesideIsNotFoundUntilItIsPutFirst) {
+    BlockTable table;
+    for (std::uint32_t other = 100; other < 400; ++other) table.acquire(other);
+    const std::uint32_t old = table.acquire(7).tag;
+    const std::uint32_t anew = table.acquire_beside(7);
+    EXPECT_EQ(table.acquire(7).tag, old);
+    table.put_first(anew);
+    EXPECT_EQ(table.acquire(7).tag, anew);
+    for (std::uint32_t other = 400; other < 1000; ++other) table.acquire(other);  // grows
+    EXPECT_EQ(table.acquire(7).tag, anew);
+    table[old].references = 0;
+    table.erase(old);
+    EXPECT_EQ(table.acquire(7).tag, anew);
+    table[anew].references = 0;
+    table.erase(anew);
+    const std::uint32_t unfound = table.acquire_beside(7);
+    table.put_first(unfound);
+    EXPECT_EQ(table.acquire(7).tag, unfound);
+}
+
 TEST(BlockTable, AgreesWithAMapUnderRandomUse) {
     std::mt19937_64 random(1);
     BlockTable table;

@@ -1,0 +1,90 @@
+"""Damage that only what stands in the data tells, found by the job that reads it: the remote is read anew, once."""
+
+from __future__ import annotations
+
+import collections
+import os
+import pathlib
+import re
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import larder
+import pytest
+from format_cases import DATA, check, generate
+from servers import FaultProxy, Nginx
+
+RECORDS = "train-{00000..00002}-of-00003.tfrecord"
+
+
+def read(daemon: Any, name: str, case: str, **options: Any) -> collections.Counter[int]:
+    """Which samples came, in an epoch."""
+    with larder.Loader(name, socket=daemon.socket, batch_size=7, decode=larder.decode, **options) as loader:
+        return collections.Counter(check(value, case) for batch in loader for value in batch)
+
+
+def rewrite(path: pathlib.Path, data: bytes) -> None:
+    """Other bytes, but the size and the time they had."""
+    before = path.stat()
+    path.write_bytes(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_what_was_damaged_on_its_way_into_the_cache_is_healed(
+    start_daemon: Callable[..., Any], serve_directory: Callable[..., Nginx], fault_proxy: Callable[..., FaultProxy]
+) -> None:
+    nginx = serve_directory(DATA / "tfrecord")
+    daemon = start_daemon()
+    proxy = fault_proxy(nginx.port)
+    daemon.command(
+        "dataset", "add", "records", f"{proxy.endpoint}/{RECORDS}", "--block", "2KiB", "--quota-memory", "8MiB"
+    )  # fmt: skip
+    proxy.set(flip=0.5)
+    daemon.command("dataset", "warm", "records")
+    assert proxy.injected()["flip"] > 3
+    proxy.set()
+    asked = proxy.counts()["requests"]
+    everything = dict.fromkeys(range(generate.SAMPLES), 1)
+    assert read(daemon, "records", "tfrecord", seed=1) == everything
+    healed = proxy.counts()["requests"]
+    assert 0 < healed - asked <= proxy.injected()["flip"], "each damaged block once, no other"
+    assert read(daemon, "records", "tfrecord", seed=2) == everything
+    with larder.Dataset("records", socket=daemon.socket, decode=larder.decode) as dataset:
+        assert sorted(check(value, "tfrecord") for value in dataset.fetch(range(len(dataset)))) == list(everything)
+    assert proxy.counts()["requests"] == healed, "what came anew is cached"
+    assert re.search(r"quarantined +0 blocks", daemon.command("dataset", "info", "records"))
+
+
+@pytest.mark.parametrize(
+    ("case", "file", "at", "skipped"),
+    [
+        ("tfrecord", "train-00001-of-00003.tfrecord", 40, 1),
+        ("mds_zstd", "shard.00001.mds.zstd", 7, None),
+        ("litdata_zstd", None, 7, None),
+    ],
+)
+def test_what_is_damaged_at_the_remote_is_told_and_healed_by_verify(
+    daemon: Any, add: Callable[..., str], tmp_path: pathlib.Path, case: str, file: str | None, at: int, skipped: int | None
+) -> None:  # fmt: skip
+    root = pathlib.Path(shutil.copytree(DATA / case, tmp_path / case))
+    victim = root / file if file else sorted(path for path in root.iterdir() if path.name != "index.json")[1]
+    good = victim.read_bytes()
+    name = add(root)
+    rewrite(victim, good[:at] + bytes(byte ^ 0xFF for byte in good[at : at + 3]) + good[at + 3 :])
+    for _ in range(2):
+        with pytest.raises(larder.Corrupt, match="(?s)" + re.escape(victim.name) + ".*damaged at the remote.*read twice"):
+            read(daemon, name, case)
+    with larder.Loader(name, socket=daemon.socket, batch_size=7, skip_failed=True) as loader:
+        for _ in range(2):
+            count = sum(len(batch) for batch in loader)
+            assert count == generate.SAMPLES - skipped if skipped else 0 < count < generate.SAMPLES
+    info = daemon.command("dataset", "info", name)
+    assert re.search(rf"quarantined +1 blocks, 1 wrong .*\n +{re.escape(victim.name)}, .*, found by a reader", info)
+    with larder.Dataset(name, socket=daemon.socket) as dataset, pytest.raises(larder.Corrupt, match="read twice"):
+        dataset.fetch(range(len(dataset)))
+
+    rewrite(victim, good)
+    assert "blocks bad 1" in daemon.try_command("dataset", "verify", name, "--remote").stdout
+    assert re.search(r"quarantined +0 blocks", daemon.command("dataset", "info", name))
+    assert read(daemon, name, case) == dict.fromkeys(range(generate.SAMPLES), 1)

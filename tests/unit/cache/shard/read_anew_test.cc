@@ -1,0 +1,227 @@
+// Blocks that a reader found damaged by what stands in them, without checksums in the manifest: the remote is read once
+// more, past the cache, and what the daemon sees decides. A reader that lies harms nobody.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "tests/unit/cache/shard/shard_fixture.h"
+
+namespace larder::cache {
+namespace {
+
+using protocol::BlockSource;
+using protocol::BlockStatus;
+using test::RingClient;
+using test::ShardWorld;
+
+constexpr std::uint32_t kSpoilt = 6;
+
+std::uint32_t crc_of(const std::string& bytes) {
+    return crc32c(std::as_bytes(std::span(bytes)));
+}
+
+struct How {
+    Quota quota;
+    Compression compression;
+};
+
+class ReadAnewTest : public ::testing::TestWithParam<How> {
+protected:
+    // What the remote has from now on, of the size and time it had.
+    void put(std::uint32_t block, const std::string& bytes) {
+        world_.disk.put(world_.path(block), bytes, 1000 + block);
+    }
+    std::string spoilt(std::uint32_t block, char by = 1) {
+        std::string bytes = world_.content[block];
+        bytes.back() = static_cast<char>(bytes.back() ^ by);
+        return bytes;
+    }
+    // Says that the bytes it had are damaged.
+    ShardWorld::Fetched anew(RingClient& client, std::uint32_t block, const std::string& had) {
+        client.fetch_anew(block, 0, block, 1, crc_of(had));
+        const auto got = world_.completion(client);
+        if (!got) {
+            ADD_FAILURE() << "block " << block << " never came";
+            return {};
+        }
+        ShardWorld::Fetched fetched{got->status, got->source, {}};
+        if (got->status == BlockStatus::ok) fetched.bytes = client.payload(*got);
+        if (got->status == BlockStatus::ok && got->segment == 0) client.release(0);
+        world_.turns(20);
+        return fetched;
+    }
+    std::uint64_t remote_reads() { return world_.dataset().counters.remote_reads; }
+    std::uint64_t used_bytes() {
+        const StoreUsage usage = world_.dataset().usage;
+        return usage.memory_bytes + usage.disk_bytes;
+    }
+
+    ShardWorld world_{{.block_bytes_max = 40'000,
+                       .quota = GetParam().quota,
+                       .compression = GetParam().compression,
+                       .compressible = true}};
+};
+
+TEST_P(ReadAnewTest, TheSameBytesAgainAreDamagedAtTheRemote) {
+    RingClient& client = world_.attach();
+    const std::string bytes = world_.read(client, kSpoilt).bytes;
+    world_.turns(20);
+    EXPECT_EQ(anew(client, kSpoilt, bytes).status, BlockStatus::object_corrupt);
+    EXPECT_EQ(remote_reads(), 2u);
+    const DatasetStatistics statistics = world_.dataset();
+    ASSERT_EQ(statistics.quarantined.size(), 1u);
+    EXPECT_EQ(statistics.quarantined[0].object, ShardWorld::object_name(kSpoilt));
+    EXPECT_TRUE(statistics.quarantined[0].by_reader);
+    EXPECT_EQ(statistics.counters.remote_corrupt, 1u);
+
+    EXPECT_EQ(anew(client, kSpoilt, bytes).status, BlockStatus::object_corrupt);
+    EXPECT_EQ(remote_reads(), 2u) << "nobody asks the remote again";
+    RingClient& other = world_.attach({.session_id = 2, .job = "other"});
+    EXPECT_EQ(world_.read(other, kSpoilt).bytes, bytes) << "no reader's word counts for another";
+    EXPECT_EQ(remote_reads(), 2u) << "it is still cached";
+}
+
+TEST_P(ReadAnewTest, OtherBytesTakeThePlaceOfTheCachedOnes) {
+    RingClient& client = world_.attach();
+    put(kSpoilt, spoilt(kSpoilt));
+    const std::string bad = world_.read(client, kSpoilt).bytes;
+    world_.turns(20);
+    put(kSpoilt, world_.content[kSpoilt]);
+    EXPECT_EQ(world_.read(client, kSpoilt).bytes, bad) << "cached";
+    const auto fetched = anew(client, kSpoilt, bad);
+    EXPECT_EQ(fetched.source, BlockSource::remote);
+    EXPECT_EQ(fetched.bytes, world_.content[kSpoilt]);
+    const auto again = world_.read(client, kSpoilt);
+    EXPECT_NE(again.source, BlockSource::remote);
+    EXPECT_EQ(again.bytes, world_.content[kSpoilt]);
+    EXPECT_EQ(world_.dataset().quarantined_blocks, 0u);
+
+    // One that had the bad bytes too, and says so later.
+    RingClient& late = world_.attach({.session_id = 2, .job = "late"});
+    const auto healed = anew(late, kSpoilt, bad);
+    EXPECT_NE(healed.source, BlockSource::remote);
+    EXPECT_EQ(healed.bytes, world_.content[kSpoilt]);
+    EXPECT_EQ(remote_reads(), 2u);
+}
+
+TEST_P(ReadAnewTest, AReaderThatLiesCostsItselfARead) {
+    RingClient& liar = world_.attach();
+    world_.read_epoch(liar, 1);
+    const std::uint64_t blocks = world_.dataset().usage.blocks;
+    const std::uint64_t used = used_bytes();
+    const bool checked = GetParam().compression.kind == CompressionKind::none || GetParam().quota.memory_bytes > 0;
+    for (int lie = 0; lie < 50; ++lie) {
+        EXPECT_EQ(anew(liar, kSpoilt, "lie " + std::to_string(lie)).bytes, world_.content[kSpoilt]);
+    }
+    EXPECT_EQ(remote_reads(), world_.content.size() + 1);
+    EXPECT_EQ(world_.dataset().usage.blocks, blocks);
+    if (checked) {
+        EXPECT_EQ(used_bytes(), used) << "no room goes to dead records";
+    }
+    EXPECT_EQ(world_.dataset().quarantined_blocks, 0u);
+    RingClient& honest = world_.attach({.session_id = 2, .job = "honest"});
+    EXPECT_EQ(world_.read_epoch(honest, 1), world_.content.size()) << "all hits";
+}
+
+TEST_P(ReadAnewTest, OneThatComesOtherwiseEveryTimeIsGivenUp) {
+    RingClient& client = world_.attach();
+    put(kSpoilt, spoilt(kSpoilt, 1));
+    std::string bytes = world_.read(client, kSpoilt).bytes;
+    for (const char by : {char{2}, char{3}}) {
+        put(kSpoilt, spoilt(kSpoilt, by));
+        const auto fetched = anew(client, kSpoilt, bytes);
+        EXPECT_EQ(fetched.status, BlockStatus::ok);
+        EXPECT_NE(fetched.bytes, bytes);
+        bytes = fetched.bytes;
+    }
+    EXPECT_EQ(anew(client, kSpoilt, bytes).status, BlockStatus::object_corrupt);
+    EXPECT_EQ(remote_reads(), 3u);
+    EXPECT_EQ(world_.dataset().quarantined_blocks, 1u);
+}
+
+TEST_P(ReadAnewTest, VerifyFindsWhatWasMendedAtTheRemote) {
+    RingClient& client = world_.attach();
+    put(kSpoilt, spoilt(kSpoilt));
+    const std::string bad = world_.read(client, kSpoilt).bytes;
+    world_.turns(20);
+    EXPECT_EQ(anew(client, kSpoilt, bad).status, BlockStatus::object_corrupt);
+    put(kSpoilt, world_.content[kSpoilt]);
+    auto progress = std::make_shared<ScanProgress>();
+    ASSERT_TRUE(
+        world_.shard->start_scan(test::kDatasetId, ScanKind::verify_remote, std::make_shared<TokenBucket>(), progress));
+    for (int i = 0; i < 20'000 && !progress->finished; ++i) world_.turns(1);
+    EXPECT_EQ(progress->blocks_bad, 1u);
+    EXPECT_EQ(world_.dataset().quarantined_blocks, 0u);
+    EXPECT_EQ(world_.read(client, kSpoilt).bytes, world_.content[kSpoilt]);
+}
+
+TEST_P(ReadAnewTest, WaitsForTheTokensOfItsJob) {
+    RingClient& client = world_.attach();
+    const std::string bytes = world_.read(client, kSpoilt).bytes;
+    auto empty = std::make_shared<TokenBucket>();
+    empty->set_limit(1, 1, world_.clock.now_ns());
+    ASSERT_TRUE(empty->try_take(1, world_.clock.now_ns()));
+    RingClient& poor = world_.attach({.session_id = 2, .job = "poor", .bucket = empty});
+    poor.fetch_anew(kSpoilt, 0, kSpoilt, 1, crc_of(bytes));
+    world_.turns(50);
+    EXPECT_FALSE(poor.next_completion());
+    EXPECT_EQ(remote_reads(), 1u);
+}
+
+// Flips the first byte of these bytes wherever the daemon's own memory has them.
+int spoil_memory(const std::string& bytes) {
+    int spoilt = 0;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        std::uintptr_t begin = 0;
+        std::uintptr_t end = 0;
+        if (line.find("memfd:") == std::string::npos || line.find(" rw-s ") == std::string::npos) continue;
+        if (std::sscanf(line.c_str(), "%lx-%lx", &begin, &end) != 2) continue;
+        auto* found =
+            static_cast<char*>(::memmem(reinterpret_cast<void*>(begin), end - begin, bytes.data(), bytes.size()));
+        if (found == nullptr) continue;
+        *found = static_cast<char>(*found ^ 1);
+        ++spoilt;
+    }
+    return spoilt;
+}
+
+TEST(ReadAnew, WhatMemorySpoiltIsBroughtAnew) {
+    ShardWorld world({.quota = test::kMemory});
+    RingClient& client = world.attach();
+    world.read(client, kSpoilt);
+    ASSERT_EQ(spoil_memory(world.content[kSpoilt]), 1);
+    const std::string bad = world.read(client, kSpoilt).bytes;
+    ASSERT_NE(bad, world.content[kSpoilt]);
+    client.fetch_anew(kSpoilt, 0, kSpoilt, 1, crc_of(bad));
+    const auto got = world.completion(client);
+    ASSERT_TRUE(got && got->status == BlockStatus::ok);
+    EXPECT_EQ(client.payload(*got), world.content[kSpoilt]);
+    EXPECT_EQ(world.dataset().counters.crc_failures, 1u);
+    EXPECT_EQ(world.read(client, kSpoilt).bytes, world.content[kSpoilt]);
+}
+
+TEST(ReadAnew, WithoutACacheItIsTheSame) {
+    ShardWorld world({.quota = {}});
+    RingClient& client = world.attach();
+    const std::string bytes = world.read(client, kSpoilt).bytes;
+    for (const std::uint64_t reads : {2u, 2u}) {
+        client.fetch_anew(kSpoilt, 0, kSpoilt, 1, crc_of(bytes));
+        const auto got = world.completion(client);
+        ASSERT_TRUE(got);
+        EXPECT_EQ(got->status, BlockStatus::object_corrupt);
+        EXPECT_EQ(world.dataset().counters.remote_reads, reads);
+    }
+}
+
+constexpr Compression kLevel3{CompressionKind::zstd, 3};
+INSTANTIATE_TEST_SUITE_P(Tiers, ReadAnewTest,
+                         ::testing::Values(How{test::kMemory, {}}, How{test::kDisk, {}}, How{test::kMemory, kLevel3},
+                                           How{test::kDisk, kLevel3}));
+
+}  // namespace
+}  // namespace larder::cache
