@@ -17,6 +17,17 @@
 
 namespace larder::cache {
 
+// Whose bandwidth a read takes. Its own bytes are paid for before it starts; what tries that failed and second requests
+// took is paid for as it turns out. Any thread.
+class RemotePayer {
+public:
+    virtual ~RemotePayer() = default;
+    // They were taken, whatever that leaves.
+    virtual void pay(std::uint64_t bytes, std::int64_t now_ns) = 0;
+    // When so many could be paid for; of 0 bytes: when nothing is owed.
+    virtual std::int64_t ready_at_ns(std::uint64_t bytes) const = 0;
+};
+
 // One read in flight. The caller owns it, and the memory `into` names, until `done` has run; `path` must outlive it too
 // (it points into the mapped manifest).
 struct RemoteRead {
@@ -26,7 +37,9 @@ struct RemoteRead {
     std::int64_t object_mtime_ns = 0;
     std::uint64_t offset = 0;
     std::span<std::byte> into;
-    void* remote_state = nullptr;  // the remote's own while the read runs
+    std::shared_ptr<RemotePayer> payer;  // of what is taken beyond `into`; null: nobody
+    std::uint64_t extra_bytes = 0;       // set when `done` runs: what was taken beyond `into`, and paid for
+    void* remote_state = nullptr;        // the remote's own while the read runs
 };
 
 class Remote {

@@ -92,6 +92,7 @@ Result<void> HttpAttempt::begin(HttpGet& get, const HttpSettings& settings, std:
     get_ = &get;
     began_ns_ = now_ns;
     filled_ = 0;
+    received_bytes_ = 0;
     checked_ = wanted_ = changed_ = same_tag_ = enough_ = false;
     fault_.clear();
     error_body_.clear();
@@ -145,6 +146,7 @@ std::size_t HttpAttempt::take(char* data, std::size_t size, std::size_t count, v
 }
 
 std::size_t HttpAttempt::take_body(std::span<const std::byte> bytes) {
+    received_bytes_ += bytes.size();
     if (!checked_) {
         checked_ = true;
         wanted_ = check_headers();

@@ -53,7 +53,8 @@ public:
     CURL* easy() const { return easy_; }
     HttpGet& get() const { return *get_; }
     std::int64_t began_ns() const { return began_ns_; }
-    std::int64_t first_byte_ns() const;  // from the beginning to the answer's first byte
+    std::uint64_t received_bytes() const { return received_bytes_; }  // of bodies, wanted or not
+    std::int64_t first_byte_ns() const;                               // from the beginning to the answer's first byte
 
     HttpAttempt* next = nullptr;  // of the idle ones
 
@@ -78,6 +79,7 @@ private:
     HttpGet* get_ = nullptr;
     std::int64_t began_ns_ = 0;
     std::size_t filled_ = 0;
+    std::uint64_t received_bytes_ = 0;
     bool checked_ = false;
     bool wanted_ = false;
     bool changed_ = false;

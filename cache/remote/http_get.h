@@ -5,11 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "cache/remote.h"
 
 using CURL = void;
 struct curl_slist;
@@ -52,9 +54,10 @@ struct HttpGet {
     HttpAsk ask = HttpAsk::range;
     std::uint64_t offset = 0;
     std::span<std::byte> into;
-    std::uint64_t object_bytes = 0;  // expected; 0: not known. Set by a probe
-    std::int64_t tag = 0;            // expected; 0: not known. Set by a probe
-    std::int64_t retry_for_ns = 0;   // 0: as the transfers were told, who are never outdone
+    std::uint64_t object_bytes = 0;      // expected; 0: not known. Set by a probe
+    std::int64_t tag = 0;                // expected; 0: not known. Set by a probe
+    std::int64_t retry_for_ns = 0;       // 0: as the transfers were told, who are never outdone
+    std::shared_ptr<RemotePayer> payer;  // of what is taken beyond the answer; null: nobody
 
     HttpOutcome outcome = HttpOutcome::failed;
     int status = 0;               // the last answer's; 0: there was none
@@ -63,6 +66,7 @@ struct HttpGet {
     bool serves_ranges = false;   // of a probe
     std::vector<std::byte> body;  // of `text`
     unsigned attempts = 0;
+    std::uint64_t extra_bytes = 0;  // of bodies that were not the answer
 
     HttpGet* next = nullptr;  // the transfers' own
 };

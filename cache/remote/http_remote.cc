@@ -67,6 +67,8 @@ private:
         read.object_bytes = request.object_bytes;
         read.tag = request.object_mtime_ns;
         read.attempts = 0;
+        read.payer = request.payer;
+        read.extra_bytes = 0;
         ++in_flight_;
         watch();
         transfers_.submit(read);
@@ -125,6 +127,8 @@ private:
     void finish(HttpRead& read) {
         RemoteRead& request = *std::exchange(read.request, nullptr);
         request.remote_state = nullptr;
+        request.extra_bytes = read.extra_bytes;
+        read.payer.reset();
         --in_flight_;
         BlockStatus status = BlockStatus::ok;
         int system_errno = 0;

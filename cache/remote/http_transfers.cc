@@ -176,7 +176,9 @@ private:
             if (options_.hedge) wake_ns = std::min(wake_ns, late_ns(*flight));
         }
         for (HttpFlight* flight : std::exchange(late_, {})) {
-            if (flight->endpoint->limit.may_start()) hedge(*flight);
+            const RemotePayer* payer = flight->get->payer.get();
+            const bool paid_for = payer == nullptr || payer->ready_at_ns(flight->get->into.size()) <= now_ns_;
+            if (paid_for && flight->endpoint->limit.may_start()) hedge(*flight);
         }
         for (auto& [name, endpoint] : endpoints_) {
             while (!endpoint.waiting.empty() && endpoint.limit.may_start()) {
@@ -252,6 +254,7 @@ private:
         } else {
             endpoint.limit.ended();
         }
+        if (verdict.kind != Verdict::Kind::ok) pay_for(flight, attempt);
         const bool was_hedge = &attempt == flight.hedge;
         curl_multi_remove_handle(multi_, attempt.easy());
         give_back(was_hedge ? flight.hedge : flight.running);
@@ -293,6 +296,19 @@ private:
         retries_.fetch_add(1, std::memory_order_relaxed);
         flight.hedged = false;
         flight.due_ns = now_ns_ + delay_ns;
+        if (get.payer == nullptr) return;
+        // Until what the failed try took is paid for; that is not the remote's fault.
+        const std::int64_t owing_ns = get.payer->ready_at_ns(0) - flight.due_ns;
+        if (owing_ns <= 0) return;
+        flight.due_ns += owing_ns;
+        flight.failing_since_ns += owing_ns;
+    }
+
+    // A try whose bytes are not the answer.
+    void pay_for(HttpFlight& flight, const HttpAttempt& attempt) {
+        const std::uint64_t bytes = attempt.received_bytes();
+        flight.get->extra_bytes += bytes;
+        if (flight.get->payer != nullptr && bytes > 0) flight.get->payer->pay(bytes, now_ns_);
     }
 
     void end(HttpFlight& flight, HttpOutcome outcome) {
@@ -319,6 +335,7 @@ private:
 
     void end_attempt(HttpFlight& flight, HttpAttempt*& attempt) {
         if (attempt == nullptr) return;
+        pay_for(flight, *attempt);
         flight.endpoint->limit.ended();
         curl_multi_remove_handle(multi_, attempt->easy());
         give_back(attempt);

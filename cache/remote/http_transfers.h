@@ -4,7 +4,7 @@
 // used where it is offered, and a flaky remote costs time, never data. What fails is asked again with exponential
 // backoff until it has failed for `retry_for_ns`; requests to one endpoint adapt to its latency and to its 503s
 // (ConcurrencyLimit), the rest wait in order; where asked to, a request slower than 99 of 100 gets a second one beside
-// it, and the first answer counts.
+// it, and the first answer counts. What comes besides the answer is paid for by the asker (RemotePayer).
 //
 // `submit` may be called from any thread and does not block; `HttpGet::done` runs on the transfers' thread and must be
 // quick. `cancel` returns when nothing of that owner is under way any more, with no `done` to come.

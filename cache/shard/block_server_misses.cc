@@ -97,6 +97,9 @@ void BlockServer::start(Miss& miss, Job& payer) {
     }
     miss.leader = leader;
     miss.block = leader->block;
+    miss.payer = &payer;
+    miss.read.payer = payer.bucket;
+    miss.read.extra_bytes = 0;
     miss.read.done = [](RemoteRead& read, BlockStatus status, int system_errno) noexcept {
         auto& of = reinterpret_cast<Miss&>(read);
         of.server->remote_read_done(of, status, system_errno);
@@ -120,6 +123,12 @@ void BlockServer::start(Miss& miss, Job& payer) {
 }
 
 void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_errno) {
+    // A miss that nobody waits for any more may end before it was read.
+    if (miss.payer != nullptr) {
+        const std::uint64_t extra_bytes = std::exchange(miss.read.extra_bytes, 0);
+        for (BlockCounters* counters : {&counters_, &miss.payer->counters}) counters->remote_read_bytes += extra_bytes;
+    }
+    miss.read.payer.reset();
     const std::uint32_t payload_crc = status == BlockStatus::ok ? crc32c(miss.read.into) : 0;
     if (status == BlockStatus::ok && !has_right_checksum(miss, payload_crc)) {
         for (BlockCounters* counters : {&counters_, &miss.leader->consumer->job().counters}) ++counters->remote_corrupt;

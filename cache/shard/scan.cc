@@ -223,6 +223,12 @@ bool Scan::compare_with_remote(Slot& slot) {
         of.scan->compared(of, status);
     };
     static_assert(offsetof(Slot, read) == 0);
+    slot.read.payer = job().bucket;
+    slot.read.extra_bytes = 0;
+    for (BlockCounters* counters : {&server_.counters(), &job().counters}) {
+        ++counters->remote_reads;
+        counters->remote_read_bytes += block.length;
+    }
     slot.read.path = object.path;
     slot.read.object_bytes = object.size_bytes;
     slot.read.object_mtime_ns = object.mtime_ns;
@@ -234,6 +240,9 @@ bool Scan::compare_with_remote(Slot& slot) {
 
 void Scan::compared(Slot& slot, BlockStatus status) {
     unrefer();
+    for (BlockCounters* counters : {&server_.counters(), &job().counters}) {
+        counters->remote_read_bytes += slot.read.extra_bytes;
+    }
     if (status != BlockStatus::ok) {
         note(BlockFound::What::unreadable, slot.block);
     } else if (!compared_well(slot)) {

@@ -43,6 +43,17 @@ bool TokenBucket::try_take(std::uint64_t bytes, std::int64_t now_ns) {
     return true;
 }
 
+void TokenBucket::pay(std::uint64_t bytes, std::int64_t now_ns) {
+    if (limited()) {
+        const std::int64_t cost_ns = duration_ns(bytes);
+        std::int64_t full_at = full_at_ns_.load(std::memory_order_relaxed);
+        while (!full_at_ns_.compare_exchange_weak(full_at, std::max(full_at, now_ns) + cost_ns,
+                                                  std::memory_order_relaxed)) {
+        }
+    }
+    taken_.fetch_add(bytes, std::memory_order_relaxed);
+}
+
 std::int64_t TokenBucket::ready_at_ns(std::uint64_t bytes) const {
     if (!limited()) return 0;
     const std::int64_t burst_ns = duration_ns(burst_bytes());

@@ -8,9 +8,11 @@
 #include <atomic>
 #include <cstdint>
 
+#include "cache/remote.h"
+
 namespace larder::cache {
 
-class TokenBucket {
+class TokenBucket final : public RemotePayer {
 public:
     // No limit until one is set.
     TokenBucket() = default;
@@ -21,8 +23,11 @@ public:
     // Any thread. True when the bytes may be read from the remote now; they are then paid for.
     bool try_take(std::uint64_t bytes, std::int64_t now_ns);
 
+    // Any thread. They have been read; the bucket goes as far below zero as that takes.
+    void pay(std::uint64_t bytes, std::int64_t now_ns) override;
+
     // When try_take of so many bytes can next succeed, if nobody else takes any.
-    std::int64_t ready_at_ns(std::uint64_t bytes) const;
+    std::int64_t ready_at_ns(std::uint64_t bytes) const override;
 
     bool limited() const { return rate_bytes_per_second() > 0; }
     double rate_bytes_per_second() const { return rate_.load(std::memory_order_relaxed); }

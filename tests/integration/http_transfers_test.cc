@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <semaphore>
 #include <stop_token>
@@ -139,6 +141,103 @@ TEST_F(HttpTransfersTest, AllFaultsTogetherWithASecondRequestBesideSlowOnes) {
     const auto over = transfers({.hedge = true});
     for (int i = 0; i < 3; ++i) expect_all_ok(get_ranges(*over, "http://localhost:" + (*harmful)["port"]));
     EXPECT_GT(over->statistics().retries, 0U);
+}
+
+// Of requests whose first try the remote holds back, how many answers come before it lets go.
+TEST_F(HttpTransfersTest, ASecondRequestBesideALateOneWins) {
+    constexpr int kHeld = 3;
+    constexpr int kAsked = 12;
+    const auto before = proxy({});
+    const auto root = make_http_root(parse_remote_url("http://localhost:" + (*before)["port"]).value(), {});
+    for (const bool hedge : {true, false}) {
+        const auto over = transfers({.hedge = hedge});
+        expect_all_ok(get_ranges(*over, "http://localhost:" + (*before)["port"]));
+        const std::uint64_t won = over->statistics().hedges_won;
+        before->ask(R"({"do": "hold", "count": 3})");
+        std::vector<std::byte> memory(kAsked * kRangeBytes);
+        std::counting_semaphore<> ended(0);
+        std::deque<HttpGet> gets(kAsked);
+        for (int i = 0; i < kAsked; ++i) {
+            gets[i].origin = root->origin.get();
+            gets[i].url = root->url + "/a%20b.bin";
+            gets[i].context = &ended;
+            gets[i].offset = 1'000 + i * 7;
+            gets[i].into = std::span(memory).subspan(i * kRangeBytes, kRangeBytes);
+            gets[i].done = [](HttpGet& of) noexcept { static_cast<std::counting_semaphore<>*>(of.context)->release(); };
+            over->submit(gets[i]);
+        }
+        const int in_time = hedge ? kAsked : kAsked - kHeld;
+        for (int i = 0; i < in_time; ++i) ended.acquire();
+        const std::string counts = before->ask(R"({"do": "counts"})");
+        EXPECT_NE(counts.find(R"("held": )" + std::to_string(hedge ? kHeld : 2 * kHeld)), std::string::npos) << counts;
+        EXPECT_FALSE(ended.try_acquire());
+        EXPECT_EQ(over->statistics().hedges_won - won >= kHeld, hedge);
+        before->ask(R"({"do": "release"})");
+        for (int i = in_time; i < kAsked; ++i) ended.acquire();
+        expect_all_ok(gets);
+        for (const HttpGet& get : gets) {
+            const auto wanted = std::as_bytes(std::span(data_)).subspan(get.offset, kRangeBytes);
+            EXPECT_TRUE(std::ranges::equal(get.into, wanted)) << get.offset;
+        }
+    }
+}
+
+// A purse that holds what it is told to.
+class Purse final : public RemotePayer {
+public:
+    void pay(std::uint64_t bytes, std::int64_t) override { paid_bytes += bytes; }
+    std::int64_t ready_at_ns(std::uint64_t bytes) const override {
+        return bytes > 0 && empty ? std::numeric_limits<std::int64_t>::max() : 0;
+    }
+    std::atomic<std::uint64_t> paid_bytes = 0;
+    std::atomic<bool> empty = false;
+};
+
+TEST_F(HttpTransfersTest, WhatFailedTriesTookIsPaidForToTheByte) {
+    const auto harmful = proxy({"--probability", "truncated_body=0.3"});
+    const auto over = transfers();
+    const auto purse = std::make_shared<Purse>();
+    const auto gets = get_ranges(*over, "http://localhost:" + (*harmful)["port"], {.payer = purse});
+    expect_all_ok(gets);
+    std::uint64_t extra_bytes = 0;
+    for (const HttpGet& get : gets) extra_bytes += get.extra_bytes;
+    EXPECT_GT(extra_bytes, 0U);
+    EXPECT_EQ(purse->paid_bytes, extra_bytes);
+    const std::string counts = harmful->ask(R"({"do": "counts"})");
+    const std::string sent = R"("body_bytes": )" + std::to_string(kRanges * kRangeBytes + extra_bytes);
+    EXPECT_NE(counts.find(sent + ","), std::string::npos) << counts << " wanted " << sent;
+}
+
+TEST_F(HttpTransfersTest, WhoCannotPayForASecondRequestHasNone) {
+    const auto before = proxy({});
+    const auto root = make_http_root(parse_remote_url("http://localhost:" + (*before)["port"]).value(), {});
+    const auto over = transfers({.hedge = true});
+    expect_all_ok(get_ranges(*over, "http://localhost:" + (*before)["port"]));
+    const std::uint64_t hedges = over->statistics().hedges;
+    before->ask(R"({"do": "hold", "count": 2})");
+    const auto purse = std::make_shared<Purse>();
+    purse->empty = true;
+    std::vector<std::byte> memory(2 * kRangeBytes);
+    std::counting_semaphore<> poor_ended(0);
+    std::counting_semaphore<> rich_ended(0);
+    std::deque<HttpGet> gets(2);
+    for (std::size_t i = 0; i < 2; ++i) {
+        gets[i].origin = root->origin.get();
+        gets[i].url = root->url + "/a%20b.bin";
+        gets[i].offset = i;
+        gets[i].context = i == 0 ? &poor_ended : &rich_ended;
+        gets[i].into = std::span(memory).subspan(i * kRangeBytes, kRangeBytes);
+        gets[i].done = [](HttpGet& of) noexcept { static_cast<std::counting_semaphore<>*>(of.context)->release(); };
+    }
+    gets[0].payer = purse;
+    for (HttpGet& get : gets) over->submit(get);
+    rich_ended.acquire();  // it was asked for after the other: that one is late, too
+    EXPECT_EQ(over->statistics().hedges, hedges + 1);
+    EXPECT_FALSE(poor_ended.try_acquire());
+    purse->empty = false;
+    poor_ended.acquire();
+    EXPECT_EQ(over->statistics().hedges, hedges + 2);
+    expect_all_ok(gets);
 }
 
 TEST_F(HttpTransfersTest, BrokenConnectionsUnderTls) {

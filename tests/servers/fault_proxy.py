@@ -8,7 +8,8 @@ counted, and the program then ends with status 3: the cache never writes to the 
 `--tcp` relays bytes instead, of TLS say: a fate is a connection's then, and only a connection's faults take place.
 
 Prints `port`, which the kernel picked, and ends when its standard input is closed. Each line there is a JSON object
-that is answered by a line: {"do": "counts"}, {"do": "requests"}, {"do": "set", "probabilities": {...}}.
+that is answered by a line: {"do": "counts"}, {"do": "requests"}, {"do": "set", "probabilities": {...}}. {"do": "hold", "count": N}
+keeps back the first request for each of the next N ranges, injected `held`, until {"do": "release"}.
 """
 
 from __future__ import annotations
@@ -151,6 +152,9 @@ class FaultProxy:
         self._counts: collections.Counter[str] = collections.Counter()
         self._requests: collections.deque[dict[str, object]] = collections.deque(maxlen=REQUESTS_KEPT_MAX)
         self._closing = threading.Event()
+        self._released = threading.Event()
+        self._held: set[tuple[str, str]] = set()
+        self._hold_left = 0
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=511)
         self.port = self._listening.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -165,8 +169,30 @@ class FaultProxy:
         with self._lock:
             return list(self._requests)
 
+    def hold(self, count: int) -> int:
+        with self._lock:
+            self._released.clear()
+            self._held.clear()
+            self._hold_left = count
+        return count
+
+    def release(self) -> int:
+        with self._lock:
+            self._hold_left = 0
+        self._released.set()
+        return len(self._held)
+
+    def _is_held(self, request: tuple[str, str]) -> bool:
+        with self._lock:
+            if self._hold_left == 0 or request in self._held:
+                return False
+            self._hold_left -= 1
+            self._held.add(request)
+            return True
+
     def close(self) -> None:
         self._closing.set()
+        self._released.set()
         self._listening.close()
 
     def _count(self, name: str, more: int = 1) -> None:
@@ -229,6 +255,9 @@ class FaultProxy:
             self._inject("expired_token")
             self._reply(client, method, 403, EXPIRED_TOKEN, [])
             return goes_on
+        if self._is_held((target, byte_range)):
+            self._inject("held")
+            self._released.wait()
         fate = self.plan.draw(method, target, byte_range)
         if fate.fault == "reset_before":
             self._inject(fate.fault)
@@ -301,7 +330,6 @@ class FaultProxy:
         self._fill(client, before)
         self._relay(client, source, body, length, Fate(fault, fate.position))
         self._fill(client, after)
-        self._count("body_bytes", length)
         if closes:
             upstream.pop().close()
         if fault in ("close_after", "length_short", "length_long"):
@@ -364,6 +392,7 @@ class FaultProxy:
                 if sent == 0:
                     self._inject(fate.fault)
                 self._closing.wait(len(piece) / self._drip_bytes_per_s)
+            self._count("body_bytes", len(piece))
             client.socket.sendall(piece)
             sent += len(piece)
 
@@ -374,6 +403,10 @@ def answer(proxy: FaultProxy, line: bytes) -> str:
         return json.dumps(proxy.counts())
     if asked["do"] == "requests":
         return json.dumps(proxy.requests())
+    if asked["do"] == "hold":
+        return json.dumps(proxy.hold(asked["count"]))
+    if asked["do"] == "release":
+        return json.dumps(proxy.release())
     if asked["do"] == "set":
         proxy.plan.probabilities = faults.check(asked["probabilities"])
         return json.dumps(proxy.plan.probabilities)

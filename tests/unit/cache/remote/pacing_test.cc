@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <utility>
+
 #include "cache/remote/concurrency_limit.h"
 #include "cache/remote/http_endpoint.h"
 #include "cache/remote/http_get.h"
@@ -65,6 +68,60 @@ TEST(ConcurrencyLimit, HalvesOnceForOneBurstOfRefusals) {
     }
     EXPECT_EQ(limit.window(), 1u);
     EXPECT_TRUE(limit.in_flight() < 1 || !limit.may_start());
+}
+
+// A remote that answers 503 SlowDown at once to what is above its capacity, and the rest in 10 ms, over simulated time.
+class BusyRemote {
+public:
+    std::size_t capacity = 1000;
+
+    // The mean number of requests under way in the last second of these.
+    double run(ConcurrencyLimit& limit, std::int64_t seconds) {
+        double sum = 0;
+        for (std::int64_t ms = 0; ms < seconds * 1000; ++ms) {
+            now_ns_ += kMs;
+            refused_ += std::exchange(refusing_, 0);
+            for (; refused_ > 0; --refused_) limit.overloaded(now_ns_);
+            for (; !due_ns_.empty() && due_ns_.front() <= now_ns_; due_ns_.pop_front()) {
+                limit.succeeded(10 * kMs, now_ns_);
+            }
+            while (limit.may_start()) {
+                limit.started();
+                if (due_ns_.size() < capacity) {
+                    due_ns_.push_back(now_ns_ + 10 * kMs);
+                } else {
+                    ++refusing_;
+                    ++refusals;
+                }
+            }
+            if (ms >= (seconds - 1) * 1000) sum += static_cast<double>(due_ns_.size());
+        }
+        return sum / 1000;
+    }
+
+    std::size_t refusals = 0;
+
+private:
+    std::int64_t now_ns_ = kSecond;
+    std::deque<std::int64_t> due_ns_;
+    std::size_t refusing_ = 0;
+    std::size_t refused_ = 0;
+};
+
+TEST(ConcurrencyLimit, FollowsWhatTheRemoteRefusesDownAndBackUp) {
+    ConcurrencyLimit limit(64);
+    BusyRemote remote;
+    EXPECT_NEAR(remote.run(limit, 30), 64, 1);
+    EXPECT_EQ(remote.refusals, 0u);
+    remote.capacity = 4;
+    EXPECT_LE(remote.run(limit, 30), 4);
+    EXPECT_LE(limit.window(), 6u);
+    const std::size_t refusals = remote.refusals;
+    remote.run(limit, 10);
+    // Fixed at 64 it would be refused 60 times a millisecond.
+    EXPECT_LT(remote.refusals - refusals, 10 * 2000u);
+    remote.capacity = 1000;
+    EXPECT_NEAR(remote.run(limit, 60), 64, 1);
 }
 
 TEST(RetryDelay, DoublesAndIsDrawn) {

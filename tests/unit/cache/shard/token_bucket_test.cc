@@ -20,6 +20,17 @@ TEST(TokenBucket, WithoutALimitEverythingMayBeTaken) {
     EXPECT_EQ(bucket.ready_at_ns(1), 0);
 }
 
+TEST(TokenBucket, WhatHasBeenReadIsPaidForBelowZero) {
+    TokenBucket bucket;
+    bucket.set_limit(1000, 500, 0);
+    EXPECT_EQ(bucket.ready_at_ns(0), -kSecond_ns / 2) << "nothing is owed";
+    bucket.pay(2500, 0);
+    EXPECT_EQ(bucket.taken_bytes(), 2500u);
+    EXPECT_EQ(bucket.ready_at_ns(0), 2 * kSecond_ns);
+    EXPECT_FALSE(bucket.try_take(1, 2 * kSecond_ns));
+    EXPECT_TRUE(bucket.try_take(100, 2 * kSecond_ns + kSecond_ns / 10));
+}
+
 TEST(TokenBucket, GivesTheBurstAtOnceAndThenTheRate) {
     TokenBucket bucket;
     bucket.set_limit(1000, 500, 0);

@@ -1,0 +1,72 @@
+"""What a remote costs is counted and paid for, tries that failed included; who changed without an ETag is noticed."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import larder
+import pytest
+from allocator_process import UnixConnection
+from remote_sources import Source, environment, make_images
+from servers import FaultProxy, Nginx
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    return make_images(tmp_path_factory.mktemp("root"), "images", 120)
+
+
+def metric(daemon: Any, name: str, labels: str) -> float:
+    connection = UnixConnection(daemon.state / "admin.sock")
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    connection.close()
+    found = re.search(rf"^{name}{{[^}}]*{labels}[^}}]*}} (\S+)$", text, re.MULTILINE)
+    assert found is not None, name
+    return float(found[1])
+
+
+def test_bytes_of_failed_tries_are_counted_and_paid_for(
+    start_daemon: Callable[..., Any], serve_directory: Callable[..., Nginx], images: Source,
+    fault_proxy: Callable[..., FaultProxy], tmp_path: pathlib.Path,
+) -> None:  # fmt: skip
+    nginx = serve_directory(images.directory.parent)
+    daemon = start_daemon(environment=environment(tmp_path))
+    proxy = fault_proxy(nginx.port)
+    daemon.command("dataset", "add", "billed", f"{proxy.endpoint}/images/list.txt")
+    before = proxy.counts()["body_bytes"]
+    proxy.set(truncated_body=0.3)
+    assert images.read(daemon, "billed", job="payer") == images.contents
+    assert proxy.injected()["truncated_body"] > 10
+    sent = proxy.counts()["body_bytes"] - before
+    total = sum(map(len, images.contents.values()))
+    assert sent > total
+    assert metric(daemon, "larder_job_remote_read_bytes_total", 'job="payer"') == sent
+    assert metric(daemon, "larder_dataset_remote_read_bytes_total", 'dataset="billed"') == sent
+
+
+def test_last_modified_stands_for_an_etag_where_there_is_none(
+    daemon: Any, serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path
+) -> None:
+    source = make_images(tmp_path, "dated", 9)
+    nginx = serve_directory(tmp_path, "--directive", "etag off;")
+    url = f"{nginx.http}/dated"
+    with urllib.request.urlopen(f"{url}/list.txt") as answer:
+        assert answer.headers["ETag"] is None and answer.headers["Last-Modified"]
+    name = "dated-images"
+    daemon.command("dataset", "add", name, f"{url}/list.txt", "--quota-memory", "1MiB")
+    changed = "ant/00001.png"
+    path = source.directory / changed
+    path.write_bytes(bytes(len(source.contents[changed])))
+    os.utime(path, (path.stat().st_mtime + 60,) * 2)
+    with pytest.raises(larder.ObjectChanged, match=changed):
+        source.read(daemon, name)
+    daemon.command("dataset", "index", name)
+    source.contents[changed] = path.read_bytes()
+    assert source.read(daemon, name) == source.contents
+    daemon.command("dataset", "rm", name)
