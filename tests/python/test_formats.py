@@ -94,8 +94,12 @@ def test_windows_are_the_stream_of_each_file_cut_up(
     with larder.Loader(name, socket=daemon.socket, batch_size=16, shuffle=False) as loader:
         got = [sample.numpy().tobytes() for batch in loader for sample in batch]
     assert got == expected
-    with larder.Loader(name, socket=daemon.socket, batch_size=16, seed=4) as loader:
-        assert sorted(sample.numpy().tobytes() for batch in loader for sample in batch) == sorted(expected)
+    for mode in MODES:
+        with larder.Loader(name, socket=daemon.socket, batch_size=16, **mode) as loader:
+            for _ in range(2):  # from the remote, then from the cache
+                got = [sample.numpy().tobytes() for batch in loader for sample in batch]
+                assert sorted(got) == sorted(expected)
+                assert (got == expected) is not mode["shuffle"]
 
 
 def test_fields_encodings_and_types_of_columns(daemon: Any, add: Callable[..., str]) -> None:

@@ -8,7 +8,8 @@ Run once, in a virtual environment with these packages, installed with --no-deps
     lightning_utilities 0.15.3, zstd, zstandard, protobuf, crc32c, tqdm, xxhash, psutil, filelock, Pillow, NumPy
 
 litdata_new, litdata_new_zstd and litdata_json are by litdata 0.2.76 instead. The tests need none of them. What the writers' packages import beside the writer, and these fixtures do not use, is put
-in as empty modules. The functions that make a sample say what was written; the tests compare with them.
+in as empty modules. TFRecords are written by the package tfrecord, as TensorFlow, whose format it is, is far larger to install. WebDataset's writer is small enough to be run by the tests
+themselves (tests/python/test_webdataset_writer.py). The functions that make a sample say what was written; the tests compare with them.
 """
 
 from __future__ import annotations
