@@ -255,10 +255,10 @@ def serve_directory() -> Iterator[Callable[..., Nginx]]:
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3]:
-    """An S3 server without buckets; every test makes its own."""
+    """An S3 server without buckets; every test makes its own. A write that did not come from its `client` fails all."""
     server = S3()
     yield server
-    assert server.stop() == 0
+    assert server.stop() == 0, "the cache never writes to the remote"
 
 
 dataset_names = itertools.count()

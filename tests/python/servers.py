@@ -88,15 +88,23 @@ class Nginx(ServerProgram):
 
 
 class S3(ServerProgram):
-    """An S3 server; `client` is one of its owner's, for filling it."""
+    """An S3 server; `client` is one of its owner's, for filling it.
+
+    All others ask at `endpoint`, where anything but GET and HEAD is refused, and makes `stop` return 3.
+    """
 
     def __init__(self, *options: object) -> None:
         super().__init__("s3.py", *options)
         self.port = int(self.values["port"])
-        self.endpoint = f"http://localhost:{self.port}"
+        self._guard = FaultProxy(self.port)
+        self.endpoint = self._guard.endpoint
         self.key_id = self.values["key_id"]
         self.secret = self.values["secret"]
         self.client = S3Client(self.port, self.key_id, self.secret)
+
+    def stop(self) -> int:
+        written = self._guard.stop()
+        return super().stop() or written
 
     def environment(self) -> dict[str, str]:
         """Its credentials, as everything that speaks S3 reads them."""

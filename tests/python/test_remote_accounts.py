@@ -13,7 +13,7 @@ import larder
 import pytest
 from allocator_process import UnixConnection
 from remote_sources import Source, environment, make_images
-from servers import FaultProxy, Nginx
+from servers import S3, FaultProxy, Nginx
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +70,23 @@ def test_last_modified_stands_for_an_etag_where_there_is_none(
     source.contents[changed] = path.read_bytes()
     assert source.read(daemon, name) == source.contents
     daemon.command("dataset", "rm", name)
+
+
+def test_info_shows_how_s3_is_asked_and_no_secret(
+    start_daemon: Callable[..., Any], s3: S3, tmp_path: pathlib.Path
+) -> None:
+    s3.client.create_bucket("shown")
+    s3.client.put("shown", "a/1.bin", b"1")
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / "credentials").write_text(
+        f"[training]\naws_access_key_id = {s3.key_id}\naws_secret_access_key = {s3.secret}\n"
+    )
+    daemon = start_daemon(environment=environment(tmp_path))
+    daemon.command("dataset", "add", "shown", "s3://shown/a", "--endpoint", s3.endpoint, "--profile", "training")
+    info = daemon.command("dataset", "info", "shown")
+    assert re.search(rf"^remote +endpoint {s3.endpoint}, profile training$", info, re.MULTILINE), info
+    assert s3.secret not in info + daemon.command("--json", "dataset", "info", "shown")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "1.bin").write_bytes(b"1")
+    daemon.command("dataset", "add", "local", f"file://{tmp_path}/files")
+    assert re.search(r"^remote +as the URL says$", daemon.command("dataset", "info", "local"), re.MULTILINE)

@@ -169,7 +169,10 @@ def test_s3_program_fills_its_buckets(directory: pathlib.Path, tmp_path: pathlib
     assert server.secret == "given"
     assert list(S3Client(server.port).pages("made")) == [["sub/x"]]
     assert S3Client(server.port).ask("GET", "made", "sub/x").body == b"1"
-    assert server.stop() == 0
+    others = S3Client(int(server.endpoint.rpartition(":")[2]), server.key_id, server.secret)
+    assert others.ask("GET", "made", "sub/x").body == b"1"
+    assert others.ask("PUT", "made", "sub/y", body=b"2").status == 405
+    assert server.stop() == 3, "who but its client writes is found out"
 
 
 # Credentials of a machine.

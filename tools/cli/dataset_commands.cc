@@ -68,6 +68,17 @@ std::string tokens_text(const json::object& dataset) {
     return tokens == 0 ? "" : ", samples of " + format_count(tokens) + " tokens";
 }
 
+// How an s3:// remote is asked, where it was said: "endpoint http://host:9000, profile training, unsigned".
+std::string remote_text(const json::object& dataset) {
+    std::string text;
+    for (const json::key_value_pair& option : object_at(dataset, "remote")) {
+        if (!text.empty()) text += ", ";
+        text += option.key() == "requester_pays" ? "requester pays" : std::string(option.key());
+        if (option.value().is_string()) text += " " + std::string(option.value().as_string());
+    }
+    return text.empty() ? "as the URL says" : text;
+}
+
 std::string dataset_text(const json::object& dataset) {
     const json::object& used = object_at(dataset, "used");
     const json::object& quota = object_at(dataset, "quota");
@@ -95,6 +106,7 @@ std::string dataset_text(const json::object& dataset) {
     return name_value_text({
         {"name", text_at(dataset, "name")},
         {"url", text_at(dataset, "url") + (offline.empty() ? "" : ", OFFLINE: " + offline)},
+        {"remote", remote_text(dataset)},
         {"format", text_at(dataset, "format") + tokens_text(dataset)},
         {"block", text_at(dataset, "block")},
         {"dataset id", text_at(dataset, "dataset_id")},
@@ -300,10 +312,11 @@ void add_verify(CLI::App& dataset, Context& context) {
     };
     auto options = std::make_shared<Options>();
     CLI::App* verify =
-        dataset.add_subcommand("verify", "Read all cached blocks and check them against their checksums");
+        dataset.add_subcommand("verify", "Read all cached blocks again and check them; bad ones are dropped");
     verify->add_option("NAME", options->name, "The dataset")->required();
-    verify->add_flag("--remote", options->remote,
-                     "Hold the remote's bytes against them, too; all of the remote where it was added with --checksum");
+    verify->add_flag(
+        "--remote", options->remote,
+        "Read the remote, too: every block of a dataset added with --checksum, else those that are cached");
     verify->callback([&context, options] {
         context.command = [&context, options] {
             return run_task(
