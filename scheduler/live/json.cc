@@ -156,7 +156,7 @@ Result<Submission> read_submission(const json::object& object, std::string where
     if (reader.has("epochs")) job.epochs = reader.number("epochs");
     read_ideals(reader, job);
     const std::int64_t priority = reader.optional_integer("priority").value_or(0);
-    if (std::abs(priority) > 1'000'000) reader.reject("priority", "must be from -1000000 to 1000000");
+    if (priority < -1'000'000 || priority > 1'000'000) reader.reject("priority", "must be from -1000000 to 1000000");
     job.priority = static_cast<std::int32_t>(priority);
     read_service(reader, job);
     job.after = texts_of(reader, "after", false);

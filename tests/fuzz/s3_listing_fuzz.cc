@@ -1,0 +1,25 @@
+// Any bytes as a page of an S3 listing: what is taken has keys, and a way on where there is more; what is refused says
+// why. Whatever the next page is asked with goes into a query that stands nothing for itself.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/assert.h"
+#include "cache/remote/percent_encoding.h"
+#include "cache/remote/s3_listing.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using namespace larder::cache;
+    const auto page = parse_s3_page(std::as_bytes(std::span(data, size)));
+    LARDER_ASSERT(page || !page.error().message.empty());
+    if (!page) return 0;
+    for (const S3Object& object : page->objects) {
+        LARDER_ASSERT(!object.key.empty());
+        const std::string query = s3_list_query(object.key, page->next);
+        const std::string_view rest = std::string_view(query).substr(query.rfind('=') + 1);
+        LARDER_ASSERT(rest.find_first_of("&# /?") == std::string_view::npos);
+        LARDER_ASSERT(percent_decoded(rest) == object.key);
+    }
+    return 0;
+}
