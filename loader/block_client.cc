@@ -11,7 +11,6 @@
 #include <string>
 
 #include "base/assert.h"
-#include "base/hash.h"
 #include "cache/protocol/record.h"
 #include "loader/batch_state.h"
 
@@ -216,23 +215,6 @@ void BlockClient::want_first(std::uint32_t tag) {
     }
 }
 
-std::optional<std::uint32_t> BlockClient::ask_anew(std::uint32_t tag, std::string damage) {
-    if (table_[tag].anew) return std::nullopt;
-    const std::uint32_t block = table_[tag].block;
-    // Somebody asked before, and got other bytes: they are the block's now.
-    if (!table_[tag].found) return acquire(block).tag;
-    const std::uint32_t anew = table_.acquire_beside(block);
-    BlockEntry& entry = table_[anew];
-    entry.length = manifest_.block_bytes(block);
-    entry.anew = true;
-    entry.damage = std::move(damage);
-    // Of what was compressed at the remote the bytes it came in are gone.
-    const bool as_at_remote = table_[tag].bytes().size() == entry.length && manifest_.block(block).raw_bytes == 0;
-    entry.damaged_crc = as_at_remote ? crc32c(table_[tag].bytes()) : 0;
-    want_first(anew);
-    return anew;
-}
-
 void BlockClient::forget(std::uint32_t tag) {
     let_go(table_[tag]);
     table_.erase(tag);
@@ -391,31 +373,6 @@ Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns
     // One that is wanted anew is forgotten when its turn comes.
     if (entry.references == 0 && entry.state != BlockState::wanted) forget(completion.tag);
     return {};
-}
-
-// The block's place in shared memory is given back at once: who reads it reads the copy.
-void BlockClient::decompress(std::uint32_t tag, std::span<const std::byte> bytes, std::uint32_t raw_bytes) {
-    BlockEntry& entry = table_[tag];
-    auto raw = decompressor_.run(bytes, raw_bytes);
-    const std::uint32_t damaged_crc = raw ? 0 : crc32c(bytes);
-    let_go(entry);
-    if (!raw && raw.error().code == ErrorCode::corrupt) {
-        const bool once_more = !std::exchange(entry.anew, true);
-        entry.damage = "it is compressed, and cannot be decompressed to the size its index says";
-        entry.damaged_crc = damaged_crc;
-        if (once_more) {
-            want_first(tag);
-            return;
-        }
-    }
-    if (!raw) {
-        entry.state = BlockState::failed;
-        entry.status = raw.error().code == ErrorCode::corrupt ? BlockStatus::object_corrupt : BlockStatus::ok;
-        return;
-    }
-    entry.raw = std::move(*raw);
-    entry.raw_bytes = raw_bytes;
-    entry.data = entry.raw.get();
 }
 
 Result<void> BlockClient::mind_segments(std::int64_t now_ns) {

@@ -156,7 +156,8 @@ TEST_F(HttpTransfersTest, ASecondRequestBesideALateOneWins) {
         before->ask(R"({"do": "hold", "count": 3})");
         std::vector<std::byte> memory(kAsked * kRangeBytes);
         std::counting_semaphore<> ended(0);
-        std::deque<HttpGet> gets(kAsked);
+        std::deque<HttpGet> gets;
+        gets.resize(kAsked);
         for (int i = 0; i < kAsked; ++i) {
             gets[i].origin = root->origin.get();
             gets[i].url = root->url + "/a%20b.bin";
@@ -220,7 +221,8 @@ TEST_F(HttpTransfersTest, WhoCannotPayForASecondRequestHasNone) {
     std::vector<std::byte> memory(2 * kRangeBytes);
     std::counting_semaphore<> poor_ended(0);
     std::counting_semaphore<> rich_ended(0);
-    std::deque<HttpGet> gets(2);
+    std::deque<HttpGet> gets;
+    gets.resize(2);
     for (std::size_t i = 0; i < 2; ++i) {
         gets[i].origin = root->origin.get();
         gets[i].url = root->url + "/a%20b.bin";
