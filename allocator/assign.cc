@@ -93,7 +93,8 @@ Plan plan_of(const ClusterState& given, const ClusterState& state, const Problem
 void place_waiting(ClusterState& state, const Objective& objective) {
     std::vector<std::uint32_t> waiting;
     for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
-        if (state.jobs[i].placement.empty()) waiting.push_back(i);
+        // Whose turn it is, and where, is for its scheduler to say.
+        if (state.jobs[i].placement.empty() && !state.jobs[i].waits_for_turn()) waiting.push_back(i);
     }
     std::ranges::sort(waiting, [&](std::uint32_t a, std::uint32_t b) {
         const Job& left = state.jobs[a];
@@ -120,8 +121,13 @@ Result<Plan> assign(const ClusterState& given, const Objective& objective) {
     if (places) place_waiting(changed, objective);
     const ClusterState& state = places || objective.spare_room ? changed : given;
 
-    const Problem problem =
-        objective.kind == ObjectiveKind::utilisation ? make_utilisation_problem(state) : make_problem(state);
+    const auto problem_of = [&](Counted counted) {
+        return objective.kind == ObjectiveKind::utilisation ? make_utilisation_problem(state, counted)
+                                                            : make_problem(state, counted);
+    };
+    const bool takes_turns =
+        std::ranges::any_of(state.jobs, [](const Job& job) { return job.waits_for_turn() || job.time_share < 1; });
+    const Problem problem = problem_of(takes_turns ? Counted::by_time_share : Counted::running);
     Solution solution = solve(state, problem, objective.kind);
     const bool steers = objective.kind != ObjectiveKind::equal_shares && objective.kind != ObjectiveKind::pinned;
     bool kept = false;
@@ -130,7 +136,14 @@ Result<Plan> assign(const ClusterState& given, const Objective& objective) {
         kept = shares_hold(problem, still) && gain(problem, objective.kind, still, solution) < objective.hysteresis;
         if (kept) solution = std::move(still);
     }
-    Plan plan = plan_of(given, state, problem, std::move(solution));
+    Plan plan;
+    if (takes_turns) {
+        const Problem running = problem_of(Counted::running);
+        plan = plan_of(given, state, running,
+                       solve_with_quotas(state, running, objective.kind, std::move(solution.quotas)));
+    } else {
+        plan = plan_of(given, state, problem, std::move(solution));
+    }
     plan.kept_quotas = kept;
     if (steers && objective.spare_room) give_spare_room(state, plan);
     return plan;

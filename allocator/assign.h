@@ -15,6 +15,10 @@
 // solves with the bounds left out, places the cache, bounds the rates, and repeats with the bounded rates as the jobs'
 // ideals, three times at most. Where several of those bounds bind at once the sum of rates is no longer exactly the
 // largest.
+//
+// Where jobs take turns, who runs changes sooner than caches fill. So quotas are chosen for all who are in the rotation
+// (the running jobs and those that wait for their next turn), each as if it ran all the time at its time_share of f*:
+// a plan of averages, which turns do not change. Bandwidth is given to those that run now, with those quotas.
 
 #include <span>
 

@@ -19,6 +19,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "allocator/assign.h"
@@ -40,6 +41,19 @@ struct ClusterOptions {
     Objective objective{.spare_room = true, .place_jobs = false};
     std::size_t nodes_max = 10'000;  // heard of; one more makes that forgotten which is silent the longest
     std::size_t jobs_max = 100'000;  // registered
+};
+
+// A job that takes turns with others, as its scheduler has it.
+struct Turn {
+    std::string job;
+    double time_share = 1;  // the part of the time that it runs; above 0, up to 1
+    // While it waits for its next turn: what it reads, for how many epochs to go and how fast (f* with the GPUs it had;
+    // 0: not known), and where it ran last (node, GPUs).
+    std::string dataset;
+    double epochs = kUnlimited;
+    double ideal_bytes_per_second = 0;
+    double weight = 1;
+    std::vector<std::pair<std::string, std::uint32_t>> ran_on;
 };
 
 class Cluster {
@@ -64,6 +78,9 @@ public:
 
     Result<void> register_job(const JobSpec& spec);
     Result<void> remove_job(const std::string& name);
+    // All jobs that take turns, in place of those said before; of no job twice. Who runs is what nodes report. Not kept
+    // over a restart: the scheduler says it anew.
+    void set_turns(std::vector<Turn> turns) { turns_ = std::move(turns); }
     // Fixes a dataset's quota over all nodes; nothing: lets the plan decide again. no_space when the pins do not fit.
     Result<void> pin_quota(const std::string& dataset, std::optional<std::uint64_t> bytes, std::int64_t now_ns);
     Result<void> set_remote(double bytes_per_second);
@@ -110,6 +127,7 @@ private:
 
     void measure(const NodeReport& report, bool same_instance);
     double ideal_of(const std::string& job) const;
+    void add_turns(ClusterState& state) const;
     double demand_of(const std::string& node, const std::string& job) const;
     using Quotas = std::map<std::string, std::vector<DatasetQuota>>;  // by node
     Quotas quotas() const;
@@ -131,6 +149,7 @@ private:
     std::map<std::string, KnownJob> jobs_;
     std::size_t registered_ = 0;
     std::map<std::string, std::uint64_t> pins_;
+    std::vector<Turn> turns_;
     std::uint64_t plan_number_ = 0;
     ClusterState planned_state_;
     Plan plan_;

@@ -36,12 +36,22 @@ std::vector<std::uint32_t> in_order(const auto& things) {
     return order;
 }
 
-// The running jobs, dataset by dataset, of each those that read slowest first.
-std::vector<std::uint32_t> running_jobs(const ClusterState& state, std::span<const std::uint32_t> datasets_in_order,
-                                        std::span<DatasetTerms> terms) {
+bool counts(const Job& job, Counted counted) {
+    return !job.placement.empty() || (counted == Counted::by_time_share && job.waits_for_turn());
+}
+
+// Where it runs, or ran last.
+const Placement& place_of(const Job& job) {
+    return job.placement.empty() ? job.last_placement : job.placement;
+}
+
+// The jobs that count, dataset by dataset, of each those that read slowest first.
+std::vector<std::uint32_t> jobs_that_count(const ClusterState& state, Counted counted,
+                                           std::span<const std::uint32_t> datasets_in_order,
+                                           std::span<DatasetTerms> terms) {
     std::vector<std::uint32_t> count(state.datasets.size());
     for (const Job& job : state.jobs) {
-        if (!job.placement.empty()) ++count[job.dataset];
+        if (counts(job, counted)) ++count[job.dataset];
     }
     std::vector<std::uint32_t> end(state.datasets.size());
     std::uint32_t next = 0;
@@ -54,7 +64,7 @@ std::vector<std::uint32_t> running_jobs(const ClusterState& state, std::span<con
     std::vector<std::pair<double, std::uint32_t>> running(next);  // f*, job
     for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
         const Job& job = state.jobs[i];
-        if (!job.placement.empty()) running[end[job.dataset]++] = {job.ideal_bytes_per_second, i};
+        if (counts(job, counted)) running[end[job.dataset]++] = {job.ideal_bytes_per_second, i};
     }
     for (const std::uint32_t dataset : datasets_in_order) {
         const auto of_dataset = std::span(running).subspan(end[dataset] - count[dataset], count[dataset]);
@@ -70,11 +80,13 @@ std::vector<std::uint32_t> running_jobs(const ClusterState& state, std::span<con
 
 // Each node's network, shared equally by the jobs on it: all a job reads may have to come over it.
 void bound_by_network_share(const ClusterState& state, Problem& problem) {
-    std::vector<std::uint32_t> jobs_on_node(state.nodes.size());
-    for (const Run& run : problem.runs) ++jobs_on_node[run.node];
+    std::vector<double> jobs_on_node(state.nodes.size());
+    for (const JobTerms& job : problem.jobs) {
+        for (const Run& run : problem.runs_of(job)) jobs_on_node[run.node] += job.time_share;
+    }
     for (JobTerms& job : problem.jobs) {
         for (const Run& run : problem.runs_of(job)) {
-            const double nic = state.nodes[run.node].nic_bytes_per_second / jobs_on_node[run.node];
+            const double nic = state.nodes[run.node].nic_bytes_per_second * job.time_share / jobs_on_node[run.node];
             if (run.part > 0) job.equal_rate = std::min(job.equal_rate, nic / run.part);
         }
     }
@@ -96,10 +108,14 @@ void find_groups(const ClusterState& state, Problem& problem) {
 }
 
 // Every dataset's cache in each group where some lies, may lie, or is wanted.
-void find_caches(const ClusterState& state, std::span<const std::uint32_t> running,
-                 std::span<const std::uint32_t> datasets_in_order, Problem& problem) {
+void find_caches(const ClusterState& state, std::span<const std::uint32_t> datasets_in_order, Problem& problem) {
     const auto groups = static_cast<std::uint32_t>(problem.group_bytes.size());
     std::vector<double> room = problem.group_bytes;
+    std::vector<std::vector<std::uint32_t>> wanted(groups == 1 ? 0 : state.datasets.size());  // groups, by dataset
+    for (const Job& job : state.jobs) {
+        if (wanted.empty()) break;
+        for (const GpuShare& at : place_of(job)) wanted[job.dataset].push_back(problem.group_of_node[at.node]);
+    }
     std::vector<std::uint32_t> of_dataset;
     for (const std::uint32_t i : datasets_in_order) {
         const Dataset& dataset = state.datasets[i];
@@ -110,11 +126,7 @@ void find_caches(const ClusterState& state, std::span<const std::uint32_t> runni
         } else {
             for (const NodeCache& at : dataset.quotas) of_dataset.push_back(problem.group_of_node[at.node]);
             for (const NodeCache& at : dataset.cached) of_dataset.push_back(problem.group_of_node[at.node]);
-            for (std::uint32_t j = terms.jobs_begin; j < terms.jobs_end; ++j) {
-                for (const GpuShare& at : state.jobs[running[j]].placement) {
-                    of_dataset.push_back(problem.group_of_node[at.node]);
-                }
-            }
+            of_dataset.insert(of_dataset.end(), wanted[i].begin(), wanted[i].end());
             std::ranges::sort(of_dataset);
             of_dataset.erase(std::ranges::unique(of_dataset).begin(), of_dataset.end());
         }
@@ -135,21 +147,22 @@ void find_caches(const ClusterState& state, std::span<const std::uint32_t> runni
 
 // The parts of a job's bytes that it reads on each node, and in each group.
 void find_reads(const Job& job, std::uint32_t dataset, Problem& problem) {
-    if (job.placement.size() == 1) {
-        const std::uint32_t node = job.placement.front().node;
+    const Placement& placement = place_of(job);
+    if (placement.size() == 1) {
+        const std::uint32_t node = placement.front().node;
         problem.reads.push_back({.cache = problem.cache_on(dataset, node), .part = 1});
         problem.runs.push_back({.node = node, .part = 1});
         return;
     }
     std::uint32_t gpus = 0;
-    for (const GpuShare& share : job.placement) gpus += share.gpus;
+    for (const GpuShare& share : placement) gpus += share.gpus;
     const auto begin = static_cast<std::ptrdiff_t>(problem.reads.size());
-    for (const GpuShare& share : job.placement) {
+    for (const GpuShare& share : placement) {
         problem.reads.push_back(
             {.cache = problem.cache_on(dataset, share.node), .part = gpus > 0 ? static_cast<double>(share.gpus) : 1});
     }
-    const double whole = gpus > 0 ? gpus : static_cast<double>(job.placement.size());
-    for (const GpuShare& share : job.placement) {
+    const double whole = gpus > 0 ? gpus : static_cast<double>(placement.size());
+    for (const GpuShare& share : placement) {
         problem.runs.push_back({.node = share.node, .part = (gpus > 0 ? share.gpus : 1) / whole});
     }
     const auto of_job = std::ranges::subrange(problem.reads.begin() + begin, problem.reads.end());
@@ -167,14 +180,33 @@ void find_reads(const Job& job, std::uint32_t dataset, Problem& problem) {
     for (auto read = problem.reads.begin() + begin; read != problem.reads.end(); ++read) read->part /= whole;
 }
 
+// How much of the time each cache is read, by how many jobs.
+std::vector<double> count_readers(const ClusterState& state, Problem& problem) {
+    std::vector<double> readers(problem.caches.size());
+    for (const JobTerms& job : problem.jobs) {
+        for (const Read& read : problem.reads_of(job))
+            readers[read.cache] += read.part * state.jobs[job.job].time_share;
+    }
+    const std::size_t reads = problem.reads.size();
+    const std::size_t runs = problem.runs.size();
+    for (std::size_t i = 0; i < state.jobs.size(); ++i) {
+        const Job& job = state.jobs[i];
+        if (problem.terms_of_job[i] != kNoTerms || !job.waits_for_turn()) continue;
+        find_reads(job, job.dataset, problem);
+        for (const Read& read : std::span(problem.reads).subspan(reads)) {
+            readers[read.cache] += read.part * job.time_share;
+        }
+        problem.reads.resize(reads);
+        problem.runs.resize(runs);
+    }
+    return readers;
+}
+
 void share_equally(const ClusterState& state, Problem& problem) {
     if (problem.jobs.empty()) return;
     std::vector<double> left = problem.group_bytes;
     for (const GroupCache& cache : problem.caches) left[cache.group] -= cache.floor;
-    std::vector<double> readers(problem.caches.size());
-    for (const JobTerms& job : problem.jobs) {
-        for (const Read& read : problem.reads_of(job)) readers[read.cache] += read.part;
-    }
+    const std::vector<double> readers = count_readers(state, problem);
     std::vector<double> readers_in_group(problem.group_bytes.size());
     for (std::size_t i = 0; i < readers.size(); ++i) readers_in_group[problem.caches[i].group] += readers[i];
     std::vector<double> equal_bytes;
@@ -185,11 +217,15 @@ void share_equally(const ClusterState& state, Problem& problem) {
         cache.equal_cache = std::min(cache.cap, cache.floor + std::max(0.0, left[cache.group]) * share);
         equal_bytes.push_back(cache.equal_cache);
     }
-    const auto count = static_cast<double>(problem.jobs.size());
+    double count = 0;
     double remote_left = problem.remote;
-    for (const JobTerms& job : problem.jobs) remote_left -= job.bandwidth_floor;
+    for (const JobTerms& job : problem.jobs) {
+        count += job.time_share;
+        remote_left -= job.bandwidth_floor;
+    }
     for (JobTerms& job : problem.jobs) {
-        job.equal_bandwidth = std::min(job.bandwidth_cap, job.bandwidth_floor + std::max(0.0, remote_left) / count);
+        const double share = std::max(0.0, remote_left) * job.time_share / count;
+        job.equal_bandwidth = std::min(job.bandwidth_cap, job.bandwidth_floor + share);
         const double hits = problem.steady_hit_ratio(job, equal_bytes);
         job.equal_rate = predicted_rate(job.ideal, job.equal_bandwidth, hits);
     }
@@ -215,32 +251,34 @@ double Problem::steady_hit_ratio(const JobTerms& job, std::span<const double> ca
     return std::min(1.0, hits);
 }
 
-Problem make_problem(const ClusterState& state) {
+Problem make_problem(const ClusterState& state, Counted counted) {
     Problem problem;
     problem.remote = state.remote_bytes_per_second;
     const std::vector<std::uint32_t> datasets_in_order = in_order(state.datasets);
     problem.nodes_in_order = in_order(state.nodes);
     problem.datasets.resize(state.datasets.size());
     find_groups(state, problem);
-    const std::vector<std::uint32_t> running = running_jobs(state, datasets_in_order, problem.datasets);
-    find_caches(state, running, datasets_in_order, problem);
+    const std::vector<std::uint32_t> jobs = jobs_that_count(state, counted, datasets_in_order, problem.datasets);
+    find_caches(state, datasets_in_order, problem);
 
     problem.terms_of_job.resize(state.jobs.size(), kNoTerms);
-    for (std::uint32_t j = 0; j < running.size(); ++j) problem.terms_of_job[running[j]] = j;
-    problem.jobs.resize(running.size());
-    problem.reads.reserve(running.size());
-    problem.runs.reserve(running.size());
+    for (std::uint32_t j = 0; j < jobs.size(); ++j) problem.terms_of_job[jobs[j]] = j;
+    problem.jobs.resize(jobs.size());
+    problem.reads.reserve(jobs.size());
+    problem.runs.reserve(jobs.size());
     // In the state's order, in which its jobs lie one after the other in memory.
     for (std::uint32_t index = 0; index < state.jobs.size(); ++index) {
         if (problem.terms_of_job[index] == kNoTerms) continue;
         const Job& job = state.jobs[index];
+        const double part = counted == Counted::by_time_share ? job.time_share : 1;
         JobTerms& terms = problem.jobs[problem.terms_of_job[index]];
         terms = {.job = index,
                  .dataset = job.dataset,
-                 .ideal = job.ideal_bytes_per_second,
+                 .ideal = part * job.ideal_bytes_per_second,
                  .weight = job.weight,
-                 .bandwidth_floor = job.bandwidth_floor_bytes_per_second,
-                 .bandwidth_cap = job.bandwidth_cap_bytes_per_second,
+                 .time_share = part,
+                 .bandwidth_floor = part * job.bandwidth_floor_bytes_per_second,
+                 .bandwidth_cap = part * job.bandwidth_cap_bytes_per_second,
                  .gains = job.remaining_epochs > 1};
         terms.reads_begin = static_cast<std::uint32_t>(problem.reads.size());
         terms.runs_begin = static_cast<std::uint32_t>(problem.runs.size());
@@ -259,11 +297,11 @@ Problem make_problem(const ClusterState& state) {
     return problem;
 }
 
-Problem make_utilisation_problem(const ClusterState& state) {
-    Problem problem = make_problem(state);
+Problem make_utilisation_problem(const ClusterState& state, Counted counted) {
+    Problem problem = make_problem(state, counted);
     for (JobTerms& terms : problem.jobs) {
         std::uint32_t gpus = 0;
-        for (const GpuShare& share : state.jobs[terms.job].placement) gpus += share.gpus;
+        for (const GpuShare& share : place_of(state.jobs[terms.job])) gpus += share.gpus;
         terms.value = terms.weight * std::max(1U, gpus) / state.jobs[terms.job].ideal_bytes_per_second;
     }
     return problem;

@@ -1,6 +1,6 @@
 #pragma once
 
-// A ClusterState made ready for arithmetic: the running jobs only, grouped by dataset and in an order of their own (so
+// A ClusterState made ready for arithmetic: the jobs that count, grouped by dataset and in an order of their own (so
 // that sums and ties come out the same however the state was listed), with each job's equal share of everything worked
 // out. Cache counts by dataset and peer group: that much of it is within reach of the ranks that run in the group.
 
@@ -22,6 +22,7 @@ struct JobTerms {
     std::uint32_t runs_end = 0;
     double ideal = 0;  // f*, or less where disk or network bind
     double weight = 1;
+    double time_share = 1;       // of the time that it counts for
     double value = 1;            // what the objective gains by a byte per second of its rate
     double equal_rate = 0;       // e: the rate from an equal share of everything
     double equal_bandwidth = 0;  // that share's bandwidth
@@ -55,7 +56,7 @@ struct GroupCache {
 };
 
 struct DatasetTerms {
-    std::uint32_t jobs_begin = 0;  // its running jobs in Problem::jobs
+    std::uint32_t jobs_begin = 0;  // its jobs that count, in Problem::jobs
     std::uint32_t jobs_end = 0;
     std::uint32_t caches_begin = 0;  // in Problem::caches
     std::uint32_t caches_end = 0;
@@ -68,7 +69,7 @@ struct Problem {
     std::vector<double> group_bytes;           // cache of each peer group
     std::vector<std::uint32_t> group_of_node;  // by index in the state
     std::vector<JobTerms> jobs;
-    std::vector<std::uint32_t> terms_of_job;  // in `jobs`, by index in the state; kNoTerms: it waits
+    std::vector<std::uint32_t> terms_of_job;  // in `jobs`, by index in the state; kNoTerms: it does not count
     std::vector<Read> reads;
     std::vector<Run> runs;
     std::vector<GroupCache> caches;             // in an order that does not depend on the state's
@@ -90,8 +91,13 @@ struct Problem {
     double steady_hit_ratio(const JobTerms& job, std::span<const double> cached_bytes) const;
 };
 
-Problem make_problem(const ClusterState& state);
+// Which jobs count, and for how much: those that run, as they are; or those that take turns too, each with the averages
+// over its turns, its time_share of f* and of its equal share. Caches have the same indices both ways, and equal shares
+// of cache are those of the turns.
+enum class Counted : std::uint8_t { running, by_time_share };
+
+Problem make_problem(const ClusterState& state, Counted counted = Counted::running);
 // The same with each job's value by the number of its GPUs that a byte per second keeps at work.
-Problem make_utilisation_problem(const ClusterState& state);
+Problem make_utilisation_problem(const ClusterState& state, Counted counted = Counted::running);
 
 }  // namespace larder::allocator

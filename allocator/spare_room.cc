@@ -34,7 +34,7 @@ ClusterState without_spare_room(const ClusterState& state) {
     ClusterState trimmed = state;
     std::vector<bool> is_read(state.datasets.size());
     for (const Job& job : state.jobs) {
-        if (!job.placement.empty()) is_read[job.dataset] = true;
+        if (!job.placement.empty() || job.waits_for_turn()) is_read[job.dataset] = true;
     }
     for (std::size_t i = 0; i < trimmed.datasets.size(); ++i) {
         if (is_read[i]) continue;
@@ -70,7 +70,7 @@ void give_spare_room(const ClusterState& state, Plan& plan) {
     }
     std::vector<bool> is_read(state.datasets.size());
     for (std::size_t j = 0; j < state.jobs.size(); ++j) {
-        if (plan.jobs[j].running) is_read[state.jobs[j].dataset] = true;
+        if (plan.jobs[j].running || state.jobs[j].waits_for_turn()) is_read[state.jobs[j].dataset] = true;
     }
     std::vector<std::vector<std::uint32_t>> idle(state.nodes.size());
     for (std::uint32_t i = 0; i < state.datasets.size(); ++i) {

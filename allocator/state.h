@@ -68,8 +68,14 @@ struct Job {
     std::uint64_t unread_bytes = 0;  // of the current epoch; 0: between epochs
     std::uint64_t unread_cached_bytes = 0;  // of those, what is cached
     Placement placement;                    // empty: waits for GPUs, and has no part of anything meanwhile
+    // Where jobs take turns: the part of the time that it runs, by which cache is given (assign.h); and, while it waits
+    // for its next turn, where it ran last: it has its part of the cache, and none of the bandwidth.
+    double time_share = 1;
+    Placement last_placement;
     double bandwidth_floor_bytes_per_second = 0;
     double bandwidth_cap_bytes_per_second = kUnlimited;
+
+    bool waits_for_turn() const { return placement.empty() && !last_placement.empty(); }
 };
 
 struct ClusterState {

@@ -162,6 +162,11 @@ Result<void> validate(const ClusterState& state) {
             check.wrong(field("bandwidth_floor_bytes_per_second"), "the floors do not fit remote_bytes_per_second");
         }
         check_node_list(check, field("placement"), job.placement, state.nodes.size(), seen, ++stamp);
+        check_node_list(check, field("last_placement"), job.last_placement, state.nodes.size(), seen, ++stamp);
+        if (!job.placement.empty() && !job.last_placement.empty()) {
+            check.wrong(field("last_placement"), "is of jobs that wait, this one has a placement");
+        }
+        if (!(job.time_share > 0 && job.time_share <= 1)) check.wrong(field("time_share"), "is not above 0, up to 1");
         if (!check.ok()) break;
         for (const GpuShare& share : job.placement) {
             gpus_used[share.node] += share.gpus;

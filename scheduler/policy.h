@@ -76,6 +76,8 @@ public:
     virtual std::string_view name() const = 0;
     // Whether running jobs may be stopped for others.
     virtual bool preempts() const = 0;
+    // Whether jobs that were stopped are back soon, so that their data had better stay cached meanwhile.
+    virtual bool takes_turns() const { return preempts(); }
     // Whether it says itself how many GPUs an elastic job has. Of others decide() hides how far jobs have grown, and
     // lets them grow into what is left; those that stop nobody leave sizes as they are.
     virtual bool sizes_jobs() const { return !preempts(); }

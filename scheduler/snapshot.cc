@@ -40,6 +40,21 @@ double lately_s(const JobState& job, std::uint32_t gpu_type, double now_s) {
     return job.lately_s_by_type[gpu_type] * faded(now_s - job.lately_at_s);
 }
 
+double time_share(const JobState& job, double now_s) {
+    // A turn as long as none, so that who has just started has all the time, and nobody nothing.
+    constexpr double kLeast_s = 1;
+    double ran_s = kLeast_s;
+    for (std::uint32_t type = 0; type < job.lately_s_by_type.size(); ++type) ran_s += lately_s(job, type, now_s);
+    const double there_s = kLeast_s + faded_sum_s(now_s - std::min(now_s, job.first_started_s));
+    return std::min(1.0, ran_s / there_s);
+}
+
+void note_time_share(JobState& job, double now_s) {
+    constexpr double kAnother = 0.25;
+    const double share = time_share(job, now_s);
+    if (std::abs(share - job.time_share) > kAnother * job.time_share) job.time_share = share;
+}
+
 bool holds_lease(const JobState& job, double now_s) {
     return job.running && job.lease_until_s > now_s + 1e-3;
 }

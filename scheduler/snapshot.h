@@ -52,6 +52,7 @@ struct JobState {
     double admitted_s = kNever;
     PromisedTimes promised;  // of the last decision: Actions::promised
     std::uint32_t preemptions = 0;
+    double time_share = 1;  // where jobs take turns: kept by note_time_share()
 };
 
 struct Tenant {
@@ -91,6 +92,15 @@ double faded_sum_s(double seconds);
 void add_run(JobState& job, double from_s, double to_s);
 // Of lately_s_by_type, as of now.
 double lately_s(const JobState& job, std::uint32_t gpu_type, double now_s);
+// The part of the time since its first start that it ran, of late: what its turns come to. Never 0.
+double time_share(const JobState& job, double now_s);
+// Sets JobState::time_share where it has become another by a quarter: quotas go by it, and what a single turn adds or
+// takes away must not move cache. To be told of all jobs before a decision.
+void note_time_share(JobState& job, double now_s);
+// Has run before, and waits to run again.
+inline bool waits_for_turn(const JobState& job) {
+    return !job.running && job.first_started_s != kNever;
+}
 // Whether it is within its lease. Leases end a millisecond early, so that one up to a boundary is over at it.
 bool holds_lease(const JobState& job, double now_s);
 

@@ -277,6 +277,7 @@ json::object plan_json(const Cluster& cluster, std::uint64_t number) {
     for (std::size_t j = 0; j < state.jobs.size(); ++j) {
         const Job& job = state.jobs[j];
         const JobPlan& planned = plan.jobs[j];
+        if (!planned.running) continue;  // waits for its turn
         json::array on;
         for (const GpuShare& share : placement_of(state, plan, j))
             on.push_back(json::value(state.nodes[share.node].name));

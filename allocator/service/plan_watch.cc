@@ -13,6 +13,15 @@ std::set<std::string> names_of(const auto& things) {
     return names;
 }
 
+std::set<std::string> running_jobs(const Cluster& cluster) {
+    std::set<std::string> names;
+    const auto& jobs = cluster.planned_state().jobs;
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+        if (cluster.plan().jobs[j].running) names.insert(jobs[j].name);
+    }
+    return names;
+}
+
 std::string joined(const std::vector<std::string>& reasons) {
     std::string text;
     for (std::size_t i = 0; i < reasons.size() && i < kReasonsMax; ++i) text += (i == 0 ? "" : ", ") + reasons[i];
@@ -40,7 +49,7 @@ void PlanWatch::compare(std::set<std::string>& known, std::set<std::string> now,
 void PlanWatch::look(const Cluster& cluster, std::int64_t now_ns) {
     const ClusterState& state = cluster.planned_state();
     compare(nodes_, names_of(state.nodes), EventKind::node_came, EventKind::node_gone, "node");
-    compare(jobs_, names_of(state.jobs), EventKind::job_seen, EventKind::job_gone, "job");
+    compare(jobs_, running_jobs(cluster), EventKind::job_seen, EventKind::job_gone, "job");
     if (cluster.plan_number() == plan_) return;
     plan_ = cluster.plan_number();
     std::map<std::string, std::uint64_t> quotas;

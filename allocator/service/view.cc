@@ -73,6 +73,7 @@ std::vector<JobView> jobs_of(const Cluster& cluster, const Observed& observed, s
     const std::map<std::string, JobRate> rates = observed.job_rates(now_ns);
     std::map<std::string, JobView> by_name;
     for (std::size_t j = 0; j < cluster.planned_state().jobs.size(); ++j) {
+        if (!cluster.plan().jobs[j].running) continue;
         JobView view = running_job(cluster, j);
         if (const auto rate = rates.find(view.name); rate != rates.end()) view.measured = rate->second;
         by_name.emplace(view.name, std::move(view));
@@ -120,6 +121,7 @@ std::vector<DatasetView> datasets_of(const Cluster& cluster) {
     for (std::size_t i = 0; i < state.datasets.size(); ++i) datasets.push_back(dataset_view(cluster, i));
     std::vector<double> hit_ratios(datasets.size());
     for (std::size_t j = 0; j < state.jobs.size(); ++j) {
+        if (!cluster.plan().jobs[j].running) continue;
         DatasetView& dataset = datasets[state.jobs[j].dataset];
         dataset.jobs.push_back(state.jobs[j].name);
         dataset.granted_bytes_per_second += cluster.plan().jobs[j].bandwidth_bytes_per_second;

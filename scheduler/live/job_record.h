@@ -79,6 +79,8 @@ struct JobRecord {
     std::uint32_t attempt = 0;      // of its starts; the last one
     std::optional<Allotment> held;  // from placed to the end
     std::optional<Allotment> next;  // moved: what it gets then
+    std::optional<Allotment> last;  // what it had when it was stopped last
+    double last_ideal = 0;          // f* with what it had when it last ran; 0: not known
     bool registered = false;        // with the allocator, by us
     double submitted_s = 0;
     double ended_s = 0;

@@ -87,23 +87,6 @@ json::array texts(const std::vector<std::string>& values) {
     return array;
 }
 
-json::object to_json(const Allotment& held) {
-    json::array shares;
-    for (const NamedGpus& share : held.gpus) {
-        json::array numbers;
-        for (unsigned i = 0; i < kGpusPerNodeMax; ++i) {
-            if ((share.gpus >> i & 1) != 0) numbers.push_back(i);
-        }
-        shares.push_back(json::object{{"node", share.node}, {"gpus", std::move(numbers)}});
-    }
-    json::object object{{"gpus", held.count},
-                        {"gpu_type", held.gpu_type},
-                        {"opportunistic", held.opportunistic},
-                        {"placement", std::move(shares)}};
-    if (held.packed_with) object["packed_with"] = *held.packed_with;
-    return object;
-}
-
 void put_submission(json::object& object, const Submission& job) {
     object["name"] = job.name;
     object["command"] = texts(job.command);
@@ -139,6 +122,23 @@ void put_submission(json::object& object, const Submission& job) {
 }
 
 }  // namespace
+
+json::object to_json(const Allotment& held) {
+    json::array shares;
+    for (const NamedGpus& share : held.gpus) {
+        json::array numbers;
+        for (unsigned i = 0; i < kGpusPerNodeMax; ++i) {
+            if ((share.gpus >> i & 1) != 0) numbers.push_back(i);
+        }
+        shares.push_back(json::object{{"node", share.node}, {"gpus", std::move(numbers)}});
+    }
+    json::object object{{"gpus", held.count},
+                        {"gpu_type", held.gpu_type},
+                        {"opportunistic", held.opportunistic},
+                        {"placement", std::move(shares)}};
+    if (held.packed_with) object["packed_with"] = *held.packed_with;
+    return object;
+}
 
 Result<Submission> read_submission(const json::object& object, std::string where) {
     JsonReader reader(object, std::move(where));

@@ -19,6 +19,7 @@ namespace larder::scheduler {
 Result<Submission> read_submission(const boost::json::object& object, std::string where);
 // What anybody may see: all but its environment.
 boost::json::object to_json(const JobRecord& job);
+boost::json::object to_json(const Allotment& held);
 
 // Everything, as it is put on record; times by GPU type under the types' names. The reading throws on what was never
 // written so.

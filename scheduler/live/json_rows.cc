@@ -121,6 +121,8 @@ json::object row_json(const JobRecord& job, std::span<const std::string> gpu_typ
         for (const auto& [from_s, until_s] : job.state.promised.spans) spans.push_back(json::array{from_s, until_s});
         row["promised_unix_s"] = std::move(spans);
     }
+    if (job.last) row["last"] = to_json(*job.last);
+    row["last_ideal_bytes_per_second"] = job.last_ideal;
     row["lost"] = job.lost;
     json::object counted;
     for (const auto& [node, count] : job.counted) counted[node] = json::array{count.instance, count.bytes};
@@ -142,6 +144,8 @@ JobRecord job_of_row(const json::object& row, std::span<const std::string> gpu_t
     job.attempt = static_cast<std::uint32_t>(whole(row, "attempt"));
     if (const json::value* held = row.if_contains("holds")) job.held = allotment_of(held->as_object());
     if (const json::value* next = row.if_contains("moves_to")) job.next = allotment_of(next->as_object());
+    if (const json::value* last = row.if_contains("last")) job.last = allotment_of(last->as_object());
+    if (row.contains("last_ideal_bytes_per_second")) job.last_ideal = number(row, "last_ideal_bytes_per_second");
     job.registered = row.at("registered").as_bool();
     job.submitted_s = number(row, "submitted_unix_s");
     if (row.contains("ended_unix_s")) job.ended_s = number(row, "ended_unix_s");

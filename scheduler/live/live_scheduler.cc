@@ -1,6 +1,7 @@
 #include "scheduler/live/live_scheduler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -160,6 +161,7 @@ void LiveScheduler::decide_now(Moment now) {
     decided_s_ = now.unix_s;
     next_s_ = kNever;
     const StorageView view = storage_view(cluster_, now.steady_ns);
+    note_ideals(view);
     const LiveSnapshot live(queue_, options_.cluster, view, options_.tenants, options_.storage_aware, now.unix_s);
     std::vector<WaitsFor> waits_for;
     const auto actions = decide(*options_.policy, *options_.placer, live.input(), &waits_for);
@@ -177,6 +179,40 @@ void LiveScheduler::decide_now(Moment now) {
         if (at == queue_.jobs().end() || at->second.phase != Phase::waiting) continue;
         queue_.set_waits_for(ids[j], waits_for[j], std::string(text_of(waits_for[j])), now.unix_s);
     }
+    tell_turns(now.unix_s);
+}
+
+// Of jobs that run, for when they do not.
+void LiveScheduler::note_ideals(const StorageView& view) {
+    for (const JobId id : queue_.active()) {
+        JobRecord& job = queue_.job(id);
+        const auto rates = view.jobs.find(job.asked.name);
+        if (job.phase == Phase::running && rates != view.jobs.end()) job.last_ideal = rates->second.ideal;
+    }
+}
+
+// So that the cache of those that are stopped for a while stays.
+void LiveScheduler::tell_turns(double now_s) {
+    std::vector<allocator::Turn> turns;
+    if (!options_.policy->takes_turns()) return;
+    for (const JobId id : queue_.active()) {
+        JobRecord& job = queue_.job(id);
+        note_time_share(job.state, now_s);
+        if (job.asked.dataset.empty() || job.state.first_started_s == kNever) continue;
+        allocator::Turn turn{.job = job.asked.name, .time_share = job.state.time_share};
+        if (!is_with_engine(job.phase) && job.last) {
+            turn.dataset = job.asked.dataset;
+            if (job.dataset_bytes > 0 && std::isfinite(job.remaining_bytes())) {
+                turn.epochs = std::max(1.0, job.remaining_bytes() / static_cast<double>(job.dataset_bytes));
+            }
+            turn.ideal_bytes_per_second = job.last_ideal;
+            for (const NamedGpus& share : job.last->gpus) {
+                turn.ran_on.emplace_back(share.node, static_cast<std::uint32_t>(std::popcount(share.gpus)));
+            }
+        }
+        turns.push_back(std::move(turn));
+    }
+    cluster_.set_turns(std::move(turns));
 }
 
 void LiveScheduler::count_waits() {

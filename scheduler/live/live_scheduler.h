@@ -95,6 +95,8 @@ private:
     void take_events(Moment now);
     void account(double now_s);
     void decide_now(Moment now);
+    void note_ideals(const StorageView& view);
+    void tell_turns(double now_s);
     void count_waits();
     bool save();
     void tell_engine();

@@ -74,13 +74,14 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
     : queue_(queue), cluster_(cluster), ids_(queue.schedulable()), datasets_(view.datasets) {
     for (const std::string& type : cluster.gpu_types) types_.push_back({.name = type});
     for (const GpuNode& node : cluster.nodes) types_[node.gpu_type].gpus += node.usable ? node.gpus : 0;
-    for (const auto& on : view.cached_on) {
-        auto& nodes = near_.emplace_back();
-        for (const CachedOn& cached : on) {
+    near_.begin(view.cached_on.size());
+    for (std::uint32_t dataset = 0; dataset < view.cached_on.size(); ++dataset) {
+        for (const CachedOn& cached : view.cached_on[dataset]) {
             const std::uint32_t node = index_of(cluster.nodes, cached.node, &GpuNode::name);
-            if (node < cluster.nodes.size()) nodes.push_back(node);
+            if (node < cluster.nodes.size()) near_.add(dataset, node, static_cast<double>(cached.bytes));
         }
     }
+    near_.finish();
     for (const JobId id : ids_) {
         JobRecord& job = queue.job(id);
         fill(job, tenants, view);
@@ -134,9 +135,7 @@ DecideInput LiveSnapshot::input() const {
 
 std::span<const std::uint32_t> LiveSnapshot::near(const void* self, std::uint32_t job) {
     const auto& of = *static_cast<const LiveSnapshot*>(self);
-    const std::uint32_t dataset = of.jobs_[job]->spec->dataset;
-    return dataset < of.near_.size() ? std::span<const std::uint32_t>(of.near_[dataset])
-                                     : std::span<const std::uint32_t>();
+    return of.near_.of(of.jobs_[job]->spec->dataset);
 }
 
 }  // namespace larder::scheduler

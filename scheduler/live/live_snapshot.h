@@ -9,6 +9,7 @@
 #include "scheduler/decide.h"
 #include "scheduler/live/queue.h"
 #include "scheduler/live/storage_view.h"
+#include "scheduler/near_nodes.h"
 
 namespace larder::scheduler {
 
@@ -34,7 +35,7 @@ private:
     std::vector<const JobState*> jobs_;
     std::vector<GpuTypeState> types_;
     std::vector<DatasetState> datasets_;
-    std::vector<std::vector<std::uint32_t>> near_;  // nodes, by dataset
+    NearNodes near_;
     Snapshot snapshot_;
 };
 

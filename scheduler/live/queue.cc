@@ -213,6 +213,7 @@ void JobQueue::release(const JobRecord& job, double now_s) {
 }
 
 void JobQueue::wait_again(JobRecord& job, double now_s) {
+    if (is_with_engine(job.phase) && job.held) job.last = job.held;
     job.phase = Phase::waiting;
     job.held.reset();
     job.next.reset();

@@ -125,6 +125,9 @@ class Lru final : public Independent {
 public:
     using Independent::Independent;
     bool fluid() const override { return false; }
+    double next_plan_s(std::span<const std::unique_ptr<Store>> stores, double now_s) const override {
+        return next_lru_refresh_s(stores, now_s);
+    }
 
 private:
     void set_quotas(const ReadersState& state) override {
@@ -135,7 +138,7 @@ private:
         for (Reader* reader : state.readers) reader->rate = reader->ideal;
         constexpr int kRounds = 6;
         for (int round = 0; round < kRounds; ++round) {
-            set_lru_hits(state.stores, state.storage.cache_bytes);
+            set_lru_hits(state.stores, state.storage.cache_bytes, state.now_s);
             Independent::set_rates(state);
         }
     }
@@ -145,14 +148,18 @@ private:
 
 Result<CacheOptions> parse_cache(std::string_view cache, std::string_view bandwidth) {
     CacheOptions options;
-    if (cache.ends_with("+joint")) {
-        cache.remove_suffix(6);
-        if (!bandwidth.empty() && bandwidth != "joint") {
-            return fail(ErrorCode::invalid_argument, "cache \"" + std::string(cache) +
-                                                         "+joint\" contradicts remote bandwidth \"" +
-                                                         std::string(bandwidth) + "\"");
+    if (const std::size_t plus = cache.find('+'); plus != std::string_view::npos) {
+        if (!bandwidth.empty() && bandwidth != cache.substr(plus + 1)) {
+            return fail(
+                ErrorCode::invalid_argument,
+                "cache \"" + std::string(cache) + "\" contradicts remote bandwidth \"" + std::string(bandwidth) + "\"");
         }
-        bandwidth = "joint";
+        bandwidth = cache.substr(plus + 1);
+        if (bandwidth.empty()) {
+            return fail(ErrorCode::invalid_argument,
+                        "cache \"" + std::string(cache) + "\": behind + goes one of " + all_names(kBandwidths));
+        }
+        cache = cache.substr(0, plus);
     }
     const auto kind = std::ranges::find(kCaches, cache, &Named<CacheKind>::name);
     if (kind == kCaches.end()) {

@@ -36,11 +36,21 @@ struct CacheOptions {
     bool own_caches = false;
 };
 
-// Names as in the table above, "uniform+joint" among them. invalid_argument has what is allowed.
+// Names as in the table above; `cache` may name both ("uniform+joint", "lru+first-come"). invalid_argument has what is
+// allowed.
 Result<CacheOptions> parse_cache(std::string_view cache, std::string_view bandwidth);
 std::string name(const CacheOptions& options);
 
+// A job that waits for its next turn.
+struct WaitingReader {
+    const Reader* reader = nullptr;
+    std::uint32_t gpus = 0;
+    double time_share = 1;
+    const Placement* placement = nullptr;  // where it ran last
+};
+
 struct ReadersState {
+    double now_s = 0;
     std::span<Reader* const> readers;
     std::span<Store* const> stores;       // those with readers, and those with anything cached
     std::span<const std::uint32_t> gpus;  // of each reader's job
@@ -48,6 +58,8 @@ struct ReadersState {
     Storage storage;
     std::span<const GpuNode> nodes;
     std::span<const Placement* const> placements;  // of each reader's job
+    std::span<const double> time_shares;           // of each reader's job
+    std::span<const WaitingReader> waiting{};
     double node_disk_bytes_per_second = std::numeric_limits<double>::infinity();
     double node_nic_bytes_per_second = std::numeric_limits<double>::infinity();
 };
@@ -60,6 +72,11 @@ public:
     virtual bool per_job() const { return false; }
     // Whether what is hit follows from the stores; if not, plan() sets it.
     virtual bool fluid() const { return true; }
+    // Of those that are not fluid: when to plan again though nothing happens.
+    virtual double next_plan_s(std::span<const std::unique_ptr<Store>> stores, double now_s) const {
+        static_cast<void>(stores), static_cast<void>(now_s);
+        return kNever;
+    }
 };
 
 std::unique_ptr<CacheSystem> make_cache_system(const CacheOptions& options);
@@ -70,8 +87,11 @@ std::unique_ptr<CacheSystem> make_cache_system(const CacheOptions& options);
 void share_bandwidth(BandwidthKind kind, std::span<Reader* const> readers, double remote_bytes_per_second);
 // What an LRU cache hits that all readers share, at the rates they read with: the time T after which a block is evicted
 // is the one in which just as many distinct bytes are read as fit (Che, Tung, Wang 2002), with per-epoch permutations
-// for the request process.
-void set_lru_hits(std::span<Store* const> stores, double cache_bytes);
+// for the request process. Who was stopped meanwhile counts with what it read in its turns: the blocks of those that
+// wait grow old, and who is back finds what is left.
+void set_lru_hits(std::span<Store* const> stores, double cache_bytes, double now_s = 0);
+// When those that are back hit so much more, or less, that it should be done again.
+double next_lru_refresh_s(std::span<const std::unique_ptr<Store>> stores, double now_s);
 // The part of a dataset that one job reads in a window of `epochs` epochs' length, on average over where it begins.
 double distinct_part(double epochs);
 void set_equal_rates(const ReadersState& state);

@@ -97,6 +97,10 @@ void DataPlane::start(SimulatedJob& job, std::uint32_t index, double now_s) {
     job.parts.clear();
     if (job.reads_nothing()) return;
     find_stores(job);
+    if (!system_->fluid()) {
+        if (!reader.turns.empty()) std::erase(job.parts.front().store->paused, &reader);
+        begin_turn(reader, now_s);
+    }
     if (reported_ != nullptr) reported_->started(job, now_s);
     if (reader.unread_bytes <= 0) {
         begin_epoch(job);
@@ -113,9 +117,13 @@ void DataPlane::start(SimulatedJob& job, std::uint32_t index, double now_s) {
     if (job.parts.size() > 1) add_up(job);
 }
 
-void DataPlane::stop(SimulatedJob& job, bool dataset_is_done) {
+void DataPlane::stop(SimulatedJob& job, bool dataset_is_done, double now_s) {
     job.reader.rate = 0;
     if (job.parts.empty()) return;
+    if (!system_->fluid() && job.reader.remaining_bytes > 0) {
+        end_turn(job.reader, now_s);
+        job.parts.front().store->paused.push_back(&job.reader);
+    }
     for (const ReaderPart& part : job.parts) std::erase(part.store->readers, &reader_of(job, part));
     if (job.parts.size() > 1) std::erase(split_, &job);
     const std::uint32_t dataset = job.state.spec->dataset;
@@ -188,11 +196,29 @@ bool DataPlane::end_epoch(SimulatedJob& job) {
            std::abs(reader.rate - rate_before) > kOfRate * rate_before;
 }
 
-Result<void> DataPlane::plan(std::span<SimulatedJob* const> running) {
+void DataPlane::find_waiting(std::span<SimulatedJob* const> waiting) {
+    waiting_.clear();
+    if (system_->per_job()) return;
+    for (SimulatedJob* job : waiting) {
+        if (job->reads_nothing()) continue;
+        const std::uint32_t node = options_.cache.own_caches ? job->last_placement.front().node : kAllNodes;
+        const auto store = by_place_.find({job->state.spec->dataset, node});
+        if (store == by_place_.end()) continue;
+        job->reader.store = store->second->index;
+        waiting_.push_back({.reader = &job->reader,
+                            .gpus = job->last_gpus,
+                            .time_share = job->state.time_share,
+                            .placement = &job->last_placement});
+    }
+}
+
+Result<void> DataPlane::plan(double now_s, std::span<SimulatedJob* const> running,
+                             std::span<SimulatedJob* const> waiting) {
     planned_jobs_.clear();
     readers_.clear();
     gpus_.clear();
     placements_.clear();
+    time_shares_.clear();
     planned_.clear();
     for (SimulatedJob* job : running) {
         job->reader.ideal = ideal_of(*job);
@@ -205,19 +231,25 @@ Result<void> DataPlane::plan(std::span<SimulatedJob* const> running) {
         readers_.push_back(&job->reader);
         gpus_.push_back(job->state.gpus);
         placements_.push_back(&job->state.placement);
+        time_shares_.push_back(job->state.time_share);
     }
     for (const auto& store : stores_) {
-        for (Reader* reader : store->readers) reader->store = static_cast<std::uint32_t>(planned_.size());
+        store->index = static_cast<std::uint32_t>(planned_.size());
+        for (Reader* reader : store->readers) reader->store = store->index;
         planned_.push_back(store.get());
     }
     for (SimulatedJob* job : split_) job->reader.store = job->parts.front().own->store;
-    const ReadersState state{.readers = readers_,
+    find_waiting(waiting);
+    const ReadersState state{.now_s = now_s,
+                             .readers = readers_,
                              .stores = planned_,
                              .gpus = gpus_,
                              .gpus_all = gpus_all_,
                              .storage = options_.storage,
                              .nodes = cluster_.nodes,
                              .placements = placements_,
+                             .time_shares = time_shares_,
+                             .waiting = waiting_,
                              .node_disk_bytes_per_second = options_.node_disk_bytes_per_second,
                              .node_nic_bytes_per_second = options_.node_nic_bytes_per_second};
     const bool bound = nodes_bind(options_) && !planned_jobs_.empty();
@@ -241,12 +273,13 @@ void DataPlane::resume(SimulatedJob& job, double now_s) {
     if (reported_ != nullptr) reported_->started(job, now_s);
 }
 
-Result<void> DataPlane::report(double now_s, std::span<SimulatedJob* const> running) {
-    return reported_->report(now_s, running, stores_);
+Result<void> DataPlane::report(double now_s, std::span<SimulatedJob* const> running,
+                               std::span<SimulatedJob* const> waiting) {
+    return reported_->report(now_s, running, waiting, stores_);
 }
 
 bool DataPlane::refresh_shared() {
-    if (!system_->fluid()) return false;
+    if (!system_->fluid()) return true;
     bool changed = false;
     const auto refresh = [&](Reader& reader) {
         const double before = reader.hit_ratio;
@@ -267,7 +300,7 @@ bool DataPlane::refresh_shared() {
 }
 
 double DataPlane::next_refresh_s(double now_s) const {
-    if (!system_->fluid()) return kNever;
+    if (!system_->fluid()) return system_->next_plan_s(stores_, now_s);
     double soonest = kNever;
     for (const auto& store : stores_) {
         if (store->readers.size() < 2 || !store->fills()) continue;
@@ -307,6 +340,13 @@ void DataPlane::describe(std::span<DatasetState> datasets) const {
     if (system_->per_job()) return;
     for (const auto& store : stores_) datasets[store->dataset].cached_bytes = 0;
     for (const auto& store : stores_) datasets[store->dataset].cached_bytes += store->cached_bytes;
+}
+
+void DataPlane::describe(NearNodes& near) const {
+    if (!options_.cache.own_caches) return;
+    near.begin(datasets_.size());
+    for (const auto& store : stores_) near.add(store->dataset, store->node, store->cached_bytes);
+    near.finish();
 }
 
 }  // namespace larder::scheduler

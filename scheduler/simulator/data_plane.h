@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/near_nodes.h"
 #include "scheduler/simulator/reported_plans.h"
 
 namespace larder::scheduler {
@@ -19,18 +20,19 @@ public:
 
     // The job has its GPUs and begins to read, or to read on. `users_left`: whether later jobs read the dataset, too.
     void start(SimulatedJob& job, std::uint32_t index, double now_s);
-    void stop(SimulatedJob& job, bool dataset_is_done);
+    void stop(SimulatedJob& job, bool dataset_is_done, double now_s);
     // Everybody reads for so long. Adds what was read to the jobs and `outcomes`.
     void advance(double seconds, std::span<SimulatedJob* const> running, std::vector<JobOutcome>& outcomes);
     // The job's epoch is over: true if a new plan should be made of what it needs now.
     bool end_epoch(SimulatedJob& job);
-    Result<void> plan(std::span<SimulatedJob* const> running);
+    // `waiting`: for their next turns; they keep their part of the cache.
+    Result<void> plan(double now_s, std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting);
     // It had its GPUs, and now begins to read.
     void resume(SimulatedJob& job, double now_s);
     // When the next node reports, where plans come from reports; then a plan is due.
     double next_report_s() const { return reported_ == nullptr ? kNever : reported_->next_s(); }
-    Result<void> report(double now_s, std::span<SimulatedJob* const> running);
-    // Rates of the jobs that read stores which several fill at a time; true if any changed.
+    Result<void> report(double now_s, std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting);
+    // Rates of the jobs that read stores which several fill at a time; true if any changed, or a plan is due.
     bool refresh_shared();
     // When that is worth doing again.
     double next_refresh_s(double now_s) const;
@@ -39,11 +41,14 @@ public:
     double cached_bytes(std::uint32_t dataset) const;
     double cached_bytes_all() const;
     void describe(std::span<DatasetState> datasets) const;
+    // Where every node caches for itself: who holds what; else nobody is near anything.
+    void describe(NearNodes& near) const;
 
 private:
     Store& store_for(std::uint32_t dataset, std::uint32_t node);
     void find_stores(SimulatedJob& job);
     void begin_epoch(SimulatedJob& job);
+    void find_waiting(std::span<SimulatedJob* const> waiting);
 
     const SimulationOptions& options_;
     std::span<const DatasetState> datasets_;
@@ -60,6 +65,8 @@ private:
     std::vector<Reader*> readers_;
     std::vector<std::uint32_t> gpus_;
     std::vector<const Placement*> placements_;
+    std::vector<double> time_shares_;
+    std::vector<WaitingReader> waiting_;
     std::vector<Store*> planned_;
     std::vector<double> read_;
 };

@@ -73,7 +73,9 @@ Result<CellConfig> cells_by_weight(std::span<const Tenant> tenants, std::uint32_
     return config;
 }
 
-Result<std::vector<TenantGuarantee>> check_guarantee(const Workload& workload, const CellConfig& config) {
+Result<std::vector<TenantGuarantee>> check_guarantee(
+    const Workload& workload, const CellConfig& config,
+    const std::function<void(std::size_t done, std::size_t all)>& simulated) {
     std::vector<TenantGuarantee> guarantees;
     std::vector<std::uint32_t> owners(workload.tenants.size(), kNoTenant);
     Workload shared{.datasets = workload.datasets, .tenants = workload.tenants};
@@ -101,6 +103,7 @@ Result<std::vector<TenantGuarantee>> check_guarantee(const Workload& workload, c
     }
     const auto together = run(shared, config);
     if (!together) return std::unexpected(together.error().within("shared"));
+    if (simulated) simulated(1, 1 + guarantees.size());
 
     for (std::uint32_t t = 0, g = 0; t < owners.size(); ++t) {
         if (owners[t] == kNoTenant) continue;
@@ -108,6 +111,7 @@ Result<std::vector<TenantGuarantee>> check_guarantee(const Workload& workload, c
         const Part part = part_of(workload, t, guarantee.gpus);
         const auto alone = run(part.workload, private_config(config, owners[t]));
         if (!alone) return std::unexpected(alone.error().within(guarantee.tenant + " alone"));
+        if (simulated) simulated(1 + g, 1 + guarantees.size());
         guarantee.jobs = part.places.size();
         for (const JobSpec& job : workload.jobs) guarantee.too_large += job.tenant == t && job.gpus > guarantee.gpus;
         std::vector<const JobOutcome*> shared_jobs;

@@ -5,6 +5,7 @@
 // a queue per tenant; jobs keep their durations, so what differs is only where there was room.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,10 @@ struct TenantGuarantee {
 // weights; everybody has one. invalid_argument: more tenants than nodes.
 Result<CellConfig> cells_by_weight(std::span<const Tenant> tenants, std::uint32_t nodes);
 
-// By tenant, of those that have cells. GPUs as the config has them; the workload is one for its types.
-Result<std::vector<TenantGuarantee>> check_guarantee(const Workload& workload, const CellConfig& config);
+// By tenant, of those that have cells. GPUs as the config has them; the workload is one for its types. `simulated`, if
+// given, is told after each cluster how many of all have been simulated: the shared one, then each tenant's.
+Result<std::vector<TenantGuarantee>> check_guarantee(
+    const Workload& workload, const CellConfig& config,
+    const std::function<void(std::size_t done, std::size_t all)>& simulated = {});
 
 }  // namespace larder::scheduler

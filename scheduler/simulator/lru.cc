@@ -18,48 +18,94 @@ double distinct_part(double epochs) {
 
 namespace {
 
+// What it read in the last so many seconds: in this turn, and in those before. Who was never stopped counts as having
+// read for ever.
+double read_lately(const Reader& reader, bool runs, double seconds, double now_s) {
+    if (runs && reader.turns.empty()) return reader.rate * seconds;
+    const double since_s = now_s - seconds;
+    double bytes = runs ? reader.rate * std::min(seconds, now_s - reader.turn_s) : 0;
+    for (const ReadTurn& turn : reader.turns) {
+        if (turn.to_s <= since_s) continue;
+        const double length_s = turn.to_s - turn.from_s;
+        const double part = length_s > 0 ? std::min(1.0, (turn.to_s - since_s) / length_s) : 1;
+        bytes += turn.bytes * part;
+    }
+    return bytes;
+}
+
+// The parts of a store's dataset that were read in the last so many seconds, by each of its readers.
+double distinct(const Store& store, const Reader& reader, bool runs, double seconds, double now_s) {
+    return distinct_part(read_lately(reader, runs, seconds, now_s) / store.size_bytes);
+}
+
 // The part of a store's dataset that is cached when blocks stay for so long after they were read.
-double cached_part(const Store& store, double stay_s) {
+double cached_part(const Store& store, double stay_s, double now_s) {
     double absent = 1;
-    for (const Reader* reader : store.readers) absent *= 1 - distinct_part(reader->rate * stay_s / store.size_bytes);
+    for (const Reader* reader : store.readers) absent *= 1 - distinct(store, *reader, true, stay_s, now_s);
+    for (const Reader* reader : store.paused) absent *= 1 - distinct(store, *reader, false, stay_s, now_s);
     return 1 - absent;
+}
+
+// As long as any block can have stayed.
+double longest_stay_s(const Store& store, double now_s) {
+    double longest_s = 0;
+    for (const Reader* reader : store.readers) {
+        if (reader->rate > 0) longest_s = std::max(longest_s, 2 * store.size_bytes / reader->rate);
+        if (!reader->turns.empty()) longest_s = std::max(longest_s, now_s - reader->turns.front().from_s);
+    }
+    for (const Reader* reader : store.paused) longest_s = std::max(longest_s, now_s - reader->turns.front().from_s);
+    return longest_s;
 }
 
 }  // namespace
 
-void set_lru_hits(std::span<Store* const> stores, double cache_bytes) {
+void set_lru_hits(std::span<Store* const> stores, double cache_bytes, double now_s) {
     double size = 0;
-    double slowest_s = 0;
+    double longest_s = 0;
     for (const Store* store : stores) {
-        if (store->readers.empty()) continue;
+        if (store->readers.empty() && store->paused.empty()) continue;
         size += store->size_bytes;
-        for (const Reader* reader : store->readers) {
-            if (reader->rate > 0) slowest_s = std::max(slowest_s, 2 * store->size_bytes / reader->rate);
-        }
+        longest_s = std::max(longest_s, longest_stay_s(*store, now_s));
     }
-    double stay_s = slowest_s;
+    double stay_s = longest_s;
     if (size > cache_bytes) {
         double low = 0;
-        double high = slowest_s;
+        double high = longest_s;
         constexpr int kHalvings = 40;
         for (int i = 0; i < kHalvings; ++i) {
             stay_s = (low + high) / 2;
             double cached = 0;
-            for (const Store* store : stores) cached += store->size_bytes * cached_part(*store, stay_s);
+            for (const Store* store : stores) cached += store->size_bytes * cached_part(*store, stay_s, now_s);
             (cached > cache_bytes ? high : low) = stay_s;
         }
     }
     for (Store* store : stores) {
-        store->cached_bytes = store->readers.empty() ? 0 : store->size_bytes * cached_part(*store, stay_s);
+        store->cached_bytes = store->size_bytes * cached_part(*store, stay_s, now_s);
+        double by_paused = 1;  // missed, of what those who wait have read
+        for (const Reader* reader : store->paused) by_paused *= 1 - distinct(*store, *reader, false, stay_s, now_s);
         for (Reader* reader : store->readers) {
-            const double own = distinct_part(reader->rate * stay_s / store->size_bytes);
-            double missed = reader->first_epoch ? 1 : 1 - allocator::lru_hit_ratio(own);
+            const double own = distinct(*store, *reader, true, stay_s, now_s);
+            double missed = by_paused * (reader->first_epoch ? 1 : 1 - allocator::lru_hit_ratio(own));
             for (const Reader* other : store->readers) {
-                if (other != reader) missed *= 1 - distinct_part(other->rate * stay_s / store->size_bytes);
+                if (other != reader) missed *= 1 - distinct(*store, *other, true, stay_s, now_s);
             }
             reader->hit_ratio = std::clamp(1 - missed, 0.0, 1.0);
         }
     }
+}
+
+double next_lru_refresh_s(std::span<const std::unique_ptr<Store>> stores, double now_s) {
+    constexpr double kPart = 1.0 / 16;  // of a dataset
+    constexpr double kSoonest_s = 300;
+    double next_s = kNever;
+    for (const auto& store : stores) {
+        for (const Reader* reader : store->readers) {
+            if (reader->turns.empty() || !(reader->rate > 0)) continue;
+            if (reader->rate * (now_s - reader->turn_s) > 2 * store->size_bytes) continue;
+            next_s = std::min(next_s, now_s + std::max(kSoonest_s, kPart * store->size_bytes / reader->rate));
+        }
+    }
+    return next_s;
 }
 
 }  // namespace larder::scheduler

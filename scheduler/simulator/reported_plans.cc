@@ -95,8 +95,31 @@ double ReportedPlans::next_s() const {
     return next_s;
 }
 
+void ReportedPlans::tell_turns(std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting) {
+    std::vector<allocator::Turn> turns;
+    for (const SimulatedJob* job : running)
+        turns.push_back({.job = job_name(*job), .time_share = job->state.time_share});
+    for (const SimulatedJob* job : waiting) {
+        if (job->reads_nothing()) continue;
+        const double size = datasets_[job->state.spec->dataset].size_bytes;
+        allocator::Turn turn{.job = job_name(*job),
+                             .time_share = job->state.time_share,
+                             .dataset = dataset_name(job->state.spec->dataset),
+                             .epochs = std::max(1.0, job->reader.remaining_bytes / size),
+                             .ideal_bytes_per_second = job->reader.ideal,
+                             .weight = job->reader.weight};
+        for (const NodeGpus& share : job->last_placement) {
+            turn.ran_on.emplace_back(nodes_.nodes[share.node].name, share.count());
+        }
+        turns.push_back(std::move(turn));
+    }
+    cluster_.set_turns(std::move(turns));
+}
+
 Result<void> ReportedPlans::report(double now_s, std::span<SimulatedJob* const> running,
+                                   std::span<SimulatedJob* const> waiting,
                                    std::span<const std::unique_ptr<Store>> stores) {
+    tell_turns(running, waiting);
     for (std::uint32_t n = 0; n < agents_.size(); ++n) {
         Agent& agent = agents_[n];
         if (agent.next_s > now_s) continue;

@@ -26,7 +26,7 @@ public:
     // When the next node reports; kNever: no job was ever started.
     double next_s() const;
     // Those report for which it is time, and apply what comes back: quotas of stores, bandwidth of readers.
-    Result<void> report(double now_s, std::span<SimulatedJob* const> running,
+    Result<void> report(double now_s, std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting,
                         std::span<const std::unique_ptr<Store>> stores);
 
 private:
@@ -40,6 +40,7 @@ private:
 
     // Its next look that comes so long after its last report, and not before now.
     static void report_after(Agent& agent, double period_s, double now_s);
+    void tell_turns(std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting);
     allocator::NodeReport report_of(std::uint32_t node, std::span<SimulatedJob* const> running,
                                     std::span<const std::unique_ptr<Store>> stores) const;
     void apply(std::uint32_t node, const allocator::NodePlan& plan, double now_s,

@@ -28,6 +28,8 @@ struct SimulatedJob {
     double ideal_full = 0;          // f* with its GPUs where they are
     double accounted_s = 0;         // add_run() was told until then
     double guests = 0;              // jobs packed onto its GPUs
+    Placement last_placement;       // while it waits for its next turn
+    std::uint32_t last_gpus = 0;
     bool has_checkpoint = false;
     // The next thing it does by itself, at the rate it has.
     double next_s = kNever;

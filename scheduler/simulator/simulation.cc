@@ -68,7 +68,7 @@ public:
     }
 
 private:
-    bool over() const { return arrived_ == jobs_.size() && live_.empty() && away_ == 0; }
+    bool over() const { return arrived_ == jobs_.size() && live_.empty() && away_.empty(); }
     std::string at() const { return "at " + std::to_string(now_s_) + " s"; }
 
     double next_event_s() const {
@@ -135,7 +135,7 @@ private:
             if (auto decided = decide_now(); !decided) return decided;
         }
         if (data_->next_report_s() <= now_s_) {
-            if (auto reported = data_->report(now_s_, running_); !reported) return reported;
+            if (auto reported = data_->report(now_s_, running_, waiting()); !reported) return reported;
             plan_due_ = true;
         }
         return plan_due_ ? plan_now() : Result<void>();
@@ -211,12 +211,14 @@ private:
 
     void stop_running(SimulatedJob& job, bool dataset_is_done = false) {
         account(job);
-        data_->stop(job, dataset_is_done);
+        data_->stop(job, dataset_is_done, now_s_);
         transfers_.cancel(index(job));
         unpack(job);
         job.state.running = false;
         job.state.remaining_bytes = job.reader.remaining_bytes;
         job.state.unread_bytes = job.reader.unread_bytes;
+        job.last_placement = std::move(job.state.placement);
+        job.last_gpus = job.state.gpus;
         job.state.placement.clear();
         job.state.rate_bytes_per_second = 0;
         job.state.waiting_since_s = now_s_;
@@ -250,7 +252,7 @@ private:
         job.has_checkpoint = true;
         if (!(job.state.spec->checkpoint_bytes > 0) || options_.checkpoint_bytes_per_second == kNever) return;
         leave(j);
-        ++away_;
+        away_.push_back(j);
         transfers_.begin(j, job.state.spec->checkpoint_bytes);
     }
 
@@ -260,7 +262,7 @@ private:
             jobs_[j].predict(now_s_);
             return;
         }
-        --away_;
+        std::erase(away_, j);
         enter(j);
     }
 
@@ -335,6 +337,9 @@ private:
             state.unread_bytes = job->reader.unread_bytes;
             state.rate_bytes_per_second = job->reader.rate;
         }
+        if (policy_.takes_turns()) {
+            for (const JobId j : ids_) note_time_share(jobs_[j].state, now_s_);
+        }
         data_->describe(datasets_);
         const Snapshot snapshot{.now_s = now_s_,
                                 .gpu_types = gpu_types_,
@@ -343,7 +348,13 @@ private:
                                 .datasets = datasets_,
                                 .storage = options_.storage,
                                 .storage_aware = options_.storage_aware};
-        const auto actions = decide(policy_, placer_, {.snapshot = snapshot, .ids = ids_});
+        data_->describe(near_);
+        const auto near = [](const void* self, std::uint32_t job) {
+            const auto& of = *static_cast<const Simulation*>(self);
+            return of.near_.of(of.live_[job]->spec->dataset);
+        };
+        const auto actions =
+            decide(policy_, placer_, {.snapshot = snapshot, .ids = ids_, .near = near, .context = this});
         if (!actions) return std::unexpected(actions.error());
         ++outcome_.decisions;
         decide_again_s_ = std::max(actions->next_s, now_s_ + kShortestRound_s);
@@ -388,10 +399,21 @@ private:
         start(j, with);
     }
 
+    // Those that wait for their next turns.
+    std::span<SimulatedJob* const> waiting() {
+        waiting_.clear();
+        if (!policy_.takes_turns()) return waiting_;
+        for (const JobId j : ids_) {
+            if (waits_for_turn(jobs_[j].state)) waiting_.push_back(&jobs_[j]);
+        }
+        for (const std::uint32_t j : away_) waiting_.push_back(&jobs_[j]);
+        return waiting_;
+    }
+
     Result<void> plan_now() {
         plan_due_ = false;
         ++outcome_.plans;
-        if (auto planned = data_->plan(running_); !planned) return planned;
+        if (auto planned = data_->plan(now_s_, running_, waiting()); !planned) return planned;
         for (SimulatedJob* job : running_) job->predict(now_s_);
         next_refresh_s_ = data_->next_refresh_s(now_s_);
         return {};
@@ -422,15 +444,17 @@ private:
     std::uint32_t gpus_all_ = 0;
     std::unique_ptr<DataPlane> data_;
     std::unique_ptr<Timeline> timeline_;
+    NearNodes near_;
     Outcome outcome_;
 
     double now_s_ = 0;
     std::uint32_t arrived_ = 0;
     std::uint64_t done_ = 0;
-    std::uint32_t away_ = 0;  // neither live nor done: checkpoints are being written
+    std::vector<std::uint32_t> away_;  // neither live nor done: checkpoints are being written
     std::vector<const JobState*> live_;
     std::vector<JobId> ids_;  // of live_
     std::vector<SimulatedJob*> running_;
+    std::vector<SimulatedJob*> waiting_;                // of waiting(), kept for its memory
     std::map<std::uint32_t, std::uint32_t> packed_on_;  // guest, host
     std::vector<std::uint32_t> transferred_;
     bool decide_due_ = false;

@@ -45,6 +45,33 @@ void begin_epoch(const Store& store, Reader& reader, double part) {
         std::min(store.cached_bytes, store.size_bytes) * (reader.unread_bytes / store.size_bytes);
 }
 
+void begin_turn(Reader& reader, double now_s) {
+    reader.turn_s = now_s;
+    reader.remaining_then = reader.remaining_bytes;
+}
+
+void end_turn(Reader& reader, double now_s) {
+    const double bytes = std::max(0.0, reader.remaining_then - reader.remaining_bytes);
+    reader.turns.push_back({.from_s = reader.turn_s, .to_s = now_s, .bytes = bytes});
+    // Of many turns the two that are closest in time are taken for one: what was read when is known well enough.
+    constexpr std::size_t kTurnsMax = 8;
+    if (reader.turns.size() <= kTurnsMax) return;
+    std::size_t closest = 0;
+    double span_s = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i + 1 < reader.turns.size(); ++i) {
+        const double age_s = now_s - reader.turns[i].from_s;
+        // For its age: what is long ago may be known less exactly.
+        const double relative = (reader.turns[i + 1].to_s - reader.turns[i].from_s) / age_s;
+        if (relative >= span_s) continue;
+        span_s = relative;
+        closest = i;
+    }
+    const auto second = reader.turns.begin() + static_cast<std::ptrdiff_t>(closest) + 1;
+    (second - 1)->to_s = second->to_s;
+    (second - 1)->bytes += second->bytes;
+    reader.turns.erase(second);
+}
+
 void cut_to_quota(Store& store) {
     const double dropped = store.cached_bytes - store.quota_bytes;
     if (!(dropped > 0)) return;

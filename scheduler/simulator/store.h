@@ -16,6 +16,13 @@ namespace larder::scheduler {
 inline constexpr std::uint32_t kNoStore = std::numeric_limits<std::uint32_t>::max();
 inline constexpr std::uint32_t kAllNodes = std::numeric_limits<std::uint32_t>::max();
 
+// What a job read from one start to the next stop.
+struct ReadTurn {
+    double from_s = 0;
+    double to_s = 0;
+    double bytes = 0;
+};
+
 // One running job's reading.
 struct Reader {
     std::uint32_t job = 0;           // index of the simulation's
@@ -33,15 +40,21 @@ struct Reader {
     double rate = 0;
     double cap = std::numeric_limits<double>::infinity();  // what disks and networks of its nodes let it read
     const Reader* whole = nullptr;                         // the job's, of which this one is the part of a node
+    // Its turns before this one, the oldest first; none: it was never stopped.
+    std::vector<ReadTurn> turns{};
+    double turn_s = 0;          // when this turn began
+    double remaining_then = 0;  // remaining_bytes at that time
 };
 
 struct Store {
     std::uint32_t dataset = 0;
     std::uint32_t node = kAllNodes;  // that caches it, where every node does for itself
+    std::uint32_t index = kNoStore;  // in what is planned
     double size_bytes = 0;
     double cached_bytes = 0;
     double quota_bytes = 0;
     std::vector<Reader*> readers;
+    std::vector<Reader*> paused{};  // who wait for their next turn
 
     bool fills() const { return cached_bytes < quota_bytes && !readers.empty(); }
 };
@@ -55,6 +68,9 @@ void advance(Store& store, std::span<const double> read);
 // A reader begins an epoch (its first one, too): all that it will read of it through this store, `part` of the dataset,
 // is unread, and what is cached now can be hit.
 void begin_epoch(const Store& store, Reader& reader, double part = 1);
+// A turn of its reading begins, or is over: to be told of all turns but the last.
+void begin_turn(Reader& reader, double now_s);
+void end_turn(Reader& reader, double now_s);
 // Cuts what is cached to the quota, first what every reader has read already.
 void cut_to_quota(Store& store);
 

@@ -58,26 +58,42 @@ private:
             dataset.quotas.assign(1, {.node = 0, .disk_bytes = bytes(store.quota_bytes)});
             dataset.cached.assign(1, {.node = 0, .disk_bytes = bytes(store.cached_bytes)});
         }
-        cluster_.jobs.resize(state.readers.size());
+        cluster_.jobs.resize(state.readers.size() + state.waiting.size());
         for (std::size_t i = 0; i < state.readers.size(); ++i) {
             const Reader& reader = *state.readers[i];
             allocator::Job& job = cluster_.jobs[i];
-            job.name = std::to_string(reader.job);
-            job.dataset = reader.store;
+            describe(reader, state, job);
             job.gpus = state.gpus[i];
-            job.ideal_bytes_per_second = reader.ideal;
-            const double size = state.stores[reader.store]->size_bytes;
-            job.remaining_epochs = reader.remaining_bytes <= reader.unread_bytes
-                                       ? 1
-                                       : 1 + (reader.remaining_bytes - reader.unread_bytes) / size;
             // Only their ratio counts, as plans are made anew at an epoch's end; the last bytes of one are too few
             // whole bytes to tell it.
             constexpr std::uint64_t kWhole = 1'000'000'000'000;
             job.unread_bytes = reader.unread_bytes > 0 ? kWhole : 0;
             job.unread_cached_bytes = std::min(kWhole, bytes(rest_hit_ratio(reader) * static_cast<double>(kWhole)));
-            job.weight = reader.weight;
+            job.time_share = state.time_shares[i];
             job.placement.assign(1, {.node = 0, .gpus = state.gpus[i]});
+            job.last_placement.clear();
         }
+        for (std::size_t i = 0; i < state.waiting.size(); ++i) {
+            const WaitingReader& waits = state.waiting[i];
+            allocator::Job& job = cluster_.jobs[state.readers.size() + i];
+            describe(*waits.reader, state, job);
+            job.gpus = waits.gpus;
+            job.unread_bytes = job.unread_cached_bytes = 0;
+            job.time_share = waits.time_share;
+            job.placement.clear();
+            job.last_placement.assign(1, {.node = 0, .gpus = waits.gpus});
+        }
+    }
+
+    static void describe(const Reader& reader, const ReadersState& state, allocator::Job& job) {
+        job.name = std::to_string(reader.job);
+        job.dataset = reader.store;
+        job.ideal_bytes_per_second = reader.ideal;
+        const double size = state.stores[reader.store]->size_bytes;
+        job.remaining_epochs = reader.remaining_bytes <= reader.unread_bytes
+                                   ? 1
+                                   : 1 + (reader.remaining_bytes - reader.unread_bytes) / size;
+        job.weight = reader.weight;
     }
 
     CacheOptions options_;

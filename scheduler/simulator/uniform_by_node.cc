@@ -80,24 +80,43 @@ private:
     }
 
     void describe_jobs(const ReadersState& state) {
-        cluster_.jobs.resize(state.readers.size());
+        cluster_.jobs.resize(state.readers.size() + state.waiting.size());
         for (std::size_t i = 0; i < state.readers.size(); ++i) {
             const Reader& reader = *state.readers[i];
-            const Store& store = *state.stores[reader.store];
             allocator::Job& job = cluster_.jobs[i];
-            job.name = std::to_string(reader.job);
-            job.dataset = dataset_at_.at(store.dataset);
+            describe(reader, state, job);
             job.gpus = state.gpus[i];
-            job.ideal_bytes_per_second = reader.ideal;
-            job.remaining_epochs = 1 + std::max(0.0, reader.remaining_bytes - reader.unread_bytes) / store.size_bytes;
             job.unread_bytes = whole_bytes(reader.unread_bytes);
             job.unread_cached_bytes = std::min(job.unread_bytes, whole_bytes(reader.unread_cached_bytes));
-            job.weight = reader.weight;
-            job.placement.clear();
-            for (const NodeGpus& share : *state.placements[i]) {
-                job.placement.push_back({.node = share.node, .gpus = share.count()});
-            }
+            job.time_share = state.time_shares[i];
+            job.placement = shares_of(*state.placements[i]);
+            job.last_placement.clear();
         }
+        for (std::size_t i = 0; i < state.waiting.size(); ++i) {
+            const WaitingReader& waits = state.waiting[i];
+            allocator::Job& job = cluster_.jobs[state.readers.size() + i];
+            describe(*waits.reader, state, job);
+            job.gpus = waits.gpus;
+            job.unread_bytes = job.unread_cached_bytes = 0;
+            job.time_share = waits.time_share;
+            job.placement.clear();
+            job.last_placement = shares_of(*waits.placement);
+        }
+    }
+
+    void describe(const Reader& reader, const ReadersState& state, allocator::Job& job) const {
+        const Store& store = *state.stores[reader.store];
+        job.name = std::to_string(reader.job);
+        job.dataset = dataset_at_.at(store.dataset);
+        job.ideal_bytes_per_second = reader.ideal;
+        job.remaining_epochs = 1 + std::max(0.0, reader.remaining_bytes - reader.unread_bytes) / store.size_bytes;
+        job.weight = reader.weight;
+    }
+
+    static allocator::Placement shares_of(const Placement& placement) {
+        allocator::Placement shares;
+        for (const NodeGpus& share : placement) shares.push_back({.node = share.node, .gpus = share.count()});
+        return shares;
     }
 
     CacheOptions options_;

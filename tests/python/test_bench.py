@@ -56,6 +56,16 @@ def test_decisions_are_taken_in_every_setting(bench) -> None:
     assert cells["running"] == 48  # one gang to each cell of one node
 
 
+def test_every_policy_is_simulated(bench) -> None:
+    rows = bench("simulate", "--policy", "fifo", "--policy", "max-min", "--policy", "srtf")
+    assert [row["policy"] for row in rows] == ["fifo", "max-min", "srtf"]
+    for row in rows:
+        assert row["jobs"] == row["finished"] == 2000
+        assert row["events"] >= 2 * row["jobs"]
+        assert row["events_per_s"] == pytest.approx(row["events"] / row["wall_s"])
+        assert row["rss_mib"] > 1
+
+
 def test_misses_are_counted_for_every_job(bench) -> None:
     result = bench("miss")
     assert [run["jobs"] for run in result["runs"]] == [1, 8]

@@ -163,3 +163,87 @@ def test_real_traces_are_read_and_run(simulate, trace: str) -> None:
     result = json.loads(simulate(str(TRACES / trace), "--jobs", "500", "--gpus", "400", "--cache-size", "5TB",
                                  "--bandwidth", "1GB/s", "--json"))  # fmt: skip
     assert result["finished"] == result["jobs"] > 0
+
+
+def test_a_cache_may_name_its_bandwidth_rule(simulate) -> None:
+    rows = json.loads(simulate("compare", POISSON, "--gpus", "24", "--caches", "lru+first-come,lru,uniform+fair",
+                               "--cache-sizes", "500GB", "--bandwidths", "200MB/s", "--json"))  # fmt: skip
+    assert [row["cache"] for row in rows] == ["lru+first-come", "lru+fair", "uniform+fair"]
+    assert rows[0]["jct_s"]["mean"] != rows[1]["jct_s"]["mean"]
+    assert "comes from the plan" in simulate(POISSON, "--cache", "lru+joint", status=2)
+    assert "there is no remote bandwidth" in simulate(POISSON, "--cache", "lru+fairest", status=2)
+
+
+@pytest.mark.parametrize(
+    ("policy", "option"),
+    [
+        ("las", ["--promote-after", "0.1"]),
+        ("astraea", ["--interval", "60"]),
+        ("astraea", ["--window-intervals", "1"]),
+        ("astraea", ["--starve", "60"]),
+    ],
+)
+def test_policies_have_options(simulate, policy: str, option: list[str], tmp_path: pathlib.Path) -> None:
+    rows = "".join(f"{60 * i},{900 + 977 * (i % 11)},{(1, 2, 8, 4)[i % 4]},{'aab'[i % 3]}\n" for i in range(200))
+    run = [trace_file(tmp_path / "t.csv", rows), "--gpus", "16", "--policy", policy, "--json"]
+    plain, changed = (json.loads(simulate(*run, *options)) for options in ([], option))
+    assert plain["jct_s"] != changed["jct_s"]
+    assert option[0] in simulate(*run, option[0], "0", status=2)
+
+
+# The published comparisons of docs/scheduling.md, small enough to run at every change: who wins, not by how much.
+
+
+@pytest.fixture
+def mean_jct(simulate):
+    def compare(trace: str, policies: str, *options: str) -> dict[str, dict]:
+        rows = json.loads(simulate("compare", trace, "--policies", policies, "--caches", "none", "--cache-sizes", "0",
+                                   "--bandwidths", "1TB/s", *options, "--json"))  # fmt: skip
+        return {row["policy"]: row for row in rows}
+
+    return compare
+
+
+THROUGHPUTS = """{"simulation": {
+"fast": {"1": {"v100": 40, "p100": 12, "k80": 2}}, "even": {"1": {"v100": 11, "p100": 10, "k80": 8}}}}"""
+
+
+def test_gavel_gains_by_knowing_the_types(mean_jct, tmp_path: pathlib.Path) -> None:
+    table = TRACES / "gavel_throughputs_isolated.json"
+    if not table.is_file():
+        table = tmp_path / "throughputs.json"
+        table.write_text(THROUGHPUTS)
+    rows = mean_jct("poisson:1.2,400", "max-min,max-min-agnostic", "--gpus", "v100:8,p100:8,k80:8",
+                    "--throughputs", str(table))  # fmt: skip
+    assert rows["max-min-agnostic"]["jct_s"]["mean"] > 1.1 * rows["max-min"]["jct_s"]["mean"]
+
+
+def test_tiresias_beats_fifo(mean_jct, tmp_path: pathlib.Path) -> None:
+    trace = TRACES / "tiresias_60_job.csv"
+    path = str(trace)
+    if not trace.is_file():
+        rows = "".join(f"{30 * i},{(120, 90, 7200, 200)[i % 4]},{(1, 8, 4, 2)[i % 4]},a\n" for i in range(60))
+        path = trace_file(tmp_path / "t.csv", rows)
+    rows = mean_jct(path, "fifo,las", "--gpus", "8", "--gpus-per-node", "4")
+    assert rows["las"]["finished"] == rows["fifo"]["finished"] == 60
+    assert rows["fifo"]["jct_s"]["mean"] > 1.5 * rows["las"]["jct_s"]["mean"]
+
+
+def test_hived_keeps_its_guarantee(simulate, tmp_path: pathlib.Path) -> None:
+    trace = TRACES / "philly_jobs.csv"
+    path, jobs = str(trace), 3000
+    if not trace.is_file():
+        jobs = 600
+        rows = "".join(f"{20 * i},{300 + 61 * (i % 37)},{(1, 2, 8, 4, 16)[i % 5]},{'abcd'[i % 4]}\n" for i in range(jobs))
+        path = trace_file(tmp_path / "t.csv", rows)
+    found = json.loads(simulate("guarantee", path, "--jobs", str(jobs), "--gpus", "768", "--json"))
+    assert found["jobs"] > 0.9 * jobs
+    assert found["later"] == 0
+
+
+def test_chronus_misses_fewer_deadlines(mean_jct, tmp_path: pathlib.Path) -> None:
+    rows = "".join(f"{40 * i},{300 + 211 * (i % 17)},{(1, 2, 8, 4)[i % 4]},a\n" for i in range(300))
+    path = trace_file(tmp_path / "t.csv", rows)
+    rows = mean_jct(path, "edf,chronus", "--gpus", "104", "--deadlines", "0.9", "--lease", "60")
+    assert rows["edf"]["deadlines"] > 200
+    assert rows["chronus"]["deadlines_missed"] < rows["edf"]["deadlines_missed"]

@@ -6,8 +6,10 @@
 #include <functional>
 #include <memory>
 
+#include "base/clock.h"
 #include "base/units.h"
 #include "tools/cli/api.h"
+#include "tools/cli/progress.h"
 #include "tools/cli/table.h"
 #include "tools/simulate/commands.h"
 #include "tools/simulate/options.h"
@@ -75,6 +77,7 @@ public:
             (reaches(*value) ? high : low) = middle;
         }
         least_ = high;
+        progress_.finish();
         return {};
     }
 
@@ -94,6 +97,14 @@ private:
         scheduler::Storage& storage = scenario_options.simulation.storage;
         (options_.of == "cache" ? storage.cache_bytes : storage.remote_bytes_per_second) = amount;
         scenario_options.simulation.samples = 0;
+        const double begin_s = now_s();
+        scenario_options.simulation.progress = [&](const scheduler::SimulationProgress& now) {
+            progress_.show({.done = now.jobs_done,
+                            .total = now.jobs,
+                            .unit = "jobs",
+                            .seconds = now_s() - begin_s,
+                            .speed = amount_text(amount) + ", try " + std::to_string(points_.size() + 1)});
+        };
         auto scenario = scheduler::make_scenario(scenario_options);
         if (!scenario) return std::unexpected(scenario.error());
         const auto ran = scheduler::run_scenario(std::move(*scenario), scenario_options);
@@ -102,7 +113,11 @@ private:
         return points_.back().value;
     }
 
+    double now_s() const { return static_cast<double>(clock_.now_ns()) / 1e9; }
+
     const CapacityOptions& options_;
+    SteadyClock clock_;
+    Progress progress_{"simulating"};
     double most_;
     double target_ = 0;
     double least_ = 0;

@@ -4,8 +4,10 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/clock.h"
 #include "scheduler/simulator/guarantee.h"
 #include "tools/cli/api.h"
+#include "tools/cli/progress.h"
 #include "tools/cli/table.h"
 #include "tools/simulate/commands.h"
 #include "tools/simulate/options.h"
@@ -26,7 +28,17 @@ int run(const Context& context, SimulateOptions& options) {
         if (!cells) return report(context, cells.error());
         scenario->cells = std::move(*cells);
     }
-    const auto guarantees = scheduler::check_guarantee(scenario->workload, *scenario->cells);
+    Progress progress("simulating");
+    SteadyClock clock;
+    const std::int64_t begin_ns = clock.now_ns();
+    const auto guarantees =
+        scheduler::check_guarantee(scenario->workload, *scenario->cells, [&](std::size_t done, std::size_t all) {
+            progress.show({.done = done,
+                           .total = all,
+                           .unit = "clusters",
+                           .seconds = static_cast<double>(clock.now_ns() - begin_ns) / 1e9});
+        });
+    progress.finish();
     if (!guarantees) return report(context, guarantees.error());
     std::uint64_t jobs = 0;
     std::uint64_t later = 0;

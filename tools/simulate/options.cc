@@ -137,6 +137,19 @@ void add_policy_options(CLI::App& app, SimulateOptions& options) {
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
     app.add_option("--queues", policy.queue_gpu_s, "las: GPU seconds at which a job goes down a queue")->delimiter(',');
+    app.add_option("--promote-after", policy.promote_after,
+                   "las: who waited so many times what it ran goes up to the first queue again")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    app.add_option("--interval", policy.interval_s, "astraea: seconds of an interval of its window")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    app.add_option("--window-intervals", policy.window_intervals, "astraea: how many intervals its window has")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    app.add_option("--starve", policy.starve_s, "astraea: who waited so many seconds without any service comes first")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
     app.add_option("--lease", policy.lease_s, "astraea, chronus: seconds of a lease")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
@@ -146,8 +159,10 @@ void add_policy_options(CLI::App& app, SimulateOptions& options) {
 void add_choice_options(CLI::App& app, SimulateOptions& options) {
     app.add_option("--policy", options.scenario.policy, "One of " + listed(scheduler::policy_names()))
         ->capture_default_str();
-    app.add_option("--cache", options.scenario.cache,
-                   "uniform+joint, uniform, lru, static-per-job, whole-dataset, none")
+    app.add_option(
+           "--cache", options.scenario.cache,
+           "uniform+joint, uniform, lru, static-per-job, whole-dataset, none; lru+first-come, and so on, say the "
+           "bandwidth rule too")
         ->capture_default_str();
     app.add_option("--bandwidth-rule", options.scenario.bandwidth_rule,
                    "joint, fair or first-come; default: joint with uniform, else fair");

@@ -49,6 +49,8 @@ JobRecord full() {
                   .attempt = 3,
                   .held = Allotment{{{"n1", 0b11}, {"n2", std::uint64_t{1} << 63}}, 3, "k80", true, 9},
                   .next = Allotment{{{"n3", 1}}, 1, "a100"},
+                  .last = Allotment{{{"n1", 0b110}}, 2, "k80"},
+                  .last_ideal = 2e7,
                   .registered = true,
                   .submitted_s = 1.5e9,
                   .lost = 2,
@@ -79,6 +81,8 @@ TEST(HistoryStore, ARecordComesBackAsItWas) {
     EXPECT_EQ(back.asked.user, full().asked.user);
     EXPECT_EQ(back.held, full().held);
     EXPECT_EQ(back.next, full().next);
+    EXPECT_EQ(back.last, full().last);
+    EXPECT_EQ(back.last_ideal, full().last_ideal);
     EXPECT_EQ(back.asked.ideal_by_type, full().asked.ideal_by_type);
     EXPECT_EQ(back.counted.at("n1").bytes, 1000u);
     EXPECT_EQ(back.state.ran_s_by_type, full().state.ran_s_by_type);

@@ -146,6 +146,43 @@ TEST_F(Live, WhoIsPreemptedEndsBeforeItsGpusGoOn) {
     EXPECT_THAT(engine.starts, ElementsAre(Attempt{first, 1}, Attempt{second, 1}, Attempt{first, 2}));
 }
 
+TEST_F(Live, WhoWaitsForItsTurnKeepsItsCache) {
+    policy = "srtf";
+    restart();
+    report("", 0);
+    Submission slow = asks(8, "slow");
+    slow.dataset = "images";
+    slow.epochs = 1000;
+    slow.ideal_by_type[""] = 5e5;
+    const JobId first = runs(slow);
+    report("slow", 5'000);
+    tick();
+    Submission quick = asks(8, "quick");
+    quick.dataset = "images";
+    quick.epochs = 1;
+    const JobId second = submit(quick);
+    tick();
+    engine.tell_ended({first, 1}, 0, true);
+    tick();
+    ASSERT_EQ(phase(first), Phase::waiting);
+    const auto waiting = [&] {
+        for (const allocator::Job& job : cluster.state(now().steady_ns).jobs) {
+            if (job.name == "slow" && job.waits_for_turn()) return job.ideal_bytes_per_second;
+        }
+        return 0.0;
+    };
+    EXPECT_EQ(waiting(), 0) << "the node still reports that it runs";
+    report("quick", 0);
+    EXPECT_EQ(waiting(), 5e5);
+    restart();
+    tick();
+    EXPECT_EQ(waiting(), 5e5) << "where it ran is on record";
+    ASSERT_TRUE(live->cancel(first, "its owner", now()));
+    tick();
+    EXPECT_EQ(waiting(), 0);
+    EXPECT_EQ(phase(second), Phase::starting);
+}
+
 TEST_F(Live, WhoEndsByItselfWhileBeingStoppedHasEnded) {
     const JobId id = runs(asks(1));
     ASSERT_TRUE(live->cancel(id, "alice", now()));

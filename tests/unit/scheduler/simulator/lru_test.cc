@@ -41,6 +41,17 @@ public:
             }
         }
     }
+    // One at a time, for so many reads each.
+    void take_turns(std::size_t turns, std::size_t reads, bool counts) {
+        for (std::size_t turn = 0; turn < turns * jobs_.size(); ++turn) {
+            Job& job = jobs_[turn % jobs_.size()];
+            for (std::size_t i = 0; i < reads; ++i) {
+                const bool hit = touch((std::uint64_t(job.dataset) << 32) | job.order[job.next++]);
+                if (counts) job.hits += hit, ++job.reads;
+                if (job.next == job.blocks) begin(job);
+            }
+        }
+    }
     const std::vector<Job>& jobs() const { return jobs_; }
 
 private:
@@ -123,6 +134,71 @@ TEST(Lru, JobsOnDatasetsOfTheirOwnShareByTheirRates) {
 TEST(Lru, JobsOnOneDatasetHitWhatOthersRead) {
     expect_near_blocks(3000, {{.blocks = 10000, .rate = 2}, {.blocks = 10000, .rate = 3}}, 0.04);
     expect_near_blocks(5000, {{.blocks = 10000}, {.blocks = 10000}, {.blocks = 10000, .rate = 3}}, 0.05);
+}
+
+// Of jobs that read a block a second, each from a dataset of its own, in turns.
+double predicted_in_turns(double capacity, std::size_t jobs, double blocks, double turn_s) {
+    std::vector<Reader> readers(jobs);
+    std::vector<Store> stores(jobs);
+    std::vector<Store*> all;
+    for (std::size_t j = 0; j < jobs; ++j) {
+        stores[j].size_bytes = blocks;
+        readers[j] = {.remaining_bytes = 1e9, .first_epoch = false};
+        all.push_back(&stores[j]);
+    }
+    double now_s = 0;
+    double hits = 0;
+    double reads = 0;
+    const double settled_s = 8 * blocks * static_cast<double>(jobs) + 8 * turn_s;
+    for (std::size_t turn = 0; now_s < 3 * settled_s; ++turn) {
+        Store& store = stores[turn % jobs];
+        Reader& reader = readers[turn % jobs];
+        std::erase(store.paused, &reader);
+        store.readers = {&reader};
+        begin_turn(reader, now_s);
+        constexpr int kSteps = 32;
+        for (int step = 0; step < kSteps; ++step) {
+            reader.rate = 1;
+            set_lru_hits(all, capacity, now_s);
+            now_s += turn_s / kSteps;
+            reader.remaining_bytes -= turn_s / kSteps;
+            if (now_s < settled_s) continue;
+            hits += reader.hit_ratio * turn_s / kSteps;
+            reads += turn_s / kSteps;
+        }
+        end_turn(reader, now_s);
+        store.readers.clear();
+        store.paused = {&reader};
+    }
+    return hits / reads;
+}
+
+TEST(Lru, WhoTakesTurnsFindsWhatTheOthersLeft) {
+    struct Case {
+        double capacity = 0;  // over a dataset
+        std::size_t jobs = 2;
+        double turn = 0;  // likewise
+    };
+    // Turns of just an epoch would all begin where the last one ended, and that is not averaged over.
+    for (const Case& one : {Case{1, 2, 0.05}, Case{1, 2, 0.5}, Case{1, 2, 3}, Case{2.5, 3, 0.1}, Case{2.5, 3, 0.9},
+                            Case{2, 4, 0.2}, Case{3, 4, 2}, Case{0.5, 2, 5}, Case{3.5, 3, 1}}) {
+        constexpr std::size_t kBlocks = 4000;
+        const auto capacity = static_cast<std::size_t>(one.capacity * kBlocks);
+        const auto reads = static_cast<std::size_t>(one.turn * kBlocks);
+        std::vector<LruBlocks::Job> jobs;
+        for (std::uint32_t j = 0; j < one.jobs; ++j) jobs.push_back({.dataset = j, .blocks = kBlocks});
+        LruBlocks blocks(capacity, jobs);
+        const std::size_t turns = std::max<std::size_t>(20, 40 * kBlocks / reads);
+        blocks.take_turns(turns / 2, reads, false);
+        blocks.take_turns(turns, reads, true);
+        double hits = 0;
+        double all = 0;
+        for (const auto& job : blocks.jobs()) hits += job.hits, all += job.reads;
+        const double expected =
+            predicted_in_turns(static_cast<double>(capacity), one.jobs, kBlocks, one.turn * kBlocks);
+        EXPECT_NEAR(hits / all, expected, 0.06)
+            << one.jobs << " jobs, cache " << one.capacity << ", turns of " << one.turn;
+    }
 }
 
 TEST(Lru, AllFitsAllHits) {

@@ -22,7 +22,7 @@ public:
         options.storage = {.cache_bytes = 2 * kBytes, .remote_bytes_per_second = 1e12};
     }
 
-    void add(std::uint32_t gpus, double epochs, double submit_s = 0) {
+    JobSpec& add(std::uint32_t gpus, double epochs, double submit_s = 0) {
         JobSpec& job = workload_.jobs.emplace_back();
         job.name = std::to_string(workload_.jobs.size());
         job.submit_s = submit_s;
@@ -31,6 +31,7 @@ public:
         job.dataset = 0;
         job.total_bytes = epochs * kBytes;
         workload_.models.emplace_back("m");
+        return job;
     }
 
     Result<Outcome> try_run() {
@@ -63,6 +64,16 @@ TEST(NodeStorage, AJobHitsOnlyWhatItsOwnNodeCached) {
         // One of the two has the node that the first one left its cache on.
         EXPECT_NEAR(outcome.jobs[1].remote_bytes + outcome.jobs[2].remote_bytes, own ? kBytes : 0, 1e3) << own;
     }
+}
+
+TEST(NodeStorage, WhereTheRemoteBindsAJobGoesToItsData) {
+    TwoNodes nodes;
+    nodes.options.cache.own_caches = true;
+    nodes.options.storage = {.cache_bytes = kBytes, .remote_bytes_per_second = 300e6};
+    nodes.add(4, 2);  // half of the dataset is on its node then
+    nodes.add(1, 20).dataset = kNoDataset;
+    nodes.add(3, 1, 200);  // for which the other one has just room enough
+    EXPECT_NEAR(nodes.run().jobs[2].remote_bytes, 0.5 * kBytes, 1e3);
 }
 
 TEST(NodeStorage, AGangReadsAndCachesItsPartOnEachOfItsNodes) {

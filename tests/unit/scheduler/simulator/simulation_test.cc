@@ -5,6 +5,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "base/hash.h"
 #include "scheduler/placement/free_pool.h"
 #include "scheduler/simulator/scenario.h"
 #include "scheduler/simulator/summary.h"
@@ -275,22 +276,67 @@ TEST(Simulation, MaxMinKeepsEverybodyAtAnEqualShare) {
     for (const JobOutcome& job : outcome->jobs) EXPECT_GE(job.read_bytes / job.equal_bytes, 0.8);
 }
 
-TEST(Simulation, TheSameSeedGivesTheSameOutcome) {
-    const auto run = [] {
-        ScenarioOptions options;
-        options.trace = "poisson:30,300";
-        options.gpus = {{.type = "v100", .gpus = 24}};
-        options.policy = "srtf";
-        options.simulation.storage = {.cache_bytes = 5e11, .remote_bytes_per_second = 3e8};
-        options.simulation.node_lifetime_s = 5e5;
-        auto scenario = make_scenario(options);
-        EXPECT_TRUE(scenario);
-        auto report = run_scenario(std::move(*scenario), options);
-        EXPECT_TRUE(report) << report.error().message;
-        return std::move(*report);
+// Two jobs in turn on one GPU.
+TEST(Simulation, WhoWaitsForItsTurnFindsItsDataCached) {
+    for (const char* policy : {"max-min", "las", "gandiva", "astraea", "finish-time-fairness"}) {
+        Cluster cluster(1);
+        cluster.options.policy.round_s = 300;
+        cluster.options.policy.lease_s = 300;
+        cluster.options.policy.queue_gpu_s = {300, 600, 900, 1200};
+        cluster.add(0, 1, 6, 0);
+        cluster.add(1, 1, 6, 1);
+        // Half of what they read fits: each keeps its part, whoever's turn it is.
+        const Outcome outcome = cluster.run(policy, kSize, 80e6);
+        EXPECT_GT(outcome.jobs[0].preemptions + outcome.jobs[1].preemptions, 0u) << policy;
+        const double remote_bytes = outcome.jobs[0].remote_bytes + outcome.jobs[1].remote_bytes;
+        EXPECT_LT(remote_bytes, (2 + 5 * 1.2) * kSize) << policy;
+    }
+}
+
+TEST(Simulation, AnLruForgetsWhoWaits) {
+    Cluster cluster(1);
+    cluster.options.policy.round_s = 3600;  // several epochs
+    cluster.add(0, 1, 40, 0);
+    cluster.add(1, 1, 40, 1);
+    const Outcome lru = cluster.run("max-min", kSize, 80e6, "lru");
+    ASSERT_GT(lru.jobs[0].preemptions, 3u);
+    EXPECT_GT(lru.jobs[0].remote_bytes, kSize * (1 + 0.5 * lru.jobs[0].preemptions)) << "it is fetched again each time";
+    const Outcome both_fit = cluster.run("max-min", 2 * kSize, 80e6, "lru");
+    EXPECT_NEAR(both_fit.jobs[0].remote_bytes, kSize, 0.01 * kSize);
+}
+
+Report drawn(std::string policy) {
+    ScenarioOptions options;
+    options.trace = "poisson:30,300";
+    options.gpus = {{.type = "v100", .gpus = 24}};
+    options.policy = std::move(policy);
+    options.simulation.storage = {.cache_bytes = 5e11, .remote_bytes_per_second = 3e8};
+    options.simulation.node_lifetime_s = 5e5;
+    auto scenario = make_scenario(options);
+    EXPECT_TRUE(scenario);
+    auto report = run_scenario(std::move(*scenario), options);
+    EXPECT_TRUE(report) << report.error().message;
+    return std::move(*report);
+}
+
+// The same on every machine. Who changes what comes out of a simulation changes these numbers, and knows it.
+TEST(Simulation, ComesOutTheSameEverywhere) {
+    const auto hash = [](const Report& report) {
+        std::uint32_t checksum = 0;
+        for (const JobOutcome& job : report.outcome.jobs) {
+            for (const double value : {job.start_s, job.finish_s, job.read_bytes, job.remote_bytes}) {
+                checksum = crc32c(std::as_bytes(std::span(&value, 1)), checksum);
+            }
+        }
+        return checksum;
     };
-    const Report one = run();
-    const Report two = run();
+    EXPECT_EQ(hash(drawn("fifo")), 950142713u);
+    EXPECT_EQ(hash(drawn("max-min")), 3559294781u);
+}
+
+TEST(Simulation, TheSameSeedGivesTheSameOutcome) {
+    const Report one = drawn("srtf");
+    const Report two = drawn("srtf");
     ASSERT_EQ(one.outcome.jobs.size(), two.outcome.jobs.size());
     EXPECT_EQ(one.outcome.events, two.outcome.events);
     for (std::size_t j = 0; j < one.outcome.jobs.size(); ++j) {
@@ -298,6 +344,17 @@ TEST(Simulation, TheSameSeedGivesTheSameOutcome) {
         EXPECT_EQ(one.outcome.jobs[j].remote_bytes, two.outcome.jobs[j].remote_bytes);
     }
     EXPECT_EQ(one.summary.finished, 300);
+}
+
+TEST(ParseCache, OneNameMaySayBoth) {
+    const auto parsed = parse_cache("lru+first-come", "");
+    ASSERT_TRUE(parsed);
+    EXPECT_EQ(parsed->cache, CacheKind::lru);
+    EXPECT_EQ(parsed->bandwidth, BandwidthKind::first_come);
+    EXPECT_EQ(name(*parse_cache("uniform+fair", "fair")), "uniform+fair");
+    EXPECT_FALSE(parse_cache("lru+fair", "first-come"));
+    EXPECT_FALSE(parse_cache("lru+joint", ""));
+    EXPECT_FALSE(parse_cache("lru+", ""));
 }
 
 TEST(ParseCache, RefusesWhatDoesNotGoTogether) {

@@ -1,0 +1,116 @@
+// The ClusterState that Cluster makes of reports, registrations, pins and turns.
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "allocator/cluster.h"
+
+namespace larder::allocator {
+
+void Cluster::add_turns(ClusterState& state) const {
+    std::map<std::string_view, std::uint32_t> node_at, dataset_at, job_at;
+    if (turns_.empty()) return;
+    const auto number = [](const auto& things, auto& numbers) {
+        for (std::uint32_t i = 0; i < things.size(); ++i) numbers.emplace(things[i].name, i);
+    };
+    number(state.nodes, node_at);
+    number(state.datasets, dataset_at);
+    number(state.jobs, job_at);
+    std::vector<Job> waiting;  // the names above refer to state.jobs
+    for (const Turn& turn : turns_) {
+        const auto running = job_at.find(turn.job);
+        if (running != job_at.end()) {
+            state.jobs[running->second].time_share = turn.time_share;
+            continue;
+        }
+        const auto dataset = dataset_at.find(turn.dataset);
+        if (dataset == dataset_at.end()) continue;
+        Job job{.name = turn.job,
+                .dataset = dataset->second,
+                .ideal_bytes_per_second =
+                    turn.ideal_bytes_per_second > 0 ? turn.ideal_bytes_per_second : ideal_of(turn.job),
+                .weight = turn.weight,
+                .remaining_epochs = turn.epochs,
+                .time_share = turn.time_share};
+        for (const auto& [name, gpus] : turn.ran_on) {
+            const auto node = node_at.find(name);
+            if (node == node_at.end()) continue;
+            job.last_placement.push_back({node->second, gpus});
+            job.gpus += gpus;
+        }
+        if (!job.last_placement.empty()) waiting.push_back(std::move(job));
+    }
+    std::ranges::move(waiting, std::back_inserter(state.jobs));
+}
+
+ClusterState Cluster::state(std::int64_t now_ns) const {
+    ClusterState state{.remote_bytes_per_second = options_.remote_bytes_per_second,
+                       .horizon_s = static_cast<double>(options_.lease_ns) * 1e-9};
+    std::map<std::string_view, std::uint32_t> dataset_at;
+    std::map<std::string_view, std::uint32_t> job_at;
+    std::map<std::string_view, std::uint32_t> group_at;  // its first node's number
+    double capacity = 0;
+    for (const auto& [name, known] : nodes_) {
+        if (!is_alive(known, now_ns)) continue;
+        const NodeReport& report = known.last;
+        const auto node = static_cast<std::uint32_t>(state.nodes.size());
+        std::uint32_t ranks = 0;
+        for (const JobReport& job : report.jobs) ranks += job.ranks;
+        state.nodes.push_back(
+            {.name = name,
+             .gpus = std::max(report.gpus, ranks),
+             .memory_bytes = report.memory_bytes,
+             .disk_bytes = report.disk_bytes,
+             .disk_read_bytes_per_second = report.disk_read_bytes_per_second,
+             .nic_bytes_per_second = report.nic_bytes_per_second,
+             .peer_group = report.peer_group.empty() ? node : group_at.emplace(report.peer_group, node).first->second});
+        capacity += static_cast<double>(report.memory_bytes) + static_cast<double>(report.disk_bytes);
+        for (const DatasetReport& reported : report.datasets) {
+            const auto [found, added] =
+                dataset_at.emplace(reported.name, static_cast<std::uint32_t>(state.datasets.size()));
+            if (added) state.datasets.push_back({.name = reported.name});
+            Dataset& dataset = state.datasets[found->second];
+            // Versions may differ between nodes for a while; the largest is what must fit.
+            dataset.size_bytes = std::max(dataset.size_bytes, reported.size_bytes);
+            dataset.quotas.push_back({node, reported.quota_memory_bytes, reported.quota_disk_bytes});
+            dataset.cached.push_back({node, reported.cached_memory_bytes, reported.cached_disk_bytes});
+        }
+        for (const JobReport& reported : report.jobs) {
+            const auto [found, added] = job_at.emplace(reported.name, static_cast<std::uint32_t>(state.jobs.size()));
+            if (added) {
+                Job job{.name = reported.name,
+                        .dataset = dataset_at.at(reported.dataset),
+                        .ideal_bytes_per_second = ideal_of(reported.name)};
+                const auto known_job = jobs_.find(reported.name);
+                if (known_job != jobs_.end() && known_job->second.spec) {
+                    const JobSpec& spec = *known_job->second.spec;
+                    job.weight = spec.weight;
+                    job.remaining_epochs = spec.epochs;
+                    job.bandwidth_floor_bytes_per_second = spec.bandwidth_floor_bytes_per_second;
+                    job.bandwidth_cap_bytes_per_second = spec.bandwidth_cap_bytes_per_second;
+                }
+                state.jobs.push_back(job);
+            }
+            Job& job = state.jobs[found->second];
+            job.gpus += reported.ranks;
+            job.placement.push_back({node, reported.ranks});
+            job.unread_bytes += reported.unread_bytes;
+            job.unread_cached_bytes += reported.unread_cached_bytes;
+        }
+    }
+    add_turns(state);
+    for (Dataset& dataset : state.datasets) {
+        const auto pin = pins_.find(dataset.name);
+        if (pin == pins_.end()) continue;
+        dataset.quota_cap_bytes = pin->second;
+        // Where nodes have gone, the pins may not fit any more: then they are what is aimed at, not insisted on.
+        const double bytes = static_cast<double>(std::min(pin->second, dataset.size_bytes));
+        dataset.quota_floor_bytes = bytes <= capacity ? pin->second : 0;
+        capacity -= bytes <= capacity ? bytes : 0;
+    }
+    return state;
+}
+
+}  // namespace larder::allocator

@@ -1,0 +1,142 @@
+// Jobs that take turns: quotas are for all in the rotation, bandwidth for those that run.
+
+#include <gtest/gtest.h>
+
+#include "allocator/assign.h"
+#include "allocator/cluster.h"
+#include "tests/support/units.h"
+#include "tests/unit/allocator/by_hand.h"
+
+namespace larder::test {
+namespace {
+
+using namespace allocator;
+
+Job& add_waiting_job(ClusterState& state, const char* name, std::uint32_t dataset, double ideal, double time_share) {
+    Job& job = add_job(state, name, dataset, ideal);
+    job.last_placement = std::exchange(job.placement, {});
+    job.time_share = time_share;
+    return job;
+}
+
+// Of two jobs that have half of the time each, `running` runs.
+ClusterState two_in_turn(int running) {
+    ClusterState state = cluster(1, 60);
+    add_dataset(state, "a", 40);
+    add_dataset(state, "b", 40);
+    for (std::uint32_t j = 0; j < 2; ++j) {
+        const char* const name = j == 0 ? "one" : "two";
+        if (static_cast<int>(j) == running) {
+            add_job(state, name, j, j == 0 ? 3 : 2).time_share = 0.5;
+        } else {
+            add_waiting_job(state, name, j, j == 0 ? 3 : 2, 0.5);
+        }
+    }
+    return state;
+}
+
+TEST(Turns, QuotasAreTheSameWhoeverRuns) {
+    for (const ObjectiveKind kind : {ObjectiveKind::efficiency, ObjectiveKind::max_min, ObjectiveKind::throughput,
+                                     ObjectiveKind::utilisation, ObjectiveKind::equal_shares}) {
+        const Plan first = planned(two_in_turn(0), kind);
+        const Plan second = planned(two_in_turn(1), kind);
+        for (std::size_t i = 0; i < 2; ++i) {
+            EXPECT_EQ(first.datasets[i].quotas, second.datasets[i].quotas) << "objective " << static_cast<int>(kind);
+            EXPECT_GT(first.datasets[i].quota_bytes, 0u) << "objective " << static_cast<int>(kind);
+        }
+    }
+}
+
+TEST(Turns, BandwidthIsForWhoRuns) {
+    const Plan plan = planned(two_in_turn(0), ObjectiveKind::max_min);
+    EXPECT_TRUE(plan.jobs[0].running);
+    EXPECT_FALSE(plan.jobs[1].running);
+    expect_bandwidths(plan, {1, 0});
+    expect_quotas(plan, {40, 20});  // the denser one first, as all that is needed of the remote then fits it
+    EXPECT_NEAR(plan.jobs[0].steady_bytes_per_second, 3e9, 1) << "a job that runs has the remote, not half of it";
+}
+
+TEST(Turns, WhoRunsMoreOfTheTimeHasMoreOfTheCache) {
+    const auto quotas = [](double share_of_a, double share_of_b) {
+        ClusterState state = cluster(0.1, 50);
+        add_dataset(state, "a", 50);
+        add_dataset(state, "b", 50);
+        add_job(state, "one", 0, 1).time_share = share_of_a;
+        add_waiting_job(state, "two", 1, 1, share_of_b);
+        const Plan plan = planned(state, ObjectiveKind::equal_shares);
+        return std::pair(plan.datasets[0].quota_bytes, plan.datasets[1].quota_bytes);
+    };
+    EXPECT_EQ(quotas(0.8, 0.2), std::pair(bytes(40), bytes(10)));
+    EXPECT_EQ(quotas(0.5, 0.5), std::pair(bytes(25), bytes(25)));
+}
+
+TEST(Turns, ADatasetThatIsWaitedForIsNotSpareRoom) {
+    ClusterState state = two_in_turn(0);
+    add_dataset(state, "idle", 100);
+    for (Dataset& dataset : state.datasets) dataset.quotas.push_back({.node = 0});
+    const Plan plan = planned(state, Objective{.kind = ObjectiveKind::efficiency, .spare_room = true});
+    expect_quotas(plan, {40, 20, 0});
+}
+
+TEST(Turns, NobodyIsGivenAPlaceOutOfTurn) {
+    const Plan plan = planned(two_in_turn(0), Objective{.place_jobs = true});
+    EXPECT_FALSE(plan.jobs[1].running);
+    EXPECT_TRUE(plan.jobs[1].found_placement.empty());
+}
+
+TEST(Turns, WhatMakesNoSenseIsRefused) {
+    const auto refused = [](auto change) {
+        ClusterState state = two_in_turn(0);
+        change(state);
+        const auto valid = validate(state);
+        return valid ? "" : valid.error().message;
+    };
+    EXPECT_EQ(refused([](ClusterState&) {}), "");
+    EXPECT_NE(refused([](ClusterState& state) { state.jobs[0].time_share = 0; }).find("jobs[0].time_share"),
+              std::string::npos);
+    EXPECT_NE(refused([](ClusterState& state) { state.jobs[1].time_share = 1.5; }).find("jobs[1].time_share"),
+              std::string::npos);
+    EXPECT_NE(refused([](ClusterState& state) {
+                  state.jobs[0].last_placement = {{.node = 0, .gpus = 1}};
+              }).find("jobs[0].last_placement"),
+              std::string::npos);
+    EXPECT_NE(refused([](ClusterState& state) {
+                  state.jobs[1].last_placement = {{.node = 7, .gpus = 1}};
+              }).find("jobs[1].last_placement"),
+              std::string::npos);
+}
+
+// What a scheduler says of its turns counts as long as nodes say nothing else.
+TEST(Turns, TheClusterKeepsTheCacheOfWhoWaits) {
+    Cluster kept{{.remote_bytes_per_second = 1e8}};
+    const auto report = [&](const char* job, const char* dataset, std::int64_t now_ns) {
+        NodeReport said{.node = "n",
+                        .instance = 1,
+                        .disk_bytes = 100 * kGB,
+                        .datasets = {{.name = "a", .size_bytes = 90 * kGB}, {.name = "b", .size_bytes = 90 * kGB}},
+                        .jobs = {{.name = job, .dataset = dataset, .ranks = 1, .demand_bytes_per_second = 1e9}}};
+        ASSERT_TRUE(kept.report(said, now_ns));
+        ASSERT_TRUE(kept.replan(now_ns));
+    };
+    const auto quota = [&](std::size_t i) { return kept.plan().datasets[i].quota_bytes; };
+    kept.set_turns({{.job = "one", .time_share = 0.5},
+                    {.job = "two",
+                     .time_share = 0.5,
+                     .dataset = "b",
+                     .epochs = 3,
+                     .ideal_bytes_per_second = 3e8,
+                     .ran_on = {{"n", 1}, {"gone", 2}}}});
+    report("one", "a", 0);
+    EXPECT_EQ(quota(0), 10 * kGB);
+    EXPECT_EQ(quota(1), 90 * kGB) << "it reads three times as fast, when it does";
+    const auto part = kept.plan_for("n", 0);
+    ASSERT_TRUE(part);
+    ASSERT_EQ(part->lease.rates.size(), 1u) << "only who runs may take anything";
+    EXPECT_EQ(part->lease.rates[0].job, "one");
+    kept.set_turns({});
+    report("one", "a", 1);
+    EXPECT_GE(quota(0), 89 * kGB) << "nobody waits any more";
+}
+
+}  // namespace
+}  // namespace larder::test
