@@ -238,7 +238,9 @@ private:
         if (job.guests == 0) return;
         // Its host goes: the guest has no GPUs of its own, and waits for the next decision, which is due.
         for (const auto& [guest, host] : std::vector(packed_on_.begin(), packed_on_.end())) {
-            if (host == index(job)) stop_running(jobs_[guest]);
+            if (host != index(job)) continue;
+            stop_running(jobs_[guest]);
+            decide_due_ = true;
         }
     }
 
@@ -361,12 +363,14 @@ private:
         // By job, as stopping one changes who is live.
         std::vector<std::uint32_t> stops;
         for (const std::uint32_t at : actions->stops) stops.push_back(static_cast<std::uint32_t>(ids_[at]));
+        // All that go on with other GPUs stop before any of them starts: who shares another's goes with it.
+        std::vector<std::pair<std::uint32_t, const Start*>> resized;
         for (const Start& one : actions->starts) {
             const auto j = static_cast<std::uint32_t>(ids_[one.job]);
-            if (std::ranges::find(stops, j) != stops.end()) {
-                resize(j, one);
-            }
+            if (std::ranges::find(stops, j) != stops.end()) resized.emplace_back(j, &one);
         }
+        for (const auto& [j, with] : resized) stop_to_resize(j);
+        for (const auto& [j, with] : resized) start(j, *with);
         for (const Start& one : actions->starts) {
             const auto j = static_cast<std::uint32_t>(ids_[one.job]);
             if (std::ranges::find(stops, j) == stops.end()) start(j, one);
@@ -383,20 +387,18 @@ private:
         for (const Promised& one : actions->promised) jobs_[ids_[one.job]].state.promised = one.times;
         for (const auto& [at, until_s] : actions->leases) jobs_[ids_[at]].state.lease_until_s = until_s;
         for (const std::uint32_t j : stops) {
-            const bool resized =
-                std::ranges::any_of(actions->starts, [&](const Start& one) { return ids_[one.job] == j; });
-            if (!resized) preempt(j);
+            const bool goes_on = std::ranges::any_of(resized, [&](const auto& one) { return one.first == j; });
+            if (!goes_on) preempt(j);
         }
         for (const std::uint32_t j : expired) expire(j);
         return {};
     }
 
-    // With other GPUs: one stop and one start, its checkpoint stays where it is.
-    void resize(std::uint32_t j, const Start& with) {
-        stop_running(jobs_[j]);
+    // With other GPUs it starts again at once: its checkpoint stays where it is.
+    void stop_to_resize(std::uint32_t j) {
+        if (jobs_[j].state.running) stop_running(jobs_[j]);
         ++jobs_[j].state.preemptions;
         ++outcome_.jobs[j].preemptions;
-        start(j, with);
     }
 
     // Those that wait for their next turns.

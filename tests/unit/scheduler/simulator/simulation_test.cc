@@ -319,6 +319,24 @@ Report drawn(std::string policy) {
     return std::move(*report);
 }
 
+// Gandiva moves jobs that share their GPUs.
+TEST(Simulation, WhoSharesGpusGoesWithTheJobTheyAre) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+        ScenarioOptions options;
+        options.trace = "poisson:30,80";
+        options.gpus = {{.type = "v100", .gpus = 8}};
+        options.gpus_per_node = 4;
+        options.policy = "gandiva";
+        options.workload_options.seed = seed;
+        options.simulation.storage = {.cache_bytes = 5e11, .remote_bytes_per_second = 2e8};
+        auto scenario = make_scenario(options);
+        ASSERT_TRUE(scenario);
+        const auto report = run_scenario(std::move(*scenario), options);
+        ASSERT_TRUE(report) << report.error().message;
+        EXPECT_EQ(report->summary.finished, 80u);
+    }
+}
+
 // The same on every machine. Who changes what comes out of a simulation changes these numbers, and knows it.
 TEST(Simulation, ComesOutTheSameEverywhere) {
     const auto hash = [](const Report& report) {
