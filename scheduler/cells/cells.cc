@@ -1,6 +1,7 @@
 #include "scheduler/cells/cells.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/assert.h"
 
@@ -41,6 +42,7 @@ Cells::Cells(const CellConfig& config, const GpuCluster& cluster)
     : where_(cluster.nodes.size()), node_gpus_at_most_(cluster.gpu_types.size()), pool_(cluster) {
     for (const VirtualClusterConfig& owner : config.virtual_clusters) cluster_names_.push_back(owner.name);
     for (std::uint32_t h = 0; h < config.hierarchies.size(); ++h) hierarchies_.emplace_back(config, h);
+    named_ = config.hierarchies;
     scarce_.resize(hierarchies_.size());
     for (const GpuNode& node : cluster.nodes) {
         opportunistic_.emplace_back(node.gpus, kNoJob);
@@ -262,6 +264,22 @@ std::vector<VirtualCellState> Cells::virtual_cells() const {
         }
     }
     return states;
+}
+
+std::vector<DoomedCells> Cells::doomed_cells() const {
+    std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::uint32_t> counts;
+    for (const VirtualCellState& state : virtual_cells()) {
+        if (state.cell.doomed) ++counts[{state.cluster, state.hierarchy, state.cell.level}];
+    }
+    std::vector<DoomedCells> doomed;
+    for (const auto& [where, count] : counts) {
+        const auto [cluster, hierarchy, level] = where;
+        doomed.push_back({.tenant = cluster_names_[cluster],
+                          .hierarchy = named_[hierarchy].name,
+                          .level = std::string(named_[hierarchy].level_name(level)),
+                          .count = count});
+    }
+    return doomed;
 }
 
 bool Cells::sound() const {

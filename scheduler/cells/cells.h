@@ -57,6 +57,8 @@ public:
     bool set_opportunistic(JobId job, bool opportunistic) override;
     std::uint32_t owned_gpus(std::uint32_t tenant, std::uint32_t gpu_type) const override;
 
+    std::vector<DoomedCells> doomed_cells() const override;
+
     // Like place(), but jobs of the same tenant with lower priority make room where nothing else does, and who has to
     // go runs on until released.
     std::optional<Reservation> reserve(const PlaceRequest& request);
@@ -139,6 +141,7 @@ private:
     std::vector<std::string> cluster_names_;
     std::vector<std::uint32_t> cluster_by_tenant_;
     std::vector<SharedHierarchy> hierarchies_;
+    std::vector<HierarchyConfig> named_;             // each hierarchy, for its names
     std::vector<std::uint32_t> type_of_;             // of each hierarchy
     std::vector<std::vector<std::uint32_t>> nodes_;  // in the cluster, of each hierarchy
     std::vector<Where> where_;                       // of each node of the cluster

@@ -144,7 +144,14 @@ HttpResponse QueueApi::list() const {
         json::object row = row_of(scheduler_.queue().jobs().at(id));
         jobs.push_back(std::move(row));
     }
-    return json_response({{"policy", scheduler_.options().policy->name()}, {"jobs", std::move(jobs)}});
+    json::array doomed;
+    for (const DoomedCells& cells : scheduler_.options().placer->doomed_cells()) {
+        doomed.push_back(json::object{
+            {"tenant", cells.tenant}, {"hierarchy", cells.hierarchy}, {"level", cells.level}, {"count", cells.count}});
+    }
+    return json_response({{"policy", scheduler_.options().policy->name()},
+                          {"jobs", std::move(jobs)},
+                          {"doomed_cells", std::move(doomed)}});
 }
 
 HttpResponse QueueApi::show(const JobRecord& job) const {

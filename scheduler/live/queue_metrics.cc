@@ -30,6 +30,14 @@ std::string queue_metrics(const LiveScheduler& scheduler) {
     for (const GpuNode& node : scheduler.options().cluster.nodes) {
         there.add({{"node", node.name}}, node.usable ? node.gpus : 0);
     }
+    std::map<std::string, double> doomed_by_tenant;
+    for (const Tenant& tenant : scheduler.options().tenants) doomed_by_tenant[tenant.name] = 0;
+    for (const DoomedCells& cells : scheduler.options().placer->doomed_cells()) {
+        doomed_by_tenant[cells.tenant] += cells.count;
+    }
+    auto doomed = metric_gauge("larder_queue_doomed_cells",
+                               "Cells that their tenant cannot have until nodes are back, by tenant");
+    for (const auto& [tenant, cells] : doomed_by_tenant) doomed.add({{"tenant", tenant}}, cells);
     auto ended = metric_counter("larder_queue_ended_total", "Jobs that have ended, by how");
     for (const Phase how : {Phase::succeeded, Phase::failed, Phase::cancelled}) {
         const auto count = queue.counts().ended.find(how);
@@ -39,7 +47,7 @@ std::string queue_metrics(const LiveScheduler& scheduler) {
         return metric_counter(what, help).add({}, number(value)).take();
     };
     return metrics_text_of(
-        {jobs.take(), held.take(), there.take(), ended.take(),
+        {jobs.take(), held.take(), there.take(), doomed.take(), ended.take(),
          counter("larder_queue_submitted_total", "Jobs that were submitted", queue.counts().submitted),
          counter("larder_queue_starts_total", "Attempts at running a job", queue.counts().starts),
          counter("larder_queue_preemptions_total", "Jobs stopped for others, or moved", queue.counts().preemptions),

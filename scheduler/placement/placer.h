@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "scheduler/gpu_cluster.h"
@@ -34,6 +35,16 @@ struct Placed {
     std::vector<JobId> evicted;  // opportunistic jobs that have to go first; they are released already
 };
 
+// Cells that their owner cannot have until nodes are back, whatever the others want.
+struct DoomedCells {
+    std::string tenant;
+    std::string hierarchy;
+    std::string level;
+    std::uint32_t count = 0;
+
+    bool operator==(const DoomedCells&) const = default;
+};
+
 class Placer {
 public:
     virtual ~Placer() = default;
@@ -52,6 +63,8 @@ public:
     virtual bool set_opportunistic(JobId job, bool opportunistic) = 0;
     // GPUs of the type that the tenant has a claim to when all nodes are usable; kAnyGpuType: to all there are.
     virtual std::uint32_t owned_gpus(std::uint32_t tenant, std::uint32_t gpu_type) const = 0;
+    // By tenant, hierarchy and level, as configured; for operators.
+    virtual std::vector<DoomedCells> doomed_cells() const { return {}; }
 };
 
 }  // namespace larder::scheduler

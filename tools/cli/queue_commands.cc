@@ -137,6 +137,12 @@ int list_queue(const Context& context) {
                    progress(job), where(job)});
     }
     std::fputs(table.empty() ? "no jobs wait or run\n" : table.text().c_str(), stdout);
+    for (const json::value& value : array_at(as_object(*answer), "doomed_cells")) {
+        const json::object& cells = as_object(value);
+        std::printf("doomed: tenant %s cannot have %s of its cells of level %s of %s until nodes are back\n",
+                    text_at(cells, "tenant").c_str(), text_at(cells, "count").c_str(), text_at(cells, "level").c_str(),
+                    text_at(cells, "hierarchy").c_str());
+    }
     return kDone;
 }
 

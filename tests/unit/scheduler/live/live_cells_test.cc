@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "scheduler/cells/cells.h"
+#include "scheduler/live/api.h"
 #include "tests/unit/scheduler/live/live_fixture.h"
 
 namespace larder::scheduler {
@@ -52,6 +53,21 @@ TEST_F(LiveOnCells, AnOpportunisticJobRunsInAnybodysCellsUntilTheyAreClaimed) {
     engine.tell_ended({claims, 1}, 0);
     tick();
     EXPECT_THAT(engine.starts, ElementsAre(OnCells{guest, 1}, OnCells{claims, 1}, OnCells{guest, 2}));
+}
+
+TEST_F(LiveOnCells, OperatorsSeeWhatNobodyCanHave) {
+    const auto doomed = [&] { return live->options().placer->doomed_cells(); };
+    EXPECT_THAT(doomed(), IsEmpty());
+    engine.tell_node(EngineEvent::Kind::node_lost, "n1");
+    tick();
+    EXPECT_THAT(doomed(), IsEmpty()) << "either of the two could still have the other node";
+    engine.tell_node(EngineEvent::Kind::node_lost, "n2");
+    tick();
+    EXPECT_THAT(doomed(), ElementsAre(DoomedCells{"default", "h", "node", 1}, DoomedCells{"small", "h", "node", 1}));
+    EXPECT_THAT(queue_metrics(*live), HasSubstr("larder_queue_doomed_cells{tenant=\"small\"} 1"));
+    engine.tell_node(EngineEvent::Kind::node_back, "n1");
+    tick();
+    EXPECT_THAT(doomed(), IsEmpty());
 }
 
 TEST_F(LiveOnCells, AClaimLargerThanItsTenantsCellsIsRefused) {
