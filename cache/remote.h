@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "cache/device.h"
@@ -24,7 +25,9 @@ public:
     virtual ~RemotePayer() = default;
     // They were taken, whatever that leaves.
     virtual void pay(std::uint64_t bytes, std::int64_t now_ns) = 0;
-    // When so many could be paid for; of 0 bytes: when nothing is owed.
+    // Of what was paid for, so much was not taken after all.
+    virtual void give_back(std::uint64_t bytes) = 0;
+    // When so many could be paid for.
     virtual std::int64_t ready_at_ns(std::uint64_t bytes) const = 0;
 };
 
@@ -41,6 +44,16 @@ struct RemoteRead {
     std::uint64_t extra_bytes = 0;       // set when `done` runs: what was taken beyond `into`, and paid for
     void* remote_state = nullptr;        // the remote's own while the read runs
 };
+
+// Once a read is done, for whoever counted and paid for `into` when it began: the bytes to count beyond that. Of a read
+// that failed `into` never came; its payer has that back.
+inline std::uint64_t settle(RemoteRead& read, protocol::BlockStatus status) {
+    const std::shared_ptr<RemotePayer> payer = std::exchange(read.payer, nullptr);
+    const std::uint64_t extra_bytes = std::exchange(read.extra_bytes, 0);
+    if (status == protocol::BlockStatus::ok) return extra_bytes;
+    if (payer != nullptr) payer->give_back(read.into.size());
+    return extra_bytes - std::min<std::uint64_t>(extra_bytes, read.into.size());
+}
 
 class Remote {
 public:

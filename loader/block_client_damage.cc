@@ -15,7 +15,14 @@ std::optional<std::uint32_t> BlockClient::ask_anew(std::uint32_t tag, std::strin
     const std::uint32_t block = table_[tag].block;
     // Somebody asked before, and got other bytes: they are the block's now.
     if (!table_[tag].found) return acquire(block).tag;
+    // Another sample of it was found damaged before: both wait for the same.
+    if (const std::uint32_t asked = table_[tag].asked_anew;
+        table_.contains(asked) && table_[asked].anew && table_[asked].block == block) {
+        ++table_[asked].references;
+        return asked;
+    }
     const std::uint32_t anew = table_.acquire_beside(block);
+    table_[tag].asked_anew = anew;
     BlockEntry& entry = table_[anew];
     entry.length = manifest_.block_bytes(block);
     entry.anew = true;

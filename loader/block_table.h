@@ -24,6 +24,8 @@ enum class BlockState : std::uint8_t {
     failed,
 };
 
+inline constexpr std::uint32_t kNoTag = ~std::uint32_t{0};
+
 struct BlockEntry {
     BlockState state = BlockState::unused;
     protocol::BlockStatus status = protocol::BlockStatus::ok;  // when failed
@@ -32,6 +34,7 @@ struct BlockEntry {
     bool found = true;                                         // by its block's number
     bool anew = false;  // it came before with `damaged_crc`, and is damaged by what stands in it
     std::uint32_t damaged_crc = 0;
+    std::uint32_t asked_anew = kNoTag;  // the entry that was made when this one turned out to be damaged
     std::uint32_t block = 0;
     std::uint32_t length = 0;
     std::uint32_t references = 0;

@@ -34,6 +34,7 @@ struct HttpFlight {
     unsigned failures = 0;
     unsigned changes = 0;
     bool hedged = false;
+    std::uint64_t deposit_bytes = 0;  // what the second request may take, paid until it is known
 };
 
 namespace {
@@ -204,6 +205,10 @@ private:
 
     void hedge(HttpFlight& flight) {
         flight.hedged = true;
+        if (RemotePayer* payer = flight.get->payer.get()) {
+            flight.deposit_bytes = flight.get->into.size();
+            payer->pay(flight.deposit_bytes, now_ns_);
+        }
         hedges_.fetch_add(1, std::memory_order_relaxed);
         start(flight, flight.hedge);
     }
@@ -217,6 +222,7 @@ private:
         flights_of_attempts_[&attempt] = &flight;
         if (auto begun = attempt.begin(*flight.get, options_.settings, now_ns_); !begun) {
             flight.endpoint->limit.ended();
+            end_deposit(flight, as);
             give_back(as);
             if (flight.running != nullptr) return;
             settle(flight, {.kind = Verdict::Kind::refused, .system_errno = EACCES, .message = begun.error().message});
@@ -257,6 +263,7 @@ private:
         if (verdict.kind != Verdict::Kind::ok) pay_for(flight, attempt);
         const bool was_hedge = &attempt == flight.hedge;
         curl_multi_remove_handle(multi_, attempt.easy());
+        end_deposit(flight, &attempt);
         give_back(was_hedge ? flight.hedge : flight.running);
         if (verdict.kind != Verdict::Kind::ok) {
             // The other one may still bring it.
@@ -296,12 +303,6 @@ private:
         retries_.fetch_add(1, std::memory_order_relaxed);
         flight.hedged = false;
         flight.due_ns = now_ns_ + delay_ns;
-        if (get.payer == nullptr) return;
-        // Until what the failed try took is paid for; that is not the remote's fault.
-        const std::int64_t owing_ns = get.payer->ready_at_ns(0) - flight.due_ns;
-        if (owing_ns <= 0) return;
-        flight.due_ns += owing_ns;
-        flight.failing_since_ns += owing_ns;
     }
 
     // A try whose bytes are not the answer.
@@ -309,6 +310,11 @@ private:
         const std::uint64_t bytes = attempt.received_bytes();
         flight.get->extra_bytes += bytes;
         if (flight.get->payer != nullptr && bytes > 0) flight.get->payer->pay(bytes, now_ns_);
+    }
+
+    void end_deposit(HttpFlight& flight, const HttpAttempt* ended) {
+        if (ended != flight.hedge || flight.deposit_bytes == 0) return;
+        flight.get->payer->give_back(std::exchange(flight.deposit_bytes, 0));
     }
 
     void end(HttpFlight& flight, HttpOutcome outcome) {
@@ -336,6 +342,7 @@ private:
     void end_attempt(HttpFlight& flight, HttpAttempt*& attempt) {
         if (attempt == nullptr) return;
         pay_for(flight, *attempt);
+        end_deposit(flight, attempt);
         flight.endpoint->limit.ended();
         curl_multi_remove_handle(multi_, attempt->easy());
         give_back(attempt);

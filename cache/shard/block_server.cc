@@ -61,10 +61,11 @@ void BlockServer::serve(const FetchRequest& request) {
                         static_cast<std::uint32_t>(manifest_->header().block_id_end), peers_.blocks());
     }
 
-    if (fetch.anew && known_bad(fetch)) {
+    if (fetch.anew && reported_bad(fetch)) {
         deliver(fetch, Delivery{.status = BlockStatus::object_corrupt});
         return;
     }
+    if (fetch.anew) judge_report(fetch);
     const auto location = fetch.anew ? std::nullopt : store_->find(fetch.block_id);
     if (!location) {
         read_from_remote(fetch);

@@ -116,7 +116,8 @@ private:
     void remote_read_done(Miss& miss, protocol::BlockStatus status, int system_errno);
     bool has_right_checksum(const Miss& miss, std::uint32_t payload_crc) const;
     bool try_again(Miss& miss);
-    bool known_bad(Fetch& fetch);
+    bool reported_bad(const Fetch& fetch) const;
+    void judge_report(Fetch& fetch);
     void settle_read_anew(const Miss& miss, std::uint32_t payload_crc);
     std::optional<std::uint32_t> cached_crc(const BlockLocation& location) const;
     void give_up_reservation(Miss& miss);
@@ -153,6 +154,7 @@ private:
     struct ReadAnew {
         std::uint32_t crc = 0;  // of what came last
         std::uint32_t times = 0;
+        std::int64_t checked_ns = 0;  // when its place in memory was last checked
     };
     boost::unordered_flat_map<std::uint32_t, ReadAnew> read_anew_;
     BlockCounters counters_;

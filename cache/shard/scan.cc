@@ -240,9 +240,8 @@ bool Scan::compare_with_remote(Slot& slot) {
 
 void Scan::compared(Slot& slot, BlockStatus status) {
     unrefer();
-    for (BlockCounters* counters : {&server_.counters(), &job().counters}) {
-        counters->remote_read_bytes += slot.read.extra_bytes;
-    }
+    const std::uint64_t extra_bytes = settle(slot.read, status);
+    for (BlockCounters* counters : {&server_.counters(), &job().counters}) counters->remote_read_bytes += extra_bytes;
     if (status != BlockStatus::ok) {
         note(BlockFound::What::unreadable, slot.block);
     } else if (!compared_well(slot)) {

@@ -54,6 +54,11 @@ void TokenBucket::pay(std::uint64_t bytes, std::int64_t now_ns) {
     taken_.fetch_add(bytes, std::memory_order_relaxed);
 }
 
+void TokenBucket::give_back(std::uint64_t bytes) {
+    if (limited()) full_at_ns_.fetch_sub(duration_ns(bytes), std::memory_order_relaxed);
+    taken_.fetch_sub(bytes, std::memory_order_relaxed);
+}
+
 std::int64_t TokenBucket::ready_at_ns(std::uint64_t bytes) const {
     if (!limited()) return 0;
     const std::int64_t burst_ns = duration_ns(burst_bytes());

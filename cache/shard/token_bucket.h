@@ -26,6 +26,9 @@ public:
     // Any thread. They have been read; the bucket goes as far below zero as that takes.
     void pay(std::uint64_t bytes, std::int64_t now_ns) override;
 
+    // Any thread. Of what was paid, so much was not read after all.
+    void give_back(std::uint64_t bytes) override;
+
     // When try_take of so many bytes can next succeed, if nobody else takes any.
     std::int64_t ready_at_ns(std::uint64_t bytes) const override;
 

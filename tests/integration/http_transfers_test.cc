@@ -186,11 +186,16 @@ TEST_F(HttpTransfersTest, ASecondRequestBesideALateOneWins) {
 // A purse that holds what it is told to.
 class Purse final : public RemotePayer {
 public:
-    void pay(std::uint64_t bytes, std::int64_t) override { paid_bytes += bytes; }
+    void pay(std::uint64_t bytes, std::int64_t) override {
+        paid_bytes += bytes;
+        most_paid_bytes = std::max(most_paid_bytes.load(), paid_bytes.load());
+    }
+    void give_back(std::uint64_t bytes) override { paid_bytes -= bytes; }
     std::int64_t ready_at_ns(std::uint64_t bytes) const override {
         return bytes > 0 && empty ? std::numeric_limits<std::int64_t>::max() : 0;
     }
     std::atomic<std::uint64_t> paid_bytes = 0;
+    std::atomic<std::uint64_t> most_paid_bytes = 0;
     std::atomic<bool> empty = false;
 };
 
@@ -240,6 +245,8 @@ TEST_F(HttpTransfersTest, WhoCannotPayForASecondRequestHasNone) {
     poor_ended.acquire();
     EXPECT_EQ(over->statistics().hedges, hedges + 2);
     expect_all_ok(gets);
+    EXPECT_EQ(purse->paid_bytes, gets[0].extra_bytes) << "the deposit for the second request comes back";
+    EXPECT_EQ(purse->most_paid_bytes, kRangeBytes + gets[0].extra_bytes) << "and was there meanwhile";
 }
 
 TEST_F(HttpTransfersTest, BrokenConnectionsUnderTls) {

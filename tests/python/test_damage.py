@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import collections
+import json
 import os
 import pathlib
 import re
 import shutil
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -88,3 +90,28 @@ def test_what_is_damaged_at_the_remote_is_told_and_healed_by_verify(
     assert "blocks bad 1" in daemon.try_command("dataset", "verify", name, "--remote").stdout
     assert re.search(r"quarantined +0 blocks", daemon.command("dataset", "info", name))
     assert read(daemon, name, case) == dict.fromkeys(range(generate.SAMPLES), 1)
+
+
+def test_a_block_of_damaged_samples_is_read_anew_once(
+    daemon: Any, add: Callable[..., str], tmp_path: pathlib.Path
+) -> None:
+    root = pathlib.Path(shutil.copytree(DATA / "tfrecord", tmp_path / "tfrecord"))
+    victim = root / "train-00001-of-00003.tfrecord"
+    name = add(root, "--block", "object")
+    data = bytearray(victim.read_bytes())
+    at = damaged = 0
+    while at < len(data):
+        (length,) = struct.unpack_from("<Q", data, at)
+        data[at + 12] ^= 0xFF  # the first byte of the record, whose checksum no longer holds
+        at += 12 + length + 4
+        damaged += 1
+    rewrite(victim, bytes(data))
+    assert damaged > 3
+    with larder.Loader(
+        name, socket=daemon.socket, job="damaged", batch_size=generate.SAMPLES, shuffle=False, skip_failed=True
+    ) as loader:
+        assert sum(len(batch) for batch in loader) == generate.SAMPLES - damaged
+    jobs = json.loads(daemon.command("--json", "jobs"))["jobs"]
+    (job,) = [job for job in jobs if job["job"] == "damaged"]
+    files = [path.stat().st_size for path in root.iterdir()]
+    assert job["counters"]["bytes_remote_read"] == sum(files) + len(data)

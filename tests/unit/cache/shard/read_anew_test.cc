@@ -205,6 +205,32 @@ TEST(ReadAnew, WhatMemorySpoiltIsBroughtAnew) {
     EXPECT_EQ(world.read(client, kSpoilt).bytes, world.content[kSpoilt]);
 }
 
+TEST(ReadAnew, WhatMemorySpoiltAfterItCameAnewIsBroughtOnceMore) {
+    ShardWorld world({.quota = test::kMemory});
+    RingClient& client = world.attach();
+    const std::string good = world.content[kSpoilt];
+    std::string bad = good;
+    bad.back() = static_cast<char>(bad.back() ^ 1);
+    world.disk.put(world.path(kSpoilt), bad, 1000 + kSpoilt);
+    world.read(client, kSpoilt);
+    world.disk.put(world.path(kSpoilt), good, 1000 + kSpoilt);
+    for (const std::string& had : {bad, std::string("what memory made of it")}) {
+        world.clock.advance_ns(2'000'000'000);
+        client.fetch_anew(kSpoilt, 0, kSpoilt, 1, crc_of(had));
+        const auto got = world.completion(client);
+        ASSERT_TRUE(got && got->status == BlockStatus::ok);
+        EXPECT_EQ(client.payload(*got), good);
+        if (got->segment == 0) client.release(0);
+        world.turns(20);
+        if (had == bad) {
+            ASSERT_EQ(world.read(client, kSpoilt).bytes, good);
+            ASSERT_GE(spoil_memory(good), 1);  // slots that were used hold it, too
+        }
+    }
+    EXPECT_EQ(world.dataset().counters.crc_failures, 1u);
+    EXPECT_EQ(world.read(client, kSpoilt).bytes, good);
+}
+
 TEST(ReadAnew, WithoutACacheItIsTheSame) {
     ShardWorld world({.quota = {}});
     RingClient& client = world.attach();
