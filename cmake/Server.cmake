@@ -18,7 +18,7 @@ larder_library(base/server)
 # Boost.Beast's templates: compiled together they take several times as long under the sanitizers as one by one.
 set_target_properties(larder_base_server PROPERTIES UNITY_BUILD OFF)
 target_link_libraries(larder_base_server PUBLIC larder_base prometheus-cpp::core
-    PRIVATE spdlog::spdlog Boost::json OpenSSL::SSL tomlplusplus::tomlplusplus ${LMDB_LIBRARY} Threads::Threads)
+    PRIVATE spdlog::spdlog Boost::json Boost::url OpenSSL::SSL tomlplusplus::tomlplusplus ${LMDB_LIBRARY} Threads::Threads)
 
 foreach(part device remote dataset store shard peers control)
     larder_library(cache/${part})
@@ -35,7 +35,7 @@ target_link_libraries(larder_cache_shard PUBLIC larder_cache_store larder_cache_
 target_link_libraries(larder_cache_peers PUBLIC larder_cache_shard larder_cache_remote larder_base_server
     PRIVATE CURL::libcurl Threads::Threads)
 target_link_libraries(larder_cache_control PUBLIC larder_cache_peers larder_cache_shard larder_cache_dataset larder_base_server
-    PRIVATE Boost::json Boost::url Threads::Threads)
+    PRIVATE Boost::json Threads::Threads)
 target_compile_definitions(larder_cache_control PRIVATE LARDER_VERSION="${PROJECT_VERSION}")
 
 larder_library(allocator)

@@ -83,19 +83,4 @@ Error error_of_response(const HttpResponse& response) {
     return error;
 }
 
-std::string percent_encode(std::string_view text) {
-    constexpr std::string_view unreserved = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
-    constexpr std::string_view hex = "0123456789ABCDEF";
-    std::string encoded;
-    for (const char letter : text) {
-        if (unreserved.find(letter) != std::string_view::npos) {
-            encoded += letter;
-        } else {
-            const auto byte = static_cast<unsigned char>(letter);
-            encoded += {'%', hex[byte >> 4], hex[byte & 15]};
-        }
-    }
-    return encoded;
-}
-
 }  // namespace larder

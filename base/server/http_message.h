@@ -58,7 +58,4 @@ unsigned http_status_of(ErrorCode code);
 // The Error inside an answer made by http_error; an Error of the closest code where the body is something else.
 Error error_of_response(const HttpResponse& response);
 
-// For building targets: all but unreserved characters become %XX.
-std::string percent_encode(std::string_view text);
-
 }  // namespace larder

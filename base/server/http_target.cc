@@ -7,27 +7,10 @@
 #include <charconv>
 #include <optional>
 
+#include "base/server/percent_encoding.h"
+
 namespace larder {
 namespace {
-
-std::optional<std::string> percent_decode(std::string_view text, bool plus_is_space) {
-    std::string decoded;
-    for (std::size_t at = 0; at < text.size(); ++at) {
-        if (text[at] == '+' && plus_is_space) {
-            decoded += ' ';
-        } else if (text[at] != '%') {
-            decoded += text[at];
-        } else {
-            unsigned byte = 0;
-            const std::string_view digits = text.substr(at + 1, 2);
-            const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
-            if (error != std::errc{} || digits.size() != 2 || end != digits.data() + 2) return std::nullopt;
-            decoded += static_cast<char>(byte);
-            at += 2;
-        }
-    }
-    return decoded;
-}
 
 // Calls `take(part)` for each part of `text` between separators; stops at the first false.
 template <typename Take>
@@ -48,7 +31,7 @@ Result<void> parse_http_target(std::string_view target, HttpRequest& request) {
     const std::string_view query = target.substr(std::min(question + 1, target.size()));
     if (!path.starts_with('/')) return fail(ErrorCode::invalid_argument, "the target does not begin with /");
     const bool path_good = for_each_part(path, '/', [&](std::string_view part) {
-        auto segment = percent_decode(part, false);
+        auto segment = percent_decode(part);
         if (!segment) return false;
         request.path.push_back(std::move(*segment));
         return true;

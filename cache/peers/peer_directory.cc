@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/server/http.h"
 #include "base/server/logging.h"
+#include "base/server/percent_encoding.h"
 #include "cache/remote/http_remote.h"
 
 namespace larder::cache {

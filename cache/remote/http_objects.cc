@@ -9,8 +9,8 @@
 #include <set>
 
 #include "base/assert.h"
+#include "base/server/percent_encoding.h"
 #include "cache/protocol/manifest.h"
-#include "cache/remote/percent_encoding.h"
 #include "cache/remote/s3_listing.h"
 
 namespace larder::cache {
@@ -174,7 +174,7 @@ private:
                      .url = root_.url + "/",
                      .ask = HttpAsk::probe,
                      .retry_for_ns = kRetryFor_ns};
-        append_percent_encoded(name, probe.get.url);
+        probe.get.url += percent_encode_path(name);
         probe.get.done = [](HttpGet& get) noexcept {
             auto& of = *static_cast<Probe*>(get.context);
             const std::scoped_lock lock(of.probes->mutex_);
@@ -265,7 +265,7 @@ private:
 
     HttpGet get_of(const std::string& path, HttpAsk ask) const {
         HttpGet get{.origin = root_.origin.get(), .url = root_.url + "/", .ask = ask, .retry_for_ns = kRetryFor_ns};
-        append_percent_encoded(path, get.url);
+        get.url += percent_encode_path(path);
         return get;
     }
 
@@ -312,7 +312,7 @@ private:
             while (line.ends_with('\r') || line.ends_with(' ')) line.remove_suffix(1);
             if (line.empty() || line.starts_with('#')) continue;
             if (line.starts_with(root_.url + "/")) {
-                names.push_back(percent_decoded(line.substr(root_.url.size() + 1)));
+                names.push_back(percent_decode_leniently(line.substr(root_.url.size() + 1)));
             } else if (line.find("://") != std::string_view::npos || line.find('?') != std::string_view::npos) {
                 // Not quoted: a query may be a signature.
                 return fail(ErrorCode::invalid_argument, get.url + ", line " + std::to_string(number) +
@@ -396,7 +396,7 @@ std::unique_ptr<ObjectSource> make_http_objects(const RemoteUrl& url, const Http
     HttpRoot bucket = root;
     if (url.scheme == RemoteScheme::s3 && !url.root.empty()) {
         std::string encoded = "/";
-        append_percent_encoded(url.root, encoded);
+        encoded += percent_encode_path(url.root);
         bucket.url.resize(bucket.url.size() - encoded.size());
     }
     return std::make_unique<HttpObjects>(url, root, std::move(bucket), transfers, std::move(stop));

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "cache/remote/percent_encoding.h"
+#include "base/server/percent_encoding.h"
 #include "cache/remote/s3_credentials.h"
 
 namespace larder::cache {
@@ -115,7 +115,7 @@ Result<HttpRoot> make_s3_root(const RemoteUrl& url, const RemoteOptions& options
         .url = std::move(root)};
     if (!url.root.empty()) {
         made.url += '/';
-        append_percent_encoded(url.root, made.url);
+        made.url += percent_encode_path(url.root);
     }
     return made;
 }

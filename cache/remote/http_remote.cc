@@ -11,7 +11,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/server/logging.h"
-#include "cache/remote/percent_encoding.h"
+#include "base/server/percent_encoding.h"
 
 namespace larder::cache {
 namespace {
@@ -60,7 +60,7 @@ private:
         request.remote_state = &read;
         read.url.assign(root_.url);
         read.url += '/';
-        append_percent_encoded(request.path, read.url);
+        read.url += percent_encode_path(request.path);
         read.ask = how;
         read.offset = request.offset;
         read.into = request.into;

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "base/file_url.h"
-#include "cache/remote/percent_encoding.h"
+#include "base/server/percent_encoding.h"
 
 namespace larder::cache {
 namespace {
@@ -116,11 +116,11 @@ Result<RemoteUrl> parse_http(std::string_view url) {
         const std::size_t last = path.rfind('/', brace);
         auto names = expand_braces(std::string_view(path).substr(last + 1));
         if (!names) return std::unexpected(names.error());
-        for (std::string& name : *names) parsed.names.push_back(percent_decoded(name));
+        for (std::string& name : *names) parsed.names.push_back(percent_decode_leniently(name));
         path.resize(last);
     } else if (path.ends_with(".txt") || path.ends_with(".tar")) {
         const std::size_t last = path.rfind('/');
-        const std::string name = percent_decoded(std::string_view(path).substr(last + 1));
+        const std::string name = percent_decode_leniently(std::string_view(path).substr(last + 1));
         if (path.ends_with(".txt")) {
             parsed.list = name;
         } else {
@@ -129,7 +129,7 @@ Result<RemoteUrl> parse_http(std::string_view url) {
         }
         path.resize(last);
     }
-    parsed.root = percent_decoded(path);
+    parsed.root = percent_decode_leniently(path);
     return parsed;
 }
 
@@ -162,7 +162,7 @@ std::string RemoteUrl::text() const {
         case RemoteScheme::http: break;
     }
     std::string url = base;
-    append_percent_encoded(root, url);
+    url += percent_encode_path(root);
     return url;
 }
 

@@ -3,23 +3,18 @@
 #include <boost/property_tree/ini_parser.hpp>
 #include <boost/property_tree/ptree.hpp>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <utility>
 
+#include "base/environment.h"
 #include "cache/remote/s3_role.h"
 
 namespace larder::cache {
 namespace {
 
 namespace pt = boost::property_tree;
-
-std::string environment(const char* name) {
-    const char* value = std::getenv(name);
-    return value == nullptr ? "" : value;
-}
 
 std::string first_of(std::string a, std::string b) {
     return a.empty() ? std::move(b) : std::move(a);

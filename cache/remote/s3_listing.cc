@@ -4,15 +4,15 @@
 
 #include <charconv>
 
-#include "cache/remote/percent_encoding.h"
+#include "base/server/percent_encoding.h"
 
 namespace larder::cache {
 
 std::string s3_list_query(std::string_view prefix, std::string_view from) {
     std::string query;
-    if (!from.empty()) query += "continuation-token=" + percent_encoded_value(from) + "&";
+    if (!from.empty()) query += "continuation-token=" + percent_encode(from) + "&";
     // Keys come as they are: some servers, asked to encode them, encode the token of the next page too.
-    return query + "list-type=2&max-keys=1000&prefix=" + percent_encoded_value(prefix);
+    return query + "list-type=2&max-keys=1000&prefix=" + percent_encode(prefix);
 }
 
 Result<S3Page> parse_s3_page(std::span<const std::byte> xml) {
@@ -31,7 +31,7 @@ Result<S3Page> parse_s3_page(std::span<const std::byte> xml) {
         // Some servers write spaces of encoded keys as forms do.
         if (encoded) {
             for (char& c : object.key) c = c == '+' ? ' ' : c;
-            object.key = percent_decoded(object.key);
+            object.key = percent_decode_leniently(object.key);
         }
         const std::string_view size = item.child_value("Size");
         const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), object.size_bytes);

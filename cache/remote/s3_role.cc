@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <limits>
 #include <mutex>
 #include <stop_token>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/server/logging.h"
 
 namespace larder::cache {
@@ -64,11 +64,6 @@ Result<std::string> ask(const Ask& what) {
     if (code != CURLE_OK) return fail(ErrorCode::unavailable, what.url + ": " + curl_easy_strerror(code));
     if (status != 200) return fail(ErrorCode::unavailable, what.url + ": HTTP " + std::to_string(status));
     return body;
-}
-
-std::string environment(const char* name) {
-    const char* value = std::getenv(name);
-    return value == nullptr ? "" : value;
 }
 
 struct Fetched {

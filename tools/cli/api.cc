@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "base/server/http.h"
+#include "base/server/percent_encoding.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/progress.h"
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "base/server/http.h"
+#include "base/server/percent_encoding.h"
 #include "base/units.h"
 #include "tools/cli/api.h"
 #include "tools/cli/context.h"

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/server/http.h"
+#include "base/server/percent_encoding.h"
 #include "tools/cli/allocator.h"
 #include "tools/cli/api.h"
 #include "tools/cli/context.h"

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/server/http.h"
+#include "base/server/percent_encoding.h"
 #include "base/units.h"
 #include "tools/cli/allocator.h"
 #include "tools/cli/api.h"

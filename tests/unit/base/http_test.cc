@@ -325,10 +325,5 @@ TEST(HttpClient, GivesUpInTime) {
     EXPECT_EQ(answer.error().code, ErrorCode::timeout);
 }
 
-TEST(PercentEncode, KeepsUnreservedCharactersOnly) {
-    EXPECT_EQ(percent_encode("Az09-._~"), "Az09-._~");
-    EXPECT_EQ(percent_encode("a b/\xff%"), "a%20b%2F%FF%25");
-}
-
 }  // namespace
 }  // namespace larder
