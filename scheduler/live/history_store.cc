@@ -15,6 +15,7 @@ namespace larder::scheduler {
 namespace json = boost::json;
 namespace {
 
+// Keys of a record that may be missing do not raise it.
 constexpr std::uint64_t kVersion = 1;
 constexpr std::size_t kNumberDigits = 20;
 constexpr std::string_view kJob = "job/";
