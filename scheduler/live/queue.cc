@@ -165,7 +165,7 @@ void JobQueue::ended(JobRecord& job, const EngineEvent& event, double now_s) {
         ++counts_.preemptions;
         if (cause == StopCause::moved) {
             job.phase = Phase::placed;
-            job.held = std::exchange(job.next, std::nullopt);
+            job.last = std::exchange(job.held, std::exchange(job.next, std::nullopt));
             return;
         }
         return wait_again(job, now_s);

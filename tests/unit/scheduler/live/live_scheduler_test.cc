@@ -278,6 +278,22 @@ TEST_F(Live, WhoMovesToANodeThatIsLostMeanwhileWaitsAgain) {
     EXPECT_EQ(engine.started.at({id, 2}).gpus, (std::vector<NamedGpus>{{first, 0xf}}));
 }
 
+TEST_F(Live, WhatAJobHadIsKnownWhenItMoves) {
+    std::uint32_t wanted = 4;
+    own_policy = [&wanted] { return std::make_unique<WantsEach>(wanted); };
+    restart();
+    Submission elastic = asks(4);
+    elastic.gpus_max = 8;
+    const JobId id = runs(elastic);
+    const auto before = job(id).held;
+    wanted = 8;
+    tick(20);
+    engine.tell_ended({id, 1}, 0, true);
+    tick();
+    EXPECT_EQ(job(id).last, before);
+    EXPECT_EQ(job(id).held->count, 8u);
+}
+
 TEST_F(Live, AnElasticJobGrowsWhereItGainsByIt) {
     policy = "las";
     for (const bool gains : {true, false}) {
