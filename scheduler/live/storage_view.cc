@@ -21,6 +21,8 @@ StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns)
         std::ranges::stable_sort(on, std::ranges::greater{}, &CachedOn::bytes);
     }
     for (const allocator::Job& job : now.jobs) {
+        // Its f* is of the GPUs it had, which may not be those it has by now.
+        if (job.waits_for_turn()) continue;
         view.jobs[job.name] = {.ideal = job.ideal_bytes_per_second,
                                .ideal_is_measured = cluster.measured_ideal(job.name).has_value(),
                                .unread_bytes = static_cast<double>(job.unread_bytes)};

@@ -174,6 +174,7 @@ TEST_F(Live, WhoWaitsForItsTurnKeepsItsCache) {
     EXPECT_EQ(waiting(), 0) << "the node still reports that it runs";
     report("quick", 0);
     EXPECT_EQ(waiting(), 5e5);
+    EXPECT_FALSE(storage_view(cluster, now().steady_ns).jobs.contains("slow")) << "it has no rate";
     restart();
     tick();
     EXPECT_EQ(waiting(), 5e5) << "where it ran is on record";
