@@ -52,7 +52,8 @@ struct UsableNode {
 std::size_t trials(const ClusterState& state) {
     constexpr std::size_t kWork = 2'000'000;
     const std::size_t size = (state.jobs.size() + state.datasets.size()) * state.nodes.size();
-    const auto waiting = std::ranges::count_if(state.jobs, [](const Job& job) { return job.placement.empty(); });
+    const auto waiting = std::ranges::count_if(
+        state.jobs, [](const Job& job) { return job.placement.empty() && !job.waits_for_turn(); });
     return kWork / (size * static_cast<std::size_t>(waiting));
 }
 
