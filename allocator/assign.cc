@@ -42,14 +42,6 @@ Quotas quotas_in_force(const ClusterState& state) {
     return quotas;
 }
 
-// Nobody may stay below an equal share for the sake of stillness.
-bool shares_hold(const Problem& problem, const Solution& solution) {
-    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
-        if (solution.steady_rates[j] < problem.jobs[j].equal_rate * (1 - 1e-6)) return false;
-    }
-    return true;
-}
-
 std::uint64_t moved_bytes(const ClusterState& state, const Quotas& quotas) {
     std::uint64_t moved = 0;
     for (std::size_t i = 0; i < quotas.size(); ++i) {
@@ -136,14 +128,16 @@ Result<Plan> assign(const ClusterState& given, const Objective& objective) {
     bool kept = false;
     if (steers && objective.hysteresis > 0 && may_keep(state, problem)) {
         Solution still = solve_with_quotas(state, problem, objective.kind, quotas_in_force(state));
+        // Nobody may stay below an equal share for the sake of stillness.
         kept = shares_hold(problem, still) && gain(problem, objective.kind, still, solution) < objective.hysteresis;
         if (kept) solution = std::move(still);
     }
     Plan plan;
     if (takes_turns) {
         const Problem running = problem_of(Counted::running);
-        plan = plan_of(given, state, running,
-                       solve_with_quotas(state, running, objective.kind, std::move(solution.quotas)));
+        Solution in_turn = solve_in_turn(state, problem, running, objective.kind, std::move(solution.quotas));
+        kept = kept && in_turn.quotas == quotas_in_force(state);
+        plan = plan_of(given, state, running, std::move(in_turn));
     } else {
         plan = plan_of(given, state, problem, std::move(solution));
     }

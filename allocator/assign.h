@@ -18,7 +18,8 @@
 //
 // Where jobs take turns, who runs changes sooner than caches fill. So quotas are chosen for all who are in the rotation
 // (the running jobs and those that wait for their next turn), each as if it ran all the time at its time_share of f*:
-// a plan of averages, which turns do not change. Bandwidth is given to those that run now, with those quotas.
+// a plan of averages, which turns do not change. Bandwidth is given to those that run now, with those quotas. Where
+// that would leave one of these below its equal share, quotas are moved towards equal ones, as far as it takes.
 
 #include <span>
 

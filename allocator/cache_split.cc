@@ -235,6 +235,21 @@ CacheSplit equal_split(const Problem& problem) {
     return split;
 }
 
+CacheSplit towards_equal_split(const Problem& problem, const CacheSplit& split) {
+    const auto equals = rates_of(problem, [](const JobTerms& job) { return job.equal_rate; });
+    const CacheSplit equal = equal_split(problem);
+    const auto mixture = [&](double part) {
+        CacheSplit mixed(split.size());
+        for (std::size_t i = 0; i < mixed.size(); ++i) mixed[i] = equal[i] + part * (split[i] - equal[i]);
+        return mixed;
+    };
+    const auto needed = [&](double part) { return remote_needed(problem, equals, mixture(part)); };
+    const double remote = problem.remote * (1 + 1e-9);  // equal shares fit, up to rounding
+    if (needed(1) <= remote) return split;
+    if (needed(0) > remote) return equal;
+    return mixture(largest_within(0, 1, remote, needed));
+}
+
 CacheSplit pinned_split(const Problem& problem) {
     CacheSplit split;
     for (const GroupCache& cache : problem.caches) split.push_back(cache.floor);

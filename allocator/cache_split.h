@@ -35,6 +35,8 @@ CacheSplit throughput_split(const Problem& problem);
 CacheSplit utilisation_split(const Problem& problem);
 
 CacheSplit equal_split(const Problem& problem);
+// This split, moved towards the equal one as far as everybody needs to be able to reach an equal share's rate.
+CacheSplit towards_equal_split(const Problem& problem, const CacheSplit& split);
 CacheSplit pinned_split(const Problem& problem);
 
 }  // namespace larder::allocator

@@ -80,13 +80,18 @@ std::vector<double> grants(const Problem& problem, ObjectiveKind kind, std::span
     return grant;
 }
 
-std::vector<double> steady_hits(const Problem& problem, const std::vector<std::vector<NodeCache>>& quotas) {
-    std::vector<double> bytes(problem.caches.size());
+CacheSplit split_of(const Problem& problem, const std::vector<std::vector<NodeCache>>& quotas) {
+    CacheSplit bytes(problem.caches.size());
     for (std::uint32_t i = 0; i < quotas.size(); ++i) {
         for (const NodeCache& quota : quotas[i]) {
             bytes[problem.cache_on(i, quota.node)] += static_cast<double>(quota.bytes());
         }
     }
+    return bytes;
+}
+
+std::vector<double> steady_hits(const Problem& problem, const std::vector<std::vector<NodeCache>>& quotas) {
+    const CacheSplit bytes = split_of(problem, quotas);
     std::vector<double> hits;
     hits.reserve(problem.jobs.size());
     for (const JobTerms& job : problem.jobs) hits.push_back(problem.steady_hit_ratio(job, bytes));
@@ -145,6 +150,26 @@ Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind 
         if (!lower_to_bounded_rates(problem, best, ideals)) break;
     }
     return best;
+}
+
+bool shares_hold(const Problem& problem, const Solution& solution) {
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+        if (solution.steady_rates[j] < problem.jobs[j].equal_rate * (1 - 1e-6)) return false;
+    }
+    return true;
+}
+
+Solution solve_in_turn(const ClusterState& state, const Problem& averages, const Problem& running, ObjectiveKind kind,
+                       std::vector<std::vector<NodeCache>> quotas) {
+    Solution solution = solve_with_quotas(state, running, kind, std::move(quotas));
+    if (kind == ObjectiveKind::equal_shares || kind == ObjectiveKind::pinned || shares_hold(running, solution)) {
+        return solution;
+    }
+    const CacheSplit split = towards_equal_split(running, split_of(running, solution.quotas));
+    std::vector<double> ideals;
+    ideals.reserve(averages.jobs.size());
+    for (const JobTerms& job : averages.jobs) ideals.push_back(job.ideal);
+    return solve_with_quotas(state, running, kind, place_quotas(state, averages, split, ideals));
 }
 
 double steady_remote(const Problem& problem, const Solution& solution) {

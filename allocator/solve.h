@@ -24,6 +24,13 @@ Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind 
 Solution solve_with_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
                            std::vector<std::vector<NodeCache>> quotas);
 
+// For those that run now, with quotas made for all who take turns: `averages`. These quotas may leave one that runs
+// below its equal share; then they are moved towards equal ones as far as it takes.
+Solution solve_in_turn(const ClusterState& state, const Problem& averages, const Problem& running, ObjectiveKind kind,
+                       std::vector<std::vector<NodeCache>> quotas);
+// Whether everybody comes to its equal share's rate.
+bool shares_hold(const Problem& problem, const Solution& solution);
+
 // By how large a part `after` is better than `before`, in the objective's own terms.
 double gain(const Problem& problem, ObjectiveKind kind, const Solution& before, const Solution& after);
 

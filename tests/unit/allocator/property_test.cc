@@ -113,7 +113,7 @@ void expect_network_and_disks_carry_it(const ClusterState& state, const Plan& pl
 
 TEST(PlanProperties, CapacityBandwidthNetworkAndDisksHold) {
     for (std::uint64_t seed = 0; seed < plans(); ++seed) {
-        const ClusterState state = RandomState(seed, {}).make();
+        const ClusterState state = RandomState(seed, {.turns = true}).make();
         const auto plan = assign(state, {.kind = kind_of(seed)});
         ASSERT_TRUE(plan.has_value()) << "seed " << seed << ": " << plan.error().message;
         expect_within_capacity(state, *plan);
@@ -125,7 +125,8 @@ TEST(PlanProperties, CapacityBandwidthNetworkAndDisksHold) {
 
 TEST(PlanProperties, NobodyIsBelowAnEqualShare) {
     for (std::uint64_t seed = 0; seed < plans() / 4; ++seed) {
-        const ClusterState state = RandomState(seed, {.operator_limits = false, .node_limits = false}).make();
+        const ClusterState state =
+            RandomState(seed, {.operator_limits = false, .node_limits = false, .turns = true}).make();
         const auto plan = assign(state, {.kind = static_cast<ObjectiveKind>(seed % 3)});
         ASSERT_TRUE(plan.has_value());
         for (const JobPlan& job : plan->jobs) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "allocator/state.h"
 
@@ -21,6 +22,7 @@ struct RandomStateOptions {
     bool epochs = true;           // jobs in their last epoch, jobs in the middle of one, caches that are filling
     bool waiting = false;         // jobs without GPUs
     bool peer_groups = true;      // several, in half of the clusters
+    bool turns = false;           // jobs that take turns, in half of the clusters
 };
 
 class RandomState {
@@ -61,6 +63,7 @@ public:
             state.datasets.push_back(dataset);
         }
         for (std::uint32_t j = 0; j < jobs; ++j) state.jobs.push_back(job(state, j, jobs));
+        if (options_.turns && chance(0.5)) take_turns(state);
         return state;
     }
 
@@ -97,6 +100,14 @@ private:
             ++job.gpus;
         }
         return job;
+    }
+
+    void take_turns(allocator::ClusterState& state) {
+        for (allocator::Job& job : state.jobs) {
+            if (chance(0.3)) continue;
+            job.time_share = spread(0.01, 1);
+            if (chance(0.5)) job.last_placement = std::exchange(job.placement, {});
+        }
     }
 
     static std::uint64_t cache(const allocator::ClusterState& state) {

@@ -20,8 +20,8 @@ Job& add_waiting_job(ClusterState& state, const char* name, std::uint32_t datase
 }
 
 // Of two jobs that have half of the time each, `running` runs.
-ClusterState two_in_turn(int running) {
-    ClusterState state = cluster(1, 60);
+ClusterState two_in_turn(int running, double remote = 1) {
+    ClusterState state = cluster(remote, 60);
     add_dataset(state, "a", 40);
     add_dataset(state, "b", 40);
     for (std::uint32_t j = 0; j < 2; ++j) {
@@ -54,6 +54,14 @@ TEST(Turns, BandwidthIsForWhoRuns) {
     expect_bandwidths(plan, {1, 0});
     expect_quotas(plan, {40, 20});  // the denser one first, as all that is needed of the remote then fits it
     EXPECT_NEAR(plan.jobs[0].steady_bytes_per_second, 3e9, 1) << "a job that runs has the remote, not half of it";
+}
+
+TEST(Turns, WhoRunsHasItsEqualShareThen) {
+    // Of averages, the first one's data saves most. With half of its own the second one would come to 1.2 GB/s.
+    const Plan plan = planned(two_in_turn(1, 0.6), ObjectiveKind::max_min);
+    expect_equal_shares(plan, {0, 2});
+    EXPECT_NEAR(plan.jobs[1].steady_bytes_per_second / kBytesPerGB, 2, 1e-5);
+    EXPECT_NEAR(static_cast<double>(plan.datasets[1].quota_bytes) / kBytesPerGB, 28, 1e-4) << "no more than it takes";
 }
 
 TEST(Turns, WhoRunsMoreOfTheTimeHasMoreOfTheCache) {
