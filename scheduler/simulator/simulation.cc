@@ -236,11 +236,12 @@ private:
         job.state.packed_with = nullptr;
         packed_on_.erase(index(job));
         if (job.guests == 0) return;
-        // Its host goes: the guest has no GPUs of its own, and waits for the next decision, which is due.
+        // Its host goes: the guest has no GPUs of its own, and waits for the next decision, which is due soon: within a
+        // decision, `decide_due_` would be looked at only when something else happens.
         for (const auto& [guest, host] : std::vector(packed_on_.begin(), packed_on_.end())) {
             if (host != index(job)) continue;
             stop_running(jobs_[guest]);
-            decide_due_ = true;
+            decide_again_s_ = std::min(decide_again_s_, now_s_ + kShortestRound_s);
         }
     }
 

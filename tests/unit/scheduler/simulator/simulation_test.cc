@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <set>
 #include <stdexcept>
 
 #include "base/hash.h"
@@ -335,6 +336,45 @@ TEST(Simulation, WhoSharesGpusGoesWithTheJobTheyAre) {
         ASSERT_TRUE(report) << report.error().message;
         EXPECT_EQ(report->summary.finished, 80u);
     }
+}
+
+// The second job shares the first one's GPUs.
+class Packs final : public Policy {
+public:
+    std::string_view name() const override { return "packs"; }
+    bool preempts() const override { return true; }
+    Result<Decision> decide(const Snapshot& snapshot) override {
+        asked_s.insert(snapshot.now_s);
+        Decision decision;
+        std::optional<std::uint32_t> host;
+        for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
+            Want want{.job = j, .gpus = 1};
+            const std::string& job = snapshot.jobs[j]->spec->name;
+            if (job == "0") host = j;
+            if (job == "1") want.packed_with = host;
+            decision.wants.push_back(want);
+        }
+        return decision;
+    }
+
+    std::set<double> asked_s;
+};
+
+TEST(Simulation, AGuestThatGoesWithItsHostIsDecidedForAtOnce) {
+    Cluster cluster(2);
+    for (const double epochs : {1.0, 1.0, 0.1}) cluster.add(0, 1, epochs).dataset = kNoDataset;
+    cluster.workload.jobs[0].gpus_max = 2;  // it grows when the third one ends, and its guest is stopped with it
+    const GpuGroup group{.type = "a", .gpus = 2};
+    const GpuCluster gpus = make_cluster(std::span(&group, 1), 2);
+    FreePool pool(gpus);
+    Packs policy;
+    const auto outcome = simulate(cluster.workload, gpus, policy, pool, {.cache = *parse_cache("none", "")});
+    ASSERT_TRUE(outcome) << outcome.error().message;
+    const double grown_s = outcome->jobs[2].finish_s;
+    ASSERT_EQ(outcome->jobs[0].preemptions, 1u);
+    const auto next = policy.asked_s.upper_bound(grown_s);
+    ASSERT_NE(next, policy.asked_s.end());
+    EXPECT_LT(*next, grown_s + 1) << "not when the next job ends";
 }
 
 // The same on every machine. Who changes what comes out of a simulation changes these numbers, and knows it.
