@@ -140,6 +140,10 @@ void DataPlane::stop(SimulatedJob& job, bool dataset_is_done, double now_s) {
     std::erase_if(stores_, goes);
 }
 
+void DataPlane::forget(const SimulatedJob& job) {
+    for (const auto& store : stores_) std::erase(store->paused, &job.reader);
+}
+
 void DataPlane::advance(double seconds, std::span<SimulatedJob* const> running, std::vector<JobOutcome>& outcomes) {
     for (SimulatedJob* job : split_) spread_rate(*job);
     for (const auto& store : stores_) {

@@ -21,6 +21,8 @@ public:
     // The job has its GPUs and begins to read, or to read on. `users_left`: whether later jobs read the dataset, too.
     void start(SimulatedJob& job, std::uint32_t index, double now_s);
     void stop(SimulatedJob& job, bool dataset_is_done, double now_s);
+    // It was stopped, and will not be back.
+    void forget(const SimulatedJob& job);
     // Everybody reads for so long. Adds what was read to the jobs and `outcomes`.
     void advance(double seconds, std::span<SimulatedJob* const> running, std::vector<JobOutcome>& outcomes);
     // The job's epoch is over: true if a new plan should be made of what it needs now.

@@ -203,6 +203,7 @@ private:
     void expire(std::uint32_t j) {
         if (!jobs_[j].live || jobs_[j].state.running) return;
         leave(j);
+        data_->forget(jobs_[j]);
         const std::uint32_t dataset = jobs_[j].state.spec->dataset;
         if (dataset != kNoDataset) --users_left_[dataset];
         outcome_.jobs[j].end = JobEnd::expired;

@@ -6,6 +6,7 @@
 
 #include "allocator/model.h"
 #include "scheduler/simulator/cache_system.h"
+#include "scheduler/simulator/data_plane.h"
 #include "scheduler/simulator/random.h"
 
 namespace larder::scheduler {
@@ -199,6 +200,31 @@ TEST(Lru, WhoTakesTurnsFindsWhatTheOthersLeft) {
         EXPECT_NEAR(hits / all, expected, 0.06)
             << one.jobs << " jobs, cache " << one.capacity << ", turns of " << one.turn;
     }
+}
+
+TEST(Lru, WhoIsNotBackLeavesNothing) {
+    const GpuCluster cluster{.gpu_types = {"a"}, .nodes = {{"n", 0, 8, true}}};
+    const std::vector<DatasetState> datasets{{"d", 1e9}};
+    const SimulationOptions options{.cache = *parse_cache("lru", ""),
+                                    .storage = {.cache_bytes = 5e8, .remote_bytes_per_second = 1e8}};
+    DataPlane data(options, datasets, cluster);
+    const JobSpec spec{.ideal_bytes_per_second = {1e8}, .dataset = 0, .total_bytes = 5e9};
+    SimulatedJob job;
+    job.state.spec = &spec;
+    job.state.gpus = 1;
+    job.ideal_full = 1e8;
+    job.reader.remaining_bytes = spec.total_bytes;
+    SimulatedJob* const running[] = {&job};
+    std::vector<JobOutcome> outcomes(1);
+    data.start(job, 0, 0);
+    ASSERT_TRUE(data.plan(0, running, {}));
+    data.advance(5, running, outcomes);
+    data.stop(job, false, 5);
+    ASSERT_TRUE(data.plan(5, {}, {}));
+    EXPECT_GT(data.cached_bytes(0), 0) << "it may be back";
+    data.forget(job);
+    ASSERT_TRUE(data.plan(5, {}, {}));
+    EXPECT_EQ(data.cached_bytes(0), 0);
 }
 
 TEST(Lru, AllFitsAllHits) {
