@@ -43,6 +43,8 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
         if (job.registered) register_job(job);
     }
     accounted_s_ = now.unix_s;
+    // The first plan may come before the first decision.
+    tell_turns(now.unix_s);
     log_info("took up the queue",
              {{"jobs", queue_.active().size()}, {"ended", queue_.jobs().size() - queue_.active().size()}});
 }
@@ -169,6 +171,7 @@ void LiveScheduler::decide_now(Moment now) {
     if (!actions) {
         ++counts_.decisions_failed;
         next_s_ = now.unix_s + kAgain_s;
+        tell_turns(now.unix_s);
         return log_error("no decision: what runs goes on", {{"error", actions.error().message}});
     }
     next_s_ = actions->next_s;
