@@ -47,8 +47,8 @@ struct ClusterOptions {
 struct Turn {
     std::string job;
     double time_share = 1;  // the part of the time that it runs; above 0, up to 1
-    // While it waits for its next turn: what it reads, for how many epochs to go and how fast (f* with the GPUs it had;
-    // 0: not known), and where it ran last (node, GPUs).
+    // For while no node reports it, as when it waits for its next turn: what it reads, for how many epochs to go and
+    // how fast (f* with the GPUs it had; 0: not known), and where it ran last (node, GPUs).
     std::string dataset;
     double epochs = kUnlimited;
     double ideal_bytes_per_second = 0;

@@ -194,7 +194,7 @@ void LiveScheduler::note_ideals(const StorageView& view) {
     }
 }
 
-// So that the cache of those that are stopped for a while stays.
+// So that the cache of those that are stopped for a while stays, also while they end or start and no node reports them.
 void LiveScheduler::tell_turns(double now_s) {
     std::vector<allocator::Turn> turns;
     if (!options_.policy->takes_turns()) return;
@@ -203,13 +203,13 @@ void LiveScheduler::tell_turns(double now_s) {
         note_time_share(job.state, now_s);
         if (job.asked.dataset.empty() || job.state.first_started_s == kNever) continue;
         allocator::Turn turn{.job = job.asked.name, .time_share = job.state.time_share};
-        if (!is_with_engine(job.phase) && job.last) {
+        if (const auto& on = is_with_engine(job.phase) ? job.held : job.last) {
             turn.dataset = job.asked.dataset;
             if (job.dataset_bytes > 0 && std::isfinite(job.remaining_bytes())) {
                 turn.epochs = std::max(1.0, job.remaining_bytes() / static_cast<double>(job.dataset_bytes));
             }
             turn.ideal_bytes_per_second = job.last_ideal;
-            for (const NamedGpus& share : job.last->gpus) {
+            for (const NamedGpus& share : on->gpus) {
                 turn.ran_on.emplace_back(share.node, static_cast<std::uint32_t>(std::popcount(share.gpus)));
             }
         }

@@ -97,22 +97,26 @@ double ReportedPlans::next_s() const {
 
 void ReportedPlans::tell_turns(std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting) {
     std::vector<allocator::Turn> turns;
-    for (const SimulatedJob* job : running)
-        turns.push_back({.job = job_name(*job), .time_share = job->state.time_share});
-    for (const SimulatedJob* job : waiting) {
-        if (job->reads_nothing()) continue;
-        const double size = datasets_[job->state.spec->dataset].size_bytes;
-        allocator::Turn turn{.job = job_name(*job),
-                             .time_share = job->state.time_share,
-                             .dataset = dataset_name(job->state.spec->dataset),
-                             .epochs = std::max(1.0, job->reader.remaining_bytes / size),
-                             .ideal_bytes_per_second = job->reader.ideal,
-                             .weight = job->reader.weight};
-        for (const NodeGpus& share : job->last_placement) {
-            turn.ran_on.emplace_back(nodes_.nodes[share.node].name, share.count());
-        }
+    const auto add_unreported = [&](const SimulatedJob& job, const Placement& on) {
+        if (job.reads_nothing()) return;
+        const double size = datasets_[job.state.spec->dataset].size_bytes;
+        allocator::Turn turn{.job = job_name(job),
+                             .time_share = job.state.time_share,
+                             .dataset = dataset_name(job.state.spec->dataset),
+                             .epochs = std::max(1.0, job.reader.remaining_bytes / size),
+                             .ideal_bytes_per_second = job.reader.ideal,
+                             .weight = job.reader.weight};
+        for (const NodeGpus& share : on) turn.ran_on.emplace_back(nodes_.nodes[share.node].name, share.count());
         turns.push_back(std::move(turn));
+    };
+    for (const SimulatedJob* job : running) {
+        if (job->paused) {
+            add_unreported(*job, job->state.placement);
+        } else {
+            turns.push_back({.job = job_name(*job), .time_share = job->state.time_share});
+        }
     }
+    for (const SimulatedJob* job : waiting) add_unreported(*job, job->last_placement);
     cluster_.set_turns(std::move(turns));
 }
 

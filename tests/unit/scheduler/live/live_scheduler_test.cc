@@ -186,6 +186,39 @@ TEST_F(Live, WhoWaitsForItsTurnKeepsItsCache) {
     EXPECT_EQ(phase(second), Phase::starting);
 }
 
+TEST_F(Live, WhoHasGpusButIsNotReportedKeepsItsCache) {
+    policy = "srtf";
+    restart();
+    report("", 0);
+    Submission asked = asks(8, "slow");
+    asked.dataset = "images";
+    asked.epochs = 1000;
+    asked.ideal_by_type[""] = 5e5;
+    const JobId id = submit(asked);
+    tick();
+    tick(20);
+    ASSERT_EQ(phase(id), Phase::starting);
+    const auto counted = [&] {
+        const allocator::ClusterState state = cluster.state(now().steady_ns);
+        return state.jobs.size() == 1 && state.jobs[0].waits_for_turn() ? state.jobs[0].ideal_bytes_per_second : 0.0;
+    };
+    report("", 0);
+    EXPECT_EQ(counted(), 5e5) << "its process starts up";
+    engine.tell(Kind::started, {id, 1});
+    report("slow", 5'000);
+    tick();
+    EXPECT_EQ(counted(), 0) << "what a node reports counts";
+    Submission quick = asked;
+    quick.name = "quick";
+    quick.epochs = 1;
+    (void)submit(quick);
+    tick();
+    ASSERT_EQ(phase(id), Phase::stopping);
+    tick(20);
+    report("", 0);
+    EXPECT_EQ(counted(), 5e5) << "its loaders are gone, its process is not";
+}
+
 TEST_F(Live, WhoEndsByItselfWhileBeingStoppedHasEnded) {
     const JobId id = runs(asks(1));
     ASSERT_TRUE(live->cancel(id, "alice", now()));
