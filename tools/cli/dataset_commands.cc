@@ -305,6 +305,24 @@ void add_named_task(CLI::App& dataset, Context& context, const std::string& comm
     });
 }
 
+int warm_dataset(const Context& context, const std::string& name) {
+    const int code =
+        run_task(context, "POST", dataset_target(name, "/warm"), nullptr, "warming " + name, "warmed " + name);
+    if (code != kDone || context.json) return code;
+    const auto answer = call(context, "GET", dataset_target(name));
+    if (!answer) return report(context, answer.error());
+    const json::object& dataset = as_object(*answer);
+    const json::object& quota = object_at(dataset, "quota");
+    if (count_at(object_at(dataset, "used"), "blocks") == 0 && count_at(dataset, "blocks") > 0) {
+        std::printf(
+            "note: nothing of it is cached: its quota, %s of memory and %s of disk, has no room for a block: "
+            "larder quota set %s --memory SIZE --disk SIZE\n",
+            format_bytes(count_at(quota, "memory_bytes")).c_str(), format_bytes(count_at(quota, "disk_bytes")).c_str(),
+            name.c_str());
+    }
+    return code;
+}
+
 void add_verify(CLI::App& dataset, Context& context) {
     struct Options {
         std::string name;
@@ -343,7 +361,7 @@ void add_dataset_commands(CLI::App& app, Context& context) {
     add_named_task(*dataset, context, "index", "Index again: what changed at the remote becomes a new version",
                    "indexing", "indexed");
     add_verify(*dataset, context);
-    add_named_task(*dataset, context, "warm", "Fill the quota from the remote before a job asks", "warming", "warmed");
+    add_named(*dataset, context, "warm", "Fill the quota from the remote before a job asks", warm_dataset);
     add_named(*dataset, context, "rm", "Forget a dataset and its cached blocks; the remote stays", remove_dataset);
     add_pack_command(*dataset, context);
 }

@@ -245,6 +245,21 @@ TEST_F(LarderWithDaemonTest, AFailedTaskGivesItsErrorAndExitCode) {
     EXPECT_EQ(cancelled.errors, "larder: warm was cancelled\n");
 }
 
+TEST_F(LarderWithDaemonTest, WarmSaysWhenAQuotaHasNoRoomForABlock) {
+    daemon.answer("GET /v1/tasks/9", R"({"id":9,"kind":"warm","state":"done","result":{"blocks":40}})");
+    const auto warm = [&](const std::string& name, const char* cached) {
+        daemon.answer("POST /v1/datasets/" + name + "/warm", {202, "application/json", R"({"task":9})", {}});
+        daemon.answer("GET /v1/datasets/" + name,
+                      std::string(R"({"blocks":40,"quota":{"memory_bytes":4096,"disk_bytes":0},"used":{"blocks":)") +
+                          cached + "}}");
+        return larder({"dataset", "warm", name});
+    };
+    const auto none = warm("none", "0");
+    EXPECT_EQ(none.exit_code, 0);
+    EXPECT_THAT(none.output, HasSubstr("nothing of it is cached: its quota, 4.00 KiB of memory and 0 B of disk"));
+    EXPECT_THAT(warm("some", "1").output, ::testing::Not(HasSubstr("note:")));
+}
+
 TEST_F(LarderWithDaemonTest, ExitCodesFollowTheAnswer) {
     EXPECT_EQ(larder({"dataset", "info", "none"}).exit_code, 4);
     daemon.answer("DELETE /v1/datasets/a b", http_error(403, "permission_denied", "only root or its owner may"));
