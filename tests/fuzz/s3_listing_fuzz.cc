@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         const std::string query = s3_list_query(object.key, page->next);
         const std::string_view rest = std::string_view(query).substr(query.rfind('=') + 1);
         LARDER_ASSERT(rest.find_first_of("&# /?") == std::string_view::npos);
-        LARDER_ASSERT(percent_decode_leniently(rest) == object.key);
+        LARDER_ASSERT(larder::percent_decode_leniently(rest) == object.key);
     }
     return 0;
 }
