@@ -2,7 +2,7 @@
 
 #include <boost/json/serialize.hpp>
 
-#include "bench/scripts.h"
+#include "tools/cli/data_file.h"
 #include "tools/cli/run_program.h"
 
 namespace larder::bench {
@@ -11,7 +11,7 @@ namespace {
 
 Result<void> draw(const char* script, const boost::json::array& results, const std::string& svg_path) {
     const auto drawn =
-        cli::run_program({"/usr/bin/python3", script_path(script), svg_path}, boost::json::serialize(results));
+        cli::run_program({"/usr/bin/python3", cli::data_file(script), svg_path}, boost::json::serialize(results));
     if (!drawn) return std::unexpected(drawn.error().within("draw " + svg_path));
     return {};
 }
@@ -19,11 +19,11 @@ Result<void> draw(const char* script, const boost::json::array& results, const s
 }  // namespace
 
 Result<void> plot_curve(const boost::json::array& points, const std::string& svg_path) {
-    return draw("plot_curve.py", points, svg_path);
+    return draw("bench/plot_curve.py", points, svg_path);
 }
 
 Result<void> plot_joint(const boost::json::array& policies, const std::string& svg_path) {
-    return draw("plot_joint.py", policies, svg_path);
+    return draw("bench/plot_joint.py", policies, svg_path);
 }
 
 }  // namespace larder::bench

@@ -11,9 +11,9 @@
 
 #include "bench/daemon_process.h"
 #include "bench/options.h"
-#include "bench/scripts.h"
 #include "bench/work_directory.h"
 #include "cache/dataset/pack.h"
+#include "tools/cli/data_file.h"
 #include "tools/cli/run_program.h"
 
 namespace larder::bench {
@@ -24,7 +24,7 @@ constexpr const char* kImages = "/usr/share/openclipart/png";
 // The interpreter that has the larder package: the tests' environment, where it was made.
 std::string interpreter(const Options& options) {
     if (!options.python.empty()) return options.python;
-    const std::string environment = script_path("../build/venv/bin/python");
+    const std::string environment = cli::data_file("build/venv/bin/python");
     return std::filesystem::exists(environment) ? environment : "python3";
 }
 
@@ -44,7 +44,7 @@ Result<boost::json::value> python(const Options& options) {
         !added) {
         return std::unexpected(added.error());
     }
-    const auto output = cli::run_program({interpreter(options), script_path("python_loader.py"), "--socket",
+    const auto output = cli::run_program({interpreter(options), cli::data_file("bench/python_loader.py"), "--socket",
                                           daemon->socket(), "--dataset", "images", "--images", images, "--shards",
                                           *work / "shards", "--rounds", options.quick ? "1" : "7"});
     if (!output) return std::unexpected(output.error());

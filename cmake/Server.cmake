@@ -76,7 +76,6 @@ if(LARDER_BENCH OR LARDER_TESTS)
 endif()
 if(LARDER_BENCH)
     larder_library(bench)
-    target_compile_definitions(larder_bench PRIVATE LARDER_BENCH_DIRECTORY="${CMAKE_SOURCE_DIR}/bench")
     target_link_libraries(larder_bench PUBLIC larder_tools_cli larder_tools_simulate larder_loader larder_cache_shard larder_cache_dataset larder_allocator
         larder_allocator_service larder_bench_cluster larder_bench_oracle
         PRIVATE Boost::json Boost::filesystem PkgConfig::LIBARCHIVE Threads::Threads)

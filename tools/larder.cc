@@ -1,16 +1,10 @@
 #include <CLI/CLI.hpp>
 
-#include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <string_view>
 
 #include "cache/control/config.h"
-#include "tools/cli/context.h"
-#include "tools/simulate/commands.h"
-#ifdef LARDER_WITH_BENCH
-#include "bench/bench.h"
-#endif
+#include "tools/cli/program.h"
 
 namespace {
 
@@ -19,6 +13,16 @@ using larder::cli::Context;
 constexpr const char* kFooter =
     "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 no daemon answers; 4 not found; 5 refused: no permission, or there "
     "already.";
+
+// Programs of their own, larder-<command>.
+struct Elsewhere {
+    const char* command;
+    const char* help;
+};
+constexpr Elsewhere kElsewhere[] = {
+    {"simulate", "What a policy, a cache system and a cluster make of a trace"},
+    {"bench", "Measure this machine, side by side with a peer or a limit: larder bench --help"},
+};
 
 std::string default_admin_socket() {
     const char* named = std::getenv("LARDER_ADMIN_SOCKET");
@@ -49,37 +53,22 @@ int run(int argc, char** argv) {
     larder::cli::add_whatif_command(app, context);
     larder::cli::add_events_command(app, context);
     larder::cli::add_top_command(app, context);
-    larder::cli::add_simulate_command(app, context);
-#ifdef LARDER_WITH_BENCH
-    // Listed here; main hands its command line over before this App sees it, unless something comes before "bench".
-    app.add_subcommand("bench", "Measure this machine: larder bench --help")->prefix_command()->callback([] {
-        throw CLI::ValidationError("bench", "comes first, its options after it: larder bench NAME --json");
-    });
-#endif
-    try {
-        app.parse(argc, argv);
-    } catch (const CLI::RequiredError& error) {
-        const auto unknown = app.remaining(true);
-        if (unknown.empty()) return app.exit(error), larder::cli::kUsage;
-        std::fprintf(stderr, "larder: unknown command \"%s\"; see --help\n", unknown.front().c_str());
-        return larder::cli::kUsage;
-    } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? larder::cli::kDone : larder::cli::kUsage;
+    // Listed here; main hands their command lines over before this App sees them, unless an option comes first.
+    for (const Elsewhere& elsewhere : kElsewhere) {
+        app.add_subcommand(elsewhere.command, elsewhere.help)->prefix_command()->callback([&context, &elsewhere, argv] {
+            context.command = [&elsewhere, argv] { return larder::cli::hand_over(elsewhere.command, argv); };
+        });
     }
-    return context.command ? context.command() : static_cast<int>(larder::cli::kUsage);
+    return larder::cli::run_app(app, context, argc, argv);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    try {
-#ifdef LARDER_WITH_BENCH
-        // The benches have command lines of their own.
-        if (argc > 1 && std::string_view(argv[1]) == "bench") return larder::bench::bench_main(argc - 1, argv + 1);
-#endif
-        return run(argc, argv);
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "larder: %s\n", error.what());
-        return larder::cli::kFailed;
+    for (const Elsewhere& elsewhere : kElsewhere) {
+        if (argc > 1 && argv[1] == std::string_view(elsewhere.command)) {
+            return larder::cli::hand_over(elsewhere.command, argv);
+        }
     }
+    return run(argc, argv);
 }

@@ -7,11 +7,11 @@
 
 #include "base/assert.h"
 #include "scheduler/decide.h"
+#include "scheduler/simulator/checkpoints.h"
 #include "scheduler/simulator/data_plane.h"
 #include "scheduler/simulator/node_failures.h"
 #include "scheduler/simulator/tenant_shares.h"
 #include "scheduler/simulator/timeline.h"
-#include "scheduler/simulator/transfers.h"
 
 namespace larder::scheduler {
 namespace {
@@ -29,7 +29,7 @@ public:
           tenants_(workload.tenants),
           shares_(options.policy, tenants_),
           failures_(options, cluster.nodes.size()),
-          transfers_(options.checkpoint_bytes_per_second),
+          checkpoints_(options.checkpoint_bytes_per_second, options.checkpoint_interval_s, workload.jobs.size()),
           jobs_(workload.jobs.size()),
           users_left_(workload.datasets.size()) {
         for (const std::string& type : cluster.gpu_types) gpu_types_.push_back({.name = type});
@@ -72,7 +72,8 @@ private:
     std::string at() const { return "at " + std::to_string(now_s_) + " s"; }
 
     double next_event_s() const {
-        double next_s = std::min({decide_again_s_, transfers_.next_s(now_s_), next_refresh_s_, data_->next_report_s()});
+        double next_s =
+            std::min({decide_again_s_, checkpoints_.next_s(now_s_), next_refresh_s_, data_->next_report_s()});
         if (arrived_ < jobs_.size()) next_s = std::min(next_s, workload_.jobs[arrived_].submit_s);
         for (const SimulatedJob* job : running_) next_s = std::min(next_s, job->next_s);
         // Nodes fail for ever: that alone is no reason to go on.
@@ -85,7 +86,7 @@ private:
         if (seconds <= 0) return;
         timeline_->take(now_s_, until_s, running_, live_.size() - running_.size(), *data_);
         data_->advance(seconds, running_, outcome_.jobs);
-        transferred_ = transfers_.advance(seconds);
+        transferred_ = checkpoints_.advance(seconds);
         now_s_ = until_s;
         if (now_s_ >= shares_.next_s()) account_all();
         shares_.pass(seconds, now_s_);
@@ -105,6 +106,9 @@ private:
 
     Result<void> happen() {
         for (const std::uint32_t j : std::exchange(transferred_, {})) transfer_ended(j);
+        for (const std::uint32_t j : checkpoints_.due(now_s_)) {
+            checkpoints_.write(j, jobs_[j].reader.remaining_bytes, now_s_);
+        }
         failures_.happen(now_s_, [&](std::uint32_t node, bool usable) { node_changed(node, usable); });
         for (std::size_t i = 0; i < running_.size();) {
             SimulatedJob& job = *running_[i];
@@ -213,7 +217,7 @@ private:
     void stop_running(SimulatedJob& job, bool dataset_is_done = false) {
         account(job);
         data_->stop(job, dataset_is_done, now_s_);
-        transfers_.cancel(index(job));
+        checkpoints_.stopped(index(job));
         unpack(job);
         job.state.running = false;
         job.state.remaining_bytes = job.reader.remaining_bytes;
@@ -254,10 +258,10 @@ private:
         ++job.state.preemptions;
         ++outcome_.jobs[j].preemptions;
         job.has_checkpoint = true;
-        if (!(job.state.spec->checkpoint_bytes > 0) || options_.checkpoint_bytes_per_second == kNever) return;
+        if (!checkpoints_.take_time(job.state.spec->checkpoint_bytes)) return;
         leave(j);
         away_.push_back(j);
-        transfers_.begin(j, job.state.spec->checkpoint_bytes);
+        checkpoints_.begin(j, job.state.spec->checkpoint_bytes);
     }
 
     void transfer_ended(std::uint32_t j) {
@@ -294,14 +298,22 @@ private:
         job.accounted_s = now_s_;
         job.paused = again;
         job.ready_s = now_s_ + state.spec->restart_s;
-        if (again && job.has_checkpoint && state.spec->checkpoint_bytes > 0 &&
-            options_.checkpoint_bytes_per_second != kNever) {
+        checkpoints_.started(j, state.spec->checkpoint_bytes, job.reader.remaining_bytes, now_s_);
+        if (again && job.has_checkpoint && checkpoints_.take_time(state.spec->checkpoint_bytes)) {
             job.ready_s = kNever;  // until it is read
-            transfers_.begin(j, state.spec->checkpoint_bytes);
+            checkpoints_.begin(j, state.spec->checkpoint_bytes);
         }
         data_->start(job, j, now_s_);
         running_.push_back(&job);
         plan_due_ = true;
+    }
+
+    // What it did since its last checkpoint is lost.
+    double remaining_after_loss(const SimulatedJob& job) const {
+        const JobSpec& spec = *job.state.spec;
+        if (checkpoints_.take_time(spec.checkpoint_bytes)) return checkpoints_.remaining_bytes(index(job));
+        const double since_s = std::fmod(now_s_ - job.state.started_s, options_.checkpoint_interval_s);
+        return std::min(spec.total_bytes, job.reader.remaining_bytes + since_s * job.reader.rate);
     }
 
     void node_changed(std::uint32_t node, bool usable) {
@@ -320,13 +332,10 @@ private:
                 continue;
             const std::uint32_t j = index(*ran);
             SimulatedJob& job = jobs_[j];
-            // What it did since its last checkpoint is lost.
-            const double since_s = std::fmod(now_s_ - job.state.started_s, options_.checkpoint_interval_s);
-            job.reader.remaining_bytes =
-                std::min(job.state.spec->total_bytes, job.reader.remaining_bytes + since_s * job.reader.rate);
+            job.reader.remaining_bytes = remaining_after_loss(job);
             if (job.state.packed_with == nullptr) placer_.release(j);
             stop_running(job);
-            job.has_checkpoint = true;
+            job.has_checkpoint = job.reader.remaining_bytes < job.state.spec->total_bytes;
             ++outcome_.jobs[j].failures;
         }
     }
@@ -440,7 +449,7 @@ private:
     std::vector<Tenant> tenants_;
     TenantShares shares_;
     NodeFailures failures_;
-    CheckpointTransfers transfers_;
+    Checkpoints checkpoints_;
     std::vector<SimulatedJob> jobs_;
     std::vector<std::uint32_t> users_left_;  // by dataset: jobs that have yet to finish
     std::vector<GpuTypeState> gpu_types_;

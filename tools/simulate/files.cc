@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "tools/cli/data_file.h"
 #include "tools/cli/run_program.h"
 #include "tools/simulate/report.h"
 
@@ -124,7 +125,7 @@ Result<void> plot(const scheduler::Report& report, const std::string& directory)
                              {"samples", std::move(samples)},
                              {"datasets", std::move(datasets)},
                              {"gpus", report.scenario.gpus}};
-    const auto done = run_program({"/usr/bin/python3", LARDER_SIMULATE_DIRECTORY "/plot_simulation.py", directory},
+    const auto done = run_program({"/usr/bin/python3", data_file("tools/simulate/plot_simulation.py"), directory},
                                   json::serialize(drawn));
     if (!done) return std::unexpected(done.error().within("draw into " + directory));
     return {};

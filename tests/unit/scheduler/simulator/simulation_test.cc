@@ -147,6 +147,49 @@ TEST(Simulation, ALostNodeCostsWhatWasDoneSinceTheCheckpoint) {
     EXPECT_LE(lost_s, 161 * static_cast<double>(summary.failures));
 }
 
+TEST(Simulation, CheckpointsByIntervalTakeBandwidthFromThoseOthersWaitFor) {
+    Cluster cluster(16);
+    JobSpec& writer = cluster.add(0, 8, 2);
+    writer.dataset = kNoDataset;
+    writer.checkpoint_bytes = 1e9;
+    cluster.options.checkpoint_interval_s = 100;
+    cluster.options.checkpoint_bytes_per_second = 1e8;
+    JobSpec& stopped = cluster.add(0, 8, 4);
+    stopped.dataset = kNoDataset;
+    stopped.checkpoint_bytes = 1e9;
+    cluster.add(95, 8, 0.1).dataset = kNoDataset;
+    const Outcome outcome = cluster.run("srtf", 0, 1e12);
+    const double each_s = kSize / (8 * kIdeal);
+    EXPECT_NEAR(outcome.jobs[0].finish_s, 2 * each_s, 1e-6) << "its own ones are beside its training";
+    EXPECT_EQ(outcome.jobs[1].preemptions, 1);
+    // Each way takes 10 s alone. From 100 to 120 s the other's is on its way too: written by 110, read by 125.
+    EXPECT_NEAR(outcome.jobs[1].finish_s, 4 * each_s + (125 - 95), 1e-3);
+}
+
+TEST(Simulation, ALostNodeCostsWhatTheLastWholeCheckpointLacks) {
+    const auto lost_s = [](double checkpoint_bytes) {
+        Cluster cluster(8);
+        for (int j = 0; j < 40; ++j) {
+            JobSpec& job = cluster.add(0, 8, 8);
+            job.dataset = kNoDataset;
+            job.checkpoint_bytes = checkpoint_bytes;
+        }
+        cluster.options.node_lifetime_s = 3000;
+        cluster.options.node_repair_s = 100;
+        cluster.options.checkpoint_interval_s = 60;
+        cluster.options.checkpoint_bytes_per_second = 1e8;
+        const Outcome outcome = cluster.run("fifo", 0, 1e12);
+        const Summary summary = summarise(cluster.workload, outcome, 8);
+        EXPECT_EQ(summary.finished, 40);
+        EXPECT_GT(summary.failures, 0);
+        return (outcome.end_s - 40 * 8 * kSize / (8 * kIdeal)) / static_cast<double>(summary.failures) - 100;
+    };
+    EXPECT_LE(lost_s(1e3), 61);
+    // Each is 50 s on its way, and as long again when it is read: what was done since it began is lost with it.
+    EXPECT_GE(lost_s(5e9), 100);
+    EXPECT_LE(lost_s(5e9), 161);
+}
+
 TEST(Simulation, AGangIsLostWithOneOfItsNodesAndWaitsForAll) {
     Cluster cluster(16);
     for (int j = 0; j < 20; ++j) cluster.add(0, 16, 1).dataset = kNoDataset;

@@ -1,0 +1,54 @@
+// read-epochs DATASET [EPOCHS [BATCH_SIZE]]: reads a dataset through this node's daemon as a training job does, and
+// says of each epoch what came, how fast, and how long the loop waited.
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include "loader/larder.h"
+
+namespace {
+
+int failed(const larder::Error& error) {
+    std::fprintf(stderr, "read-epochs: %s\n", error.message.c_str());
+    return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc < 2 || argc > 4) {
+        std::fprintf(stderr, "usage: read-epochs DATASET [EPOCHS [BATCH_SIZE]]\n");
+        return 2;
+    }
+    larder::LoaderOptions options;
+    options.dataset = argv[1];
+    options.job = "read-epochs";
+    options.batch_size = argc > 3 ? static_cast<std::uint32_t>(std::strtoul(argv[3], nullptr, 10)) : 64;
+    const unsigned long epochs = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 1;
+
+    auto loader = larder::Loader::open(options);
+    if (!loader) return failed(loader.error());
+    for (unsigned long epoch = 0; epoch < epochs; ++epoch) {
+        const auto began = std::chrono::steady_clock::now();
+        const larder::LoaderStatistics before = loader->statistics();
+        std::uint64_t samples = 0;
+        std::uint64_t bytes = 0;
+        while (true) {
+            const auto batch = loader->next();
+            if (!batch) return failed(batch.error());
+            if (!*batch) break;
+            for (const larder::Sample& sample : (*batch)->samples()) {
+                ++samples;
+                for (const larder::Field& field : sample.fields) bytes += field.bytes.size();
+            }
+        }
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+        const double stall_s = static_cast<double>(loader->statistics().stall_ns - before.stall_ns) * 1e-9;
+        std::printf("epoch %lu: %llu samples, %llu bytes, %.0f samples/s, stall %.0f %%\n", epoch,
+                    static_cast<unsigned long long>(samples), static_cast<unsigned long long>(bytes),
+                    static_cast<double>(samples) / took.count(), 100 * stall_s / took.count());
+    }
+    return 0;
+}

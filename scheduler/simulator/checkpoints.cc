@@ -1,0 +1,73 @@
+#include "scheduler/simulator/checkpoints.h"
+
+#include <algorithm>
+
+namespace larder::scheduler {
+
+Checkpoints::Checkpoints(double bytes_per_second, double interval_s, std::size_t jobs)
+    : bytes_per_second_(bytes_per_second), interval_s_(interval_s), jobs_(jobs) {}
+
+void Checkpoints::begin(std::uint32_t job, double bytes) {
+    transfers_.push_back({.job = job, .bytes_left = bytes, .stands_still = true});
+}
+
+void Checkpoints::started(std::uint32_t job, double bytes, double remaining_bytes, double now_s) {
+    jobs_[job].bytes = bytes;
+    jobs_[job].saved_remaining_bytes = remaining_bytes;
+    set_due(job, take_time(bytes) ? now_s + interval_s_ : kNever);
+}
+
+void Checkpoints::stopped(std::uint32_t job) {
+    set_due(job, kNever);
+    std::erase_if(transfers_, [&](const Transfer& transfer) { return transfer.job == job; });
+}
+
+double Checkpoints::next_s(double now_s) const {
+    double next_s = due_.empty() ? kNever : std::max(now_s, due_.begin()->first);
+    for (const Transfer& transfer : transfers_) next_s = std::min(next_s, now_s + transfer.bytes_left / each());
+    return next_s;
+}
+
+std::vector<std::uint32_t> Checkpoints::advance(double seconds) {
+    std::vector<std::uint32_t> done;
+    if (transfers_.empty()) return done;
+    const double moved = each() * seconds;
+    std::erase_if(transfers_, [&](Transfer& transfer) {
+        transfer.bytes_left -= moved;
+        if (transfer.bytes_left > 1e-3) return false;
+        OfJob& job = jobs_[transfer.job];
+        if (transfer.stands_still) {
+            done.push_back(transfer.job);
+        } else {
+            job.saved_remaining_bytes = job.written_remaining_bytes;
+        }
+        return true;
+    });
+    return done;
+}
+
+std::vector<std::uint32_t> Checkpoints::due(double now_s) const {
+    std::vector<std::uint32_t> jobs;
+    for (const auto& [due_s, job] : due_) {
+        if (due_s > now_s) break;
+        jobs.push_back(job);
+    }
+    return jobs;
+}
+
+void Checkpoints::write(std::uint32_t job, double remaining_bytes, double now_s) {
+    set_due(job, now_s + interval_s_);
+    const auto of_job = [&](const Transfer& transfer) { return transfer.job == job; };
+    if (std::ranges::any_of(transfers_, of_job)) return;  // the last one is still on its way
+    jobs_[job].written_remaining_bytes = remaining_bytes;
+    transfers_.push_back({.job = job, .bytes_left = jobs_[job].bytes});
+}
+
+void Checkpoints::set_due(std::uint32_t job, double due_s) {
+    OfJob& of = jobs_[job];
+    if (of.due_s < kNever) due_.erase({of.due_s, job});
+    of.due_s = due_s;
+    if (due_s < kNever) due_.emplace(due_s, job);
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,82 @@
+"""What `cmake --install` puts on a machine works without the source tree: programs, and the loader for C++ programs."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import subprocess
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def installed(larder_bin: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    prefix = tmp_path_factory.mktemp("usr")
+    subprocess.run(["cmake", "--install", larder_bin.parent, "--prefix", prefix], check=True, capture_output=True)
+    return prefix
+
+
+def cached(build: pathlib.Path, name: str) -> str:
+    found = re.search(rf"^{name}:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def test_a_cpp_program_reads_through_the_installed_loader(
+    installed: pathlib.Path, raw: Any, repository: pathlib.Path, larder_bin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    sanitizers = cached(larder_bin.parent, "LARDER_SANITIZE")
+    flags = f"-fsanitize={sanitizers}" if sanitizers else ""
+    source = tmp_path / "source"
+    source.mkdir()
+    for file in (repository / "loader" / "examples").iterdir():
+        (source / file.name).write_bytes(file.read_bytes())
+    configure = [
+        *("cmake", "-G", "Ninja", "-S", source, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={installed}"),
+        *(f"-DCMAKE_CXX_COMPILER={cached(larder_bin.parent, 'CMAKE_CXX_COMPILER')}", f"-DCMAKE_CXX_FLAGS={flags}"),
+    ]
+    for command in (configure, ["cmake", "--build", tmp_path / "build"]):
+        ran = subprocess.run(command, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+    commands = (tmp_path / "build" / "build.ninja").read_text()
+    assert str(repository) not in commands, "the example is built from the source tree"
+
+    read = subprocess.run(
+        [tmp_path / "build" / "read-epochs", raw.name, "2", "16"],
+        env={"LARDER_SOCKET": raw.daemon.socket},
+        capture_output=True,
+        text=True,
+    )
+    assert read.returncode == 0, read.stderr
+    samples, size = len(raw.contents), sum(map(len, raw.contents.values()))
+    assert [line.split(" samples/s")[0].rsplit(", ", 1)[0] for line in read.stdout.splitlines()] == [
+        f"epoch {epoch}: {samples} samples, {size} bytes" for epoch in range(2)
+    ]
+
+
+def test_programs_use_the_scripts_beside_them(installed: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("submit_s,duration_s,gpus\n0,600,1\n60,900,1\n")
+    script = installed / "share" / "larder" / "tools" / "simulate" / "plot_simulation.py"
+    script.write_text("import sys\nprint('the installed one', file=sys.stderr)\nsys.exit(3)\n")
+    ran = subprocess.run(
+        [installed / "bin" / "larder", "simulate", trace, "--gpus", "2", "--plot", tmp_path / "plots"],
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode != 0
+    assert "the installed one" in ran.stderr
+
+
+def test_units_and_examples_fit_the_programs(installed: pathlib.Path) -> None:
+    for name in ("larderd", "larder-allocator"):
+        unit = (installed / "lib" / "systemd" / "system" / f"{name}.service").read_text()
+        assert f"ExecStart={installed}/bin/{name} " in unit
+    for name in ("larderd", "larder-allocator"):
+        example = installed / "share" / "larder" / "examples" / f"{name}.example.toml"
+        checked = subprocess.run(
+            [installed / "bin" / name, "--check", "--config", example], capture_output=True, text=True
+        )
+        assert checked.returncode == 0, checked.stderr
+    json.loads((installed / "share" / "larder" / "examples" / "grafana-dashboard.json").read_text())

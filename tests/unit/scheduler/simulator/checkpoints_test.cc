@@ -1,0 +1,62 @@
+#include "scheduler/simulator/checkpoints.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace larder::scheduler {
+namespace {
+
+using Jobs = std::vector<std::uint32_t>;
+
+TEST(Checkpoints, ThoseOnTheirWayShareTheBandwidth) {
+    Checkpoints checkpoints(100, 60, 2);
+    EXPECT_EQ(checkpoints.next_s(5), kNever);
+    checkpoints.begin(0, 1000);
+    EXPECT_DOUBLE_EQ(checkpoints.next_s(5), 15);
+    checkpoints.begin(1, 500);
+    EXPECT_DOUBLE_EQ(checkpoints.next_s(5), 15);
+    EXPECT_EQ(checkpoints.advance(10), Jobs{1});
+    EXPECT_DOUBLE_EQ(checkpoints.next_s(15), 20);
+    EXPECT_EQ(checkpoints.advance(5), Jobs{0});
+    EXPECT_EQ(checkpoints.next_s(20), kNever);
+}
+
+TEST(Checkpoints, AJobThatRunsWritesOneEveryInterval) {
+    Checkpoints checkpoints(100, 60, 1);
+    checkpoints.started(0, 1000, 9000, 5);
+    EXPECT_DOUBLE_EQ(checkpoints.next_s(5), 65);
+    EXPECT_EQ(checkpoints.due(64), Jobs{});
+    EXPECT_EQ(checkpoints.due(65), Jobs{0});
+    checkpoints.write(0, 8000, 65);
+    EXPECT_DOUBLE_EQ(checkpoints.remaining_bytes(0), 9000) << "half a checkpoint is none";
+    EXPECT_DOUBLE_EQ(checkpoints.next_s(65), 75);
+    EXPECT_EQ(checkpoints.advance(10), Jobs{}) << "nobody stood still for it";
+    EXPECT_DOUBLE_EQ(checkpoints.remaining_bytes(0), 8000);
+    EXPECT_DOUBLE_EQ(checkpoints.next_s(75), 125);
+    checkpoints.stopped(0);
+    EXPECT_EQ(checkpoints.next_s(75), kNever);
+}
+
+TEST(Checkpoints, OneAtATimeIsWritten) {
+    Checkpoints checkpoints(10, 60, 1);
+    checkpoints.started(0, 1000, 9000, 0);
+    checkpoints.write(0, 8000, 60);
+    EXPECT_TRUE(checkpoints.advance(60).empty());
+    EXPECT_EQ(checkpoints.due(120), Jobs{0});
+    checkpoints.write(0, 7000, 120);
+    EXPECT_DOUBLE_EQ(checkpoints.next_s(120), 160);
+    EXPECT_TRUE(checkpoints.advance(40).empty());
+    EXPECT_DOUBLE_EQ(checkpoints.remaining_bytes(0), 8000);
+    EXPECT_DOUBLE_EQ(checkpoints.next_s(160), 180);
+}
+
+TEST(Checkpoints, WithoutABoundTheyTakeNoTime) {
+    Checkpoints checkpoints(kNever, 60, 1);
+    EXPECT_FALSE(checkpoints.take_time(1000));
+    checkpoints.started(0, 1000, 9000, 0);
+    EXPECT_EQ(checkpoints.next_s(0), kNever);
+}
+
+}  // namespace
+}  // namespace larder::scheduler

@@ -1,0 +1,40 @@
+#include "tools/cli/program.h"
+
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+
+namespace larder::cli {
+
+int run_app(CLI::App& app, Context& context, int argc, char** argv) {
+    try {
+        app.parse(argc, argv);
+        return context.command ? context.command() : static_cast<int>(kUsage);
+    } catch (const CLI::RequiredError& error) {
+        const auto unknown = app.remaining(true);
+        if (unknown.empty()) return app.exit(error), kUsage;
+        std::fprintf(stderr, "larder: unknown command \"%s\"; see --help\n", unknown.front().c_str());
+        return kUsage;
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? kDone : kUsage;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "larder: %s\n", error.what());
+        return kFailed;
+    }
+}
+
+int hand_over(const char* command, char** argv) {
+    std::error_code error;
+    const auto here = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+    const auto program = here / (std::string("larder-") + command);
+    ::execv(program.c_str(), argv);
+    std::fprintf(stderr, "larder: cannot run %s: %s\n", program.c_str(), std::strerror(errno));
+    return kFailed;
+}
+
+}  // namespace larder::cli

@@ -1,0 +1,7 @@
+// `larder bench`, a program of its own, as larder-simulate is.
+
+#include "bench/bench.h"
+
+int main(int argc, char** argv) {
+    return argc > 1 ? larder::bench::bench_main(argc - 1, argv + 1) : 2;
+}

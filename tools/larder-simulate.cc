@@ -1,0 +1,17 @@
+// `larder simulate`, a program of its own: what it links (linear programs among it) takes longer to load than most
+// other commands take.
+
+#include <CLI/CLI.hpp>
+
+#include "tools/cli/program.h"
+#include "tools/simulate/commands.h"
+
+int main(int argc, char** argv) {
+    larder::cli::Context context;
+    CLI::App app("larder: simulations of a cluster", "larder");
+    app.require_subcommand(1);
+    app.fallthrough();
+    app.add_flag("--json", context.json, "Answer in JSON");
+    larder::cli::add_simulate_command(app, context);
+    return larder::cli::run_app(app, context, argc, argv);
+}
