@@ -151,15 +151,21 @@ public:
     void drop_reference(const Segment& segment);
 
     // What a drop asks and tells. `unread_blocks`: how many of the segment's blocks some running job has yet to read.
-    // `dropping` runs before the segment goes, while its blocks can still be found. Either may be empty.
+    // `dropping` runs before the segment goes, while its blocks can still be found.
+    // `forgetting`: a block of which only the record stays. Each may be empty.
     struct DropObserver {
         std::function<std::uint64_t(const Segment&)> unread_blocks;
         std::function<void(const Segment&)> dropping;
+        std::function<void(std::uint32_t block_id, std::uint32_t raw_bytes)> forgetting;
     };
     // Sets the quota; drops whole segments until each tier's use fits, fewest unread first (ties: newest first).
     void set_quota(Quota quota, const DropObserver& observer);
     // Drops everything, files too: the dataset is being removed.
     void clear(const DropObserver& observer);
+    // Forgets the blocks that no version needs any more: those without their bit in `live`, where ids beyond its end
+    // count as live. Segments that held some go when nothing else is in them, and when there is no room for another
+    // block and a quarter of them or more is dead.
+    void keep_only(std::span<const std::uint64_t> live, const DropObserver& observer);
     // A new version of the dataset has come.
     void grow_block_ids(std::uint32_t block_id_end, std::uint32_t block_bytes_max);
 
@@ -194,6 +200,7 @@ private:
     std::uint32_t next_segment_id();
     bool make_findable(const Reservation& reservation, std::uint32_t payload_crc);
     void enter(Segment& segment, const StoredBlock& block);
+    void clear_entry(const Segment& segment, std::uint32_t block_id);
     void give_back(const Reservation& reservation);
     void drop(Segment& segment);
     void shrink(Tier tier, const DropObserver& observer);

@@ -104,7 +104,9 @@ void Api::get_datasets(HttpRespond respond) {
         if (!statistics) return respond(http_error(statistics.error()));
         json::array datasets;
         for (const auto& [name, dataset] : node_.datasets()) datasets.push_back(dataset_json(dataset, *statistics));
-        respond(json_response({{"datasets", std::move(datasets)}}));
+        json::array damaged;
+        for (const auto& [name, why] : node_.damaged()) damaged.push_back({{"name", name}, {"reason", why.message}});
+        respond(json_response({{"datasets", std::move(datasets)}, {"damaged", std::move(damaged)}}));
     });
 }
 

@@ -89,6 +89,8 @@ struct Config {
     std::string metrics_listen;  // "127.0.0.1:9464"; empty: /metrics on the admin socket only
 
     IoMode io = IoMode::automatic;
+    // How long a dataset's version that is not the newest stays, with its blocks, when no session reads it.
+    std::int64_t version_grace_ns = 120'000'000'000;
     unsigned data_plane_threads = 0;  // resolved: never 0 in a Config that was parsed
 
     unsigned disk_reads_max = 128;  // in flight, of each data-plane thread

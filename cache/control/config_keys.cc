@@ -60,6 +60,8 @@ bool set_endpoints(std::vector<std::string>& into, const ConfigValue& value) {
 
 constexpr std::int64_t kRetryForMost_ns = 3600 * std::int64_t{1'000'000'000};
 
+constexpr std::int64_t kVersionGraceMost_ns = 7 * 24 * 3600 * std::int64_t{1'000'000'000};
+
 constexpr std::string_view kSize = "a size such as \"8 GiB\", in text";
 constexpr std::string_view kRate = "a rate such as \"200 MB/s\" or \"1 Gbit\", in text; 0 for no limit";
 constexpr std::string_view kBurst = "a size such as \"16 MiB\", in text; 0 for what suits the rate";
@@ -100,6 +102,11 @@ constexpr std::array kRules{
          [](Config& config, Name, Value value) { return set_config_bytes(config.memory_bytes, value); }},
     Rule{{"disk", kSize, "of this node, to be shared out as disk quotas"},
          [](Config& config, Name, Value value) { return set_config_bytes(config.disk_bytes, value); }},
+    Rule{{"version_grace", "a duration such as \"120 s\", in text",
+          "how long an old version of a dataset stays when no session reads it"},
+         [](Config& config, Name, Value value) {
+             return set_config_duration(config.version_grace_ns, value, 0, kVersionGraceMost_ns);
+         }},
     Rule{{"default_remote_rate", kRate, "remote bandwidth of a job that has no [job.NAME]"},
          [](Config& config, Name, Value value) {
              return set_config_rate(config.default_job.remote_bytes_per_second, value);

@@ -25,6 +25,10 @@ Result<const NodeDataset*> Node::find(const std::string& name) const {
         return fail(ErrorCode::unavailable,
                     "dataset \"" + name + "\" is being added or removed: try again when that is done");
     }
+    if (const auto damaged = damaged_.find(name); damaged != damaged_.end()) {
+        return fail(ErrorCode::corrupt, "dataset \"" + name + "\" is damaged: " + damaged->second.message +
+                                            "; `larder dataset rm` removes it, then it can be added again");
+    }
     return fail(ErrorCode::not_found,
                 "dataset \"" + name +
                     "\" is unknown: `larder dataset ls` shows those there are, `larder dataset add` adds one");

@@ -37,7 +37,9 @@ struct NodeDataset {
     DatasetRecord record;
     std::map<std::uint64_t, std::shared_ptr<const DatasetVersion>> versions;  // never empty
     ShardThread* shard = nullptr;
-    std::uint64_t task = 0;  // that runs on it; 0: none
+    std::map<std::uint64_t, std::int64_t> needed_ns;  // by version: when it was the newest, or a session read it
+    std::vector<std::uint64_t> versions_cached;       // those whose blocks stay in the cache; empty: not settled yet
+    std::uint64_t task = 0;                           // that runs on it; 0: none
     // Why it is not served, when its remote could not be reached: tried anew every 10 s.
     std::optional<Error> offline;
     std::shared_ptr<const RemotePlace> place;  // null: not opened yet
@@ -61,6 +63,8 @@ public:
 
     const Config& config() const { return config_; }
     const std::map<std::string, NodeDataset>& datasets() const { return datasets_; }
+    // Those whose manifests are damaged, with what is wrong: they can only be removed.
+    const std::map<std::string, Error>& damaged() const { return damaged_; }
     Result<const NodeDataset*> find(const std::string& name) const;
     Tasks& tasks() { return tasks_; }
     const JobLimits& job_limits() const { return job_limits_; }
@@ -120,7 +124,7 @@ private:
     Result<void> load_datasets();
     Result<void> start_peers();
     void tell_peers();
-    Result<NodeDataset> load_dataset(DatasetRecord record);
+    Result<void> load_dataset(DatasetRecord record);
     void remove_orphan_segments();
 
     std::string segment_directory(std::uint64_t dataset_id) const;
@@ -142,6 +146,11 @@ private:
     void finish_reindexing(Indexing& indexing, Tasks::Outcome outcome,
                            const std::function<void(Tasks::Outcome)>& settle);
     void drop_old_versions(const ShardStatistics& statistics);
+    void drop_manifests(NodeDataset& dataset, const std::vector<std::uint64_t>& needed);
+    void keep_blocks(NodeDataset& dataset, const std::vector<std::uint64_t>& needed);
+    void open_versions(NodeDataset& dataset);
+    // Its segments go at the next start, as those of a dataset nobody knows.
+    void remove_damaged(const std::string& name, Done done);
     void apply_quota(NodeDataset& dataset, Quota quota);
     // A data-plane thread that waits for a job's bandwidth reckons with the rate it saw last.
     void wake_shards();
@@ -160,6 +169,7 @@ private:
     std::vector<std::unique_ptr<ShardThread>> shards_;
     std::unique_ptr<Peers> peers_;  // goes before the shards
     std::map<std::string, NodeDataset> datasets_;
+    std::map<std::string, Error> damaged_;
     std::map<std::string, DatasetRecord> changing_;  // being added or removed: the names are taken
     std::vector<std::shared_ptr<Gathering>> gatherings_;
     std::int64_t offline_retry_ns_ = 0;

@@ -108,7 +108,21 @@ Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
 
 // --- removal
 
+void Node::remove_damaged(const std::string& name, Done done) {
+    damaged_.erase(name);
+    changing_.emplace(name, DatasetRecord{});
+    files_->post([this, name, done = std::move(done)] {
+        Result<void> removed = catalog_.remove(name);
+        post_control_([this, name, removed, done] {
+            changing_.erase(name);
+            log_info("damaged dataset removed", {{"dataset", name}});
+            done(removed);
+        });
+    });
+}
+
 void Node::remove(const std::string& name, Done done) {
+    if (damaged_.contains(name)) return remove_damaged(name, std::move(done));
     const auto found = find(name);
     if (!found) return done(std::unexpected(found.error()));
     if (auto idle = check_idle(**found); !idle) return done(idle);
@@ -249,7 +263,7 @@ Result<void> Node::apply(const Config& config) {
         quota.memory_bytes = declared.quota_memory_bytes.value_or(quota.memory_bytes);
         quota.disk_bytes = declared.quota_disk_bytes.value_or(quota.disk_bytes);
         quotas[name] = quota;
-        if (found != datasets_.end() || changing_.contains(name)) continue;
+        if (found != datasets_.end() || changing_.contains(name) || damaged_.contains(name)) continue;
         auto dataset = new_dataset_of(name, declared, quota);
         if (!dataset) return std::unexpected(dataset.error().within("dataset \"" + name + "\" of the config"));
         wanted.push_back(std::move(*dataset));

@@ -1,4 +1,4 @@
-// Node: adding datasets and indexing them again, and which versions stay.
+// Node: adding datasets and indexing them again.
 
 #include "cache/control/node_indexing.h"
 
@@ -43,7 +43,7 @@ Result<void> Node::check_idle(const NodeDataset& dataset) const {
 
 Result<std::uint64_t> Node::add(NewDataset dataset) {
     DatasetRecord& record = dataset.record;
-    if (datasets_.contains(record.name) || changing_.contains(record.name)) {
+    if (datasets_.contains(record.name) || changing_.contains(record.name) || damaged_.contains(record.name)) {
         return fail(
             ErrorCode::already_exists,
             "dataset \"" + record.name + "\" exists already: `larder dataset index` looks for what has changed in it");
@@ -181,33 +181,6 @@ void Node::finish_reindexing(Indexing& indexing, Tasks::Outcome outcome,
     save(dataset.record, [outcome = std::move(outcome), settle](const Result<void>& saved) {
         settle(saved ? outcome : Tasks::Outcome(std::unexpected(saved.error())));
     });
-}
-
-// The newest two stay, and those that sessions read.
-void Node::drop_old_versions(const ShardStatistics& statistics) {
-    for (const DatasetStatistics& counted : statistics.datasets) {
-        const auto found = datasets_.find(counted.name);
-        if (found == datasets_.end() || found->second.record.dataset_id != counted.dataset_id) continue;
-        NodeDataset& dataset = found->second;
-        bool changed = false;
-        while (dataset.versions.size() > kVersionsKept) {
-            const auto oldest = std::ranges::find_if(dataset.versions, [&](const auto& item) {
-                return std::ranges::find(counted.versions_in_use, item.first) == counted.versions_in_use.end();
-            });
-            const auto kept = std::prev(dataset.versions.end(), kVersionsKept);
-            if (oldest == dataset.versions.end() || oldest->first >= kept->first) break;
-            const std::uint64_t version = oldest->first;
-            std::erase(dataset.record.versions, version);
-            dataset.versions.erase(oldest);
-            changed = true;
-            files_->post([this, name = dataset.record.name, version] {
-                if (auto removed = catalog_.remove_manifest(name, version); !removed) {
-                    log_warn("cannot remove an old manifest", {{"error", removed.error().message}});
-                }
-            });
-        }
-        if (changed) save(dataset.record, nullptr);
-    }
 }
 
 }  // namespace larder::cache

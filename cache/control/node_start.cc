@@ -30,19 +30,6 @@ bool is_dataset_id(const std::string& name) {
 
 }  // namespace
 
-Result<std::shared_ptr<const DatasetVersion>> open_version(const std::string& manifest_path) {
-    auto fd = open_file(manifest_path, O_RDONLY);
-    if (!fd) return std::unexpected(fd.error());
-    auto manifest = protocol::Manifest::open(fd->get());
-    if (!manifest) return std::unexpected(manifest.error().within(manifest_path));
-    auto version = std::make_shared<DatasetVersion>();
-    version->dataset_id = manifest->header().dataset_id;
-    version->version = manifest->header().version;
-    version->manifest = std::make_shared<const protocol::Manifest>(std::move(*manifest));
-    version->manifest_fd = std::move(*fd);
-    return version;
-}
-
 Node::Node(const Config& config, std::function<void(std::function<void()>)> post_control)
     : config_(config),
       post_control_(std::move(post_control)),
@@ -143,15 +130,15 @@ Result<void> Node::load_job_limits() {
 
 namespace {
 
-// Quotas of an earlier plan may be more than there is now, and nobody but the allocator can change them: until it does,
-// all are less by the same part.
+// Quotas that once fitted may be more than there is now, and only a daemon that runs can be told of others: all are
+// less by the same part.
 void fit_tier(std::vector<DatasetRecord>& records, std::uint64_t Quota::* tier, std::uint64_t capacity_bytes,
               const char* name) {
     double sum = 0;
     for (const DatasetRecord& record : records) sum += static_cast<double>(record.quota.*tier);
     const auto capacity = static_cast<double>(capacity_bytes);
     if (sum <= capacity) return;
-    log_warn("quotas of the last plan do not fit this node any more, and are lowered until the next one",
+    log_warn("the datasets' quotas do not fit this node any more, and are lowered",
              {{"tier", name}, {"sum_bytes", static_cast<std::uint64_t>(sum)}, {"capacity_bytes", capacity_bytes}});
     for (DatasetRecord& record : records) {
         record.quota.*tier = static_cast<std::uint64_t>(static_cast<double>(record.quota.*tier) * (capacity / sum));
@@ -172,28 +159,21 @@ Result<void> Node::load_datasets() {
     for (const std::string& name : loaded->stopped) {
         log_info("adding a dataset was stopped: added again, it goes on where it was", {{"dataset", name}});
     }
-    if (!config_.allocator.endpoint.empty()) fit_quotas(loaded->records, config_);
+    fit_quotas(loaded->records, config_);
     for (DatasetRecord& record : loaded->records) {
         const std::string name = record.name;
-        auto dataset = load_dataset(std::move(record));
-        if (!dataset) return std::unexpected(dataset.error().within("dataset \"" + name + "\""));
-        datasets_.emplace(name, std::move(*dataset));
+        if (auto loaded_it = load_dataset(std::move(record)); !loaded_it) {
+            return std::unexpected(loaded_it.error().within("dataset \"" + name + "\""));
+        }
     }
     return {};
 }
 
-Result<NodeDataset> Node::load_dataset(DatasetRecord record) {
+Result<void> Node::load_dataset(DatasetRecord record) {
     NodeDataset dataset;
-    for (const std::uint64_t version : record.versions) {
-        const std::string path = catalog_.manifest_path(record.name, version);
-        auto opened = open_version(path);
-        if (!opened) return std::unexpected(opened.error());
-        if ((*opened)->dataset_id != record.dataset_id || (*opened)->version != version) {
-            return fail(ErrorCode::corrupt, path + " is not the manifest its dataset.json names");
-        }
-        dataset.versions.emplace(version, std::move(*opened));
-    }
     dataset.record = std::move(record);
+    open_versions(dataset);
+    if (dataset.versions.empty()) return {};
     dataset.shard = &least_loaded();
     const std::uint64_t id = dataset.record.dataset_id;
     auto recovered = recover_segments(id, segment_directory(id), index_.get());
@@ -211,7 +191,8 @@ Result<NodeDataset> Node::load_dataset(DatasetRecord record) {
     for (const std::string& removed : report.removed) log_warn("removed a bad segment file", {{"file", removed}});
     dataset.segments = std::move(recovered->segments);
     hand_over(dataset);
-    return dataset;
+    datasets_.emplace(dataset.record.name, std::move(dataset));
+    return {};
 }
 
 // Segments of datasets that were being removed when the daemon ended. Only files that carry a segment's name go.
@@ -219,8 +200,9 @@ void Node::remove_orphan_segments() {
     std::error_code error;
     for (const fs::directory_entry& entry : fs::directory_iterator(config_.state_directory + "/segments", error)) {
         const std::string id = entry.path().filename().string();
-        const bool known = std::ranges::any_of(
-            datasets_, [&](const auto& item) { return format_dataset_id(item.second.record.dataset_id) == id; });
+        const bool known = !damaged_.empty() || std::ranges::any_of(datasets_, [&](const auto& item) {
+            return format_dataset_id(item.second.record.dataset_id) == id;
+        });
         if (known || !is_dataset_id(id)) continue;
         index_->remove_dataset(std::stoull(id, nullptr, 16));
         std::error_code ignored;

@@ -29,7 +29,9 @@ public:
                 meter.at_ns = now_ns;
                 meter.bytes = job.bytes_delivered;
             }
+            meter.sampled_ns = now_ns;
         }
+        std::erase_if(meters_, [&](const auto& item) { return item.second.sampled_ns != now_ns; });
     }
 
     double bytes_per_second(std::uint64_t dataset_id, const std::string& job) const {
@@ -42,6 +44,7 @@ private:
         std::int64_t at_ns = 0;
         std::uint64_t bytes = 0;
         double bytes_per_second = 0;
+        std::int64_t sampled_ns = 0;
     };
     std::map<std::pair<std::uint64_t, std::string>, Meter> meters_;
 };

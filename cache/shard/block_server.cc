@@ -56,10 +56,7 @@ void BlockServer::serve(const FetchRequest& request) {
     fetch.consumer->refer();
 
     Job& job = fetch.consumer->job();
-    if (request.epoch > job.epoch) {
-        job.begin_epoch(request.epoch, request.manifest->total_bytes(), store_->usage().payload_bytes,
-                        static_cast<std::uint32_t>(manifest_->header().block_id_end), peers_.blocks());
-    }
+    if (request.epoch > job.epoch) begin_epoch(job, request.epoch, *request.manifest);
 
     if (fetch.anew && reported_bad(fetch)) {
         deliver(fetch, Delivery{.status = BlockStatus::object_corrupt});
@@ -241,12 +238,21 @@ DatasetStore::DropObserver BlockServer::drop_observer(const std::function<void(c
                         held_->set(block_id, false);
                     }
                     if (on_drop && segment.tier() == Tier::memory) on_drop(segment);
+                },
+            .forgetting =
+                [this](std::uint32_t block_id, std::uint32_t raw_bytes) {
+                    for (const auto& job : jobs_) job->note_dropped(block_id, raw_bytes);
+                    held_->set(block_id, false);
                 }};
 }
 
 void BlockServer::set_quota(Quota quota, const std::function<void(const Segment&)>& on_drop) {
     store_->set_quota(quota, drop_observer(on_drop));
     update_hash_threshold();
+}
+
+void BlockServer::keep_only(std::span<const std::uint64_t> live, const std::function<void(const Segment&)>& on_drop) {
+    store_->keep_only(live, drop_observer(on_drop));
 }
 
 void BlockServer::clear(const std::function<void(const Segment&)>& on_drop) {
@@ -273,9 +279,22 @@ Job& BlockServer::job(const std::string& name, std::shared_ptr<TokenBucket> buck
     Job& job = *jobs_.back();
     job.name = name;
     job.bucket = std::move(bucket);
-    job.begin_epoch(0, manifest_->total_bytes(), store_->usage().payload_bytes,
-                    static_cast<std::uint32_t>(manifest_->header().block_id_end), peers_.blocks());
     return job;
+}
+
+Job& BlockServer::join(const std::string& name, std::shared_ptr<TokenBucket> bucket,
+                       const protocol::Manifest& manifest) {
+    Job& joined = job(name, std::move(bucket));
+    if (joined.sessions++ == 0) begin_epoch(joined, 0, manifest);
+    joined.idle_since_ns = 0;
+    return joined;
+}
+
+void BlockServer::begin_epoch(Job& job, std::uint32_t epoch, const protocol::Manifest& manifest) {
+    // Blocks of another version are cached too for a while.
+    const std::uint64_t cached_bytes = std::min(store_->usage().payload_bytes, manifest.total_bytes());
+    job.begin_epoch(epoch, manifest.total_bytes(), cached_bytes,
+                    static_cast<std::uint32_t>(manifest_->header().block_id_end), peers_.blocks());
 }
 
 DatasetStatistics BlockServer::statistics() const {

@@ -67,6 +67,8 @@ public:
     std::int64_t pump();
 
     void add_version(std::shared_ptr<const protocol::Manifest> manifest);
+    // What no version that is still needed has goes, as DatasetStore::keep_only has it.
+    void keep_only(std::span<const std::uint64_t> live, const std::function<void(const Segment&)>& on_drop);
     // `on_drop` hears of each memory segment before it goes.
     void set_quota(Quota quota, const std::function<void(const Segment&)>& on_drop);
     void clear(const std::function<void(const Segment&)>& on_drop);
@@ -82,7 +84,10 @@ public:
     // The remote's bytes of a block, without a checksum to hold them against.
     void note_remote_bytes(std::uint32_t block_id, std::uint32_t crc);
 
+    // Of the daemon's own reads, which are of no epoch.
     Job& job(const std::string& name, std::shared_ptr<TokenBucket> bucket);
+    // A session of the job has come. The first one begins an epoch, also where an earlier run had the same name.
+    Job& join(const std::string& name, std::shared_ptr<TokenBucket> bucket, const protocol::Manifest& manifest);
     const std::vector<std::unique_ptr<Job>>& jobs() const { return jobs_; }
 
     // For the control plane, which may keep it; another one when a version has come.
@@ -127,6 +132,7 @@ private:
     void deliver(Fetch& fetch, const Delivery& delivery);
     void deliver_from_memory(Fetch& fetch, const BlockLocation& location);
     void note_admitted(std::uint32_t block_id, std::uint64_t bytes);
+    void begin_epoch(Job& job, std::uint32_t epoch, const protocol::Manifest& manifest);
     DatasetStore::DropObserver drop_observer(const std::function<void(const Segment&)>& on_drop);
     void update_hash_threshold();
     bool may_admit(const Consumer& consumer, std::uint32_t block_id) const;

@@ -16,6 +16,16 @@ void Job::begin_epoch(std::uint32_t new_epoch, std::uint64_t dataset_bytes, std:
     read_.assign((std::size_t{block_id_end} + 63) / 64, 0);
 }
 
+void Job::leave(std::int64_t now_ns) {
+    LARDER_ASSERT(sessions > 0);
+    if (--sessions > 0) return;
+    idle_since_ns = now_ns;
+    unread_bytes = 0;
+    effective_bytes = 0;
+    at_peers = nullptr;
+    read_ = {};
+}
+
 void Job::note_read(std::uint32_t block_id, std::uint64_t bytes, bool cached) {
     const std::size_t word = block_id / 64;
     if (word >= read_.size()) return;  // a version newer than this job's epoch

@@ -35,6 +35,9 @@ struct Job {
     Fetch* queue_first = nullptr;
     Fetch* queue_last = nullptr;
 
+    // When its last session ended; 0 while it has one.
+    std::int64_t idle_since_ns = 0;
+
     // What peers held when the epoch began, as far as they still do. What they admit during it is mostly what ranks of
     // this very job read there, which will not be read again before its end.
     std::shared_ptr<const PeerBlocks> at_peers;
@@ -42,6 +45,8 @@ struct Job {
     // A new epoch: nothing is read yet.
     void begin_epoch(std::uint32_t new_epoch, std::uint64_t dataset_bytes, std::uint64_t cached_bytes,
                      std::uint32_t block_id_end, std::shared_ptr<const PeerBlocks> peers = nullptr);
+    // A session has ended. With the last one goes what the job has read: who comes next begins anew.
+    void leave(std::int64_t now_ns);
     // Peers have dropped blocks: `now` is what they hold.
     void note_lost_at_peers(const PeerBlocks& now);
     bool has_read(std::uint32_t block_id) const {
@@ -50,10 +55,11 @@ struct Job {
     }
     void note_read(std::uint32_t block_id, std::uint64_t bytes, bool cached);
     void note_admitted(std::uint32_t block_id, std::uint64_t bytes) {
-        if (!has_read(block_id)) effective_bytes += bytes;
+        if (sessions > 0 && !has_read(block_id)) effective_bytes += bytes;
     }
     void note_dropped(std::uint32_t block_id, std::uint64_t bytes) {
-        if (!has_read(block_id)) effective_bytes -= bytes < effective_bytes ? bytes : effective_bytes;
+        if (sessions == 0 || has_read(block_id)) return;
+        effective_bytes -= bytes < effective_bytes ? bytes : effective_bytes;
     }
 
     void enqueue(Fetch& fetch);

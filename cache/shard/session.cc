@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 
 #include "base/assert.h"
 #include "cache/protocol/record.h"
@@ -16,6 +18,15 @@ namespace {
 
 // No wait is taken for longer: it is more likely another clock.
 constexpr std::int64_t kWaitMax_ns = 60'000'000'000;
+
+// What clients say of themselves: none of it may make our sums overflow.
+constexpr std::int64_t kToldMax_ns = std::int64_t{30} * 24 * 3600 * 1'000'000'000;
+constexpr std::int64_t kSumMax_ns = std::numeric_limits<std::int64_t>::max() / 2;
+
+std::int64_t told_ns(const std::atomic<std::uint64_t>& counter) {
+    const std::uint64_t told = counter.load(std::memory_order_relaxed);
+    return static_cast<std::int64_t>(std::min<std::uint64_t>(told, kToldMax_ns));
+}
 
 }  // namespace
 
@@ -321,7 +332,7 @@ std::int64_t Session::unmap_deadline_ns() const {
     return earliest;
 }
 
-void Session::close() {
+void Session::close(std::int64_t now_ns) {
     if (closed_) return;
     closed_ = true;
     deferred_.clear();
@@ -329,11 +340,11 @@ void Session::close() {
     for (const PendingUnmap& unmap : unmapping_) server_.store().drop_reference(*unmap.segment);
     segments_.clear();
     unmapping_.clear();
-    job().ended_stall_ns += stall_ns(0);
-    job().ended_busy_ns += busy_ns();
+    job().ended_stall_ns = std::min(job().ended_stall_ns + stall_ns(0), kSumMax_ns);
+    job().ended_busy_ns = std::min(job().ended_busy_ns + busy_ns(), kSumMax_ns);
     job().ended_samples += samples_delivered();
     job().ended_bytes += bytes_delivered();
-    --job().sessions;
+    job().leave(now_ns);
     // Wakes the client out of its wait: the socket says the session is over.
     ::shutdown(setup_.socket.get(), SHUT_RDWR);
 }
@@ -344,12 +355,12 @@ std::int64_t open_wait_ns(std::int64_t since_ns, std::int64_t now_ns) {
 }
 
 std::int64_t Session::stall_ns(std::int64_t now_ns) const {
-    const auto over_ns = static_cast<std::int64_t>(control().stall_ns.load(std::memory_order_relaxed));
-    return over_ns + open_wait_ns(control().waiting_since_ns.load(std::memory_order_relaxed), now_ns);
+    return told_ns(control().stall_ns) +
+           open_wait_ns(control().waiting_since_ns.load(std::memory_order_relaxed), now_ns);
 }
 
 std::int64_t Session::busy_ns() const {
-    return static_cast<std::int64_t>(control().busy_ns.load(std::memory_order_relaxed));
+    return told_ns(control().busy_ns);
 }
 
 std::uint64_t Session::samples_delivered() const {

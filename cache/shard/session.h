@@ -69,7 +69,7 @@ public:
     // The earliest time at which a dropped segment is overdue.
     std::int64_t unmap_deadline_ns() const;
 
-    void close();
+    void close(std::int64_t now_ns);
     // Why it is to be closed, for the log; empty for a client that keeps to the protocol or left.
     const std::string& breach() const { return breach_; }
 

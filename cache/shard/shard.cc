@@ -25,6 +25,9 @@ constexpr const char* kPeersJob = "(peers)";
 // Of breaches, a second: a client that attaches and misbehaves in a loop must not fill the log. All are counted.
 constexpr unsigned kBreachLinesMax = 10;
 
+// How long a job is still told of after its last session.
+constexpr std::int64_t kJobKept_ns = std::int64_t{10} * 60 * 1'000'000'000;
+
 }  // namespace
 
 struct Shard::State {
@@ -106,6 +109,11 @@ void Shard::add_version(std::uint64_t dataset_id, std::shared_ptr<const protocol
     state_->server(dataset_id).add_version(std::move(manifest));
 }
 
+void Shard::keep_only(std::uint64_t dataset_id, std::span<const std::uint64_t> live) {
+    const auto found = state_->servers.find(dataset_id);
+    if (found != state_->servers.end()) found->second->keep_only(live, state_->tell_sessions(dataset_id));
+}
+
 void Shard::remove_dataset(std::uint64_t dataset_id) {
     BlockServer& server = state_->server(dataset_id);
     state_->stop_scan(dataset_id);
@@ -139,8 +147,7 @@ void Shard::attach(SessionSetup setup) {
     const auto found = state_->servers.find(setup.dataset_id);
     // The dataset went while the client was connecting: its socket closes with the setup.
     if (found == state_->servers.end()) return;
-    Job& job = found->second->job(setup.job, setup.bucket);
-    ++job.sessions;
+    Job& job = found->second->join(setup.job, setup.bucket, *setup.manifest);
     state_->sessions.push_back(std::make_unique<Session>(std::move(setup), *found->second, job));
     Session& session = *state_->sessions.back();
     session.hot = true;
@@ -200,7 +207,7 @@ void Shard::State::socket_fired(Session& session, std::int32_t result) {
 void Shard::State::end(Session& session, const std::string& breach) {
     if (session.closed()) return;
     if (!breach.empty()) report(session, breach);
-    session.close();
+    session.close(now_ns);
     device.cancel(session.request_watch.operation);
     if (session.socket_watch.session != nullptr) device.cancel(session.socket_watch.operation);
 }
@@ -474,7 +481,8 @@ ShardStatistics Shard::statistics() const {
             }
         }
         for (const auto& job : server->jobs()) {
-            if (job->name != kScanJob) statistics.jobs.push_back(jobs[job.get()]);
+            const bool forgotten = job->idle_since_ns != 0 && state_->now_ns - job->idle_since_ns > kJobKept_ns;
+            if (job->name != kScanJob && !forgotten) statistics.jobs.push_back(jobs[job.get()]);
         }
         statistics.datasets.push_back(std::move(dataset));
     }

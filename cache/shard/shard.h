@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -87,6 +88,8 @@ public:
     void add_version(std::uint64_t dataset_id, std::shared_ptr<const protocol::Manifest> manifest);
     // Closes the dataset's sessions and deletes what is cached of it.
     void remove_dataset(std::uint64_t dataset_id);
+    // As BlockServer::keep_only has it; of a dataset that is not here nothing.
+    void keep_only(std::uint64_t dataset_id, std::span<const std::uint64_t> live);
     void set_quota(std::uint64_t dataset_id, Quota quota);
 
     void attach(SessionSetup setup);

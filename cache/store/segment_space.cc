@@ -16,14 +16,19 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
 
 }  // namespace
 
-std::uint64_t SegmentSpace::segment_bytes(std::uint64_t record_bytes, std::uint64_t record_bytes_max,
-                                          std::uint64_t alignment) const {
+std::optional<std::uint64_t> SegmentSpace::segment_bytes(std::uint64_t record_bytes,
+                                                         std::uint64_t record_bytes_max) const {
     LARDER_ASSERT(fits_quota(record_bytes) && record_bytes <= record_bytes_max);
     const std::uint64_t target = std::clamp(quota_bytes_ / kSegmentsPerQuota, kSegmentBytesMin, kSegmentBytesMax);
     // A whole number of the largest records, so that blocks of one size leave no unused tail.
     const std::uint64_t records = std::max<std::uint64_t>(1, (target - header_bytes_) / record_bytes_max);
-    const std::uint64_t left = round_up(quota_bytes_ - used_bytes_, alignment);
-    return header_bytes_ + round_up(std::min(records * record_bytes_max, left), kPageBytes);
+    const std::uint64_t whole = records * record_bytes_max;
+    // Of a quota that grows in small steps too there are few segments.
+    const std::uint64_t left = std::max(quota_bytes_ - std::min(quota_bytes_, allocated_bytes_), quota_bytes_ / 8);
+    const std::uint64_t bytes = header_bytes_ + round_up(std::max(record_bytes, std::min(whole, left)), kPageBytes);
+    // Tails that nothing fits into count here.
+    if (allocated_bytes_ + bytes > quota_bytes_ + header_bytes_ + round_up(whole, kPageBytes)) return std::nullopt;
+    return bytes;
 }
 
 std::optional<SegmentSpace::Place> SegmentSpace::take(std::uint64_t record_bytes) {

@@ -38,10 +38,9 @@ public:
         return used_bytes_ <= quota_bytes_ && record_bytes <= quota_bytes_ - used_bytes_;
     }
 
-    // Size for a new segment of records aligned to `alignment`, of which one of `record_bytes` must fit and the largest
-    // has `record_bytes_max`. Only when that record fits the quota.
-    std::uint64_t segment_bytes(std::uint64_t record_bytes, std::uint64_t record_bytes_max,
-                                std::uint64_t alignment) const;
+    // Size for a new segment of records of which one of `record_bytes` must fit and the largest has `record_bytes_max`.
+    // Nothing when all segments would be more than the quota and one segment. Only when that record fits the quota.
+    std::optional<std::uint64_t> segment_bytes(std::uint64_t record_bytes, std::uint64_t record_bytes_max) const;
 
     // Takes room in what is there and counts it; nothing when a new segment is needed. Only within the quota.
     std::optional<Place> take(std::uint64_t record_bytes);

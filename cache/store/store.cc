@@ -61,9 +61,8 @@ std::expected<Reservation, Refusal> DatasetStore::reserve_in_memory(std::uint32_
     auto found = memory.take(bytes);
     if (!found) {
         const std::uint64_t bytes_max = record_bytes(options_.block_bytes_max, kMemoryAlignment);
-        if (!add_memory_segment(memory.segment_bytes(bytes, bytes_max, kMemoryAlignment))) {
-            return std::unexpected(Refusal::quota_reached);
-        }
+        const auto size = memory.segment_bytes(bytes, bytes_max);
+        if (!size || !add_memory_segment(*size)) return std::unexpected(Refusal::quota_reached);
         found = memory.take(bytes);
     }
     found->segment->back_memory(found->offset + bytes);
@@ -87,7 +86,9 @@ std::expected<Reservation, Refusal> DatasetStore::reserve_on_disk(std::uint32_t 
     auto found = disk.take(bytes);
     if (!found) {
         const std::uint64_t bytes_max = record_bytes(options_.block_bytes_max, *alignment);
-        add_disk_segment(disk.segment_bytes(bytes, bytes_max, *alignment), *alignment);
+        const auto size = disk.segment_bytes(bytes, bytes_max);
+        if (!size) return std::unexpected(Refusal::quota_reached);
+        add_disk_segment(*size, *alignment);
         found = disk.take(bytes);
     }
     write_bytes_in_flight_ += bytes;
@@ -213,10 +214,15 @@ void DatasetStore::forget(std::uint32_t block_id) {
     const auto at = std::ranges::find(segment.block_ids_, block_id);
     LARDER_ASSERT(at != segment.block_ids_.end());
     segment.block_ids_.erase(at);
+    clear_entry(segment, block_id);
+}
+
+void DatasetStore::clear_entry(const Segment& segment, std::uint32_t block_id) {
+    const std::uint32_t offset_units = table_[block_id].offset_units;
     payload_bytes_ -= table_.raw_bytes(block_id);
     table_.clear(block_id);
     if (segment.tier() == Tier::disk && index_ != nullptr) {
-        index_->remove_block(options_.dataset_id, segment.id(), entry.offset_units);
+        index_->remove_block(options_.dataset_id, segment.id(), offset_units);
     }
 }
 

@@ -125,6 +125,37 @@ void DatasetStore::shrink(Tier tier, const DropObserver& observer) {
     }
 }
 
+void DatasetStore::keep_only(std::span<const std::uint64_t> live, const DropObserver& observer) {
+    struct Thinned {
+        Segment* segment;
+        double live_part;
+    };
+    std::vector<Thinned> thinned;
+    for (const auto& segment : segments_) {
+        if (segment == nullptr) continue;
+        const std::size_t forgotten = std::erase_if(segment->block_ids_, [&](std::uint32_t block_id) {
+            const std::size_t word = block_id / 64;
+            if (word >= live.size() || ((live[word] >> (block_id % 64)) & 1) != 0) return false;
+            if (observer.forgetting) observer.forgetting(block_id, table_.raw_bytes(block_id));
+            clear_entry(*segment, block_id);
+            return true;
+        });
+        if (forgotten == 0) continue;
+        std::uint64_t live_bytes = 0;
+        for (const std::uint32_t block_id : segment->block_ids_) {
+            live_bytes += record_bytes(table_[block_id].payload_bytes, segment->alignment());
+        }
+        thinned.push_back({segment.get(), static_cast<double>(live_bytes) / static_cast<double>(segment->used_bytes_)});
+    }
+    std::ranges::sort(thinned, {}, &Thinned::live_part);
+    constexpr double kLivePartMax = 0.75;
+    for (const auto& [segment, live_part] : thinned) {
+        if (live_part > 0 && (live_part > kLivePartMax || has_room(options_.block_bytes_max))) break;
+        if (observer.dropping) observer.dropping(*segment);
+        drop(*segment);
+    }
+}
+
 void DatasetStore::clear(const DropObserver& observer) {
     for (std::size_t slot = 0; slot < segments_.size(); slot++) {
         if (segments_[slot] == nullptr) continue;

@@ -17,11 +17,11 @@ MIB = 1 << 20
 
 
 class Up:
-    def __init__(self, programs: pathlib.Path, state: pathlib.Path, *options: str) -> None:
+    def __init__(self, programs: pathlib.Path, state: pathlib.Path, *options: str, disk: str | None = "16 MiB") -> None:
         self.larder = programs / "larder"
         self.state = state
         self.process = subprocess.Popen(
-            [self.larder, "up", "--json", "--state", state, "--memory", "8 MiB", "--disk", "16 MiB", *options],
+            [self.larder, "up", "--json", "--state", state, "--memory", "8 MiB", *(("--disk", disk) if disk else ()), *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -54,8 +54,8 @@ class Up:
 def start_up(larder_bin: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Up]]:
     started: list[Up] = []
 
-    def start(*options: str, state: pathlib.Path | None = None) -> Up:
-        started.append(Up(larder_bin, state or tmp_path_factory.mktemp("up"), *options))
+    def start(*options: str, state: pathlib.Path | None = None, disk: str | None = "16 MiB") -> Up:
+        started.append(Up(larder_bin, state or tmp_path_factory.mktemp("up"), *options, disk=disk))
         return started[-1]
 
     yield start
@@ -129,6 +129,34 @@ def test_rates_are_the_users_unless_the_remote_has_a_limit(start_up: Callable[..
     assert json.loads(limited.command("--json", "plan"))["remote_bytes_per_second"] == 20e6
     assert "quota pin" in limited.run("quota", "set", "files", "--memory", "1 MiB").stderr
     assert limited.end() == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A file system of 100 MiB, which only the superuser may mount."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "tmpfs", directory], capture_output=True, text=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"no tmpfs may be mounted: {mounted.stderr}")
+    yield directory
+    subprocess.run(["umount", directory], check=True)
+
+
+def test_what_is_cached_counts_as_room_at_the_next_start(start_up: Callable[..., Up], small_disk: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    write_files(tmp_path / "files", 600)
+    up = start_up(state=small_disk, disk=None)
+    up.command("dataset", "add", "files", tmp_path / "files")
+    up.command("quota", "set", "files", "--memory", "0 MiB", "--disk", "45 MiB")
+    read_epoch(up, "files")
+    cached = json.loads(up.command("--json", "dataset", "info", "files"))["used"]["blocks"]
+    assert cached > 500
+    assert up.end() == 0
+    up = start_up(state=small_disk, disk=None)
+    info = json.loads(up.command("--json", "dataset", "info", "files"))
+    assert info["quota"]["disk_bytes"] == 45 << 20
+    assert info["used"]["blocks"] == cached
+    assert up.end() == 0
 
 
 def test_two_on_one_state_directory(start_up: Callable[..., Up], larder_bin: pathlib.Path) -> None:

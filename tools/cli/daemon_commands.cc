@@ -23,7 +23,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::uint64_t kMemoryDivisor = 10;  // of the machine's memory
-constexpr std::uint64_t kDiskDivisor = 2;     // of what is free
+constexpr std::uint64_t kDiskDivisor = 2;     // of what is free, and of what an earlier run has cached
 
 struct UpOptions {
     std::string state;
@@ -53,6 +53,20 @@ bool gives(const std::vector<cache::ConfigOverride>& overrides, std::string_view
     return false;
 }
 
+std::uint64_t cached_disk_bytes(const std::string& directory) {
+    namespace fs = std::filesystem;
+    std::uint64_t bytes = 0;
+    std::error_code error;
+    for (fs::recursive_directory_iterator entry(directory + "/segments", error), end; !error && entry != end;
+         entry.increment(error)) {
+        struct stat status{};
+        if (::stat(entry->path().c_str(), &status) == 0 && S_ISREG(status.st_mode)) {
+            bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
+        }
+    }
+    return bytes;
+}
+
 // What the user did not say is chosen from the machine.
 Result<cache::Config> choose(const UpOptions& options, std::vector<cache::ConfigOverride> overrides) {
     if (!options.state.empty()) overrides.push_back({"state_directory", options.state});
@@ -67,7 +81,7 @@ Result<cache::Config> choose(const UpOptions& options, std::vector<cache::Config
     if (!gives(overrides, "disk")) {
         const auto free_bytes = free_disk_bytes(directory);
         if (!free_bytes) return std::unexpected(free_bytes.error());
-        overrides.push_back({"disk", whole_mib(*free_bytes / kDiskDivisor)});
+        overrides.push_back({"disk", whole_mib((*free_bytes + cached_disk_bytes(directory)) / kDiskDivisor)});
     }
     if (!gives(overrides, "admin_socket_mode")) overrides.push_back({"admin_socket_mode", "0600"});
     if (!gives(overrides, "allocator.endpoint")) {

@@ -225,6 +225,10 @@ int list_datasets(const Context& context) {
     } else {
         std::fputs(dataset_table(datasets).c_str(), stdout);
     }
+    for (const json::value& value : array_at(as_object(*answer), "damaged")) {
+        const json::object& damaged = as_object(value);
+        std::fprintf(stderr, "damaged: %s: %s\n", text_at(damaged, "name").c_str(), text_at(damaged, "reason").c_str());
+    }
     return kDone;
 }
 

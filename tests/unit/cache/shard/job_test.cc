@@ -17,6 +17,7 @@ TEST(Job, CountsUnreadAndEffectiveBytesExactly) {
     std::set<std::uint32_t> cached;
     std::set<std::uint32_t> read;
     Job job;
+    job.sessions = 1;
     std::uint32_t epoch = 1;
     job.begin_epoch(epoch, total, 0, kBlocks);
     for (int step = 0; step < 20'000; ++step) {
@@ -50,6 +51,22 @@ TEST(Job, CountsUnreadAndEffectiveBytesExactly) {
         ASSERT_EQ(job.unread_bytes, unread);
         ASSERT_EQ(job.effective_bytes, effective);
     }
+}
+
+TEST(Job, ForgetsWhatItReadWithItsLastSession) {
+    Job job;
+    job.sessions = 2;
+    job.begin_epoch(3, 1000, 500, 64);
+    job.note_read(7, 100, true);
+    job.leave(5);
+    EXPECT_TRUE(job.has_read(7));
+    EXPECT_EQ(job.idle_since_ns, 0);
+    job.leave(6);
+    EXPECT_FALSE(job.has_read(7));
+    EXPECT_EQ(job.idle_since_ns, 6);
+    EXPECT_EQ(job.unread_bytes, 0u);
+    job.note_admitted(9, 100);
+    EXPECT_EQ(job.effective_bytes, 0u) << "nobody reads";
 }
 
 TEST(Job, TheQueueForTokensIsFirstInFirstOut) {

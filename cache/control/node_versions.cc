@@ -1,0 +1,117 @@
+// Node: which versions of a dataset it opens at the start, and which stay.
+
+#include <fcntl.h>
+
+#include <algorithm>
+
+#include "base/server/logging.h"
+#include "cache/control/node.h"
+#include "cache/control/node_indexing.h"
+
+namespace larder::cache {
+
+Result<std::shared_ptr<const DatasetVersion>> open_version(const std::string& manifest_path) {
+    auto fd = open_file(manifest_path, O_RDONLY);
+    if (!fd) return std::unexpected(fd.error());
+    auto manifest = protocol::Manifest::open(fd->get());
+    if (!manifest) return std::unexpected(manifest.error().within(manifest_path));
+    if (auto good = manifest->check(); !good) return std::unexpected(good.error().within(manifest_path));
+    auto version = std::make_shared<DatasetVersion>();
+    version->dataset_id = manifest->header().dataset_id;
+    version->version = manifest->header().version;
+    version->manifest = std::make_shared<const protocol::Manifest>(std::move(*manifest));
+    version->manifest_fd = std::move(*fd);
+    return version;
+}
+
+// Those that are whole. A dataset without any is damaged; the node and its other datasets go on.
+void Node::open_versions(NodeDataset& dataset) {
+    const std::string& name = dataset.record.name;
+    std::optional<Error> damage;
+    for (const std::uint64_t version : dataset.record.versions) {
+        const std::string path = catalog_.manifest_path(name, version);
+        auto opened = open_version(path);
+        const bool named_so =
+            opened && (*opened)->dataset_id == dataset.record.dataset_id && (*opened)->version == version;
+        if (named_so) {
+            dataset.versions.emplace(version, std::move(*opened));
+            continue;
+        }
+        damage =
+            opened ? Error{ErrorCode::corrupt, path + " is not the manifest its dataset.json names"} : opened.error();
+        log_error("a dataset's manifest cannot be used",
+                  {{"dataset", name}, {"version", version}, {"reason", damage->message}});
+    }
+    if (!damage) return;
+    if (dataset.versions.empty()) damaged_.emplace(name, *damage);
+    dataset.record.versions.clear();
+    for (const auto& [version, opened] : dataset.versions) dataset.record.versions.push_back(version);
+}
+
+// A version that no session has read for a while is needed no more, unless it is the newest. Not at once: a daemon or a
+// worker that starts again has no sessions for a moment, and jobs keep their versions.
+void Node::drop_old_versions(const ShardStatistics& statistics) {
+    const std::int64_t now_ns = clock_.now_ns();
+    for (const DatasetStatistics& counted : statistics.datasets) {
+        const auto found = datasets_.find(counted.name);
+        if (found == datasets_.end() || found->second.record.dataset_id != counted.dataset_id) continue;
+        NodeDataset& dataset = found->second;
+        std::vector<std::uint64_t> needed;
+        for (const auto& [version, opened] : dataset.versions) {
+            const bool used = std::ranges::find(counted.versions_in_use, version) != counted.versions_in_use.end();
+            std::int64_t& needed_ns = dataset.needed_ns.try_emplace(version, now_ns).first->second;
+            if (used || version == dataset.newest().version) needed_ns = now_ns;
+            if (now_ns - needed_ns <= config_.version_grace_ns) needed.push_back(version);
+        }
+        if (needed != dataset.versions_cached) keep_blocks(dataset, needed);
+        drop_manifests(dataset, needed);
+    }
+}
+
+// Of versions nobody needs, but for the newest two: the next indexing starts from one of these.
+void Node::drop_manifests(NodeDataset& dataset, const std::vector<std::uint64_t>& needed) {
+    bool changed = false;
+    while (dataset.versions.size() > kVersionsKept) {
+        const auto kept = std::prev(dataset.versions.end(), kVersionsKept);
+        const auto dropped = std::ranges::find_if(
+            dataset.versions, [&](const auto& item) { return std::ranges::find(needed, item.first) == needed.end(); });
+        if (dropped == dataset.versions.end() || dropped->first >= kept->first) break;
+        const std::uint64_t version = dropped->first;
+        std::erase(dataset.record.versions, version);
+        dataset.needed_ns.erase(version);
+        dataset.versions.erase(dropped);
+        changed = true;
+        files_->post([this, name = dataset.record.name, version] {
+            if (auto removed = catalog_.remove_manifest(name, version); !removed) {
+                log_warn("cannot remove an old manifest", {{"error", removed.error().message}});
+            }
+        });
+    }
+    if (changed) save(dataset.record, nullptr);
+}
+
+// The blocks of these versions stay cached; what only others had would keep room from them for ever.
+void Node::keep_blocks(NodeDataset& dataset, const std::vector<std::uint64_t>& needed) {
+    const bool first = dataset.versions_cached.empty();
+    dataset.versions_cached = needed;
+    const protocol::Manifest& newest = *dataset.newest().manifest;
+    if (first && dataset.versions.size() == 1 && newest.header().block_id_end == newest.block_count()) return;
+    std::vector<std::shared_ptr<const protocol::Manifest>> manifests;
+    for (const std::uint64_t version : needed) manifests.push_back(dataset.versions.at(version)->manifest);
+    files_->post([manifests, shard = dataset.shard, id = dataset.record.dataset_id] {
+        std::uint64_t block_id_end = 0;
+        for (const auto& manifest : manifests) block_id_end = std::max(block_id_end, manifest->header().block_id_end);
+        auto live = std::make_shared<std::vector<std::uint64_t>>((block_id_end + 63) / 64);
+        for (const auto& manifest : manifests) {
+            for (std::uint32_t block = 0; block < manifest->block_count(); ++block) {
+                const std::uint32_t block_id = manifest->block_id(block);
+                (*live)[block_id / 64] |= std::uint64_t{1} << (block_id % 64);
+            }
+        }
+        // What comes after the last word's ids is of versions yet to come.
+        if (block_id_end % 64 != 0) live->back() |= ~std::uint64_t{0} << (block_id_end % 64);
+        shard->post([id, live](Shard& on) { on.keep_only(id, *live); });
+    });
+}
+
+}  // namespace larder::cache

@@ -1,0 +1,132 @@
+"""What becomes of a dataset's versions: their blocks, their sessions, their manifests."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import larder
+
+FILES = 40
+SIZE = 65_536
+
+
+def write_files(directory: pathlib.Path, generation: int) -> None:
+    directory.mkdir(exist_ok=True)
+    for i in range(FILES):
+        (directory / f"{i:02}.bin").write_bytes(bytes([generation, i]) * (SIZE // 2))
+
+
+def read_epoch(daemon: Any, name: str, job: str = "job") -> larder.Statistics:
+    with larder.Loader(name, job=job, socket=daemon.socket, batch_size=8) as loader:
+        assert sum(len(batch) for batch in loader) == FILES
+        return loader.statistics()
+
+
+def info(daemon: Any, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(daemon.command("--json", "dataset", "info", name))
+    return found
+
+
+def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        time.sleep(0.1)
+
+
+def test_a_new_version_gets_the_room_of_the_one_before(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> None:
+    daemon = start_daemon("--version-grace", "0 s")
+    files = tmp_path / "files"
+    write_files(files, 1)
+    daemon.command("dataset", "add", "files", files, "--quota-memory", "3 MiB")
+    read_epoch(daemon, "files")
+    assert read_epoch(daemon, "files").hit_ratio == 1
+    write_files(files, 2)
+    daemon.command("dataset", "index", "files")
+    until(lambda: info(daemon, "files")["used"]["payload_bytes"] == 0)
+    read_epoch(daemon, "files")
+    assert read_epoch(daemon, "files").hit_ratio == 1
+    assert info(daemon, "files")["cached_ratio"] == 1
+
+
+def test_a_job_keeps_its_version_while_its_daemon_starts_again(
+    start_daemon: Callable[..., Any], tmp_path: pathlib.Path
+) -> None:
+    daemon = start_daemon()
+    files = tmp_path / "files"
+    write_files(files, 1)
+    daemon.command("dataset", "add", "files", files, "--quota-disk", "16 MiB")
+    read_epoch(daemon, "files")
+    with larder.Loader("files", job="job", socket=daemon.socket, batch_size=8, shuffle=False) as loader:
+        first = next(loader)
+        for name in ("a", "b"):
+            (files / f"{name}.bin").write_bytes(name.encode() * SIZE)
+            daemon.command("dataset", "index", "files")
+        assert info(daemon, "files")["versions"] == [1, 2, 3]
+        daemon.end(signal.SIGKILL)
+        daemon.start()
+        time.sleep(2.5)  # of training: the daemon keeps house meanwhile, with no session there
+        assert len(first) + sum(len(batch) for batch in loader) == FILES
+    assert info(daemon, "files")["versions"] == [1, 2, 3]
+
+
+def test_a_job_that_runs_again_begins_anew(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> None:
+    daemon = start_daemon()
+    files = tmp_path / "files"
+    write_files(files, 1)
+    daemon.command("dataset", "add", "files", files)
+    with larder.Loader("files", job="job", socket=daemon.socket, batch_size=8) as loader:
+        for _ in range(3):
+            assert sum(len(batch) for batch in loader) == FILES
+    daemon.command("job", "limit", "job", "--rate", "100 KB/s", "--burst", "64 KiB")
+    with larder.Loader("files", job="job", socket=daemon.socket, batch_size=8) as loader:
+        next(loader)
+        job = next(job for job in json.loads(daemon.command("--json", "jobs"))["jobs"] if job["job"] == "job")
+        assert job["epoch"] == 0
+        assert 0 < job["unread_bytes"] < FILES * SIZE
+
+
+def test_a_damaged_manifest_harms_no_other_dataset(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> None:
+    daemon = start_daemon()
+    files = tmp_path / "files"
+    write_files(files, 1)
+    for name in ("good", "bad"):
+        daemon.command("dataset", "add", name, files, "--quota-memory", "8 MiB")
+    daemon.end()
+    [manifest] = (daemon.state / "datasets" / "bad").glob("*manifest*")
+    content = bytearray(manifest.read_bytes())
+    content[4096 + 20] ^= 1  # behind the header
+    manifest.write_bytes(content)
+    daemon.start()
+    read_epoch(daemon, "good")
+    refused = daemon.try_command("dataset", "info", "bad")
+    assert refused.returncode != 0
+    assert re.search(r'dataset "bad" is damaged: .*checksum does not match.*larder dataset rm', refused.stderr)
+    assert "damaged: bad: " in daemon.try_command("dataset", "ls").stderr
+    assert daemon.try_command("dataset", "add", "bad", files).returncode == 5
+    daemon.command("dataset", "rm", "bad")
+    daemon.command("dataset", "add", "bad", files, "--quota-memory", "8 MiB")
+    read_epoch(daemon, "bad")
+
+
+def test_quotas_fit_a_node_that_has_less_than_before(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> None:
+    daemon = start_daemon()
+    files = tmp_path / "files"
+    write_files(files, 1)
+    daemon.command("dataset", "add", "files", files)
+    daemon.command("quota", "set", "files", "--memory", "200 MiB")
+    daemon.end()
+    # As of a daemon that had twice the 256 MiB.
+    path = daemon.state / "datasets" / "files" / "dataset.json"
+    record = json.loads(path.read_text())
+    assert record["quota"]["memory_bytes"] == 200 << 20
+    record["quota"]["memory_bytes"] = 512 << 20
+    path.write_text(json.dumps(record))
+    daemon.start()
+    assert info(daemon, "files")["quota"]["memory_bytes"] == 256 << 20
+    assert "lowered" in daemon.log.read_text()
+    read_epoch(daemon, "files")
