@@ -15,6 +15,16 @@ using protocol::BlockSource;
 using protocol::BlockStatus;
 using protocol::kRecordHeaderBytes;
 
+namespace {
+
+constexpr std::uint8_t kDiskTriesMax = 4;
+
+bool is_transient(std::int32_t result) {
+    return result == -EINTR || result == -EAGAIN || result == -ENOMEM;
+}
+
+}  // namespace
+
 BlockServer::BlockServer(DatasetSetup setup, Device& device, DiskReads& disk_reads, Compressor& compressor,
                          const std::int64_t& now_ns)
     : name_(std::move(setup.name)),
@@ -130,6 +140,7 @@ void BlockServer::read_from_disk(Fetch& fetch, const BlockLocation& location) {
     fetch.record_bytes =
         static_cast<std::uint32_t>(protocol::record_bytes(fetch.stored_bytes, location.segment->alignment()));
     fetch.read_bytes = 0;
+    fetch.disk_tries = 0;
     if (location.raw_bytes != fetch.payload_bytes) {
         forget(fetch.block_id);
         read_from_remote(fetch);
@@ -151,6 +162,7 @@ void BlockServer::continue_disk_read(Fetch& fetch) {
 }
 
 void BlockServer::disk_read_done(Fetch& fetch, std::int32_t result) {
+    if (is_transient(result) && ++fetch.disk_tries < kDiskTriesMax) return continue_disk_read(fetch);
     if (result > 0) {
         fetch.read_bytes += static_cast<std::uint32_t>(result);
         // A short direct read can only go on from an aligned place.
@@ -171,7 +183,8 @@ void BlockServer::disk_read_done(Fetch& fetch, std::int32_t result) {
         deliver(fetch, Delivery{.source = BlockSource::disk, .stored_bytes = compressed ? fetch.stored_bytes : 0});
         return;
     }
-    if (result != -ECANCELED) {
+    // What could not be read for want of memory or time may still be good.
+    if (result != -ECANCELED && !is_transient(result)) {
         ++counters_.crc_failures;
         ++fetch.consumer->job().counters.crc_failures;
         forget(fetch.block_id);

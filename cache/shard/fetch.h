@@ -47,7 +47,8 @@ struct Fetch {
     bool queued = false;     // referenced by the job's queue
     bool delivered = false;  // only the queue still refers to it
     bool joined = false;     // a read of its miss that was under way
-    bool anew = false;       // the bytes of `damaged_crc` that it had are damaged
+    std::uint8_t disk_tries = 0;
+    bool anew = false;  // the bytes of `damaged_crc` that it had are damaged
     std::uint32_t damaged_crc = 0;
 };
 

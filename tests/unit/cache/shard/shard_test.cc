@@ -87,6 +87,37 @@ TEST(Shard, AFlippedBitOnDiskIsFoundCountedAndFetchedAgain) {
     EXPECT_EQ(world.read_epoch(client, 3), world.content.size()) << "the good bytes were admitted again";
 }
 
+TEST(Shard, ABlockThatCouldNotBeReadForAMomentStaysCached) {
+    using test::FakeAction;
+    using test::Fault;
+    ShardWorld world({.quota = kDisk});
+    RingClient& client = world.attach();
+    world.read_epoch(client, 1);
+    world.device->inject(
+        {.action = FakeAction::read, .kind = Fault::Kind::fail, .path_part = "segment", .error = EAGAIN});
+    EXPECT_EQ(world.read_epoch(client, 2), world.content.size()) << "asked for again";
+    world.device->inject(
+        {.action = FakeAction::read, .kind = Fault::Kind::fail, .path_part = "segment", .times = 4, .error = ENOMEM});
+    EXPECT_EQ(world.read_epoch(client, 3), world.content.size() - 1) << "from the remote for once";
+    EXPECT_EQ(world.read_epoch(client, 4), world.content.size());
+    EXPECT_EQ(world.dataset().counters.crc_failures, 0u);
+}
+
+TEST(Shard, AJobThatComesAgainBeginsAnew) {
+    ShardWorld world({.quota = kDisk});
+    RingClient& first = world.attach({.session_id = 1, .job = "job"});
+    world.read_epoch(first, 7);
+    EXPECT_EQ(world.job("job").epoch, 7u);
+    EXPECT_EQ(world.job("job").unread_bytes, 0u);
+    first.close_socket();
+    world.turns(5);
+    world.attach({.session_id = 2, .job = "job"});
+    world.turns(5);
+    EXPECT_EQ(world.job("job").epoch, 0u);
+    EXPECT_GT(world.job("job").unread_bytes, 0u);
+    EXPECT_EQ(world.job("job").effective_cache_bytes, world.job("job").unread_bytes) << "all of it is cached";
+}
+
 TEST(Shard, SessionsThatMissOneBlockShareOneRead) {
     for (const Quota quota : {kMemory, kDisk, Quota{}}) {
         ShardWorld world({.quota = quota});
