@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -47,7 +48,7 @@ public:
         listing_.sort();
         add_note(listing_.empty.size(), "empty file(s)");
         add_note(hidden_, "file(s) or directories whose names begin with a dot");
-        add_note(directory_links_, "symbolic link(s) to directories");
+        add_note(circular_links_, "symbolic link(s) to directories they are in");
         add_note(dangling_links_, "symbolic link(s) to nothing");
         add_note(others_, "entries that are neither file nor directory");
         return std::move(listing_);
@@ -62,14 +63,19 @@ private:
 
     // Takes in the files of one directory and puts its directories to `pending_`.
     Result<void> directory(const std::string& path) {
-        const int fd = ::openat(root_fd_.get(), path.empty() ? "." : path.c_str(),
-                                O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        const int fd = ::openat(root_fd_.get(), path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (fd < 0) return fail_errno(errno, "open directory " + full(path));
         const Directory stream(::fdopendir(fd));
-        if (!stream) {
+        struct stat status{};
+        if (!stream || ::fstat(fd, &status) != 0) {
             const int system_errno = errno;
-            ::close(fd);
+            if (!stream) ::close(fd);
             return fail_errno(system_errno, "open directory " + full(path));
+        }
+        if (is_within_itself(path, status)) {
+            ++circular_links_;
+            std::erase(listing_.top_directories, path);
+            return {};
         }
         for (;;) {
             errno = 0;
@@ -86,6 +92,17 @@ private:
         }
         if (errno != 0) return fail_errno(errno, "read directory " + full(path));
         return {};
+    }
+
+    // By way of a symbolic link. Notes which directory the path is.
+    bool is_within_itself(const std::string& path, const struct stat& status) {
+        const std::pair<dev_t, ino_t> identity(status.st_dev, status.st_ino);
+        if (!path.empty() && identities_.at("") == identity) return true;
+        for (std::size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+            if (identities_.at(path.substr(0, slash)) == identity) return true;
+        }
+        identities_.emplace(path, identity);
+        return false;
     }
 
     Result<void> entry(int directory_fd, const dirent& found, std::string path) {
@@ -106,11 +123,7 @@ private:
             return {};
         }
         if (S_ISDIR(status.st_mode)) {
-            if (is_link) {
-                ++directory_links_;
-            } else {
-                pending_.push_back(std::move(path));
-            }
+            pending_.push_back(std::move(path));
             return {};
         }
         if (!S_ISREG(status.st_mode)) {
@@ -147,7 +160,8 @@ private:
     std::vector<std::string> pending_;
     std::uint64_t bytes_ = 0;
     std::uint64_t hidden_ = 0;
-    std::uint64_t directory_links_ = 0;
+    std::uint64_t circular_links_ = 0;
+    std::map<std::string, std::pair<dev_t, ino_t>> identities_;  // of directories, by path
     std::uint64_t dangling_links_ = 0;
     std::uint64_t others_ = 0;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
 // The objects of a directory: what indexing sees of a `file://` URL. A file is an object, by its path below the root;
-// symbolic links to files are followed, those to directories are not, and what begins with a dot is left out.
+// symbolic links are followed, and what begins with a dot is left out.
 
 #include <memory>
 #include <string>

@@ -95,7 +95,18 @@ TEST_F(IndexRawTest, KeepsTheTimesThatTellAChangedFile) {
     EXPECT_EQ(protocol::Manifest::open(directory_ / "manifest")->object(0).mtime_ns, 1'600'000'000'123'456'789);
 }
 
-TEST_F(IndexRawTest, FollowsLinksToFilesAndLeavesOutTheRest) {
+TEST_F(IndexRawTest, ADirectoryThatIsALinkIsAClassAsAnyOther) {
+    write("../elsewhere/dog/1.jpg");
+    write("cat/1.jpg");
+    write("fox/1.jpg");
+    std::filesystem::create_directory_symlink(root_ / "../elsewhere/dog", root_ / "dog");
+    std::filesystem::create_directory_symlink(root_ / "cat", root_ / "fox/cat");
+    const auto report = index();
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_THAT(listing(), ElementsAre("cat/1.jpg 0", "dog/1.jpg 1", "fox/1.jpg 2", "fox/cat/1.jpg 2"));
+}
+
+TEST_F(IndexRawTest, FollowsLinksAndLeavesOutTheRest) {
     write("a/real.jpg", "12345");
     write("a/empty.jpg", "");
     write("a/.hidden.jpg");
@@ -104,6 +115,7 @@ TEST_F(IndexRawTest, FollowsLinksToFilesAndLeavesOutTheRest) {
     std::filesystem::create_symlink("nothing", root_ / "a/dangling.jpg");
     std::filesystem::create_symlink("loop.jpg", root_ / "a/loop.jpg");
     std::filesystem::create_directory_symlink("..", root_ / "a/up");
+    std::filesystem::create_directory_symlink(".", root_ / "self");
     ASSERT_EQ(::mkfifo((root_ / "a/pipe").c_str(), 0644), 0);
     const auto report = index();
     ASSERT_TRUE(report) << report.error().message;
@@ -112,8 +124,8 @@ TEST_F(IndexRawTest, FollowsLinksToFilesAndLeavesOutTheRest) {
     EXPECT_THAT(
         report->notes,
         ElementsAre(HasSubstr("1 empty file"), HasSubstr("2 file(s) or directories whose names begin with a dot"),
-                    HasSubstr("1 symbolic link(s) to directories"), HasSubstr("2 symbolic link(s) to nothing"),
-                    HasSubstr("1 entries that are neither")));
+                    HasSubstr("2 symbolic link(s) to directories they are in"),
+                    HasSubstr("2 symbolic link(s) to nothing"), HasSubstr("1 entries that are neither")));
 }
 
 TEST_F(IndexRawTest, SaysWhatIsWrongWithADirectory) {
