@@ -222,13 +222,21 @@ void Session::deliver(const Fetch& fetch, const Delivery& delivery) {
                           .offset = std::uint64_t{fetch.slot_page} * kPageBytes + protocol::kRecordHeaderBytes,
                           .raw_bytes = delivery.stored_bytes > 0 ? fetch.payload_bytes : 0,
                           .reserved = 0};
+    bool in_slot = delivery.status == BlockStatus::ok;
     if (delivery.segment != nullptr) {
-        if (!give_segment(*delivery.segment)) return;
-        completion.segment = delivery.segment->id();
-        completion.offset = delivery.payload_offset;
+        const Given given = give_segment(*delivery.segment);
+        if (given == Given::broken) return;
+        if (given == Given::yes) {
+            completion.segment = delivery.segment->id();
+            completion.offset = delivery.payload_offset;
+            in_slot = false;
+        } else {
+            std::memcpy(slot(fetch) + protocol::kRecordHeaderBytes,
+                        delivery.segment->memory() + delivery.payload_offset, completion.length);
+        }
     }
     run_pages_[fetch.slot_page] &= ~kInService;
-    if (delivery.segment != nullptr || delivery.status != BlockStatus::ok) free_slot(fetch.slot_page);
+    if (!in_slot) free_slot(fetch.slot_page);
     auto* completions =
         reinterpret_cast<Completion*>(setup_.ring.data() + protocol::completions_offset(setup_.ring_entries));
     completions[completion_tail_ & (setup_.ring_entries - 1)] = completion;
@@ -257,8 +265,9 @@ bool Session::is_given(const Segment& segment) const {
     return word < given_.size() && ((given_[word] >> (segment.id() % 64)) & 1) != 0;
 }
 
-bool Session::give_segment(const Segment& segment) {
-    if (is_given(segment)) return true;
+// Busy: the client has yet to read what it was told of others.
+Session::Given Session::give_segment(const Segment& segment) {
+    if (is_given(segment)) return Given::yes;
     protocol::SegmentMessage message{.magic = protocol::kMagic,
                                      .kind = protocol::MessageKind::segment_added,
                                      .segment = segment.id(),
@@ -278,17 +287,16 @@ bool Session::give_segment(const Segment& segment) {
     const int fd = segment.fd();
     std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
     if (::sendmsg(setup_.socket.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+        if (errno == EAGAIN || errno == ETOOMANYREFS || errno == ENOBUFS) return Given::busy;
         // A client that went while its blocks were read breaks nothing: its socket's watch ends the session.
-        if (errno != EPIPE && errno != ECONNRESET) {
-            breach_ = "client does not read its socket: " + errno_error(errno, "sendmsg").message;
-        }
-        return false;
+        if (errno != EPIPE && errno != ECONNRESET) breach_ = errno_error(errno, "sendmsg to the client").message;
+        return Given::broken;
     }
     server_.store().add_reference(segment);
     segments_.push_back(&segment);
     given_.resize(std::max<std::size_t>(given_.size(), segment.id() / 64 + 1));
     given_[segment.id() / 64] |= std::uint64_t{1} << (segment.id() % 64);
-    return true;
+    return Given::yes;
 }
 
 void Session::drop_segment(const Segment& segment, std::int64_t deadline_ns) {

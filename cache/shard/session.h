@@ -103,7 +103,8 @@ private:
     bool release(std::uint32_t slot_page);
     void free_slot(std::uint32_t slot_page);
     bool is_given(const Segment& segment) const;
-    bool give_segment(const Segment& segment);
+    enum class Given : std::uint8_t { yes, busy, broken };
+    Given give_segment(const Segment& segment);
     bool any_page(const std::vector<std::uint64_t>& pages, std::uint32_t first, std::uint32_t count) const;
     void set_pages(std::vector<std::uint64_t>& pages, std::uint32_t first, std::uint32_t count, bool value);
     void retry_deferred();

@@ -28,6 +28,10 @@ RingClient::RingClient(std::shared_ptr<const protocol::Manifest> manifest, const
     EXPECT_EQ(::ftruncate(slot_memory.get(), static_cast<off_t>(options.slot_bytes)), 0);
     int pair[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+    if (options.socket_buffer_bytes > 0) {
+        const int bytes = options.socket_buffer_bytes;
+        EXPECT_EQ(::setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes), 0);
+    }
     socket_ = FileDescriptor(pair[0]);
     request_event_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     completion_event_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

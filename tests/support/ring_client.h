@@ -25,6 +25,7 @@ struct RingClientOptions {
     std::uint32_t ring_entries = 256;
     std::uint64_t slot_bytes = std::uint64_t{4} << 20;
     bool sequential = false;
+    int socket_buffer_bytes = 0;  // of the daemon's end; 0: the system's
 };
 
 class RingClient {

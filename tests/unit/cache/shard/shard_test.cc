@@ -103,6 +103,36 @@ TEST(Shard, ABlockThatCouldNotBeReadForAMomentStaysCached) {
     EXPECT_EQ(world.dataset().counters.crc_failures, 0u);
 }
 
+TEST(Shard, AClientIsToldOfMoreSegmentsThanItsSocketHolds) {
+    ShardWorld world({.quota = {.memory_bytes = 20'100, .disk_bytes = 0}});
+    RingClient& writer = world.attach({.session_id = 1});
+    for (std::uint32_t block = 0; block < world.content.size(); ++block) {
+        world.read(writer, block);
+        world.shard->set_quota(test::kDatasetId, {.memory_bytes = (block + 2) * 20'100, .disk_bytes = 0});
+    }
+    ASSERT_GT(world.dataset().usage.memory_segments, 6u);
+
+    RingClient& reader = world.attach({.session_id = 2, .socket_buffer_bytes = 1});
+    std::vector<protocol::Completion> completions;
+    for (std::uint32_t block = 0; block < world.content.size(); ++block) {
+        reader.fetch(block, block * 8, block, 1);
+        const auto got = world.completion(reader);
+        ASSERT_TRUE(got);
+        completions.push_back(*got);
+    }
+    EXPECT_FALSE(reader.hung_up());
+    std::size_t copied = 0;
+    std::size_t hits = 0;
+    for (const protocol::Completion& got : completions) {
+        EXPECT_EQ(reader.payload(got), world.content[got.tag]);
+        hits += got.source == BlockSource::memory;
+        copied += got.source == BlockSource::memory && got.segment == 0;
+    }
+    EXPECT_EQ(hits, world.dataset().usage.blocks);
+    EXPECT_GT(copied, 0u);
+    EXPECT_LT(copied, hits);
+}
+
 TEST(Shard, AJobThatComesAgainBeginsAnew) {
     ShardWorld world({.quota = kDisk});
     RingClient& first = world.attach({.session_id = 1, .job = "job"});
