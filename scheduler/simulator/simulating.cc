@@ -16,7 +16,10 @@ Simulating::Simulating(const Workload& workload, const GpuCluster& cluster, Poli
       tenants_(workload.tenants),
       shares_(options.policy, tenants_),
       failures_(options, cluster.nodes.size()),
-      checkpoints_(options.checkpoint_bytes_per_second, options.checkpoint_interval_s, workload.jobs.size()),
+      checkpoints_({.bytes_per_second = options.checkpoint_bytes_per_second,
+                    .interval_s = options.checkpoint_interval_s,
+                    .jobs_may_be_lost = options.node_lifetime_s < kNever},
+                   workload.jobs.size()),
       jobs_(workload.jobs.size()),
       users_left_(workload.datasets.size()) {
     for (const std::string& type : cluster.gpu_types) gpu_types_.push_back({.name = type});
@@ -67,6 +70,10 @@ void Simulating::pass(double until_s) {
     const double seconds = until_s - now_s_;
     if (seconds <= 0) return;
     timeline_->take(now_s_, until_s, running_, live_.size() - running_.size(), *data_);
+    checkpoints_.note(until_s, [&](std::uint32_t j, double at_s) {
+        const Reader& reader = jobs_[j].reader;
+        return std::max(0.0, reader.remaining_bytes - reader.rate * (at_s - now_s_));
+    });
     data_->advance(seconds, running_, outcome_.jobs);
     transferred_ = checkpoints_.advance(seconds);
     now_s_ = until_s;
@@ -125,18 +132,14 @@ void Simulating::node_changed(std::uint32_t node, bool usable) {
     decide_due_ = true;
     if (usable) return;
     ++outcome_.node_failures;
-    for (const SimulatedJob* ran : std::vector(running_.begin(), running_.end())) {
-        if (!ran->state.running) continue;
-        if (std::ranges::none_of(ran->state.placement, [&](const NodeGpus& share) { return share.node == node; }))
-            continue;
-        const std::uint32_t j = index(*ran);
-        SimulatedJob& job = jobs_[j];
-        job.reader.remaining_bytes = remaining_after_loss(job);
-        if (job.state.packed_with == nullptr) placer_.release(j);
-        stop_running(job);
-        job.has_checkpoint = job.reader.remaining_bytes < job.state.spec->total_bytes;
-        ++outcome_.jobs[j].failures;
+    std::vector<std::uint32_t> lost;
+    for (const SimulatedJob* job : running_) {
+        const Placement& on = job->state.placement;
+        if (std::ranges::find(on, node, &NodeGpus::node) != on.end()) lost.push_back(index(*job));
     }
+    // Guests first: they would go with their hosts as if they were preempted.
+    std::ranges::stable_partition(lost, [&](std::uint32_t j) { return jobs_[j].state.packed_with != nullptr; });
+    for (const std::uint32_t j : lost) lose(j);
 }
 
 Result<void> Simulating::decide_now() {

@@ -50,6 +50,8 @@ private:
     void enter(std::uint32_t j);
     void leave(std::uint32_t j);
     void finish(SimulatedJob& job);
+    // Who shares the GPUs of a job that has ended runs on there alone.
+    void leave_gpus_to_guests(const SimulatedJob& host);
     // Late is worthless: it is not tried again.
     void expire(std::uint32_t j);
     void stop_running(SimulatedJob& job, bool dataset_is_done = false);
@@ -58,10 +60,10 @@ private:
     void preempt(std::uint32_t j);
     void transfer_ended(std::uint32_t j);
     void start(std::uint32_t j, const Start& start);
-    // With other GPUs it starts again at once: its checkpoint stays where it is.
+    // With other GPUs it starts again at once: there it waits until its checkpoint is written and read.
     void stop_to_resize(std::uint32_t j);
-    // What it did since its last checkpoint is lost.
-    double remaining_after_loss(const SimulatedJob& job) const;
+    // Its node is lost, and with it what was done since its last checkpoint.
+    void lose(std::uint32_t j);
     // Policies see what it attained.
     void account(SimulatedJob& job);
     void account_all();

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/assert.h"
@@ -51,7 +50,10 @@ void Simulating::leave(std::uint32_t j) {
 void Simulating::finish(SimulatedJob& job) {
     const std::uint32_t j = index(job);
     job.reader.remaining_bytes = 0;
-    if (job.state.packed_with == nullptr) placer_.release(j);
+    if (job.state.packed_with == nullptr) {
+        placer_.release(j);
+        leave_gpus_to_guests(job);
+    }
     const std::uint32_t dataset = job.state.spec->dataset;
     stop_running(job, dataset != kNoDataset && --users_left_[dataset] == 0);
     leave(j);
@@ -59,6 +61,26 @@ void Simulating::finish(SimulatedJob& job) {
     outcome_.jobs[j].finish_s = now_s_;
     outcome_.jobs[j].ran_s = job.state.ran_s;
     ++done_;
+}
+
+void Simulating::leave_gpus_to_guests(const SimulatedJob& host) {
+    if (host.guests == 0) return;
+    for (const auto& [j, of] : std::vector(packed_on_.begin(), packed_on_.end())) {
+        if (of != index(host)) continue;
+        SimulatedJob& guest = jobs_[j];
+        const PlaceRequest request{.job = j,
+                                   .tenant = guest.state.spec->tenant,
+                                   .gpus = guest.state.gpus,
+                                   .gpu_type = guest.state.gpu_type,
+                                   .priority = guest.state.spec->priority,
+                                   .opportunistic = guest.state.opportunistic,
+                                   .near = {}};
+        if (placer_.place_at(request, guest.state.placement)) {
+            unpack(guest);
+        } else {
+            preempt(j);
+        }
+    }
 }
 
 void Simulating::expire(std::uint32_t j) {
@@ -109,8 +131,7 @@ void Simulating::unpack(SimulatedJob& job) {
 
 void Simulating::preempt(std::uint32_t j) {
     SimulatedJob& job = jobs_[j];
-    if (!job.state.running) return;  // went with its host
-    stop_running(job);
+    if (job.state.running) stop_running(job);  // else it went with its host
     ++job.state.preemptions;
     ++outcome_.jobs[j].preemptions;
     job.has_checkpoint = true;
@@ -156,9 +177,10 @@ void Simulating::start(std::uint32_t j, const Start& start) {
     job.ready_s = now_s_ + state.spec->restart_s;
     checkpoints_.started(j, state.spec->checkpoint_bytes, job.reader.remaining_bytes, now_s_);
     if (again && job.has_checkpoint && checkpoints_.take_time(state.spec->checkpoint_bytes)) {
-        job.ready_s = kNever;  // until it is read
-        checkpoints_.begin(j, state.spec->checkpoint_bytes);
+        job.ready_s = kNever;  // until it is read, and written before where it has just been stopped
+        checkpoints_.begin(j, state.spec->checkpoint_bytes * (job.moves ? 2 : 1));
     }
+    job.moves = false;
     data_->start(job, j, now_s_);
     running_.push_back(&job);
     plan_due_ = true;
@@ -166,15 +188,18 @@ void Simulating::start(std::uint32_t j, const Start& start) {
 
 void Simulating::stop_to_resize(std::uint32_t j) {
     if (jobs_[j].state.running) stop_running(jobs_[j]);
+    jobs_[j].has_checkpoint = jobs_[j].moves = true;
     ++jobs_[j].state.preemptions;
     ++outcome_.jobs[j].preemptions;
 }
 
-double Simulating::remaining_after_loss(const SimulatedJob& job) const {
-    const JobSpec& spec = *job.state.spec;
-    if (checkpoints_.take_time(spec.checkpoint_bytes)) return checkpoints_.remaining_bytes(index(job));
-    const double since_s = std::fmod(now_s_ - job.state.started_s, options_.checkpoint_interval_s);
-    return std::min(spec.total_bytes, job.reader.remaining_bytes + since_s * job.reader.rate);
+void Simulating::lose(std::uint32_t j) {
+    SimulatedJob& job = jobs_[j];
+    job.reader.remaining_bytes = checkpoints_.remaining_bytes(j);
+    if (job.state.packed_with == nullptr) placer_.release(j);
+    stop_running(job);
+    job.has_checkpoint = job.reader.remaining_bytes < job.state.spec->total_bytes;
+    ++outcome_.jobs[j].failures;
 }
 
 void Simulating::account(SimulatedJob& job) {
