@@ -157,6 +157,38 @@ TEST(Simulation, TheJointPlanIsNoWorseThanTheOthers) {
     for (const std::string_view cache : {"lru", "static-per-job", "none"}) EXPECT_LT(joint_s, mean_s(cache)) << cache;
 }
 
+TEST(Simulation, TheLargestDatasetsAreSampledAndTheOthersTogether) {
+    Cluster cluster(16);
+    for (std::uint32_t d = 0; d < 12; ++d) {
+        cluster.add(0, 1, 4, d);
+        cluster.workload.datasets.back().size_bytes = (d + 1) * 0.1 * kSize;
+    }
+    const Outcome outcome = cluster.run("fifo", 3 * kSize, 400e6);
+    EXPECT_EQ(outcome.sampled_datasets, (std::vector<std::uint32_t>{11, 10, 9, 8, 7, 6, 5}));
+    EXPECT_TRUE(outcome.others_sampled);
+    double others = 0;
+    for (const Sample& sample : outcome.timeline) {
+        ASSERT_EQ(sample.cached_bytes.size(), 8u);
+        ASSERT_EQ(sample.dataset_bytes_per_second.size(), 8u);
+        double cached = 0;
+        double rate = 0;
+        for (const double bytes : sample.cached_bytes) cached += bytes;
+        for (const double each : sample.dataset_bytes_per_second) rate += each;
+        EXPECT_NEAR(cached, sample.cached_bytes_all, 1);
+        EXPECT_NEAR(rate, sample.remote_bytes_per_second, 1);
+        others += sample.cached_bytes.back();
+    }
+    EXPECT_GT(others, 0);
+}
+
+TEST(Simulation, AQuotaHoldsATenantBack) {
+    Cluster cluster(8);
+    cluster.workload.tenants[0].gpu_quota = 4;
+    for (int j = 0; j < 2; ++j) cluster.add(0, 4, 1).dataset = kNoDataset;
+    const Outcome outcome = cluster.run("fifo", 0, 1e12);
+    EXPECT_NEAR(outcome.jobs[1].start_s, outcome.jobs[0].finish_s, 1e-6);
+}
+
 // A plan is made when a job has but some bytes to read, by others that start just before.
 TEST(Simulation, NobodyStandsStillOverItsLastBytes) {
     for (int bytes = 1; bytes < 20; ++bytes) {
