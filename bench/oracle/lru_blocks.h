@@ -1,8 +1,7 @@
 #pragma once
 
-// One LRU cache, block by block: jobs read datasets in a fresh random order
-// each epoch, in turn, by their rates. What the simulator's closed forms are
-// held against. The same numbers on every machine.
+// One LRU cache, block by block: jobs read datasets in a fresh random order each epoch, in turn, by their rates. What
+// the simulator's closed forms are held against. The same numbers on every machine.
 
 #include <cstdint>
 #include <list>
