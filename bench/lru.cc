@@ -76,9 +76,11 @@ std::vector<double> simulated_hits(const LruSetting& setting, std::size_t capaci
         store->readers.push_back(&readers[j]);
     }
     std::vector<scheduler::Store*> all;
+    all.reserve(stores.size());
     for (scheduler::Store& store : stores) all.push_back(&store);
     scheduler::set_lru_hits(all, static_cast<double>(capacity));
     std::vector<double> hits;
+    hits.reserve(readers.size());
     for (const scheduler::Reader& reader : readers) hits.push_back(reader.hit_ratio);
     return hits;
 }

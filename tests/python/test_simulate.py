@@ -116,6 +116,8 @@ def test_tenants_are_as_the_allocators_file_has_them(simulate, tmp_path: pathlib
     assert starts(4) == pytest.approx([0, 100, 0], abs=1)
     tenants.write_text("[scheduler.tenant.vision]\nquota = 4\n")
     assert "quota" in simulate(trace, "--tenants", str(tenants), status=2)
+    tenants.write_text("[scheduler.tenant.vision]\nweight = 4\n")
+    assert "--cells" in simulate("guarantee", trace, "--tenants", str(tenants), status=2)
 
 
 def test_a_matrix_has_a_row_for_each_choice(simulate) -> None:

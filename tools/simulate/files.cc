@@ -52,6 +52,7 @@ std::string seconds_or_nothing(double seconds) {
 // Of what is sampled, in its order.
 std::vector<std::string> sampled_names(const scheduler::Report& report) {
     std::vector<std::string> names;
+    names.reserve(report.outcome.sampled_datasets.size() + 1);
     for (const std::uint32_t dataset : report.outcome.sampled_datasets) {
         names.push_back(report.scenario.workload.datasets[dataset].name);
     }
