@@ -34,6 +34,7 @@ constexpr Entry kBenches[] = {
     {"assign", assign, "how long does a plan for thousands of jobs take, beside a linear program?"},
     {"joint", joint, "do several jobs on several nodes read as predicted, and better than with static shares or LRU?"},
     {"reality", reality, "how long do six jobs on four nodes take, beside what the simulator says?"},
+    {"lru", lru_bench, "does the simulated LRU hit what an LRU of blocks hits?"},
     {"simulate", simulate, "how long do months of a cluster take to simulate, and how much memory?"},
     {"decide", decide_bench, "how long does a full decision take for 10,000 running jobs on 4,000 nodes?"},
 };

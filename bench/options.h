@@ -42,6 +42,7 @@ Result<boost::json::value> sessions(const Options& options);
 Result<boost::json::value> assign(const Options& options);
 Result<boost::json::value> joint(const Options& options);
 Result<boost::json::value> reality(const Options& options);
+Result<boost::json::value> lru_bench(const Options& options);
 Result<boost::json::value> simulate(const Options& options);
 Result<boost::json::value> decide_bench(const Options& options);
 

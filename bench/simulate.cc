@@ -48,7 +48,7 @@ Result<std::string> run_policy(const Options& options, const std::string& policy
                                         {"rss_mib", static_cast<double>(usage.ru_maxrss) / kKibibytesOfMebibyte}});
 }
 
-void print(const json::array& rows) {
+void print_simulated(const json::array& rows) {
     cli::Table table({"POLICY", ">JOBS", ">SECONDS", ">EVENTS/S", ">PEAK MEMORY"});
     for (const json::value& row : rows) {
         const json::object& one = row.as_object();
@@ -74,7 +74,7 @@ Result<json::value> simulate(const Options& options) {
     if (!texts) return std::unexpected(texts.error());
     json::array rows;
     for (const std::string& text : *texts) rows.push_back(json::parse(text));
-    if (!options.json) print(rows);
+    if (!options.json) print_simulated(rows);
     return rows;
 }
 

@@ -60,7 +60,7 @@ target_link_libraries(larder_scheduler_placement PUBLIC larder_scheduler)
 target_link_libraries(larder_scheduler_cells PUBLIC larder_scheduler_placement PRIVATE tomlplusplus::tomlplusplus)
 target_link_libraries(larder_scheduler_policies PUBLIC larder_scheduler PRIVATE PkgConfig::CLP PkgConfig::CBC)
 target_link_libraries(larder_scheduler_simulator PUBLIC larder_scheduler_policies larder_scheduler_cells
-    PRIVATE tomlplusplus::tomlplusplus Boost::json)
+    PRIVATE larder_base_server tomlplusplus::tomlplusplus Boost::json)
 
 add_library(larder_cache INTERFACE)
 target_link_libraries(larder_cache INTERFACE larder_cache_control)

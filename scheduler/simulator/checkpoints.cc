@@ -1,11 +1,11 @@
 #include "scheduler/simulator/checkpoints.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace larder::scheduler {
 
-Checkpoints::Checkpoints(double bytes_per_second, double interval_s, std::size_t jobs)
-    : bytes_per_second_(bytes_per_second), interval_s_(interval_s), jobs_(jobs) {}
+Checkpoints::Checkpoints(const CheckpointOptions& options, std::size_t jobs) : options_(options), jobs_(jobs) {}
 
 void Checkpoints::begin(std::uint32_t job, double bytes) {
     transfers_.push_back({.job = job, .bytes_left = bytes, .stands_still = true});
@@ -14,7 +14,7 @@ void Checkpoints::begin(std::uint32_t job, double bytes) {
 void Checkpoints::started(std::uint32_t job, double bytes, double remaining_bytes, double now_s) {
     jobs_[job].bytes = bytes;
     jobs_[job].saved_remaining_bytes = remaining_bytes;
-    set_due(job, take_time(bytes) ? now_s + interval_s_ : kNever);
+    set_due(job, take_time(bytes) || options_.jobs_may_be_lost ? now_s + options_.interval_s : kNever);
 }
 
 void Checkpoints::stopped(std::uint32_t job) {
@@ -56,18 +56,28 @@ std::vector<std::uint32_t> Checkpoints::due(double now_s) const {
 }
 
 void Checkpoints::write(std::uint32_t job, double remaining_bytes, double now_s) {
-    set_due(job, now_s + interval_s_);
+    set_due(job, now_s + options_.interval_s);
     const auto of_job = [&](const Transfer& transfer) { return transfer.job == job; };
     if (std::ranges::any_of(transfers_, of_job)) return;  // the last one is still on its way
     jobs_[job].written_remaining_bytes = remaining_bytes;
     transfers_.push_back({.job = job, .bytes_left = jobs_[job].bytes});
 }
 
+void Checkpoints::note(double until_s, const std::function<double(std::uint32_t job, double at_s)>& remaining_bytes) {
+    while (!noted_.empty() && noted_.begin()->first <= until_s) {
+        const auto [due_s, job] = *noted_.begin();
+        const double last_s = due_s + std::floor((until_s - due_s) / options_.interval_s) * options_.interval_s;
+        jobs_[job].saved_remaining_bytes = remaining_bytes(job, last_s);
+        set_due(job, std::max(last_s + options_.interval_s, std::nextafter(until_s, kNever)));
+    }
+}
+
 void Checkpoints::set_due(std::uint32_t job, double due_s) {
     OfJob& of = jobs_[job];
-    if (of.due_s < kNever) due_.erase({of.due_s, job});
+    auto& due = take_time(of.bytes) ? due_ : noted_;
+    if (of.due_s < kNever) due.erase({of.due_s, job});
     of.due_s = due_s;
-    if (due_s < kNever) due_.emplace(due_s, job);
+    if (due_s < kNever) due.emplace(due_s, job);
 }
 
 }  // namespace larder::scheduler

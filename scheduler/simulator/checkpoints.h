@@ -5,6 +5,7 @@
 // writes one every interval, beside its training, and goes back to the last whole one when its node is lost.
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -13,12 +14,18 @@
 
 namespace larder::scheduler {
 
+struct CheckpointOptions {
+    double bytes_per_second = kNever;
+    double interval_s = 1800;
+    bool jobs_may_be_lost = false;  // else nobody asks for what those have that take no time
+};
+
 class Checkpoints {
 public:
-    Checkpoints(double bytes_per_second, double interval_s, std::size_t jobs);
+    Checkpoints(const CheckpointOptions& options, std::size_t jobs);
 
     // Whether one of this size is on its way for any time.
-    bool take_time(double bytes) const { return bytes > 0 && bytes_per_second_ < kNever; }
+    bool take_time(double bytes) const { return bytes > 0 && options_.bytes_per_second < kNever; }
 
     // The job stands still until this one is written or read.
     void begin(std::uint32_t job, double bytes);
@@ -35,6 +42,9 @@ public:
     std::vector<std::uint32_t> due(double now_s) const;
     void write(std::uint32_t job, double remaining_bytes, double now_s);
 
+    // Those that take no time, and are due until then, are there; `remaining_bytes`: of a job at a time.
+    void note(double until_s, const std::function<double(std::uint32_t job, double at_s)>& remaining_bytes);
+
     // What the job has to read to its end when it goes back to its last whole one.
     double remaining_bytes(std::uint32_t job) const { return jobs_[job].saved_remaining_bytes; }
 
@@ -50,14 +60,14 @@ private:
         double saved_remaining_bytes = 0;
         double written_remaining_bytes = 0;  // of the one on its way
     };
-    double each() const { return bytes_per_second_ / static_cast<double>(transfers_.size()); }
+    double each() const { return options_.bytes_per_second / static_cast<double>(transfers_.size()); }
     void set_due(std::uint32_t job, double due_s);
 
-    double bytes_per_second_;
-    double interval_s_;
+    CheckpointOptions options_;
     std::vector<OfJob> jobs_;
     std::vector<Transfer> transfers_;
-    std::set<std::pair<double, std::uint32_t>> due_;
+    std::set<std::pair<double, std::uint32_t>> due_;    // that take time
+    std::set<std::pair<double, std::uint32_t>> noted_;  // that take none
 };
 
 }  // namespace larder::scheduler

@@ -31,6 +31,7 @@ struct SimulatedJob {
     Placement last_placement;       // while it waits for its next turn
     std::uint32_t last_gpus = 0;
     bool has_checkpoint = false;
+    bool moves = false;  // stopped to start with other GPUs at once
     // The next thing it does by itself, at the rate it has.
     double next_s = kNever;
     bool finishes_next = false;

@@ -78,14 +78,15 @@ struct Sample {
     double gpus_useful = 0;
     double remote_bytes_per_second = 0;
     double cached_bytes_all = 0;
-    std::vector<double> cached_bytes;  // by dataset, where they are few
+    std::vector<double> cached_bytes;  // of the sampled datasets, and of all others together
     std::vector<double> dataset_bytes_per_second;
 };
 
 struct Outcome {
     std::vector<JobOutcome> jobs;  // as in the workload
     std::vector<Sample> timeline;
-    std::vector<std::uint32_t> sampled_datasets;
+    std::vector<std::uint32_t> sampled_datasets;  // all, or the largest
+    bool others_sampled = false;
     double end_s = 0;
     std::uint64_t events = 0;
     std::uint64_t decisions = 0;

@@ -3,6 +3,7 @@
 // Samples of the cluster, at even times over the trace's length and beyond.
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "scheduler/simulator/data_plane.h"
@@ -19,9 +20,14 @@ public:
         every_s_ = options.samples == 0 ? kNever : std::max(1.0, (length_s + work_s) / options.samples);
         next_s_ = options.samples == 0 ? kNever : 0;
         constexpr std::size_t kDatasetsMax = 8;
-        std::vector<std::uint32_t> datasets(workload.datasets.size());
+        std::vector<std::uint32_t>& datasets = outcome_.sampled_datasets;
+        datasets.resize(workload.datasets.size());
         std::iota(datasets.begin(), datasets.end(), 0);
-        if (datasets.size() <= kDatasetsMax) outcome_.sampled_datasets = std::move(datasets);
+        if (datasets.size() <= kDatasetsMax) return;
+        std::ranges::stable_sort(datasets, std::ranges::greater{},
+                                 [&](std::uint32_t d) { return workload.datasets[d].size_bytes; });
+        datasets.resize(kDatasetsMax - 1);
+        outcome_.others_sampled = true;
     }
 
     // What held from `from_s` on, at each sample's time before `until_s`.
@@ -46,6 +52,10 @@ public:
         }
         for (const std::uint32_t dataset : outcome_.sampled_datasets)
             sample.cached_bytes.push_back(data.cached_bytes(dataset));
+        if (outcome_.others_sampled) {
+            add_rest(sample.cached_bytes, sample.cached_bytes_all);
+            add_rest(sample.dataset_bytes_per_second, sample.remote_bytes_per_second);
+        }
         for (; next_s_ < until_s; next_s_ += every_s_) {
             sample.at_s = next_s_;
             outcome_.timeline.push_back(sample);
@@ -53,6 +63,10 @@ public:
     }
 
 private:
+    static void add_rest(std::vector<double>& parts, double all) {
+        parts.push_back(std::max(0.0, all - std::accumulate(parts.begin(), parts.end(), 0.0)));
+    }
+
     Outcome& outcome_;
     double every_s_ = 1;
     double next_s_ = 0;

@@ -133,10 +133,16 @@ constexpr std::array kTiresiasColumns{
     Column{"job_type", take<&TraceJob::service>},
 };
 
+// What a row's deadline means.
+enum class Deadlines : std::uint8_t {
+    as_asked,            // strict where nothing is said of the service; none with best effort
+    from_the_submission  // Chronus's, who states one for best effort, too
+};
+
 class ColumnsReader final : public RowReader {
 public:
-    ColumnsReader(std::string_view format, std::vector<Column> columns, bool deadlines_are_relative)
-        : format_(format), columns_(std::move(columns)), deadlines_are_relative_(deadlines_are_relative) {}
+    ColumnsReader(std::string_view format, std::vector<Column> columns, Deadlines deadlines)
+        : format_(format), columns_(std::move(columns)), deadlines_(deadlines) {}
 
     std::string_view format() const override { return format_; }
     Result<TraceJob> read(std::string_view line) override {
@@ -146,24 +152,35 @@ public:
                                                          std::to_string(columns_.size()));
         }
         TraceJob job;
+        bool says_service = false;
         for (std::size_t i = 0; i < cells.size(); ++i) {
             if (cells[i].empty()) continue;
+            says_service = says_service || columns_[i].name == "service";
             if (auto taken = columns_[i].take(job, Cell(columns_[i].name, cells[i])); !taken) {
                 return std::unexpected(taken.error());
             }
         }
-        if (job.service == Service::best_effort) {
-            job.deadline_s = kNever;
-        } else if (deadlines_are_relative_) {
-            job.deadline_s += job.submit_s;
-        }
+        if (auto settled = settle_deadline(job, says_service); !settled) return std::unexpected(settled.error());
         return job;
     }
 
 private:
+    Result<void> settle_deadline(TraceJob& job, bool says_service) const {
+        if (deadlines_ == Deadlines::from_the_submission) {
+            job.deadline_s = job.service == Service::best_effort ? kNever : job.deadline_s + job.submit_s;
+        } else if (job.service == Service::best_effort && job.deadline_s != kNever) {
+            if (says_service) {
+                return fail(ErrorCode::invalid_argument,
+                            "deadline_s: a job of best effort has none (service: soft, strict)");
+            }
+            job.service = Service::strict_deadline;
+        }
+        return {};
+    }
+
     std::string_view format_;
     std::vector<Column> columns_;
-    bool deadlines_are_relative_;
+    Deadlines deadlines_;
 };
 
 // job type, command, steps argument, total steps, arrival, GPUs; later with more columns before, and at last with
@@ -238,7 +255,8 @@ Result<std::unique_ptr<RowReader>> row_reader(std::string_view first_line) {
     }
     const bool chronus = has("expect_time_list");
     const std::string_view format = !tiresias ? "larder" : chronus ? "chronus" : "tiresias";
-    return std::make_unique<ColumnsReader>(format, *columns, chronus);
+    return std::make_unique<ColumnsReader>(format, *columns,
+                                           chronus ? Deadlines::from_the_submission : Deadlines::as_asked);
 }
 
 }  // namespace larder::scheduler

@@ -35,6 +35,10 @@ class Maker {
 public:
     Maker(const WorkloadTable& table, const std::vector<std::string>& gpu_types, const WorkloadOptions& options)
         : table_(table), gpu_types_(gpu_types), options_(options), first_copies_(table.datasets.size()) {
+        for (const Tenant& tenant : options.tenants) {
+            tenants_.emplace(tenant.name, static_cast<std::uint32_t>(made_.tenants.size()));
+            made_.tenants.push_back(tenant);
+        }
         for (const ModelShape& model : table.models) weights_ += model.weight;
         for (std::uint32_t d = 0; d < table.datasets.size(); ++d) {
             const DatasetShape& shape = table.datasets[d];
@@ -94,6 +98,14 @@ public:
         } else {
             return refuse(ErrorCode::invalid_argument,
                           "it has steps, but model " + shape.name + " has no rate in steps");
+        }
+        if (!shape.scaling.empty() && spec.gpus_min < spec.gpus_max) {
+            if (shape.scaling.size() != spec.gpus_max - spec.gpus_min + 1) {
+                return refuse(ErrorCode::invalid_argument,
+                              "scaling of model " + shape.name + " has " + std::to_string(shape.scaling.size()) +
+                                  " rates, and must have one for each number of GPUs from gpus_min to gpus_max");
+            }
+            spec.scaling = shape.scaling;
         }
         spec.rate_by_nodes = shape.rate_by_nodes;
         spec.restart_s = shape.restart_s;

@@ -13,6 +13,7 @@
 //     dataset = "imagenet-1k"      none: it reads nothing that matters
 //     weight = 2                   how often a job without a model is given this one
 //     rate = {v100 = "114MB/s"}    f* of one GPU; `any` for types not named
+//     scaling = [0.6, 1, 1.3]      of elastic jobs: rate with gpus_min ... gpus_max GPUs over that with `gpus`
 //     by_nodes = [1, 0.9]          rate on 1, 2, ... nodes over that on one; the last holds for more
 //     restart = "30s"              lost at each start after the first
 //     checkpoint = "1GB"           written when stopped, read when started again
@@ -48,6 +49,7 @@ struct ModelShape {
     // Where they were measured: f* of the whole job, by GPUs, then type. Used in place of `rates`.
     std::map<std::uint32_t, std::map<std::string, double>> measured_rates;
     double bytes_per_step = 0;
+    std::vector<double> scaling;  // JobSpec's, of elastic jobs; empty: in proportion
     std::vector<double> rate_by_nodes;
     double restart_s = 0;
     double checkpoint_bytes = 0;
@@ -85,6 +87,7 @@ struct WorkloadOptions {
     double deadlines_part = 0;
     double opportunistic_part = 0;  // so large a part of those without deadlines, drawn by seed, have no claim
     std::map<std::string, double> tenant_weights;  // of 1 where a tenant is not named
+    std::vector<Tenant> tenants;                   // in place of weights: as configured; others have no quota
     std::optional<std::uint32_t> dataset_copies;   // of every dataset, in place of what the table says
 };
 

@@ -63,7 +63,7 @@ public:
         }
         return rates;
     }
-    Result<std::vector<double>> fractions(std::string_view key) {
+    Result<std::vector<double>> fractions(std::string_view key, double most) {
         std::vector<double> values;
         const toml::node* node = take(key);
         if (node == nullptr) return values;
@@ -71,7 +71,9 @@ public:
         if (array == nullptr) return refuse(key, "an array of numbers");
         for (const toml::node& one : *array) {
             const auto value = one.value<double>();
-            if (!value || !(*value > 0) || *value > 1) return refuse(key, "an array of numbers in (0, 1]");
+            if (!value || !(*value > 0) || *value > most) {
+                return refuse(key, "an array of numbers above 0, at most " + std::to_string(std::lround(most)));
+            }
             values.push_back(*value);
         }
         return values;
@@ -93,6 +95,8 @@ private:
     std::string where_;
     std::set<std::string, std::less<>> taken_;
 };
+
+constexpr double kScalingMost = 1e4;
 
 // Stops at the first that failed.
 template <typename Value>
@@ -130,7 +134,8 @@ Result<ModelShape> model_of(const toml::table& table, const std::string& where, 
     Error error;
     if (!put(keys.text("name"), model.name, error) || !put(keys.text("dataset", ""), dataset, error) ||
         !put(keys.number("weight", 1), model.weight, error) || !put(keys.rates("rate"), model.rates, error) ||
-        !put(keys.fractions("by_nodes"), model.rate_by_nodes, error) ||
+        !put(keys.fractions("by_nodes", 1), model.rate_by_nodes, error) ||
+        !put(keys.fractions("scaling", kScalingMost), model.scaling, error) ||
         !put(keys.quantity("restart", parse_duration_ns, "0"), restart_ns, error) ||
         !put(keys.quantity("checkpoint", parse_bytes, "0"), model.checkpoint_bytes, error) ||
         !put(keys.number("packed", 0), model.packed_rate, error)) {

@@ -56,6 +56,18 @@ def test_decisions_are_taken_in_every_setting(bench) -> None:
     assert cells["running"] == 48  # one gang to each cell of one node
 
 
+def test_the_simulated_lru_hits_what_blocks_do(bench) -> None:
+    rows = bench("lru")
+    one = [row for row in rows if row["closed_form"] is not None]
+    assert [row["kappa"] for row in one] == [0.1, 0.25, 0.5, 0.75, 0.9]
+    for row in one:
+        assert row["simulated"] == pytest.approx(row["closed_form"], abs=1e-6)
+        assert row["blocks"] == pytest.approx(row["closed_form"], abs=0.01)
+    assert len(rows) == len(one) + 6
+    for row in rows:
+        assert row["blocks"] == pytest.approx(row["simulated"], abs=0.06)
+
+
 def test_every_policy_is_simulated(bench) -> None:
     rows = bench("simulate", "--policy", "fifo", "--policy", "max-min", "--policy", "srtf")
     assert [row["policy"] for row in rows] == ["fifo", "max-min", "srtf"]

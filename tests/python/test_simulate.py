@@ -87,6 +87,39 @@ def test_a_run_is_drawn(simulate, tmp_path: pathlib.Path) -> None:
         assert drawing.read_bytes() == (tmp_path / "again" / drawing.name).read_bytes()
 
 
+def test_of_many_datasets_the_largest_are_drawn(simulate, tmp_path: pathlib.Path) -> None:
+    timeline = tmp_path / "timeline.csv"
+    simulate(POISSON, "--gpus", "24", *STORAGE, "--dataset-copies", "0",
+             "--plot", str(tmp_path), "--timeline-csv", str(timeline))  # fmt: skip
+    with timeline.open() as rows:
+        samples = list(csv.DictReader(rows))
+    shown = [column for column in samples[0] if column.endswith("_cached_bytes")]
+    assert len(shown) == 8 and shown[-1] == "others_cached_bytes"
+    for sample in samples:
+        assert sum(float(sample[column]) for column in shown) == pytest.approx(float(sample["cached_bytes"]), abs=10)
+    assert any(float(sample["others_cached_bytes"]) > 0 for sample in samples)
+    assert "<!-- others -->" in (tmp_path / "datasets.svg").read_text()
+
+
+def test_tenants_are_as_the_allocators_file_has_them(simulate, tmp_path: pathlib.Path) -> None:
+    trace = trace_file(tmp_path / "trace.csv", "0,100,4,vision\n0,100,4,vision\n0,100,4,language\n")
+    tenants = tmp_path / "tenants.toml"
+    jobs = tmp_path / "jobs.csv"
+
+    def starts(gpu_quota: int) -> list[float]:
+        tenants.write_text(f'[scheduler.tenant.lab]\ngpu_quota = {gpu_quota}\n[scheduler.tenant.vision]\nparent = "lab"\n')
+        simulate(trace, "--gpus", "16", "--tenants", str(tenants), "--policy", "fifo-backfill", "--jobs-csv", str(jobs))
+        with jobs.open() as rows:
+            return [float(row["start_s"]) for row in csv.DictReader(rows)]
+
+    assert starts(8) == [0, 0, 0]
+    assert starts(4) == pytest.approx([0, 100, 0], abs=1)
+    tenants.write_text("[scheduler.tenant.vision]\nquota = 4\n")
+    assert "quota" in simulate(trace, "--tenants", str(tenants), status=2)
+    tenants.write_text("[scheduler.tenant.vision]\nweight = 4\n")
+    assert "--cells" in simulate("guarantee", trace, "--tenants", str(tenants), status=2)
+
+
 def test_a_matrix_has_a_row_for_each_choice(simulate) -> None:
     rows = json.loads(simulate("compare", POISSON, "--gpus", "24", "--policies", "fifo,srtf,srtf/blind", "--caches",
                                "uniform+joint,lru,none", "--cache-sizes", "1TB,2TB", "--bandwidths", "200MB/s", "--json"))  # fmt: skip

@@ -49,6 +49,17 @@ std::string seconds_or_nothing(double seconds) {
     return text;
 }
 
+// Of what is sampled, in its order.
+std::vector<std::string> sampled_names(const scheduler::Report& report) {
+    std::vector<std::string> names;
+    names.reserve(report.outcome.sampled_datasets.size() + 1);
+    for (const std::uint32_t dataset : report.outcome.sampled_datasets) {
+        names.push_back(report.scenario.workload.datasets[dataset].name);
+    }
+    if (report.outcome.others_sampled) names.emplace_back("others");
+    return names;
+}
+
 }  // namespace
 
 Result<void> write_jobs_csv(const scheduler::Report& report, const std::string& path) {
@@ -80,9 +91,8 @@ Result<void> write_timeline_csv(const scheduler::Report& report, const std::stri
     auto file = open(path);
     if (!file) return std::unexpected(file.error());
     std::fprintf(file->get(), "at_s,running,waiting,gpus_allocated,gpus_useful,remote_bytes_per_second,cached_bytes");
-    for (const std::uint32_t dataset : report.outcome.sampled_datasets) {
-        const char* name = report.scenario.workload.datasets[dataset].name.c_str();
-        std::fprintf(file->get(), ",%s_cached_bytes,%s_remote_bytes_per_second", name, name);
+    for (const std::string& name : sampled_names(report)) {
+        std::fprintf(file->get(), ",%s_cached_bytes,%s_remote_bytes_per_second", name.c_str(), name.c_str());
     }
     std::fprintf(file->get(), "\n");
     for (const scheduler::Sample& sample : report.outcome.timeline) {
@@ -118,9 +128,7 @@ Result<void> plot(const scheduler::Report& report, const std::string& directory)
                                        {"dataset_bytes_per_second", std::move(rates)}});
     }
     json::array datasets;
-    for (const std::uint32_t dataset : report.outcome.sampled_datasets) {
-        datasets.push_back(json::value(report.scenario.workload.datasets[dataset].name));
-    }
+    for (const std::string& name : sampled_names(report)) datasets.push_back(json::value(name));
     const json::object drawn{{"jct_s", std::move(jct_s)},
                              {"samples", std::move(samples)},
                              {"datasets", std::move(datasets)},

@@ -20,6 +20,12 @@ namespace json = boost::json;
 
 int run(const Context& context, SimulateOptions& options) {
     if (auto settled = options.settle(); !settled) return report(context, settled.error());
+    if (!options.tenants.empty() && options.scenario.cells.empty()) {
+        return report(context,
+                      Error{ErrorCode::invalid_argument,
+                            "--tenants: nodes are shared out among tenants that have jobs, by --tenant-weights; "
+                            "with --tenants, say the cells, too (--cells)"});
+    }
     auto scenario = scheduler::make_scenario(options.scenario);
     if (!scenario) return report(context, scenario.error());
     if (!scenario->cells) {

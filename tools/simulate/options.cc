@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "scheduler/simulator/tenants.h"
 #include "tools/cli/options.h"
 
 namespace larder::cli {
@@ -43,6 +44,11 @@ Result<void> SimulateOptions::settle() {
         auto group = scheduler::parse_gpu_group(text);
         if (!group) return std::unexpected(group.error().within("--gpus"));
         scenario.gpus.push_back(std::move(*group));
+    }
+    if (!tenants.empty()) {
+        auto read = scheduler::read_tenants(tenants);
+        if (!read) return std::unexpected(read.error());
+        scenario.workload_options.tenants = std::move(*read);
     }
     if (!tenant_weights.empty()) {
         auto weights = scheduler::read_tenant_weights(tenant_weights);
@@ -91,7 +97,10 @@ void add_trace_options(CLI::App& app, SimulateOptions& options) {
     app.add_option("--opportunistic", scenario.workload_options.opportunistic_part,
                    "Let so large a part of the jobs, of those without deadlines, have no claim to GPUs")
         ->check(CLI::Range(0.0, 1.0));
-    app.add_option("--tenant-weights", options.tenant_weights, "NAME,WEIGHT a line, after a header");
+    CLI::Option* const tenants = app.add_option(
+        "--tenants", options.tenants,
+        "[scheduler.tenant.NAME] with weight, parent and gpu_quota, as the allocator's file has them (TOML)");
+    app.add_option("--tenant-weights", options.tenant_weights, "NAME,WEIGHT a line, after a header")->excludes(tenants);
     app.add_option("--arrivals-faster", scenario.workload_options.arrivals_faster, "Divide times of submission by this")
         ->check(CLI::PositiveNumber);
     app.add_option("--durations-longer", scenario.workload_options.durations_longer, "Multiply durations by this")

@@ -23,6 +23,7 @@ struct SimulateOptions {
     bool own_caches = false;
     bool reported_plans = false;
     bool storage_blind = false;
+    std::string tenants;
     std::string tenant_weights;
     std::string measure;
 

@@ -10,7 +10,7 @@ namespace {
 using Jobs = std::vector<std::uint32_t>;
 
 TEST(Checkpoints, ThoseOnTheirWayShareTheBandwidth) {
-    Checkpoints checkpoints(100, 60, 2);
+    Checkpoints checkpoints({.bytes_per_second = 100, .interval_s = 60}, 2);
     EXPECT_EQ(checkpoints.next_s(5), kNever);
     checkpoints.begin(0, 1000);
     EXPECT_DOUBLE_EQ(checkpoints.next_s(5), 15);
@@ -23,7 +23,7 @@ TEST(Checkpoints, ThoseOnTheirWayShareTheBandwidth) {
 }
 
 TEST(Checkpoints, AJobThatRunsWritesOneEveryInterval) {
-    Checkpoints checkpoints(100, 60, 1);
+    Checkpoints checkpoints({.bytes_per_second = 100, .interval_s = 60}, 1);
     checkpoints.started(0, 1000, 9000, 5);
     EXPECT_DOUBLE_EQ(checkpoints.next_s(5), 65);
     EXPECT_EQ(checkpoints.due(64), Jobs{});
@@ -39,7 +39,7 @@ TEST(Checkpoints, AJobThatRunsWritesOneEveryInterval) {
 }
 
 TEST(Checkpoints, OneAtATimeIsWritten) {
-    Checkpoints checkpoints(10, 60, 1);
+    Checkpoints checkpoints({.bytes_per_second = 10, .interval_s = 60}, 1);
     checkpoints.started(0, 1000, 9000, 0);
     checkpoints.write(0, 8000, 60);
     EXPECT_TRUE(checkpoints.advance(60).empty());
@@ -52,10 +52,26 @@ TEST(Checkpoints, OneAtATimeIsWritten) {
 }
 
 TEST(Checkpoints, WithoutABoundTheyTakeNoTime) {
-    Checkpoints checkpoints(kNever, 60, 1);
+    Checkpoints checkpoints({.bytes_per_second = kNever, .interval_s = 60}, 1);
     EXPECT_FALSE(checkpoints.take_time(1000));
     checkpoints.started(0, 1000, 9000, 0);
     EXPECT_EQ(checkpoints.next_s(0), kNever);
+}
+
+TEST(Checkpoints, ThoseThatTakeNoTimeAreNotedWhereJobsMayBeLost) {
+    Checkpoints checkpoints({.interval_s = 60, .jobs_may_be_lost = true}, 1);
+    const auto left = [](std::uint32_t, double at_s) { return 9000 - at_s; };
+    checkpoints.started(0, 1000, 9000, 0);
+    EXPECT_EQ(checkpoints.next_s(0), kNever) << "nothing happens for it";
+    checkpoints.note(59, left);
+    EXPECT_DOUBLE_EQ(checkpoints.remaining_bytes(0), 9000);
+    checkpoints.note(200, left);
+    EXPECT_DOUBLE_EQ(checkpoints.remaining_bytes(0), 9000 - 180);
+    checkpoints.note(240, left);
+    EXPECT_DOUBLE_EQ(checkpoints.remaining_bytes(0), 9000 - 240);
+    checkpoints.stopped(0);
+    checkpoints.note(400, left);
+    EXPECT_DOUBLE_EQ(checkpoints.remaining_bytes(0), 9000 - 240);
 }
 
 }  // namespace

@@ -1,86 +1,17 @@
 #include <gtest/gtest.h>
 
-#include <list>
-#include <numeric>
-#include <unordered_map>
+#include <algorithm>
+#include <vector>
 
 #include "allocator/model.h"
+#include "bench/oracle/lru_blocks.h"
 #include "scheduler/simulator/cache_system.h"
 #include "scheduler/simulator/data_plane.h"
-#include "scheduler/simulator/random.h"
 
 namespace larder::scheduler {
 namespace {
 
-// One LRU cache of blocks; jobs read datasets in a fresh random order each epoch, in turn, by their rates.
-class LruBlocks {
-public:
-    struct Job {
-        std::uint32_t dataset = 0;
-        std::size_t blocks = 0;
-        std::size_t rate = 1;
-        std::vector<std::size_t> order{};
-        std::size_t next = 0;
-        double hits = 0;
-        double reads = 0;
-    };
-
-    LruBlocks(std::size_t capacity, std::vector<Job> jobs) : capacity_(capacity), jobs_(std::move(jobs)) {
-        for (Job& job : jobs_) begin(job);
-        // Out of step, as jobs are that started at different times.
-        for (Job& job : jobs_) job.next = random_.below(job.blocks);
-    }
-
-    void run(std::size_t rounds, bool counts) {
-        for (std::size_t round = 0; round < rounds; ++round) {
-            for (Job& job : jobs_) {
-                for (std::size_t i = 0; i < job.rate; ++i) {
-                    const bool hit = touch((std::uint64_t(job.dataset) << 32) | job.order[job.next++]);
-                    if (counts) job.hits += hit, ++job.reads;
-                    if (job.next == job.blocks) begin(job);
-                }
-            }
-        }
-    }
-    // One at a time, for so many reads each.
-    void take_turns(std::size_t turns, std::size_t reads, bool counts) {
-        for (std::size_t turn = 0; turn < turns * jobs_.size(); ++turn) {
-            Job& job = jobs_[turn % jobs_.size()];
-            for (std::size_t i = 0; i < reads; ++i) {
-                const bool hit = touch((std::uint64_t(job.dataset) << 32) | job.order[job.next++]);
-                if (counts) job.hits += hit, ++job.reads;
-                if (job.next == job.blocks) begin(job);
-            }
-        }
-    }
-    const std::vector<Job>& jobs() const { return jobs_; }
-
-private:
-    void begin(Job& job) {
-        job.order.resize(job.blocks);
-        std::iota(job.order.begin(), job.order.end(), 0);
-        for (std::size_t i = job.blocks; i > 1; --i) std::swap(job.order[i - 1], job.order[random_.below(i)]);
-        job.next = 0;
-    }
-    bool touch(std::uint64_t block) {
-        const auto found = places_.find(block);
-        const bool hit = found != places_.end();
-        if (hit) order_.erase(found->second);
-        order_.push_front(block);
-        places_[block] = order_.begin();
-        if (places_.size() > capacity_) {
-            places_.erase(order_.back());
-            order_.pop_back();
-        }
-        return hit;
-    }
-
-    std::size_t capacity_;
-    std::vector<Job> jobs_;
-    Random random_{7};
-    std::list<std::uint64_t> order_;
-    std::unordered_map<std::uint64_t, std::list<std::uint64_t>::iterator> places_;
-};
+using bench::oracle::LruBlocks;
 
 // Hit ratios by the closed form, of jobs as above.
 std::vector<double> predicted(double capacity, const std::vector<LruBlocks::Job>& jobs) {

@@ -3,60 +3,17 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <set>
 #include <stdexcept>
 
 #include "base/hash.h"
-#include "scheduler/placement/free_pool.h"
 #include "scheduler/simulator/scenario.h"
 #include "scheduler/simulator/summary.h"
+#include "tests/unit/scheduler/simulator/simulated_cluster.h"
 
 namespace larder::scheduler {
 namespace {
 
-constexpr double kSize = 100e9;   // of each dataset
-constexpr double kIdeal = 100e6;  // f* of one GPU
-
-// A workload, a job a line.
-class Cluster {
-public:
-    explicit Cluster(std::uint32_t gpus) : gpus_(gpus) { workload.tenants.push_back({.name = "one"}); }
-
-    JobSpec& add(double submit_s, std::uint32_t gpus, double epochs, std::uint32_t dataset = 0) {
-        while (workload.datasets.size() <= dataset) {
-            workload.datasets.push_back({.name = "d" + std::to_string(workload.datasets.size()), .size_bytes = kSize});
-        }
-        JobSpec& job = workload.jobs.emplace_back();
-        job.name = std::to_string(workload.jobs.size() - 1);
-        job.submit_s = submit_s;
-        job.gpus = job.gpus_min = job.gpus_max = gpus;
-        job.ideal_bytes_per_second = {kIdeal * gpus};
-        job.dataset = dataset;
-        job.total_bytes = epochs * kSize;
-        workload.models.emplace_back("m");
-        return job;
-    }
-
-    Outcome run(std::string_view policy_name, double cache_bytes, double remote,
-                std::string_view cache = "uniform+joint") {
-        options.storage = {.cache_bytes = cache_bytes, .remote_bytes_per_second = remote};
-        options.cache = *parse_cache(cache, "");
-        const GpuGroup group{.type = "a", .gpus = gpus_};
-        const GpuCluster cluster = make_cluster(std::span(&group, 1), 8);
-        FreePool pool(cluster);
-        const auto policy = make_policy(policy_name, options.policy);
-        EXPECT_TRUE(policy);
-        auto outcome = simulate(workload, cluster, **policy, pool, options);
-        EXPECT_TRUE(outcome) << outcome.error().message;
-        return outcome ? std::move(*outcome) : Outcome{};
-    }
-
-    Workload workload;
-    SimulationOptions options;
-
-private:
-    std::uint32_t gpus_;
-};
+using Cluster = SimulatedCluster;
 
 TEST(Simulation, OneJobTakesWhatTheModelSays) {
     Cluster cluster(8);
@@ -111,99 +68,6 @@ TEST(Simulation, JobsQueueForGpus) {
     EXPECT_EQ(second.measured, 1u);
     EXPECT_NEAR(second.jct_s.mean, 2 * each_s - 5, 1e-6);
     EXPECT_NEAR(second.makespan_s, 2 * each_s, 1e-6) << "of all";
-}
-
-TEST(Simulation, PreemptionCostsARestartAndTheCheckpointsWay) {
-    Cluster cluster(8);
-    JobSpec& longer = cluster.add(0, 8, 2);
-    longer.dataset = kNoDataset;
-    longer.restart_s = 7;
-    longer.checkpoint_bytes = 1e9;
-    cluster.add(10, 8, 0.1).dataset = kNoDataset;
-    cluster.options.checkpoint_bytes_per_second = 1e8;
-    const Outcome outcome = cluster.run("srtf", 0, 1e12);
-    const double long_s = 2 * kSize / (8 * kIdeal);
-    const double short_s = 0.1 * kSize / (8 * kIdeal);
-    EXPECT_NEAR(outcome.jobs[1].finish_s, 10 + short_s, 1e-6);
-    // Written while the other runs (10 s of 12.5 s), then read, then the restart.
-    EXPECT_NEAR(outcome.jobs[0].finish_s, long_s + short_s + 10 + 7, 1e-3);
-    EXPECT_EQ(outcome.jobs[0].preemptions, 1);
-}
-
-TEST(Simulation, ALostNodeCostsWhatWasDoneSinceTheCheckpoint) {
-    Cluster cluster(8);
-    for (int j = 0; j < 40; ++j) cluster.add(0, 8, 1).dataset = kNoDataset;
-    cluster.options.node_lifetime_s = 3000;
-    cluster.options.node_repair_s = 100;
-    cluster.options.checkpoint_interval_s = 60;
-    const Outcome outcome = cluster.run("fifo", 0, 1e12);
-    const Summary summary = summarise(cluster.workload, outcome, 8);
-    EXPECT_EQ(summary.finished, 40);
-    EXPECT_GT(summary.failures, 0);
-    EXPECT_EQ(outcome.node_failures, summary.failures);  // one node, always busy
-    const double work_s = 40 * kSize / (8 * kIdeal);
-    const double lost_s = outcome.end_s - work_s;
-    EXPECT_GE(lost_s, 99 * static_cast<double>(summary.failures));
-    EXPECT_LE(lost_s, 161 * static_cast<double>(summary.failures));
-}
-
-TEST(Simulation, CheckpointsByIntervalTakeBandwidthFromThoseOthersWaitFor) {
-    Cluster cluster(16);
-    JobSpec& writer = cluster.add(0, 8, 2);
-    writer.dataset = kNoDataset;
-    writer.checkpoint_bytes = 1e9;
-    cluster.options.checkpoint_interval_s = 100;
-    cluster.options.checkpoint_bytes_per_second = 1e8;
-    JobSpec& stopped = cluster.add(0, 8, 4);
-    stopped.dataset = kNoDataset;
-    stopped.checkpoint_bytes = 1e9;
-    cluster.add(95, 8, 0.1).dataset = kNoDataset;
-    const Outcome outcome = cluster.run("srtf", 0, 1e12);
-    const double each_s = kSize / (8 * kIdeal);
-    EXPECT_NEAR(outcome.jobs[0].finish_s, 2 * each_s, 1e-6) << "its own ones are beside its training";
-    EXPECT_EQ(outcome.jobs[1].preemptions, 1);
-    // Each way takes 10 s alone. From 100 to 120 s the other's is on its way too: written by 110, read by 125.
-    EXPECT_NEAR(outcome.jobs[1].finish_s, 4 * each_s + (125 - 95), 1e-3);
-}
-
-TEST(Simulation, ALostNodeCostsWhatTheLastWholeCheckpointLacks) {
-    const auto lost_s = [](double checkpoint_bytes) {
-        Cluster cluster(8);
-        for (int j = 0; j < 40; ++j) {
-            JobSpec& job = cluster.add(0, 8, 8);
-            job.dataset = kNoDataset;
-            job.checkpoint_bytes = checkpoint_bytes;
-        }
-        cluster.options.node_lifetime_s = 3000;
-        cluster.options.node_repair_s = 100;
-        cluster.options.checkpoint_interval_s = 60;
-        cluster.options.checkpoint_bytes_per_second = 1e8;
-        const Outcome outcome = cluster.run("fifo", 0, 1e12);
-        const Summary summary = summarise(cluster.workload, outcome, 8);
-        EXPECT_EQ(summary.finished, 40);
-        EXPECT_GT(summary.failures, 0);
-        return (outcome.end_s - 40 * 8 * kSize / (8 * kIdeal)) / static_cast<double>(summary.failures) - 100;
-    };
-    EXPECT_LE(lost_s(1e3), 61);
-    // Each is 50 s on its way, and as long again when it is read: what was done since it began is lost with it.
-    EXPECT_GE(lost_s(5e9), 100);
-    EXPECT_LE(lost_s(5e9), 161);
-}
-
-TEST(Simulation, AGangIsLostWithOneOfItsNodesAndWaitsForAll) {
-    Cluster cluster(16);
-    for (int j = 0; j < 20; ++j) cluster.add(0, 16, 1).dataset = kNoDataset;
-    cluster.options.node_lifetime_s = 1000;
-    cluster.options.node_repair_s = 100;
-    cluster.options.checkpoint_interval_s = 60;
-    const Outcome outcome = cluster.run("fifo", 0, 1e12);
-    const Summary summary = summarise(cluster.workload, outcome, 16);
-    EXPECT_EQ(summary.finished, 20);
-    EXPECT_GT(summary.failures, 0);
-    // The other node may be lost while it waits for the first.
-    EXPECT_GE(outcome.node_failures, summary.failures);
-    const double work_s = 20 * kSize / (16 * kIdeal);
-    EXPECT_GE(outcome.end_s - work_s, 99 * static_cast<double>(summary.failures));
 }
 
 class Throws final : public Policy {
@@ -293,6 +157,38 @@ TEST(Simulation, TheJointPlanIsNoWorseThanTheOthers) {
     for (const std::string_view cache : {"lru", "static-per-job", "none"}) EXPECT_LT(joint_s, mean_s(cache)) << cache;
 }
 
+TEST(Simulation, TheLargestDatasetsAreSampledAndTheOthersTogether) {
+    Cluster cluster(16);
+    for (std::uint32_t d = 0; d < 12; ++d) {
+        cluster.add(0, 1, 4, d);
+        cluster.workload.datasets.back().size_bytes = (d + 1) * 0.1 * kSize;
+    }
+    const Outcome outcome = cluster.run("fifo", 3 * kSize, 400e6);
+    EXPECT_EQ(outcome.sampled_datasets, (std::vector<std::uint32_t>{11, 10, 9, 8, 7, 6, 5}));
+    EXPECT_TRUE(outcome.others_sampled);
+    double others = 0;
+    for (const Sample& sample : outcome.timeline) {
+        ASSERT_EQ(sample.cached_bytes.size(), 8u);
+        ASSERT_EQ(sample.dataset_bytes_per_second.size(), 8u);
+        double cached = 0;
+        double rate = 0;
+        for (const double bytes : sample.cached_bytes) cached += bytes;
+        for (const double each : sample.dataset_bytes_per_second) rate += each;
+        EXPECT_NEAR(cached, sample.cached_bytes_all, 1);
+        EXPECT_NEAR(rate, sample.remote_bytes_per_second, 1);
+        others += sample.cached_bytes.back();
+    }
+    EXPECT_GT(others, 0);
+}
+
+TEST(Simulation, AQuotaHoldsATenantBack) {
+    Cluster cluster(8);
+    cluster.workload.tenants[0].gpu_quota = 4;
+    for (int j = 0; j < 2; ++j) cluster.add(0, 4, 1).dataset = kNoDataset;
+    const Outcome outcome = cluster.run("fifo", 0, 1e12);
+    EXPECT_NEAR(outcome.jobs[1].start_s, outcome.jobs[0].finish_s, 1e-6);
+}
+
 // A plan is made when a job has but some bytes to read, by others that start just before.
 TEST(Simulation, NobodyStandsStillOverItsLastBytes) {
     for (int bytes = 1; bytes < 20; ++bytes) {
@@ -363,63 +259,6 @@ Report drawn(std::string policy) {
     return std::move(*report);
 }
 
-// Gandiva moves jobs that share their GPUs.
-TEST(Simulation, WhoSharesGpusGoesWithTheJobTheyAre) {
-    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-        ScenarioOptions options;
-        options.trace = "poisson:30,80";
-        options.gpus = {{.type = "v100", .gpus = 8}};
-        options.gpus_per_node = 4;
-        options.policy = "gandiva";
-        options.workload_options.seed = seed;
-        options.simulation.storage = {.cache_bytes = 5e11, .remote_bytes_per_second = 2e8};
-        auto scenario = make_scenario(options);
-        ASSERT_TRUE(scenario);
-        const auto report = run_scenario(std::move(*scenario), options);
-        ASSERT_TRUE(report) << report.error().message;
-        EXPECT_EQ(report->summary.finished, 80u);
-    }
-}
-
-// The second job shares the first one's GPUs.
-class Packs final : public Policy {
-public:
-    std::string_view name() const override { return "packs"; }
-    bool preempts() const override { return true; }
-    Result<Decision> decide(const Snapshot& snapshot) override {
-        asked_s.insert(snapshot.now_s);
-        Decision decision;
-        std::optional<std::uint32_t> host;
-        for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
-            Want want{.job = j, .gpus = 1};
-            const std::string& job = snapshot.jobs[j]->spec->name;
-            if (job == "0") host = j;
-            if (job == "1") want.packed_with = host;
-            decision.wants.push_back(want);
-        }
-        return decision;
-    }
-
-    std::set<double> asked_s;
-};
-
-TEST(Simulation, AGuestThatGoesWithItsHostIsDecidedForAtOnce) {
-    Cluster cluster(2);
-    for (const double epochs : {1.0, 1.0, 0.1}) cluster.add(0, 1, epochs).dataset = kNoDataset;
-    cluster.workload.jobs[0].gpus_max = 2;  // it grows when the third one ends, and its guest is stopped with it
-    const GpuGroup group{.type = "a", .gpus = 2};
-    const GpuCluster gpus = make_cluster(std::span(&group, 1), 2);
-    FreePool pool(gpus);
-    Packs policy;
-    const auto outcome = simulate(cluster.workload, gpus, policy, pool, {.cache = *parse_cache("none", "")});
-    ASSERT_TRUE(outcome) << outcome.error().message;
-    const double grown_s = outcome->jobs[2].finish_s;
-    ASSERT_EQ(outcome->jobs[0].preemptions, 1u);
-    const auto next = policy.asked_s.upper_bound(grown_s);
-    ASSERT_NE(next, policy.asked_s.end());
-    EXPECT_LT(*next, grown_s + 1) << "not when the next job ends";
-}
-
 // The same on every machine. Who changes what comes out of a simulation changes these numbers, and knows it.
 TEST(Simulation, ComesOutTheSameEverywhere) {
     const auto hash = [](const Report& report) {
@@ -431,8 +270,8 @@ TEST(Simulation, ComesOutTheSameEverywhere) {
         }
         return checksum;
     };
-    EXPECT_EQ(hash(drawn("fifo")), 950142713u);
-    EXPECT_EQ(hash(drawn("max-min")), 3559294781u);
+    EXPECT_EQ(hash(drawn("fifo")), 2712378457u);
+    EXPECT_EQ(hash(drawn("max-min")), 3863819649u);
 }
 
 TEST(Simulation, TheSameSeedGivesTheSameOutcome) {

@@ -54,6 +54,20 @@ TEST(Trace, ReadsAllOfItsOwnColumns) {
     EXPECT_EQ(trace->jobs[0].deadline_s, kNever);
 }
 
+TEST(Trace, ADeadlineIsStrictWhereNothingIsSaid) {
+    const auto without = parse("submit_s,duration_s,gpus,deadline_s\n0,100,1,500\n0,100,1,\n");
+    ASSERT_TRUE(without) << without.error().message;
+    EXPECT_EQ(without->jobs[0].deadline_s, 500);
+    EXPECT_EQ(without->jobs[0].service, Service::strict_deadline);
+    EXPECT_EQ(without->jobs[1].service, Service::best_effort);
+    const auto empty = parse("submit_s,duration_s,gpus,deadline_s,service\n0,100,1,500,\n0,100,1,500,soft\n");
+    ASSERT_TRUE(empty) << empty.error().message;
+    EXPECT_EQ(empty->jobs[0].service, Service::strict_deadline);
+    EXPECT_EQ(empty->jobs[1].service, Service::soft_deadline);
+    EXPECT_THAT(trace_error_of("submit_s,duration_s,gpus,deadline_s,service\n0,100,1,,strict\n0,100,1,9,best_effort\n"),
+                HasSubstr("line 3: deadline_s: a job of best effort has none"));
+}
+
 TEST(Trace, ReadsTiresias) {
     const auto trace =
         parse("job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n7,8,30,133,vgg11,147,23\n");

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "scheduler/simulator/generate.h"
+#include "scheduler/simulator/tenants.h"
 #include "tests/support/temp_directory.h"
 
 namespace larder::scheduler {
@@ -55,6 +56,58 @@ TEST(Workload, DurationsAreThoseOfTheReferenceGpus) {
     ASSERT_TRUE(made) << made.error().message;
     EXPECT_DOUBLE_EQ(made->jobs[0].total_bytes, trace.jobs[0].duration_s * 2 * 50e6);
     EXPECT_DOUBLE_EQ(made->jobs[0].ideal_bytes_per_second[0], 100e6);
+}
+
+TEST(Workload, ElasticJobsScaleAsTheirModelSays) {
+    const auto table = parse_workload(std::string(kOne) + "scaling = [0.7, 1, 1.2]\n");
+    ASSERT_TRUE(table) << table.error().message;
+    Trace trace = trace_of(2);
+    trace.jobs[0].gpus = 2;
+    trace.jobs[0].gpus_min = 1;
+    trace.jobs[0].gpus_max = 3;
+    const auto made = make_workload(trace, *table, {"a"}, {});
+    ASSERT_TRUE(made) << made.error().message;
+    EXPECT_DOUBLE_EQ(ideal_rate(made->jobs[0], 0, 1), 0.7 * 200e6);
+    EXPECT_DOUBLE_EQ(ideal_rate(made->jobs[0], 0, 3), 1.2 * 200e6);
+    EXPECT_TRUE(made->jobs[1].scaling.empty()) << "it is not elastic";
+    trace.jobs[0].gpus_max = 4;
+    EXPECT_THAT(make_workload(trace, *table, {"a"}, {}).error().message,
+                HasSubstr("scaling of model m has 3 rates, and must have one for each number"));
+    EXPECT_THAT(error_of(std::string(kOne) + "scaling = [0, 1]\n"), HasSubstr("scaling must be an array of numbers"));
+}
+
+TEST(Workload, TenantsAreAsConfigured) {
+    const auto table = parse_workload(kOne);
+    ASSERT_TRUE(table);
+    const auto tenants = parse_tenants(
+        "[scheduler.tenant.b]\nparent = \"team\"\ngpu_quota = 4\n[scheduler.tenant.team]\nweight = 3\n", "t.toml");
+    ASSERT_TRUE(tenants) << tenants.error().message;
+    Trace trace = trace_of(2);
+    trace.jobs[0].tenant = "a";
+    trace.jobs[1].tenant = "b";
+    const auto made = make_workload(trace, *table, {"a"}, {.tenants = *tenants});
+    ASSERT_TRUE(made) << made.error().message;
+    ASSERT_EQ(made->tenants.size(), 3u);
+    const Tenant& b = made->tenants[made->jobs[1].tenant];
+    EXPECT_EQ(b.name, "b");
+    EXPECT_EQ(b.gpu_quota, 4u);
+    EXPECT_EQ(made->tenants[b.parent].name, "team");
+    EXPECT_DOUBLE_EQ(made->tenants[b.parent].weight, 3);
+    EXPECT_EQ(made->tenants[made->jobs[0].tenant].name, "a");
+    EXPECT_EQ(made->tenants[made->jobs[0].tenant].gpu_quota, kAnyGpuType);
+}
+
+TEST(Workload, WrongTenantsAreRefusedByLine) {
+    const auto refused = [](std::string_view toml) {
+        const auto tenants = parse_tenants(toml, "t.toml");
+        return tenants ? "no error" : tenants.error().message;
+    };
+    EXPECT_THAT(refused("[scheduler.tenant.a]\nweight = 0\n"), HasSubstr("t.toml:2"));
+    EXPECT_THAT(refused("[scheduler.tenant.a]\nquota = 2\n"), HasSubstr("quota"));
+    EXPECT_THAT(refused("[scheduler.tenant.a]\nparent = \"b\"\n"), HasSubstr("there is no tenant \"b\""));
+    EXPECT_THAT(refused("[scheduler.tenant.a]\nparent = \"a\"\n"), HasSubstr("it is its own"));
+    EXPECT_THAT(refused(""), HasSubstr("there is no [scheduler.tenant.NAME]"));
+    EXPECT_EQ(parse_tenants("[scheduler.tenant.a]\n", "t.toml")->size(), 1u) << "nothing is said of it";
 }
 
 TEST(Workload, AJobDrawsTheSameWhateverTheOthersAre) {
@@ -119,7 +172,8 @@ TEST(Workload, NamesWhatIsWrongInATable) {
     EXPECT_THAT(error_of("[[model]]\nname = \"m\"\nrate = {a = \"1MB/s\"}\ndataset = \"x\"\n"), HasSubstr("not \"x\""));
     EXPECT_THAT(error_of("[[model]]\nname = \"m\"\nrate = {a = \"1MB/s\"}\nweigth = 2\n"),
                 HasSubstr("model[0].weigth"));
-    EXPECT_THAT(error_of("[[model]]\nname = \"m\"\nrate = {a = \"1MB/s\"}\nby_nodes = [2]\n"), HasSubstr("(0, 1]"));
+    EXPECT_THAT(error_of("[[model]]\nname = \"m\"\nrate = {a = \"1MB/s\"}\nby_nodes = [2]\n"),
+                HasSubstr("above 0, at most 1"));
     EXPECT_THAT(error_of("[[dataset]]\nname = \"d\"\nsize = \"0\"\n[[model]]\n"), HasSubstr("dataset[0].size"));
     EXPECT_THAT(error_of("[[dataset"), HasSubstr("line 1"));
 }

@@ -1,0 +1,46 @@
+#pragma once
+
+// One LRU cache, block by block: jobs read datasets in a fresh random order each epoch, in turn, by their rates. What
+// the simulator's closed forms are held against. The same numbers on every machine.
+
+#include <cstdint>
+#include <list>
+#include <unordered_map>
+#include <vector>
+
+#include "scheduler/simulator/random.h"
+
+namespace larder::bench::oracle {
+
+class LruBlocks {
+public:
+    struct Job {
+        std::uint32_t dataset = 0;
+        std::size_t blocks = 0;
+        std::size_t rate = 1;
+        std::vector<std::size_t> order{};
+        std::size_t next = 0;
+        double hits = 0;
+        double reads = 0;
+    };
+
+    LruBlocks(std::size_t capacity, std::vector<Job> jobs);
+
+    void run(std::size_t rounds, bool counts);
+    // One at a time, for so many reads each.
+    void take_turns(std::size_t turns, std::size_t reads, bool counts);
+    const std::vector<Job>& jobs() const { return jobs_; }
+
+private:
+    void read(Job& job, std::size_t blocks, bool counts);
+    void begin(Job& job);
+    bool touch(std::uint64_t block);
+
+    std::size_t capacity_;
+    std::vector<Job> jobs_;
+    scheduler::Random random_{7};
+    std::list<std::uint64_t> order_;
+    std::unordered_map<std::uint64_t, std::list<std::uint64_t>::iterator> places_;
+};
+
+}  // namespace larder::bench::oracle

@@ -1,0 +1,109 @@
+#pragma once
+
+// One simulation on its way, as simulate() runs it: the event loop (simulating.cc), and what happens to one job
+// (simulating_jobs.cc).
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "scheduler/decide.h"
+#include "scheduler/near_nodes.h"
+#include "scheduler/simulator/checkpoints.h"
+#include "scheduler/simulator/data_plane.h"
+#include "scheduler/simulator/node_failures.h"
+#include "scheduler/simulator/tenant_shares.h"
+#include "scheduler/simulator/timeline.h"
+
+namespace larder::scheduler {
+
+class Simulating {
+public:
+    Simulating(const Workload& workload, const GpuCluster& cluster, Policy& policy, Placer& placer,
+               const SimulationOptions& options);
+
+    Result<Outcome> run();
+
+private:
+    // --- the event loop
+
+    bool over() const { return arrived_ == jobs_.size() && live_.empty() && away_.empty(); }
+    std::string at() const { return "at " + std::to_string(now_s_) + " s"; }
+    double next_event_s() const;
+    void pass(double until_s);
+    Result<void> happen();
+    void node_changed(std::uint32_t node, bool usable);
+    Result<void> decide_now();
+    // Those that wait for their next turns.
+    std::span<SimulatedJob* const> waiting();
+    Result<void> plan_now();
+    void tell_progress();
+
+    // --- what happens to one job
+
+    std::uint32_t index(const SimulatedJob& job) const { return static_cast<std::uint32_t>(&job - jobs_.data()); }
+    void arrive(std::uint32_t j);
+    std::uint32_t total_gpus(std::uint32_t type) const;
+    // A policy sees it from now on.
+    void enter(std::uint32_t j);
+    void leave(std::uint32_t j);
+    void finish(SimulatedJob& job);
+    // Who shares the GPUs of a job that has ended runs on there alone.
+    void leave_gpus_to_guests(const SimulatedJob& host);
+    // Late is worthless: it is not tried again.
+    void expire(std::uint32_t j);
+    void stop_running(SimulatedJob& job, bool dataset_is_done = false);
+    void unpack(SimulatedJob& job);
+    // Stopped for others; it writes its checkpoint before it may start again.
+    void preempt(std::uint32_t j);
+    void transfer_ended(std::uint32_t j);
+    void start(std::uint32_t j, const Start& start);
+    // With other GPUs it starts again at once: there it waits until its checkpoint is written and read.
+    void stop_to_resize(std::uint32_t j);
+    // Its node is lost, and with it what was done since its last checkpoint.
+    void lose(std::uint32_t j);
+    // Policies see what it attained.
+    void account(SimulatedJob& job);
+    void account_all();
+
+    static constexpr double kShortestRound_s = 1e-3;
+
+    const Workload& workload_;
+    const GpuCluster& cluster_;
+    Policy& policy_;
+    Placer& placer_;
+    const SimulationOptions& options_;
+    std::vector<DatasetState> datasets_;
+    std::vector<Tenant> tenants_;
+    TenantShares shares_;
+    NodeFailures failures_;
+    Checkpoints checkpoints_;
+    std::vector<SimulatedJob> jobs_;
+    std::vector<std::uint32_t> users_left_;  // by dataset: jobs that have yet to finish
+    std::vector<GpuTypeState> gpu_types_;
+    std::vector<std::uint32_t> gpus_on_largest_node_;
+    std::uint32_t gpus_all_ = 0;
+    std::unique_ptr<DataPlane> data_;
+    std::unique_ptr<Timeline> timeline_;
+    NearNodes near_;
+    Outcome outcome_;
+
+    double now_s_ = 0;
+    std::uint32_t arrived_ = 0;
+    std::uint64_t done_ = 0;
+    std::vector<std::uint32_t> away_;  // neither live nor done: checkpoints are being written
+    std::vector<const JobState*> live_;
+    std::vector<JobId> ids_;  // of live_
+    std::vector<SimulatedJob*> running_;
+    std::vector<SimulatedJob*> waiting_;                // of waiting(), kept for its memory
+    std::map<std::uint32_t, std::uint32_t> packed_on_;  // guest, host
+    std::vector<std::uint32_t> transferred_;
+    bool decide_due_ = false;
+    bool plan_due_ = false;
+    double decide_again_s_ = kNever;
+    double next_refresh_s_ = kNever;
+};
+
+}  // namespace larder::scheduler

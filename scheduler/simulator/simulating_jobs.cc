@@ -1,0 +1,217 @@
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
+#include "scheduler/simulator/simulating.h"
+
+namespace larder::scheduler {
+
+void Simulating::arrive(std::uint32_t j) {
+    const JobSpec& spec = *jobs_[j].state.spec;
+    bool fits = false;
+    for (std::uint32_t type = 0; type < gpu_types_.size(); ++type) {
+        const bool may =
+            spec.ideal_bytes_per_second[type] > 0 && (spec.gpu_type == kAnyGpuType || spec.gpu_type == type);
+        const std::uint32_t gpus =
+            spec.opportunistic ? total_gpus(type) : std::min(total_gpus(type), placer_.owned_gpus(spec.tenant, type));
+        fits = fits || (may && gpus >= spec.gpus_min);
+    }
+    if (!fits) {
+        outcome_.jobs[j].end = JobEnd::rejected;
+        ++done_;
+        return;
+    }
+    jobs_[j].state.waiting_since_s = now_s_;
+    enter(j);
+}
+
+std::uint32_t Simulating::total_gpus(std::uint32_t type) const {
+    return gpu_types_[type].gpus + failures_.lost_gpus(cluster_, type);
+}
+
+void Simulating::enter(std::uint32_t j) {
+    const auto before = std::ranges::lower_bound(ids_, JobId(j));
+    live_.insert(live_.begin() + (before - ids_.begin()), &jobs_[j].state);
+    ids_.insert(before, j);
+    jobs_[j].live = true;
+    shares_.change_demand(jobs_[j].state.spec->tenant, jobs_[j].state.spec->gpus);
+    decide_due_ = true;
+}
+
+void Simulating::leave(std::uint32_t j) {
+    const auto found = std::ranges::lower_bound(ids_, JobId(j));
+    live_.erase(live_.begin() + (found - ids_.begin()));
+    ids_.erase(found);
+    jobs_[j].live = false;
+    shares_.change_demand(jobs_[j].state.spec->tenant, -static_cast<double>(jobs_[j].state.spec->gpus));
+    decide_due_ = true;
+}
+
+void Simulating::finish(SimulatedJob& job) {
+    const std::uint32_t j = index(job);
+    job.reader.remaining_bytes = 0;
+    if (job.state.packed_with == nullptr) {
+        placer_.release(j);
+        leave_gpus_to_guests(job);
+    }
+    const std::uint32_t dataset = job.state.spec->dataset;
+    stop_running(job, dataset != kNoDataset && --users_left_[dataset] == 0);
+    leave(j);
+    outcome_.jobs[j].end = JobEnd::finished;
+    outcome_.jobs[j].finish_s = now_s_;
+    outcome_.jobs[j].ran_s = job.state.ran_s;
+    ++done_;
+}
+
+void Simulating::leave_gpus_to_guests(const SimulatedJob& host) {
+    if (host.guests == 0) return;
+    for (const auto& [j, of] : std::vector(packed_on_.begin(), packed_on_.end())) {
+        if (of != index(host)) continue;
+        SimulatedJob& guest = jobs_[j];
+        const PlaceRequest request{.job = j,
+                                   .tenant = guest.state.spec->tenant,
+                                   .gpus = guest.state.gpus,
+                                   .gpu_type = guest.state.gpu_type,
+                                   .priority = guest.state.spec->priority,
+                                   .opportunistic = guest.state.opportunistic,
+                                   .near = {}};
+        if (placer_.place_at(request, guest.state.placement)) {
+            unpack(guest);
+        } else {
+            preempt(j);
+        }
+    }
+}
+
+void Simulating::expire(std::uint32_t j) {
+    if (!jobs_[j].live || jobs_[j].state.running) return;
+    leave(j);
+    data_->forget(jobs_[j]);
+    const std::uint32_t dataset = jobs_[j].state.spec->dataset;
+    if (dataset != kNoDataset) --users_left_[dataset];
+    outcome_.jobs[j].end = JobEnd::expired;
+    ++done_;
+}
+
+void Simulating::stop_running(SimulatedJob& job, bool dataset_is_done) {
+    account(job);
+    data_->stop(job, dataset_is_done, now_s_);
+    checkpoints_.stopped(index(job));
+    unpack(job);
+    job.state.running = false;
+    job.state.remaining_bytes = job.reader.remaining_bytes;
+    job.state.unread_bytes = job.reader.unread_bytes;
+    job.last_placement = std::move(job.state.placement);
+    job.last_gpus = job.state.gpus;
+    job.state.placement.clear();
+    job.state.rate_bytes_per_second = 0;
+    job.state.waiting_since_s = now_s_;
+    job.state.lease_until_s = 0;
+    job.paused = false;
+    const auto at = std::ranges::find(running_, &job);
+    LARDER_ASSERT(at != running_.end());
+    *at = running_.back();
+    running_.pop_back();
+    plan_due_ = true;
+}
+
+void Simulating::unpack(SimulatedJob& job) {
+    if (job.state.packed_with != nullptr) --jobs_[packed_on_[index(job)]].guests;
+    job.state.packed_with = nullptr;
+    packed_on_.erase(index(job));
+    if (job.guests == 0) return;
+    // Its host goes: the guest has no GPUs of its own, and waits for the next decision, which is due soon: within a
+    // decision, `decide_due_` would be looked at only when something else happens.
+    for (const auto& [guest, host] : std::vector(packed_on_.begin(), packed_on_.end())) {
+        if (host != index(job)) continue;
+        stop_running(jobs_[guest]);
+        decide_again_s_ = std::min(decide_again_s_, now_s_ + kShortestRound_s);
+    }
+}
+
+void Simulating::preempt(std::uint32_t j) {
+    SimulatedJob& job = jobs_[j];
+    if (job.state.running) stop_running(job);  // else it went with its host
+    ++job.state.preemptions;
+    ++outcome_.jobs[j].preemptions;
+    job.has_checkpoint = true;
+    if (!checkpoints_.take_time(job.state.spec->checkpoint_bytes)) return;
+    leave(j);
+    away_.push_back(j);
+    checkpoints_.begin(j, job.state.spec->checkpoint_bytes);
+}
+
+void Simulating::transfer_ended(std::uint32_t j) {
+    if (jobs_[j].live) {  // read
+        jobs_[j].ready_s = now_s_ + jobs_[j].state.spec->restart_s;
+        jobs_[j].predict(now_s_);
+        return;
+    }
+    std::erase(away_, j);
+    enter(j);
+}
+
+void Simulating::start(std::uint32_t j, const Start& start) {
+    SimulatedJob& job = jobs_[j];
+    JobState& state = job.state;
+    const bool again = state.first_started_s != kNever;
+    state.running = true;
+    state.gpus = start.gpus;
+    state.gpu_type = start.gpu_type;
+    state.opportunistic = start.opportunistic;
+    state.placement = start.placement;
+    state.started_s = now_s_;
+    if (!again) outcome_.jobs[j].start_s = state.first_started_s = now_s_;
+    const std::uint32_t largest = std::max(1U, gpus_on_largest_node_[start.gpu_type]);
+    job.ideal_full = ideal_rate(*state.spec, start.gpu_type, start.gpus) *
+                     consolidation(*state.spec, static_cast<std::uint32_t>(start.placement.size()),
+                                   (start.gpus + largest - 1) / largest);
+    if (start.packed_with) {
+        const auto host = static_cast<std::uint32_t>(ids_[*start.packed_with]);
+        state.packed_with = &jobs_[host].state;
+        ++jobs_[host].guests;
+        packed_on_[j] = host;
+    }
+    job.accounted_s = now_s_;
+    job.paused = again;
+    job.ready_s = now_s_ + state.spec->restart_s;
+    checkpoints_.started(j, state.spec->checkpoint_bytes, job.reader.remaining_bytes, now_s_);
+    if (again && job.has_checkpoint && checkpoints_.take_time(state.spec->checkpoint_bytes)) {
+        job.ready_s = kNever;  // until it is read, and written before where it has just been stopped
+        checkpoints_.begin(j, state.spec->checkpoint_bytes * (job.moves ? 2 : 1));
+    }
+    job.moves = false;
+    data_->start(job, j, now_s_);
+    running_.push_back(&job);
+    plan_due_ = true;
+}
+
+void Simulating::stop_to_resize(std::uint32_t j) {
+    if (jobs_[j].state.running) stop_running(jobs_[j]);
+    jobs_[j].has_checkpoint = jobs_[j].moves = true;
+    ++jobs_[j].state.preemptions;
+    ++outcome_.jobs[j].preemptions;
+}
+
+void Simulating::lose(std::uint32_t j) {
+    SimulatedJob& job = jobs_[j];
+    job.reader.remaining_bytes = checkpoints_.remaining_bytes(j);
+    if (job.state.packed_with == nullptr) placer_.release(j);
+    stop_running(job);
+    job.has_checkpoint = job.reader.remaining_bytes < job.state.spec->total_bytes;
+    ++outcome_.jobs[j].failures;
+}
+
+void Simulating::account(SimulatedJob& job) {
+    if (job.accounted_s >= now_s_) return;
+    const double seconds = now_s_ - job.accounted_s;
+    add_run(job.state, job.accounted_s, now_s_);
+    job.accounted_s = now_s_;
+    shares_.add(job.state.spec->tenant, seconds * job.state.gpus);
+}
+
+void Simulating::account_all() {
+    for (SimulatedJob* job : running_) account(*job);
+}
+
+}  // namespace larder::scheduler

@@ -1,0 +1,178 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "scheduler/simulator/summary.h"
+#include "tests/unit/scheduler/simulator/simulated_cluster.h"
+
+namespace larder::scheduler {
+namespace {
+
+TEST(CheckpointsOfJobs, PreemptionCostsARestartAndTheCheckpointsWay) {
+    SimulatedCluster cluster(8);
+    JobSpec& longer = cluster.add(0, 8, 2);
+    longer.dataset = kNoDataset;
+    longer.restart_s = 7;
+    longer.checkpoint_bytes = 1e9;
+    cluster.add(10, 8, 0.1).dataset = kNoDataset;
+    cluster.options.checkpoint_bytes_per_second = 1e8;
+    const Outcome outcome = cluster.run("srtf", 0, 1e12);
+    const double long_s = 2 * kSize / (8 * kIdeal);
+    const double short_s = 0.1 * kSize / (8 * kIdeal);
+    EXPECT_NEAR(outcome.jobs[1].finish_s, 10 + short_s, 1e-6);
+    // Written while the other runs (10 s of 12.5 s), then read, then the restart.
+    EXPECT_NEAR(outcome.jobs[0].finish_s, long_s + short_s + 10 + 7, 1e-3);
+    EXPECT_EQ(outcome.jobs[0].preemptions, 1);
+}
+
+TEST(CheckpointsOfJobs, CheckpointsByIntervalTakeBandwidthFromThoseOthersWaitFor) {
+    SimulatedCluster cluster(16);
+    JobSpec& writer = cluster.add(0, 8, 2);
+    writer.dataset = kNoDataset;
+    writer.checkpoint_bytes = 1e9;
+    cluster.options.checkpoint_interval_s = 100;
+    cluster.options.checkpoint_bytes_per_second = 1e8;
+    JobSpec& stopped = cluster.add(0, 8, 4);
+    stopped.dataset = kNoDataset;
+    stopped.checkpoint_bytes = 1e9;
+    cluster.add(95, 8, 0.1).dataset = kNoDataset;
+    const Outcome outcome = cluster.run("srtf", 0, 1e12);
+    const double each_s = kSize / (8 * kIdeal);
+    EXPECT_NEAR(outcome.jobs[0].finish_s, 2 * each_s, 1e-6) << "its own ones are beside its training";
+    EXPECT_EQ(outcome.jobs[1].preemptions, 1);
+    // Each way takes 10 s alone. From 100 to 120 s the other's is on its way too: written by 110, read by 125.
+    EXPECT_NEAR(outcome.jobs[1].finish_s, 4 * each_s + (125 - 95), 1e-3);
+}
+
+// On the first type of GPU until 100 s, then on the second.
+class MovesAt100 final : public Policy {
+public:
+    std::string_view name() const override { return "moves"; }
+    bool preempts() const override { return true; }
+    Result<Decision> decide(const Snapshot& snapshot) override {
+        Decision decision;
+        const std::uint32_t type = snapshot.now_s < 100 ? 0 : 1;
+        decision.wants.push_back({.job = 0, .gpus = 1, .gpu_type = type});
+        if (type == 0) decision.next_s = 100;
+        return decision;
+    }
+};
+
+TEST(CheckpointsOfJobs, AMoveWritesOneAndReadsItAgain) {
+    SimulatedCluster jobs(1);
+    JobSpec& job = jobs.add(0, 1, 1);
+    job.dataset = kNoDataset;
+    job.ideal_bytes_per_second = {kIdeal, kIdeal};
+    job.restart_s = 7;
+    job.checkpoint_bytes = 1e9;
+    const std::vector<GpuGroup> groups{{.type = "a", .gpus = 1}, {.type = "b", .gpus = 1}};
+    const GpuCluster cluster = make_cluster(groups, 8);
+    FreePool pool(cluster);
+    MovesAt100 policy;
+    const SimulationOptions options{.cache = *parse_cache("none", ""), .checkpoint_bytes_per_second = 1e8};
+    const auto outcome = simulate(jobs.workload, cluster, policy, pool, options);
+    ASSERT_TRUE(outcome) << outcome.error().message;
+    EXPECT_EQ(outcome->jobs[0].preemptions, 1u);
+    EXPECT_NEAR(outcome->jobs[0].finish_s, kSize / kIdeal + 10 + 10 + 7, 1e-3);
+}
+
+TEST(LostNodes, ALostNodeCostsWhatWasDoneSinceTheCheckpoint) {
+    SimulatedCluster cluster(8);
+    for (int j = 0; j < 40; ++j) cluster.add(0, 8, 1).dataset = kNoDataset;
+    cluster.options.node_lifetime_s = 3000;
+    cluster.options.node_repair_s = 100;
+    cluster.options.checkpoint_interval_s = 60;
+    const Outcome outcome = cluster.run("fifo", 0, 1e12);
+    const Summary summary = summarise(cluster.workload, outcome, 8);
+    EXPECT_EQ(summary.finished, 40);
+    EXPECT_GT(summary.failures, 0);
+    EXPECT_EQ(outcome.node_failures, summary.failures);  // one node, always busy
+    const double work_s = 40 * kSize / (8 * kIdeal);
+    const double lost_s = outcome.end_s - work_s;
+    EXPECT_GE(lost_s, 99 * static_cast<double>(summary.failures));
+    EXPECT_LE(lost_s, 161 * static_cast<double>(summary.failures));
+}
+
+TEST(LostNodes, ALostNodeCostsWhatTheLastWholeCheckpointLacks) {
+    const auto lost_s = [](double checkpoint_bytes) {
+        SimulatedCluster cluster(8);
+        for (int j = 0; j < 40; ++j) {
+            JobSpec& job = cluster.add(0, 8, 8);
+            job.dataset = kNoDataset;
+            job.checkpoint_bytes = checkpoint_bytes;
+        }
+        cluster.options.node_lifetime_s = 3000;
+        cluster.options.node_repair_s = 100;
+        cluster.options.checkpoint_interval_s = 60;
+        cluster.options.checkpoint_bytes_per_second = 1e8;
+        const Outcome outcome = cluster.run("fifo", 0, 1e12);
+        const Summary summary = summarise(cluster.workload, outcome, 8);
+        EXPECT_EQ(summary.finished, 40);
+        EXPECT_GT(summary.failures, 0);
+        return (outcome.end_s - 40 * 8 * kSize / (8 * kIdeal)) / static_cast<double>(summary.failures) - 100;
+    };
+    EXPECT_LE(lost_s(1e3), 61);
+    // Each is 50 s on its way, and as long again when it is read: what was done since it began is lost with it.
+    EXPECT_GE(lost_s(5e9), 100);
+    EXPECT_LE(lost_s(5e9), 161);
+}
+
+TEST(LostNodes, AGangIsLostWithOneOfItsNodesAndWaitsForAll) {
+    SimulatedCluster cluster(16);
+    for (int j = 0; j < 20; ++j) cluster.add(0, 16, 1).dataset = kNoDataset;
+    cluster.options.node_lifetime_s = 1000;
+    cluster.options.node_repair_s = 100;
+    cluster.options.checkpoint_interval_s = 60;
+    const Outcome outcome = cluster.run("fifo", 0, 1e12);
+    const Summary summary = summarise(cluster.workload, outcome, 16);
+    EXPECT_EQ(summary.finished, 20);
+    EXPECT_GT(summary.failures, 0);
+    // The other node may be lost while it waits for the first.
+    EXPECT_GE(outcome.node_failures, summary.failures);
+    const double work_s = 20 * kSize / (16 * kIdeal);
+    EXPECT_GE(outcome.end_s - work_s, 99 * static_cast<double>(summary.failures));
+}
+
+// First come, first served; what each job has left whenever it waits.
+class NotesWhatIsLeft final : public Policy {
+public:
+    std::string_view name() const override { return "notes"; }
+    bool preempts() const override { return false; }
+    Result<Decision> decide(const Snapshot& snapshot) override {
+        Decision decision;
+        for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
+            const JobState& job = *snapshot.jobs[j];
+            decision.wants.push_back({.job = j, .gpus = job.spec->gpus});
+            if (!job.running) left_bytes[job.spec->name].push_back(job.remaining_bytes);
+        }
+        return decision;
+    }
+
+    std::map<std::string, std::vector<double>> left_bytes;
+};
+
+TEST(LostNodes, NobodyFallsBehindItsOwnCheckpoint) {
+    SimulatedCluster cluster(8);
+    for (int j = 0; j < 5; ++j) {
+        JobSpec& job = cluster.add(0, 8, 8);
+        job.dataset = kNoDataset;
+        job.restart_s = 30;
+    }
+    cluster.options.cache = *parse_cache("none", "");
+    cluster.options.node_lifetime_s = 90;
+    cluster.options.node_repair_s = 10;
+    cluster.options.checkpoint_interval_s = 60;
+    NotesWhatIsLeft policy;
+    const Outcome outcome = cluster.run(policy);
+    for (const JobOutcome& job : outcome.jobs) EXPECT_GT(job.failures, 1u);
+    for (const auto& [name, left] : policy.left_bytes) {
+        EXPECT_TRUE(std::ranges::is_sorted(left, std::greater{})) << "job " << name;
+    }
+}
+
+}  // namespace
+}  // namespace larder::scheduler
