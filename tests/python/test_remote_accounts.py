@@ -72,6 +72,24 @@ def test_last_modified_stands_for_an_etag_where_there_is_none(
     daemon.command("dataset", "rm", name)
 
 
+@pytest.mark.parametrize("options", [(), ("--checksum",)], ids=["plain", "checksum"])
+def test_what_has_no_version_is_read_again_after_indexing(
+    daemon: Any, serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path, options: tuple[str, ...]
+) -> None:
+    """A server that says neither ETag nor Last-Modified: the same length is no sign of the same bytes."""
+    source = make_images(tmp_path, "undated", 9)
+    nginx = serve_directory(tmp_path, "--directive", "etag off;", "--directive", 'add_header Last-Modified "";')
+    name = f"undated-images{len(options)}"
+    daemon.command("dataset", "add", name, f"{nginx.http}/undated/list.txt", "--quota-memory", "1MiB", *options)
+    assert source.read(daemon, name) == source.contents
+    changed = "ant/00001.png"
+    source.contents[changed] = bytes(len(source.contents[changed]))
+    (source.directory / changed).write_bytes(source.contents[changed])
+    daemon.command("dataset", "index", name)
+    assert source.read(daemon, name) == source.contents
+    daemon.command("dataset", "rm", name)
+
+
 def test_info_shows_how_s3_is_asked_and_no_secret(
     start_daemon: Callable[..., Any], s3: S3, tmp_path: pathlib.Path
 ) -> None:
