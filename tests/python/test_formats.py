@@ -202,6 +202,7 @@ WEB = {
     "mds_zstd": "/mds_zstd",
     "litdata": "/litdata",
     "litdata_new_zstd": "/litdata_new_zstd",
+    "litdata_new_frames": "/litdata_new_frames",
     "tfrecord": "/tfrecord/train-{00000..00002}-of-00003.tfrecord",
 }
 
@@ -302,6 +303,21 @@ def test_a_bomb_is_refused(daemon: Any, tmp_path: pathlib.Path) -> None:
     changed["shards"][2]["raw_data"]["bytes"] = 1 << 40
     index.write_text(json.dumps(changed))
     assert "shard.00002.mds.zstd" in refusal(daemon, root)
+
+
+def test_rows_in_an_arrow_table_are_refused_by_name(daemon: Any) -> None:
+    says = refusal(daemon, DATA / "litdata_arrow")
+    assert "chunk-0-0.bin" in says and "Arrow" in says and "pyarrow" in says
+
+
+def test_a_damaged_table_of_frames_is_refused_with_file_and_place(daemon: Any, tmp_path: pathlib.Path) -> None:
+    root = copy(tmp_path, "litdata_new_frames")
+    victim = root / "chunk-0-1.bin"
+    good = victim.read_bytes()
+    for at in (3, 12, 20, 24 + 7, len(good)):  # the magic, the counts, an offset, the end
+        victim.write_bytes(good[:at] + b"\xff" + good[at + 1 :])
+        says = refusal(daemon, root)
+        assert "chunk-0-1.bin: at offset" in says, at
 
 
 def test_a_damaged_record_is_found_by_its_checksum(
