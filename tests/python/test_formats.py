@@ -225,6 +225,30 @@ def test_reads_back_over_http(
             assert seen == dict.fromkeys(range(generate.SAMPLES), 1)
 
 
+@pytest.mark.parametrize("case", ["mds", "mds_zstd", "litdata", "tfrecord"])
+def test_reads_back_as_whole_objects_over_http_without_ranges(
+    daemon: Any, serve_directory: Callable[..., Nginx], add_url: Callable[..., str], case: str
+) -> None:
+    name = add_url(serve_directory(DATA, "--no-ranges").http + WEB[case], "--block", "object")
+    with larder.Loader(name, socket=daemon.socket, batch_size=7, decode=larder.decode) as loader:
+        for _ in range(2):
+            seen = collections.Counter(check(value, case) for batch in loader for value in batch)
+            assert seen == dict.fromkeys(range(generate.SAMPLES), 1)
+
+
+def test_blocks_that_are_always_parts_of_files_need_ranges(
+    daemon: Any, serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path
+) -> None:
+    daemon.command("dataset", "pack", DATA / "mds", tmp_path / "packed", "--format", "larder")
+    (tmp_path / "packed" / "list.txt").write_text("shard-000000.larder\n")
+    for url in (
+        serve_directory(tmp_path / "packed", "--no-ranges").http + "/list.txt",
+        serve_directory(DATA, "--no-ranges").http + "/litdata_new_frames",
+    ):
+        ran = daemon.try_command("dataset", "add", f"formats{next(names)}", url, "--block", "object")
+        assert ran.returncode != 0 and "parts of them" in ran.stdout + ran.stderr
+
+
 @pytest.fixture(scope="module")
 def s3_daemon(start_daemon: Callable[..., Any], s3: S3) -> Any:
     os.environ.update(s3.environment())
