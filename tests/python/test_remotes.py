@@ -111,6 +111,8 @@ def test_http(request: pytest.FixtureRequest, daemon: Any, nginx: Nginx, scheme:
     if scheme == "https":
         assert asked[-1].protocol == "HTTP/2.0"
     assert max(one.connection_requests for one in asked) > 4, "connections are kept"
+    probes = [one.connection for one in asked if one.range == "bytes=0-0"]
+    assert kind == "tars" or len(probes) > 4 * len(set(probes)), "those of probes, too"
 
 
 @pytest.mark.parametrize("style", ["path", "host"])
