@@ -129,7 +129,8 @@ TEST_P(TransientFault, CostsTimeNeverData) {
     EXPECT_NE(counts.find(std::string("\"") + GetParam() + "\": "), std::string::npos) << counts;
 }
 
-// Of those in tests/servers/faults.py all but range_total: two in a row are told as a changed object.
+// Of those in tests/servers/faults.py all but two: range_total, as two in a row are told as a changed object, and
+// retry_after, which only waits.
 INSTANTIATE_TEST_SUITE_P(Each, TransientFault,
                          ::testing::Values("reset_before", "reset_body", "truncated_body", "close_after",
                                            "stall_before", "stall_body", "drip", "error_500", "error_503", "slow_down",
