@@ -163,8 +163,8 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
                                   std::stop_token stop) {
     auto where = find_root(request);
     if (!where) return std::unexpected(where.error());
-    const auto source = where->place->objects(stop);
-    IndexReport report{.url = where->place->url().text(), .place = where->place};
+    const std::shared_ptr<ObjectSource> source = where->place->objects(stop);
+    IndexReport report{.url = where->place->url().text(), .place = where->place, .source = source};
     auto format = request.format ? Result<Format>(*request.format) : Format::webdataset;
     if (!request.format && where->only.empty()) {
         const auto listing = source->list({}, stop);
