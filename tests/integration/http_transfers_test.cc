@@ -215,6 +215,20 @@ TEST_F(HttpTransfersTest, WhatFailedTriesTookIsPaidForToTheByte) {
     EXPECT_NE(counts.find(sent + ","), std::string::npos) << counts << " wanted " << sent;
 }
 
+TEST_F(HttpTransfersTest, WhoOwesIsHelpedAgainAfterAFailureAndPaysForIt) {
+    const auto harmful = proxy({"--probability", "truncated_body=0.3"});
+    const auto over = transfers();
+    const auto purse = std::make_shared<Purse>();
+    purse->empty = true;
+    const auto gets = get_ranges(*over, "http://localhost:" + (*harmful)["port"], {.payer = purse});
+    expect_all_ok(gets);
+    std::uint64_t extra_bytes = 0;
+    for (const HttpGet& get : gets) extra_bytes += get.extra_bytes;
+    EXPECT_GT(over->statistics().retries, 0U);
+    EXPECT_GT(extra_bytes, 0U);
+    EXPECT_EQ(purse->paid_bytes, extra_bytes);
+}
+
 TEST_F(HttpTransfersTest, WhoCannotPayForASecondRequestHasNone) {
     const auto before = proxy({});
     const auto root = make_http_root(parse_remote_url("http://localhost:" + (*before)["port"]).value(), {});
