@@ -64,6 +64,9 @@ public:
                                        std::stop_token stop) = 0;
     // `path` is one that `list` gave, or any other relative path; ErrorCode::not_found where there is none.
     virtual Result<std::unique_ptr<ObjectReader>> open(const std::string& path) = 0;
+    // The same of an object that is known; ErrorCode::changed, here or when it is read, where it is another now.
+    virtual Result<std::unique_ptr<ObjectReader>> open_as(const std::string& path, std::uint64_t size_bytes,
+                                                          std::int64_t tag);
     // Known of what was listed or opened; false: its objects can only be had whole.
     virtual bool serves_ranges() const { return true; }
     // The whole of a small object (an index file): at most `bytes_max`, or an error.

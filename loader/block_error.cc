@@ -11,7 +11,7 @@ using protocol::BlockStatus;
 Error block_error(const protocol::Manifest& manifest, const BlockEntry& entry, const std::string& dataset) {
     const protocol::Object object = manifest.object(manifest.block(entry.block).object);
     const std::string what = "object \"" + std::string(object.path) + "\" of dataset \"" + dataset + "\" ";
-    const std::string remedy = ": run `larder dataset index " + dataset + "`, or set skip_failed to leave it out";
+    const std::string remedy = ": run `larder dataset index " + dataset + "`; a Loader with skip_failed leaves it out";
     Error error{.code = ErrorCode::io, .message = {}, .system_errno = entry.system_errno};
     if (entry.anew && entry.status == BlockStatus::object_corrupt) {
         error.code = ErrorCode::corrupt;

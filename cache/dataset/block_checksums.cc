@@ -91,10 +91,7 @@ private:
         const auto found = previous_->find_object(content_.name(object));
         if (!found) return false;
         const protocol::Object before = previous_->object(*found);
-        if (before.size_bytes != object.size_bytes || before.mtime_ns != object.mtime_ns ||
-            before.block_count != object.block_count) {
-            return false;
-        }
+        if (!is_same_version(object, before)) return false;
         for (std::uint32_t i = 0; i < object.block_count; ++i) {
             const protocol::Block block = previous_->block(before.first_block + i);
             const Extent now = extent(object, i);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <span>
 
 #include "base/units.h"
 #include "cache/dataset/block_checksums.h"
@@ -95,13 +96,20 @@ std::uint64_t found_in(const IndexJournal* journal) {
     return std::max(journal->found(JournalKind::index), journal->found(JournalKind::checksums));
 }
 
-// A tar's last bytes say only that it ends, and are in no block; they come along where objects come whole.
+// What is in no block comes along where objects come whole: the table before samples, a tar's end. Not where a checksum
+// is of the block alone, or a frame is.
 void take_objects_whole(DatasetContent& content) {
-    if (content.blocks.empty()) return;
+    if (content.blocks.empty() || !content.checksums.empty()) return;
     for (const DatasetContent::Object& object : content.objects) {
         DatasetContent::Block& block = content.blocks[object.first_block];
-        if (object.block_count == 1 && block.offset == 0 && object.size_bytes <= protocol::kBlockBytesMax) {
-            block.length = static_cast<std::uint32_t>(object.size_bytes);
+        if (object.block_count != 1 || object.size_bytes > protocol::kBlockBytesMax) continue;
+        if (block.raw_bytes > 0) continue;
+        const auto before_bytes = static_cast<std::uint32_t>(block.offset);
+        block.offset = 0;
+        block.length = static_cast<std::uint32_t>(object.size_bytes);
+        if (content.samples_by_ordinal) continue;
+        for (auto& sample : std::span(content.samples).subspan(block.first_sample, block.sample_count)) {
+            sample.offset += before_bytes;
         }
     }
 }
@@ -155,8 +163,8 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
                                   std::stop_token stop) {
     auto where = find_root(request);
     if (!where) return std::unexpected(where.error());
-    const auto source = where->place->objects(stop);
-    IndexReport report{.url = where->place->url().text(), .place = where->place};
+    const std::shared_ptr<ObjectSource> source = where->place->objects(stop);
+    IndexReport report{.url = where->place->url().text(), .place = where->place, .source = source};
     auto format = request.format ? Result<Format>(*request.format) : Format::webdataset;
     if (!request.format && where->only.empty()) {
         const auto listing = source->list({}, stop);
@@ -219,10 +227,14 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     if (!source->serves_ranges()) {
         take_objects_whole(content);
         if (const DatasetContent::Object* object = object_in_parts(content)) {
+            const bool always = *format == Format::larder || content.blocks[object->first_block].raw_bytes > 0;
             return fail(ErrorCode::unsupported,
                         source->description() + "/" + std::string(content.name(*object)) +
-                            ": the server answers a request for a range with the whole object, so only datasets whose "
-                            "blocks are whole objects (--block object) can be read from it");
+                            ": the server answers a request for a range with the whole object, so " +
+                            (always ? "files whose blocks are parts of them, packed or compressed in frames, cannot be "
+                                      "read from it"
+                                    : "only datasets whose blocks are whole objects (--block object) can be read from "
+                                      "it"));
         }
     }
 

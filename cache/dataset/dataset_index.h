@@ -27,6 +27,7 @@
 namespace larder::cache {
 
 class HttpTransfers;
+class ObjectSource;
 class RemotePlace;
 
 // How samples are grouped into blocks. `bytes` counts for BlockTarget::bytes only.
@@ -77,6 +78,7 @@ struct IndexReport {
     BlockGoal block;                           // as asked for, or a whole object where nothing else is possible
     std::string url;                           // as the manifest has it: what objects' paths are relative to
     std::shared_ptr<const RemotePlace> place;  // for the data plane to read from
+    std::shared_ptr<ObjectSource> source;      // what was indexed, for who reads on; ended by the same `stop`
     std::uint64_t objects_resumed = 0;         // known from the journal
     std::vector<std::string> notes;            // what was left out and why, one sentence each, for the user
 };

@@ -105,14 +105,6 @@ std::vector<std::string> leaf_names(const std::string& structure, std::size_t le
 Result<void> check_config(const std::string& path, const JsonAt& config, bool& tokens) {
     if (config.find("encryption")) return refuse(path, "the dataset is encrypted, which is not supported");
     if (config.find("ipc_compression")) return refuse(path, "its chunks are of a kind that is not supported (Arrow)");
-    if (const auto level = config.find("compression_level")) {
-        const auto text = level->text();
-        if (!text || *text != "chunk") {
-            return refuse(path,
-                          "samples are compressed within their chunk, which is not supported: write it with "
-                          "compression_level=\"chunk\"");
-        }
-    }
     std::string loader = "PyTreeLoader";
     if (const auto named = config.find("item_loader")) {
         const auto text = named->text();
@@ -159,8 +151,34 @@ Result<FormatInfo> read_config(const std::string& path, const JsonAt& config) {
     return info;
 }
 
-Result<TableFile> read_chunk(const std::string& index_path, const JsonAt& chunk, bool compressed) {
+// How chunks are compressed.
+enum class Compressed : std::uint8_t { no, whole, framed };
+
+Result<Compressed> read_compression(const std::string& path, const JsonAt& config) {
+    std::string compression;
+    if (const auto named = config.find("compression")) {
+        const auto text = named->text();
+        if (!text) return std::unexpected(text.error());
+        compression = *text;
+    }
+    std::string level = "chunk";
+    if (const auto named = config.find("compression_level")) {
+        const auto text = named->text();
+        level = text ? *text : "that is no text";
+    }
+    if (compression.empty()) return Compressed::no;
+    if (compression != "zstd" && !compression.starts_with("zstd:")) {
+        return refuse(path, "its chunks are compressed with " + compression + "; only zstd is read");
+    }
+    if (level == "chunk") return Compressed::whole;
+    if (level == "batch") return Compressed::framed;
+    return refuse(path, "its compression_level is \"" + level +
+                            "\"; only \"batch\" and \"chunk\" are read: write it with one of them");
+}
+
+Result<TableFile> read_chunk(const std::string& index_path, const JsonAt& chunk, Compressed compressed) {
     TableFile file;
+    file.framed = compressed == Compressed::framed;
     const auto samples = chunk.whole("chunk_size");
     if (!samples) return std::unexpected(samples.error());
     const auto bytes = chunk.whole("chunk_bytes");
@@ -171,7 +189,7 @@ Result<TableFile> read_chunk(const std::string& index_path, const JsonAt& chunk,
     file.raw_bytes = *bytes;
     // Older writers did not count the table.
     if (*samples < protocol::kBlockBytesMax) file.raw_bytes_old = *bytes + (*samples + 2) * kWordBytes;
-    (compressed ? file.compressed_path : file.path) = std::move(*path);
+    (compressed == Compressed::whole ? file.compressed_path : file.path) = std::move(*path);
     return file;
 }
 
@@ -185,19 +203,12 @@ Result<void> read_index(ObjectSource& source, const std::string& path, TableFile
     if (!read) return std::unexpected(read.error());
     if (info.columns.empty()) info = *read;
     if (info != *read) return refuse(path, "its leaves differ from those before it; a dataset has the same in all");
-    std::string compression;
-    if (const auto named = config->find("compression")) {
-        const auto text = named->text();
-        if (!text) return std::unexpected(text.error());
-        compression = *text;
-    }
-    if (!compression.empty() && compression != "zstd" && !compression.starts_with("zstd:")) {
-        return refuse(path, "its chunks are compressed with " + compression + "; only zstd is read");
-    }
+    const auto compressed = read_compression(path, *config);
+    if (!compressed) return std::unexpected(compressed.error());
     const auto chunks = index->list("chunks");
     if (!chunks) return std::unexpected(chunks.error());
     for (const JsonAt& chunk : *chunks) {
-        auto file = read_chunk(path, chunk, !compression.empty());
+        auto file = read_chunk(path, chunk, *compressed);
         if (!file) return std::unexpected(file.error());
         if (file->sample_count > 0) tables.files.push_back(std::move(*file));
     }

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
+#include <string_view>
 
+#include "cache/dataset/framed_chunk.h"
 #include "cache/dataset/index_in_parallel.h"
 #include "cache/dataset/indexed_object.h"
 #include "cache/protocol/sample_table.h"
@@ -14,6 +17,7 @@ namespace {
 
 constexpr std::uint32_t kSamplesPerProgress = 65536;
 constexpr std::uint64_t kFrameHeaderBytesMax = 18;
+constexpr std::string_view kArrowFooterMagic("LDARW01\0", 8);
 
 IndexedObject begin(const std::string& path, const ObjectReader& reader) {
     return {.path = path, .size_bytes = reader.size_bytes(), .tag = reader.tag()};
@@ -50,6 +54,21 @@ Result<IndexedObject> index_plain(ObjectReader& reader, const TableFile& file, c
     return object;
 }
 
+Result<IndexedObject> index_framed(ObjectReader& reader, const TableFile& file, const ObjectProgress& progress) {
+    IndexedObject object = begin(file.path, reader);
+    if (auto indexed = index_framed_chunk(reader, file.sample_count, object, progress); !indexed) {
+        return std::unexpected(indexed.error());
+    }
+    return object;
+}
+
+// LitData's chunks may end in an Arrow table, which then has the samples that the chunk seems to have.
+bool ends_in_arrow(ObjectReader& reader) {
+    if (reader.size_bytes() < kArrowFooterMagic.size()) return false;
+    const auto end = reader.read(reader.size_bytes() - kArrowFooterMagic.size(), kArrowFooterMagic.size());
+    return end && std::ranges::equal(*end, std::as_bytes(std::span(kArrowFooterMagic)));
+}
+
 Result<IndexedObject> index_compressed(ObjectReader& reader, const TableFile& file) {
     IndexedObject object = begin(file.compressed_path, reader);
     const auto head = reader.read(0, std::min<std::uint64_t>(object.size_bytes, kFrameHeaderBytesMax));
@@ -73,6 +92,18 @@ Result<IndexedObject> index_compressed(ObjectReader& reader, const TableFile& fi
 bool is_there(const ObjectListing& listing, std::string_view path) {
     const auto path_of = [&](const ObjectListing::Object& object) { return listing.path(object); };
     return std::ranges::binary_search(listing.objects, path, {}, path_of);
+}
+
+Result<IndexedObject> index_uncompressed(ObjectReader& reader, const TableFile& file, const BlockGoal& goal,
+                                         bool one_block, std::uint64_t window_bytes, const ObjectProgress& progress) {
+    auto object = file.framed ? index_framed(reader, file, progress)
+                              : index_plain(reader, file, goal, one_block, window_bytes, progress);
+    if (!object && object.error().code == ErrorCode::corrupt && ends_in_arrow(reader)) {
+        return fail(ErrorCode::unsupported,
+                    "its samples lie in an Arrow table, which is not supported: LitData writes rows of text, numbers "
+                    "and JSON so where pyarrow is installed; write them where it is not");
+    }
+    return object;
 }
 
 // Whether each file lies there uncompressed; looked for only where there is a choice. A remote without a listing (HTTP)
@@ -120,7 +151,12 @@ Result<void> index_tables(ObjectSource& source, const TableFiles& tables, const 
     const auto plain = find_plain(source, files, stop);
     if (!plain) return std::unexpected(plain.error());
     const bool any_compressed = std::ranges::find(*plain, false) != plain->end();
-    if (any_compressed && tables.window_bytes > 0) {
+    const bool any_framed = std::ranges::find(files, true, &TableFile::framed) != files.end();
+    if (any_compressed && any_framed) {
+        return fail(ErrorCode::unsupported,
+                    "some of its files are compressed whole and others within; a dataset has one or the other");
+    }
+    if ((any_compressed || any_framed) && tables.window_bytes > 0) {
         return fail(ErrorCode::unsupported,
                     "its files are compressed, so windows of tokens cannot be read on their own: decompress them");
     }
@@ -134,13 +170,14 @@ Result<void> index_tables(ObjectSource& source, const TableFiles& tables, const 
                 const bool named = reader.error().message.starts_with(path);
                 return std::unexpected(named ? reader.error() : reader.error().within(path));
             }
-            const JournalKey key{.path = path,
-                                 .size_bytes = (*reader)->size_bytes(),
-                                 .tag = (*reader)->tag(),
-                                 .depends_on = hash_numbers({file.sample_count, file.raw_bytes, file.raw_bytes_old,
-                                                             any_compressed ? 1u : 0u, tables.window_bytes})};
+            const JournalKey key{
+                .path = path,
+                .size_bytes = (*reader)->size_bytes(),
+                .tag = (*reader)->tag(),
+                .depends_on = hash_numbers({file.sample_count, file.raw_bytes, file.raw_bytes_old,
+                                            any_compressed ? 1u : 0u, tables.window_bytes, file.framed ? 1u : 0u})};
             auto object = journaled(journal, key, [&] {
-                return (*plain)[i] ? index_plain(**reader, file, goal, any_compressed, tables.window_bytes, step)
+                return (*plain)[i] ? index_uncompressed(**reader, file, goal, any_compressed, tables.window_bytes, step)
                                    : index_compressed(**reader, file);
             });
             if (object || object.error().code == ErrorCode::cancelled) return object;
@@ -154,6 +191,9 @@ Result<void> index_tables(ObjectSource& source, const TableFiles& tables, const 
     if (any_compressed && goal.target != protocol::BlockTarget::object) {
         notes.push_back("its files are compressed, so each is one block, of " +
                         std::to_string(files.front().sample_count) + " samples or about that");
+    }
+    if (any_framed) {
+        notes.push_back("its samples are compressed in frames, so each frame is one block, whatever the block size");
     }
     return append_all(content, std::move(*objects), notes, source.description());
 }

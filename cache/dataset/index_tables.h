@@ -1,7 +1,7 @@
 #pragma once
 
 // What indexing MDS and LitData has in common, once their index.json is read: a list of files with tables of samples
-// (cache/protocol/sample_table.h), compressed or not.
+// (cache/protocol/sample_table.h), as they are, compressed whole, or compressed within.
 
 #include <cstdint>
 #include <stop_token>
@@ -22,6 +22,7 @@ struct TableFile {
     std::uint64_t sample_count = 0;
     std::uint64_t raw_bytes = 0;      // of the file once decompressed
     std::uint64_t raw_bytes_old = 0;  // another size that is right as well; 0: none
+    bool framed = false;              // `path` is compressed within (cache/dataset/framed_chunk.h)
 };
 
 struct TableFiles {

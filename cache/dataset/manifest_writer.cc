@@ -106,10 +106,7 @@ public:
 
 private:
     bool is_unchanged(const DatasetContent::Object& now, const protocol::Object& before) const {
-        if (before.path != content_.name(now) || before.size_bytes != now.size_bytes ||
-            before.mtime_ns != now.mtime_ns || before.block_count != now.block_count) {
-            return false;
-        }
+        if (before.path != content_.name(now) || !is_same_version(now, before)) return false;
         for (std::uint32_t i = 0; i < now.block_count; ++i) {
             const protocol::Block block = previous_->block(before.first_block + i);
             const std::uint64_t offset = content_.blocks.empty() ? 0 : content_.blocks[now.first_block + i].offset;
@@ -331,6 +328,11 @@ void DatasetContent::add_object(std::string_view path, std::uint64_t size_bytes,
                        .first_block = 0,
                        .block_count = 1});
     names += path;
+}
+
+bool is_same_version(const DatasetContent::Object& now, const protocol::Object& before) {
+    return now.mtime_ns != 0 && before.mtime_ns == now.mtime_ns && before.size_bytes == now.size_bytes &&
+           before.block_count == now.block_count;
 }
 
 Result<ManifestSummary> write_manifest(DatasetContent& content, const ManifestOptions& options) {

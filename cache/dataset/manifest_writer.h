@@ -4,7 +4,8 @@
 // arrays to a temporary file that is synced and renamed, so that a manifest is there whole or not at all.
 //
 // Block ids carry the cache over from one version of a dataset to the next: an object that kept its path, size, mtime
-// and block boundaries keeps its ids; every other object gets fresh ones, never used before for this dataset.
+// and block boundaries keeps its ids; every other object gets fresh ones, never used before for this dataset. So does
+// one whose remote says nothing of its version (mtime 0): the same size is no sign of the same bytes.
 
 #include <cstdint>
 #include <string>
@@ -51,6 +52,10 @@ struct DatasetContent {
     }
     void add_object(std::string_view path, std::uint64_t size_bytes, std::int64_t mtime_ns, std::uint32_t label);
 };
+
+// Whether the object holds the bytes it held before, by what its remote says of it. Equal paths are the caller's to see
+// to, and equal boundaries of blocks.
+bool is_same_version(const DatasetContent::Object& now, const protocol::Object& before);
 
 struct ManifestOptions {
     std::string path;  // of the file to write

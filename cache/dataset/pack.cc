@@ -96,6 +96,7 @@ Result<PackReport> pack_dataset(const PackRequest& request, const IndexProgressC
         if (progress) progress(done);
         return {};
     });
+    if (!packed && stop.stop_requested()) return fail(ErrorCode::cancelled, "packing was cancelled");
     if (!packed) return std::unexpected(packed.error());
     if (auto finished = (*shards)->finish(); !finished) return std::unexpected(finished.error());
     if (auto kept = work->keep_as(destination); !kept) return std::unexpected(kept.error());

@@ -1,22 +1,19 @@
 #pragma once
 
 // The samples of the dataset that is packed, one after the other: indexes it, then reads its blocks and cuts them up.
-// A block is read whole, so memory holds one, decompressed where it is compressed. One thread.
+// A block is read whole, and a few are read ahead (blocks_ahead.h). One thread.
 
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "cache/dataset/dataset_index.h"
 #include "cache/dataset/pack.h"
-#include "cache/object_source.h"
-#include "cache/protocol/decompressor.h"
 
 namespace larder::cache {
 
@@ -39,17 +36,13 @@ public:
     Result<void> each(const std::function<Result<void>(const SourceSample&)>& visit);
 
 private:
-    PackSource(IndexReport report, protocol::Manifest manifest);
-    Result<std::span<const std::byte>> read(const protocol::Object& object, const protocol::Block& block);
-    Result<void> visit_block(std::uint32_t block, const std::function<Result<void>(const SourceSample&)>& visit);
+    PackSource(IndexReport report, protocol::Manifest manifest)
+        : report_(std::move(report)), manifest_(std::move(manifest)) {}
+    Result<void> visit_block(std::uint32_t block, std::span<const std::byte> bytes,
+                             const std::function<Result<void>(const SourceSample&)>& visit);
 
     IndexReport report_;
     protocol::Manifest manifest_;
-    std::unique_ptr<ObjectSource> objects_;
-    std::unique_ptr<ObjectReader> reader_;  // of the last object read
-    std::optional<std::uint32_t> reader_object_;
-    protocol::Decompressor decompressor_;
-    std::unique_ptr<std::byte[]> raw_;
 };
 
 }  // namespace larder::cache

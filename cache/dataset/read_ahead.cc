@@ -6,7 +6,6 @@ namespace larder::cache {
 namespace {
 
 constexpr std::size_t kFarBytes = 512;
-constexpr std::size_t kReadsOfNear = 4;  // what is read at once, of what is near
 
 }  // namespace
 
@@ -14,7 +13,8 @@ Result<std::span<const std::byte>> ReadAhead::read(std::uint64_t offset, std::si
     const std::uint64_t buffer_end = buffer_offset_ + buffer_.size();
     if (offset < buffer_offset_ || offset > buffer_end || bytes > buffer_end - offset) {
         const bool near = offset >= last_end_ && offset - last_end_ <= near_bytes_;
-        const std::uint64_t wanted = std::max(bytes, near ? kReadsOfNear * near_bytes_ : kFarBytes);
+        const std::uint64_t wanted = std::max(bytes, near ? at_once_bytes_ : kFarBytes);
+        at_once_bytes_ = near ? std::min(2 * at_once_bytes_, at_once_bytes_max_) : kReadsOfNear * near_bytes_;
         buffer_ = {};
         auto filled = source_.read(offset, std::min<std::uint64_t>(wanted, source_.size_bytes() - offset));
         if (!filled) return filled;

@@ -184,7 +184,7 @@ public:
                 ::pread(fd_.get(), buffer_.data() + got, bytes - got, static_cast<off_t>(offset + got));
             if (more < 0 && errno == EINTR) continue;
             if (more < 0) return fail_errno(errno, "read at offset " + std::to_string(offset));
-            if (more == 0) return fail(ErrorCode::changed, "it became shorter while it was indexed");
+            if (more == 0) return fail(ErrorCode::changed, "it became shorter while it was read");
             got += static_cast<std::size_t>(more);
         }
         return std::span<const std::byte>(buffer_);

@@ -169,6 +169,8 @@ std::size_t HttpAttempt::take_body(std::span<const std::byte> bytes) {
         filled_ += bytes.size();
         return bytes.size();
     }
+    // A part's one byte: an answer that is ended by us closes its connection.
+    if (enough_ && get_->serves_ranges && received_bytes_ <= 1) return bytes.size();
     if (enough_ || !fault_.empty() || changed_) return CURL_WRITEFUNC_ERROR;
     const std::size_t kept = std::min(bytes.size(), kErrorBodyBytes - error_body_.size());
     error_body_.append(reinterpret_cast<const char*>(bytes.data()), kept);

@@ -1,13 +1,14 @@
 #pragma once
 
-// What the transfers know of one endpoint: how much may be under way there, who waits for that, and how long requests
-// take, from which it follows when one is late. One thread; pure bookkeeping.
+// What the transfers know of one endpoint: how much may be under way there, who waits for that, how long requests take,
+// from which it follows when one is late, and since when none has had an answer. One thread; pure bookkeeping.
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <string>
 
 #include "cache/remote/concurrency_limit.h"
 
@@ -32,9 +33,18 @@ private:
 struct HttpEndpoint {
     explicit HttpEndpoint(std::size_t connections_max) : limit(connections_max) {}
 
+    void answered() { silent_since_ns = 0; }
+    void failed(std::string why, int why_errno, std::int64_t now_ns);
+    // Whether what was submitted then and still waits is to be told so: nothing that was tried all that time has had an
+    // answer.
+    bool is_given_up(std::int64_t submitted_ns, std::int64_t retry_for_ns, std::int64_t now_ns) const;
+
     ConcurrencyLimit limit;
     std::deque<HttpFlight*> waiting;
     LateAfter late_after;
+    std::int64_t silent_since_ns = 0;  // the first failure after the last answer; 0: none
+    std::string last_failure;
+    int last_errno = 0;
 };
 
 }  // namespace larder::cache

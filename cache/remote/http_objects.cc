@@ -214,18 +214,22 @@ public:
     }
 
     Result<std::unique_ptr<ObjectReader>> open(const std::string& path) override {
+        if (const ObjectListing::Object* known = find(path)) return open_as(path, known->size_bytes, known->tag);
         HttpGet probe = get_of(path, HttpAsk::probe);
-        const ObjectListing::Object* known = find(path);
-        if (known != nullptr) {
-            probe.object_bytes = known->size_bytes;
-            probe.tag = known->tag;
-            probe.serves_ranges = serves_ranges_;
-        } else {
-            transfers_.run(probe, stop_);
-            if (probe.outcome != HttpOutcome::ok) return std::unexpected(error_of(probe));
-            if (!probe.serves_ranges) serves_ranges_ = false;
-        }
+        transfers_.run(probe, stop_);
+        if (probe.outcome != HttpOutcome::ok) return std::unexpected(error_of(probe));
+        if (!probe.serves_ranges) serves_ranges_ = false;
         return std::make_unique<Reader>(root_.origin, transfers_, stop_, probe);
+    }
+
+    // Without a request: whoever reads says what is expected.
+    Result<std::unique_ptr<ObjectReader>> open_as(const std::string& path, std::uint64_t size_bytes,
+                                                  std::int64_t tag) override {
+        HttpGet known = get_of(path, HttpAsk::probe);
+        known.object_bytes = size_bytes;
+        known.tag = tag;
+        known.serves_ranges = serves_ranges_;
+        return std::make_unique<Reader>(root_.origin, transfers_, stop_, known);
     }
 
     bool serves_ranges() const override { return serves_ranges_; }

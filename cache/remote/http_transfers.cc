@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <condition_variable>
 #include <csignal>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -29,8 +30,9 @@ struct HttpFlight {
     HttpAttempt* running = nullptr;
     HttpAttempt* hedge = nullptr;
     std::int64_t submitted_ns = 0;
-    std::int64_t failing_since_ns = 0;  // 0: the last try did not fail
-    std::int64_t due_ns = 0;            // of the next try; 0: none is planned
+    std::int64_t failing_since_ns = 0;  // 0: the last try did not fail. Waiting for a turn does not count
+    std::int64_t waiting_since_ns = 0;
+    std::int64_t due_ns = 0;  // of the next try; 0: none is planned
     unsigned failures = 0;
     unsigned changes = 0;
     bool hedged = false;
@@ -133,8 +135,13 @@ private:
             flight.get = get;
             flight.submitted_ns = now_ns_;
             flight.endpoint = &endpoint_of(*get);
-            flight.endpoint->waiting.push_back(&flight);
+            wait_for_turn(flight);
         }
+    }
+
+    void wait_for_turn(HttpFlight& flight) {
+        flight.waiting_since_ns = now_ns_;
+        flight.endpoint->waiting.push_back(&flight);
     }
 
     HttpEndpoint& endpoint_of(const HttpGet& get) {
@@ -169,8 +176,7 @@ private:
         for (const auto& flight : flights_) {
             if (flight->due_ns != 0 && flight->due_ns <= now_ns_) {
                 flight->due_ns = 0;
-                // It has waited before: it goes first.
-                flight->endpoint->waiting.push_front(flight.get());
+                wait_for_turn(*flight);
             } else if (flight->due_ns != 0) {
                 wake_ns = std::min(wake_ns, flight->due_ns);
             }
@@ -182,13 +188,45 @@ private:
             if (paid_for && flight->endpoint->limit.may_start()) hedge(*flight);
         }
         for (auto& [name, endpoint] : endpoints_) {
+            give_up_waiting(endpoint);
             while (!endpoint.waiting.empty() && endpoint.limit.may_start()) {
                 HttpFlight& flight = *endpoint.waiting.front();
                 endpoint.waiting.pop_front();
+                if (flight.failing_since_ns != 0) flight.failing_since_ns += now_ns_ - flight.waiting_since_ns;
                 start(flight, flight.running);
             }
         }
         return wake_ns;
+    }
+
+    // Those that wait for an endpoint that has long been silent have no turn to fail in.
+    void give_up_waiting(HttpEndpoint& endpoint) {
+        const auto is_given_up = [&](const HttpFlight* flight) {
+            return endpoint.is_given_up(flight->submitted_ns, retry_for_ns(*flight->get), now_ns_);
+        };
+        if (std::ranges::none_of(endpoint.waiting, is_given_up) || is_answering(endpoint)) return;
+        std::vector<HttpFlight*> given_up;
+        std::ranges::copy_if(endpoint.waiting, std::back_inserter(given_up), is_given_up);
+        std::erase_if(endpoint.waiting, is_given_up);
+        for (HttpFlight* flight : given_up) {
+            HttpGet& get = *flight->get;
+            get.system_errno = endpoint.last_errno;
+            get.message = get.url + endpoint.last_failure + "; given up after " + std::to_string(get.attempts) +
+                          " tries, as all requests to its server fail";
+            end(*flight, HttpOutcome::failed);
+        }
+    }
+
+    // An answer may be long on its way.
+    bool is_answering(const HttpEndpoint& endpoint) const {
+        return std::ranges::any_of(flights_, [&](const auto& flight) {
+            const auto has_begun = [](const HttpAttempt* of) { return of != nullptr && of->received_bytes() > 0; };
+            return flight->endpoint == &endpoint && (has_begun(flight->running) || has_begun(flight->hedge));
+        });
+    }
+
+    std::int64_t retry_for_ns(const HttpGet& get) const {
+        return get.retry_for_ns != 0 ? std::min(get.retry_for_ns, options_.retry_for_ns) : options_.retry_for_ns;
     }
 
     // When it will be late; what is late already goes to `late_`.
@@ -260,6 +298,13 @@ private:
         } else {
             endpoint.limit.ended();
         }
+        if (verdict.kind == Verdict::Kind::overloaded || verdict.kind == Verdict::Kind::failed) {
+            // Without the URL: it may be told of others.
+            endpoint.failed(verdict.message.substr(std::min(flight.get->url.size(), verdict.message.size())),
+                            verdict.system_errno, now_ns_);
+        } else {
+            endpoint.answered();
+        }
         if (verdict.kind != Verdict::Kind::ok) pay_for(flight, attempt);
         const bool was_hedge = &attempt == flight.hedge;
         curl_multi_remove_handle(multi_, attempt.easy());
@@ -291,12 +336,10 @@ private:
             case Verdict::Kind::failed:
             case Verdict::Kind::overloaded: break;
         }
-        const std::int64_t retry_for_ns =
-            get.retry_for_ns != 0 ? std::min(get.retry_for_ns, options_.retry_for_ns) : options_.retry_for_ns;
         if (flight.failing_since_ns == 0) flight.failing_since_ns = now_ns_;
         ++flight.failures;
         const std::int64_t delay_ns = retry_delay_ns(flight.failures, draw_(), verdict.retry_after_ns);
-        if (now_ns_ + delay_ns - flight.failing_since_ns > retry_for_ns) {
+        if (now_ns_ + delay_ns - flight.failing_since_ns > retry_for_ns(get)) {
             get.message += "; given up after " + std::to_string(get.attempts) + " tries";
             return end(flight, HttpOutcome::failed);
         }

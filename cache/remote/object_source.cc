@@ -18,6 +18,19 @@ void ObjectListing::sort() {
     std::ranges::sort(objects, {}, [this](const Object& object) { return path(object); });
 }
 
+Result<std::unique_ptr<ObjectReader>> ObjectSource::open_as(const std::string& path, std::uint64_t size_bytes,
+                                                            std::int64_t tag) {
+    auto opened = open(path);
+    if (!opened) return opened;
+    if ((*opened)->size_bytes() < size_bytes) {
+        return fail(ErrorCode::changed, path + " became shorter while it was read");
+    }
+    if ((*opened)->size_bytes() != size_bytes || (*opened)->tag() != tag) {
+        return fail(ErrorCode::changed, path + " changed while it was read");
+    }
+    return opened;
+}
+
 Result<std::vector<std::byte>> ObjectSource::read_all(const std::string& path, std::uint64_t bytes_max) {
     auto reader = open(path);
     if (!reader) return std::unexpected(reader.error());

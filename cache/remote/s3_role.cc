@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/environment.h"
+#include "base/file.h"
 #include "base/server/logging.h"
 
 namespace larder::cache {
@@ -29,6 +30,7 @@ constexpr std::int64_t kLookMost_ns = std::int64_t{24} * 3600 * kSecond_ns;
 constexpr std::size_t kAnswerBytesMax = 64 << 10;
 
 struct Ask {
+    std::string who;  // for people: whoever reads a path or a query of a credentials URL can ask for them, too
     const char* method = "GET";
     std::string url;
     std::vector<std::string> headers;
@@ -61,8 +63,8 @@ Result<std::string> ask(const Ask& what) {
     curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_cleanup(easy);
     curl_slist_free_all(headers);
-    if (code != CURLE_OK) return fail(ErrorCode::unavailable, what.url + ": " + curl_easy_strerror(code));
-    if (status != 200) return fail(ErrorCode::unavailable, what.url + ": HTTP " + std::to_string(status));
+    if (code != CURLE_OK) return fail(ErrorCode::unavailable, what.who + ": " + curl_easy_strerror(code));
+    if (status != 200) return fail(ErrorCode::unavailable, what.who + ": HTTP " + std::to_string(status));
     return body;
 }
 
@@ -97,29 +99,68 @@ Result<Fetched> parse(const std::string& text, const std::string& from) {
     return fetched;
 }
 
+// "http://host:port", without user, path or query; empty for what is no URL.
+std::string host_of(const std::string& url) {
+    CURLU* parts = curl_url();
+    std::string host;
+    if (curl_url_set(parts, CURLUPART_URL, url.c_str(), 0) == CURLUE_OK) {
+        for (const CURLUPart part : {CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_OPTIONS, CURLUPART_QUERY,
+                                     CURLUPART_FRAGMENT, CURLUPART_PATH}) {
+            curl_url_set(parts, part, nullptr, 0);
+        }
+        char* text = nullptr;
+        if (curl_url_get(parts, CURLUPART_URL, &text, 0) == CURLUE_OK) host = text;
+        curl_free(text);
+        while (host.ends_with('/')) host.pop_back();
+    }
+    curl_url_cleanup(parts);
+    return host;
+}
+
+std::string with_host(std::string who, const std::string& url) {
+    const std::string host = host_of(url);
+    return host.empty() ? who : who + " " + host;
+}
+
+// What the container's endpoint wants to see. A file's is renewed by the platform, so it is read each time.
+Result<std::string> container_token() {
+    const std::string path = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+    if (path.empty()) return environment("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+    auto token = read_file(path);
+    if (!token) return std::unexpected(token.error().within("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"));
+    while (token->ends_with('\n') || token->ends_with('\r')) token->pop_back();
+    return token;
+}
+
 Result<Fetched> fetch_of_container(const std::string& url) {
-    Ask what{.url = url};
-    std::string token = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN");
-    if (!token.empty()) what.headers.push_back("Authorization: " + token);
+    Ask what{.who = with_host("the container's endpoint", url), .url = url};
+    const auto token = container_token();
+    if (!token) return std::unexpected(token.error());
+    if (token->find_first_of("\r\n") != std::string::npos) {
+        return fail(ErrorCode::invalid_argument, "the token for " + what.who + " has more than one line");
+    }
+    if (!token->empty()) what.headers.push_back("Authorization: " + *token);
     const auto body = ask(what);
-    return body ? parse(*body, url) : Result<Fetched>(std::unexpected(body.error()));
+    return body ? parse(*body, what.who) : Result<Fetched>(std::unexpected(body.error()));
 }
 
 Result<Fetched> fetch_of_machine() {
     std::string base = environment("AWS_EC2_METADATA_SERVICE_ENDPOINT");
     if (base.empty()) base = "http://169.254.169.254";
     while (base.ends_with('/')) base.pop_back();
-    const auto token = ask({.method = "PUT",
+    const std::string who = with_host("the machine's metadata service", base);
+    const auto token = ask({.who = who,
+                            .method = "PUT",
                             .url = base + "/latest/api/token",
                             .headers = {"X-aws-ec2-metadata-token-ttl-seconds: 21600"}});
     if (!token) return std::unexpected(token.error());
     const std::vector<std::string> shown{"X-aws-ec2-metadata-token: " + *token};
     const std::string roles = base + "/latest/meta-data/iam/security-credentials/";
-    auto role = ask({.url = roles, .headers = shown});
+    auto role = ask({.who = who, .url = roles, .headers = shown});
     if (!role) return std::unexpected(role.error());
     role->erase(std::min(role->size(), role->find_first_of("\r\n")));
-    const auto body = ask({.url = roles + *role, .headers = shown});
-    return body ? parse(*body, roles) : Result<Fetched>(std::unexpected(body.error()));
+    const auto body = ask({.who = who, .url = roles + *role, .headers = shown});
+    return body ? parse(*body, who) : Result<Fetched>(std::unexpected(body.error()));
 }
 
 Result<Fetched> fetch() {

@@ -10,6 +10,18 @@
 #include "cache/protocol/format_info.h"
 #include "tests/support/format_bytes.h"
 
+namespace {
+
+// Two samples, of 3 and 4 bytes, in one frame of 9.
+std::string framed_chunk() {
+    using larder::test::number_bytes;
+    return std::string("LDFZ01\0\0", 8) + number_bytes<std::uint16_t>(1) + number_bytes<std::uint16_t>(0) +
+           larder::test::numbers_bytes<std::uint32_t>({2, 256, 1, 0, 3, 7, 0, 2}) + number_bytes<std::uint64_t>(60) +
+           larder::test::numbers_bytes<std::uint32_t>({9, 7}) + "the frame";
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace larder;
     if (size == 0) return 0;
@@ -19,6 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     source.objects["a"] = table;
     source.objects["b"] = table;
     // A zstd frame that holds `table`'s 27 bytes as they are: magic, 1-byte content size, one raw block.
+    source.objects["f"] = framed_chunk();
     source.objects["z"] = std::string("\x28\xb5\x2f\xfd\x20\x1b\xd9\x00\x00", 9) + table;
 
     const auto listing = source.list({}, {});

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -14,11 +15,14 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "cache/dataset/manifest_writer.h"
+#include "cache/protocol/format_info.h"
 
 namespace larder::protocol {
 namespace {
 
 using cache::DatasetContent;
+
+constexpr std::uint64_t kSamplesLookedAt = 4096;
 
 std::string write(DatasetContent content, Format format) {
     char path[] = "/tmp/larder-fuzz-XXXXXX";
@@ -62,6 +66,17 @@ std::string packed() {
     return write(std::move(content), Format::larder);
 }
 
+std::string mds_zstd() {
+    DatasetContent content;
+    content.add_object("shard.00000.mds.zstd", 3000, 7, kNoLabel);
+    content.add_object("shard.00001.mds.zstd", 2000, 8, kNoLabel);
+    content.objects[1].first_block = 1;
+    content.blocks = {{0, 3000, 0, 12, 8000}, {0, 2000, 0, 7, 5000}};
+    content.samples_by_ordinal = true;
+    content.format_info = encode(FormatInfo{.columns = {{"a", "int", 8}, {"b", "str", 0}}});
+    return write(std::move(content), Format::mds);
+}
+
 void repair(std::string& bytes) {
     if (bytes.size() < kManifestHeaderBytes) return;
     ManifestHeader header;
@@ -90,7 +105,8 @@ void use(const Manifest& manifest) {
         LARDER_ASSERT(block.block_id < manifest.header().block_id_end);
         LARDER_ASSERT(block.sample_count <= manifest.header().samples_per_block_max);
     }
-    for (std::uint64_t i = 0; i < manifest.sample_count(); ++i) {
+    // Where they have no array, nothing bounds how many a header claims.
+    for (std::uint64_t i = 0; i < std::min(manifest.sample_count(), kSamplesLookedAt); ++i) {
         const std::uint32_t block = manifest.block_of_sample(i);
         const SampleExtent extent = manifest.sample(i);
         LARDER_ASSERT(block < manifest.block_count());
@@ -113,10 +129,10 @@ void use(const Manifest& manifest) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace larder::protocol;
-    static const std::string bases[3] = {raw(), webdataset(), packed()};
+    static const std::string bases[4] = {raw(), webdataset(), packed(), mds_zstd()};
     static const larder::FileDescriptor file(::memfd_create("manifest", MFD_CLOEXEC));
     if (size == 0) return 0;
-    std::string bytes = bases[(data[0] >> 1) % 3];
+    std::string bytes = bases[(data[0] >> 1) % 4];
     // Where the header ends and the body begins the edits are dense: 0..511 of the header, then the body.
     const std::size_t body_bytes = bytes.size() - kManifestHeaderBytes;
     for (std::size_t i = 1; i + 3 <= size; i += 3) {

@@ -9,6 +9,7 @@ import random
 from typing import Any
 
 import larder
+from allocator_process import UnixConnection
 
 
 @dataclasses.dataclass
@@ -49,3 +50,18 @@ def environment(tmp_path: pathlib.Path, **variables: str) -> dict[str, str]:
     """What a daemon sees: nothing of what this machine has for S3, and these."""
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(("AWS_", "HTTP"))}
     return kept | {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"} | variables
+
+
+def traces(daemon: Any, name: str) -> str:
+    """All that others than the daemon get to see: its log, its metrics, what its commands say, what it wrote."""
+    with_json = ("--json", "dataset", "info", name)
+    commands = [
+        daemon.try_command(*words) for words in (("dataset", "info", name), with_json, ("--json", "dataset", "ls"))
+    ]
+    connection = UnixConnection(daemon.state / "admin.sock")
+    connection.request("GET", "/metrics")
+    metrics = connection.getresponse().read()
+    connection.close()
+    files = [path.read_bytes() for path in daemon.state.rglob("*") if path.is_file()]
+    text = "".join(ran.stdout + ran.stderr for ran in commands) + daemon.log.read_text()
+    return text + b"".join([metrics, *files]).decode("latin-1")

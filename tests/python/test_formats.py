@@ -202,6 +202,7 @@ WEB = {
     "mds_zstd": "/mds_zstd",
     "litdata": "/litdata",
     "litdata_new_zstd": "/litdata_new_zstd",
+    "litdata_new_frames": "/litdata_new_frames",
     "tfrecord": "/tfrecord/train-{00000..00002}-of-00003.tfrecord",
 }
 
@@ -222,6 +223,30 @@ def test_reads_back_over_http(
         for _ in range(2):
             seen = collections.Counter(check(value, case) for batch in loader for value in batch)
             assert seen == dict.fromkeys(range(generate.SAMPLES), 1)
+
+
+@pytest.mark.parametrize("case", ["mds", "mds_zstd", "litdata", "tfrecord"])
+def test_reads_back_as_whole_objects_over_http_without_ranges(
+    daemon: Any, serve_directory: Callable[..., Nginx], add_url: Callable[..., str], case: str
+) -> None:
+    name = add_url(serve_directory(DATA, "--no-ranges").http + WEB[case], "--block", "object")
+    with larder.Loader(name, socket=daemon.socket, batch_size=7, decode=larder.decode) as loader:
+        for _ in range(2):
+            seen = collections.Counter(check(value, case) for batch in loader for value in batch)
+            assert seen == dict.fromkeys(range(generate.SAMPLES), 1)
+
+
+def test_blocks_that_are_always_parts_of_files_need_ranges(
+    daemon: Any, serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path
+) -> None:
+    daemon.command("dataset", "pack", DATA / "mds", tmp_path / "packed", "--format", "larder")
+    (tmp_path / "packed" / "list.txt").write_text("shard-000000.larder\n")
+    for url in (
+        serve_directory(tmp_path / "packed", "--no-ranges").http + "/list.txt",
+        serve_directory(DATA, "--no-ranges").http + "/litdata_new_frames",
+    ):
+        ran = daemon.try_command("dataset", "add", f"formats{next(names)}", url, "--block", "object")
+        assert ran.returncode != 0 and "parts of them" in ran.stdout + ran.stderr
 
 
 @pytest.fixture(scope="module")
@@ -302,6 +327,21 @@ def test_a_bomb_is_refused(daemon: Any, tmp_path: pathlib.Path) -> None:
     changed["shards"][2]["raw_data"]["bytes"] = 1 << 40
     index.write_text(json.dumps(changed))
     assert "shard.00002.mds.zstd" in refusal(daemon, root)
+
+
+def test_rows_in_an_arrow_table_are_refused_by_name(daemon: Any) -> None:
+    says = refusal(daemon, DATA / "litdata_arrow")
+    assert "chunk-0-0.bin" in says and "Arrow" in says and "pyarrow" in says
+
+
+def test_a_damaged_table_of_frames_is_refused_with_file_and_place(daemon: Any, tmp_path: pathlib.Path) -> None:
+    root = copy(tmp_path, "litdata_new_frames")
+    victim = root / "chunk-0-1.bin"
+    good = victim.read_bytes()
+    for at in (3, 12, 20, 24 + 7, len(good)):  # the magic, the counts, an offset, the end
+        victim.write_bytes(good[:at] + b"\xff" + good[at + 1 :])
+        says = refusal(daemon, root)
+        assert "chunk-0-1.bin: at offset" in says, at
 
 
 def test_a_damaged_record_is_found_by_its_checksum(

@@ -11,6 +11,7 @@ from typing import Any
 import larder
 import pytest
 from format_cases import CASES, DATA, MODES, check, generate
+from servers import Nginx
 
 names = itertools.count()
 
@@ -91,3 +92,17 @@ def test_packed_files_of_raw_trees_have_their_labels(
     with larder.Loader(name, socket=daemon.socket, batch_size=7) as loader:
         found = {(bytes(sample["txt"]), bytes(sample["cls"])) for batch in loader for sample in batch}
     assert found == {(f"text {i}".encode(), str(i % 3).encode()) for i in range(30)}
+
+
+def test_packing_over_the_network_asks_for_each_object_once(
+    daemon: Any, add: Callable[..., str], serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path
+) -> None:
+    server = serve_directory(DATA)
+    daemon.command(
+        "dataset", "pack", f"{server.http}/tfrecord/train-{{00000..00002}}-of-00003.tfrecord", tmp_path / "packed",
+        "--format", "larder",
+    )  # fmt: skip
+    assert sum(one.range == "bytes=0-0" for one in server.requests()) == 3
+    name = add(tmp_path / "packed")
+    with larder.Loader(name, socket=daemon.socket, decode=larder.decode) as loader:
+        assert sorted(check(value, "tfrecord") for batch in loader for value in batch) == list(range(generate.SAMPLES))

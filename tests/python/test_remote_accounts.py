@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 import os
 import pathlib
 import re
+import threading
+import time
 import urllib.request
 from collections.abc import Callable
 from typing import Any
@@ -72,6 +76,24 @@ def test_last_modified_stands_for_an_etag_where_there_is_none(
     daemon.command("dataset", "rm", name)
 
 
+@pytest.mark.parametrize("options", [(), ("--checksum",)], ids=["plain", "checksum"])
+def test_what_has_no_version_is_read_again_after_indexing(
+    daemon: Any, serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path, options: tuple[str, ...]
+) -> None:
+    """A server that says neither ETag nor Last-Modified: the same length is no sign of the same bytes."""
+    source = make_images(tmp_path, "undated", 9)
+    nginx = serve_directory(tmp_path, "--directive", "etag off;", "--directive", 'add_header Last-Modified "";')
+    name = f"undated-images{len(options)}"
+    daemon.command("dataset", "add", name, f"{nginx.http}/undated/list.txt", "--quota-memory", "1MiB", *options)
+    assert source.read(daemon, name) == source.contents
+    changed = "ant/00001.png"
+    source.contents[changed] = bytes(len(source.contents[changed]))
+    (source.directory / changed).write_bytes(source.contents[changed])
+    daemon.command("dataset", "index", name)
+    assert source.read(daemon, name) == source.contents
+    daemon.command("dataset", "rm", name)
+
+
 def test_info_shows_how_s3_is_asked_and_no_secret(
     start_daemon: Callable[..., Any], s3: S3, tmp_path: pathlib.Path
 ) -> None:
@@ -90,3 +112,61 @@ def test_info_shows_how_s3_is_asked_and_no_secret(
     (tmp_path / "files" / "1.bin").write_bytes(b"1")
     daemon.command("dataset", "add", "local", f"file://{tmp_path}/files")
     assert re.search(r"^remote +as the URL says$", daemon.command("dataset", "info", "local"), re.MULTILINE)
+
+
+RATES = [share * 4e6 / 195 for share in (5, 10, 15, 20, 25, 30, 40, 50)]  # bytes/s, 4 MB/s in all
+OBJECT_BYTES = 16384
+BURST_OBJECTS = 16
+
+
+def test_jobs_at_one_bucket_get_what_they_are_granted(
+    start_daemon: Callable[..., Any], serve_directory: Callable[..., Nginx], s3: S3, tmp_path: pathlib.Path
+) -> None:
+    """Eight of them, as the bucket counts it. Never more than 3 % above its grant and a burst; not less than 3 % below
+    it in one of a few stretches of time at least, as in others the machine may have been busy."""
+    s3.client.create_bucket("granted")
+    for job in range(len(RATES)):
+        for i in range(64):
+            s3.client.put("granted", f"job{job}/{i}.bin", bytes([i]) * OBJECT_BYTES)
+    counting = serve_directory(tmp_path, "--upstream", str(s3.port))
+    daemon = start_daemon(environment=environment(tmp_path, **s3.environment()))
+    stop = threading.Event()
+
+    def read(job: str) -> None:
+        with larder.Loader(job, job=job, socket=daemon.socket, batch_size=4) as loader:
+            while not stop.is_set():
+                for _ in itertools.takewhile(lambda _: not stop.is_set(), loader):
+                    pass
+
+    def taken() -> list[int]:
+        targets = collections.Counter(one.target.rpartition("/")[0] for one in counting.requests())
+        return [targets[f"/granted/job{job}"] for job in range(len(RATES))]
+
+    readers = []
+    for job, rate in enumerate(RATES):
+        name = f"job{job}"
+        daemon.command("dataset", "add", name, f"s3://granted/{name}", "--endpoint", counting.http)
+        daemon.command("job", "limit", name, "--rate", f"{round(rate)}B/s", "--burst", f"{BURST_OBJECTS * OBJECT_BYTES}B")
+        readers.append(threading.Thread(target=read, args=(name,)))
+    for reader in readers:
+        reader.start()
+    try:
+        held = False
+        for _ in range(8):
+            began = time.monotonic()
+            before = taken()
+            time.sleep(3)
+            after = taken()
+            elapsed = time.monotonic() - began
+            objects = [now - then for now, then in zip(after, before, strict=True)]
+            granted = [rate * elapsed / OBJECT_BYTES for rate in RATES]
+            for had, may in zip(objects, granted, strict=True):
+                assert had <= 1.03 * may + BURST_OBJECTS + 2
+            # One object may be on its way at either end.
+            if held := all(had >= 0.97 * may - 2 for had, may in zip(objects, granted, strict=True)):
+                break
+        assert held, (objects, granted)
+    finally:
+        stop.set()
+        for reader in readers:
+            reader.join()

@@ -16,8 +16,7 @@ from typing import Any
 
 import larder
 import pytest
-from allocator_process import UnixConnection
-from remote_sources import Source, environment, make_images, write_list
+from remote_sources import Source, environment, make_images, traces, write_list
 from servers import S3, FaultProxy, InstanceRole, Nginx
 
 NAMES = (f"remote{i}" for i in range(1_000_000))
@@ -112,6 +111,8 @@ def test_http(request: pytest.FixtureRequest, daemon: Any, nginx: Nginx, scheme:
     if scheme == "https":
         assert asked[-1].protocol == "HTTP/2.0"
     assert max(one.connection_requests for one in asked) > 4, "connections are kept"
+    probes = [one.connection for one in asked if one.range == "bytes=0-0"]
+    assert kind == "tars" or len(probes) > 4 * len(set(probes)), "those of probes, too"
 
 
 @pytest.mark.parametrize("style", ["path", "host"])
@@ -203,7 +204,7 @@ def test_profile(
     assert '"nobody"' in refused(daemon, bucket, "--endpoint", s3.endpoint, "--profile", "nobody")
 
 
-@pytest.mark.parametrize("of", ["machine", "container"])
+@pytest.mark.parametrize("of", ["machine", "container", "container with its token in a file"])
 def test_role(
     start_daemon: Callable[..., Any], s3: S3, bucket: str, images: Source, tmp_path: pathlib.Path,
     instance_role: Callable[..., InstanceRole], of: str,
@@ -213,29 +214,16 @@ def test_role(
         variables = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.endpoint, "AWS_EC2_METADATA_DISABLED": "false"}
     else:
         service = instance_role(container_token="let-me-in")
-        variables = {
-            "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{service.endpoint}/container",
-            "AWS_CONTAINER_AUTHORIZATION_TOKEN": "let-me-in",
-        }
+        variables = {"AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{service.endpoint}/container"}
+        if of == "container":
+            variables["AWS_CONTAINER_AUTHORIZATION_TOKEN"] = "let-me-in"
+        else:
+            (tmp_path / "token").write_text("let-me-in\n")
+            variables["AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"] = str(tmp_path / "token")
     daemon = start_daemon(environment=environment(tmp_path, **variables))
     name = add(daemon, f"{bucket}/images", "--endpoint", s3.endpoint)
     assert images.read(daemon, name) == images.contents
     assert service.counts()
-
-
-def traces(daemon: Any, name: str) -> str:
-    """All that others than the daemon get to see: its log, its metrics, what its commands say, what it wrote."""
-    with_json = ("--json", "dataset", "info", name)
-    commands = [
-        daemon.try_command(*words) for words in (("dataset", "info", name), with_json, ("--json", "dataset", "ls"))
-    ]
-    connection = UnixConnection(daemon.state / "admin.sock")
-    connection.request("GET", "/metrics")
-    metrics = connection.getresponse().read()
-    connection.close()
-    files = [path.read_bytes() for path in daemon.state.rglob("*") if path.is_file()]
-    text = "".join(ran.stdout + ran.stderr for ran in commands) + daemon.log.read_text()
-    return text + b"".join([metrics, *files]).decode("latin-1")
 
 
 def test_secrets_are_seen_nowhere(

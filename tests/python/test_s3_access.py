@@ -11,7 +11,7 @@ from typing import Any
 
 import larder
 import pytest
-from remote_sources import Source, environment, make_images
+from remote_sources import Source, environment, make_images, traces
 from servers import S3, FaultProxy, InstanceRole, Nginx
 
 BUCKET = "guarded-data"
@@ -165,3 +165,29 @@ def test_reads_wait_for_a_renewal_that_is_late(
     assert all(one == images.contents for one in read)
     log = daemon.log.read_text()
     assert "cannot renew the role's credentials" in log and s3.secret not in log
+
+
+def test_a_containers_credentials_url_is_seen_nowhere(
+    start_daemon: Callable[..., Any], s3: S3, bucket: str, tmp_path: pathlib.Path,
+    instance_role: Callable[..., InstanceRole], fault_proxy: Callable[..., FaultProxy],
+) -> None:  # fmt: skip
+    """Whoever has its path gets the keys."""
+    service = fault_proxy(instance_role(expires_s=3).port)
+    host = service.endpoint.removeprefix("http://")
+    variables = {
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"http://us3r:p4ss@{host}/container/v2/6uid-0f-th3-t4sk?key=qu3ry"
+    }
+    daemon = start_daemon("--log.level", "trace", environment=environment(tmp_path, **variables))
+    name = add(daemon, bucket, "--endpoint", s3.endpoint)
+    service.set(error_500=1)
+    while "cannot renew the role's credentials" not in daemon.log.read_text():
+        time.sleep(0.05)
+    daemon.end()
+    daemon.start()
+    says = refused(daemon, bucket, "--endpoint", s3.endpoint)
+    assert f"the container's endpoint {service.endpoint}: HTTP 500" in says
+    info = daemon.command("--json", "dataset", "info", name)
+    assert "the container's endpoint" in info
+    seen = says + traces(daemon, name)
+    for hidden in ("6uid", "t4sk", "us3r", "p4ss", "qu3ry"):
+        assert hidden not in seen, hidden

@@ -2,7 +2,7 @@
 """instance_role.py --key-id ID --secret SECRET: gives out credentials as a cloud machine's metadata service does.
 
 Both ways that clients know: EC2's, with a token that has to be asked for first (AWS_EC2_METADATA_SERVICE_ENDPOINT), and
-a container's, at /container (AWS_CONTAINER_CREDENTIALS_FULL_URI, and AWS_CONTAINER_AUTHORIZATION_TOKEN if wanted).
+a container's, at /container and below (AWS_CONTAINER_CREDENTIALS_FULL_URI, and a token if wanted).
 
 The session token names the second it expires in, for a proxy with `--expiring-tokens` (fault_proxy.py) to go by.
 
@@ -72,7 +72,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         wanted = self.server.arguments.container_token
-        if self.path == "/container":
+        if self.path.startswith("/container"):
             if wanted and self.headers.get("Authorization") != wanted:
                 self._answer(401)
             else:

@@ -7,7 +7,8 @@ Run once, in a virtual environment with these packages, installed with --no-deps
     mosaicml-streaming 0.13.0, litdata 0.2.40, tfrecord 1.14.6, megatron-core 0.16.1,
     lightning_utilities 0.15.3, zstd, zstandard, protobuf, crc32c, tqdm, xxhash, psutil, filelock, Pillow, NumPy
 
-litdata_new, litdata_new_zstd and litdata_json are by litdata 0.2.76 instead. The tests need none of them. What the writers' packages import beside the writer, and these fixtures do not use, is put
+litdata_new, litdata_new_zstd, litdata_new_frames and litdata_json are by litdata 0.2.76 instead; litdata_arrow too, with pyarrow 17.0.0
+installed, which changes what the writer makes. The tests need none of them. What the writers' packages import beside the writer, and these fixtures do not use, is put
 in as empty modules. TFRecords are written by the package tfrecord, as TensorFlow, whose format it is, is far larger to install. WebDataset's writer is small enough to be run by the tests
 themselves (tests/python/test_webdataset_writer.py). The functions that make a sample say what was written; the tests compare with them.
 """
@@ -163,6 +164,15 @@ def write_litdata_json(out: pathlib.Path) -> None:
     writer.merge()
 
 
+def write_litdata_rows(out: pathlib.Path) -> None:
+    """As the writer does it when nothing is asked of it."""
+    writer = litdata_writer(out, chunk_bytes=6000)
+    for i in range(SAMPLES):
+        writer[i] = {"id": i, "text": text_of(i)}
+    writer.done()
+    writer.merge()
+
+
 def document(i: int) -> numpy.ndarray:
     return draw(i).integers(0, 50_000, i * 37 % 211 + 1, "int32")
 
@@ -248,7 +258,9 @@ FIXTURES = {
 NEW_FIXTURES = {
     "litdata_new": write_litdata,
     "litdata_new_zstd": lambda out: write_litdata(out, compression="zstd", compression_level="chunk"),
+    "litdata_new_frames": lambda out: write_litdata(out, compression="zstd", compression_batch_size=8),
     "litdata_json": write_litdata_json,
+    "litdata_arrow": write_litdata_rows,
 }
 
 

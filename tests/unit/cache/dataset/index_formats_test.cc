@@ -305,7 +305,6 @@ TEST(IndexLitdata, RefusesWhatItCannotRead) {
     };
     const std::string chunk = litdata_chunk("c.bin", 1, 1);
     EXPECT_THAT(with(litdata_index(chunk, "", R"("int", "pickle", "str")")), HasSubstr("leaf \"pair.0\" is pickled"));
-    EXPECT_THAT(with(litdata_index(chunk, R"(, "compression_level": "batch")")), HasSubstr("within their chunk"));
     EXPECT_THAT(with(litdata_index(chunk, "", R"("int")", "ParquetLoader")), HasSubstr("ParquetLoader"));
     std::string index = litdata_index(chunk);
     index.replace(index.find("\"encryption\": null"), 18, "\"encryption\": {\"a\": 1}");
@@ -313,7 +312,16 @@ TEST(IndexLitdata, RefusesWhatItCannotRead) {
     index = litdata_index(chunk);
     index.replace(index.find("\"compression\": null"), 19, "\"compression\": \"lz4\"");
     EXPECT_THAT(with(index), HasSubstr("only zstd"));
+    index = litdata_index(chunk, R"(, "compression_level": "sample")");
+    index.replace(index.find("\"compression\": null"), 19, "\"compression\": \"zstd\"");
+    EXPECT_THAT(with(index), HasSubstr("compression_level is \"sample\""));
+    index = litdata_index(chunk, R"(, "compression_level": "batch")");
+    index.replace(index.find("\"compression\": null"), 19, "\"compression\": \"zstd\"");
+    EXPECT_THAT(with(index), HasSubstr("c.bin: at offset 0: it has 18 bytes, too few for a chunk of zstd frames"));
     EXPECT_THAT(with(litdata_index(litdata_chunk("c.bin", 2, 1))), HasSubstr("c.bin: at offset 0"));
+    source.objects["c.bin"] = test::table_file({"", ""}) + std::string("an Arrow table, its length, LDARW01\0", 36);
+    EXPECT_THAT(with(litdata_index(litdata_chunk("c.bin", 2, 1))),
+                HasSubstr("c.bin: its samples lie in an Arrow table"));
 }
 
 TEST(IndexLitdata, CompressedChunksOfOldAndNewWriters) {

@@ -76,6 +76,15 @@ TEST_F(ManifestWriterTest, KeepsTheIdsOfUnchangedFilesOnly) {
     EXPECT_EQ(ids(third), (std::map<std::string, std::uint32_t>{{"b", 0}, {"d", 8}, {"f", 9}, {"h", 3}}));
 }
 
+TEST_F(ManifestWriterTest, GivesFreshIdsToWhatHasNoVersion) {
+    DatasetContent content;
+    content.add_object("a", 100, 0, protocol::kNoLabel);
+    const auto before = write(content, Format::raw, nullptr);
+    const auto after = write(content, Format::raw, &before);
+    EXPECT_EQ(after.block_id(0), 1u);
+    EXPECT_EQ(summary_.objects_carried_over, 0u);
+}
+
 TEST_F(ManifestWriterTest, KeepsTheIdsOfShardsWithEqualBlocksOnly) {
     const auto shards = [](std::uint32_t second_block_offset) {
         DatasetContent content;
@@ -114,8 +123,8 @@ TEST_F(ManifestWriterTest, CarriesNothingOverToAnotherUrl) {
 // Property: over a random history of versions, equal ids mean equal objects, and unchanged objects keep their ids.
 TEST_F(ManifestWriterTest, AnIdMeansOneContentForEver) {
     struct State {
-        std::uint64_t size_bytes;
-        std::int64_t mtime_ns;
+        std::uint64_t size_bytes = 0;
+        std::int64_t mtime_ns = 1;
         auto operator<=>(const State&) const = default;
     };
     std::map<std::string, State> files;
@@ -129,7 +138,7 @@ TEST_F(ManifestWriterTest, AnIdMeansOneContentForEver) {
             const std::uint64_t what = test::random_below(4, seed + 500);
             if (what == 0) files.erase(path);
             if (what == 1) files[path].size_bytes = 1 + test::random_below(3, seed + 700);
-            if (what == 2) files.insert({path, {1, 0}});
+            if (what == 2) files.insert({path, {1, 1}});
             if (what == 3 && files.contains(path)) files[path].mtime_ns += 1;
         }
         std::erase_if(files, [](const auto& file) { return file.second.size_bytes == 0; });
