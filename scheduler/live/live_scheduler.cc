@@ -230,6 +230,7 @@ void LiveScheduler::count_waits() {
 bool LiveScheduler::save() {
     if (queue_.unsaved().empty() && !progress_unsaved_) return true;
     LiveRecord change;
+    queue_.note_cells();
     for (const JobId id : queue_.unsaved()) {
         const auto at = queue_.jobs().find(id);
         change.jobs[id] = at == queue_.jobs().end() ? std::nullopt : std::optional(at->second);
