@@ -229,7 +229,13 @@ void JobQueue::wait_again(JobRecord& job, double now_s) {
     notes_.push_back({QueueNote::Kind::stopped, job.asked.name, "job " + title(job) + " is stopped, and waits again"});
 }
 
+// The job may be forgotten by then.
 void JobQueue::end(JobRecord& job, Phase how, const std::string& why, double now_s) {
+    end_with_dependents(job, how, why, now_s);
+    trim_history();
+}
+
+void JobQueue::end_with_dependents(JobRecord& job, Phase how, const std::string& why, double now_s) {
     job.phase = how;
     job.stop_cause = StopCause::none;
     job.held.reset();
@@ -244,6 +250,9 @@ void JobQueue::end(JobRecord& job, Phase how, const std::string& why, double now
     active_.erase(job.id);
     history_.emplace(now_s, job.id);
     tell_dependents(job, now_s);
+}
+
+void JobQueue::trim_history() {
     while (history_.size() > history_max_) {
         const JobId oldest = history_.begin()->second;
         history_.erase(history_.begin());
@@ -268,7 +277,7 @@ void JobQueue::tell_dependents(const JobRecord& job, double now_s) {
         if (at == jobs_.end() || has_ended(at->second.phase)) continue;
         changed_.insert(id);
         std::erase(at->second.after, job.id);
-        if (!good) end(at->second, Phase::cancelled, why, now_s);
+        if (!good) end_with_dependents(at->second, Phase::cancelled, why, now_s);
     }
 }
 

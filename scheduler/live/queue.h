@@ -104,6 +104,8 @@ private:
     void place(JobRecord& job, Allotment held, bool moved, double now_s);
     void stop(JobRecord& job, StopCause cause);
     void end(JobRecord& job, Phase how, const std::string& why, double now_s);
+    void end_with_dependents(JobRecord& job, Phase how, const std::string& why, double now_s);
+    void trim_history();
     void wait_again(JobRecord& job, double now_s);
     void ended(JobRecord& job, const EngineEvent& event, double now_s);
     void lost(JobRecord& job, const EngineEvent& event, double now_s);
@@ -113,9 +115,9 @@ private:
     void release(const JobRecord& job, double now_s);
 
     const GpuCluster& cluster_;
+    std::unordered_map<std::string_view, std::uint32_t> node_by_name_;
     Placer& placer_;
     std::size_t history_max_;
-    std::unordered_map<std::string_view, std::uint32_t> node_by_name_;
     std::map<JobId, JobRecord> jobs_;
     std::set<JobId> active_;  // that have not ended
     std::set<std::pair<double, JobId>> history_;
