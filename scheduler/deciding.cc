@@ -271,7 +271,18 @@ void Deciding::set_leases(const Decision& decision, Actions& actions) const {
 void Deciding::stop(std::uint32_t j) {
     stopped_.push_back(j);
     is_stopped_[j] = true;
-    if (jobs_[j]->packed_with == nullptr) placer_.release(input_.ids[j]);
+    if (jobs_[j]->packed_with == nullptr) give_back(j);
+}
+
+void Deciding::give_back(std::uint32_t j) {
+    held_before_[j] = placer_.cells_of(input_.ids[j]);
+    placer_.release(input_.ids[j]);
+}
+
+// By the cells it held: others would do as well for it alone, but not beside everybody else.
+bool Deciding::put_back(PlaceRequest asked, const Placement& placement, std::span<const HeldCell> held) {
+    asked.cells = held;
+    return placer_.place_at(asked, placement);
 }
 
 // It runs opportunistically, and is to have a claim to the GPUs it has. Without one it runs on as it does.
@@ -410,7 +421,7 @@ void Deciding::place_evicted(Actions& actions) {
 void Deciding::move(std::uint32_t j, Actions& actions) {
     const JobState& job = *jobs_[j];
     if (fates_[j] != Fate::keeps || is_stopped_[j]) return;
-    placer_.release(input_.ids[j]);
+    give_back(j);
     const PlaceRequest asked = request(j, job.gpus, job.gpu_type, job.opportunistic);
     const std::size_t stopped_before = stopped_.size();
     auto placed = placer_.place(asked);
@@ -423,7 +434,7 @@ void Deciding::move(std::uint32_t j, Actions& actions) {
         placer_.release(input_.ids[j]);
         placed.reset();
     }
-    if (!placed && placer_.place_at(asked, job.placement)) return;
+    if (!placed && put_back(asked, job.placement, held_before_[j])) return;
     stopped_.push_back(j);
     is_stopped_[j] = true;
     actions.stops.push_back(j);
@@ -441,7 +452,8 @@ void Deciding::move(std::uint32_t j, Actions& actions) {
 bool Deciding::takes_up_again(std::uint32_t j) {
     const JobState& job = *jobs_[j];
     if (job.packed_with != nullptr) return false;
-    if (!placer_.place_at(request(j, job.gpus, job.gpu_type, job.opportunistic), job.placement)) return false;
+    const PlaceRequest asked = request(j, job.gpus, job.gpu_type, job.opportunistic);
+    if (!put_back(asked, job.placement, held_before_[j])) return false;  // none where the placer evicted it
     fates_[j] = Fate::keeps;
     is_stopped_[j] = false;
     return true;

@@ -4,6 +4,7 @@
 // several decisions may be chosen one after the other; those that come later have what is left. Nothing is changed
 // before carry_out(). Lives for one decision.
 
+#include <map>
 #include <set>
 #include <span>
 #include <utility>
@@ -76,6 +77,8 @@ private:
     bool pack(const Pending& pending, Actions& actions);
     void start(const Pending& pending, Placement placement, Actions& actions);
     void stop(std::uint32_t j);
+    void give_back(std::uint32_t j);
+    bool put_back(PlaceRequest asked, const Placement& placement, std::span<const HeldCell> held);
     void stop_guests(Actions& actions);
     bool stop_unwanted(bool opportunistic_only);
     void take_claim(std::uint32_t j, Actions& actions);
@@ -112,6 +115,7 @@ private:
     std::vector<Pending> pending_;
     std::vector<std::uint32_t> moves_;
     std::vector<std::uint32_t> stopped_;
+    std::map<std::uint32_t, std::vector<HeldCell>> held_before_;  // by those that may take their GPUs up again
     std::vector<std::uint32_t> demoted_;
     std::vector<Evicted> evicted_;
     std::vector<Grown> grown_;
