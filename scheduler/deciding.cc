@@ -32,7 +32,8 @@ bool may_run_on(const JobSpec& spec, std::uint32_t type) {
 
 }  // namespace
 
-Deciding::Deciding(const DecideInput& input, Placer& placer, const Policy& policy)
+Deciding::Deciding(const DecideInput& input, Placer& placer, const Policy& policy,
+                   std::span<const std::uint32_t> claims)
     : input_(input),
       jobs_(input.snapshot.jobs),
       placer_(placer),
@@ -41,13 +42,9 @@ Deciding::Deciding(const DecideInput& input, Placer& placer, const Policy& polic
       fates_(jobs_.size(), Fate::out),
       is_stopped_(jobs_.size()),
       stays_(jobs_.size()),
+      claims_left_(claims.begin(), claims.end()),
       quotas_(input.snapshot.tenants) {
     for (const GpuTypeState& type : input.snapshot.gpu_types) left_.push_back(type.gpus);
-    for (std::uint32_t tenant = 0; tenant < input.snapshot.tenants.size(); ++tenant) {
-        for (std::uint32_t type = 0; type < left_.size(); ++type) {
-            claims_left_.push_back(placer.owned_gpus(tenant, type));
-        }
-    }
     for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
         const JobState& job = *jobs_[j];
         if (!job.running || (preempts_ && job.spec->preemptible) || job.opportunistic) continue;
@@ -124,17 +121,13 @@ void Deciding::keep(std::uint32_t j, std::uint32_t gpus) {
 void Deciding::take(const JobSpec& spec, std::uint32_t gpu_type, std::uint32_t gpus, bool claims) {
     left_[gpu_type] -= std::min(left_[gpu_type], gpus);
     quotas_.take(spec.tenant, gpus);
-    if (!claims) return;
-    std::uint32_t& left = claim_left(spec, gpu_type);
+    if (!claims || claims_left_.empty()) return;
+    std::uint32_t& left = claims_left_[spec.tenant * left_.size() + gpu_type];
     if (left != kAnyGpuType) left -= std::min(left, gpus);
 }
 
-std::uint32_t& Deciding::claim_left(const JobSpec& spec, std::uint32_t gpu_type) {
-    return claims_left_[spec.tenant * left_.size() + gpu_type];
-}
-
 std::uint32_t Deciding::claim_left(const JobSpec& spec, std::uint32_t gpu_type) const {
-    return claims_left_[spec.tenant * left_.size() + gpu_type];
+    return claims_left_.empty() ? kAnyGpuType : claims_left_[spec.tenant * left_.size() + gpu_type];
 }
 
 // The type it asks for, or the one it is fastest on of those with so many left.

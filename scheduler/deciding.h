@@ -18,8 +18,8 @@ namespace larder::scheduler {
 
 class Deciding {
 public:
-    // All must outlive it, and so must every Decision given to choose().
-    Deciding(const DecideInput& input, Placer& placer, const Policy& policy);
+    // All must outlive it, and so must every Decision given to choose(). `claims`: as in Snapshot.
+    Deciding(const DecideInput& input, Placer& placer, const Policy& policy, std::span<const std::uint32_t> claims);
 
     void choose(const Decision& decision);
     // GPUs of the type that nobody has been given so far; opportunistic jobs that were not chosen yet have none.
@@ -62,7 +62,6 @@ private:
     void keep(std::uint32_t j, std::uint32_t gpus);
     std::uint32_t type_with_room(const Want& want, std::uint32_t gpus, bool claims) const;
     void take(const JobSpec& spec, std::uint32_t gpu_type, std::uint32_t gpus, bool claims);
-    std::uint32_t& claim_left(const JobSpec& spec, std::uint32_t gpu_type);
     std::uint32_t claim_left(const JobSpec& spec, std::uint32_t gpu_type) const;
     void hold_up(const Decision& decision, const JobState& job);
     bool is_held_up(const JobState& job) const;
@@ -108,7 +107,7 @@ private:
     std::vector<bool> is_stopped_;
     std::vector<bool> stays_;                           // wanted just where it is, but with a claim
     std::vector<std::uint32_t> left_;                   // GPUs by type
-    std::vector<std::uint32_t> claims_left_;            // by tenant, then type; kAnyGpuType: no limit
+    std::vector<std::uint32_t> claims_left_;            // by tenant, then type; empty, or kAnyGpuType: no limit
     std::set<std::pair<bool, std::uint32_t>> held_up_;  // opportunistic or not, tenant
     Quotas quotas_;
     std::vector<const Decision*> decisions_;

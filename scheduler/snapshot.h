@@ -112,6 +112,9 @@ struct Snapshot {
     std::span<const Tenant> tenants;
     std::span<const DatasetState> datasets;
     Storage storage;
+    // GPUs that each tenant has a claim to, by tenant, then type; kAnyGpuType: to all there are. Empty: all tenants
+    // have. Set by decide(), from the placer.
+    std::span<const std::uint32_t> claims = {};
     bool storage_aware = true;  // false: policies take f* for the rate, as schedulers that know no storage do
 
     std::uint32_t gpus() const;
