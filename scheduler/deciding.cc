@@ -69,9 +69,14 @@ void Deciding::choose(const Decision& decision) {
 void Deciding::choose_one(const Decision& decision, const Want& want) {
     if (fates_[want.job] != Fate::out) return;
     const JobState& job = *jobs_[want.job];
-    const std::uint32_t gpus = want.packed_with ? want.gpus : quotas_.allowed(*job.spec, want.gpus);
+    const std::uint32_t allowed = quotas_.allowed(*job.spec, want.gpus);
+    const std::uint32_t gpus = want.packed_with && allowed < want.gpus ? 0 : allowed;
     if (gpus == 0) {
         fates_[want.job] = Fate::over_quota;
+        return;
+    }
+    if (want.packed_with && !may_share(want)) {
+        fates_[want.job] = Fate::unclaimed;
         return;
     }
     const bool claims = !want.opportunistic;
@@ -89,7 +94,7 @@ void Deciding::choose_one(const Decision& decision, const Want& want) {
     const bool packed_still = want.packed_with && job.running && job.packed_with == jobs_[*want.packed_with] &&
                               fates_[*want.packed_with] == Fate::keeps;
     if (packed_still) {
-        fates_[want.job] = Fate::keeps;
+        keep(want.job, gpus);
         return;
     }
     const std::uint32_t type = want.packed_with ? 0 : type_with_room(want, gpus, claims);
@@ -104,7 +109,11 @@ void Deciding::choose_one(const Decision& decision, const Want& want) {
         return;
     }
     // What a tenant's queue asks for says nothing about what is left for the others: only a place does.
-    if (!want.packed_with && !decision.holds_up_tenant) take(*job.spec, type, gpus, claims);
+    if (want.packed_with) {
+        quotas_.take(job.spec->tenant, gpus);
+    } else if (!decision.holds_up_tenant) {
+        take(*job.spec, type, gpus, claims);
+    }
     fates_[want.job] = Fate::pending;
     stays_[want.job] = job.running && job.opportunistic && !want.opportunistic && job.gpus == gpus &&
                        job.gpu_type == type && !want.packed_with && job.packed_with == nullptr;
@@ -115,7 +124,21 @@ void Deciding::keep(std::uint32_t j, std::uint32_t gpus) {
     const JobState& job = *jobs_[j];
     if (fates_[j] == Fate::keeps) return;
     fates_[j] = Fate::keeps;
-    if (job.packed_with == nullptr) take(*job.spec, job.gpu_type, gpus, !job.opportunistic);
+    if (job.packed_with != nullptr) {
+        quotas_.take(job.spec->tenant, gpus);
+    } else {
+        take(*job.spec, job.gpu_type, gpus, !job.opportunistic);
+    }
+}
+
+// A guest slows its host down: only one of the same tenant, or one without a claim where the host has none.
+bool Deciding::may_share(const Want& guest) const {
+    const std::uint32_t host = *guest.packed_with;
+    if (claims_left_.empty() || jobs_[guest.job]->spec->tenant == jobs_[host]->spec->tenant) return true;
+    const auto starts =
+        std::ranges::find_if(pending_, [&](const Pending& pending) { return pending.want->job == host; });
+    const bool host_claims = starts == pending_.end() ? !jobs_[host]->opportunistic : !starts->want->opportunistic;
+    return guest.opportunistic && !host_claims;
 }
 
 void Deciding::take(const JobSpec& spec, std::uint32_t gpu_type, std::uint32_t gpus, bool claims) {

@@ -63,6 +63,7 @@ private:
     std::uint32_t type_with_room(const Want& want, std::uint32_t gpus, bool claims) const;
     void take(const JobSpec& spec, std::uint32_t gpu_type, std::uint32_t gpus, bool claims);
     std::uint32_t claim_left(const JobSpec& spec, std::uint32_t gpu_type) const;
+    bool may_share(const Want& guest) const;
     void hold_up(const Decision& decision, const JobState& job);
     bool is_held_up(const JobState& job) const;
     bool must_go(std::uint32_t j) const;
