@@ -16,6 +16,7 @@
 #include "base/server/http.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_directory.h"
+#include "tests/unit/tools/allocator_process.h"
 
 extern char** environ;
 
@@ -115,7 +116,6 @@ TEST(LarderAllocator, SaysWhatIsWrongWithItsArguments) {
         std::string::npos);
 }
 
-TEST(LarderAllocator, ASocketItCannotMakeIsAnError) {
 TEST(LarderAllocator, ChecksTheFileOfCellsToo) {
     const test::TempDirectory directory;
     const std::string file = directory / "cells.toml";
@@ -170,6 +170,7 @@ TEST(LarderAllocator, PlansPursueWhatThePolicyDoesUnlessToldOtherwise) {
     EXPECT_EQ(with_jobs({"--objective", "throughput"}), "throughput");
 }
 
+TEST(LarderAllocator, ASocketItCannotMakeIsAnError) {
     const auto result =
         test::run_program({LARDER_ALLOCATOR_PROGRAM, "--socket", "/nowhere/a.sock", "--remote-bandwidth", "1 Gbit"});
     EXPECT_EQ(result.exit_code, 1);
