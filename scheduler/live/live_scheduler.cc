@@ -339,6 +339,7 @@ Why LiveScheduler::why(const JobRecord& job, Moment now) const {
                                 .tenants = options_.tenants,
                                 .view = view,
                                 .policy = options_.policy->name(),
+                                .bound = rate_bound(cluster_.planned_state(), cluster_.plan(), job.asked.name),
                                 .output = output,
                                 .now_s = now.unix_s});
 }
