@@ -341,7 +341,7 @@ PlaceRequest Deciding::request(std::uint32_t j, std::uint32_t gpus, std::uint32_
     if (input_.near == nullptr) return asked;
     asked.near = input_.near(input_.context, j);
     const double ideal = ideal_rate(*jobs_[j]->spec, type, gpus);
-    if (ideal > 0) asked.rate_far = expected_rate(input_.snapshot, *jobs_[j], type, gpus) / ideal;
+    if (ideal > 0) asked.rate_far = expected_rate_far(input_.snapshot, *jobs_[j], type, gpus) / ideal;
     return asked;
 }
 

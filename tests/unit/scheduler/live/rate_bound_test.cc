@@ -73,6 +73,7 @@ TEST_F(Live, WhyNamesTheNetworkThatBindsWhileTheRemoteHasSomeLeft) {
     asked.ideal_by_type[""] = 2e5;
     const JobId id = runs(asked);
     reports(1e5);
+    EXPECT_EQ(storage_view(cluster, now().steady_ns).storage.nic_bytes_per_second, 1e5);
     EXPECT_EQ(binding(id), "network") << why(id);
     EXPECT_NE(why(id).find("the network of node n1 binds it"), std::string::npos) << why(id);
     reports(1e9);
