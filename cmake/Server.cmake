@@ -77,7 +77,7 @@ endif()
 if(LARDER_BENCH)
     larder_library(bench)
     target_link_libraries(larder_bench PUBLIC larder_tools_cli larder_tools_simulate larder_loader larder_cache_shard larder_cache_dataset larder_allocator
-        larder_allocator_service larder_bench_cluster larder_bench_oracle
+        larder_allocator_service larder_bench_cluster larder_bench_oracle larder_scheduler_live
         PRIVATE Boost::json Boost::filesystem PkgConfig::LIBARCHIVE Threads::Threads)
     find_package(benchmark REQUIRED)
     add_executable(larder-microbench bench/micro/hot_paths.cc)

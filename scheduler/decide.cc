@@ -111,6 +111,20 @@ private:
     Snapshot seen_;
 };
 
+// Empty: all tenants have a claim to all there is.
+std::vector<std::uint32_t> claims_of(const Placer& placer, const Snapshot& snapshot) {
+    std::vector<std::uint32_t> claims;
+    bool any = false;
+    for (std::uint32_t tenant = 0; tenant < snapshot.tenants.size(); ++tenant) {
+        for (std::uint32_t type = 0; type < snapshot.gpu_types.size(); ++type) {
+            claims.push_back(placer.owned_gpus(tenant, type));
+            any = any || claims.back() != kAnyGpuType;
+        }
+    }
+    if (!any) claims.clear();
+    return claims;
+}
+
 // Jobs without a claim are no business of those with one: the policy decides on the latter as if they were alone, then
 // on the former with the GPUs that are left.
 Result<void> choose_in_turn(Policy& policy, const Snapshot& snapshot, std::vector<Decision>& decisions,
@@ -126,7 +140,9 @@ Result<void> choose_in_turn(Policy& policy, const Snapshot& snapshot, std::vecto
 
     std::vector<GpuTypeState> left(snapshot.gpu_types.begin(), snapshot.gpu_types.end());
     for (std::uint32_t type = 0; type < left.size(); ++type) left[type].gpus = deciding.left(type);
-    auto second = others.ask(policy, snapshot, left);
+    Snapshot unclaimed = snapshot;
+    unclaimed.claims = {};
+    auto second = others.ask(policy, unclaimed, left);
     if (!second) return std::unexpected(second.error());
     for (Want& want : second->wants) want.opportunistic = true;
     decisions.push_back(std::move(*second));
@@ -140,8 +156,10 @@ Result<Actions> decide(Policy& policy, Placer& placer, const DecideInput& input,
     LARDER_ASSERT(input.ids.size() == input.snapshot.jobs.size());
     std::optional<AsStated> as_stated;
     if (!policy.sizes_jobs()) as_stated.emplace(input.snapshot);
-    const Snapshot& snapshot = as_stated ? as_stated->snapshot() : input.snapshot;
-    Deciding deciding(input, placer, policy);
+    const std::vector<std::uint32_t> claims = claims_of(placer, input.snapshot);
+    Snapshot snapshot = as_stated ? as_stated->snapshot() : input.snapshot;
+    snapshot.claims = claims;
+    Deciding deciding(input, placer, policy, claims);
     std::vector<Decision> decisions;
     decisions.reserve(2);  // which `deciding` refers to
     const bool all_claim =

@@ -32,7 +32,8 @@ bool may_run_on(const JobSpec& spec, std::uint32_t type) {
 
 }  // namespace
 
-Deciding::Deciding(const DecideInput& input, Placer& placer, const Policy& policy)
+Deciding::Deciding(const DecideInput& input, Placer& placer, const Policy& policy,
+                   std::span<const std::uint32_t> claims)
     : input_(input),
       jobs_(input.snapshot.jobs),
       placer_(placer),
@@ -41,13 +42,9 @@ Deciding::Deciding(const DecideInput& input, Placer& placer, const Policy& polic
       fates_(jobs_.size(), Fate::out),
       is_stopped_(jobs_.size()),
       stays_(jobs_.size()),
+      claims_left_(claims.begin(), claims.end()),
       quotas_(input.snapshot.tenants) {
     for (const GpuTypeState& type : input.snapshot.gpu_types) left_.push_back(type.gpus);
-    for (std::uint32_t tenant = 0; tenant < input.snapshot.tenants.size(); ++tenant) {
-        for (std::uint32_t type = 0; type < left_.size(); ++type) {
-            claims_left_.push_back(placer.owned_gpus(tenant, type));
-        }
-    }
     for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
         const JobState& job = *jobs_[j];
         if (!job.running || (preempts_ && job.spec->preemptible) || job.opportunistic) continue;
@@ -72,9 +69,14 @@ void Deciding::choose(const Decision& decision) {
 void Deciding::choose_one(const Decision& decision, const Want& want) {
     if (fates_[want.job] != Fate::out) return;
     const JobState& job = *jobs_[want.job];
-    const std::uint32_t gpus = want.packed_with ? want.gpus : quotas_.allowed(*job.spec, want.gpus);
+    const std::uint32_t allowed = quotas_.allowed(*job.spec, want.gpus);
+    const std::uint32_t gpus = want.packed_with && allowed < want.gpus ? 0 : allowed;
     if (gpus == 0) {
         fates_[want.job] = Fate::over_quota;
+        return;
+    }
+    if (want.packed_with && !may_share(want)) {
+        fates_[want.job] = Fate::unclaimed;
         return;
     }
     const bool claims = !want.opportunistic;
@@ -92,7 +94,7 @@ void Deciding::choose_one(const Decision& decision, const Want& want) {
     const bool packed_still = want.packed_with && job.running && job.packed_with == jobs_[*want.packed_with] &&
                               fates_[*want.packed_with] == Fate::keeps;
     if (packed_still) {
-        fates_[want.job] = Fate::keeps;
+        keep(want.job, gpus);
         return;
     }
     const std::uint32_t type = want.packed_with ? 0 : type_with_room(want, gpus, claims);
@@ -107,7 +109,11 @@ void Deciding::choose_one(const Decision& decision, const Want& want) {
         return;
     }
     // What a tenant's queue asks for says nothing about what is left for the others: only a place does.
-    if (!want.packed_with && !decision.holds_up_tenant) take(*job.spec, type, gpus, claims);
+    if (want.packed_with) {
+        quotas_.take(job.spec->tenant, gpus);
+    } else if (!decision.holds_up_tenant) {
+        take(*job.spec, type, gpus, claims);
+    }
     fates_[want.job] = Fate::pending;
     stays_[want.job] = job.running && job.opportunistic && !want.opportunistic && job.gpus == gpus &&
                        job.gpu_type == type && !want.packed_with && job.packed_with == nullptr;
@@ -118,23 +124,33 @@ void Deciding::keep(std::uint32_t j, std::uint32_t gpus) {
     const JobState& job = *jobs_[j];
     if (fates_[j] == Fate::keeps) return;
     fates_[j] = Fate::keeps;
-    if (job.packed_with == nullptr) take(*job.spec, job.gpu_type, gpus, !job.opportunistic);
+    if (job.packed_with != nullptr) {
+        quotas_.take(job.spec->tenant, gpus);
+    } else {
+        take(*job.spec, job.gpu_type, gpus, !job.opportunistic);
+    }
+}
+
+// A guest slows its host down: only one of the same tenant, or one without a claim where the host has none.
+bool Deciding::may_share(const Want& guest) const {
+    const std::uint32_t host = *guest.packed_with;
+    if (claims_left_.empty() || jobs_[guest.job]->spec->tenant == jobs_[host]->spec->tenant) return true;
+    const auto starts =
+        std::ranges::find_if(pending_, [&](const Pending& pending) { return pending.want->job == host; });
+    const bool host_claims = starts == pending_.end() ? !jobs_[host]->opportunistic : !starts->want->opportunistic;
+    return guest.opportunistic && !host_claims;
 }
 
 void Deciding::take(const JobSpec& spec, std::uint32_t gpu_type, std::uint32_t gpus, bool claims) {
     left_[gpu_type] -= std::min(left_[gpu_type], gpus);
     quotas_.take(spec.tenant, gpus);
-    if (!claims) return;
-    std::uint32_t& left = claim_left(spec, gpu_type);
+    if (!claims || claims_left_.empty()) return;
+    std::uint32_t& left = claims_left_[spec.tenant * left_.size() + gpu_type];
     if (left != kAnyGpuType) left -= std::min(left, gpus);
 }
 
-std::uint32_t& Deciding::claim_left(const JobSpec& spec, std::uint32_t gpu_type) {
-    return claims_left_[spec.tenant * left_.size() + gpu_type];
-}
-
 std::uint32_t Deciding::claim_left(const JobSpec& spec, std::uint32_t gpu_type) const {
-    return claims_left_[spec.tenant * left_.size() + gpu_type];
+    return claims_left_.empty() ? kAnyGpuType : claims_left_[spec.tenant * left_.size() + gpu_type];
 }
 
 // The type it asks for, or the one it is fastest on of those with so many left.
@@ -271,7 +287,18 @@ void Deciding::set_leases(const Decision& decision, Actions& actions) const {
 void Deciding::stop(std::uint32_t j) {
     stopped_.push_back(j);
     is_stopped_[j] = true;
-    if (jobs_[j]->packed_with == nullptr) placer_.release(input_.ids[j]);
+    if (jobs_[j]->packed_with == nullptr) give_back(j);
+}
+
+void Deciding::give_back(std::uint32_t j) {
+    held_before_[j] = placer_.cells_of(input_.ids[j]);
+    placer_.release(input_.ids[j]);
+}
+
+// By the cells it held: others would do as well for it alone, but not beside everybody else.
+bool Deciding::put_back(PlaceRequest asked, const Placement& placement, std::span<const HeldCell> held) {
+    asked.cells = held;
+    return placer_.place_at(asked, placement);
 }
 
 // It runs opportunistically, and is to have a claim to the GPUs it has. Without one it runs on as it does.
@@ -314,7 +341,7 @@ PlaceRequest Deciding::request(std::uint32_t j, std::uint32_t gpus, std::uint32_
     if (input_.near == nullptr) return asked;
     asked.near = input_.near(input_.context, j);
     const double ideal = ideal_rate(*jobs_[j]->spec, type, gpus);
-    if (ideal > 0) asked.rate_far = expected_rate(input_.snapshot, *jobs_[j], type, gpus) / ideal;
+    if (ideal > 0) asked.rate_far = expected_rate_far(input_.snapshot, *jobs_[j], type, gpus) / ideal;
     return asked;
 }
 
@@ -410,7 +437,7 @@ void Deciding::place_evicted(Actions& actions) {
 void Deciding::move(std::uint32_t j, Actions& actions) {
     const JobState& job = *jobs_[j];
     if (fates_[j] != Fate::keeps || is_stopped_[j]) return;
-    placer_.release(input_.ids[j]);
+    give_back(j);
     const PlaceRequest asked = request(j, job.gpus, job.gpu_type, job.opportunistic);
     const std::size_t stopped_before = stopped_.size();
     auto placed = placer_.place(asked);
@@ -423,7 +450,7 @@ void Deciding::move(std::uint32_t j, Actions& actions) {
         placer_.release(input_.ids[j]);
         placed.reset();
     }
-    if (!placed && placer_.place_at(asked, job.placement)) return;
+    if (!placed && put_back(asked, job.placement, held_before_[j])) return;
     stopped_.push_back(j);
     is_stopped_[j] = true;
     actions.stops.push_back(j);
@@ -441,7 +468,8 @@ void Deciding::move(std::uint32_t j, Actions& actions) {
 bool Deciding::takes_up_again(std::uint32_t j) {
     const JobState& job = *jobs_[j];
     if (job.packed_with != nullptr) return false;
-    if (!placer_.place_at(request(j, job.gpus, job.gpu_type, job.opportunistic), job.placement)) return false;
+    const PlaceRequest asked = request(j, job.gpus, job.gpu_type, job.opportunistic);
+    if (!put_back(asked, job.placement, held_before_[j])) return false;  // none where the placer evicted it
     fates_[j] = Fate::keeps;
     is_stopped_[j] = false;
     return true;

@@ -4,6 +4,7 @@
 // several decisions may be chosen one after the other; those that come later have what is left. Nothing is changed
 // before carry_out(). Lives for one decision.
 
+#include <map>
 #include <set>
 #include <span>
 #include <utility>
@@ -17,8 +18,8 @@ namespace larder::scheduler {
 
 class Deciding {
 public:
-    // All must outlive it, and so must every Decision given to choose().
-    Deciding(const DecideInput& input, Placer& placer, const Policy& policy);
+    // All must outlive it, and so must every Decision given to choose(). `claims`: as in Snapshot.
+    Deciding(const DecideInput& input, Placer& placer, const Policy& policy, std::span<const std::uint32_t> claims);
 
     void choose(const Decision& decision);
     // GPUs of the type that nobody has been given so far; opportunistic jobs that were not chosen yet have none.
@@ -61,8 +62,8 @@ private:
     void keep(std::uint32_t j, std::uint32_t gpus);
     std::uint32_t type_with_room(const Want& want, std::uint32_t gpus, bool claims) const;
     void take(const JobSpec& spec, std::uint32_t gpu_type, std::uint32_t gpus, bool claims);
-    std::uint32_t& claim_left(const JobSpec& spec, std::uint32_t gpu_type);
     std::uint32_t claim_left(const JobSpec& spec, std::uint32_t gpu_type) const;
+    bool may_share(const Want& guest) const;
     void hold_up(const Decision& decision, const JobState& job);
     bool is_held_up(const JobState& job) const;
     bool must_go(std::uint32_t j) const;
@@ -76,6 +77,8 @@ private:
     bool pack(const Pending& pending, Actions& actions);
     void start(const Pending& pending, Placement placement, Actions& actions);
     void stop(std::uint32_t j);
+    void give_back(std::uint32_t j);
+    bool put_back(PlaceRequest asked, const Placement& placement, std::span<const HeldCell> held);
     void stop_guests(Actions& actions);
     bool stop_unwanted(bool opportunistic_only);
     void take_claim(std::uint32_t j, Actions& actions);
@@ -105,13 +108,14 @@ private:
     std::vector<bool> is_stopped_;
     std::vector<bool> stays_;                           // wanted just where it is, but with a claim
     std::vector<std::uint32_t> left_;                   // GPUs by type
-    std::vector<std::uint32_t> claims_left_;            // by tenant, then type; kAnyGpuType: no limit
+    std::vector<std::uint32_t> claims_left_;            // by tenant, then type; empty, or kAnyGpuType: no limit
     std::set<std::pair<bool, std::uint32_t>> held_up_;  // opportunistic or not, tenant
     Quotas quotas_;
     std::vector<const Decision*> decisions_;
     std::vector<Pending> pending_;
     std::vector<std::uint32_t> moves_;
     std::vector<std::uint32_t> stopped_;
+    std::map<std::uint32_t, std::vector<HeldCell>> held_before_;  // by those that may take their GPUs up again
     std::vector<std::uint32_t> demoted_;
     std::vector<Evicted> evicted_;
     std::vector<Grown> grown_;

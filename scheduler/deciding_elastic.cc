@@ -57,7 +57,7 @@ void Deciding::shrink(std::uint32_t j, std::uint32_t gpus, Actions& actions) {
     stop(j);
     const PlaceRequest asked = request(j, gpus, job.gpu_type, job.opportunistic);
     Placement placement = part_of(job.placement, gpus);
-    if (!placer_.place_at(asked, placement)) {  // a node of it is lost or drained
+    if (!put_back(asked, placement, held_before_[j])) {  // a node of it is lost or drained
         auto placed = placer_.place(asked);
         fates_[j] = Fate::unplaced;
         if (!placed) return;
@@ -79,15 +79,16 @@ void Deciding::restore_shrunk(Actions& actions) {
         const JobState& job = *jobs_[j];
         const auto started = std::ranges::find(actions.starts, j, &Start::job);
         if (started == actions.starts.end()) continue;
+        const std::vector<HeldCell> held = placer_.cells_of(input_.ids[j]);
         placer_.release(input_.ids[j]);
-        if (placer_.place_at(request(j, job.gpus, job.gpu_type, job.opportunistic), job.placement)) {
+        if (put_back(request(j, job.gpus, job.gpu_type, job.opportunistic), job.placement, held_before_[j])) {
             actions.starts.erase(started);
             std::erase(stopped_, j);
             is_stopped_[j] = false;
             fates_[j] = Fate::keeps;
         } else {
-            const bool back = placer_.place_at(request(j, started->gpus, started->gpu_type, started->opportunistic),
-                                               started->placement);
+            const bool back = put_back(request(j, started->gpus, started->gpu_type, started->opportunistic),
+                                       started->placement, held);
             LARDER_ASSERT(back);
         }
     }
@@ -171,6 +172,7 @@ void Deciding::grow(const Growing& grown, double horizon_s, Actions& actions) {
     to.gpus =
         before + std::min({grown.gpus - before, quotas_.left(job.spec->tenant), claim_left(*job.spec, to.gpu_type)});
     if (to.gpus == before || !pays(to, before, 1, horizon_s)) return;
+    const std::vector<HeldCell> held = placer_.cells_of(input_.ids[j]);
     placer_.release(input_.ids[j]);
     auto placed = placer_.place(request(j, to.gpus, to.gpu_type, false));
     const std::size_t stopped_before = stopped_.size();
@@ -184,7 +186,7 @@ void Deciding::grow(const Growing& grown, double horizon_s, Actions& actions) {
         placed.reset();
     }
     if (!placed) {
-        const bool back = placer_.place_at(request(j, before, to.gpu_type, false), placement);
+        const bool back = put_back(request(j, before, to.gpu_type, false), placement, held);
         LARDER_ASSERT(back || runs);
         if (back) return;
         actions.stops.push_back(j);  // a node of it is lost or drained

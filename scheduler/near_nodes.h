@@ -1,7 +1,8 @@
 #pragma once
 
 // Which nodes hold a dataset's blocks, those that hold most first: what placement near data goes by
-// (DecideInput::near), in the daemon as in the simulator.
+// (DecideInput::near), in the daemon as in the simulator. Of a dataset that lies on very many nodes, those that hold
+// most: it is hardly nearer to one of the others than to any.
 
 #include <cstdint>
 #include <span>
@@ -12,12 +13,19 @@ namespace larder::scheduler {
 
 class NearNodes {
 public:
+    static constexpr std::size_t kNodesMax = 64;  // of a dataset
+
     // Datasets by index; what was added before is forgotten.
-    void begin(std::size_t datasets) { held_.assign(datasets, {}); }
+    void begin(std::size_t datasets) {
+        held_.resize(datasets);
+        for (auto& held : held_) held.clear();
+        nodes_.assign(datasets, {});
+    }
     void add(std::uint32_t dataset, std::uint32_t node, double bytes) {
         if (bytes > 0) held_[dataset].emplace_back(bytes, node);
     }
     void finish();
+    void finish(std::uint32_t dataset);  // this one alone: for who looks up few of many
     // None of a dataset that nobody knows.
     std::span<const std::uint32_t> of(std::uint32_t dataset) const {
         return dataset < nodes_.size() ? std::span<const std::uint32_t>(nodes_[dataset])

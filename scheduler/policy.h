@@ -17,6 +17,10 @@
 #include "base/error.h"
 #include "scheduler/snapshot.h"
 
+namespace larder::allocator {
+enum class ObjectiveKind : std::uint8_t;
+}
+
 namespace larder::scheduler {
 
 // One job that should run.
@@ -87,5 +91,8 @@ public:
 // By name ("fifo", "las", ...). not_found: there is none, with the names there are.
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyOptions& options);
 std::vector<std::string_view> policy_names();
+// What plans are to pursue beside it where nobody says: fair shares of storage beside fair shares of GPUs, else the
+// least remote traffic.
+allocator::ObjectiveKind objective_of(std::string_view policy);
 
 }  // namespace larder::scheduler

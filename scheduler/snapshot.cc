@@ -81,6 +81,13 @@ double expected_rate(const Snapshot& snapshot, const JobState& job, std::uint32_
     return allocator::predicted_rate(ideal, snapshot.storage.remote_bytes_per_second * part, hits);
 }
 
+double expected_rate_far(const Snapshot& snapshot, const JobState& job, std::uint32_t gpu_type, std::uint32_t gpus) {
+    const double rate = expected_rate(snapshot, job, gpu_type, gpus);
+    if (!snapshot.storage_aware || job.spec->dataset == kNoDataset) return rate;
+    const double part = std::min(1.0, static_cast<double>(gpus) / std::max(1U, snapshot.gpus()));
+    return std::min(rate, snapshot.storage.nic_bytes_per_second * part);
+}
+
 double expected_rate(const Snapshot& snapshot, const JobState& job) {
     if (job.running) return expected_rate(snapshot, job, job.gpu_type, job.gpus);
     const std::uint32_t type = fastest_type(snapshot, job);

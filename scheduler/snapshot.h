@@ -71,8 +71,9 @@ struct DatasetState {
 };
 
 struct Storage {
-    double cache_bytes = 0;              // of the whole cluster
-    double remote_bytes_per_second = 0;  // likewise
+    double cache_bytes = 0;                // of the whole cluster
+    double remote_bytes_per_second = 0;    // likewise
+    double nic_bytes_per_second = kNever;  // all nodes' networks, each way
 };
 
 struct GpuTypeState {
@@ -111,6 +112,9 @@ struct Snapshot {
     std::span<const JobState* const> jobs;
     std::span<const Tenant> tenants;
     std::span<const DatasetState> datasets;
+    // GPUs that each tenant has a claim to, by tenant, then type; kAnyGpuType: to all there are. Empty: all tenants
+    // have. Set by decide(), from the placer.
+    std::span<const std::uint32_t> claims = {};
     Storage storage;
     bool storage_aware = true;  // false: policies take f* for the rate, as schedulers that know no storage do
 
@@ -121,6 +125,8 @@ struct Snapshot {
 // force gives it where it runs just so, with an equal share (by GPUs) of cache and bandwidth where it does not. f* when
 // the snapshot is not storage-aware, or the job reads no dataset.
 double expected_rate(const Snapshot& snapshot, const JobState& job, std::uint32_t gpu_type, std::uint32_t gpus);
+// The same with none of its data near: its equal share of the nodes' networks bounds it, too.
+double expected_rate_far(const Snapshot& snapshot, const JobState& job, std::uint32_t gpu_type, std::uint32_t gpus);
 // With the GPUs it has, or asks for on its fastest type.
 double expected_rate(const Snapshot& snapshot, const JobState& job);
 // To its end at that rate; kNever when its work is not known.

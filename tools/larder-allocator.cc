@@ -44,6 +44,9 @@ Result<Loaded> load_both(const std::string& path, const std::vector<larder::Conf
     if (auto runs = larder::tools::run_jobs(*jobs, config->state_directory); !runs) {
         return std::unexpected(runs.error());
     }
+    if (jobs->runs_jobs() && !config->objective_is_set) {
+        config->cluster.objective.kind = larder::scheduler::objective_of(jobs->policy);
+    }
     return Loaded{std::move(*config), std::move(*jobs)};
 }
 

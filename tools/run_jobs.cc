@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <span>
 #include <utility>
 
 #include "scheduler/cells/cell_config_toml.h"
@@ -43,10 +45,34 @@ Result<std::unique_ptr<scheduler::Engine>> make_engine(const scheduler::LiveConf
     return std::unique_ptr<scheduler::Engine>(std::move(*engine));
 }
 
+Result<scheduler::CellConfig> cells_for(const scheduler::LiveConfig& config,
+                                        std::span<const scheduler::Tenant> tenants) {
+    auto cells = scheduler::load_cell_config(config.cells);
+    if (!cells) return cells;
+    for (const scheduler::VirtualClusterConfig& owner : cells->virtual_clusters) {
+        if (std::ranges::find(tenants, owner.name, &scheduler::Tenant::name) != tenants.end()) continue;
+        std::string known;
+        for (const scheduler::Tenant& tenant : tenants) known += (known.empty() ? "" : ", ") + tenant.name;
+        return fail(ErrorCode::invalid_argument, config.cells + ": virtual_cluster \"" + owner.name +
+                                                     "\" is no tenant's: name one of the tenants, " + known +
+                                                     ", or add [scheduler.tenant." + owner.name + "]");
+    }
+    return cells;
+}
+
+Result<void> check(const scheduler::LiveConfig& config) {
+    if (config.cells.empty()) return {};
+    const auto tenants = tenants_of(config);
+    if (!tenants) return std::unexpected(tenants.error());
+    const auto cells = cells_for(config, *tenants);
+    if (!cells) return std::unexpected(cells.error());
+    return {};
+}
+
 Result<std::unique_ptr<scheduler::Placer>> make_placer(const scheduler::LiveConfig& config,
                                                        scheduler::LiveOptions& options) {
     if (config.cells.empty()) return std::make_unique<scheduler::FreePool>(options.cluster);
-    const auto cells = scheduler::load_cell_config(config.cells);
+    const auto cells = cells_for(config, options.tenants);
     if (!cells) return std::unexpected(cells.error());
     options.cluster = cluster_of(*cells);
     std::vector<std::string> tenants;
@@ -93,6 +119,7 @@ Result<allocator::MakeExtension> run_jobs(const scheduler::LiveConfig& config, c
         return fail(ErrorCode::invalid_argument,
                     "running jobs needs a directory to keep what they do in: set scheduler.directory, or state");
     }
+    if (auto checked = check(config); !checked) return std::unexpected(checked.error());
     return [config, directory](const allocator::ExtensionPlace& place) { return mount(config, directory, place); };
 }
 

@@ -80,8 +80,11 @@ constexpr std::array kAllocatorRules{
                     config.cluster.remote_bytes_per_second > 0;
          }},
     Rule{{"objective", "\"efficiency\", \"max_min\", \"throughput\", \"utilisation\", \"static\" or \"pinned\"",
-          "what a plan is to achieve; default: max_min"},
-         [](Config& config, Name, Value value) { return set_objective(config.cluster.objective.kind, value); }},
+          "what a plan is to achieve; default: max_min, or what scheduler.policy pursues where jobs are run"},
+         [](Config& config, Name, Value value) {
+             config.objective_is_set = true;
+             return set_objective(config.cluster.objective.kind, value);
+         }},
     Rule{{"hysteresis", "a number from 0 to 1", "quotas stay when new ones gain less than this part"},
          [](Config& config, Name, Value value) {
              return set_config_number(config.cluster.objective.hysteresis, value, 0, 1);

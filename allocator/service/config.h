@@ -43,6 +43,7 @@ struct Config {
     std::map<std::string, Role> certificates;  // by common name
     ServiceLimits limits;
     ClusterOptions cluster;
+    bool objective_is_set = false;
     std::string log_level = "info";
     std::string log_file;  // empty: stderr
 };

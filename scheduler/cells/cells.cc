@@ -116,13 +116,19 @@ bool Cells::place_at(const PlaceRequest& request, const Placement& placement) {
                pool_.gpu_type(share.node) == request.gpu_type && (pool_.at(share.node) & share.gpus) == share.gpus;
     });
     if (!all_free) return false;
+    const std::uint32_t cluster = cluster_of_tenant(request.tenant);
+    if (!request.opportunistic && cluster == kNone) return false;
+    std::vector<HierarchyCell> had = cells_named(request.cells);
     if (request.opportunistic) {
         run_opportunistic(request.job, placement);
     } else {
-        const std::uint32_t cluster = cluster_of_tenant(request.tenant);
-        if (cluster == kNone || !claim_at(cluster, placement)) return false;
+        bind_again(cluster, had);
+        if (!claim_at(cluster, placement)) {
+            settle();
+            return false;
+        }
     }
-    add(request, placement);
+    add(request, placement).had = std::move(had);
     settle();
     return true;
 }

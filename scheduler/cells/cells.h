@@ -52,6 +52,7 @@ public:
     std::optional<Placed> place(const PlaceRequest& request) override;
     bool place_at(const PlaceRequest& request, const Placement& placement) override;
     void release(JobId job) override;
+    std::vector<HeldCell> cells_of(JobId job) const override;
     std::uint32_t free_gpus(std::uint32_t gpu_type) const override { return pool_.count(gpu_type); }
     void set_usable(std::uint32_t node, bool usable) override;
     bool set_opportunistic(JobId job, bool opportunistic) override;
@@ -72,6 +73,7 @@ public:
     bool sound() const;
 
 private:
+    using HierarchyCell = std::pair<std::uint32_t, CellId>;
     struct Job {
         std::uint32_t tenant = 0;
         std::uint32_t cluster = kNone;  // of its tenant
@@ -80,7 +82,7 @@ private:
         bool opportunistic = false;
         std::uint64_t arrival = 0;
         Placement placement;
-        std::vector<std::pair<std::uint32_t, CellId>> had;  // when it gave up its claim: its cells, by hierarchy
+        std::vector<HierarchyCell> had;  // when it gave up its claim
     };
     struct Waiting {
         std::vector<JobId> victims;
@@ -131,8 +133,9 @@ private:
     void revive(const Cancelled& cancelled);
     bool promote(JobId id, Job& job);
     void demote(JobId id, Job& job);
-    void remember_cells(Job& job);
-    void bind_remembered(const Job& job);
+    std::vector<HierarchyCell> cells_under(const Placement& placement) const;
+    std::vector<HierarchyCell> cells_named(std::span<const HeldCell> cells) const;
+    void bind_again(std::uint32_t cluster, std::span<const HierarchyCell> cells);
     // Who would have to make room, the lowest priority first; empty: there is no room even so.
     std::vector<JobId> victims_for(std::uint32_t cluster, const PlaceRequest& request);
     std::vector<JobId> victims_up_to(std::int32_t highest, std::uint32_t cluster, const PlaceRequest& request);

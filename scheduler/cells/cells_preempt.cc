@@ -7,25 +7,58 @@
 
 namespace larder::scheduler {
 
-void Cells::remember_cells(Job& job) {
-    job.had.clear();
-    for (const NodeGpus& share : job.placement) {
+// Which are held with a claim.
+std::vector<Cells::HierarchyCell> Cells::cells_under(const Placement& placement) const {
+    std::vector<HierarchyCell> found;
+    for (const NodeGpus& share : placement) {
         const Where where = where_[share.node];
-        for (const CellId cell : at(where).cells_of(where.node, share.gpus)) {
-            const std::pair had(where.hierarchy, cell);
-            if (job.had.empty() || job.had.back() != had) job.had.push_back(had);
+        for (const CellId cell : hierarchies_[where.hierarchy].cells_of(where.node, share.gpus)) {
+            const HierarchyCell one(where.hierarchy, cell);
+            if (found.empty() || found.back() != one) found.push_back(one);
         }
     }
+    return found;
+}
+
+std::vector<HeldCell> Cells::cells_of(JobId id) const {
+    const auto job = jobs_.find(id);
+    if (job == jobs_.end()) return {};
+    std::vector<HeldCell> named;
+    for (const auto& [h, cell] : job->second.opportunistic ? job->second.had : cells_under(job->second.placement)) {
+        const Hierarchy& cells = hierarchies_[h].cells();
+        const std::uint32_t first_gpu = cell.index * cells.gpus_in(cell.level);
+        named.push_back({.node = to_cluster(h, cells.first_node(cell)),
+                         .gpu = first_gpu % cells.node_gpus(),
+                         .level = std::string(named_[h].level_name(cell.level))});
+    }
+    return named;
+}
+
+// Those that there still are.
+std::vector<Cells::HierarchyCell> Cells::cells_named(std::span<const HeldCell> cells) const {
+    std::vector<HierarchyCell> found;
+    for (const HeldCell& cell : cells) {
+        if (cell.node >= where_.size()) continue;
+        const Where where = where_[cell.node];
+        const Hierarchy& of = hierarchies_[where.hierarchy].cells();
+        if (cell.gpu >= of.node_gpus()) continue;
+        const CellId gpu{0, where.node * of.node_gpus() + cell.gpu};
+        for (std::uint32_t level = 0; level < of.levels(); ++level) {
+            if (named_[where.hierarchy].level_name(level) != cell.level) continue;
+            found.emplace_back(where.hierarchy, CellId{level, of.ancestor(gpu, level)});
+        }
+    }
+    return found;
 }
 
 // As far as they can be had; which of several cells a job is owed decides what the others can be.
-void Cells::bind_remembered(const Job& job) {
+void Cells::bind_again(std::uint32_t cluster, std::span<const HierarchyCell> cells) {
     for (SharedHierarchy& hierarchy : hierarchies_) hierarchy.undoom();
-    for (const auto& [hierarchy, cell] : job.had) hierarchies_[hierarchy].rebind(job.cluster, cell);
+    for (const auto& [hierarchy, cell] : cells) hierarchies_[hierarchy].rebind(cluster, cell);
 }
 
 void Cells::demote(JobId id, Job& job) {
-    remember_cells(job);
+    job.had = cells_under(job.placement);
     drop(job.placement);
     job.opportunistic = true;
     run_opportunistic(id, job.placement);
@@ -38,7 +71,7 @@ bool Cells::promote(JobId id, Job& job) {
         return (at(where_[share.node]).use(where_[share.node].node).held & share.gpus) != 0;
     });
     if (held) return false;
-    bind_remembered(job);
+    bind_again(job.cluster, job.had);
     if (!claim_at(job.cluster, job.placement)) return false;
     stop_opportunistic(job.placement);
     job.opportunistic = false;
@@ -60,7 +93,7 @@ Cells::Cancelled Cells::cancel(JobId id) {
     const auto gang = reserved_.find(id);
     Cancelled cancelled{.id = id, .job = std::move(jobs_.at(id)), .demoted = std::move(gang->second.demoted)};
     reserved_.erase(gang);
-    remember_cells(cancelled.job);
+    cancelled.job.had = cells_under(cancelled.job.placement);
     drop(cancelled.job.placement);
     jobs_.erase(id);
     for (auto& [other, waiting] : reserved_) std::erase(waiting.demoted, id);
@@ -75,7 +108,7 @@ void Cells::revive(const Cancelled& cancelled) {
         Job& job = jobs_.at(id);
         if (!job.opportunistic) demote(id, job);
     }
-    bind_remembered(cancelled.job);
+    bind_again(cancelled.job.cluster, cancelled.job.had);
     const bool back = claim_at(cancelled.job.cluster, cancelled.job.placement);
     LARDER_ASSERT(back);
     jobs_.emplace(cancelled.id, cancelled.job);

@@ -42,6 +42,11 @@ std::string_view name(StopCause cause) {
     return kCauseNames[static_cast<std::size_t>(cause)];
 }
 
+const Allotment* JobRecord::placed() const {
+    if (next) return &*next;
+    return held && phase != Phase::stopping ? &*held : nullptr;
+}
+
 double JobRecord::total_bytes() const {
     if (!asked.epochs || dataset_bytes == 0) return kNever;
     return *asked.epochs * static_cast<double>(dataset_bytes);

@@ -47,12 +47,22 @@ struct NamedGpus {
     bool operator==(const NamedGpus&) const = default;
 };
 
+// A cell of a tenant's that GPUs are held by: the one of that level that has this GPU of the node.
+struct NamedCell {
+    std::string node;
+    std::uint32_t gpu = 0;
+    std::string level;
+
+    bool operator==(const NamedCell&) const = default;
+};
+
 struct Allotment {
     std::vector<NamedGpus> gpus;
     std::uint32_t count = 0;
     std::string gpu_type;
     bool opportunistic = false;
     std::optional<JobId> packed_with;
+    std::vector<NamedCell> cells;  // where the cluster has some, so that it has the same after a restart
 
     bool operator==(const Allotment&) const = default;
 };
@@ -97,6 +107,8 @@ struct JobRecord {
     JobState state;
     WaitsFor waits_for = WaitsFor::turn;  // where the last decision left it
 
+    // What the placer has it down for, unless it shares another's GPUs; null: nothing.
+    const Allotment* placed() const;
     double total_bytes() const;
     double remaining_bytes() const;
 };

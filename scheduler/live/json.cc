@@ -137,6 +137,11 @@ json::object to_json(const Allotment& held) {
                         {"opportunistic", held.opportunistic},
                         {"placement", std::move(shares)}};
     if (held.packed_with) object["packed_with"] = *held.packed_with;
+    json::array cells;
+    for (const NamedCell& cell : held.cells) {
+        cells.push_back(json::object{{"level", cell.level}, {"node", cell.node}, {"gpu", cell.gpu}});
+    }
+    if (!cells.empty()) object["cells"] = std::move(cells);
     return object;
 }
 

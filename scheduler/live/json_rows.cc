@@ -47,6 +47,13 @@ Allotment allotment_of(const json::object& object) {
         held.gpus.push_back(std::move(gpus));
     }
     if (object.contains("packed_with")) held.packed_with = whole(object, "packed_with");
+    if (const json::value* cells = object.if_contains("cells")) {  // rows of older daemons have none
+        for (const json::value& cell : cells->as_array()) {
+            held.cells.push_back({.node = std::string(cell.at("node").as_string()),
+                                  .gpu = cell.at("gpu").to_number<std::uint32_t>(),
+                                  .level = std::string(cell.at("level").as_string())});
+        }
+    }
     return held;
 }
 

@@ -26,10 +26,11 @@ LiveScheduler::LiveScheduler(LiveOptions options, Engine& engine, allocator::Clu
 
 void LiveScheduler::restore(const LiveRecord& found, Moment now) {
     const StorageView view = storage_view(cluster_, now.steady_ns);
+    const LiveNames names(view, options_.tenants);
     for (const auto& [id, record] : found.jobs) {
         if (!record) continue;
         JobRecord job = *record;
-        job.spec = spec_of(job, options_.cluster, options_.tenants, view);
+        job.spec = spec_of(job, options_.cluster, names, view);
         if (job.registered) registered_.insert(id);
         queue_.restore(std::move(job));
     }
@@ -229,6 +230,7 @@ void LiveScheduler::count_waits() {
 // False: nothing may be done that follows from what has changed.
 bool LiveScheduler::save() {
     if (queue_.unsaved().empty() && !progress_unsaved_) return true;
+    queue_.note_cells();
     LiveRecord change;
     for (const JobId id : queue_.unsaved()) {
         const auto at = queue_.jobs().find(id);
@@ -337,6 +339,7 @@ Why LiveScheduler::why(const JobRecord& job, Moment now) const {
                                 .placer = *options_.placer,
                                 .tenants = options_.tenants,
                                 .view = view,
+                                .bound = rate_bound(cluster_.planned_state(), cluster_.plan(), job.asked.name),
                                 .policy = options_.policy->name(),
                                 .output = output,
                                 .now_s = now.unix_s});

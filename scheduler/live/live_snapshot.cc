@@ -5,10 +5,8 @@
 namespace larder::scheduler {
 namespace {
 
-template <typename Things, typename Of>
-std::uint32_t index_of(const Things& things, const std::string& name, Of of) {
-    const auto at = std::ranges::find(things, name, of);
-    return static_cast<std::uint32_t>(at - things.begin());
+std::uint32_t type_of(const GpuCluster& cluster, const std::string& name) {
+    return static_cast<std::uint32_t>(std::ranges::find(cluster.gpu_types, name) - cluster.gpu_types.begin());
 }
 
 // f* with asked.gpus GPUs of each type. What was measured is of the GPUs it has.
@@ -29,7 +27,7 @@ std::vector<double> ideals_of(const JobRecord& job, const GpuCluster& cluster, c
         }
     }
     if (is_measured) {
-        const std::uint32_t type = index_of(cluster.gpu_types, job.held->gpu_type, std::identity{});
+        const std::uint32_t type = type_of(cluster, job.held->gpu_type);
         const double as_asked = measured->second.ideal * job.asked.gpus / job.held->count;
         if (type < ideals.size() && ideals[type] > 0 && as_asked > 0) {
             const double ratio = as_asked / ideals[type];
@@ -41,11 +39,19 @@ std::vector<double> ideals_of(const JobRecord& job, const GpuCluster& cluster, c
 
 }  // namespace
 
-JobSpec spec_of(const JobRecord& job, const GpuCluster& cluster, std::span<const Tenant> tenants,
-                const StorageView& view) {
+LiveNames::LiveNames(const StorageView& view, std::span<const Tenant> tenants) {
+    for (std::uint32_t d = 0; d < view.datasets.size(); ++d) datasets_.emplace(view.datasets[d].name, d);
+    for (std::uint32_t t = 0; t < tenants.size(); ++t) tenants_.emplace(tenants[t].name, t);
+}
+
+std::uint32_t LiveNames::tenant(std::string_view name) const {
+    return place_of(tenants_, name, 0);
+}
+
+JobSpec spec_of(const JobRecord& job, const GpuCluster& cluster, const LiveNames& names, const StorageView& view) {
     const Submission& asked = job.asked;
     JobSpec spec{.name = asked.name,
-                 .tenant = index_of(tenants, asked.tenant, &Tenant::name),
+                 .tenant = names.tenant(asked.tenant),
                  .submit_s = job.submitted_s,
                  .gpus = asked.gpus,
                  .gpus_min = asked.least_gpus(),
@@ -62,29 +68,28 @@ JobSpec spec_of(const JobRecord& job, const GpuCluster& cluster, std::span<const
                  .opportunistic = asked.opportunistic,
                  .restart_s = asked.restart_s,
                  .packed_rate = asked.packed_rate};
-    // Its tenant may have gone from the config meanwhile.
-    if (spec.tenant == tenants.size()) spec.tenant = 0;
-    if (!asked.gpu_type.empty()) spec.gpu_type = index_of(cluster.gpu_types, asked.gpu_type, std::identity{});
-    if (!asked.dataset.empty()) spec.dataset = index_of(view.datasets, asked.dataset, &DatasetState::name);
+    if (!asked.gpu_type.empty()) spec.gpu_type = type_of(cluster, asked.gpu_type);
+    if (!asked.dataset.empty()) spec.dataset = names.dataset(asked.dataset);
     return spec;
 }
 
 LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const StorageView& view,
                            std::span<const Tenant> tenants, bool storage_aware, double now_s)
-    : queue_(queue), cluster_(cluster), ids_(queue.schedulable()), datasets_(view.datasets) {
+    : queue_(queue),
+      cluster_(cluster),
+      ids_(queue.schedulable()),
+      datasets_(view.datasets),
+      view_(view),
+      looked_up_(view.cached_on.size()),
+      names_(view, tenants) {
     for (const std::string& type : cluster.gpu_types) types_.push_back({.name = type});
     for (const GpuNode& node : cluster.nodes) types_[node.gpu_type].gpus += node.usable ? node.gpus : 0;
+    node_of_.reserve(view.nodes.size());
+    for (const std::string& node : view.nodes) node_of_.push_back(queue.node_index(node));
     near_.begin(view.cached_on.size());
-    for (std::uint32_t dataset = 0; dataset < view.cached_on.size(); ++dataset) {
-        for (const CachedOn& cached : view.cached_on[dataset]) {
-            const std::uint32_t node = index_of(cluster.nodes, cached.node, &GpuNode::name);
-            if (node < cluster.nodes.size()) near_.add(dataset, node, static_cast<double>(cached.bytes));
-        }
-    }
-    near_.finish();
     for (const JobId id : ids_) {
         JobRecord& job = queue.job(id);
-        fill(job, tenants, view);
+        fill(job, view);
         jobs_.push_back(&job.state);
     }
     snapshot_ = {.now_s = now_s,
@@ -96,17 +101,15 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
                  .storage_aware = storage_aware};
 }
 
-void LiveSnapshot::fill(JobRecord& job, std::span<const Tenant> tenants, const StorageView& view) {
-    job.spec = spec_of(job, cluster_, tenants, view);
+void LiveSnapshot::fill(JobRecord& job, const StorageView& view) {
+    job.spec = spec_of(job, cluster_, names_, view);
     if (!job.asked.dataset.empty()) {
-        if (job.spec.dataset < view.datasets.size()) {
+        if (job.spec.dataset == kNoDataset) {  // no node has it at present: nothing of it is cached
+            job.spec.dataset = static_cast<std::uint32_t>(datasets_.size());
+            datasets_.push_back({job.asked.dataset, static_cast<double>(job.dataset_bytes)});
+            names_.add_dataset(job.asked.dataset, job.spec.dataset);
+        } else if (job.spec.dataset < view.datasets.size()) {
             job.dataset_bytes = static_cast<std::uint64_t>(view.datasets[job.spec.dataset].size_bytes);
-        } else {
-            // No node has it at present: nothing of it is cached.
-            job.spec.dataset = index_of(datasets_, job.asked.dataset, &DatasetState::name);
-            if (job.spec.dataset == datasets_.size()) {
-                datasets_.push_back({job.asked.dataset, static_cast<double>(job.dataset_bytes)});
-            }
         }
         job.spec.total_bytes = job.total_bytes();
     }
@@ -135,7 +138,19 @@ DecideInput LiveSnapshot::input() const {
 
 std::span<const std::uint32_t> LiveSnapshot::near(const void* self, std::uint32_t job) {
     const auto& of = *static_cast<const LiveSnapshot*>(self);
-    return of.near_.of(of.jobs_[job]->spec->dataset);
+    return of.near(of.jobs_[job]->spec->dataset);
+}
+
+std::span<const std::uint32_t> LiveSnapshot::near(std::uint32_t dataset) const {
+    if (dataset < looked_up_.size() && !looked_up_[dataset]) {
+        looked_up_[dataset] = true;
+        for (const CachedOn& cached : view_.cached_on[dataset]) {
+            const std::uint32_t node = node_of_[cached.node];
+            if (node < cluster_.nodes.size()) near_.add(dataset, node, static_cast<double>(cached.bytes));
+        }
+        near_.finish(dataset);
+    }
+    return near_.of(dataset);
 }
 
 }  // namespace larder::scheduler

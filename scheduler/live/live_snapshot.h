@@ -4,6 +4,8 @@
 // fills in each schedulable job's spec and state, to which the snapshot points; so it holds until the queue changes.
 
 #include <span>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "scheduler/decide.h"
@@ -12,6 +14,27 @@
 #include "scheduler/near_nodes.h"
 
 namespace larder::scheduler {
+
+// Places of what records name, by name. Names of datasets and tenants are those of the view and the list it was made
+// from, which must outlive it.
+class LiveNames {
+public:
+    LiveNames(const StorageView& view, std::span<const Tenant> tenants);
+
+    std::uint32_t tenant(std::string_view name) const;  // the first one, where it has gone from the config
+    std::uint32_t dataset(std::string_view name) const { return place_of(datasets_, name, kNoDataset); }
+    void add_dataset(std::string_view name, std::uint32_t place) { datasets_.emplace(name, place); }
+
+private:
+    using Places = std::unordered_map<std::string_view, std::uint32_t>;
+    static std::uint32_t place_of(const Places& places, std::string_view name, std::uint32_t otherwise) {
+        const auto found = places.find(name);
+        return found == places.end() ? otherwise : found->second;
+    }
+
+    Places datasets_;
+    Places tenants_;
+};
 
 class LiveSnapshot {
 public:
@@ -26,8 +49,9 @@ public:
     DecideInput input() const;
 
 private:
-    void fill(JobRecord& job, std::span<const Tenant> tenants, const StorageView& view);
+    void fill(JobRecord& job, const StorageView& view);
     static std::span<const std::uint32_t> near(const void* self, std::uint32_t job);
+    std::span<const std::uint32_t> near(std::uint32_t dataset) const;
 
     JobQueue& queue_;
     const GpuCluster& cluster_;
@@ -35,12 +59,16 @@ private:
     std::vector<const JobState*> jobs_;
     std::vector<GpuTypeState> types_;
     std::vector<DatasetState> datasets_;
-    NearNodes near_;
+    const StorageView& view_;
+    std::vector<std::uint32_t> node_of_;  // in the cluster, by node of the view
+    // Of the datasets that were asked for: those of the few jobs that are placed.
+    mutable NearNodes near_;
+    mutable std::vector<bool> looked_up_;
+    LiveNames names_;
     Snapshot snapshot_;
 };
 
-// The spec decisions are made with. `datasets`: by index in the snapshot.
-JobSpec spec_of(const JobRecord& job, const GpuCluster& cluster, std::span<const Tenant> tenants,
-                const StorageView& view);
+// The spec decisions are made with. Its dataset is none where no node has it at present.
+JobSpec spec_of(const JobRecord& job, const GpuCluster& cluster, const LiveNames& names, const StorageView& view);
 
 }  // namespace larder::scheduler

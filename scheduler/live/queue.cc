@@ -20,6 +20,11 @@ std::string how_it_ended(const EngineEvent& event) {
 
 }  // namespace
 
+JobQueue::JobQueue(const GpuCluster& cluster, Placer& placer, std::size_t history_max)
+    : cluster_(cluster), placer_(placer), history_max_(history_max) {
+    for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) node_by_name_.emplace(cluster.nodes[n].name, n);
+}
+
 // --- what users ask
 
 Result<std::vector<JobId>> JobQueue::submit(std::span<const Submission> jobs, const SubmissionLimits& limits,
@@ -189,10 +194,9 @@ void JobQueue::lost(JobRecord& job, const EngineEvent& event, double now_s) {
 }
 
 void JobQueue::release(const JobRecord& job, double now_s) {
-    const bool in_placer = job.held && (job.phase != Phase::stopping || job.next);
-    if (!in_placer) return;
-    const Allotment& left = job.next ? *job.next : *job.held;
-    if (left.packed_with) return;
+    const Allotment* const left = job.placed();
+    if (left == nullptr || left->packed_with) return;
+    const std::vector<HeldCell> cells = placer_.cells_of(job.id);
     placer_.release(job.id);
     for (const JobId id : active_) {
         JobRecord& guest = jobs_.at(id);
@@ -203,7 +207,8 @@ void JobQueue::release(const JobRecord& job, double now_s) {
                                    .gpu_type = type_index(guest.held->gpu_type),
                                    .priority = guest.asked.priority,
                                    .opportunistic = guest.held->opportunistic,
-                                   .near = {}};
+                                   .near = {},
+                                   .cells = cells};
         changed_.insert(id);
         const bool leaves = guest.phase == Phase::stopping && !guest.next;
         guest.held->packed_with.reset();
@@ -224,7 +229,13 @@ void JobQueue::wait_again(JobRecord& job, double now_s) {
     notes_.push_back({QueueNote::Kind::stopped, job.asked.name, "job " + title(job) + " is stopped, and waits again"});
 }
 
+// The job may be forgotten by then.
 void JobQueue::end(JobRecord& job, Phase how, const std::string& why, double now_s) {
+    end_with_dependents(job, how, why, now_s);
+    trim_history();
+}
+
+void JobQueue::end_with_dependents(JobRecord& job, Phase how, const std::string& why, double now_s) {
     job.phase = how;
     job.stop_cause = StopCause::none;
     job.held.reset();
@@ -239,6 +250,9 @@ void JobQueue::end(JobRecord& job, Phase how, const std::string& why, double now
     active_.erase(job.id);
     history_.emplace(now_s, job.id);
     tell_dependents(job, now_s);
+}
+
+void JobQueue::trim_history() {
     while (history_.size() > history_max_) {
         const JobId oldest = history_.begin()->second;
         history_.erase(history_.begin());
@@ -263,7 +277,7 @@ void JobQueue::tell_dependents(const JobRecord& job, double now_s) {
         if (at == jobs_.end() || has_ended(at->second.phase)) continue;
         changed_.insert(id);
         std::erase(at->second.after, job.id);
-        if (!good) end(at->second, Phase::cancelled, why, now_s);
+        if (!good) end_with_dependents(at->second, Phase::cancelled, why, now_s);
     }
 }
 

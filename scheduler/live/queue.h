@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -46,9 +47,9 @@ struct QueueNote {
 
 class JobQueue {
 public:
-    // Both must outlive it. `history_max`: jobs that have ended and are still kept.
-    JobQueue(const GpuCluster& cluster, Placer& placer, std::size_t history_max)
-        : cluster_(cluster), placer_(placer), history_max_(history_max) {}
+    // Both must outlive it, and the cluster's nodes keep their names. `history_max`: jobs that have ended and are still
+    // kept.
+    JobQueue(const GpuCluster& cluster, Placer& placer, std::size_t history_max);
 
     // A job of a former process, in the order of ids; then what each holds is placed again. Those whose GPUs are not
     // there any more, or not theirs, are to stop.
@@ -74,6 +75,8 @@ public:
     void take(const EngineEvent& event, double now_s);
     // Who was to start there, and is not known to the engine yet, waits again.
     void lose_node(std::string_view node, double now_s);
+    // Which cells jobs hold by now, into their records: to be told before these are written.
+    void note_cells();
 
     const std::map<JobId, JobRecord>& jobs() const { return jobs_; }
     const std::set<JobId>& active() const { return active_; }
@@ -92,13 +95,17 @@ public:
 
     Placement placement_of(const Allotment& held) const;  // empty: a node of it is not there any more
     std::uint32_t type_index(const std::string& gpu_type) const;
+    std::uint32_t node_index(std::string_view name) const;  // the number of nodes: it is not there any more
 
 private:
     Allotment allotment_of(const Start& start, std::span<const JobId> ids) const;
+    std::vector<HeldCell> cells_of(const Allotment& held) const;
     void preempt(JobRecord& job, std::string_view by, double now_s);
     void place(JobRecord& job, Allotment held, bool moved, double now_s);
     void stop(JobRecord& job, StopCause cause);
     void end(JobRecord& job, Phase how, const std::string& why, double now_s);
+    void end_with_dependents(JobRecord& job, Phase how, const std::string& why, double now_s);
+    void trim_history();
     void wait_again(JobRecord& job, double now_s);
     void ended(JobRecord& job, const EngineEvent& event, double now_s);
     void lost(JobRecord& job, const EngineEvent& event, double now_s);
@@ -108,6 +115,7 @@ private:
     void release(const JobRecord& job, double now_s);
 
     const GpuCluster& cluster_;
+    std::unordered_map<std::string_view, std::uint32_t> node_by_name_;
     Placer& placer_;
     std::size_t history_max_;
     std::map<JobId, JobRecord> jobs_;

@@ -12,17 +12,46 @@ std::uint32_t JobQueue::type_index(const std::string& gpu_type) const {
     return at == cluster_.gpu_types.end() ? kAnyGpuType : static_cast<std::uint32_t>(at - cluster_.gpu_types.begin());
 }
 
+std::uint32_t JobQueue::node_index(std::string_view name) const {
+    const auto at = node_by_name_.find(name);
+    return at == node_by_name_.end() ? static_cast<std::uint32_t>(cluster_.nodes.size()) : at->second;
+}
+
 Placement JobQueue::placement_of(const Allotment& held) const {
     Placement placement;
     for (const NamedGpus& share : held.gpus) {
-        const auto at = std::ranges::find(cluster_.nodes, share.node, &GpuNode::name);
-        const std::uint64_t all = at == cluster_.nodes.end()    ? 0
-                                  : at->gpus == kGpusPerNodeMax ? ~std::uint64_t{0}
-                                                                : (std::uint64_t{1} << at->gpus) - 1;
-        if ((share.gpus & ~all) != 0 || cluster_.gpu_types[at->gpu_type] != held.gpu_type) return {};
-        placement.push_back({.node = static_cast<std::uint32_t>(at - cluster_.nodes.begin()), .gpus = share.gpus});
+        const std::uint32_t index = node_index(share.node);
+        if (index == cluster_.nodes.size()) return {};
+        const GpuNode& node = cluster_.nodes[index];
+        const std::uint64_t all =
+            node.gpus == kGpusPerNodeMax ? ~std::uint64_t{0} : (std::uint64_t{1} << node.gpus) - 1;
+        if ((share.gpus & ~all) != 0 || cluster_.gpu_types[node.gpu_type] != held.gpu_type) return {};
+        placement.push_back({.node = index, .gpus = share.gpus});
     }
     return placement;
+}
+
+std::vector<HeldCell> JobQueue::cells_of(const Allotment& held) const {
+    std::vector<HeldCell> cells;
+    for (const NamedCell& cell : held.cells) {
+        cells.push_back({.node = node_index(cell.node), .gpu = cell.gpu, .level = cell.level});
+    }
+    return cells;
+}
+
+void JobQueue::note_cells() {
+    for (const JobId id : active_) {
+        JobRecord& job = jobs_.at(id);
+        if (job.placed() == nullptr || job.placed()->packed_with) continue;
+        std::vector<NamedCell> cells;
+        for (HeldCell& cell : placer_.cells_of(id)) {
+            cells.push_back({.node = cluster_.nodes[cell.node].name, .gpu = cell.gpu, .level = std::move(cell.level)});
+        }
+        Allotment& placed = job.next ? *job.next : *job.held;
+        if (cells == placed.cells) continue;
+        placed.cells = std::move(cells);
+        changed_.insert(id);
+    }
 }
 
 Allotment JobQueue::allotment_of(const Start& start, std::span<const JobId> ids) const {
@@ -186,11 +215,11 @@ void JobQueue::take_up(double now_s) {
     std::vector<JobRecord*> guests;
     for (const JobId id : active_) {
         JobRecord& job = jobs_.at(id);
-        const bool in_placer = job.held && (job.phase != Phase::stopping || job.next);
-        if (!in_placer) continue;
-        const Allotment& held = job.next ? *job.next : *job.held;
-        (held.packed_with ? guests : hosts).push_back(&job);
+        const Allotment* const held = job.placed();
+        if (held != nullptr) (held->packed_with ? guests : hosts).push_back(&job);
     }
+    // Rows of older daemons name no cells: such a job takes what the others leave.
+    std::ranges::stable_partition(hosts, [](const JobRecord* job) { return !job->placed()->cells.empty(); });
     const auto gone = [&](JobRecord& job) {
         changed_.insert(job.id);
         if (job.phase == Phase::placed) {
@@ -202,7 +231,8 @@ void JobQueue::take_up(double now_s) {
     };
     std::set<JobId> placed;
     for (JobRecord* job : hosts) {
-        const Allotment& held = job->next ? *job->next : *job->held;
+        const Allotment& held = *job->placed();
+        const std::vector<HeldCell> cells = cells_of(held);
         const Placement placement = placement_of(held);
         const PlaceRequest request{.job = job->id,
                                    .tenant = job->spec.tenant,
@@ -210,7 +240,8 @@ void JobQueue::take_up(double now_s) {
                                    .gpu_type = type_index(held.gpu_type),
                                    .priority = job->asked.priority,
                                    .opportunistic = held.opportunistic,
-                                   .near = {}};
+                                   .near = {},
+                                   .cells = cells};
         if (!placement.empty() && placer_.place_at(request, placement)) {
             placed.insert(job->id);
         } else {
@@ -218,7 +249,7 @@ void JobQueue::take_up(double now_s) {
         }
     }
     for (JobRecord* job : guests) {
-        const Allotment& held = job->next ? *job->next : *job->held;
+        const Allotment& held = *job->placed();
         if (!placed.contains(*held.packed_with)) gone(*job);
     }
 }

@@ -7,7 +7,10 @@ namespace larder::scheduler {
 StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns) {
     const allocator::ClusterState now = cluster.state(now_ns);
     StorageView view{.storage = {.remote_bytes_per_second = now.remote_bytes_per_second}};
+    view.storage.nic_bytes_per_second = now.nodes.empty() ? kNever : 0;
     for (const allocator::Node& node : now.nodes) {
+        view.nodes.push_back(node.name);
+        view.storage.nic_bytes_per_second += node.nic_bytes_per_second;
         view.storage.cache_bytes += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
     }
     for (const allocator::Dataset& dataset : now.datasets) {
@@ -16,9 +19,8 @@ StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns)
         auto& on = view.cached_on.emplace_back();
         for (const allocator::NodeCache& cached : dataset.cached) {
             state.cached_bytes += static_cast<double>(cached.bytes());
-            if (cached.bytes() > 0) on.push_back({now.nodes[cached.node].name, cached.bytes()});
+            if (cached.bytes() > 0) on.push_back({cached.node, cached.bytes()});
         }
-        std::ranges::stable_sort(on, std::ranges::greater{}, &CachedOn::bytes);
     }
     for (const allocator::Job& job : now.jobs) {
         // Its f* is of the GPUs it had, which may not be those it has by now.

@@ -24,13 +24,14 @@ struct JobRates {
 };
 
 struct CachedOn {
-    std::string node;
+    std::uint32_t node = 0;  // index in StorageView::nodes
     std::uint64_t bytes = 0;
 };
 
 struct StorageView {
+    std::vector<std::string> nodes;  // that report
     std::vector<DatasetState> datasets;
-    std::vector<std::vector<CachedOn>> cached_on;  // by dataset, the most first
+    std::vector<std::vector<CachedOn>> cached_on;  // by dataset
     Storage storage;
     std::map<std::string, JobRates> jobs;  // by the name its loaders connect with
 };

@@ -140,7 +140,21 @@ Why why_waiting(const JobRecord& job, const WhyContext& context) {
                 " that wait were submitted before it, and GPUs are held by " + holders(job, context, false) + "."};
 }
 
-// f = min(f*, b / (1 - h)): what of it binds.
+std::string_view binding_of(const RateBound& bound) {
+    switch (bound.kind) {
+        case RateBound::Kind::network: return "network";
+        case RateBound::Kind::disk: return "disk";
+        case RateBound::Kind::remote: break;
+    }
+    return "remote_bandwidth";
+}
+
+std::string text_of(const RateBound& bound) {
+    if (bound.kind == RateBound::Kind::remote) return "remote bandwidth";
+    return "the " + std::string(binding_of(bound)) + " of node " + bound.node;
+}
+
+// f = min(f*, b / (1 - h)), within what nodes' networks and disks carry: what of it binds.
 Why why_running(const JobRecord& job, const WhyContext& context) {
     const std::string begin = "Job " + title(job) + " has run " + ago(context.now_s - job.state.started_s) + " on " +
                               text_of(*job.held) + ", attempt " + std::to_string(job.attempt);
@@ -155,7 +169,7 @@ Why why_running(const JobRecord& job, const WhyContext& context) {
     const std::string ideal = format_bytes_per_second(rates.ideal) + (rates.ideal_is_measured ? " measured" : "");
     const bool at_ideal = rates.predicted >= kNearIdeal * rates.ideal;
     const std::string speed = at_ideal ? "; it reads as fast as its GPUs go (f* " + ideal + ")"
-                                       : "; remote bandwidth binds it: by the plan it reads " +
+                                       : "; " + text_of(context.bound) + " binds it: by the plan it reads " +
                                              format_bytes_per_second(rates.predicted) + " of f* " + ideal + ", with " +
                                              format_bytes_per_second(rates.granted) + " of the remote and " +
                                              std::to_string(std::lround(100 * rates.hit_ratio)) + " % of hits";
@@ -163,7 +177,7 @@ Why why_running(const JobRecord& job, const WhyContext& context) {
     if (std::isfinite(job.remaining_bytes()) && rates.predicted > 0) {
         left = ", and has about " + ago(job.remaining_bytes() / rates.predicted) + " to go";
     }
-    return {at_ideal ? "gpus" : "remote_bandwidth", begin + speed + left + "."};
+    return {at_ideal ? "gpus" : binding_of(context.bound), begin + speed + left + "."};
 }
 
 }  // namespace

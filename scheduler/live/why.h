@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "scheduler/live/queue.h"
+#include "scheduler/live/rate_bound.h"
 #include "scheduler/live/storage_view.h"
 #include "scheduler/snapshot.h"
 
@@ -23,6 +24,7 @@ struct WhyContext {
     const Placer& placer;
     std::span<const Tenant> tenants;
     const StorageView& view;
+    RateBound bound;  // of the job, where its rate is below f*
     std::string_view policy;
     std::string_view output;  // where its output is
     double now_s = 0;

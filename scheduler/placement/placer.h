@@ -15,6 +15,15 @@ namespace larder::scheduler {
 
 using JobId = std::uint64_t;  // of whoever drives the placer; never given twice
 
+// A cell that is bound for GPUs somebody holds: the one of that level that has this GPU of the node.
+struct HeldCell {
+    std::uint32_t node = 0;
+    std::uint32_t gpu = 0;
+    std::string level;
+
+    bool operator==(const HeldCell&) const = default;
+};
+
 struct PlaceRequest {
     JobId job = 0;
     std::uint32_t tenant = 0;
@@ -28,6 +37,8 @@ struct PlaceRequest {
     double rate_far = 1;
     // JobSpec::rate_by_nodes: what communication costs it.
     std::span<const double> rate_by_nodes = {};
+    // For place_at(): by which cells it held the GPUs before, as cells_of() told; others do where these cannot be had.
+    std::span<const HeldCell> cells = {};
 };
 
 struct Placed {
@@ -54,6 +65,9 @@ public:
     // Takes just these, if they are all free and the job may have them.
     virtual bool place_at(const PlaceRequest& request, const Placement& placement) = 0;
     virtual void release(JobId job) = 0;
+    // By which cells it holds its GPUs, or did when it gave up its claim; none where there are no cells. It may change
+    // with whatever else is placed.
+    virtual std::vector<HeldCell> cells_of(JobId) const { return {}; }
     // GPUs of the type on usable nodes that nobody has.
     virtual std::uint32_t free_gpus(std::uint32_t gpu_type) const = 0;
     // A node was lost or drained, or is back. Jobs on it keep what they have until released.

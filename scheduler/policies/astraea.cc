@@ -41,7 +41,7 @@ Result<Decision> Astraea::decide(const Snapshot& snapshot) {
         if (is_pinned(job) || holds_lease(job, snapshot.now_s)) {
             Want want = want_as_it_is(snapshot, j);
             want.promised = true;
-            room.take(job.gpu_type, job.gpus);
+            room.take(job);
             queue.gpu_s += job.gpus * lease_s;
             decision.wants.push_back(want);
         } else if (!job.running && snapshot.now_s - job.waiting_since_s >= starve_s_) {

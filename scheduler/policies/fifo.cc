@@ -1,6 +1,7 @@
 #include "scheduler/policies/fifo.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "scheduler/policies/wants.h"
 #include "scheduler/quota.h"
@@ -8,25 +9,71 @@
 namespace larder::scheduler {
 namespace {
 
+// GPUs that are free, by type, and what tenants have left of their claims.
+class FreeGpuCounts {
+public:
+    explicit FreeGpuCounts(const Snapshot& snapshot) : claims_(snapshot.claims.begin(), snapshot.claims.end()) {
+        for (const GpuTypeState& type : snapshot.gpu_types) free_.push_back(type.gpus);
+    }
+    bool fits(const JobSpec& job, std::uint32_t type, std::uint32_t gpus) const {
+        const bool may = job.ideal_bytes_per_second[type] > 0 && (job.gpu_type == kAnyGpuType || job.gpu_type == type);
+        return may && free_[type] >= gpus && (claims_.empty() || claims_[place(job, type)] >= gpus);
+    }
+    bool none() const {
+        return std::ranges::all_of(free_, [](std::uint32_t gpus) { return gpus == 0; });
+    }
+    void take(const JobSpec& job, std::uint32_t type, std::uint32_t gpus, bool claims) {
+        free_[type] -= std::min(free_[type], gpus);
+        if (claims && is_limited(job, type)) claims_[place(job, type)] -= std::min(claims_[place(job, type)], gpus);
+    }
+    void give_back(const JobSpec& job, std::uint32_t type, std::uint32_t gpus, bool claims) {
+        free_[type] += gpus;
+        if (claims && is_limited(job, type)) claims_[place(job, type)] += gpus;
+    }
+
+private:
+    std::size_t place(const JobSpec& job, std::uint32_t type) const { return job.tenant * free_.size() + type; }
+    bool is_limited(const JobSpec& job, std::uint32_t type) const {
+        return !claims_.empty() && claims_[place(job, type)] != kAnyGpuType;
+    }
+
+    std::vector<std::uint32_t> free_;
+    std::vector<std::uint32_t> claims_;  // by tenant, then type; empty: without limits
+};
+
 struct Ending {
     double at_s = 0;
+    const JobSpec* job = nullptr;
+    std::uint32_t type = 0;
     std::uint32_t gpus = 0;
+    bool claims = true;
 };
 
-// What keeps the first waiting job's start where it is: by when enough GPUs come free for it, and how many more than it
-// needs are free then.
+// What keeps the first waiting job's start where it is: by when enough GPUs come free for it, and what is free then
+// besides.
 struct Reservation {
     double start_s = kNever;
-    std::uint32_t spare_gpus = 0;
+    FreeGpuCounts spare;
 };
 
-Reservation reserve(std::vector<Ending> endings, std::uint32_t gpus_free, std::uint32_t gpus_wanted) {
-    std::ranges::sort(endings, {}, &Ending::at_s);
+// To its end, once it runs there.
+double remaining_s(const Snapshot& snapshot, const JobState& job, std::uint32_t type, std::uint32_t gpus) {
+    const double rate = expected_rate(snapshot, job, type, gpus);
+    return rate <= 0 ? kNever : job.remaining_bytes / rate;
+}
+
+// Nothing: it would not fit even if all had ended.
+std::optional<Reservation> reserve(std::vector<Ending>& endings, const FreeGpuCounts& free, const JobSpec& job,
+                                   std::uint32_t gpus) {
+    std::ranges::stable_sort(endings, {}, &Ending::at_s);
+    FreeGpuCounts then = free;
     for (const Ending& ending : endings) {
-        gpus_free += ending.gpus;
-        if (gpus_free >= gpus_wanted) return {.start_s = ending.at_s, .spare_gpus = gpus_free - gpus_wanted};
+        then.give_back(*ending.job, ending.type, ending.gpus, ending.claims);
+        if (!then.fits(job, ending.type, gpus)) continue;
+        then.take(job, ending.type, gpus, true);
+        return Reservation{.start_s = ending.at_s, .spare = then};
     }
-    return {};
+    return std::nullopt;
 }
 
 }  // namespace
@@ -34,51 +81,73 @@ Reservation reserve(std::vector<Ending> endings, std::uint32_t gpus_free, std::u
 Result<Decision> Fifo::decide(const Snapshot& snapshot) {
     Decision decision;
     decision.passes_over = backfills_;
-    std::uint32_t free = snapshot.gpus();
+    FreeGpuCounts free(snapshot);
     Quotas quotas(snapshot.tenants);
     std::vector<std::uint32_t> waiting;
     std::vector<Ending> endings;
-    const auto runs = [&](std::uint32_t j, std::uint32_t gpus) {
+    const auto runs = [&](std::uint32_t j, std::uint32_t type, std::uint32_t gpus, bool claims) {
+        const JobState& job = *snapshot.jobs[j];
+        free.take(*job.spec, type, gpus, claims);
         if (!backfills_) return;
-        endings.push_back({.at_s = snapshot.now_s + expected_remaining_s(snapshot, *snapshot.jobs[j]), .gpus = gpus});
+        const double left_s =
+            job.running ? expected_remaining_s(snapshot, job) : remaining_s(snapshot, job, type, gpus);
+        endings.push_back(
+            {.at_s = snapshot.now_s + left_s, .job = job.spec, .type = type, .gpus = gpus, .claims = claims});
     };
     for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
         const JobState& job = *snapshot.jobs[j];
-        if (job.running) {
-            decision.wants.push_back(want_as_it_is(snapshot, j));
-            free -= std::min(free, job.gpus);
-            quotas.take(job.spec->tenant, job.gpus);
-            runs(j, job.gpus);
-        } else {
+        if (!job.running) {
             waiting.push_back(j);
+            continue;
         }
+        decision.wants.push_back(want_as_it_is(snapshot, j));
+        quotas.take(job.spec->tenant, job.gpus);
+        if (job.packed_with == nullptr) runs(j, job.gpu_type, job.gpus, !job.opportunistic);
     }
     const auto priority = [&](std::uint32_t j) { return snapshot.jobs[j]->spec->priority; };
     if (!std::ranges::is_sorted(waiting, std::ranges::greater{}, priority)) {
         std::ranges::stable_sort(waiting, std::ranges::greater{}, priority);
     }
     std::optional<Reservation> reserved;
+    // Before who waits first can start; nobody knows that where it waits for jobs whose end nobody knows.
+    const auto ends_before = [&](const JobState& job, std::uint32_t type, std::uint32_t gpus) {
+        return reserved->start_s < kNever &&
+               snapshot.now_s + remaining_s(snapshot, job, type, gpus) <= reserved->start_s;
+    };
+    const auto may_run = [&](const JobState& job, std::uint32_t type, std::uint32_t gpus) {
+        if (!free.fits(*job.spec, type, gpus)) return false;
+        return !reserved || ends_before(job, type, gpus) || reserved->spare.fits(*job.spec, type, gpus);
+    };
     for (const std::uint32_t j : waiting) {
         const JobState& job = *snapshot.jobs[j];
-        const Want want = want_as_it_is(snapshot, j);
+        Want want = want_as_it_is(snapshot, j);
         const std::uint32_t gpus = quotas.allowed(*job.spec, want.gpus);
-        const bool waits_for_gpus = gpus > free;
-        if (gpus > 0 && reserved) {
-            if (waits_for_gpus) continue;
-            const bool ends_before = snapshot.now_s + expected_remaining_s(snapshot, job) <= reserved->start_s;
-            if (!ends_before && gpus > reserved->spare_gpus) continue;
-            if (!ends_before) reserved->spare_gpus -= gpus;
-        }
-        decision.wants.push_back(want);
-        if (waits_for_gpus) {
-            if (!backfills_) break;
-            reserved = reserve(endings, free, gpus);
+        if (gpus == 0) {
+            decision.wants.push_back(want);
             continue;
         }
-        free -= gpus;
+        std::uint32_t type = kAnyGpuType;
+        for (std::uint32_t other = 0; other < snapshot.gpu_types.size(); ++other) {
+            const std::vector<double>& rates = job.spec->ideal_bytes_per_second;
+            if (may_run(job, other, gpus) && (type == kAnyGpuType || rates[other] > rates[type])) type = other;
+        }
+        if (type == kAnyGpuType) {
+            if (reserved) continue;
+            decision.wants.push_back(want);
+            if (!backfills_) break;
+            reserved = reserve(endings, free, *job.spec, gpus);
+            continue;
+        }
+        if (reserved) want.gpu_type = type;
+        decision.wants.push_back(want);
         quotas.take(job.spec->tenant, gpus);
-        if (!reserved) runs(j, gpus);
-        if (reserved && free == 0) break;
+        if (!reserved) {
+            runs(j, type, gpus, true);
+            continue;
+        }
+        free.take(*job.spec, type, gpus, true);
+        if (!ends_before(job, type, gpus)) reserved->spare.take(*job.spec, type, gpus, true);
+        if (free.none()) break;
     }
     return decision;
 }

@@ -6,6 +6,7 @@
 
 #include "scheduler/growing.h"
 #include "scheduler/policies/packing.h"
+#include "scheduler/quota.h"
 
 namespace larder::scheduler {
 namespace {
@@ -87,7 +88,7 @@ private:
                 continue;
             }
             places_[j] = true;
-            room_.take(job.gpu_type, job.gpus);
+            room_.take(job);
             decision_.wants.push_back(want);
         }
         kept_ = decision_.wants.size();
@@ -122,8 +123,14 @@ private:
             packing_.add_host(want.job, want.gpu_type, want.gpus);
         }
         packing_.line_up();
+        Quotas quotas(snapshot_.tenants);
+        for (const Want& want : decision_.wants) quotas.take(snapshot_.jobs[want.job]->spec->tenant, want.gpus);
         for (Want& want : left_out_) {
             const JobState& job = *snapshot_.jobs[want.job];
+            if (quotas.allowed(*job.spec, want.gpus) < want.gpus) {
+                decision_.wants.push_back(want);
+                continue;
+            }
             std::optional<std::uint32_t> with;
             if (job.running && job.packed_with != nullptr) {
                 const auto host = index_of_.find(job.packed_with);
@@ -134,6 +141,7 @@ private:
                 want.packed_with = host;
                 want.gpu_type = kAnyGpuType;
                 want.lease_s = end_s_ - snapshot_.now_s;
+                quotas.take(job.spec->tenant, want.gpus);
             }
             decision_.wants.push_back(want);
         }
@@ -150,6 +158,7 @@ private:
         }
         grow(snapshot_, room_.left(), growing);
         for (std::size_t i = 0; i < growing.size(); ++i) {
+            keep_to_claims(growing[i], decision_.wants[at[i]].gpus);
             may_change_ = may_change_ || growing[i].gpus != decision_.wants[at[i]].gpus;
             decision_.wants[at[i]].gpus = growing[i].gpus;
         }
@@ -158,6 +167,19 @@ private:
             const JobState& job = *snapshot_.jobs[decision_.wants[w].job];
             if (!is_pinned(job) && job.gpus < job.spec->gpus_max && room_.left(job.gpu_type) > 0) may_change_ = true;
         }
+    }
+
+    // It has grown by GPUs of a type, whoever they are for.
+    void keep_to_claims(Growing& growing, std::uint32_t gpus_before) {
+        const JobState& job = *snapshot_.jobs[growing.job];
+        std::uint32_t may_have =
+            gpus_before + std::min(growing.gpus - gpus_before, room_.claim_left(*job.spec, growing.gpu_type));
+        // It was to start again for more than that.
+        const bool would_start_again = may_have < growing.gpus && job.running && may_have > job.gpus;
+        if (would_start_again) may_have = std::max(gpus_before, job.gpus);
+        room_.left()[growing.gpu_type] += growing.gpus - may_have;
+        room_.take_claim(*job.spec, growing.gpu_type, may_have - gpus_before);
+        growing.gpus = may_have;
     }
 
     const Snapshot& snapshot_;

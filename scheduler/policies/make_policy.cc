@@ -2,6 +2,7 @@
 #include <array>
 #include <functional>
 
+#include "allocator/assign.h"
 #include "scheduler/policies/astraea.h"
 #include "scheduler/policies/chronus.h"
 #include "scheduler/policies/edf.h"
@@ -22,6 +23,7 @@ namespace {
 struct Maker {
     std::string_view name;
     std::unique_ptr<Policy> (*make)(const PolicyOptions& options);
+    allocator::ObjectiveKind objective = allocator::ObjectiveKind::efficiency;
 };
 
 template <typename T, auto... kArguments>
@@ -34,6 +36,7 @@ std::unique_ptr<Policy> with_options(const PolicyOptions& options) {
     return std::make_unique<T>(options, kArguments...);
 }
 
+constexpr auto kFair = allocator::ObjectiveKind::max_min;
 constexpr std::array kMakers{
     Maker{"fifo", plain<Fifo, false>},
     Maker{"fifo-backfill", plain<Fifo, true>},
@@ -41,12 +44,12 @@ constexpr std::array kMakers{
     Maker{"sjf", plain<Shortest, false>},
     Maker{"srtf", plain<Shortest, true>},
     Maker{"las", with_options<Las>},
-    Maker{"max-min", with_options<MaxMin, true>},
-    Maker{"max-min-agnostic", with_options<MaxMin, false>},
+    Maker{"max-min", with_options<MaxMin, true>, kFair},
+    Maker{"max-min-agnostic", with_options<MaxMin, false>, kFair},
     Maker{"makespan", with_options<Makespan>},
-    Maker{"finish-time-fairness", with_options<FinishTimeFairness>},
-    Maker{"water-filling", with_options<WaterFilling>},
-    Maker{"astraea", with_options<Astraea>},
+    Maker{"finish-time-fairness", with_options<FinishTimeFairness>, kFair},
+    Maker{"water-filling", with_options<WaterFilling>, kFair},
+    Maker{"astraea", with_options<Astraea>, kFair},
     Maker{"edf", plain<Edf>},
     Maker{"chronus", with_options<Chronus>},
     Maker{"gandiva", with_options<Gandiva>},
@@ -79,6 +82,11 @@ Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyO
     std::string known;
     for (const std::string_view one : policy_names()) known += (known.empty() ? "" : ", ") + std::string(one);
     return fail(ErrorCode::not_found, "there is no policy \"" + std::string(name) + "\"; there are " + known);
+}
+
+allocator::ObjectiveKind objective_of(std::string_view policy) {
+    const auto maker = std::ranges::find(kMakers, policy, &Maker::name);
+    return maker == kMakers.end() ? kFair : maker->objective;
 }
 
 std::vector<std::string_view> policy_names() {

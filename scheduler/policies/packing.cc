@@ -43,10 +43,14 @@ double Packing::made_now(std::uint32_t host, std::uint32_t guest) const {
     return sum;
 }
 
+Packing::LineKey Packing::line_key(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gpus) const {
+    return {gpus, gpu_type, snapshot_.claims.empty() ? 0 : snapshot_.jobs[job]->spec->tenant};
+}
+
 void Packing::add_host(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gpus) {
     const double of_it = part(job, gpu_type, gpus);
     if (of_it <= 0) return;
-    lines_[{gpus, gpu_type}].hosts.push_back(static_cast<std::uint32_t>(hosts_.size()));
+    lines_[line_key(job, gpu_type, gpus)].hosts.push_back(static_cast<std::uint32_t>(hosts_.size()));
     hosts_.push_back({.job = job, .gpu_type = gpu_type, .gpus = gpus, .part = of_it});
 }
 
@@ -62,7 +66,7 @@ std::optional<std::uint32_t> Packing::take_host(std::uint32_t guest, std::uint32
     Host* best = nullptr;
     double most = kMadeMin;
     for (std::uint32_t type = 0; type < snapshot_.gpu_types.size(); ++type) {
-        const auto found = lines_.find({gpus, type});
+        const auto found = lines_.find(line_key(guest, type, gpus));
         if (found == lines_.end() || (spec.gpu_type != kAnyGpuType && spec.gpu_type != type)) continue;
         const double own = part(guest, type, gpus);
         if (own <= 0) continue;

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
 #include "scheduler/snapshot.h"
@@ -51,7 +51,11 @@ private:
     const Snapshot& snapshot_;
     std::unordered_set<const JobState*> sharing_;  // at present, as hosts
     std::vector<Host> hosts_;
-    std::map<std::pair<std::uint32_t, std::uint32_t>, Line> lines_;  // by GPUs and type
+    // Who may share at all.
+    using LineKey = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
+    LineKey line_key(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gpus) const;
+
+    std::map<LineKey, Line> lines_;  // by GPUs, type and, where tenants have cells of their own, tenant
 };
 
 }  // namespace larder::scheduler

@@ -298,5 +298,26 @@ TEST(AddRun, WhatAJobRanLatelyFades) {
     EXPECT_EQ(lately_s(job, 0, 100 * kHalfLifeS), 0);
 }
 
+TEST(Decide, WhoSharesGpusCountsAgainstItsQuota) {
+    tests::World world(2);
+    world.tenants = {{.name = "one"}, {.name = "two", .gpu_quota = 4}};
+    world.add(8);
+    for (const std::uint32_t gpus : {8U, 4U, 2U}) world.add(gpus).tenant = 1;
+    world.add(4);
+    Told policy;
+    policy.decision.wants = {{.job = 0, .gpus = 8},
+                             {.job = 1, .gpus = 8, .packed_with = 0},
+                             {.job = 4, .gpus = 4},
+                             {.job = 2, .gpus = 4, .packed_with = 4},
+                             {.job = 3, .gpus = 2}};
+    ASSERT_TRUE(world.step(policy));
+    EXPECT_THAT(world.running(), ElementsAre(0, 2, 4));
+    EXPECT_EQ(world.waits[1], WaitsFor::quota);
+    EXPECT_EQ(world.waits[3], WaitsFor::quota) << "the one that shares has all";
+    policy.decision.wants.erase(policy.decision.wants.begin() + 1);
+    ASSERT_TRUE(world.step(policy));
+    EXPECT_THAT(world.running(), ElementsAre(0, 2, 4)) << "nor does one that shares already";
+}
+
 }  // namespace
 }  // namespace larder::scheduler

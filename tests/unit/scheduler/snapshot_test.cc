@@ -33,6 +33,24 @@ TEST(TimeShare, IsNotedAnewWhenItIsAnother) {
     EXPECT_NEAR(job.time_share, 0.5, 0.03);
 }
 
+TEST(ExpectedRate, FarFromItsDataTheNodesNetworksBindIt) {
+    JobSpec spec{.gpus = 4, .gpus_min = 4, .gpus_max = 4, .ideal_bytes_per_second = {4e8}, .dataset = 0};
+    const JobState job{.spec = &spec, .remaining_bytes = 1e12};
+    const std::vector<GpuTypeState> types{{.name = "a", .gpus = 16}};
+    const std::vector<DatasetState> datasets{{.name = "images", .size_bytes = 1e9, .cached_bytes = 1e9}};
+    Snapshot snapshot{.gpu_types = types,
+                      .jobs = {},
+                      .tenants = {},
+                      .datasets = datasets,
+                      .storage = {.cache_bytes = 1e9, .remote_bytes_per_second = 1e9}};
+    EXPECT_EQ(expected_rate_far(snapshot, job, 0, 4), 4e8) << "all is cached, and nothing said of networks";
+    snapshot.storage.nic_bytes_per_second = 8e8;
+    EXPECT_EQ(expected_rate_far(snapshot, job, 0, 4), 2e8);
+    EXPECT_EQ(expected_rate(snapshot, job, 0, 4), 4e8);
+    spec.dataset = kNoDataset;
+    EXPECT_EQ(expected_rate_far(snapshot, job, 0, 4), 4e8);
+}
+
 TEST(NearNodes, WhoHoldsMostComesFirst) {
     NearNodes near;
     near.begin(2);
@@ -45,6 +63,17 @@ TEST(NearNodes, WhoHoldsMostComesFirst) {
     EXPECT_EQ(std::vector<std::uint32_t>(nodes.begin(), nodes.end()), (std::vector<std::uint32_t>{1, 2, 3}));
     EXPECT_TRUE(near.of(1).empty());
     EXPECT_TRUE(near.of(kNoDataset).empty());
+}
+
+TEST(NearNodes, OfVeryManyTheyAreThoseThatHoldMost) {
+    NearNodes near;
+    near.begin(1);
+    constexpr std::uint32_t kNodes = 4 * NearNodes::kNodesMax;
+    for (std::uint32_t n = 0; n < kNodes; ++n) near.add(0, n, 1 + n);
+    near.finish();
+    ASSERT_EQ(near.of(0).size(), NearNodes::kNodesMax);
+    EXPECT_EQ(near.of(0).front(), kNodes - 1);
+    EXPECT_EQ(near.of(0).back(), kNodes - NearNodes::kNodesMax);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "base/server/http.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_directory.h"
+#include "tests/unit/tools/allocator_process.h"
 
 extern char** environ;
 
@@ -112,6 +114,60 @@ TEST(LarderAllocator, SaysWhatIsWrongWithItsArguments) {
     EXPECT_NE(
         wrong({"--socket", "/x", "--remote-bandwidth", "1 Gbit", "--lense", "1 s"}).find("did you mean \"lease\""),
         std::string::npos);
+}
+
+TEST(LarderAllocator, ChecksTheFileOfCellsToo) {
+    const test::TempDirectory directory;
+    const std::string file = directory / "cells.toml";
+    const auto check = [&](const std::string& cells, const std::vector<std::string>& tenants) {
+        std::ofstream(file)
+            << "[[hierarchy]]\nname = \"box\"\ngpu_type = \"gpu\"\nlevels = [{ name = \"box\", of = 4 }]\n"
+               "node = \"box\"\nnodes = [\"n1\"]\n"
+            << cells;
+        std::vector<std::string> all = {LARDER_ALLOCATOR_PROGRAM, "--check", "--state",           directory / "state",
+                                        "--remote-bandwidth",     "1 Gbit",  "--scheduler.cells", file};
+        for (const std::string& tenant : tenants) {
+            all.insert(all.end(), {"--scheduler.tenant." + tenant + ".weight", "1"});
+        }
+        return test::run_program(all);
+    };
+    const auto owns = [](const char* name, int boxes) {
+        return "[[virtual_cluster]]\nname = \"" + std::string(name) +
+               "\"\ncells = [{ hierarchy = \"box\", level = \"box\", count = " + std::to_string(boxes) + " }]\n";
+    };
+    EXPECT_EQ(check(owns("red", 1), {"red", "blue"}).exit_code, 0);
+    EXPECT_EQ(check(owns("default", 1), {}).exit_code, 0);
+    const auto over_committed = check(owns("red", 2), {"red"});
+    EXPECT_EQ(over_committed.exit_code, 2);
+    EXPECT_NE(over_committed.errors.find(file), std::string::npos) << over_committed.errors;
+    const auto nobodys = check(owns("red", 1), {"blue"});
+    EXPECT_EQ(nobodys.exit_code, 2);
+    EXPECT_NE(nobodys.errors.find("virtual_cluster \"red\" is no tenant's"), std::string::npos) << nobodys.errors;
+    const auto missing = test::run_program({LARDER_ALLOCATOR_PROGRAM, "--check", "--state", directory / "state",
+                                            "--remote-bandwidth", "1 Gbit", "--scheduler.cells", "/nowhere/cells"});
+    EXPECT_NE(missing.exit_code, 0);
+    EXPECT_NE(missing.errors.find("/nowhere/cells"), std::string::npos) << missing.errors;
+}
+
+TEST(LarderAllocator, PlansPursueWhatThePolicyDoesUnlessToldOtherwise) {
+    const auto objective = [](const std::vector<std::string>& more) {
+        const test::AllocatorProcess allocator(more);
+        allocator.report();
+        const auto plan = http_request(allocator.socket, "GET", "/v1/plan");
+        if (!plan) return plan.error().message;
+        const std::size_t at = plan->body.find("\"objective\":\"");
+        return at == std::string::npos ? plan->body
+                                       : plan->body.substr(at + 13, plan->body.find('"', at + 13) - at - 13);
+    };
+    const test::TempDirectory directory;
+    const auto with_jobs = [&](std::vector<std::string> more) {
+        more.insert(more.end(), {"--scheduler.gpus", "1", "--scheduler.directory", directory / "jobs"});
+        return objective(more);
+    };
+    EXPECT_EQ(objective({}), "max_min");
+    EXPECT_EQ(with_jobs({}), "efficiency");
+    EXPECT_EQ(with_jobs({"--scheduler.policy", "max-min"}), "max_min");
+    EXPECT_EQ(with_jobs({"--objective", "throughput"}), "throughput");
 }
 
 TEST(LarderAllocator, ASocketItCannotMakeIsAnError) {

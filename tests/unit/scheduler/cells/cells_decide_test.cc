@@ -176,5 +176,36 @@ TEST_F(CellsDecide, WhoIsPassedByForNothingKeepsItsClaim) {
     EXPECT_THAT(world_.running(), ElementsAre(0));
 }
 
+TEST_F(CellsDecide, BackfillKeepsTheClaimThatTheFirstOfATenantNeeds) {
+    use_cells(1, 1);
+    world_.add(4, 4e8 * 100);
+    world_.add(8);             // its tenant has 4 left, the cluster 12
+    world_.add(4, 4e8 * 200);  // would take them
+    world_.add(8, 8e8 * 200).tenant = 1;
+    world_.add(4, 4e8 * 50);  // is gone before
+    const auto fifo = std::move(*make_policy("fifo-backfill", {}));
+    ASSERT_TRUE(world_.step(*fifo));
+    EXPECT_THAT(world_.running(), ElementsAre(0, 3, 4));
+}
+
+TEST_F(CellsDecide, NobodySharesGpusInAnotherTenantsCells) {
+    use_cells(1, 1);
+    world_.add(8);
+    world_.add(8).tenant = 1;
+    world_.add(8);
+    world_.add(8);
+    step({{.job = 0, .gpus = 8}, {.job = 1, .gpus = 8, .packed_with = 0}, {.job = 2, .gpus = 8, .packed_with = 0}});
+    EXPECT_THAT(world_.running(), ElementsAre(0, 2)) << "only those of its own tenant";
+}
+
+TEST_F(CellsDecide, OpportunisticJobsShareGpusWithAnyOther) {
+    use_cells(1, 1);
+    world_.add(8);
+    world_.add(8).tenant = 1;
+    step(
+        {{.job = 0, .gpus = 8, .opportunistic = true}, {.job = 1, .gpus = 8, .opportunistic = true, .packed_with = 0}});
+    EXPECT_THAT(world_.running(), ElementsAre(0, 1));
+}
+
 }  // namespace
 }  // namespace larder::scheduler::tests

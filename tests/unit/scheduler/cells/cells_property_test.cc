@@ -280,28 +280,33 @@ private:
         read_claims();
     }
 
-    // As after a restart: a job's GPUs are given back and taken again, just these.
+    // As after a restart: all GPUs are given back and taken again, just these, by the cells that they were held by.
     void put_back() {
-        if (jobs_.empty() || !waiting_.empty()) return;
-        const JobId id = any_job();
-        const Ours job = jobs_.at(id);
-        for (const NodeGpus& share : job.placement) {
-            if (bad_[share.node]) return;
+        if (!waiting_.empty()) return;
+        std::map<JobId, std::vector<HeldCell>> held;
+        for (const auto& [id, job] : jobs_) held[id] = cells_->cells_of(id);
+        for (const auto& [id, job] : jobs_) cells_->release(id);
+        std::erase_if(jobs_, [&](const auto& job) {
+            return std::ranges::any_of(job.second.placement, [&](const NodeGpus& share) { return bad_[share.node]; });
+        });
+        std::vector<JobId> order;
+        for (const auto& [id, job] : jobs_) {
+            order.insert(order.begin() + dice_.between(0, static_cast<std::uint32_t>(order.size())), id);
         }
-        cells_->release(id);
-        const bool back = cells_->place_at({.job = id,
-                                            .tenant = job.tenant,
-                                            .gpus = gpu_count(job.placement),
-                                            .gpu_type = job.gpu_type,
-                                            .priority = job.priority,
-                                            .opportunistic = job.opportunistic,
-                                            .near = {}},
-                                           job.placement);
-        if (job.opportunistic) {
-            ASSERT_TRUE(back);
+        for (const JobId id : order) {
+            const Ours& job = jobs_.at(id);
+            ASSERT_TRUE(cells_->place_at({.job = id,
+                                          .tenant = job.tenant,
+                                          .gpus = gpu_count(job.placement),
+                                          .gpu_type = job.gpu_type,
+                                          .priority = job.priority,
+                                          .opportunistic = job.opportunistic,
+                                          .near = {},
+                                          .cells = held.at(id)},
+                                         job.placement));
+            seen_.put_back += job.opportunistic ? 0 : 1;
         }
-        seen_.put_back += back && !job.opportunistic ? 1 : 0;
-        if (!back) jobs_.erase(id);
+        for (const JobId id : order) ASSERT_EQ(cells_->cells_of(id), held.at(id));
     }
 
     void fail_or_recover() {

@@ -23,8 +23,8 @@ protected:
             CellConfig config{.hierarchies = {hierarchy}, .virtual_clusters = {}};
             config.virtual_clusters.push_back({.name = "default", .cells = {{0, 1, 1}}, .pinned = {}});
             config.virtual_clusters.push_back({.name = "small", .cells = {{0, 1, 1}}, .pinned = {}});
-            const std::vector<std::string> tenants{"default", "small"};
-            return std::move(*Cells::create(config, options.cluster, tenants));
+            const std::vector<std::string> names{"default", "small"};
+            return std::move(*Cells::create(config, options.cluster, names));
         };
     }
     static Submission opportunistic(std::uint32_t gpus) {
@@ -98,6 +98,75 @@ TEST_F(LiveOnCells, WithoutClaimsInTheWayNobodyIsStopped) {
     EXPECT_EQ(phase(guest), Phase::running);
     EXPECT_EQ(phase(claims), Phase::running);
     EXPECT_THAT(engine.stops, IsEmpty());
+}
+
+// Four racks of two nodes; "default" owns a rack and a node, "small" a node.
+class LiveOnRacks : public Live {
+protected:
+    LiveOnRacks() {
+        gpus.nodes.clear();
+        for (const char* name : {"n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7"})
+            gpus.nodes.push_back({name, 0, 4, true});
+        tenants = {{.name = "default"}, {.name = "small"}};
+        own_placer = [](const LiveOptions& options) -> std::unique_ptr<Placer> {
+            HierarchyConfig hierarchy{
+                .name = "h", .gpu_type = "a100", .levels = {{"node", 4}, {"rack", 2}}, .node_level = 1, .nodes = {}};
+            for (const GpuNode& node : options.cluster.nodes) hierarchy.nodes.push_back(node.name);
+            CellConfig config{.hierarchies = {hierarchy}, .virtual_clusters = {}};
+            config.virtual_clusters.push_back({.name = "default", .cells = {{0, 2, 1}, {0, 1, 1}}, .pinned = {}});
+            config.virtual_clusters.push_back({.name = "small", .cells = {{0, 1, 1}}, .pinned = {}});
+            EXPECT_TRUE(check_cells(config, "test"));
+            const std::vector<std::string> names{"default", "small"};
+            return std::move(*Cells::create(config, options.cluster, names));
+        };
+    }
+    JobId runs_for(const std::string& tenant) {
+        Submission asked = asks(4);
+        asked.tenant = tenant;
+        return runs(asked);
+    }
+    void ends(JobId id) {
+        engine.tell_ended({id, 1}, 0);
+        tick();
+    }
+    std::string node_of(JobId id) const { return job(id).held->gpus.front().node; }
+    // One job holds its node by the rack its tenant owns, one by the node: in a rack that another tenant has a node of.
+    void run_in_both_levels() {
+        const JobId first = runs_for("default");
+        others = runs_for("small");
+        in_rack = runs_for("default");
+        const JobId beside = runs_for("default");
+        ends(first);
+        on_node = runs_for("default");
+        ends(beside);
+        ASSERT_EQ(node_of(others), "n1");
+        ASSERT_EQ(node_of(in_rack), "n2");
+        ASSERT_EQ(node_of(on_node), "n0");
+    }
+
+    JobId others = 0;
+    JobId in_rack = 0;
+    JobId on_node = 0;
+};
+
+TEST_F(LiveOnRacks, AfterARestartEveryJobHasTheCellsItHad) {
+    run_in_both_levels();
+    restart();
+    tick();
+    for (const JobId id : {others, in_rack, on_node}) EXPECT_EQ(phase(id), Phase::running) << id;
+    EXPECT_THAT(engine.stops, IsEmpty());
+}
+
+TEST_F(LiveOnRacks, RecordsOfOlderDaemonsNameNoCells) {
+    run_in_both_levels();
+    for (auto& [id, job] : record.jobs) {
+        if (job->held) job->held->cells.clear();
+    }
+    restart();
+    tick();
+    EXPECT_EQ(phase(others), Phase::running);
+    EXPECT_EQ(phase(in_rack), Phase::running);
+    EXPECT_EQ(phase(on_node), Phase::stopping) << "the job before it was given the claim that it had";
 }
 
 }  // namespace

@@ -23,8 +23,8 @@ protected:
 
     // As a new process would, with what is on record.
     void restart() {
-        LiveOptions options{.cluster = {.gpu_types = {"a100"}, .nodes = {{"n1", 0, 4, true}, {"n2", 0, 4, true}}},
-                            .tenants = {{.name = "default"}, {.name = "small", .gpu_quota = 2}},
+        LiveOptions options{.cluster = gpus,
+                            .tenants = tenants,
                             .policy = std::move(make_policy(policy, {}).value()),
                             .history_max = history_max};
         if (own_policy) options.policy = own_policy();
@@ -87,6 +87,8 @@ protected:
     }
 
     double now_s = 1'000'000;
+    GpuCluster gpus{.gpu_types = {"a100"}, .nodes = {{"n1", 0, 4, true}, {"n2", 0, 4, true}}};
+    std::vector<Tenant> tenants{{.name = "default"}, {.name = "small", .gpu_quota = 2}};
     std::string policy = "fifo";
     std::function<std::unique_ptr<Policy>()> own_policy;
     std::function<std::unique_ptr<Placer>(const LiveOptions&)> own_placer;

@@ -454,6 +454,24 @@ TEST_F(Live, TheHistoryIsKeptWithinItsLimit) {
     EXPECT_THAT(engine.forgotten, ElementsAre(1, 2));
 }
 
+TEST_F(Live, AFailureIsToldToAllWhoWaitForItHoweverShortTheHistory) {
+    history_max = 1;
+    restart();
+    const JobId failed = runs(asks(1));
+    std::vector<JobId> dependents;
+    for (int i = 0; i < 3; ++i) {
+        Submission after = asks(1);
+        after.after = {std::to_string(failed)};
+        dependents.push_back(submit(after));
+    }
+    engine.tell_ended({failed, 1}, 1);
+    tick();
+    ASSERT_EQ(live->queue().jobs().size(), 1U);
+    EXPECT_EQ(phase(dependents.back()), Phase::cancelled);
+    EXPECT_THAT(job(dependents.back()).end_reason, HasSubstr("has failed"));
+    EXPECT_TRUE(live->queue().active().empty());
+}
+
 TEST_F(Live, TenantsAccountsGoOnAcrossARestart) {
     const JobId id = runs(asks(4));
     tick(100);

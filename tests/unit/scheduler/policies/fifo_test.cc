@@ -44,6 +44,56 @@ TEST(Fifo, BackfillNeverDelaysTheFirst) {
     EXPECT_THAT(world.running(), ElementsAre(0));
 }
 
+TEST(Fifo, BackfillKeepsTheTypeThatTheFirstInsistsOn) {
+    tests::World world(1, {"v100", "p100"});
+    world.add(6, 6e8 * 100).gpu_type = 0;
+    world.add(8).gpu_type = 0;             // 2 of its type are free, and 8 others
+    world.add(1, 1e8 * 50).gpu_type = 0;   // is gone before
+    world.add(1, 1e8 * 200).gpu_type = 0;  // is not
+    world.add(1, 4e8 * 200).ideal_bytes_per_second = {4e8, 1e8};
+    world.add(6, 6e8 * 200).gpu_type = 1;
+    const auto fifo = fifo_policy("fifo-backfill");
+    ASSERT_TRUE(world.step(*fifo));
+    EXPECT_THAT(world.running(), ElementsAre(0, 2, 4, 5));
+    EXPECT_EQ(world.states[4].gpu_type, 1U) << "it is faster on what is kept for the first";
+}
+
+TEST(Fifo, OneAfterTheOtherNobodyTakesWhatTheFirstNeeds) {
+    tests::World world(1, {"v100", "p100"});
+    for (int j = 0; j < 2; ++j) world.add(3, 3e8 * (100 + 60 * j)).gpu_type = 0;
+    world.add(8, 8e8 * 10).gpu_type = 0;
+    const auto fifo = fifo_policy("fifo-backfill");
+    for (int round = 0; round < 20 && world.states[2].first_started_s == kNever; ++round) {
+        world.add(3, 3e8 * 100).gpu_type = 0;
+        ASSERT_TRUE(world.step(*fifo));
+        world.pass(30);
+        world.end_finished();
+    }
+    EXPECT_NE(world.states[2].first_started_s, kNever);
+}
+
+TEST(Fifo, WhenNobodyKnowsWhenTheFirstCanStartOnlyWhatItLeavesIsFilled) {
+    tests::World world(1);
+    world.add(4, kNever);
+    world.add(6, kNever);
+    world.add(1, kNever);
+    world.add(2, kNever);
+    world.add(1, kNever);
+    const auto fifo = fifo_policy("fifo-backfill");
+    ASSERT_TRUE(world.step(*fifo));
+    EXPECT_THAT(world.running(), ElementsAre(0, 2, 4));
+}
+
+TEST(Fifo, WhoCanNeverStartHoldsUpNobody) {
+    tests::World world(1);
+    world.add(4);
+    world.add(16);
+    world.add(4, kNever);
+    const auto fifo = fifo_policy("fifo-backfill");
+    ASSERT_TRUE(world.step(*fifo));
+    EXPECT_THAT(world.running(), ElementsAre(0, 2));
+}
+
 TEST(Fifo, AHigherPriorityGoesFirst) {
     tests::World world(1);
     world.add(8);
