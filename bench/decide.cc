@@ -189,7 +189,7 @@ public:
         carry_out(*actions);
         describe();
         const std::int64_t described_ns = clock_.now_ns();
-        allocator::Objective objective{.kind = objective_for(policy.name()), .place_jobs = false};
+        allocator::Objective objective{.kind = objective_of(policy.name()), .place_jobs = false};
         const auto plan = allocator::assign(state_, objective);
         if (!plan) return std::unexpected(plan.error());
         const std::int64_t end_ns = clock_.now_ns();

@@ -65,13 +65,6 @@ Result<GpuGroup> parse_gpu_group(std::string_view text) {
     return group;
 }
 
-allocator::ObjectiveKind objective_for(std::string_view policy) {
-    constexpr std::array<std::string_view, 5> kFair{"max-min", "max-min-agnostic", "finish-time-fairness",
-                                                    "water-filling", "astraea"};
-    return std::ranges::find(kFair, policy) == kFair.end() ? allocator::ObjectiveKind::efficiency
-                                                           : allocator::ObjectiveKind::max_min;
-}
-
 Result<Scenario> make_scenario(const ScenarioOptions& options) {
     Scenario scenario;
     if (options.trace.starts_with("poisson:")) {
@@ -116,7 +109,7 @@ Result<Report> run_scenario(Scenario scenario, const ScenarioOptions& options) {
     Report report;
     auto cache = parse_cache(options.cache, options.bandwidth_rule);
     if (!cache) return std::unexpected(cache.error());
-    cache->objective = objective_for(options.policy);
+    cache->objective = objective_of(options.policy);
     if (!options.objective.empty()) {
         const auto objective = parse_objective(options.objective);
         if (!objective) return std::unexpected(objective.error());
@@ -129,6 +122,8 @@ Result<Report> run_scenario(Scenario scenario, const ScenarioOptions& options) {
     const auto policy = make_policy(options.policy, simulation.policy);
     if (!policy) return std::unexpected(policy.error());
     report.scenario = std::move(scenario);
+    simulation.storage.nic_bytes_per_second =
+        simulation.node_nic_bytes_per_second * static_cast<double>(report.scenario.cluster.nodes.size());
     const auto placer = make_placer(report.scenario);
     if (!placer) return std::unexpected(placer.error());
     SteadyClock clock;

@@ -58,8 +58,6 @@ struct Report {
 GpuCluster make_cluster(std::span<const GpuGroup> gpus, std::uint32_t gpus_per_node);
 // "96", "v100:36".
 Result<GpuGroup> parse_gpu_group(std::string_view text);
-// What assign() pursues under the policy: fair shares under fair policies, the least remote traffic under the others.
-allocator::ObjectiveKind objective_for(std::string_view policy);
 // The cells of its tenants where it has any, else any free GPU.
 Result<std::unique_ptr<Placer>> make_placer(const Scenario& scenario);
 Result<Scenario> make_scenario(const ScenarioOptions& options);
