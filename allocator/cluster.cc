@@ -15,6 +15,7 @@ constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 53;
 constexpr std::uint64_t kLeaseNumberMax = std::uint64_t{1} << 62;  // no ledger ever comes so far
 constexpr double kRateMax = 1e18;
 constexpr double kWeightMin = 1e-6;
+constexpr std::uint64_t kRanksMax = 1 << 16;  // of a node: sums over all nodes stay exact
 constexpr double kWeightMax = 1e6;
 
 Result<void> wrong(const std::string& field, const std::string& why) {
@@ -85,10 +86,14 @@ Result<void> check(const NodeReport& report) {
         if (!datasets.insert(report.datasets[i].name).second) return wrong(at + ".name", "is there twice");
     }
     std::set<std::string_view> jobs;
+    std::uint64_t ranks = 0;
     for (std::size_t i = 0; i < report.jobs.size(); ++i) {
         const std::string at = "jobs[" + std::to_string(i) + "]";
         if (auto good = check_job(report.jobs[i], datasets, at); !good) return good;
         if (!jobs.insert(report.jobs[i].name).second) return wrong(at + ".name", "is there twice");
+        ranks += report.jobs[i].ranks;
+        if (ranks > kRanksMax)
+            return wrong(at + ".ranks", "the node's jobs have more than " + std::to_string(kRanksMax));
     }
     return {};
 }

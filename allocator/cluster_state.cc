@@ -1,6 +1,7 @@
 // The ClusterState that Cluster makes of reports, registrations, pins and turns.
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 #include <string_view>
@@ -56,11 +57,12 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
         if (!is_alive(known, now_ns)) continue;
         const NodeReport& report = known.last;
         const auto node = static_cast<std::uint32_t>(state.nodes.size());
-        std::uint32_t ranks = 0;
-        for (const JobReport& job : report.jobs) ranks += job.ranks;
+        std::uint64_t gpus = 0;  // a report on record may be from before its ranks were bounded
+        for (const JobReport& job : report.jobs) gpus += job.ranks;
+        gpus = std::clamp<std::uint64_t>(gpus, report.gpus, std::numeric_limits<std::uint32_t>::max());
         state.nodes.push_back(
             {.name = name,
-             .gpus = std::max(report.gpus, ranks),
+             .gpus = static_cast<std::uint32_t>(gpus),
              .memory_bytes = report.memory_bytes,
              .disk_bytes = report.disk_bytes,
              .disk_read_bytes_per_second = report.disk_read_bytes_per_second,

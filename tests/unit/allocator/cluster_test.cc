@@ -229,6 +229,14 @@ TEST_F(ClusterTest, NothingComesInThatNoPlanCanBeMadeOf) {
     NodeReport fast = node_report("a");
     fast.nic_bytes_per_second = 1e19;
     EXPECT_EQ(message(cluster.report(fast, now_ns)), "nic_bytes_per_second: is too large");
+    NodeReport wide = node_report("a");
+    wide.jobs = {job_report("vision", "images"), job_report("language", "text")};
+    wide.jobs[0].ranks = wide.jobs[1].ranks = 1U << 31;  // together none, in 32 bits
+    EXPECT_EQ(message(cluster.report(wide, now_ns)), "jobs[0].ranks: the node's jobs have more than 65536");
+    wide.jobs[0].ranks = wide.jobs[1].ranks = 40'000;
+    EXPECT_EQ(message(cluster.report(wide, now_ns)), "jobs[1].ranks: the node's jobs have more than 65536");
+    wide.jobs[0].ranks = wide.jobs[1].ranks = 30'000;
+    report(wide);
     replan();
 }
 
