@@ -5,10 +5,18 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "allocator/cluster.h"
 
 namespace larder::allocator {
+
+void Cluster::set_turns(std::vector<Turn> turns) {
+    const std::set<std::string> before = std::exchange(in_turns_, {});
+    turns_ = std::move(turns);
+    for (const Turn& turn : turns_) in_turns_.insert(turn.job);
+    for (const std::string& job : before) forget_unless_needed(job);
+}
 
 void Cluster::add_turns(ClusterState& state) const {
     std::map<std::string_view, std::uint32_t> node_at, dataset_at, job_at;
@@ -89,7 +97,7 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
                 if (known_job != jobs_.end() && known_job->second.spec) {
                     const JobSpec& spec = *known_job->second.spec;
                     job.weight = spec.weight;
-                    job.remaining_epochs = spec.epochs;
+                    job.remaining_epochs = remaining_epochs(reported.name);
                     job.bandwidth_floor_bytes_per_second = spec.bandwidth_floor_bytes_per_second;
                     job.bandwidth_cap_bytes_per_second = spec.bandwidth_cap_bytes_per_second;
                 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <random>
 
@@ -256,6 +257,37 @@ TEST_F(ClusterTest, AJobThatRunsIsMeasuredOnWhenItsRegistrationGoes) {
     EXPECT_EQ(cluster.state(now_ns).jobs[0].weight, 1);
     EXPECT_EQ(cluster.remove_job("vision").error().code, ErrorCode::not_found);
     EXPECT_TRUE(cluster.registered_jobs().empty());
+}
+
+TEST_F(ClusterTest, EpochsAreCountedDownFromWhereItWasRegistered) {
+    NodeReport a = node_report("a");
+    NodeReport b = node_report("b");
+    a.jobs = b.jobs = {job_report("vision", "images")};
+    a.jobs.push_back(job_report("language", "text"));
+    a.jobs[1].epoch = 4;
+    report(a);
+    ASSERT_TRUE(cluster.register_job({.name = "vision", .epochs = 3}));
+    ASSERT_TRUE(cluster.register_job({.name = "language", .epochs = 3}));
+    const auto remaining = [&](std::uint32_t vision_on_a, std::uint32_t vision_on_b, std::uint32_t language) {
+        a.jobs[0].epoch = vision_on_a;
+        b.jobs[0].epoch = vision_on_b;
+        a.jobs[1].epoch = language;
+        report(a);
+        report(b);
+        std::vector<double> epochs;
+        for (const Job& job : cluster.state(now_ns).jobs) epochs.push_back(job.remaining_epochs);
+        return epochs;
+    };
+    EXPECT_EQ(remaining(7, 7, 4), (std::vector<double>{3, 3})) << "vision was resumed in its eighth epoch";
+    EXPECT_EQ(remaining(7, 8, 5), (std::vector<double>{2, 2})) << "ranks on one node are ahead";
+    EXPECT_EQ(remaining(8, 8, 5), (std::vector<double>{2, 2}));
+    replan();
+    EXPECT_GT(quota("images"), 0u);
+    EXPECT_EQ(remaining(9, 9, 5), (std::vector<double>{1, 2}));
+    replan();
+    EXPECT_EQ(quota("text"), 50 * kGB) << "who is in the last epoch gives cache away";
+    EXPECT_EQ(remaining(10, 10, 5), (std::vector<double>{1, 2})) << "it reads on for longer than was said";
+    EXPECT_EQ(remaining(6, 6, 5), (std::vector<double>{4, 2})) << "it was started anew from a checkpoint";
 }
 
 TEST_F(ClusterTest, AThousandRegistrationsAreKept) {
