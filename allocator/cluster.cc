@@ -281,14 +281,14 @@ Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::u
         pins_.erase(dataset);
         return {};
     }
-    double pinned = static_cast<double>(std::min(*bytes, found->size_bytes));
+    double pinned = pinned_bytes(known, *found, *bytes);
     double capacity = 0;
     for (const Node& node : known.nodes) {
         capacity += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
     }
     for (const Dataset& other : known.datasets) {
         if (other.name != dataset && pins_.contains(other.name)) {
-            pinned += static_cast<double>(std::min(pins_.at(other.name), other.size_bytes));
+            pinned += pinned_bytes(known, other, pins_.at(other.name));
         }
     }
     if (pinned > capacity) {

@@ -140,6 +140,8 @@ private:
     void forget_node(std::map<std::string, KnownNode>::const_iterator node);
     double ideal_of(const std::string& job) const;
     void add_turns(ClusterState& state) const;
+    // What a pin asks for at most: each peer group that has the dataset needs it once.
+    static double pinned_bytes(const ClusterState& state, const Dataset& dataset, std::uint64_t pin);
     double demand_of(const std::string& node, const std::string& job) const;
     using Quotas = std::map<std::string, std::vector<DatasetQuota>>;  // by node
     Quotas quotas() const;

@@ -54,6 +54,13 @@ void Cluster::add_turns(ClusterState& state) const {
     std::ranges::move(waiting, std::back_inserter(state.jobs));
 }
 
+double Cluster::pinned_bytes(const ClusterState& state, const Dataset& dataset, std::uint64_t pin) {
+    std::set<std::uint32_t> groups;
+    for (const NodeCache& there : dataset.quotas) groups.insert(state.nodes[there.node].peer_group);
+    return std::min(static_cast<double>(pin),
+                    static_cast<double>(dataset.size_bytes) * static_cast<double>(groups.size()));
+}
+
 ClusterState Cluster::state(std::int64_t now_ns) const {
     ClusterState state{.remote_bytes_per_second = options_.remote_bytes_per_second,
                        .horizon_s = static_cast<double>(options_.lease_ns) * 1e-9};
@@ -116,7 +123,7 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
         if (pin == pins_.end()) continue;
         dataset.quota_cap_bytes = pin->second;
         // Where nodes have gone, the pins may not fit any more: then they are what is aimed at, not insisted on.
-        const double bytes = static_cast<double>(std::min(pin->second, dataset.size_bytes));
+        const double bytes = pinned_bytes(state, dataset, pin->second);
         dataset.quota_floor_bytes = bytes <= capacity ? pin->second : 0;
         capacity -= bytes <= capacity ? bytes : 0;
     }

@@ -48,8 +48,8 @@ struct Run {
 struct GroupCache {
     std::uint32_t dataset = 0;
     std::uint32_t group = 0;
-    double size = 0;  // of the dataset
-    double floor = 0;
+    double size = 0;    // of the dataset
+    double floor = 0;   // its part of the dataset's, as is the cap
     double cap = 0;     // at most the size
     double cached = 0;  // now
     double equal_cache = 0;

@@ -319,6 +319,35 @@ TEST_F(ClusterTest, APinHoldsUntilItIsTakenBack) {
     EXPECT_EQ(quota("images"), free);
 }
 
+TEST_F(ClusterTest, APinHoldsOverNodesThatDoNotReadEachOther) {
+    NodeReport a = node_report("a");
+    NodeReport b = node_report("b");
+    NodeReport idle = node_report("c");
+    a.jobs = {job_report("vision", "images")};
+    b.jobs = {job_report("segmentation", "images"), job_report("detection", "images")};
+    report(a);
+    report(b);
+    report(idle);
+    const auto on_nodes = [&](std::uint64_t pin) {
+        EXPECT_TRUE(cluster.pin_quota("images", pin, now_ns));
+        replan();
+        std::vector<double> gb;
+        for (const char* node : {"a", "b", "c"}) {
+            const auto part = cluster.plan_for(node, now_ns);
+            const DatasetQuota& images = part->quotas.at(0);
+            EXPECT_EQ(images.name, "images");
+            gb.push_back(std::round(static_cast<double>(images.memory_bytes + images.disk_bytes) / 1e7) / 100);
+        }
+        return gb;
+    };
+    EXPECT_EQ(on_nodes(60 * kGB), (std::vector<double>{20, 40, 0})) << "by the jobs that read it";
+    EXPECT_EQ(on_nodes(240 * kGB), (std::vector<double>{100, 100, 40})) << "what has no room there";
+    EXPECT_EQ(on_nodes(0), (std::vector<double>{0, 0, 0}));
+    EXPECT_EQ(cluster.pin_quota("images", 301 * kGB, now_ns).error().code, ErrorCode::no_space);
+    EXPECT_TRUE(cluster.pin_quota("text", 300 * kGB, now_ns)) << "150 are all that three nodes can use of it";
+    EXPECT_EQ(cluster.pin_quota("images", 151 * kGB, now_ns).error().code, ErrorCode::no_space);
+}
+
 TEST_F(ClusterTest, CapacityLoweredBelowUseIsFollowed) {
     NodeReport a = node_report("a");
     a.jobs = {job_report("vision", "images")};
