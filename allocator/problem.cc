@@ -4,6 +4,8 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <ranges>
 #include <span>
@@ -142,8 +144,9 @@ void find_caches(const ClusterState& state, std::span<const std::uint32_t> datas
     }
 }
 
+// A cap above the size binds, too, where several groups would have all of it.
 bool has_limits(const Dataset& dataset) {
-    return dataset.quota_floor_bytes > 0 || dataset.quota_cap_bytes < dataset.size_bytes;
+    return dataset.quota_floor_bytes > 0 || dataset.quota_cap_bytes < std::numeric_limits<std::uint64_t>::max();
 }
 
 // How many jobs read each cache, by their parts and time shares, where its dataset has limits.
@@ -355,6 +358,8 @@ Problem make_problem(const ClusterState& state, Counted counted) {
                  .bandwidth_floor = part * job.bandwidth_floor_bytes_per_second,
                  .bandwidth_cap = part * job.bandwidth_cap_bytes_per_second,
                  .gains = job.remaining_epochs > 1};
+        const bool limited = terms.bandwidth_floor > 0 || !std::isinf(terms.bandwidth_cap);
+        problem.limits_bandwidth = problem.limits_bandwidth || (terms.gains && limited);
         terms.reads_begin = static_cast<std::uint32_t>(problem.reads.size());
         terms.runs_begin = static_cast<std::uint32_t>(problem.runs.size());
         find_reads(job, job.dataset, problem);

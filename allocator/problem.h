@@ -66,6 +66,7 @@ inline constexpr std::uint32_t kNoTerms = std::numeric_limits<std::uint32_t>::ma
 
 struct Problem {
     double remote = 0;                         // bytes per second
+    bool limits_bandwidth = false;             // some job that gains by cache has a floor or a cap
     std::vector<double> group_bytes;           // cache of each peer group
     std::vector<std::uint32_t> group_of_node;  // by index in the state
     std::vector<JobTerms> jobs;
