@@ -1,8 +1,12 @@
 #include "allocator/cache_split.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
+#include "allocator/bandwidth_limits.h"
 #include "allocator/largest_within.h"
+#include "allocator/model.h"
 #include "allocator/order.h"
 
 namespace larder::allocator {
@@ -17,28 +21,71 @@ std::vector<double> rates_of(const Problem& problem, auto&& rate) {
     return rates;
 }
 
-// Gives each group's room out in the order of density, densest first.
-CacheSplit fill(const Problem& problem, std::span<const double> density) {
-    CacheSplit split(problem.caches.size());
-    std::vector<double> room = problem.group_bytes;
-    for (std::uint32_t i = 0; i < split.size(); ++i) {
-        split[i] = problem.caches[i].floor;
-        room[problem.caches[i].group] -= split[i];
+// Gives each group's room out; every cache has its floor from the beginning.
+class Filling {
+public:
+    explicit Filling(const Problem& problem)
+        : problem_(problem), split_(problem.caches.size()), room_(problem.group_bytes) {
+        for (std::uint32_t i = 0; i < split_.size(); ++i) {
+            split_[i] = problem.caches[i].floor;
+            room_[problem.caches[i].group] -= split_[i];
+        }
     }
-    const auto give = [&](std::uint32_t i, double bytes_max) {
-        double& left = room[problem.caches[i].group];
-        const double bytes = std::clamp(bytes_max - split[i], 0.0, std::max(0.0, left));
-        split[i] += bytes;
+
+    void give(std::uint32_t i, double bytes_max) {
+        double& left = room_[problem_.caches[i].group];
+        const double bytes = std::clamp(bytes_max - split_[i], 0.0, std::max(0.0, left));
+        split_[i] += bytes;
         left -= bytes;
-    };
-    for (const std::uint32_t i : descending(density)) {
-        if (density[i] <= 0) break;
-        give(i, problem.caches[i].cap);
     }
-    for (std::uint32_t i = 0; i < split.size(); ++i) {
-        give(i, std::min(problem.caches[i].cached, problem.caches[i].cap));
+    // In the order of density, densest first.
+    void give_by(std::span<const double> density) {
+        for (const std::uint32_t i : descending(density)) {
+            if (density[i] <= 0) break;
+            give(i, problem_.caches[i].cap);
+        }
     }
-    return split;
+    void keep_cached() {
+        for (std::uint32_t i = 0; i < split_.size(); ++i) {
+            give(i, std::min(problem_.caches[i].cached, problem_.caches[i].cap));
+        }
+    }
+    CacheSplit take() { return std::move(split_); }
+
+private:
+    const Problem& problem_;
+    CacheSplit split_;
+    std::vector<double> room_;
+};
+
+// What cache saves at some rates.
+struct Savings {
+    std::vector<double> density;    // remote bytes per second, of a byte of each cache
+    std::vector<double> unbounded;  // the same without jobs that have floors; empty where there are none
+    std::vector<Saving> bounded;    // of those
+};
+
+// In the order of density, above what each must hold at least (empty: nothing).
+CacheSplit fill(const Problem& problem, const Savings& savings, std::span<const double> least) {
+    Filling filling(problem);
+    for (std::uint32_t i = 0; i < least.size(); ++i) filling.give(i, least[i]);
+    if (savings.unbounded.empty()) {
+        filling.give_by(savings.density);
+        filling.keep_cached();
+        return filling.take();
+    }
+    const std::vector<Saving> pieces = pieces_of(problem, savings.unbounded, savings.bounded);
+    std::vector<double> of_piece;
+    of_piece.reserve(pieces.size());
+    for (const Saving& piece : pieces) of_piece.push_back(piece.density);
+    for (const std::uint32_t p : descending(of_piece)) {
+        if (of_piece[p] <= 0) break;
+        filling.give(pieces[p].cache, pieces[p].up_to_bytes);
+    }
+    filling.keep_cached();
+    // What would save something if rates were higher than they are taken to be.
+    filling.give_by(savings.density);
+    return filling.take();
 }
 
 // Remote bytes per second that a byte of each cache saves at these rates.
@@ -53,10 +100,49 @@ std::vector<double> densities(const Problem& problem, std::span<const double> ra
     return density;
 }
 
+Savings savings_of(const Problem& problem, std::span<const double> rates) {
+    Savings savings{.density = densities(problem, rates)};
+    if (!problem.limits_bandwidth || std::ranges::none_of(problem.jobs, has_floor)) return savings;
+    std::vector<double> without_floors(rates.begin(), rates.end());
+    for (std::size_t j = 0; j < rates.size(); ++j) {
+        if (has_floor(problem.jobs[j])) without_floors[j] = 0;
+    }
+    savings.unbounded = densities(problem, without_floors);
+    savings.bounded = savings_with_floors(problem, rates);
+    return savings;
+}
+
+// The second counts for `part`, the first for the rest.
+Savings blended(const Savings& first, const Savings& second, double part) {
+    const auto blend = [&](const std::vector<double>& a, const std::vector<double>& b) {
+        std::vector<double> both(a.size());
+        for (std::size_t i = 0; i < both.size(); ++i) both[i] = (1 - part) * a[i] + part * b[i];
+        return both;
+    };
+    Savings both{.density = blend(first.density, second.density),
+                 .unbounded = blend(first.unbounded, second.unbounded)};
+    for (const auto& [of, weight] : {std::pair(&first, 1 - part), std::pair(&second, part)}) {
+        for (Saving saving : of->bounded) {
+            saving.density *= weight;
+            both.bounded.push_back(saving);
+        }
+    }
+    return both;
+}
+
+std::vector<double> equal_rates(const Problem& problem) {
+    return rates_of(problem, [](const JobTerms& job) { return job.equal_rate; });
+}
+
+// Rises above the remote's bandwidth where the jobs together, or one with a cap alone, cannot have what they need.
+double least_remote(const Problem& problem, std::span<const double> rates, const CacheSplit& split) {
+    return std::max(remote_needed(problem, rates, split), problem.remote * caps_exceeded(problem, rates, split));
+}
+
 // The largest sum of rates between the equal shares' and f*, for this split; nothing when equal shares do not fit it.
 std::vector<double> largest_rates(const Problem& problem, const CacheSplit& split) {
-    std::vector<double> rates = rates_of(problem, [](const JobTerms& job) { return job.equal_rate; });
-    double left = problem.remote - remote_needed(problem, rates, split);
+    std::vector<double> rates = equal_rates(problem);
+    double left = problem.remote - least_remote(problem, rates, split);
     if (left < -1e-9 * problem.remote) return {};
     std::vector<double> miss(rates.size());
     std::vector<double> cost(rates.size());
@@ -66,18 +152,21 @@ std::vector<double> largest_rates(const Problem& problem, const CacheSplit& spli
         cost[j] = miss[j] / job.value;
     }
     for (const std::uint32_t j : ascending(cost)) {
-        const double wanted = problem.jobs[j].ideal - rates[j];
-        const double given = miss[j] <= 0 ? wanted : std::min(wanted, std::max(0.0, left) / miss[j]);
+        const JobTerms& job = problem.jobs[j];
+        const double wanted = std::max(0.0, predicted_rate(job.ideal, job.bandwidth_cap, 1 - miss[j]) - rates[j]);
+        const double unused_floor = std::max(0.0, job.bandwidth_floor - rates[j] * miss[j]);
+        const double free = std::max(0.0, left) + unused_floor;
+        const double given = miss[j] <= 0 ? wanted : std::min(wanted, free / miss[j]);
         rates[j] += given;
-        left -= given * miss[j];
+        left -= std::max(0.0, given * miss[j] - unused_floor);
     }
     return rates;
 }
 
 }  // namespace
 
-CacheSplit best_split(const Problem& problem, std::span<const double> rates) {
-    return fill(problem, densities(problem, rates));
+CacheSplit best_split(const Problem& problem, std::span<const double> rates, std::span<const double> promised) {
+    return fill(problem, savings_of(problem, rates), least_cache(problem, promised));
 }
 
 double remote_needed(const Problem& problem, std::span<const double> rates, const CacheSplit& split) {
@@ -92,31 +181,26 @@ double remote_needed(const Problem& problem, std::span<const double> rates, cons
 
 CacheSplit efficiency_split(const Problem& problem) {
     const auto ideals = rates_of(problem, [](const JobTerms& job) { return job.ideal; });
-    const auto equals = rates_of(problem, [](const JobTerms& job) { return job.equal_rate; });
-    CacheSplit split = best_split(problem, ideals);
-    const auto shares_fit = [&](const CacheSplit& of) { return remote_needed(problem, equals, of) <= problem.remote; };
+    const auto equals = equal_rates(problem);
+    CacheSplit split = best_split(problem, ideals, equals);
+    const auto shares_fit = [&](const CacheSplit& of) { return least_remote(problem, equals, of) <= problem.remote; };
     if (shares_fit(split)) return split;
 
     // A linear program with one more constraint: its multiplier blends the two densities. At the right one two splits
     // are equally good, and the mixture of them that just meets the constraint is the optimum.
-    const std::vector<double> ideal_density = densities(problem, ideals);
-    const std::vector<double> equal_density = densities(problem, equals);
-    const auto blended = [&](double part) {
-        std::vector<double> density(ideal_density.size());
-        for (std::size_t i = 0; i < density.size(); ++i) {
-            density[i] = (1 - part) * ideal_density[i] + part * equal_density[i];
-        }
-        return fill(problem, density);
-    };
-    const auto needed = [&](const CacheSplit& of) { return remote_needed(problem, equals, of); };
-    CacheSplit fitting = blended(1);
+    const Savings of_ideals = savings_of(problem, ideals);
+    const Savings of_equals = savings_of(problem, equals);
+    const std::vector<double> least = least_cache(problem, equals);
+    const auto split_at = [&](double part) { return fill(problem, blended(of_ideals, of_equals, part), least); };
+    const auto needed = [&](const CacheSplit& of) { return least_remote(problem, equals, of); };
+    CacheSplit fitting = split_at(1);
     if (!shares_fit(fitting)) return fitting;
     // What is needed falls in steps as the part rises.
     double low = 0;
     double high = 1;
     for (int i = 0; i < kBisections; ++i) {
         const double middle = (low + high) / 2;
-        CacheSplit trial = blended(middle);
+        CacheSplit trial = split_at(middle);
         const bool fits = shares_fit(trial);
         (fits ? high : low) = middle;
         (fits ? fitting : split) = std::move(trial);
@@ -130,21 +214,21 @@ CacheSplit efficiency_split(const Problem& problem) {
 }
 
 CacheSplit max_min_split(const Problem& problem) {
-    const auto ideals = rates_of(problem, [](const JobTerms& job) { return job.ideal; });
-    CacheSplit best = best_split(problem, ideals);
-    if (problem.jobs.empty() || remote_needed(problem, ideals, best) <= problem.remote) return best;
+    const auto highest = rates_of(problem, [&](const JobTerms& job) { return highest_rate(problem, job); });
+    CacheSplit best = best_split(problem, highest, highest);
+    if (problem.jobs.empty() || least_remote(problem, highest, best) <= problem.remote) return best;
 
     std::vector<double> rates(problem.jobs.size());
     const auto split_at = [&](double level) {
         for (std::size_t j = 0; j < rates.size(); ++j) {
             const JobTerms& job = problem.jobs[j];
-            rates[j] = std::clamp(level * job.weight * job.equal_rate, job.equal_rate, job.ideal);
+            rates[j] = std::min(std::max(level * job.weight * job.equal_rate, job.equal_rate), highest[j]);
         }
-        return best_split(problem, rates);
+        return best_split(problem, rates, rates);
     };
     const auto needed = [&](double level) {
         const CacheSplit split = split_at(level);
-        return remote_needed(problem, rates, split);
+        return least_remote(problem, rates, split);
     };
     double high = 0;
     for (const JobTerms& job : problem.jobs) {
@@ -177,7 +261,7 @@ public:
                 best_value_ = value;
                 best_ = split;
             }
-            split = best_split(problem_, found);
+            split = best_split(problem_, found, found);
         }
     }
     const CacheSplit& best() const { return best_; }
@@ -195,7 +279,8 @@ private:
 };
 
 CacheSplit split_for_equal_rates(const Problem& problem) {
-    return best_split(problem, rates_of(problem, [](const JobTerms& job) { return job.equal_rate; }));
+    const auto equals = equal_rates(problem);
+    return best_split(problem, equals, equals);
 }
 
 }  // namespace
@@ -212,11 +297,12 @@ CacheSplit throughput_split(const Problem& problem) {
     for (std::size_t first = 0; first < problem.caches.size(); ++first) {
         const std::vector<double> found = largest_rates(problem, climb.best());
         if (found.empty()) break;
-        std::vector<double> density = densities(problem, found);
-        if (density[first] == 0) continue;
+        Savings savings = savings_of(problem, found);
+        if (savings.density[first] == 0) continue;
         if (++moves > kMovesMax) break;
-        density[first] = std::numeric_limits<double>::max();
-        climb.from(fill(problem, density));
+        savings.density[first] = std::numeric_limits<double>::max();
+        if (!savings.unbounded.empty()) savings.unbounded[first] = std::numeric_limits<double>::max();
+        climb.from(fill(problem, savings, least_cache(problem, equal_rates(problem))));
     }
     return climb.best();
 }
@@ -224,7 +310,8 @@ CacheSplit throughput_split(const Problem& problem) {
 CacheSplit utilisation_split(const Problem& problem) {
     Climb climb(problem);
     // Where the remote serves nobody else, cache is worth what it alone keeps going.
-    climb.from(best_split(problem, rates_of(problem, [](const JobTerms& job) { return job.value * job.ideal; })));
+    const auto values = rates_of(problem, [](const JobTerms& job) { return job.value * job.ideal; });
+    climb.from(fill(problem, {.density = densities(problem, values)}, least_cache(problem, equal_rates(problem))));
     climb.from(split_for_equal_rates(problem));
     return climb.best();
 }
@@ -236,14 +323,14 @@ CacheSplit equal_split(const Problem& problem) {
 }
 
 CacheSplit towards_equal_split(const Problem& problem, const CacheSplit& split) {
-    const auto equals = rates_of(problem, [](const JobTerms& job) { return job.equal_rate; });
+    const auto equals = equal_rates(problem);
     const CacheSplit equal = equal_split(problem);
     const auto mixture = [&](double part) {
         CacheSplit mixed(split.size());
         for (std::size_t i = 0; i < mixed.size(); ++i) mixed[i] = equal[i] + part * (split[i] - equal[i]);
         return mixed;
     };
-    const auto needed = [&](double part) { return remote_needed(problem, equals, mixture(part)); };
+    const auto needed = [&](double part) { return least_remote(problem, equals, mixture(part)); };
     const double remote = problem.remote * (1 + 1e-9);  // equal shares fit, up to rounding
     if (needed(1) <= remote) return split;
     if (needed(0) > remote) return equal;

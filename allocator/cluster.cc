@@ -15,6 +15,7 @@ constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 53;
 constexpr std::uint64_t kLeaseNumberMax = std::uint64_t{1} << 62;  // no ledger ever comes so far
 constexpr double kRateMax = 1e18;
 constexpr double kWeightMin = 1e-6;
+constexpr std::uint64_t kRanksMax = 1 << 16;  // of a node: sums over all nodes stay exact
 constexpr double kWeightMax = 1e6;
 
 Result<void> wrong(const std::string& field, const std::string& why) {
@@ -85,10 +86,14 @@ Result<void> check(const NodeReport& report) {
         if (!datasets.insert(report.datasets[i].name).second) return wrong(at + ".name", "is there twice");
     }
     std::set<std::string_view> jobs;
+    std::uint64_t ranks = 0;
     for (std::size_t i = 0; i < report.jobs.size(); ++i) {
         const std::string at = "jobs[" + std::to_string(i) + "]";
         if (auto good = check_job(report.jobs[i], datasets, at); !good) return good;
         if (!jobs.insert(report.jobs[i].name).second) return wrong(at + ".name", "is there twice");
+        ranks += report.jobs[i].ranks;
+        if (ranks > kRanksMax)
+            return wrong(at + ".ranks", "the node's jobs have more than " + std::to_string(kRanksMax));
     }
     return {};
 }
@@ -142,7 +147,7 @@ Result<void> Cluster::report(const NodeReport& report, std::int64_t now_ns) {
         return fail(ErrorCode::no_space, "node \"" + report.node + "\" would be one more than the " +
                                              std::to_string(options_.nodes_max) + " that report");
     }
-    measure(report, same_instance);
+    measure(report, found == nodes_.end() ? nullptr : &found->second.last, same_instance);
     // What was kept may have been lost: then the node knows better how far the numbers are.
     if (report.lease_applied <= kLeaseNumberMax) ledger_.number_above(report.lease_applied);
     // A restarted daemon holds no lease, but what its predecessor took may still be on its way until it says so.
@@ -153,13 +158,15 @@ Result<void> Cluster::report(const NodeReport& report, std::int64_t now_ns) {
     return {};
 }
 
-void Cluster::measure(const NodeReport& report, bool same_instance) {
+void Cluster::measure(const NodeReport& report, const NodeReport* last, bool same_instance) {
+    std::set<std::string_view> here;
     for (const JobReport& job : report.jobs) {
+        here.insert(job.name);
         KnownJob& known = jobs_[job.name];
-        const Counters now{.bytes = job.bytes, .busy_s = job.busy_s};
+        const Counters now{.bytes = job.bytes, .busy_s = job.busy_s, .epoch = job.epoch};
         const auto before = known.before.find(report.node);
-        const bool goes_on = same_instance && before != known.before.end() && job.bytes >= before->second.bytes &&
-                             job.busy_s >= before->second.busy_s;
+        const bool goes_on = same_instance && before != known.before.end() && before->second.go_on &&
+                             job.bytes >= before->second.bytes && job.busy_s >= before->second.busy_s;
         if (goes_on) {
             // One interval has each node once: a second report of one closes it.
             if (known.reported.contains(report.node)) {
@@ -174,11 +181,38 @@ void Cluster::measure(const NodeReport& report, bool same_instance) {
             known.reported[report.node] = job.ranks;
         }
         known.before[report.node] = now;
+        count_epochs(job.name, known);
     }
-    for (auto& [name, job] : jobs_) {
-        const bool here = std::ranges::any_of(report.jobs, [&](const JobReport& of) { return of.name == name; });
-        if (!here) job.before.erase(report.node);
+    if (last == nullptr) return;
+    for (const JobReport& job : last->jobs) {
+        if (!here.contains(job.name)) leaves(job.name, report.node);
     }
+}
+
+// Ranks on some nodes may be an epoch behind the others.
+void Cluster::count_epochs(const std::string& name, KnownJob& job) {
+    if (!job.spec) return;
+    std::optional<std::uint32_t> last;
+    for (const auto& [node, counters] : job.before) last = std::max(last, counters.epoch);
+    if (!last) return;
+    const EpochsSeen seen{.first = job.epochs ? job.epochs->first : *last, .last = *last};
+    if (job.epochs == seen) return;
+    job.epochs = seen;
+    unsaved_epochs_.insert(name);
+}
+
+void Cluster::leaves(const std::string& job, const std::string& node) {
+    const auto found = jobs_.find(job);
+    if (found == jobs_.end()) return;
+    found->second.before.erase(node);
+    forget_unless_needed(job);
+}
+
+void Cluster::forget_unless_needed(const std::string& job) {
+    const auto found = jobs_.find(job);
+    if (found == jobs_.end() || found->second.spec || !found->second.before.empty() || in_turns_.contains(job)) return;
+    jobs_.erase(found);
+    unsaved_jobs_.insert(job);
 }
 
 Result<void> Cluster::register_job(const JobSpec& spec) {
@@ -215,7 +249,9 @@ Result<void> Cluster::register_job(const JobSpec& spec) {
                                              std::to_string(options_.jobs_max) + " that can be registered");
     }
     if (auto saved = save({.jobs = {{spec.name, spec}}}); !saved) return saved;
-    jobs_[spec.name].spec = spec;
+    KnownJob& job = jobs_[spec.name];
+    job.spec = spec;
+    count_epochs(spec.name, job);
     ++registered_;
     return {};
 }
@@ -225,11 +261,13 @@ Result<void> Cluster::remove_job(const std::string& name) {
     if (found == jobs_.end() || !found->second.spec) {
         return fail(ErrorCode::not_found, "job \"" + name + "\" is not registered");
     }
-    if (auto saved = save({.jobs = {{name, std::nullopt}}}); !saved) return saved;
+    if (auto saved = save({.jobs = {{name, std::nullopt}}, .epochs = {{name, std::nullopt}}}); !saved) return saved;
     found->second.spec.reset();
-    // What is measured of a job that runs goes on.
-    if (found->second.before.empty()) jobs_.erase(found);
+    found->second.epochs.reset();
+    unsaved_epochs_.erase(name);
     unsaved_jobs_.insert(name);
+    // What is measured of a job that runs goes on.
+    forget_unless_needed(name);
     --registered_;
     return {};
 }
@@ -243,14 +281,14 @@ Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::u
         pins_.erase(dataset);
         return {};
     }
-    double pinned = static_cast<double>(std::min(*bytes, found->size_bytes));
+    double pinned = pinned_bytes(known, *found, *bytes);
     double capacity = 0;
     for (const Node& node : known.nodes) {
         capacity += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
     }
     for (const Dataset& other : known.datasets) {
         if (other.name != dataset && pins_.contains(other.name)) {
-            pinned += static_cast<double>(std::min(pins_.at(other.name), other.size_bytes));
+            pinned += pinned_bytes(known, other, pins_.at(other.name));
         }
     }
     if (pinned > capacity) {
@@ -296,6 +334,17 @@ std::vector<std::string> Cluster::registered_jobs() const {
     return names;
 }
 
+double Cluster::remaining_epochs(const std::string& job) const {
+    const auto found = jobs_.find(job);
+    if (found == jobs_.end() || !found->second.spec) return kUnlimited;
+    const double declared = found->second.spec->epochs;
+    if (!found->second.epochs) return declared;
+    // Negative when it was started anew from an earlier one.
+    const double finished =
+        static_cast<double>(found->second.epochs->last) - static_cast<double>(found->second.epochs->first);
+    return std::max(std::min(declared, 1.0), declared - finished);
+}
+
 double Cluster::ideal_of(const std::string& job) const {
     if (const auto measured = measured_ideal(job)) return std::min(*measured, kRateMax);
     const auto found = jobs_.find(job);
@@ -312,8 +361,7 @@ Result<std::uint64_t> Cluster::replan(std::int64_t now_ns) {
     if (!plan) return std::unexpected(plan.error().within("the cluster as reported"));
     const bool quotas_hold = plan_number_ != 0 && same_quotas(planned_state_, plan_, now, *plan);
     const bool rates_hold = plan_number_ != 0 && same_rates(planned_state_, plan_, now, *plan);
-    planned_state_ = std::move(now);
-    plan_ = std::move(*plan);
+    take_plan(std::move(now), std::move(*plan));
     if (quotas_hold && rates_hold && !plan_unsaved_) return plan_number_;
     if (!quotas_hold || !rates_hold) ++plan_number_;
     const bool quotas_saved = quotas_hold && !plan_unsaved_;
@@ -321,6 +369,19 @@ Result<std::uint64_t> Cluster::replan(std::int64_t now_ns) {
     if (auto saved = save_plan(quotas_saved); !saved) return std::unexpected(saved.error());
     plan_unsaved_ = false;
     return plan_number_;
+}
+
+void Cluster::take_plan(ClusterState state, Plan plan) {
+    planned_state_ = std::move(state);
+    plan_ = std::move(plan);
+    planned_jobs_.assign(planned_state_.nodes.size(), {});
+    planned_datasets_.assign(planned_state_.nodes.size(), {});
+    for (std::uint32_t j = 0; j < plan_.jobs.size(); ++j) {
+        for (const GpuShare& share : placement_of(planned_state_, plan_, j)) planned_jobs_[share.node].push_back(j);
+    }
+    for (std::uint32_t i = 0; i < plan_.datasets.size(); ++i) {
+        for (const NodeCache& there : planned_state_.datasets[i].quotas) planned_datasets_[there.node].push_back(i);
+    }
 }
 
 // 0 of a node that was removed since the plan was made.
@@ -351,11 +412,9 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
         if (group.empty() || name == node || last.peer_group != group || !is_alive(known, now_ns)) continue;
         part.peers.push_back(last.peer_endpoint);
     }
-    for (std::size_t i = 0; i < plan_.datasets.size(); ++i) {
-        // A quota of 0 must be said to a node that has the dataset.
-        const auto has = [at](const NodeCache& there) { return there.node == at; };
-        if (std::ranges::none_of(planned_state_.datasets[i].quotas, has)) continue;
-        const auto quota = std::ranges::find_if(plan_.datasets[i].quotas, has);
+    // A quota of 0 must be said to a node that has the dataset.
+    for (const std::uint32_t i : planned_datasets_[at]) {
+        const auto quota = std::ranges::find(plan_.datasets[i].quotas, at, &NodeCache::node);
         const bool given = quota != plan_.datasets[i].quotas.end();
         part.quotas.push_back({.name = planned_state_.datasets[i].name,
                                .memory_bytes = given ? quota->memory_bytes : 0,
@@ -363,19 +422,18 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
     }
     if (!rates) return part;
     std::vector<LeasedRate> wanted;
-    for (std::size_t j = 0; j < plan_.jobs.size(); ++j) {
+    for (const std::uint32_t j : planned_jobs_[at]) {
         const JobPlan& job = plan_.jobs[j];
         const std::string& name = planned_state_.jobs[j].name;
         std::vector<double> demands;
-        std::optional<std::size_t> mine;
+        std::size_t mine = 0;
         for (const GpuShare& share : placement_of(planned_state_, plan_, j)) {
             const std::string& where = planned_state_.nodes[share.node].name;
             if (where == node) mine = demands.size();
             demands.push_back(demand_of(where, name));
         }
-        if (!mine) continue;
         const auto parts = split_grant(job.bandwidth_bytes_per_second, demands, options_.floor_bytes_per_second);
-        wanted.push_back({.job = name, .bytes_per_second = parts[*mine]});
+        wanted.push_back({.job = name, .bytes_per_second = parts[mine]});
     }
     part.lease = ledger_.lease(node, std::move(wanted), now_ns);
     // On record before it can be used: after a restart it is counted.

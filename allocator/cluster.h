@@ -80,7 +80,7 @@ public:
     Result<void> remove_job(const std::string& name);
     // All jobs that take turns, in place of those said before; of no job twice. Who runs is what nodes report. Not kept
     // over a restart: the scheduler says it anew.
-    void set_turns(std::vector<Turn> turns) { turns_ = std::move(turns); }
+    void set_turns(std::vector<Turn> turns);
     // Fixes a dataset's quota over all nodes; nothing: lets the plan decide again. no_space when the pins do not fit.
     Result<void> pin_quota(const std::string& dataset, std::optional<std::uint64_t> bytes, std::int64_t now_ns);
     Result<void> set_remote(double bytes_per_second);
@@ -95,6 +95,8 @@ public:
     ClusterState state(std::int64_t now_ns) const;
     const ClusterState& planned_state() const { return planned_state_; }
     const Plan& plan() const { return plan_; }
+    // Of a registered job, with the current one: what was declared, less those it has been seen to finish since.
+    double remaining_epochs(const std::string& job) const;
     // f* as measured; nothing when there is no measurement yet.
     std::optional<double> measured_ideal(const std::string& job) const;
     // What there is to show of it; references hold until the next call that changes something.
@@ -112,26 +114,39 @@ public:
     double in_force(std::int64_t now_ns) const { return ledger_.in_force(now_ns); }
 
 private:
+    // Of a job on a node, at the node's last report.
     struct Counters {
         std::uint64_t bytes = 0;
         double busy_s = 0;
+        std::optional<std::uint32_t> epoch;
+        bool go_on = true;  // false: of an earlier process
     };
     struct KnownJob {
         std::optional<JobSpec> spec;
         IdealRate ideal;
-        std::map<std::string, Counters> before;  // per node, at its last report
+        std::optional<EpochsSeen> epochs;        // since it was registered
+        std::map<std::string, Counters> before;  // by node, of all whose last report has the job
         // Since every node's last report was taken into `ideal`.
         IdealRate::Interval open;
         std::map<std::string, std::uint32_t> reported;  // ranks per node, in the open interval
     };
 
-    void measure(const NodeReport& report, bool same_instance);
+    // `last`: what the node reported before; null: nothing.
+    void measure(const NodeReport& report, const NodeReport* last, bool same_instance);
+    void count_epochs(const std::string& name, KnownJob& job);
+    // The node's report no longer has the job.
+    void leaves(const std::string& job, const std::string& node);
+    void forget_unless_needed(const std::string& job);
+    void forget_node(std::map<std::string, KnownNode>::const_iterator node);
     double ideal_of(const std::string& job) const;
     void add_turns(ClusterState& state) const;
+    // What a pin asks for at most: each peer group that has the dataset needs it once.
+    static double pinned_bytes(const ClusterState& state, const Dataset& dataset, std::uint64_t pin);
     double demand_of(const std::string& node, const std::string& job) const;
     using Quotas = std::map<std::string, std::vector<DatasetQuota>>;  // by node
     Quotas quotas() const;
     bool take_quotas(const ClusterRecord& record);
+    void take_plan(ClusterState state, Plan plan);
     Result<void> save_plan(bool same_quotas);
     bool forget_a_silent_node(std::int64_t now_ns);
     // What has come since the last time, with `change`.
@@ -144,15 +159,20 @@ private:
     std::set<std::string> unsaved_nodes_;
     Quotas saved_quotas_;
     bool plan_unsaved_ = false;
-    std::set<std::string> unsaved_jobs_;  // their measured rates
+    std::set<std::string> unsaved_jobs_;    // their measured rates
+    std::set<std::string> unsaved_epochs_;  // by job
     std::map<std::string, KnownNode> nodes_;
     std::map<std::string, KnownJob> jobs_;
     std::size_t registered_ = 0;
     std::map<std::string, std::uint64_t> pins_;
     std::vector<Turn> turns_;
+    std::set<std::string> in_turns_;  // their jobs
     std::uint64_t plan_number_ = 0;
     ClusterState planned_state_;
     Plan plan_;
+    // What is on each of its nodes, by index.
+    std::vector<std::vector<std::uint32_t>> planned_jobs_;
+    std::vector<std::vector<std::uint32_t>> planned_datasets_;
 };
 
 }  // namespace larder::allocator

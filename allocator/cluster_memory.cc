@@ -55,7 +55,9 @@ Result<void> Cluster::save(ClusterRecord change) {
         const auto measured = measured_ideal(job);
         if (measured || !jobs_.contains(job)) change.ideal_bytes_per_second[job] = measured;
     }
+    for (const std::string& job : unsaved_epochs_) change.epochs[job] = jobs_.at(job).epochs;
     if (auto saved = save_(change); !saved) return saved;
+    unsaved_epochs_.clear();
     unsaved_nodes_.clear();
     unsaved_jobs_.clear();
     return {};
@@ -74,19 +76,23 @@ Result<void> Cluster::remove_node(const std::string& node, std::int64_t now_ns) 
             "node \"" + node + "\" reports, or has a lease: stop its daemon and wait for as long as a lease lasts");
     }
     if (auto saved = save({.nodes = {{node, std::nullopt}}, .leases = {{node, std::nullopt}}}); !saved) return saved;
-    nodes_.erase(node);
-    unsaved_nodes_.insert(node);
+    if (found != nodes_.end()) forget_node(found);
     ledger_.remove(node);
     return {};
 }
 
 // Its leases stay in the ledger.
+void Cluster::forget_node(std::map<std::string, KnownNode>::const_iterator node) {
+    unsaved_nodes_.insert(node->first);
+    for (const JobReport& job : node->second.last.jobs) leaves(job.name, node->first);
+    nodes_.erase(node);
+}
+
 bool Cluster::forget_a_silent_node(std::int64_t now_ns) {
     const auto heard = [](const auto& entry) { return entry.second.heard_ns; };
     const auto longest = std::ranges::min_element(nodes_, {}, heard);
     if (longest == nodes_.end() || is_alive(longest->second, now_ns)) return false;
-    unsaved_nodes_.insert(longest->first);
-    nodes_.erase(longest);
+    forget_node(longest);
     return true;
 }
 
@@ -96,14 +102,17 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
         jobs_[name].spec = *spec;
         ++registered_;
     }
-    std::set<std::string_view> reported;
     for (const auto& [name, report] : record.nodes) {
         if (!report) continue;
-        for (const JobReport& job : report->jobs) reported.insert(job.name);
+        for (const JobReport& job : report->jobs) jobs_[job.name].before[name] = {.epoch = job.epoch, .go_on = false};
+    }
+    for (const auto& [name, seen] : record.epochs) {
+        const auto found = jobs_.find(name);
+        if (found != jobs_.end() && found->second.spec) found->second.epochs = seen;
     }
     for (const auto& [name, rate] : record.ideal_bytes_per_second) {
         // Of a job that is neither registered nor running nothing is kept any longer.
-        if (rate && (jobs_.contains(name) || reported.contains(name))) {
+        if (rate && jobs_.contains(name)) {
             jobs_[name].ideal.resume(*rate);
         } else {
             unsaved_jobs_.insert(name);
@@ -130,13 +139,10 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
     }
     if (!record.plan_number) return {};
     plan_number_ = *record.plan_number;
-    planned_state_ = state(now_ns);
-    auto plan = assign(planned_state_, options_.objective);
-    if (!plan) {
-        planned_state_ = {};
-        return std::unexpected(plan.error().within("the cluster as it was kept"));
-    }
-    plan_ = std::move(*plan);
+    ClusterState kept = state(now_ns);
+    auto plan = assign(kept, options_.objective);
+    if (!plan) return std::unexpected(plan.error().within("the cluster as it was kept"));
+    take_plan(std::move(kept), std::move(*plan));
     // Where the kept quotas no longer fit what is known, this is a new plan.
     if (!take_quotas(record)) ++plan_number_;
     return {};

@@ -1,13 +1,22 @@
 // The ClusterState that Cluster makes of reports, registrations, pins and turns.
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "allocator/cluster.h"
 
 namespace larder::allocator {
+
+void Cluster::set_turns(std::vector<Turn> turns) {
+    const std::set<std::string> before = std::exchange(in_turns_, {});
+    turns_ = std::move(turns);
+    for (const Turn& turn : turns_) in_turns_.insert(turn.job);
+    for (const std::string& job : before) forget_unless_needed(job);
+}
 
 void Cluster::add_turns(ClusterState& state) const {
     std::map<std::string_view, std::uint32_t> node_at, dataset_at, job_at;
@@ -45,6 +54,13 @@ void Cluster::add_turns(ClusterState& state) const {
     std::ranges::move(waiting, std::back_inserter(state.jobs));
 }
 
+double Cluster::pinned_bytes(const ClusterState& state, const Dataset& dataset, std::uint64_t pin) {
+    std::set<std::uint32_t> groups;
+    for (const NodeCache& there : dataset.quotas) groups.insert(state.nodes[there.node].peer_group);
+    return std::min(static_cast<double>(pin),
+                    static_cast<double>(dataset.size_bytes) * static_cast<double>(groups.size()));
+}
+
 ClusterState Cluster::state(std::int64_t now_ns) const {
     ClusterState state{.remote_bytes_per_second = options_.remote_bytes_per_second,
                        .horizon_s = static_cast<double>(options_.lease_ns) * 1e-9};
@@ -56,11 +72,12 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
         if (!is_alive(known, now_ns)) continue;
         const NodeReport& report = known.last;
         const auto node = static_cast<std::uint32_t>(state.nodes.size());
-        std::uint32_t ranks = 0;
-        for (const JobReport& job : report.jobs) ranks += job.ranks;
+        std::uint64_t gpus = 0;  // a report on record may be from before its ranks were bounded
+        for (const JobReport& job : report.jobs) gpus += job.ranks;
+        gpus = std::clamp<std::uint64_t>(gpus, report.gpus, std::numeric_limits<std::uint32_t>::max());
         state.nodes.push_back(
             {.name = name,
-             .gpus = std::max(report.gpus, ranks),
+             .gpus = static_cast<std::uint32_t>(gpus),
              .memory_bytes = report.memory_bytes,
              .disk_bytes = report.disk_bytes,
              .disk_read_bytes_per_second = report.disk_read_bytes_per_second,
@@ -87,7 +104,7 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
                 if (known_job != jobs_.end() && known_job->second.spec) {
                     const JobSpec& spec = *known_job->second.spec;
                     job.weight = spec.weight;
-                    job.remaining_epochs = spec.epochs;
+                    job.remaining_epochs = remaining_epochs(reported.name);
                     job.bandwidth_floor_bytes_per_second = spec.bandwidth_floor_bytes_per_second;
                     job.bandwidth_cap_bytes_per_second = spec.bandwidth_cap_bytes_per_second;
                 }
@@ -106,7 +123,7 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
         if (pin == pins_.end()) continue;
         dataset.quota_cap_bytes = pin->second;
         // Where nodes have gone, the pins may not fit any more: then they are what is aimed at, not insisted on.
-        const double bytes = static_cast<double>(std::min(pin->second, dataset.size_bytes));
+        const double bytes = pinned_bytes(state, dataset, pin->second);
         dataset.quota_floor_bytes = bytes <= capacity ? pin->second : 0;
         capacity -= bytes <= capacity ? bytes : 0;
     }

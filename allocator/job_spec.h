@@ -13,7 +13,7 @@ namespace larder::allocator {
 struct JobSpec {
     std::string name;
     double weight = 1;
-    double epochs = kUnlimited;                    // to go, with the current one
+    double epochs = kUnlimited;                    // to go when it is registered, with the current one
     std::optional<double> ideal_bytes_per_second;  // f*, until it is measured
     double bandwidth_floor_bytes_per_second = 0;
     double bandwidth_cap_bytes_per_second = kUnlimited;

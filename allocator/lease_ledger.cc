@@ -3,11 +3,24 @@
 #include <algorithm>
 
 namespace larder::allocator {
+namespace {
+
+constexpr double kReservePart = 0.01;  // of the remote, for all nodes without jobs
+
+}  // namespace
 
 double Lease::sum() const {
     double total = 0;
     for (const LeasedRate& rate : rates) total += rate.bytes_per_second;
     return total;
+}
+
+double Lease::in_force() const {
+    return rates.empty() ? floor_bytes_per_second : sum();
+}
+
+double Lease::expired() const {
+    return floor_bytes_per_second * static_cast<double>(std::max<std::size_t>(1, rates.size()));
 }
 
 LeaseLedger::LeaseLedger(double remote_bytes_per_second, double floor_bytes_per_second, std::int64_t duration_ns)
@@ -16,8 +29,7 @@ LeaseLedger::LeaseLedger(double remote_bytes_per_second, double floor_bytes_per_
 double LeaseLedger::held_by(const Held& held, std::int64_t now_ns) {
     double most = 0;
     for (const Lease& lease : held.leases) {
-        const double floors = lease.floor_bytes_per_second * static_cast<double>(lease.rates.size());
-        most = std::max(most, lease.expires_ns > now_ns ? lease.sum() : floors);
+        most = std::max(most, lease.expires_ns > now_ns ? lease.in_force() : lease.expired());
     }
     return most;
 }
@@ -36,7 +48,8 @@ Lease LeaseLedger::lease(const std::string& node, std::vector<LeasedRate> wanted
     }
     const double free = std::max(0.0, remote_ - others);
     const auto jobs = static_cast<double>(wanted.size());
-    const double floor = wanted.empty() ? 0 : std::min(floor_, free / jobs);
+    const double reserve = kReservePart * remote_ / static_cast<double>(nodes_.size());
+    const double floor = wanted.empty() ? std::min({floor_, reserve, free}) : std::min(floor_, free / jobs);
     Lease lease{.number = ++last_number_,
                 .expires_ns = now_ns + duration_ns_,
                 .floor_bytes_per_second = floor,
@@ -47,7 +60,8 @@ Lease LeaseLedger::lease(const std::string& node, std::vector<LeasedRate> wanted
         // Floors stay whole; what is above them shrinks alike.
         const double part = sum > floor * jobs ? std::max(0.0, free - floor * jobs) / (sum - floor * jobs) : 0;
         for (LeasedRate& rate : lease.rates) rate.bytes_per_second = floor + (rate.bytes_per_second - floor) * part;
-        lease.cut = true;
+        // Others without jobs hold their reserves for good: to ask again brings nothing.
+        lease.cut = free < sum * (1 - 2 * kReservePart);
     }
     held.leases.push_back(lease);
     merge_expired(held, now_ns);
@@ -56,13 +70,10 @@ Lease LeaseLedger::lease(const std::string& node, std::vector<LeasedRate> wanted
 
 // Of leases that have expired only the largest floors can still be in use: one stands for all.
 void LeaseLedger::merge_expired(Held& held, std::int64_t now_ns) {
-    const auto floors = [](const Lease& lease) {
-        return lease.floor_bytes_per_second * static_cast<double>(lease.rates.size());
-    };
     const auto expired =
         std::ranges::stable_partition(held.leases, [&](const Lease& lease) { return lease.expires_ns > now_ns; });
     if (expired.empty()) return;
-    const Lease largest = *std::ranges::max_element(expired, {}, floors);
+    const Lease largest = *std::ranges::max_element(expired, {}, &Lease::expired);
     held.leases.erase(expired.begin(), expired.end());
     held.leases.insert(held.leases.begin(), largest);
 }

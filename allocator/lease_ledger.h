@@ -24,19 +24,23 @@ struct LeasedRate {
 struct Lease {
     std::uint64_t number = 0;  // rises with every lease of the ledger
     std::int64_t expires_ns = 0;
-    double floor_bytes_per_second = 0;  // of each job, once it has expired
+    double floor_bytes_per_second = 0;  // of each job, once it has expired; for no job, of all that come meanwhile
     std::vector<LeasedRate> rates;
     // What was wanted could not be leased yet: ask again soon.
     bool cut = false;
     double wanted_bytes_per_second = 0;  // in all, floors included; known when it is made, not kept on record
 
     double sum() const;
+    // What its node may take with it, and once it has expired.
+    double in_force() const;
+    double expired() const;
 };
 
 class LeaseLedger {
 public:
-    // A node whose lease has expired takes its lease's floor per job: this one, or less where the remote is too slow
-    // for everybody's.
+    // A node whose lease has expired takes its lease's floor per job, shared by those that run then: this one, or less
+    // where the remote is too slow for everybody's. A node without jobs has one, too, for those that start while it is
+    // cut off: its part of a hundredth of the remote at most.
     LeaseLedger(double remote_bytes_per_second, double floor_bytes_per_second, std::int64_t duration_ns);
 
     // Only when `wait_ns` is 0: leases the node these rates in place of its last lease, or less where others still hold

@@ -4,6 +4,9 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
 #include <ranges>
 #include <span>
 #include <utility>
@@ -110,7 +113,6 @@ void find_groups(const ClusterState& state, Problem& problem) {
 // Every dataset's cache in each group where some lies, may lie, or is wanted.
 void find_caches(const ClusterState& state, std::span<const std::uint32_t> datasets_in_order, Problem& problem) {
     const auto groups = static_cast<std::uint32_t>(problem.group_bytes.size());
-    std::vector<double> room = problem.group_bytes;
     std::vector<std::vector<std::uint32_t>> wanted(groups == 1 ? 0 : state.datasets.size());  // groups, by dataset
     for (const Job& job : state.jobs) {
         if (wanted.empty()) break;
@@ -132,15 +134,90 @@ void find_caches(const ClusterState& state, std::span<const std::uint32_t> datas
         }
         terms.caches_begin = static_cast<std::uint32_t>(problem.caches.size());
         for (const std::uint32_t group : of_dataset) {
-            GroupCache cache{.dataset = i, .group = group, .size = static_cast<double>(dataset.size_bytes)};
-            cache.cap = static_cast<double>(std::min(dataset.size_bytes, dataset.quota_cap_bytes));
-            cache.floor = std::min({cache.cap, static_cast<double>(dataset.quota_floor_bytes), room[group]});
-            room[group] -= cache.floor;
-            problem.caches.push_back(cache);
+            const auto size = static_cast<double>(dataset.size_bytes);
+            problem.caches.push_back({.dataset = i, .group = group, .size = size, .cap = size});
         }
         terms.caches_end = static_cast<std::uint32_t>(problem.caches.size());
         for (const NodeCache& at : dataset.cached) {
             problem.caches[problem.cache_on(i, at.node)].cached += static_cast<double>(at.bytes());
+        }
+    }
+}
+
+// A cap above the size binds, too, where several groups would have all of it.
+bool has_limits(const Dataset& dataset) {
+    return dataset.quota_floor_bytes > 0 || dataset.quota_cap_bytes < std::numeric_limits<std::uint64_t>::max();
+}
+
+// How many jobs read each cache, by their parts and time shares, where its dataset has limits.
+std::vector<double> readers_of_limited(const ClusterState& state, const Problem& problem) {
+    std::vector<std::vector<double>> parts(problem.caches.size());
+    for (const Job& job : state.jobs) {
+        if (!has_limits(state.datasets[job.dataset])) continue;
+        double gpus = 0;
+        for (const GpuShare& at : place_of(job)) gpus += at.gpus;
+        for (const GpuShare& at : place_of(job)) {
+            const double part = gpus > 0 ? at.gpus / gpus : 1 / static_cast<double>(place_of(job).size());
+            parts[problem.cache_on(job.dataset, at.node)].push_back(part * job.time_share);
+        }
+    }
+    std::vector<double> readers(parts.size());
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        std::ranges::sort(parts[i]);  // so that the sum does not depend on the state's order
+        readers[i] = std::accumulate(parts[i].begin(), parts[i].end(), 0.0);
+    }
+    return readers;
+}
+
+// Deals bytes out by weight, to none more than `most`; what is left.
+double deal(double bytes, std::span<const double> weights, std::span<const double> most, std::span<double> given) {
+    for (bool full = true; full && bytes > 0;) {
+        double weight = 0;
+        for (std::size_t i = 0; i < given.size(); ++i) weight += given[i] < most[i] ? weights[i] : 0;
+        if (weight <= 0) return bytes;
+        const double each = bytes / weight;
+        full = false;
+        for (std::size_t i = 0; i < given.size(); ++i) {
+            if (given[i] >= most[i] || given[i] + each * weights[i] < most[i]) continue;
+            bytes -= most[i] - given[i];
+            given[i] = most[i];
+            full = true;
+        }
+        if (full) continue;
+        for (std::size_t i = 0; i < given.size(); ++i) given[i] += given[i] < most[i] ? each * weights[i] : 0;
+        return 0;
+    }
+    return bytes;
+}
+
+// What the operator insists on of a dataset holds over all its caches: those that are read have it by how much they
+// are, and what finds no room there goes to the others.
+void share_limits(const ClusterState& state, std::span<const std::uint32_t> datasets_in_order, Problem& problem) {
+    if (std::ranges::none_of(state.datasets, has_limits)) return;
+    const std::vector<double> readers = readers_of_limited(state, problem);
+    std::vector<double> room = problem.group_bytes;
+    for (const std::uint32_t i : datasets_in_order) {
+        const Dataset& dataset = state.datasets[i];
+        if (!has_limits(dataset)) continue;
+        const DatasetTerms& terms = problem.datasets[i];
+        const auto caches =
+            std::span(problem.caches).subspan(terms.caches_begin, terms.caches_end - terms.caches_begin);
+        const auto read = std::span(readers).subspan(terms.caches_begin, caches.size());
+        std::vector<double> most, others, caps(caches.size()), floors(caches.size());
+        for (std::size_t k = 0; k < caches.size(); ++k) {
+            most.push_back(std::min(caches[k].size, std::max(0.0, room[caches[k].group])));
+            others.push_back(read[k] > 0 ? 0 : 1);
+        }
+        const auto deal_out = [&](std::uint64_t bytes, std::span<const double> up_to, std::span<double> given) {
+            const double left = deal(static_cast<double>(bytes), read, up_to, given);
+            deal(left, others, up_to, given);
+        };
+        deal_out(dataset.quota_cap_bytes, most, caps);
+        deal_out(dataset.quota_floor_bytes, caps, floors);
+        for (std::size_t k = 0; k < caches.size(); ++k) {
+            caches[k].cap = caps[k];
+            caches[k].floor = floors[k];
+            room[caches[k].group] -= floors[k];
         }
     }
 }
@@ -260,6 +337,7 @@ Problem make_problem(const ClusterState& state, Counted counted) {
     find_groups(state, problem);
     const std::vector<std::uint32_t> jobs = jobs_that_count(state, counted, datasets_in_order, problem.datasets);
     find_caches(state, datasets_in_order, problem);
+    share_limits(state, datasets_in_order, problem);
 
     problem.terms_of_job.resize(state.jobs.size(), kNoTerms);
     for (std::uint32_t j = 0; j < jobs.size(); ++j) problem.terms_of_job[jobs[j]] = j;
@@ -280,6 +358,8 @@ Problem make_problem(const ClusterState& state, Counted counted) {
                  .bandwidth_floor = part * job.bandwidth_floor_bytes_per_second,
                  .bandwidth_cap = part * job.bandwidth_cap_bytes_per_second,
                  .gains = job.remaining_epochs > 1};
+        const bool limited = terms.bandwidth_floor > 0 || !std::isinf(terms.bandwidth_cap);
+        problem.limits_bandwidth = problem.limits_bandwidth || (terms.gains && limited);
         terms.reads_begin = static_cast<std::uint32_t>(problem.reads.size());
         terms.runs_begin = static_cast<std::uint32_t>(problem.runs.size());
         find_reads(job, job.dataset, problem);

@@ -48,8 +48,8 @@ struct Run {
 struct GroupCache {
     std::uint32_t dataset = 0;
     std::uint32_t group = 0;
-    double size = 0;  // of the dataset
-    double floor = 0;
+    double size = 0;    // of the dataset
+    double floor = 0;   // its part of the dataset's, as is the cap
     double cap = 0;     // at most the size
     double cached = 0;  // now
     double equal_cache = 0;
@@ -66,6 +66,7 @@ inline constexpr std::uint32_t kNoTerms = std::numeric_limits<std::uint32_t>::ma
 
 struct Problem {
     double remote = 0;                         // bytes per second
+    bool limits_bandwidth = false;             // some job that gains by cache has a floor or a cap
     std::vector<double> group_bytes;           // cache of each peer group
     std::vector<std::uint32_t> group_of_node;  // by index in the state
     std::vector<JobTerms> jobs;

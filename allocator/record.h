@@ -23,12 +23,21 @@ struct RemoteRecord {
     double configured_bytes_per_second = 0;
 };
 
+// The epochs a registered job was seen in, by number: the first one since it was registered, and the last.
+struct EpochsSeen {
+    std::uint32_t first = 0;
+    std::uint32_t last = 0;
+
+    bool operator==(const EpochsSeen&) const = default;
+};
+
 struct ClusterRecord {
     std::map<std::string, std::optional<JobSpec>> jobs;
     std::map<std::string, std::optional<std::uint64_t>> pins;  // bytes, by dataset
     std::optional<RemoteRecord> remote;
     std::map<std::string, std::optional<NodeReport>> nodes;               // the last report of each
     std::map<std::string, std::optional<double>> ideal_bytes_per_second;  // as measured, by job
+    std::map<std::string, std::optional<EpochsSeen>> epochs;              // by job
     std::optional<std::uint64_t> plan_number;
     std::map<std::string, std::optional<std::vector<DatasetQuota>>> quotas;  // by node, of those in the plan in force
     std::map<std::string, std::optional<std::vector<Lease>>> leases;         // by node: all that may be in force there

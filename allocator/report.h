@@ -34,6 +34,8 @@ struct JobReport {
     std::optional<std::uint64_t> remote_bytes;
     std::uint64_t unread_bytes = 0;         // of the current epoch
     std::uint64_t unread_cached_bytes = 0;  // of those, on this node
+    // Number of the current epoch. Nothing: it has read nothing yet, or the daemon does not say.
+    std::optional<std::uint32_t> epoch;
 };
 
 struct NodeReport {

@@ -98,16 +98,22 @@ std::vector<double> steady_hits(const Problem& problem, const std::vector<std::v
     return hits;
 }
 
-// Whoever stays below f* though the remote has bandwidth left for more is bound by a disk or a network: its rate is all
-// the cache should be chosen for. Whether there was any.
+// Whoever stays below f*, and what a cap on its bandwidth allows, though the remote has bandwidth left for more is
+// bound by a disk or a network: its rate is all the cache should be chosen for. Whether there was any.
 bool lower_to_bounded_rates(const Problem& problem, const Solution& solution, std::vector<double>& ideals) {
     bool any = false;
-    const double left = problem.remote - steady_remote(problem, solution);
+    double left = problem.remote;
+    for (std::size_t j = 0; j < ideals.size(); ++j) {
+        const double misses = solution.steady_rates[j] * (1 - solution.steady_hit_ratios[j]);
+        left -= std::max(misses, problem.jobs[j].bandwidth_floor);
+    }
     for (std::size_t j = 0; j < ideals.size(); ++j) {
         const double rate = solution.steady_rates[j];
-        const double more = (ideals[j] - rate) * (1 - solution.steady_hit_ratios[j]);
+        const double hits = solution.steady_hit_ratios[j];
+        const double highest = predicted_rate(ideals[j], problem.jobs[j].bandwidth_cap, hits);
+        const double more = (highest - rate) * (1 - hits);
         const bool remote_bound = more > 0 && left <= 1e-6 * problem.remote;
-        if (rate >= ideals[j] * (1 - 1e-9) || remote_bound || rate <= 0) continue;
+        if (rate >= highest * (1 - 1e-9) || remote_bound || rate <= 0) continue;
         ideals[j] = rate;
         any = true;
     }

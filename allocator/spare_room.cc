@@ -83,9 +83,15 @@ void give_spare_room(const ClusterState& state, Plan& plan) {
         const std::uint32_t group = state.nodes[node].peer_group;
         shares.clear();
         for (const std::uint32_t i : idle[node]) {
-            const std::uint64_t most = std::min(state.datasets[i].size_bytes, state.datasets[i].quota_cap_bytes);
-            const std::uint64_t has = held_in(i, group);
-            if (most > has) shares.push_back({.dataset = i, .wanted_bytes = most - has, .given = {.node = node}});
+            // A group needs a dataset once; the operator's cap holds for all groups together.
+            const Dataset& dataset = state.datasets[i];
+            const std::uint64_t size_left = dataset.size_bytes - std::min(dataset.size_bytes, held_in(i, group));
+            const std::uint64_t held_bytes = plan.datasets[i].quota_bytes;
+            const std::uint64_t cap_left = dataset.quota_cap_bytes - std::min(dataset.quota_cap_bytes, held_bytes);
+            const std::uint64_t wanted_bytes = std::min(size_left, cap_left);
+            if (wanted_bytes > 0) {
+                shares.push_back({.dataset = i, .wanted_bytes = wanted_bytes, .given = {.node = node}});
+            }
         }
         const auto smallest_first = [&](const Share& a, const Share& b) {
             return a.wanted_bytes != b.wanted_bytes ? a.wanted_bytes < b.wanted_bytes

@@ -42,8 +42,7 @@ struct Dataset {
     std::uint64_t size_bytes = 0;
     std::vector<NodeCache> quotas;  // of the plan in force; empty before the first
     std::vector<NodeCache> cached;  // as reported
-    // What the operator insists on, in each peer group that has the dataset, as far as it fits there; equal values pin
-    // the quota.
+    // What the operator insists on, over all nodes, as far as it fits where the dataset is; equal values pin the quota.
     std::uint64_t quota_floor_bytes = 0;
     std::uint64_t quota_cap_bytes = std::numeric_limits<std::uint64_t>::max();
 };

@@ -1,6 +1,7 @@
 #include "bench/joint_report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 
@@ -10,21 +11,42 @@
 namespace larder::bench {
 namespace {
 
-// The smallest rate measured, over the equal share that static measured against.
-double min_ratio(const PolicyResult& result, const std::vector<JobResult>& shares) {
-    double smallest = std::numeric_limits<double>::infinity();
-    for (std::size_t j = 0; j < result.jobs.size(); ++j) {
-        smallest = std::min(smallest, result.jobs[j].measured / shares[j].predicted.equal_share);
+// What max-min raises is the smallest rate over equal share of the jobs below f*: nobody can do better than f*, and a
+// job whose share is all of it would hold the smallest ratio at 1 under every policy. Where all are at f*, of all.
+class SmallestRatio {
+public:
+    // `at_ideal`: of f*, from which on a job counts as being there.
+    explicit SmallestRatio(double at_ideal) : at_ideal_(at_ideal) {}
+
+    void add(double rate, double equal_share, double ideal) {
+        const double ratio = rate / equal_share;
+        of_all_ = std::min(of_all_, ratio);
+        if (rate < at_ideal_ * ideal) below_ideal_ = std::min(below_ideal_, ratio);
     }
-    return smallest;
+    double value() const { return std::isinf(below_ideal_) ? of_all_ : below_ideal_; }
+
+private:
+    double at_ideal_;
+    double of_all_ = std::numeric_limits<double>::infinity();
+    double below_ideal_ = std::numeric_limits<double>::infinity();
+};
+
+// As measured, over the equal share that static measured against.
+double min_ratio(const JointScenario& scenario, const PolicyResult& result, const std::vector<JobResult>& shares) {
+    SmallestRatio smallest(0.95);
+    for (std::size_t j = 0; j < result.jobs.size(); ++j) {
+        smallest.add(result.jobs[j].measured, shares[j].predicted.equal_share, scenario.jobs[j].ideal_bytes_per_second);
+    }
+    return smallest.value();
 }
 
-// The smallest the policy's own plans promised, over the equal share they reckoned with.
+// As the policy's own plans promised, over the equal share they reckoned with.
 double min_ratio_predicted(const PolicyResult& result) {
-    double smallest = std::numeric_limits<double>::infinity();
-    for (const JobResult& job : result.jobs)
-        smallest = std::min(smallest, job.predicted.rate / job.predicted.equal_share);
-    return smallest;
+    SmallestRatio smallest(0.99);
+    for (const JobResult& job : result.jobs) {
+        smallest.add(job.predicted.rate, job.predicted.equal_share, job.predicted.ideal);
+    }
+    return smallest.value();
 }
 
 std::string percent(double part) {
@@ -57,7 +79,7 @@ boost::json::object to_json(const JointScenario& scenario, const std::string& po
             {"delivered_bytes", result.delivered_bytes},
             {"remote_per_byte", result.remote_per_byte},
             {"excess_bytes", result.excess_bytes},
-            {"min_ratio", min_ratio(result, shares)},
+            {"min_ratio", min_ratio(scenario, result, shares)},
             {"min_ratio_predicted", model},
             {"jobs", std::move(jobs)}};
 }

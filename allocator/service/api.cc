@@ -26,7 +26,7 @@ constexpr std::int64_t kHandover_ns = 5'000'000'000;
 Api::Api(Cluster& cluster, const Clock& clock) : cluster_(cluster), clock_(clock), started_ns_(clock.now_ns()) {}
 
 void Api::tick() {
-    const bool stale = clock_.now_ns() - planned_ns_ >= kStale_ns;
+    const bool stale = plan_is_due_ || clock_.now_ns() - planned_ns_ >= kStale_ns;
     if (stale && !cluster_.nodes().empty()) static_cast<void>(replan(false));
     if (extension_ != nullptr) extension_->tick();
     answer_waiting(false);
@@ -41,6 +41,7 @@ void Api::end_waits() {
 Result<void> Api::replan(bool now) {
     const std::int64_t begun_ns = clock_.now_ns();
     if (!now && begun_ns < next_plan_ns_) return {};
+    plan_is_due_ = false;
     const auto number = cluster_.replan(begun_ns);
     planned_ns_ = clock_.now_ns();
     next_plan_ns_ = planned_ns_ + (kPlanningPart - 1) * (planned_ns_ - begun_ns);

@@ -101,9 +101,9 @@ private:
     HttpResponse node_plan(const std::string& node);
     // A new plan, unless one was made just now and nothing but reports has come since.
     Result<void> replan(bool now);
-    // The answer to what an operator did; when it was done, an event tells and a plan follows.
+    // The answer to what an operator did; when it was done, an event tells and a plan follows, now or when one is due.
     HttpResponse done(const Result<void>& result, EventKind kind, const std::string& subject,
-                      const std::string& message);
+                      const std::string& message, bool now = true);
     ClusterView view();
 
     Cluster& cluster_;
@@ -111,6 +111,7 @@ private:
     std::int64_t started_ns_;
     std::int64_t planned_ns_ = 0;
     std::int64_t next_plan_ns_ = 0;
+    bool plan_is_due_ = false;  // something was done that the last one knows nothing of
     EventLog events_;
     PlanWatch watch_{events_};
     Observed observed_;

@@ -79,12 +79,13 @@ std::optional<HttpResponse> Api::post_whatif(const Asked& asked) {
 // --- steering
 
 HttpResponse Api::done(const Result<void>& result, EventKind kind, const std::string& subject,
-                       const std::string& message) {
+                       const std::string& message, bool now) {
     if (!result) return http_error(result.error());
     events_.add(kind, subject, message);
     watch_.because(message);
     // That no plan can be made of it is told to those who ask for the plan.
-    if (!cluster_.nodes().empty()) static_cast<void>(replan(true));
+    plan_is_due_ = true;
+    if (!cluster_.nodes().empty()) static_cast<void>(replan(now));
     return done_response({});
 }
 
@@ -93,8 +94,9 @@ std::optional<HttpResponse> Api::post_job(const Asked& asked) {
     if (!object) return http_error(object.error());
     const auto spec = read_job_spec(*object, "");
     if (!spec) return http_error(spec.error());
+    // A thousand may come in a second.
     return done(cluster_.register_job(*spec), EventKind::job_registered, spec->name,
-                "job " + spec->name + " is registered");
+                "job " + spec->name + " is registered", false);
 }
 
 std::optional<HttpResponse> Api::delete_node(const Asked& asked) {
@@ -104,7 +106,7 @@ std::optional<HttpResponse> Api::delete_node(const Asked& asked) {
 
 std::optional<HttpResponse> Api::delete_job(const Asked& asked) {
     return done(cluster_.remove_job(asked.name), EventKind::job_removed, asked.name,
-                "job " + asked.name + " is no longer registered");
+                "job " + asked.name + " is no longer registered", false);
 }
 
 std::optional<HttpResponse> Api::put_pin(const Asked& asked) {

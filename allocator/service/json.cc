@@ -72,6 +72,7 @@ JobReport read_job(JsonReader& reader) {
     job.remote_bytes = reader.optional_unsigned_integer("remote_bytes");
     job.unread_bytes = reader.unsigned_integer("unread_bytes");
     job.unread_cached_bytes = reader.unsigned_integer("unread_cached_bytes");
+    if (reader.has("epoch")) job.epoch = small_integer(reader, "epoch");
     return job;
 }
 
@@ -111,6 +112,7 @@ json::object to_json(const NodeReport& report) {
                               {"unread_bytes", job.unread_bytes},
                               {"unread_cached_bytes", job.unread_cached_bytes}};
         if (job.remote_bytes) reported["remote_bytes"] = *job.remote_bytes;
+        if (job.epoch) reported["epoch"] = *job.epoch;
         jobs.push_back(std::move(reported));
     }
     json::object object{{"node", report.node},

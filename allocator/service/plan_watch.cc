@@ -1,5 +1,7 @@
 #include "allocator/service/plan_watch.h"
 
+#include <utility>
+
 #include "base/units.h"
 
 namespace larder::allocator {
@@ -22,26 +24,34 @@ std::set<std::string> running_jobs(const Cluster& cluster) {
     return names;
 }
 
-std::string joined(const std::vector<std::string>& reasons) {
+std::string joined(const std::vector<std::string>& reasons, std::size_t more) {
     std::string text;
-    for (std::size_t i = 0; i < reasons.size() && i < kReasonsMax; ++i) text += (i == 0 ? "" : ", ") + reasons[i];
-    if (reasons.size() > kReasonsMax) text += " and " + std::to_string(reasons.size() - kReasonsMax) + " more";
+    for (std::size_t i = 0; i < reasons.size(); ++i) text += (i == 0 ? "" : ", ") + reasons[i];
+    if (more > 0) text += " and " + std::to_string(more) + " more";
     return text;
 }
 
 }  // namespace
+
+void PlanWatch::because(std::string reason) {
+    if (reasons_.size() == kReasonsMax) {
+        ++more_reasons_;
+        return;
+    }
+    reasons_.push_back(std::move(reason));
+}
 
 void PlanWatch::compare(std::set<std::string>& known, std::set<std::string> now, EventKind came, EventKind went,
                         const std::string& what) {
     for (const std::string& name : now) {
         if (known.contains(name)) continue;
         events_.add(came, name, what + " \"" + name + "\" reports");
-        reasons_.push_back(what + " " + name + " came");
+        because(what + " " + name + " came");
     }
     for (const std::string& name : known) {
         if (now.contains(name)) continue;
         events_.add(went, name, what + " \"" + name + "\" is not heard of any more");
-        reasons_.push_back(what + " " + name + " went");
+        because(what + " " + name + " went");
     }
     known = std::move(now);
 }
@@ -72,9 +82,10 @@ void PlanWatch::look(const Cluster& cluster, std::int64_t now_ns) {
         // Goes on as long as caches fill and epochs advance.
         events_.add_seldom(EventKind::plan_changed, "", message + "; because of what the nodes report", now_ns);
     } else {
-        events_.add(EventKind::plan_changed, "", message + "; because " + joined(reasons_));
+        events_.add(EventKind::plan_changed, "", message + "; because " + joined(reasons_, more_reasons_));
     }
     reasons_.clear();
+    more_reasons_ = 0;
 }
 
 }  // namespace larder::allocator

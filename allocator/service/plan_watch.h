@@ -19,7 +19,7 @@ public:
     explicit PlanWatch(EventLog& events) : events_(events) {}
 
     // The operator did something that the next change of the plan is due to: "quota of images pinned".
-    void because(std::string reason) { reasons_.push_back(std::move(reason)); }
+    void because(std::string reason);
     // To be called after each replan.
     void look(const Cluster& cluster, std::int64_t now_ns);
 
@@ -29,7 +29,8 @@ private:
 
     EventLog& events_;
     std::uint64_t plan_ = 0;
-    std::vector<std::string> reasons_;
+    std::vector<std::string> reasons_;  // the first few
+    std::size_t more_reasons_ = 0;
     std::set<std::string> nodes_;
     std::set<std::string> jobs_;
     std::map<std::string, std::uint64_t> quotas_;

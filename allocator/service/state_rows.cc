@@ -89,6 +89,9 @@ Result<void> read_named(ClusterRecord& record, std::string_view kind, const std:
         record.quotas[name] = quotas_of(object);
     } else if (kind == "ideal") {
         record.ideal_bytes_per_second[name] = std::bit_cast<double>(whole(object.at("bits")));
+    } else if (kind == "epochs") {
+        record.epochs[name] = {.first = object.at("first").to_number<std::uint32_t>(),
+                               .last = object.at("last").to_number<std::uint32_t>()};
     } else if (kind == "leases") {
         record.leases[name] = leases_of(object);
     } else {
@@ -142,6 +145,10 @@ std::vector<Row> rows_of(const ClusterRecord& change) {
     for (const auto& [job, rate] : change.ideal_bytes_per_second) {
         const json::object object{{"bits", std::bit_cast<std::uint64_t>(rate.value_or(0))}};
         put("ideal", job, rate ? &object : nullptr);
+    }
+    for (const auto& [job, seen] : change.epochs) {
+        const json::object object = seen ? json::object{{"first", seen->first}, {"last", seen->last}} : json::object();
+        put("epochs", job, seen ? &object : nullptr);
     }
     for (const auto& [node, quotas] : change.quotas) {
         const json::object object = quotas ? json_of(*quotas) : json::object();

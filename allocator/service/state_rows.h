@@ -2,13 +2,14 @@
 
 // The rows of the allocator's state (base/server/row_store.h): a key and JSON.
 //
-//   version              {"version": 1}
+//   version              {"version": 2}
 //   run                  {"boot", "lease_ns", "no_lease_before_ns"}: of the process that wrote last
 //   remote               {"bytes_per_second", "configured_bytes_per_second"}
 //   plan                 {"number"}
 //   job/NAME             what was registered             pin/DATASET      {"bytes"}
 //   node/NAME            its last report                 quotas/NODE      {"quotas": [...]}: of the plan in force
 //   ideal/JOB            {"bits"}: the measured f*, a double's bits
+//   epochs/JOB           {"first", "last"}: the epochs it was seen in since it was registered; since version 2
 //   leases/NODE          {"leases": [...]}: all that may be in force there, ends by CLOCK_MONOTONIC
 
 #include <cstdint>
@@ -23,7 +24,7 @@
 
 namespace larder::allocator {
 
-inline constexpr std::uint64_t kStateVersion = 1;
+inline constexpr std::uint64_t kStateVersion = 2;
 
 struct StateRun {
     std::string boot;

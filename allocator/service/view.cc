@@ -61,10 +61,10 @@ JobView running_job(const Cluster& cluster, std::size_t index) {
     return view;
 }
 
-JobView waiting_job(const JobSpec& spec) {
+JobView waiting_job(const Cluster& cluster, const JobSpec& spec) {
     return {.name = spec.name,
             .weight = spec.weight,
-            .remaining_epochs = spec.epochs,
+            .remaining_epochs = cluster.remaining_epochs(spec.name),
             .bandwidth_floor_bytes_per_second = spec.bandwidth_floor_bytes_per_second,
             .bandwidth_cap_bytes_per_second = spec.bandwidth_cap_bytes_per_second};
 }
@@ -79,7 +79,7 @@ std::vector<JobView> jobs_of(const Cluster& cluster, const Observed& observed, s
         by_name.emplace(view.name, std::move(view));
     }
     for (const std::string& name : cluster.registered_jobs()) {
-        by_name.try_emplace(name, waiting_job(*cluster.registered(name)));
+        by_name.try_emplace(name, waiting_job(cluster, *cluster.registered(name)));
     }
     std::vector<JobView> jobs;
     for (auto& [name, view] : by_name) {

@@ -4,10 +4,13 @@
 #include <coin/CoinPackedMatrix.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace larder::bench::oracle {
 namespace {
+
+constexpr double kRounding = 1e-9;  // equal shares fit, up to so much
 
 // Bytes and bytes per second are scaled to near 1, where a simplex code's tolerances are meant for.
 struct Scale {
@@ -54,11 +57,18 @@ private:
     std::vector<double> lower_, upper_;
 };
 
-// Columns: the part of its dataset that each cache holds, then each job's bandwidth. Rows: the groups' cache; each
-// job's rate (bandwidth + rate * cached part >= rate); with `keep_shares`, the bandwidth of all equal shares.
+// Without any the programs are smaller, as the assign bench, which times them, has them.
+bool has_limits(const LpProblem& problem) {
+    return std::ranges::any_of(problem.jobs, [](const LpJob& job) { return job.floor > 0 || std::isfinite(job.cap); });
+}
+
+// Columns: the part of its dataset that each cache holds, then each job's bandwidth; with `keep_shares` and limits also
+// that at its equal share. Rows: the groups' cache; with `keep_shares` the bandwidth of all equal shares, and with
+// limits each of them; each job's rate (bandwidth + rate * cached part >= rate). With `within_caps` bandwidths keep to
+// the jobs' caps.
 class LeastRemote {
 public:
-    LeastRemote(const LpProblem& problem, bool keep_shares)
+    LeastRemote(const LpProblem& problem, bool keep_shares, bool within_caps)
         : problem_(problem),
           scale_(scale_of(problem)),
           caches_(static_cast<int>(problem.caches.size())),
@@ -69,9 +79,16 @@ public:
             upper.push_back(cache.cap / cache.size);
             cost.push_back(0);
         }
-        lower.resize(lower.size() + problem.jobs.size(), 0);
-        upper.resize(lower.size(), COIN_DBL_MAX);
-        cost.resize(lower.size(), 1);
+        const auto add_bandwidths = [&](bool capped, double each) {
+            for (const LpJob& job : problem.jobs) {
+                lower.push_back(job.floor / scale_.rate);
+                upper.push_back(capped && std::isfinite(job.cap) ? job.cap / scale_.rate : COIN_DBL_MAX);
+                cost.push_back(each);
+            }
+        };
+        add_bandwidths(within_caps, 1);
+        const bool by_job = keep_shares && has_limits(problem);
+        if (by_job) add_bandwidths(true, 0);
 
         Rows rows;
         for (std::size_t group = 0; group < problem.group_cache.size(); ++group) {
@@ -81,7 +98,7 @@ public:
             }
             rows.end(-COIN_DBL_MAX, problem.group_cache[group] / scale_.bytes);
         }
-        if (keep_shares) {
+        if (keep_shares && !by_job) {
             // Sum of e * (1 - part) <= remote.
             std::vector<double> of_cache(problem.caches.size());
             double sum = 0;
@@ -92,7 +109,19 @@ public:
             for (int i = 0; i < caches_; ++i) rows.add(i, of_cache[static_cast<std::size_t>(i)]);
             rows.end(sum - problem.remote / scale_.rate, COIN_DBL_MAX);
         }
-        first_job_row_ = static_cast<int>(problem.group_cache.size()) + (keep_shares ? 1 : 0);
+        if (by_job) {
+            for (int j = 0; j < jobs_; ++j) rows.add(caches_ + jobs_ + j, 1);
+            rows.end(-COIN_DBL_MAX, problem.remote / scale_.rate);
+            for (int j = 0; j < jobs_; ++j) {
+                const LpJob& job = problem.jobs[static_cast<std::size_t>(j)];
+                for (const LpRead& read : job.reads) {
+                    rows.add(static_cast<int>(read.cache), read.part * job.equal_rate / scale_.rate);
+                }
+                rows.add(caches_ + jobs_ + j, 1);
+                rows.end(job.equal_rate / scale_.rate * (1 - kRounding), COIN_DBL_MAX);
+            }
+        }
+        first_job_row_ = static_cast<int>(problem.group_cache.size()) + (keep_shares ? 1 : 0) + (by_job ? jobs_ : 0);
         for (int j = 0; j < jobs_; ++j) {
             const LpJob& job = problem.jobs[static_cast<std::size_t>(j)];
             for (const LpRead& read : job.reads) {
@@ -140,46 +169,76 @@ private:
     ClpSimplex model_;
 };
 
-}  // namespace
-
-LpSplit least_remote(const LpProblem& problem, const std::vector<double>& rates, bool keep_shares) {
-    return LeastRemote(problem, keep_shares).solve(rates);
-}
-
-double largest_sum(const LpProblem& problem, const std::vector<double>& cache) {
+// Every job between its equal share, less this part of it, and f*; NaN when that does not fit.
+double largest_sum_with(const LpProblem& problem, const std::vector<double>& cache, double slack) {
     const Scale scale = scale_of(problem);
-    std::vector<double> lower, upper;
+    std::vector<double> lower, upper, misses;  // columns: rates, then bandwidths where there are limits
     Rows rows;
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
         const LpJob& job = problem.jobs[j];
-        lower.push_back(job.equal_rate / scale.rate);
-        upper.push_back(job.ideal / scale.rate);
         double miss = 1;
         for (const LpRead& read : job.reads) miss -= read.part * cache[read.cache] / problem.caches[read.cache].size;
-        rows.add(static_cast<int>(j), std::max(0.0, miss));
+        miss = std::max(0.0, miss);
+        const double highest = miss > 0 ? std::min(job.ideal, job.cap / miss) : job.ideal;
+        lower.push_back(std::min(job.equal_rate * (1 - slack), highest) / scale.rate);
+        upper.push_back(highest / scale.rate);
+        misses.push_back(miss);
+    }
+    const bool limited = has_limits(problem);
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+        if (limited) {
+            lower.push_back(problem.jobs[j].floor / scale.rate);
+            upper.push_back(COIN_DBL_MAX);
+            rows.add(static_cast<int>(problem.jobs.size() + j), 1);
+        } else {
+            rows.add(static_cast<int>(j), misses[j]);
+        }
     }
     rows.end(-COIN_DBL_MAX, problem.remote / scale.rate);
+    for (std::size_t j = 0; limited && j < problem.jobs.size(); ++j) {
+        rows.add(static_cast<int>(j), -misses[j]);
+        rows.add(static_cast<int>(problem.jobs.size() + j), 1);
+        rows.end(0, COIN_DBL_MAX);
+    }
     ClpSimplex model;
-    rows.load_into(model, lower, upper, std::vector<double>(problem.jobs.size(), 1));
+    std::vector<double> cost(problem.jobs.size(), 1);
+    cost.resize(lower.size(), 0);
+    rows.load_into(model, lower, upper, cost);
     model.setOptimizationDirection(-1);
     model.initialSolve();
     return model.isProvenOptimal() ? model.objectiveValue() * scale.rate : std::numeric_limits<double>::quiet_NaN();
 }
 
+}  // namespace
+
+LpSplit least_remote(const LpProblem& problem, const std::vector<double>& rates, bool keep_shares) {
+    return LeastRemote(problem, keep_shares, false).solve(rates);
+}
+
+double largest_sum(const LpProblem& problem, const std::vector<double>& cache) {
+    // Quotas are whole bytes, which may cost an equal share its last digits.
+    for (const double slack : {0.0, 1e-9, 1e-8, 1e-7}) {
+        const double sum = largest_sum_with(problem, cache, slack);
+        if (!std::isnan(sum)) return sum;
+    }
+    return std::numeric_limits<double>::quiet_NaN();
+}
+
 double max_min_level(const LpProblem& problem) {
-    LeastRemote least(problem, false);
+    LeastRemote least(problem, false, true);
     std::vector<double> rates;
     rates.reserve(problem.jobs.size());
-    for (const LpJob& job : problem.jobs) rates.push_back(job.ideal);
-    if (least.solve(rates).remote <= problem.remote) return std::numeric_limits<double>::infinity();
+    for (const LpJob& job : problem.jobs) rates.push_back(job.highest);
+    if (const LpSplit all = least.solve(rates); all.feasible && all.remote <= problem.remote)
+        return std::numeric_limits<double>::infinity();
     double low = 0;
     double high = 0;
-    for (const LpJob& job : problem.jobs) high = std::max(high, job.ideal / (job.weight * job.equal_rate));
+    for (const LpJob& job : problem.jobs) high = std::max(high, job.highest / (job.weight * job.equal_rate));
     while (high - low > 1e-9 * high) {
         const double middle = (low + high) / 2;
         for (std::size_t j = 0; j < rates.size(); ++j) {
             const LpJob& job = problem.jobs[j];
-            rates[j] = std::clamp(middle * job.weight * job.equal_rate, job.equal_rate, job.ideal);
+            rates[j] = std::min(std::max(middle * job.weight * job.equal_rate, job.equal_rate), job.highest);
         }
         const LpSplit split = least.solve(rates);
         (split.feasible && split.remote <= problem.remote ? low : high) = middle;

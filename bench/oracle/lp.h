@@ -5,6 +5,7 @@
 // Node disks and networks are left out; quotas count over all nodes of a group.
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace larder::bench::oracle {
@@ -26,6 +27,9 @@ struct LpJob {
     double ideal = 0;
     double equal_rate = 0;
     double weight = 1;
+    double floor = 0;  // of its bandwidth
+    double cap = std::numeric_limits<double>::infinity();
+    double highest = 0;  // rate that the cap allows when all that can be cached is; f* without a cap
 };
 
 struct LpProblem {
@@ -41,15 +45,15 @@ struct LpSplit {
     std::vector<double> cache;  // bytes of each
 };
 
-// The least remote bandwidth with which job j reads at rates[j]. With `keep_shares`, among the splits that leave every
-// job able to read at its equal share's rate within the remote's bandwidth.
+// The least remote bandwidth with which job j reads at rates[j]; caps count for equal shares only. With `keep_shares`,
+// among the splits that leave every job able to read at its equal share's rate within the remote's bandwidth.
 LpSplit least_remote(const LpProblem& problem, const std::vector<double>& rates, bool keep_shares);
 
 // The largest sum of rates for a given split, every job between its equal share's rate and f*.
 double largest_sum(const LpProblem& problem, const std::vector<double>& cache);
 
-// The largest level r such that all jobs can read at clamp(r * weight * equal_rate, equal_rate, f*), by bisection over
-// linear programs; infinity when all can read at f*.
+// The largest level r such that all jobs can read at clamp(r * weight * equal_rate, equal_rate, highest) within their
+// caps, by bisection over linear programs; infinity when all can read at their highest.
 double max_min_level(const LpProblem& problem);
 
 }  // namespace larder::bench::oracle

@@ -181,7 +181,7 @@ constexpr std::array kRules{
              return set_config_rate(config.allocator.disk_read_bytes_per_second, value);
          }},
     Rule{{"allocator.floor", "a rate such as \"1 MiB/s\", in text, above 0",
-          "remote bandwidth of a job before the allocator has granted it any"},
+          "remote bandwidth of the node's jobs together before the allocator has answered"},
          [](Config& config, Name, Value value) {
              return set_config_rate(config.allocator.floor_bytes_per_second, value) &&
                     config.allocator.floor_bytes_per_second > 0;

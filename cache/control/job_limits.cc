@@ -64,7 +64,45 @@ void JobLimits::set(const std::string& job, JobLimit limit, std::int64_t now_ns)
         set_bucket(*found->second, limit_of(job), now_ns);
 }
 
+void JobLimits::seen_reading(const std::set<std::string>& jobs, std::int64_t now_ns) {
+    std::map<std::string, int> reading;
+    for (const std::string& job : jobs) reading.emplace(job, 0);
+    for (const auto& [job, missed] : reading_) {
+        if (missed == 0) reading.emplace(job, 1);
+    }
+    const bool same = std::ranges::equal(
+        reading, reading_, {}, [](const auto& entry) { return entry.first; },
+        [](const auto& entry) { return entry.first; });
+    reading_ = std::move(reading);
+    if (!same) set_all(now_ns);
+}
+
+// A newcomer has a floor, or an equal part where that is less; those with a rate give it up in proportion.
+void JobLimits::share_lease() {
+    const auto is_named = [this](const auto& entry) { return lease_->rates.contains(entry.first); };
+    const auto reading = static_cast<double>(reading_.size());
+    const auto newcomers = reading - static_cast<double>(std::ranges::count_if(reading_, is_named));
+    const auto named = static_cast<double>(lease_->rates.size());
+    const double floor = lease_->floor_bytes_per_second;
+    part_left_ = 1;
+    if (expired_) {
+        newcomer_rate_ = std::min(floor, floor * std::max(1.0, named) / std::max(1.0, reading));
+        return;
+    }
+    double sum = lease_->rates.empty() ? floor : 0;
+    for (const auto& [job, rate] : lease_->rates) sum += rate;
+    newcomer_rate_ = std::min(floor, sum / std::max(1.0, named + newcomers));
+    if (sum > 0) part_left_ = 1 - newcomers * newcomer_rate_ / sum;
+}
+
+double JobLimits::leased_rate_of(const std::string& job) const {
+    const auto granted = lease_->rates.find(job);
+    if (expired_ || granted == lease_->rates.end()) return newcomer_rate_;
+    return granted->second * part_left_;
+}
+
 void JobLimits::set_all(std::int64_t now_ns) {
+    if (lease_) share_lease();
     for (const auto& [job, bucket] : buckets_) set_bucket(*bucket, limit_of(job), now_ns);
 }
 
@@ -93,9 +131,13 @@ bool JobLimits::expire(std::int64_t now_ns) {
 
 std::shared_ptr<TokenBucket> JobLimits::bucket(const std::string& job, std::int64_t now_ns) {
     auto& bucket = buckets_[job];
-    if (bucket == nullptr) {
-        bucket = std::make_shared<TokenBucket>();
-        any_unleased_ = any_unleased_ || (lease_ && !lease_->rates.contains(job));
+    const bool is_new = bucket == nullptr;
+    if (is_new) bucket = std::make_shared<TokenBucket>();
+    const bool begins = reading_.insert_or_assign(job, 0).second;
+    if (begins && lease_) {
+        any_unleased_ = any_unleased_ || !lease_->rates.contains(job);
+        set_all(now_ns);
+    } else if (is_new) {
         set_bucket(*bucket, limit_of(job), now_ns);
     }
     return bucket;
@@ -104,10 +146,8 @@ std::shared_ptr<TokenBucket> JobLimits::bucket(const std::string& job, std::int6
 JobLimit JobLimits::limit_of(const std::string& job) const {
     JobLimit limit = own_limit_of(job);
     if (!lease_) return limit;
-    const auto granted = lease_->rates.find(job);
-    const bool holds = !expired_ && granted != lease_->rates.end();
     // A bucket takes a rate of 0 for no limit.
-    const double leased = std::max(1.0, holds ? granted->second : lease_->floor_bytes_per_second);
+    const double leased = std::max(1.0, leased_rate_of(job));
     const double own = limit.rate_bytes_per_second;
     limit.rate_bytes_per_second = own > 0 ? std::min(own, leased) : leased;
     return limit;

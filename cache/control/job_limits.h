@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -26,7 +27,9 @@ struct JobLimit {
 // What an allocator lets this node's jobs take, for a while.
 struct RateLease {
     std::map<std::string, double> rates;  // bytes per second, by job
-    double floor_bytes_per_second = 0;    // of a job it does not name, and of every job once it has expired
+    // Once it has expired each job it names may take so much, shared by those that run then; a lease for no job is for
+    // those that come. What a job it does not name takes before, others give up: the sum is what others count on.
+    double floor_bytes_per_second = 0;
     std::int64_t expires_ns = 0;
 };
 
@@ -50,7 +53,10 @@ public:
     // A job came that the lease in force does not name.
     bool any_unleased() const { return any_unleased_; }
 
-    // The bucket of all sessions of a job on this node.
+    // To be called now and then: who reads. Who has not twice in a row leaves its part to the others.
+    void seen_reading(const std::set<std::string>& jobs, std::int64_t now_ns);
+
+    // The bucket of all sessions of a job on this node, which reads from now on.
     std::shared_ptr<TokenBucket> bucket(const std::string& job, std::int64_t now_ns);
 
     // Those set by the API and by the config.
@@ -63,8 +69,13 @@ private:
     // A lower one where a lease says so.
     JobLimit limit_of(const std::string& job) const;
     void set_all(std::int64_t now_ns);
+    double leased_rate_of(const std::string& job) const;
+    void share_lease();
 
     std::optional<RateLease> lease_;
+    std::map<std::string, int> reading_;  // how often it was not seen to, of late
+    double newcomer_rate_ = 0;            // of a job that the lease does not name
+    double part_left_ = 1;                // of the rates of those that it does
     bool expired_ = false;
     bool any_unleased_ = false;
     JobLimit default_;

@@ -69,6 +69,7 @@ std::map<std::string, NodeReport::Job> NodeReport::jobs_of(const ShardStatistics
         job.dataset_bytes_delivered = of.bytes_delivered;
         job.unread_bytes = of.unread_bytes;
         job.effective_bytes = std::min(of.effective_cache_bytes, of.unread_bytes);
+        job.epoch = of.bytes_delivered > 0 ? std::optional(of.epoch) : std::nullopt;
     }
     return jobs;
 }
@@ -105,15 +106,17 @@ json::object NodeReport::make(const AllocatorConfig& allocator, Quota room,
             if (job.sessions == 0) seen_.erase(name);
             continue;
         }
-        job_list.push_back(json::object{{"name", name},
-                                        {"dataset", job.dataset},
-                                        {"ranks", seen.loops},
-                                        {"bytes", job.bytes},
-                                        {"busy_s", static_cast<double>(job.busy_ns) * 1e-9},
-                                        {"demand_bytes_per_second", seen.demand_bytes_per_second},
-                                        {"remote_bytes", job.remote_bytes},
-                                        {"unread_bytes", job.unread_bytes},
-                                        {"unread_cached_bytes", job.effective_bytes}});
+        json::object reported{{"name", name},
+                              {"dataset", job.dataset},
+                              {"ranks", seen.loops},
+                              {"bytes", job.bytes},
+                              {"busy_s", static_cast<double>(job.busy_ns) * 1e-9},
+                              {"demand_bytes_per_second", seen.demand_bytes_per_second},
+                              {"remote_bytes", job.remote_bytes},
+                              {"unread_bytes", job.unread_bytes},
+                              {"unread_cached_bytes", job.effective_bytes}};
+        if (job.epoch) reported["epoch"] = *job.epoch;
+        job_list.push_back(std::move(reported));
     }
     json::object report{{"node", allocator.node},         {"instance", instance_},
                         {"lease_applied", lease_applied}, {"rates", allocator.rates},

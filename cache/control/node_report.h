@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,7 @@ private:
         std::uint64_t waiting_bytes = 0;
         std::uint64_t unread_bytes = 0;
         std::uint64_t effective_bytes = 0;
+        std::optional<std::uint32_t> epoch;  // nothing was read yet: it may be resumed at any
     };
     // What was last seen of a job.
     struct Seen {

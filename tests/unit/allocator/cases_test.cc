@@ -325,6 +325,35 @@ TEST(Pinned, QuotasAndBandwidthAreTheOperators) {
 
 // --- floors and caps
 
+TEST(OperatorLimits, ACapDoesNotCostAJobItsEqualShare) {
+    ClusterState state = cluster(1, 100);
+    add_dataset(state, "A", 100);
+    add_dataset(state, "B", 100);
+    add_job(state, "a", 0, 1).bandwidth_cap_bytes_per_second = 0.3 * kBytesPerGB;
+    add_job(state, "b", 1, 2);
+    Plan plan = planned(state, ObjectiveKind::efficiency);
+    expect_equal_shares(plan, {0.6, 1});
+    expect_quotas(plan, {50, 50});
+    expect_steady_rates(plan, {0.6, 1.4});
+    // 1.2 times everybody's share: a misses 5/12 of 0.72, b 7/12 of 1.2.
+    plan = planned(state, ObjectiveKind::max_min);
+    EXPECT_NEAR(static_cast<double>(plan.datasets[0].quota_bytes), 100e9 * 7 / 12, 10);
+    expect_steady_rates(plan, {0.72, 1.2});
+}
+
+TEST(OperatorLimits, AJobWithAFloorIsCachedOnlyAsFarAsThatSaves) {
+    ClusterState state = cluster(1, 100);
+    add_dataset(state, "A", 100);
+    add_dataset(state, "B", 100);
+    add_job(state, "a", 0, 1).bandwidth_floor_bytes_per_second = 0.4 * kBytesPerGB;
+    add_job(state, "b", 1, 0.9);
+    for (const ObjectiveKind kind : {ObjectiveKind::efficiency, ObjectiveKind::max_min}) {
+        const Plan plan = planned(state, kind);
+        expect_quotas(plan, {60, 40});
+        expect_steady_rates(plan, {1, 0.9});
+    }
+}
+
 TEST(OperatorLimits, FloorsAndCapsHoldAndTheRestIsPlannedAroundThem) {
     ClusterState state = cluster(1, 100);
     add_dataset(state, "A", 100).quota_cap_bytes = bytes(40);

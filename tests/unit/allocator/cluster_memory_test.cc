@@ -36,6 +36,7 @@ struct Memory {
         merge(kept.quotas, change.quotas);
         merge(kept.nodes, change.nodes);
         merge(kept.ideal_bytes_per_second, change.ideal_bytes_per_second);
+        merge(kept.epochs, change.epochs);
         merge(kept.leases, change.leases);
         if (change.remote) kept.remote = change.remote;
         if (change.plan_number) kept.plan_number = change.plan_number;
@@ -110,6 +111,60 @@ TEST_F(ClusterMemory, TheSamePlanComesBackWithoutAReport) {
     EXPECT_EQ(cluster->register_job({.name = "later"}).error().code, ErrorCode::already_exists);
     EXPECT_EQ(cluster->planned_state().remote_bytes_per_second, 8e8);
     EXPECT_EQ(exchange(b).plan, before.plan) << "a node that reports gets its part";
+}
+
+TEST_F(ClusterMemory, FinishedEpochsAreCountedThroughARestart) {
+    NodeReport a = node_report("a", "vision", "images");
+    ASSERT_TRUE(cluster->register_job({.name = "vision", .epochs = 90}));
+    a.jobs[0].epoch = 0;
+    exchange(a);
+    a.jobs[0].epoch = 30;
+    exchange(a);
+    restart();
+    EXPECT_EQ(cluster->remaining_epochs("vision"), 60);
+    a.jobs[0].epoch = 31;
+    exchange(a);
+    EXPECT_EQ(cluster->planned_state().jobs[0].remaining_epochs, 59);
+    a.jobs.clear();
+    exchange(a);
+    EXPECT_EQ(cluster->remaining_epochs("vision"), 59) << "while it does not run, too";
+    ASSERT_TRUE(cluster->remove_job("vision"));
+    EXPECT_TRUE(memory.kept.epochs.empty());
+    ASSERT_TRUE(cluster->register_job({.name = "vision", .epochs = 10}));
+    EXPECT_EQ(cluster->remaining_epochs("vision"), 10);
+}
+
+TEST_F(ClusterMemory, OfAJobThatIsNeitherRegisteredNorRunsNothingIsKept) {
+    NodeReport a = node_report("a", "vision", "images");
+    NodeReport b = node_report("b", "vision", "images");
+    for (int second = 0; second < 20; ++second) {
+        for (NodeReport* node : {&a, &b}) {
+            node->jobs[0].busy_s += 1;
+            node->jobs[0].bytes += 100'000'000;
+            exchange(*node);
+        }
+        now_ns += kSecond_ns;
+    }
+    ASSERT_TRUE(memory.kept.ideal_bytes_per_second.contains("vision"));
+    restart();
+    const auto of_a = std::exchange(a.jobs, {});
+    exchange(a);
+    EXPECT_TRUE(cluster->measured_ideal("vision")) << "it runs on b";
+    cluster->set_turns({{.job = "vision", .dataset = "images"}});
+    b.jobs.clear();
+    exchange(b);
+    EXPECT_TRUE(cluster->measured_ideal("vision")) << "it waits for its turn";
+    cluster->set_turns({});
+    EXPECT_FALSE(cluster->measured_ideal("vision"));
+    exchange(b);
+    EXPECT_TRUE(memory.kept.ideal_bytes_per_second.empty());
+
+    a.jobs = of_a;
+    exchange(a);
+    now_ns += 20 * kSecond_ns;
+    ASSERT_TRUE(cluster->remove_node("a", now_ns));
+    exchange(b);
+    EXPECT_TRUE(memory.kept.ideal_bytes_per_second.empty()) << "its node went";
 }
 
 TEST_F(ClusterMemory, WhatTheConfigSaysAnewWinsOverWhatWasSet) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <random>
 
@@ -229,6 +230,14 @@ TEST_F(ClusterTest, NothingComesInThatNoPlanCanBeMadeOf) {
     NodeReport fast = node_report("a");
     fast.nic_bytes_per_second = 1e19;
     EXPECT_EQ(message(cluster.report(fast, now_ns)), "nic_bytes_per_second: is too large");
+    NodeReport wide = node_report("a");
+    wide.jobs = {job_report("vision", "images"), job_report("language", "text")};
+    wide.jobs[0].ranks = wide.jobs[1].ranks = 1U << 31;  // together none, in 32 bits
+    EXPECT_EQ(message(cluster.report(wide, now_ns)), "jobs[0].ranks: the node's jobs have more than 65536");
+    wide.jobs[0].ranks = wide.jobs[1].ranks = 40'000;
+    EXPECT_EQ(message(cluster.report(wide, now_ns)), "jobs[1].ranks: the node's jobs have more than 65536");
+    wide.jobs[0].ranks = wide.jobs[1].ranks = 30'000;
+    report(wide);
     replan();
 }
 
@@ -248,6 +257,37 @@ TEST_F(ClusterTest, AJobThatRunsIsMeasuredOnWhenItsRegistrationGoes) {
     EXPECT_EQ(cluster.state(now_ns).jobs[0].weight, 1);
     EXPECT_EQ(cluster.remove_job("vision").error().code, ErrorCode::not_found);
     EXPECT_TRUE(cluster.registered_jobs().empty());
+}
+
+TEST_F(ClusterTest, EpochsAreCountedDownFromWhereItWasRegistered) {
+    NodeReport a = node_report("a");
+    NodeReport b = node_report("b");
+    a.jobs = b.jobs = {job_report("vision", "images")};
+    a.jobs.push_back(job_report("language", "text"));
+    a.jobs[1].epoch = 4;
+    report(a);
+    ASSERT_TRUE(cluster.register_job({.name = "vision", .epochs = 3}));
+    ASSERT_TRUE(cluster.register_job({.name = "language", .epochs = 3}));
+    const auto remaining = [&](std::uint32_t vision_on_a, std::uint32_t vision_on_b, std::uint32_t language) {
+        a.jobs[0].epoch = vision_on_a;
+        b.jobs[0].epoch = vision_on_b;
+        a.jobs[1].epoch = language;
+        report(a);
+        report(b);
+        std::vector<double> epochs;
+        for (const Job& job : cluster.state(now_ns).jobs) epochs.push_back(job.remaining_epochs);
+        return epochs;
+    };
+    EXPECT_EQ(remaining(7, 7, 4), (std::vector<double>{3, 3})) << "vision was resumed in its eighth epoch";
+    EXPECT_EQ(remaining(7, 8, 5), (std::vector<double>{2, 2})) << "ranks on one node are ahead";
+    EXPECT_EQ(remaining(8, 8, 5), (std::vector<double>{2, 2}));
+    replan();
+    EXPECT_GT(quota("images"), 0u);
+    EXPECT_EQ(remaining(9, 9, 5), (std::vector<double>{1, 2}));
+    replan();
+    EXPECT_EQ(quota("text"), 50 * kGB) << "who is in the last epoch gives cache away";
+    EXPECT_EQ(remaining(10, 10, 5), (std::vector<double>{1, 2})) << "it reads on for longer than was said";
+    EXPECT_EQ(remaining(6, 6, 5), (std::vector<double>{4, 2})) << "it was started anew from a checkpoint";
 }
 
 TEST_F(ClusterTest, AThousandRegistrationsAreKept) {
@@ -277,6 +317,35 @@ TEST_F(ClusterTest, APinHoldsUntilItIsTakenBack) {
     ASSERT_TRUE(cluster.pin_quota("text", std::nullopt, now_ns).has_value());
     replan();
     EXPECT_EQ(quota("images"), free);
+}
+
+TEST_F(ClusterTest, APinHoldsOverNodesThatDoNotReadEachOther) {
+    NodeReport a = node_report("a");
+    NodeReport b = node_report("b");
+    NodeReport idle = node_report("c");
+    a.jobs = {job_report("vision", "images")};
+    b.jobs = {job_report("segmentation", "images"), job_report("detection", "images")};
+    report(a);
+    report(b);
+    report(idle);
+    const auto on_nodes = [&](std::uint64_t pin) {
+        EXPECT_TRUE(cluster.pin_quota("images", pin, now_ns));
+        replan();
+        std::vector<double> gb;
+        for (const char* node : {"a", "b", "c"}) {
+            const auto part = cluster.plan_for(node, now_ns);
+            const DatasetQuota& images = part->quotas.at(0);
+            EXPECT_EQ(images.name, "images");
+            gb.push_back(std::round(static_cast<double>(images.memory_bytes + images.disk_bytes) / 1e7) / 100);
+        }
+        return gb;
+    };
+    EXPECT_EQ(on_nodes(60 * kGB), (std::vector<double>{20, 40, 0})) << "by the jobs that read it";
+    EXPECT_EQ(on_nodes(240 * kGB), (std::vector<double>{100, 100, 40})) << "what has no room there";
+    EXPECT_EQ(on_nodes(0), (std::vector<double>{0, 0, 0}));
+    EXPECT_EQ(cluster.pin_quota("images", 301 * kGB, now_ns).error().code, ErrorCode::no_space);
+    EXPECT_TRUE(cluster.pin_quota("text", 300 * kGB, now_ns)) << "150 are all that three nodes can use of it";
+    EXPECT_EQ(cluster.pin_quota("images", 151 * kGB, now_ns).error().code, ErrorCode::no_space);
 }
 
 TEST_F(ClusterTest, CapacityLoweredBelowUseIsFollowed) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <string>
 
 #include "tests/support/units.h"
 
@@ -46,6 +47,20 @@ TEST(LeaseLedger, AnExpiredLeaseLeavesItsFloor) {
     EXPECT_DOUBLE_EQ(ledger.in_force(kLease_ns - 1), 90);
     EXPECT_DOUBLE_EQ(ledger.in_force(kLease_ns), 4);
     EXPECT_DOUBLE_EQ(ledger.lease("b", {{"z", 100}}, kLease_ns).sum(), 96);
+}
+
+TEST(LeaseLedger, ANodeWithoutJobsHoldsALittleForThoseThatStartWhileItIsCutOff) {
+    LeaseLedger ledger(1000, 8, kLease_ns);
+    const Lease none = ledger.lease("a", {}, 0);
+    EXPECT_DOUBLE_EQ(none.floor_bytes_per_second, 8);
+    EXPECT_DOUBLE_EQ(ledger.in_force(0), 8);
+    EXPECT_DOUBLE_EQ(ledger.in_force(kLease_ns), 8) << "its jobs share it after the end, too";
+    const Lease rest = ledger.lease("b", {{"x", 1000}}, 0);
+    EXPECT_DOUBLE_EQ(rest.sum(), 992);
+    EXPECT_FALSE(rest.cut) << "to ask again brings no more";
+    for (int i = 0; i < 1000; ++i) ledger.lease("idle-" + std::to_string(i), {}, 0);
+    ledger.lease("b", {}, 0);
+    EXPECT_LE(ledger.in_force(kLease_ns), 1000);
 }
 
 TEST(LeaseLedger, WhatIsCutKeepsItsFloorsAndSharesTheRest) {

@@ -19,24 +19,29 @@ using namespace bench::oracle;
 
 constexpr double kSame = 1e-6;
 
-// The steady state only: no epochs under way, no operator's or node's limits.
+// The steady state only: no epochs under way, no node's limits. Operators' limits in one half, several peer groups in
+// the other: how a limit is dealt to several groups is not the linear program's.
 ClusterState random_state(std::uint64_t seed) {
-    RandomStateOptions options{.operator_limits = false, .node_limits = false, .epochs = false};
-    if (seed % 4 == 0)
-        options = {.jobs_max = 200,
-                   .datasets_max = 40,
-                   .nodes_max = 20,
-                   .operator_limits = false,
-                   .node_limits = false,
-                   .epochs = false};
+    RandomStateOptions options{.node_limits = false, .epochs = false};
+    options.operator_limits = seed % 2 == 1;
+    options.peer_groups = seed % 2 == 0;
+    if (seed % 4 < 2) {
+        options.jobs_max = 200;
+        options.datasets_max = 40;
+        options.nodes_max = 20;
+    }
     ClusterState state = RandomState(seed, options).make();
     state.remote_bytes_per_second /= 8;
+    for (Job& job : state.jobs) job.bandwidth_floor_bytes_per_second /= 8;
     return state;
 }
 
-double remote_for(const Plan& plan, const std::vector<double>& rates) {
+double remote_for(const ClusterState& state, const Plan& plan, const std::vector<double>& rates) {
     double sum = 0;
-    for (std::size_t j = 0; j < rates.size(); ++j) sum += rates[j] * (1 - plan.jobs[j].steady_hit_ratio);
+    for (std::size_t j = 0; j < rates.size(); ++j) {
+        const double misses = rates[j] * (1 - plan.jobs[j].steady_hit_ratio);
+        sum += std::max(misses, state.jobs[j].bandwidth_floor_bytes_per_second);
+    }
     return sum;
 }
 
@@ -46,6 +51,7 @@ protected:
 };
 
 TEST_P(Oracle, EfficiencyIsTheLinearProgramsOptimum) {
+    int summed = 0;
     for (int k = 0; k < kSeedsEach; ++k) {
         const auto seed = static_cast<std::uint64_t>(GetParam() * kSeedsEach + k);
         const ClusterState state = random_state(seed);
@@ -56,17 +62,18 @@ TEST_P(Oracle, EfficiencyIsTheLinearProgramsOptimum) {
         const std::vector<double> rates = program.ideals();
         const LpSplit optimum = least_remote(problem, rates, true);
         ASSERT_TRUE(optimum.feasible) << "seed " << seed;
-        const double needed = remote_for(*plan, rates);
+        const double needed = remote_for(state, *plan, rates);
         EXPECT_NEAR(needed, optimum.remote, kSame * std::max(optimum.remote, problem.remote)) << "seed " << seed;
 
         const std::vector<double> cache = program.cache_of(state, *plan);
         double sum = 0;
         for (const JobPlan& job : plan->jobs) sum += job.steady_bytes_per_second;
         const double largest = largest_sum(problem, cache);
-        if (!std::isnan(largest)) {
-            EXPECT_NEAR(sum, largest, kSame * largest) << "seed " << seed;
-        }
+        if (std::isnan(largest)) continue;
+        ++summed;
+        EXPECT_NEAR(sum, largest, kSame * largest) << "seed " << seed;
     }
+    EXPECT_GE(summed, kSeedsEach * 95 / 100) << "the program finds no room for equal shares in too many of the cases";
 }
 
 TEST_P(Oracle, MaxMinReachesTheLinearProgramsLevel) {
@@ -85,14 +92,14 @@ TEST_P(Oracle, MaxMinReachesTheLinearProgramsLevel) {
             const LpJob& job = problem.jobs[j];
             const double rate = plan->jobs[j].steady_bytes_per_second;
             EXPECT_GE(rate, job.equal_rate * (1 - kSame)) << "seed " << seed;
-            // Who is at f* or is held up by the guarantee is not at the level.
-            if (rate >= job.ideal * (1 - kSame) || rate <= job.equal_rate * (1 + kSame)) continue;
+            // Who is at f*, or as far as its cap allows, or is held up by the guarantee is not at the level.
+            if (rate >= job.highest * (1 - kSame) || rate <= job.equal_rate * (1 + kSame)) continue;
             smallest = std::min(smallest, rate / (job.weight * job.equal_rate));
         }
         for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
             const LpJob& job = problem.jobs[j];
-            const double least = std::clamp(std::isinf(level) ? job.ideal : level * job.weight * job.equal_rate,
-                                            job.equal_rate, job.ideal);
+            const double wanted = std::isinf(level) ? job.highest : level * job.weight * job.equal_rate;
+            const double least = std::min(std::max(wanted, job.equal_rate), job.highest);
             EXPECT_GE(plan->jobs[j].steady_bytes_per_second, least * (1 - kSame)) << "seed " << seed << " job " << j;
         }
         if (!std::isinf(level) && !std::isinf(smallest)) {

@@ -56,6 +56,45 @@ TEST_F(AllocatorApi, JobsAreRegisteredOnceAndRemoved) {
     EXPECT_EQ(ask("DELETE", {"v1", "jobs", "x"}).status, 404u);
 }
 
+// Every look at it takes a millisecond, and so does a plan.
+class SlowClock final : public Clock {
+public:
+    std::int64_t now_ns() const override { return now_ns_ += 1'000'000; }
+
+private:
+    mutable std::int64_t now_ns_ = 0;
+};
+
+TEST_F(AllocatorApi, AThousandRegistrationsShareTheirPlans) {
+    const SlowClock slow;
+    Api busy(cluster, slow);
+    const auto post = [&](const char* list, const std::string& body) {
+        unsigned status = 0;
+        busy.handle(request("POST", {"v1", list}, body), [&](const HttpResponse& answer) { status = answer.status; });
+        EXPECT_EQ(status, 200u) << body;
+    };
+    const auto plans = [&] {
+        std::string text;
+        busy.handle(request("GET", {"metrics"}), [&](const HttpResponse& answer) { text = answer.body; });
+        const std::string name = "larder_plan_duration_seconds_count ";
+        return std::stoi(text.substr(text.find(name) + name.size()));
+    };
+    post("reports", json::serialize(to_json(report_of("a"))));
+    const int before = plans();
+    for (int i = 0; i < 1000; ++i) post("jobs", R"({"name":"job-)" + std::to_string(i) + R"("})");
+    EXPECT_LT(plans() - before, 700) << "a plan each would be past what planning may take of the time";
+    EXPECT_EQ(cluster.registered_jobs().size(), 1000u);
+}
+
+TEST_F(AllocatorApi, WhatARegistrationAsksForIsPlannedAtTheNextTick) {
+    const SlowClock slow;
+    Api busy(cluster, slow);
+    busy.handle(request("POST", {"v1", "reports"}, json::serialize(to_json(report_of("a")))), [](const auto&) {});
+    busy.handle(request("POST", {"v1", "jobs"}, R"({"name":"vision","weight":3})"), [](const auto&) {});
+    for (int i = 0; i < 10; ++i) busy.tick();
+    EXPECT_EQ(cluster.planned_state().jobs.at(0).weight, 3);
+}
+
 TEST_F(AllocatorApi, PinsAndTheRemoteCanBeSet) {
     ASSERT_EQ(report(report_of("a")).status, 200u);
     EXPECT_EQ(ask("PUT", {"v1", "datasets", "images", "pin"}, R"({"bytes":1000000})").status, 200u);

@@ -45,6 +45,7 @@ protected:
         record.remote = RemoteRecord{5e8, 1e9};
         record.nodes["a"] = NodeReport{.node = "a", .instance = 7, .datasets = {{.name = "images", .size_bytes = 9}}};
         record.ideal_bytes_per_second["vision"] = 1.0 / 3;
+        record.epochs["vision"] = EpochsSeen{.first = 7, .last = 9};
         record.plan_number = 17;
         record.quotas["a"] = std::vector<DatasetQuota>{{"images", 1, 2}};
         record.leases["a"] = std::vector<Lease>{{.number = 4,
@@ -94,6 +95,7 @@ TEST_F(StateStoreTest, WhatWasSavedIsFound) {
     EXPECT_EQ(found.remote->configured_bytes_per_second, 1e9);
     EXPECT_EQ(found.nodes.at("a")->instance, 7u);
     EXPECT_EQ(found.ideal_bytes_per_second.at("vision"), 1.0 / 3) << "to the last bit";
+    EXPECT_EQ(found.epochs, example().epochs);
     EXPECT_EQ(found.plan_number, 17u);
     EXPECT_EQ(found.quotas.at("a"), example().quotas.at("a"));
     ASSERT_EQ(found.leases.at("a")->size(), 1u);
@@ -149,7 +151,7 @@ TEST_F(StateStoreTest, ANewerVersionIsRefusedAndNotTouched) {
         const auto refused = try_open(0);
         ASSERT_FALSE(refused);
         EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
-        EXPECT_THAT(refused.error().message, HasSubstr("is of version 99, this larder-allocator knows 1"));
+        EXPECT_THAT(refused.error().message, HasSubstr("is of version 99, this larder-allocator knows 2"));
     }
     EXPECT_FALSE(std::filesystem::exists(state + "/cluster.damaged"));
 }

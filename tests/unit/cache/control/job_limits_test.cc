@@ -109,6 +109,47 @@ TEST(JobLimits, AJobTheLeaseDoesNotNameStandsAtTheFloor) {
     EXPECT_FALSE(limits.any_unleased());
 }
 
+double sum_of(JobLimits& limits, const std::vector<std::string>& jobs) {
+    double sum = 0;
+    for (const std::string& job : jobs) sum += limits.bucket(job, 0)->rate_bytes_per_second();
+    return sum;
+}
+
+TEST(JobLimits, NewcomersTakeTheirRateFromTheLease) {
+    JobLimits limits;
+    limits.lease({.rates = {{"a", 100e3}, {"b", 60e3}}, .floor_bytes_per_second = 8e3, .expires_ns = kSecond}, 0);
+    EXPECT_DOUBLE_EQ(sum_of(limits, {"a", "b"}), 160e3);
+    EXPECT_EQ(limits.bucket("c", 0)->rate_bytes_per_second(), 8e3);
+    EXPECT_DOUBLE_EQ(sum_of(limits, {"a", "b", "c"}), 160e3);
+    std::vector<std::string> jobs = {"a", "b", "c"};
+    for (int i = 0; i < 100; ++i) jobs.push_back("new-" + std::to_string(i));
+    (void)sum_of(limits, jobs);
+    EXPECT_NEAR(sum_of(limits, jobs), 160e3, 1e-6);
+    limits.expire(kSecond);
+    EXPECT_NEAR(sum_of(limits, jobs), 2 * 8e3, 1e-6) << "two are counted";
+
+    // Who has ended leaves its part to the others.
+    limits.seen_reading({"c"}, kSecond);
+    EXPECT_NEAR(limits.bucket("c", 0)->rate_bytes_per_second(), 16e3 / 103, 1e-6) << "it may be between two sessions";
+    limits.seen_reading({"c"}, kSecond);
+    EXPECT_EQ(limits.bucket("c", 0)->rate_bytes_per_second(), 8e3);
+    (void)limits.bucket("d", 0);
+    EXPECT_DOUBLE_EQ(sum_of(limits, {"c", "d"}), 16e3);
+    (void)limits.bucket("e", 0);
+    EXPECT_DOUBLE_EQ(sum_of(limits, {"c", "d", "e"}), 16e3);
+}
+
+TEST(JobLimits, JobsOfALeaseForNoneShareItsFloor) {
+    JobLimits limits;
+    limits.lease({.floor_bytes_per_second = 8e3, .expires_ns = kSecond}, 0);
+    EXPECT_EQ(limits.bucket("a", 0)->rate_bytes_per_second(), 8e3);
+    EXPECT_TRUE(limits.any_unleased());
+    (void)limits.bucket("b", 0);
+    EXPECT_DOUBLE_EQ(sum_of(limits, {"a", "b"}), 8e3);
+    limits.expire(kSecond);
+    EXPECT_DOUBLE_EQ(sum_of(limits, {"a", "b"}), 8e3);
+}
+
 TEST(JobLimits, WhatALeaseTakesAwayIsSeen) {
     JobLimits limits;
     const RateLease lease{.rates = {{"a", 100}, {"b", 100}}, .expires_ns = kSecond};

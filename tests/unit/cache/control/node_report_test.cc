@@ -99,6 +99,16 @@ TEST(NodeReport, AJobOfTwoDatasetsCountsUnderTheOneItReadsMostOf) {
     }
 }
 
+TEST(NodeReport, AnEpochIsSaidOnceSomethingOfItWasRead) {
+    NodeReport reports;
+    const auto opened = reports.make(allocator(), kRoom, kDatasets, {.jobs = {job(0, 0)}}, 0, kSecond);
+    EXPECT_FALSE(only_job(opened).contains("epoch")) << "it may be resumed at any";
+    JobStatistics reads = job(5000, 0);
+    reads.epoch = 7;
+    const auto report = reports.make(allocator(), kRoom, kDatasets, {.jobs = {reads}}, 0, 2 * kSecond);
+    EXPECT_EQ(only_job(report).at("epoch").to_number<int>(), 7);
+}
+
 TEST(NodeReport, SizesAreAsStored) {
     NodeReport reports;
     DatasetStatistics images{.name = "images"};
