@@ -8,8 +8,8 @@
 
 namespace larder::tools {
 
-// Nothing is mounted where the config has no GPUs. `state_directory`: the allocator's; empty: it has none. An error says
-// what is wrong with the config, the file of cells included.
+// Nothing is mounted where the config has no GPUs. `state_directory`: the allocator's; empty: it has none. An error
+// says what is wrong with the config, the file of cells included.
 Result<allocator::MakeExtension> run_jobs(const scheduler::LiveConfig& config, const std::string& state_directory);
 
 }  // namespace larder::tools
