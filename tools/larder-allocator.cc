@@ -36,10 +36,10 @@ struct Loaded {
 
 Result<Loaded> load_both(const std::string& path, const std::vector<larder::ConfigOverride>& overrides) {
     const auto keys = larder::scheduler::live_config_keys();
-    larder::allocator::OthersConfig others{.keys = keys, .settings = {}};
+    larder::allocator::OthersConfig others{.keys = keys, .settings = {}, .empty_tables = {}};
     auto config = larder::allocator::load_config(path, overrides, &others);
     if (!config) return std::unexpected(config.error());
-    auto jobs = larder::scheduler::read_live_config(others.settings);
+    auto jobs = larder::scheduler::read_live_config(others.settings, others.empty_tables);
     if (!jobs) return std::unexpected(jobs.error());
     if (auto runs = larder::tools::run_jobs(*jobs, config->state_directory); !runs) {
         return std::unexpected(runs.error());

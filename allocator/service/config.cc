@@ -220,6 +220,7 @@ Result<Config> parse_config(std::string_view toml, std::string_view source, std:
     auto text = read_config_text(toml, source, keys, overrides);
     if (!text) return std::unexpected(text.error());
     Config config;
+    if (others != nullptr) others->empty_tables = std::move(text->empty_tables);
     for (ConfigSetting& setting : text->settings) {
         if (setting.rule >= own) {
             setting.rule -= own;

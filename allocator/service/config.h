@@ -54,6 +54,7 @@ std::vector<ConfigKey> config_keys();
 struct OthersConfig {
     std::span<const ConfigKey> keys;
     std::vector<ConfigSetting> settings;
+    std::vector<std::string> empty_tables;  // of the whole file, as ConfigText has them
 };
 
 Result<Config> parse_config(std::string_view toml, std::string_view source,

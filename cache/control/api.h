@@ -57,6 +57,7 @@ private:
     void put_quota(const std::string& name, const HttpRequest& request, HttpRespond respond);
     void get_jobs(HttpRespond respond);
     void put_job_limit(const std::string& job, const HttpRequest& request, HttpRespond respond);
+    void delete_job_limit(const std::string& job, HttpRespond respond);
     void get_task(std::uint64_t id, HttpRespond respond);
     void get_metrics(HttpRespond respond);
 

@@ -48,7 +48,8 @@ void Api::jobs(const HttpRequest& request, HttpRespond respond) {
         return get_jobs(std::move(respond));
     }
     if (path.size() != 4 || path[3] != "limit") return respond(no_such_path());
-    if (request.method != "PUT") return respond(method_not_allowed("PUT"));
+    if (request.method == "DELETE") return delete_job_limit(path[2], std::move(respond));
+    if (request.method != "PUT") return respond(method_not_allowed("PUT, DELETE"));
     put_job_limit(path[2], request, std::move(respond));
 }
 
@@ -88,6 +89,12 @@ void Api::put_job_limit(const std::string& job, const HttpRequest& request, Http
         respond(json_response(
             {{"job", job}, {"rate_bytes_per_s", limit.rate_bytes_per_second}, {"burst_bytes", limit.burst_bytes}}));
     });
+}
+
+void Api::delete_job_limit(const std::string& job, HttpRespond respond) {
+    if (auto checked = check_job_name(job); !checked) return respond(http_error(checked.error()));
+    node_.set_job_limit(job, std::nullopt,
+                        [respond = std::move(respond)](const Result<void>& done) { respond(done_response(done)); });
 }
 
 void Api::tasks(const HttpRequest& request, const HttpRespond& respond) {

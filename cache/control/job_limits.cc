@@ -60,6 +60,15 @@ void JobLimits::apply(const Config& config, std::int64_t now_ns) {
 
 void JobLimits::set(const std::string& job, JobLimit limit, std::int64_t now_ns) {
     from_api_[job] = limit;
+    renew(job, now_ns);
+}
+
+void JobLimits::unset(const std::string& job, std::int64_t now_ns) {
+    from_api_.erase(job);
+    renew(job, now_ns);
+}
+
+void JobLimits::renew(const std::string& job, std::int64_t now_ns) {
     if (const auto found = buckets_.find(job); found != buckets_.end())
         set_bucket(*found->second, limit_of(job), now_ns);
 }

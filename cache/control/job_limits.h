@@ -43,6 +43,8 @@ public:
     // Takes the config's limits, for jobs it names over whatever was set before.
     void apply(const Config& config, std::int64_t now_ns);
     void set(const std::string& job, JobLimit limit, std::int64_t now_ns);
+    // What the API set holds no more.
+    void unset(const std::string& job, std::int64_t now_ns);
 
     // The lease in force from now on. With the first one jobs are under an allocator.
     void lease(RateLease lease, std::int64_t now_ns);
@@ -68,6 +70,7 @@ private:
     JobLimit own_limit_of(const std::string& job) const;
     // A lower one where a lease says so.
     JobLimit limit_of(const std::string& job) const;
+    void renew(const std::string& job, std::int64_t now_ns);
     void set_all(std::int64_t now_ns);
     double leased_rate_of(const std::string& job) const;
     void share_lease();

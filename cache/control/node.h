@@ -93,7 +93,8 @@ public:
     void set_quota(const std::string& name, std::optional<Quota> quota, Done done);
     // Whether quotas that were set by hand hold against the allocator.
     bool holds_quotas() const { return config_.allocator.endpoint.empty() || !config_.allocator.rates; }
-    void set_job_limit(const std::string& job, JobLimit limit, Done done);
+    // Nothing: as the config has it.
+    void set_job_limit(const std::string& job, std::optional<JobLimit> limit, Done done);
 
     // What an allocator decides. Quotas of datasets this node does not have are passed over; all the others or none.
     Result<void> apply_plan(const std::map<std::string, Quota>& quotas);

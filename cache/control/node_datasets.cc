@@ -236,10 +236,15 @@ void Node::expire_lease() {
     if (job_limits_.expire(clock_.now_ns())) wake_shards();
 }
 
-void Node::set_job_limit(const std::string& job, JobLimit limit, Done done) {
-    job_limits_.set(job, limit, clock_.now_ns());
+void Node::set_job_limit(const std::string& job, std::optional<JobLimit> limit, Done done) {
+    if (limit) {
+        job_limits_.set(job, *limit, clock_.now_ns());
+    } else {
+        job_limits_.unset(job, clock_.now_ns());
+    }
     wake_shards();
-    log_info("job limit set", {{"job", job}, {"rate", format_bytes_per_second(limit.rate_bytes_per_second)}});
+    log_info("job limit set",
+             {{"job", job}, {"rate", limit ? format_bytes_per_second(limit->rate_bytes_per_second) : "as configured"}});
     files_->post([this, text = job_limits_.to_json(), done = std::move(done)] {
         auto written = replace_file(config_.state_directory + "/limits.json", text, 0640);
         post_control_([written, done] { done(written); });

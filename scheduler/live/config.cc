@@ -127,8 +127,14 @@ std::vector<ConfigKey> live_config_keys() {
     return keys_of(std::span<const Rule>(kRules));
 }
 
-Result<LiveConfig> read_live_config(std::span<const ConfigSetting> settings) {
+Result<LiveConfig> read_live_config(std::span<const ConfigSetting> settings,
+                                    std::span<const std::string> empty_tables) {
     LiveConfig config;
+    // A tenant of whom nothing is said but that there is one.
+    constexpr std::string_view kTenant = "scheduler.tenant.";
+    for (const std::string& table : empty_tables) {
+        if (table.starts_with(kTenant)) config.tenants.try_emplace(table.substr(kTenant.size()));
+    }
     for (const ConfigSetting& setting : settings) {
         if (auto applied = apply_setting(config, std::span<const Rule>(kRules), setting); !applied) {
             const bool policy = kRules[setting.rule].key.key == "scheduler.policy";

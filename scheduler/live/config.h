@@ -45,7 +45,9 @@ struct LiveConfig {
 
 std::vector<ConfigKey> live_config_keys();
 // `settings`: by index in live_config_keys(). An error names the setting.
-Result<LiveConfig> read_live_config(std::span<const ConfigSetting> settings);
+// `empty_tables` as ConfigText has them: a tenant needs no settings.
+Result<LiveConfig> read_live_config(std::span<const ConfigSetting> settings,
+                                    std::span<const std::string> empty_tables = {});
 
 // What decisions are made with, where no cells are given. `this_node`: the name of this machine. Tenants: "default"
 // where none is configured.

@@ -22,6 +22,7 @@ struct LimitOptions {
     std::string job;
     std::optional<double> rate;
     std::optional<std::uint64_t> burst_bytes;
+    bool none = false;
 };
 
 int list_jobs(const Context& context) {
@@ -55,12 +56,15 @@ int list_jobs(const Context& context) {
 }
 
 int limit_job(const Context& context, const LimitOptions& options) {
-    json::object body{{"rate_bytes_per_s", *options.rate}};
+    json::object body{{"rate_bytes_per_s", options.rate.value_or(0)}};
     if (options.burst_bytes) body["burst_bytes"] = *options.burst_bytes;
-    const auto answer = call(context, "PUT", "/v1/jobs/" + percent_encode(options.job) + "/limit", body);
+    const std::string target = "/v1/jobs/" + percent_encode(options.job) + "/limit";
+    const auto answer = options.none ? call(context, "DELETE", target) : call(context, "PUT", target, body);
     if (!answer) return report(context, answer.error());
     if (context.json) {
         print_json(*answer);
+    } else if (options.none) {
+        std::printf("%s may take what the config says from the remote on this node\n", options.job.c_str());
     } else {
         std::printf("%s may take %s from the remote on this node\n", options.job.c_str(),
                     *options.rate > 0 ? format_bytes_per_second(*options.rate).c_str() : "any rate");
@@ -99,10 +103,14 @@ void add_job_commands(CLI::App& app, Context& context) {
     auto options = std::make_shared<LimitOptions>();
     CLI::App* limit = job->add_subcommand("limit", "Limit the remote bandwidth of a job on this node");
     limit->add_option("JOB", options->job, "Its name; it need not have connected yet")->required();
-    add_rate_option(*limit, "--rate", options->rate, "Such as 200MB/s or 1Gbit; 0 for no limit")->required();
+    CLI::Option* rate = add_rate_option(*limit, "--rate", options->rate, "Such as 200MB/s or 1Gbit; 0 for no limit");
+    limit->add_flag("--none", options->none, "What was said here before holds no more: the config's limit does")
+        ->excludes(rate);
     add_bytes_option(*limit, "--burst", options->burst_bytes, "What it may take at once after a pause, such as 16MiB");
-    limit->callback(
-        [&context, options] { context.command = [&context, options] { return limit_job(context, *options); }; });
+    limit->callback([&context, options] {
+        if (!options->none && !options->rate) throw CLI::RequiredError("--rate or --none");
+        context.command = [&context, options] { return limit_job(context, *options); };
+    });
 }
 
 }  // namespace larder::cli

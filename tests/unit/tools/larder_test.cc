@@ -314,6 +314,9 @@ TEST_F(LarderWithDaemonTest, ShowsAndLimitsJobs) {
     EXPECT_EQ(limited.output, "resnet may take 200.00 MB/s from the remote on this node\n");
     EXPECT_EQ(daemon.asked().back(), "PUT /v1/jobs/resnet/limit {\"rate_bytes_per_s\":2E8,\"burst_bytes\":16777216}");
     EXPECT_THAT(larder({"job", "limit", "resnet", "--rate", "0"}).output, HasSubstr("any rate"));
+    daemon.answer("DELETE /v1/jobs/resnet/limit", "{}");
+    EXPECT_THAT(larder({"job", "limit", "resnet", "--none"}).output, HasSubstr("what the config says"));
+    EXPECT_EQ(larder({"job", "limit", "resnet", "--none", "--rate", "0"}).exit_code, 2);
 }
 
 TEST_F(LarderWithDaemonTest, TopShowsRatesBetweenTwoLooks) {

@@ -150,10 +150,10 @@ TEST(AllocatorConfig, TheExampleIsGoodAndShowsEveryKey) {
     const std::string path = LARDER_SOURCE_DIRECTORY "/tools/larder-allocator.example.toml";
     // The scheduler's keys are in it, too.
     const auto jobs_keys = scheduler::live_config_keys();
-    OthersConfig others{.keys = jobs_keys, .settings = {}};
+    OthersConfig others{.keys = jobs_keys, .settings = {}, .empty_tables = {}};
     const auto config = load_config(path, {}, &others);
     ASSERT_TRUE(config) << config.error().message;
-    const auto jobs = scheduler::read_live_config(others.settings);
+    const auto jobs = scheduler::read_live_config(others.settings, others.empty_tables);
     ASSERT_TRUE(jobs) << jobs.error().message;
     const std::string content = *read_file(path);
     std::vector<ConfigKey> keys = config_keys();

@@ -125,7 +125,7 @@ TEST_F(ApiTest, WrongPathsAndMethods) {
     }
     EXPECT_EQ(daemon.call("PUT", "/v1/datasets").status, 405u);
     EXPECT_EQ(daemon.call("POST", "/v1/status").status, 405u);
-    EXPECT_EQ(daemon.call("DELETE", "/v1/jobs/a/limit").status, 405u);
+    EXPECT_EQ(daemon.call("POST", "/v1/jobs/a/limit").status, 405u);
     EXPECT_EQ(daemon.get("/v1/datasets/a/index").status, 405u);
     for (const char* target : {"/v1/datasets/none", "/v1/datasets/none/quota", "/v1/tasks/77", "/v1/tasks/x"}) {
         EXPECT_EQ(daemon.get(target).status, 404u) << target;
@@ -211,6 +211,11 @@ TEST_F(ApiTest, QuotasAndLimitsAreKeptOverARestart) {
     EXPECT_EQ(text_at(job, "job"), "new/job");
     EXPECT_EQ(job.at("remote_rate").to_number<double>(), 1.5e6);
     EXPECT_EQ(number_at(job, "remote_burst_bytes"), 4096u);
+    EXPECT_EQ(daemon.call("DELETE", "/v1/jobs/new%2Fjob/limit").status, 200u);
+    EXPECT_TRUE(daemon.get("/v1/jobs").body.at("jobs").as_array().empty());
+    daemon.stop();
+    daemon.start();
+    EXPECT_TRUE(daemon.get("/v1/jobs").body.at("jobs").as_array().empty());
 }
 
 TEST_F(ApiTest, WarmsAndVerifies) {

@@ -12,7 +12,7 @@ Result<LiveConfig> read(std::string_view toml) {
     const auto keys = live_config_keys();
     const auto text = read_config_text(toml, "file", keys, {});
     if (!text) return std::unexpected(text.error());
-    return read_live_config(text->settings);
+    return read_live_config(text->settings, text->empty_tables);
 }
 
 std::string refused(std::string_view toml) {
@@ -61,6 +61,14 @@ TEST(LiveConfig, TenantsFormHierarchies) {
     EXPECT_EQ(tenants[1].parent, 0u);
     EXPECT_EQ(tenants[1].gpu_quota, 2u);
     EXPECT_EQ(tenants_of(LiveConfig{}).value().front().name, "default");
+}
+
+TEST(LiveConfig, ATenantNeedsNoSettings) {
+    const auto config =
+        read("[scheduler]\ngpus = 8\n[scheduler.tenant.vision]\nweight = 2\n[scheduler.tenant.language]\n");
+    ASSERT_TRUE(config) << config.error().message;
+    EXPECT_TRUE(config->tenants.contains("language"));
+    EXPECT_TRUE(config->tenants.contains("vision"));
 }
 
 TEST(LiveConfig, WhatIsWrongIsNamed) {
