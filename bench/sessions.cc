@@ -15,10 +15,10 @@
 namespace larder::bench {
 
 Result<boost::json::value> sessions(const Options& options) {
-    constexpr std::uint64_t kBlockBytes = 64 << 10;
+    constexpr std::uint64_t kSessionBlockBytes = 64 << 10;
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());
-    const auto files = write_files(*work / "data", 512, kBlockBytes);
+    const auto files = write_files(*work / "data", 512, kSessionBlockBytes);
     if (!files) return std::unexpected(files.error());
     auto daemon = DaemonProcess::start({.state_directory = *work / "state"});
     if (!daemon) return std::unexpected(daemon.error());
