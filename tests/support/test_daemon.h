@@ -25,6 +25,7 @@ inline cache::Config test_config(const std::string& state_directory) {
     config.socket_path = state_directory + "/larderd.sock";
     config.admin_socket_path = state_directory + "/admin.sock";
     config.data_plane_threads = 1;
+    config.version_grace_ns = 0;
     config.memory_bytes = std::uint64_t{64} << 20;
     config.disk_bytes = std::uint64_t{256} << 20;
     return config;
