@@ -324,7 +324,7 @@ CacheSplit equal_split(const Problem& problem) {
 
 CacheSplit towards_equal_split(const Problem& problem, const CacheSplit& split) {
     const auto equals = equal_rates(problem);
-    const CacheSplit equal = equal_split(problem);
+    CacheSplit equal = equal_split(problem);
     const auto mixture = [&](double part) {
         CacheSplit mixed(split.size());
         for (std::size_t i = 0; i < mixed.size(); ++i) mixed[i] = equal[i] + part * (split[i] - equal[i]);

@@ -60,7 +60,7 @@ bool set_endpoints(std::vector<std::string>& into, const ConfigValue& value) {
 
 constexpr std::int64_t kRetryForMost_ns = 3600 * std::int64_t{1'000'000'000};
 
-constexpr std::int64_t kVersionGraceMost_ns = 7 * 24 * 3600 * std::int64_t{1'000'000'000};
+constexpr std::int64_t kVersionGraceMost_ns = std::int64_t{7} * 24 * 3600 * 1'000'000'000;
 
 constexpr std::string_view kSize = "a size such as \"8 GiB\", in text";
 constexpr std::string_view kRate = "a rate such as \"200 MB/s\" or \"1 Gbit\", in text; 0 for no limit";

@@ -97,6 +97,7 @@ void Node::keep_blocks(NodeDataset& dataset, const std::vector<std::uint64_t>& n
     const protocol::Manifest& newest = *dataset.newest().manifest;
     if (first && dataset.versions.size() == 1 && newest.header().block_id_end == newest.block_count()) return;
     std::vector<std::shared_ptr<const protocol::Manifest>> manifests;
+    manifests.reserve(needed.size());
     for (const std::uint64_t version : needed) manifests.push_back(dataset.versions.at(version)->manifest);
     files_->post([manifests, shard = dataset.shard, id = dataset.record.dataset_id] {
         std::uint64_t block_id_end = 0;

@@ -117,7 +117,7 @@ std::string host_of(const std::string& url) {
     return host;
 }
 
-std::string with_host(std::string who, const std::string& url) {
+std::string with_host(const std::string& who, const std::string& url) {
     const std::string host = host_of(url);
     return host.empty() ? who : who + " " + host;
 }

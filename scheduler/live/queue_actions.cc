@@ -33,6 +33,7 @@ Placement JobQueue::placement_of(const Allotment& held) const {
 
 std::vector<HeldCell> JobQueue::cells_of(const Allotment& held) const {
     std::vector<HeldCell> cells;
+    cells.reserve(held.cells.size());
     for (const NamedCell& cell : held.cells) {
         cells.push_back({.node = node_index(cell.node), .gpu = cell.gpu, .level = cell.level});
     }
