@@ -86,6 +86,16 @@ class Nginx(ServerProgram):
             time.sleep(0.01)
         raise AssertionError(f"nginx answered {len(found)} requests, not {at_least}")
 
+    def requests_at_rest(self) -> list[Request]:
+        """The same, once the log has stopped growing: for a client that asks no more."""
+        found = self.requests()
+        while True:
+            time.sleep(0.2)
+            now = self.requests()
+            if len(now) == len(found):
+                return now
+            found = now
+
 
 class S3(ServerProgram):
     """An S3 server; `client` is one of its owner's, for filling it.

@@ -104,9 +104,9 @@ def test_http(request: pytest.FixtureRequest, daemon: Any, nginx: Nginx, scheme:
     source: Source = request.getfixturevalue(kind)
     name = add(daemon, f"{getattr(nginx, scheme)}/{kind}/list.txt")
     assert source.read(daemon, name) == source.contents
-    asked = nginx.requests()
+    asked = nginx.requests_at_rest()
     assert source.read(daemon, name, seed=5) == source.contents
-    assert nginx.requests() == asked, "the second epoch came from the cache"
+    assert nginx.requests_at_rest() == asked, "the second epoch came from the cache"
     assert {one.method for one in asked} == {"GET"}
     if scheme == "https":
         assert asked[-1].protocol == "HTTP/2.0"
