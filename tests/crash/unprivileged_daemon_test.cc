@@ -153,7 +153,12 @@ TEST_F(UnprivilegedDaemon, ServesFromUnregisteredBuffersAndSaysSoOnce) {
         EXPECT_GT(loader.statistics().disk_blocks, 0u);
     }
 
-    if (get("/v1/status").find(R"("io":"io_uring")") == std::string::npos) GTEST_SKIP() << "there is no io_uring here";
+    // A kernel that refuses io_uring leaves no buffers to register, which is what the daemon then says, once too.
+    if (get("/v1/status").find(R"("io":"io_uring")") == std::string::npos) {
+        EXPECT_THAT(log_lines("io_uring is not used"), SizeIs(1));
+        EXPECT_THAT(log_lines(" error "), SizeIs(0));
+        return;
+    }
     EXPECT_THAT(log_lines("not registered"), SizeIs(1));
     EXPECT_THAT(log_lines("MEMLOCK"), SizeIs(1));
     EXPECT_THAT(log_lines(" warning "), SizeIs(0));

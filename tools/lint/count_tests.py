@@ -1,17 +1,31 @@
 #!/usr/bin/python3
-"""count_tests.py COUNTS REPORT.xml...: adds up JUnit reports of ctest and pytest.
+"""count_tests.py [--no-skips] COUNTS REPORT.xml...: adds up JUnit reports of ctest and pytest.
 
-Prints a line per report, names what was skipped and what failed, and ends with "N passed, M failed, K skipped", which
-it also writes to the file COUNTS. Fails when a report is missing or something failed.
+Prints a line per report, names what failed and what was skipped, with its reason, and ends with "N passed, M failed, K
+skipped", which it also writes to the file COUNTS. Fails when a report is missing or something failed. With --no-skips a
+test that was skipped is one that failed, unless what it lacks is the data that no machine has of itself (MAY_BE_MISSING).
 """
 
+import argparse
 import pathlib
 import sys
 import xml.etree.ElementTree
 
+# The real traces lie beside a checkout, not in it.
+MAY_BE_MISSING = "the real traces are not beside this checkout"
+
+
+def reason(case: xml.etree.ElementTree.Element) -> str:
+    """Why a test was skipped: pytest's message, or what GoogleTest wrote below the line that ends with "Skipped"."""
+    skipped = case.find("skipped")
+    message = "" if skipped is None else skipped.get("message", "")
+    written = (case.findtext("system-out") or "").splitlines()
+    below = [line.strip() for place, line in enumerate(written) if place > 0 and written[place - 1].endswith(": Skipped")]
+    return below[0] if below else message
+
 
 def read(path: pathlib.Path) -> tuple[int, list[str], list[str]]:
-    """The number of tests that passed, and the names of those that failed and were skipped."""
+    """The number of tests that passed, the names of those that failed, and those that were skipped with their reasons."""
     passed, failed, skipped = 0, [], []
     for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
         name = f"{case.get('classname', '')}.{case.get('name', '')}"
@@ -19,20 +33,28 @@ def read(path: pathlib.Path) -> tuple[int, list[str], list[str]]:
         if tags & {"failure", "error"}:
             failed.append(name)
         elif "skipped" in tags or case.get("status") in ("disabled", "notrun"):
-            skipped.append(name)
+            skipped.append(f"{name}: {reason(case)}")
         else:
             passed += 1
     return passed, failed, skipped
 
 
-def main(counts: str, reports: list[str]) -> int:
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--no-skips", action="store_true")
+    parser.add_argument("counts", type=pathlib.Path)
+    parser.add_argument("reports", type=pathlib.Path, nargs="+")
+    arguments = parser.parse_args()
     passed, failed, skipped = 0, 0, 0
-    for report in map(pathlib.Path, reports):
+    for report in arguments.reports:
         if not report.exists():
             print(f"{report.stem}: did not run")
             failed += 1
             continue
         report_passed, report_failed, report_skipped = read(report)
+        if arguments.no_skips:
+            report_failed += [name for name in report_skipped if not name.endswith(MAY_BE_MISSING)]
+            report_skipped = [name for name in report_skipped if name.endswith(MAY_BE_MISSING)]
         print(f"{report.stem:16} {report_passed:8} passed, {len(report_failed)} failed, {len(report_skipped)} skipped")
         for name in report_failed:
             print(f"  failed: {name}")
@@ -42,10 +64,10 @@ def main(counts: str, reports: list[str]) -> int:
         failed += len(report_failed)
         skipped += len(report_skipped)
     line = f"{passed} passed, {failed} failed, {skipped} skipped"
-    pathlib.Path(counts).write_text(line + "\n", encoding="utf-8")
+    arguments.counts.write_text(line + "\n", encoding="utf-8")
     print(line)
     return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""tools/lint/count_tests.py tells what failed and what was skipped and why, and with --no-skips lets no test be left out."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+CTEST = """<testsuite>
+<testcase name="A.Passes" classname="A.Passes" status="run"><system-out>[       OK ] A.Passes</system-out></testcase>
+<testcase name="A.Lacks" classname="A.Lacks" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
+<system-out>[ RUN      ] A.Lacks
+tests/a_test.cc:3: Skipped
+no namespaces here: Operation not permitted
+
+[  SKIPPED ] A.Lacks</system-out></testcase>
+</testsuite>"""
+PYTEST = """<testsuites><testsuite>
+<testcase classname="tests.a" name="test_passes"/>
+<testcase classname="tests.a" name="test_of_traces">
+<skipped type="pytest.skip" message="the real traces are not beside this checkout">a.py:1</skipped></testcase>
+</testsuite></testsuites>"""
+
+
+@pytest.fixture
+def reports(tmp_path: pathlib.Path) -> list[pathlib.Path]:
+    paths = [tmp_path / "ctest.xml", tmp_path / "pytest.xml"]
+    for path, text in zip(paths, (CTEST, PYTEST)):
+        path.write_text(text)
+    return paths
+
+
+def count(repository: pathlib.Path, tmp_path: pathlib.Path, *arguments: object) -> tuple[int, str]:
+    command = [sys.executable, repository / "tools/lint/count_tests.py", *arguments]
+    ran = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    assert ran.stderr == ""
+    assert (tmp_path / "counts").read_text() == ran.stdout.splitlines()[-1] + "\n"
+    return ran.returncode, ran.stdout
+
+
+def test_what_was_skipped_is_named_with_its_reason(
+    repository: pathlib.Path, reports: list[pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    status, output = count(repository, tmp_path, tmp_path / "counts", *reports)
+    assert status == 0
+    assert "skipped: A.Lacks.A.Lacks: no namespaces here: Operation not permitted\n" in output
+    assert output.endswith("2 passed, 0 failed, 2 skipped\n")
+
+
+def test_without_skips_only_the_traces_may_be_missing(
+    repository: pathlib.Path, reports: list[pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    status, output = count(repository, tmp_path, "--no-skips", tmp_path / "counts", *reports)
+    assert status == 1
+    assert "failed: A.Lacks.A.Lacks: no namespaces here: Operation not permitted\n" in output
+    assert output.endswith("2 passed, 1 failed, 1 skipped\n")
+    status, output = count(repository, tmp_path, "--no-skips", tmp_path / "counts", reports[1])
+    assert status == 0
+    assert output.endswith("1 passed, 0 failed, 1 skipped\n")
+
+
+def test_a_missing_report_is_a_failure(repository: pathlib.Path, reports: list[pathlib.Path], tmp_path: pathlib.Path) -> None:
+    status, output = count(repository, tmp_path, tmp_path / "counts", *reports, tmp_path / "no.xml")
+    assert status == 1
+    assert "no: did not run\n" in output
