@@ -11,7 +11,10 @@ namespace larder::detail {
 using protocol::BlockStatus;
 
 std::optional<std::uint32_t> BlockClient::ask_anew(std::uint32_t tag, std::string damage) {
-    if (table_[tag].anew) return std::nullopt;
+    // What came anew is damaged for good. Only where the first report could not say which bytes it had does another say
+    // it of those that came then.
+    const bool said = table_[tag].damaged_crc != 0 || table_[tag].compressed_crc == 0;
+    if (table_[tag].anew && said) return std::nullopt;
     const std::uint32_t block = table_[tag].block;
     // Somebody asked before, and got other bytes: they are the block's now.
     if (!table_[tag].found) return acquire(block).tag;
@@ -27,9 +30,9 @@ std::optional<std::uint32_t> BlockClient::ask_anew(std::uint32_t tag, std::strin
     entry.length = manifest_.block_bytes(block);
     entry.anew = true;
     entry.damage = std::move(damage);
-    // Of what was compressed at the remote the bytes it came in are gone.
+    // Of what was compressed at the remote the bytes it came in are gone, unless it came anew.
     const bool as_at_remote = table_[tag].bytes().size() == entry.length && manifest_.block(block).raw_bytes == 0;
-    entry.damaged_crc = as_at_remote ? crc32c(table_[tag].bytes()) : 0;
+    entry.damaged_crc = as_at_remote ? crc32c(table_[tag].bytes()) : table_[tag].compressed_crc;
     want_first(anew);
     return anew;
 }
@@ -39,6 +42,7 @@ void BlockClient::decompress(std::uint32_t tag, std::span<const std::byte> bytes
     BlockEntry& entry = table_[tag];
     auto raw = decompressor_.run(bytes, raw_bytes);
     const std::uint32_t damaged_crc = raw ? 0 : crc32c(bytes);
+    if (raw && entry.anew && bytes.size() == manifest_.block(entry.block).length) entry.compressed_crc = crc32c(bytes);
     let_go(entry);
     if (!raw && raw.error().code == ErrorCode::corrupt) {
         const bool once_more = !std::exchange(entry.anew, true);

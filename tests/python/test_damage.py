@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import ctypes
 import json
 import os
 import pathlib
@@ -115,3 +116,49 @@ def test_a_block_of_damaged_samples_is_read_anew_once(
     (job,) = [job for job in jobs if job["job"] == "damaged"]
     files = [path.stat().st_size for path in root.iterdir()]
     assert job["counters"]["bytes_remote_read"] == sum(files) + len(data)
+
+
+class Zstd:
+    """The library itself: Python 3.11 brings none."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL("libzstd.so.1")
+        for name in ("ZSTD_compress", "ZSTD_decompress", "ZSTD_compressBound"):
+            getattr(self.library, name).restype = ctypes.c_size_t
+
+    def raw(self, data: bytes, size: int) -> bytearray:
+        out = ctypes.create_string_buffer(size)
+        assert self.library.ZSTD_decompress(out, ctypes.c_size_t(size), data, ctypes.c_size_t(len(data))) == size
+        return bytearray(out.raw)
+
+    def compressed(self, data: bytes) -> bytes:
+        bound = self.library.ZSTD_compressBound(ctypes.c_size_t(len(data)))
+        out = ctypes.create_string_buffer(bound)
+        size = self.library.ZSTD_compress(out, ctypes.c_size_t(bound), data, ctypes.c_size_t(len(data)), 3)
+        return out.raw[:size]
+
+
+def test_damaged_samples_of_a_block_compressed_at_the_remote_are_listed(
+    daemon: Any, add: Callable[..., str], tmp_path: pathlib.Path
+) -> None:
+    """The frame is whole and what stands in it is not, so only what came anew tells which bytes were damaged."""
+    root = pathlib.Path(shutil.copytree(DATA / "mds_zstd", tmp_path / "mds_zstd"))
+    index = json.loads((root / "index.json").read_text())
+    shard = index["shards"][1]
+    victim = root / shard["zip_data"]["basename"]
+    zstd = Zstd()
+    raw = zstd.raw(victim.read_bytes(), shard["raw_data"]["bytes"])
+    (first_sample,) = struct.unpack_from("<I", raw, 4)
+    struct.pack_into("<I", raw, first_sample, 0xFFFF_FFF0)  # the size of its first column
+    victim.write_bytes(zstd.compressed(bytes(raw)))
+    shard["zip_data"]["bytes"] = victim.stat().st_size
+    (root / "index.json").write_text(json.dumps(index))
+
+    name = add(root)
+    for _ in range(2):
+        with pytest.raises(larder.Corrupt, match="(?s)" + re.escape(victim.name) + ".*damaged at the remote.*read twice"):
+            read(daemon, name, "mds_zstd")
+    with larder.Loader(name, socket=daemon.socket, batch_size=7, skip_failed=True) as loader:
+        assert sum(len(batch) for batch in loader) == generate.SAMPLES - 1
+    info = daemon.command("dataset", "info", name)
+    assert re.search(rf"quarantined +1 blocks, 1 wrong .*\n +{re.escape(victim.name)}, .*, found by a reader", info)
