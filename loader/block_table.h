@@ -34,7 +34,7 @@ struct BlockEntry {
     bool found = true;                                         // by its block's number
     bool anew = false;  // it came before with `damaged_crc`, and is damaged by what stands in it
     std::uint32_t damaged_crc = 0;
-    std::uint32_t compressed_crc = 0;  // when it came anew and is compressed at the remote: of the bytes it came in
+    std::uint32_t compressed_crc = 0;   // when it came anew and is compressed at the remote: of the bytes it came in
     std::uint32_t asked_anew = kNoTag;  // the entry that was made when this one turned out to be damaged
     std::uint32_t block = 0;
     std::uint32_t length = 0;

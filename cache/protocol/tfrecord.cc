@@ -20,8 +20,12 @@ bool length_is_sound(std::span<const std::byte> head) {
     return masked_crc(head.first(kLengthBytes)) == load<std::uint32_t>(head, kLengthBytes);
 }
 
-bool is_gzip(std::span<const std::byte> bytes) {
-    return bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b};
+// TensorFlow's two, by their headers (RFC 1952, RFC 1950); empty when it is neither.
+std::string_view compression_of(std::span<const std::byte> bytes) {
+    const auto first = std::to_integer<unsigned>(bytes[0]), second = std::to_integer<unsigned>(bytes[1]);
+    if (first == 0x1f && second == 0x8b) return "gzip";
+    if (first == 0x78 && (first << 8 | second) % 31 == 0) return "zlib";
+    return {};
 }
 
 }  // namespace
@@ -40,9 +44,9 @@ Result<std::optional<Tfrecord>> TfrecordReader::next() {
     auto head = source_->read(at_, kTfrecordHeadBytes);
     if (!head) return std::unexpected(head.error());
     if (!length_is_sound(*head)) {
-        if (at_ == 0 && is_gzip(*head)) {
-            return fail(ErrorCode::unsupported,
-                        "it is compressed with gzip, so its records cannot be read on their own: unpack it");
+        if (const auto compression = compression_of(*head); at_ == 0 && !compression.empty()) {
+            return fail(ErrorCode::unsupported, "it is compressed with " + std::string(compression) +
+                                                    ", so its records cannot be read on their own: unpack it");
         }
         return bad_record(at_, "the length of a record does not match its checksum");
     }

@@ -79,6 +79,7 @@ CASES: dict[str, tuple[str, Callable[[int], Any], Callable[[Any], int]]] = {
     "litdata_new_frames": ("litdata", generate.litdata_sample, lambda value: value["id"] + 7),
     "litdata_json": ("litdata", generate.json_sample, lambda value: value["id"]),
     "tfrecord": ("tfrecord", tfrecord_sample, lambda value: int(value.get("context", value)["id"][0]) + 30),
+    "tfrecord_tensorflow": ("tfrecord", tfrecord_sample, lambda value: int(value.get("context", value)["id"][0]) + 30),
 }
 MODES = [
     {"shuffle": False},

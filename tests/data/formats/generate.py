@@ -9,7 +9,8 @@ Run once, in a virtual environment with these packages, installed with --no-deps
 
 litdata_new, litdata_new_zstd, litdata_new_frames and litdata_json are by litdata 0.2.76 instead; litdata_arrow too, with pyarrow 17.0.0
 installed, which changes what the writer makes. The tests need none of them. What the writers' packages import beside the writer, and these fixtures do not use, is put
-in as empty modules. TFRecords are written by the package tfrecord, as TensorFlow, whose format it is, is far larger to install. WebDataset's writer is small enough to be run by the tests
+in as empty modules. TFRecords are written twice: by the package tfrecord, and by TensorFlow itself (tensorflow-cpu 2.21.0), whose format
+it is and which is too large for the tests to install. WebDataset's writer is small enough to be run by the tests
 themselves (tests/python/test_webdataset_writer.py). The functions that make a sample say what was written; the tests compare with them.
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import pathlib
 import sys
 import types
@@ -215,6 +217,48 @@ def write_tfrecord(out: pathlib.Path) -> None:
         writer.close()
 
 
+def tensorflow_records() -> list[bytes]:
+    from tensorflow import train
+
+    def whole(*values: int) -> train.Feature:
+        return train.Feature(int64_list=train.Int64List(value=values))
+
+    def text(*values: bytes) -> train.Feature:
+        return train.Feature(bytes_list=train.BytesList(value=values))
+
+    records = []
+    for i in range(SAMPLES):
+        features = train.Features(
+            feature={
+                "id": whole(i - 30),
+                "many": whole(-1, 2**62, i),
+                "score": train.Feature(float_list=train.FloatList(value=[i / 4, -1.5])),
+                "text": text(text_of(i).encode()),
+                "raw": text(draw(i).bytes(i * 17 % 400), b""),
+            }
+        )
+        if i % 20 == 19:
+            lists = {"frames": [whole(i, 1), whole(2)], "names": [text(b"a"), text(b"b", b"c")]}
+            feature_lists = {name: train.FeatureList(feature=steps) for name, steps in lists.items()}
+            example = train.SequenceExample(context=features, feature_lists=train.FeatureLists(feature_list=feature_lists))
+        else:
+            example = train.Example(features=features)
+        records.append(example.SerializeToString())
+    return records
+
+
+def write_tensorflow(out: pathlib.Path, compression: str = "") -> None:
+    import tensorflow
+
+    out.mkdir()
+    records = tensorflow_records()
+    for part in range(3):
+        name = str(out / f"train-{part:05}-of-00003.tfrecord")
+        with tensorflow.io.TFRecordWriter(name, tensorflow.io.TFRecordOptions(compression)) as writer:
+            for record in records[part * 20 : part * 20 + 20]:
+                writer.write(record)
+
+
 # --- Megatron
 
 
@@ -261,15 +305,19 @@ NEW_FIXTURES = {
     "litdata_new_frames": lambda out: write_litdata(out, compression="zstd", compression_batch_size=8),
     "litdata_json": write_litdata_json,
     "litdata_arrow": write_litdata_rows,
+    "tfrecord_tensorflow": write_tensorflow,
+    "tfrecord_tensorflow_gzip": lambda out: write_tensorflow(out, "GZIP"),
+    "tfrecord_tensorflow_zlib": lambda out: write_tensorflow(out, "ZLIB"),
 }
 
 
 def main(out: pathlib.Path, names: list[str]) -> None:
     sys.meta_path.append(StandIns())
-    import torch
+    if importlib.util.find_spec("torch"):
+        import torch
 
-    if not hasattr(torch, "uint16"):
-        torch.uint16 = "uint16"  # for newer writers, which only name it
+        if not hasattr(torch, "uint16"):
+            torch.uint16 = "uint16"  # for newer writers, which only name it
     for name in names or FIXTURES:
         (FIXTURES | NEW_FIXTURES)[name](out / name)
 
