@@ -5,13 +5,16 @@ from __future__ import annotations
 import collections
 import itertools
 import pathlib
+import signal
+import subprocess
+import time
 from collections.abc import Callable
 from typing import Any
 
 import larder
 import pytest
 from format_cases import CASES, DATA, MODES, check, generate
-from servers import Nginx
+from servers import FaultProxy, Nginx
 
 names = itertools.count()
 
@@ -106,3 +109,27 @@ def test_packing_over_the_network_asks_for_each_object_once(
     name = add(tmp_path / "packed")
     with larder.Loader(name, socket=daemon.socket, decode=larder.decode) as loader:
         assert sorted(check(value, "tfrecord") for batch in loader for value in batch) == list(range(generate.SAMPLES))
+
+
+@pytest.mark.parametrize("fault", ["stall_before", "stall_body"])
+def test_packing_from_a_remote_gone_silent_can_be_interrupted(
+    larder_bin: pathlib.Path,
+    serve_directory: Callable[..., Nginx],
+    fault_proxy: Callable[..., FaultProxy],
+    tmp_path: pathlib.Path,
+    fault: str,
+) -> None:
+    proxy = fault_proxy(serve_directory(DATA).port, stall_s=600, probabilities={fault: 1.0})
+    shards = f"{proxy.endpoint}/tfrecord/train-{{00000..00002}}-of-00003.tfrecord"
+    packing = subprocess.Popen(
+        [larder_bin / "larder", "dataset", "pack", shards, tmp_path / "packed", "--format", "larder"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not proxy.injected().get(fault):
+        assert packing.poll() is None
+        time.sleep(0.02)
+    packing.send_signal(signal.SIGINT)
+    assert packing.stderr is not None and packing.stderr.read().endswith("was cancelled\n")
+    assert packing.wait() == 1
+    assert not (tmp_path / "packed").exists() or list((tmp_path / "packed").iterdir()) == []
