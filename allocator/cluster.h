@@ -139,6 +139,7 @@ private:
     void forget_unless_needed(const std::string& job);
     void forget_node(std::map<std::string, KnownNode>::const_iterator node);
     double ideal_of(const std::string& job) const;
+    void count_lease_floors(ClusterState& state) const;
     void add_turns(ClusterState& state) const;
     // What a pin asks for at most: each peer group that has the dataset needs it once.
     static double pinned_bytes(const ClusterState& state, const Dataset& dataset, std::uint64_t pin);

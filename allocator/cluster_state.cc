@@ -6,6 +6,7 @@
 #include <set>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "allocator/cluster.h"
 
@@ -59,6 +60,29 @@ double Cluster::pinned_bytes(const ClusterState& state, const Dataset& dataset, 
     for (const NodeCache& there : dataset.quotas) groups.insert(state.nodes[there.node].peer_group);
     return std::min(static_cast<double>(pin),
                     static_cast<double>(dataset.size_bytes) * static_cast<double>(groups.size()));
+}
+
+// A lease gives each job at least its floor on each of its nodes, whatever the plan says: so that is not the plan's to
+// give to others. Where the remote is too small for all floors, leases share what there is, too.
+void Cluster::count_lease_floors(ClusterState& state) const {
+    std::vector<bool> leases;
+    leases.reserve(state.nodes.size());
+    for (const Node& node : state.nodes) leases.push_back(nodes_.find(node.name)->second.last.rates);
+    const auto leased_nodes = [&](const Job& job) {
+        return std::ranges::count_if(job.placement, [&](const GpuShare& share) { return leases[share.node]; });
+    };
+    double left = options_.remote_bytes_per_second;
+    double floors = 0;
+    for (const Job& job : state.jobs) {
+        left -= job.bandwidth_floor_bytes_per_second;
+        floors += static_cast<double>(leased_nodes(job));
+    }
+    if (floors == 0) return;
+    const double floor = std::min(options_.floor_bytes_per_second, std::max(0.0, left) / floors);
+    for (Job& job : state.jobs) {
+        const double leased = std::min(floor * static_cast<double>(leased_nodes(job)), job.bandwidth_cap_bytes_per_second);
+        job.bandwidth_floor_bytes_per_second = std::max(job.bandwidth_floor_bytes_per_second, leased);
+    }
 }
 
 ClusterState Cluster::state(std::int64_t now_ns) const {
@@ -117,6 +141,7 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
             job.unread_cached_bytes += reported.unread_cached_bytes;
         }
     }
+    count_lease_floors(state);
     add_turns(state);
     for (Dataset& dataset : state.datasets) {
         const auto pin = pins_.find(dataset.name);

@@ -74,6 +74,27 @@ TEST_F(ClusterTest, AReportingNodeGetsQuotasAndRatesForItsJobs) {
     EXPECT_EQ(replan(), 1u) << "nothing changed";
 }
 
+// Who needs nothing of the remote has its floor of it all the same, so nobody may be promised that.
+TEST_F(ClusterTest, WhatLeasesGiveAnywayThePlanPromisesToNobodyElse) {
+    const double floor = ClusterOptions{}.floor_bytes_per_second;
+    ASSERT_TRUE(cluster.register_job({.name = "language", .ideal_bytes_per_second = 5e8}));
+    ASSERT_TRUE(cluster.register_job({.name = "vision", .ideal_bytes_per_second = 9e9}));
+    NodeReport a = node_report("a");
+    a.jobs = {job_report("language", "text"), job_report("vision", "images")};
+    for (DatasetReport& dataset : a.datasets) dataset.cached_disk_bytes = dataset.name == "text" ? 50 * kGB : 0;
+    a.jobs[0].unread_bytes = a.jobs[0].unread_cached_bytes = 50 * kGB;
+    a.jobs[1].unread_bytes = 200 * kGB;
+    report(a);
+    replan();
+    const auto part = cluster.plan_for("a", now_ns);
+    ASSERT_TRUE(part.has_value()) << part.error().message;
+    EXPECT_NEAR(part->lease.sum(), kRemote, 1);
+    for (const LeasedRate& rate : part->lease.rates) {
+        EXPECT_NEAR(rate.bytes_per_second, rate.job == "vision" ? kRemote - floor : floor, 1) << rate.job;
+        EXPECT_NEAR(job_plan(rate.job).bandwidth_bytes_per_second, rate.bytes_per_second, 1) << rate.job;
+    }
+}
+
 TEST_F(ClusterTest, NodesOfOneGroupAreToldOfEachOtherAndPlannedAsOne) {
     for (const char* name : {"a", "b", "c"}) {
         NodeReport node = node_report(name);
