@@ -73,6 +73,22 @@ void JobLimits::renew(const std::string& job, std::int64_t now_ns) {
         set_bucket(*found->second, limit_of(job), now_ns);
 }
 
+// A scan has no sessions, but takes.
+void JobLimits::look(std::span<const JobStatistics> jobs, std::int64_t now_ns) {
+    std::map<std::string, std::uint64_t> taken;
+    std::set<std::string> reading;
+    for (const JobStatistics& job : jobs) {
+        taken[job.job] += job.counters.remote_read_bytes;
+        if (job.sessions > 0 || job.waiting_bytes > 0) reading.insert(job.job);
+    }
+    for (const auto& [job, bytes] : taken) {
+        const auto before = taken_.find(job);
+        if (before != taken_.end() && before->second != bytes) reading.insert(job);
+    }
+    taken_ = std::move(taken);
+    seen_reading(reading, now_ns);
+}
+
 void JobLimits::seen_reading(const std::set<std::string>& jobs, std::int64_t now_ns) {
     std::map<std::string, int> reading;
     for (const std::string& job : jobs) reading.emplace(job, 0);

@@ -10,11 +10,13 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "base/error.h"
 #include "cache/control/config.h"
+#include "cache/shard/statistics.h"
 #include "cache/shard/token_bucket.h"
 
 namespace larder::cache {
@@ -55,7 +57,9 @@ public:
     // A job came that the lease in force does not name.
     bool any_unleased() const { return any_unleased_; }
 
-    // To be called now and then: who reads. Who has not twice in a row leaves its part to the others.
+    // To be called about once a second, with all jobs there are: who reads.
+    void look(std::span<const JobStatistics> jobs, std::int64_t now_ns);
+    // What `look` found. Who has not read twice in a row leaves its part to the others.
     void seen_reading(const std::set<std::string>& jobs, std::int64_t now_ns);
 
     // The bucket of all sessions of a job on this node, which reads from now on.
@@ -76,9 +80,10 @@ private:
     void share_lease();
 
     std::optional<RateLease> lease_;
-    std::map<std::string, int> reading_;  // how often it was not seen to, of late
-    double newcomer_rate_ = 0;            // of a job that the lease does not name
-    double part_left_ = 1;                // of the rates of those that it does
+    std::map<std::string, std::uint64_t> taken_;  // from the remote, at the last look
+    std::map<std::string, int> reading_;          // how often it was not seen to, of late
+    double newcomer_rate_ = 0;                    // of a job that the lease does not name
+    double part_left_ = 1;                        // of the rates of those that it does
     bool expired_ = false;
     bool any_unleased_ = false;
     JobLimit default_;

@@ -131,6 +131,7 @@ void Node::keep_house() {
     collect([this](Result<ShardStatistics> statistics) {
         if (!statistics) return;
         rates_.sample(*statistics, clock_.now_ns());
+        job_limits_.look(statistics->jobs, clock_.now_ns());
         drop_old_versions(*statistics);
         disk_reports_.look(statistics->datasets, clock_.now_ns());
     });

@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -69,7 +68,6 @@ public:
     Result<const NodeDataset*> find(const std::string& name) const;
     Tasks& tasks() { return tasks_; }
     const JobLimits& job_limits() const { return job_limits_; }
-    void seen_reading(const std::set<std::string>& jobs) { job_limits_.seen_reading(jobs, clock_.now_ns()); }
     const RateMeter& rates() const { return rates_; }
     std::size_t data_plane_threads() const { return shards_.size(); }
     const std::string& device_kind() const { return shards_.front()->device_kind(); }
