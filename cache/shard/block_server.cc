@@ -111,7 +111,13 @@ void BlockServer::deliver(Fetch& fetch, const Delivery& delivery) {
                                   job.at_peers->manifest.get() == &fetch.consumer->manifest();
             job.note_read(fetch.block_id, bytes, at_peers || store_->find(fetch.block_id).has_value());
         }
-        latency_[static_cast<std::size_t>(delivery.source)].add(now_ns_ - fetch.started_ns);
+        const auto source = static_cast<std::size_t>(delivery.source);
+        if (fetch.started_ns == now_ns_) {
+            ++answered_at_once_[source];
+            any_answered_at_once_ = true;
+        } else {
+            latency_[source].add(now_ns_ - fetch.started_ns);
+        }
     }
     Consumer& consumer = *fetch.consumer;
     if (!consumer.closed()) {
@@ -128,6 +134,15 @@ void BlockServer::deliver(Fetch& fetch, const Delivery& delivery) {
     } else {
         fetches_.give_back(&fetch);
     }
+}
+
+void BlockServer::note_posted(std::int64_t took_ns) {
+    if (!any_answered_at_once_) return;
+    for (std::size_t source = 0; source < answered_at_once_.size(); ++source) {
+        if (answered_at_once_[source] > 0) latency_[source].add(took_ns, answered_at_once_[source]);
+    }
+    answered_at_once_.fill(0);
+    any_answered_at_once_ = false;
 }
 
 // --- disk hits

@@ -63,6 +63,11 @@ public:
 
     void serve(const FetchRequest& request);
 
+    // Whether the turn has answered some of what it took, and has not said yet how long that took.
+    bool any_answered_at_once() const { return any_answered_at_once_; }
+    // Those answers are posted: from taking the requests it took so long.
+    void note_posted(std::int64_t took_ns);
+
     // Starts the remote reads that tokens allow; returns when the next could start.
     std::int64_t pump();
 
@@ -165,6 +170,8 @@ private:
     boost::unordered_flat_map<std::uint32_t, ReadAnew> read_anew_;
     BlockCounters counters_;
     std::array<LatencyHistogram, protocol::kBlockSources> latency_;
+    std::array<std::uint64_t, protocol::kBlockSources> answered_at_once_{};
+    bool any_answered_at_once_ = false;
 };
 
 inline constexpr std::int64_t kNever_ns = std::numeric_limits<std::int64_t>::max();

@@ -74,6 +74,7 @@ struct Shard::State {
     bool take_requests();
     std::int64_t run_scans();
     void publish();
+    void note_posted();
     bool put_to_sleep();
     void bury();
     void check_unmap_deadlines();
@@ -246,6 +247,14 @@ void Shard::State::publish() {
     }
 }
 
+// One more look at the clock, for all that was answered in the turn that took it.
+void Shard::State::note_posted() {
+    const auto any = [](const auto& server) { return server.second->any_answered_at_once(); };
+    if (std::ranges::none_of(servers, any)) return;
+    const std::int64_t took_ns = clock.now_ns() - now_ns;
+    for (const auto& [id, server] : servers) server->note_posted(took_ns);
+}
+
 // Asks the clients to ring; false when one has asked for something meanwhile.
 bool Shard::State::put_to_sleep() {
     bool quiet = true;
@@ -400,6 +409,7 @@ void Shard::turn(std::int64_t deadline_ns) {
     std::int64_t wake_ns = std::min(deadline_ns, state.run_scans());
     for (const auto& [id, server] : state.servers) wake_ns = std::min(wake_ns, server->pump());
     state.publish();
+    state.note_posted();
     for (const auto& session : state.sessions) wake_ns = std::min(wake_ns, session->unmap_deadline_ns());
     state.check_unmap_deadlines();
     state.bury();

@@ -29,6 +29,19 @@ TEST(Shard, ABlockComesFromTheRemoteOnceAndThenFromMemory) {
     EXPECT_EQ(dataset.usage.payload_bytes, world.total_bytes);
 }
 
+TEST(Shard, AHitFromMemoryTakesAsLongAsItsBatchDid) {
+    ShardWorld world({.quota = kMemory});
+    RingClient& client = world.attach();
+    world.read_epoch(client, 1);
+    constexpr std::int64_t kReading_ns = 3000;
+    world.stepping.step_ns = kReading_ns;
+    world.read_epoch(client, 2);
+    const auto memory = world.dataset().latency[static_cast<std::size_t>(BlockSource::memory)];
+    EXPECT_EQ(memory.count, world.content.size());
+    EXPECT_EQ(memory.sum_ns, static_cast<std::int64_t>(memory.count) * kReading_ns);
+    EXPECT_EQ(memory.buckets[2], memory.count) << "2 to 4 us";
+}
+
 TEST(Shard, ABlockAdmittedToDiskIsReadBackFromDisk) {
     ShardWorld world({.quota = kDisk});
     RingClient& client = world.attach();
