@@ -42,7 +42,9 @@ public:
 
 struct HandshakeLimits {
     std::uint64_t session_slot_bytes_max = std::uint64_t{4} << 30;
-    std::uint64_t slot_bytes_max = ~std::uint64_t{0};  // of all sessions together
+    // Of all sessions together, until each is closed and nothing is read into its slots any more. What its client keeps
+    // mapped after that does not count.
+    std::uint64_t slot_bytes_max = ~std::uint64_t{0};
     std::uint32_t sessions_max = 1024;
     std::uint32_t handshakes_max = 128;  // at once; one more is closed
     std::int64_t stall_ms = 5'000;       // a client that sends nothing for so long is closed

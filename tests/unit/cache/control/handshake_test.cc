@@ -252,6 +252,7 @@ TEST_F(HandshakeTest, WhatASessionHadIsCountedUntilItEnds) {
     host.take_session();  // the first session ends
     while (server->sessions() != 1) std::this_thread::yield();
     EXPECT_EQ(server->slot_bytes(), 1u << 20);
+    EXPECT_EQ(first.fds.size(), 4u) << "though its client holds on to its slots";
     Client fifth(path);
     fifth.open();
     EXPECT_EQ(fifth.attach(Client::attach_request(2 << 20)).status, 0u);
