@@ -26,7 +26,7 @@ Result<const NodeDataset*> Node::find(const std::string& name) const {
                     "dataset \"" + name + "\" is being added or removed: try again when that is done");
     }
     if (const auto damaged = damaged_.find(name); damaged != damaged_.end()) {
-        return fail(ErrorCode::corrupt, "dataset \"" + name + "\" is damaged: " + damaged->second.message +
+        return fail(ErrorCode::corrupt, "dataset \"" + name + "\" is damaged: " + damaged->second.reason.message +
                                             "; `larder dataset rm` removes it, then it can be added again");
     }
     return fail(ErrorCode::not_found,
