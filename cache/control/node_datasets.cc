@@ -15,8 +15,6 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::int64_t kScanPoll_ns = 20'000'000;
-// The job of the daemon's own reads, as the shard names it.
-constexpr const char* kScanJob = "(scan)";
 
 Result<NewDataset> new_dataset_of(const std::string& name, const DatasetConfig& declared, Quota quota) {
     const auto given = [](const std::string& text) { return text.empty() ? std::nullopt : std::optional(text); };
@@ -83,10 +81,11 @@ Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
     if (!found) return std::unexpected(found.error());
     if (auto idle = check_idle(**found); !idle) return std::unexpected(idle.error());
     if (auto online = check_online(**found); !online) return std::unexpected(online.error());
+    const auto bucket = job_limits_.bucket(kScanJob, clock_.now_ns());
+    if (!bucket) return std::unexpected(bucket.error());
     Tasks::Work work{.kind = kind == ScanKind::warm ? "warm" : "verify", .dataset = name, .unit = "blocks"};
-    work.run = [kind, id = (*found)->record.dataset_id, shard = (*found)->shard,
-                bucket = job_limits_.bucket(kScanJob, clock_.now_ns())](TaskProgress& progress,
-                                                                        const std::stop_token& stop) -> Tasks::Outcome {
+    work.run = [kind, id = (*found)->record.dataset_id, shard = (*found)->shard, bucket = *bucket](
+                   TaskProgress& progress, const std::stop_token& stop) -> Tasks::Outcome {
         auto scan = std::make_shared<ScanProgress>();
         auto started = shard->call([&](Shard& on) { return on.start_scan(id, kind, bucket, scan); });
         if (!started) return std::unexpected(started.error());

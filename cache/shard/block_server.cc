@@ -303,11 +303,20 @@ Job& BlockServer::job(const std::string& name, std::shared_ptr<TokenBucket> buck
             return *job;
         }
     }
+    forget_ended_jobs();
     jobs_.push_back(std::make_unique<Job>());
     Job& job = *jobs_.back();
     job.name = name;
     job.bucket = std::move(bucket);
     return job;
+}
+
+// A client may open sessions under ever new names.
+void BlockServer::forget_ended_jobs() {
+    const auto has_ended = [](const auto& job) { return job->has_ended(); };
+    if (std::ranges::count_if(jobs_, has_ended) < static_cast<std::ptrdiff_t>(kEndedJobsMax)) return;
+    const auto ended_at = [](const auto& job) { return job->has_ended() ? job->idle_since_ns : kNever_ns; };
+    jobs_.erase(std::ranges::min_element(jobs_, {}, ended_at));
 }
 
 Job& BlockServer::join(const std::string& name, std::shared_ptr<TokenBucket> bucket,

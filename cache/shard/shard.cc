@@ -17,11 +17,6 @@
 namespace larder::cache {
 namespace {
 
-// The job that the daemon's own scans run under; no client can take a name with parentheses.
-constexpr const char* kScanJob = "(scan)";
-// And the one that what is lent to other nodes is read under.
-constexpr const char* kPeersJob = "(peers)";
-
 // Of breaches, a second: a client that attaches and misbehaves in a loop must not fill the log. All are counted.
 constexpr unsigned kBreachLinesMax = 10;
 
@@ -455,6 +450,7 @@ void Shard::stop(std::int64_t deadline_ns) {
 ShardStatistics Shard::statistics() const {
     ShardStatistics statistics;
     statistics.protocol_violations = state_->protocol_violations;
+    statistics.scans = static_cast<std::uint32_t>(state_->scans.size());
     statistics.device = state_->device.kind();
     for (const auto& [id, server] : state_->servers) {
         DatasetStatistics dataset = server->statistics();

@@ -95,6 +95,7 @@ struct ShardStatistics {
     std::vector<DatasetStatistics> datasets;
     std::vector<JobStatistics> jobs;
     std::uint64_t protocol_violations = 0;
+    std::uint32_t scans = 0;  // under way
     std::string device;
 };
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cache/shard/block_server.h"
 #include "tests/unit/cache/shard/shard_fixture.h"
 
 namespace larder::cache {
@@ -159,6 +160,23 @@ TEST(Shard, AJobThatComesAgainBeginsAnew) {
     EXPECT_EQ(world.job("job").epoch, 0u);
     EXPECT_GT(world.job("job").unread_bytes, 0u);
     EXPECT_EQ(world.job("job").effective_cache_bytes, world.job("job").unread_bytes) << "all of it is cached";
+}
+
+TEST(Shard, OfJobsUnderEverNewNamesTheLastAreKept) {
+    ShardWorld world({.quota = kDisk});
+    world.read_epoch(world.attach({.session_id = 1, .job = "stays"}), 1);
+    constexpr std::uint64_t kJobs = 3 * BlockServer::kEndedJobsMax;
+    for (std::uint64_t i = 0; i < kJobs; ++i) {
+        RingClient& client = world.attach({.session_id = 2 + i, .job = "job-" + std::to_string(i)});
+        EXPECT_EQ(world.read(client, static_cast<std::uint32_t>(i % world.content.size())).status, BlockStatus::ok);
+        client.close_socket();
+        world.turns(5);
+    }
+    const auto jobs = world.shard->statistics().jobs;
+    EXPECT_LE(jobs.size(), BlockServer::kEndedJobsMax + 1);
+    EXPECT_EQ(jobs.front().job, "stays");
+    EXPECT_EQ(jobs.back().job, "job-" + std::to_string(kJobs - 1));
+    EXPECT_EQ(world.dataset().counters.disk_hits, kJobs) << "the dataset's counts keep theirs";
 }
 
 TEST(Shard, SessionsThatMissOneBlockShareOneRead) {
