@@ -44,9 +44,10 @@ struct Shard::State {
     std::int64_t breach_lines_since_ns = 0;
     unsigned breach_lines = 0;
     std::map<std::uint64_t, std::unique_ptr<BlockServer>> servers;  // by dataset id
+    std::vector<std::unique_ptr<BlockServer>> removed;              // until nothing of them is in flight
+    // After the servers, whose jobs they leave when they go.
     std::vector<std::unique_ptr<Session>> sessions;
-    std::vector<std::unique_ptr<Session>> closing;      // until nothing refers to them
-    std::vector<std::unique_ptr<BlockServer>> removed;  // until nothing of them is in flight
+    std::vector<std::unique_ptr<Session>> closing;  // until nothing refers to them
     std::map<std::uint64_t, std::unique_ptr<Scan>> scans;
     std::vector<std::unique_ptr<Scan>> stopped_scans;
     std::map<std::uint64_t, std::unique_ptr<Lender>> lenders;  // by dataset id

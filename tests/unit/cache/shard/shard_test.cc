@@ -445,5 +445,18 @@ TEST(Shard, StopsThoughARemoteNeverAnswers) {
     world.device.reset();
 }
 
+TEST(Shard, StopsThoughARemoteNeverAnswersForARemovedDataset) {
+    ShardWorld world({.quota = kDisk, .device = {.latency_ns = 3'600'000'000'000}});
+    RingClient& client = world.attach();
+    client.fetch(1, 0);
+    world.turns(3);
+    world.shard->remove_dataset(test::kDatasetId);
+    world.turns(3);
+    EXPECT_TRUE(client.hung_up());
+    world.shard->stop(world.clock.now_ns() + 10 * kMillisecond_ns);
+    world.shard.reset();
+    world.device.reset();
+}
+
 }  // namespace
 }  // namespace larder::cache
