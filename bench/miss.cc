@@ -1,7 +1,8 @@
 // Do misses come at the granted rate? Jobs with nothing cached read as fast as they are let, one alone and eight
 // with different grants at once; what came from the remote for each, over the time it took, is set against its grant.
-// Each job has a dataset of its own: jobs that read one dataset share what any of them fetched. The remote is a
-// directory of files made for it, or what lies at a URL.
+// A quick run counts, too: its jobs end with the epoch they are in, and every block and byte of it must have come from
+// the remote once. Each job has a dataset of its own: jobs that read one dataset share what any of them fetched. The
+// remote is a directory of files made for it, or what lies at a URL.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -19,6 +20,7 @@
 #include "base/units.h"
 #include "bench/daemon_process.h"
 #include "bench/larder_feeder.h"
+#include "bench/miss_counts.h"
 #include "bench/options.h"
 #include "bench/work_directory.h"
 #include "tools/cli/table.h"
@@ -31,6 +33,8 @@ constexpr std::uint64_t kBlockBytes = 64 << 10;
 struct JobRun {
     std::string name;
     double granted = 0;  // bytes/s
+    std::uint64_t epochs = 0;
+    FeederTotals totals;
     std::optional<Error> error;
     std::thread reader;
 };
@@ -58,8 +62,46 @@ Result<DatasetOptions> find_data(const Options& options, const WorkDirectory& wo
     return DatasetOptions{.directory = files->directory};
 }
 
+void read(JobRun& job, LarderFeeder& feeder, const std::atomic<bool>& stop, bool to_the_end) {
+    for (;;) {
+        const auto batch = feeder.next();
+        if (!batch) {
+            job.error = batch.error();
+            return;
+        }
+        const bool ended = !*batch;
+        if (ended) ++job.epochs;
+        if (stop && (ended || !to_the_end)) break;
+    }
+    job.totals = feeder.totals();
+}
+
+// Of a job that has ended with an epoch; what the loader has not asked for, the daemon has not counted.
+Result<MissCounts> count(const DaemonProcess& daemon, const JobRun& job) {
+    const auto dataset = daemon.dataset(job.name);
+    if (!dataset) return std::unexpected(dataset.error());
+    const auto now = daemon.job(job.name);
+    if (!now) return std::unexpected(now.error());
+    const boost::json::object& counters = now->at("counters").as_object();
+    const auto number = [](const boost::json::object& of, const char* key) {
+        return of.at(key).to_number<std::uint64_t>();
+    };
+    return MissCounts{
+        .blocks = number(*dataset, "blocks"),
+        .bytes = number(*dataset, "total_bytes"),
+        .epochs = job.epochs,
+        .blocks_read = job.totals.blocks,
+        .blocks_hit = job.totals.hits,
+        .bytes_read = job.totals.bytes,
+        .misses = number(counters, "misses"),
+        .hits = number(counters, "memory_hits") + number(counters, "disk_hits") + number(counters, "peer_hits"),
+        .remote_bytes = number(counters, "bytes_remote"),
+        .remote_bytes_read = number(counters, "bytes_remote_read"),
+        .remote_errors = number(counters, "remote_errors")};
+}
+
 Result<boost::json::object> run_jobs(DaemonProcess& daemon, DatasetOptions dataset, const std::vector<double>& rates,
-                                     double seconds) {
+                                     double seconds, bool to_the_end) {
     std::vector<JobRun> jobs(rates.size());
     std::atomic<bool> stop{false};
     for (std::size_t i = 0; i < rates.size(); ++i) {
@@ -72,19 +114,14 @@ Result<boost::json::object> run_jobs(DaemonProcess& daemon, DatasetOptions datas
         }
     }
     for (std::size_t i = 0; i < jobs.size(); ++i) {
-        jobs[i].reader = std::thread([&job = jobs[i], &daemon, &stop, seed = i] {
+        jobs[i].reader = std::thread([&job = jobs[i], &daemon, &stop, to_the_end, seed = i] {
             auto feeder = LarderFeeder::open(
                 {{.dataset = job.name, .job = job.name, .socket = daemon.socket()}, seed, true, 16, 8});
             if (!feeder) {
                 job.error = feeder.error();
                 return;
             }
-            while (!stop) {
-                if (const auto batch = feeder->next(); !batch) {
-                    job.error = batch.error();
-                    return;
-                }
-            }
+            read(job, *feeder, stop, to_the_end);
         });
     }
     const SteadyClock clock;
@@ -105,7 +142,12 @@ Result<boost::json::object> run_jobs(DaemonProcess& daemon, DatasetOptions datas
     const double elapsed = static_cast<double>(clock.now_ns() - began_ns) * 1e-9;
     const auto after = snapshot();
     stop = true;
+    Result<void> let_go;
+    for (const JobRun& job : jobs) {
+        if (to_the_end && let_go) let_go = daemon.limit_job(job.name, 0, 0);
+    }
     for (JobRun& job : jobs) job.reader.join();
+    if (!let_go) return std::unexpected(let_go.error());
     if (!before) return std::unexpected(before.error());
     if (!after) return std::unexpected(after.error());
 
@@ -118,7 +160,17 @@ Result<boost::json::object> run_jobs(DaemonProcess& daemon, DatasetOptions datas
         const double ratio = measured / jobs[i].granted;
         lowest = std::min(lowest, ratio);
         highest = std::max(highest, ratio);
-        rows.push_back({{"granted", jobs[i].granted}, {"measured", measured}, {"ratio", ratio}});
+        boost::json::object row{{"granted", jobs[i].granted}, {"measured", measured}, {"ratio", ratio}};
+        if (to_the_end) {
+            const auto counts = count(daemon, jobs[i]);
+            if (!counts) return std::unexpected(counts.error());
+            if (auto right = check(*counts); !right)
+                return std::unexpected(right.error().within("job " + jobs[i].name));
+            row["epochs"] = counts->epochs;
+            row["blocks"] = counts->misses;
+            row["bytes"] = counts->remote_bytes;
+        }
+        rows.push_back(std::move(row));
     }
     return boost::json::object{{"jobs", jobs.size()}, {"ratio_min", lowest}, {"ratio_max", highest}, {"each", rows}};
 }
@@ -154,7 +206,7 @@ Result<boost::json::value> miss(const Options& options) {
     const double one = options.bytes_per_second.value_or(100e6);
     const double eight = options.bytes_per_second.value_or(195e6);
     for (const std::vector<double>& rates : {std::vector<double>{one}, share_out(eight)}) {
-        const auto run = run_jobs(*daemon, *dataset, rates, seconds);
+        const auto run = run_jobs(*daemon, *dataset, rates, seconds, options.quick);
         if (!run) return std::unexpected(run.error());
         runs.push_back(*run);
     }

@@ -3,6 +3,7 @@
 #include <boost/url/encode.hpp>
 #include <boost/url/grammar/hexdig_chars.hpp>
 #include <boost/url/grammar/lut_chars.hpp>
+#include <boost/url/grammar/string_token.hpp>
 #include <boost/url/pct_string_view.hpp>
 #include <boost/url/rfc/unreserved_chars.hpp>
 
@@ -14,8 +15,15 @@ std::string percent_encode(std::string_view text) {
     return urls::encode(text, urls::unreserved_chars);
 }
 
+void append_percent_encoded_path(std::string_view path, std::string& to) {
+    constexpr auto kAllowed = urls::unreserved_chars + urls::grammar::lut_chars('/');
+    urls::encode(path, kAllowed, {}, urls::string_token::append_to(to));
+}
+
 std::string percent_encode_path(std::string_view path) {
-    return urls::encode(path, urls::unreserved_chars + urls::grammar::lut_chars('/'));
+    std::string encoded;
+    append_percent_encoded_path(path, encoded);
+    return encoded;
 }
 
 std::optional<std::string> percent_decode(std::string_view text, bool plus_is_space) {

@@ -13,6 +13,8 @@ namespace larder {
 std::string percent_encode(std::string_view text);
 // Of a path: slashes stay.
 std::string percent_encode_path(std::string_view path);
+// Where `to` has room for it, without allocating.
+void append_percent_encoded_path(std::string_view path, std::string& to);
 
 // Nothing where a % is not followed by two hexadecimal digits.
 std::optional<std::string> percent_decode(std::string_view text, bool plus_is_space = false);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
 
 #include "base/server/http_client.h"
 #include "base/server/logging.h"
@@ -68,7 +67,6 @@ void AllocatorAgent::report() {
             under_way_ = false;
             return;
         }
-        if (node_.config().allocator.rates) look(*statistics);
         std::vector<ReportedDataset> datasets;
         Quota room{.memory_bytes = node_.config().memory_bytes, .disk_bytes = node_.config().disk_bytes};
         for (const auto& [name, dataset] : node_.datasets()) {
@@ -89,22 +87,6 @@ void AllocatorAgent::report() {
                  report_.make(node_.config().allocator, room, datasets, *statistics, lease_applied_, now_ns, peers)),
              now_ns);
     });
-}
-
-// A scan has no sessions, but takes.
-void AllocatorAgent::look(const ShardStatistics& statistics) {
-    std::map<std::string, std::uint64_t> taken;
-    std::set<std::string> reading;
-    for (const JobStatistics& job : statistics.jobs) {
-        taken[job.job] += job.counters.remote_read_bytes;
-        if (job.sessions > 0 || job.waiting_bytes > 0) reading.insert(job.job);
-    }
-    for (const auto& [job, bytes] : taken) {
-        const auto before = taken_.find(job);
-        if (before != taken_.end() && before->second != bytes) reading.insert(job);
-    }
-    taken_ = std::move(taken);
-    node_.seen_reading(reading);
 }
 
 void AllocatorAgent::send(std::string body, std::int64_t now_ns) {

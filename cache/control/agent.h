@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <string>
 
 #include "base/clock.h"
@@ -48,8 +47,6 @@ private:
     void wait();
     void tick();
     void report();
-    // Tells the limits which jobs read.
-    void look(const ShardStatistics& statistics);
     void send(std::string body, std::int64_t now_ns);
     // `sent_ns`: when the report went out, from which on the lease counts.
     void answered(const Result<HttpResponse>& response, std::int64_t sent_ns);
@@ -61,7 +58,6 @@ private:
     boost::asio::steady_timer timer_;
     NodeReport report_;
     AgentStatus status_;
-    std::map<std::string, std::uint64_t> taken_;  // from the remote, by job, at the last look
     std::uint64_t lease_applied_ = 0;
     std::int64_t reported_ns_ = 0;
     bool soon_ = false;

@@ -105,7 +105,9 @@ void Api::get_datasets(HttpRespond respond) {
         json::array datasets;
         for (const auto& [name, dataset] : node_.datasets()) datasets.push_back(dataset_json(dataset, *statistics));
         json::array damaged;
-        for (const auto& [name, why] : node_.damaged()) damaged.push_back({{"name", name}, {"reason", why.message}});
+        for (const auto& [name, of] : node_.damaged()) {
+            damaged.push_back({{"name", name}, {"reason", of.reason.message}});
+        }
         respond(json_response({{"datasets", std::move(datasets)}, {"damaged", std::move(damaged)}}));
     });
 }

@@ -235,6 +235,7 @@ void Daemon::run(RunOptions options) {
         state_->signals = &waiting;
     }
     wait();
+    if (options.ready) options.ready();
     bool ended = false;
     {
         const std::lock_guard lock(state_->stopping);

@@ -34,6 +34,8 @@ public:
     struct RunOptions {
         // What SIGHUP reads anew; see `reload`. Empty: SIGHUP is ignored.
         std::function<Result<Config>()> reload;
+        // Called once signals are waited for. May be empty.
+        std::function<void()> ready;
     };
     // Serves until SIGTERM, SIGINT or `stop`; then everything is closed and written down.
     void run(RunOptions options = {});

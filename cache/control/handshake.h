@@ -34,7 +34,9 @@ public:
     // The version a client may read, or why not. Version 0 is the newest.
     virtual Result<std::shared_ptr<const DatasetVersion>> open(const std::string& dataset, std::uint64_t version,
                                                                const PeerCredentials& peer) = 0;
-    // Takes over a session, complete but for its bucket, and sees to it that its data-plane thread has it.
+    // The bucket of all sessions of a job, or why it can have no session here.
+    virtual Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job) = 0;
+    // Takes over a session, and sees to it that its data-plane thread has it.
     virtual void attach(SessionSetup setup) = 0;
     // The session's slot memory is populated. On any thread; the session may have ended.
     virtual void slots_populated(std::uint64_t dataset_id, std::uint64_t session_id) = 0;
@@ -42,7 +44,9 @@ public:
 
 struct HandshakeLimits {
     std::uint64_t session_slot_bytes_max = std::uint64_t{4} << 30;
-    std::uint64_t slot_bytes_max = ~std::uint64_t{0};  // of all sessions together
+    // Of all sessions together, until each is closed and nothing is read into its slots any more. What its client keeps
+    // mapped after that does not count.
+    std::uint64_t slot_bytes_max = ~std::uint64_t{0};
     std::uint32_t sessions_max = 1024;
     std::uint32_t handshakes_max = 128;  // at once; one more is closed
     std::int64_t stall_ms = 5'000;       // a client that sends nothing for so long is closed

@@ -187,9 +187,10 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
     reply.magic = protocol::kMagic;
     reply.kind = MessageKind::attach;
     auto memory = check_and_make(request);
-    if (!memory) {
-        reply.status = status_of(memory.error());
-        copy_text(memory.error().message, reply.error);
+    auto bucket = memory ? shared_->host.bucket(job_) : std::unexpected(memory.error());
+    if (!bucket) {
+        reply.status = status_of(bucket.error());
+        copy_text(bucket.error().message, reply.error);
         send(bytes_of(reply), {});
         return false;
     }
@@ -212,7 +213,7 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
                                       .job = job_,
                                       .pid = peer_.pid,
                                       .uid = peer_.uid,
-                                      .bucket = nullptr,
+                                      .bucket = std::move(*bucket),
                                       .manifest = version_->manifest,
                                       .socket = FileDescriptor(socket_.release()),
                                       .request_event = std::move(memory->request_event),

@@ -6,6 +6,7 @@
 
 #include "base/server/json_reader.h"
 #include "cache/protocol/wire.h"
+#include "cache/shard/shard.h"
 
 namespace larder::cache {
 namespace json = boost::json;
@@ -70,27 +71,41 @@ void JobLimits::unset(const std::string& job, std::int64_t now_ns) {
 
 void JobLimits::renew(const std::string& job, std::int64_t now_ns) {
     if (const auto found = buckets_.find(job); found != buckets_.end())
-        set_bucket(*found->second, limit_of(job), now_ns);
+        set_bucket(*found->second.bucket, limit_of(job), now_ns);
+}
+
+void JobLimits::look(const ShardStatistics& statistics, std::int64_t now_ns) {
+    std::set<std::string> reading;
+    for (const JobStatistics& job : statistics.jobs) {
+        if (job.sessions > 0 || job.waiting_bytes > 0) reading.insert(job.job);
+    }
+    if (statistics.scans > 0) reading.insert(kScanJob);
+    seen_reading(reading, now_ns);
+    std::erase_if(buckets_, [now_ns](const auto& item) {
+        const Bucket& of = item.second;
+        return !of.reads() && of.bucket.use_count() == 1 && of.bucket->is_full(now_ns);
+    });
 }
 
 void JobLimits::seen_reading(const std::set<std::string>& jobs, std::int64_t now_ns) {
-    std::map<std::string, int> reading;
-    for (const std::string& job : jobs) reading.emplace(job, 0);
-    for (const auto& [job, missed] : reading_) {
-        if (missed == 0) reading.emplace(job, 1);
+    bool changed = false;
+    for (auto& [job, of] : buckets_) {
+        const bool read = of.reads();
+        of.looks_idle = jobs.contains(job) ? 0 : std::min(of.looks_idle + 1, Bucket::kLooksIdle);
+        changed |= of.reads() != read;
     }
-    const bool same = std::ranges::equal(
-        reading, reading_, {}, [](const auto& entry) { return entry.first; },
-        [](const auto& entry) { return entry.first; });
-    reading_ = std::move(reading);
-    if (!same) set_all(now_ns);
+    if (changed) set_all(now_ns);
 }
 
 // A newcomer has a floor, or an equal part where that is less; those with a rate give it up in proportion.
 void JobLimits::share_lease() {
-    const auto is_named = [this](const auto& entry) { return lease_->rates.contains(entry.first); };
-    const auto reading = static_cast<double>(reading_.size());
-    const auto newcomers = reading - static_cast<double>(std::ranges::count_if(reading_, is_named));
+    double reading = 0;
+    double newcomers = 0;
+    for (const auto& [job, of] : buckets_) {
+        if (!of.reads()) continue;
+        reading += 1;
+        if (!lease_->rates.contains(job)) newcomers += 1;
+    }
     const auto named = static_cast<double>(lease_->rates.size());
     const double floor = lease_->floor_bytes_per_second;
     part_left_ = 1;
@@ -112,7 +127,7 @@ double JobLimits::leased_rate_of(const std::string& job) const {
 
 void JobLimits::set_all(std::int64_t now_ns) {
     if (lease_) share_lease();
-    for (const auto& [job, bucket] : buckets_) set_bucket(*bucket, limit_of(job), now_ns);
+    for (const auto& [job, of] : buckets_) set_bucket(*of.bucket, limit_of(job), now_ns);
 }
 
 void JobLimits::lease(RateLease lease, std::int64_t now_ns) {
@@ -138,18 +153,27 @@ bool JobLimits::expire(std::int64_t now_ns) {
     return true;
 }
 
-std::shared_ptr<TokenBucket> JobLimits::bucket(const std::string& job, std::int64_t now_ns) {
-    auto& bucket = buckets_[job];
-    const bool is_new = bucket == nullptr;
-    if (is_new) bucket = std::make_shared<TokenBucket>();
-    const bool begins = reading_.insert_or_assign(job, 0).second;
+Result<std::shared_ptr<TokenBucket>> JobLimits::bucket(const std::string& job, std::int64_t now_ns) {
+    auto found = buckets_.find(job);
+    const bool is_new = found == buckets_.end();
+    if (is_new && buckets_.size() >= kJobsMax) {
+        return fail(ErrorCode::unavailable,
+                    "job \"" + job + "\" would be one too many: this node keeps account of " +
+                        std::to_string(kJobsMax) +
+                        ", and forgets those that have ended once they have paid for what they read; give the sessions "
+                        "of one job one name, or try again");
+    }
+    if (is_new) found = buckets_.emplace(job, Bucket{.bucket = std::make_shared<TokenBucket>()}).first;
+    Bucket& of = found->second;
+    const bool begins = is_new || !of.reads();
+    of.looks_idle = 0;
     if (begins && lease_) {
         any_unleased_ = any_unleased_ || !lease_->rates.contains(job);
         set_all(now_ns);
     } else if (is_new) {
-        set_bucket(*bucket, limit_of(job), now_ns);
+        set_bucket(*of.bucket, limit_of(job), now_ns);
     }
-    return bucket;
+    return of.bucket;
 }
 
 JobLimit JobLimits::limit_of(const std::string& job) const {

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "cache/control/config.h"
+#include "cache/shard/statistics.h"
 #include "cache/shard/token_bucket.h"
 
 namespace larder::cache {
@@ -38,6 +39,8 @@ Result<void> check_job_name(std::string_view name);
 
 class JobLimits {
 public:
+    static constexpr std::size_t kJobsMax = 4096;
+
     // Reads what `to_json` gave in an earlier run; `source` names it in errors.
     Result<void> load(std::string_view json, std::string_view source);
     // Takes the config's limits, for jobs it names over whatever was set before.
@@ -55,11 +58,16 @@ public:
     // A job came that the lease in force does not name.
     bool any_unleased() const { return any_unleased_; }
 
-    // To be called now and then: who reads. Who has not twice in a row leaves its part to the others.
+    // To be called about once a second: who reads. The buckets of those that nobody holds any more go once they are
+    // full, when a new one would be no other.
+    void look(const ShardStatistics& statistics, std::int64_t now_ns);
+    // What `look` found. Who has not read twice in a row leaves its part to the others.
     void seen_reading(const std::set<std::string>& jobs, std::int64_t now_ns);
 
-    // The bucket of all sessions of a job on this node, which reads from now on.
-    std::shared_ptr<TokenBucket> bucket(const std::string& job, std::int64_t now_ns);
+    // The bucket of all sessions of a job on this node, which reads from now on. An error where there are
+    // kJobsMax others.
+    Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job, std::int64_t now_ns);
+    std::size_t buckets() const { return buckets_.size(); }
 
     // Those set by the API and by the config.
     std::map<std::string, JobLimit> explicit_limits() const;
@@ -67,6 +75,14 @@ public:
     std::string to_json() const;
 
 private:
+    struct Bucket {
+        std::shared_ptr<TokenBucket> bucket;
+        unsigned looks_idle = 0;  // in a row; kLooksIdle and no more: it does not read
+
+        static constexpr unsigned kLooksIdle = 2;
+        bool reads() const { return looks_idle < kLooksIdle; }
+    };
+
     JobLimit own_limit_of(const std::string& job) const;
     // A lower one where a lease says so.
     JobLimit limit_of(const std::string& job) const;
@@ -76,15 +92,14 @@ private:
     void share_lease();
 
     std::optional<RateLease> lease_;
-    std::map<std::string, int> reading_;  // how often it was not seen to, of late
-    double newcomer_rate_ = 0;            // of a job that the lease does not name
-    double part_left_ = 1;                // of the rates of those that it does
+    double newcomer_rate_ = 0;  // of a job that the lease does not name
+    double part_left_ = 1;      // of the rates of those that it does
     bool expired_ = false;
     bool any_unleased_ = false;
     JobLimit default_;
     std::map<std::string, JobLimit> from_config_;
     std::map<std::string, JobLimit> from_api_;
-    std::map<std::string, std::shared_ptr<TokenBucket>> buckets_;
+    std::map<std::string, Bucket> buckets_;
 };
 
 }  // namespace larder::cache

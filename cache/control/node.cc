@@ -26,7 +26,7 @@ Result<const NodeDataset*> Node::find(const std::string& name) const {
                     "dataset \"" + name + "\" is being added or removed: try again when that is done");
     }
     if (const auto damaged = damaged_.find(name); damaged != damaged_.end()) {
-        return fail(ErrorCode::corrupt, "dataset \"" + name + "\" is damaged: " + damaged->second.message +
+        return fail(ErrorCode::corrupt, "dataset \"" + name + "\" is damaged: " + damaged->second.reason.message +
                                             "; `larder dataset rm` removes it, then it can be added again");
     }
     return fail(ErrorCode::not_found,
@@ -69,10 +69,13 @@ Result<void> Node::check_online(const NodeDataset& dataset) const {
                 "dataset \"" + dataset.record.name + "\" is not served: " + dataset.offline->message);
 }
 
+Result<std::shared_ptr<TokenBucket>> Node::bucket(const std::string& job) {
+    return job_limits_.bucket(job, clock_.now_ns());
+}
+
 void Node::attach(SessionSetup setup) {
     const NodeDataset* dataset = find(setup.dataset_id);
     if (dataset == nullptr) return;  // removed since it was opened: the socket closes
-    setup.bucket = job_limits_.bucket(setup.job, clock_.now_ns());
     auto shared_setup = std::make_shared<SessionSetup>(std::move(setup));
     dataset->shard->post([shared_setup](Shard& shard) { shard.attach(std::move(*shared_setup)); });
 }
@@ -108,6 +111,7 @@ void Node::collect(std::function<void(Result<ShardStatistics>)> done) {
                 std::ranges::move(part->datasets, std::back_inserter(all.datasets));
                 std::ranges::move(part->jobs, std::back_inserter(all.jobs));
                 all.protocol_violations += part->protocol_violations;
+                all.scans += part->scans;
                 all.device = part->device;
                 if (--gathering->missing > 0 || !gathering->done) return;
                 std::erase(gatherings_, gathering);
@@ -131,6 +135,7 @@ void Node::keep_house() {
     collect([this](Result<ShardStatistics> statistics) {
         if (!statistics) return;
         rates_.sample(*statistics, clock_.now_ns());
+        job_limits_.look(*statistics, clock_.now_ns());
         drop_old_versions(*statistics);
         disk_reports_.look(statistics->datasets, clock_.now_ns());
     });

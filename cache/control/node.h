@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -50,6 +49,12 @@ struct NodeDataset {
     std::uint64_t bytes() const { return newest().manifest->total_bytes(); }
 };
 
+// One whose manifests are damaged.
+struct DamagedDataset {
+    std::uint64_t dataset_id = 0;
+    Error reason;
+};
+
 class Node final : public SessionHost {
 public:
     // Recovers all that the state directory holds; blocks until then. `post_control` runs something on the control
@@ -65,11 +70,10 @@ public:
     const Config& config() const { return config_; }
     const std::map<std::string, NodeDataset>& datasets() const { return datasets_; }
     // Those whose manifests are damaged, with what is wrong: they can only be removed.
-    const std::map<std::string, Error>& damaged() const { return damaged_; }
+    const std::map<std::string, DamagedDataset>& damaged() const { return damaged_; }
     Result<const NodeDataset*> find(const std::string& name) const;
     Tasks& tasks() { return tasks_; }
     const JobLimits& job_limits() const { return job_limits_; }
-    void seen_reading(const std::set<std::string>& jobs) { job_limits_.seen_reading(jobs, clock_.now_ns()); }
     const RateMeter& rates() const { return rates_; }
     std::size_t data_plane_threads() const { return shards_.size(); }
     const std::string& device_kind() const { return shards_.front()->device_kind(); }
@@ -113,6 +117,7 @@ public:
 
     Result<std::shared_ptr<const DatasetVersion>> open(const std::string& dataset, std::uint64_t version,
                                                        const PeerCredentials& peer) override;
+    Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job) override;
     void attach(SessionSetup setup) override;
     void slots_populated(std::uint64_t dataset_id, std::uint64_t session_id) override;
 
@@ -152,8 +157,7 @@ private:
     void drop_manifests(NodeDataset& dataset, const std::vector<std::uint64_t>& needed);
     void keep_blocks(NodeDataset& dataset, const std::vector<std::uint64_t>& needed);
     void open_versions(NodeDataset& dataset);
-    // Its segments go at the next start, as those of a dataset nobody knows.
-    void remove_damaged(const std::string& name, Done done);
+    void remove_files(const std::string& name, std::uint64_t dataset_id, Done done);
     void apply_quota(NodeDataset& dataset, Quota quota);
     // A data-plane thread that waits for a job's bandwidth reckons with the rate it saw last.
     void wake_shards();
@@ -172,7 +176,7 @@ private:
     std::vector<std::unique_ptr<ShardThread>> shards_;
     std::unique_ptr<Peers> peers_;  // goes before the shards
     std::map<std::string, NodeDataset> datasets_;
-    std::map<std::string, Error> damaged_;
+    std::map<std::string, DamagedDataset> damaged_;
     std::map<std::string, DatasetRecord> changing_;  // being added or removed: the names are taken
     std::vector<std::shared_ptr<Gathering>> gatherings_;
     std::int64_t offline_retry_ns_ = 0;

@@ -15,8 +15,6 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::int64_t kScanPoll_ns = 20'000'000;
-// The job of the daemon's own reads, as the shard names it.
-constexpr const char* kScanJob = "(scan)";
 
 Result<NewDataset> new_dataset_of(const std::string& name, const DatasetConfig& declared, Quota quota) {
     const auto given = [](const std::string& text) { return text.empty() ? std::nullopt : std::optional(text); };
@@ -83,10 +81,11 @@ Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
     if (!found) return std::unexpected(found.error());
     if (auto idle = check_idle(**found); !idle) return std::unexpected(idle.error());
     if (auto online = check_online(**found); !online) return std::unexpected(online.error());
+    const auto bucket = job_limits_.bucket(kScanJob, clock_.now_ns());
+    if (!bucket) return std::unexpected(bucket.error());
     Tasks::Work work{.kind = kind == ScanKind::warm ? "warm" : "verify", .dataset = name, .unit = "blocks"};
-    work.run = [kind, id = (*found)->record.dataset_id, shard = (*found)->shard,
-                bucket = job_limits_.bucket(kScanJob, clock_.now_ns())](TaskProgress& progress,
-                                                                        const std::stop_token& stop) -> Tasks::Outcome {
+    work.run = [kind, id = (*found)->record.dataset_id, shard = (*found)->shard, bucket = *bucket](
+                   TaskProgress& progress, const std::stop_token& stop) -> Tasks::Outcome {
         auto scan = std::make_shared<ScanProgress>();
         auto started = shard->call([&](Shard& on) { return on.start_scan(id, kind, bucket, scan); });
         if (!started) return std::unexpected(started.error());
@@ -108,21 +107,11 @@ Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
 
 // --- removal
 
-void Node::remove_damaged(const std::string& name, Done done) {
-    damaged_.erase(name);
-    changing_.emplace(name, DatasetRecord{});
-    files_->post([this, name, done = std::move(done)] {
-        Result<void> removed = catalog_.remove(name);
-        post_control_([this, name, removed, done] {
-            changing_.erase(name);
-            log_info("damaged dataset removed", {{"dataset", name}});
-            done(removed);
-        });
-    });
-}
-
 void Node::remove(const std::string& name, Done done) {
-    if (damaged_.contains(name)) return remove_damaged(name, std::move(done));
+    if (const auto damaged = damaged_.extract(name)) {
+        changing_.emplace(name, DatasetRecord{});
+        return remove_files(name, damaged.mapped().dataset_id, std::move(done));
+    }
     const auto found = find(name);
     if (!found) return done(std::unexpected(found.error()));
     if (auto idle = check_idle(**found); !idle) return done(idle);
@@ -133,16 +122,21 @@ void Node::remove(const std::string& name, Done done) {
     changing_.emplace(name, DatasetRecord{});  // the name is taken until all is gone
     shard->post([this, name, dataset_id, served, done = std::move(done)](Shard& on) {
         if (served) on.remove_dataset(dataset_id);
-        files_->post([this, name, dataset_id, done] {
-            Result<void> removed = catalog_.remove(name);
-            index_->remove_dataset(dataset_id);
-            std::error_code ignored;
-            std::filesystem::remove_all(segment_directory(dataset_id), ignored);
-            post_control_([this, name, removed, done] {
-                changing_.erase(name);
-                log_info("dataset removed", {{"dataset", name}});
-                done(removed);
-            });
+        remove_files(name, dataset_id, done);
+    });
+}
+
+// On any thread.
+void Node::remove_files(const std::string& name, std::uint64_t dataset_id, Done done) {
+    files_->post([this, name, dataset_id, done = std::move(done)] {
+        Result<void> removed = catalog_.remove(name);
+        index_->remove_dataset(dataset_id);
+        std::error_code ignored;
+        std::filesystem::remove_all(segment_directory(dataset_id), ignored);
+        post_control_([this, name, removed, done] {
+            changing_.erase(name);
+            log_info("dataset removed", {{"dataset", name}});
+            done(removed);
         });
     });
 }

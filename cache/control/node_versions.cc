@@ -43,7 +43,7 @@ void Node::open_versions(NodeDataset& dataset) {
                   {{"dataset", name}, {"version", version}, {"reason", damage->message}});
     }
     if (!damage) return;
-    if (dataset.versions.empty()) damaged_.emplace(name, *damage);
+    if (dataset.versions.empty()) damaged_.emplace(name, DamagedDataset{dataset.record.dataset_id, *damage});
     dataset.record.versions.clear();
     for (const auto& [version, opened] : dataset.versions) dataset.record.versions.push_back(version);
 }

@@ -9,12 +9,11 @@ namespace {
 
 constexpr std::uint64_t kRecordsPerProgress = 1024;
 constexpr std::size_t kNearBytes = 16384;  // records larger than that are stepped over, however far the remote is
-constexpr std::size_t kReadsOfNear = 4;
 
 Result<IndexedObject> index_file(ObjectReader& file, const std::string& path, const BlockGoal& goal,
                                  const ObjectProgress& progress) {
     IndexedObject object{.path = path, .size_bytes = file.size_bytes(), .tag = file.tag()};
-    ReadAhead ahead(file, kNearBytes, kReadsOfNear * file.near_bytes());
+    ReadAhead ahead(file, kNearBytes, ReadAhead::kReadsOfNear * file.near_bytes());
     protocol::TfrecordReader reader(ahead);
     BlockGrouper grouper(goal, object);
     for (std::uint64_t records = 1;; ++records) {

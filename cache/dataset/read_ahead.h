@@ -14,6 +14,8 @@ namespace larder::cache {
 
 class ReadAhead final : public protocol::ByteSource {
 public:
+    static constexpr std::size_t kReadsOfNear = 4;
+
     // `near_bytes`: what is no further away is read along with what lies between; four times as much at once, and up to
     // `at_once_bytes_max` where one such read follows the other.
     explicit ReadAhead(protocol::ByteSource& source, std::size_t near_bytes = 16384, std::size_t at_once_bytes_max = 0)
@@ -25,8 +27,6 @@ public:
     Result<std::span<const std::byte>> read(std::uint64_t offset, std::size_t bytes) override;
 
 private:
-    static constexpr std::size_t kReadsOfNear = 4;
-
     protocol::ByteSource& source_;
     std::size_t near_bytes_;
     std::size_t at_once_bytes_max_;

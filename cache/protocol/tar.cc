@@ -103,6 +103,14 @@ std::string_view compression(std::span<const std::byte> head) {
     return {};
 }
 
+// What begins so is no tar: `otherwise`, unless it can be told what it is.
+std::unexpected<Error> no_tar(std::span<const std::byte> head, const char* otherwise) {
+    const std::string_view method = compression(head);
+    if (method.empty()) return corrupt(0, otherwise);
+    return unsupported(0, "compressed tar (" + std::string(method) +
+                              ") is not supported, because its samples cannot be read on their own: unpack it");
+}
+
 std::uint64_t padded(std::uint64_t bytes) {
     return (bytes + kTarBlockBytes - 1) / kTarBlockBytes * kTarBlockBytes;
 }
@@ -148,7 +156,9 @@ Result<std::optional<TarMember>> TarReader::next() {
         }
         const std::uint64_t offset = at_;
         if (offset == 0 && size_bytes_ < kTarBlockBytes) {
-            return corrupt(0, "shorter than a tar header (truncated, or not a tar)");
+            const auto head = read(0, size_bytes_, "a header");
+            if (!head) return std::unexpected(head.error());
+            return no_tar(*head, "shorter than a tar header (truncated, or not a tar)");
         }
         auto header = read(offset, kTarBlockBytes, "a header");
         if (!header) return std::unexpected(header.error());
@@ -159,13 +169,8 @@ Result<std::optional<TarMember>> TarReader::next() {
                 at_ = size_bytes_;
                 return std::nullopt;
             }
-            if (const auto method = compression(*header); offset == 0 && !method.empty()) {
-                return unsupported(
-                    0, "compressed tar (" + std::string(method) +
-                           ") is not supported, because its samples cannot be read on their own: unpack it");
-            }
-            return corrupt(offset, offset == 0 ? "not a tar: the header's checksum does not match"
-                                               : "the header's checksum does not match");
+            if (offset == 0) return no_tar(*header, "not a tar: the header's checksum does not match");
+            return corrupt(offset, "the header's checksum does not match");
         }
         const char type = field(*header, {kTypeOffset, 1}).front();
         if (!is_extension(type)) {

@@ -399,9 +399,7 @@ std::unique_ptr<ObjectSource> make_http_objects(const RemoteUrl& url, const Http
                                                 std::stop_token stop) {
     HttpRoot bucket = root;
     if (url.scheme == RemoteScheme::s3 && !url.root.empty()) {
-        std::string encoded = "/";
-        encoded += percent_encode_path(url.root);
-        bucket.url.resize(bucket.url.size() - encoded.size());
+        bucket.url.resize(bucket.url.size() - 1 - percent_encode_path(url.root).size());
     }
     return std::make_unique<HttpObjects>(url, root, std::move(bucket), transfers, std::move(stop));
 }

@@ -60,7 +60,7 @@ private:
         request.remote_state = &read;
         read.url.assign(root_.url);
         read.url += '/';
-        read.url += percent_encode_path(request.path);
+        append_percent_encoded_path(request.path, read.url);
         read.ask = how;
         read.offset = request.offset;
         read.into = request.into;

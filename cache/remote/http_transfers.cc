@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <condition_variable>
 #include <csignal>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -201,14 +200,14 @@ private:
 
     // Those that wait for an endpoint that has long been silent have no turn to fail in.
     void give_up_waiting(HttpEndpoint& endpoint) {
-        const auto is_given_up = [&](const HttpFlight* flight) {
-            return endpoint.is_given_up(flight->submitted_ns, retry_for_ns(*flight->get), now_ns_);
-        };
-        if (std::ranges::none_of(endpoint.waiting, is_given_up) || is_answering(endpoint)) return;
-        std::vector<HttpFlight*> given_up;
-        std::ranges::copy_if(endpoint.waiting, std::back_inserter(given_up), is_given_up);
-        std::erase_if(endpoint.waiting, is_given_up);
-        for (HttpFlight* flight : given_up) {
+        if (endpoint.silent_since_ns == 0 || is_answering(endpoint)) return;
+        const auto given_up = std::ranges::stable_partition(endpoint.waiting, [&](const HttpFlight* flight) {
+            return !endpoint.is_given_up(flight->submitted_ns, retry_for_ns(*flight->get), now_ns_);
+        });
+        if (given_up.empty()) return;
+        const std::vector<HttpFlight*> over(given_up.begin(), given_up.end());
+        endpoint.waiting.erase(given_up.begin(), given_up.end());
+        for (HttpFlight* flight : over) {
             HttpGet& get = *flight->get;
             get.system_errno = endpoint.last_errno;
             get.message = get.url + endpoint.last_failure + "; given up after " + std::to_string(get.attempts) +

@@ -111,7 +111,13 @@ void BlockServer::deliver(Fetch& fetch, const Delivery& delivery) {
                                   job.at_peers->manifest.get() == &fetch.consumer->manifest();
             job.note_read(fetch.block_id, bytes, at_peers || store_->find(fetch.block_id).has_value());
         }
-        latency_[static_cast<std::size_t>(delivery.source)].add(now_ns_ - fetch.started_ns);
+        const auto source = static_cast<std::size_t>(delivery.source);
+        if (fetch.started_ns == now_ns_) {
+            ++answered_at_once_[source];
+            any_answered_at_once_ = true;
+        } else {
+            latency_[source].add(now_ns_ - fetch.started_ns);
+        }
     }
     Consumer& consumer = *fetch.consumer;
     if (!consumer.closed()) {
@@ -128,6 +134,15 @@ void BlockServer::deliver(Fetch& fetch, const Delivery& delivery) {
     } else {
         fetches_.give_back(&fetch);
     }
+}
+
+void BlockServer::note_posted(std::int64_t took_ns) {
+    if (!any_answered_at_once_) return;
+    for (std::size_t source = 0; source < answered_at_once_.size(); ++source) {
+        if (answered_at_once_[source] > 0) latency_[source].add(took_ns, answered_at_once_[source]);
+    }
+    answered_at_once_.fill(0);
+    any_answered_at_once_ = false;
 }
 
 // --- disk hits
@@ -288,11 +303,20 @@ Job& BlockServer::job(const std::string& name, std::shared_ptr<TokenBucket> buck
             return *job;
         }
     }
+    forget_ended_jobs();
     jobs_.push_back(std::make_unique<Job>());
     Job& job = *jobs_.back();
     job.name = name;
     job.bucket = std::move(bucket);
     return job;
+}
+
+// A client may open sessions under ever new names.
+void BlockServer::forget_ended_jobs() {
+    const auto has_ended = [](const auto& job) { return job->has_ended(); };
+    if (std::ranges::count_if(jobs_, has_ended) < static_cast<std::ptrdiff_t>(kEndedJobsMax)) return;
+    const auto ended_at = [](const auto& job) { return job->has_ended() ? job->idle_since_ns : kNever_ns; };
+    jobs_.erase(std::ranges::min_element(jobs_, {}, ended_at));
 }
 
 Job& BlockServer::join(const std::string& name, std::shared_ptr<TokenBucket> bucket,

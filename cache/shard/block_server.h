@@ -63,6 +63,11 @@ public:
 
     void serve(const FetchRequest& request);
 
+    // Whether the turn has answered some of what it took, and has not said yet how long that took.
+    bool any_answered_at_once() const { return any_answered_at_once_; }
+    // Those answers are posted: from taking the requests it took so long.
+    void note_posted(std::int64_t took_ns);
+
     // Starts the remote reads that tokens allow; returns when the next could start.
     std::int64_t pump();
 
@@ -88,7 +93,9 @@ public:
     Job& job(const std::string& name, std::shared_ptr<TokenBucket> bucket);
     // A session of the job has come. The first one begins an epoch, also where an earlier run had the same name.
     Job& join(const std::string& name, std::shared_ptr<TokenBucket> bucket, const protocol::Manifest& manifest);
+    // Those that have ended are among them, as many as kEndedJobsMax: the last.
     const std::vector<std::unique_ptr<Job>>& jobs() const { return jobs_; }
+    static constexpr std::size_t kEndedJobsMax = 64;
 
     // For the control plane, which may keep it; another one when a version has come.
     std::shared_ptr<const HeldBlocks> held() const { return held_; }
@@ -132,6 +139,7 @@ private:
     void deliver(Fetch& fetch, const Delivery& delivery);
     void deliver_from_memory(Fetch& fetch, const BlockLocation& location);
     void note_admitted(std::uint32_t block_id, std::uint64_t bytes);
+    void forget_ended_jobs();
     void begin_epoch(Job& job, std::uint32_t epoch, const protocol::Manifest& manifest);
     DatasetStore::DropObserver drop_observer(const std::function<void(const Segment&)>& on_drop);
     void update_hash_threshold();
@@ -165,6 +173,8 @@ private:
     boost::unordered_flat_map<std::uint32_t, ReadAnew> read_anew_;
     BlockCounters counters_;
     std::array<LatencyHistogram, protocol::kBlockSources> latency_;
+    std::array<std::uint64_t, protocol::kBlockSources> answered_at_once_{};
+    bool any_answered_at_once_ = false;
 };
 
 inline constexpr std::int64_t kNever_ns = std::numeric_limits<std::int64_t>::max();

@@ -124,9 +124,9 @@ void BlockServer::start(Miss& miss, Job& payer) {
 
 void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_errno) {
     // A miss that nobody waits for any more may end before it was read.
-    if (miss.payer != nullptr) {
+    if (Job* payer = std::exchange(miss.payer, nullptr)) {
         const std::uint64_t extra_bytes = settle(miss.read, status);
-        for (BlockCounters* counters : {&counters_, &miss.payer->counters}) counters->remote_read_bytes += extra_bytes;
+        for (BlockCounters* counters : {&counters_, &payer->counters}) counters->remote_read_bytes += extra_bytes;
     }
     const std::uint32_t payload_crc = status == BlockStatus::ok ? crc32c(miss.read.into) : 0;
     if (status == BlockStatus::ok && !has_right_checksum(miss, payload_crc)) {

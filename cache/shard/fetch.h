@@ -57,7 +57,7 @@ struct Miss {
     BlockServer* server = nullptr;
     Fetch* first_waiter = nullptr;
     Fetch* last_waiter = nullptr;
-    Job* payer = nullptr;     // of the read from the remote
+    Job* payer = nullptr;     // of the read from the remote that is under way, for which it waits itself
     Fetch* leader = nullptr;  // whose slot receives the bytes; null when they go straight into a memory segment
     std::optional<Reservation> reservation;
     std::uint32_t block_id = 0;

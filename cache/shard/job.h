@@ -37,6 +37,10 @@ struct Job {
 
     // When its last session ended; 0 while it has one.
     std::int64_t idle_since_ns = 0;
+    std::uint32_t consumers = 0;  // sessions that refer to it, those that have ended and are not gone yet among them
+
+    // Nothing refers to it any more.
+    bool has_ended() const { return idle_since_ns != 0 && consumers == 0 && queue_first == nullptr; }
 
     // What peers held when the epoch began, as far as they still do. What they admit during it is mostly what ranks of
     // this very job read there, which will not be read again before its end.

@@ -44,10 +44,12 @@ Session::Session(SessionSetup setup, BlockServer& server, Job& job)
     held_pages_.resize((slot_page_count_ + 63) / 64);
     written_pages_.resize(held_pages_.size());
     run_pages_.resize(slot_page_count_);
+    ++job.consumers;
 }
 
 Session::~Session() {
     LARDER_ASSERT(unreferenced());
+    --job().consumers;
 }
 
 protocol::RingControl& Session::control() const {

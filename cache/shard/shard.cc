@@ -17,11 +17,6 @@
 namespace larder::cache {
 namespace {
 
-// The job that the daemon's own scans run under; no client can take a name with parentheses.
-constexpr const char* kScanJob = "(scan)";
-// And the one that what is lent to other nodes is read under.
-constexpr const char* kPeersJob = "(peers)";
-
 // Of breaches, a second: a client that attaches and misbehaves in a loop must not fill the log. All are counted.
 constexpr unsigned kBreachLinesMax = 10;
 
@@ -49,9 +44,10 @@ struct Shard::State {
     std::int64_t breach_lines_since_ns = 0;
     unsigned breach_lines = 0;
     std::map<std::uint64_t, std::unique_ptr<BlockServer>> servers;  // by dataset id
+    std::vector<std::unique_ptr<BlockServer>> removed;              // until nothing of them is in flight
+    // After the servers, whose jobs they leave when they go.
     std::vector<std::unique_ptr<Session>> sessions;
-    std::vector<std::unique_ptr<Session>> closing;      // until nothing refers to them
-    std::vector<std::unique_ptr<BlockServer>> removed;  // until nothing of them is in flight
+    std::vector<std::unique_ptr<Session>> closing;  // until nothing refers to them
     std::map<std::uint64_t, std::unique_ptr<Scan>> scans;
     std::vector<std::unique_ptr<Scan>> stopped_scans;
     std::map<std::uint64_t, std::unique_ptr<Lender>> lenders;  // by dataset id
@@ -74,6 +70,7 @@ struct Shard::State {
     bool take_requests();
     std::int64_t run_scans();
     void publish();
+    void note_posted();
     bool put_to_sleep();
     void bury();
     void check_unmap_deadlines();
@@ -246,6 +243,14 @@ void Shard::State::publish() {
     }
 }
 
+// One more look at the clock, for all that was answered in the turn that took it.
+void Shard::State::note_posted() {
+    const auto any = [](const auto& server) { return server.second->any_answered_at_once(); };
+    if (std::ranges::none_of(servers, any)) return;
+    const std::int64_t took_ns = clock.now_ns() - now_ns;
+    for (const auto& [id, server] : servers) server->note_posted(took_ns);
+}
+
 // Asks the clients to ring; false when one has asked for something meanwhile.
 bool Shard::State::put_to_sleep() {
     bool quiet = true;
@@ -400,6 +405,7 @@ void Shard::turn(std::int64_t deadline_ns) {
     std::int64_t wake_ns = std::min(deadline_ns, state.run_scans());
     for (const auto& [id, server] : state.servers) wake_ns = std::min(wake_ns, server->pump());
     state.publish();
+    state.note_posted();
     for (const auto& session : state.sessions) wake_ns = std::min(wake_ns, session->unmap_deadline_ns());
     state.check_unmap_deadlines();
     state.bury();
@@ -445,6 +451,7 @@ void Shard::stop(std::int64_t deadline_ns) {
 ShardStatistics Shard::statistics() const {
     ShardStatistics statistics;
     statistics.protocol_violations = state_->protocol_violations;
+    statistics.scans = static_cast<std::uint32_t>(state_->scans.size());
     statistics.device = state_->device.kind();
     for (const auto& [id, server] : state_->servers) {
         DatasetStatistics dataset = server->statistics();

@@ -32,6 +32,11 @@
 
 namespace larder::cache {
 
+// The job that the daemon's own scans run under; no client can take a name with parentheses.
+inline constexpr const char* kScanJob = "(scan)";
+// And the one that what is lent to other nodes is read under.
+inline constexpr const char* kPeersJob = "(peers)";
+
 // A dataset as the control plane hands it over at start-up or when it is added.
 struct DatasetSetup {
     std::string name;

@@ -23,12 +23,12 @@ struct LatencyHistogram {
     std::uint64_t count = 0;
     std::int64_t sum_ns = 0;
 
-    void add(std::int64_t latency_ns) {
+    void add(std::int64_t latency_ns, std::uint64_t times = 1) {
         const auto us = static_cast<std::uint64_t>(latency_ns < 0 ? 0 : latency_ns) / 1000;
         const auto bucket = static_cast<std::size_t>(std::bit_width(us));
-        ++buckets[bucket < buckets.size() ? bucket : buckets.size() - 1];
-        ++count;
-        sum_ns += latency_ns;
+        buckets[bucket < buckets.size() ? bucket : buckets.size() - 1] += times;
+        count += times;
+        sum_ns += latency_ns * static_cast<std::int64_t>(times);
     }
 };
 
@@ -67,7 +67,8 @@ struct DatasetStatistics {
     std::string disk_problem;  // why nothing is admitted to disk at the moment; empty when all is well
     std::uint32_t sessions = 0;
     std::vector<std::uint64_t> versions_in_use;  // of sessions, each once
-    // Latency from request taken to completion published, by BlockSource.
+    // Latency from request taken to completion published, by BlockSource. Of what is answered in the turn that took it,
+    // which is one batch, the batch's.
     std::array<LatencyHistogram, protocol::kBlockSources> latency;
 };
 
@@ -94,6 +95,7 @@ struct ShardStatistics {
     std::vector<DatasetStatistics> datasets;
     std::vector<JobStatistics> jobs;
     std::uint64_t protocol_violations = 0;
+    std::uint32_t scans = 0;  // under way
     std::string device;
 };
 

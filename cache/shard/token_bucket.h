@@ -32,6 +32,11 @@ public:
     // When try_take of so many bytes can next succeed, if nobody else takes any.
     std::int64_t ready_at_ns(std::uint64_t bytes) const override;
 
+    // Any thread. Nothing is owed: all of the burst can be had.
+    bool is_full(std::int64_t now_ns) const {
+        return !limited() || full_at_ns_.load(std::memory_order_relaxed) <= now_ns;
+    }
+
     bool limited() const { return rate_bytes_per_second() > 0; }
     double rate_bytes_per_second() const { return rate_.load(std::memory_order_relaxed); }
     std::uint64_t burst_bytes() const { return burst_.load(std::memory_order_relaxed); }

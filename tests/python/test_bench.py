@@ -84,6 +84,9 @@ def test_misses_are_counted_for_every_job(bench) -> None:
     for run in result["runs"]:
         assert len(run["each"]) == run["jobs"]
         assert run["ratio_min"] == min(job["ratio"] for job in run["each"])
+        for job in run["each"]:
+            assert job["epochs"] >= 1 and job["blocks"] == job["epochs"] * 512
+            assert job["bytes"] == job["blocks"] * 65536
 
 
 def test_misses_of_a_remote_that_is_named(
@@ -102,6 +105,7 @@ def test_misses_of_a_remote_that_is_named(
         granted = [job["granted"] for job in run["each"]]
         assert len(set(granted)) == run["jobs"] and sum(granted) == pytest.approx(8e6)
         assert all(job["measured"] > 0 for job in run["each"])
+        assert all(job["blocks"] == job["epochs"] * 64 for job in run["each"])
     assert {str(one["target"]).split("?")[0].rsplit("/", 1)[0] for one in proxy.requests()} >= {"/bench-misses/data"}
 
 

@@ -95,7 +95,10 @@ def test_a_damaged_manifest_harms_no_other_dataset(start_daemon: Callable[..., A
     files = tmp_path / "files"
     write_files(files, 1)
     for name in ("good", "bad"):
-        daemon.command("dataset", "add", name, files, "--quota-memory", "8 MiB")
+        daemon.command("dataset", "add", name, files, "--quota-disk", "8 MiB")
+        read_epoch(daemon, name)
+    segments = daemon.state / "segments" / info(daemon, "bad")["dataset_id"]
+    assert segments.exists()
     daemon.end()
     [manifest] = (daemon.state / "datasets" / "bad").glob("*manifest*")
     content = bytearray(manifest.read_bytes())
@@ -109,6 +112,7 @@ def test_a_damaged_manifest_harms_no_other_dataset(start_daemon: Callable[..., A
     assert "damaged: bad: " in daemon.try_command("dataset", "ls").stderr
     assert daemon.try_command("dataset", "add", "bad", files).returncode == 5
     daemon.command("dataset", "rm", "bad")
+    assert not segments.exists(), "its cached blocks go with it"
     daemon.command("dataset", "add", "bad", files, "--quota-memory", "8 MiB")
     read_epoch(daemon, "bad")
 

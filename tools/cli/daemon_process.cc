@@ -22,8 +22,7 @@ Result<void> run_daemon(const DaemonProcess& process) {
     if (process.started) {
         if (auto started = process.started(); !started) return started;
     }
-    tell_systemd("READY=1");
-    (*daemon)->run({.reload = process.reload});
+    (*daemon)->run({.reload = process.reload, .ready = [] { tell_systemd("READY=1"); }});
     tell_systemd("STOPPING=1");
     daemon->reset();
     if (process.ended) process.ended();

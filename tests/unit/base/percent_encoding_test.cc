@@ -9,6 +9,9 @@ TEST(PercentEncoding, KeepsUnreservedCharactersOnly) {
     EXPECT_EQ(percent_encode("Az09-._~"), "Az09-._~");
     EXPECT_EQ(percent_encode("a b/\xff%"), "a%20b%2F%FF%25");
     EXPECT_EQ(percent_encode_path("a b/\xff%+"), "a%20b/%FF%25%2B");
+    std::string url = "http://host/";
+    append_percent_encoded_path("a b/c", url);
+    EXPECT_EQ(url, "http://host/a%20b/c");
 }
 
 TEST(PercentEncoding, EveryByteComesBack) {

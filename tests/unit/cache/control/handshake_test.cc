@@ -53,6 +53,10 @@ public:
         if (dataset == "here") return version;
         return fail(ErrorCode::not_found, "dataset \"" + dataset + "\" is unknown");
     }
+    Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job) override {
+        if (job == "one-too-many") return fail(ErrorCode::unavailable, "no more jobs");
+        return std::make_shared<TokenBucket>();
+    }
     void attach(SessionSetup setup) override {
         const std::lock_guard lock(mutex);
         sessions.push_back(std::move(setup));
@@ -252,6 +256,7 @@ TEST_F(HandshakeTest, WhatASessionHadIsCountedUntilItEnds) {
     host.take_session();  // the first session ends
     while (server->sessions() != 1) std::this_thread::yield();
     EXPECT_EQ(server->slot_bytes(), 1u << 20);
+    EXPECT_EQ(first.fds.size(), 4u) << "though its client holds on to its slots";
     Client fifth(path);
     fifth.open();
     EXPECT_EQ(fifth.attach(Client::attach_request(2 << 20)).status, 0u);
@@ -279,6 +284,17 @@ TEST_F(HandshakeTest, SaysWhyADatasetCannotBeOpened) {
 
     Client scan(path);
     EXPECT_THAT(scan.open("here", "(scan)").error, HasSubstr("job name"));
+}
+
+TEST_F(HandshakeTest, SaysWhyAJobCannotHaveASession) {
+    serve();
+    Client client(path);
+    client.open("here", "one-too-many");
+    const AttachReply reply = client.attach(Client::attach_request());
+    EXPECT_EQ(reply.status, 1 + static_cast<std::uint32_t>(ErrorCode::unavailable));
+    EXPECT_THAT(reply.error, HasSubstr("no more jobs"));
+    EXPECT_TRUE(client.hung_up());
+    EXPECT_EQ(server->sessions(), 0u);
 }
 
 TEST_F(HandshakeTest, RefusesBadAttachments) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "cache/shard/shard.h"
+
 namespace larder::cache {
 namespace {
 
@@ -17,20 +19,20 @@ TEST(JobLimits, WhoSaysIt) {
     limits.apply(config_with({{"named", {.remote_bytes_per_second = 100, .remote_burst_bytes = 7}}},
                              {.remote_bytes_per_second = 50, .remote_burst_bytes = 5}),
                  0);
-    EXPECT_EQ(limits.bucket("named", 0)->rate_bytes_per_second(), 100);
-    EXPECT_EQ(limits.bucket("named", 0)->burst_bytes(), 7u);
-    EXPECT_EQ(limits.bucket("other", 0)->rate_bytes_per_second(), 50);
+    EXPECT_EQ((*limits.bucket("named", 0))->rate_bytes_per_second(), 100);
+    EXPECT_EQ((*limits.bucket("named", 0))->burst_bytes(), 7u);
+    EXPECT_EQ((*limits.bucket("other", 0))->rate_bytes_per_second(), 50);
     limits.set("other", {.rate_bytes_per_second = 10}, 0);
     limits.set("named", {.rate_bytes_per_second = 20}, 0);
-    EXPECT_EQ(limits.bucket("other", 0)->rate_bytes_per_second(), 10);
-    EXPECT_EQ(limits.bucket("named", 0)->rate_bytes_per_second(), 20);
+    EXPECT_EQ((*limits.bucket("other", 0))->rate_bytes_per_second(), 10);
+    EXPECT_EQ((*limits.bucket("named", 0))->rate_bytes_per_second(), 20);
 }
 
 TEST(JobLimits, AReloadWinsForJobsItNames) {
     JobLimits limits;
-    const auto named = limits.bucket("named", 0);
-    const auto other = limits.bucket("other", 0);
-    const auto third = limits.bucket("third", 0);
+    const auto named = *limits.bucket("named", 0);
+    const auto other = *limits.bucket("other", 0);
+    const auto third = *limits.bucket("third", 0);
     limits.set("named", {.rate_bytes_per_second = 20}, 0);
     limits.set("other", {.rate_bytes_per_second = 10}, 0);
     limits.apply(config_with({{"named", {.remote_bytes_per_second = 100}}}, {.remote_bytes_per_second = 50}), 0);
@@ -41,8 +43,8 @@ TEST(JobLimits, AReloadWinsForJobsItNames) {
 
 TEST(JobLimits, OneBucketAJob) {
     JobLimits limits;
-    EXPECT_EQ(limits.bucket("a", 0), limits.bucket("a", 0));
-    EXPECT_NE(limits.bucket("a", 0), limits.bucket("b", 0));
+    EXPECT_EQ(*limits.bucket("a", 0), *limits.bucket("a", 0));
+    EXPECT_NE(*limits.bucket("a", 0), *limits.bucket("b", 0));
 }
 
 TEST(JobLimits, WhatTheApiSetIsKept) {
@@ -54,8 +56,8 @@ TEST(JobLimits, WhatTheApiSetIsKept) {
     const auto loaded = after.load(before.to_json(), "limits.json");
     ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
     EXPECT_EQ(after.explicit_limits().size(), 2u);
-    EXPECT_EQ(after.bucket("a", 0)->rate_bytes_per_second(), 1.5e8);
-    EXPECT_EQ(after.bucket("a", 0)->burst_bytes(), 1u << 20);
+    EXPECT_EQ((*after.bucket("a", 0))->rate_bytes_per_second(), 1.5e8);
+    EXPECT_EQ((*after.bucket("a", 0))->burst_bytes(), 1u << 20);
 }
 
 TEST(JobLimits, ABrokenFileIsAnError) {
@@ -84,7 +86,7 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 
 TEST(JobLimits, ALeaseGivesEachJobItsRateUntilItExpires) {
     JobLimits limits;
-    const auto leased = limits.bucket("leased", 0);
+    const auto leased = *limits.bucket("leased", 0);
     limits.lease({.rates = {{"leased", 100}}, .floor_bytes_per_second = 8, .expires_ns = 5 * kSecond}, 0);
     EXPECT_EQ(leased->rate_bytes_per_second(), 100);
     EXPECT_FALSE(limits.expire(5 * kSecond - 1));
@@ -102,16 +104,16 @@ TEST(JobLimits, AJobTheLeaseDoesNotNameStandsAtTheFloor) {
     limits.lease({.rates = {{"leased", 100}}, .floor_bytes_per_second = 8, .expires_ns = kSecond}, 0);
     (void)limits.bucket("leased", 0);
     EXPECT_FALSE(limits.any_unleased());
-    EXPECT_EQ(limits.bucket("new", 0)->rate_bytes_per_second(), 8);
+    EXPECT_EQ((*limits.bucket("new", 0))->rate_bytes_per_second(), 8);
     EXPECT_TRUE(limits.any_unleased()) << "so that it is reported soon";
     limits.lease({.rates = {{"leased", 60}, {"new", 40}}, .floor_bytes_per_second = 8, .expires_ns = kSecond}, 0);
-    EXPECT_EQ(limits.bucket("new", 0)->rate_bytes_per_second(), 40);
+    EXPECT_EQ((*limits.bucket("new", 0))->rate_bytes_per_second(), 40);
     EXPECT_FALSE(limits.any_unleased());
 }
 
 double sum_of(JobLimits& limits, const std::vector<std::string>& jobs) {
     double sum = 0;
-    for (const std::string& job : jobs) sum += limits.bucket(job, 0)->rate_bytes_per_second();
+    for (const std::string& job : jobs) sum += (*limits.bucket(job, 0))->rate_bytes_per_second();
     return sum;
 }
 
@@ -119,7 +121,7 @@ TEST(JobLimits, NewcomersTakeTheirRateFromTheLease) {
     JobLimits limits;
     limits.lease({.rates = {{"a", 100e3}, {"b", 60e3}}, .floor_bytes_per_second = 8e3, .expires_ns = kSecond}, 0);
     EXPECT_DOUBLE_EQ(sum_of(limits, {"a", "b"}), 160e3);
-    EXPECT_EQ(limits.bucket("c", 0)->rate_bytes_per_second(), 8e3);
+    EXPECT_EQ((*limits.bucket("c", 0))->rate_bytes_per_second(), 8e3);
     EXPECT_DOUBLE_EQ(sum_of(limits, {"a", "b", "c"}), 160e3);
     std::vector<std::string> jobs = {"a", "b", "c"};
     for (int i = 0; i < 100; ++i) jobs.push_back("new-" + std::to_string(i));
@@ -130,19 +132,65 @@ TEST(JobLimits, NewcomersTakeTheirRateFromTheLease) {
 
     // Who has ended leaves its part to the others.
     limits.seen_reading({"c"}, kSecond);
-    EXPECT_NEAR(limits.bucket("c", 0)->rate_bytes_per_second(), 16e3 / 103, 1e-6) << "it may be between two sessions";
+    EXPECT_NEAR((*limits.bucket("c", 0))->rate_bytes_per_second(), 16e3 / 103, 1e-6)
+        << "it may be between two sessions";
     limits.seen_reading({"c"}, kSecond);
-    EXPECT_EQ(limits.bucket("c", 0)->rate_bytes_per_second(), 8e3);
+    EXPECT_EQ((*limits.bucket("c", 0))->rate_bytes_per_second(), 8e3);
     (void)limits.bucket("d", 0);
     EXPECT_DOUBLE_EQ(sum_of(limits, {"c", "d"}), 16e3);
     (void)limits.bucket("e", 0);
     EXPECT_DOUBLE_EQ(sum_of(limits, {"c", "d", "e"}), 16e3);
 }
 
+TEST(JobLimits, AScanThatGoesOnHasItsPartOfTheLease) {
+    JobLimits limits;
+    limits.lease({.rates = {{"a", 100e3}}, .floor_bytes_per_second = 8e3, .expires_ns = kSecond}, 0);
+    const auto job = *limits.bucket("a", 0);
+    const auto scan = *limits.bucket(kScanJob, 0);
+    const auto sum = [&] { return job->rate_bytes_per_second() + scan->rate_bytes_per_second(); };
+    EXPECT_DOUBLE_EQ(sum(), 100e3);
+    const JobStatistics reads{.job = "a", .sessions = 1};
+    for (int i = 0; i < 5; ++i) limits.look({.jobs = {reads}, .scans = 1}, 0);
+    EXPECT_DOUBLE_EQ(sum(), 100e3);
+    for (int i = 0; i < 2; ++i) limits.look({.jobs = {reads}}, 0);
+    EXPECT_EQ(job->rate_bytes_per_second(), 100e3) << "it is over";
+}
+
+TEST(JobLimits, WhoEndsIsForgottenOnceItsBucketIsFull) {
+    JobLimits limits;
+    limits.apply(config_with({}, {.remote_bytes_per_second = 1000, .remote_burst_bytes = 4000}), 0);
+    auto held = *limits.bucket("a", 0);
+    ASSERT_TRUE(held->try_take(4000, 0));
+    for (int i = 0; i < 5; ++i) limits.look({}, 10 * kSecond);
+    EXPECT_EQ(limits.buckets(), 1u) << "a session has it";
+    ASSERT_TRUE(held->try_take(4000, 10 * kSecond));
+    held.reset();
+    for (int i = 0; i < 5; ++i) limits.look({}, 12 * kSecond);
+    ASSERT_EQ(limits.buckets(), 1u) << "it owes";
+    EXPECT_FALSE((*limits.bucket("a", 12 * kSecond))->try_take(4000, 12 * kSecond)) << "no burst for coming again";
+    limits.look({}, 14 * kSecond);
+    EXPECT_EQ(limits.buckets(), 1u) << "it may be between two sessions";
+    limits.look({}, 14 * kSecond);
+    EXPECT_EQ(limits.buckets(), 0u);
+}
+
+TEST(JobLimits, JobsUnderEverNewNamesAreRefusedAndThenForgotten) {
+    JobLimits limits;
+    for (std::size_t i = 0; i < JobLimits::kJobsMax; ++i) ASSERT_TRUE(limits.bucket("job-" + std::to_string(i), 0));
+    const auto refused = limits.bucket("another", 0);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::unavailable);
+    EXPECT_NE(refused.error().message.find("job \"another\" would be one too many"), std::string::npos);
+    EXPECT_TRUE(limits.bucket("job-7", 0)) << "those there are go on";
+    for (int i = 0; i < 2; ++i) limits.look({.jobs = {{.job = "job-7", .sessions = 1}}}, kSecond);
+    EXPECT_EQ(limits.buckets(), 1u);
+    EXPECT_TRUE(limits.bucket("another", kSecond));
+}
+
 TEST(JobLimits, JobsOfALeaseForNoneShareItsFloor) {
     JobLimits limits;
     limits.lease({.floor_bytes_per_second = 8e3, .expires_ns = kSecond}, 0);
-    EXPECT_EQ(limits.bucket("a", 0)->rate_bytes_per_second(), 8e3);
+    EXPECT_EQ((*limits.bucket("a", 0))->rate_bytes_per_second(), 8e3);
     EXPECT_TRUE(limits.any_unleased());
     (void)limits.bucket("b", 0);
     EXPECT_DOUBLE_EQ(sum_of(limits, {"a", "b"}), 8e3);
@@ -167,24 +215,24 @@ TEST(JobLimits, TheOperatorsLimitHoldsUnderALeaseToo) {
     limits.set("a", {.rate_bytes_per_second = 30, .burst_bytes = 7}, 0);
     limits.set("b", {.rate_bytes_per_second = 300}, 0);
     limits.lease({.rates = {{"a", 100}, {"b", 100}}, .floor_bytes_per_second = 8, .expires_ns = kSecond}, 0);
-    EXPECT_EQ(limits.bucket("a", 0)->rate_bytes_per_second(), 30);
-    EXPECT_EQ(limits.bucket("a", 0)->burst_bytes(), 7u);
-    EXPECT_EQ(limits.bucket("b", 0)->rate_bytes_per_second(), 100);
+    EXPECT_EQ((*limits.bucket("a", 0))->rate_bytes_per_second(), 30);
+    EXPECT_EQ((*limits.bucket("a", 0))->burst_bytes(), 7u);
+    EXPECT_EQ((*limits.bucket("b", 0))->rate_bytes_per_second(), 100);
     limits.set("a", {.rate_bytes_per_second = 500}, 0);
-    EXPECT_EQ(limits.bucket("a", 0)->rate_bytes_per_second(), 100);
+    EXPECT_EQ((*limits.bucket("a", 0))->rate_bytes_per_second(), 100);
 }
 
 TEST(JobLimits, ALeaseOfNothingIsNotALeaseWithoutLimit) {
     JobLimits limits;
     limits.lease({.rates = {{"a", 0}}, .floor_bytes_per_second = 0, .expires_ns = kSecond}, 0);
-    EXPECT_TRUE(limits.bucket("a", 0)->limited());
-    EXPECT_TRUE(limits.bucket("b", 0)->limited());
+    EXPECT_TRUE((*limits.bucket("a", 0))->limited());
+    EXPECT_TRUE((*limits.bucket("b", 0))->limited());
 }
 
 TEST(JobLimits, ALeaseThatCameTooLateIsAFloor) {
     JobLimits limits;
     limits.lease({.rates = {{"a", 100}}, .floor_bytes_per_second = 8, .expires_ns = kSecond}, 2 * kSecond);
-    EXPECT_EQ(limits.bucket("a", 2 * kSecond)->rate_bytes_per_second(), 8);
+    EXPECT_EQ((*limits.bucket("a", 2 * kSecond))->rate_bytes_per_second(), 8);
 }
 
 }  // namespace

@@ -283,6 +283,7 @@ TEST(TarReader, SaysWhyAndWhereAnArchiveIsBroken) {
 
 TEST(TarReader, NamesTheCompression) {
     const auto padded = [](std::string head) { return head + std::string(1024 - head.size(), 'z'); };
+    EXPECT_THAT(error_of("\x1f\x8b\x08"), HasSubstr("compressed tar (gzip) is not supported"));
     EXPECT_THAT(error_of(padded("\x1f\x8b\x08")), HasSubstr("compressed tar (gzip) is not supported"));
     EXPECT_THAT(error_of(padded("BZh9")), HasSubstr("compressed tar (bzip2)"));
     EXPECT_THAT(error_of(padded("\xfd"

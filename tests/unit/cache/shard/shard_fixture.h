@@ -42,11 +42,25 @@ struct ShardWorldOptions {
     bool compressible = false;  // every second block; the others are random
 };
 
+// As the shard sees a manual clock: each reading moves it on by a step, where one is set.
+class SteppingClock final : public Clock {
+public:
+    explicit SteppingClock(ManualClock& clock) : clock_(clock) {}
+    std::int64_t now_ns() const override {
+        clock_.advance_ns(step_ns);
+        return clock_.now_ns();
+    }
+    std::int64_t step_ns = 0;
+
+private:
+    ManualClock& clock_;
+};
+
 class ShardWorld {
 public:
     explicit ShardWorld(const ShardWorldOptions& options)
         : device(std::make_unique<FakeDevice>(disk, clock, options.device)),
-          shard(std::make_unique<cache::Shard>(*device, clock, deterministic(options.shard))) {
+          shard(std::make_unique<cache::Shard>(*device, stepping, deterministic(options.shard))) {
         std::mt19937_64 random(options.seed);
         cache::DatasetContent found;
         // The remote looks for its root once, before any read goes through the device.
@@ -169,6 +183,7 @@ public:
     TempDirectory directory;
     FakeDisk disk;
     ManualClock clock{1'000'000'000};
+    SteppingClock stepping{clock};
     std::vector<std::string> content;
     std::uint64_t total_bytes = 0;
     std::shared_ptr<const protocol::Manifest> manifest;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cache/shard/block_server.h"
 #include "tests/unit/cache/shard/shard_fixture.h"
 
 namespace larder::cache {
@@ -27,6 +28,19 @@ TEST(Shard, ABlockComesFromTheRemoteOnceAndThenFromMemory) {
     EXPECT_EQ(dataset.counters.remote_read_bytes, world.total_bytes);
     EXPECT_EQ(dataset.counters.memory_bytes, world.total_bytes);
     EXPECT_EQ(dataset.usage.payload_bytes, world.total_bytes);
+}
+
+TEST(Shard, AHitFromMemoryTakesAsLongAsItsBatchDid) {
+    ShardWorld world({.quota = kMemory});
+    RingClient& client = world.attach();
+    world.read_epoch(client, 1);
+    constexpr std::int64_t kReading_ns = 3000;
+    world.stepping.step_ns = kReading_ns;
+    world.read_epoch(client, 2);
+    const auto memory = world.dataset().latency[static_cast<std::size_t>(BlockSource::memory)];
+    EXPECT_EQ(memory.count, world.content.size());
+    EXPECT_EQ(memory.sum_ns, static_cast<std::int64_t>(memory.count) * kReading_ns);
+    EXPECT_EQ(memory.buckets[2], memory.count) << "2 to 4 us";
 }
 
 TEST(Shard, ABlockAdmittedToDiskIsReadBackFromDisk) {
@@ -146,6 +160,23 @@ TEST(Shard, AJobThatComesAgainBeginsAnew) {
     EXPECT_EQ(world.job("job").epoch, 0u);
     EXPECT_GT(world.job("job").unread_bytes, 0u);
     EXPECT_EQ(world.job("job").effective_cache_bytes, world.job("job").unread_bytes) << "all of it is cached";
+}
+
+TEST(Shard, OfJobsUnderEverNewNamesTheLastAreKept) {
+    ShardWorld world({.quota = kDisk});
+    world.read_epoch(world.attach({.session_id = 1, .job = "stays"}), 1);
+    constexpr std::uint64_t kJobs = 3 * BlockServer::kEndedJobsMax;
+    for (std::uint64_t i = 0; i < kJobs; ++i) {
+        RingClient& client = world.attach({.session_id = 2 + i, .job = "job-" + std::to_string(i)});
+        EXPECT_EQ(world.read(client, static_cast<std::uint32_t>(i % world.content.size())).status, BlockStatus::ok);
+        client.close_socket();
+        world.turns(5);
+    }
+    const auto jobs = world.shard->statistics().jobs;
+    EXPECT_LE(jobs.size(), BlockServer::kEndedJobsMax + 1);
+    EXPECT_EQ(jobs.front().job, "stays");
+    EXPECT_EQ(jobs.back().job, "job-" + std::to_string(kJobs - 1));
+    EXPECT_EQ(world.dataset().counters.disk_hits, kJobs) << "the dataset's counts keep theirs";
 }
 
 TEST(Shard, SessionsThatMissOneBlockShareOneRead) {
@@ -410,6 +441,19 @@ TEST(Shard, StopsThoughARemoteNeverAnswers) {
     world.turns(3);
     world.shard->stop(world.clock.now_ns() + 10 * kMillisecond_ns);
     EXPECT_TRUE(client.hung_up());
+    world.shard.reset();
+    world.device.reset();
+}
+
+TEST(Shard, StopsThoughARemoteNeverAnswersForARemovedDataset) {
+    ShardWorld world({.quota = kDisk, .device = {.latency_ns = 3'600'000'000'000}});
+    RingClient& client = world.attach();
+    client.fetch(1, 0);
+    world.turns(3);
+    world.shard->remove_dataset(test::kDatasetId);
+    world.turns(3);
+    EXPECT_TRUE(client.hung_up());
+    world.shard->stop(world.clock.now_ns() + 10 * kMillisecond_ns);
     world.shard.reset();
     world.device.reset();
 }

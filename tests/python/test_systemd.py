@@ -1,0 +1,133 @@
+"""What the daemons tell systemd, through a socket as its own, and whether their units are what it takes."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import uuid
+from collections.abc import Iterator, Sequence
+
+import pytest
+from allocator_process import UnixConnection
+
+DAEMONS = ("larderd", "larder-allocator")
+
+
+class Manager:
+    """The socket that $NOTIFY_SOCKET names."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind("\0" + address[1:] if address.startswith("@") else address)
+
+    def hears(self, process: subprocess.Popen[bytes]) -> bytes:
+        """The next message; a process that ends without one fails the test."""
+        self._socket.settimeout(0.1)
+        while True:
+            ended = process.poll() is not None
+            try:
+                return self._socket.recv(4096)
+            except TimeoutError:
+                assert not ended, f"it ended with {process.returncode} and said nothing"
+
+    def silent(self) -> bool:
+        self._socket.setblocking(False)
+        try:
+            self._socket.recv(4096)
+        except BlockingIOError:
+            return True
+        return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture(params=["path", "abstract"])
+def manager(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[Manager]:
+    made = Manager(str(tmp_path / "notify") if request.param == "path" else f"@larder-{uuid.uuid4()}")
+    yield made
+    made.close()
+
+
+def run(programs: pathlib.Path, name: str, manager: Manager, *options: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [programs / name, *map(str, options)],
+        env=os.environ | {"NOTIFY_SOCKET": manager.address},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def options_of(name: str, directory: pathlib.Path) -> tuple[Sequence[object], pathlib.Path]:
+    """With which it runs in the directory, and its HTTP socket."""
+    if name == "larderd":
+        return ("--state-directory", directory, "--memory", "16 MiB", "--disk", "16 MiB"), directory / "admin.sock"
+    return ("--socket", directory / "socket", "--remote-bandwidth", "1 GB/s"), directory / "socket"
+
+
+@pytest.mark.parametrize("name", DAEMONS)
+def test_systemd_hears_when_a_daemon_is_ready_and_when_it_stops(
+    larder_bin: pathlib.Path, name: str, manager: Manager, tmp_path: pathlib.Path
+) -> None:
+    options, http_socket = options_of(name, tmp_path)
+    process = run(larder_bin, name, manager, *options)
+    try:
+        assert manager.hears(process) == b"READY=1"
+        process.send_signal(signal.SIGHUP)  # systemctl reload, at once
+        connection = UnixConnection(http_socket)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200, "ready means that it answers, at the first try"
+        connection.close()
+        process.send_signal(signal.SIGTERM)
+        assert manager.hears(process) == b"STOPPING=1"
+        assert process.wait() == 0
+    finally:
+        process.kill()  # where it has not ended
+        process.wait()
+    assert manager.silent()
+
+
+@pytest.mark.parametrize("name", DAEMONS)
+def test_a_daemon_that_cannot_start_is_never_ready(
+    larder_bin: pathlib.Path, name: str, manager: Manager, tmp_path: pathlib.Path
+) -> None:
+    options, _ = options_of(name, tmp_path / "no such directory" / "within")
+    (tmp_path / "no such directory").touch()
+    assert run(larder_bin, name, manager, *options).wait() != 0
+    assert manager.silent()
+
+
+@pytest.mark.parametrize("name", DAEMONS)
+def test_a_unit_runs_its_daemon_with_options_that_it_has(
+    larder_bin: pathlib.Path, repository: pathlib.Path, name: str
+) -> None:
+    unit = (repository / "tools" / f"{name}.service").read_text()
+    assert re.search(r"^Type=notify$", unit, re.MULTILINE), "it says when it is ready"
+    command = re.search(rf"^ExecStart=/usr/bin/{name} (.*)$", unit, re.MULTILINE)
+    assert command
+    shown = subprocess.run([larder_bin / name, "--help"], capture_output=True, text=True, check=True).stdout
+    for option in re.findall(r"(?<!\S)--[\w.-]+", command[1]):
+        assert re.search(rf"{re.escape(option)}(?![\w.-])", shown), option
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.parametrize("name", DAEMONS)
+def test_systemd_takes_a_unit_as_it_is(
+    larder_bin: pathlib.Path, repository: pathlib.Path, name: str, tmp_path: pathlib.Path
+) -> None:
+    unit = (repository / "tools" / f"{name}.service").read_text()
+
+    def complaints(text: str) -> list[str]:
+        file = tmp_path / f"{name}.service"
+        file.write_text(text.replace(f"/usr/bin/{name}", str(larder_bin / name)))
+        ran = subprocess.run(["systemd-analyze", "verify", file], capture_output=True, text=True)
+        return [line for line in (ran.stdout + ran.stderr).splitlines() if f"{name}.service" in line]
+
+    assert complaints(unit) == []
+    assert complaints(unit.replace("ProtectClock=yes", "ProtectTheClock=yes")), "it would say so"

@@ -1,0 +1,31 @@
+#pragma once
+
+// A process that may read everything sees no refusal: while one of these lives it has the rights of nobody, all its
+// threads do. Without effect where it has no such rights.
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace larder::test {
+
+class AnotherUser {
+public:
+    AnotherUser() : is_root_(::geteuid() == 0) {
+        if (is_root_) {
+            EXPECT_EQ(::seteuid(kNobody), 0);
+        }
+    }
+    ~AnotherUser() {
+        if (is_root_) {
+            EXPECT_EQ(::seteuid(0), 0);
+        }
+    }
+    AnotherUser(const AnotherUser&) = delete;
+    AnotherUser& operator=(const AnotherUser&) = delete;
+
+private:
+    static constexpr uid_t kNobody = 65534;
+    bool is_root_;
+};
+
+}  // namespace larder::test
