@@ -80,7 +80,8 @@ void Cluster::count_lease_floors(ClusterState& state) const {
     if (floors == 0) return;
     const double floor = std::min(options_.floor_bytes_per_second, std::max(0.0, left) / floors);
     for (Job& job : state.jobs) {
-        const double leased = std::min(floor * static_cast<double>(leased_nodes(job)), job.bandwidth_cap_bytes_per_second);
+        const double leased =
+            std::min(floor * static_cast<double>(leased_nodes(job)), job.bandwidth_cap_bytes_per_second);
         job.bandwidth_floor_bytes_per_second = std::max(job.bandwidth_floor_bytes_per_second, leased);
     }
 }
