@@ -149,26 +149,6 @@ bool has_limits(const Dataset& dataset) {
     return dataset.quota_floor_bytes > 0 || dataset.quota_cap_bytes < std::numeric_limits<std::uint64_t>::max();
 }
 
-// How many jobs read each cache, by their parts and time shares, where its dataset has limits.
-std::vector<double> readers_of_limited(const ClusterState& state, const Problem& problem) {
-    std::vector<std::vector<double>> parts(problem.caches.size());
-    for (const Job& job : state.jobs) {
-        if (!has_limits(state.datasets[job.dataset])) continue;
-        double gpus = 0;
-        for (const GpuShare& at : place_of(job)) gpus += at.gpus;
-        for (const GpuShare& at : place_of(job)) {
-            const double part = gpus > 0 ? at.gpus / gpus : 1 / static_cast<double>(place_of(job).size());
-            parts[problem.cache_on(job.dataset, at.node)].push_back(part * job.time_share);
-        }
-    }
-    std::vector<double> readers(parts.size());
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-        std::ranges::sort(parts[i]);  // so that the sum does not depend on the state's order
-        readers[i] = std::accumulate(parts[i].begin(), parts[i].end(), 0.0);
-    }
-    return readers;
-}
-
 // Deals bytes out by weight, to none more than `most`; what is left.
 double deal(double bytes, std::span<const double> weights, std::span<const double> most, std::span<double> given) {
     for (bool full = true; full && bytes > 0;) {
@@ -188,38 +168,6 @@ double deal(double bytes, std::span<const double> weights, std::span<const doubl
         return 0;
     }
     return bytes;
-}
-
-// What the operator insists on of a dataset holds over all its caches: those that are read have it by how much they
-// are, and what finds no room there goes to the others.
-void share_limits(const ClusterState& state, std::span<const std::uint32_t> datasets_in_order, Problem& problem) {
-    if (std::ranges::none_of(state.datasets, has_limits)) return;
-    const std::vector<double> readers = readers_of_limited(state, problem);
-    std::vector<double> room = problem.group_bytes;
-    for (const std::uint32_t i : datasets_in_order) {
-        const Dataset& dataset = state.datasets[i];
-        if (!has_limits(dataset)) continue;
-        const DatasetTerms& terms = problem.datasets[i];
-        const auto caches =
-            std::span(problem.caches).subspan(terms.caches_begin, terms.caches_end - terms.caches_begin);
-        const auto read = std::span(readers).subspan(terms.caches_begin, caches.size());
-        std::vector<double> most, others, caps(caches.size()), floors(caches.size());
-        for (std::size_t k = 0; k < caches.size(); ++k) {
-            most.push_back(std::min(caches[k].size, std::max(0.0, room[caches[k].group])));
-            others.push_back(read[k] > 0 ? 0 : 1);
-        }
-        const auto deal_out = [&](std::uint64_t bytes, std::span<const double> up_to, std::span<double> given) {
-            const double left = deal(static_cast<double>(bytes), read, up_to, given);
-            deal(left, others, up_to, given);
-        };
-        deal_out(dataset.quota_cap_bytes, most, caps);
-        deal_out(dataset.quota_floor_bytes, caps, floors);
-        for (std::size_t k = 0; k < caches.size(); ++k) {
-            caches[k].cap = caps[k];
-            caches[k].floor = floors[k];
-            room[caches[k].group] -= floors[k];
-        }
-    }
 }
 
 // The parts of a job's bytes that it reads on each node, and in each group.
@@ -257,33 +205,68 @@ void find_reads(const Job& job, std::uint32_t dataset, Problem& problem) {
     for (auto read = problem.reads.begin() + begin; read != problem.reads.end(); ++read) read->part /= whole;
 }
 
-// How much of the time each cache is read, by how many jobs.
+// How much of the time each cache is read, by how many jobs: those that count, and those that wait for their next turn.
 std::vector<double> count_readers(const ClusterState& state, Problem& problem) {
     std::vector<double> readers(problem.caches.size());
     for (const JobTerms& job : problem.jobs) {
-        for (const Read& read : problem.reads_of(job))
+        for (const Read& read : problem.reads_of(job)) {
             readers[read.cache] += read.part * state.jobs[job.job].time_share;
+        }
     }
     const std::size_t reads = problem.reads.size();
     const std::size_t runs = problem.runs.size();
+    std::vector<std::pair<std::uint32_t, double>> waiting;  // cache, part of the time
     for (std::size_t i = 0; i < state.jobs.size(); ++i) {
         const Job& job = state.jobs[i];
         if (problem.terms_of_job[i] != kNoTerms || !job.waits_for_turn()) continue;
         find_reads(job, job.dataset, problem);
         for (const Read& read : std::span(problem.reads).subspan(reads)) {
-            readers[read.cache] += read.part * job.time_share;
+            waiting.emplace_back(read.cache, read.part * job.time_share);
         }
         problem.reads.resize(reads);
         problem.runs.resize(runs);
     }
+    std::ranges::sort(waiting);  // so that the sums do not depend on the state's order
+    for (const auto& [cache, part] : waiting) readers[cache] += part;
     return readers;
 }
 
-void share_equally(const ClusterState& state, Problem& problem) {
+// What the operator insists on of a dataset holds over all its caches: those that are read have it by how much they
+// are, and what finds no room there goes to the others.
+void share_limits(const ClusterState& state, std::span<const std::uint32_t> datasets_in_order,
+                  std::span<const double> readers, Problem& problem) {
+    if (std::ranges::none_of(state.datasets, has_limits)) return;
+    std::vector<double> room = problem.group_bytes;
+    for (const std::uint32_t i : datasets_in_order) {
+        const Dataset& dataset = state.datasets[i];
+        if (!has_limits(dataset)) continue;
+        const DatasetTerms& terms = problem.datasets[i];
+        const auto caches =
+            std::span(problem.caches).subspan(terms.caches_begin, terms.caches_end - terms.caches_begin);
+        const auto read = readers.subspan(terms.caches_begin, caches.size());
+        std::vector<double> most, others, caps(caches.size()), floors(caches.size());
+        for (std::size_t k = 0; k < caches.size(); ++k) {
+            most.push_back(std::min(caches[k].size, std::max(0.0, room[caches[k].group])));
+            others.push_back(read[k] > 0 ? 0 : 1);
+        }
+        const auto deal_out = [&](std::uint64_t bytes, std::span<const double> up_to, std::span<double> given) {
+            const double left = deal(static_cast<double>(bytes), read, up_to, given);
+            deal(left, others, up_to, given);
+        };
+        deal_out(dataset.quota_cap_bytes, most, caps);
+        deal_out(dataset.quota_floor_bytes, caps, floors);
+        for (std::size_t k = 0; k < caches.size(); ++k) {
+            caches[k].cap = caps[k];
+            caches[k].floor = floors[k];
+            room[caches[k].group] -= floors[k];
+        }
+    }
+}
+
+void share_equally(const ClusterState& state, std::span<const double> readers, Problem& problem) {
     if (problem.jobs.empty()) return;
     std::vector<double> left = problem.group_bytes;
     for (const GroupCache& cache : problem.caches) left[cache.group] -= cache.floor;
-    const std::vector<double> readers = count_readers(state, problem);
     std::vector<double> readers_in_group(problem.group_bytes.size());
     for (std::size_t i = 0; i < readers.size(); ++i) readers_in_group[problem.caches[i].group] += readers[i];
     std::vector<double> equal_bytes;
@@ -337,7 +320,6 @@ Problem make_problem(const ClusterState& state, Counted counted) {
     find_groups(state, problem);
     const std::vector<std::uint32_t> jobs = jobs_that_count(state, counted, datasets_in_order, problem.datasets);
     find_caches(state, datasets_in_order, problem);
-    share_limits(state, datasets_in_order, problem);
 
     problem.terms_of_job.resize(state.jobs.size(), kNoTerms);
     for (std::uint32_t j = 0; j < jobs.size(); ++j) problem.terms_of_job[jobs[j]] = j;
@@ -373,7 +355,9 @@ Problem make_problem(const ClusterState& state, Counted counted) {
         const double horizon_bytes = terms.gains ? state.horizon_s * job.ideal_bytes_per_second : 0;
         terms.effective_hit_ratio = effective_hit_ratio(job, std::min(1.0, hits), horizon_bytes);
     }
-    share_equally(state, problem);
+    const std::vector<double> readers = count_readers(state, problem);
+    share_limits(state, datasets_in_order, readers, problem);
+    share_equally(state, readers, problem);
     return problem;
 }
 
