@@ -81,16 +81,11 @@ Plan plan_of(const ClusterState& given, const ClusterState& state, const Problem
     return plan;
 }
 
-// Whose turn it is, and where, is for its scheduler to say.
-bool is_to_be_placed(const Job& job) {
-    return job.placement.empty() && !job.waits_for_turn();
-}
-
 // Gives GPUs to jobs that have none, in the order of their weights, then names.
 void place_waiting(ClusterState& state, const Objective& objective) {
     std::vector<std::uint32_t> waiting;
     for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
-        if (is_to_be_placed(state.jobs[i])) waiting.push_back(i);
+        if (state.jobs[i].waits_for_gpus()) waiting.push_back(i);
     }
     std::ranges::sort(waiting, [&](std::uint32_t a, std::uint32_t b) {
         const Job& left = state.jobs[a];
@@ -106,7 +101,7 @@ void place_waiting(ClusterState& state, const Objective& objective) {
 
 Result<Plan> assign(const ClusterState& given, const Objective& objective) {
     if (auto valid = validate(given); !valid) return std::unexpected(valid.error());
-    const bool places = objective.place_jobs && std::ranges::any_of(given.jobs, is_to_be_placed);
+    const bool places = objective.place_jobs && std::ranges::any_of(given.jobs, &Job::waits_for_gpus);
     ClusterState changed;
     if (objective.spare_room) {
         changed = without_spare_room(given);

@@ -1,6 +1,7 @@
 #include "allocator/cache_split.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -113,14 +114,15 @@ Savings savings_of(const Problem& problem, std::span<const double> rates) {
 }
 
 // The second counts for `part`, the first for the rest.
+std::vector<double> mixed(std::span<const double> first, std::span<const double> second, double part) {
+    std::vector<double> both(first.size());
+    for (std::size_t i = 0; i < both.size(); ++i) both[i] = std::lerp(first[i], second[i], part);
+    return both;
+}
+
 Savings blended(const Savings& first, const Savings& second, double part) {
-    const auto blend = [&](const std::vector<double>& a, const std::vector<double>& b) {
-        std::vector<double> both(a.size());
-        for (std::size_t i = 0; i < both.size(); ++i) both[i] = (1 - part) * a[i] + part * b[i];
-        return both;
-    };
-    Savings both{.density = blend(first.density, second.density),
-                 .unbounded = blend(first.unbounded, second.unbounded)};
+    Savings both{.density = mixed(first.density, second.density, part),
+                 .unbounded = mixed(first.unbounded, second.unbounded, part)};
     for (const auto& [of, weight] : {std::pair(&first, 1 - part), std::pair(&second, part)}) {
         for (Saving saving : of->bounded) {
             saving.density *= weight;
@@ -183,7 +185,8 @@ CacheSplit efficiency_split(const Problem& problem) {
     const auto ideals = rates_of(problem, [](const JobTerms& job) { return job.ideal; });
     const auto equals = equal_rates(problem);
     CacheSplit split = best_split(problem, ideals, equals);
-    const auto shares_fit = [&](const CacheSplit& of) { return least_remote(problem, equals, of) <= problem.remote; };
+    const auto needed = [&](const CacheSplit& of) { return least_remote(problem, equals, of); };
+    const auto shares_fit = [&](const CacheSplit& of) { return needed(of) <= problem.remote; };
     if (shares_fit(split)) return split;
 
     // A linear program with one more constraint: its multiplier blends the two densities. At the right one two splits
@@ -192,7 +195,6 @@ CacheSplit efficiency_split(const Problem& problem) {
     const Savings of_equals = savings_of(problem, equals);
     const std::vector<double> least = least_cache(problem, equals);
     const auto split_at = [&](double part) { return fill(problem, blended(of_ideals, of_equals, part), least); };
-    const auto needed = [&](const CacheSplit& of) { return least_remote(problem, equals, of); };
     CacheSplit fitting = split_at(1);
     if (!shares_fit(fitting)) return fitting;
     // What is needed falls in steps as the part rises.
@@ -205,11 +207,7 @@ CacheSplit efficiency_split(const Problem& problem) {
         (fits ? high : low) = middle;
         (fits ? fitting : split) = std::move(trial);
     }
-    const auto mixture = [&](double part) {
-        CacheSplit mixed(split.size());
-        for (std::size_t i = 0; i < mixed.size(); ++i) mixed[i] = fitting[i] + part * (split[i] - fitting[i]);
-        return mixed;
-    };
+    const auto mixture = [&](double part) { return mixed(fitting, split, part); };
     return mixture(largest_within(0, 1, problem.remote, [&](double part) { return needed(mixture(part)); }));
 }
 
@@ -325,11 +323,7 @@ CacheSplit equal_split(const Problem& problem) {
 CacheSplit towards_equal_split(const Problem& problem, const CacheSplit& split) {
     const auto equals = equal_rates(problem);
     CacheSplit equal = equal_split(problem);
-    const auto mixture = [&](double part) {
-        CacheSplit mixed(split.size());
-        for (std::size_t i = 0; i < mixed.size(); ++i) mixed[i] = equal[i] + part * (split[i] - equal[i]);
-        return mixed;
-    };
+    const auto mixture = [&](double part) { return mixed(equal, split, part); };
     const auto needed = [&](double part) { return least_remote(problem, equals, mixture(part)); };
     const double remote = problem.remote * (1 + 1e-9);  // equal shares fit, up to rounding
     if (needed(1) <= remote) return split;

@@ -11,12 +11,8 @@ namespace larder::allocator {
 namespace {
 
 constexpr std::size_t kNameBytesMax = 255;
-constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 53;
 constexpr std::uint64_t kLeaseNumberMax = std::uint64_t{1} << 62;  // no ledger ever comes so far
-constexpr double kRateMax = 1e18;
-constexpr double kWeightMin = 1e-6;
-constexpr std::uint64_t kRanksMax = 1 << 16;  // of a node: sums over all nodes stay exact
-constexpr double kWeightMax = 1e6;
+constexpr std::uint64_t kRanksMax = 1 << 16;                       // of a node: sums over all nodes stay exact
 
 Result<void> wrong(const std::string& field, const std::string& why) {
     return fail(ErrorCode::invalid_argument, field + ": " + why);
@@ -45,7 +41,7 @@ Result<void> check_dataset(const DatasetReport& dataset, const std::string& at) 
           std::pair{".quota_disk_bytes", dataset.quota_disk_bytes},
           std::pair{".cached_memory_bytes", dataset.cached_memory_bytes},
           std::pair{".cached_disk_bytes", dataset.cached_disk_bytes}}) {
-        if (bytes >= kBytesMax) return wrong(at + field, std::to_string(bytes) + " is too large");
+        if (bytes >= kBytesEnd) return wrong(at + field, std::to_string(bytes) + " is too large");
     }
     return {};
 }
@@ -58,7 +54,7 @@ Result<void> check_job(const JobReport& job, const std::set<std::string_view>& d
     if (auto good = check_number(at + ".busy_s", job.busy_s, false); !good) return good;
     if (auto good = check_number(at + ".demand_bytes_per_second", job.demand_bytes_per_second, false); !good)
         return good;
-    if (job.unread_bytes >= kBytesMax) return wrong(at + ".unread_bytes", "is too large");
+    if (job.unread_bytes >= kBytesEnd) return wrong(at + ".unread_bytes", "is too large");
     if (job.unread_cached_bytes > job.unread_bytes) {
         return wrong(at + ".unread_cached_bytes", std::to_string(job.unread_cached_bytes) + " is above unread_bytes " +
                                                       std::to_string(job.unread_bytes));
@@ -74,8 +70,8 @@ Result<void> check(const NodeReport& report) {
     if (report.peer_group.empty() != report.peer_endpoint.empty()) {
         return wrong("peer_endpoint", "goes with peer_group");
     }
-    if (report.memory_bytes >= kBytesMax) return wrong("memory_bytes", "is too large");
-    if (report.disk_bytes >= kBytesMax) return wrong("disk_bytes", "is too large");
+    if (report.memory_bytes >= kBytesEnd) return wrong("memory_bytes", "is too large");
+    if (report.disk_bytes >= kBytesEnd) return wrong("disk_bytes", "is too large");
     if (auto good = check_number("disk_read_bytes_per_second", report.disk_read_bytes_per_second, true); !good)
         return good;
     if (auto good = check_number("nic_bytes_per_second", report.nic_bytes_per_second, true); !good) return good;

@@ -14,11 +14,6 @@ namespace {
 
 using std::to_string;
 
-// Beyond these, sums and quotients of what is valid one by one would overflow.
-constexpr double kRateMax = 1e18;
-constexpr double kWeightMin = 1e-6;
-constexpr double kWeightMax = 1e6;
-
 std::string text(double value) {
     std::array<char, 32> buffer{};
     std::snprintf(buffer.data(), buffer.size(), "%g", value);
@@ -94,16 +89,14 @@ Result<void> validate(const ClusterState& state) {
     check_names(check, "datasets", state.datasets);
     check_names(check, "jobs", state.jobs);
 
-    // Sums are taken in double, exact up to here.
-    constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 53;
     double cache_bytes = 0;
     for (std::size_t i = 0; i < state.nodes.size(); ++i) {
         const Node& node = state.nodes[i];
         const auto field = [i](const char* name) {
             return [i, name] { return "nodes[" + to_string(i) + "]." + name; };
         };
-        check.below(field("memory_bytes"), node.memory_bytes, kBytesMax);
-        check.below(field("disk_bytes"), node.disk_bytes, kBytesMax);
+        check.below(field("memory_bytes"), node.memory_bytes, kBytesEnd);
+        check.below(field("disk_bytes"), node.disk_bytes, kBytesEnd);
         check.rate_or_unlimited(field("disk_read_bytes_per_second"), node.disk_read_bytes_per_second);
         check.rate_or_unlimited(field("nic_bytes_per_second"), node.nic_bytes_per_second);
         cache_bytes += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
@@ -119,7 +112,7 @@ Result<void> validate(const ClusterState& state) {
             return [i, name] { return "datasets[" + to_string(i) + "]." + name; };
         };
         if (dataset.size_bytes == 0) check.wrong(field("size_bytes"), "must be above 0");
-        check.below(field("size_bytes"), dataset.size_bytes, kBytesMax);
+        check.below(field("size_bytes"), dataset.size_bytes, kBytesEnd);
         if (dataset.quota_floor_bytes > dataset.quota_cap_bytes) {
             check.wrong(field("quota_floor_bytes"), to_string(dataset.quota_floor_bytes) +
                                                         " is above quota_cap_bytes " +
@@ -133,8 +126,8 @@ Result<void> validate(const ClusterState& state) {
         for (const auto* list : {&dataset.quotas, &dataset.cached}) {
             for (const NodeCache& entry : *list) {
                 const auto name = field(list == &dataset.quotas ? "quotas" : "cached");
-                check.below(name, entry.memory_bytes, kBytesMax);
-                check.below(name, entry.disk_bytes, kBytesMax);
+                check.below(name, entry.memory_bytes, kBytesEnd);
+                check.below(name, entry.disk_bytes, kBytesEnd);
             }
         }
     }
