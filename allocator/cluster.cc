@@ -211,6 +211,20 @@ void Cluster::forget_unless_needed(const std::string& job) {
     unsaved_jobs_.insert(job);
 }
 
+void Cluster::set_spec(KnownJob& job, std::optional<JobSpec> spec) {
+    if (job.spec) {
+        --registered_;
+        floors_bytes_per_second_ -= job.spec->bandwidth_floor_bytes_per_second;
+    }
+    job.spec = std::move(spec);
+    if (job.spec) {
+        ++registered_;
+        floors_bytes_per_second_ += job.spec->bandwidth_floor_bytes_per_second;
+    }
+    // What rounding left must not outlive the last of them.
+    if (registered_ == 0) floors_bytes_per_second_ = 0;
+}
+
 Result<void> Cluster::register_job(const JobSpec& spec) {
     if (auto named = check_name("name", spec.name); !named) return named;
     if (auto good = check_number("weight", spec.weight, false); !good) return good;
@@ -231,9 +245,7 @@ Result<void> Cluster::register_job(const JobSpec& spec) {
     if (spec.bandwidth_floor_bytes_per_second > spec.bandwidth_cap_bytes_per_second) {
         return wrong("bandwidth_floor_bytes_per_second", "is above bandwidth_cap_bytes_per_second");
     }
-    double floors = spec.bandwidth_floor_bytes_per_second;
-    for (const auto& [name, job] : jobs_) floors += job.spec ? job.spec->bandwidth_floor_bytes_per_second : 0;
-    if (floors > options_.remote_bytes_per_second) {
+    if (floors_bytes_per_second_ + spec.bandwidth_floor_bytes_per_second > options_.remote_bytes_per_second) {
         return wrong("bandwidth_floor_bytes_per_second", "the floors of all jobs do not fit the remote's bandwidth");
     }
     const auto known = jobs_.find(spec.name);
@@ -246,9 +258,8 @@ Result<void> Cluster::register_job(const JobSpec& spec) {
     }
     if (auto saved = save({.jobs = {{spec.name, spec}}}); !saved) return saved;
     KnownJob& job = jobs_[spec.name];
-    job.spec = spec;
+    set_spec(job, spec);
     count_epochs(spec.name, job);
-    ++registered_;
     return {};
 }
 
@@ -258,13 +269,12 @@ Result<void> Cluster::remove_job(const std::string& name) {
         return fail(ErrorCode::not_found, "job \"" + name + "\" is not registered");
     }
     if (auto saved = save({.jobs = {{name, std::nullopt}}, .epochs = {{name, std::nullopt}}}); !saved) return saved;
-    found->second.spec.reset();
+    set_spec(found->second, std::nullopt);
     found->second.epochs.reset();
     unsaved_epochs_.erase(name);
     unsaved_jobs_.insert(name);
     // What is measured of a job that runs goes on.
     forget_unless_needed(name);
-    --registered_;
     return {};
 }
 
@@ -299,9 +309,9 @@ Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::u
 
 Result<void> Cluster::set_remote(double bytes_per_second) {
     if (auto good = check_number("remote_bytes_per_second", bytes_per_second, false); !good) return good;
-    double floors = 0;
-    for (const auto& [name, job] : jobs_) floors += job.spec ? job.spec->bandwidth_floor_bytes_per_second : 0;
-    if (floors > bytes_per_second) return wrong("remote_bytes_per_second", "is below the floors of all jobs together");
+    if (floors_bytes_per_second_ > bytes_per_second) {
+        return wrong("remote_bytes_per_second", "is below the floors of all jobs together");
+    }
     if (auto saved = save({.remote = RemoteRecord{bytes_per_second, configured_.remote_bytes_per_second}}); !saved) {
         return saved;
     }
