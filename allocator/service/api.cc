@@ -30,7 +30,7 @@ void Api::tick() {
     if (stale && !cluster_.nodes().empty()) static_cast<void>(replan(false));
     if (extension_ != nullptr) extension_->tick();
     answer_waiting(false);
-    streams_.push(events_, clock_.now_ns());
+    push_to_streams();
 }
 
 void Api::end_waits() {
