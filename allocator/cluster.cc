@@ -390,6 +390,14 @@ void Cluster::take_plan(ClusterState state, Plan plan) {
     }
 }
 
+// state() lists nodes in the order of their names.
+std::optional<std::uint32_t> Cluster::planned_index(const std::string& node) const {
+    const auto& nodes = planned_state_.nodes;
+    const auto found = std::ranges::lower_bound(nodes, node, {}, &Node::name);
+    if (found == nodes.end() || found->name != node) return std::nullopt;
+    return static_cast<std::uint32_t>(found - nodes.begin());
+}
+
 // 0 of a node that was removed since the plan was made.
 double Cluster::demand_of(const std::string& node, const std::string& job) const {
     const auto found = nodes_.find(node);
@@ -400,11 +408,11 @@ double Cluster::demand_of(const std::string& node, const std::string& job) const
 }
 
 Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns) {
-    const auto index = std::ranges::find(planned_state_.nodes, node, &Node::name);
-    if (index == planned_state_.nodes.end() || !nodes_.contains(node)) {
+    const auto index = planned_index(node);
+    if (!index || !nodes_.contains(node)) {
         return fail(ErrorCode::not_found, "node \"" + node + "\" is not in the plan: it has to report first");
     }
-    const auto at = static_cast<std::uint32_t>(index - planned_state_.nodes.begin());
+    const std::uint32_t at = *index;
     const bool rates = nodes_.at(node).last.rates;
     if (rates && ledger_.wait_ns(now_ns) > 0) {
         return fail(ErrorCode::unavailable,

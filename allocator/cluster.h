@@ -95,6 +95,8 @@ public:
     ClusterState state(std::int64_t now_ns) const;
     const ClusterState& planned_state() const { return planned_state_; }
     const Plan& plan() const { return plan_; }
+    // A node's index there; nothing: the plan in force is without it.
+    std::optional<std::uint32_t> planned_index(const std::string& node) const;
     // Of a registered job, with the current one: what was declared, less those it has been seen to finish since.
     double remaining_epochs(const std::string& job) const;
     // f* as measured; nothing when there is no measurement yet.

@@ -74,9 +74,7 @@ std::optional<HttpResponse> Api::post_report(const Asked& asked) {
         return http_error(taken.error());
     }
     ++counts_.reports_taken;
-    const auto& planned = cluster_.planned_state().nodes;
-    const bool is_new = std::ranges::find(planned, node, &Node::name) == planned.end();
-    if (auto made = replan(is_new); !made) return http_error(made.error());
+    if (auto made = replan(!cluster_.planned_index(node)); !made) return http_error(made.error());
     return node_plan(node);
 }
 
