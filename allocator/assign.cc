@@ -54,7 +54,9 @@ std::uint64_t moved_bytes(const ClusterState& state, const Quotas& quotas) {
     return moved;
 }
 
-Plan plan_of(const ClusterState& given, const ClusterState& state, const Problem& problem, Solution solution) {
+// `placed`: the jobs that had no GPUs before.
+Plan plan_of(const ClusterState& state, std::span<const std::uint32_t> placed, const Problem& problem,
+             Solution solution) {
     Plan plan;
     plan.steady_remote_bytes_per_second = steady_remote(problem, solution);
     plan.moved_bytes = moved_bytes(state, solution.quotas);
@@ -64,33 +66,27 @@ Plan plan_of(const ClusterState& given, const ClusterState& state, const Problem
         for (const NodeCache& quota : quotas) dataset.quota_bytes += quota.bytes();
         dataset.quotas = std::move(quotas);
     }
-    plan.jobs.reserve(state.jobs.size());
-    for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
-        JobPlan& job = plan.jobs.emplace_back();
-        const std::uint32_t j = problem.terms_of_job[i];
-        if (j == kNoTerms) continue;
+    plan.jobs.resize(state.jobs.size());
+    for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) {
+        const JobTerms& terms = problem.jobs[j];
+        JobPlan& job = plan.jobs[terms.job];
         job.running = true;
-        if (given.jobs[i].placement.empty()) job.found_placement = state.jobs[i].placement;
         job.bandwidth_bytes_per_second = solution.bandwidths[j];
-        job.equal_share_bytes_per_second = problem.jobs[j].equal_rate;
-        job.hit_ratio = problem.jobs[j].effective_hit_ratio;
+        job.equal_share_bytes_per_second = terms.equal_rate;
+        job.hit_ratio = terms.effective_hit_ratio;
         job.predicted_bytes_per_second = solution.rates[j];
         job.steady_hit_ratio = solution.steady_hit_ratios[j];
         job.steady_bytes_per_second = solution.steady_rates[j];
     }
+    for (const std::uint32_t job : placed) plan.jobs[job].found_placement = state.jobs[job].placement;
     return plan;
 }
 
-// Whose turn it is, and where, is for its scheduler to say.
-bool is_to_be_placed(const Job& job) {
-    return job.placement.empty() && !job.waits_for_turn();
-}
-
-// Gives GPUs to jobs that have none, in the order of their weights, then names.
-void place_waiting(ClusterState& state, const Objective& objective) {
+// Gives GPUs to jobs that have none, in the order of their weights, then names. The jobs it found some for.
+std::vector<std::uint32_t> place_waiting(ClusterState& state, const Objective& objective) {
     std::vector<std::uint32_t> waiting;
     for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
-        if (is_to_be_placed(state.jobs[i])) waiting.push_back(i);
+        if (state.jobs[i].waits_for_gpus()) waiting.push_back(i);
     }
     std::ranges::sort(waiting, [&](std::uint32_t a, std::uint32_t b) {
         const Job& left = state.jobs[a];
@@ -100,20 +96,23 @@ void place_waiting(ClusterState& state, const Objective& objective) {
     for (const std::uint32_t job : waiting) {
         if (auto found = place_job(state, job, objective)) state.jobs[job].placement = std::move(*found);
     }
+    std::erase_if(waiting, [&](std::uint32_t job) { return state.jobs[job].placement.empty(); });
+    return waiting;
 }
 
 }  // namespace
 
 Result<Plan> assign(const ClusterState& given, const Objective& objective) {
     if (auto valid = validate(given); !valid) return std::unexpected(valid.error());
-    const bool places = objective.place_jobs && std::ranges::any_of(given.jobs, is_to_be_placed);
+    const bool places = objective.place_jobs && std::ranges::any_of(given.jobs, &Job::waits_for_gpus);
     ClusterState changed;
     if (objective.spare_room) {
         changed = without_spare_room(given);
     } else if (places) {
         changed = given;
     }
-    if (places) place_waiting(changed, objective);
+    std::vector<std::uint32_t> placed;
+    if (places) placed = place_waiting(changed, objective);
     const ClusterState& state = places || objective.spare_room ? changed : given;
 
     const auto problem_of = [&](Counted counted) {
@@ -137,9 +136,9 @@ Result<Plan> assign(const ClusterState& given, const Objective& objective) {
         const Problem running = problem_of(Counted::running);
         Solution in_turn = solve_in_turn(state, problem, running, objective.kind, std::move(solution.quotas));
         kept = kept && in_turn.quotas == quotas_in_force(state);
-        plan = plan_of(given, state, running, std::move(in_turn));
+        plan = plan_of(state, placed, running, std::move(in_turn));
     } else {
-        plan = plan_of(given, state, problem, std::move(solution));
+        plan = plan_of(state, placed, problem, std::move(solution));
     }
     plan.kept_quotas = kept;
     if (steers && objective.spare_room) give_spare_room(state, plan);

@@ -85,13 +85,13 @@ double highest_rate(const Problem& problem, const JobTerms& job) {
     return predicted_rate(job.ideal, job.bandwidth_cap, std::min(1.0, hits));
 }
 
-double caps_exceeded(const Problem& problem, std::span<const double> rates, std::span<const double> cached_bytes) {
+double caps_exceeded(const Problem& problem, std::span<const double> rates, std::span<const double> ratios) {
     double most = 0;
     if (!problem.limits_bandwidth) return most;
     for (std::size_t j = 0; j < rates.size(); ++j) {
         const JobTerms& job = problem.jobs[j];
         if (!has_cap(job)) continue;
-        const double misses = rates[j] * (1 - problem.steady_hit_ratio(job, cached_bytes));
+        const double misses = rates[j] * (1 - problem.steady_hit_ratio(job, ratios));
         if (misses > job.bandwidth_cap * (1 + kRounding)) most = std::max(most, misses / job.bandwidth_cap);
     }
     return most;

@@ -39,6 +39,7 @@ std::vector<Saving> pieces_of(const Problem& problem, std::span<const double> de
 double highest_rate(const Problem& problem, const JobTerms& job);
 
 // By how many times a job needs more than its cap to read at these rates; 0 where all caps allow them.
-double caps_exceeded(const Problem& problem, std::span<const double> rates, std::span<const double> cached_bytes);
+// `ratios`: each cache's hit ratio, by index in Problem::caches.
+double caps_exceeded(const Problem& problem, std::span<const double> rates, std::span<const double> ratios);
 
 }  // namespace larder::allocator

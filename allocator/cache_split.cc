@@ -1,6 +1,7 @@
 #include "allocator/cache_split.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -113,14 +114,15 @@ Savings savings_of(const Problem& problem, std::span<const double> rates) {
 }
 
 // The second counts for `part`, the first for the rest.
+std::vector<double> mixed(std::span<const double> first, std::span<const double> second, double part) {
+    std::vector<double> both(first.size());
+    for (std::size_t i = 0; i < both.size(); ++i) both[i] = std::lerp(first[i], second[i], part);
+    return both;
+}
+
 Savings blended(const Savings& first, const Savings& second, double part) {
-    const auto blend = [&](const std::vector<double>& a, const std::vector<double>& b) {
-        std::vector<double> both(a.size());
-        for (std::size_t i = 0; i < both.size(); ++i) both[i] = (1 - part) * a[i] + part * b[i];
-        return both;
-    };
-    Savings both{.density = blend(first.density, second.density),
-                 .unbounded = blend(first.unbounded, second.unbounded)};
+    Savings both{.density = mixed(first.density, second.density, part),
+                 .unbounded = mixed(first.unbounded, second.unbounded, part)};
     for (const auto& [of, weight] : {std::pair(&first, 1 - part), std::pair(&second, part)}) {
         for (Saving saving : of->bounded) {
             saving.density *= weight;
@@ -130,13 +132,26 @@ Savings blended(const Savings& first, const Savings& second, double part) {
     return both;
 }
 
+// Needs least remote bandwidth for these rates, of the splits that let jobs with a cap on their bandwidth read at
+// `promised`. Cache that saves nothing stays with what is cached already.
+CacheSplit best_split(const Problem& problem, std::span<const double> rates, std::span<const double> promised) {
+    return fill(problem, savings_of(problem, rates), least_cache(problem, promised));
+}
+
 std::vector<double> equal_rates(const Problem& problem) {
     return rates_of(problem, [](const JobTerms& job) { return job.equal_rate; });
 }
 
 // Rises above the remote's bandwidth where the jobs together, or one with a cap alone, cannot have what they need.
 double least_remote(const Problem& problem, std::span<const double> rates, const CacheSplit& split) {
-    return std::max(remote_needed(problem, rates, split), problem.remote * caps_exceeded(problem, rates, split));
+    const std::vector<double> ratios = problem.hit_ratios(split);
+    double needed = 0;
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+        const JobTerms& job = problem.jobs[j];
+        const double misses = rates[j] * (1 - problem.steady_hit_ratio(job, ratios));
+        needed += std::max(misses, job.bandwidth_floor);
+    }
+    return std::max(needed, problem.remote * caps_exceeded(problem, rates, ratios));
 }
 
 // The largest sum of rates between the equal shares' and f*, for this split; nothing when equal shares do not fit it.
@@ -144,11 +159,12 @@ std::vector<double> largest_rates(const Problem& problem, const CacheSplit& spli
     std::vector<double> rates = equal_rates(problem);
     double left = problem.remote - least_remote(problem, rates, split);
     if (left < -1e-9 * problem.remote) return {};
+    const std::vector<double> ratios = problem.hit_ratios(split);
     std::vector<double> miss(rates.size());
     std::vector<double> cost(rates.size());
     for (std::uint32_t j = 0; j < rates.size(); ++j) {
         const JobTerms& job = problem.jobs[j];
-        miss[j] = 1 - problem.steady_hit_ratio(job, split);
+        miss[j] = 1 - problem.steady_hit_ratio(job, ratios);
         cost[j] = miss[j] / job.value;
     }
     for (const std::uint32_t j : ascending(cost)) {
@@ -165,25 +181,12 @@ std::vector<double> largest_rates(const Problem& problem, const CacheSplit& spli
 
 }  // namespace
 
-CacheSplit best_split(const Problem& problem, std::span<const double> rates, std::span<const double> promised) {
-    return fill(problem, savings_of(problem, rates), least_cache(problem, promised));
-}
-
-double remote_needed(const Problem& problem, std::span<const double> rates, const CacheSplit& split) {
-    double needed = 0;
-    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
-        const JobTerms& job = problem.jobs[j];
-        const double misses = rates[j] * (1 - problem.steady_hit_ratio(job, split));
-        needed += std::max(misses, job.bandwidth_floor);
-    }
-    return needed;
-}
-
 CacheSplit efficiency_split(const Problem& problem) {
     const auto ideals = rates_of(problem, [](const JobTerms& job) { return job.ideal; });
     const auto equals = equal_rates(problem);
     CacheSplit split = best_split(problem, ideals, equals);
-    const auto shares_fit = [&](const CacheSplit& of) { return least_remote(problem, equals, of) <= problem.remote; };
+    const auto needed = [&](const CacheSplit& of) { return least_remote(problem, equals, of); };
+    const auto shares_fit = [&](const CacheSplit& of) { return needed(of) <= problem.remote; };
     if (shares_fit(split)) return split;
 
     // A linear program with one more constraint: its multiplier blends the two densities. At the right one two splits
@@ -192,7 +195,6 @@ CacheSplit efficiency_split(const Problem& problem) {
     const Savings of_equals = savings_of(problem, equals);
     const std::vector<double> least = least_cache(problem, equals);
     const auto split_at = [&](double part) { return fill(problem, blended(of_ideals, of_equals, part), least); };
-    const auto needed = [&](const CacheSplit& of) { return least_remote(problem, equals, of); };
     CacheSplit fitting = split_at(1);
     if (!shares_fit(fitting)) return fitting;
     // What is needed falls in steps as the part rises.
@@ -205,12 +207,9 @@ CacheSplit efficiency_split(const Problem& problem) {
         (fits ? high : low) = middle;
         (fits ? fitting : split) = std::move(trial);
     }
-    const auto mixture = [&](double part) {
-        CacheSplit mixed(split.size());
-        for (std::size_t i = 0; i < mixed.size(); ++i) mixed[i] = fitting[i] + part * (split[i] - fitting[i]);
-        return mixed;
-    };
-    return mixture(largest_within(0, 1, problem.remote, [&](double part) { return needed(mixture(part)); }));
+    const auto mixture = [&](double part) { return mixed(fitting, split, part); };
+    return mixture(largest_within({0, needed(fitting)}, {1, needed(split)}, problem.remote,
+                                  [&](double part) { return needed(mixture(part)); }));
 }
 
 CacheSplit max_min_split(const Problem& problem) {
@@ -218,25 +217,34 @@ CacheSplit max_min_split(const Problem& problem) {
     CacheSplit best = best_split(problem, highest, highest);
     if (problem.jobs.empty() || least_remote(problem, highest, best) <= problem.remote) return best;
 
+    const auto equals = equal_rates(problem);
+    const auto slopes = rates_of(problem, [](const JobTerms& job) { return job.weight * job.equal_rate; });
     std::vector<double> rates(problem.jobs.size());
-    const auto split_at = [&](double level) {
+    double level_of_best = -1;
+    const auto set_level = [&](double level) {
         for (std::size_t j = 0; j < rates.size(); ++j) {
-            const JobTerms& job = problem.jobs[j];
-            rates[j] = std::min(std::max(level * job.weight * job.equal_rate, job.equal_rate), highest[j]);
+            rates[j] = std::min(std::max(level * slopes[j], equals[j]), highest[j]);
         }
-        return best_split(problem, rates, rates);
+        best = best_split(problem, rates, rates);
+        level_of_best = level;
     };
     const auto needed = [&](double level) {
-        const CacheSplit split = split_at(level);
-        return least_remote(problem, rates, split);
+        set_level(level);
+        return least_remote(problem, rates, best);
     };
     double high = 0;
     for (const JobTerms& job : problem.jobs) {
         if (job.equal_rate > 0) high = std::max(high, job.ideal / (job.weight * job.equal_rate));
     }
     // Equal shares fit, if only up to rounding; their split is the one to keep then.
-    if (needed(0) > problem.remote || needed(high) <= problem.remote) return split_at(0);
-    return split_at(largest_within(0, high, problem.remote, needed));
+    const Sample highest_level{high, needed(high)};
+    const Sample equal_level{0, needed(0)};
+    double level = 0;
+    if (equal_level.value <= problem.remote && highest_level.value > problem.remote) {
+        level = largest_within(equal_level, highest_level, problem.remote, needed);
+    }
+    if (level_of_best != level) set_level(level);
+    return best;
 }
 
 namespace {
@@ -325,16 +333,14 @@ CacheSplit equal_split(const Problem& problem) {
 CacheSplit towards_equal_split(const Problem& problem, const CacheSplit& split) {
     const auto equals = equal_rates(problem);
     CacheSplit equal = equal_split(problem);
-    const auto mixture = [&](double part) {
-        CacheSplit mixed(split.size());
-        for (std::size_t i = 0; i < mixed.size(); ++i) mixed[i] = equal[i] + part * (split[i] - equal[i]);
-        return mixed;
-    };
+    const auto mixture = [&](double part) { return mixed(equal, split, part); };
     const auto needed = [&](double part) { return least_remote(problem, equals, mixture(part)); };
     const double remote = problem.remote * (1 + 1e-9);  // equal shares fit, up to rounding
-    if (needed(1) <= remote) return split;
-    if (needed(0) > remote) return equal;
-    return mixture(largest_within(0, 1, remote, needed));
+    const Sample whole{1, needed(1)};
+    if (whole.value <= remote) return split;
+    const Sample none{0, needed(0)};
+    if (none.value > remote) return equal;
+    return mixture(largest_within(none, whole, remote, needed));
 }
 
 CacheSplit pinned_split(const Problem& problem) {

@@ -14,13 +14,6 @@ namespace larder::allocator {
 // Bytes, by index in Problem::caches.
 using CacheSplit = std::vector<double>;
 
-// The split that needs least remote bandwidth for these rates (by index in Problem::jobs), of those that let jobs with
-// a cap on their bandwidth read at `promised`. Cache that saves nothing stays with what is cached already.
-CacheSplit best_split(const Problem& problem, std::span<const double> rates, std::span<const double> promised);
-
-// What the jobs take from the remote at these rates, floors counted in full.
-double remote_needed(const Problem& problem, std::span<const double> rates, const CacheSplit& split);
-
 // Least remote bandwidth at f*; where the remote is too slow for that, the least that leaves everybody able to reach an
 // equal share's rate.
 CacheSplit efficiency_split(const Problem& problem);

@@ -11,12 +11,8 @@ namespace larder::allocator {
 namespace {
 
 constexpr std::size_t kNameBytesMax = 255;
-constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 53;
 constexpr std::uint64_t kLeaseNumberMax = std::uint64_t{1} << 62;  // no ledger ever comes so far
-constexpr double kRateMax = 1e18;
-constexpr double kWeightMin = 1e-6;
-constexpr std::uint64_t kRanksMax = 1 << 16;  // of a node: sums over all nodes stay exact
-constexpr double kWeightMax = 1e6;
+constexpr std::uint64_t kRanksMax = 1 << 16;                       // of a node: sums over all nodes stay exact
 
 Result<void> wrong(const std::string& field, const std::string& why) {
     return fail(ErrorCode::invalid_argument, field + ": " + why);
@@ -45,7 +41,7 @@ Result<void> check_dataset(const DatasetReport& dataset, const std::string& at) 
           std::pair{".quota_disk_bytes", dataset.quota_disk_bytes},
           std::pair{".cached_memory_bytes", dataset.cached_memory_bytes},
           std::pair{".cached_disk_bytes", dataset.cached_disk_bytes}}) {
-        if (bytes >= kBytesMax) return wrong(at + field, std::to_string(bytes) + " is too large");
+        if (bytes >= kBytesEnd) return wrong(at + field, std::to_string(bytes) + " is too large");
     }
     return {};
 }
@@ -58,7 +54,7 @@ Result<void> check_job(const JobReport& job, const std::set<std::string_view>& d
     if (auto good = check_number(at + ".busy_s", job.busy_s, false); !good) return good;
     if (auto good = check_number(at + ".demand_bytes_per_second", job.demand_bytes_per_second, false); !good)
         return good;
-    if (job.unread_bytes >= kBytesMax) return wrong(at + ".unread_bytes", "is too large");
+    if (job.unread_bytes >= kBytesEnd) return wrong(at + ".unread_bytes", "is too large");
     if (job.unread_cached_bytes > job.unread_bytes) {
         return wrong(at + ".unread_cached_bytes", std::to_string(job.unread_cached_bytes) + " is above unread_bytes " +
                                                       std::to_string(job.unread_bytes));
@@ -74,8 +70,8 @@ Result<void> check(const NodeReport& report) {
     if (report.peer_group.empty() != report.peer_endpoint.empty()) {
         return wrong("peer_endpoint", "goes with peer_group");
     }
-    if (report.memory_bytes >= kBytesMax) return wrong("memory_bytes", "is too large");
-    if (report.disk_bytes >= kBytesMax) return wrong("disk_bytes", "is too large");
+    if (report.memory_bytes >= kBytesEnd) return wrong("memory_bytes", "is too large");
+    if (report.disk_bytes >= kBytesEnd) return wrong("disk_bytes", "is too large");
     if (auto good = check_number("disk_read_bytes_per_second", report.disk_read_bytes_per_second, true); !good)
         return good;
     if (auto good = check_number("nic_bytes_per_second", report.nic_bytes_per_second, true); !good) return good;
@@ -215,6 +211,20 @@ void Cluster::forget_unless_needed(const std::string& job) {
     unsaved_jobs_.insert(job);
 }
 
+void Cluster::set_spec(KnownJob& job, std::optional<JobSpec> spec) {
+    if (job.spec) {
+        --registered_;
+        floors_bytes_per_second_ -= job.spec->bandwidth_floor_bytes_per_second;
+    }
+    job.spec = std::move(spec);
+    if (job.spec) {
+        ++registered_;
+        floors_bytes_per_second_ += job.spec->bandwidth_floor_bytes_per_second;
+    }
+    // What rounding left must not outlive the last of them.
+    if (registered_ == 0) floors_bytes_per_second_ = 0;
+}
+
 Result<void> Cluster::register_job(const JobSpec& spec) {
     if (auto named = check_name("name", spec.name); !named) return named;
     if (auto good = check_number("weight", spec.weight, false); !good) return good;
@@ -235,9 +245,7 @@ Result<void> Cluster::register_job(const JobSpec& spec) {
     if (spec.bandwidth_floor_bytes_per_second > spec.bandwidth_cap_bytes_per_second) {
         return wrong("bandwidth_floor_bytes_per_second", "is above bandwidth_cap_bytes_per_second");
     }
-    double floors = spec.bandwidth_floor_bytes_per_second;
-    for (const auto& [name, job] : jobs_) floors += job.spec ? job.spec->bandwidth_floor_bytes_per_second : 0;
-    if (floors > options_.remote_bytes_per_second) {
+    if (floors_bytes_per_second_ + spec.bandwidth_floor_bytes_per_second > options_.remote_bytes_per_second) {
         return wrong("bandwidth_floor_bytes_per_second", "the floors of all jobs do not fit the remote's bandwidth");
     }
     const auto known = jobs_.find(spec.name);
@@ -250,9 +258,8 @@ Result<void> Cluster::register_job(const JobSpec& spec) {
     }
     if (auto saved = save({.jobs = {{spec.name, spec}}}); !saved) return saved;
     KnownJob& job = jobs_[spec.name];
-    job.spec = spec;
+    set_spec(job, spec);
     count_epochs(spec.name, job);
-    ++registered_;
     return {};
 }
 
@@ -262,13 +269,12 @@ Result<void> Cluster::remove_job(const std::string& name) {
         return fail(ErrorCode::not_found, "job \"" + name + "\" is not registered");
     }
     if (auto saved = save({.jobs = {{name, std::nullopt}}, .epochs = {{name, std::nullopt}}}); !saved) return saved;
-    found->second.spec.reset();
+    set_spec(found->second, std::nullopt);
     found->second.epochs.reset();
     unsaved_epochs_.erase(name);
     unsaved_jobs_.insert(name);
     // What is measured of a job that runs goes on.
     forget_unless_needed(name);
-    --registered_;
     return {};
 }
 
@@ -303,9 +309,9 @@ Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::u
 
 Result<void> Cluster::set_remote(double bytes_per_second) {
     if (auto good = check_number("remote_bytes_per_second", bytes_per_second, false); !good) return good;
-    double floors = 0;
-    for (const auto& [name, job] : jobs_) floors += job.spec ? job.spec->bandwidth_floor_bytes_per_second : 0;
-    if (floors > bytes_per_second) return wrong("remote_bytes_per_second", "is below the floors of all jobs together");
+    if (floors_bytes_per_second_ > bytes_per_second) {
+        return wrong("remote_bytes_per_second", "is below the floors of all jobs together");
+    }
     if (auto saved = save({.remote = RemoteRecord{bytes_per_second, configured_.remote_bytes_per_second}}); !saved) {
         return saved;
     }
@@ -384,6 +390,14 @@ void Cluster::take_plan(ClusterState state, Plan plan) {
     }
 }
 
+// state() lists nodes in the order of their names.
+std::optional<std::uint32_t> Cluster::planned_index(const std::string& node) const {
+    const auto& nodes = planned_state_.nodes;
+    const auto found = std::ranges::lower_bound(nodes, node, {}, &Node::name);
+    if (found == nodes.end() || found->name != node) return std::nullopt;
+    return static_cast<std::uint32_t>(found - nodes.begin());
+}
+
 // 0 of a node that was removed since the plan was made.
 double Cluster::demand_of(const std::string& node, const std::string& job) const {
     const auto found = nodes_.find(node);
@@ -394,11 +408,11 @@ double Cluster::demand_of(const std::string& node, const std::string& job) const
 }
 
 Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns) {
-    const auto index = std::ranges::find(planned_state_.nodes, node, &Node::name);
-    if (index == planned_state_.nodes.end() || !nodes_.contains(node)) {
+    const auto index = planned_index(node);
+    if (!index || !nodes_.contains(node)) {
         return fail(ErrorCode::not_found, "node \"" + node + "\" is not in the plan: it has to report first");
     }
-    const auto at = static_cast<std::uint32_t>(index - planned_state_.nodes.begin());
+    const std::uint32_t at = *index;
     const bool rates = nodes_.at(node).last.rates;
     if (rates && ledger_.wait_ns(now_ns) > 0) {
         return fail(ErrorCode::unavailable,

@@ -95,6 +95,8 @@ public:
     ClusterState state(std::int64_t now_ns) const;
     const ClusterState& planned_state() const { return planned_state_; }
     const Plan& plan() const { return plan_; }
+    // A node's index there; nothing: the plan in force is without it.
+    std::optional<std::uint32_t> planned_index(const std::string& node) const;
     // Of a registered job, with the current one: what was declared, less those it has been seen to finish since.
     double remaining_epochs(const std::string& job) const;
     // f* as measured; nothing when there is no measurement yet.
@@ -109,6 +111,8 @@ public:
     const JobSpec* registered(const std::string& job) const;  // null: it is not
     std::vector<std::string> registered_jobs() const;         // by name
     const std::map<std::string, std::uint64_t>& pins() const { return pins_; }
+    // What all registered jobs together must have of the remote.
+    double floors_bytes_per_second() const { return floors_bytes_per_second_; }
     const ClusterOptions& options() const { return options_; }
     std::uint64_t plan_number() const { return plan_number_; }
     double in_force(std::int64_t now_ns) const { return ledger_.in_force(now_ns); }
@@ -134,6 +138,8 @@ private:
     // `last`: what the node reported before; null: nothing.
     void measure(const NodeReport& report, const NodeReport* last, bool same_instance);
     void count_epochs(const std::string& name, KnownJob& job);
+    // Registers it, or takes that back; what is summed over registered jobs follows.
+    void set_spec(KnownJob& job, std::optional<JobSpec> spec);
     // The node's report no longer has the job.
     void leaves(const std::string& job, const std::string& node);
     void forget_unless_needed(const std::string& job);
@@ -165,6 +171,7 @@ private:
     std::map<std::string, KnownNode> nodes_;
     std::map<std::string, KnownJob> jobs_;
     std::size_t registered_ = 0;
+    double floors_bytes_per_second_ = 0;
     std::map<std::string, std::uint64_t> pins_;
     std::vector<Turn> turns_;
     std::set<std::string> in_turns_;  // their jobs

@@ -52,8 +52,7 @@ struct UsableNode {
 std::size_t trials(const ClusterState& state) {
     constexpr std::size_t kWork = 2'000'000;
     const std::size_t size = (state.jobs.size() + state.datasets.size()) * state.nodes.size();
-    const auto waiting = std::ranges::count_if(
-        state.jobs, [](const Job& job) { return job.placement.empty() && !job.waits_for_turn(); });
+    const auto waiting = std::ranges::count_if(state.jobs, &Job::waits_for_gpus);
     return kWork / (size * static_cast<std::size_t>(waiting));
 }
 
@@ -74,15 +73,14 @@ public:
             if (node.free == 0) continue;
             node.nic = state.nodes[node.node].nic_bytes_per_second / (1 + node.jobs);
             node.disk = state.nodes[node.node].disk_read_bytes_per_second / (1 + node.jobs);
+            available_ += node.free;
             nodes_.push_back(node);
         }
         std::ranges::sort(nodes_, {}, [&](const UsableNode& node) -> auto& { return state.nodes[node.node].name; });
     }
 
     std::optional<Placement> run() {
-        std::uint64_t available = 0;
-        for (const UsableNode& node : nodes_) available += node.free;
-        if (wanted_ == 0 || available < wanted_) return std::nullopt;
+        if (wanted_ == 0 || available_ < wanted_) return std::nullopt;
         trials_left_ = trials(state_);
         // One plan alone would be compared with nothing.
         if (trials_left_ < 2) trials_left_ = 0;
@@ -248,16 +246,14 @@ private:
                 gang.pop_back();
             }
         };
-        std::uint64_t available = 0;
-        for (const UsableNode& node : nodes_) available += node.free;
         // Most rules are about nodes that lie together, and so are named together.
         std::vector<std::uint32_t> order(nodes_.size());
         std::iota(order.begin(), order.end(), 0u);
-        std::uint64_t left = available;
+        std::uint64_t left = available_;
         for (std::uint32_t first = 0; left >= wanted_; left -= nodes_[first++].free) {
             consider(take_in_order(std::span(order).subspan(first)));
         }
-        from(from, 0, wanted_, available);
+        from(from, 0, wanted_, available_);
     }
 
     // All, half or one of a node's GPUs for as many on another.
@@ -290,6 +286,7 @@ private:
     const Objective& objective_;
     const std::uint32_t wanted_;
     std::vector<UsableNode> nodes_;
+    std::uint64_t available_ = 0;  // GPUs
     ClusterState trial_;
     std::size_t trials_left_ = 0;
     std::set<Gang> seen_;

@@ -6,14 +6,23 @@
 
 namespace larder::allocator {
 
-// The largest x found in [low, high] with of(x) <= bound, for a continuous function that never falls, when of(low) <=
-// bound < of(high): to a double's precision, by false position (the Illinois variant) with bisections between.
+// A place where the function is known.
+struct Sample {
+    double x = 0;
+    double value = 0;
+};
+
+// The largest x found between the two with of(x) <= bound, for a continuous function that never falls, when
+// from.value <= bound < to.value: to a double's precision, by false position (the Illinois variant) with bisections
+// between.
 template <typename Function>
-double largest_within(double low, double high, double bound, const Function& of) {
+double largest_within(Sample from, Sample to, double bound, const Function& of) {
     constexpr int kStepsMax = 200;
     constexpr double kPrecision = 1e-15;
-    double below = of(low) - bound;
-    double above = of(high) - bound;
+    double low = from.x;
+    double high = to.x;
+    double below = from.value - bound;
+    double above = to.value - bound;
     int same_side = 0;  // how often in a row the step ended below (-) or above (+) the bound
     for (int step = 0; step < kStepsMax && high - low > kPrecision * std::abs(high); ++step) {
         double middle = (low + high) / 2;

@@ -1,6 +1,5 @@
 #include "allocator/problem.h"
 
-#include <boost/sort/pdqsort/pdqsort.hpp>
 #include <boost/unordered/unordered_flat_map.hpp>
 
 #include <algorithm>
@@ -12,7 +11,7 @@
 #include <utility>
 
 #include "allocator/model.h"
-#include "base/assert.h"
+#include "allocator/order.h"
 #include "base/hash.h"
 
 namespace larder::allocator {
@@ -20,18 +19,12 @@ namespace {
 
 // Indices of `things` in an order of their names that is quick to make: by checksum, names only where those are equal.
 std::vector<std::uint32_t> in_order(const auto& things) {
-    std::vector<std::uint64_t> keys;  // checksum, index
-    keys.reserve(things.size());
-    for (const auto& thing : things) {
-        const std::uint64_t checksum = crc32c(std::as_bytes(std::span(thing.name)));
-        keys.push_back(checksum << 32 | keys.size());
-    }
-    boost::sort::pdqsort_branchless(keys.begin(), keys.end());
-    std::vector<std::uint32_t> order;
-    order.reserve(keys.size());
-    for (const std::uint64_t key : keys) order.push_back(static_cast<std::uint32_t>(key));
-    for (std::size_t begin = 0, end = 1; begin < keys.size(); begin = end++) {
-        while (end < keys.size() && keys[end] >> 32 == keys[begin] >> 32) ++end;
+    std::vector<double> checksums;
+    checksums.reserve(things.size());
+    for (const auto& thing : things) checksums.push_back(crc32c(std::as_bytes(std::span(thing.name))));
+    std::vector<std::uint32_t> order = ascending(checksums);
+    for (std::size_t begin = 0, end = 1; begin < order.size(); begin = end++) {
+        while (end < order.size() && checksums[order[end]] == checksums[order[begin]]) ++end;
         if (end - begin < 2) continue;
         std::ranges::sort(std::span(order).subspan(begin, end - begin), {},
                           [&](std::uint32_t index) -> const std::string& { return things[index].name; });
@@ -83,6 +76,8 @@ std::vector<std::uint32_t> jobs_that_count(const ClusterState& state, Counted co
 
 // Each node's network, shared equally by the jobs on it: all a job reads may have to come over it.
 void bound_by_network_share(const ClusterState& state, Problem& problem) {
+    if (std::ranges::all_of(state.nodes, [](const Node& node) { return std::isinf(node.nic_bytes_per_second); }))
+        return;
     std::vector<double> jobs_on_node(state.nodes.size());
     for (const JobTerms& job : problem.jobs) {
         for (const Run& run : problem.runs_of(job)) jobs_on_node[run.node] += job.time_share;
@@ -149,26 +144,6 @@ bool has_limits(const Dataset& dataset) {
     return dataset.quota_floor_bytes > 0 || dataset.quota_cap_bytes < std::numeric_limits<std::uint64_t>::max();
 }
 
-// How many jobs read each cache, by their parts and time shares, where its dataset has limits.
-std::vector<double> readers_of_limited(const ClusterState& state, const Problem& problem) {
-    std::vector<std::vector<double>> parts(problem.caches.size());
-    for (const Job& job : state.jobs) {
-        if (!has_limits(state.datasets[job.dataset])) continue;
-        double gpus = 0;
-        for (const GpuShare& at : place_of(job)) gpus += at.gpus;
-        for (const GpuShare& at : place_of(job)) {
-            const double part = gpus > 0 ? at.gpus / gpus : 1 / static_cast<double>(place_of(job).size());
-            parts[problem.cache_on(job.dataset, at.node)].push_back(part * job.time_share);
-        }
-    }
-    std::vector<double> readers(parts.size());
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-        std::ranges::sort(parts[i]);  // so that the sum does not depend on the state's order
-        readers[i] = std::accumulate(parts[i].begin(), parts[i].end(), 0.0);
-    }
-    return readers;
-}
-
 // Deals bytes out by weight, to none more than `most`; what is left.
 double deal(double bytes, std::span<const double> weights, std::span<const double> most, std::span<double> given) {
     for (bool full = true; full && bytes > 0;) {
@@ -188,38 +163,6 @@ double deal(double bytes, std::span<const double> weights, std::span<const doubl
         return 0;
     }
     return bytes;
-}
-
-// What the operator insists on of a dataset holds over all its caches: those that are read have it by how much they
-// are, and what finds no room there goes to the others.
-void share_limits(const ClusterState& state, std::span<const std::uint32_t> datasets_in_order, Problem& problem) {
-    if (std::ranges::none_of(state.datasets, has_limits)) return;
-    const std::vector<double> readers = readers_of_limited(state, problem);
-    std::vector<double> room = problem.group_bytes;
-    for (const std::uint32_t i : datasets_in_order) {
-        const Dataset& dataset = state.datasets[i];
-        if (!has_limits(dataset)) continue;
-        const DatasetTerms& terms = problem.datasets[i];
-        const auto caches =
-            std::span(problem.caches).subspan(terms.caches_begin, terms.caches_end - terms.caches_begin);
-        const auto read = std::span(readers).subspan(terms.caches_begin, caches.size());
-        std::vector<double> most, others, caps(caches.size()), floors(caches.size());
-        for (std::size_t k = 0; k < caches.size(); ++k) {
-            most.push_back(std::min(caches[k].size, std::max(0.0, room[caches[k].group])));
-            others.push_back(read[k] > 0 ? 0 : 1);
-        }
-        const auto deal_out = [&](std::uint64_t bytes, std::span<const double> up_to, std::span<double> given) {
-            const double left = deal(static_cast<double>(bytes), read, up_to, given);
-            deal(left, others, up_to, given);
-        };
-        deal_out(dataset.quota_cap_bytes, most, caps);
-        deal_out(dataset.quota_floor_bytes, caps, floors);
-        for (std::size_t k = 0; k < caches.size(); ++k) {
-            caches[k].cap = caps[k];
-            caches[k].floor = floors[k];
-            room[caches[k].group] -= floors[k];
-        }
-    }
 }
 
 // The parts of a job's bytes that it reads on each node, and in each group.
@@ -257,33 +200,67 @@ void find_reads(const Job& job, std::uint32_t dataset, Problem& problem) {
     for (auto read = problem.reads.begin() + begin; read != problem.reads.end(); ++read) read->part /= whole;
 }
 
-// How much of the time each cache is read, by how many jobs.
-std::vector<double> count_readers(const ClusterState& state, Problem& problem) {
+// How much of the time each cache is read, by how many jobs: those that count, each for its part of the time, and those
+// that wait for their next turn.
+std::vector<double> count_readers(const ClusterState& state, std::span<const double> parts_of_time, Problem& problem) {
     std::vector<double> readers(problem.caches.size());
-    for (const JobTerms& job : problem.jobs) {
-        for (const Read& read : problem.reads_of(job))
-            readers[read.cache] += read.part * state.jobs[job.job].time_share;
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+        for (const Read& read : problem.reads_of(problem.jobs[j])) readers[read.cache] += read.part * parts_of_time[j];
     }
     const std::size_t reads = problem.reads.size();
     const std::size_t runs = problem.runs.size();
+    std::vector<std::pair<std::uint32_t, double>> waiting;  // cache, part of the time
     for (std::size_t i = 0; i < state.jobs.size(); ++i) {
         const Job& job = state.jobs[i];
         if (problem.terms_of_job[i] != kNoTerms || !job.waits_for_turn()) continue;
         find_reads(job, job.dataset, problem);
         for (const Read& read : std::span(problem.reads).subspan(reads)) {
-            readers[read.cache] += read.part * job.time_share;
+            waiting.emplace_back(read.cache, read.part * job.time_share);
         }
         problem.reads.resize(reads);
         problem.runs.resize(runs);
     }
+    std::ranges::sort(waiting);  // so that the sums do not depend on the state's order
+    for (const auto& [cache, part] : waiting) readers[cache] += part;
     return readers;
 }
 
-void share_equally(const ClusterState& state, Problem& problem) {
+// What the operator insists on of a dataset holds over all its caches: those that are read have it by how much they
+// are, and what finds no room there goes to the others.
+void share_limits(const ClusterState& state, std::span<const std::uint32_t> datasets_in_order,
+                  std::span<const double> readers, Problem& problem) {
+    if (std::ranges::none_of(state.datasets, has_limits)) return;
+    std::vector<double> room = problem.group_bytes;
+    for (const std::uint32_t i : datasets_in_order) {
+        const Dataset& dataset = state.datasets[i];
+        if (!has_limits(dataset)) continue;
+        const DatasetTerms& terms = problem.datasets[i];
+        const auto caches =
+            std::span(problem.caches).subspan(terms.caches_begin, terms.caches_end - terms.caches_begin);
+        const auto read = readers.subspan(terms.caches_begin, caches.size());
+        std::vector<double> most, others, caps(caches.size()), floors(caches.size());
+        for (std::size_t k = 0; k < caches.size(); ++k) {
+            most.push_back(std::min(caches[k].size, std::max(0.0, room[caches[k].group])));
+            others.push_back(read[k] > 0 ? 0 : 1);
+        }
+        const auto deal_out = [&](std::uint64_t bytes, std::span<const double> up_to, std::span<double> given) {
+            const double left = deal(static_cast<double>(bytes), read, up_to, given);
+            deal(left, others, up_to, given);
+        };
+        deal_out(dataset.quota_cap_bytes, most, caps);
+        deal_out(dataset.quota_floor_bytes, caps, floors);
+        for (std::size_t k = 0; k < caches.size(); ++k) {
+            caches[k].cap = caps[k];
+            caches[k].floor = floors[k];
+            room[caches[k].group] -= floors[k];
+        }
+    }
+}
+
+void share_equally(const ClusterState& state, std::span<const double> readers, Problem& problem) {
     if (problem.jobs.empty()) return;
     std::vector<double> left = problem.group_bytes;
     for (const GroupCache& cache : problem.caches) left[cache.group] -= cache.floor;
-    const std::vector<double> readers = count_readers(state, problem);
     std::vector<double> readers_in_group(problem.group_bytes.size());
     for (std::size_t i = 0; i < readers.size(); ++i) readers_in_group[problem.caches[i].group] += readers[i];
     std::vector<double> equal_bytes;
@@ -294,6 +271,7 @@ void share_equally(const ClusterState& state, Problem& problem) {
         cache.equal_cache = std::min(cache.cap, cache.floor + std::max(0.0, left[cache.group]) * share);
         equal_bytes.push_back(cache.equal_cache);
     }
+    const std::vector<double> equal_ratios = problem.hit_ratios(equal_bytes);
     double count = 0;
     double remote_left = problem.remote;
     for (const JobTerms& job : problem.jobs) {
@@ -303,7 +281,7 @@ void share_equally(const ClusterState& state, Problem& problem) {
     for (JobTerms& job : problem.jobs) {
         const double share = std::max(0.0, remote_left) * job.time_share / count;
         job.equal_bandwidth = std::min(job.bandwidth_cap, job.bandwidth_floor + share);
-        const double hits = problem.steady_hit_ratio(job, equal_bytes);
+        const double hits = problem.steady_hit_ratio(job, equal_ratios);
         job.equal_rate = predicted_rate(job.ideal, job.equal_bandwidth, hits);
     }
     bound_by_network_share(state, problem);
@@ -311,21 +289,11 @@ void share_equally(const ClusterState& state, Problem& problem) {
 
 }  // namespace
 
-std::uint32_t Problem::cache_on(std::uint32_t dataset, std::uint32_t node) const {
-    const DatasetTerms& terms = datasets[dataset];
-    const auto of_dataset = std::span(caches).subspan(terms.caches_begin, terms.caches_end - terms.caches_begin);
-    const auto found = std::ranges::lower_bound(of_dataset, group_of_node[node], {}, &GroupCache::group);
-    LARDER_ASSERT(found != of_dataset.end() && found->group == group_of_node[node]);
-    return terms.caches_begin + static_cast<std::uint32_t>(found - of_dataset.begin());
-}
-
-double Problem::steady_hit_ratio(const JobTerms& job, std::span<const double> cached_bytes) const {
-    if (!job.gains) return job.effective_hit_ratio;
-    double hits = 0;
-    for (const Read& read : reads_of(job)) {
-        hits += read.part * hit_ratio(cached_bytes[read.cache], caches[read.cache].size);
-    }
-    return std::min(1.0, hits);
+std::vector<double> Problem::hit_ratios(std::span<const double> cached_bytes) const {
+    std::vector<double> ratios;
+    ratios.reserve(caches.size());
+    for (std::size_t i = 0; i < caches.size(); ++i) ratios.push_back(hit_ratio(cached_bytes[i], caches[i].size));
+    return ratios;
 }
 
 Problem make_problem(const ClusterState& state, Counted counted) {
@@ -337,11 +305,11 @@ Problem make_problem(const ClusterState& state, Counted counted) {
     find_groups(state, problem);
     const std::vector<std::uint32_t> jobs = jobs_that_count(state, counted, datasets_in_order, problem.datasets);
     find_caches(state, datasets_in_order, problem);
-    share_limits(state, datasets_in_order, problem);
 
     problem.terms_of_job.resize(state.jobs.size(), kNoTerms);
     for (std::uint32_t j = 0; j < jobs.size(); ++j) problem.terms_of_job[jobs[j]] = j;
     problem.jobs.resize(jobs.size());
+    std::vector<double> parts_of_time(jobs.size());
     problem.reads.reserve(jobs.size());
     problem.runs.reserve(jobs.size());
     // In the state's order, in which its jobs lie one after the other in memory.
@@ -349,6 +317,7 @@ Problem make_problem(const ClusterState& state, Counted counted) {
         if (problem.terms_of_job[index] == kNoTerms) continue;
         const Job& job = state.jobs[index];
         const double part = counted == Counted::by_time_share ? job.time_share : 1;
+        parts_of_time[problem.terms_of_job[index]] = job.time_share;
         JobTerms& terms = problem.jobs[problem.terms_of_job[index]];
         terms = {.job = index,
                  .dataset = job.dataset,
@@ -373,7 +342,9 @@ Problem make_problem(const ClusterState& state, Counted counted) {
         const double horizon_bytes = terms.gains ? state.horizon_s * job.ideal_bytes_per_second : 0;
         terms.effective_hit_ratio = effective_hit_ratio(job, std::min(1.0, hits), horizon_bytes);
     }
-    share_equally(state, problem);
+    const std::vector<double> readers = count_readers(state, parts_of_time, problem);
+    share_limits(state, datasets_in_order, readers, problem);
+    share_equally(state, readers, problem);
     return problem;
 }
 

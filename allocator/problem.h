@@ -4,12 +4,14 @@
 // that sums and ties come out the same however the state was listed), with each job's equal share of everything worked
 // out. Cache counts by dataset and peer group: that much of it is within reach of the ranks that run in the group.
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <span>
 #include <vector>
 
 #include "allocator/state.h"
+#include "base/assert.h"
 
 namespace larder::allocator {
 
@@ -87,9 +89,24 @@ struct Problem {
         return std::span(runs).subspan(job.runs_begin, job.runs_end - job.runs_begin);
     }
     // Where the dataset's cache on this node counts; the dataset must have cache, a quota or readers in its group.
-    std::uint32_t cache_on(std::uint32_t dataset, std::uint32_t node) const;
-    // A job's hit ratio when caches hold so many bytes (by index in `caches`) and its epochs begin with that.
-    double steady_hit_ratio(const JobTerms& job, std::span<const double> cached_bytes) const;
+    std::uint32_t cache_on(std::uint32_t dataset, std::uint32_t node) const {
+        const DatasetTerms& terms = datasets[dataset];
+        const auto of_dataset = std::span(caches).subspan(terms.caches_begin, terms.caches_end - terms.caches_begin);
+        const std::uint32_t group = group_of_node[node];
+        auto found = of_dataset.begin();
+        if (of_dataset.size() > 1) found = std::ranges::lower_bound(of_dataset, group, {}, &GroupCache::group);
+        LARDER_ASSERT(found != of_dataset.end() && found->group == group);
+        return terms.caches_begin + static_cast<std::uint32_t>(found - of_dataset.begin());
+    }
+    // Each cache's hit ratio when it holds so many bytes; both by index in `caches`.
+    std::vector<double> hit_ratios(std::span<const double> cached_bytes) const;
+    // A job's, when its epochs begin with caches of these hit ratios.
+    double steady_hit_ratio(const JobTerms& job, std::span<const double> ratios) const {
+        if (!job.gains) return job.effective_hit_ratio;
+        double hits = 0;
+        for (const Read& read : reads_of(job)) hits += read.part * ratios[read.cache];
+        return std::min(1.0, hits);
+    }
 };
 
 // Which jobs count, and for how much: those that run, as they are; or those that take turns too, each with the averages

@@ -184,7 +184,10 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
             placing.take(reader.node, static_cast<std::uint64_t>(std::ceil(part * static_cast<double>(left[i]))));
             rate_left -= reader.rate;
         }
-        for (const Reader& reader : readers) placing.take(reader.node, left[i]);
+        for (const Reader& reader : readers) {
+            if (left[i] == 0) break;
+            placing.take(reader.node, left[i]);
+        }
     }
     for (const std::uint32_t i : order) {
         if (left[i] == 0) continue;

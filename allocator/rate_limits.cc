@@ -37,6 +37,7 @@ void RateLimits::finish() {
     limits_begin_.assign(capacities_.size() + 1, 0);
     for (const Use& use : uses_) ++limits_begin_[use.limit + 1];
     std::partial_sum(limits_begin_.begin(), limits_begin_.end(), limits_begin_.begin());
+    if (capacities_.size() == 1) return;
     by_limit_.resize(uses_.size());
     std::vector<std::uint32_t> at(limits_begin_.begin(), limits_begin_.end() - 1);
     for (const Use& use : uses_) by_limit_[at[use.limit]++] = use;
@@ -73,9 +74,11 @@ struct RateLimits::Filling {
     }
     // The highest level the bound allows, `from` at least.
     double level(std::span<const Use> uses, double capacity, double from) const {
-        if (used(uses, level_max) <= capacity) return kInfinite;
-        if (used(uses, from) > capacity) return from;
-        return largest_within(from, level_max, capacity, [&](double at_level) { return used(uses, at_level); });
+        const Sample highest{level_max, used(uses, level_max)};
+        if (highest.value <= capacity) return kInfinite;
+        const Sample lowest{from, used(uses, from)};
+        if (lowest.value > capacity) return from;
+        return largest_within(lowest, highest, capacity, [&](double at_level) { return used(uses, at_level); });
     }
 };
 
@@ -147,13 +150,21 @@ RateLimits rate_limits(const ClusterState& state, const Problem& problem, std::s
                        std::span<const std::vector<NodeCache>> quotas) {
     RateLimits limits(problem.jobs.size());
     const std::uint32_t remote = limits.add(problem.remote);
+    const bool node_bounds = std::ranges::any_of(state.nodes, [](const Node& node) {
+        return std::isfinite(node.nic_bytes_per_second) || std::isfinite(node.disk_read_bytes_per_second);
+    });
+    if (!node_bounds) {
+        for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) {
+            limits.use(remote, j, 1 - hit_ratios[j], problem.jobs[j].bandwidth_floor);
+        }
+        limits.finish();
+        return limits;
+    }
     std::vector<std::uint32_t> in, out, disk;
-    bool node_bounds = false;
     for (const Node& node : state.nodes) {
         in.push_back(limits.add(node.nic_bytes_per_second));
         out.push_back(limits.add(node.nic_bytes_per_second));
         disk.push_back(limits.add(node.disk_read_bytes_per_second));
-        node_bounds = node_bounds || in.back() != kNoLimit || disk.back() != kNoLimit;
     }
     std::vector<double> part_of_node(state.nodes.size());  // of what the job reads, there
     std::vector<double> part_of_group(problem.group_bytes.size());
@@ -161,7 +172,6 @@ RateLimits rate_limits(const ClusterState& state, const Problem& problem, std::s
     for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) {
         const JobTerms& terms = problem.jobs[j];
         limits.use(remote, j, 1 - hit_ratios[j], terms.bandwidth_floor);
-        if (!node_bounds) continue;
         const std::span<const Run> runs = problem.runs_of(terms);
         for (const Run& run : runs) part_of_node[run.node] = run.part;
         for (const Read& read : problem.reads_of(terms)) part_of_group[problem.caches[read.cache].group] = read.part;

@@ -14,7 +14,7 @@ namespace larder::allocator {
 
 class RateLimits {
 public:
-    explicit RateLimits(std::size_t jobs) : uses_begin_(jobs + 1) {}
+    explicit RateLimits(std::size_t jobs) : uses_begin_(jobs + 1) { uses_.reserve(jobs); }
 
     // A new bound; returns its number. An unlimited one is left out, and `use` of it does nothing.
     std::uint32_t add(double capacity);
@@ -47,14 +47,15 @@ private:
         return std::span(uses_).subspan(uses_begin_[job], uses_begin_[job + 1] - uses_begin_[job]);
     }
     std::span<const Use> uses_of_limit(std::uint32_t limit) const {
-        return std::span(by_limit_).subspan(limits_begin_[limit], limits_begin_[limit + 1] - limits_begin_[limit]);
+        const std::span<const Use> all = capacities_.size() == 1 ? uses_ : by_limit_;
+        return all.subspan(limits_begin_[limit], limits_begin_[limit + 1] - limits_begin_[limit]);
     }
     double used(std::uint32_t limit, std::span<const double> rates) const;
 
     std::vector<double> capacities_;
     std::vector<Use> uses_;  // by job
     std::vector<std::uint32_t> uses_begin_;
-    std::vector<Use> by_limit_;
+    std::vector<Use> by_limit_;  // empty where there is only one bound
     std::vector<std::uint32_t> limits_begin_;
 };
 

@@ -32,13 +32,14 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
                               std::span<const double> hits, const std::vector<std::vector<NodeCache>>& quotas) {
     const RateLimits limits = rate_limits(state, problem, hits, quotas);
     const std::size_t count = problem.jobs.size();
-    std::vector<double> low(count), slope(count), high(count), cost(count);
+    std::vector<double> low, high, order;  // order: the slope of each, or what it costs
+    for (std::vector<double>* rates : {&low, &high, &order}) rates->reserve(count);
     for (std::size_t j = 0; j < count; ++j) {
         const JobTerms& job = problem.jobs[j];
-        cost[j] = (1 - hits[j]) / job.value;
-        high[j] = predicted_rate(job.ideal, job.bandwidth_cap, hits[j]);
-        low[j] = std::min(job.equal_rate, high[j]);
-        slope[j] = std::max(job.weight * job.equal_rate, 1e-9 * job.ideal);
+        high.push_back(predicted_rate(job.ideal, job.bandwidth_cap, hits[j]));
+        low.push_back(std::min(job.equal_rate, high[j]));
+        order.push_back(kind == ObjectiveKind::max_min ? std::max(job.weight * job.equal_rate, 1e-9 * job.ideal)
+                                                       : (1 - hits[j]) / job.value);
     }
     if (kind == ObjectiveKind::equal_shares || kind == ObjectiveKind::pinned) {
         for (std::size_t j = 0; j < count; ++j) {
@@ -57,7 +58,7 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
         }
         if (!limits.fits(low)) low = limits.fill(std::vector<double>(count), low, low);
     }
-    return kind == ObjectiveKind::max_min ? limits.fill(low, slope, high) : limits.maximize(low, high, cost);
+    return kind == ObjectiveKind::max_min ? limits.fill(low, order, high) : limits.maximize(low, high, order);
 }
 
 // What the rates need, and an equal part of what is over: estimates err, and unused bandwidth serves nobody. Equal
@@ -91,10 +92,10 @@ CacheSplit split_of(const Problem& problem, const std::vector<std::vector<NodeCa
 }
 
 std::vector<double> steady_hits(const Problem& problem, const std::vector<std::vector<NodeCache>>& quotas) {
-    const CacheSplit bytes = split_of(problem, quotas);
+    const std::vector<double> ratios = problem.hit_ratios(split_of(problem, quotas));
     std::vector<double> hits;
     hits.reserve(problem.jobs.size());
-    for (const JobTerms& job : problem.jobs) hits.push_back(problem.steady_hit_ratio(job, bytes));
+    for (const JobTerms& job : problem.jobs) hits.push_back(problem.steady_hit_ratio(job, ratios));
     return hits;
 }
 

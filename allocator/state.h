@@ -15,6 +15,11 @@
 namespace larder::allocator {
 
 inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+// Beyond these, sums and quotients of what is valid one by one would overflow, or be inexact in double.
+inline constexpr double kRateMax = 1e18;
+inline constexpr double kWeightMin = 1e-6;
+inline constexpr double kWeightMax = 1e6;
+inline constexpr std::uint64_t kBytesEnd = std::uint64_t{1} << 53;  // bytes are below
 
 struct Node {
     std::string name;
@@ -75,6 +80,8 @@ struct Job {
     double bandwidth_cap_bytes_per_second = kUnlimited;
 
     bool waits_for_turn() const { return placement.empty() && !last_placement.empty(); }
+    // Whose turn it is, and where, is for its scheduler to say.
+    bool waits_for_gpus() const { return placement.empty() && last_placement.empty(); }
 };
 
 struct ClusterState {
@@ -86,7 +93,7 @@ struct ClusterState {
     std::vector<Job> jobs;
 };
 
-// Finite and not negative where no limit is meant, rates at most 1e18, weights from 1e-6 to 1e6, bytes below 2^53,
+// Finite and not negative where no limit is meant, rates, weights and bytes within the limits above,
 // indices in range, names unique, floors below caps, sums of floors within the cluster, GPUs not booked twice. The
 // error names the field: "jobs[3].dataset: 7 is not below 2".
 Result<void> validate(const ClusterState& state);

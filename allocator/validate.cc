@@ -1,23 +1,20 @@
-#include <boost/unordered/unordered_flat_set.hpp>
-
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "allocator/state.h"
+#include "base/hash.h"
 
 namespace larder::allocator {
 namespace {
 
 using std::to_string;
-
-// Beyond these, sums and quotients of what is valid one by one would overflow.
-constexpr double kRateMax = 1e18;
-constexpr double kWeightMin = 1e-6;
-constexpr double kWeightMax = 1e6;
 
 std::string text(double value) {
     std::array<char, 32> buffer{};
@@ -25,20 +22,17 @@ std::string text(double value) {
     return buffer.data();
 }
 
-// Collects the first thing wrong.
+// Collects the first thing wrong. What is right costs a comparison or two; why something is not is found out elsewhere.
 class Check {
 public:
     void rate(const auto& field, double value) {
-        if (!std::isfinite(value)) return wrong(field, text(value) + " is not finite");
-        rate_or_unlimited(field, value);
+        if (!(value >= 0 && value <= kRateMax)) explain_rate(field, value, false);
     }
     void rate_or_unlimited(const auto& field, double value) {
-        not_negative(field, value);
-        if (std::isfinite(value) && value > kRateMax) wrong(field, text(value) + " is above " + text(kRateMax));
+        if (!(value >= 0 && (value <= kRateMax || value == kUnlimited))) explain_rate(field, value, true);
     }
     void not_negative(const auto& field, double value) {
-        if (std::isnan(value)) return wrong(field, "is not a number");
-        if (value < 0) wrong(field, text(value) + " is negative");
+        if (!(value >= 0)) explain_rate(field, value, true);
     }
     void above_zero(const auto& field, double value) {
         if (value == 0) wrong(field, "must be above 0");
@@ -48,7 +42,7 @@ public:
         wrong(field, text(value) + " is not from " + text(kWeightMin) + " to " + text(kWeightMax));
     }
     void below(const auto& field, std::uint64_t value, std::uint64_t end) {
-        if (value >= end) wrong(field, to_string(value) + " is not below " + to_string(end));
+        if (value >= end) explain_below(field, value, end);
     }
     void wrong(const auto& field, const std::string& why) {
         if (ok_) message_ = std::string(field()) + ": " + why;
@@ -61,17 +55,65 @@ public:
     }
 
 private:
+    [[gnu::noinline, gnu::cold]] void explain_rate(const auto& field, double value, bool may_be_unlimited) {
+        if (!std::isfinite(value) && !may_be_unlimited) return wrong(field, text(value) + " is not finite");
+        if (std::isnan(value)) return wrong(field, "is not a number");
+        if (value < 0) return wrong(field, text(value) + " is negative");
+        wrong(field, text(value) + " is above " + text(kRateMax));
+    }
+    [[gnu::noinline, gnu::cold]] void explain_below(const auto& field, std::uint64_t value, std::uint64_t end) {
+        wrong(field, to_string(value) + " is not below " + to_string(end));
+    }
+
     bool ok_ = true;
     std::string message_;
 };
 
+std::uint64_t hash_of(std::string_view name) {
+    std::uint64_t hash = name.size();
+    std::uint64_t word = 0;
+    for (; name.size() >= sizeof word; name.remove_prefix(sizeof word)) {
+        std::memcpy(&word, name.data(), sizeof word);
+        hash = mix64(hash ^ word);
+    }
+    word = 0;
+    for (const char letter : name) word = word << 8 | static_cast<unsigned char>(letter);
+    return mix64(hash ^ word);
+}
+
+// Those whose name may be there twice, by name. A bit for each hash tells most of them apart without a table of names.
+std::vector<std::uint32_t> maybe_twice(const auto& things) {
+    constexpr std::size_t kBitsOfName = 32;
+    std::vector<std::uint64_t> once(std::bit_ceil(things.size() * kBitsOfName / 64 + 1)), again(once.size());
+    std::vector<std::uint64_t> hashes;
+    hashes.reserve(things.size());
+    const auto word_of = [&](std::uint64_t hash) { return hash / 64 & (once.size() - 1); };
+    const auto bit_of = [](std::uint64_t hash) { return std::uint64_t{1} << hash % 64; };
+    for (const auto& thing : things) {
+        const std::uint64_t hash = hash_of(thing.name);
+        again[word_of(hash)] |= once[word_of(hash)] & bit_of(hash);
+        once[word_of(hash)] |= bit_of(hash);
+        hashes.push_back(hash);
+    }
+    std::vector<std::uint32_t> found;
+    for (std::uint32_t i = 0; i < hashes.size(); ++i) {
+        if ((again[word_of(hashes[i])] & bit_of(hashes[i])) != 0) found.push_back(i);
+    }
+    std::ranges::stable_sort(found, {}, [&](std::uint32_t i) -> const std::string& { return things[i].name; });
+    return found;
+}
+
 void check_names(Check& check, std::string_view list, const auto& things) {
-    boost::unordered_flat_set<std::string_view> names;
-    names.reserve(things.size());
+    const auto field = [&](std::size_t i) {
+        return [list, i] { return std::string(list) + "[" + to_string(i) + "].name"; };
+    };
     for (std::size_t i = 0; i < things.size(); ++i) {
-        const auto field = [&] { return std::string(list) + "[" + to_string(i) + "].name"; };
-        if (things[i].name.empty()) check.wrong(field, "is empty");
-        if (!names.insert(things[i].name).second) check.wrong(field, "\"" + things[i].name + "\" is there twice");
+        if (things[i].name.empty()) check.wrong(field(i), "is empty");
+    }
+    const std::vector<std::uint32_t> found = maybe_twice(things);
+    for (std::size_t k = 1; k < found.size(); ++k) {
+        const std::string& name = things[found[k]].name;
+        if (name == things[found[k - 1]].name) check.wrong(field(found[k]), "\"" + name + "\" is there twice");
     }
 }
 
@@ -94,16 +136,14 @@ Result<void> validate(const ClusterState& state) {
     check_names(check, "datasets", state.datasets);
     check_names(check, "jobs", state.jobs);
 
-    // Sums are taken in double, exact up to here.
-    constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 53;
     double cache_bytes = 0;
     for (std::size_t i = 0; i < state.nodes.size(); ++i) {
         const Node& node = state.nodes[i];
         const auto field = [i](const char* name) {
             return [i, name] { return "nodes[" + to_string(i) + "]." + name; };
         };
-        check.below(field("memory_bytes"), node.memory_bytes, kBytesMax);
-        check.below(field("disk_bytes"), node.disk_bytes, kBytesMax);
+        check.below(field("memory_bytes"), node.memory_bytes, kBytesEnd);
+        check.below(field("disk_bytes"), node.disk_bytes, kBytesEnd);
         check.rate_or_unlimited(field("disk_read_bytes_per_second"), node.disk_read_bytes_per_second);
         check.rate_or_unlimited(field("nic_bytes_per_second"), node.nic_bytes_per_second);
         cache_bytes += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
@@ -119,7 +159,7 @@ Result<void> validate(const ClusterState& state) {
             return [i, name] { return "datasets[" + to_string(i) + "]." + name; };
         };
         if (dataset.size_bytes == 0) check.wrong(field("size_bytes"), "must be above 0");
-        check.below(field("size_bytes"), dataset.size_bytes, kBytesMax);
+        check.below(field("size_bytes"), dataset.size_bytes, kBytesEnd);
         if (dataset.quota_floor_bytes > dataset.quota_cap_bytes) {
             check.wrong(field("quota_floor_bytes"), to_string(dataset.quota_floor_bytes) +
                                                         " is above quota_cap_bytes " +
@@ -133,8 +173,8 @@ Result<void> validate(const ClusterState& state) {
         for (const auto* list : {&dataset.quotas, &dataset.cached}) {
             for (const NodeCache& entry : *list) {
                 const auto name = field(list == &dataset.quotas ? "quotas" : "cached");
-                check.below(name, entry.memory_bytes, kBytesMax);
-                check.below(name, entry.disk_bytes, kBytesMax);
+                check.below(name, entry.memory_bytes, kBytesEnd);
+                check.below(name, entry.disk_bytes, kBytesEnd);
             }
         }
     }

@@ -30,7 +30,7 @@ void Api::tick() {
     if (stale && !cluster_.nodes().empty()) static_cast<void>(replan(false));
     if (extension_ != nullptr) extension_->tick();
     answer_waiting(false);
-    streams_.push(events_, clock_.now_ns());
+    push_to_streams();
 }
 
 void Api::end_waits() {
@@ -74,9 +74,7 @@ std::optional<HttpResponse> Api::post_report(const Asked& asked) {
         return http_error(taken.error());
     }
     ++counts_.reports_taken;
-    const auto& planned = cluster_.planned_state().nodes;
-    const bool is_new = std::ranges::find(planned, node, &Node::name) == planned.end();
-    if (auto made = replan(is_new); !made) return http_error(made.error());
+    if (auto made = replan(!cluster_.planned_index(node)); !made) return http_error(made.error());
     return node_plan(node);
 }
 

@@ -36,6 +36,7 @@ public:
         std::string name{};
         std::optional<std::uint64_t> after{};
         std::uint64_t wait_s = 0;
+        std::uint64_t status_ms = 0;
         bool may_wait = false;  // then an answer may be nullopt: not yet
     };
     struct Route {
@@ -105,6 +106,7 @@ private:
     HttpResponse done(const Result<void>& result, EventKind kind, const std::string& subject,
                       const std::string& message, bool now = true);
     ClusterView view();
+    void push_to_streams();
 
     Cluster& cluster_;
     const Clock& clock_;

@@ -62,8 +62,14 @@ std::optional<HttpResponse> Api::get_events(const Asked& asked) {
 std::optional<HttpResponse> Api::get_event_stream(const Asked& asked) {
     HttpResponse response;
     response.content_type = "text/event-stream";
-    response.stream = streams_.open(asked.after.value_or(0), clock_.now_ns());
+    response.stream =
+        streams_.open(asked.after.value_or(0), static_cast<std::int64_t>(asked.status_ms) * 1'000'000, clock_.now_ns());
     return response;
+}
+
+void Api::push_to_streams() {
+    const auto status = [this] { return json::serialize(status_json(view())); };
+    streams_.push(events_, status, clock_.now_ns());
 }
 
 std::optional<HttpResponse> Api::post_whatif(const Asked& asked) {

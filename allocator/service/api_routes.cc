@@ -15,6 +15,8 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::uint64_t kWaitMax_s = 60;
+constexpr std::uint64_t kStatusMin_ms = 100;
+constexpr std::uint64_t kStatusMax_ms = 3'600'000;
 
 // Whether the path is that of the route; `name` takes the segment at "{name}".
 bool fits(std::string_view pattern, const std::vector<std::string>& path, std::string& name) {
@@ -65,6 +67,14 @@ Result<void> read_query(const Api::Route& route, const HttpRequest& request, Api
         }
         if (key == "after") asked.after = value;
         if (key == "wait_s") asked.wait_s = value;
+        if (key == "status_ms") {
+            if (value < kStatusMin_ms || value > kStatusMax_ms) {
+                return fail(ErrorCode::invalid_argument, "query: status_ms must be from " +
+                                                             std::to_string(kStatusMin_ms) + " to " +
+                                                             std::to_string(kStatusMax_ms));
+            }
+            asked.status_ms = value;
+        }
     }
     if (asked.wait_s > kWaitMax_s) {
         return fail(ErrorCode::invalid_argument, "query: wait_s must be at most " + std::to_string(kWaitMax_s));
@@ -94,7 +104,7 @@ std::span<const Api::Route> Api::routes() {
         Route{"PUT", "/v1/remote", "", &Api::put_remote},
         Route{"POST", "/v1/whatif", "", &Api::post_whatif},
         Route{"GET", "/v1/events", "after wait_s", &Api::get_events},
-        Route{"GET", "/v1/events/stream", "after", &Api::get_event_stream},
+        Route{"GET", "/v1/events/stream", "after status_ms", &Api::get_event_stream},
     };
     return kRoutes;
 }
@@ -112,7 +122,7 @@ std::optional<HttpResponse> Api::get_index(const Asked&) {
 void Api::handle(const HttpRequest& request, const HttpRespond& respond) {
     find_and_answer(request, respond);
     answer_waiting(false);
-    streams_.push(events_, clock_.now_ns());
+    push_to_streams();
 }
 
 void Api::find_and_answer(const HttpRequest& request, const HttpRespond& respond) {

@@ -11,6 +11,8 @@ namespace {
 
 // A new reader is given the whole log at once.
 constexpr std::size_t kBacklogBytesMax = 4u << 20;
+// A status tells of every job; the next one waits until it was taken.
+constexpr std::size_t kStatusBytesMax = 64u << 20;
 constexpr std::int64_t kKeepAlive_ns = 15'000'000'000;
 
 // JSON has no line breaks of its own, so one data line holds it.
@@ -21,21 +23,34 @@ std::string text_of(const Event& event) {
 
 }  // namespace
 
-std::shared_ptr<HttpStream> EventStreams::open(std::uint64_t after, std::int64_t now_ns) {
-    auto stream = std::make_shared<HttpStream>(kBacklogBytesMax);
-    readers_.push_back({.stream = stream, .after = after, .pushed_ns = now_ns});
+std::shared_ptr<HttpStream> EventStreams::open(std::uint64_t after, std::int64_t status_every_ns, std::int64_t now_ns) {
+    const std::size_t status_bytes_max = status_every_ns > 0 ? kStatusBytesMax : 0;
+    auto stream = std::make_shared<HttpStream>(kBacklogBytesMax + status_bytes_max);
+    readers_.push_back({.stream = stream,
+                        .after = after,
+                        .pushed_ns = now_ns,
+                        .status_every_ns = status_every_ns,
+                        .next_status_ns = now_ns});
     return stream;
 }
 
-void EventStreams::push(const EventLog& events, std::int64_t now_ns) {
+void EventStreams::push(const EventLog& events, const Status& status, std::int64_t now_ns) {
     std::erase_if(readers_, [](const Reader& reader) { return !reader.stream->is_open(); });
+    std::string status_text;
     for (Reader& reader : readers_) {
+        const bool tells_status =
+            reader.status_every_ns > 0 && now_ns >= reader.next_status_ns && reader.stream->backlog_bytes() == 0;
+        if (tells_status && status_text.empty()) status_text = "event: status\ndata: " + status() + "\n\n";
         std::string piece;
         if (reader.after != events.last()) {
             for (const Event& event : events.after(reader.after)) piece += text_of(event);
             reader.after = events.last();
         } else if (now_ns - reader.pushed_ns >= kKeepAlive_ns) {
             piece = ": nothing new\n\n";
+        }
+        if (tells_status) {
+            piece += status_text;
+            reader.next_status_ns = now_ns + reader.status_every_ns;
         }
         if (piece.empty()) continue;
         reader.stream->push(piece);

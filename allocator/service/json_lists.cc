@@ -210,6 +210,13 @@ json::object jobs_json(const ClusterView& view) {
     return list_of(view.plan, "jobs", view.jobs);
 }
 
+json::object status_json(const ClusterView& view) {
+    json::object object = nodes_json(view);
+    object["datasets"] = std::move(datasets_json(view).at("datasets"));
+    object["jobs"] = std::move(jobs_json(view).at("jobs"));
+    return object;
+}
+
 json::object to_json(const Event& event) {
     return {{"number", event.number},
             {"unix_ms", event.unix_ms},

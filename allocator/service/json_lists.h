@@ -20,6 +20,9 @@ boost::json::object nodes_json(const ClusterView& view);
 boost::json::object datasets_json(const ClusterView& view);
 boost::json::object jobs_json(const ClusterView& view);
 
+// All three lists in one.
+boost::json::object status_json(const ClusterView& view);
+
 boost::json::object to_json(const Event& event);
 
 Result<Change> read_change(const boost::json::object& object, std::string_view where);

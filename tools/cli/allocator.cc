@@ -25,6 +25,22 @@ std::string age(const json::object& object, const char* key) {
     return object.contains(key) ? format_duration_ns(static_cast<std::int64_t>(number_at(object, key) * 1e6)) : "-";
 }
 
+Result<HttpClientOptions> client_options(const Context& context) {
+    if (context.allocator.endpoint.empty()) {
+        return fail(ErrorCode::invalid_argument,
+                    "this asks the cluster's allocator: name it with --allocator or $LARDER_ALLOCATOR");
+    }
+    return http_client_options(context.allocator.credentials);
+}
+
+Error explained(Error error) {
+    if (error.code == ErrorCode::unavailable) {
+        error.message =
+            "no allocator answers (" + error.message + "): start larder-allocator, or name another with --allocator";
+    }
+    return error;
+}
+
 }  // namespace
 
 void add_allocator_options(CLI::App& app, Context& context) {
@@ -45,24 +61,26 @@ void add_allocator_options(CLI::App& app, Context& context) {
 
 Result<json::value> call_allocator(const Context& context, std::string_view method, const std::string& target,
                                    const json::value& body) {
-    if (context.allocator.endpoint.empty()) {
-        return fail(ErrorCode::invalid_argument,
-                    "this asks the cluster's allocator: name it with --allocator or $LARDER_ALLOCATOR");
-    }
-    const std::string text = body.is_null() ? "" : json::serialize(body);
-    const auto options = http_client_options(context.allocator.credentials);
+    const auto options = client_options(context);
     if (!options) return std::unexpected(options.error());
+    const std::string text = body.is_null() ? "" : json::serialize(body);
     auto response = http_request(context.allocator.endpoint, method, target, text, *options);
-    if (!response) {
-        if (response.error().code != ErrorCode::unavailable) return std::unexpected(response.error());
-        return fail(ErrorCode::unavailable, "no allocator answers (" + response.error().message +
-                                                "): start larder-allocator, or name another with --allocator");
-    }
+    if (!response) return std::unexpected(explained(response.error()));
     if (response->status >= 400) return std::unexpected(error_of_response(*response));
     json::error_code failure;
     json::value value = json::parse(response->body, failure);
     if (failure) return fail(ErrorCode::protocol, "the allocator's answer to " + target + " is not JSON");
     return value;
+}
+
+Result<void> stream_from_allocator(const Context& context, const std::string& target, std::int64_t silence_ms,
+                                   const std::function<bool(std::string_view part)>& take) {
+    auto options = client_options(context);
+    if (!options) return std::unexpected(options.error());
+    options->timeout_ms = silence_ms;
+    const auto ended = http_get_stream(context.allocator.endpoint, target, take, *options);
+    if (!ended) return std::unexpected(explained(ended.error()));
+    return {};
 }
 
 std::string rate_at(const json::object& object, std::string_view key) {

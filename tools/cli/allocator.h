@@ -6,6 +6,8 @@
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -17,6 +19,10 @@ namespace larder::cli {
 // invalid_argument: no allocator is named; unavailable: it does not answer.
 Result<boost::json::value> call_allocator(const Context& context, std::string_view method, const std::string& target,
                                           const boost::json::value& body = nullptr);
+
+// GETs an answer that goes on, as http_get_stream does; silence for so long breaks it. Errors as above.
+Result<void> stream_from_allocator(const Context& context, const std::string& target, std::int64_t silence_ms,
+                                   const std::function<bool(std::string_view part)>& take);
 
 // A rate that may be missing from an answer: "-".
 std::string rate_at(const boost::json::object& object, std::string_view key);

@@ -1,9 +1,18 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
 
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <utility>
+
+#include "base/clock.h"
 #include "tools/cli/allocator.h"
 #include "tools/cli/api.h"
+#include "tools/cli/interrupt.h"
 #include "tools/cli/live.h"
+#include "tools/cli/sent_events.h"
 #include "tools/cli/table.h"
 
 namespace larder::cli {
@@ -38,7 +47,15 @@ std::string jobs_text(const json::array& jobs) {
     return table.empty() ? "\nno job runs\n" : "\n" + table.text();
 }
 
-Result<Look> look_at_cluster(const Context& context) {
+Look look_of(json::object all, const std::string& last_event) {
+    std::string text = nodes_text(array_at(all, "nodes")) + datasets_text(array_at(all, "datasets")) +
+                       jobs_text(array_at(all, "jobs"));
+    if (!last_event.empty()) text += "\nlast event: " + last_event + "\n";
+    return {.json = std::move(all), .text = std::move(text)};
+}
+
+// List by list, of an allocator that has no stream for us.
+Result<Look> ask_for_lists(const Context& context) {
     json::object all;
     for (const char* list : {"nodes", "datasets", "jobs"}) {
         auto answer = call_allocator(context, "GET", std::string("/v1/") + list);
@@ -46,15 +63,101 @@ Result<Look> look_at_cluster(const Context& context) {
         all["plan"] = count_at(as_object(*answer), "plan");
         all[list] = array_at(as_object(*answer), list);
     }
-    std::string text = nodes_text(array_at(all, "nodes")) + datasets_text(array_at(all, "datasets")) +
-                       jobs_text(array_at(all, "jobs"));
-    return Look{.json = std::move(all), .text = std::move(text)};
+    return look_of(std::move(all), {});
+}
+
+// Paints what the allocator's stream of events tells, until Ctrl-C or `count` looks.
+class StreamedTop {
+public:
+    StreamedTop(const Context& context, const LiveOptions& options)
+        : context_(context),
+          options_(options),
+          interval_ns_(static_cast<std::int64_t>(options.interval_s * 1e9)),
+          screen_(context) {}
+
+    // From the last event on. Done when all is painted that was to be; an error: the stream was refused, or broke.
+    Result<void> follow() {
+        events_ = {};
+        const std::int64_t status_ms = std::clamp<std::int64_t>(interval_ns_ / 1'000'000, 100, kStatusMax_ms);
+        const std::string target =
+            "/v1/events/stream?after=" + std::to_string(last_id_) + "&status_ms=" + std::to_string(status_ms);
+        return stream_from_allocator(context_, target, kSilence_ms, [this](std::string_view part) {
+            events_.add(part, [this](const SentEvent& event) { take(event); });
+            return !done();
+        });
+    }
+    bool done() const { return (options_.count > 0 && shown_ == options_.count) || interrupt_.pressed_within(0); }
+    bool waits_for_ctrl_c(std::int64_t wait_ms) const { return interrupt_.pressed_within(wait_ms); }
+    std::uint64_t looks() const { return shown_; }
+
+private:
+    // So that Ctrl-C is looked for, and a broken connection noticed, however seldom is painted.
+    static constexpr std::int64_t kStatusMax_ms = 1000;
+    static constexpr std::int64_t kSilence_ms = 5000;
+
+    void take(const SentEvent& event) {
+        if (event.id) last_id_ = *event.id;
+        json::error_code failure;
+        json::value value = json::parse(event.data, failure);
+        if (failure || !value.is_object()) return;
+        if (event.kind != "status") {
+            last_event_ = text_at(value.get_object(), "message");
+            return;
+        }
+        const std::int64_t now_ns = clock_.now_ns();
+        // A status may come a little early for its turn.
+        if (done() || (shown_ > 0 && now_ns - painted_ns_ < interval_ns_ * 9 / 10)) return;
+        painted_ns_ = now_ns;
+        screen_.paint(look_of(std::move(value.get_object()), last_event_));
+        ++shown_;
+    }
+
+    const Context& context_;
+    const LiveOptions& options_;
+    const std::int64_t interval_ns_;
+    const SteadyClock clock_;
+    const InterruptWatch interrupt_;
+    Screen screen_;
+    SentEvents events_;
+    std::uint64_t last_id_ = 0;
+    std::string last_event_;
+    std::uint64_t shown_ = 0;
+    std::int64_t painted_ns_ = 0;
+};
+
+bool may_come_back(const Error& error) {
+    return error.code == ErrorCode::unavailable || error.code == ErrorCode::timeout;
+}
+
+// Nothing: the allocator has no such stream.
+std::optional<int> streamed_top(const Context& context, const LiveOptions& options) {
+    constexpr std::int64_t kAgain_ms = 1000;
+    StreamedTop top(context, options);
+    for (bool told = false;;) {
+        const std::uint64_t before = top.looks();
+        const auto followed = top.follow();
+        if (top.done()) return kDone;
+        if (!followed && !may_come_back(followed.error())) {
+            if (top.looks() > 0) return report(context, followed.error());
+            std::fprintf(stderr, "larder: no stream of events: %s; asking for lists instead\n",
+                         followed.error().message.c_str());
+            return std::nullopt;
+        }
+        if (!followed && top.looks() == 0) return report(context, followed.error());
+        if (top.looks() > before) told = false;
+        if (!std::exchange(told, true)) {
+            const std::string why = followed ? "the allocator ended the stream" : followed.error().message;
+            std::fprintf(stderr, "larder: %s; connecting again\n", why.c_str());
+        }
+        if (top.waits_for_ctrl_c(kAgain_ms)) return kDone;
+    }
 }
 
 }  // namespace
 
 int cluster_top(const Context& context, const LiveOptions& options) {
-    return show_live(context, options, {}, [&context] { return look_at_cluster(context); });
+    if (const auto code = streamed_top(context, options)) return *code;
+    return show_live(context, options, {}, [&context] { return ask_for_lists(context); });
 }
 
 }  // namespace larder::cli

@@ -8,23 +8,29 @@
 #include "tools/cli/interrupt.h"
 
 namespace larder::cli {
-namespace {
 
-void show(std::string text, bool in_place, bool first) {
-    if (in_place) {
+Screen::Screen(const Context& context)
+    : json_(context.json), in_place_(::isatty(STDOUT_FILENO) == 1 && !context.json) {}
+
+void Screen::paint(Look look) {
+    if (json_) {
+        print_json(look.json);
+    } else if (in_place_) {
+        std::string& text = look.text;
         // Home, and each line wiped to its end: no flicker, as a clear of the whole screen would give.
         for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 4) text.insert(at, "\033[K");
-        if (first) std::fputs("\033[2J", stdout);
-        text = "\033[H" + text + "\033[J";
+        if (first_) std::fputs("\033[2J", stdout);
+        std::fputs(("\033[H" + text + "\033[J").c_str(), stdout);
+    } else {
+        std::fputs(look.text.c_str(), stdout);
     }
-    std::fputs(text.c_str(), stdout);
+    first_ = false;
+    std::fflush(stdout);
 }
-
-}  // namespace
 
 int show_live(const Context& context, const LiveOptions& options, const std::function<Result<void>()>& before,
               const std::function<Result<Look>()>& look) {
-    const bool in_place = ::isatty(STDOUT_FILENO) == 1 && !context.json;
+    Screen screen(context);
     const auto wait_ms = static_cast<std::int64_t>(options.interval_s * 1000);
     const InterruptWatch interrupt;
     if (before) {
@@ -34,12 +40,7 @@ int show_live(const Context& context, const LiveOptions& options, const std::fun
     for (std::uint64_t shown = 0;;) {
         auto now = look();
         if (!now) return report(context, now.error());
-        if (context.json) {
-            print_json(now->json);
-        } else {
-            show(std::move(now->text), in_place, shown == 0);
-        }
-        std::fflush(stdout);
+        screen.paint(std::move(*now));
         if (++shown == options.count || interrupt.pressed_within(wait_ms)) return kDone;
     }
 }

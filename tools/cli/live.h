@@ -24,6 +24,18 @@ struct Look {
     std::string text;
 };
 
+// Where looks go.
+class Screen {
+public:
+    explicit Screen(const Context& context);
+    void paint(Look look);
+
+private:
+    bool json_;
+    bool in_place_;
+    bool first_ = true;
+};
+
 // `before` is called once, an interval ahead of the first look. Gives the exit code.
 int show_live(const Context& context, const LiveOptions& options, const std::function<Result<void>()>& before,
               const std::function<Result<Look>()>& look);

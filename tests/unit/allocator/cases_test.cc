@@ -325,12 +325,19 @@ TEST(Pinned, QuotasAndBandwidthAreTheOperators) {
 
 // --- floors and caps
 
-TEST(OperatorLimits, ACapDoesNotCostAJobItsEqualShare) {
+// B = 1, cache for one of two datasets of 100; "a" at f* = 1, "b" at `ideal_b`.
+ClusterState two_alike(double ideal_b) {
     ClusterState state = cluster(1, 100);
     add_dataset(state, "A", 100);
     add_dataset(state, "B", 100);
-    add_job(state, "a", 0, 1).bandwidth_cap_bytes_per_second = 0.3 * kBytesPerGB;
-    add_job(state, "b", 1, 2);
+    add_job(state, "a", 0, 1);
+    add_job(state, "b", 1, ideal_b);
+    return state;
+}
+
+TEST(OperatorLimits, ACapDoesNotCostAJobItsEqualShare) {
+    ClusterState state = two_alike(2);
+    state.jobs[0].bandwidth_cap_bytes_per_second = 0.3 * kBytesPerGB;
     Plan plan = planned(state, ObjectiveKind::efficiency);
     expect_equal_shares(plan, {0.6, 1});
     expect_quotas(plan, {50, 50});
@@ -342,11 +349,8 @@ TEST(OperatorLimits, ACapDoesNotCostAJobItsEqualShare) {
 }
 
 TEST(OperatorLimits, AJobWithAFloorIsCachedOnlyAsFarAsThatSaves) {
-    ClusterState state = cluster(1, 100);
-    add_dataset(state, "A", 100);
-    add_dataset(state, "B", 100);
-    add_job(state, "a", 0, 1).bandwidth_floor_bytes_per_second = 0.4 * kBytesPerGB;
-    add_job(state, "b", 1, 0.9);
+    ClusterState state = two_alike(0.9);
+    state.jobs[0].bandwidth_floor_bytes_per_second = 0.4 * kBytesPerGB;
     for (const ObjectiveKind kind : {ObjectiveKind::efficiency, ObjectiveKind::max_min}) {
         const Plan plan = planned(state, kind);
         expect_quotas(plan, {60, 40});

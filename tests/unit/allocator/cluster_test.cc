@@ -321,6 +321,27 @@ TEST_F(ClusterTest, AThousandRegistrationsAreKept) {
     EXPECT_LE(cluster.in_force(now_ns), kRemote * (1 + 1e-9));
 }
 
+TEST_F(ClusterTest, TheSumOfFloorsIsThatOfTheRegisteredJobs) {
+    std::mt19937_64 random(5);
+    for (int i = 0; i < 2000; ++i) {
+        const std::string name = "job-" + std::to_string(random() % 50);
+        const double floor = random() % 4 == 0 ? 0 : static_cast<double>(random() % 1'000'000'000) / 29;
+        // Some are refused: there already, not there, or more than the remote gives.
+        if (random() % 2 == 0) {
+            static_cast<void>(cluster.register_job({.name = name, .bandwidth_floor_bytes_per_second = floor}));
+        } else {
+            static_cast<void>(cluster.remove_job(name));
+        }
+        double sum = 0;
+        for (const std::string& job : cluster.registered_jobs()) {
+            sum += cluster.registered(job)->bandwidth_floor_bytes_per_second;
+        }
+        ASSERT_NEAR(cluster.floors_bytes_per_second(), sum, 1e-9 * kRemote) << "after " << i;
+    }
+    for (const std::string& job : cluster.registered_jobs()) ASSERT_TRUE(cluster.remove_job(job));
+    EXPECT_EQ(cluster.floors_bytes_per_second(), 0);
+}
+
 TEST_F(ClusterTest, APinHoldsUntilItIsTakenBack) {
     NodeReport a = node_report("a");
     a.jobs = {job_report("vision", "images"), job_report("language", "text")};

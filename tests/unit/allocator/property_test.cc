@@ -182,7 +182,7 @@ TEST(PlanProperties, MoreIsNeverWorse) {
 
 TEST(PlanProperties, TheOrderOfTheListsDoesNotMatter) {
     for (std::uint64_t seed = 0; seed < plans(); ++seed) {
-        const ClusterState state = RandomState(seed, {}).make();
+        const ClusterState state = RandomState(seed, {.turns = true}).make();
         ClusterState shuffled = state;
         std::mt19937_64 random(seed);
         std::vector<std::uint32_t> dataset_at(state.datasets.size()), job_at(state.jobs.size());

@@ -63,6 +63,11 @@ public:
         const std::lock_guard lock(mutex_);
         return asked_;
     }
+    // Those that were not empty.
+    std::vector<std::string> queries() {
+        const std::lock_guard lock(mutex_);
+        return queries_;
+    }
 
 private:
     void handle(const HttpRequest& request, const HttpRespond& respond) {
@@ -70,6 +75,9 @@ private:
         for (const auto& segment : request.path) what += "/" + segment;
         const std::lock_guard lock(mutex_);
         asked_.push_back(what + (request.body.empty() ? "" : " " + request.body));
+        std::string query;
+        for (const auto& [key, value] : request.query) query += (query.empty() ? "" : "&") + key + "=" + value;
+        if (!query.empty()) queries_.push_back(std::move(query));
         auto& answers = answers_[what];
         if (answers.empty()) return respond(http_error(404, "not_found", "nothing at " + what));
         respond(answers.front());
@@ -82,6 +90,7 @@ private:
     std::mutex mutex_;
     std::map<std::string, std::vector<HttpResponse>> answers_;
     std::vector<std::string> asked_;
+    std::vector<std::string> queries_;
     std::unique_ptr<HttpServer> server_ = std::make_unique<HttpServer>(
         context_, [this](const HttpRequest& request, HttpRespond respond) { handle(request, respond); });
     std::jthread thread_;
@@ -317,6 +326,28 @@ TEST_F(LarderWithDaemonTest, ShowsAndLimitsJobs) {
     daemon.answer("DELETE /v1/jobs/resnet/limit", "{}");
     EXPECT_THAT(larder({"job", "limit", "resnet", "--none"}).output, HasSubstr("what the config says"));
     EXPECT_EQ(larder({"job", "limit", "resnet", "--none", "--rate", "0"}).exit_code, 2);
+}
+
+TEST_F(LarderWithDaemonTest, TopAsksForListsWhereAnAllocatorHasNoStream) {
+    for (const std::string list : {"nodes", "datasets", "jobs"}) {
+        daemon.answer("GET /v1/" + list, R"({"plan":7,")" + list + R"(":[]})");
+    }
+    const auto result = larder({"top", "--allocator", socket, "--count", "1"});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_THAT(result.output, HasSubstr("no node has reported yet"));
+    EXPECT_THAT(result.errors, HasSubstr("nothing at GET /v1/events/stream; asking for lists instead"));
+}
+
+TEST_F(LarderWithDaemonTest, TopConnectsAgainAfterTheLastEventItWasTold) {
+    const std::string status = "event: status\ndata: {\"plan\":7,\"nodes\":[],\"datasets\":[],\"jobs\":[]}\n\n";
+    daemon.answer("GET /v1/events/stream",
+                  {200, "text/event-stream", "id: 5\nevent: pin_set\ndata: {\"message\":\"pinned\"}\n\n" + status, {}});
+    daemon.answer("GET /v1/events/stream", {200, "text/event-stream", status, {}});
+    const auto result = larder({"top", "--allocator", socket, "--count", "2", "--interval", "0.1"});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_THAT(result.output, HasSubstr("last event: pinned"));
+    EXPECT_THAT(result.errors, HasSubstr("the allocator ended the stream; connecting again"));
+    EXPECT_THAT(daemon.queries(), ElementsAre("after=0&status_ms=100", "after=5&status_ms=100"));
 }
 
 TEST_F(LarderWithDaemonTest, TopShowsRatesBetweenTwoLooks) {

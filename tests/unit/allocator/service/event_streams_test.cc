@@ -77,6 +77,38 @@ TEST_F(EventStreamsTest, SilenceIsFilledWithComments) {
     EXPECT_THAT(got, HasSubstr("job one"));
 }
 
+TEST_F(EventStreamsTest, WhoAsksForItIsToldTheStatusAgainAndAgain) {
+    register_job("one");
+    const auto statuses_in = [](std::string_view text) {
+        constexpr std::string_view kStatus = "\n\nevent: status\ndata: {\"plan\":1,\"nodes\":[]";
+        int found = 0;
+        for (std::size_t at = 0; (at = text.find(kStatus, at)) != std::string::npos; ++at) ++found;
+        return found;
+    };
+    int told = 0;
+    std::string got;
+    const auto take = [&](std::string_view part) {
+        got += part;
+        if (statuses_in(got) == told) return true;
+        EXPECT_EQ(statuses_in(got), ++told);
+        // Too early for the next one, then in time.
+        for (const std::int64_t step_ns : {999'999'999, 1}) {
+            clock.advance_ns(step_ns);
+            service.on_thread([&] { api.tick(); });
+        }
+        return told < 3;
+    };
+    const auto read = http_get_stream(service.socket, "/v1/events/stream?after=1&status_ms=1000", take);
+    ASSERT_TRUE(read.has_value()) << read.error().message;
+    EXPECT_THAT(got, StartsWith("id: 2\nevent: plan_changed\n")) << "events first, and a status has no number";
+    EXPECT_THAT(got, HasSubstr("\"datasets\":[],\"jobs\":[{\"name\":\"one\""));
+    EXPECT_THAT(got, Not(HasSubstr("id: 3")));
+    for (const char* wrong : {"99", "3600001", "x"}) {
+        const auto refused = http_request(service.socket, "GET", std::string("/v1/events/stream?status_ms=") + wrong);
+        EXPECT_EQ(refused->status, 400u);
+    }
+}
+
 TEST_F(EventStreamsTest, TheEndEndsStreamsWell) {
     register_job("one");
     const std::string got = read("/v1/events/stream", "never", [&] { service.on_thread([&] { api.end_waits(); }); });

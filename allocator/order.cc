@@ -1,0 +1,72 @@
+#include "allocator/order.h"
+
+#include <boost/sort/pdqsort/pdqsort.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace larder::allocator {
+namespace {
+
+struct Entry {
+    std::uint64_t key;
+    std::uint32_t index;
+};
+
+// Whole numbers in the order of the doubles they are made of; -0 and 0 are equal there, too.
+std::uint64_t ordered_bits(double key) {
+    const auto bits = std::bit_cast<std::uint64_t>(key + 0.0);
+    constexpr std::uint64_t kSign = std::uint64_t{1} << 63;
+    return (bits & kSign) != 0 ? ~bits : bits | kSign;
+}
+
+void sort_bucket(std::span<Entry> entries) {
+    // Without branches, which keys in no order make the processor guess wrong.
+    boost::sort::pdqsort_branchless(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+        return static_cast<bool>((a.key < b.key) | ((a.key == b.key) & (a.index < b.index)));
+    });
+}
+
+// Dealt to about as many buckets as there are keys, by the highest bits in which they differ: most buckets are left
+// with one or two, and however uneven they are, no key is compared more often than without them.
+std::vector<std::uint32_t> order_of(std::span<const double> keys, double sign) {
+    if (keys.empty()) return {};
+    const auto [least_key, most_key] = std::ranges::minmax(keys, {}, [sign](double key) { return sign * key; });
+    const std::uint64_t least = ordered_bits(sign * least_key);
+    const std::uint64_t range = ordered_bits(sign * most_key) - least;
+    const auto range_bits = static_cast<int>(std::bit_width(range));
+    const auto bucket_bits = static_cast<int>(std::bit_width(keys.size()));
+    const int shift = std::max(0, range_bits - bucket_bits);
+    std::vector<std::uint32_t> ends((range >> shift) + 1);
+    for (const double key : keys) ++ends[(ordered_bits(sign * key) - least) >> shift];
+    std::uint32_t begin = 0;
+    for (std::uint32_t& end : ends) begin += std::exchange(end, begin);
+    std::vector<Entry> dealt(keys.size());
+    for (std::uint32_t i = 0; i < keys.size(); ++i) {
+        const std::uint64_t key = ordered_bits(sign * keys[i]);
+        dealt[ends[(key - least) >> shift]++] = {.key = key, .index = i};
+    }
+    begin = 0;
+    for (const std::uint32_t end : ends) {
+        // What is equal is in the order of its indices already.
+        if (shift > 0 && end - begin > 1) sort_bucket(std::span(dealt).subspan(begin, end - begin));
+        begin = end;
+    }
+    std::vector<std::uint32_t> order;
+    order.reserve(dealt.size());
+    for (const Entry& entry : dealt) order.push_back(entry.index);
+    return order;
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> ascending(std::span<const double> keys) {
+    return order_of(keys, 1);
+}
+
+std::vector<std::uint32_t> descending(std::span<const double> keys) {
+    return order_of(keys, -1);
+}
+
+}  // namespace larder::allocator

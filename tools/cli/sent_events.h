@@ -1,0 +1,28 @@
+#pragma once
+
+// Server-sent events, put together from the pieces in which a stream arrives.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace larder::cli {
+
+struct SentEvent {
+    std::optional<std::uint64_t> id;
+    std::string_view kind;
+    std::string_view data;
+};
+
+class SentEvents {
+public:
+    // Gives on each event that is whole now; what it refers to holds during the call. Comments are left out.
+    void add(std::string_view part, const std::function<void(const SentEvent&)>& take);
+
+private:
+    std::string unfinished_;
+};
+
+}  // namespace larder::cli
