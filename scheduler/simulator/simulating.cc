@@ -156,12 +156,14 @@ Result<void> Simulating::decide_now() {
         for (const JobId j : ids_) note_time_share(jobs_[j].state, now_s_);
     }
     data_->describe(datasets_);
+    Storage storage = options_.storage;
+    storage.own_caches = options_.cache.own_caches;
     const Snapshot snapshot{.now_s = now_s_,
                             .gpu_types = gpu_types_,
                             .jobs = live_,
                             .tenants = tenants_,
                             .datasets = datasets_,
-                            .storage = options_.storage,
+                            .storage = storage,
                             .storage_aware = options_.storage_aware};
     data_->describe(near_);
     const auto near = [](const void* self, std::uint32_t job) {
