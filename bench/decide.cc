@@ -260,17 +260,10 @@ private:
         }
         for (const Start& start : actions.starts) {
             JobState& job = states_[ids_[start.job]];
-            job.running = true;
-            job.gpus = start.gpus;
-            job.gpu_type = start.gpu_type;
-            job.placement = start.placement;
-            job.started_s = now_s_;
-            job.first_started_s = std::min(job.first_started_s, now_s_);
+            note_start(job, start, now_s_);
             if (start.packed_with) job.packed_with = &states_[ids_[*start.packed_with]];
         }
-        for (const auto& [at, until_s] : actions.leases) states_[ids_[at]].lease_until_s = until_s;
-        for (const std::uint32_t at : actions.admitted) states_[ids_[at]].admitted_s = now_s_;
-        for (const Promised& one : actions.promised) states_[ids_[one.job]].promised = one.times;
+        note_promises(actions, now_s_, [&](std::uint32_t at) -> JobState& { return states_[ids_[at]]; });
     }
 
     void describe() {

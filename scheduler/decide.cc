@@ -181,4 +181,14 @@ Result<Actions> decide(Policy& policy, Placer& placer, const DecideInput& input,
     return actions;
 }
 
+void note_start(JobState& job, const Start& start, double now_s) {
+    job.running = true;
+    job.gpus = start.gpus;
+    job.gpu_type = start.gpu_type;
+    job.opportunistic = start.opportunistic;
+    job.placement = start.placement;
+    job.started_s = now_s;
+    job.first_started_s = std::min(job.first_started_s, now_s);
+}
+
 }  // namespace larder::scheduler

@@ -62,4 +62,17 @@ struct DecideInput {
 Result<Actions> decide(Policy& policy, Placer& placer, const DecideInput& input,
                        std::vector<WaitsFor>* waits_for = nullptr);
 
+// What a start changes in the state of its job, but for JobState::packed_with, which points to where states are kept.
+void note_start(JobState& job, const Start& start, double now_s);
+
+// Claims, leases and promises, in the states of the jobs: `state_of(index in Snapshot::jobs)`.
+template <typename StateOf>
+void note_promises(const Actions& actions, double now_s, StateOf state_of) {
+    for (const std::uint32_t at : actions.demoted) state_of(at).opportunistic = true;
+    for (const std::uint32_t at : actions.promoted) state_of(at).opportunistic = false;
+    for (const auto& [at, until_s] : actions.leases) state_of(at).lease_until_s = until_s;
+    for (const std::uint32_t at : actions.admitted) state_of(at).admitted_s = now_s;
+    for (const Promised& one : actions.promised) state_of(one.job).promised = one.times;
+}
+
 }  // namespace larder::scheduler

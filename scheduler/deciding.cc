@@ -26,10 +26,6 @@ std::vector<const Want*> by_priority(const Decision& decision, std::span<const J
     return ordered;
 }
 
-bool may_run_on(const JobSpec& spec, std::uint32_t type) {
-    return spec.ideal_bytes_per_second[type] > 0 && (spec.gpu_type == kAnyGpuType || spec.gpu_type == type);
-}
-
 }  // namespace
 
 Deciding::Deciding(const DecideInput& input, Placer& placer, const Policy& policy,
@@ -42,9 +38,8 @@ Deciding::Deciding(const DecideInput& input, Placer& placer, const Policy& polic
       fates_(jobs_.size(), Fate::out),
       is_stopped_(jobs_.size()),
       stays_(jobs_.size()),
-      claims_left_(claims.begin(), claims.end()),
+      room_(input.snapshot.gpu_types, claims),
       quotas_(input.snapshot.tenants) {
-    for (const GpuTypeState& type : input.snapshot.gpu_types) left_.push_back(type.gpus);
     for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
         const JobState& job = *jobs_[j];
         if (!job.running || (preempts_ && job.spec->preemptible) || job.opportunistic) continue;
@@ -82,8 +77,8 @@ void Deciding::choose_one(const Decision& decision, const Want& want) {
     const bool claims = !want.opportunistic;
     const bool where_it_is = job.running && !want.packed_with && job.packed_with == nullptr &&
                              (want.gpu_type == kAnyGpuType || want.gpu_type == job.gpu_type) &&
-                             job.opportunistic == want.opportunistic && left_[job.gpu_type] >= gpus &&
-                             (!claims || claim_left(*job.spec, job.gpu_type) >= gpus);
+                             job.opportunistic == want.opportunistic && room_.left(job.gpu_type) >= gpus &&
+                             (!claims || room_.claim_left(*job.spec, job.gpu_type) >= gpus);
     const bool has_grown = grows_ && job.gpus > gpus;
     if (where_it_is && (job.gpus == gpus || has_grown)) {
         keep(want.job, gpus);
@@ -134,36 +129,24 @@ void Deciding::keep(std::uint32_t j, std::uint32_t gpus) {
 // A guest slows its host down: only one of the same tenant, or one without a claim where the host has none.
 bool Deciding::may_share(const Want& guest) const {
     const std::uint32_t host = *guest.packed_with;
-    if (claims_left_.empty() || jobs_[guest.job]->spec->tenant == jobs_[host]->spec->tenant) return true;
+    if (!room_.has_claims() || jobs_[guest.job]->spec->tenant == jobs_[host]->spec->tenant) return true;
+    if (!guest.opportunistic) return false;
     const auto starts =
         std::ranges::find_if(pending_, [&](const Pending& pending) { return pending.want->job == host; });
-    const bool host_claims = starts == pending_.end() ? !jobs_[host]->opportunistic : !starts->want->opportunistic;
-    return guest.opportunistic && !host_claims;
+    return starts == pending_.end() ? jobs_[host]->opportunistic : starts->want->opportunistic;
 }
 
 void Deciding::take(const JobSpec& spec, std::uint32_t gpu_type, std::uint32_t gpus, bool claims) {
-    left_[gpu_type] -= std::min(left_[gpu_type], gpus);
+    room_.take(spec, gpu_type, gpus, claims);
     quotas_.take(spec.tenant, gpus);
-    if (!claims || claims_left_.empty()) return;
-    std::uint32_t& left = claims_left_[spec.tenant * left_.size() + gpu_type];
-    if (left != kAnyGpuType) left -= std::min(left, gpus);
-}
-
-std::uint32_t Deciding::claim_left(const JobSpec& spec, std::uint32_t gpu_type) const {
-    return claims_left_.empty() ? kAnyGpuType : claims_left_[spec.tenant * left_.size() + gpu_type];
 }
 
 // The type it asks for, or the one it is fastest on of those with so many left.
 std::uint32_t Deciding::type_with_room(const Want& want, std::uint32_t gpus, bool claims) const {
     const JobSpec& spec = *jobs_[want.job]->spec;
-    std::uint32_t best = kAnyGpuType;
-    for (std::uint32_t type = 0; type < left_.size(); ++type) {
-        if (left_[type] < gpus || !may_run_on(spec, type)) continue;
-        if (claims && claim_left(spec, type) < gpus) continue;
-        if (want.gpu_type != kAnyGpuType && want.gpu_type != type) continue;
-        if (best == kAnyGpuType || spec.ideal_bytes_per_second[type] > spec.ideal_bytes_per_second[best]) best = type;
-    }
-    return best;
+    return room_.fastest_type(spec, [&](std::uint32_t type) {
+        return (want.gpu_type == kAnyGpuType || want.gpu_type == type) && room_.fits(spec, type, gpus, claims);
+    });
 }
 
 void Deciding::hold_up(const Decision& decision, const JobState& job) {

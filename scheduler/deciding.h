@@ -13,6 +13,7 @@
 #include "scheduler/decide.h"
 #include "scheduler/growing.h"
 #include "scheduler/quota.h"
+#include "scheduler/room.h"
 
 namespace larder::scheduler {
 
@@ -23,7 +24,7 @@ public:
 
     void choose(const Decision& decision);
     // GPUs of the type that nobody has been given so far; opportunistic jobs that were not chosen yet have none.
-    std::uint32_t left(std::uint32_t gpu_type) const { return left_[gpu_type]; }
+    std::uint32_t left(std::uint32_t gpu_type) const { return room_.left(gpu_type); }
     void carry_out(Actions& actions);
     WaitsFor waits_for(std::uint32_t job) const;
 
@@ -62,7 +63,6 @@ private:
     void keep(std::uint32_t j, std::uint32_t gpus);
     std::uint32_t type_with_room(const Want& want, std::uint32_t gpus, bool claims) const;
     void take(const JobSpec& spec, std::uint32_t gpu_type, std::uint32_t gpus, bool claims);
-    std::uint32_t claim_left(const JobSpec& spec, std::uint32_t gpu_type) const;
     bool may_share(const Want& guest) const;
     void hold_up(const Decision& decision, const JobState& job);
     bool is_held_up(const JobState& job) const;
@@ -107,8 +107,7 @@ private:
     std::vector<Fate> fates_;
     std::vector<bool> is_stopped_;
     std::vector<bool> stays_;                           // wanted just where it is, but with a claim
-    std::vector<std::uint32_t> left_;                   // GPUs by type
-    std::vector<std::uint32_t> claims_left_;            // by tenant, then type; empty, or kAnyGpuType: no limit
+    Room room_;                                         // for those not chosen yet
     std::set<std::pair<bool, std::uint32_t>> held_up_;  // opportunistic or not, tenant
     Quotas quotas_;
     std::vector<const Decision*> decisions_;

@@ -33,8 +33,9 @@ void Deciding::keep_grown(Actions& actions) {
     for (const Grown& grown : grown_) {
         const JobState& job = *jobs_[grown.job];
         const bool claims = !job.opportunistic;
-        std::uint32_t more = std::min({left_[job.gpu_type], quotas_.left(job.spec->tenant), job.gpus - grown.gpus});
-        if (claims) more = std::min(more, claim_left(*job.spec, job.gpu_type));
+        std::uint32_t more =
+            std::min({room_.left(job.gpu_type), quotas_.left(job.spec->tenant), job.gpus - grown.gpus});
+        if (claims) more = std::min(more, room_.claim_left(*job.spec, job.gpu_type));
         take(*job.spec, job.gpu_type, more, claims);
         if (grown.gpus + more < job.gpus) shrink(grown.job, grown.gpus + more, actions);
     }
@@ -151,8 +152,9 @@ void Deciding::grow_into_the_rest(Actions& actions) {
     std::vector<Growing> growing = may_grow(actions);
     if (growing.empty()) return;
     std::vector<std::uint32_t> left;
-    left.reserve(left_.size());
-    for (std::uint32_t type = 0; type < left_.size(); ++type) left.push_back(placer_.free_gpus(type));
+    const std::size_t types = input_.snapshot.gpu_types.size();
+    left.reserve(types);
+    for (std::uint32_t type = 0; type < types; ++type) left.push_back(placer_.free_gpus(type));
     if (std::ranges::none_of(left, [](std::uint32_t gpus) { return gpus > 0; })) return;
     raise_all(input_.snapshot, left, growing);
     const double horizon_s = anyone_waits() ? room_lasts_until_s() - input_.snapshot.now_s : kNever;
@@ -169,8 +171,8 @@ void Deciding::grow(const Growing& grown, double horizon_s, Actions& actions) {
     const std::uint32_t before = runs ? job.gpus : started->gpus;
     const Placement placement = runs ? job.placement : started->placement;
     Growing to = grown;
-    to.gpus =
-        before + std::min({grown.gpus - before, quotas_.left(job.spec->tenant), claim_left(*job.spec, to.gpu_type)});
+    to.gpus = before +
+              std::min({grown.gpus - before, quotas_.left(job.spec->tenant), room_.claim_left(*job.spec, to.gpu_type)});
     if (to.gpus == before || !pays(to, before, 1, horizon_s)) return;
     const std::vector<HeldCell> held = placer_.cells_of(input_.ids[j]);
     placer_.release(input_.ids[j]);

@@ -50,6 +50,9 @@ struct JobSpec {
     double packed_rate = 0;       // what is left of its rate when it shares its GPUs with one other; 0: it may not
 };
 
+inline bool may_run_on(const JobSpec& job, std::uint32_t gpu_type) {
+    return job.ideal_bytes_per_second[gpu_type] > 0 && (job.gpu_type == kAnyGpuType || job.gpu_type == gpu_type);
+}
 // f* with so many GPUs of the type.
 double ideal_rate(const JobSpec& job, std::uint32_t gpu_type, std::uint32_t gpus);
 // What is left of it on so many nodes, when `nodes_least` would do.

@@ -21,9 +21,8 @@ public:
         for (auto& held : held_) held.clear();
         nodes_.assign(datasets, {});
     }
-    void add(std::uint32_t dataset, std::uint32_t node, double bytes) {
-        if (bytes > 0) held_[dataset].emplace_back(bytes, node);
-    }
+    // Before finish().
+    void add(std::uint32_t dataset, std::uint32_t node, double bytes);
     void finish();
     void finish(std::uint32_t dataset);  // this one alone: for who looks up few of many
     // None of a dataset that nobody knows.
@@ -33,7 +32,12 @@ public:
     }
 
 private:
-    std::vector<std::vector<std::pair<double, std::uint32_t>>> held_;
+    using Held = std::pair<double, std::uint32_t>;  // bytes, node
+    static bool holds_more(const Held& a, const Held& b) {
+        return a.first != b.first ? a.first > b.first : a.second < b.second;
+    }
+
+    std::vector<std::vector<Held>> held_;  // by dataset; heaps with the least in front, once they are full
     std::vector<std::vector<std::uint32_t>> nodes_;
 };
 

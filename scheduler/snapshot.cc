@@ -85,7 +85,10 @@ double expected_rate_far(const Snapshot& snapshot, const JobState& job, std::uin
     const double rate = expected_rate(snapshot, job, gpu_type, gpus);
     if (!snapshot.storage_aware || job.spec->dataset == kNoDataset) return rate;
     const double part = std::min(1.0, static_cast<double>(gpus) / std::max(1U, snapshot.gpus()));
-    return std::min(rate, snapshot.storage.nic_bytes_per_second * part);
+    const Storage& storage = snapshot.storage;
+    const double link = storage.own_caches ? std::min(storage.nic_bytes_per_second, storage.remote_bytes_per_second)
+                                           : storage.nic_bytes_per_second;
+    return std::min(rate, link * part);
 }
 
 double expected_rate(const Snapshot& snapshot, const JobState& job) {

@@ -74,6 +74,7 @@ struct Storage {
     double cache_bytes = 0;                // of the whole cluster
     double remote_bytes_per_second = 0;    // likewise
     double nic_bytes_per_second = kNever;  // all nodes' networks, each way
+    bool own_caches = false;               // what a node has cached serves only the jobs that run there
 };
 
 struct GpuTypeState {
@@ -125,7 +126,8 @@ struct Snapshot {
 // force gives it where it runs just so, with an equal share (by GPUs) of cache and bandwidth where it does not. f* when
 // the snapshot is not storage-aware, or the job reads no dataset.
 double expected_rate(const Snapshot& snapshot, const JobState& job, std::uint32_t gpu_type, std::uint32_t gpus);
-// The same with none of its data near: its equal share of the nodes' networks bounds it, too.
+// The same with none of its data near: its equal share of the nodes' networks bounds it, too, and of the remote's
+// bandwidth, where other nodes' caches are no use.
 double expected_rate_far(const Snapshot& snapshot, const JobState& job, std::uint32_t gpu_type, std::uint32_t gpus);
 // With the GPUs it has, or asks for on its fastest type.
 double expected_rate(const Snapshot& snapshot, const JobState& job);

@@ -155,7 +155,8 @@ private:
     std::map<JobId, Waiting> reserved_;
     std::uint64_t arrivals_ = 0;
     std::vector<NodeOffer> offers_;
-    std::vector<bool> scarce_;  // by hierarchy: all that could be bound for the gang in hand is bound
+    std::vector<std::uint32_t> roots_;  // of collect(), kept for its memory
+    std::vector<bool> scarce_;          // by hierarchy: all that could be bound for the gang in hand is bound
 };
 
 }  // namespace larder::scheduler

@@ -19,20 +19,14 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
         if (type_of_[h] != request.gpu_type) continue;
         const SharedHierarchy& shared = hierarchies_[h];
         const Hierarchy& cells = shared.cells();
-        std::uint32_t fresh_level = kNone;
-        std::uint32_t fresh_left = 0;
-        for (std::uint32_t number = shared.first_of(cluster); number < shared.end_of(cluster); ++number) {
+        for (std::uint32_t level = 0; level < cells.levels() && !scarce_[h]; ++level) {
+            all += std::uint64_t{shared.unbound(cluster, level)} * cells.gpus_in(level);
+        }
+        shared.list_for_gang(cluster, gpus, preemptible != nullptr, !scarce_[h], roots_);
+        for (const std::uint32_t number : roots_) {
             const VirtualCell& root = shared.root(number);
             const std::uint32_t size = cells.gpus_in(root.level);
             if (root.index == kNone) {
-                if (scarce_[h]) continue;
-                all += size;
-                if (root.level != fresh_level) {  // no more of one level than the gang could use
-                    fresh_level = root.level;
-                    fresh_left = (gpus + size - 1) / size;
-                }
-                if (fresh_left == 0) continue;
-                --fresh_left;
                 const std::uint32_t per_node = std::min(size, cells.node_gpus());
                 for (std::uint32_t n = 0; n < cells.node_count(root.level); ++n) {
                     offers_.push_back({.hierarchy = &cells,
@@ -47,7 +41,6 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
                 }
                 continue;
             }
-            if (root.held_gpus == size && preemptible == nullptr) continue;
             const CellId cell{root.level, root.index};
             const std::uint64_t mask =
                 root.level >= cells.node_level() ? lowest_bits(~0ULL, cells.node_gpus()) : cells.gpus_of(cell);
@@ -173,10 +166,15 @@ Placement Cells::take_near(std::uint32_t cluster, const PlaceRequest& request) {
     std::vector<Near> candidates;
     for (const std::uint32_t node : request.near) {
         if (node >= where_.size() || type_of_[where_[node].hierarchy] != request.gpu_type) continue;
-        at(where_[node]).cover_node(cluster, where_[node].node);
-        const std::uint32_t gpus = count_of(owned(node));
+        SharedHierarchy& shared = at(where_[node]);
+        std::uint32_t gpus = shared.cells().node_gpus();
+        if (!shared.cell_to_cover(cluster, where_[node].node)) {
+            shared.cover_node(cluster, where_[node].node);
+            gpus = count_of(owned(node));
+            unbind_idle();
+        }
         if (gpus > 0) candidates.push_back({.node = node, .gpus = gpus});
-        unbind_idle();
+        if (gpus == request.gpus) break;  // none is before it
     }
     // The one that has just enough, or else those that have most.
     const auto after = [&](const Near& a, const Near& b) {

@@ -39,6 +39,8 @@ SharedHierarchy::SharedHierarchy(const CellConfig& config, std::uint32_t h)
         }
         first_of_.push_back(static_cast<std::uint32_t>(roots_.size()));
     }
+    with_room_.resize(roots_.size() / 64 + 1);
+    for (std::uint32_t root = 0; root < roots_.size(); ++root) note_room(root);
     for (const auto& claims : claims_) {
         for (std::uint32_t level = 0; level < cells_.levels(); ++level) {
             cells_.claim(level, static_cast<std::int32_t>(claims[level]));
@@ -171,6 +173,7 @@ std::uint32_t SharedHierarchy::bind_at(std::uint32_t cluster, CellId cell) {
     unbound.erase(unbound.begin());
     --claims_[cluster][cell.level];
     roots_[root].index = cell.index;
+    note_room(root);
     bound_lately_.push_back(root);
     return root;
 }
@@ -183,6 +186,7 @@ void SharedHierarchy::unbind(std::uint32_t number) {
     ++claims_[root.cluster][root.level];
     root.index = kNone;
     root.held_gpus = 0;
+    note_room(number);
     if (std::exchange(root.doomed, false)) std::erase(doomed_, number);
 }
 
@@ -197,6 +201,7 @@ bool SharedHierarchy::bind_back(std::uint32_t root, CellId cell) {
     unbound_[roots_[root].cluster][cell.level].erase(root);
     --claims_[roots_[root].cluster][cell.level];
     roots_[root].index = cell.index;
+    note_room(root);
     return true;
 }
 
@@ -217,12 +222,14 @@ bool SharedHierarchy::bind_over(std::uint32_t cluster, CellId cell) {
     const std::uint32_t bound = bind_at(cluster, cell);
     if (bound != kNone) {
         roots_[bound].held_gpus = held;
+        note_room(bound);
         return true;
     }
     for (std::size_t i = 0; i < instead.size(); ++i) {
         const bool back = bind_back(instead[i], {before[i].level, before[i].index});
         LARDER_ASSERT(back);
         roots_[instead[i]] = before[i];
+        note_room(instead[i]);
         if (before[i].doomed) doomed_.push_back(instead[i]);
     }
     return false;
@@ -248,23 +255,34 @@ bool SharedHierarchy::cover(std::uint32_t cluster, std::uint32_t node, std::uint
     }
 }
 
+bool SharedHierarchy::is_harmless(CellId cell) const {
+    const auto ranked = rank(cell);
+    return ranked && !ranked->leaves_short && ranked->bad_nodes == 0;
+}
+
+std::optional<CellId> SharedHierarchy::cell_to_cover(std::uint32_t cluster, std::uint32_t node) const {
+    const CellId cell{cells_.node_level(), node};
+    for (std::uint32_t level = cell.level; level < cells_.levels(); ++level) {
+        const CellId wanted{level, cells_.ancestor(cell, level)};
+        if (unbound(cluster, level) > 0 && is_harmless(wanted)) return wanted;
+    }
+    return std::nullopt;
+}
+
 void SharedHierarchy::cover_node(std::uint32_t cluster, std::uint32_t node) {
     const std::uint32_t node_level = cells_.node_level();
     const CellId cell{node_level, node};
     if (cells_.is_bad(node) || cells_.root_above(cell) != kNone) return;
-    const auto harmless = [&](CellId wanted) {
-        const auto ranked = rank(wanted);
-        return ranked && !ranked->leaves_short && ranked->bad_nodes == 0;
-    };
-    for (std::uint32_t level = node_level; level < cells_.levels(); ++level) {
-        const CellId wanted{level, cells_.ancestor(cell, level)};
-        if (unbound(cluster, level) > 0 && harmless(wanted) && bind_at(cluster, wanted) != kNone) return;
+    if (const auto whole = cell_to_cover(cluster, node)) {
+        const std::uint32_t bound = bind_at(cluster, *whole);
+        LARDER_ASSERT(bound != kNone);
+        return;
     }
     for (std::uint32_t level = node_level; level-- > 0;) {
         const std::uint32_t cells = cells_.cells_in(node_level, level);
         for (std::uint32_t i = 0; i < cells && unbound(cluster, level) > 0; ++i) {
             const CellId wanted{level, node * cells + i};
-            if (harmless(wanted)) bind_at(cluster, wanted);
+            if (is_harmless(wanted)) bind_at(cluster, wanted);
         }
     }
 }

@@ -7,6 +7,7 @@
 // bad ones, that few opportunistic jobs have to go, that it is near, and that little is split; in this order.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -42,6 +43,11 @@ public:
     std::uint32_t unbound(std::uint32_t cluster, std::uint32_t level) const {
         return static_cast<std::uint32_t>(unbound_[cluster][level].size());
     }
+    // In place of all of a virtual cluster's cells, those that matter to a gang, by number: bound ones with GPUs that
+    // nobody holds (with `full` the others, too), and, with `fresh`, of each level no more unbound ones than it could
+    // use.
+    void list_for_gang(std::uint32_t cluster, std::uint32_t gpus, bool full, bool fresh,
+                       std::vector<std::uint32_t>& into) const;
     // Of one node, those that lie in the virtual cluster's bound cells.
     std::uint64_t gpus_owned(std::uint32_t cluster, std::uint32_t node) const;
 
@@ -56,6 +62,8 @@ public:
     bool cover(std::uint32_t cluster, std::uint32_t node, std::uint64_t gpus);
     // Binds what makes the virtual cluster own as much of a node as it may, unless that would leave others short.
     void cover_node(std::uint32_t cluster, std::uint32_t node);
+    // The cell that does so by itself, which is free as a whole; nothing: there is none.
+    std::optional<CellId> cell_to_cover(std::uint32_t cluster, std::uint32_t node) const;
 
     // The bound cells in which these GPUs of a node lie, and binding just such a cell again.
     std::vector<CellId> cells_of(std::uint32_t node, std::uint64_t gpus) const;
@@ -87,7 +95,12 @@ private:
     bool bind_back(std::uint32_t root, CellId cell);
     void unbind(std::uint32_t root);
     std::vector<std::uint32_t> roots_in(CellId cell) const;
+    // Whether it may be bound with no bad node in it, and nobody left short.
+    bool is_harmless(CellId cell) const;
     std::uint32_t short_at(std::uint32_t cluster) const;
+    // To be told whenever a cell was bound, unbound, or others of its GPUs are held.
+    void note_room(std::uint32_t root);
+    bool has_room(std::uint32_t root) const { return (with_room_[root / 64] >> root % 64 & 1) != 0; }
     bool doom_one(std::uint32_t cluster, std::uint32_t level);
 
     Hierarchy cells_;
@@ -95,6 +108,7 @@ private:
     std::vector<std::vector<std::uint32_t>> opportunistic_;  // GPUs, by level from the node's up and cell
     std::vector<VirtualCell> roots_;                         // by virtual cluster
     std::vector<std::uint32_t> first_of_;
+    std::vector<std::uint64_t> with_room_;                       // bit by root: bound, with GPUs that nobody holds
     std::vector<std::vector<std::set<std::uint32_t>>> unbound_;  // by virtual cluster and level
     std::vector<std::vector<std::int64_t>> claims_;              // their number, likewise
     std::vector<std::uint32_t> bound_lately_;                    // may have to be unbound when things settle

@@ -19,6 +19,7 @@ void SharedHierarchy::hold(std::uint32_t node, std::uint64_t gpus) {
         const std::uint64_t in_root =
             root.level >= cells_.node_level() ? gpus : gpus & cells_.gpus_of({root.level, root.index});
         root.held_gpus += count_of(in_root);
+        note_room(number);
         if (root.doomed) {
             root.doomed = false;
             std::erase(doomed_, number);
@@ -38,9 +39,47 @@ void SharedHierarchy::drop(std::uint32_t node, std::uint64_t gpus) {
         const std::uint64_t in_root =
             root.level >= cells_.node_level() ? gpus : gpus & cells_.gpus_of({root.level, root.index});
         root.held_gpus -= count_of(in_root);
+        note_room(number);
         gpus &= ~in_root;
         if (root.held_gpus == 0 && !root.pinned) unbind(number);
     }
+}
+
+void SharedHierarchy::note_room(std::uint32_t number) {
+    const VirtualCell& root = roots_[number];
+    const std::uint64_t bit = std::uint64_t{1} << number % 64;
+    const bool room = root.index != kNone && root.held_gpus < cells_.gpus_in(root.level);
+    with_room_[number / 64] = room ? with_room_[number / 64] | bit : with_room_[number / 64] & ~bit;
+}
+
+void SharedHierarchy::list_for_gang(std::uint32_t cluster, std::uint32_t gpus, bool full, bool fresh,
+                                    std::vector<std::uint32_t>& into) const {
+    into.clear();
+    const std::uint32_t end = end_of(cluster);
+    if (full) {
+        for (std::uint32_t root = first_of(cluster); root < end; ++root) {
+            if (roots_[root].index != kNone) into.push_back(root);
+        }
+    } else {
+        for (std::uint32_t root = first_of(cluster); root < end;) {
+            const std::uint64_t rest = with_room_[root / 64] >> root % 64;
+            if (rest == 0) {
+                root = (root / 64 + 1) * 64;
+                continue;
+            }
+            root += static_cast<std::uint32_t>(std::countr_zero(rest));
+            if (root < end) into.push_back(root);
+            ++root;
+        }
+    }
+    for (std::uint32_t level = 0; level < cells_.levels() && fresh; ++level) {
+        std::uint32_t left = (gpus + cells_.gpus_in(level) - 1) / cells_.gpus_in(level);
+        for (auto root = unbound_[cluster][level].begin(); root != unbound_[cluster][level].end() && left > 0; ++root) {
+            into.push_back(*root);
+            --left;
+        }
+    }
+    std::ranges::sort(into);
 }
 
 std::vector<CellId> SharedHierarchy::cells_of(std::uint32_t node, std::uint64_t gpus) const {
@@ -162,6 +201,7 @@ bool SharedHierarchy::sound() const {
         if (bound && cells_.root_at({root.level, root.index}) != number) return false;
         if (!root.pinned && unbound_[root.cluster][root.level].contains(number) == bound) return false;
         if (root.held_gpus != held[number]) return false;
+        if (has_room(number) != (bound && held[number] < cells_.gpus_in(root.level))) return false;
         if (bound && !root.pinned && !root.doomed && root.held_gpus == 0) return false;
         if (root.doomed && (!bound || root.held_gpus > 0 || std::ranges::find(doomed_, number) == doomed_.end())) {
             return false;

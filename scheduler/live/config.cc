@@ -99,23 +99,14 @@ constexpr std::array kRules{
          }},
     Rule{{"scheduler.exact", kConfigFlag, "of chronus: admits by an integer program"},
          [](LiveConfig& config, Name, Value value) { return set_config_flag(config.policy_options.exact, value); }},
-    Rule{{"scheduler.tenant.NAME.weight", "a number above 0, at most 1000000", "of its share; default: 1"},
-         [](LiveConfig& config, Name name, Value value) {
-             double& weight = config.tenants[name].weight;
-             return set_config_number(weight, value, 0, 1e6) && weight > 0;
-         }},
-    Rule{
-        {"scheduler.tenant.NAME.parent", "the name of a tenant, in text", "that it is a part of"},
-        [](LiveConfig& config, Name name, Value value) { return set_config_text(config.tenants[name].parent, value); }},
-    Rule{
-        {"scheduler.tenant.NAME.gpu_quota", "a whole number, 0 to 1000000", "GPUs it may have at a time; default: all"},
-        [](LiveConfig& config, Name name, Value value) {
-            unsigned quota = 0;
-            if (!set_config_count(quota, value, 0, 1'000'000)) return false;
-            config.tenants[name].gpu_quota = quota;
-            return true;
-        }},
 };
+
+// Those of tenants come after the others in live_config_keys().
+Result<void> apply(LiveConfig& config, ConfigSetting setting) {
+    if (setting.rule < kRules.size()) return apply_setting(config, std::span<const Rule>(kRules), setting);
+    setting.rule -= kRules.size();
+    return apply_setting(config.tenants, tenant_rules(), setting);
+}
 
 std::unexpected<Error> refuse(std::string message) {
     return fail(ErrorCode::invalid_argument, std::move(message));
@@ -124,20 +115,18 @@ std::unexpected<Error> refuse(std::string message) {
 }  // namespace
 
 std::vector<ConfigKey> live_config_keys() {
-    return keys_of(std::span<const Rule>(kRules));
+    std::vector<ConfigKey> keys = keys_of(std::span<const Rule>(kRules));
+    for (const auto& rule : tenant_rules()) keys.push_back(rule.key);
+    return keys;
 }
 
 Result<LiveConfig> read_live_config(std::span<const ConfigSetting> settings,
                                     std::span<const std::string> empty_tables) {
     LiveConfig config;
-    // A tenant of whom nothing is said but that there is one.
-    constexpr std::string_view kTenant = "scheduler.tenant.";
-    for (const std::string& table : empty_tables) {
-        if (table.starts_with(kTenant)) config.tenants.try_emplace(table.substr(kTenant.size()));
-    }
+    add_bare_tenants(config.tenants, empty_tables);
     for (const ConfigSetting& setting : settings) {
-        if (auto applied = apply_setting(config, std::span<const Rule>(kRules), setting); !applied) {
-            const bool policy = kRules[setting.rule].key.key == "scheduler.policy";
+        if (auto applied = apply(config, setting); !applied) {
+            const bool policy = setting.rule < kRules.size() && kRules[setting.rule].key.key == "scheduler.policy";
             std::string names;
             for (const std::string_view name : policy_names())
                 names += (names.empty() ? ": " : ", ") + std::string(name);
@@ -173,27 +162,7 @@ GpuCluster gpu_cluster_of(const LiveConfig& config, const std::string& this_node
 }
 
 Result<std::vector<Tenant>> tenants_of(const LiveConfig& config) {
-    std::vector<Tenant> tenants;
-    tenants.reserve(config.tenants.size() + 1);
-    for (const auto& [name, tenant] : config.tenants) {
-        tenants.push_back({.name = name, .weight = tenant.weight, .gpu_quota = tenant.gpu_quota.value_or(kAnyGpuType)});
-    }
-    if (tenants.empty()) tenants.push_back({.name = "default"});
-    for (const auto& [name, tenant] : config.tenants) {
-        if (tenant.parent.empty()) continue;
-        const auto parent = std::ranges::find(tenants, tenant.parent, &Tenant::name);
-        if (parent == tenants.end()) {
-            return refuse("scheduler.tenant." + name + ".parent: there is no tenant \"" + tenant.parent + "\"");
-        }
-        std::ranges::find(tenants, name, &Tenant::name)->parent = static_cast<std::uint32_t>(parent - tenants.begin());
-    }
-    for (const Tenant& tenant : tenants) {
-        std::size_t above = 0;
-        for (std::uint32_t at = tenant.parent; at != kNoTenant; at = tenants[at].parent) {
-            if (++above > tenants.size()) return refuse("scheduler.tenant." + tenant.name + ".parent: it is its own");
-        }
-    }
-    return tenants;
+    return tenants_of(config.tenants.empty() ? TenantConfigs{{"default", {}}} : config.tenants);
 }
 
 }  // namespace larder::scheduler

@@ -4,14 +4,13 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
-#include "base/server/config_text.h"
 #include "scheduler/policy.h"
+#include "scheduler/tenant_config.h"
 
 namespace larder::scheduler {
 
@@ -20,18 +19,12 @@ struct NodeConfig {
     std::string gpu_type;  // empty: LiveConfig's
 };
 
-struct TenantConfig {
-    double weight = 1;
-    std::string parent;
-    std::optional<unsigned> gpu_quota;
-};
-
 struct LiveConfig {
     unsigned gpus = 0;  // of one node, called as this machine is
     std::string gpu_type = "gpu";
     std::map<std::string, NodeConfig> nodes;  // instead of `gpus`
     std::string cells;                        // file of cells with guarantees; it names nodes and GPUs in place of both
-    std::map<std::string, TenantConfig> tenants;
+    TenantConfigs tenants;
     std::string policy = "fifo-backfill";
     PolicyOptions policy_options;
     bool storage_blind = false;

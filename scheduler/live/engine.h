@@ -3,7 +3,9 @@
 // What runs jobs: processes of this machine (engines/local_engine.h), or a cluster manager. The scheduler tells it what
 // to start and stop, and asks what has happened; policies know nothing of it. A start is told again after a restart of
 // the daemon, so an engine starts each (job, attempt) at most once, whoever asks and how often; what a former daemon
-// had started it finds again by the same pair. One thread; no call waits.
+// had started it finds again by the same pair. Whether a node is lost is the engine's to say, who alone knows what runs
+// there; that its daemon reports no more is no sign of it. The local engine never does: its nodes are parts of this
+// machine, and with it the scheduler is lost, too. A cluster manager does. One thread; no call waits.
 
 #include <cstdint>
 #include <map>

@@ -1,6 +1,6 @@
 #include "scheduler/live/storage_view.h"
 
-#include <algorithm>
+#include <set>
 
 namespace larder::scheduler {
 
@@ -8,11 +8,14 @@ StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns)
     const allocator::ClusterState now = cluster.state(now_ns);
     StorageView view{.storage = {.remote_bytes_per_second = now.remote_bytes_per_second}};
     view.storage.nic_bytes_per_second = now.nodes.empty() ? kNever : 0;
+    std::set<std::uint32_t> groups;
     for (const allocator::Node& node : now.nodes) {
+        groups.insert(node.peer_group);
         view.nodes.push_back(node.name);
         view.storage.nic_bytes_per_second += node.nic_bytes_per_second;
         view.storage.cache_bytes += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
     }
+    view.storage.own_caches = groups.size() == now.nodes.size();
     for (const allocator::Dataset& dataset : now.datasets) {
         DatasetState& state =
             view.datasets.emplace_back(DatasetState{dataset.name, static_cast<double>(dataset.size_bytes)});

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace larder::scheduler {
 namespace {
@@ -120,6 +121,17 @@ private:
             coefficient(lease_column(c, type, lease), candidates_[c].demand->gpus);
         }
         end_row(-COIN_DBL_MAX, plan_.free(type, lease));
+        std::set<std::uint32_t> tenants;
+        for (const AdmissionCandidate& candidate : candidates_) tenants.insert(candidate.demand->tenant);
+        for (const std::uint32_t tenant : tenants) {
+            const std::uint32_t claim = plan_.claim_left(tenant, type, lease);
+            if (claim == kAnyGpuType) continue;
+            for (std::size_t c = 0; c < candidates_.size(); ++c) {
+                if (candidates_[c].demand->tenant != tenant) continue;
+                coefficient(lease_column(c, type, lease), candidates_[c].demand->gpus);
+            }
+            end_row(-COIN_DBL_MAX, claim);
+        }
     }
 
     std::vector<LeaseFit> fits(const double* solution) const {

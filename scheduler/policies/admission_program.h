@@ -2,8 +2,8 @@
 
 // Which jobs to promise their deadlines, exactly: the integer program of Chronus (SoCC '21) for CBC. A job that is
 // admitted has one type of GPU and as many leases before its deadline as its work takes; no lease of a type has more
-// GPUs than there are. Jobs with strict deadlines count twice those with soft ones. The search ends after so many
-// nodes, the same on every machine, with the best found by then.
+// GPUs than there are, or of a tenant than it has a claim to. Jobs with strict deadlines count twice those with soft
+// ones. The search ends after so many nodes, the same on every machine, with the best found by then.
 
 #include <optional>
 #include <span>

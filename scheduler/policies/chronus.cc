@@ -34,9 +34,9 @@ LeasePlan Chronus::make_plan(const Snapshot& snapshot, std::uint32_t leases_max)
     for (const JobState* const job : snapshot.jobs) {
         if (is_pinned(*job)) {
             const double end_s = snapshot.now_s + expected_remaining_s(snapshot, *job);
-            plan.hold(job->gpu_type, job->gpus, std::max(end_s, first_end_s));
+            plan.hold(job->gpu_type, job->gpus, std::max(end_s, first_end_s), claim_of(*job));
         } else if (holds_lease(*job, snapshot.now_s)) {
-            plan.take(job->gpu_type, 0, job->gpus);
+            plan.take(job->gpu_type, 0, job->gpus, claim_of(*job));
         }
     }
     return plan;
@@ -61,7 +61,7 @@ void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_start, std::
         AdmissionCandidate candidate{.demand = &demand, .must = promise.old, .value = value_of(promise)};
         if (promise.holds) {
             candidate.holds_type = snapshot.jobs[demand.job]->gpu_type;
-            plan.give_back(*candidate.holds_type, 0, demand.gpus);
+            plan.give_back(*candidate.holds_type, 0, demand.gpus, promise.holds_claim_of);
         }
         if (promise.met) value_by_start += candidate.value;
         candidates.push_back(candidate);
@@ -80,9 +80,9 @@ void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_start, std::
         promise.met = (*found)[c].gpu_type != kAnyGpuType;
         if (promise.met) {
             promise.fit = (*found)[c];
-            plan.take(promise.fit, promise.demand.gpus);
+            plan.take(promise.fit, promise.demand);
         } else if (promise.holds) {
-            plan.take(*candidates[c].holds_type, 0, promise.demand.gpus);
+            plan.take(*candidates[c].holds_type, 0, promise.demand.gpus, promise.holds_claim_of);
         }
     }
     by_start = std::move(plan);
@@ -116,13 +116,14 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
             // Nor where it would be late itself, though it was promised better.
             free = free && (!promised || end_s <= job.spec->deadline_s);
             for (std::uint32_t lease = 1; free && lease < plan.leases() && plan.start_s(lease) < end_s; ++lease) {
-                free = plan.free(want.gpu_type, lease) >= want.gpus;
+                free = plan.free(want.gpu_type, lease) >= want.gpus &&
+                       plan.claim_left(job.spec->tenant, want.gpu_type, lease) >= want.gpus;
             }
             if (!free) {
                 all_run = false;
                 return;
             }
-            plan.hold(want.gpu_type, want.gpus, end_s);
+            plan.hold(want.gpu_type, want.gpus, end_s, job.spec->tenant);
         }
         if (room.take(job, want) == kAnyGpuType) all_run = false;
         decision.wants.push_back(want);

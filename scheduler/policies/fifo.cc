@@ -9,38 +9,6 @@
 namespace larder::scheduler {
 namespace {
 
-// GPUs that are free, by type, and what tenants have left of their claims.
-class FreeGpuCounts {
-public:
-    explicit FreeGpuCounts(const Snapshot& snapshot) : claims_(snapshot.claims.begin(), snapshot.claims.end()) {
-        for (const GpuTypeState& type : snapshot.gpu_types) free_.push_back(type.gpus);
-    }
-    bool fits(const JobSpec& job, std::uint32_t type, std::uint32_t gpus) const {
-        const bool may = job.ideal_bytes_per_second[type] > 0 && (job.gpu_type == kAnyGpuType || job.gpu_type == type);
-        return may && free_[type] >= gpus && (claims_.empty() || claims_[place(job, type)] >= gpus);
-    }
-    bool none() const {
-        return std::ranges::all_of(free_, [](std::uint32_t gpus) { return gpus == 0; });
-    }
-    void take(const JobSpec& job, std::uint32_t type, std::uint32_t gpus, bool claims) {
-        free_[type] -= std::min(free_[type], gpus);
-        if (claims && is_limited(job, type)) claims_[place(job, type)] -= std::min(claims_[place(job, type)], gpus);
-    }
-    void give_back(const JobSpec& job, std::uint32_t type, std::uint32_t gpus, bool claims) {
-        free_[type] += gpus;
-        if (claims && is_limited(job, type)) claims_[place(job, type)] += gpus;
-    }
-
-private:
-    std::size_t place(const JobSpec& job, std::uint32_t type) const { return job.tenant * free_.size() + type; }
-    bool is_limited(const JobSpec& job, std::uint32_t type) const {
-        return !claims_.empty() && claims_[place(job, type)] != kAnyGpuType;
-    }
-
-    std::vector<std::uint32_t> free_;
-    std::vector<std::uint32_t> claims_;  // by tenant, then type; empty: without limits
-};
-
 struct Ending {
     double at_s = 0;
     const JobSpec* job = nullptr;
@@ -53,7 +21,7 @@ struct Ending {
 // besides.
 struct Reservation {
     double start_s = kNever;
-    FreeGpuCounts spare;
+    Room spare;
 };
 
 // To its end, once it runs there.
@@ -63,10 +31,10 @@ double remaining_s(const Snapshot& snapshot, const JobState& job, std::uint32_t 
 }
 
 // Nothing: it would not fit even if all had ended.
-std::optional<Reservation> reserve(std::vector<Ending>& endings, const FreeGpuCounts& free, const JobSpec& job,
+std::optional<Reservation> reserve(std::vector<Ending>& endings, const Room& free, const JobSpec& job,
                                    std::uint32_t gpus) {
     std::ranges::stable_sort(endings, {}, &Ending::at_s);
-    FreeGpuCounts then = free;
+    Room then = free;
     for (const Ending& ending : endings) {
         then.give_back(*ending.job, ending.type, ending.gpus, ending.claims);
         if (!then.fits(job, ending.type, gpus)) continue;
@@ -81,7 +49,7 @@ std::optional<Reservation> reserve(std::vector<Ending>& endings, const FreeGpuCo
 Result<Decision> Fifo::decide(const Snapshot& snapshot) {
     Decision decision;
     decision.passes_over = backfills_;
-    FreeGpuCounts free(snapshot);
+    Room free(snapshot);
     Quotas quotas(snapshot.tenants);
     std::vector<std::uint32_t> waiting;
     std::vector<Ending> endings;
@@ -126,11 +94,8 @@ Result<Decision> Fifo::decide(const Snapshot& snapshot) {
             decision.wants.push_back(want);
             continue;
         }
-        std::uint32_t type = kAnyGpuType;
-        for (std::uint32_t other = 0; other < snapshot.gpu_types.size(); ++other) {
-            const std::vector<double>& rates = job.spec->ideal_bytes_per_second;
-            if (may_run(job, other, gpus) && (type == kAnyGpuType || rates[other] > rates[type])) type = other;
-        }
+        const std::uint32_t type =
+            free.fastest_type(*job.spec, [&](std::uint32_t of) { return may_run(job, of, gpus); });
         if (type == kAnyGpuType) {
             if (reserved) continue;
             decision.wants.push_back(want);

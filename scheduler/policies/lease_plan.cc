@@ -24,6 +24,7 @@ LeasePlan::LeasePlan(const Snapshot& snapshot, double first_end_s, double lease_
 LeasePlan::LeasePlan(const Snapshot& snapshot, std::vector<double> ends_s)
     : now_s_(snapshot.now_s), ends_s_(std::move(ends_s)) {
     for (const GpuTypeState& type : snapshot.gpu_types) free_.emplace_back(ends_s_.size(), type.gpus);
+    for (const std::uint32_t gpus : snapshot.claims) claims_left_.insert(claims_left_.end(), ends_s_.size(), gpus);
 }
 
 std::vector<double> widening_ends_s(double first_end_s, double lease_s, double last_s) {
@@ -51,7 +52,7 @@ LeaseFit LeasePlan::fit(const LeaseDemand& demand, std::uint32_t gpu_type, const
     bool started = demand.started;
     std::size_t span = 0;
     for (std::uint32_t lease = 0; lease < leases(); ++lease) {
-        bool may = free_[gpu_type][lease] >= demand.gpus;
+        bool may = free(demand, gpu_type, lease) >= demand.gpus;
         if (within != nullptr) {
             while (span < within->spans.size() && within->spans[span].second <= start_s(lease) + kRounding_s) ++span;
             may = may && span < within->spans.size() && within->spans[span].first <= start_s(lease) + kRounding_s &&
@@ -109,17 +110,31 @@ PromisedTimes LeasePlan::times_of(const LeaseFit& fit) const {
     return times;
 }
 
-void LeasePlan::take(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus) {
+// Null: it is not limited.
+std::uint32_t* LeasePlan::claim(std::uint32_t tenant, std::uint32_t gpu_type, std::uint32_t lease) {
+    if (claim_left(tenant, gpu_type, lease) == kAnyGpuType) return nullptr;
+    return &claims_left_[place(tenant, gpu_type, lease)];
+}
+
+void LeasePlan::take(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus, std::uint32_t tenant) {
     std::uint32_t& free = free_[gpu_type][lease];
     free -= std::min(free, gpus);
+    if (std::uint32_t* const left = claim(tenant, gpu_type, lease)) *left -= std::min(*left, gpus);
 }
 
-void LeasePlan::take(const LeaseFit& fit, std::uint32_t gpus) {
-    for (const std::uint32_t lease : fit.leases) take(fit.gpu_type, lease, gpus);
+void LeasePlan::take(const LeaseFit& fit, const LeaseDemand& demand) {
+    for (const std::uint32_t lease : fit.leases) take(fit.gpu_type, lease, demand.gpus, demand.tenant);
 }
 
-void LeasePlan::hold(std::uint32_t gpu_type, std::uint32_t gpus, double until_s) {
-    for (std::uint32_t lease = 0; lease < leases() && start_s(lease) < until_s; ++lease) take(gpu_type, lease, gpus);
+void LeasePlan::give_back(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus, std::uint32_t tenant) {
+    free_[gpu_type][lease] += gpus;
+    if (std::uint32_t* const left = claim(tenant, gpu_type, lease)) *left += gpus;
+}
+
+void LeasePlan::hold(std::uint32_t gpu_type, std::uint32_t gpus, double until_s, std::uint32_t tenant) {
+    for (std::uint32_t lease = 0; lease < leases() && start_s(lease) < until_s; ++lease) {
+        take(gpu_type, lease, gpus, tenant);
+    }
 }
 
 }  // namespace larder::scheduler

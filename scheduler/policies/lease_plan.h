@@ -1,8 +1,10 @@
 #pragma once
 
 // Who has GPUs in which of the coming leases: what deadlines are promised by (Chronus, SoCC '21). All leases end at the
-// same times; the first of the plan is what is left of the current one. A job gets on only in the leases it has.
+// same times; the first of the plan is what is left of the current one. A job gets on only in the leases it has. Where
+// tenants have claims to less than all GPUs, none has more than those in any lease: others may have none to spare then.
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -13,6 +15,7 @@ namespace larder::scheduler {
 struct LeaseDemand {
     std::uint32_t job = 0;  // index in Snapshot::jobs
     std::uint32_t gpus = 0;
+    std::uint32_t tenant = kNoTenant;
     std::vector<double> rates;  // by type; 0: cannot run there
     double remaining_bytes = 0;
     double restart_s = 0;                  // lost before each lease that does not follow one that it has
@@ -45,6 +48,14 @@ public:
     double start_s(std::uint32_t lease) const;
     double end_s(std::uint32_t lease) const { return ends_s_[lease]; }
     std::uint32_t free(std::uint32_t gpu_type, std::uint32_t lease) const { return free_[gpu_type][lease]; }
+    // Of a tenant's claim; kAnyGpuType: all that are free.
+    std::uint32_t claim_left(std::uint32_t tenant, std::uint32_t gpu_type, std::uint32_t lease) const {
+        const bool limited = !claims_left_.empty() && tenant != kNoTenant;
+        return limited ? claims_left_[place(tenant, gpu_type, lease)] : kAnyGpuType;
+    }
+    std::uint32_t free(const LeaseDemand& demand, std::uint32_t gpu_type, std::uint32_t lease) const {
+        return std::min(free_[gpu_type][lease], claim_left(demand.tenant, gpu_type, lease));
+    }
 
     // The leases, on the type that lets it end first, each as early as can be.
     LeaseFit fit(const LeaseDemand& demand) const;
@@ -52,18 +63,25 @@ public:
     LeaseFit follow(const LeaseDemand& demand, const PromisedTimes& times) const;
     // When they are.
     PromisedTimes times_of(const LeaseFit& fit) const;
-    void take(const LeaseFit& fit, std::uint32_t gpus);
-    void take(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus);
-    void give_back(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus) { free_[gpu_type][lease] += gpus; }
+    void take(const LeaseFit& fit, const LeaseDemand& demand);
+    // `tenant`: whose claim they are of; kNoTenant: nobody's.
+    void take(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus, std::uint32_t tenant = kNoTenant);
+    void give_back(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus, std::uint32_t tenant = kNoTenant);
     // Of one that has them already, up to then.
-    void hold(std::uint32_t gpu_type, std::uint32_t gpus, double until_s);
+    void hold(std::uint32_t gpu_type, std::uint32_t gpus, double until_s, std::uint32_t tenant = kNoTenant);
 
 private:
     LeaseFit fit(const LeaseDemand& demand, std::uint32_t gpu_type, const PromisedTimes* within) const;
 
     double now_s_;
     std::vector<double> ends_s_;
+    std::size_t place(std::uint32_t tenant, std::uint32_t gpu_type, std::uint32_t lease) const {
+        return (tenant * free_.size() + gpu_type) * ends_s_.size() + lease;
+    }
+    std::uint32_t* claim(std::uint32_t tenant, std::uint32_t gpu_type, std::uint32_t lease);
+
     std::vector<std::vector<std::uint32_t>> free_;  // by type, then lease
+    std::vector<std::uint32_t> claims_left_;        // by tenant, type and lease; empty: no limits
 };
 
 // When leases end up to `last_s`, the first at `first_end_s`, a multiple of `lease_s`: the near ones one by one, those

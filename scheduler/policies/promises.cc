@@ -11,14 +11,18 @@ namespace {
 // Fits that are made for newcomers in one decision, at most; then they are only fitted into what is free.
 constexpr std::size_t kFitsMax = 20'000;
 
-LeaseDemand demand_of(const Snapshot& snapshot, std::uint32_t j) {
+// `all`: there is.
+LeaseDemand demand_of(const Snapshot& snapshot, const Room& all, std::uint32_t j) {
     const JobState& job = *snapshot.jobs[j];
     LeaseDemand demand;
     demand.job = j;
+    demand.tenant = job.spec->tenant;
     demand.gpus = job.running ? job.gpus : gpus_asked(snapshot, *job.spec);
     for (std::uint32_t type = 0; type < snapshot.gpu_types.size(); ++type) {
         const bool elsewhere = job.spec->gpu_type != kAnyGpuType && job.spec->gpu_type != type;
-        demand.rates.push_back(elsewhere ? 0 : expected_rate(snapshot, job, type, demand.gpus));
+        // What its tenant has no claim to it could wait for in vain.
+        const bool unclaimed = !job.running && all.claim_left(*job.spec, type) < demand.gpus;
+        demand.rates.push_back(elsewhere || unclaimed ? 0 : expected_rate(snapshot, job, type, demand.gpus));
     }
     demand.remaining_bytes = job.remaining_bytes;
     demand.restart_s = job.spec->restart_s;
@@ -82,12 +86,12 @@ private:
     bool add(Laid& laid, std::size_t p, const PromisedTimes* times) const {
         const Promise& promise = promises_[p];
         const LeaseDemand& demand = promise.demand;
-        if (promise.holds) laid.plan.give_back(demand.runs_on, 0, demand.gpus);
+        if (promise.holds) laid.plan.give_back(demand.runs_on, 0, demand.gpus, promise.holds_claim_of);
         LeaseFit fit = times == nullptr ? laid.plan.fit(demand) : laid.plan.follow(demand, *times);
         const bool met = fit.meets(demand.deadline_s);
-        if (met) laid.plan.take(fit, demand.gpus);
+        if (met) laid.plan.take(fit, demand);
         if (promise.holds && !(met && fit.now() && fit.gpu_type == demand.runs_on)) {
-            laid.plan.take(demand.runs_on, 0, demand.gpus);
+            laid.plan.take(demand.runs_on, 0, demand.gpus, promise.holds_claim_of);
         }
         if (!met && times != nullptr) return false;
         laid.all_met = laid.all_met && met;
@@ -107,18 +111,24 @@ bool has_deadline(const JobState& job) {
     return job.spec->service != Service::best_effort && job.spec->deadline_s != kNever;
 }
 
+std::uint32_t claim_of(const JobState& job) {
+    return job.running && !job.opportunistic ? job.spec->tenant : kNoTenant;
+}
+
 std::vector<Promise> find_promises(const Snapshot& snapshot) {
     std::vector<Promise> promises;
+    const Room all(snapshot);
     for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
         const JobState& job = *snapshot.jobs[j];
         if (!has_deadline(job) || is_pinned(job)) continue;
         Promise& promise = promises.emplace_back();
-        promise.demand = demand_of(snapshot, j);
+        promise.demand = demand_of(snapshot, all, j);
         const double rate = std::ranges::max(promise.demand.rates);
         promise.latest_start_s = rate > 0 ? job.spec->deadline_s - job.remaining_bytes / rate : -kNever;
         promise.strict = job.spec->service == Service::strict_deadline;
         promise.old = job.admitted_s != kNever;
         promise.holds = holds_lease(job, snapshot.now_s);
+        promise.holds_claim_of = claim_of(job);
     }
     std::ranges::sort(promises, {}, [](const Promise& promise) {
         return std::tuple(!promise.old, !promise.old && !promise.strict, promise.latest_start_s, promise.demand.job);

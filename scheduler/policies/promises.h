@@ -21,11 +21,14 @@ struct Promise {
     bool strict = false;
     bool old = false;    // was promised before
     bool holds = false;  // is within a lease
+    std::uint32_t holds_claim_of = kNoTenant;
     bool met = false;
     bool hopeless = false;  // could not be met even if it were alone
 };
 
 bool has_deadline(const JobState& job);
+// Whose claim the GPUs that it has are of; kNoTenant: nobody's.
+std::uint32_t claim_of(const JobState& job);
 
 // Of every job with a deadline that may be stopped, in the order in which they are looked at: those promised before,
 // then strict ones, each by latest start.

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "scheduler/policy.h"
+#include "scheduler/room.h"
 
 namespace larder::scheduler {
 
@@ -29,29 +29,6 @@ double remaining_with_restart_s(const Snapshot& snapshot, const JobState& job);
 // When the period that `now_s` lies in ends, periods being counted from 0. So that all jobs' rounds and leases end
 // together, and large gangs find room.
 double period_end_s(double now_s, double period_s);
-
-// GPUs that are left while wishes are written down, by type and tenants' claims, as decide() will count them.
-class Room {
-public:
-    explicit Room(const Snapshot& snapshot);
-    std::uint32_t left(std::uint32_t gpu_type) const { return left_[gpu_type]; }
-    // The type a waiting job would go to: the fastest of those it may be on with so many left; kAnyGpuType: none.
-    std::uint32_t type_for(const JobSpec& job, std::uint32_t gpus) const;
-    // Of a type, those that its tenant has a claim to still; kAnyGpuType: all that are left.
-    std::uint32_t claim_left(const JobSpec& job, std::uint32_t gpu_type) const;
-    void take(const JobSpec& job, std::uint32_t gpu_type, std::uint32_t gpus);
-    void take_claim(const JobSpec& job, std::uint32_t gpu_type, std::uint32_t gpus);
-    // What a running job has.
-    void take(const JobState& job);
-    std::span<std::uint32_t> left() { return left_; }
-    // Takes what the want takes of them: its type, its job's own if it runs as wanted, or the one it would go to. The
-    // type; kAnyGpuType: there is no room.
-    std::uint32_t take(const JobState& job, const Want& want);
-
-private:
-    std::vector<std::uint32_t> left_;
-    std::vector<std::uint32_t> claims_left_;  // as Snapshot::claims
-};
 
 struct Ranked {
     double key = 0;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "scheduler/policies/hierarchy.h"
 #include "scheduler/policies/max_min.h"
+#include "scheduler/policies/tenant_tree.h"
 
 namespace larder::scheduler {
 namespace {
@@ -34,10 +34,10 @@ Result<Shares> WaterFilling::allocate(const Snapshot& snapshot, const Kinds& kin
                           .weight = kind.terms[kWeight] * kind.jobs,
                           .demand = kind.gpus * kind.jobs});
     }
-    const Hierarchy hierarchy(snapshot.tenants, leaves);
+    const TenantTree tree(snapshot.tenants, leaves);
     if (types_are_one(kinds)) {
         const double all = std::accumulate(kinds.gpus_by_type.begin(), kinds.gpus_by_type.end(), 0.0);
-        std::vector<double> parts = hierarchy.divide(all);
+        std::vector<double> parts = tree.divide(all);
         for (std::size_t k = 0; k < count; ++k) parts[k] /= leaves[k].demand;
         return spread_over_types(kinds, parts);
     }
@@ -46,7 +46,7 @@ Result<Shares> WaterFilling::allocate(const Snapshot& snapshot, const Kinds& kin
     std::vector<double> floors(count), needs(count);
     Result<Shares> shares;
     for (int levels = 0; levels < kLevelsMax && std::ranges::find(rising, true) != rising.end(); ++levels) {
-        const std::vector<double> weights = hierarchy.weights(rising);
+        const std::vector<double> weights = tree.weights(rising);
         for (std::size_t k = 0; k < count; ++k) {
             const Kind& kind = kinds.kinds[k];
             needs[k] = kind.terms[kEqualShareRate] * weights[k] / leaves[k].demand;

@@ -4,6 +4,12 @@
 #include <cmath>
 
 namespace larder::scheduler {
+namespace {
+
+// What takes less is there: a point in time some weeks on is not stated more closely.
+constexpr double kInstant_s = 1e-6;
+
+}  // namespace
 
 Checkpoints::Checkpoints(const CheckpointOptions& options, std::size_t jobs) : options_(options), jobs_(jobs) {}
 
@@ -24,7 +30,9 @@ void Checkpoints::stopped(std::uint32_t job) {
 
 double Checkpoints::next_s(double now_s) const {
     double next_s = due_.empty() ? kNever : std::max(now_s, due_.begin()->first);
-    for (const Transfer& transfer : transfers_) next_s = std::min(next_s, now_s + transfer.bytes_left / each());
+    for (const Transfer& transfer : transfers_) {
+        next_s = std::min(next_s, now_s + std::max(kInstant_s, transfer.bytes_left / each()));
+    }
     return next_s;
 }
 
@@ -32,9 +40,10 @@ std::vector<std::uint32_t> Checkpoints::advance(double seconds) {
     std::vector<std::uint32_t> done;
     if (transfers_.empty()) return done;
     const double moved = each() * seconds;
+    const double rest = each() * kInstant_s;
     std::erase_if(transfers_, [&](Transfer& transfer) {
         transfer.bytes_left -= moved;
-        if (transfer.bytes_left > 1e-3) return false;
+        if (transfer.bytes_left > rest) return false;
         OfJob& job = jobs_[transfer.job];
         if (transfer.stands_still) {
             done.push_back(transfer.job);

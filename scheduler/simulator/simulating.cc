@@ -156,12 +156,14 @@ Result<void> Simulating::decide_now() {
         for (const JobId j : ids_) note_time_share(jobs_[j].state, now_s_);
     }
     data_->describe(datasets_);
+    Storage storage = options_.storage;
+    storage.own_caches = options_.cache.own_caches;
     const Snapshot snapshot{.now_s = now_s_,
                             .gpu_types = gpu_types_,
                             .jobs = live_,
                             .tenants = tenants_,
                             .datasets = datasets_,
-                            .storage = options_.storage,
+                            .storage = storage,
                             .storage_aware = options_.storage_aware};
     data_->describe(near_);
     const auto near = [](const void* self, std::uint32_t job) {
@@ -187,17 +189,13 @@ Result<void> Simulating::decide_now() {
         const auto j = static_cast<std::uint32_t>(ids_[one.job]);
         if (std::ranges::find(stops, j) == stops.end()) start(j, one);
     }
-    for (const std::uint32_t at : actions->demoted) jobs_[ids_[at]].state.opportunistic = true;
-    for (const std::uint32_t at : actions->promoted) jobs_[ids_[at]].state.opportunistic = false;
+    note_promises(*actions, now_s_, [&](std::uint32_t at) -> JobState& { return jobs_[ids_[at]].state; });
     std::vector<std::uint32_t> expired;
     for (const Refused& refused : actions->refused) {
         const auto j = static_cast<std::uint32_t>(ids_[refused.job]);
         const JobState& state = jobs_[j].state;
         if (!state.running && state.spec->deadline_s <= now_s_) expired.push_back(j);
     }
-    for (const std::uint32_t at : actions->admitted) jobs_[ids_[at]].state.admitted_s = now_s_;
-    for (const Promised& one : actions->promised) jobs_[ids_[one.job]].state.promised = one.times;
-    for (const auto& [at, until_s] : actions->leases) jobs_[ids_[at]].state.lease_until_s = until_s;
     for (const std::uint32_t j : stops) {
         const bool goes_on = std::ranges::any_of(resized, [&](const auto& one) { return one.first == j; });
         if (!goes_on) preempt(j);

@@ -10,11 +10,9 @@ void Simulating::arrive(std::uint32_t j) {
     const JobSpec& spec = *jobs_[j].state.spec;
     bool fits = false;
     for (std::uint32_t type = 0; type < gpu_types_.size(); ++type) {
-        const bool may =
-            spec.ideal_bytes_per_second[type] > 0 && (spec.gpu_type == kAnyGpuType || spec.gpu_type == type);
         const std::uint32_t gpus =
             spec.opportunistic ? total_gpus(type) : std::min(total_gpus(type), placer_.owned_gpus(spec.tenant, type));
-        fits = fits || (may && gpus >= spec.gpus_min);
+        fits = fits || (may_run_on(spec, type) && gpus >= spec.gpus_min);
     }
     if (!fits) {
         outcome_.jobs[j].end = JobEnd::rejected;
@@ -155,13 +153,8 @@ void Simulating::start(std::uint32_t j, const Start& start) {
     SimulatedJob& job = jobs_[j];
     JobState& state = job.state;
     const bool again = state.first_started_s != kNever;
-    state.running = true;
-    state.gpus = start.gpus;
-    state.gpu_type = start.gpu_type;
-    state.opportunistic = start.opportunistic;
-    state.placement = start.placement;
-    state.started_s = now_s_;
-    if (!again) outcome_.jobs[j].start_s = state.first_started_s = now_s_;
+    note_start(state, start, now_s_);
+    outcome_.jobs[j].start_s = state.first_started_s;
     const std::uint32_t largest = std::max(1U, gpus_on_largest_node_[start.gpu_type]);
     job.ideal_full = ideal_rate(*state.spec, start.gpu_type, start.gpus) *
                      consolidation(*state.spec, static_cast<std::uint32_t>(start.placement.size()),

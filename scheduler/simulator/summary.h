@@ -32,7 +32,7 @@ struct Summary {
     double gpu_utilisation = 0;  // useful GPU time over allocated
     double gpu_allocation = 0;   // allocated GPU time over what there was until the last end
     Quantiles fairness;          // what jobs read over what they would have under equal shares, while they ran
-    Quantiles tenant_fairness;   // GPU time of a tenant in a window over its share of it by weight, at most 1
+    Quantiles tenant_fairness;   // GPU time of a tenant in a window over its share by the tree of weights, at most 1
     double read_bytes = 0;
     double remote_bytes = 0;
     std::uint64_t deadlines = 0;

@@ -1,40 +1,35 @@
 #include "scheduler/simulator/tenant_shares.h"
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 namespace larder::scheduler {
 
-std::vector<double> entitled_gpus(std::span<const double> demands, std::span<const double> weights, double gpus) {
-    std::vector<double> parts(demands.size());
-    std::vector<std::size_t> order(demands.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::ranges::sort(order, {}, [&](std::size_t t) { return demands[t] / weights[t]; });
-    double weight = std::accumulate(weights.begin(), weights.end(), 0.0);
-    for (const std::size_t t : order) {
-        parts[t] = std::min(demands[t], weight > 0 ? gpus * weights[t] / weight : 0);
-        gpus -= parts[t];
-        weight -= weights[t];
-    }
-    return parts;
+namespace {
+
+// One for all jobs of a tenant.
+std::vector<Leaf> leaf_each(std::size_t tenants) {
+    std::vector<Leaf> leaves(tenants);
+    for (std::uint32_t t = 0; t < tenants; ++t) leaves[t].tenant = t;
+    return leaves;
 }
+
+}  // namespace
 
 TenantShares::TenantShares(const PolicyOptions& options, std::vector<Tenant>& tenants)
     : interval_s_(options.interval_s),
       intervals_in_window_(std::max(1U, options.window_intervals)),
       tenants_(tenants),
-      demands_(tenants.size()),
+      demands_(leaf_each(tenants.size())),
+      tree_(tenants, demands_),
       entitled_(tenants.size()),
       attained_s_(tenants.size()),
       due_s_(tenants.size()) {
-    for (Tenant& tenant : tenants_) {
-        tenant.gpu_s_by_interval.assign(intervals_in_window_, 0);
-        weights_.push_back(tenant.weight);
-    }
+    for (Tenant& tenant : tenants_) tenant.gpu_s_by_interval.assign(intervals_in_window_, 0);
 }
 
 void TenantShares::change_demand(std::uint32_t tenant, double gpus) {
-    demands_[tenant] += gpus;
+    demands_[tenant].demand += gpus;
     stale_ = true;
 }
 
@@ -49,7 +44,7 @@ void TenantShares::add(std::uint32_t tenant, double gpu_s) {
 }
 
 void TenantShares::pass(double seconds, double now_s) {
-    if (std::exchange(stale_, false)) entitled_ = entitled_gpus(demands_, weights_, gpus_);
+    if (std::exchange(stale_, false)) entitled_ = entitled();
     for (std::size_t t = 0; t < due_s_.size(); ++t) due_s_[t] += entitled_[t] * seconds;
     while (now_s >= next_s()) roll();
 }

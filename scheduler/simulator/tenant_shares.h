@@ -1,18 +1,17 @@
 #pragma once
 
 // GPU time by tenant: what each attained in the last intervals of a policy's window, as Tenant::gpu_s_by_interval has
-// it, and what it was entitled to meanwhile: its part by weight of all GPUs, of which nobody needs more than its jobs
-// ask for. What a tenant attained of that, window by window, is how fair a policy is to tenants (Astraea, TPDS '22).
+// it, and what it was entitled to meanwhile: its part of all GPUs, by weight among its parent's tenants of the parent's
+// part, of which nobody needs more than its jobs ask for. What a tenant attained of that, window by window, is how fair
+// a policy is to tenants (Astraea, TPDS '22).
 
 #include <cstdint>
 #include <vector>
 
+#include "scheduler/policies/tenant_tree.h"
 #include "scheduler/policy.h"
 
 namespace larder::scheduler {
-
-// Each tenant's part of the GPUs: in proportion to weights, but nobody's above its demand (water-filling).
-std::vector<double> entitled_gpus(std::span<const double> demands, std::span<const double> weights, double gpus);
 
 class TenantShares {
 public:
@@ -21,6 +20,8 @@ public:
     // Its jobs, running and waiting, ask for so many GPUs more (or less).
     void change_demand(std::uint32_t tenant, double gpus);
     void set_gpus(double gpus);
+    // Each tenant's part of the GPUs at present.
+    std::vector<double> entitled() const { return tree_.divide(gpus_); }
     // GPU time of a tenant since it was last told of.
     void add(std::uint32_t tenant, double gpu_s);
     // When the interval ends; all that ran until then is to be told of before.
@@ -39,9 +40,9 @@ private:
     std::uint32_t intervals_since_ = 0;
     std::vector<Tenant>& tenants_;
     double gpus_ = 0;
-    std::vector<double> demands_;
-    std::vector<double> weights_;
-    std::vector<double> entitled_;  // now, GPUs
+    std::vector<Leaf> demands_;  // by tenant
+    TenantTree tree_;            // with them as its leaves
+    std::vector<double> entitled_;
     bool stale_ = true;
     std::vector<double> attained_s_;  // in this window
     std::vector<double> due_s_;

@@ -47,6 +47,10 @@ TEST(ExpectedRate, FarFromItsDataTheNodesNetworksBindIt) {
     snapshot.storage.nic_bytes_per_second = 8e8;
     EXPECT_EQ(expected_rate_far(snapshot, job, 0, 4), 2e8);
     EXPECT_EQ(expected_rate(snapshot, job, 0, 4), 4e8);
+    snapshot.storage.nic_bytes_per_second = kNever;
+    snapshot.storage.own_caches = true;
+    EXPECT_EQ(expected_rate_far(snapshot, job, 0, 4), 2.5e8) << "what other nodes have cached is no hit";
+    EXPECT_EQ(expected_rate(snapshot, job, 0, 4), 4e8);
     spec.dataset = kNoDataset;
     EXPECT_EQ(expected_rate_far(snapshot, job, 0, 4), 4e8);
 }

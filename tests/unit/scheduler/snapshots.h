@@ -91,24 +91,11 @@ public:
         }
         for (const Start& start : actions->starts) {
             JobState& state = *present[start.job];
-            state.running = true;
-            state.gpus = start.gpus;
-            state.gpu_type = start.gpu_type;
-            state.opportunistic = start.opportunistic;
-            state.placement = start.placement;
-            state.started_s = now_s;
+            if (state.first_started_s != kNever) ready_s[&state] = now_s + state.spec->restart_s;
+            note_start(state, start, now_s);
             state.packed_with = start.packed_with ? jobs[*start.packed_with] : nullptr;
-            if (state.first_started_s == kNever) {
-                state.first_started_s = now_s;
-            } else {
-                ready_s[&state] = now_s + state.spec->restart_s;
-            }
         }
-        for (const std::uint32_t j : actions->demoted) present[j]->opportunistic = true;
-        for (const std::uint32_t j : actions->promoted) present[j]->opportunistic = false;
-        for (const auto& [job, until] : actions->leases) present[job]->lease_until_s = until;
-        for (const std::uint32_t job : actions->admitted) present[job]->admitted_s = now_s;
-        for (const Promised& one : actions->promised) present[one.job]->promised = one.times;
+        note_promises(*actions, now_s, [&](std::uint32_t at) -> JobState& { return *present[at]; });
         return actions;
     }
 

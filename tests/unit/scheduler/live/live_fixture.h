@@ -48,6 +48,12 @@ protected:
     }
 
     Moment now() const { return {.unix_s = now_s, .steady_ns = static_cast<std::int64_t>(now_s * 1e9)}; }
+    // Under a policy by which a job that is sooner through takes the GPUs of one that is not.
+    void shortest_first() {
+        policy = "srtf";
+        restart();
+        report("", 0);
+    }
     void tick(double seconds = 1) {
         now_s += seconds;
         live->tick(now());
@@ -55,6 +61,14 @@ protected:
 
     static Submission asks(std::uint32_t gpus, const std::string& name = "") {
         return {.name = name, .command = {"train", name}, .directory = "/", .gpus = gpus};
+    }
+    // All GPUs, to read "images" so often.
+    static Submission reads_images(const std::string& name, double epochs) {
+        Submission asked = asks(8, name);
+        asked.dataset = "images";
+        asked.epochs = epochs;
+        asked.ideal_by_type[""] = 5e5;
+        return asked;
     }
     JobId submit(Submission job) {
         const auto ids = live->submit(std::span(&job, 1), now());

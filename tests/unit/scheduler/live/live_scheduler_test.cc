@@ -117,17 +117,9 @@ TEST_F(Live, ADeadlineWithoutEpochsIsTriedFor) {
 }
 
 TEST_F(Live, WhoIsPreemptedEndsBeforeItsGpusGoOn) {
-    policy = "srtf";
-    restart();
-    report("", 0);
-    Submission slow = asks(8, "slow");
-    slow.dataset = "images";
-    slow.epochs = 1000;
-    Submission quick = slow;
-    quick.name = "quick";
-    quick.epochs = 1;
-    const JobId first = runs(slow);
-    const JobId second = submit(quick);
+    shortest_first();
+    const JobId first = runs(reads_images("slow", 1000));
+    const JobId second = submit(reads_images("quick", 1));
     tick();
     EXPECT_EQ(phase(first), Phase::stopping);
     EXPECT_THAT(engine.stops, ElementsAre(Attempt{first, 1}));
@@ -174,17 +166,9 @@ TEST_F(Live, OfALostNodeJobsWaitAgain) {
 }
 
 TEST_F(Live, WhoHasAPlaceOnALostNodeWaitsForAnother) {
-    policy = "srtf";
-    restart();
-    report("", 0);
-    Submission slow = asks(8, "slow");
-    slow.dataset = "images";
-    slow.epochs = 1000;
-    Submission quick = slow;
-    quick.name = "quick";
-    quick.epochs = 1;
-    const JobId first = runs(slow);
-    const JobId second = submit(quick);
+    shortest_first();
+    const JobId first = runs(reads_images("slow", 1000));
+    const JobId second = submit(reads_images("quick", 1));
     tick();
     ASSERT_EQ(phase(second), Phase::placed);
     engine.tell_node(Kind::node_lost, "n1");

@@ -9,20 +9,11 @@ namespace larder::scheduler {
 namespace {
 
 TEST_F(Live, WhoWaitsForItsTurnKeepsItsCache) {
-    policy = "srtf";
-    restart();
-    report("", 0);
-    Submission slow = asks(8, "slow");
-    slow.dataset = "images";
-    slow.epochs = 1000;
-    slow.ideal_by_type[""] = 5e5;
-    const JobId first = runs(slow);
+    shortest_first();
+    const JobId first = runs(reads_images("slow", 1000));
     report("slow", 5'000);
     tick();
-    Submission quick = asks(8, "quick");
-    quick.dataset = "images";
-    quick.epochs = 1;
-    const JobId second = submit(quick);
+    const JobId second = submit(reads_images("quick", 1));
     tick();
     engine.tell_ended({first, 1}, 0, true);
     tick();
@@ -49,14 +40,8 @@ TEST_F(Live, WhoWaitsForItsTurnKeepsItsCache) {
 }
 
 TEST_F(Live, WhoHasGpusButIsNotReportedKeepsItsCache) {
-    policy = "srtf";
-    restart();
-    report("", 0);
-    Submission asked = asks(8, "slow");
-    asked.dataset = "images";
-    asked.epochs = 1000;
-    asked.ideal_by_type[""] = 5e5;
-    const JobId id = submit(asked);
+    shortest_first();
+    const JobId id = submit(reads_images("slow", 1000));
     tick();
     tick(20);
     ASSERT_EQ(phase(id), Phase::starting);
@@ -70,10 +55,7 @@ TEST_F(Live, WhoHasGpusButIsNotReportedKeepsItsCache) {
     report("slow", 5'000);
     tick();
     EXPECT_EQ(counted(), 0) << "what a node reports counts";
-    Submission quick = asked;
-    quick.name = "quick";
-    quick.epochs = 1;
-    (void)submit(quick);
+    (void)submit(reads_images("quick", 1));
     tick();
     ASSERT_EQ(phase(id), Phase::stopping);
     tick(20);

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "scheduler/policies/hierarchy.h"
+#include "scheduler/policies/tenant_tree.h"
 #include "tests/unit/scheduler/snapshots.h"
 
 namespace larder::scheduler {
@@ -239,7 +239,7 @@ TEST(WaterFilling, WhatATenantCannotUseGoesToItsSiblingsFirst) {
                                       {.name = "small", .weight = 1, .parent = 0},
                                       {.name = "large", .weight = 1, .parent = 0}};
     const std::vector<Leaf> leaves{{.tenant = 2, .demand = 1}, {.tenant = 3, .demand = 8}, {.tenant = 1, .demand = 8}};
-    const Hierarchy hierarchy(tenants, leaves);
+    const TenantTree hierarchy(tenants, leaves);
     EXPECT_THAT(hierarchy.divide(8), ElementsAre(1, 3, 4));
     EXPECT_THAT(hierarchy.weights({true, true, true}), ElementsAre(0.25, 0.25, 0.5));
     EXPECT_THAT(hierarchy.weights({false, true, true}), ElementsAre(0, 0.5, 0.5));
@@ -248,7 +248,7 @@ TEST(WaterFilling, WhatATenantCannotUseGoesToItsSiblingsFirst) {
 TEST(WaterFilling, ATenantsOwnJobsAreAsOneMoreTenantOfIts) {
     const std::vector<Tenant> tenants{{.name = "all"}, {.name = "below", .weight = 3, .parent = 0}};
     const std::vector<Leaf> leaves{{.tenant = 0, .demand = 8}, {.tenant = 0, .demand = 8}, {.tenant = 1, .demand = 8}};
-    EXPECT_THAT(Hierarchy(tenants, leaves).divide(8), ElementsAre(1, 1, 6));
+    EXPECT_THAT(TenantTree(tenants, leaves).divide(8), ElementsAre(1, 1, 6));
 }
 
 // Two types that differ in nothing that matters are as one, but only the programs know how to take them for two.

@@ -26,7 +26,7 @@ TEST_F(LeasePlans, TakesTheFirstThatAreFree) {
     EXPECT_EQ(fit.gpu_type, 0);
     EXPECT_THAT(fit.leases, ElementsAre(0, 2, 3));
     EXPECT_EQ(fit.end_s, 350);
-    leases.take(fit, 8);
+    leases.take(fit, demand_);
     EXPECT_THAT(leases.fit(demand_).leases, ElementsAre(4));
     EXPECT_EQ(leases.fit(demand_).end_s, 650);  // on, after the last
 }

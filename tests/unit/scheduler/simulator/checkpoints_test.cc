@@ -51,6 +51,22 @@ TEST(Checkpoints, OneAtATimeIsWritten) {
     EXPECT_DOUBLE_EQ(checkpoints.next_s(160), 180);
 }
 
+TEST(Checkpoints, WhatIsLateInTheRunEndsAllTheSame) {
+    for (const double bytes : {1e-6, 1.0, 1e9 / 3, 1e13 / 7}) {
+        Checkpoints checkpoints({.bytes_per_second = 1e10, .interval_s = 60}, 1);
+        checkpoints.begin(0, bytes);
+        double now_s = 3e7 + 1.0 / 3;
+        Jobs done;
+        for (int events = 0; events < 3 && done.empty(); ++events) {
+            const double next_s = checkpoints.next_s(now_s);
+            ASSERT_GT(next_s, now_s) << "time stands still for " << bytes << " bytes";
+            done = checkpoints.advance(next_s - now_s);
+            now_s = next_s;
+        }
+        EXPECT_EQ(done, Jobs{0}) << bytes << " bytes";
+    }
+}
+
 TEST(Checkpoints, WithoutABoundTheyTakeNoTime) {
     Checkpoints checkpoints({.bytes_per_second = kNever, .interval_s = 60}, 1);
     EXPECT_FALSE(checkpoints.take_time(1000));

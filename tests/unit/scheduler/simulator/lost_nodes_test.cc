@@ -80,40 +80,45 @@ TEST(CheckpointsOfJobs, AMoveWritesOneAndReadsItAgain) {
     EXPECT_NEAR(outcome->jobs[0].finish_s, kSize / kIdeal + 10 + 10 + 7, 1e-3);
 }
 
-TEST(LostNodes, ALostNodeCostsWhatWasDoneSinceTheCheckpoint) {
-    SimulatedCluster cluster(8);
-    for (int j = 0; j < 40; ++j) cluster.add(0, 8, 1).dataset = kNoDataset;
-    cluster.options.node_lifetime_s = 3000;
+struct LossyRun {
+    Outcome outcome;
+    Summary summary;
+    double lost_s = 0;  // beyond the work there was
+};
+
+// Jobs for all GPUs, one after the other, while nodes fail and come back after 100 s.
+LossyRun run_on_failing_nodes(std::uint32_t gpus, int jobs, double epochs, double node_lifetime_s,
+                              double checkpoint_bytes = 0) {
+    SimulatedCluster cluster(gpus);
+    for (int j = 0; j < jobs; ++j) {
+        JobSpec& job = cluster.add(0, gpus, epochs);
+        job.dataset = kNoDataset;
+        job.checkpoint_bytes = checkpoint_bytes;
+    }
+    cluster.options.node_lifetime_s = node_lifetime_s;
     cluster.options.node_repair_s = 100;
     cluster.options.checkpoint_interval_s = 60;
-    const Outcome outcome = cluster.run("fifo", 0, 1e12);
-    const Summary summary = summarise(cluster.workload, outcome, 8);
-    EXPECT_EQ(summary.finished, 40);
-    EXPECT_GT(summary.failures, 0);
-    EXPECT_EQ(outcome.node_failures, summary.failures);  // one node, always busy
-    const double work_s = 40 * kSize / (8 * kIdeal);
-    const double lost_s = outcome.end_s - work_s;
-    EXPECT_GE(lost_s, 99 * static_cast<double>(summary.failures));
-    EXPECT_LE(lost_s, 161 * static_cast<double>(summary.failures));
+    cluster.options.checkpoint_bytes_per_second = 1e8;
+    LossyRun run;
+    run.outcome = cluster.run("fifo", 0, 1e12);
+    run.summary = summarise(cluster.workload, run.outcome, gpus);
+    run.lost_s = run.outcome.end_s - jobs * epochs * kSize / (gpus * kIdeal);
+    EXPECT_EQ(run.summary.finished, jobs);
+    EXPECT_GT(run.summary.failures, 0);
+    return run;
+}
+
+TEST(LostNodes, ALostNodeCostsWhatWasDoneSinceTheCheckpoint) {
+    const LossyRun run = run_on_failing_nodes(8, 40, 1, 3000);
+    EXPECT_EQ(run.outcome.node_failures, run.summary.failures);  // one node, always busy
+    EXPECT_GE(run.lost_s, 99 * static_cast<double>(run.summary.failures));
+    EXPECT_LE(run.lost_s, 161 * static_cast<double>(run.summary.failures));
 }
 
 TEST(LostNodes, ALostNodeCostsWhatTheLastWholeCheckpointLacks) {
     const auto lost_s = [](double checkpoint_bytes) {
-        SimulatedCluster cluster(8);
-        for (int j = 0; j < 40; ++j) {
-            JobSpec& job = cluster.add(0, 8, 8);
-            job.dataset = kNoDataset;
-            job.checkpoint_bytes = checkpoint_bytes;
-        }
-        cluster.options.node_lifetime_s = 3000;
-        cluster.options.node_repair_s = 100;
-        cluster.options.checkpoint_interval_s = 60;
-        cluster.options.checkpoint_bytes_per_second = 1e8;
-        const Outcome outcome = cluster.run("fifo", 0, 1e12);
-        const Summary summary = summarise(cluster.workload, outcome, 8);
-        EXPECT_EQ(summary.finished, 40);
-        EXPECT_GT(summary.failures, 0);
-        return (outcome.end_s - 40 * 8 * kSize / (8 * kIdeal)) / static_cast<double>(summary.failures) - 100;
+        const LossyRun run = run_on_failing_nodes(8, 40, 8, 3000, checkpoint_bytes);
+        return run.lost_s / static_cast<double>(run.summary.failures) - 100;
     };
     EXPECT_LE(lost_s(1e3), 61);
     // Each is 50 s on its way, and as long again when it is read: what was done since it began is lost with it.
@@ -122,19 +127,10 @@ TEST(LostNodes, ALostNodeCostsWhatTheLastWholeCheckpointLacks) {
 }
 
 TEST(LostNodes, AGangIsLostWithOneOfItsNodesAndWaitsForAll) {
-    SimulatedCluster cluster(16);
-    for (int j = 0; j < 20; ++j) cluster.add(0, 16, 1).dataset = kNoDataset;
-    cluster.options.node_lifetime_s = 1000;
-    cluster.options.node_repair_s = 100;
-    cluster.options.checkpoint_interval_s = 60;
-    const Outcome outcome = cluster.run("fifo", 0, 1e12);
-    const Summary summary = summarise(cluster.workload, outcome, 16);
-    EXPECT_EQ(summary.finished, 20);
-    EXPECT_GT(summary.failures, 0);
+    const LossyRun run = run_on_failing_nodes(16, 20, 1, 1000);
     // The other node may be lost while it waits for the first.
-    EXPECT_GE(outcome.node_failures, summary.failures);
-    const double work_s = 20 * kSize / (16 * kIdeal);
-    EXPECT_GE(outcome.end_s - work_s, 99 * static_cast<double>(summary.failures));
+    EXPECT_GE(run.outcome.node_failures, run.summary.failures);
+    EXPECT_GE(run.lost_s, 99 * static_cast<double>(run.summary.failures));
 }
 
 // First come, first served; what each job has left whenever it waits.

@@ -76,6 +76,16 @@ TEST(NodeStorage, WhereTheRemoteBindsAJobGoesToItsData) {
     EXPECT_NEAR(nodes.run().jobs[2].remote_bytes, 0.5 * kBytes, 1e3);
 }
 
+TEST(NodeStorage, WhereTheRemoteBindsOnlyWhoHitsNothingAJobGoesToItsData) {
+    TwoNodes nodes;
+    nodes.options.cache.own_caches = true;
+    nodes.options.storage.remote_bytes_per_second = 600e6;
+    nodes.add(4, 2);  // all of the dataset is on its node then
+    nodes.add(1, 20).dataset = kNoDataset;
+    nodes.add(3, 1, 200);  // for which the other one has just room enough
+    EXPECT_NEAR(nodes.run().jobs[2].remote_bytes, 0, 1e3);
+}
+
 TEST(NodeStorage, AGangReadsAndCachesItsPartOnEachOfItsNodes) {
     TwoNodes nodes;
     nodes.options.cache.own_caches = true;

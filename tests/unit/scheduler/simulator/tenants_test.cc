@@ -13,12 +13,32 @@ namespace {
 using testing::DoubleEq;
 using testing::ElementsAre;
 
+std::vector<double> entitled_gpus(const std::vector<double>& demands, std::vector<Tenant> tenants, double gpus) {
+    TenantShares shares({}, tenants);
+    shares.set_gpus(gpus);
+    for (std::uint32_t t = 0; t < demands.size(); ++t) shares.change_demand(t, demands[t]);
+    return shares.entitled();
+}
+
 TEST(EntitledGpus, GoByWeightUpToWhatIsAskedFor) {
-    const std::vector<double> weights{1, 1, 2};
-    EXPECT_THAT(entitled_gpus(std::vector<double>{100, 100, 100}, weights, 8), ElementsAre(2, 2, 4));
-    EXPECT_THAT(entitled_gpus(std::vector<double>{1, 100, 100}, weights, 10), ElementsAre(1, 3, 6));
-    EXPECT_THAT(entitled_gpus(std::vector<double>{1, 1, 1}, weights, 10), ElementsAre(1, 1, 1));
-    EXPECT_THAT(entitled_gpus(std::vector<double>{0, 0, 0}, weights, 10), ElementsAre(0, 0, 0));
+    const std::vector<Tenant> tenants{
+        {.name = "a", .weight = 1}, {.name = "b", .weight = 1}, {.name = "c", .weight = 2}};
+    EXPECT_THAT(entitled_gpus({100, 100, 100}, tenants, 8), ElementsAre(2, 2, 4));
+    EXPECT_THAT(entitled_gpus({1, 100, 100}, tenants, 10), ElementsAre(1, 3, 6));
+    EXPECT_THAT(entitled_gpus({1, 1, 1}, tenants, 10), ElementsAre(1, 1, 1));
+    EXPECT_THAT(entitled_gpus({0, 0, 0}, tenants, 10), ElementsAre(0, 0, 0));
+}
+
+TEST(EntitledGpus, AreThePartOfTheParentsPart) {
+    const std::vector<Tenant> tenants{{.name = "lab", .weight = 1},
+                                      {.name = "vision", .weight = 3, .parent = 0},
+                                      {.name = "speech", .weight = 1, .parent = 0},
+                                      {.name = "product", .weight = 3}};
+    EXPECT_THAT(entitled_gpus({0, 100, 100, 100}, tenants, 16), ElementsAre(0, 3, 1, 12)) << "not 3/8, 1/8 and 3/8";
+    EXPECT_THAT(entitled_gpus({0, 1, 100, 100}, tenants, 16), ElementsAre(0, 1, 3, 12))
+        << "what one leaves is its kin's";
+    EXPECT_THAT(entitled_gpus({0, 1, 1, 100}, tenants, 16), ElementsAre(0, 1, 1, 14));
+    EXPECT_THAT(entitled_gpus({100, 0, 100, 100}, tenants, 16), ElementsAre(2, 0, 2, 12)) << "its own jobs weigh 1";
 }
 
 TEST(TenantShares, AreAttainedOverEntitledByWindow) {

@@ -1,10 +1,10 @@
-#include "scheduler/policies/hierarchy.h"
+#include "scheduler/policies/tenant_tree.h"
 
 #include <algorithm>
 
 namespace larder::scheduler {
 
-Hierarchy::Hierarchy(std::span<const Tenant> tenants, std::span<const Leaf> leaves) : leaves_(leaves) {
+TenantTree::TenantTree(std::span<const Tenant> tenants, std::span<const Leaf> leaves) : leaves_(leaves) {
     // Node 1 + t is tenant t.
     nodes_.resize(1 + tenants.size());
     for (std::uint32_t t = 0; t < tenants.size(); ++t) {
@@ -28,15 +28,15 @@ Hierarchy::Hierarchy(std::span<const Tenant> tenants, std::span<const Leaf> leav
     }
 }
 
-double Hierarchy::demand(std::uint32_t node, std::vector<double>& demands) const {
+double TenantTree::demand(std::uint32_t node, std::vector<double>& demands) const {
     const Node& at = nodes_[node];
     double sum = at.leaf >= 0 ? leaves_[static_cast<std::size_t>(at.leaf)].demand : 0;
     for (const std::uint32_t below : at.below) sum += demand(below, demands);
     return demands[node] = sum;
 }
 
-void Hierarchy::divide(std::uint32_t node, double amount, const std::vector<double>& demands,
-                       std::vector<double>& got) const {
+void TenantTree::divide(std::uint32_t node, double amount, const std::vector<double>& demands,
+                        std::vector<double>& got) const {
     const Node& at = nodes_[node];
     if (at.leaf >= 0) got[static_cast<std::size_t>(at.leaf)] = std::min(amount, demands[node]);
     // Those first that need least for their weight: none of them needs to give anything back.
@@ -52,14 +52,14 @@ void Hierarchy::divide(std::uint32_t node, double amount, const std::vector<doub
     }
 }
 
-std::vector<double> Hierarchy::divide(double amount) const {
+std::vector<double> TenantTree::divide(double amount) const {
     std::vector<double> demands(nodes_.size()), got(leaves_.size());
     demand(0, demands);
     divide(0, amount, demands, got);
     return got;
 }
 
-bool Hierarchy::find_active(std::uint32_t node, const std::vector<bool>& active, std::vector<bool>& found) const {
+bool TenantTree::find_active(std::uint32_t node, const std::vector<bool>& active, std::vector<bool>& found) const {
     const Node& at = nodes_[node];
     bool any = at.leaf >= 0 && active[static_cast<std::size_t>(at.leaf)];
     for (const std::uint32_t below : at.below) any = find_active(below, active, found) || any;
@@ -67,8 +67,8 @@ bool Hierarchy::find_active(std::uint32_t node, const std::vector<bool>& active,
     return any;
 }
 
-void Hierarchy::weigh(std::uint32_t node, double weight, const std::vector<bool>& found,
-                      std::vector<double>& weights) const {
+void TenantTree::weigh(std::uint32_t node, double weight, const std::vector<bool>& found,
+                       std::vector<double>& weights) const {
     const Node& at = nodes_[node];
     if (at.leaf >= 0) weights[static_cast<std::size_t>(at.leaf)] = weight;
     double sum = 0;
@@ -78,7 +78,7 @@ void Hierarchy::weigh(std::uint32_t node, double weight, const std::vector<bool>
     }
 }
 
-std::vector<double> Hierarchy::weights(const std::vector<bool>& active) const {
+std::vector<double> TenantTree::weights(const std::vector<bool>& active) const {
     std::vector<bool> found(nodes_.size());
     std::vector<double> weights(leaves_.size());
     if (find_active(0, active, found)) weigh(0, 1, found, weights);

@@ -17,9 +17,9 @@ struct Leaf {
     double demand = 0;  // no more than this is of use to it
 };
 
-class Hierarchy {
+class TenantTree {
 public:
-    Hierarchy(std::span<const Tenant> tenants, std::span<const Leaf> leaves);
+    TenantTree(std::span<const Tenant> tenants, std::span<const Leaf> leaves);
 
     // What each leaf gets of so much: at each tenant by weight, and what one cannot use goes to the others there.
     std::vector<double> divide(double amount) const;

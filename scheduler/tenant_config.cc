@@ -1,0 +1,67 @@
+#include "scheduler/tenant_config.h"
+
+#include <array>
+#include <iterator>
+#include <string_view>
+
+#include "base/server/config_values.h"
+
+namespace larder::scheduler {
+namespace {
+
+using TenantRule = ConfigRule<TenantConfigs>;
+
+constexpr std::string_view kTenantTable = "scheduler.tenant.";
+constexpr std::array kTenantRules{
+    TenantRule{{"scheduler.tenant.NAME.weight", "a number above 0, at most 1000000", "of its share; default: 1"},
+               [](TenantConfigs& tenants, const std::string& name, const ConfigValue& value) {
+                   double& weight = tenants[name].weight;
+                   return set_config_number(weight, value, 0, 1e6) && weight > 0;
+               }},
+    TenantRule{{"scheduler.tenant.NAME.parent", "the name of a tenant, in text", "that it is a part of"},
+               [](TenantConfigs& tenants, const std::string& name, const ConfigValue& value) {
+                   return set_config_text(tenants[name].parent, value);
+               }},
+    TenantRule{
+        {"scheduler.tenant.NAME.gpu_quota", "a whole number, 0 to 1000000", "GPUs it may have at a time; default: all"},
+        [](TenantConfigs& tenants, const std::string& name, const ConfigValue& value) {
+            return set_config_count(tenants[name].gpu_quota.emplace(), value, 0, 1'000'000);
+        }},
+};
+
+std::unexpected<Error> bad_parent(const std::string& tenant, const std::string& why) {
+    return fail(ErrorCode::invalid_argument, std::string(kTenantTable) + tenant + ".parent: " + why);
+}
+
+}  // namespace
+
+std::span<const ConfigRule<TenantConfigs>> tenant_rules() {
+    return kTenantRules;
+}
+
+void add_bare_tenants(TenantConfigs& tenants, std::span<const std::string> empty_tables) {
+    for (const std::string& table : empty_tables) {
+        if (table.starts_with(kTenantTable)) tenants.try_emplace(table.substr(kTenantTable.size()));
+    }
+}
+
+Result<std::vector<Tenant>> tenants_of(const TenantConfigs& configs) {
+    std::vector<Tenant> tenants;
+    tenants.reserve(configs.size());
+    for (const auto& [name, config] : configs) {
+        tenants.push_back({.name = name, .weight = config.weight, .gpu_quota = config.gpu_quota.value_or(kAnyGpuType)});
+        if (config.parent.empty()) continue;
+        const auto parent = configs.find(config.parent);
+        if (parent == configs.end()) return bad_parent(name, "there is no tenant \"" + config.parent + "\"");
+        tenants.back().parent = static_cast<std::uint32_t>(std::distance(configs.begin(), parent));
+    }
+    for (const Tenant& tenant : tenants) {
+        std::size_t above = 0;
+        for (std::uint32_t at = tenant.parent; at != kNoTenant; at = tenants[at].parent) {
+            if (++above > tenants.size()) return bad_parent(tenant.name, "it is its own");
+        }
+    }
+    return tenants;
+}
+
+}  // namespace larder::scheduler
