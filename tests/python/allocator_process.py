@@ -83,7 +83,7 @@ class Allocator:
             connection.close()
 
     def stream(self, target: str, until: bytes) -> Answer:
-        """The beginning of an answer that goes on, up to a line that begins so."""
+        """The beginning of an answer that goes on, up to the line in which this is complete."""
         connection = UnixConnection(self.socket)
         try:
             connection.request("GET", target)
@@ -92,7 +92,7 @@ class Allocator:
             body = b""
             while line := response.readline():
                 body += line
-                if line.startswith(until):
+                if until in body:
                     break
             return Answer(response.status, content_type, dict(response.getheaders()), body)
         finally:
