@@ -98,7 +98,7 @@ bool Cluster::forget_a_silent_node(std::int64_t now_ns) {
 
 Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) {
     for (const auto& [name, spec] : record.jobs) {
-        if (spec) set_spec(jobs_[name], *spec);
+        if (spec) set_spec(jobs_[name], spec);
     }
     for (const auto& [name, report] : record.nodes) {
         if (!report) continue;
