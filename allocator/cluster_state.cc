@@ -71,7 +71,8 @@ void Cluster::count_lease_floors(ClusterState& state) const {
     const auto leased_nodes = [&](const Job& job) {
         return std::ranges::count_if(job.placement, [&](const GpuShare& share) { return leases[share.node]; });
     };
-    double left = options_.remote_bytes_per_second;
+    constexpr double kAllButRounding = 1 - 1e-9;  // their sum must not come out above the remote
+    double left = kAllButRounding * options_.remote_bytes_per_second;
     double floors = 0;
     for (const Job& job : state.jobs) {
         left -= job.bandwidth_floor_bytes_per_second;

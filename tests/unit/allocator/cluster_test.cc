@@ -95,6 +95,17 @@ TEST_F(ClusterTest, WhatLeasesGiveAnywayThePlanPromisesToNobodyElse) {
     }
 }
 
+TEST_F(ClusterTest, FloorsThatFillTheRemoteArePlannedWith) {
+    ASSERT_TRUE(cluster.set_remote(1e6 / 3));  // less than one floor
+    NodeReport a = node_report("a");
+    for (int count = 1; count <= 200; ++count) {
+        a.jobs.push_back(job_report("job-" + std::to_string(count), "images"));
+        report(a);
+        const auto number = cluster.replan(now_ns);
+        ASSERT_TRUE(number.has_value()) << count << " jobs: " << number.error().message;
+    }
+}
+
 TEST_F(ClusterTest, NodesOfOneGroupAreToldOfEachOtherAndPlannedAsOne) {
     for (const char* name : {"a", "b", "c"}) {
         NodeReport node = node_report(name);
