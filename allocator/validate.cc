@@ -3,7 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,28 +69,16 @@ private:
     std::string message_;
 };
 
-std::uint64_t hash_of(std::string_view name) {
-    std::uint64_t hash = name.size();
-    std::uint64_t word = 0;
-    for (; name.size() >= sizeof word; name.remove_prefix(sizeof word)) {
-        std::memcpy(&word, name.data(), sizeof word);
-        hash = mix64(hash ^ word);
-    }
-    word = 0;
-    for (const char letter : name) word = word << 8 | static_cast<unsigned char>(letter);
-    return mix64(hash ^ word);
-}
-
 // Those whose name may be there twice, by name. A bit for each hash tells most of them apart without a table of names.
 std::vector<std::uint32_t> maybe_twice(const auto& things) {
     constexpr std::size_t kBitsOfName = 32;
     std::vector<std::uint64_t> once(std::bit_ceil(things.size() * kBitsOfName / 64 + 1)), again(once.size());
-    std::vector<std::uint64_t> hashes;
+    std::vector<std::uint32_t> hashes;
     hashes.reserve(things.size());
-    const auto word_of = [&](std::uint64_t hash) { return hash / 64 & (once.size() - 1); };
-    const auto bit_of = [](std::uint64_t hash) { return std::uint64_t{1} << hash % 64; };
+    const auto word_of = [&](std::uint32_t hash) { return hash / 64 & (once.size() - 1); };
+    const auto bit_of = [](std::uint32_t hash) { return std::uint64_t{1} << hash % 64; };
     for (const auto& thing : things) {
-        const std::uint64_t hash = hash_of(thing.name);
+        const std::uint32_t hash = crc32c(std::as_bytes(std::span(thing.name)));
         again[word_of(hash)] |= once[word_of(hash)] & bit_of(hash);
         once[word_of(hash)] |= bit_of(hash);
         hashes.push_back(hash);

@@ -133,7 +133,7 @@ public:
         }
         for (std::uint32_t t = 0; t < 20; ++t) {
             tenants_.push_back({.name = std::to_string(t), .weight = 1 + random_.uniform()});
-            tenants_.back().gpu_s_by_interval.assign(24, 1000 * random_.uniform());
+            tenants_.back().gpu_time = {.interval = 0, .gpu_s_by_interval = std::vector(24, 1000 * random_.uniform())};
         }
         for (std::uint32_t d = 0; d < size.datasets; ++d) {
             datasets_.push_back({.name = "d" + std::to_string(d), .size_bytes = 1e10 * (1 + 199 * random_.uniform())});

@@ -72,6 +72,8 @@ struct PolicyOptions {
     double lease_s = 1200;                  // astraea, chronus
     double starve_s = 6 * 3600.0;           // astraea: waited so long without any service
     bool exact = false;                     // chronus: admission by integer program
+
+    TimeWindow window() const { return {.interval_s = interval_s, .intervals = window_intervals}; }
 };
 
 class Policy {

@@ -21,9 +21,10 @@ double faded_sum_s(double seconds) {
     return (1 - faded(seconds)) * kHalfLifeS / std::numbers::ln2;
 }
 
-void add_run(JobState& job, double from_s, double to_s) {
+void add_run(JobState& job, double from_s, double to_s, const TimeWindow& window) {
     const double seconds = to_s - from_s;
     job.attained_gpu_s += seconds * job.gpus;
+    job.gpu_time.add(from_s, to_s, job.gpus, window);
     job.ran_s += seconds;
     const std::size_t types = std::max<std::size_t>(job.gpu_type + 1, job.spec->ideal_bytes_per_second.size());
     job.ran_s_by_type.resize(types);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/gpu_time.h"
 #include "scheduler/job.h"
 
 namespace larder::scheduler {
@@ -42,6 +43,7 @@ struct JobState {
     double waiting_since_s = 0;  // while it waits: since it was submitted, or last stopped
     double first_started_s = kNever;
     double attained_gpu_s = 0;
+    GpuTime gpu_time;  // of that, what fell into a policy's window
     double ran_s = 0;
     std::vector<double> ran_s_by_type;  // by GPU type
     // ran_s_by_type, but each second counts less the older it is (faded()); as of lately_at_s. Kept by add_run().
@@ -60,8 +62,7 @@ struct Tenant {
     double weight = 1;
     std::uint32_t parent = kNoTenant;       // index; of a hierarchy
     std::uint32_t gpu_quota = kAnyGpuType;  // at most so many at a time; kAnyGpuType: no quota
-    // GPU time its jobs attained in each of the last intervals of a policy's window, the current one last.
-    std::vector<double> gpu_s_by_interval;
+    GpuTime gpu_time;                       // that its jobs attained in a policy's window
 };
 
 struct DatasetState {
@@ -90,8 +91,8 @@ double faded(double age_s);
 double faded_sum_s(double seconds);
 
 // A running job ran on until `to_s`, all the time since `from_s`: to be told of each before it is stopped, resized or
-// decided upon. Sets attained_gpu_s, ran_s, ran_s_by_type and lately_s_by_type.
-void add_run(JobState& job, double from_s, double to_s);
+// decided upon. Sets attained_gpu_s, gpu_time, ran_s, ran_s_by_type and lately_s_by_type.
+void add_run(JobState& job, double from_s, double to_s, const TimeWindow& window = {});
 // Of lately_s_by_type, as of now.
 double lately_s(const JobState& job, std::uint32_t gpu_type, double now_s);
 // The part of the time since its first start that it ran, of late: what its turns come to. Never 0.

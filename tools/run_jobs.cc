@@ -88,8 +88,7 @@ Result<std::unique_ptr<allocator::Extension>> mount(const scheduler::LiveConfig&
     scheduler::LiveOptions options{.cluster = gpu_cluster_of(config, host_name()),
                                    .storage_aware = !config.storage_blind,
                                    .history_max = config.history,
-                                   .interval_s = config.policy_options.interval_s,
-                                   .window_intervals = config.policy_options.window_intervals};
+                                   .window = config.policy_options.window()};
     auto tenants = tenants_of(config);
     if (!tenants) return std::unexpected(tenants.error());
     options.tenants = std::move(*tenants);

@@ -79,7 +79,7 @@ Result<void> HistoryStore::take(std::string_view key, std::string_view text) {
             const JobId id = job.id;
             found_.jobs[id] = std::move(job);
         } else if (key.starts_with(kTenant)) {
-            found_.tenants[std::string(key.substr(kTenant.size()))] = tenant_of_row(*object);
+            found_.tenants[std::string(key.substr(kTenant.size()))] = gpu_time_of_row(*object);
         } else {
             return damaged("it is of an unknown kind");
         }

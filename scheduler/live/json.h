@@ -25,7 +25,7 @@ boost::json::object to_json(const Allotment& held);
 // written so.
 boost::json::object row_json(const JobRecord& job, std::span<const std::string> gpu_types);
 JobRecord job_of_row(const boost::json::object& row, std::span<const std::string> gpu_types);
-boost::json::object row_json(const TenantUse& use);
-TenantUse tenant_of_row(const boost::json::object& row);
+boost::json::object row_json(const GpuTime& use);
+GpuTime gpu_time_of_row(const boost::json::object& row);
 
 }  // namespace larder::scheduler

@@ -117,6 +117,7 @@ json::object row_json(const JobRecord& job, std::span<const std::string> gpu_typ
     row["registered"] = job.registered;
     row["waiting_since_unix_s"] = job.state.waiting_since_s;
     row["started_unix_s"] = job.state.started_s;
+    row["gpu_time"] = row_json(job.state.gpu_time);
     row["ran_s_by_type"] = by_type(job.state.ran_s_by_type, gpu_types);
     row["lately_s_by_type"] = by_type(job.state.lately_s_by_type, gpu_types);
     row["lately_at_unix_s"] = job.state.lately_at_s;
@@ -161,6 +162,7 @@ JobRecord job_of_row(const json::object& row, std::span<const std::string> gpu_t
     state.started_s = number(row, "started_unix_s");
     if (row.contains("first_started_unix_s")) state.first_started_s = number(row, "first_started_unix_s");
     state.attained_gpu_s = number(row, "attained_gpu_s");
+    if (const json::value* had = row.if_contains("gpu_time")) state.gpu_time = gpu_time_of_row(had->as_object());
     state.ran_s = number(row, "ran_s");
     state.ran_s_by_type = by_index(row.at("ran_s_by_type").as_object(), gpu_types);
     state.lately_s_by_type = by_index(row.at("lately_s_by_type").as_object(), gpu_types);
@@ -190,14 +192,14 @@ JobRecord job_of_row(const json::object& row, std::span<const std::string> gpu_t
     return job;
 }
 
-json::object row_json(const TenantUse& use) {
+json::object row_json(const GpuTime& use) {
     json::array used;
     for (const double gpu_s : use.gpu_s_by_interval) used.push_back(gpu_s);
     return {{"interval", use.interval}, {"gpu_s_by_interval", std::move(used)}};
 }
 
-TenantUse tenant_of_row(const json::object& row) {
-    TenantUse use{.interval = row.at("interval").to_number<std::int64_t>()};
+GpuTime gpu_time_of_row(const json::object& row) {
+    GpuTime use{.interval = row.at("interval").to_number<std::int64_t>()};
     for (const json::value& gpu_s : row.at("gpu_s_by_interval").as_array()) {
         use.gpu_s_by_interval.push_back(gpu_s.to_number<double>());
     }

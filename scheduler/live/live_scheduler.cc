@@ -133,15 +133,6 @@ void LiveScheduler::take_events(Moment now) {
 // GPU time since the last call, to jobs and to their tenants' accounts.
 void LiveScheduler::account(double now_s) {
     const double from_s = std::exchange(accounted_s_, now_s);
-    const auto interval = static_cast<std::int64_t>(now_s / options_.interval_s);
-    for (Tenant& tenant : options_.tenants) {
-        TenantUse& use = uses_[tenant.name];
-        const std::int64_t passed = std::clamp<std::int64_t>(interval - use.interval, 0, options_.window_intervals);
-        use.gpu_s_by_interval.resize(options_.window_intervals);
-        use.interval = interval;
-        std::rotate(use.gpu_s_by_interval.begin(), use.gpu_s_by_interval.begin() + passed, use.gpu_s_by_interval.end());
-        std::fill(use.gpu_s_by_interval.end() - passed, use.gpu_s_by_interval.end(), 0.0);
-    }
     if (now_s > from_s) {
         for (const JobId id : queue_.active()) {
             JobRecord& job = queue_.job(id);
@@ -150,13 +141,11 @@ void LiveScheduler::account(double now_s) {
             job.state.spec = &job.spec;
             job.state.gpus = job.held->count;
             job.state.gpu_type = queue_.type_index(job.held->gpu_type);
-            add_run(job.state, from_s, now_s);
-            if (const auto use = uses_.find(job.asked.tenant); use != uses_.end()) {
-                use->second.gpu_s_by_interval.back() += (now_s - from_s) * job.held->count;
-            }
+            add_run(job.state, from_s, now_s, options_.window);
+            uses_[job.asked.tenant].add(from_s, now_s, job.held->count, options_.window);
         }
     }
-    for (Tenant& tenant : options_.tenants) tenant.gpu_s_by_interval = uses_.at(tenant.name).gpu_s_by_interval;
+    for (Tenant& tenant : options_.tenants) tenant.gpu_time = uses_[tenant.name];
 }
 
 void LiveScheduler::decide_now(Moment now) {

@@ -26,13 +26,9 @@
 namespace larder::scheduler {
 
 // What must survive the process. As a change: only what is new.
-struct TenantUse {
-    std::int64_t interval = 0;  // number of the last one since 1970
-    std::vector<double> gpu_s_by_interval;
-};
 struct LiveRecord {
     std::map<JobId, std::optional<JobRecord>> jobs;  // none: forgotten
-    std::map<std::string, TenantUse> tenants;
+    std::map<std::string, GpuTime> tenants;
 };
 
 struct LiveOptions {
@@ -42,9 +38,8 @@ struct LiveOptions {
     std::unique_ptr<Placer> placer;
     bool storage_aware = true;
     std::size_t history_max = 10'000;
-    double decide_every_s = 10;  // when nothing happens: rates change
-    double interval_s = 3600;    // of tenants' accounts, as the policy's options say
-    std::uint32_t window_intervals = 24;
+    double decide_every_s = 10;                      // when nothing happens: rates change
+    TimeWindow window;                               // of accounts of GPU time, as the policy's options say
     std::map<std::string, std::string> environment;  // of all jobs; their own goes before
 };
 
@@ -111,7 +106,7 @@ private:
     JobQueue queue_;
     std::map<JobId, Told> told_;
     std::set<JobId> registered_;  // whose records say so
-    std::map<std::string, TenantUse> uses_;
+    std::map<std::string, GpuTime> uses_;
     Counts counts_;
     bool due_ = true;
     double decided_s_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <queue>
+#include <vector>
 
 namespace larder::scheduler {
 namespace {
@@ -15,14 +16,6 @@ struct Queue {
 
 }  // namespace
 
-double Astraea::had_gpu_s(const Tenant& tenant) const {
-    const std::vector<double>& intervals = tenant.gpu_s_by_interval;
-    const std::size_t first = intervals.size() - std::min<std::size_t>(intervals.size(), window_intervals_);
-    double sum = 0;
-    for (std::size_t i = first; i < intervals.size(); ++i) sum += intervals[i];
-    return sum;
-}
-
 Result<Decision> Astraea::decide(const Snapshot& snapshot) {
     Decision decision;
     decision.wants.reserve(snapshot.jobs.size());
@@ -31,7 +24,7 @@ Result<Decision> Astraea::decide(const Snapshot& snapshot) {
     Room room(snapshot);
     std::vector<Queue> queues(snapshot.tenants.size());
     for (std::size_t t = 0; t < queues.size(); ++t) {
-        queues[t].gpu_s = had_gpu_s(snapshot.tenants[t]);
+        queues[t].gpu_s = snapshot.tenants[t].gpu_time.sum(snapshot.now_s, window_);
         queues[t].weight = snapshot.tenants[t].weight;
     }
     std::vector<Ranked> starving;
@@ -47,7 +40,7 @@ Result<Decision> Astraea::decide(const Snapshot& snapshot) {
         } else if (!job.running && snapshot.now_s - job.waiting_since_s >= starve_s_) {
             starving.push_back({.key = job.waiting_since_s, .job = j});
         } else {
-            queue.jobs.push_back({.key = job.attained_gpu_s / job.spec->weight, .job = j});
+            queue.jobs.push_back({.key = job.gpu_time.sum(snapshot.now_s, window_) / job.spec->weight, .job = j});
         }
     }
     bool all_run = true;

@@ -1,11 +1,9 @@
 #pragma once
 
 // Long-term GPU-time fairness (Astraea, TPDS '22): over a window of past intervals each tenant is to have had GPU time
-// in proportion to its weight, and each job of a tenant as much as the others. The GPUs go, lease by lease, to the
+// in proportion to its weight, and each job of a tenant in proportion to its own. The GPUs go, lease by lease, to the
 // tenant that has had least for its weight, and there to the job that has; a job keeps its GPUs to the end of its
 // lease. Whoever has waited too long without any service goes before all, the longest first.
-
-#include <vector>
 
 #include "scheduler/policies/wants.h"
 
@@ -14,17 +12,15 @@ namespace larder::scheduler {
 class Astraea final : public Policy {
 public:
     explicit Astraea(const PolicyOptions& options)
-        : lease_s_(options.lease_s), starve_s_(options.starve_s), window_intervals_(options.window_intervals) {}
+        : lease_s_(options.lease_s), starve_s_(options.starve_s), window_(options.window()) {}
     std::string_view name() const override { return "astraea"; }
     bool preempts() const override { return true; }
     Result<Decision> decide(const Snapshot& snapshot) override;
 
 private:
-    double had_gpu_s(const Tenant& tenant) const;
-
     double lease_s_;
     double starve_s_;
-    std::uint32_t window_intervals_;
+    TimeWindow window_;
 };
 
 }  // namespace larder::scheduler

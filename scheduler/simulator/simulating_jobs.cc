@@ -197,10 +197,9 @@ void Simulating::lose(std::uint32_t j) {
 
 void Simulating::account(SimulatedJob& job) {
     if (job.accounted_s >= now_s_) return;
-    const double seconds = now_s_ - job.accounted_s;
-    add_run(job.state, job.accounted_s, now_s_);
+    add_run(job.state, job.accounted_s, now_s_, options_.policy.window());
+    shares_.add(job.state.spec->tenant, job.accounted_s, now_s_, job.state.gpus);
     job.accounted_s = now_s_;
-    shares_.add(job.state.spec->tenant, seconds * job.state.gpus);
 }
 
 void Simulating::account_all() {

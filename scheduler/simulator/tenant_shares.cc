@@ -17,16 +17,13 @@ std::vector<Leaf> leaf_each(std::size_t tenants) {
 }  // namespace
 
 TenantShares::TenantShares(const PolicyOptions& options, std::vector<Tenant>& tenants)
-    : interval_s_(options.interval_s),
-      intervals_in_window_(std::max(1U, options.window_intervals)),
+    : window_(options.window()),
       tenants_(tenants),
       demands_(leaf_each(tenants.size())),
       tree_(tenants, demands_),
       entitled_(tenants.size()),
       attained_s_(tenants.size()),
-      due_s_(tenants.size()) {
-    for (Tenant& tenant : tenants_) tenant.gpu_s_by_interval.assign(intervals_in_window_, 0);
-}
+      due_s_(tenants.size()) {}
 
 void TenantShares::change_demand(std::uint32_t tenant, double gpus) {
     demands_[tenant].demand += gpus;
@@ -38,9 +35,9 @@ void TenantShares::set_gpus(double gpus) {
     stale_ = true;
 }
 
-void TenantShares::add(std::uint32_t tenant, double gpu_s) {
-    tenants_[tenant].gpu_s_by_interval.back() += gpu_s;
-    attained_s_[tenant] += gpu_s;
+void TenantShares::add(std::uint32_t tenant, double from_s, double to_s, double gpus) {
+    tenants_[tenant].gpu_time.add(from_s, to_s, gpus, window_);
+    attained_s_[tenant] += (to_s - from_s) * gpus;
 }
 
 void TenantShares::pass(double seconds, double now_s) {
@@ -51,12 +48,7 @@ void TenantShares::pass(double seconds, double now_s) {
 
 void TenantShares::roll() {
     ++interval_;
-    for (Tenant& tenant : tenants_) {
-        auto& by_interval = tenant.gpu_s_by_interval;
-        std::ranges::rotate(by_interval, by_interval.begin() + 1);
-        by_interval.back() = 0;
-    }
-    if (++intervals_since_ < intervals_in_window_) return;
+    if (++intervals_since_ < window_.intervals) return;
     intervals_since_ = 0;
     constexpr double kDueMin_s = 3600;
     for (std::size_t t = 0; t < due_s_.size(); ++t) {

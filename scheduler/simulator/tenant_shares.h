@@ -1,9 +1,8 @@
 #pragma once
 
-// GPU time by tenant: what each attained in the last intervals of a policy's window, as Tenant::gpu_s_by_interval has
-// it, and what it was entitled to meanwhile: its part of all GPUs, by weight among its parent's tenants of the parent's
-// part, of which nobody needs more than its jobs ask for. What a tenant attained of that, window by window, is how fair
-// a policy is to tenants (Astraea, TPDS '22).
+// GPU time by tenant: what each attained, as Tenant::gpu_time has it, and what it was entitled to meanwhile: its part
+// of all GPUs, by weight among its parent's tenants of the parent's part, of which nobody needs more than its jobs ask
+// for. What a tenant attained of that, window by window, is how fair a policy is to tenants (Astraea, TPDS '22).
 
 #include <cstdint>
 #include <vector>
@@ -22,10 +21,10 @@ public:
     void set_gpus(double gpus);
     // Each tenant's part of the GPUs at present.
     std::vector<double> entitled() const { return tree_.divide(gpus_); }
-    // GPU time of a tenant since it was last told of.
-    void add(std::uint32_t tenant, double gpu_s);
+    // A job of the tenant had so many GPUs all that time.
+    void add(std::uint32_t tenant, double from_s, double to_s, double gpus);
     // When the interval ends; all that ran until then is to be told of before.
-    double next_s() const { return (interval_ + 1) * interval_s_; }
+    double next_s() const { return (interval_ + 1) * window_.interval_s; }
     void pass(double seconds, double now_s);
 
     // Attained over entitled, at most 1, of each tenant and window in which it was entitled to an hour of a GPU.
@@ -34,9 +33,8 @@ public:
 private:
     void roll();
 
-    double interval_s_;
+    TimeWindow window_;
     double interval_ = 0;
-    std::uint32_t intervals_in_window_ = 1;
     std::uint32_t intervals_since_ = 0;
     std::vector<Tenant>& tenants_;
     double gpus_ = 0;

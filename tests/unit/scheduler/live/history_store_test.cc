@@ -114,7 +114,7 @@ TEST(HistoryStore, WhatWasSavedIsFound) {
     const auto store = HistoryStore::open(directory / "state", kTypes).value();
     ASSERT_EQ(store->found().jobs.size(), 1u);
     EXPECT_EQ(store->found().jobs.at(13)->asked.name, "resnet");
-    EXPECT_EQ(store->found().tenants.at("vision").gpu_s_by_interval, (std::vector<double>{1, 2}));
+    EXPECT_EQ(store->found().tenants.at("vision"), (GpuTime{.interval = 5, .gpu_s_by_interval = {1, 2}}));
 }
 
 TEST(HistoryStore, OneProcessAtATimeHasIt) {

@@ -15,15 +15,15 @@ std::unique_ptr<Policy> astraea(double starve_s = 1e9, std::uint32_t window_inte
         {.window_intervals = window_intervals, .interval_s = 3600, .lease_s = kLeaseS, .starve_s = starve_s}));
 }
 
-// Decides at each lease's end, and keeps account of the tenants' intervals.
+constexpr TimeWindow kWindow{.interval_s = 3600, .intervals = 24};
+
+// Decides at each lease's end, and keeps the tenants' accounts.
 void run_leases(tests::World& world, Policy& policy, int leases) {
     for (int lease = 0; lease < leases; ++lease) {
         ASSERT_TRUE(world.step(policy));
-        for (Tenant& tenant : world.tenants) {
-            if (tenant.gpu_s_by_interval.empty() || lease % 6 == 0) tenant.gpu_s_by_interval.push_back(0);
-        }
         for (const std::uint32_t j : world.running()) {
-            world.tenants[world.specs[j].tenant].gpu_s_by_interval.back() += kLeaseS * world.states[j].gpus;
+            GpuTime& had = world.tenants[world.specs[j].tenant].gpu_time;
+            had.add(world.now_s, world.now_s + kLeaseS, world.states[j].gpus, kWindow);
         }
         world.pass(kLeaseS);
     }
@@ -50,8 +50,8 @@ TEST(Astraea, TenantsHaveGpuTimeByWeightHoweverManyJobsTheyHave) {
 TEST(Astraea, WhatWasHadBeforeTheWindowIsForgotten) {
     for (const std::uint32_t window : {1U, 24U}) {
         tests::World world(1);
-        world.tenants = {{.name = "one", .gpu_s_by_interval = {1e6, 0}},
-                         {.name = "two", .gpu_s_by_interval = {0, 100}}};
+        world.tenants = {{.name = "one", .gpu_time = {.gpu_s_by_interval = {1e6, 0}}},
+                         {.name = "two", .gpu_time = {.gpu_s_by_interval = {0, 100}}}};
         world.add(8, kNever);
         world.add(8, kNever).tenant = 1;
         const auto policy = astraea(1e9, window);
@@ -60,9 +60,24 @@ TEST(Astraea, WhatWasHadBeforeTheWindowIsForgotten) {
     }
 }
 
+TEST(Astraea, WhatAJobHadBeforeTheWindowIsForgottenAmongItsTenants) {
+    for (const std::uint32_t window : {1U, 24U}) {
+        tests::World world(1);
+        world.add(8, kNever);
+        world.add(8, kNever);
+        world.states[0].gpu_time = {.gpu_s_by_interval = {1e6, 0}};  // and so has attained_gpu_s
+        world.states[0].attained_gpu_s = 1e6;
+        world.states[1].gpu_time = {.gpu_s_by_interval = {0, 100}};
+        world.states[1].attained_gpu_s = 100;
+        const auto policy = astraea(1e9, window);
+        ASSERT_TRUE(world.step(*policy));
+        EXPECT_THAT(world.running(), ElementsAre(window == 1 ? 0 : 1));
+    }
+}
+
 TEST(Astraea, AJobKeepsItsGpusToTheEndOfItsLease) {
     tests::World world(1);
-    world.tenants = {{.name = "one", .gpu_s_by_interval = {1e6}}, {.name = "two", .gpu_s_by_interval = {0}}};
+    world.tenants = {{.name = "one", .gpu_time = {.gpu_s_by_interval = {1e6}}}, {.name = "two"}};
     world.add(8, kNever);
     const auto policy = astraea();
     ASSERT_TRUE(world.step(*policy));
@@ -79,7 +94,7 @@ TEST(Astraea, AJobKeepsItsGpusToTheEndOfItsLease) {
 
 TEST(Astraea, WhoStarvesGoesFirst) {
     tests::World world(1);
-    world.tenants = {{.name = "one", .gpu_s_by_interval = {1e6}}, {.name = "two", .gpu_s_by_interval = {0}}};
+    world.tenants = {{.name = "one", .gpu_time = {.gpu_s_by_interval = {1e6}}}, {.name = "two"}};
     world.add(8, kNever);  // of the tenant that has had much
     world.pass(2000);
     for (int j = 0; j < 3; ++j) world.add(4, kNever).tenant = 1;

@@ -47,11 +47,11 @@ TEST(TenantShares, AreAttainedOverEntitledByWindow) {
     shares.set_gpus(8);
     shares.change_demand(0, 8);
     shares.change_demand(1, 8);
-    shares.add(0, 8 * 3600);
+    shares.add(0, 0, 3600, 8);
     shares.pass(3600, 3600);
-    EXPECT_THAT(tenants[0].gpu_s_by_interval, ElementsAre(8 * 3600, 0));
-    shares.add(0, 4 * 3600);
-    shares.add(1, 4 * 3600);
+    EXPECT_THAT(tenants[0].gpu_time.gpu_s_by_interval.front(), 8 * 3600);
+    shares.add(0, 3600, 7200, 4);
+    shares.add(1, 3600, 7200, 4);
     shares.pass(3600, 7200);
     EXPECT_THAT(shares.ratios(), ElementsAre(DoubleEq(1), DoubleEq(0.5)));
 }
