@@ -17,14 +17,17 @@
 namespace larder::allocator {
 namespace {
 
-// Indices of `things` in an order of their names that is quick to make: by checksum, names only where those are equal.
+// Indices of `things` in an order of their names that is quick to make: by hash, names only where those are equal.
 std::vector<std::uint32_t> in_order(const auto& things) {
-    std::vector<double> checksums;
-    checksums.reserve(things.size());
-    for (const auto& thing : things) checksums.push_back(crc32c(std::as_bytes(std::span(thing.name))));
-    std::vector<std::uint32_t> order = ascending(checksums);
+    constexpr int kBitsOfDouble = 53;
+    std::vector<double> hashes;
+    hashes.reserve(things.size());
+    for (const auto& thing : things) {
+        hashes.push_back(static_cast<double>(hash_name(thing.name) >> (64 - kBitsOfDouble)));
+    }
+    std::vector<std::uint32_t> order = ascending(hashes);
     for (std::size_t begin = 0, end = 1; begin < order.size(); begin = end++) {
-        while (end < order.size() && checksums[order[end]] == checksums[order[begin]]) ++end;
+        while (end < order.size() && hashes[order[end]] == hashes[order[begin]]) ++end;
         if (end - begin < 2) continue;
         std::ranges::sort(std::span(order).subspan(begin, end - begin), {},
                           [&](std::uint32_t index) -> const std::string& { return things[index].name; });

@@ -3,7 +3,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdio>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,12 +72,12 @@ private:
 std::vector<std::uint32_t> maybe_twice(const auto& things) {
     constexpr std::size_t kBitsOfName = 32;
     std::vector<std::uint64_t> once(std::bit_ceil(things.size() * kBitsOfName / 64 + 1)), again(once.size());
-    std::vector<std::uint32_t> hashes;
+    std::vector<std::uint64_t> hashes;
     hashes.reserve(things.size());
-    const auto word_of = [&](std::uint32_t hash) { return hash / 64 & (once.size() - 1); };
-    const auto bit_of = [](std::uint32_t hash) { return std::uint64_t{1} << hash % 64; };
+    const auto word_of = [&](std::uint64_t hash) { return hash / 64 & (once.size() - 1); };
+    const auto bit_of = [](std::uint64_t hash) { return std::uint64_t{1} << hash % 64; };
     for (const auto& thing : things) {
-        const std::uint32_t hash = crc32c(std::as_bytes(std::span(thing.name)));
+        const std::uint64_t hash = hash_name(thing.name);
         again[word_of(hash)] |= once[word_of(hash)] & bit_of(hash);
         once[word_of(hash)] |= bit_of(hash);
         hashes.push_back(hash);
