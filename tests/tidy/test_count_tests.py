@@ -9,14 +9,14 @@ import sys
 import pytest
 
 CTEST = """<testsuite>
-<testcase name="A.Passes" classname="A.Passes" status="run"><system-out>[       OK ] A.Passes</system-out></testcase>
-<testcase name="A.Lacks" classname="A.Lacks" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
-<system-out>[ RUN      ] A.Lacks
-tests/a_test.cc:3: Skipped
-no namespaces here: Operation not permitted
-
-[  SKIPPED ] A.Lacks</system-out></testcase>
+<testcase name="a_tests.1" classname="a_tests.1" status="run"/>
+<testcase name="MicroBench" classname="MicroBench" status="run"/>
 </testsuite>"""
+PART = """<testsuites><testsuite name="A">
+<testcase name="Passes" status="run" result="completed" classname="A"/>
+<testcase name="Lacks" status="run" result="skipped" classname="A">
+<skipped message="tests/a_test.cc:3&#x0A;no namespaces here: Operation not permitted&#x0A;"/></testcase>
+</testsuite></testsuites>"""
 PYTEST = """<testsuites><testsuite>
 <testcase classname="tests.a" name="test_passes"/>
 <testcase classname="tests.a" name="test_of_traces">
@@ -29,11 +29,13 @@ def reports(tmp_path: pathlib.Path) -> list[pathlib.Path]:
     paths = [tmp_path / "ctest.xml", tmp_path / "pytest.xml"]
     for path, text in zip(paths, (CTEST, PYTEST)):
         path.write_text(text)
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts/a_tests.1.xml").write_text(PART)
     return paths
 
 
 def count(repository: pathlib.Path, tmp_path: pathlib.Path, *arguments: object) -> tuple[int, str]:
-    command = [sys.executable, repository / "tools/lint/count_tests.py", *arguments]
+    command = [sys.executable, repository / "tools/lint/count_tests.py", "--parts", tmp_path / "parts", *arguments]
     ran = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     assert ran.stderr == ""
     assert (tmp_path / "counts").read_text() == ran.stdout.splitlines()[-1] + "\n"
@@ -45,8 +47,8 @@ def test_what_was_skipped_is_named_with_its_reason(
 ) -> None:
     status, output = count(repository, tmp_path, tmp_path / "counts", *reports)
     assert status == 0
-    assert "skipped: A.Lacks.A.Lacks: no namespaces here: Operation not permitted\n" in output
-    assert output.endswith("2 passed, 0 failed, 2 skipped\n")
+    assert "skipped: A.Lacks: no namespaces here: Operation not permitted\n" in output
+    assert output.endswith("3 passed, 0 failed, 2 skipped\n")
 
 
 def test_without_skips_only_the_traces_may_be_missing(
@@ -54,8 +56,8 @@ def test_without_skips_only_the_traces_may_be_missing(
 ) -> None:
     status, output = count(repository, tmp_path, "--no-skips", tmp_path / "counts", *reports)
     assert status == 1
-    assert "failed: A.Lacks.A.Lacks: no namespaces here: Operation not permitted\n" in output
-    assert output.endswith("2 passed, 1 failed, 1 skipped\n")
+    assert "failed: A.Lacks: no namespaces here: Operation not permitted\n" in output
+    assert output.endswith("3 passed, 1 failed, 1 skipped\n")
     status, output = count(repository, tmp_path, "--no-skips", tmp_path / "counts", reports[1])
     assert status == 0
     assert output.endswith("1 passed, 0 failed, 1 skipped\n")
@@ -65,3 +67,15 @@ def test_a_missing_report_is_a_failure(repository: pathlib.Path, reports: list[p
     status, output = count(repository, tmp_path, tmp_path / "counts", *reports, tmp_path / "no.xml")
     assert status == 1
     assert "no: did not run\n" in output
+
+
+def test_a_part_that_failed_though_its_tests_passed_has_failed(
+    repository: pathlib.Path, reports: list[pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    reports[0].write_text(CTEST.replace('status="run"/>', 'status="fail"><failure/></testcase>', 1))
+    status, output = count(repository, tmp_path, tmp_path / "counts", reports[0])
+    assert status == 1
+    assert "failed: a_tests.1.a_tests.1\n" in output and output.endswith("2 passed, 1 failed, 1 skipped\n")
+    (tmp_path / "parts/a_tests.1.xml").unlink()  # it crashed
+    status, output = count(repository, tmp_path, tmp_path / "counts", reports[0])
+    assert status == 1 and output.endswith("1 passed, 1 failed, 0 skipped\n")

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""count_tests.py [--no-skips] COUNTS REPORT.xml...: adds up JUnit reports of ctest and pytest.
+"""count_tests.py [--no-skips] [--parts DIRECTORY] COUNTS REPORT.xml...: adds up JUnit reports of ctest and pytest.
 
 Prints a line per report, names what failed and what was skipped, with its reason, and ends with "N passed, M failed, K
 skipped", which it also writes to the file COUNTS. Fails when a report is missing or something failed. With --no-skips a
 test that was skipped is one that failed, unless what it lacks is the data that no machine has of itself (MAY_BE_MISSING).
+A case of a report that has a report of its own in DIRECTORY, NAME.xml, is a run of many tests, and those are counted.
 """
 
 import argparse
@@ -16,21 +17,27 @@ MAY_BE_MISSING = "the real traces are not beside this checkout"
 
 
 def reason(case: xml.etree.ElementTree.Element) -> str:
-    """Why a test was skipped: pytest's message, or what GoogleTest wrote below the line that ends with "Skipped"."""
+    """Why a test was skipped: pytest's message, or GoogleTest's, below a line that tells where."""
     skipped = case.find("skipped")
-    message = "" if skipped is None else skipped.get("message", "")
-    written = (case.findtext("system-out") or "").splitlines()
-    below = [line.strip() for place, line in enumerate(written) if place > 0 and written[place - 1].endswith(": Skipped")]
-    return below[0] if below else message
+    lines = ("" if skipped is None else skipped.get("message", "")).strip().splitlines()
+    return lines[-1].strip() if lines else ""
 
 
-def read(path: pathlib.Path) -> tuple[int, list[str], list[str]]:
+def read(path: pathlib.Path, parts: pathlib.Path | None = None) -> tuple[int, list[str], list[str]]:
     """The number of tests that passed, the names of those that failed, and those that were skipped with their reasons."""
     passed, failed, skipped = 0, [], []
     for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
         name = f"{case.get('classname', '')}.{case.get('name', '')}"
         tags = {child.tag for child in case}
-        if tags & {"failure", "error"}:
+        part = parts / f"{case.get('name')}.xml" if parts else None
+        if part and part.exists():
+            part_passed, part_failed, part_skipped = read(part)
+            if tags & {"failure", "error"} and not part_failed:  # all its tests passed, but it did not end well
+                part_failed = [name]
+            passed += part_passed
+            failed += part_failed
+            skipped += part_skipped
+        elif tags & {"failure", "error"}:
             failed.append(name)
         elif "skipped" in tags or case.get("status") in ("disabled", "notrun"):
             skipped.append(f"{name}: {reason(case)}")
@@ -42,6 +49,7 @@ def read(path: pathlib.Path) -> tuple[int, list[str], list[str]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--no-skips", action="store_true")
+    parser.add_argument("--parts", type=pathlib.Path)
     parser.add_argument("counts", type=pathlib.Path)
     parser.add_argument("reports", type=pathlib.Path, nargs="+")
     arguments = parser.parse_args()
@@ -51,7 +59,7 @@ def main() -> int:
             print(f"{report.stem}: did not run")
             failed += 1
             continue
-        report_passed, report_failed, report_skipped = read(report)
+        report_passed, report_failed, report_skipped = read(report, arguments.parts)
         if arguments.no_skips:
             report_failed += [name for name in report_skipped if not name.endswith(MAY_BE_MISSING)]
             report_skipped = [name for name in report_skipped if name.endswith(MAY_BE_MISSING)]
