@@ -22,6 +22,8 @@ std::uint64_t ordered_bits(double key) {
 }
 
 void sort_bucket(std::span<Entry> entries) {
+    // Dealt in the order of their indices; and many keys are often one.
+    if (std::ranges::is_sorted(entries, {}, &Entry::key)) return;
     // Without branches, which keys in no order make the processor guess wrong.
     boost::sort::pdqsort_branchless(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
         return static_cast<bool>((a.key < b.key) | ((a.key == b.key) & (a.index < b.index)));
