@@ -48,9 +48,19 @@ const Placement& place_of(const Job& job) {
 std::vector<std::uint32_t> jobs_that_count(const ClusterState& state, Counted counted,
                                            std::span<const std::uint32_t> datasets_in_order,
                                            std::span<DatasetTerms> terms) {
+    struct Counting {
+        std::uint32_t job;
+        std::uint32_t dataset;
+        double ideal;
+    };
+    std::vector<Counting> counting;
+    counting.reserve(state.jobs.size());
     std::vector<std::uint32_t> count(state.datasets.size());
-    for (const Job& job : state.jobs) {
-        if (counts(job, counted)) ++count[job.dataset];
+    for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
+        const Job& job = state.jobs[i];
+        if (!counts(job, counted)) continue;
+        counting.push_back({.job = i, .dataset = job.dataset, .ideal = job.ideal_bytes_per_second});
+        ++count[job.dataset];
     }
     std::vector<std::uint32_t> end(state.datasets.size());
     std::uint32_t next = 0;
@@ -61,10 +71,7 @@ std::vector<std::uint32_t> jobs_that_count(const ClusterState& state, Counted co
         terms[dataset].jobs_end = next;
     }
     std::vector<std::pair<double, std::uint32_t>> running(next);  // f*, job
-    for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
-        const Job& job = state.jobs[i];
-        if (counts(job, counted)) running[end[job.dataset]++] = {job.ideal_bytes_per_second, i};
-    }
+    for (const Counting& of : counting) running[end[of.dataset]++] = {of.ideal, of.job};
     for (const std::uint32_t dataset : datasets_in_order) {
         const auto of_dataset = std::span(running).subspan(end[dataset] - count[dataset], count[dataset]);
         std::ranges::sort(of_dataset, [&](const auto& a, const auto& b) {
