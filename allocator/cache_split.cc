@@ -164,7 +164,8 @@ std::vector<double> largest_rates(const Problem& problem, const CacheSplit& spli
     }
     for (const std::uint32_t j : ascending(cost)) {
         const JobTerms& job = problem.jobs[j];
-        const double wanted = std::max(0.0, predicted_rate(problem.ideals[j], job.bandwidth_cap, 1 - miss[j]) - rates[j]);
+        const double wanted =
+            std::max(0.0, predicted_rate(problem.ideals[j], job.bandwidth_cap, 1 - miss[j]) - rates[j]);
         const double unused_floor = std::max(0.0, job.bandwidth_floor - rates[j] * miss[j]);
         const double free = std::max(0.0, left) + unused_floor;
         const double given = miss[j] <= 0 ? wanted : std::min(wanted, free / miss[j]);

@@ -28,7 +28,7 @@ struct JobTerms {
     double equal_bandwidth = 0;  // of an equal share of everything
     double bandwidth_floor = 0;
     double bandwidth_cap = 0;
-    bool gains = true;               // reads on after this epoch, so cache given now pays
+    bool gains = true;  // reads on after this epoch, so cache given now pays
 };
 
 // The part of a job's bytes that is read through a GroupCache.
@@ -73,7 +73,7 @@ struct Problem {
     std::vector<double> ideals;                // f*, or less where disk or network bind
     std::vector<double> equal_rates;           // e: the rate from an equal share of everything
     std::vector<double> effective_hit_ratios;  // from the cache as it is
-    std::vector<std::uint32_t> terms_of_job;  // in `jobs`, by index in the state; kNoTerms: it does not count
+    std::vector<std::uint32_t> terms_of_job;   // in `jobs`, by index in the state; kNoTerms: it does not count
     std::vector<Read> reads;
     std::vector<Run> runs;
     std::vector<GroupCache> caches;             // in an order that does not depend on the state's

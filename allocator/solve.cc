@@ -38,8 +38,9 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
         const JobTerms& job = problem.jobs[j];
         high.push_back(predicted_rate(problem.ideals[j], job.bandwidth_cap, hits[j]));
         low.push_back(std::min(problem.equal_rates[j], high[j]));
-        order.push_back(kind == ObjectiveKind::max_min ? std::max(job.weight * problem.equal_rates[j], 1e-9 * problem.ideals[j])
-                                                       : (1 - hits[j]) / job.value);
+        order.push_back(kind == ObjectiveKind::max_min
+                            ? std::max(job.weight * problem.equal_rates[j], 1e-9 * problem.ideals[j])
+                            : (1 - hits[j]) / job.value);
     }
     if (kind == ObjectiveKind::equal_shares || kind == ObjectiveKind::pinned) {
         for (std::size_t j = 0; j < count; ++j) {
