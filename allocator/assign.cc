@@ -72,8 +72,8 @@ Plan plan_of(const ClusterState& state, std::span<const std::uint32_t> placed, c
         JobPlan& job = plan.jobs[terms.job];
         job.running = true;
         job.bandwidth_bytes_per_second = solution.bandwidths[j];
-        job.equal_share_bytes_per_second = terms.equal_rate;
-        job.hit_ratio = terms.effective_hit_ratio;
+        job.equal_share_bytes_per_second = problem.equal_rates[j];
+        job.hit_ratio = problem.effective_hit_ratios[j];
         job.predicted_bytes_per_second = solution.rates[j];
         job.steady_hit_ratio = solution.steady_hit_ratios[j];
         job.steady_bytes_per_second = solution.steady_rates[j];

@@ -74,15 +74,17 @@ std::vector<Saving> pieces_of(const Problem& problem, std::span<const double> de
     return pieces;
 }
 
-double highest_rate(const Problem& problem, const JobTerms& job) {
-    if (std::isinf(job.bandwidth_cap)) return job.ideal;
-    if (!job.gains) return predicted_rate(job.ideal, job.bandwidth_cap, job.effective_hit_ratio);
+double highest_rate(const Problem& problem, std::size_t index) {
+    const JobTerms& job = problem.jobs[index];
+    const double ideal = problem.ideals[index];
+    if (std::isinf(job.bandwidth_cap)) return ideal;
+    if (!job.gains) return predicted_rate(ideal, job.bandwidth_cap, problem.effective_hit_ratios[index]);
     double hits = 0;
     for (const Read& read : problem.reads_of(job)) {
         const GroupCache& cache = problem.caches[read.cache];
         hits += read.part * hit_ratio(std::min(cache.cap, problem.group_bytes[cache.group]), cache.size);
     }
-    return predicted_rate(job.ideal, job.bandwidth_cap, std::min(1.0, hits));
+    return predicted_rate(ideal, job.bandwidth_cap, std::min(1.0, hits));
 }
 
 double caps_exceeded(const Problem& problem, std::span<const double> rates, std::span<const double> ratios) {
@@ -91,7 +93,7 @@ double caps_exceeded(const Problem& problem, std::span<const double> rates, std:
     for (std::size_t j = 0; j < rates.size(); ++j) {
         const JobTerms& job = problem.jobs[j];
         if (!has_cap(job)) continue;
-        const double misses = rates[j] * (1 - problem.steady_hit_ratio(job, ratios));
+        const double misses = rates[j] * (1 - problem.steady_hit_ratio(j, ratios));
         if (misses > job.bandwidth_cap * (1 + kRounding)) most = std::max(most, misses / job.bandwidth_cap);
     }
     return most;

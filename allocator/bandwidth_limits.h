@@ -5,6 +5,7 @@
 // that much of the remote whatever it hits, so cache saves nothing from where its misses come below the floor on.
 // Exact for jobs within one peer group; one that runs in several is taken to need its equal share's proportions.
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -35,8 +36,8 @@ std::vector<Saving> savings_with_floors(const Problem& problem, std::span<const 
 // What each cache saves piece by piece, when any byte of it saves `density` besides.
 std::vector<Saving> pieces_of(const Problem& problem, std::span<const double> density, std::vector<Saving> savings);
 
-// The highest rate that a job's cap allows it when all that can be cached is.
-double highest_rate(const Problem& problem, const JobTerms& job);
+// The highest rate that a job's cap allows it when all that can be cached is. `index`: its own, in Problem::jobs.
+double highest_rate(const Problem& problem, std::size_t index);
 
 // By how many times a job needs more than its cap to read at these rates; 0 where all caps allow them.
 // `ratios`: each cache's hit ratio, by index in Problem::caches.

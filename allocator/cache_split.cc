@@ -15,10 +15,11 @@ namespace {
 
 constexpr int kBisections = 60;  // a double's worth of [0, 1]
 
+// `rate`: of the job with an index in Problem::jobs.
 std::vector<double> rates_of(const Problem& problem, auto&& rate) {
     std::vector<double> rates;
     rates.reserve(problem.jobs.size());
-    for (const JobTerms& job : problem.jobs) rates.push_back(rate(job));
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) rates.push_back(rate(j));
     return rates;
 }
 
@@ -138,38 +139,33 @@ CacheSplit best_split(const Problem& problem, std::span<const double> rates, std
     return fill(problem, savings_of(problem, rates), least_cache(problem, promised));
 }
 
-std::vector<double> equal_rates(const Problem& problem) {
-    return rates_of(problem, [](const JobTerms& job) { return job.equal_rate; });
-}
-
 // Rises above the remote's bandwidth where the jobs together, or one with a cap alone, cannot have what they need.
 double least_remote(const Problem& problem, std::span<const double> rates, const CacheSplit& split) {
     const std::vector<double> ratios = problem.hit_ratios(split);
     double needed = 0;
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
-        const JobTerms& job = problem.jobs[j];
-        const double misses = rates[j] * (1 - problem.steady_hit_ratio(job, ratios));
-        needed += std::max(misses, job.bandwidth_floor);
+        const double misses = rates[j] * (1 - problem.steady_hit_ratio(j, ratios));
+        needed += std::max(misses, problem.jobs[j].bandwidth_floor);
     }
     return std::max(needed, problem.remote * caps_exceeded(problem, rates, ratios));
 }
 
 // The largest sum of rates between the equal shares' and f*, for this split; nothing when equal shares do not fit it.
 std::vector<double> largest_rates(const Problem& problem, const CacheSplit& split) {
-    std::vector<double> rates = equal_rates(problem);
+    std::vector<double> rates = problem.equal_rates;
     double left = problem.remote - least_remote(problem, rates, split);
     if (left < -1e-9 * problem.remote) return {};
     const std::vector<double> ratios = problem.hit_ratios(split);
     std::vector<double> miss(rates.size());
     std::vector<double> cost(rates.size());
     for (std::uint32_t j = 0; j < rates.size(); ++j) {
-        const JobTerms& job = problem.jobs[j];
-        miss[j] = 1 - problem.steady_hit_ratio(job, ratios);
-        cost[j] = miss[j] / job.value;
+        miss[j] = 1 - problem.steady_hit_ratio(j, ratios);
+        cost[j] = miss[j] / problem.jobs[j].value;
     }
     for (const std::uint32_t j : ascending(cost)) {
         const JobTerms& job = problem.jobs[j];
-        const double wanted = std::max(0.0, predicted_rate(job.ideal, job.bandwidth_cap, 1 - miss[j]) - rates[j]);
+        const double wanted =
+            std::max(0.0, predicted_rate(problem.ideals[j], job.bandwidth_cap, 1 - miss[j]) - rates[j]);
         const double unused_floor = std::max(0.0, job.bandwidth_floor - rates[j] * miss[j]);
         const double free = std::max(0.0, left) + unused_floor;
         const double given = miss[j] <= 0 ? wanted : std::min(wanted, free / miss[j]);
@@ -182,8 +178,8 @@ std::vector<double> largest_rates(const Problem& problem, const CacheSplit& spli
 }  // namespace
 
 CacheSplit efficiency_split(const Problem& problem) {
-    const auto ideals = rates_of(problem, [](const JobTerms& job) { return job.ideal; });
-    const auto equals = equal_rates(problem);
+    const std::vector<double>& ideals = problem.ideals;
+    const std::vector<double>& equals = problem.equal_rates;
     CacheSplit split = best_split(problem, ideals, equals);
     const auto needed = [&](const CacheSplit& of) { return least_remote(problem, equals, of); };
     const auto shares_fit = [&](const CacheSplit& of) { return needed(of) <= problem.remote; };
@@ -213,12 +209,12 @@ CacheSplit efficiency_split(const Problem& problem) {
 }
 
 CacheSplit max_min_split(const Problem& problem) {
-    const auto highest = rates_of(problem, [&](const JobTerms& job) { return highest_rate(problem, job); });
+    const auto highest = rates_of(problem, [&](std::size_t j) { return highest_rate(problem, j); });
     CacheSplit best = best_split(problem, highest, highest);
     if (problem.jobs.empty() || least_remote(problem, highest, best) <= problem.remote) return best;
 
-    const auto equals = equal_rates(problem);
-    const auto slopes = rates_of(problem, [](const JobTerms& job) { return job.weight * job.equal_rate; });
+    const std::vector<double>& equals = problem.equal_rates;
+    const auto slopes = rates_of(problem, [&](std::size_t j) { return problem.jobs[j].weight * equals[j]; });
     std::vector<double> rates(problem.jobs.size());
     double level_of_best = -1;
     const auto set_level = [&](double level) {
@@ -233,8 +229,8 @@ CacheSplit max_min_split(const Problem& problem) {
         return least_remote(problem, rates, best);
     };
     double high = 0;
-    for (const JobTerms& job : problem.jobs) {
-        if (job.equal_rate > 0) high = std::max(high, job.ideal / (job.weight * job.equal_rate));
+    for (std::size_t j = 0; j < slopes.size(); ++j) {
+        if (equals[j] > 0) high = std::max(high, problem.ideals[j] / slopes[j]);
     }
     // Equal shares fit, if only up to rounding; their split is the one to keep then.
     const Sample highest_level{high, needed(high)};
@@ -287,7 +283,7 @@ private:
 };
 
 CacheSplit split_for_equal_rates(const Problem& problem) {
-    const auto equals = equal_rates(problem);
+    const std::vector<double>& equals = problem.equal_rates;
     return best_split(problem, equals, equals);
 }
 
@@ -310,7 +306,7 @@ CacheSplit throughput_split(const Problem& problem) {
         if (++moves > kMovesMax) break;
         savings.density[first] = std::numeric_limits<double>::max();
         if (!savings.unbounded.empty()) savings.unbounded[first] = std::numeric_limits<double>::max();
-        climb.from(fill(problem, savings, least_cache(problem, equal_rates(problem))));
+        climb.from(fill(problem, savings, least_cache(problem, problem.equal_rates)));
     }
     return climb.best();
 }
@@ -318,8 +314,8 @@ CacheSplit throughput_split(const Problem& problem) {
 CacheSplit utilisation_split(const Problem& problem) {
     Climb climb(problem);
     // Where the remote serves nobody else, cache is worth what it alone keeps going.
-    const auto values = rates_of(problem, [](const JobTerms& job) { return job.value * job.ideal; });
-    climb.from(fill(problem, {.density = densities(problem, values)}, least_cache(problem, equal_rates(problem))));
+    const auto values = rates_of(problem, [&](std::size_t j) { return problem.jobs[j].value * problem.ideals[j]; });
+    climb.from(fill(problem, {.density = densities(problem, values)}, least_cache(problem, problem.equal_rates)));
     climb.from(split_for_equal_rates(problem));
     return climb.best();
 }
@@ -331,7 +327,7 @@ CacheSplit equal_split(const Problem& problem) {
 }
 
 CacheSplit towards_equal_split(const Problem& problem, const CacheSplit& split) {
-    const auto equals = equal_rates(problem);
+    const std::vector<double>& equals = problem.equal_rates;
     CacheSplit equal = equal_split(problem);
     const auto mixture = [&](double part) { return mixed(equal, split, part); };
     const auto needed = [&](double part) { return least_remote(problem, equals, mixture(part)); };

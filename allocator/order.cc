@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <utility>
 
 namespace larder::allocator {
@@ -22,6 +23,8 @@ std::uint64_t ordered_bits(double key) {
 }
 
 void sort_bucket(std::span<Entry> entries) {
+    // Dealt in the order of their indices; and many keys are often one.
+    if (std::ranges::is_sorted(entries, {}, &Entry::key)) return;
     // Without branches, which keys in no order make the processor guess wrong.
     boost::sort::pdqsort_branchless(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
         return static_cast<bool>((a.key < b.key) | ((a.key == b.key) & (a.index < b.index)));
@@ -35,6 +38,11 @@ std::vector<std::uint32_t> order_of(std::span<const double> keys, double sign) {
     const auto [least_key, most_key] = std::ranges::minmax(keys, {}, [sign](double key) { return sign * key; });
     const std::uint64_t least = ordered_bits(sign * least_key);
     const std::uint64_t range = ordered_bits(sign * most_key) - least;
+    std::vector<std::uint32_t> order(keys.size());
+    if (range == 0) {
+        std::iota(order.begin(), order.end(), 0U);
+        return order;
+    }
     const auto range_bits = static_cast<int>(std::bit_width(range));
     const auto bucket_bits = static_cast<int>(std::bit_width(keys.size()));
     const int shift = std::max(0, range_bits - bucket_bits);
@@ -53,9 +61,7 @@ std::vector<std::uint32_t> order_of(std::span<const double> keys, double sign) {
         if (shift > 0 && end - begin > 1) sort_bucket(std::span(dealt).subspan(begin, end - begin));
         begin = end;
     }
-    std::vector<std::uint32_t> order;
-    order.reserve(dealt.size());
-    for (const Entry& entry : dealt) order.push_back(entry.index);
+    std::ranges::transform(dealt, order.begin(), &Entry::index);
     return order;
 }
 

@@ -48,9 +48,19 @@ const Placement& place_of(const Job& job) {
 std::vector<std::uint32_t> jobs_that_count(const ClusterState& state, Counted counted,
                                            std::span<const std::uint32_t> datasets_in_order,
                                            std::span<DatasetTerms> terms) {
+    struct Counting {
+        std::uint32_t job;
+        std::uint32_t dataset;
+        double ideal;
+    };
+    std::vector<Counting> counting;
+    counting.reserve(state.jobs.size());
     std::vector<std::uint32_t> count(state.datasets.size());
-    for (const Job& job : state.jobs) {
-        if (counts(job, counted)) ++count[job.dataset];
+    for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
+        const Job& job = state.jobs[i];
+        if (!counts(job, counted)) continue;
+        counting.push_back({.job = i, .dataset = job.dataset, .ideal = job.ideal_bytes_per_second});
+        ++count[job.dataset];
     }
     std::vector<std::uint32_t> end(state.datasets.size());
     std::uint32_t next = 0;
@@ -61,10 +71,7 @@ std::vector<std::uint32_t> jobs_that_count(const ClusterState& state, Counted co
         terms[dataset].jobs_end = next;
     }
     std::vector<std::pair<double, std::uint32_t>> running(next);  // f*, job
-    for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
-        const Job& job = state.jobs[i];
-        if (counts(job, counted)) running[end[job.dataset]++] = {job.ideal_bytes_per_second, i};
-    }
+    for (const Counting& of : counting) running[end[of.dataset]++] = {of.ideal, of.job};
     for (const std::uint32_t dataset : datasets_in_order) {
         const auto of_dataset = std::span(running).subspan(end[dataset] - count[dataset], count[dataset]);
         std::ranges::sort(of_dataset, [&](const auto& a, const auto& b) {
@@ -85,10 +92,12 @@ void bound_by_network_share(const ClusterState& state, Problem& problem) {
     for (const JobTerms& job : problem.jobs) {
         for (const Run& run : problem.runs_of(job)) jobs_on_node[run.node] += job.time_share;
     }
-    for (JobTerms& job : problem.jobs) {
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+        const JobTerms& job = problem.jobs[j];
+        double& equal_rate = problem.equal_rates[j];
         for (const Run& run : problem.runs_of(job)) {
             const double nic = state.nodes[run.node].nic_bytes_per_second * job.time_share / jobs_on_node[run.node];
-            if (run.part > 0) job.equal_rate = std::min(job.equal_rate, nic / run.part);
+            if (run.part > 0) equal_rate = std::min(equal_rate, nic / run.part);
         }
     }
 }
@@ -281,11 +290,13 @@ void share_equally(const ClusterState& state, std::span<const double> readers, P
         count += job.time_share;
         remote_left -= job.bandwidth_floor;
     }
-    for (JobTerms& job : problem.jobs) {
+    problem.equal_rates.reserve(problem.jobs.size());
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+        JobTerms& job = problem.jobs[j];
         const double share = std::max(0.0, remote_left) * job.time_share / count;
         job.equal_bandwidth = std::min(job.bandwidth_cap, job.bandwidth_floor + share);
-        const double hits = problem.steady_hit_ratio(job, equal_ratios);
-        job.equal_rate = predicted_rate(job.ideal, job.equal_bandwidth, hits);
+        const double hits = problem.steady_hit_ratio(j, equal_ratios);
+        problem.equal_rates.push_back(predicted_rate(problem.ideals[j], job.equal_bandwidth, hits));
     }
     bound_by_network_share(state, problem);
 }
@@ -312,19 +323,22 @@ Problem make_problem(const ClusterState& state, Counted counted) {
     problem.terms_of_job.resize(state.jobs.size(), kNoTerms);
     for (std::uint32_t j = 0; j < jobs.size(); ++j) problem.terms_of_job[jobs[j]] = j;
     problem.jobs.resize(jobs.size());
+    problem.ideals.resize(jobs.size());
+    problem.effective_hit_ratios.resize(jobs.size());
     std::vector<double> parts_of_time(jobs.size());
     problem.reads.reserve(jobs.size());
     problem.runs.reserve(jobs.size());
     // In the state's order, in which its jobs lie one after the other in memory.
     for (std::uint32_t index = 0; index < state.jobs.size(); ++index) {
-        if (problem.terms_of_job[index] == kNoTerms) continue;
+        const std::uint32_t j = problem.terms_of_job[index];
+        if (j == kNoTerms) continue;
         const Job& job = state.jobs[index];
         const double part = counted == Counted::by_time_share ? job.time_share : 1;
-        parts_of_time[problem.terms_of_job[index]] = job.time_share;
-        JobTerms& terms = problem.jobs[problem.terms_of_job[index]];
+        parts_of_time[j] = job.time_share;
+        problem.ideals[j] = part * job.ideal_bytes_per_second;
+        JobTerms& terms = problem.jobs[j];
         terms = {.job = index,
                  .dataset = job.dataset,
-                 .ideal = part * job.ideal_bytes_per_second,
                  .weight = job.weight,
                  .time_share = part,
                  .bandwidth_floor = part * job.bandwidth_floor_bytes_per_second,
@@ -343,7 +357,7 @@ Problem make_problem(const ClusterState& state, Counted counted) {
             hits += read.part * hit_ratio(cache.cached, cache.size);
         }
         const double horizon_bytes = terms.gains ? state.horizon_s * job.ideal_bytes_per_second : 0;
-        terms.effective_hit_ratio = effective_hit_ratio(job, std::min(1.0, hits), horizon_bytes);
+        problem.effective_hit_ratios[j] = effective_hit_ratio(job, std::min(1.0, hits), horizon_bytes);
     }
     const std::vector<double> readers = count_readers(state, parts_of_time, problem);
     share_limits(state, datasets_in_order, readers, problem);

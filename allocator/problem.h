@@ -22,16 +22,13 @@ struct JobTerms {
     std::uint32_t reads_end = 0;
     std::uint32_t runs_begin = 0;  // in Problem::runs
     std::uint32_t runs_end = 0;
-    double ideal = 0;  // f*, or less where disk or network bind
     double weight = 1;
     double time_share = 1;       // of the time that it counts for
     double value = 1;            // what the objective gains by a byte per second of its rate
-    double equal_rate = 0;       // e: the rate from an equal share of everything
-    double equal_bandwidth = 0;  // that share's bandwidth
+    double equal_bandwidth = 0;  // of an equal share of everything
     double bandwidth_floor = 0;
     double bandwidth_cap = 0;
-    double effective_hit_ratio = 0;  // from the cache as it is
-    bool gains = true;               // reads on after this epoch, so cache given now pays
+    bool gains = true;  // reads on after this epoch, so cache given now pays
 };
 
 // The part of a job's bytes that is read through a GroupCache.
@@ -72,7 +69,11 @@ struct Problem {
     std::vector<double> group_bytes;           // cache of each peer group
     std::vector<std::uint32_t> group_of_node;  // by index in the state
     std::vector<JobTerms> jobs;
-    std::vector<std::uint32_t> terms_of_job;  // in `jobs`, by index in the state; kNoTerms: it does not count
+    // By index in `jobs`, as most of what goes over all jobs asks for no more.
+    std::vector<double> ideals;                // f*, or less where disk or network bind
+    std::vector<double> equal_rates;           // e: the rate from an equal share of everything
+    std::vector<double> effective_hit_ratios;  // from the cache as it is
+    std::vector<std::uint32_t> terms_of_job;   // in `jobs`, by index in the state; kNoTerms: it does not count
     std::vector<Read> reads;
     std::vector<Run> runs;
     std::vector<GroupCache> caches;             // in an order that does not depend on the state's
@@ -101,10 +102,10 @@ struct Problem {
     // Each cache's hit ratio when it holds so many bytes; both by index in `caches`.
     std::vector<double> hit_ratios(std::span<const double> cached_bytes) const;
     // A job's, when its epochs begin with caches of these hit ratios.
-    double steady_hit_ratio(const JobTerms& job, std::span<const double> ratios) const {
-        if (!job.gains) return job.effective_hit_ratio;
+    double steady_hit_ratio(std::size_t job, std::span<const double> ratios) const {
+        if (!jobs[job].gains) return effective_hit_ratios[job];
         double hits = 0;
-        for (const Read& read : reads_of(job)) hits += read.part * ratios[read.cache];
+        for (const Read& read : reads_of(jobs[job])) hits += read.part * ratios[read.cache];
         return std::min(1.0, hits);
     }
 };

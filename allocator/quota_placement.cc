@@ -46,6 +46,7 @@ public:
     std::optional<std::uint32_t> widest(std::uint32_t group) {
         if (!heaped_) {
             for (const std::uint32_t node : by_rank_) {
+                if (left_[node].bytes() == 0) continue;
                 widest_[group_of_node_[node]].push_back({left_[node].bytes(), rank_[node]});
             }
             for (auto& heap : widest_) std::ranges::make_heap(heap, kNarrower);
@@ -79,42 +80,33 @@ private:
     bool heaped_ = false;
 };
 
-// Gives room to one dataset after the other; `begin` says whose turn it is.
-class Placing {
-public:
-    Placing(NodeRoom& room, std::size_t nodes) : room_(room), entry_of_node_(nodes, kNone) {}
-
-    void begin(std::vector<NodeCache>& quotas, std::uint64_t& left) {
-        if (quotas_ != nullptr) {
-            for (const NodeCache& quota : *quotas_) entry_of_node_[quota.node] = kNone;
-        }
-        quotas_ = &quotas;
-        left_ = &left;
-        for (std::uint32_t i = 0; i < quotas.size(); ++i) entry_of_node_[quotas[i].node] = i;
-    }
-
-    void take(std::uint32_t node, std::uint64_t bytes, std::uint64_t memory_max = kAny, std::uint64_t disk_max = kAny) {
-        const NodeCache taken = room_.take(node, std::min(bytes, *left_), memory_max, disk_max);
-        if (taken.bytes() == 0) return;
-        *left_ -= taken.bytes();
-        std::uint32_t& entry = entry_of_node_[node];
-        if (entry == kNone) {
-            entry = static_cast<std::uint32_t>(quotas_->size());
-            quotas_->push_back(taken);
-        } else {
-            (*quotas_)[entry].memory_bytes += taken.memory_bytes;
-            (*quotas_)[entry].disk_bytes += taken.disk_bytes;
-        }
-    }
-
-private:
-    static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
-
-    NodeRoom& room_;
-    std::vector<std::uint32_t> entry_of_node_;
-    std::vector<NodeCache>* quotas_ = nullptr;
-    std::uint64_t* left_ = nullptr;
+struct Placed {
+    std::uint32_t dataset = 0;
+    NodeCache cache;
 };
+
+// What was placed of each dataset, by node; what was placed on a node bit by bit is added up.
+std::vector<std::vector<NodeCache>> by_dataset(std::span<const Placed> placed, std::size_t datasets) {
+    std::vector<std::uint32_t> count(datasets);
+    for (const Placed& of : placed) ++count[of.dataset];
+    std::vector<std::vector<NodeCache>> quotas(datasets);
+    for (std::size_t i = 0; i < datasets; ++i) quotas[i].reserve(count[i]);
+    for (const Placed& of : placed) quotas[of.dataset].push_back(of.cache);
+    for (auto& of_dataset : quotas) {
+        std::ranges::sort(of_dataset, {}, &NodeCache::node);
+        std::size_t kept = 0;
+        for (const NodeCache& quota : of_dataset) {
+            if (kept > 0 && of_dataset[kept - 1].node == quota.node) {
+                of_dataset[kept - 1].memory_bytes += quota.memory_bytes;
+                of_dataset[kept - 1].disk_bytes += quota.disk_bytes;
+            } else {
+                of_dataset[kept++] = quota;
+            }
+        }
+        of_dataset.resize(kept);
+    }
+    return quotas;
+}
 
 struct Reader {
     double rate = 0;
@@ -155,11 +147,17 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
     const std::vector<std::uint32_t> order = descending(density);
 
     NodeRoom room(state, problem);
-    Placing placing(room, state.nodes.size());
-    std::vector<std::vector<NodeCache>> quotas(state.datasets.size());
-    const auto quotas_of = [&](std::uint32_t i) -> auto& { return quotas[problem.caches[i].dataset]; };
     std::vector<std::uint64_t> left(split.size());
     for (const std::uint32_t i : order) left[i] = static_cast<std::uint64_t>(std::floor(std::max(0.0, split[i])));
+    std::vector<Placed> placed;
+    placed.reserve(problem.runs.size() + state.nodes.size());
+    const auto take = [&](std::uint32_t i, std::uint32_t node, std::uint64_t bytes, std::uint64_t memory_max = kAny,
+                          std::uint64_t disk_max = kAny) {
+        const NodeCache taken = room.take(node, std::min(bytes, left[i]), memory_max, disk_max);
+        if (taken.bytes() == 0) return;
+        left[i] -= taken.bytes();
+        placed.push_back({.dataset = problem.caches[i].dataset, .cache = taken});
+    };
     // What lies somewhere stays there, whoever else would like the room.
     for (const std::uint32_t i : order) {
         const GroupCache& cache = problem.caches[i];
@@ -167,39 +165,34 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
         std::vector<NodeCache> there = state.datasets[cache.dataset].cached;
         std::erase_if(there, [&](const NodeCache& at) { return problem.group_of_node[at.node] != cache.group; });
         std::ranges::sort(there, {}, [&](const NodeCache& at) { return room.rank(at.node); });
-        placing.begin(quotas_of(i), left[i]);
-        for (const NodeCache& at : there) placing.take(at.node, at.bytes(), at.memory_bytes, at.disk_bytes);
+        for (const NodeCache& at : there) take(i, at.node, at.bytes(), at.memory_bytes, at.disk_bytes);
     }
     std::vector<Reader> readers;
     std::vector<double> rate_at(state.nodes.size(), -1);
     for (const std::uint32_t i : order) {
         if (left[i] == 0) continue;
         find_readers(problem, problem.caches[i], rates, room, rate_at, readers);
-        placing.begin(quotas_of(i), left[i]);
-        quotas_of(i).reserve(quotas_of(i).size() + readers.size());
         double rate_left = 0;
         for (const Reader& reader : readers) rate_left += reader.rate;
         for (const Reader& reader : readers) {
             const double part = rate_left > 0 ? std::min(1.0, reader.rate / rate_left) : 1;
-            placing.take(reader.node, static_cast<std::uint64_t>(std::ceil(part * static_cast<double>(left[i]))));
+            take(i, reader.node, static_cast<std::uint64_t>(std::ceil(part * static_cast<double>(left[i]))));
             rate_left -= reader.rate;
         }
         for (const Reader& reader : readers) {
             if (left[i] == 0) break;
-            placing.take(reader.node, left[i]);
+            take(i, reader.node, left[i]);
         }
     }
     for (const std::uint32_t i : order) {
         if (left[i] == 0) continue;
-        placing.begin(quotas_of(i), left[i]);
         while (left[i] > 0) {
             const auto node = room.widest(problem.caches[i].group);
             if (!node) break;
-            placing.take(*node, left[i]);
+            take(i, *node, left[i]);
         }
     }
-    for (auto& of_dataset : quotas) std::ranges::sort(of_dataset, {}, &NodeCache::node);
-    return quotas;
+    return by_dataset(placed, state.datasets.size());
 }
 
 }  // namespace larder::allocator

@@ -13,7 +13,6 @@ namespace larder::allocator {
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
-constexpr std::uint32_t kNoLimit = std::numeric_limits<std::uint32_t>::max();
 constexpr double kRounding = 1e-12;  // of a bound, when asking whether rates fit it
 
 }  // namespace
@@ -22,12 +21,6 @@ std::uint32_t RateLimits::add(double capacity) {
     if (std::isinf(capacity)) return kNoLimit;
     capacities_.push_back(capacity);
     return static_cast<std::uint32_t>(capacities_.size() - 1);
-}
-
-void RateLimits::use(std::uint32_t limit, std::uint32_t job, double per_byte, double least) {
-    if (limit == kNoLimit || (per_byte <= 0 && least <= 0)) return;
-    uses_.push_back({.limit = limit, .job = job, .per_byte = std::max(0.0, per_byte), .least = least});
-    uses_begin_[job + 1] = static_cast<std::uint32_t>(uses_.size());
 }
 
 void RateLimits::finish() {

@@ -4,7 +4,9 @@
 // node's disk. Each bound is a sum over jobs of (bytes it carries per byte the job reads) times the job's rate. Within
 // them rates are raised level by level (max-min: exact), or summed up greedily.
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -19,7 +21,11 @@ public:
     // A new bound; returns its number. An unlimited one is left out, and `use` of it does nothing.
     std::uint32_t add(double capacity);
     // The job takes `per_byte` of the bound for each byte it reads, and never less than `least`. Jobs in their order.
-    void use(std::uint32_t limit, std::uint32_t job, double per_byte, double least = 0);
+    void use(std::uint32_t limit, std::uint32_t job, double per_byte, double least = 0) {
+        if (limit == kNoLimit || (per_byte <= 0 && least <= 0)) return;
+        uses_.push_back({.limit = limit, .job = job, .per_byte = std::max(0.0, per_byte), .least = least});
+        uses_begin_[job + 1] = static_cast<std::uint32_t>(uses_.size());
+    }
     // After the last use.
     void finish();
 
@@ -34,6 +40,8 @@ public:
     bool fits(std::span<const double> rates) const;
 
 private:
+    static constexpr std::uint32_t kNoLimit = std::numeric_limits<std::uint32_t>::max();
+
     struct Use {
         std::uint32_t limit;
         std::uint32_t job;

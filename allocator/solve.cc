@@ -36,14 +36,15 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
     for (std::vector<double>* rates : {&low, &high, &order}) rates->reserve(count);
     for (std::size_t j = 0; j < count; ++j) {
         const JobTerms& job = problem.jobs[j];
-        high.push_back(predicted_rate(job.ideal, job.bandwidth_cap, hits[j]));
-        low.push_back(std::min(job.equal_rate, high[j]));
-        order.push_back(kind == ObjectiveKind::max_min ? std::max(job.weight * job.equal_rate, 1e-9 * job.ideal)
-                                                       : (1 - hits[j]) / job.value);
+        high.push_back(predicted_rate(problem.ideals[j], job.bandwidth_cap, hits[j]));
+        low.push_back(std::min(problem.equal_rates[j], high[j]));
+        order.push_back(kind == ObjectiveKind::max_min
+                            ? std::max(job.weight * problem.equal_rates[j], 1e-9 * problem.ideals[j])
+                            : (1 - hits[j]) / job.value);
     }
     if (kind == ObjectiveKind::equal_shares || kind == ObjectiveKind::pinned) {
         for (std::size_t j = 0; j < count; ++j) {
-            high[j] = predicted_rate(problem.jobs[j].ideal, problem.jobs[j].equal_bandwidth, hits[j]);
+            high[j] = predicted_rate(problem.ideals[j], problem.jobs[j].equal_bandwidth, hits[j]);
         }
         return limits.fill(std::vector<double>(count), high, high);
     }
@@ -54,7 +55,7 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
     }
     if (!limits.fits(low)) {
         for (std::size_t j = 0; j < count; ++j) {
-            low[j] = std::min(low[j], predicted_rate(problem.jobs[j].ideal, problem.jobs[j].equal_bandwidth, hits[j]));
+            low[j] = std::min(low[j], predicted_rate(problem.ideals[j], problem.jobs[j].equal_bandwidth, hits[j]));
         }
         if (!limits.fits(low)) low = limits.fill(std::vector<double>(count), low, low);
     }
@@ -95,7 +96,7 @@ std::vector<double> steady_hits(const Problem& problem, const std::vector<std::v
     const std::vector<double> ratios = problem.hit_ratios(split_of(problem, quotas));
     std::vector<double> hits;
     hits.reserve(problem.jobs.size());
-    for (const JobTerms& job : problem.jobs) hits.push_back(problem.steady_hit_ratio(job, ratios));
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) hits.push_back(problem.steady_hit_ratio(j, ratios));
     return hits;
 }
 
@@ -128,18 +129,14 @@ Solution solve_with_quotas(const ClusterState& state, const Problem& problem, Ob
     Solution solution{.quotas = std::move(quotas)};
     solution.steady_hit_ratios = steady_hits(problem, solution.quotas);
     solution.steady_rates = rates_for(state, problem, kind, solution.steady_hit_ratios, solution.quotas);
-    std::vector<double> hits;
-    hits.reserve(problem.jobs.size());
-    for (const JobTerms& job : problem.jobs) hits.push_back(job.effective_hit_ratio);
+    const std::vector<double>& hits = problem.effective_hit_ratios;
     solution.rates = rates_for(state, problem, kind, hits, solution.quotas);
     solution.bandwidths = grants(problem, kind, solution.rates, hits);
     return solution;
 }
 
 Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind) {
-    std::vector<double> ideals;
-    ideals.reserve(problem.jobs.size());
-    for (const JobTerms& job : problem.jobs) ideals.push_back(job.ideal);
+    std::vector<double> ideals = problem.ideals;
     const auto solution_of = [&](const Problem& bounded) {
         return solve_with_quotas(state, problem, kind, place_quotas(state, bounded, split_for(bounded, kind), ideals));
     };
@@ -149,8 +146,8 @@ Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind 
     Problem bounded = problem;
     for (int round = 1; round <= kRoundsMax; ++round) {
         for (std::size_t j = 0; j < ideals.size(); ++j) {
-            bounded.jobs[j].ideal = ideals[j];
-            bounded.jobs[j].equal_rate = std::min(bounded.jobs[j].equal_rate, ideals[j]);
+            bounded.ideals[j] = ideals[j];
+            bounded.equal_rates[j] = std::min(bounded.equal_rates[j], ideals[j]);
         }
         Solution solution = solution_of(bounded);
         if (gain(problem, kind, best, solution) > 0) best = std::move(solution);
@@ -161,7 +158,7 @@ Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind 
 
 bool shares_hold(const Problem& problem, const Solution& solution) {
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
-        if (solution.steady_rates[j] < problem.jobs[j].equal_rate * (1 - 1e-6)) return false;
+        if (solution.steady_rates[j] < problem.equal_rates[j] * (1 - 1e-6)) return false;
     }
     return true;
 }
@@ -173,10 +170,7 @@ Solution solve_in_turn(const ClusterState& state, const Problem& averages, const
         return solution;
     }
     const CacheSplit split = towards_equal_split(running, split_of(running, solution.quotas));
-    std::vector<double> ideals;
-    ideals.reserve(averages.jobs.size());
-    for (const JobTerms& job : averages.jobs) ideals.push_back(job.ideal);
-    return solve_with_quotas(state, running, kind, place_quotas(state, averages, split, ideals));
+    return solve_with_quotas(state, running, kind, place_quotas(state, averages, split, averages.ideals));
 }
 
 double steady_remote(const Problem& problem, const Solution& solution) {
@@ -196,10 +190,10 @@ double gain(const Problem& problem, ObjectiveKind kind, const Solution& before, 
     const auto smallest = [&](const Solution& of) {
         double ratio = std::numeric_limits<double>::infinity();
         for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
-            const JobTerms& job = problem.jobs[j];
+            const double equal_rate = problem.equal_rates[j];
             // Nobody can do better than f*, so a job there does not hold the others down.
-            if (job.equal_rate <= 0 || of.steady_rates[j] >= job.ideal * (1 - 1e-9)) continue;
-            ratio = std::min(ratio, of.steady_rates[j] / (job.weight * job.equal_rate));
+            if (equal_rate <= 0 || of.steady_rates[j] >= problem.ideals[j] * (1 - 1e-9)) continue;
+            ratio = std::min(ratio, of.steady_rates[j] / (problem.jobs[j].weight * equal_rate));
         }
         return ratio;
     };

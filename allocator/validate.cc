@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdio>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,25 +69,21 @@ private:
     std::string message_;
 };
 
-// Those whose name may be there twice, by name. A bit for each hash tells most of them apart without a table of names.
-std::vector<std::uint32_t> maybe_twice(const auto& things) {
+// Those whose name may be there twice, by the names' hashes. A bit for each tells most of them apart without a table of
+// names.
+std::vector<std::uint32_t> maybe_twice(std::span<const std::uint64_t> hashes) {
     constexpr std::size_t kBitsOfName = 32;
-    std::vector<std::uint64_t> once(std::bit_ceil(things.size() * kBitsOfName / 64 + 1)), again(once.size());
-    std::vector<std::uint64_t> hashes;
-    hashes.reserve(things.size());
+    std::vector<std::uint64_t> once(std::bit_ceil(hashes.size() * kBitsOfName / 64 + 1)), again(once.size());
     const auto word_of = [&](std::uint64_t hash) { return hash / 64 & (once.size() - 1); };
     const auto bit_of = [](std::uint64_t hash) { return std::uint64_t{1} << hash % 64; };
-    for (const auto& thing : things) {
-        const std::uint64_t hash = hash_name(thing.name);
+    for (const std::uint64_t hash : hashes) {
         again[word_of(hash)] |= once[word_of(hash)] & bit_of(hash);
         once[word_of(hash)] |= bit_of(hash);
-        hashes.push_back(hash);
     }
     std::vector<std::uint32_t> found;
     for (std::uint32_t i = 0; i < hashes.size(); ++i) {
         if ((again[word_of(hashes[i])] & bit_of(hashes[i])) != 0) found.push_back(i);
     }
-    std::ranges::stable_sort(found, {}, [&](std::uint32_t i) -> const std::string& { return things[i].name; });
     return found;
 }
 
@@ -94,10 +91,14 @@ void check_names(Check& check, std::string_view list, const auto& things) {
     const auto field = [&](std::size_t i) {
         return [list, i] { return std::string(list) + "[" + to_string(i) + "].name"; };
     };
-    for (std::size_t i = 0; i < things.size(); ++i) {
-        if (things[i].name.empty()) check.wrong(field(i), "is empty");
+    std::vector<std::uint64_t> hashes;
+    hashes.reserve(things.size());
+    for (const auto& thing : things) {
+        if (thing.name.empty()) check.wrong(field(hashes.size()), "is empty");
+        hashes.push_back(hash_name(thing.name));
     }
-    const std::vector<std::uint32_t> found = maybe_twice(things);
+    std::vector<std::uint32_t> found = maybe_twice(hashes);
+    std::ranges::stable_sort(found, {}, [&](std::uint32_t i) -> const std::string& { return things[i].name; });
     for (std::size_t k = 1; k < found.size(); ++k) {
         const std::string& name = things[found[k]].name;
         if (name == things[found[k - 1]].name) check.wrong(field(found[k]), "\"" + name + "\" is there twice");
