@@ -18,7 +18,7 @@ PART = """<testsuites><testsuite name="A">
 <skipped message="tests/a_test.cc:3&#x0A;no namespaces here: Operation not permitted&#x0A;"/></testcase>
 </testsuite></testsuites>"""
 PYTEST = """<testsuites><testsuite>
-<testcase classname="tests.a" name="test_passes"/>
+<testcase classname="tests.a" name="test_passes[NAME]"/>
 <testcase classname="tests.a" name="test_of_traces">
 <skipped type="pytest.skip" message="the real traces are not beside this checkout">a.py:1</skipped></testcase>
 </testsuite></testsuites>"""
@@ -27,7 +27,7 @@ PYTEST = """<testsuites><testsuite>
 @pytest.fixture
 def reports(tmp_path: pathlib.Path) -> list[pathlib.Path]:
     paths = [tmp_path / "ctest.xml", tmp_path / "pytest.xml"]
-    for path, text in zip(paths, (CTEST, PYTEST)):
+    for path, text in zip(paths, (CTEST, PYTEST.replace("NAME", "longer than a file's name can be" * 99))):
         path.write_text(text)
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts/a_tests.1.xml").write_text(PART)

@@ -23,15 +23,14 @@ def reason(case: xml.etree.ElementTree.Element) -> str:
     return lines[-1].strip() if lines else ""
 
 
-def read(path: pathlib.Path, parts: pathlib.Path | None = None) -> tuple[int, list[str], list[str]]:
+def read(path: pathlib.Path, parts: dict[str, pathlib.Path]) -> tuple[int, list[str], list[str]]:
     """The number of tests that passed, the names of those that failed, and those that were skipped with their reasons."""
     passed, failed, skipped = 0, [], []
     for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
         name = f"{case.get('classname', '')}.{case.get('name', '')}"
         tags = {child.tag for child in case}
-        part = parts / f"{case.get('name')}.xml" if parts else None
-        if part and part.exists():
-            part_passed, part_failed, part_skipped = read(part)
+        if part := parts.get(case.get("name", "")):
+            part_passed, part_failed, part_skipped = read(part, {})
             if tags & {"failure", "error"} and not part_failed:  # all its tests passed, but it did not end well
                 part_failed = [name]
             passed += part_passed
@@ -53,13 +52,14 @@ def main() -> int:
     parser.add_argument("counts", type=pathlib.Path)
     parser.add_argument("reports", type=pathlib.Path, nargs="+")
     arguments = parser.parse_args()
+    parts = {part.stem: part for part in arguments.parts.glob("*.xml")} if arguments.parts else {}
     passed, failed, skipped = 0, 0, 0
     for report in arguments.reports:
         if not report.exists():
             print(f"{report.stem}: did not run")
             failed += 1
             continue
-        report_passed, report_failed, report_skipped = read(report, arguments.parts)
+        report_passed, report_failed, report_skipped = read(report, parts)
         if arguments.no_skips:
             report_failed += [name for name in report_skipped if not name.endswith(MAY_BE_MISSING)]
             report_skipped = [name for name in report_skipped if name.endswith(MAY_BE_MISSING)]
