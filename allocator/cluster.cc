@@ -130,11 +130,18 @@ bool Cluster::is_alive(const KnownNode& node, std::int64_t now_ns) const {
 
 // --- what comes in
 
+// Its predecessor has ended, or the directory would not be its own. One that was succeeded and reports on has a copy.
+bool Cluster::is_started_again(const KnownNode& node, const NodeReport& report) {
+    return report.state_directory != 0 && report.state_directory == node.last.state_directory &&
+           report.instance != node.instance_before;
+}
+
 Result<void> Cluster::report(const NodeReport& report, std::int64_t now_ns) {
     if (auto good = check(report); !good) return good;
     const auto found = nodes_.find(report.node);
     const bool same_instance = found != nodes_.end() && found->second.last.instance == report.instance;
-    if (found != nodes_.end() && !same_instance && now_ns - found->second.heard_ns < options_.same_name_after_ns) {
+    const bool one_goes_on = found == nodes_.end() || same_instance || is_started_again(found->second, report);
+    if (!one_goes_on && now_ns - found->second.heard_ns < options_.same_name_after_ns) {
         return fail(ErrorCode::already_exists, "node \"" + report.node +
                                                    "\" reports from two daemons: give each its own name, or wait a "
                                                    "few seconds after a restart");
@@ -148,7 +155,10 @@ Result<void> Cluster::report(const NodeReport& report, std::int64_t now_ns) {
     if (report.lease_applied <= kLeaseNumberMax) ledger_.number_above(report.lease_applied);
     // A restarted daemon holds no lease, but what its predecessor took may still be on its way until it says so.
     if (report.lease_applied != 0) ledger_.applied(report.node, report.lease_applied);
-    nodes_[report.node] = {.last = report, .heard_ns = now_ns};
+    KnownNode& node = nodes_[report.node];
+    if (!same_instance) node.instance_before = node.last.instance;
+    node.last = report;
+    node.heard_ns = now_ns;
     unsaved_nodes_.insert(report.node);
     for (const JobReport& job : report.jobs) unsaved_jobs_.insert(job.name);
     return {};

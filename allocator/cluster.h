@@ -105,6 +105,7 @@ public:
     struct KnownNode {
         NodeReport last;
         std::int64_t heard_ns = 0;
+        std::uint64_t instance_before = 0;  // that it was started again after; 0: it was not
     };
     const std::map<std::string, KnownNode>& nodes() const { return nodes_; }
     bool is_alive(const KnownNode& node, std::int64_t now_ns) const;
@@ -135,6 +136,7 @@ private:
         std::map<std::string, std::uint32_t> reported;  // ranks per node, in the open interval
     };
 
+    static bool is_started_again(const KnownNode& node, const NodeReport& report);
     // `last`: what the node reported before; null: nothing.
     void measure(const NodeReport& report, const NodeReport* last, bool same_instance);
     void count_epochs(const std::string& name, KnownJob& job);

@@ -40,7 +40,9 @@ struct JobReport {
 
 struct NodeReport {
     std::string node;
-    std::uint64_t instance = 0;       // drawn anew when the daemon starts
+    std::uint64_t instance = 0;  // drawn anew when the daemon starts
+    // The number of its state directory, which one daemon at a time can use; 0: it does not say.
+    std::uint64_t state_directory = 0;
     std::uint64_t lease_applied = 0;  // number of the lease in force there; 0: none
     bool rates = true;                // false: it follows quotas only, and is leased nothing
     std::uint32_t gpus = 0;

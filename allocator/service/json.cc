@@ -117,6 +117,7 @@ json::object to_json(const NodeReport& report) {
     }
     json::object object{{"node", report.node},
                         {"instance", report.instance},
+                        {"state_directory", report.state_directory},
                         {"lease_applied", report.lease_applied},
                         {"rates", report.rates},
                         {"gpus", report.gpus},
@@ -138,6 +139,7 @@ Result<NodeReport> read_node_report(const json::object& object, std::string_view
     NodeReport report;
     report.node = reader.string("node");
     report.instance = reader.unsigned_integer("instance");
+    report.state_directory = reader.optional_unsigned_integer("state_directory").value_or(0);
     report.lease_applied = reader.unsigned_integer("lease_applied");
     report.rates = reader.optional_boolean("rates").value_or(true);
     report.gpus = small_integer(reader, "gpus");

@@ -22,8 +22,8 @@ constexpr std::int64_t kAnswerWithin_ms = 2'000;
 
 }  // namespace
 
-AllocatorAgent::AllocatorAgent(asio::io_context& context, Node& node)
-    : context_(context), node_(node), timer_(context), requests_("larder-agent") {
+AllocatorAgent::AllocatorAgent(asio::io_context& context, Node& node, std::uint64_t state_directory)
+    : context_(context), node_(node), timer_(context), report_(state_directory), requests_("larder-agent") {
     if (node.config().allocator.rates)
         node_.lease({.floor_bytes_per_second = node.config().allocator.floor_bytes_per_second});
 }

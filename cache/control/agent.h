@@ -34,7 +34,8 @@ struct AgentStatus {
 class AllocatorAgent {
 public:
     // Jobs have the floor from here on. `context` is the control thread's; it and `node` must outlive the agent.
-    AllocatorAgent(boost::asio::io_context& context, Node& node);
+    // `state_directory`: its number (state_lock.h).
+    AllocatorAgent(boost::asio::io_context& context, Node& node, std::uint64_t state_directory);
     // Waits for a request under way, two seconds at most. When the context does not run, or on its thread.
     ~AllocatorAgent();
 

@@ -127,7 +127,11 @@ Result<void> Daemon::State::start() {
                                                           .sessions_max = config.sessions_max});
     if (auto listening = handshakes->listen(config.socket_path, config.socket_mode); !listening) return listening;
 
-    if (!config.allocator.endpoint.empty()) agent = std::make_unique<AllocatorAgent>(context, *node);
+    if (!config.allocator.endpoint.empty()) {
+        const auto number = number_of_state_directory(config.state_directory);
+        if (!number) return std::unexpected(number.error());
+        agent = std::make_unique<AllocatorAgent>(context, *node, *number);
+    }
     api = std::make_unique<Api>(*node, *handshakes, agent.get());
     http = std::make_unique<HttpServer>(
         context, [this](const HttpRequest& request, HttpRespond respond) { api->handle(request, std::move(respond)); });

@@ -1,11 +1,10 @@
 #include "cache/control/node_report.h"
 
 #include <boost/json.hpp>
-#include <unistd.h>
 
 #include <algorithm>
 
-#include "base/assert.h"
+#include "cache/control/state_lock.h"
 #include "cache/protocol/record.h"
 
 namespace larder::cache {
@@ -43,15 +42,9 @@ json::object dataset_json(const ReportedDataset& dataset, const ShardStatistics&
             {"cached_disk_bytes", usage.disk_bytes}};
 }
 
-std::uint64_t random_instance() {
-    std::uint64_t number = 0;
-    LARDER_ASSERT(::getentropy(&number, sizeof number) == 0);
-    return number >> 11;  // exact in every JSON reader
-}
-
 }  // namespace
 
-NodeReport::NodeReport() : instance_(random_instance()) {}
+NodeReport::NodeReport(std::uint64_t state_directory) : instance_(draw_number()), state_directory_(state_directory) {}
 
 std::map<std::string, NodeReport::Job> NodeReport::jobs_of(const ShardStatistics& statistics) {
     std::map<std::string, Job> jobs;
@@ -118,10 +111,15 @@ json::object NodeReport::make(const AllocatorConfig& allocator, Quota room,
         if (job.epoch) reported["epoch"] = *job.epoch;
         job_list.push_back(std::move(reported));
     }
-    json::object report{{"node", allocator.node},         {"instance", instance_},
-                        {"lease_applied", lease_applied}, {"rates", allocator.rates},
-                        {"gpus", allocator.gpus},         {"memory_bytes", room.memory_bytes},
-                        {"disk_bytes", room.disk_bytes},  {"datasets", std::move(dataset_list)},
+    json::object report{{"node", allocator.node},
+                        {"instance", instance_},
+                        {"state_directory", state_directory_},
+                        {"lease_applied", lease_applied},
+                        {"rates", allocator.rates},
+                        {"gpus", allocator.gpus},
+                        {"memory_bytes", room.memory_bytes},
+                        {"disk_bytes", room.disk_bytes},
+                        {"datasets", std::move(dataset_list)},
                         {"jobs", std::move(job_list)}};
     if (!peers.endpoint.empty()) {
         report["peer_group"] = peers.group;

@@ -33,7 +33,8 @@ struct ReportedPeers {
 
 class NodeReport {
 public:
-    NodeReport();
+    // `state_directory`: its number (state_lock.h).
+    explicit NodeReport(std::uint64_t state_directory);
 
     // `room` is what the allocator has to give on this node. `lease_applied`: number of the lease in force; 0: none.
     boost::json::object make(const AllocatorConfig& allocator, Quota room, const std::vector<ReportedDataset>& datasets,
@@ -69,6 +70,7 @@ private:
     bool look(const Job& job, Seen& seen, std::int64_t now_ns) const;
 
     std::uint64_t instance_;
+    std::uint64_t state_directory_;
     std::map<std::string, Seen> seen_;
 };
 

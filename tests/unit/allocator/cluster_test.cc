@@ -148,6 +148,23 @@ TEST_F(ClusterTest, TwoDaemonsMustNotShareAName) {
     report(node_report("a", 2));  // a restart: the old one has fallen silent
 }
 
+TEST_F(ClusterTest, ADaemonStartedAgainOnItsStateDirectoryGoesOnAtOnce) {
+    NodeReport a = node_report("a", 1);
+    a.state_directory = 77;
+    report(a);
+    NodeReport again = node_report("a", 2);
+    EXPECT_FALSE(cluster.report(again, now_ns)) << "it does not say on which";
+    again.state_directory = 78;
+    EXPECT_FALSE(cluster.report(again, now_ns)) << "another";
+    again.state_directory = 77;
+    EXPECT_TRUE(cluster.report(again, now_ns));
+    EXPECT_EQ(cluster.report(a, now_ns).error().code, ErrorCode::already_exists)
+        << "a copy of the directory is in use: one that was succeeded has not ended";
+    EXPECT_TRUE(cluster.report(again, now_ns));
+    again.instance = 3;
+    EXPECT_TRUE(cluster.report(again, now_ns)) << "again and again";
+}
+
 TEST_F(ClusterTest, AWrongReportIsRefusedWholeAndNamesItsField) {
     const auto refused = [&](auto&& spoil) {
         NodeReport spoiled = node_report("a");

@@ -35,7 +35,7 @@ const boost::json::object& only_job(const boost::json::object& report) {
 }
 
 TEST(NodeReport, BusyIsTheTimeALoopDidNotWait) {
-    NodeReport reports;
+    NodeReport reports(1);
     (void)reports.make(allocator(), kRoom, kDatasets, {.jobs = {job(0, 0)}}, 0, kSecond);
     const auto report = reports.make(allocator(), kRoom, kDatasets, {.jobs = {job(5000, kSecond / 4)}}, 3, 2 * kSecond);
     EXPECT_EQ(report.at("node").as_string(), "node-1");
@@ -46,7 +46,7 @@ TEST(NodeReport, BusyIsTheTimeALoopDidNotWait) {
 }
 
 TEST(NodeReport, WithoutALoopNothingIsBusy) {
-    NodeReport reports;
+    NodeReport reports(1);
     (void)reports.make(allocator(), kRoom, kDatasets, {.jobs = {job(0, 0, 0)}}, 0, kSecond);
     const auto report = reports.make(allocator(), kRoom, kDatasets, {.jobs = {job(5000, 0, 0)}}, 0, 2 * kSecond);
     EXPECT_EQ(only_job(report).at("ranks").to_number<int>(), 0);
@@ -54,7 +54,7 @@ TEST(NodeReport, WithoutALoopNothingIsBusy) {
 }
 
 TEST(NodeReport, DemandIsWhatCameAndWhatWaits) {
-    NodeReport reports;
+    NodeReport reports(1);
     JobStatistics first = job(0, 0);
     first.counters.remote_read_bytes = 1000;
     (void)reports.make(allocator(), kRoom, kDatasets, {.jobs = {first}}, 0, kSecond);
@@ -67,7 +67,7 @@ TEST(NodeReport, DemandIsWhatCameAndWhatWaits) {
 }
 
 TEST(NodeReport, AJobBetweenTwoEpochsIsStillThereAndThenGone) {
-    NodeReport reports;
+    NodeReport reports(1);
     (void)reports.make(allocator(), kRoom, kDatasets, {.jobs = {job(0, 0)}}, 0, kSecond);
     JobStatistics idle = job(10, 0, 0);
     idle.sessions = 0;
@@ -82,7 +82,7 @@ TEST(NodeReport, AJobBetweenTwoEpochsIsStillThereAndThenGone) {
 }
 
 TEST(NodeReport, AJobOfTwoDatasetsCountsUnderTheOneItReadsMostOf) {
-    NodeReport reports;
+    NodeReport reports(1);
     JobStatistics less = job(100, kSecond / 10);
     less.dataset = "text";
     less.unread_bytes = 1;
@@ -100,7 +100,7 @@ TEST(NodeReport, AJobOfTwoDatasetsCountsUnderTheOneItReadsMostOf) {
 }
 
 TEST(NodeReport, AnEpochIsSaidOnceSomethingOfItWasRead) {
-    NodeReport reports;
+    NodeReport reports(1);
     const auto opened = reports.make(allocator(), kRoom, kDatasets, {.jobs = {job(0, 0)}}, 0, kSecond);
     EXPECT_FALSE(only_job(opened).contains("epoch")) << "it may be resumed at any";
     JobStatistics reads = job(5000, 0);
@@ -110,7 +110,7 @@ TEST(NodeReport, AnEpochIsSaidOnceSomethingOfItWasRead) {
 }
 
 TEST(NodeReport, SizesAreAsStored) {
-    NodeReport reports;
+    NodeReport reports(1);
     DatasetStatistics images{.name = "images"};
     images.usage = {.memory_bytes = 22 * kMiB, .payload_bytes = 20 * kMiB};
     const auto report = reports.make(allocator(), kRoom, kDatasets, {.datasets = {images}}, 0, kSecond);
@@ -122,7 +122,7 @@ TEST(NodeReport, SizesAreAsStored) {
 }
 
 TEST(NodeReport, AJobOnADatasetThatIsGoneIsLeftOut) {
-    NodeReport reports;
+    NodeReport reports(1);
     JobStatistics orphan = job(1, 0);
     orphan.dataset = "removed";
     const auto report = reports.make(allocator(), kRoom, kDatasets, {.jobs = {orphan}}, 0, kSecond);
