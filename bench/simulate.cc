@@ -22,7 +22,7 @@ namespace json = boost::json;
 
 // The size of the Philly extract, and of its cluster.
 constexpr const char* kDrawn = "poisson:38,82247";
-constexpr const char* kDrawnQuick = "poisson:38,2000";
+constexpr const char* kDrawnQuick = "poisson:38,500";
 constexpr std::uint32_t kGpus = 2474;
 
 Result<std::string> run_policy(const Options& options, const std::string& policy) {

@@ -72,7 +72,7 @@ def test_every_policy_is_simulated(bench) -> None:
     rows = bench("simulate", "--policy", "fifo", "--policy", "max-min", "--policy", "srtf")
     assert [row["policy"] for row in rows] == ["fifo", "max-min", "srtf"]
     for row in rows:
-        assert row["jobs"] == row["finished"] == 2000
+        assert row["jobs"] == row["finished"] == 500
         assert row["events"] >= 2 * row["jobs"]
         assert row["events_per_s"] == pytest.approx(row["events"] / row["wall_s"])
         assert row["rss_mib"] > 1

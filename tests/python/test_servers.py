@@ -141,14 +141,14 @@ def test_s3_ranges_etags_and_both_styles(s3: S3, bucket: str) -> None:
 
 def test_s3_lists_in_pages(s3: S3) -> None:
     s3.client.create_bucket("pages")
-    names = [f"dir/{i:04}" for i in range(1005)]
+    names = [f"dir/{i:04}" for i in range(25)]
     for name in names:
         s3.client.put("pages", name, b"x")
     s3.client.put("pages", "elsewhere", b"x")
-    pages = list(s3.client.pages("pages", "dir/"))
-    assert [len(page) for page in pages] == [1000, 5]
+    pages = list(s3.client.pages("pages", "dir/", 10))
+    assert [len(page) for page in pages] == [10, 10, 5]
     assert [name for page in pages for name in page] == names
-    assert [len(page) for page in s3.client.pages("pages", "dir/", 400)] == [400, 400, 205]
+    assert [len(page) for page in s3.client.pages("pages", "dir/")] == [25]
 
 
 def test_s3_public_bucket_needs_no_signature(s3: S3) -> None:
