@@ -66,6 +66,7 @@ private:
             add_block(static_cast<std::uint32_t>(object.size_bytes), 1);
         } else {
             if (object.first_block != next_block_) return bad("does not begin where the one before ends");
+            if (object.block_count > header_.block_count - next_block_) return bad("has blocks past the last");
             std::uint64_t offset = 0;
             for (std::uint32_t i = 0; i < object.block_count; ++i) {
                 if (auto valid = block(object, index, object.first_block + i, offset); !valid) return valid;
@@ -90,6 +91,7 @@ private:
             return bad("lies outside its object or over the block before");
         }
         if (stored.first_sample != next_sample_ || block.sample_count == 0) return bad("has no samples of its own");
+        if (block.sample_count > header_.sample_count - next_sample_) return bad("has samples past the last");
         if (manifest_.samples_by_ordinal()) {
             if (stored.length != object.size_bytes) return bad("is not its whole object");
             if (stored.raw_bytes > kBlockBytesMax) return bad("is too large once decompressed");
