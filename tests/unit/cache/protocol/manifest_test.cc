@@ -321,7 +321,8 @@ TEST_F(ManifestTest, CheckFindsForgedBodies) {
     EXPECT_THAT(found([](Body& b) { b.blocks[0].length = 0xffffffff; }), HasSubstr("block 0 has a length"));
     EXPECT_THAT(found([](Body& b) { b.blocks[1].length = 1500; }), HasSubstr("total_bytes"));
     EXPECT_THAT(found([](Body& b) { b.blocks[1].first_sample = 0; }), HasSubstr("block 0 has no samples"));
-    EXPECT_THAT(found([](Body& b) { b.blocks[2].first_sample = 0xffffffff; }), HasSubstr("block"));
+    EXPECT_THAT(found([](Body& b) { b.blocks[2].first_sample = 0x7fffffff; }),
+                HasSubstr("block 1 has samples past the last"));
     EXPECT_THAT(found([](Body& b) { b.samples[1].offset = 3999; }), HasSubstr("block 0 has a sample outside"));
     EXPECT_THAT(found([](Body& b) { b.samples[1].offset = 0xffffffff; }), HasSubstr("block 0 has a sample outside"));
     EXPECT_THAT(found([](Body& b) { b.samples[1].offset = 1000; }), HasSubstr("over the sample before"));
