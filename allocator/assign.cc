@@ -67,9 +67,10 @@ Plan plan_of(const ClusterState& state, std::span<const std::uint32_t> placed, c
         dataset.quotas = std::move(quotas);
     }
     plan.jobs.resize(state.jobs.size());
-    for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) {
-        const JobTerms& terms = problem.jobs[j];
-        JobPlan& job = plan.jobs[terms.job];
+    for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
+        const std::uint32_t j = problem.terms_of_job[i];
+        if (j == kNoTerms) continue;
+        JobPlan& job = plan.jobs[i];
         job.running = true;
         job.bandwidth_bytes_per_second = solution.bandwidths[j];
         job.equal_share_bytes_per_second = problem.equal_rates[j];

@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kRounding = 1e-9;
 
-bool has_cap(const JobTerms& job) {
-    return job.gains && std::isfinite(job.bandwidth_cap);
+bool has_cap(const Problem& problem, std::size_t job) {
+    return problem.gains[job] != 0 && std::isfinite(problem.bandwidth_caps[job]);
 }
 
 }  // namespace
@@ -20,10 +20,10 @@ std::vector<double> least_cache(const Problem& problem, std::span<const double> 
     if (!problem.limits_bandwidth) return {};
     std::vector<double> least(problem.caches.size());
     for (std::size_t j = 0; j < rates.size(); ++j) {
-        const JobTerms& job = problem.jobs[j];
-        if (!has_cap(job) || rates[j] <= job.bandwidth_cap) continue;
-        const double hits = 1 - job.bandwidth_cap / rates[j];
-        const std::span<const Read> reads = problem.reads_of(job);
+        const double cap = problem.bandwidth_caps[j];
+        if (!has_cap(problem, j) || rates[j] <= cap) continue;
+        const double hits = 1 - cap / rates[j];
+        const std::span<const Read> reads = problem.reads_of(j);
         double equal_hits = 0;
         for (const Read& read : reads) {
             const GroupCache& cache = problem.caches[read.cache];
@@ -42,12 +42,12 @@ std::vector<double> least_cache(const Problem& problem, std::span<const double> 
 std::vector<Saving> savings_with_floors(const Problem& problem, std::span<const double> rates) {
     std::vector<Saving> savings;
     for (std::size_t j = 0; j < rates.size(); ++j) {
-        const JobTerms& job = problem.jobs[j];
-        if (!has_floor(job) || rates[j] <= job.bandwidth_floor) continue;
-        for (const Read& read : problem.reads_of(job)) {
+        const double floor = problem.bandwidth_floors[j];
+        if (!has_floor(problem, j) || rates[j] <= floor) continue;
+        for (const Read& read : problem.reads_of(j)) {
             const double size = problem.caches[read.cache].size;
             savings.push_back({.cache = read.cache,
-                               .up_to_bytes = size * (1 - job.bandwidth_floor / rates[j]),
+                               .up_to_bytes = size * (1 - floor / rates[j]),
                                .density = read.part * rates[j] / size});
         }
     }
@@ -75,26 +75,26 @@ std::vector<Saving> pieces_of(const Problem& problem, std::span<const double> de
 }
 
 double highest_rate(const Problem& problem, std::size_t index) {
-    const JobTerms& job = problem.jobs[index];
+    const double cap = problem.bandwidth_caps[index];
     const double ideal = problem.ideals[index];
-    if (std::isinf(job.bandwidth_cap)) return ideal;
-    if (!job.gains) return predicted_rate(ideal, job.bandwidth_cap, problem.effective_hit_ratios[index]);
+    if (std::isinf(cap)) return ideal;
+    if (problem.gains[index] == 0) return predicted_rate(ideal, cap, problem.effective_hit_ratios[index]);
     double hits = 0;
-    for (const Read& read : problem.reads_of(job)) {
+    for (const Read& read : problem.reads_of(index)) {
         const GroupCache& cache = problem.caches[read.cache];
         hits += read.part * hit_ratio(std::min(cache.cap, problem.group_bytes[cache.group]), cache.size);
     }
-    return predicted_rate(ideal, job.bandwidth_cap, std::min(1.0, hits));
+    return predicted_rate(ideal, cap, std::min(1.0, hits));
 }
 
 double caps_exceeded(const Problem& problem, std::span<const double> rates, std::span<const double> ratios) {
     double most = 0;
     if (!problem.limits_bandwidth) return most;
     for (std::size_t j = 0; j < rates.size(); ++j) {
-        const JobTerms& job = problem.jobs[j];
-        if (!has_cap(job)) continue;
+        if (!has_cap(problem, j)) continue;
         const double misses = rates[j] * (1 - problem.steady_hit_ratio(j, ratios));
-        if (misses > job.bandwidth_cap * (1 + kRounding)) most = std::max(most, misses / job.bandwidth_cap);
+        const double cap = problem.bandwidth_caps[j];
+        if (misses > cap * (1 + kRounding)) most = std::max(most, misses / cap);
     }
     return most;
 }

@@ -25,9 +25,9 @@ struct Saving {
 // Problem::jobs), as far as a cache can; empty where no job has limits.
 std::vector<double> least_cache(const Problem& problem, std::span<const double> rates);
 
-// Its floor may be more than it misses.
-inline bool has_floor(const JobTerms& job) {
-    return job.gains && job.bandwidth_floor > 0;
+// The floor of the job with this index in Problem::jobs may be more than it misses.
+inline bool has_floor(const Problem& problem, std::size_t job) {
+    return problem.gains[job] != 0 && problem.bandwidth_floors[job] > 0;
 }
 
 // What jobs with floors save at these rates; such jobs only.

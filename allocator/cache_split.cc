@@ -94,9 +94,8 @@ CacheSplit fill(const Problem& problem, const Savings& savings, std::span<const 
 std::vector<double> densities(const Problem& problem, std::span<const double> rates) {
     std::vector<double> density(problem.caches.size());
     for (std::size_t j = 0; j < rates.size(); ++j) {
-        const JobTerms& job = problem.jobs[j];
-        if (!job.gains) continue;
-        for (const Read& read : problem.reads_of(job)) density[read.cache] += read.part * rates[j];
+        if (problem.gains[j] == 0) continue;
+        for (const Read& read : problem.reads_of(j)) density[read.cache] += read.part * rates[j];
     }
     for (std::size_t i = 0; i < density.size(); ++i) density[i] /= problem.caches[i].size;
     return density;
@@ -104,11 +103,15 @@ std::vector<double> densities(const Problem& problem, std::span<const double> ra
 
 Savings savings_of(const Problem& problem, std::span<const double> rates) {
     Savings savings{.density = densities(problem, rates)};
-    if (!problem.limits_bandwidth || std::ranges::none_of(problem.jobs, has_floor)) return savings;
+    if (!problem.limits_bandwidth) return savings;
     std::vector<double> without_floors(rates.begin(), rates.end());
+    bool any = false;
     for (std::size_t j = 0; j < rates.size(); ++j) {
-        if (has_floor(problem.jobs[j])) without_floors[j] = 0;
+        if (!has_floor(problem, j)) continue;
+        without_floors[j] = 0;
+        any = true;
     }
+    if (!any) return savings;
     savings.unbounded = densities(problem, without_floors);
     savings.bounded = savings_with_floors(problem, rates);
     return savings;
@@ -145,7 +148,7 @@ double least_remote(const Problem& problem, std::span<const double> rates, const
     double needed = 0;
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
         const double misses = rates[j] * (1 - problem.steady_hit_ratio(j, ratios));
-        needed += std::max(misses, problem.jobs[j].bandwidth_floor);
+        needed += std::max(misses, problem.bandwidth_floors[j]);
     }
     return std::max(needed, problem.remote * caps_exceeded(problem, rates, ratios));
 }
@@ -163,10 +166,9 @@ std::vector<double> largest_rates(const Problem& problem, const CacheSplit& spli
         cost[j] = miss[j] / problem.jobs[j].value;
     }
     for (const std::uint32_t j : ascending(cost)) {
-        const JobTerms& job = problem.jobs[j];
         const double wanted =
-            std::max(0.0, predicted_rate(problem.ideals[j], job.bandwidth_cap, 1 - miss[j]) - rates[j]);
-        const double unused_floor = std::max(0.0, job.bandwidth_floor - rates[j] * miss[j]);
+            std::max(0.0, predicted_rate(problem.ideals[j], problem.bandwidth_caps[j], 1 - miss[j]) - rates[j]);
+        const double unused_floor = std::max(0.0, problem.bandwidth_floors[j] - rates[j] * miss[j]);
         const double free = std::max(0.0, left) + unused_floor;
         const double given = miss[j] <= 0 ? wanted : std::min(wanted, free / miss[j]);
         rates[j] += given;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -41,7 +42,8 @@ struct Score {
 struct UsableNode {
     std::uint32_t node = 0;
     std::uint32_t free = 0;
-    double cached = 0;  // of the job's dataset
+    double cached = 0;       // of the job's dataset
+    double disk_cached = 0;  // of that, on disk
     double jobs = 0;
     double nic = 0;  // were the job to share it equally with those
     double disk = 0;
@@ -68,7 +70,10 @@ public:
                 ++nodes[share.node].jobs;
             }
         }
-        for (const NodeCache& there : dataset().cached) nodes[there.node].cached = static_cast<double>(there.bytes());
+        for (const NodeCache& there : dataset().cached) {
+            nodes[there.node].cached = static_cast<double>(there.bytes());
+            nodes[there.node].disk_cached = static_cast<double>(there.disk_bytes);
+        }
         for (UsableNode& node : nodes) {
             if (node.free == 0) continue;
             node.nic = state.nodes[node.node].nic_bytes_per_second / (1 + node.jobs);
@@ -182,15 +187,21 @@ private:
         return score;
     }
 
-    // What the networks of the gang's nodes let it read, shared equally with the jobs that are there.
+    // What the networks and disks of the gang's nodes let it read, shared equally with the jobs that are there. A disk
+    // serves all of the gang that is in its peer group.
     Score estimate(const Gang& gang) const {
         Score score = ties(gang);
         score.rate = state_.jobs[job_].ideal_bytes_per_second;
+        const auto size = static_cast<double>(dataset().size_bytes);
+        std::map<std::uint32_t, std::uint32_t> gpus_in_group;
+        for (const auto& [place, gpus] : gang) gpus_in_group[state_.nodes[nodes_[place].node].peer_group] += gpus;
         for (const auto& [place, gpus] : gang) {
             const UsableNode& node = nodes_[place];
-            const double hits = node.cached / static_cast<double>(dataset().size_bytes);
-            const double needed = static_cast<double>(gpus) / wanted_ * (1 - std::min(1.0, hits));
-            if (needed > 0) score.rate = std::min(score.rate, node.nic / needed);
+            const double missed = static_cast<double>(gpus) / wanted_ * (1 - std::min(1.0, node.cached / size));
+            if (missed > 0) score.rate = std::min(score.rate, node.nic / missed);
+            const double in_group = static_cast<double>(gpus_in_group[state_.nodes[node.node].peer_group]) / wanted_;
+            const double from_disk = in_group * std::min(1.0, node.disk_cached / size);
+            if (from_disk > 0) score.rate = std::min(score.rate, node.disk / from_disk);
         }
         return score;
     }

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <utility>
 
+#include "allocator/sort_few.h"
+
 namespace larder::allocator {
 namespace {
 
@@ -23,7 +25,12 @@ std::uint64_t ordered_bits(double key) {
 }
 
 void sort_bucket(std::span<Entry> entries) {
-    // Dealt in the order of their indices; and many keys are often one.
+    // Dealt in the order of their indices.
+    if (entries.size() <= 8) {
+        sort_few(entries, [](const Entry& entry) { return entry.key; });
+        return;
+    }
+    // Many keys are often one.
     if (std::ranges::is_sorted(entries, {}, &Entry::key)) return;
     // Without branches, which keys in no order make the processor guess wrong.
     boost::sort::pdqsort_branchless(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
@@ -33,11 +40,15 @@ void sort_bucket(std::span<Entry> entries) {
 
 // Dealt to about as many buckets as there are keys, by the highest bits in which they differ: most buckets are left
 // with one or two, and however uneven they are, no key is compared more often than without them.
-std::vector<std::uint32_t> order_of(std::span<const double> keys, double sign) {
+std::vector<std::uint32_t> order_of(std::span<const std::uint64_t> keys) {
     if (keys.empty()) return {};
-    const auto [least_key, most_key] = std::ranges::minmax(keys, {}, [sign](double key) { return sign * key; });
-    const std::uint64_t least = ordered_bits(sign * least_key);
-    const std::uint64_t range = ordered_bits(sign * most_key) - least;
+    std::uint64_t least = keys.front();
+    std::uint64_t most = keys.front();
+    for (const std::uint64_t key : keys) {
+        least = std::min(least, key);
+        most = std::max(most, key);
+    }
+    const std::uint64_t range = most - least;
     std::vector<std::uint32_t> order(keys.size());
     if (range == 0) {
         std::iota(order.begin(), order.end(), 0U);
@@ -47,13 +58,12 @@ std::vector<std::uint32_t> order_of(std::span<const double> keys, double sign) {
     const auto bucket_bits = static_cast<int>(std::bit_width(keys.size()));
     const int shift = std::max(0, range_bits - bucket_bits);
     std::vector<std::uint32_t> ends((range >> shift) + 1);
-    for (const double key : keys) ++ends[(ordered_bits(sign * key) - least) >> shift];
+    for (const std::uint64_t key : keys) ++ends[(key - least) >> shift];
     std::uint32_t begin = 0;
     for (std::uint32_t& end : ends) begin += std::exchange(end, begin);
     std::vector<Entry> dealt(keys.size());
     for (std::uint32_t i = 0; i < keys.size(); ++i) {
-        const std::uint64_t key = ordered_bits(sign * keys[i]);
-        dealt[ends[(key - least) >> shift]++] = {.key = key, .index = i};
+        dealt[ends[(keys[i] - least) >> shift]++] = {.key = keys[i], .index = i};
     }
     begin = 0;
     for (const std::uint32_t end : ends) {
@@ -65,10 +75,20 @@ std::vector<std::uint32_t> order_of(std::span<const double> keys, double sign) {
     return order;
 }
 
+std::vector<std::uint32_t> order_of(std::span<const double> keys, double sign) {
+    std::vector<std::uint64_t> bits(keys.size());
+    for (std::size_t i = 0; i < keys.size(); ++i) bits[i] = ordered_bits(sign * keys[i]);
+    return order_of(bits);
+}
+
 }  // namespace
 
 std::vector<std::uint32_t> ascending(std::span<const double> keys) {
     return order_of(keys, 1);
+}
+
+std::vector<std::uint32_t> ascending(std::span<const std::uint64_t> keys) {
+    return order_of(keys);
 }
 
 std::vector<std::uint32_t> descending(std::span<const double> keys) {

@@ -11,6 +11,7 @@ namespace larder::allocator {
 
 // Smallest key first. Keys are not NaN.
 std::vector<std::uint32_t> ascending(std::span<const double> keys);
+std::vector<std::uint32_t> ascending(std::span<const std::uint64_t> keys);
 // Largest key first.
 std::vector<std::uint32_t> descending(std::span<const double> keys);
 

@@ -12,6 +12,7 @@
 
 #include "allocator/model.h"
 #include "allocator/order.h"
+#include "allocator/sort_few.h"
 #include "base/hash.h"
 
 namespace larder::allocator {
@@ -19,19 +20,12 @@ namespace {
 
 // Indices of `things` in an order of their names that is quick to make: by hash, names only where those are equal.
 std::vector<std::uint32_t> in_order(const auto& things) {
-    constexpr int kBitsOfDouble = 53;
-    std::vector<double> hashes;
-    hashes.reserve(things.size());
-    for (const auto& thing : things) {
-        hashes.push_back(static_cast<double>(hash_name(thing.name) >> (64 - kBitsOfDouble)));
-    }
+    std::vector<std::uint64_t> hashes(things.size());
+    for (std::size_t i = 0; i < hashes.size(); ++i) hashes[i] = hash_name(things[i].name);
     std::vector<std::uint32_t> order = ascending(hashes);
-    for (std::size_t begin = 0, end = 1; begin < order.size(); begin = end++) {
-        while (end < order.size() && hashes[order[end]] == hashes[order[begin]]) ++end;
-        if (end - begin < 2) continue;
-        std::ranges::sort(std::span(order).subspan(begin, end - begin), {},
-                          [&](std::uint32_t index) -> const std::string& { return things[index].name; });
-    }
+    sort_equal(
+        std::span(order), [&](std::uint32_t index) { return hashes[index]; },
+        [&](std::uint32_t a, std::uint32_t b) { return things[a].name < things[b].name; });
     return order;
 }
 
@@ -53,6 +47,10 @@ std::vector<std::uint32_t> jobs_that_count(const ClusterState& state, Counted co
         std::uint32_t dataset;
         double ideal;
     };
+    struct Running {
+        double ideal;
+        std::uint32_t job;
+    };
     std::vector<Counting> counting;
     counting.reserve(state.jobs.size());
     std::vector<std::uint32_t> count(state.datasets.size());
@@ -70,17 +68,18 @@ std::vector<std::uint32_t> jobs_that_count(const ClusterState& state, Counted co
         next += count[dataset];
         terms[dataset].jobs_end = next;
     }
-    std::vector<std::pair<double, std::uint32_t>> running(next);  // f*, job
-    for (const Counting& of : counting) running[end[of.dataset]++] = {of.ideal, of.job};
+    std::vector<Running> running(next);
+    const auto ideal_of = [](const Running& of) { return of.ideal; };
+    for (const Counting& of : counting) running[end[of.dataset]++] = {.ideal = of.ideal, .job = of.job};
     for (const std::uint32_t dataset : datasets_in_order) {
         const auto of_dataset = std::span(running).subspan(end[dataset] - count[dataset], count[dataset]);
-        std::ranges::sort(of_dataset, [&](const auto& a, const auto& b) {
-            return a.first != b.first ? a.first < b.first : state.jobs[a.second].name < state.jobs[b.second].name;
-        });
+        sort_few(of_dataset, ideal_of);
+        sort_equal(of_dataset, ideal_of,
+                   [&](const Running& a, const Running& b) { return state.jobs[a.job].name < state.jobs[b.job].name; });
     }
     std::vector<std::uint32_t> indices;
     indices.reserve(running.size());
-    for (const auto& [ideal, index] : running) indices.push_back(index);
+    for (const Running& of : running) indices.push_back(of.job);
     return indices;
 }
 
@@ -89,13 +88,13 @@ void bound_by_network_share(const ClusterState& state, Problem& problem) {
     if (std::ranges::all_of(state.nodes, [](const Node& node) { return std::isinf(node.nic_bytes_per_second); }))
         return;
     std::vector<double> jobs_on_node(state.nodes.size());
-    for (const JobTerms& job : problem.jobs) {
-        for (const Run& run : problem.runs_of(job)) jobs_on_node[run.node] += job.time_share;
+    for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
+        for (const Run& run : problem.runs_of(j)) jobs_on_node[run.node] += problem.jobs[j].time_share;
     }
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
         const JobTerms& job = problem.jobs[j];
         double& equal_rate = problem.equal_rates[j];
-        for (const Run& run : problem.runs_of(job)) {
+        for (const Run& run : problem.runs_of(j)) {
             const double nic = state.nodes[run.node].nic_bytes_per_second * job.time_share / jobs_on_node[run.node];
             if (run.part > 0) equal_rate = std::min(equal_rate, nic / run.part);
         }
@@ -177,15 +176,7 @@ double deal(double bytes, std::span<const double> weights, std::span<const doubl
     return bytes;
 }
 
-// The parts of a job's bytes that it reads on each node, and in each group.
-void find_reads(const Job& job, std::uint32_t dataset, Problem& problem) {
-    const Placement& placement = place_of(job);
-    if (placement.size() == 1) {
-        const std::uint32_t node = placement.front().node;
-        problem.reads.push_back({.cache = problem.cache_on(dataset, node), .part = 1});
-        problem.runs.push_back({.node = node, .part = 1});
-        return;
-    }
+void find_reads_of_several(const Placement& placement, std::uint32_t dataset, Problem& problem) {
     std::uint32_t gpus = 0;
     for (const GpuShare& share : placement) gpus += share.gpus;
     const auto begin = static_cast<std::ptrdiff_t>(problem.reads.size());
@@ -212,12 +203,24 @@ void find_reads(const Job& job, std::uint32_t dataset, Problem& problem) {
     for (auto read = problem.reads.begin() + begin; read != problem.reads.end(); ++read) read->part /= whole;
 }
 
+// The parts of a job's bytes that it reads on each node, and in each group.
+void find_reads(const Job& job, std::uint32_t dataset, Problem& problem) {
+    const Placement& placement = place_of(job);
+    if (placement.size() > 1) {
+        find_reads_of_several(placement, dataset, problem);
+        return;
+    }
+    const std::uint32_t node = placement.front().node;
+    problem.reads.push_back({.cache = problem.cache_on(dataset, node), .part = 1});
+    problem.runs.push_back({.node = node, .part = 1});
+}
+
 // How much of the time each cache is read, by how many jobs: those that count, each for its part of the time, and those
 // that wait for their next turn.
 std::vector<double> count_readers(const ClusterState& state, std::span<const double> parts_of_time, Problem& problem) {
     std::vector<double> readers(problem.caches.size());
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
-        for (const Read& read : problem.reads_of(problem.jobs[j])) readers[read.cache] += read.part * parts_of_time[j];
+        for (const Read& read : problem.reads_of(j)) readers[read.cache] += read.part * parts_of_time[j];
     }
     const std::size_t reads = problem.reads.size();
     const std::size_t runs = problem.runs.size();
@@ -286,17 +289,15 @@ void share_equally(const ClusterState& state, std::span<const double> readers, P
     const std::vector<double> equal_ratios = problem.hit_ratios(equal_bytes);
     double count = 0;
     double remote_left = problem.remote;
-    for (const JobTerms& job : problem.jobs) {
-        count += job.time_share;
-        remote_left -= job.bandwidth_floor;
-    }
-    problem.equal_rates.reserve(problem.jobs.size());
+    for (const JobTerms& job : problem.jobs) count += job.time_share;
+    for (const double floor : problem.bandwidth_floors) remote_left -= floor;
+    problem.equal_rates.resize(problem.jobs.size());
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
         JobTerms& job = problem.jobs[j];
         const double share = std::max(0.0, remote_left) * job.time_share / count;
-        job.equal_bandwidth = std::min(job.bandwidth_cap, job.bandwidth_floor + share);
+        job.equal_bandwidth = std::min(problem.bandwidth_caps[j], problem.bandwidth_floors[j] + share);
         const double hits = problem.steady_hit_ratio(j, equal_ratios);
-        problem.equal_rates.push_back(predicted_rate(problem.ideals[j], job.equal_bandwidth, hits));
+        problem.equal_rates[j] = predicted_rate(problem.ideals[j], job.equal_bandwidth, hits);
     }
     bound_by_network_share(state, problem);
 }
@@ -323,40 +324,38 @@ Problem make_problem(const ClusterState& state, Counted counted) {
     problem.terms_of_job.resize(state.jobs.size(), kNoTerms);
     for (std::uint32_t j = 0; j < jobs.size(); ++j) problem.terms_of_job[jobs[j]] = j;
     problem.jobs.resize(jobs.size());
-    problem.ideals.resize(jobs.size());
-    problem.effective_hit_ratios.resize(jobs.size());
+    for (auto* column :
+         {&problem.ideals, &problem.effective_hit_ratios, &problem.bandwidth_floors, &problem.bandwidth_caps}) {
+        column->resize(jobs.size());
+    }
+    problem.gains.resize(jobs.size());
     std::vector<double> parts_of_time(jobs.size());
     problem.reads.reserve(jobs.size());
     problem.runs.reserve(jobs.size());
-    // In the state's order, in which its jobs lie one after the other in memory.
-    for (std::uint32_t index = 0; index < state.jobs.size(); ++index) {
-        const std::uint32_t j = problem.terms_of_job[index];
-        if (j == kNoTerms) continue;
-        const Job& job = state.jobs[index];
+    problem.reads_begin.resize(jobs.size() + 1);
+    problem.runs_begin.resize(jobs.size() + 1);
+    for (std::uint32_t j = 0; j < jobs.size(); ++j) {
+        const Job& job = state.jobs[jobs[j]];
         const double part = counted == Counted::by_time_share ? job.time_share : 1;
         parts_of_time[j] = job.time_share;
+        problem.jobs[j] = {.job = jobs[j], .dataset = job.dataset, .weight = job.weight, .time_share = part};
         problem.ideals[j] = part * job.ideal_bytes_per_second;
-        JobTerms& terms = problem.jobs[j];
-        terms = {.job = index,
-                 .dataset = job.dataset,
-                 .weight = job.weight,
-                 .time_share = part,
-                 .bandwidth_floor = part * job.bandwidth_floor_bytes_per_second,
-                 .bandwidth_cap = part * job.bandwidth_cap_bytes_per_second,
-                 .gains = job.remaining_epochs > 1};
-        const bool limited = terms.bandwidth_floor > 0 || !std::isinf(terms.bandwidth_cap);
-        problem.limits_bandwidth = problem.limits_bandwidth || (terms.gains && limited);
-        terms.reads_begin = static_cast<std::uint32_t>(problem.reads.size());
-        terms.runs_begin = static_cast<std::uint32_t>(problem.runs.size());
+        problem.bandwidth_floors[j] = part * job.bandwidth_floor_bytes_per_second;
+        problem.bandwidth_caps[j] = part * job.bandwidth_cap_bytes_per_second;
+        const bool gains = job.remaining_epochs > 1;
+        problem.gains[j] = gains ? 1 : 0;
+        const bool limited =
+            job.bandwidth_floor_bytes_per_second > 0 || !std::isinf(job.bandwidth_cap_bytes_per_second);
+        problem.limits_bandwidth = problem.limits_bandwidth || (gains && limited);
         find_reads(job, job.dataset, problem);
-        terms.reads_end = static_cast<std::uint32_t>(problem.reads.size());
-        terms.runs_end = static_cast<std::uint32_t>(problem.runs.size());
+        problem.reads_begin[j + 1] = static_cast<std::uint32_t>(problem.reads.size());
+        problem.runs_begin[j + 1] = static_cast<std::uint32_t>(problem.runs.size());
         double hits = 0;
-        for (const Read& read : problem.reads_of(terms)) {
+        for (const Read& read : problem.reads_of(j)) {
             const GroupCache& cache = problem.caches[read.cache];
             hits += read.part * hit_ratio(cache.cached, cache.size);
         }
-        const double horizon_bytes = terms.gains ? state.horizon_s * job.ideal_bytes_per_second : 0;
+        const double horizon_bytes = gains ? state.horizon_s * job.ideal_bytes_per_second : 0;
         problem.effective_hit_ratios[j] = effective_hit_ratio(job, std::min(1.0, hits), horizon_bytes);
     }
     const std::vector<double> readers = count_readers(state, parts_of_time, problem);

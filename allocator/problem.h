@@ -16,19 +16,12 @@
 namespace larder::allocator {
 
 struct JobTerms {
-    std::uint32_t job = 0;          // index in the state
-    std::uint32_t dataset = 0;      // index in the state
-    std::uint32_t reads_begin = 0;  // in Problem::reads
-    std::uint32_t reads_end = 0;
-    std::uint32_t runs_begin = 0;  // in Problem::runs
-    std::uint32_t runs_end = 0;
+    std::uint32_t job = 0;      // index in the state
+    std::uint32_t dataset = 0;  // index in the state
     double weight = 1;
     double time_share = 1;       // of the time that it counts for
     double value = 1;            // what the objective gains by a byte per second of its rate
     double equal_bandwidth = 0;  // of an equal share of everything
-    double bandwidth_floor = 0;
-    double bandwidth_cap = 0;
-    bool gains = true;  // reads on after this epoch, so cache given now pays
 };
 
 // The part of a job's bytes that is read through a GroupCache.
@@ -73,21 +66,24 @@ struct Problem {
     std::vector<double> ideals;                // f*, or less where disk or network bind
     std::vector<double> equal_rates;           // e: the rate from an equal share of everything
     std::vector<double> effective_hit_ratios;  // from the cache as it is
-    std::vector<std::uint32_t> terms_of_job;   // in `jobs`, by index in the state; kNoTerms: it does not count
+    std::vector<double> bandwidth_floors;
+    std::vector<double> bandwidth_caps;
+    std::vector<std::uint8_t> gains;          // 1: reads on after this epoch, so cache given now pays
+    std::vector<std::uint32_t> reads_begin;   // in `reads`; one more than there are jobs
+    std::vector<std::uint32_t> runs_begin;    // in `runs`, likewise
+    std::vector<std::uint32_t> terms_of_job;  // in `jobs`, by index in the state; kNoTerms: it does not count
     std::vector<Read> reads;
     std::vector<Run> runs;
     std::vector<GroupCache> caches;             // in an order that does not depend on the state's
     std::vector<DatasetTerms> datasets;         // by index in the state
     std::vector<std::uint32_t> nodes_in_order;  // neither does this one
 
-    std::span<const JobTerms> jobs_of(const DatasetTerms& dataset) const {
-        return std::span(jobs).subspan(dataset.jobs_begin, dataset.jobs_end - dataset.jobs_begin);
+    // Of the job with an index in `jobs`.
+    std::span<const Read> reads_of(std::size_t job) const {
+        return std::span(reads).subspan(reads_begin[job], reads_begin[job + 1] - reads_begin[job]);
     }
-    std::span<const Read> reads_of(const JobTerms& job) const {
-        return std::span(reads).subspan(job.reads_begin, job.reads_end - job.reads_begin);
-    }
-    std::span<const Run> runs_of(const JobTerms& job) const {
-        return std::span(runs).subspan(job.runs_begin, job.runs_end - job.runs_begin);
+    std::span<const Run> runs_of(std::size_t job) const {
+        return std::span(runs).subspan(runs_begin[job], runs_begin[job + 1] - runs_begin[job]);
     }
     // Where the dataset's cache on this node counts; the dataset must have cache, a quota or readers in its group.
     std::uint32_t cache_on(std::uint32_t dataset, std::uint32_t node) const {
@@ -103,9 +99,9 @@ struct Problem {
     std::vector<double> hit_ratios(std::span<const double> cached_bytes) const;
     // A job's, when its epochs begin with caches of these hit ratios.
     double steady_hit_ratio(std::size_t job, std::span<const double> ratios) const {
-        if (!jobs[job].gains) return effective_hit_ratios[job];
+        if (gains[job] == 0) return effective_hit_ratios[job];
         double hits = 0;
-        for (const Read& read : reads_of(jobs[job])) hits += read.part * ratios[read.cache];
+        for (const Read& read : reads_of(job)) hits += read.part * ratios[read.cache];
         return std::min(1.0, hits);
     }
 };

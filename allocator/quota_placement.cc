@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "allocator/order.h"
+#include "allocator/sort_few.h"
 
 namespace larder::allocator {
 namespace {
@@ -80,30 +82,43 @@ private:
     bool heaped_ = false;
 };
 
+// As ceil does, which is a call where the processor is not known to have an instruction for it.
+std::uint64_t rounded_up(double bytes) {
+    const auto whole = static_cast<std::int64_t>(bytes);
+    return static_cast<std::uint64_t>(whole + (static_cast<double>(whole) < bytes ? 1 : 0));
+}
+
 struct Placed {
     std::uint32_t dataset = 0;
     NodeCache cache;
 };
 
+// Indices of what was placed, node by node.
+std::vector<std::uint32_t> by_node(std::span<const Placed> placed, std::size_t nodes) {
+    std::vector<std::uint32_t> next(nodes + 1);
+    for (const Placed& of : placed) ++next[of.cache.node + 1];
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    std::vector<std::uint32_t> order(placed.size());
+    for (std::uint32_t i = 0; i < placed.size(); ++i) order[next[placed[i].cache.node]++] = i;
+    return order;
+}
+
 // What was placed of each dataset, by node; what was placed on a node bit by bit is added up.
-std::vector<std::vector<NodeCache>> by_dataset(std::span<const Placed> placed, std::size_t datasets) {
+std::vector<std::vector<NodeCache>> by_dataset(std::span<const Placed> placed, std::size_t datasets,
+                                               std::size_t nodes) {
     std::vector<std::uint32_t> count(datasets);
     for (const Placed& of : placed) ++count[of.dataset];
     std::vector<std::vector<NodeCache>> quotas(datasets);
     for (std::size_t i = 0; i < datasets; ++i) quotas[i].reserve(count[i]);
-    for (const Placed& of : placed) quotas[of.dataset].push_back(of.cache);
-    for (auto& of_dataset : quotas) {
-        std::ranges::sort(of_dataset, {}, &NodeCache::node);
-        std::size_t kept = 0;
-        for (const NodeCache& quota : of_dataset) {
-            if (kept > 0 && of_dataset[kept - 1].node == quota.node) {
-                of_dataset[kept - 1].memory_bytes += quota.memory_bytes;
-                of_dataset[kept - 1].disk_bytes += quota.disk_bytes;
-            } else {
-                of_dataset[kept++] = quota;
-            }
+    for (const std::uint32_t i : by_node(placed, nodes)) {
+        const NodeCache& quota = placed[i].cache;
+        std::vector<NodeCache>& of_dataset = quotas[placed[i].dataset];
+        if (!of_dataset.empty() && of_dataset.back().node == quota.node) {
+            of_dataset.back().memory_bytes += quota.memory_bytes;
+            of_dataset.back().disk_bytes += quota.disk_bytes;
+        } else {
+            of_dataset.push_back(quota);
         }
-        of_dataset.resize(kept);
     }
     return quotas;
 }
@@ -120,7 +135,7 @@ void find_readers(const Problem& problem, const GroupCache& cache, std::span<con
     found.clear();
     const DatasetTerms& of = problem.datasets[cache.dataset];
     for (std::uint32_t j = of.jobs_begin; j < of.jobs_end; ++j) {
-        for (const Run& run : problem.runs_of(problem.jobs[j])) {
+        for (const Run& run : problem.runs_of(j)) {
             if (problem.group_of_node[run.node] != cache.group) continue;
             if (rate_at[run.node] < 0) {
                 rate_at[run.node] = 0;
@@ -130,9 +145,15 @@ void find_readers(const Problem& problem, const GroupCache& cache, std::span<con
         }
     }
     for (Reader& reader : found) reader.rate = std::exchange(rate_at[reader.node], -1);
-    std::ranges::sort(found, [&](const Reader& a, const Reader& b) {
-        return a.rate != b.rate ? a.rate > b.rate : room.rank(a.node) < room.rank(b.node);
-    });
+    // A dataset's jobs are listed slowest first, which most often is the other way round.
+    if (std::ranges::adjacent_find(found, std::ranges::greater_equal(), &Reader::rate) == found.end()) {
+        std::ranges::reverse(found);
+        return;
+    }
+    const auto slowness = [](const Reader& reader) { return -reader.rate; };
+    sort_few(std::span(found), slowness);
+    sort_equal(std::span(found), slowness,
+               [&](const Reader& a, const Reader& b) { return room.rank(a.node) < room.rank(b.node); });
 }
 
 }  // namespace
@@ -141,14 +162,14 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
                                                  const CacheSplit& split, std::span<const double> rates) {
     std::vector<double> density(split.size());
     for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) {
-        for (const Read& read : problem.reads_of(problem.jobs[j])) density[read.cache] += read.part * rates[j];
+        for (const Read& read : problem.reads_of(j)) density[read.cache] += read.part * rates[j];
     }
     for (std::uint32_t i = 0; i < split.size(); ++i) density[i] /= problem.caches[i].size;
     const std::vector<std::uint32_t> order = descending(density);
 
     NodeRoom room(state, problem);
     std::vector<std::uint64_t> left(split.size());
-    for (const std::uint32_t i : order) left[i] = static_cast<std::uint64_t>(std::floor(std::max(0.0, split[i])));
+    for (const std::uint32_t i : order) left[i] = static_cast<std::uint64_t>(std::max(0.0, split[i]));
     std::vector<Placed> placed;
     placed.reserve(problem.runs.size() + state.nodes.size());
     const auto take = [&](std::uint32_t i, std::uint32_t node, std::uint64_t bytes, std::uint64_t memory_max = kAny,
@@ -176,7 +197,7 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
         for (const Reader& reader : readers) rate_left += reader.rate;
         for (const Reader& reader : readers) {
             const double part = rate_left > 0 ? std::min(1.0, reader.rate / rate_left) : 1;
-            take(i, reader.node, static_cast<std::uint64_t>(std::ceil(part * static_cast<double>(left[i]))));
+            take(i, reader.node, rounded_up(part * static_cast<double>(left[i])));
             rate_left -= reader.rate;
         }
         for (const Reader& reader : readers) {
@@ -192,7 +213,7 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
             take(i, *node, left[i]);
         }
     }
-    return by_dataset(placed, state.datasets.size());
+    return by_dataset(placed, state.datasets.size(), state.nodes.size());
 }
 
 }  // namespace larder::allocator

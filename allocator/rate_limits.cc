@@ -13,7 +13,6 @@ namespace larder::allocator {
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
-constexpr double kRounding = 1e-12;  // of a bound, when asking whether rates fit it
 
 }  // namespace
 
@@ -36,15 +35,30 @@ void RateLimits::finish() {
     for (const Use& use : uses_) by_limit_[at[use.limit]++] = use;
 }
 
+RateLimits RateLimits::of_remote(const Problem& problem, std::span<const double> hit_ratios) {
+    RateLimits limits(0);
+    limits.add(problem.remote);
+    const std::size_t jobs = problem.jobs.size();
+    limits.uses_.resize(jobs);
+    limits.uses_begin_.resize(jobs + 1);
+    for (std::uint32_t j = 0; j < jobs; ++j) {
+        limits.uses_[j] = {
+            .limit = 0, .job = j, .per_byte = std::max(0.0, 1 - hit_ratios[j]), .least = problem.bandwidth_floors[j]};
+        limits.uses_begin_[j + 1] = j + 1;
+    }
+    limits.limits_begin_ = {0, static_cast<std::uint32_t>(jobs)};
+    return limits;
+}
+
 double RateLimits::used(std::uint32_t limit, std::span<const double> rates) const {
     double sum = 0;
     for (const Use& use : uses_of_limit(limit)) sum += use.at(rates[use.job]);
     return sum;
 }
 
-bool RateLimits::fits(std::span<const double> rates) const {
+bool RateLimits::fits(std::span<const double> rates, double slack) const {
     for (std::uint32_t i = 0; i < capacities_.size(); ++i) {
-        if (used(i, rates) > capacities_[i] * (1 + kRounding)) return false;
+        if (used(i, rates) > capacities_[i] * (1 + slack)) return false;
     }
     return true;
 }
@@ -141,18 +155,12 @@ std::vector<double> RateLimits::maximize(std::span<const double> low, std::span<
 
 RateLimits rate_limits(const ClusterState& state, const Problem& problem, std::span<const double> hit_ratios,
                        std::span<const std::vector<NodeCache>> quotas) {
-    RateLimits limits(problem.jobs.size());
-    const std::uint32_t remote = limits.add(problem.remote);
     const bool node_bounds = std::ranges::any_of(state.nodes, [](const Node& node) {
         return std::isfinite(node.nic_bytes_per_second) || std::isfinite(node.disk_read_bytes_per_second);
     });
-    if (!node_bounds) {
-        for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) {
-            limits.use(remote, j, 1 - hit_ratios[j], problem.jobs[j].bandwidth_floor);
-        }
-        limits.finish();
-        return limits;
-    }
+    if (!node_bounds) return RateLimits::of_remote(problem, hit_ratios);
+    RateLimits limits(problem.jobs.size());
+    const std::uint32_t remote = limits.add(problem.remote);
     std::vector<std::uint32_t> in, out, disk;
     for (const Node& node : state.nodes) {
         in.push_back(limits.add(node.nic_bytes_per_second));
@@ -164,10 +172,10 @@ RateLimits rate_limits(const ClusterState& state, const Problem& problem, std::s
     std::vector<double> hits_at(state.nodes.size());  // of what the job reads, found there
     for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) {
         const JobTerms& terms = problem.jobs[j];
-        limits.use(remote, j, 1 - hit_ratios[j], terms.bandwidth_floor);
-        const std::span<const Run> runs = problem.runs_of(terms);
+        limits.use(remote, j, 1 - hit_ratios[j], problem.bandwidth_floors[j]);
+        const std::span<const Run> runs = problem.runs_of(j);
         for (const Run& run : runs) part_of_node[run.node] = run.part;
-        for (const Read& read : problem.reads_of(terms)) part_of_group[problem.caches[read.cache].group] = read.part;
+        for (const Read& read : problem.reads_of(j)) part_of_group[problem.caches[read.cache].group] = read.part;
         const auto group_part = [&](std::uint32_t node) { return part_of_group[problem.group_of_node[node]]; };
         // Each part of the job hits the nodes of its group by how much they hold.
         double weights = 0;
@@ -187,7 +195,7 @@ RateLimits rate_limits(const ClusterState& state, const Problem& problem, std::s
             limits.use(in[run.node], j, run.part - run.part / group_part(run.node) * hits_at[run.node]);
         }
         for (const Run& run : runs) part_of_node[run.node] = 0;
-        for (const Read& read : problem.reads_of(terms)) part_of_group[problem.caches[read.cache].group] = 0;
+        for (const Read& read : problem.reads_of(j)) part_of_group[problem.caches[read.cache].group] = 0;
         for (const NodeCache& quota : quotas[terms.dataset]) hits_at[quota.node] = 0;
     }
     limits.finish();

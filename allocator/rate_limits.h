@@ -28,6 +28,8 @@ public:
     }
     // After the last use.
     void finish();
+    // The remote alone, which job j takes 1 - hit_ratios[j] of, and never less than its floor: nothing more to add.
+    static RateLimits of_remote(const Problem& problem, std::span<const double> hit_ratios);
 
     // Rates clamp(level * slope, low, high), each with the highest level its bounds allow: when a bound is reached, the
     // jobs that use it stay where they are and the level of the others rises on. `low` must fit.
@@ -37,10 +39,12 @@ public:
     std::vector<double> maximize(std::span<const double> low, std::span<const double> high,
                                  std::span<const double> cost) const;
 
-    bool fits(std::span<const double> rates) const;
+    // `slack`: how far above, as a part of the bound, is not too much.
+    bool fits(std::span<const double> rates, double slack = kRounding) const;
 
 private:
     static constexpr std::uint32_t kNoLimit = std::numeric_limits<std::uint32_t>::max();
+    static constexpr double kRounding = 1e-12;
 
     struct Use {
         std::uint32_t limit;

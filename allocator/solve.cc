@@ -13,6 +13,8 @@ namespace larder::allocator {
 namespace {
 
 constexpr int kRoundsMax = 3;  // of solving anew with rates that disk and network bound
+// Quotas are whole bytes, which may cost an equal share that much of its rate.
+constexpr double kLastDigits = 1.2e-7;
 
 CacheSplit split_for(const Problem& problem, ObjectiveKind kind) {
     switch (kind) {
@@ -32,15 +34,14 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
                               std::span<const double> hits, const std::vector<std::vector<NodeCache>>& quotas) {
     const RateLimits limits = rate_limits(state, problem, hits, quotas);
     const std::size_t count = problem.jobs.size();
-    std::vector<double> low, high, order;  // order: the slope of each, or what it costs
-    for (std::vector<double>* rates : {&low, &high, &order}) rates->reserve(count);
+    std::vector<double> low(count), high(count), order(count);  // order: the slope of each, or what it costs
     for (std::size_t j = 0; j < count; ++j) {
         const JobTerms& job = problem.jobs[j];
-        high.push_back(predicted_rate(problem.ideals[j], job.bandwidth_cap, hits[j]));
-        low.push_back(std::min(problem.equal_rates[j], high[j]));
-        order.push_back(kind == ObjectiveKind::max_min
-                            ? std::max(job.weight * problem.equal_rates[j], 1e-9 * problem.ideals[j])
-                            : (1 - hits[j]) / job.value);
+        high[j] = predicted_rate(problem.ideals[j], problem.bandwidth_caps[j], hits[j]);
+        low[j] = std::min(problem.equal_rates[j], high[j]);
+        order[j] = kind == ObjectiveKind::max_min
+                       ? std::max(job.weight * problem.equal_rates[j], 1e-9 * problem.ideals[j])
+                       : (1 - hits[j]) / job.value;
     }
     if (kind == ObjectiveKind::equal_shares || kind == ObjectiveKind::pinned) {
         for (std::size_t j = 0; j < count; ++j) {
@@ -48,12 +49,15 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
         }
         return limits.fill(std::vector<double>(count), high, high);
     }
-    // Quotas are whole bytes, which may cost an equal share its last digits.
-    for (const double part : {1e-9, 1e-8, 1e-7}) {
-        if (limits.fits(low)) break;
-        for (double& rate : low) rate *= 1 - part;
+    bool fits = limits.fits(low);
+    if (!fits && limits.fits(low, kLastDigits)) {
+        for (const double part : {1e-9, 1e-8, 1e-7}) {
+            if (fits) break;
+            for (double& rate : low) rate *= 1 - part;
+            fits = limits.fits(low);
+        }
     }
-    if (!limits.fits(low)) {
+    if (!fits) {
         for (std::size_t j = 0; j < count; ++j) {
             low[j] = std::min(low[j], predicted_rate(problem.ideals[j], problem.jobs[j].equal_bandwidth, hits[j]));
         }
@@ -73,12 +77,12 @@ std::vector<double> grants(const Problem& problem, ObjectiveKind kind, std::span
     }
     double left = problem.remote;
     for (std::size_t j = 0; j < rates.size(); ++j) {
-        grant[j] = std::max(rates[j] * (1 - hits[j]), problem.jobs[j].bandwidth_floor);
+        grant[j] = std::max(rates[j] * (1 - hits[j]), problem.bandwidth_floors[j]);
         left -= grant[j];
     }
     const double part = rates.empty() ? 0 : std::max(0.0, left) / static_cast<double>(rates.size());
     for (std::size_t j = 0; j < rates.size(); ++j)
-        grant[j] = std::min(grant[j] + part, std::max(grant[j], problem.jobs[j].bandwidth_cap));
+        grant[j] = std::min(grant[j] + part, std::max(grant[j], problem.bandwidth_caps[j]));
     return grant;
 }
 
@@ -94,9 +98,8 @@ CacheSplit split_of(const Problem& problem, const std::vector<std::vector<NodeCa
 
 std::vector<double> steady_hits(const Problem& problem, const std::vector<std::vector<NodeCache>>& quotas) {
     const std::vector<double> ratios = problem.hit_ratios(split_of(problem, quotas));
-    std::vector<double> hits;
-    hits.reserve(problem.jobs.size());
-    for (std::size_t j = 0; j < problem.jobs.size(); ++j) hits.push_back(problem.steady_hit_ratio(j, ratios));
+    std::vector<double> hits(problem.jobs.size());
+    for (std::size_t j = 0; j < hits.size(); ++j) hits[j] = problem.steady_hit_ratio(j, ratios);
     return hits;
 }
 
@@ -107,12 +110,13 @@ bool lower_to_bounded_rates(const Problem& problem, const Solution& solution, st
     double left = problem.remote;
     for (std::size_t j = 0; j < ideals.size(); ++j) {
         const double misses = solution.steady_rates[j] * (1 - solution.steady_hit_ratios[j]);
-        left -= std::max(misses, problem.jobs[j].bandwidth_floor);
+        left -= std::max(misses, problem.bandwidth_floors[j]);
     }
     for (std::size_t j = 0; j < ideals.size(); ++j) {
         const double rate = solution.steady_rates[j];
+        if (rate >= ideals[j] * (1 - 1e-9)) continue;
         const double hits = solution.steady_hit_ratios[j];
-        const double highest = predicted_rate(ideals[j], problem.jobs[j].bandwidth_cap, hits);
+        const double highest = predicted_rate(ideals[j], problem.bandwidth_caps[j], hits);
         const double more = (highest - rate) * (1 - hits);
         const bool remote_bound = more > 0 && left <= 1e-6 * problem.remote;
         if (rate >= highest * (1 - 1e-9) || remote_bound || rate <= 0) continue;

@@ -23,17 +23,24 @@ constexpr std::uint64_t mix64(std::uint64_t value) {
     return value ^ (value >> 31);
 }
 
-// Quick for the few bytes a name has, of which it takes eight at a time, on a little-endian machine.
+// So many bytes as the low ones of a word, on a little-endian machine; up to eight. Loads that overlap instead of a
+// copy of as many bytes as there are, which is a call.
+inline std::uint64_t low_bytes(const char* bytes, std::size_t count) {
+    const auto load = [bytes]<typename Word>(std::size_t at, Word word) {
+        std::memcpy(&word, bytes + at, sizeof word);
+        return std::uint64_t{word} << 8 * at;
+    };
+    if (count == 8) return load(0, std::uint64_t{});
+    if (count >= 4) return load(0, std::uint32_t{}) | load(count - 4, std::uint32_t{});
+    if (count == 0) return 0;
+    return load(0, std::uint8_t{}) | load(count / 2, std::uint8_t{}) | load(count - 1, std::uint8_t{});
+}
+
+// Quick for the few bytes a name has, of which it takes eight at a time.
 inline std::uint64_t hash_name(std::string_view name) {
     std::uint64_t hash = name.size();
-    std::uint64_t word = 0;
-    for (; name.size() > sizeof word; name.remove_prefix(sizeof word)) {
-        std::memcpy(&word, name.data(), sizeof word);
-        hash = mix64(hash ^ word);
-    }
-    word = 0;
-    std::memcpy(&word, name.data(), name.size());
-    return mix64(hash ^ word);
+    for (; name.size() > 8; name.remove_prefix(8)) hash = mix64(hash ^ low_bytes(name.data(), 8));
+    return mix64(hash ^ low_bytes(name.data(), name.size()));
 }
 
 }  // namespace larder

@@ -418,6 +418,17 @@ TEST(GpuPlacement, ManyJobsOnALargeClusterStillGoNearTheirData) {
     }
 }
 
+TEST(GpuPlacement, ManyJobsOnALargeClusterKeepAwayFromADiskThatIsTooSlowForThem) {
+    ClusterState state = large(500);
+    for (std::uint32_t n = 0; n < state.nodes.size(); ++n) state.nodes[n].peer_group = n;
+    // Half of what is read there comes from the disk, and 1e8 is wanted.
+    state.nodes[7].disk_read_bytes_per_second = 1e7;
+    state.nodes[27].disk_read_bytes_per_second = 1e9;
+    const Plan plan = planned(state);
+    EXPECT_NE(plan.jobs[0].found_placement[0].node, 7u);
+    EXPECT_EQ(plan.jobs[1].found_placement[0].node, 27u);
+}
+
 TEST(GpuPlacement, FindsTheFewNodesOfALargeClusterThatTheRulesAllow) {
     const ClusterState state = large(8);
     const Rules cell([](std::span<const GpuShare> placement) {

@@ -6,12 +6,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "allocator/sort_few.h"
+#include "base/hash.h"
 #include "tests/unit/allocator/by_hand.h"
 
 namespace larder::test {
@@ -47,6 +53,67 @@ TEST(Order, IsThatOfTheKeysAndThenOfTheIndices) {
             mixed[i] = random() % 3 == 0 ? kInfinity : uniform() - 0.5;
         }
         for (const auto& keys : {even, uneven, few, mixed}) expect_sorted(keys);
+    }
+}
+
+TEST(Order, WholeNumbersAreOrderedByAllOfTheirBits) {
+    std::mt19937_64 random(2);
+    for (const std::size_t count : {1, 2, 7, 100, 5000}) {
+        std::vector<std::uint64_t> keys(count);
+        // Some differ in their lowest bits only, and some not at all.
+        for (std::uint64_t& key : keys) key = random() % 4 == 0 ? (std::uint64_t{1} << 63) + random() % 3 : random();
+        std::vector<std::uint32_t> expected(count);
+        std::iota(expected.begin(), expected.end(), 0u);
+        std::ranges::stable_sort(expected, {}, [&](std::uint32_t i) { return keys[i]; });
+        EXPECT_EQ(ascending(keys), expected);
+    }
+}
+
+TEST(SortFew, KeepsEqualKeysInTheirOrderHoweverManyThereAre) {
+    struct Thing {
+        double key;
+        std::uint32_t number;
+        bool operator==(const Thing&) const = default;
+    };
+    const auto key = [](const Thing& thing) { return thing.key; };
+    std::mt19937_64 random(3);
+    for (int round = 0; round < 3000; ++round) {
+        std::vector<Thing> things(random() % 20);
+        for (std::uint32_t i = 0; i < things.size(); ++i) things[i] = {static_cast<double>(random() % 12) - 6, i};
+        std::vector<Thing> expected = things;
+        std::ranges::stable_sort(expected, {}, key);
+        sort_few(std::span(things), key);
+        ASSERT_EQ(things, expected);
+        // And those of one key in an order of their own: the last first.
+        std::ranges::sort(expected, [](const Thing& a, const Thing& b) {
+            return a.key != b.key ? a.key < b.key : a.number > b.number;
+        });
+        sort_equal(std::span(things), key, [](const Thing& a, const Thing& b) { return a.number > b.number; });
+        ASSERT_EQ(things, expected);
+    }
+}
+
+TEST(Names, AreHashedByEveryByteWhateverLiesBehindThem) {
+    const auto plainly = [](std::string_view name) {
+        std::uint64_t hash = name.size();
+        do {
+            std::uint64_t word = 0;
+            const std::size_t count = std::min<std::size_t>(name.size(), sizeof word);
+            if (count > 0) std::memcpy(&word, name.data(), count);
+            hash = mix64(hash ^ word);
+            name.remove_prefix(count);
+        } while (!name.empty());
+        return hash;
+    };
+    const std::string text = "abcdefghijklmnopqrstuvwxyz\xff\x80";
+    for (std::size_t begin = 0; begin < 3; ++begin) {
+        for (std::size_t size = 0; begin + size <= text.size(); ++size) {
+            // On the heap and of this size, so that a byte read too far is found out.
+            const std::vector<char> bytes(text.begin() + static_cast<std::ptrdiff_t>(begin),
+                                          text.begin() + static_cast<std::ptrdiff_t>(begin + size));
+            const std::string_view name(bytes.data(), bytes.size());
+            EXPECT_EQ(hash_name(name), plainly(name)) << name;
+        }
     }
 }
 
