@@ -66,7 +66,8 @@ bool RateLimits::fits(std::span<const double> rates, double slack) const {
 // --- level by level
 
 struct RateLimits::Filling {
-    std::span<const double> low, slope, high;
+    std::span<const double> low, slope;
+    std::vector<double> high;
     double level_max = 0;
     std::vector<double> rates;
     std::vector<char> settled;
@@ -91,7 +92,7 @@ struct RateLimits::Filling {
 
 std::vector<double> RateLimits::fill(std::span<const double> low, std::span<const double> slope,
                                      std::span<const double> high) const {
-    Filling filling{.low = low, .slope = slope, .high = high, .rates = {}, .settled = {}};
+    Filling filling{.low = low, .slope = slope, .high = {high.begin(), high.end()}, .rates = {}, .settled = {}};
     filling.rates.assign(low.size(), 0);
     filling.settled.assign(low.size(), 0);
     for (std::size_t j = 0; j < low.size(); ++j) {
@@ -116,12 +117,18 @@ std::vector<double> RateLimits::fill(std::span<const double> low, std::span<cons
         }
         for (const Use& use : uses_of_limit(limit)) {
             if (filling.settled[use.job] || use.per_byte <= 0) continue;
-            filling.rates[use.job] = filling.at(use.job, level);
+            const double rate = filling.at(use.job, level);
+            // Up to what its floor carries it takes nothing from the others by rising on.
+            if (const double carried = use.least / use.per_byte; rate < carried) {
+                filling.high[use.job] = std::min(filling.high[use.job], carried);
+                continue;
+            }
+            filling.rates[use.job] = rate;
             filling.settled[use.job] = 1;
         }
     }
     for (std::uint32_t j = 0; j < low.size(); ++j) {
-        if (!filling.settled[j]) filling.rates[j] = high[j];
+        if (!filling.settled[j]) filling.rates[j] = filling.high[j];
     }
     return filling.rates;
 }

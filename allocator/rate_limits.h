@@ -32,7 +32,8 @@ public:
     static RateLimits of_remote(const Problem& problem, std::span<const double> hit_ratios);
 
     // Rates clamp(level * slope, low, high), each with the highest level its bounds allow: when a bound is reached, the
-    // jobs that use it stay where they are and the level of the others rises on. `low` must fit.
+    // jobs that use it stay where they are and the level of the others rises on; and of those that use no more of it
+    // than their `least`, as far as that carries them. `low` must fit.
     std::vector<double> fill(std::span<const double> low, std::span<const double> slope,
                              std::span<const double> high) const;
     // Rates with a large sum, at least `low`: in the order of `cost`, cheapest first, each as high as its bounds leave.

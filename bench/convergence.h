@@ -1,8 +1,10 @@
 #pragma once
 
-// Has a cluster converged to its plan? It has when every quota is applied, and every job has for some seconds read
-// within 5 % of what the plan predicted meanwhile. A quota is applied where a tier of a node has cached as much, or
-// more or less by at most a segment; or less, but no more is coming: its jobs find nothing more to admit. One thread.
+// Has a cluster converged to its plan? It has when for some seconds no quota of the plan has changed, all are in force
+// on their nodes, and every job has meanwhile read within 5 % of what the plan predicted. What is cached follows the
+// quotas later, as fast as jobs come by blocks to admit: up to two epochs after it was lost, because what a job had
+// read by then it reads again in the next. It has followed where a tier of a node has cached its quota, more or less by
+// at most a segment; or less, but no more is coming. One thread.
 
 #include <boost/json/object.hpp>
 
@@ -28,8 +30,10 @@ public:
     Result<void> look(const boost::json::object& plan, std::int64_t now_ns);
 
     // As of the last look. Never before a whole window has been seen.
-    bool reached() const { return seen_all_ && applied_ && largest_error_ <= kWithin; }
-    bool applied() const { return applied_; }
+    bool reached() const { return seen_all_ && quotas_stand_ && largest_error_ <= kWithin; }
+    bool cache_has_followed() const { return seen_all_ && cache_has_followed_; }
+    // No quota has changed while the window lasted, by more than a segment, and nodes have them.
+    bool quotas_stand() const { return quotas_stand_; }
     // Of the jobs: how far the one that is off the most reads from what was predicted, as a part of that.
     double largest_error() const { return largest_error_; }
 
@@ -37,7 +41,8 @@ private:
     static constexpr std::int64_t kWindow_ns = 5'000'000'000;
 
     struct Cached {
-        std::uint64_t quota_bytes = 0;
+        std::uint64_t planned_bytes = 0;
+        std::uint64_t quota_bytes = 0;  // in force on the node
         std::uint64_t used_bytes = 0;
     };
     struct Look {
@@ -48,8 +53,10 @@ private:
     };
 
     Result<std::map<std::string, Cached>> cached_of(const boost::json::object& plan);
-    static bool is_applied(const Cached& now, const Cached* at_the_start);
-    bool all_applied() const;
+    static bool stands(const Cached& now, const Cached* at_the_start);
+    static bool has_followed(const Cached& now, const Cached* at_the_start);
+    // Of every tier of every node, by what it is now and was when the window began.
+    bool holds_of_all(bool (*of)(const Cached& now, const Cached* at_the_start)) const;
     // How far it is off, as a part of what was predicted while the window lasted; infinite: it was not predicted.
     double error_of(const std::string& job) const;
 
@@ -57,7 +64,8 @@ private:
     const JointRuns& runs_;
     std::deque<Look> looks_;
     bool seen_all_ = false;
-    bool applied_ = false;
+    bool quotas_stand_ = false;
+    bool cache_has_followed_ = false;
     double largest_error_ = 1;
 };
 

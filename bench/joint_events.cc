@@ -70,7 +70,9 @@ private:
         double seconds = 0;
         bool converged = false;
         double largest_error = 0;
-        json::object plan;  // in force then
+        json::object plan;                                // in force then
+        std::map<std::string, std::uint64_t> read_bytes;  // by job, until then
+        std::optional<double> cached_seconds;             // until what is cached has followed
     };
 
     void start(const JointJob& job) {
@@ -78,7 +80,8 @@ private:
     }
     std::vector<Event> events();
     Result<json::object> outcome_of(const Event& event);
-    // Until the cluster has converged to a plan that has noticed the event.
+    // Until the cluster has converged to a plan that has noticed the event, and what is cached has followed. A plan
+    // that changes its quotas while that takes had not converged before.
     Result<Outcome> converge(const Event& event);
     // The job that takes longest to read an epoch, of those whose rates or quotas the event changed; of all, where it
     // changed nothing.
@@ -137,20 +140,28 @@ Result<EventsRun::Outcome> EventsRun::converge(const Event& event) {
     const std::int64_t began_ns = clock_.now_ns();
     Outcome outcome;
     std::optional<Convergence> convergence;
-    for (std::int64_t looked_ns = 0; !outcome.converged && outcome.seconds < scenario_.patience_s;) {
+    double seconds = 0;
+    for (std::int64_t looked_ns = 0; !outcome.cached_seconds && seconds < scenario_.patience_s;) {
         if (auto paused = pause_between_looks(runs_, interrupt_); !paused) return std::unexpected(paused.error());
         const std::int64_t now_ns = clock_.now_ns();
-        outcome.seconds = static_cast<double>(now_ns - began_ns) * 1e-9;
+        seconds = static_cast<double>(now_ns - began_ns) * 1e-9;
         if (now_ns - looked_ns < kLook_ns) continue;
         looked_ns = now_ns;
         auto plan = cluster_.plan();
         if (!plan) return std::unexpected(plan.error());
-        outcome.plan = std::move(*plan);
-        if (!convergence && event.noticed(outcome.plan)) convergence.emplace(cluster_, runs_);
-        if (!convergence) continue;
-        if (auto looked = convergence->look(outcome.plan, now_ns); !looked) return std::unexpected(looked.error());
-        outcome.largest_error = convergence->largest_error();
-        outcome.converged = convergence->reached();
+        if (!convergence && event.noticed(*plan)) convergence.emplace(cluster_, runs_);
+        if (convergence) {
+            if (auto looked = convergence->look(*plan, now_ns); !looked) return std::unexpected(looked.error());
+            if (outcome.converged && !convergence->quotas_stand()) outcome.converged = false;
+        }
+        if (!outcome.converged) {
+            outcome.seconds = seconds;
+            outcome.plan = std::move(*plan);
+            for (const auto& run : runs_) outcome.read_bytes[run->name()] = run->bytes();
+            outcome.largest_error = convergence ? convergence->largest_error() : 1;
+            outcome.converged = convergence && convergence->reached();
+        }
+        if (outcome.converged && convergence->cache_has_followed()) outcome.cached_seconds = seconds;
     }
     return outcome;
 }
@@ -171,7 +182,8 @@ std::pair<std::string, double> EventsRun::slowest_epoch(const Event& event, cons
                               changes(steady_rate(before, run->name()), steady_rate(outcome.plan, run->name())) ||
                               changes(quota(before), quota(outcome.plan));
         const auto began = read_before.find(run->name());
-        const auto read = static_cast<double>(run->bytes() - (began == read_before.end() ? 0 : began->second));
+        const auto read =
+            static_cast<double>(outcome.read_bytes.at(run->name()) - (began == read_before.end() ? 0 : began->second));
         const auto size = static_cast<double>(scenario_.datasets[job->dataset].blocks * scenario_.block_bytes);
         const double epoch_s = outcome.seconds * size / read;
         if (affected && epoch_s > slowest.second) slowest = {run->name(), epoch_s};
@@ -204,6 +216,8 @@ Result<json::object> EventsRun::outcome_of(const Event& event) {
                         {"slowest_job", slowest},
                         {"epoch_seconds", epoch_s},
                         {"epochs", epochs},
+                        {"cached_seconds", outcome->cached_seconds ? json::value(*outcome->cached_seconds + happening_s)
+                                                                   : json::value(nullptr)},
                         {"largest_error", outcome->largest_error},
                         {"excess_bytes", watch.excess_bytes()},
                         {"burst_bytes", burst_bytes},
@@ -245,17 +259,20 @@ Result<json::object> run_joint_events(const JointScenario& scenario, const std::
 }
 
 void print_joint_events(const json::array& events) {
-    cli::Table table({"event", "what", ">converged in", ">epochs", "slowest job", ">ahead of B by", ">bursts", "ok"});
+    cli::Table table(
+        {"event", "what", ">converged in", ">epochs", "slowest job", ">cached in", ">ahead of B by", ">bursts", "ok"});
     for (const json::value& event : events) {
         char epochs[32];
         std::snprintf(epochs, sizeof epochs, "%.2f", event.at("epochs").as_double());
         const auto bytes = [&](const char* key) {
             return format_bytes(static_cast<std::uint64_t>(event.at(key).as_double()));
         };
-        table.add({std::string(event.at("event").as_string()), std::string(event.at("subject").as_string()),
-                   event.at("converged").as_bool() ? seconds_text(event.at("seconds").as_double()) : "never",
-                   std::string(epochs), std::string(event.at("slowest_job").as_string()), bytes("excess_bytes"),
-                   bytes("burst_bytes"), event.at("ok").as_bool() ? "yes" : "no"});
+        table.add(
+            {std::string(event.at("event").as_string()), std::string(event.at("subject").as_string()),
+             event.at("converged").as_bool() ? seconds_text(event.at("seconds").as_double()) : "never",
+             std::string(epochs), std::string(event.at("slowest_job").as_string()),
+             event.at("cached_seconds").is_null() ? "not yet" : seconds_text(event.at("cached_seconds").as_double()),
+             bytes("excess_bytes"), bytes("burst_bytes"), event.at("ok").as_bool() ? "yes" : "no"});
     }
     std::printf("%s", table.text().c_str());
 }

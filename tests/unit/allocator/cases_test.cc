@@ -325,6 +325,28 @@ TEST(Pinned, QuotasAndBandwidthAreTheOperators) {
 
 // --- floors and caps
 
+TEST(OperatorLimits, MaxMinPromisesAJobWhatItsFloorCarriesItTo) {
+    // a hits 99 of 100, so that its floor of 0.1 carries it to f*; b takes the rest, and its level is all b can have.
+    ClusterState state = cluster(1, 0);
+    add_dataset(state, "A", 100);
+    add_dataset(state, "B", 100);
+    for (const char* name : {"a", "b"}) {
+        Job& job = add_job(state, name, name[0] == 'a' ? 0 : 1, 4);
+        job.unread_bytes = bytes(100);
+        job.bandwidth_floor_bytes_per_second = 0.1 * kBytesPerGB;
+    }
+    state.jobs[0].unread_cached_bytes = bytes(99);
+    Plan plan = planned(state, ObjectiveKind::max_min);
+    EXPECT_NEAR(plan.jobs[0].predicted_bytes_per_second / kBytesPerGB, 4, kDigits);
+    EXPECT_NEAR(plan.jobs[1].predicted_bytes_per_second / kBytesPerGB, 0.9, kDigits);
+    EXPECT_NEAR(plan.jobs[0].bandwidth_bytes_per_second / kBytesPerGB, 0.1, kDigits);
+    // Beyond, it rises with the others: 0.1 carries it to 0.2 now.
+    state.jobs[0].unread_cached_bytes = bytes(50);
+    plan = planned(state, ObjectiveKind::max_min);
+    EXPECT_NEAR(plan.jobs[0].predicted_bytes_per_second, 2 * plan.jobs[0].bandwidth_bytes_per_second, 1e3);
+    EXPECT_GT(plan.jobs[0].predicted_bytes_per_second / kBytesPerGB, 0.2);
+}
+
 // B = 1, cache for one of two datasets of 100; "a" at f* = 1, "b" at `ideal_b`.
 ClusterState two_alike(double ideal_b) {
     ClusterState state = cluster(1, 100);
