@@ -38,9 +38,11 @@ inline std::uint64_t low_bytes(const char* bytes, std::size_t count) {
 
 // Quick for the few bytes a name has, of which it takes eight at a time.
 inline std::uint64_t hash_name(std::string_view name) {
-    std::uint64_t hash = name.size();
-    for (; name.size() > 8; name.remove_prefix(8)) hash = mix64(hash ^ low_bytes(name.data(), 8));
-    return mix64(hash ^ low_bytes(name.data(), name.size()));
+    const char* bytes = name.data();
+    std::size_t left = name.size();
+    std::uint64_t hash = left;
+    for (; left > 8; bytes += 8, left -= 8) hash = mix64(hash ^ low_bytes(bytes, 8));
+    return mix64(hash ^ low_bytes(bytes, left));
 }
 
 }  // namespace larder
