@@ -39,11 +39,12 @@ struct Score {
     }
 };
 
+constexpr double kUnbound = std::numeric_limits<double>::infinity();
+
 struct UsableNode {
     std::uint32_t node = 0;
     std::uint32_t free = 0;
-    double cached = 0;       // of the job's dataset
-    double disk_cached = 0;  // of that, on disk
+    double cached = 0;  // of the job's dataset
     double jobs = 0;
     double nic = 0;  // were the job to share it equally with those
     double disk = 0;
@@ -70,14 +71,19 @@ public:
                 ++nodes[share.node].jobs;
             }
         }
-        for (const NodeCache& there : dataset().cached) {
-            nodes[there.node].cached = static_cast<double>(there.bytes());
-            nodes[there.node].disk_cached = static_cast<double>(there.disk_bytes);
-        }
+        for (const NodeCache& there : dataset().cached) nodes[there.node].cached = static_cast<double>(there.bytes());
         for (UsableNode& node : nodes) {
-            if (node.free == 0) continue;
             node.nic = state.nodes[node.node].nic_bytes_per_second / (1 + node.jobs);
             node.disk = state.nodes[node.node].disk_read_bytes_per_second / (1 + node.jobs);
+        }
+        for (const NodeCache& there : dataset().cached) {
+            if (there.disk_bytes == 0) continue;
+            const double from_disk = static_cast<double>(there.disk_bytes) / static_cast<double>(dataset().size_bytes);
+            const auto slowest = disks_.try_emplace(state.nodes[there.node].peer_group, kUnbound).first;
+            slowest->second = std::min(slowest->second, nodes[there.node].disk / std::min(1.0, from_disk));
+        }
+        for (const UsableNode& node : nodes) {
+            if (node.free == 0) continue;
             available_ += node.free;
             nodes_.push_back(node);
         }
@@ -163,9 +169,8 @@ private:
         in_order_of([](const UsableNode& node) { return node.disk; });
         in_order_of([](const UsableNode& node) { return node.free; });
         // The tightest fit leaves whole nodes to others.
-        in_order_of([&](const UsableNode& node) {
-            return node.free >= wanted_ ? -static_cast<double>(node.free) : -std::numeric_limits<double>::infinity();
-        });
+        in_order_of(
+            [&](const UsableNode& node) { return node.free >= wanted_ ? -static_cast<double>(node.free) : -kUnbound; });
         found.push_back(spread());
         std::vector<std::pair<Score, std::size_t>> ranked;
         ranked.reserve(found.size());
@@ -187,21 +192,22 @@ private:
         return score;
     }
 
-    // What the networks and disks of the gang's nodes let it read, shared equally with the jobs that are there. A disk
-    // serves all of the gang that is in its peer group.
+    // What networks and disks let it read, shared equally with the jobs that are there. A disk serves all of the gang
+    // that is in its peer group, wherever there.
     Score estimate(const Gang& gang) const {
         Score score = ties(gang);
         score.rate = state_.jobs[job_].ideal_bytes_per_second;
         const auto size = static_cast<double>(dataset().size_bytes);
         std::map<std::uint32_t, std::uint32_t> gpus_in_group;
-        for (const auto& [place, gpus] : gang) gpus_in_group[state_.nodes[nodes_[place].node].peer_group] += gpus;
         for (const auto& [place, gpus] : gang) {
             const UsableNode& node = nodes_[place];
             const double missed = static_cast<double>(gpus) / wanted_ * (1 - std::min(1.0, node.cached / size));
             if (missed > 0) score.rate = std::min(score.rate, node.nic / missed);
-            const double in_group = static_cast<double>(gpus_in_group[state_.nodes[node.node].peer_group]) / wanted_;
-            const double from_disk = in_group * std::min(1.0, node.disk_cached / size);
-            if (from_disk > 0) score.rate = std::min(score.rate, node.disk / from_disk);
+            gpus_in_group[state_.nodes[node.node].peer_group] += gpus;
+        }
+        for (const auto& [group, gpus] : gpus_in_group) {
+            const auto slowest = disks_.find(group);
+            if (slowest != disks_.end()) score.rate = std::min(score.rate, slowest->second * wanted_ / gpus);
         }
         return score;
     }
@@ -297,6 +303,8 @@ private:
     const Objective& objective_;
     const std::uint32_t wanted_;
     std::vector<UsableNode> nodes_;
+    std::map<std::uint32_t, double>
+        disks_;                    // of a peer group: the most that can be read of the dataset before a disk binds
     std::uint64_t available_ = 0;  // GPUs
     ClusterState trial_;
     std::size_t trials_left_ = 0;

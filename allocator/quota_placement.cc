@@ -216,4 +216,14 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
     return by_dataset(placed, state.datasets.size(), state.nodes.size());
 }
 
+CacheSplit split_of(const Problem& problem, std::span<const std::vector<NodeCache>> quotas) {
+    CacheSplit bytes(problem.caches.size());
+    for (std::uint32_t i = 0; i < quotas.size(); ++i) {
+        for (const NodeCache& quota : quotas[i]) {
+            bytes[problem.cache_on(i, quota.node)] += static_cast<double>(quota.bytes());
+        }
+    }
+    return bytes;
+}
+
 }  // namespace larder::allocator

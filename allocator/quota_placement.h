@@ -4,6 +4,7 @@
 // the nodes where the dataset's jobs run, then to those of the group with most room. The densest dataset chooses first,
 // memory before disk.
 
+#include <span>
 #include <vector>
 
 #include "allocator/cache_split.h"
@@ -14,5 +15,8 @@ namespace larder::allocator {
 // Quotas by dataset, each by node. `rates` (by index in Problem::jobs) say how dense a dataset is.
 std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, const Problem& problem,
                                                  const CacheSplit& split, std::span<const double> rates);
+
+// How much of each cache such quotas come to.
+CacheSplit split_of(const Problem& problem, std::span<const std::vector<NodeCache>> quotas);
 
 }  // namespace larder::allocator

@@ -8,6 +8,7 @@
 
 #include "allocator/largest_within.h"
 #include "allocator/order.h"
+#include "allocator/quota_placement.h"
 
 namespace larder::allocator {
 namespace {
@@ -168,12 +169,14 @@ RateLimits rate_limits(const ClusterState& state, const Problem& problem, std::s
     if (!node_bounds) return RateLimits::of_remote(problem, hit_ratios);
     RateLimits limits(problem.jobs.size());
     const std::uint32_t remote = limits.add(problem.remote);
-    std::vector<std::uint32_t> in, out, disk;
-    for (const Node& node : state.nodes) {
-        in.push_back(limits.add(node.nic_bytes_per_second));
-        out.push_back(limits.add(node.nic_bytes_per_second));
-        disk.push_back(limits.add(node.disk_read_bytes_per_second));
+    std::vector<std::uint32_t> in(state.nodes.size()), out(state.nodes.size()), disk(state.nodes.size());
+    for (const std::uint32_t n : problem.nodes_in_order) {
+        const Node& node = state.nodes[n];
+        in[n] = limits.add(node.nic_bytes_per_second);
+        out[n] = limits.add(node.nic_bytes_per_second);
+        disk[n] = limits.add(node.disk_read_bytes_per_second);
     }
+    const CacheSplit bytes = split_of(problem, quotas);
     std::vector<double> part_of_node(state.nodes.size());  // of what the job reads, there
     std::vector<double> part_of_group(problem.group_bytes.size());
     std::vector<double> hits_at(state.nodes.size());  // of what the job reads, found there
@@ -182,12 +185,12 @@ RateLimits rate_limits(const ClusterState& state, const Problem& problem, std::s
         limits.use(remote, j, 1 - hit_ratios[j], problem.bandwidth_floors[j]);
         const std::span<const Run> runs = problem.runs_of(j);
         for (const Run& run : runs) part_of_node[run.node] = run.part;
-        for (const Read& read : problem.reads_of(j)) part_of_group[problem.caches[read.cache].group] = read.part;
         const auto group_part = [&](std::uint32_t node) { return part_of_group[problem.group_of_node[node]]; };
         // Each part of the job hits the nodes of its group by how much they hold.
         double weights = 0;
-        for (const NodeCache& quota : quotas[terms.dataset]) {
-            weights += group_part(quota.node) * static_cast<double>(quota.bytes());
+        for (const Read& read : problem.reads_of(j)) {
+            part_of_group[problem.caches[read.cache].group] = read.part;
+            weights += read.part * bytes[read.cache];
         }
         for (const NodeCache& quota : quotas[terms.dataset]) {
             const double in_group = group_part(quota.node);

@@ -86,16 +86,6 @@ std::vector<double> grants(const Problem& problem, ObjectiveKind kind, std::span
     return grant;
 }
 
-CacheSplit split_of(const Problem& problem, const std::vector<std::vector<NodeCache>>& quotas) {
-    CacheSplit bytes(problem.caches.size());
-    for (std::uint32_t i = 0; i < quotas.size(); ++i) {
-        for (const NodeCache& quota : quotas[i]) {
-            bytes[problem.cache_on(i, quota.node)] += static_cast<double>(quota.bytes());
-        }
-    }
-    return bytes;
-}
-
 std::vector<double> steady_hits(const Problem& problem, const std::vector<std::vector<NodeCache>>& quotas) {
     const std::vector<double> ratios = problem.hit_ratios(split_of(problem, quotas));
     std::vector<double> hits(problem.jobs.size());
@@ -204,13 +194,15 @@ double gain(const Problem& problem, ObjectiveKind kind, const Solution& before, 
     const auto relative = [](double from, double to) {
         if (from == to) return 0.0;
         if (std::isinf(from)) return -1.0;
+        // Sums differ in their last digits with the order of the lists.
+        if (std::abs(to - from) <= 1e-9 * from) return 0.0;
         return from > 0 ? (to - from) / from : std::numeric_limits<double>::infinity();
     };
     if (kind == ObjectiveKind::max_min) {
         const double change = relative(smallest(before), smallest(after));
         if (change != 0) return change;
     }
-    if (const double change = relative(sum(before), sum(after)); std::abs(change) > 1e-9) return change;
+    if (const double change = relative(sum(before), sum(after)); change != 0) return change;
     return relative(steady_remote(problem, after), steady_remote(problem, before));
 }
 

@@ -36,7 +36,7 @@ Result<std::map<std::string, Convergence::Cached>> Convergence::cached_of(const 
             for (const char* tier : kTiers) {
                 Cached& of = cached[JointCluster::node_name(i) + " " + name + " " + tier];
                 of.used_bytes = dataset.at("used").at(tier).to_number<std::uint64_t>();
-                of.quota_bytes = dataset.at("quota").at(tier).to_number<std::uint64_t>();
+                of.quota.in_force_bytes = dataset.at("quota").at(tier).to_number<std::uint64_t>();
             }
         }
     }
@@ -45,7 +45,7 @@ Result<std::map<std::string, Convergence::Cached>> Convergence::cached_of(const 
             const std::string where(node.at("node").as_string());
             const std::string name(dataset.at("name").as_string());
             for (const char* tier : kTiers) {
-                cached[where + " " + name + " " + tier].planned_bytes = node.at(tier).to_number<std::uint64_t>();
+                cached[where + " " + name + " " + tier].quota.planned_bytes = node.at(tier).to_number<std::uint64_t>();
             }
         }
     }
@@ -64,31 +64,29 @@ Result<void> Convergence::look(const json::object& plan, std::int64_t now_ns) {
     looks_.push_back(std::move(now));
     while (looks_.size() > 1 && now_ns - looks_[1].at_ns >= kWindow_ns) looks_.pop_front();
     seen_all_ = now_ns - looks_.front().at_ns >= kWindow_ns;
-    quotas_stand_ = holds_of_all(stands);
-    cache_has_followed_ = holds_of_all(has_followed);
+    std::map<std::string, TierQuota> quotas;
+    for (const auto& [tier, of] : looks_.back().cached) quotas[tier] = of.quota;
+    quotas_.look(quotas, now_ns);
+    cache_has_followed_ = all_have_followed();
     largest_error_ = 0;
     for (const auto& run : runs_) largest_error_ = std::max(largest_error_, error_of(run->name()));
     return {};
 }
 
-bool Convergence::stands(const Cached& now, const Cached* at_the_start) {
-    return at_the_start != nullptr && is_near(now.quota_bytes, now.planned_bytes) &&
-           is_near(at_the_start->planned_bytes, now.planned_bytes);
-}
-
 bool Convergence::has_followed(const Cached& now, const Cached* at_the_start) {
-    if (is_near(now.used_bytes, now.planned_bytes)) return true;
-    if (now.used_bytes > now.planned_bytes) return false;
-    if (at_the_start == nullptr || at_the_start->planned_bytes != now.planned_bytes) return false;
+    const std::uint64_t planned_bytes = now.quota.planned_bytes;
+    if (is_near(now.used_bytes, planned_bytes)) return true;
+    if (now.used_bytes > planned_bytes) return false;
+    if (at_the_start == nullptr || at_the_start->quota.planned_bytes != planned_bytes) return false;
     const double grown = static_cast<double>(now.used_bytes) - static_cast<double>(at_the_start->used_bytes);
-    return std::abs(grown) < kStill * static_cast<double>(now.planned_bytes);
+    return std::abs(grown) < kStill * static_cast<double>(planned_bytes);
 }
 
-bool Convergence::holds_of_all(bool (*of)(const Cached& now, const Cached* at_the_start)) const {
+bool Convergence::all_have_followed() const {
     const auto& before = looks_.front().cached;
     return std::ranges::all_of(looks_.back().cached, [&](const auto& now) {
         const auto found = before.find(now.first);
-        return of(now.second, found == before.end() ? nullptr : &found->second);
+        return has_followed(now.second, found == before.end() ? nullptr : &found->second);
     });
 }
 

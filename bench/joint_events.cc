@@ -221,7 +221,8 @@ Result<json::object> EventsRun::outcome_of(const Event& event) {
                         {"largest_error", outcome->largest_error},
                         {"excess_bytes", watch.excess_bytes()},
                         {"burst_bytes", burst_bytes},
-                        {"ok", outcome->converged && epochs <= 1 && watch.excess_bytes() <= burst_bytes}};
+                        {"ok", outcome->converged && outcome->cached_seconds && epochs <= 1 &&
+                                   watch.excess_bytes() <= burst_bytes}};
 }
 
 Result<json::object> EventsRun::run() {

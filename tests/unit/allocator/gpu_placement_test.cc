@@ -429,6 +429,15 @@ TEST(GpuPlacement, ManyJobsOnALargeClusterKeepAwayFromADiskThatIsTooSlowForThem)
     EXPECT_EQ(plan.jobs[1].found_placement[0].node, 27u);
 }
 
+TEST(GpuPlacement, ManyJobsOnALargeClusterStayNearDataOnADiskThatPeersWouldReadAsSlowly) {
+    ClusterState state = large(500);
+    for (Node& node : state.nodes) node.disk_read_bytes_per_second = 4e7;
+    const Plan plan = planned(state);
+    for (std::uint32_t j = 0; j < 10; ++j) {
+        EXPECT_EQ(plan.jobs[j].found_placement, (Placement{{.node = 20 * j + 7, .gpus = 4}})) << j;
+    }
+}
+
 TEST(GpuPlacement, FindsTheFewNodesOfALargeClusterThatTheRulesAllow) {
     const ClusterState state = large(8);
     const Rules cell([](std::span<const GpuShare> placement) {

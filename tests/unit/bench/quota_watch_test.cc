@@ -1,0 +1,80 @@
+#include "bench/quota_watch.h"
+
+#include <gtest/gtest.h>
+
+namespace larder::test {
+namespace {
+
+using bench::QuotaWatch;
+using bench::TierQuota;
+
+constexpr std::uint64_t kMiB = 1 << 20;
+
+std::map<std::string, TierQuota> one(std::uint64_t planned_bytes, std::uint64_t in_force_bytes) {
+    return {{"node-0 images disk", {.planned_bytes = planned_bytes, .in_force_bytes = in_force_bytes}}};
+}
+
+TEST(QuotaWatch, QuotasStandFromTheLookThatFoundThemInForce) {
+    QuotaWatch watch;
+    watch.look(one(100 * kMiB, 0), 10);
+    EXPECT_EQ(watch.stood_ns(), 0);
+    watch.look(one(100 * kMiB, 50 * kMiB), 20);
+    EXPECT_EQ(watch.stood_ns(), 0);
+    watch.look(one(100 * kMiB, 100 * kMiB), 30);
+    EXPECT_EQ(watch.stood_ns(), 0);
+    watch.look(one(100 * kMiB, 100 * kMiB), 45);
+    EXPECT_EQ(watch.stood_ns(), 15);
+}
+
+TEST(QuotaWatch, OneThatChangesAndChangesBackHasNotStood) {
+    QuotaWatch watch;
+    watch.look(one(100 * kMiB, 100 * kMiB), 10);
+    watch.look(one(200 * kMiB, 200 * kMiB), 20);
+    watch.look(one(100 * kMiB, 100 * kMiB), 30);
+    EXPECT_EQ(watch.stood_ns(), 0);
+    watch.look(one(100 * kMiB, 100 * kMiB), 31);
+    EXPECT_EQ(watch.stood_ns(), 1);
+}
+
+TEST(QuotaWatch, ANodeThatLostOneForAWhileHasNotHadIt) {
+    QuotaWatch watch;
+    watch.look(one(100 * kMiB, 100 * kMiB), 10);
+    watch.look(one(100 * kMiB, 0), 20);
+    EXPECT_EQ(watch.stood_ns(), 0);
+    watch.look(one(100 * kMiB, 100 * kMiB), 30);
+    EXPECT_EQ(watch.stood_ns(), 0);
+}
+
+TEST(QuotaWatch, OneThatChangesALittleAtEveryLookHasNotStood) {
+    QuotaWatch watch;
+    std::int64_t longest_ns = 0;
+    for (std::int64_t look = 0; look < 20; ++look) {
+        const std::uint64_t bytes = 1000 * kMiB + static_cast<std::uint64_t>(look) * 6 * kMiB;
+        watch.look(one(bytes, bytes), look);
+        longest_ns = std::max(longest_ns, watch.stood_ns());
+    }
+    EXPECT_EQ(longest_ns, 1);
+}
+
+TEST(QuotaWatch, EstimatesMayVaryByOnePercentOrOneMebibyte) {
+    QuotaWatch watch;
+    watch.look(one(1000 * kMiB, 1000 * kMiB), 10);
+    watch.look(one(1009 * kMiB, 1000 * kMiB), 20);
+    EXPECT_EQ(watch.stood_ns(), 10);
+    watch.look(one(1015 * kMiB, 1015 * kMiB), 30);
+    EXPECT_EQ(watch.stood_ns(), 0);
+    watch.look({{"node-0 images disk", {1015 * kMiB, 1015 * kMiB}}, {"node-1 images disk", {kMiB, 0}}}, 40);
+    EXPECT_EQ(watch.stood_ns(), 10);
+}
+
+TEST(QuotaWatch, ADatasetThatComesOrGoesIsAChange) {
+    QuotaWatch watch;
+    watch.look(one(100 * kMiB, 100 * kMiB), 10);
+    watch.look({{"node-0 images disk", {100 * kMiB, 100 * kMiB}}, {"node-0 text disk", {9 * kMiB, 9 * kMiB}}}, 20);
+    EXPECT_EQ(watch.stood_ns(), 0);
+    watch.look(one(100 * kMiB, 100 * kMiB), 30);
+    EXPECT_EQ(watch.stood_ns(), 0);
+}
+
+}  // namespace
+}  // namespace larder::test
