@@ -8,7 +8,6 @@
 
 #include "allocator/largest_within.h"
 #include "allocator/order.h"
-#include "allocator/quota_placement.h"
 
 namespace larder::allocator {
 namespace {
@@ -157,59 +156,6 @@ std::vector<double> RateLimits::maximize(std::span<const double> low, std::span<
         rates[job] += more;
     }
     return rates;
-}
-
-// --- the bounds of a cluster
-
-RateLimits rate_limits(const ClusterState& state, const Problem& problem, std::span<const double> hit_ratios,
-                       std::span<const std::vector<NodeCache>> quotas) {
-    const bool node_bounds = std::ranges::any_of(state.nodes, [](const Node& node) {
-        return std::isfinite(node.nic_bytes_per_second) || std::isfinite(node.disk_read_bytes_per_second);
-    });
-    if (!node_bounds) return RateLimits::of_remote(problem, hit_ratios);
-    RateLimits limits(problem.jobs.size());
-    const std::uint32_t remote = limits.add(problem.remote);
-    std::vector<std::uint32_t> in(state.nodes.size()), out(state.nodes.size()), disk(state.nodes.size());
-    for (const std::uint32_t n : problem.nodes_in_order) {
-        const Node& node = state.nodes[n];
-        in[n] = limits.add(node.nic_bytes_per_second);
-        out[n] = limits.add(node.nic_bytes_per_second);
-        disk[n] = limits.add(node.disk_read_bytes_per_second);
-    }
-    const CacheSplit bytes = split_of(problem, quotas);
-    std::vector<double> part_of_node(state.nodes.size());  // of what the job reads, there
-    std::vector<double> part_of_group(problem.group_bytes.size());
-    std::vector<double> hits_at(state.nodes.size());  // of what the job reads, found there
-    for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) {
-        const JobTerms& terms = problem.jobs[j];
-        limits.use(remote, j, 1 - hit_ratios[j], problem.bandwidth_floors[j]);
-        const std::span<const Run> runs = problem.runs_of(j);
-        for (const Run& run : runs) part_of_node[run.node] = run.part;
-        const auto group_part = [&](std::uint32_t node) { return part_of_group[problem.group_of_node[node]]; };
-        // Each part of the job hits the nodes of its group by how much they hold.
-        double weights = 0;
-        for (const Read& read : problem.reads_of(j)) {
-            part_of_group[problem.caches[read.cache].group] = read.part;
-            weights += read.part * bytes[read.cache];
-        }
-        for (const NodeCache& quota : quotas[terms.dataset]) {
-            const double in_group = group_part(quota.node);
-            if (weights <= 0 || in_group <= 0) continue;
-            const double per_byte = hit_ratios[j] * in_group / weights;
-            hits_at[quota.node] = per_byte * static_cast<double>(quota.bytes());
-            limits.use(out[quota.node], j, hits_at[quota.node] * (1 - part_of_node[quota.node] / in_group));
-            limits.use(disk[quota.node], j, per_byte * static_cast<double>(quota.disk_bytes));
-        }
-        // What a node caches itself does not come over its network.
-        for (const Run& run : runs) {
-            limits.use(in[run.node], j, run.part - run.part / group_part(run.node) * hits_at[run.node]);
-        }
-        for (const Run& run : runs) part_of_node[run.node] = 0;
-        for (const Read& read : problem.reads_of(j)) part_of_group[problem.caches[read.cache].group] = 0;
-        for (const NodeCache& quota : quotas[terms.dataset]) hits_at[quota.node] = 0;
-    }
-    limits.finish();
-    return limits;
 }
 
 }  // namespace larder::allocator

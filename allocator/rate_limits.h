@@ -1,8 +1,7 @@
 #pragma once
 
-// What bounds the jobs' rates once it is known where cache lies: the remote, each node's network in and out, each
-// node's disk. Each bound is a sum over jobs of (bytes it carries per byte the job reads) times the job's rate. Within
-// them rates are raised level by level (max-min: exact), or summed up greedily.
+// Bounds on the jobs' rates: each is on a sum over jobs of (bytes it carries per byte the job reads) times the job's
+// rate. Within them rates are raised level by level (max-min: exact), or summed up greedily.
 
 #include <algorithm>
 #include <cstdint>
@@ -16,6 +15,9 @@ namespace larder::allocator {
 
 class RateLimits {
 public:
+    // Of a bound that is none.
+    static constexpr std::uint32_t kNoLimit = std::numeric_limits<std::uint32_t>::max();
+
     explicit RateLimits(std::size_t jobs) : uses_begin_(jobs + 1) { uses_.reserve(jobs); }
 
     // A new bound; returns its number. An unlimited one is left out, and `use` of it does nothing.
@@ -44,7 +46,6 @@ public:
     bool fits(std::span<const double> rates, double slack = kRounding) const;
 
 private:
-    static constexpr std::uint32_t kNoLimit = std::numeric_limits<std::uint32_t>::max();
     static constexpr double kRounding = 1e-12;
 
     struct Use {
@@ -71,10 +72,5 @@ private:
     std::vector<Use> by_limit_;  // empty where there is only one bound
     std::vector<std::uint32_t> limits_begin_;
 };
-
-// The bounds of a problem, when the jobs hit so much (by index in Problem::jobs) and cache lies where `quotas` says
-// (per dataset). The remote is bound 0.
-RateLimits rate_limits(const ClusterState& state, const Problem& problem, std::span<const double> hit_ratios,
-                       std::span<const std::vector<NodeCache>> quotas);
 
 }  // namespace larder::allocator

@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "allocator/cache_split.h"
+#include "allocator/cluster_limits.h"
 #include "allocator/model.h"
 #include "allocator/quota_placement.h"
-#include "allocator/rate_limits.h"
 
 namespace larder::allocator {
 namespace {
@@ -32,7 +32,7 @@ CacheSplit split_for(const Problem& problem, ObjectiveKind kind) {
 // what the plan makes it and that cannot be had, below what an equal share of bandwidth gives.
 std::vector<double> rates_for(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
                               std::span<const double> hits, const std::vector<std::vector<NodeCache>>& quotas) {
-    const RateLimits limits = rate_limits(state, problem, hits, quotas);
+    const RateLimits limits = cluster_limits(state, problem, hits, quotas);
     const std::size_t count = problem.jobs.size();
     std::vector<double> low(count), high(count), order(count);  // order: the slope of each, or what it costs
     for (std::size_t j = 0; j < count; ++j) {

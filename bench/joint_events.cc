@@ -209,20 +209,20 @@ Result<json::object> EventsRun::outcome_of(const Event& event) {
     const auto [slowest, epoch_s] = slowest_epoch(event, *before, *outcome, read_before);
     const double epochs = outcome->seconds / epoch_s;
     const auto burst_bytes = static_cast<double>(cluster_.remote().burst_bytes());
-    return json::object{{"event", event.name},
-                        {"subject", event.subject},
-                        {"converged", outcome->converged},
-                        {"seconds", outcome->seconds},
-                        {"slowest_job", slowest},
-                        {"epoch_seconds", epoch_s},
-                        {"epochs", epochs},
-                        {"cached_seconds", outcome->cached_seconds ? json::value(*outcome->cached_seconds + happening_s)
-                                                                   : json::value(nullptr)},
-                        {"largest_error", outcome->largest_error},
-                        {"excess_bytes", watch.excess_bytes()},
-                        {"burst_bytes", burst_bytes},
-                        {"ok", outcome->converged && outcome->cached_seconds && epochs <= 1 &&
-                                   watch.excess_bytes() <= burst_bytes}};
+    return json::object{
+        {"event", event.name},
+        {"subject", event.subject},
+        {"converged", outcome->converged},
+        {"seconds", outcome->seconds},
+        {"slowest_job", slowest},
+        {"epoch_seconds", epoch_s},
+        {"epochs", epochs},
+        {"cached_seconds",
+         outcome->cached_seconds ? json::value(*outcome->cached_seconds + happening_s) : json::value(nullptr)},
+        {"largest_error", outcome->largest_error},
+        {"excess_bytes", watch.excess_bytes()},
+        {"burst_bytes", burst_bytes},
+        {"ok", outcome->converged && outcome->cached_seconds && epochs <= 1 && watch.excess_bytes() <= burst_bytes}};
 }
 
 Result<json::object> EventsRun::run() {
