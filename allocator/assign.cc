@@ -66,11 +66,10 @@ Plan plan_of(const ClusterState& state, std::span<const std::uint32_t> placed, c
         for (const NodeCache& quota : quotas) dataset.quota_bytes += quota.bytes();
         dataset.quotas = std::move(quotas);
     }
-    plan.jobs.resize(state.jobs.size());
-    for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
-        const std::uint32_t j = problem.terms_of_job[i];
+    plan.jobs.reserve(state.jobs.size());
+    for (const std::uint32_t j : problem.terms_of_job) {
+        JobPlan& job = plan.jobs.emplace_back();
         if (j == kNoTerms) continue;
-        JobPlan& job = plan.jobs[i];
         job.running = true;
         job.bandwidth_bytes_per_second = solution.bandwidths[j];
         job.equal_share_bytes_per_second = problem.equal_rates[j];

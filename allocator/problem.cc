@@ -204,7 +204,7 @@ void find_reads_of_several(const Placement& placement, std::uint32_t dataset, Pr
 }
 
 // The parts of a job's bytes that it reads on each node, and in each group.
-void find_reads(const Job& job, std::uint32_t dataset, Problem& problem) {
+[[gnu::always_inline]] inline void find_reads(const Job& job, std::uint32_t dataset, Problem& problem) {
     const Placement& placement = place_of(job);
     if (placement.size() > 1) {
         find_reads_of_several(placement, dataset, problem);

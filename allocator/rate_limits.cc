@@ -144,16 +144,29 @@ std::vector<double> RateLimits::maximize(std::span<const double> low, std::span<
     }
     std::vector<double> left(capacities_);
     for (std::uint32_t i = 0; i < left.size(); ++i) left[i] -= used(i, rates);
-    for (const std::uint32_t job : ascending(cost)) {
+    // Jobs of one dataset come one after the other and hit as much: there are far fewer runs of equal costs than jobs.
+    std::vector<double> costs;
+    std::vector<std::uint32_t> begins;
+    for (std::uint32_t job = 0; job < cost.size(); ++job) {
+        if (!costs.empty() && cost[job] == costs.back()) continue;
+        costs.push_back(cost[job]);
+        begins.push_back(job);
+    }
+    begins.push_back(static_cast<std::uint32_t>(cost.size()));
+    const auto raise = [&](std::uint32_t job) {
         double more = high[job] - rates[job];
+        if (more <= 0) return;
         // Below its floor a job's use of a bound does not grow.
         const auto spare = [&](const Use& use) { return std::max(0.0, use.least - use.per_byte * rates[job]); };
         for (const Use& use : uses_of_job(job)) {
             if (use.per_byte > 0) more = std::min(more, (std::max(0.0, left[use.limit]) + spare(use)) / use.per_byte);
         }
-        if (more <= 0) continue;
+        if (more <= 0) return;
         for (const Use& use : uses_of_job(job)) left[use.limit] -= std::max(0.0, more * use.per_byte - spare(use));
         rates[job] += more;
+    };
+    for (const std::uint32_t run : ascending(costs)) {
+        for (std::uint32_t job = begins[run]; job < begins[run + 1]; ++job) raise(job);
     }
     return rates;
 }
