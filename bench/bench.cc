@@ -24,6 +24,7 @@ constexpr Entry kBenches[] = {
     {"python", python, "how fast is the Python loader, beside open().read() and WebDataset?"},
     {"curve", curve, "how does throughput grow with cache size, beside the model and LRU?"},
     {"miss", miss, "do misses come at the granted rate?"},
+    {"peers", peers, "how fast are blocks from another node's cache, beside its own and the loopback?"},
     {"layout", layout, "how many samples of tokens a second as JSONL, as Megatron's files and packed?"},
     {"compression", compression,
      "what does compressing the cache gain and cost, of data that shrinks and data that does not?"},

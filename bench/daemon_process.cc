@@ -35,6 +35,11 @@ Result<DaemonProcess> DaemonProcess::start(const DaemonOptions& options) {
     if (!options.token_file.empty()) {
         arguments.insert(arguments.end(), {"--allocator.token-file", options.token_file});
     }
+    if (!options.peers_token_file.empty()) {
+        arguments.insert(arguments.end(),
+                         {"--peers.listen", "127.0.0.1:0", "--peers.token-file", options.peers_token_file});
+    }
+    if (!options.peers_others.empty()) arguments.insert(arguments.end(), {"--peers.others", options.peers_others});
     auto server = ServerProcess::start("larderd", arguments, options.state_directory + "/admin.sock", options.network);
     if (!server) return std::unexpected(server.error());
     return DaemonProcess(std::move(*server), options.state_directory + "/larderd.sock");
@@ -85,6 +90,10 @@ Result<void> DaemonProcess::limit_job(const std::string& job, double bytes_per_s
                           {{"rate_bytes_per_s", bytes_per_second}, {"burst_bytes", burst_bytes}});
     if (!set) return std::unexpected(set.error());
     return {};
+}
+
+Result<boost::json::object> DaemonProcess::status() const {
+    return call("GET", "/v1/status");
 }
 
 Result<boost::json::array> DaemonProcess::datasets() const {

@@ -22,6 +22,9 @@ struct DaemonOptions {
     std::string allocator;
     std::string node;
     std::string token_file;
+    // It shares its cache over the loopback with those that have the same token, and with `peers_others`; empty: not.
+    std::string peers_token_file;
+    std::string peers_others;
     // It runs in; null: in ours.
     const NetworkNamespace* network = nullptr;
 };
@@ -54,6 +57,8 @@ public:
     Result<void> warm(const std::string& dataset);
     Result<void> set_quota(const std::string& dataset, std::uint64_t memory_bytes, std::uint64_t disk_bytes);
     Result<void> limit_job(const std::string& job, double bytes_per_second, std::uint64_t burst_bytes);
+    // GET /v1/status.
+    Result<boost::json::object> status() const;
     // The datasets of GET /v1/datasets; GET /v1/datasets/NAME; the job's entry of GET /v1/jobs.
     Result<boost::json::array> datasets() const;
     Result<boost::json::object> dataset(const std::string& name) const;

@@ -34,6 +34,7 @@ Result<boost::json::value> hits(const Options& options);
 Result<boost::json::value> python(const Options& options);
 Result<boost::json::value> curve(const Options& options);
 Result<boost::json::value> miss(const Options& options);
+Result<boost::json::value> peers(const Options& options);
 Result<boost::json::value> compression(const Options& options);
 Result<boost::json::value> layout(const Options& options);
 Result<boost::json::value> start(const Options& options);

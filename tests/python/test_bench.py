@@ -137,6 +137,14 @@ def test_sessions_get_their_first_batch(bench) -> None:
     assert result["samples"] == result["sessions"] * 32
 
 
+def test_every_block_comes_from_the_other_node(bench) -> None:
+    rows = bench("peers")
+    assert [row["block_bytes"] for row in rows] == [128 << 10, 1 << 20]
+    for row in rows:
+        assert row["peer_hits"] == 3 * (16 << 20) / row["block_bytes"]
+        assert min(row["peer_bytes_per_second"], row["local_bytes_per_second"], row["loopback_bytes_per_second"]) > 0
+
+
 def test_manifests_of_many_samples_are_opened(bench) -> None:
     for run in bench("manifest"):
         assert run["samples"] == 100_000
