@@ -1,9 +1,11 @@
 #include "allocator/assign.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "allocator/gpu_placement.h"
 #include "allocator/problem.h"
+#include "allocator/quota_placement.h"
 #include "allocator/solve.h"
 #include "allocator/spare_room.h"
 
@@ -12,21 +14,24 @@ namespace {
 
 using Quotas = std::vector<std::vector<NodeCache>>;
 
-// The quotas in force, if they may stay: within every node, every floor and cap.
-bool may_keep(const ClusterState& state, const Problem& problem) {
-    std::vector<NodeCache> used(state.nodes.size());
-    std::vector<double> held(problem.caches.size());
-    for (std::uint32_t i = 0; i < state.datasets.size(); ++i) {
-        for (const NodeCache& quota : state.datasets[i].quotas) {
-            used[quota.node].memory_bytes += quota.memory_bytes;
-            used[quota.node].disk_bytes += quota.disk_bytes;
-            held[problem.cache_on(i, quota.node)] += static_cast<double>(quota.bytes());
-        }
-    }
+Quotas quotas_in_force(const ClusterState& state) {
+    Quotas quotas;
+    for (const Dataset& dataset : state.datasets) quotas.push_back(dataset.quotas);
+    return quotas;
+}
+
+// Whether there are quotas, within every node, every floor and cap.
+bool may_keep(const ClusterState& state, const Problem& problem, const Quotas& quotas) {
+    const CacheSplit held = split_of(problem, quotas);
     // Quotas are whole bytes on every node.
     const double slack = static_cast<double>(state.nodes.size());
     for (std::size_t i = 0; i < held.size(); ++i) {
         if (held[i] > problem.caches[i].cap || held[i] + slack < problem.caches[i].floor) return false;
+    }
+    std::vector<NodeCache> used(state.nodes.size());
+    for (const NodeCache& quota : quotas | std::views::join) {
+        used[quota.node].memory_bytes += quota.memory_bytes;
+        used[quota.node].disk_bytes += quota.disk_bytes;
     }
     for (std::size_t n = 0; n < used.size(); ++n) {
         if (used[n].memory_bytes > state.nodes[n].memory_bytes || used[n].disk_bytes > state.nodes[n].disk_bytes) {
@@ -34,12 +39,6 @@ bool may_keep(const ClusterState& state, const Problem& problem) {
         }
     }
     return std::ranges::any_of(held, [](double bytes) { return bytes > 0; });
-}
-
-Quotas quotas_in_force(const ClusterState& state) {
-    Quotas quotas;
-    for (const Dataset& dataset : state.datasets) quotas.push_back(dataset.quotas);
-    return quotas;
 }
 
 std::uint64_t moved_bytes(const ClusterState& state, const Quotas& quotas) {
@@ -125,8 +124,9 @@ Result<Plan> assign(const ClusterState& given, const Objective& objective) {
     Solution solution = solve(state, problem, objective.kind);
     const bool steers = objective.kind != ObjectiveKind::equal_shares && objective.kind != ObjectiveKind::pinned;
     bool kept = false;
-    if (steers && objective.hysteresis > 0 && may_keep(state, problem)) {
-        Solution still = solve_with_quotas(state, problem, objective.kind, quotas_in_force(state));
+    const Quotas in_force = quotas_in_force(state);
+    if (steers && objective.hysteresis > 0 && may_keep(state, problem, in_force)) {
+        Solution still = solve_with_quotas(state, problem, objective.kind, in_force);
         // Nobody may stay below an equal share for the sake of stillness.
         kept = shares_hold(problem, still) && gain(problem, objective.kind, still, solution) < objective.hysteresis;
         if (kept) solution = std::move(still);
@@ -135,7 +135,7 @@ Result<Plan> assign(const ClusterState& given, const Objective& objective) {
     if (takes_turns) {
         const Problem running = problem_of(Counted::running);
         Solution in_turn = solve_in_turn(state, problem, running, objective.kind, std::move(solution.quotas));
-        kept = kept && in_turn.quotas == quotas_in_force(state);
+        kept = kept && in_turn.quotas == in_force;
         plan = plan_of(state, placed, running, std::move(in_turn));
     } else {
         plan = plan_of(state, placed, problem, std::move(solution));

@@ -135,6 +135,7 @@ Result<boost::json::object> measure(const Size& size, ObjectiveKind kind, std::u
     }
     plan = std::move(*made);
     for (std::uint32_t i = 0; i < repeats; ++i) again_times.push_back(planning(filled));
+    if (!*made) return std::unexpected(made->error());
     if (!plan) return std::unexpected(plan.error());
     boost::json::object row{{"objective", kind == ObjectiveKind::efficiency ? "efficiency" : "max_min"},
                             {"jobs", size.jobs},

@@ -67,11 +67,12 @@ Result<double> loopback_rate(std::span<const std::byte> data, std::span<std::byt
             }
         }
     });
+    const FileDescriptor from = std::move(ends->second);  // closed before the writer, which may wait for it, is joined
     std::size_t bytes = 0;
     std::uint64_t sum = 0;
     while (bytes < order.size() * block_bytes) {
         const std::size_t wanted = std::min<std::size_t>(block_bytes, order.size() * block_bytes - bytes);
-        const ssize_t got = ::recv(ends->second.get(), received.data() + bytes, wanted, MSG_WAITALL);
+        const ssize_t got = ::recv(from.get(), received.data() + bytes, wanted, MSG_WAITALL);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return fail_errno(errno, "read over loopback");
         if (got == 0) return fail(ErrorCode::internal, "the loopback connection ended early");

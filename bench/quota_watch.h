@@ -24,10 +24,7 @@ public:
     std::int64_t stood_ns() const { return stood_ns_; }
 
 private:
-    // Two that differ by so little are the same: estimates vary.
-    static bool is_same(std::uint64_t bytes, std::uint64_t other_bytes);
-
-    std::map<std::string, std::uint64_t> first_planned_;
+    std::map<std::string, TierQuota> first_;
     std::int64_t first_ns_ = 0;
     bool in_force_ = false;  // at the last look
     std::int64_t stood_ns_ = 0;
