@@ -60,6 +60,7 @@ void BatchState::clear() {
     field_ends.clear();
     tags.clear();
     texts.clear();
+    handed_out = false;
 }
 
 }  // namespace larder::detail

@@ -25,6 +25,7 @@ struct BatchState {
     std::vector<std::uint32_t> tags;        // of the blocks, one reference each
     std::deque<std::string> texts;          // names that do not stand in the data as they are
     std::shared_ptr<BlockClient> client;    // while a Batch is out
+    bool handed_out = false;                // BlockClient::hand_out
 
     // Adds a sample of the manifest, from its block's bytes (decompressed ones, where it is compressed).
     Result<void> add(const protocol::Manifest& manifest, SampleFormat& format, std::uint64_t sample,

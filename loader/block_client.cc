@@ -45,6 +45,10 @@ bool went_away(const Error& error) {
     return error.code == ErrorCode::unavailable && error.system_errno == 0;
 }
 
+std::uint32_t slot_pages(std::uint32_t block_bytes) {
+    return static_cast<std::uint32_t>(protocol::record_bytes(block_bytes, protocol::kPageBytes) / protocol::kPageBytes);
+}
+
 // Returns early on a signal, so that an interrupted job notices.
 void pause_ns(std::int64_t duration_ns) {
     const timespec timeout{.tv_sec = duration_ns / 1'000'000'000, .tv_nsec = duration_ns % 1'000'000'000};
@@ -70,7 +74,7 @@ Result<std::shared_ptr<BlockClient>> BlockClient::open(const ConnectOptions& opt
 
 Result<void> BlockClient::attach(const AttachOptions& options) {
     attach_options_ = options;
-    slots_ = SlotRing(static_cast<std::uint32_t>(options.slot_bytes / protocol::kPageBytes));
+    reset_slots();
     auto attached = session_->attach(options.ring_entries, options.slot_bytes, options.sequential);
     if (attached || !went_away(attached.error())) return attached;
     drop_session();
@@ -94,7 +98,7 @@ Result<void> BlockClient::connect() {
         auto attached =
             (*session)->attach(attach_options_.ring_entries, attach_options_.slot_bytes, attach_options_.sequential);
         if (!attached) return attached;
-        slots_ = SlotRing(static_cast<std::uint32_t>(attach_options_.slot_bytes / protocol::kPageBytes));
+        reset_slots();
     } else {
         auto format = make_sample_format(manifest);
         if (!format) return std::unexpected(format.error());
@@ -125,6 +129,7 @@ void BlockClient::drop_session() {
     for (std::uint32_t tag = 0; tag < table_.tag_end(); ++tag) {
         BlockEntry& entry = table_[tag];
         entry.has_slot = false;
+        entry.had_slot = false;
         if (entry.state == BlockState::requested) entry.state = BlockState::wanted;
         if (entry.state != BlockState::wanted) continue;
         if (entry.references == 0) {
@@ -179,10 +184,11 @@ Result<void> BlockClient::reconnect() {
 
 // --- blocks
 
-BlockTable::Acquired BlockClient::acquire(std::uint32_t block) {
+BlockTable::Acquired BlockClient::acquire(std::uint32_t block, std::uint64_t bundle) {
     const BlockTable::Acquired acquired = table_.acquire(block);
     BlockEntry& entry = table_[acquired.tag];
     if (!acquired.fresh || entry.state != BlockState::wanted || entry.length != 0) return acquired;
+    entry.bundle = bundle;
     entry.length = manifest_.block_bytes(block);
     if (entry.length == 0) {
         entry.state = BlockState::ready;  // an empty object: there is nothing to bring
@@ -234,8 +240,44 @@ void BlockClient::let_go(BlockEntry& entry) {
     }
 }
 
-std::uint64_t BlockClient::slot_bytes_used() const {
-    return std::uint64_t{slots_.used_pages()} * protocol::kPageBytes;
+void BlockClient::forget_blocks() {
+    table_.forget_blocks();
+}
+
+void BlockClient::drop_unwanted() {
+    const auto begin = wanted_.begin() + static_cast<std::ptrdiff_t>(wanted_begin_);
+    const auto end = std::remove_if(begin, wanted_.end(), [this](std::uint32_t tag) {
+        if (table_[tag].references > 0) return false;
+        table_.erase(tag);
+        return true;
+    });
+    wanted_.erase(end, wanted_.end());
+}
+
+std::uint64_t BlockClient::slot_bytes_occupied() const {
+    return std::uint64_t{slots_.occupied_pages()} * protocol::kPageBytes;
+}
+
+bool BlockClient::make_room() {
+    std::vector<std::uint32_t> movable;
+    for (std::uint32_t tag = 0; tag < table_.tag_end(); ++tag) {
+        const BlockEntry& entry = table_[tag];
+        if (entry.state == BlockState::ready && entry.has_slot && entry.handed_out == 0) movable.push_back(tag);
+    }
+    std::ranges::sort(movable, std::ranges::greater{}, [this](std::uint32_t tag) { return table_[tag].order; });
+    for (const std::uint32_t tag : movable) {
+        BlockEntry& entry = table_[tag];
+        const std::span<const std::byte> bytes = entry.bytes();
+        auto copy = std::make_unique_for_overwrite<std::byte[]>(bytes.size());
+        std::ranges::copy(bytes, copy.get());
+        entry.raw_bytes = static_cast<std::uint32_t>(bytes.size());
+        let_go(entry);
+        entry.raw = std::move(copy);
+        entry.data = entry.raw.get();
+        send_wanted();
+        if (!no_room_) break;
+    }
+    return !movable.empty();
 }
 
 // --- the wire
@@ -247,6 +289,34 @@ bool BlockClient::send_releases() {
     }
     releases_.erase(releases_.begin(), releases_.begin() + static_cast<std::ptrdiff_t>(sent));
     return releases_.empty();
+}
+
+void BlockClient::reset_slots() {
+    const auto pages = [](std::uint64_t bytes) { return static_cast<std::uint32_t>(bytes / protocol::kPageBytes); };
+    slots_ = SlotSlabs(pages(attach_options_.slot_bytes), pages(attach_options_.slab_bytes));
+    open_bundle_ = kNoBundle;
+}
+
+// A run for the first wanted block that somebody refers to.
+std::optional<SlotSlabs::Run> BlockClient::allocate_slot(const BlockEntry& entry) {
+    const std::uint32_t pages = slot_pages(entry.length);
+    if (entry.had_slot) {
+        if (const auto run = slots_.allocate_beside(entry.slot_page, pages)) return run;
+    }
+    if (entry.bundle != kNoBundle && entry.bundle == open_bundle_) {
+        if (const auto run = slots_.allocate(pages)) return run;
+    }
+    std::uint64_t bundle_pages = pages;
+    for (std::size_t i = wanted_begin_ + 1; i < wanted_.size() && entry.bundle != kNoBundle; ++i) {
+        const BlockEntry& other = table_[wanted_[i]];
+        if (other.bundle != entry.bundle) break;
+        if (other.references > 0) bundle_pages += slot_pages(other.length);
+    }
+    // A bundle may be larger than a slab where the memory budget is small.
+    const auto fitting = static_cast<std::uint32_t>(std::min<std::uint64_t>(bundle_pages, slots_.slab_pages()));
+    if (!slots_.begin_bundle(fitting)) return std::nullopt;
+    open_bundle_ = entry.bundle;
+    return slots_.allocate(pages);
 }
 
 void BlockClient::send_wanted() {
@@ -263,9 +333,7 @@ void BlockClient::send_wanted() {
                 ++wanted_begin_;
                 continue;
             }
-            const auto pages = static_cast<std::uint32_t>(protocol::record_bytes(entry.length, protocol::kPageBytes) /
-                                                          protocol::kPageBytes);
-            const auto run = slots_.allocate(pages);
+            const auto run = allocate_slot(entry);
             if (!run) {
                 no_room_ = true;
                 break;
@@ -279,6 +347,7 @@ void BlockClient::send_wanted() {
             entry.slot_page = run->page;
             entry.slot_run = run->id;
             entry.has_slot = true;
+            entry.had_slot = true;
             entry.requested_ns = now_ns;
             ++wanted_begin_;
         }
@@ -357,7 +426,7 @@ Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns
             decompress(completion.tag, entry.bytes(), raw_bytes);
         }
     }
-    if (entry.state == BlockState::ready && !entry.found) table_.put_first(completion.tag);
+    if (entry.state == BlockState::ready && !entry.found && !entry.past) table_.put_first(completion.tag);
 
     latency_ns_ = std::max(now_ns - entry.requested_ns, latency_ns_ - latency_ns_ / 64);
     switch (completion.source) {
@@ -457,6 +526,11 @@ void BlockClient::report(std::int64_t now_ns) {
 
 // --- batch states
 
+void BlockClient::hand_out(BatchState& state) {
+    state.handed_out = true;
+    for (const std::uint32_t tag : state.tags) ++table_[tag].handed_out;
+}
+
 std::shared_ptr<BatchState> BlockClient::take_batch_state() {
     if (idle_states_.empty()) return std::make_shared<BatchState>();
     std::shared_ptr<BatchState> state = std::move(idle_states_.back());
@@ -465,7 +539,10 @@ std::shared_ptr<BatchState> BlockClient::take_batch_state() {
 }
 
 void BlockClient::give_back(std::shared_ptr<BatchState> state) {
-    for (const std::uint32_t tag : state->tags) release(tag);
+    for (const std::uint32_t tag : state->tags) {
+        if (state->handed_out) --table_[tag].handed_out;
+        release(tag);
+    }
     state->clear();
     idle_states_.push_back(std::move(state));
 }

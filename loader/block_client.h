@@ -23,13 +23,14 @@
 #include "loader/larder.h"
 #include "loader/loop_wait.h"
 #include "loader/session.h"
-#include "loader/slot_ring.h"
+#include "loader/slot_slabs.h"
 
 namespace larder::detail {
 
 struct AttachOptions {
     std::uint32_t ring_entries = 1024;
     std::uint64_t slot_bytes = 0;
+    std::uint64_t slab_bytes = 0;  // of whole pages; at least the largest block's run
     bool sequential = false;
 };
 
@@ -49,10 +50,20 @@ public:
     // `epoch` goes with the requests made from now on.
     void set_epoch(std::uint64_t epoch) { epoch_ = static_cast<std::uint32_t>(epoch); }
 
-    BlockTable::Acquired acquire(std::uint32_t block);
+    // Blocks that are acquired one after the other with the same `bundle` share a slab of slot memory
+    // (loader/slot_slabs.h), so they should be released together. kNoBundle: the block is a bundle of its own.
+    BlockTable::Acquired acquire(std::uint32_t block, std::uint64_t bundle);
     void release(std::uint32_t tag);
     // A failed block is asked for once more, before all others.
     void retry(std::uint32_t tag);
+    // Blocks acquired from now on are fetched again, even if a batch of an earlier epoch still holds them: each epoch
+    // fetches each of its blocks once, and a batch never keeps two slabs.
+    void forget_blocks();
+    // Takes blocks that nobody refers to any more out of the queue.
+    void drop_unwanted();
+    // Moves blocks that no batch hands out from slots to memory of this process, the one needed last first, until there
+    // is room for the next wanted block. False if there was none to move.
+    bool make_room();
     // A block that is here is damaged by what stands in it: it is asked for anew, from the remote, before all others,
     // with one reference. Others go on with what they have of it. Nothing where it came anew already.
     std::optional<std::uint32_t> ask_anew(std::uint32_t tag, std::string damage);
@@ -70,7 +81,8 @@ public:
     // How long a block lately took from request to arrival: the slowest, forgotten slowly.
     std::int64_t latency_ns() const { return latency_ns_; }
     std::uint64_t slot_bytes() const { return attach_options_.slot_bytes; }
-    std::uint64_t slot_bytes_used() const;
+    // Of slabs in which a block lies.
+    std::uint64_t slot_bytes_occupied() const;
 
     void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop);
     // The caller waits for data, from now until `end_wait`, which counts it as stall.
@@ -81,6 +93,8 @@ public:
     std::int64_t now_ns() const { return clock_.now_ns(); }
 
     std::shared_ptr<BatchState> take_batch_state();
+    // The batch leaves for the caller: its blocks stay where they are until `give_back`.
+    void hand_out(BatchState& state);
     void give_back(std::shared_ptr<BatchState> state);
 
 private:
@@ -98,8 +112,10 @@ private:
     Error lost_for_good(const Error& cause) const;
     Result<void> lose_session(Error cause);
     void drop_session();
+    void reset_slots();
     Result<void> exchange();
     void send_wanted();
+    std::optional<SlotSlabs::Run> allocate_slot(const BlockEntry& entry);
     bool send_releases();
     Result<std::size_t> take_completions();
     Result<void> take(const protocol::Completion& completion, std::int64_t now_ns);
@@ -122,7 +138,8 @@ private:
 
     std::unique_ptr<Session> session_;
     int session_pid_ = 0;
-    SlotRing slots_{0};
+    SlotSlabs slots_{0, 0};
+    std::uint64_t open_bundle_ = kNoBundle;  // the one that slots_ has room for
     BlockTable table_;
     std::vector<std::uint32_t> wanted_;  // tags, from wanted_begin_ on, in the order to ask
     std::size_t wanted_begin_ = 0;

@@ -17,7 +17,7 @@ std::optional<std::uint32_t> BlockClient::ask_anew(std::uint32_t tag, std::strin
     if (table_[tag].anew && said) return std::nullopt;
     const std::uint32_t block = table_[tag].block;
     // Somebody asked before, and got other bytes: they are the block's now.
-    if (!table_[tag].found) return acquire(block).tag;
+    if (!table_[tag].found) return acquire(block, kNoBundle).tag;
     // Another sample of it was found damaged before: both wait for the same.
     if (const std::uint32_t asked = table_[tag].asked_anew;
         table_.contains(asked) && table_[asked].anew && table_[asked].block == block) {
@@ -30,6 +30,9 @@ std::optional<std::uint32_t> BlockClient::ask_anew(std::uint32_t tag, std::strin
     entry.length = manifest_.block_bytes(block);
     entry.anew = true;
     entry.damage = std::move(damage);
+    entry.bundle = table_[tag].bundle;
+    entry.had_slot = table_[tag].had_slot;
+    entry.slot_page = table_[tag].slot_page;
     // Of what was compressed at the remote the bytes it came in are gone, unless it came anew.
     const bool as_at_remote = table_[tag].bytes().size() == entry.length && manifest_.block(block).raw_bytes == 0;
     entry.damaged_crc = as_at_remote ? crc32c(table_[tag].bytes()) : table_[tag].compressed_crc;

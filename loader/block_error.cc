@@ -50,9 +50,9 @@ Error block_error(const protocol::Manifest& manifest, const BlockEntry& entry, c
 
 Error starved_error(const BlockClient& client, const std::string& who_holds) {
     return {.code = ErrorCode::no_space,
-            .message = "no room for the next samples: " + format_bytes(client.slot_bytes_used()) + " of " +
+            .message = "no room for the next samples: " + format_bytes(client.slot_bytes_occupied()) + " of " +
                        format_bytes(client.slot_bytes()) + " of slot memory are kept by " + who_holds +
-                       "; let batches go sooner, or raise memory_budget_bytes",
+                       "; release batches sooner, or raise memory_budget_bytes",
             .system_errno = 0};
 }
 

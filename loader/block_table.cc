@@ -42,6 +42,15 @@ void BlockTable::put_first(std::uint32_t tag) {
     link(tag);
 }
 
+void BlockTable::forget_blocks() {
+    buckets_.assign(buckets_.size(), 0);
+    for (BlockEntry& entry : entries_) {
+        if (entry.state == BlockState::unused) continue;
+        entry.found = false;
+        entry.past = true;
+    }
+}
+
 std::uint32_t BlockTable::take_free() {
     if (free_.empty()) grow();
     const std::uint32_t tag = free_.back();

@@ -25,13 +25,16 @@ enum class BlockState : std::uint8_t {
 };
 
 inline constexpr std::uint32_t kNoTag = ~std::uint32_t{0};
+inline constexpr std::uint64_t kNoBundle = 0;
 
 struct BlockEntry {
     BlockState state = BlockState::unused;
     protocol::BlockStatus status = protocol::BlockStatus::ok;  // when failed
     std::uint16_t system_errno = 0;                            // when failed
     bool has_slot = false;                                     // of the present session
+    bool had_slot = false;                                     // at slot_page, of the present session
     bool found = true;                                         // by its block's number
+    bool past = false;                                         // acquired before `forget_blocks`
     bool anew = false;  // it came before with `damaged_crc`, and is damaged by what stands in it
     std::uint32_t damaged_crc = 0;
     std::uint32_t compressed_crc = 0;   // when it came anew and is compressed at the remote: of the bytes it came in
@@ -39,10 +42,12 @@ struct BlockEntry {
     std::uint32_t block = 0;
     std::uint32_t length = 0;
     std::uint32_t references = 0;
+    std::uint32_t handed_out = 0;  // references by batches that the caller has
     std::uint32_t slot_page = 0;
     std::uint32_t slot_run = 0;
     std::uint32_t next_in_bucket = 0;  // 1 + entry; 0 ends the chain
     std::uint64_t order = 0;           // in which it was first wanted
+    std::uint64_t bundle = kNoBundle;  // what it lies in one slab with
     std::int64_t requested_ns = 0;
     const std::byte* data = nullptr;   // when ready
     SessionMemory* memory = nullptr;   // when ready: where data lies, if not in `raw`
@@ -69,6 +74,8 @@ public:
     std::uint32_t acquire_beside(std::uint32_t block);
     // Such an entry takes the place of the block's own, which is found no more.
     void put_first(std::uint32_t tag);
+    // No entry is found by its block's number any more; each stays until it is erased.
+    void forget_blocks();
     // Forgets an entry nobody refers to.
     void erase(std::uint32_t tag);
 

@@ -18,10 +18,12 @@ Result<std::unique_ptr<DatasetCore>> DatasetCore::open(ConnectOptions options) {
     auto client = BlockClient::open(options, 0);
     if (!client) return std::unexpected(client.error());
     const SlotNeeds needs{.batch_size = 1, .window_blocks = 1, .interleaved_ranks = 1};
-    const protocol::Manifest& manifest = (*client)->manifest();
-    auto slots = slot_bytes(manifest, needed_slot_bytes(manifest, needs), options.memory_budget_bytes, needs);
+    auto slots = plan_slots((*client)->manifest(), needs, options.memory_budget_bytes);
     if (!slots) return std::unexpected(slots.error());
-    auto attached = (*client)->attach({.ring_entries = kRingEntries, .slot_bytes = *slots, .sequential = false});
+    auto attached = (*client)->attach({.ring_entries = kRingEntries,
+                                       .slot_bytes = slots->slot_bytes,
+                                       .slab_bytes = slots->slab_bytes,
+                                       .sequential = false});
     if (!attached) return std::unexpected(attached.error());
     return std::unique_ptr<DatasetCore>(new DatasetCore(std::move(options), std::move(*client)));
 }
@@ -39,7 +41,7 @@ Result<Batch> DatasetCore::fetch(std::span<const std::uint64_t> indices) {
         return std::unexpected(std::move(error));
     };
     for (const std::uint64_t index : indices) {
-        state->tags.push_back(client_->acquire(manifest().block_of_sample(index)).tag);
+        state->tags.push_back(client_->acquire(manifest().block_of_sample(index), kNoBundle).tag);
     }
     if (auto arrived = await(state->tags); !arrived) return give_up(arrived.error());
     for (std::size_t i = 0; i < indices.size();) {
@@ -57,6 +59,7 @@ Result<Batch> DatasetCore::fetch(std::span<const std::uint64_t> indices) {
         if (auto arrived = await({&*anew, 1}); !arrived) return give_up(arrived.error());
     }
     state->finish();
+    client_->hand_out(*state);
     client_->statistics().samples += indices.size();
     client_->statistics().bytes += state->bytes();
     state->client = client_;

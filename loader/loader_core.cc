@@ -81,19 +81,24 @@ Result<void> LoaderCore::attach(BlockClient& client) const {
     const SlotNeeds needs{.batch_size = options_.batch_size,
                           .window_blocks = options_.shuffle_window_blocks,
                           .interleaved_ranks = contiguous_ ? 1 : options_.world_size * options_.worker_count};
-    auto slots = slot_bytes(manifest, needed_slot_bytes(manifest, needs), options_.memory_budget_bytes, needs);
+    auto slots = plan_slots(manifest, needs, options_.memory_budget_bytes);
     if (!slots) return std::unexpected(slots.error());
     const std::uint64_t two_batches = std::uint64_t{2} * options_.batch_size;
     const auto entries = static_cast<std::uint32_t>(
         std::clamp<std::uint64_t>(std::bit_ceil(two_batches), kRingEntriesMin, kRingEntriesMax));
-    return client.attach({.ring_entries = entries, .slot_bytes = *slots, .sequential = !options_.shuffle});
+    return client.attach({.ring_entries = entries,
+                          .slot_bytes = slots->slot_bytes,
+                          .slab_bytes = slots->slab_bytes,
+                          .sequential = !options_.shuffle});
 }
 
 // --- epochs and states
 
 void LoaderCore::start_epoch(std::uint64_t epoch, std::vector<DealLevel> history) {
     drop_plan(0);
+    client_->forget_blocks();
     epoch_ = epoch;
+    ++passes_begun_;
     delivered_ = 0;
     plan_ended_ = false;
     order_.reset();
@@ -180,15 +185,17 @@ bool LoaderCore::plan_batch() {
     batch.samples.clear();
     batch.arrived = 0;
     const bool grouped = !layout_->one_sample_per_block();
+    // Batches share blocks of many samples, so each of these is a bundle of its own.
+    const std::uint64_t bundle = grouped ? kNoBundle : (passes_begun_ << 40) + delivered_ + planned_;
     for (std::uint64_t i = 0; i < run.count; ++i) {
         const OrderedSample at = order_->at(dealer_->position(run.begin + i));
         if (grouped && at.group != group_) {
             leave_group();
             group_ = at.group;
         }
-        const BlockTable::Acquired acquired = client_->acquire(at.block);
+        const BlockTable::Acquired acquired = client_->acquire(at.block, bundle);
         if (grouped && acquired.fresh) {
-            client_->acquire(at.block);
+            client_->acquire(at.block, bundle);
             group_tags_.push_back(acquired.tag);
         }
         batch.samples.push_back({.sample = at.sample, .tag = acquired.tag});
@@ -209,6 +216,7 @@ void LoaderCore::drop_plan(std::size_t keep) {
         batch.samples.clear();
         plan_ended_ = false;
     }
+    client_->drop_unwanted();
 }
 
 // --- delivering
@@ -260,13 +268,12 @@ Result<void> LoaderCore::await(PlannedBatch& batch) {
             break;
         }
         if (*progress == BlockClient::Progress::starved) {
-            if (plan_cut) {
-                result = std::unexpected(starved_error(*client_, "batches that are still held and by this batch"));
+            if (!std::exchange(plan_cut, true)) {
+                drop_plan(1);  // batches planned ahead give way to the one that is due
+            } else if (!client_->make_room()) {
+                result = std::unexpected(starved_error(*client_, "batches that are still held"));
                 break;
             }
-            // What was planned ahead gives way to the batch that is due.
-            plan_cut = true;
-            drop_plan(1);
         }
     }
     client_->end_wait();
@@ -311,6 +318,7 @@ Result<std::optional<Batch>> LoaderCore::deliver(PlannedBatch& batch) {
     }
     state->finish();
     for (const PlannedSample& sample : batch.samples) state->tags.push_back(sample.tag);
+    client_->hand_out(*state);
     batch.samples.clear();
     LoaderStatistics& statistics = client_->statistics();
     statistics.samples += state->samples.size();

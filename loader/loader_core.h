@@ -87,6 +87,7 @@ private:
     std::unique_ptr<ManifestLayout> layout_;
 
     std::uint64_t epoch_ = 0;
+    std::uint64_t passes_begun_ = 0;
     std::optional<Dealer> dealer_;
     std::optional<EpochOrder> order_;  // made when the epoch's first batch is planned
     std::uint64_t delivered_ = 0;      // batches by this worker since the epoch or the restored state began

@@ -2,7 +2,7 @@
 
 // How far ahead a loader asks for blocks. Enough batches are under way to cover the latency of a block, and half of it
 // more, at the pace at which the training loop consumes batches: no more, since what waits in slots is memory that
-// other batches could use. Pure arithmetic; the memory budget limits what comes of it (loader/slot_ring.h).
+// other batches could use. Pure arithmetic; the memory budget limits what comes of it (loader/slot_slabs.h).
 
 #include <cstdint>
 

@@ -44,9 +44,12 @@ std::uint64_t needed_slot_bytes(const protocol::Manifest& manifest, const SlotNe
     return whole_pages(bytes + blocks * kSlotOverhead_bytes + largest + kSlotOverhead_bytes);
 }
 
-Result<std::uint64_t> slot_bytes(const protocol::Manifest& manifest, std::uint64_t needed_bytes,
-                                 std::uint64_t budget_bytes, const SlotNeeds& needs) {
-    if (budget_bytes == 0) budget_bytes = std::clamp(2 * needed_bytes, kAutomaticMin_bytes, kAutomaticMax_bytes);
+Result<SlotPlan> plan_slots(const protocol::Manifest& manifest, const SlotNeeds& needs, std::uint64_t budget_bytes) {
+    const std::uint64_t needed_bytes = needed_slot_bytes(manifest, needs);
+    if (budget_bytes == 0) {
+        budget_bytes = std::clamp(2 * needed_bytes, kAutomaticMin_bytes, std::max(kAutomaticMax_bytes, needed_bytes));
+    }
+    budget_bytes = std::min(budget_bytes, protocol::kSlotBytesMax);
     if (needed_bytes > budget_bytes) {
         return fail(ErrorCode::invalid_argument,
                     "a memory budget of " + format_bytes(budget_bytes) + " is too small: two batches of " +
@@ -57,8 +60,15 @@ Result<std::uint64_t> slot_bytes(const protocol::Manifest& manifest, std::uint64
     }
     const std::uint64_t everything = manifest.total_bytes() + manifest.block_count() * kSlotOverhead_bytes;
     const std::uint64_t useful = std::max(needed_bytes, 2 * whole_pages(everything));
-    const std::uint64_t budget = budget_bytes / protocol::kPageBytes * protocol::kPageBytes;
-    return std::min({useful, std::max(budget, needed_bytes), protocol::kSlotBytesMax});
+    const std::uint64_t bundle_blocks = manifest.header().samples_per_block_max > 1
+                                            ? 1
+                                            : std::min<std::uint64_t>(needs.batch_size, manifest.block_count());
+    const std::uint64_t bundle =
+        whole_pages(manifest.blocks_bytes_max(bundle_blocks) + bundle_blocks * kSlotOverhead_bytes);
+    const std::uint64_t half = budget_bytes / 2 / protocol::kPageBytes * protocol::kPageBytes;
+    const std::uint64_t slab = std::min(bundle, half);
+    const std::uint64_t slabs = std::max<std::uint64_t>(2, std::min(ceiling(useful, slab), budget_bytes / slab));
+    return SlotPlan{.slot_bytes = slabs * slab, .slab_bytes = slab};
 }
 
 }  // namespace larder::detail

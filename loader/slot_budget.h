@@ -17,13 +17,19 @@ struct SlotNeeds {
     std::uint32_t interleaved_ranks = 1;  // among which a block's samples are dealt
 };
 
-// Bytes that let two batches (one in use, one arriving) and the shuffle window be here at once. For few blocks this is
-// the worst case; for many, the largest blocks do not all come together, so it is generous rather than certain.
+// The least budget: two batches (one in use, one arriving) and the shuffle window. For few blocks this is the worst
+// case; for many, the largest blocks do not all come together. A batch that is larger still is brought in parts, which
+// are copied aside (BlockClient::make_room).
 std::uint64_t needed_slot_bytes(const protocol::Manifest& manifest, const SlotNeeds& needs);
 
-// The slot memory to attach: the budget (0: chosen by what is needed), or less where the whole dataset needs less. An
-// error names the figures when `needed_bytes` exceeds the budget.
-Result<std::uint64_t> slot_bytes(const protocol::Manifest& manifest, std::uint64_t needed_bytes,
-                                 std::uint64_t budget_bytes, const SlotNeeds& needs);
+struct SlotPlan {
+    std::uint64_t slot_bytes = 0;  // a multiple of slab_bytes, at least two slabs
+    std::uint64_t slab_bytes = 0;  // whole pages
+};
+
+// The slot memory to attach: `budget_bytes` (0: chosen by the need), or less where the whole dataset needs less. A slab
+// holds the largest batch where blocks are one sample each, else the largest block; so N batches that a caller holds
+// occupy N slabs. Fails if the budget is less than the need, with the figures.
+Result<SlotPlan> plan_slots(const protocol::Manifest& manifest, const SlotNeeds& needs, std::uint64_t budget_bytes);
 
 }  // namespace larder::detail

@@ -149,7 +149,7 @@ def test_batches_that_are_kept_are_named_in_the_error(daemon: Any, make_raw: Cal
     daemon.command("quota", "set", data.name, "--memory", "0", "--disk", "0")  # so that all come through slots
     with larder.Loader(**data.options(batch_size=8, memory_budget="1MiB")) as loader:
         kept = []
-        with pytest.raises(larder.NoSpace, match="let batches go sooner, or raise memory_budget"):
+        with pytest.raises(larder.NoSpace, match="release batches sooner, or raise memory_budget"):
             for batch in loader:
                 kept.append(batch)
         seen = [sample.key for batch in kept for sample in batch]
@@ -198,3 +198,21 @@ def test_one_thread_at_a_time_but_batches_go_from_any(
         walker.join()
     assert sorted(seen) == sorted(data.contents)
     assert sum(len(batch) for batch in loader) == len(data.contents)
+
+
+def test_epochs_pass_while_the_loop_variable_or_one_view_is_kept(daemon: Any, tmp_path: Any) -> None:
+    for i in range(60):
+        (tmp_path / f"{i:02}.bin").write_bytes(bytes([i]) * 100_000)
+    daemon.command("dataset", "add", "uncached", f"file://{tmp_path}", "--quota-memory", "0", "--quota-disk", "0")
+    options = {"dataset": "uncached", "socket": daemon.socket, "batch_size": 8, "memory_budget": "3MiB"}
+    with larder.Loader(**options) as loader:
+        kept = None
+        for _ in range(6):
+            keys = []
+            for batch in loader:
+                keys += [sample.key for sample in batch]
+                if kept is None:
+                    kept = batch[0].bytes
+                    kept_bytes = bytes(kept)
+            assert len(keys) == len(set(keys)) == 60
+        assert kept == kept_bytes

@@ -18,17 +18,27 @@ namespace larder::test {
 
 class LoaderTest : public testing::Test {
 protected:
+    void start(protocol::Manifest made) {
+        manifest = std::move(made);
+        std::vector<std::string> blocks;
+        for (std::uint32_t i = 0; i < manifest.block_count(); ++i) blocks.push_back(block_content(root(), manifest, i));
+        daemon = std::make_unique<FakeDaemon>(directory.path().string(), manifest_path(), std::move(blocks));
+        daemon->start();
+    }
     // Files of 1 to `bytes_max` bytes, one sample each.
     void make_raw(std::uint32_t files, std::size_t bytes_max = 20'000) {
         make_tree(root(), {.class_count = 4, .files_per_class = files / 4, .bytes_max = bytes_max});
         start(make_manifest(root(), manifest_path()));
     }
-    // Shards of samples with two fields, in blocks of about `block_bytes`.
-    void make_shards(std::uint32_t shards, std::uint32_t samples, std::uint64_t block_bytes) {
+    // Shards of samples with two fields, in blocks of about `block_bytes`. Every `large_every`th shard, if not 0, has
+    // samples of up to ten times the size.
+    void make_shards(std::uint32_t shards, std::uint32_t samples, std::uint64_t block_bytes,
+                     std::uint32_t large_every = 0) {
         std::filesystem::create_directories(root());
         for (std::uint32_t i = 0; i < shards; ++i) {
+            const bool large = large_every > 0 && i % large_every == 0;
             write_tar(root() / ("shard-" + std::to_string(i) + ".tar"), TarDialect::pax,
-                      make_samples(samples, 6000, i + 1));
+                      make_samples(samples, large ? 60'000 : 6000, i + 1));
         }
         start(make_manifest(root(), manifest_path(), protocol::Format::webdataset,
                             {.target = protocol::BlockTarget::bytes, .bytes = block_bytes}));
@@ -91,15 +101,6 @@ protected:
     protocol::Manifest manifest;
     std::unique_ptr<FakeDaemon> daemon;
     std::map<std::uint64_t, int> seen;
-
-private:
-    void start(protocol::Manifest made) {
-        manifest = std::move(made);
-        std::vector<std::string> blocks;
-        for (std::uint32_t i = 0; i < manifest.block_count(); ++i) blocks.push_back(block_content(root(), manifest, i));
-        daemon = std::make_unique<FakeDaemon>(directory.path().string(), manifest_path(), std::move(blocks));
-        daemon->start();
-    }
 };
 
 }  // namespace larder::test

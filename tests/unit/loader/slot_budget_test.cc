@@ -52,23 +52,41 @@ TEST_F(SlotBudgetTest, TheBudgetIsTheLimit) {
     const auto manifest = files(100, 10'000);
     const SlotNeeds needs{.batch_size = 8, .window_blocks = 1};
     const std::uint64_t needed = needed_slot_bytes(manifest, needs);
-    const auto small = slot_bytes(manifest, needed, needed - 1, needs);
+    const auto small = plan_slots(manifest, needs, needed - 1);
     ASSERT_FALSE(small.has_value());
     EXPECT_EQ(small.error().code, ErrorCode::invalid_argument);
     EXPECT_NE(small.error().message.find("batch_size"), std::string::npos);
-    EXPECT_EQ(slot_bytes(manifest, needed, needed, needs).value(), needed);
-    const std::uint64_t more = needed + 3 * protocol::kPageBytes;
-    EXPECT_EQ(slot_bytes(manifest, needed, more + 17, needs).value(), more) << "whole pages";
-    EXPECT_LT(slot_bytes(manifest, needed, std::uint64_t{1} << 40, needs).value(), 4'000'000u)
+    for (const std::uint64_t more : {0, 1, 4096, 100'000, 10'000'000}) {
+        const auto plan = plan_slots(manifest, needs, needed + more);
+        ASSERT_TRUE(plan.has_value());
+        EXPECT_LE(plan->slot_bytes, needed + more);
+        EXPECT_EQ(plan->slab_bytes % protocol::kPageBytes, 0u);
+        EXPECT_EQ(plan->slot_bytes % plan->slab_bytes, 0u);
+    }
+    EXPECT_LT(plan_slots(manifest, needs, std::uint64_t{1} << 40)->slot_bytes, 4'000'000u)
         << "no more than a small dataset can use";
+}
+
+TEST_F(SlotBudgetTest, ASlabHoldsTheLargestBatch) {
+    const auto manifest = files(100, 10'000);
+    const std::uint64_t run = 3 * std::uint64_t{protocol::kPageBytes};
+    const SlotNeeds needs{.batch_size = 8, .window_blocks = 1};
+    for (const std::uint64_t held : {0, 1, 5}) {
+        const std::uint64_t budget = std::max((held + 2) * 8 * run, needed_slot_bytes(manifest, needs));
+        const auto plan = plan_slots(manifest, needs, budget);
+        ASSERT_TRUE(plan.has_value());
+        EXPECT_GE(plan->slab_bytes, 8 * run);
+        EXPECT_GE(plan->slot_bytes / plan->slab_bytes, held + 1);
+    }
 }
 
 TEST_F(SlotBudgetTest, WithoutABudgetItFollowsTheNeed) {
     const auto manifest = files(20, 10'000);
-    const std::uint64_t mebibyte = std::uint64_t{1} << 20;
-    EXPECT_EQ(slot_bytes(manifest, 300 * mebibyte, 0, {}).value(), 300 * mebibyte) << "all a small dataset can use";
-    EXPECT_EQ(slot_bytes(manifest, 1024 * mebibyte, 0, {}).value(), 1024 * mebibyte);
-    EXPECT_EQ(slot_bytes(manifest, 1025 * mebibyte, 0, {}).error().code, ErrorCode::invalid_argument);
+    const std::uint64_t everything = 20 * 3 * std::uint64_t{protocol::kPageBytes};
+    const auto plan = plan_slots(manifest, {.batch_size = 4}, 0);
+    ASSERT_TRUE(plan.has_value());
+    EXPECT_GE(plan->slot_bytes, everything) << "all a small dataset can use";
+    EXPECT_LE(plan->slot_bytes, 3 * everything);
 }
 
 }  // namespace

@@ -1,0 +1,198 @@
+// Held batches and slot memory: how many batches a caller may keep within a memory budget.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "cache/protocol/record.h"
+#include "cache/protocol/wire.h"
+#include "loader/slot_budget.h"
+#include "tests/support/property_cases.h"
+#include "tests/unit/loader/loader_fixture.h"
+
+namespace larder::test {
+namespace {
+
+class LoaderMemoryTest : public LoaderTest {
+protected:
+    // Slot memory that the largest `blocks` blocks occupy.
+    std::uint64_t largest_blocks_bytes(std::uint64_t blocks) const {
+        std::vector<std::uint64_t> sizes;
+        for (std::uint32_t block = 0; block < manifest.block_count(); ++block) {
+            sizes.push_back(protocol::record_bytes(manifest.block_bytes(block), protocol::kPageBytes));
+        }
+        std::ranges::sort(sizes, std::ranges::greater{});
+        sizes.resize(std::min<std::size_t>(sizes.size(), blocks));
+        return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
+    }
+    std::uint64_t needed_bytes(const LoaderOptions& with) const {
+        return detail::needed_slot_bytes(manifest, {.batch_size = with.batch_size,
+                                                    .window_blocks = with.shuffle_window_blocks,
+                                                    .interleaved_ranks = with.world_size * with.worker_count});
+    }
+};
+
+TEST_F(LoaderMemoryTest, EpochsPassWhileTheLoopVariableHoldsTheLastBatch) {
+    make_raw(200);
+    auto with = options();
+    with.batch_size = 8;
+    with.memory_budget_bytes = needed_bytes(with);
+    Loader loader = open(with);
+    std::optional<Batch> last;
+    for (int epoch = 0; epoch < 8; ++epoch) {
+        for (;;) {
+            auto batch = loader.next();
+            ASSERT_TRUE(batch.has_value()) << "epoch " << epoch << ": " << batch.error().message;
+            if (!*batch) break;
+            last = std::move(*batch);
+            count(*last);
+        }
+        expect_each_sample_once();
+    }
+}
+
+TEST_F(LoaderMemoryTest, ABatchKeptForEverCostsOneBatch) {
+    make_raw(200);
+    auto with = options();
+    with.batch_size = 8;
+    with.memory_budget_bytes = needed_bytes(with) + 8 * largest_blocks_bytes(1);
+    Loader loader = open(with);
+    const std::optional<Batch> kept = std::move(*loader.next());
+    count(*kept);
+    const auto of_kept = seen;
+    EXPECT_FALSE(take(loader));
+    expect_each_sample_once();
+    for (int epoch = 1; epoch < 8; ++epoch) {
+        EXPECT_FALSE(take(loader));
+        expect_each_sample_once();
+    }
+    count(*kept);
+    EXPECT_EQ(seen, of_kept) << "the kept batch still has its bytes";
+}
+
+TEST_F(LoaderMemoryTest, EachEpochFetchesABlockThatAnOldBatchHolds) {
+    make_raw(40);
+    auto with = options();
+    with.shuffle = false;
+    Loader loader = open(with);
+    const std::optional<Batch> kept = std::move(*loader.next());
+    EXPECT_FALSE(take(loader));
+    EXPECT_FALSE(take(loader));
+    EXPECT_EQ(loader.statistics().memory_blocks + loader.statistics().disk_blocks + loader.statistics().remote_blocks,
+              2 * manifest.block_count());
+}
+
+// The need follows the sizes that come together on average. Here the large ones all come first.
+TEST_F(LoaderMemoryTest, ABatchLargerThanSlotMemoryIsBroughtInParts) {
+    make_tree(root() / "a", {.class_count = 1, .files_per_class = 48, .bytes_min = 60'000, .bytes_max = 60'000});
+    make_tree(root() / "b", {.class_count = 1, .files_per_class = 600, .bytes_max = 100});
+    start(make_manifest(root(), manifest_path()));
+    auto with = options();
+    with.shuffle = false;
+    with.batch_size = 32;
+    with.memory_budget_bytes = needed_bytes(with);
+    ASSERT_LT(with.memory_budget_bytes, largest_blocks_bytes(32));
+    Loader loader = open(with);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+        EXPECT_FALSE(take(loader));
+        expect_each_sample_once();
+    }
+}
+
+// Keeps up to `held_max` batches and gives them back in random order, over several epochs, some left early.
+class HeldBatches {
+public:
+    HeldBatches(std::uint64_t seed, std::size_t held_max) : random_(seed), held_max_(held_max) {}
+
+    void take(Result<std::optional<Batch>>& batch) {
+        if (!*batch || held_max_ == 0) return;
+        while (held_.size() >= held_max_) drop_one();
+        held_.push_back(std::move(**batch));
+        while (!held_.empty() && random_() % 3 == 0) drop_one();
+    }
+    // The batch kept longest is the one to stay, often enough.
+    void drop_one() {
+        const std::size_t i = held_.size() == 1 || random_() % 4 == 0 ? 0 : 1 + random_() % (held_.size() - 1);
+        held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    std::uint64_t draw(std::uint64_t end) { return random_() % end; }
+    std::vector<Batch>& held() { return held_; }
+
+private:
+    std::mt19937_64 random_;
+    std::size_t held_max_;
+    std::vector<Batch> held_;
+};
+
+class LoaderHoldingTest : public LoaderMemoryTest, public testing::WithParamInterface<bool> {};
+
+// Sizes go from a byte to about a tenth of the budget. The budget is at most what loader/larder.h promises to be
+// enough.
+TEST_P(LoaderHoldingTest, ALoopThatHoldsWhatTheBudgetAllowsNeverFails) {
+    const bool shards = GetParam();
+    std::mt19937_64 random(shards ? 11 : 7);
+    if (shards) {
+        make_shards(12, 30, 4'000, 3);
+    } else {
+        make_raw(160, 60'000);
+    }
+    daemon->behaviour.memory_every = 0;
+    for (std::uint64_t round = 0; round < property_cases(40); ++round) {
+        auto with = options();
+        with.seed = random();
+        with.shuffle = random() % 4 != 0;
+        with.batch_size = 1 + static_cast<std::uint32_t>(random() % 12);
+        with.shuffle_window_blocks = 1 + static_cast<std::uint32_t>(random() % 8);
+        with.worker_count = 1 + static_cast<std::uint32_t>(random() % 3);
+        const std::size_t held_max = random() % 4;
+        const std::uint64_t slab_bytes =
+            detail::plan_slots(manifest, {.batch_size = with.batch_size}, std::uint64_t{1} << 40)->slab_bytes;
+        const std::uint64_t enough = shards ? (held_max + 2) * largest_blocks_bytes(with.batch_size) +
+                                                  with.shuffle_window_blocks * largest_blocks_bytes(1)
+                                            : (held_max + 1) * slab_bytes;
+        with.memory_budget_bytes = std::max(needed_bytes(with), enough);
+        SCOPED_TRACE("round " + std::to_string(round) + ": batch size " + std::to_string(with.batch_size) +
+                     ", window " + std::to_string(with.shuffle_window_blocks) + ", workers " +
+                     std::to_string(with.worker_count) + ", held " + std::to_string(held_max) + ", budget " +
+                     std::to_string(with.memory_budget_bytes));
+        std::vector<Loader> workers;
+        std::vector<HeldBatches> held;
+        for (std::uint32_t worker = 0; worker < with.worker_count; ++worker) {
+            with.worker = worker;
+            workers.push_back(open(with));
+            held.emplace_back(random(), held_max);
+        }
+        for (std::uint64_t epoch = 0; epoch < 4; ++epoch) {
+            const bool left_early = random() % 4 == 0;
+            for (std::uint32_t worker = 0; worker < with.worker_count; ++worker) {
+                ASSERT_TRUE(workers[worker].start_epoch(epoch).has_value());
+                for (;;) {
+                    auto batch = workers[worker].next();
+                    ASSERT_TRUE(batch.has_value()) << batch.error().message;
+                    if (!*batch) break;
+                    count(**batch);
+                    held[worker].take(batch);
+                    if (left_early && held[worker].draw(8) == 0) break;
+                }
+            }
+            if (left_early) {
+                seen.clear();
+            } else {
+                expect_each_sample_once();
+            }
+        }
+        for (HeldBatches& kept : held) {
+            for (const Batch& batch : kept.held()) count(batch);
+        }
+        seen.clear();
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Formats, LoaderHoldingTest, testing::Bool(), [](const auto& instance) {
+    return instance.param ? "BlocksOfManySamples" : "BlocksOfOneSample";
+});
+
+}  // namespace
+}  // namespace larder::test
