@@ -9,6 +9,7 @@
 #include <cstring>
 #include <ctime>
 #include <string>
+#include <utility>
 
 #include "base/assert.h"
 #include "cache/protocol/record.h"
@@ -40,9 +41,9 @@ bool worth_reconnecting(const Error& error) {
     return error.code == ErrorCode::unavailable || error.code == ErrorCode::protocol;
 }
 
-// With an errno nobody listens, which the user should hear at once; without, a daemon went away while it answered.
-bool went_away(const Error& error) {
-    return error.code == ErrorCode::unavailable && error.system_errno == 0;
+// Nobody listens, or the daemon went away while it answered.
+bool is_away(const Error& error) {
+    return error.code == ErrorCode::unavailable;
 }
 
 // Returns early on a signal, so that an interrupted job notices.
@@ -63,7 +64,7 @@ Result<std::shared_ptr<BlockClient>> BlockClient::open(const ConnectOptions& opt
     client->socket_path_ = std::move(*path);
     client->version_ = version;
     auto connected = client->connect();
-    if (!connected && went_away(connected.error())) connected = client->reconnect();
+    if (!connected && is_away(connected.error())) connected = client->reconnect();
     if (!connected) return std::unexpected(connected.error());
     return client;
 }
@@ -72,7 +73,7 @@ Result<void> BlockClient::attach(const AttachOptions& options) {
     attach_options_ = options;
     reset_slots();
     auto attached = session_->attach(options.ring_entries, options.slot_bytes, options.sequential);
-    if (attached || !went_away(attached.error())) return attached;
+    if (attached || !is_away(attached.error())) return attached;
     drop_session();
     return reconnect();
 }
@@ -142,9 +143,14 @@ Result<void> BlockClient::check_interrupted() const {
     return fail(ErrorCode::cancelled, "interrupted while waiting for data");
 }
 
-Error BlockClient::lost_for_good(const Error& cause) const {
-    return {ErrorCode::unavailable, "lost the Larder daemon and could not go on within " +
-                                        std::to_string(options_.reconnect_timeout_ms) + " ms: " + cause.message};
+// The time to wait for a daemon is over.
+Error BlockClient::gave_up(const Error& cause) const {
+    const std::string within = " within " + std::to_string(options_.reconnect_timeout_ms) + " ms: ";
+    const bool opened = attach_options_.slot_bytes > 0;
+    return {
+        ErrorCode::unavailable,
+        (opened ? "lost the Larder daemon and could not go on" : "no Larder daemon answered") + within + cause.message,
+        cause.system_errno};
 }
 
 Result<void> BlockClient::lose_session(Error cause) {
@@ -159,13 +165,14 @@ Result<void> BlockClient::lose_session(Error cause) {
                               : now_ns - in_vain_since_ns_ > options_.reconnect_timeout_ms * 1'000'000;
     if (worth_reconnecting(cause) && !hopeless) return {};
     sessions_in_vain_ = 0;
-    return std::unexpected(cause.code == ErrorCode::unavailable ? lost_for_good(cause) : std::move(cause));
+    return std::unexpected(cause.code == ErrorCode::unavailable ? gave_up(cause) : std::move(cause));
 }
 
 Result<void> BlockClient::reconnect() {
     const std::int64_t deadline_ns = clock_.now_ns() + options_.reconnect_timeout_ms * 1'000'000;
     std::int64_t backoff_ns = kBackoffFirst_ns << std::min(sessions_in_vain_, kBackoffDoublingsMax);
     if (sessions_in_vain_ > 1) pause_ns(backoff_ns);
+    bool told = options_.daemon_away == nullptr;
     for (;; backoff_ns = std::min(backoff_ns * 2, kBackoffMax_ns)) {
         auto connected = connect();
         if (connected || !worth_reconnecting(connected.error())) return connected;
@@ -173,9 +180,10 @@ Result<void> BlockClient::reconnect() {
         if (auto interrupted = check_interrupted(); !interrupted) return interrupted;
         const std::int64_t left_ns = deadline_ns - clock_.now_ns();
         if (left_ns <= 0) break;
+        if (!std::exchange(told, true)) options_.daemon_away(last_error_.message);
         pause_ns(std::min(backoff_ns, left_ns));
     }
-    return std::unexpected(lost_for_good(last_error_));
+    return std::unexpected(gave_up(last_error_));
 }
 
 // --- blocks
@@ -183,11 +191,14 @@ Result<void> BlockClient::reconnect() {
 BlockTable::Acquired BlockClient::acquire(std::uint32_t block, std::uint64_t bundle) {
     const BlockTable::Acquired acquired = table_.acquire(block);
     BlockEntry& entry = table_[acquired.tag];
+    const bool first_in_pass = std::exchange(entry.pass, pass_) != pass_;
+    if (first_in_pass && entry.state == BlockState::ready) ++statistics_.memory_blocks;  // a batch still holds it
     if (!acquired.fresh || entry.state != BlockState::wanted || entry.length != 0) return acquired;
     entry.bundle = bundle;
     entry.length = manifest_.block_bytes(block);
     if (entry.length == 0) {
         entry.state = BlockState::ready;  // an empty object: there is nothing to bring
+        ++statistics_.memory_blocks;
     } else {
         wanted_.push_back(acquired.tag);
     }

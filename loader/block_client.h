@@ -47,8 +47,13 @@ public:
     // Ends the session; blocks here stay readable.
     void close();
 
-    // `epoch` goes with the requests made from now on.
-    void set_epoch(std::uint64_t epoch) { epoch_ = static_cast<std::uint32_t>(epoch); }
+    // Statistics count each block once a pass, also one that is still here from an earlier pass.
+    void begin_pass() { ++pass_; }
+    // A pass over this epoch begins, which goes with the requests made from now on.
+    void set_epoch(std::uint64_t epoch) {
+        epoch_ = static_cast<std::uint32_t>(epoch);
+        begin_pass();
+    }
 
     // Blocks that are acquired one after the other with the same `bundle` share a slab of slot memory
     // (loader/slot_slabs.h), so they should be released together. kNoBundle: the block is a bundle of its own.
@@ -108,8 +113,8 @@ private:
     Result<void> connect();
     Result<void> reconnect();
     Result<void> check_interrupted() const;
+    Error gave_up(const Error& cause) const;
     // The session is of no more use; an error when another would fail the same way.
-    Error lost_for_good(const Error& cause) const;
     Result<void> lose_session(Error cause);
     void drop_session();
     void reset_slots();
@@ -146,6 +151,7 @@ private:
     std::vector<SlotRelease> releases_;  // slots let go, not yet told to the daemon
     std::vector<std::unique_ptr<SessionMemory>> old_memory_;
     std::uint32_t epoch_ = 0;
+    std::uint64_t pass_ = 0;
 
     std::int64_t latency_ns_ = 0;
     std::int64_t messages_read_ns_ = 0;

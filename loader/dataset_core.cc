@@ -35,6 +35,7 @@ Result<Batch> DatasetCore::fetch(std::span<const std::uint64_t> indices) {
                                                      std::to_string(manifest().sample_count()) + " of dataset \"" +
                                                      options_.dataset + "\"");
     }
+    client_->begin_pass();
     std::shared_ptr<BatchState> state = client_->take_batch_state();
     const auto give_up = [&](Error error) {
         client_->give_back(std::move(state));

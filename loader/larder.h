@@ -19,8 +19,8 @@
 // Threads: a Loader, a Dataset and their batches belong to one thread at a time. Fork: open after fork; an object
 // inherited across a fork opens its own session on first use in the child. Errors: values; after an error from `next`
 // the loader may be asked again (a changed object is skipped over only when asked to, see LoaderOptions::skip_failed).
-// If the daemon restarts, the loader reconnects and goes on, with nothing lost or doubled, and gives
-// ErrorCode::unavailable only after `reconnect_timeout_ms`.
+// `open` waits up to `reconnect_timeout_ms` for a daemon that is away. If the daemon restarts later, the loader
+// reconnects and goes on, with nothing lost or doubled, and gives ErrorCode::unavailable only after the same time.
 
 #include <atomic>
 #include <cstddef>
@@ -66,9 +66,11 @@ struct ConnectOptions {
     std::string socket;           // empty: $LARDER_SOCKET, else the default of `larder up`
     // For blocks on their way and in batches. 0: twice what two batches and the shuffle window need, 256 MiB to 1 GiB.
     std::uint64_t memory_budget_bytes = 0;
-    std::int64_t reconnect_timeout_ms = 30'000;
+    std::int64_t reconnect_timeout_ms = 30'000;  // `open` waits as long for a daemon as an open loader does
     // Asked some ten times a second while a call waits; true makes the call return ErrorCode::cancelled.
     bool (*interrupted)() = nullptr;
+    // Told why, once each time a call begins to wait for a daemon that is away.
+    void (*daemon_away)(const std::string& why) = nullptr;
 };
 
 // How the global order is dealt to ranks. `interleaved`: rank r takes the r-th run of batch_size samples of each
@@ -100,8 +102,8 @@ struct LoaderOptions : ConnectOptions {
 struct LoaderStatistics {
     std::uint64_t samples = 0;
     std::uint64_t bytes = 0;
-    std::uint64_t memory_blocks = 0;
-    std::uint64_t peer_blocks = 0;  // from other nodes' caches
+    std::uint64_t memory_blocks = 0;  // in memory: the daemon's, or still in a batch that this process holds
+    std::uint64_t peer_blocks = 0;    // from other nodes' caches
     std::uint64_t disk_blocks = 0;
     std::uint64_t remote_blocks = 0;
     std::uint64_t remote_bytes = 0;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/loader/loader_fixture.h"
@@ -190,12 +191,63 @@ TEST_F(LoaderTest, NoDaemonAtAllSaysHowToStartOne) {
     LoaderOptions with;
     with.dataset = "test";
     with.socket = directory / "none.sock";
-    auto loader = Loader::open(with);
-    ASSERT_FALSE(loader.has_value());
-    EXPECT_EQ(loader.error().code, ErrorCode::unavailable);
-    EXPECT_NE(loader.error().message.find("larder up"), std::string::npos);
+    for (const std::int64_t timeout_ms : {0, 50}) {
+        with.reconnect_timeout_ms = timeout_ms;
+        auto loader = Loader::open(with);
+        ASSERT_FALSE(loader.has_value());
+        EXPECT_EQ(loader.error().code, ErrorCode::unavailable);
+        EXPECT_NE(loader.error().message.find("larder up"), std::string::npos);
+        EXPECT_NE(loader.error().message.find("within " + std::to_string(timeout_ms) + " ms"), std::string::npos);
+    }
     with.socket = std::string(200, 'x');
     EXPECT_EQ(Loader::open(with).error().code, ErrorCode::invalid_argument);
+}
+
+FakeDaemon* away = nullptr;
+int told_away = 0;
+
+// The daemon starts only when the opening call asks whether it was interrupted, so while that call waits.
+void start_while_opening(ConnectOptions& with, FakeDaemon& daemon) {
+    daemon.stop();
+    away = &daemon;
+    told_away = 0;
+    with.interrupted = [] {
+        if (told_away > 0 && away != nullptr) std::exchange(away, nullptr)->start();
+        return false;
+    };
+    with.daemon_away = [](const std::string& why) {
+        EXPECT_NE(why.find("larderd.sock"), std::string::npos) << why;
+        ++told_away;
+    };
+}
+
+TEST_F(LoaderTest, ALoaderOpenedWhileTheDaemonIsAwayWaitsForIt) {
+    make_raw(40);
+    auto with = options();
+    start_while_opening(with, *daemon);
+    Loader loader = open(with);
+    EXPECT_FALSE(take(loader));
+    expect_each_sample_once();
+    EXPECT_EQ(told_away, 1);
+    EXPECT_EQ(loader.statistics().reconnects, 0u);
+}
+
+TEST_F(LoaderTest, ADatasetOpenedWhileTheDaemonIsAwayWaitsForIt) {
+    make_raw(40);
+    ConnectOptions with = options();
+    start_while_opening(with, *daemon);
+    auto dataset = Dataset::open(with);
+    ASSERT_TRUE(dataset.has_value()) << dataset.error().message;
+    EXPECT_EQ(dataset->sample_count(), 40u);
+    EXPECT_EQ(told_away, 1);
+}
+
+TEST_F(LoaderTest, OpeningWhileTheDaemonIsAwayCanBeInterrupted) {
+    make_raw(40);
+    daemon->stop();
+    auto with = options();
+    with.interrupted = [] { return true; };
+    EXPECT_EQ(Loader::open(with).error().code, ErrorCode::cancelled);
 }
 
 TEST_F(LoaderTest, ADroppedSegmentIsUnmappedOnceNothingLiesInIt) {

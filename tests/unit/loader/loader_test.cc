@@ -43,6 +43,50 @@ TEST_F(LoaderTest, DeliversEveryFileOncePerEpochInANewOrder) {
     EXPECT_EQ(statistics.reconnects, 0u);
 }
 
+std::uint64_t blocks(const LoaderStatistics& statistics) {
+    return statistics.memory_blocks + statistics.peer_blocks + statistics.disk_blocks + statistics.remote_blocks;
+}
+
+TEST_F(LoaderTest, BlocksOfABatchHeldFromTheLastEpochCountOnceAnEpoch) {
+    make_raw(200);
+    Loader loader = open(options());
+    std::optional<Batch> held;
+    for (std::uint64_t epochs = 1; epochs <= 3; ++epochs) {
+        for (auto batch = loader.next(); batch && *batch; batch = loader.next()) held = std::move(**batch);
+        EXPECT_EQ(blocks(loader.statistics()), epochs * 200);
+    }
+    EXPECT_EQ(held->size(), 200 % 16u);
+}
+
+TEST_F(LoaderTest, BlocksOfSeveralSamplesCountOnceAnEpochWhateverIsHeld) {
+    make_shards(4, 150, 32'000);
+    Loader loader = open(options());
+    std::vector<Batch> held;
+    for (std::uint64_t epochs = 1; epochs <= 3; ++epochs) {
+        std::vector<Batch> last;
+        for (auto batch = loader.next(); batch && *batch; batch = loader.next()) {
+            last.push_back(std::move(**batch));
+            if (last.size() > 3) last.erase(last.begin());
+        }
+        held = std::move(last);
+        EXPECT_EQ(blocks(loader.statistics()), epochs * manifest.block_count());
+    }
+}
+
+TEST_F(LoaderTest, ADatasetCountsABlockThatIsStillHeldAsAMemoryBlock) {
+    make_raw(40);
+    auto dataset = Dataset::open(options());
+    ASSERT_TRUE(dataset.has_value());
+    const std::uint64_t asked[] = {7, 7, 9};
+    auto held = dataset->fetch(asked);
+    ASSERT_TRUE(held.has_value());
+    EXPECT_EQ(blocks(dataset->statistics()), 2u);
+    EXPECT_EQ(dataset->statistics().memory_blocks, 0u);
+    ASSERT_TRUE(dataset->fetch(asked).has_value());
+    EXPECT_EQ(blocks(dataset->statistics()), 4u);
+    EXPECT_EQ(dataset->statistics().memory_blocks, 2u);
+}
+
 TEST_F(LoaderTest, SamplesCarryKeyLabelAndField) {
     make_raw(40);
     auto with = options();
