@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import json
 import pathlib
 import pickle
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import larder
@@ -22,8 +23,8 @@ def keys_of(batches: Iterable[larder.Batch]) -> list[str]:
     return [sample.key for batch in batches for sample in batch]
 
 
-def take(loader: larder.Loader, count: int) -> list[str]:
-    return [sample.key for _ in range(count) for sample in next(loader)]
+def take(batches: Iterator[larder.Batch], count: int) -> list[str]:
+    return [sample.key for _ in range(count) for sample in next(batches)]
 
 
 # --- what comes
@@ -124,19 +125,115 @@ def test_drop_last_gives_every_rank_the_same_whole_batches(raw: Any) -> None:
     assert set(seen.values()) == {1}
 
 
-# --- states
+# --- passes
+
+BATCHES = 14  # of 16 in 210 samples
 
 
-def test_a_loop_that_was_left_goes_on(raw: Any) -> None:
-    with larder.Loader(**raw.options(batch_size=16)) as whole, larder.Loader(**raw.options(batch_size=16)) as loader:
-        order = keys_of(whole)
+@pytest.fixture(scope="module")
+def orders(raw: Any) -> list[list[str]]:
+    """The order of each of the first epochs, in batches of 16."""
+
+    def order(epoch: int) -> list[str]:
+        with larder.Loader(**raw.options(batch_size=16, first_epoch=epoch)) as loader:
+            return keys_of(loader)
+
+    return [order(epoch) for epoch in range(4)]
+
+
+@pytest.mark.parametrize("left_after", [1, 5, BATCHES])
+def test_a_loop_that_is_left_ends_its_epoch(raw: Any, orders: list[list[str]], left_after: int) -> None:
+    with larder.Loader(**raw.options(batch_size=16)) as loader:
+        for epoch in (0, 1):
+            for count, batch in enumerate(loader, start=1):
+                assert keys_of([batch]) == orders[epoch][16 * (count - 1) : 16 * count]
+                if count == left_after:
+                    break
+            assert loader.epoch == epoch and count == left_after
+        assert keys_of(loader) == orders[2]
+        assert loader.epoch == 3
+
+
+def test_each_pass_has_an_iterator_of_its_own_which_stays_at_its_end(raw: Any, orders: list[list[str]]) -> None:
+    with larder.Loader(**raw.options(batch_size=16)) as loader:
+        first = iter(loader)
+        assert first is not loader and iter(first) is first
+        assert keys_of(first) == orders[0]
+        assert [next(first, None) for _ in range(3)] == [None] * 3
+        second = iter(loader)
+        assert second is not first
+        assert take(second, 2) == orders[1][:32]
+        assert next(first, None) is None
+        assert keys_of(second) == orders[1][32:]
+        assert next(first, None) is None and next(second, None) is None
+
+
+def test_an_iterator_goes_on_until_another_pass_begins(raw: Any, orders: list[list[str]]) -> None:
+    with larder.Loader(**raw.options(batch_size=16)) as loader:
+        kept = iter(loader)
         begun = []
-        for batch in loader:
+        for batch in kept:
             begun += keys_of([batch])
             if len(begun) == 48:
                 break
-        assert begun + keys_of(loader) == order
-        assert loader.epoch == 1
+        assert begun + keys_of(kept) == orders[0]
+        endings: list[Callable[[], object]] = [
+            lambda: iter(loader),
+            lambda: loader.start_epoch(1),
+            lambda: loader.load_state_dict(loader.state_dict()),
+        ]
+        for end in endings:
+            older = iter(loader)
+            next(older)
+            end()
+            for _ in range(2):
+                with pytest.raises(RuntimeError, match="this pass is over: another one began"):
+                    next(older)
+
+
+def test_a_pass_without_a_batch_does_not_count(raw: Any, orders: list[list[str]]) -> None:
+    with larder.Loader(**raw.options(batch_size=16)) as loader:
+        iter(loader)
+        begun = take(iter(loader), 3)
+        assert begun == orders[0][:48]
+        loader.load_state_dict(loader.state_dict())
+        iter(loader)
+        assert begun + keys_of(loader) == orders[0]
+        assert keys_of(loader) == orders[1]
+
+
+def test_iterators_of_several_ranks_end_in_lock_step(raw: Any) -> None:
+    for world_size in (2, 3):
+        loaders = [larder.Loader(**raw.options(batch_size=16, rank=r, world_size=world_size)) for r in range(world_size)]
+        for epoch in range(2):
+            seen = collections.Counter()
+            walks = [iter(loader) for loader in loaders]
+            while batches := [batch for walk in walks if (batch := next(walk, None)) is not None]:
+                seen.update(keys_of(batches))
+            assert seen == dict.fromkeys(raw.contents, 1)
+            assert [loader.epoch for loader in loaders] == [epoch + 1] * world_size
+        for loader in loaders:
+            loader.close()
+
+
+# --- states
+
+
+@pytest.mark.parametrize("taken", [0, 1, 7, BATCHES - 1, BATCHES])
+def test_the_pass_after_a_resumed_one_is_the_next_epoch(raw: Any, orders: list[list[str]], taken: int) -> None:
+    with larder.Loader(**raw.options(batch_size=16, first_epoch=1)) as loader:
+        begun = take(iter(loader), taken)
+        state = loader.state_dict()
+    with larder.Loader(**raw.options(batch_size=16)) as loader:
+        loader.load_state_dict(state)
+        assert loader.epoch == 1 and len(loader) == BATCHES - taken
+        assert begun + keys_of(loader) == orders[1]
+        assert len(loader) == BATCHES
+        assert keys_of(loader) == orders[2]
+        loader.load_state_dict(state)
+        for _ in loader:
+            break
+        assert keys_of(loader) == orders[2]
 
 
 @pytest.mark.parametrize("name", ["raw", "shards"])
@@ -161,7 +258,7 @@ def test_resume_on_other_ranks_and_workers_gives_the_rest_once(request: pytest.F
                             seen.update(keys_of(loader))
                             assert loader.epoch == 1
                             continue
-                        seen.update(take(loader, steps))
+                        seen.update(take(iter(loader), steps))
                         states.append(json.dumps(loader.state_dict()))
             if not last:
                 assert len(set(states)) == 1, "all ranks know the same state"
@@ -196,7 +293,8 @@ def test_decode(raw: Any) -> None:
 def test_statistics_count_what_came(raw: Any) -> None:
     with larder.Loader(**raw.options(batch_size=64, job="statistics")) as loader:
         assert loader.statistics() == larder.Statistics()
-        first = list(map(len, loader)) and loader.statistics()
+        assert sum(map(len, loader)) == len(raw.contents)
+        first = loader.statistics()
         assert first.samples == len(raw.contents)
         assert first.bytes == sum(map(len, raw.contents.values()))
         assert len(list(loader)) == 4
@@ -205,11 +303,92 @@ def test_statistics_count_what_came(raw: Any) -> None:
         assert loader.statistics().stall_s >= 0
 
 
+def test_every_block_is_counted_once_an_epoch_whatever_the_loop_holds(daemon: Any, make_raw: Callable[..., Any]) -> None:
+    data = make_raw(daemon)
+    daemon.command("quota", "set", data.name, "--memory", "1MiB", "--disk", "0")  # about half of it
+    with larder.Loader(**data.options(batch_size=16)) as loader:
+        for _ in range(3):
+            before = loader.statistics()
+            for batch in loader:  # the last one is held until the next epoch's first comes
+                pass
+            now = loader.statistics() - before
+            assert now.memory_blocks + now.disk_blocks + now.remote_blocks == now.samples == len(data.contents)
+        assert 0 < now.remote_blocks < len(data.contents)
+
+
+def undecodable(sample: larder.Sample) -> str:
+    if sample.key in ("bee/0003.png", "cat/0004.png"):
+        raise OSError("no image")
+    return sample.key
+
+
+def test_a_decode_error_names_the_sample_and_loses_nothing(raw: Any) -> None:
+    says = rf'sample "(bee/0003|cat/0004).png" \(index \d+\) of dataset "{raw.name}" cannot be decoded: OSError: no image'
+    bad = {"bee/0003.png", "cat/0004.png"}
+    mended: set[str] = set()
+
+    def decode(sample: larder.Sample) -> str:
+        return sample.key if sample.key in mended else undecodable(sample)
+
+    with larder.Loader(**raw.options(batch_size=16), decode=decode) as loader:
+        walk = iter(loader)
+        seen: list[str] = []
+        while bad - mended:
+            with pytest.raises(larder.DecodeError, match=says) as raised:
+                while True:
+                    seen += next(walk)
+            assert isinstance(raised.value.__cause__, OSError) and isinstance(raised.value, larder.Error)
+            with pytest.raises(larder.DecodeError, match=says):
+                next(walk)
+            with larder.Loader(**raw.options(batch_size=16)) as resumed:
+                resumed.load_state_dict(loader.state_dict())
+                rest = keys_of(resumed)
+                assert collections.Counter(seen + rest) == dict.fromkeys(raw.contents, 1)
+            mended |= bad & set(rest[:16])
+        for made in walk:
+            seen += made
+        assert collections.Counter(seen) == dict.fromkeys(raw.contents, 1)
+        assert loader.statistics().decode_errors == 0
+    with larder.Dataset(**raw.options(), decode=undecodable) as dataset:
+        index = sorted(raw.contents).index("bee/0003.png")
+        for ask in (lambda: dataset[index], lambda: dataset.fetch([0, index])):
+            with pytest.raises(larder.DecodeError, match=says):
+                ask()
+
+
+def test_a_pass_after_a_decode_error_in_its_first_batch_walks_the_same_epoch(raw: Any, orders: list[list[str]]) -> None:
+    mended: list[bool] = []
+
+    def decode(sample: larder.Sample) -> str:
+        if not mended:
+            raise ValueError("not yet")
+        return sample.key
+
+    with larder.Loader(**raw.options(batch_size=16), decode=decode) as loader:
+        with pytest.raises(larder.DecodeError, match="not yet"):
+            next(iter(loader))
+        mended.append(True)
+        assert [key for made in loader for key in made] == orders[0]
+
+
+def test_decode_errors_can_be_skipped_and_are_counted(raw: Any) -> None:
+    with larder.Loader(**raw.options(batch_size=16), decode=undecodable, decode_errors="skip") as loader:
+        for epochs in (1, 2):
+            made = [key for keys in loader for key in keys]
+            assert sorted(made) == sorted(set(raw.contents) - {"bee/0003.png", "cat/0004.png"})
+            assert loader.statistics().decode_errors == 2 * epochs
+    with pytest.raises(larder.InvalidArgument, match="decode_errors is 'ignore'; it must be one of raise, skip"):
+        larder.Loader(**raw.options(), decode_errors="ignore")
+
+
 def test_closed(raw: Any) -> None:
     with larder.Loader(**raw.options()) as loader:
-        batch = next(loader)
+        walk = iter(loader)
+        batch = next(walk)
     with pytest.raises(ValueError, match="closed"):
-        next(loader)
+        next(walk)
+    with pytest.raises(ValueError, match="closed"):
+        iter(loader)
     assert batch[0].bytes == raw.contents[batch[0].key]
     dataset = larder.Dataset(**raw.options())
     sample = dataset[3]
@@ -266,17 +445,18 @@ def test_changed_object(daemon: Any, make_raw: Callable[..., Any]) -> None:
     (data.directory / changed).write_bytes(b"something else, of another length")
     (data.directory / gone).unlink()
     with larder.Loader(**data.options(batch_size=1)) as loader:
+        walk = iter(loader)
         failed = []
         while True:
             try:
-                if next(loader, None) is None:
+                if next(walk, None) is None:
                     pytest.fail("the changed object went unnoticed")
             except (larder.ObjectChanged, larder.NotFound) as error:
                 failed.append(str(error))
                 break
         assert changed in failed[0] or gone in failed[0]
         with pytest.raises(larder.Error):
-            next(loader)  # nothing was skipped
+            next(walk)  # nothing was skipped
     with larder.Loader(**data.options(batch_size=4, skip_failed=True)) as loader:
         assert {s.key: bytes(s.bytes) for batch in loader for s in batch} == {
             key: content for key, content in data.contents.items() if key not in (changed, gone)
@@ -288,21 +468,43 @@ def test_daemon_restarts_in_mid_epoch(start_daemon: Callable[[], Any], make_raw:
     daemon = start_daemon()
     data = make_raw(daemon, per_class=60)
     with larder.Loader(**data.options(batch_size=8, memory_budget="2MiB")) as loader:
-        held = next(loader)
+        walk = iter(loader)
+        held = next(walk)
         seen = keys_of([held])
         for _ in range(3):
             daemon.end(signal.SIGKILL)
             daemon.start()
-            seen += take(loader, 3)
-        seen += keys_of(loader)
+            seen += take(walk, 3)
+        seen += keys_of(walk)
         assert sorted(seen) == sorted(data.contents)
         assert loader.statistics().reconnects >= 1
         assert [s.bytes for s in held] == [data.contents[s.key] for s in held]
     with larder.Loader(**data.options(batch_size=8, memory_budget="2MiB", reconnect_timeout_s=0.2)) as loader:
-        next(loader)
+        walk = iter(loader)
+        next(walk)
         daemon.end(signal.SIGKILL)
         with pytest.raises(larder.Unavailable, match="200 ms"):
-            list(loader)
+            list(walk)
+
+
+def test_what_is_opened_while_the_daemon_restarts_waits_for_it(
+    start_daemon: Callable[[], Any], make_raw: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    daemon = start_daemon()
+    data = make_raw(daemon, per_class=5)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for kind in (larder.Loader, larder.Dataset):
+            daemon.end(number)
+            with concurrent.futures.ThreadPoolExecutor(1) as opening:
+                opened = opening.submit(kind, **data.options())
+                while "waiting: " not in caplog.text:
+                    assert not opened.done(), opened.exception()
+                    time.sleep(0.01)
+                daemon.start()
+                with opened.result() as reader:
+                    assert sum(1 for _ in reader) == len(data.contents)
+            assert daemon.socket in caplog.text
+            caplog.clear()
 
 
 def test_ctrl_c_ends_a_wait(
@@ -318,7 +520,7 @@ loader = larder.Loader({data.name!r}, socket={daemon.socket!r}, memory_budget="1
 pathlib.Path({str(waiting)!r}).touch()
 input()
 try:
-    while True: next(loader, None)
+    while True: list(loader)
 except KeyboardInterrupt:
     print("interrupted")
 """
@@ -341,19 +543,20 @@ except KeyboardInterrupt:
 
 def test_fork(raw: Any, in_child: Callable[[Callable[[], None]], None]) -> None:
     with larder.Loader(**raw.options(batch_size=16)) as loader, larder.Dataset(**raw.options()) as dataset:
-        held = next(loader)
+        walk = iter(loader)
+        held = next(walk)
         views = held.samples_bytes()
         expected = [raw.contents[sample.key] for sample in held]
         begun = keys_of([held])
 
         def child() -> None:
             assert views == expected
-            rest = keys_of(loader)
+            rest = keys_of(walk)
             assert sorted(begun + rest) == sorted(raw.contents)
             assert dataset[5].bytes == raw.contents[dataset[5].key]
             held.release()
 
         in_child(child)
         assert views == expected
-        assert sorted(begun + keys_of(loader)) == sorted(raw.contents)
+        assert sorted(begun + keys_of(walk)) == sorted(raw.contents)
         assert dataset[6].bytes == raw.contents[dataset[6].key]

@@ -62,7 +62,8 @@ def test_a_job_keeps_its_version_while_its_daemon_starts_again(
     daemon.command("dataset", "add", "files", files, "--quota-disk", "16 MiB")
     read_epoch(daemon, "files")
     with larder.Loader("files", job="job", socket=daemon.socket, batch_size=8, shuffle=False) as loader:
-        first = next(loader)
+        walk = iter(loader)
+        first = next(walk)
         for name in ("a", "b"):
             (files / f"{name}.bin").write_bytes(name.encode() * SIZE)
             daemon.command("dataset", "index", "files")
@@ -70,7 +71,7 @@ def test_a_job_keeps_its_version_while_its_daemon_starts_again(
         daemon.end(signal.SIGKILL)
         daemon.start()
         time.sleep(2.5)  # of training: the daemon keeps house meanwhile, with no session there
-        assert len(first) + sum(len(batch) for batch in loader) == FILES
+        assert len(first) + sum(len(batch) for batch in walk) == FILES
     assert info(daemon, "files")["versions"] == [1, 2, 3]
 
 
@@ -84,7 +85,7 @@ def test_a_job_that_runs_again_begins_anew(start_daemon: Callable[..., Any], tmp
             assert sum(len(batch) for batch in loader) == FILES
     daemon.command("job", "limit", "job", "--rate", "100 KB/s", "--burst", "64 KiB")
     with larder.Loader("files", job="job", socket=daemon.socket, batch_size=8) as loader:
-        next(loader)
+        next(iter(loader))
         job = next(job for job in json.loads(daemon.command("--json", "jobs"))["jobs"] if job["job"] == "job")
         assert job["epoch"] == 0
         assert 0 < job["unread_bytes"] < FILES * SIZE

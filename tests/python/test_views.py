@@ -17,7 +17,7 @@ import pytest
 
 @pytest.fixture
 def batch(raw: Any) -> larder.Batch:
-    return next(larder.Loader(**raw.options(batch_size=32, seed=9)))
+    return next(iter(larder.Loader(**raw.options(batch_size=32, seed=9))))
 
 
 def test_a_batch_is_a_sequence(raw: Any, batch: larder.Batch) -> None:
@@ -149,14 +149,15 @@ def test_batches_that_are_kept_are_named_in_the_error(daemon: Any, make_raw: Cal
     daemon.command("quota", "set", data.name, "--memory", "0", "--disk", "0")  # so that all come through slots
     with larder.Loader(**data.options(batch_size=8, memory_budget="1MiB")) as loader:
         kept = []
+        walk = iter(loader)
         with pytest.raises(larder.NoSpace, match="release batches sooner, or raise memory_budget"):
-            for batch in loader:
+            for batch in walk:
                 kept.append(batch)
         seen = [sample.key for batch in kept for sample in batch]
         assert all(sample.bytes == data.contents[sample.key] for batch in kept for sample in batch)
         del batch
         kept.clear()
-        seen += [sample.key for batch in loader for sample in batch]
+        seen += [sample.key for batch in walk for sample in batch]
         assert sorted(seen) == sorted(data.contents)
 
 
@@ -166,12 +167,13 @@ def test_one_thread_at_a_time_but_batches_go_from_any(
     daemon = start_daemon()
     data = make_raw(daemon)
     loader = larder.Loader(**data.options(batch_size=4, memory_budget="1MiB"))
-    batches = [next(loader)]
+    iterator = iter(loader)
+    batches = [next(iterator)]
     seen = [sample.key for sample in batches[0]]
     daemon.send(signal.SIGSTOP)  # so that the walker waits inside the loader
 
     def walk() -> None:
-        for batch in loader:
+        for batch in iterator:
             seen.extend(sample.key for sample in batch)
 
     walker = threading.Thread(target=walk)

@@ -31,6 +31,18 @@ bool interrupted() {
     return PyErr_CheckSignals() != 0;
 }
 
+// Says why a call waits, through the logger "larder", which prints warnings unless the program says otherwise.
+void warn_daemon_away(const std::string& why) {
+    const nb::gil_scoped_acquire gil;
+    try {
+        const nb::bytes said(why.data(), why.size());
+        nb::module_::import_("logging").attr("getLogger")("larder").attr("warning")(
+            "waiting: %s", said.attr("decode")("utf-8", "backslashreplace"));
+    } catch (nb::python_error& failure) {
+        failure.discard_as_unraisable("larder: a warning");
+    }
+}
+
 // Who is inside the object while the GIL is given up.
 class Turn {
 public:
@@ -104,6 +116,7 @@ void set_connection(ConnectOptions& options, const std::string& dataset, const s
     options.memory_budget_bytes = memory_budget_bytes;
     options.reconnect_timeout_ms = std::llround(reconnect_timeout_s * 1000);
     options.interrupted = interrupted;
+    options.daemon_away = warn_daemon_away;
 }
 
 class LoaderObject {

@@ -5,7 +5,7 @@
             for sample in batch:
                 use(sample.bytes, sample.label)
 
-`Loader` walks epochs, `Dataset` reads samples by index, `larder.torch` has both for torch.utils.data. With
+`Loader` walks an epoch in each `for` loop, `Dataset` reads samples by index, `larder.torch` has both for torch.utils.data. With
 `decode=larder.decode` samples come as Python values, by the encodings of the dataset's format.
 """
 
@@ -20,6 +20,7 @@ from larder.errors import (
     AlreadyExists,
     Cancelled,
     Corrupt,
+    DecodeError,
     Error,
     InternalError,
     InvalidArgument,
@@ -44,6 +45,7 @@ __all__ = [
     "Cancelled",
     "Corrupt",
     "Dataset",
+    "DecodeError",
     "Error",
     "InternalError",
     "InvalidArgument",

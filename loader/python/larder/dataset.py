@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from larder import _larder, options
 from larder.closing import Closing
+from larder.decoder import Decoder
 from larder.statistics import Statistics
 
 if TYPE_CHECKING:  # `import larder` imports no NumPy
@@ -25,9 +26,11 @@ class Dataset(Closing):
         job: Sessions of one job share its rate limit. Default: $LARDER_JOB, which submitted jobs have, else "default".
         memory_budget: Bytes, or a size such as "256MiB", for the samples asked for and those the caller holds. None:
             256 MiB.
-        reconnect_timeout_s: For how long a daemon that is away is waited for before `Unavailable` is raised.
+        reconnect_timeout_s: For how long a daemon that is away is waited for, in opening and in reading, before
+            `Unavailable` is raised.
         socket: The daemon's socket; None: $LARDER_SOCKET, else where `larder up` puts it.
-        decode: Called with each sample; what it returns should not hold views.
+        decode: Called with each sample; what it returns should not hold views. Where it raises, the caller gets a
+            `DecodeError` that names the sample.
     """
 
     def __init__(
@@ -48,7 +51,7 @@ class Dataset(Closing):
             "socket": socket,
             "decode": decode,
         }
-        self._decode = decode
+        self._decoder = None if decode is None else Decoder(dataset, decode)
         self._core: _larder.Dataset | None = _larder.Dataset(
             **options.connection(dataset, job, socket, memory_budget, reconnect_timeout_s)
         )
@@ -72,18 +75,18 @@ class Dataset(Closing):
         if isinstance(index, slice):
             return self.fetch(range(*index.indices(self._count)))
         batch = self._open_core().fetch([self._place(index)])
-        if self._decode is None:
+        if self._decoder is None:
             return batch[0]
         with batch:
-            return self._decode(batch[0])
+            return self._decoder.sample(batch[0])
 
     def fetch(self, indices: Iterable[int]) -> Any:
         """The samples of these indices, in this order, as one batch."""
         batch = self._open_core().fetch([self._place(int(index)) for index in indices])
-        if self._decode is None:
+        if self._decoder is None:
             return batch
         with batch:
-            return [self._decode(sample) for sample in batch]
+            return self._decoder.batch(batch)
 
     @property
     def total_bytes(self) -> int:

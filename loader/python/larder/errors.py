@@ -97,6 +97,12 @@ class InternalError(Error):
     code = "internal"
 
 
+class DecodeError(Error):
+    """The `decode` of a loader failed on a sample; the message names it, `__cause__` is what `decode` raised."""
+
+    code = "decode"
+
+
 BY_CODE: dict[str, type[Error]] = {
     kind.code: kind
     for kind in (
@@ -117,5 +123,5 @@ BY_CODE: dict[str, type[Error]] = {
     )
 }
 
-for _kind in (Error, *BY_CODE.values()):
+for _kind in (Error, DecodeError, *BY_CODE.values()):
     _kind.__module__ = "larder"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from larder import _larder, options
 from larder import state as job_state
 from larder.closing import Closing
+from larder.decoder import Decoder
+from larder.passes import Pass
 from larder.statistics import Statistics
 
 
@@ -15,11 +18,17 @@ class Loader(Closing):
     """Iterates over a dataset, one epoch per `for` loop, in batches of `batch_size` samples.
 
     Over all ranks and workers of the job, every sample comes exactly once per epoch, in an order that is a function of
-    (seed, epoch, dataset version) alone. A loop that is left early is taken up where it was by the next loop; at the
-    end of an epoch the next loop walks the next epoch.
+    (seed, epoch, dataset version) alone.
+
+    Each `for` loop, and each `iter(loader)`, is a pass, as with torch's DataLoader: the first walks the first epoch, or
+    what is left of it after `load_state_dict`; each later one walks the next epoch, whole, also when a loop was left
+    early (`break`). A pass from which no batch was taken does not count. To go on with a loop that was left, keep its
+    iterator (`batches = iter(loader)`) or its state (`state_dict`). An iterator that has ended stays at its end. One
+    that has not raises RuntimeError as soon as another pass began.
 
     Yields `Batch`es: sequences of `Sample`s whose bytes lie in memory shared with the daemon. With `decode`, yields
-    `[decode(sample) for sample in batch]` and gives the batch back; what `decode` returns should not hold views.
+    `[decode(sample) for sample in batch]` and gives the batch back; what `decode` returns should not hold views. Where
+    `decode` raises, the loop gets a `DecodeError` that names the sample, or goes on without it (`decode_errors`).
 
     Args:
         dataset: The name it was added with (`larder dataset add`).
@@ -38,14 +47,16 @@ class Loader(Closing):
             that a block of many samples is read by one rank only. "automatic": by the dataset's blocks.
         memory_budget: Bytes, or a size such as "256MiB", for prefetched batches and those the caller holds. None: twice
             what two batches and the shuffle window need, 256 MiB to 1 GiB.
-        reconnect_timeout_s: For how long a daemon that is away is waited for before `Unavailable` is raised.
+        reconnect_timeout_s: For how long a daemon that is away is waited for, in opening and in iterating, before
+            `Unavailable` is raised.
         first_epoch: The number of the first epoch.
         socket: The daemon's socket; None: $LARDER_SOCKET, else where `larder up` puts it.
         decode: See above.
+        decode_errors: "raise", or "skip": leave out samples on which `decode` raises, and count them (`statistics`).
 
     Raises:
-        larder.Error: In opening and in iterating; its subclasses say what. After an error the loop may be entered
-            again: nothing is lost.
+        larder.Error: In opening and in iterating; its subclasses say what. After an error the same iterator may be
+            asked again: nothing is lost.
     """
 
     def __init__(
@@ -69,9 +80,15 @@ class Loader(Closing):
         first_epoch: int = 0,
         socket: str | None = None,
         decode: Callable[[_larder.Sample], Any] | None = None,
+        decode_errors: str = "raise",
     ) -> None:
         self._dataset = dataset
-        self._decode = decode
+        skip_errors = options.skips_decode_errors(decode_errors)
+        self._decoder = None if decode is None else Decoder(dataset, decode, skip_errors)
+        self._worker_count = worker_count
+        self._pass: weakref.ref[Pass] | None = None
+        self._taken = 0  # batches, since the epoch or the loaded state began
+        self._undecoded: _larder.Batch | None = None  # the next batch, whose decoding failed
         self._core: _larder.Loader | None = _larder.Loader(
             **options.connection(dataset, job, socket, memory_budget, reconnect_timeout_s),
             **options.sampling(
@@ -96,25 +113,49 @@ class Loader(Closing):
             raise ValueError("the loader is closed")
         return self._core
 
-    def __iter__(self) -> Loader:
-        return self
+    def __iter__(self) -> Iterator[Any]:
+        core = self._open_core()
+        if self._taken > 0:
+            self.start_epoch(core.epoch() + 1)
+        elif self._undecoded is not None:
+            core.restore(core.state_after(0))
+        walk = Pass(self)
+        self._begin(walk)
+        return walk
 
-    def __next__(self) -> Any:
-        batch = self._open_core().next()
+    def _begin(self, walk: Pass | None) -> None:
+        self._pass = None if walk is None else weakref.ref(walk)
+        self._taken = 0
+        self._undecoded = None
+
+    def _is_current(self, walk: Pass) -> bool:
+        self._open_core()
+        return self._pass is not None and self._pass() is walk
+
+    def _next(self, walk: Pass) -> Any:
+        batch = self._undecoded
         if batch is None:
+            batch = self._open_core().next()
+        if batch is None:
+            self._taken = 0
             raise StopIteration
-        if self._decode is None:
+        if self._decoder is None:
+            self._taken += 1
             return batch
-        with batch:
-            return [self._decode(sample) for sample in batch]
+        self._undecoded = batch
+        made = self._decoder.batch(batch)
+        self._undecoded = None
+        self._taken += 1
+        batch.release()
+        return made
 
     def __len__(self) -> int:
-        """This rank's batches, over all its workers, from where the epoch or the restored state began."""
+        """This rank's batches in the pass, over all its workers: of a whole epoch, or of what the loaded state left."""
         return self._open_core().batches_per_epoch()
 
     @property
     def epoch(self) -> int:
-        """The epoch the next batch is of."""
+        """The epoch of the pass that is under way or was left, and once one has ended, of the next."""
         return self._open_core().epoch()
 
     @property
@@ -128,21 +169,29 @@ class Loader(Closing):
         return self._open_core().class_names()
 
     def start_epoch(self, epoch: int) -> None:
-        """Goes to the start of an epoch."""
+        """Ends the pass that is under way; the next one walks this epoch, from its start."""
         self._open_core().start_epoch(options.whole("epoch", epoch, 0, 2**63 - 1))
+        self._begin(None)
 
     def state_dict(self) -> job_state.StateDict:
         """Where the whole job stands, when every rank has taken as many batches as this one. JSON-able, small."""
-        return job_state.to_dict(self._dataset, self._open_core().state())
+        return job_state.to_dict(self._dataset, self._open_core().state_after(self._taken * self._worker_count))
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Goes on from a state, of any number of ranks and workers. Dataset, seed and shuffle must be the same."""
+        """Ends the pass that is under way. The next one goes on from this state, and the one after it walks the next epoch.
+
+        The state may be of any number of ranks and workers. Dataset, seed and shuffle must be the same. Where the epoch's
+        last batch was taken before the state, the pass that goes on from it has no batches.
+        """
         self._open_core().restore(job_state.to_bytes(state))
+        self._begin(None)
 
     def statistics(self) -> Statistics:
         """Running totals since the loader was opened."""
-        return Statistics(**self._open_core().statistics())
+        errors = 0 if self._decoder is None else self._decoder.errors
+        return Statistics(**self._open_core().statistics(), decode_errors=errors)
 
     def close(self) -> None:
         """Ends the session. Batches that are held stay valid."""
         self._core = None
+        self._begin(None)

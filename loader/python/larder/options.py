@@ -10,6 +10,7 @@ from larder import _larder
 from larder.errors import InvalidArgument
 
 DEALS = ("automatic", "interleaved", "contiguous")
+DECODE_ERRORS = ("raise", "skip")
 
 
 def whole(name: str, value: object, least: int = 0, most: int = 2**32 - 1) -> int:
@@ -29,6 +30,12 @@ def size_bytes(name: str, value: int | str) -> int:
         except InvalidArgument as error:
             raise InvalidArgument(f"{name}: {error}") from None
     return whole(name, value, 1, 2**63 - 1)
+
+
+def skips_decode_errors(decode_errors: str) -> bool:
+    if decode_errors not in DECODE_ERRORS:
+        raise InvalidArgument(f"decode_errors is {decode_errors!r}; it must be one of {', '.join(DECODE_ERRORS)}")
+    return decode_errors == "skip"
 
 
 def connection(

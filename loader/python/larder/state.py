@@ -10,11 +10,15 @@ from typing import TypedDict
 from larder.errors import InvalidArgument
 
 
-class StateDict(TypedDict):
+class StateDict(TypedDict, total=False):
     dataset: str
     """For people; what must match is checked from `state`."""
     state: str
     """The C++ loader's state (loader/state.h), base64."""
+    worker: int
+    """Where the state is that of one worker of a DataLoader: which,"""
+    worker_count: int
+    """and of how many."""
 
 
 def to_dict(dataset: str, state: bytes) -> StateDict:

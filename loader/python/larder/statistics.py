@@ -12,19 +12,22 @@ class Statistics:
     samples: int = 0
     bytes: int = 0
     memory_blocks: int = 0
-    """Blocks that came from the daemon's memory,"""
+    """Blocks that were in memory: the daemon's, or that of a batch which this process still held. Each block counts
+    once an epoch, by where it came from."""
     disk_blocks: int = 0
-    """from its disk,"""
+    """Blocks that came from the daemon's disk."""
     remote_blocks: int = 0
-    """and from the remote."""
+    """Blocks that came from the remote."""
     remote_bytes: int = 0
     skipped_samples: int = 0
-    """Left out because their object changed or failed (`skip_failed`)."""
+    """Samples left out because their object changed or failed (`skip_failed`)."""
     reconnects: int = 0
     stall_s: float = 0.0
     """Seconds spent waiting for data."""
     peer_blocks: int = 0
     """Blocks that came from other nodes' caches."""
+    decode_errors: int = 0
+    """Samples left out because `decode` failed on them (`decode_errors="skip"`); `samples` counts them, too."""
 
     @property
     def hit_ratio(self) -> float:

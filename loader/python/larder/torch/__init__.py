@@ -6,19 +6,20 @@
     dataset = larder.torch.IterableDataset("imagenet", batch_size=256, decode=decode)
     loader = larder.torch.DataLoader(dataset, num_workers=4)
     for epoch in range(loader.epoch, 90):
-        for images, labels in loader:
+        for images, labels in loader:          # one epoch; leaving the loop ends it
             ...
 
 `IterableDataset` makes batches in the order and with the exactly-once rule of `larder.Loader`; `DataLoader` walks its
-epochs, knows its exact state in mid-epoch, and measures how long the training loop waited. `MapDataset` reads samples
-by index, for samplers of your own.
+epochs, knows its exact state in mid-epoch, and measures how long the training loop waited. torchdata's
+`StatefulDataLoader` may take its place. `MapDataset` reads samples by index, for samplers of your own.
 """
 
 from __future__ import annotations
 
+from larder.torch.collate import collate
 from larder.torch.dataloader import DataLoader
 from larder.torch.iterable import IterableDataset
 from larder.torch.mapped import MapDataset
 from larder.torch.samples import copy_sample, tensor
 
-__all__ = ["DataLoader", "IterableDataset", "MapDataset", "copy_sample", "tensor"]
+__all__ = ["DataLoader", "IterableDataset", "MapDataset", "collate", "copy_sample", "tensor"]

@@ -6,26 +6,37 @@ import contextlib
 import dataclasses
 import time
 import weakref
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch.utils.data
 
-from larder import _larder
+from larder import _larder, options
 from larder import state as job_state
 from larder.closing import Closing
 from larder.errors import InvalidArgument
+from larder.passes import Pass
 from larder.statistics import Statistics
 from larder.torch.iterable import IterableDataset
+
+
+class _WorkersPass(Pass):
+    """A pass that goes, and ends its workers, with the loop that walks it."""
+
+    batches: Iterator[Any] | None = None  # torch's
 
 
 class DataLoader(torch.utils.data.DataLoader[Any], Closing):
     """torch.utils.data.DataLoader over an `IterableDataset` of this module.
 
-    Each `for` loop walks an epoch; one that is left early is taken up by the next loop where the training loop left it:
-    what workers had prepared beyond that is made again, so that every sample is trained on exactly once. It counts the
-    batches it hands out, so `state_dict()` is exact at any moment, whatever the workers are ahead, and a state may be
-    loaded with another number of workers or ranks.
+    Each `for` loop, and each `iter(loader)`, is a pass: the first walks the first epoch, or what is left of it after
+    `load_state_dict`; each later one walks the next epoch, whole, also when a loop was left early (`break`). A pass from
+    which no batch was taken does not count. To go on with a loop that was left, keep its iterator or its state.
+
+    The loader counts the batches that it hands out, so `state_dict()` is exact at any moment, however far workers are
+    ahead, and may be loaded with another number of workers or ranks. An iterator that has ended stays at its end; one
+    that has not raises RuntimeError as soon as another pass began. After any other error it may be asked again: workers
+    start anew at the batch that failed.
 
     Args:
         dataset: What to load. The loader works on a copy, so that several loaders may be made of one.
@@ -44,9 +55,8 @@ class DataLoader(torch.utils.data.DataLoader[Any], Closing):
         super().__init__(dataset.detached(), batch_size=None, num_workers=num_workers, **arguments)
         self._position: _larder.Loader | None = None
         self._received = 0  # batches since `_position` began
-        self._pass = 0
+        self._pass: weakref.ref[_WorkersPass] | None = None
         self._stall_ns = 0
-        self._walking: weakref.ref[Generator[Any, None, None]] | None = None  # a loop that is left ends its workers
         self.dataset.end_wait(0)
 
     dataset: IterableDataset
@@ -60,15 +70,28 @@ class DataLoader(torch.utils.data.DataLoader[Any], Closing):
         return self._position
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        self._pass += 1
         planner = self._planner()
-        self._move_to(planner.state_after(self._received))
-        self.dataset.beginning = planner.state()
+        if self._received > 0:
+            planner.start_epoch(planner.epoch() + 1)
+        self._end_pass()
+        self._received = 0
+        walk = _WorkersPass(self)
+        self._open_batches(walk)
+        self._pass = weakref.ref(walk)
+        return walk
+
+    def _end_pass(self) -> None:
+        if self._pass is not None and (walk := self._pass()) is not None:
+            walk.batches = None
+        self._pass = None
+
+    def _is_current(self, walk: Pass) -> bool:
+        return self._pass is not None and self._pass() is walk
+
+    def _open_batches(self, walk: _WorkersPass) -> None:
+        self.dataset.beginning = self._planner().state_after(self._received)
         with self._waiting():  # workers start, or end what they loaded ahead
-            iterator = super().__iter__()
-        walking = self._walk(iterator, self._pass)
-        self._walking = weakref.ref(walking)
-        return walking
+            walk.batches = super().__iter__()
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -81,40 +104,44 @@ class DataLoader(torch.utils.data.DataLoader[Any], Closing):
             self._stall_ns += time.monotonic_ns() - began_ns
             self.dataset.end_wait(self._stall_ns)
 
-    def _walk(self, iterator: Iterator[Any], this_pass: int) -> Generator[Any, None, None]:
-        while True:
-            if this_pass != self._pass:
-                raise RuntimeError("another loop over this DataLoader, or load_state_dict, came in between")
-            try:
-                with self._waiting():
-                    batch = next(iterator)
-            except StopIteration:
-                planner = self._planner()
-                planner.start_epoch(planner.epoch() + 1)
-                self._received = 0
-                return
-            except Exception as error:
-                if self.num_workers == 0:
-                    raise
-                # Torch re-raises a worker's exception in a cycle with its traceback. Whatever hangs on that would be
-                # freed by the garbage collector only, which makes torch wait 5 s for each worker. The worker's own
-                # traceback is in the message.
-                raise error.with_traceback(None)
-            self._received += 1
-            if batch is not None:
-                yield batch
+    def _next(self, walk: _WorkersPass) -> Any:
+        batch = self._next_batch(walk)
+        while batch is None:  # all its samples were left out
+            batch = self._next_batch(walk)
+        return batch
 
-    def _move_to(self, state: bytes) -> None:
-        self._planner().restore(state)
-        self._received = 0
+    def _next_batch(self, walk: _WorkersPass) -> Any:
+        if walk.batches is None:  # an error came: the batch it came for is asked for again
+            self._open_batches(walk)
+        assert walk.batches is not None
+        try:
+            with self._waiting():
+                batch = next(walk.batches)
+        except StopIteration:
+            planner = self._planner()
+            planner.start_epoch(planner.epoch() + 1)
+            self._received = 0
+            walk.batches = None
+            raise
+        except Exception as error:
+            # Workers are ahead by other batches than the one that failed, or dead.
+            walk.batches = self._iterator = None
+            if self.num_workers == 0:
+                raise
+            # Torch re-raises a worker's exception in a cycle with its traceback. Whatever hangs on that would be
+            # freed by the garbage collector only, which makes torch wait 5 s for each worker. The worker's own
+            # traceback is in the message.
+            raise error.with_traceback(None)
+        self._received += 1
+        return batch
 
     def __len__(self) -> int:
-        """This rank's batches, from where this epoch's first loop or the loaded state began."""
+        """This rank's batches in the pass: of a whole epoch, or of what the loaded state left."""
         return self._planner().batches_per_epoch()
 
     @property
     def epoch(self) -> int:
-        """The epoch the next batch is of."""
+        """The epoch of the pass that is under way or was left, and once one has ended, of the next."""
         return self._planner().epoch()
 
     @property
@@ -123,9 +150,9 @@ class DataLoader(torch.utils.data.DataLoader[Any], Closing):
         return self._stall_ns / 1e9
 
     def start_epoch(self, epoch: int) -> None:
-        """The next loop walks this epoch, from its start."""
-        self._pass += 1
-        self._planner().start_epoch(epoch)
+        """Ends the pass that is under way; the next one walks this epoch, from its start."""
+        self._planner().start_epoch(options.whole("epoch", epoch, 0, 2**63 - 1))
+        self._end_pass()
         self._received = 0
 
     def state_dict(self) -> job_state.StateDict:
@@ -133,15 +160,14 @@ class DataLoader(torch.utils.data.DataLoader[Any], Closing):
         return job_state.to_dict(self.dataset.name, self._planner().state_after(self._received))
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """The next loop goes on from this state."""
-        self._pass += 1
-        self._move_to(job_state.to_bytes(state))
+        """Ends the pass that is under way. The next one goes on from this state, and the one after it walks the next epoch."""
+        self._planner().restore(job_state.to_bytes(state))
+        self._end_pass()
+        self._received = 0
 
     def close(self) -> None:
-        """Ends the loop that is open, the workers and their sessions. The next loop starts them again, where it was."""
-        self._pass += 1
-        if (walking := self._walking and self._walking()) is not None:
-            walking.close()
+        """Ends the pass that is under way, the workers and their sessions. The next pass starts them again."""
+        self._end_pass()
         self._iterator = None  # torch's, of workers that are persistent
         self.dataset.close()
 

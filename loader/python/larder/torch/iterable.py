@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -14,25 +15,30 @@ import larder
 from larder import _larder, options
 from larder import state as job_state
 from larder.closing import Closing
+from larder.decoder import Decoder
 from larder.errors import InvalidArgument
+from larder.passes import Pass
 from larder.statistics import Statistics
+from larder.torch.collate import collate
 from larder.torch.samples import copy_sample
 from larder.torch.shared import WORKERS_MAX, Board
 
 
 class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
-    """Yields whole batches: give it to `larder.torch.DataLoader`, or to torch's own with `batch_size=None`.
+    """Yields whole batches: for `larder.torch.DataLoader`, or with `batch_size=None` for torch's own `DataLoader` and
+    torchdata's `StatefulDataLoader`.
 
     Each process that iterates opens a session of its own, after the fork. Its place among the DataLoader's workers is
     taken from torch, and rank and world size, if not given, from torch.distributed where that is initialised.
 
     A batch is `collate([decode(sample), ...])`, made in the worker. `decode` gets a `larder.Sample` whose views are
     there for the call: decode or copy. Without `decode`, a sample becomes `copy_sample(sample)`, a dict with the bytes
-    of each field, and a batch is a list of those. `collate` is, unless given, torch's default_collate for what
-    `decode` returns. Both must be picklable where workers are not forked.
+    of each field, and a batch is a list of those. `collate` is, unless given, `larder.torch.collate` for what `decode`
+    returns. Both must be picklable where workers are not forked. An error of `decode` names the sample, in workers too;
+    `decode_errors="skip"` leaves such samples out and counts them.
 
-    With torch's own DataLoader each pass begins where `set_epoch` or `load_state_dict` said: call `set_epoch` before
-    each pass, as with torch's DistributedSampler. `larder.torch.DataLoader` does that itself.
+    Each pass, with any of the three loaders or without one, walks an epoch: the first one begins where `set_epoch` or
+    `load_state_dict` said, each later one walks the next epoch, whole. An older pass of this process is refused.
 
     The other arguments are those of `larder.Loader`; `memory_budget` is that of each worker.
     """
@@ -57,6 +63,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         socket: str | None = None,
         decode: Callable[[larder.Sample], Any] | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
+        decode_errors: str = "raise",
     ) -> None:
         if (rank is None) != (world_size is None):
             raise InvalidArgument("rank and world_size are given together, or neither")
@@ -73,23 +80,30 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         )
         self._ranks = None if rank is None or world_size is None else (rank, world_size)
         options.sampling(**self._sampling, rank=rank or 0, world_size=world_size or 1, worker=0, worker_count=1)
-        self._decode = decode
+        skip_errors = options.skips_decode_errors(decode_errors)
+        self._decoder = None if decode is None else Decoder(dataset, decode, skip_errors)
         self._collate = collate
         self._board = Board()
         self._keep_empty = False
         self._core: _larder.Loader | None = None
         self._core_place: tuple[int, ...] = ()
-        self._iterates = False  # since the beginning was set, in this process
-        self._samples_at_beginning = 0
         self._reported = Statistics()
+        self._loaded: bytes | None = None  # in a worker: where its next pass begins
+        # The pass of this process:
+        self._pass: weakref.ref[Pass] | None = None
+        self._number = 0  # since the beginning was set
+        self._taken = 0
+        self._began_at = self._ended_at = b""
+        self._left_at = b""  # by close()
+        self._undecoded: larder.Batch | None = None  # the next batch, until it is made
 
     # --- what the main process asks
 
     def __len__(self) -> int:
-        """This rank's batches in a pass, over all workers."""
+        """This rank's batches in the pass begun last, or in the first one to come, over all workers."""
         planner = self.planner(1)
         state = self._board.state
-        if state:
+        if state and self._board.passes <= 1:
             planner.restore(state)
         return planner.batches_per_epoch()
 
@@ -104,7 +118,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         return self.planner(1).class_names()
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass walks this epoch, from its start."""
+        """The next pass walks this epoch, from its start, and those after it the next ones."""
         planner = self.planner(1)
         planner.start_epoch(options.whole("epoch", epoch, 0, 2**63 - 1))
         self.beginning = planner.state()
@@ -113,33 +127,55 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         """Where the whole job stands, when every rank has received as many batches as this process has.
 
         Known where this process iterates itself, and before a pass begins. What workers of a DataLoader have made and
-        what the training loop has received of it differ: `larder.torch.DataLoader.state_dict` knows.
+        what the training loop has received of it differ: `larder.torch.DataLoader.state_dict` knows, and torchdata's
+        `StatefulDataLoader.state_dict`. For the latter a worker is told where it stands itself; only the same worker of
+        as many takes such a state.
 
         Raises:
             RuntimeError: Workers have begun a pass.
         """
-        if self._iterates and self._core is not None:
-            return job_state.to_dict(self.name, self._core.state())
-        if self._board.total().samples > self._samples_at_beginning:
+        info = torch.utils.data.get_worker_info()
+        here = self._state_here()
+        if info is None and not here and self._board.passes > 0:
             raise RuntimeError(
                 "workers of a DataLoader have begun a pass, and are ahead of the training loop: "
-                "use larder.torch.DataLoader, whose state_dict() is exact"
+                "use larder.torch.DataLoader or torchdata's StatefulDataLoader, whose state_dict() is exact"
             )
-        return job_state.to_dict(self.name, self.beginning or self.planner(1).state())
+        state = job_state.to_dict(self.name, here or self._loaded or self.beginning or self.planner(1).state())
+        if info is not None:
+            state.update(worker=info.id, worker_count=info.num_workers)
+        return state
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """The next pass goes on from here. A pass that has ended does not move this on: see `set_epoch`."""
+        """The next pass goes on from here, and the one after it walks the next epoch, whole."""
         decoded = job_state.to_bytes(state)
-        self.planner(1).restore(decoded)
-        self.beginning = decoded
+        info = torch.utils.data.get_worker_info()
+        here = {} if info is None else {"worker": info.id, "worker_count": info.num_workers}
+        of = {name: state[name] for name in ("worker", "worker_count") if name in state}
+        if of and of != here:
+            raise InvalidArgument(
+                f"the state is that of worker {of.get('worker')} of {of.get('worker_count')}: only a StatefulDataLoader "
+                "with as many workers goes on from it"
+            )
+        if info is None:
+            self.planner(1).restore(decoded)
+            self.beginning = decoded
+        else:
+            self._begin(None)
+            self._loaded = decoded
+            if info.id == 0:  # one of the workers writes where later passes count from; all are in the same epoch
+                self._board.state = decoded
 
     def statistics(self) -> Statistics:
         """Running totals of all workers; `stall_s` is how long workers waited, not the training loop."""
         return self._board.total()
 
     def close(self) -> None:
-        """Ends this process's session; the next pass opens another. Workers' sessions end with the workers."""
+        """Ends this process's pass and session; the next pass opens another. Workers' sessions end with the workers."""
+        left_at = self._state_here()
+        self._begin(None)
         self._core = None
+        self._left_at = left_at
 
     def planner(self, worker_count: int) -> _larder.Loader:
         """A loader of this rank's order, without a session."""
@@ -153,10 +189,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         other._ranks = self._ranks
         other._board = Board()
         other._board.state = self._board.state
+        other._decoder = copy.copy(self._decoder)
         other._keep_empty = True
-        other._iterates = False
-        other._samples_at_beginning = 0
-        other._reported = Statistics()
+        other._begin(None)
         return other
 
     def begin_wait(self, now_ns: int) -> None:
@@ -173,45 +208,99 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
 
     @property
     def beginning(self) -> bytes:
-        """The state the next pass goes on from; empty: the start of the first epoch."""
+        """The state the first pass from now goes on from; empty: the start of the first epoch."""
         return self._board.state
 
     @beginning.setter
     def beginning(self, state: bytes) -> None:
         self._board.state = state
-        self._iterates = False
-        self._samples_at_beginning = self._board.total().samples
+        self._begin(None)
 
-    # --- what happens in the worker
+    # --- what happens in the process that iterates
 
     def __iter__(self) -> Iterator[Any]:
         info = torch.utils.data.get_worker_info()
         worker, worker_count = (0, 1) if info is None else (info.id, info.num_workers)
         core = self._session(worker, worker_count)
-        self._iterates = info is None
-        state = self._board.state
+        state, self._loaded = self._loaded, None
+        if info is None:
+            number = self._board.passes
+        else:
+            # Workers of one pass, and only they, were told the same seed.
+            number = self._board.begin_pass(worker, info.seed - info.id, None if state is None else 0)
+        state = state or self._board.state
         if state:
             core.restore(state)
         else:
             core.start_epoch(self._sampling["first_epoch"])
-        while True:
-            if info is not None:
-                # Of all the loop's workers the first tells the daemon; without a larder DataLoader nobody knows.
+        if number > 0:
+            core.start_epoch(core.epoch() + number)
+        walk = Pass(self)
+        self._begin(walk)
+        self._number = number
+        self._began_at = core.state()
+        return walk
+
+    def _begin(self, walk: Pass | None) -> None:
+        self._pass = None if walk is None else weakref.ref(walk)
+        self._taken = 0
+        self._ended_at = b""
+        self._left_at = b""
+        self._undecoded = None
+
+    def _is_current(self, walk: Pass) -> bool:
+        return self._pass is not None and self._pass() is walk
+
+    def _next(self, walk: Pass) -> Any:
+        made = self._next_batch()
+        while made is None and not self._keep_empty:
+            made = self._next_batch()
+        return made
+
+    def _next_batch(self) -> Any:
+        """None: all its samples were left out."""
+        core, (_, worker, worker_count, *_) = self._core, self._core_place
+        assert core is not None, "without a session no pass is current"
+        in_worker = torch.utils.data.get_worker_info() is not None
+        if self._undecoded is None:
+            if in_worker:
+                # The first of all the loop's workers tells the daemon; without a larder DataLoader nobody knows.
                 core.set_training_loop(self._board.wait if worker == 0 and self._board.wait_is_known else None)
-            batch = core.next()
+            self._undecoded = core.next()
             self._report(worker, core)
-            if batch is None:
-                return
-            with batch:
-                if len(batch) == 0:
-                    made = None  # all its samples were skipped
-                elif self._decode is not None:
-                    made = (self._collate or torch.utils.data.default_collate)([self._decode(s) for s in batch])
-                else:
-                    copies = [copy_sample(sample) for sample in batch]
-                    made = copies if self._collate is None else self._collate(copies)
-            if made is not None or self._keep_empty:
-                yield made
+            if not in_worker and self._taken == 0:
+                self._board.begin_pass(0, 0, self._number)  # a pass from which nothing was taken does not count
+        if self._undecoded is None:
+            if in_worker:
+                # A state of the next epoch would not tell that this pass has begun.
+                core.restore(self._began_at)
+                self._ended_at = core.state_after(self._taken * worker_count)
+            self._taken = 0
+            raise StopIteration
+        made = self._make(self._undecoded)
+        self._undecoded.release()
+        self._undecoded = None
+        self._taken += 1
+        self._report(worker, core)
+        return made
+
+    def _make(self, batch: larder.Batch) -> Any:
+        samples = [copy_sample(sample) for sample in batch] if self._decoder is None else self._decoder.batch(batch)
+        if len(samples) == 0:
+            return None
+        if self._collate is None:
+            return samples if self._decoder is None else collate(samples)
+        return self._collate(samples)
+
+    def _state_here(self) -> bytes:
+        """Where the pass of this process stands, or was closed; empty: the newest pass is not of this process."""
+        if torch.utils.data.get_worker_info() is None and self._board.passes > self._number + 1:
+            return b""  # workers have begun one since
+        if self._core is None:
+            return self._left_at
+        if self._pass is None or self._core_place[0] != os.getpid():
+            return b""
+        return self._ended_at or self._core.state_after(self._taken * self._core_place[2])
 
     def _session(self, worker: int, worker_count: int) -> _larder.Loader:
         place = (os.getpid(), worker, worker_count, *self._rank_and_world())
@@ -220,13 +309,17 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
                 raise InvalidArgument(f"num_workers is {worker_count}; at most {WORKERS_MAX} are possible")
             self._core = self._open(worker=worker, worker_count=worker_count, plan_only=False)
             self._core_place = place
-            self._reported = Statistics()
+            self._reported = Statistics(decode_errors=self._decode_errors())
         return self._core
 
+    def _decode_errors(self) -> int:
+        return 0 if self._decoder is None else self._decoder.errors
+
     def _report(self, worker: int, core: _larder.Loader) -> None:
-        now = Statistics(**core.statistics())
-        self._board.add(worker, now - self._reported)
-        self._reported = now
+        now = Statistics(**core.statistics(), decode_errors=self._decode_errors())
+        if now != self._reported:
+            self._board.add(worker, now - self._reported)
+            self._reported = now
 
     def _rank_and_world(self) -> tuple[int, int]:
         if self._ranks is not None:
@@ -244,4 +337,5 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker that is not forked knows no torch.distributed: it gets the rank as it is now.
-        return {**self.__dict__, "_core": None, "_core_place": (), "_ranks": self._rank_and_world()}
+        of_this_process = dict(_core=None, _core_place=(), _pass=None, _undecoded=None, _reported=Statistics())
+        return {**self.__dict__, **of_this_process, "_ranks": self._rank_and_world()}

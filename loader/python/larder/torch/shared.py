@@ -17,6 +17,9 @@ from larder.statistics import Statistics
 
 STATE_BYTES_MAX = 4096
 WORKERS_MAX = 1024
+_NUMBER_BITS = 24
+_NUMBER_MASK = (1 << _NUMBER_BITS) - 1
+_KEY_MASK = (1 << 39) - 1
 _FIELDS = [field.name for field in dataclasses.fields(Statistics)]
 
 
@@ -25,12 +28,15 @@ class Board:
         self._state = torch.zeros(8 + STATE_BYTES_MAX, dtype=torch.uint8).share_memory_()
         # The main process's training loop: ns it has waited, since when it waits now (0: it does not), 1 once it counts.
         self._wait = torch.zeros(3, dtype=torch.int64).share_memory_()
+        # What each worker knows of the newest pass it began: 39 bits that tell passes apart, then 24 with 1 + the pass's
+        # number since the state was written. One word, so that nobody reads half of it; 0: none.
+        self._passes = torch.zeros(WORKERS_MAX, dtype=torch.int64).share_memory_()
         # One row a worker, so that each number has one writer.
         self._statistics = torch.zeros((WORKERS_MAX, len(_FIELDS)), dtype=torch.float64).share_memory_()
 
     @property
     def state(self) -> bytes:
-        """Where the next pass begins; empty: at the first epoch. Written before workers are told to begin."""
+        """Where the first pass from now begins; empty: at the first epoch. Written before workers are told to begin."""
         held = self._state.numpy()
         length = int.from_bytes(held[:8].tobytes(), "little")
         return held[8 : 8 + length].tobytes()
@@ -45,6 +51,32 @@ class Board:
         held = self._state.numpy()
         held[:8] = list(len(state).to_bytes(8, "little"))
         held[8 : 8 + len(state)] = list(state)
+        self._passes.numpy()[:] = 0
+
+    @property
+    def passes(self) -> int:
+        """Passes begun since the state was written."""
+        return int((self._passes.numpy() & _NUMBER_MASK).max())
+
+    def begin_pass(self, worker: int, key: int, number: int | None = None) -> int:
+        """Notes that a worker begins a pass, and returns the pass's number since the state was written, from 0.
+
+        Workers of one pass have the same `key` and get the same number, whichever of them comes first and whichever of
+        them did not live to begin the passes before. `number`: where the caller knows it.
+        """
+        rows = self._passes.numpy()
+        key &= _KEY_MASK
+        if number is None:
+            held = rows.copy()
+            alike = held[(held >> _NUMBER_BITS == key) & (held != 0)] & _NUMBER_MASK
+            if int(held[worker]) >> _NUMBER_BITS == key and held[worker] != 0:
+                number = int(held[worker]) & _NUMBER_MASK  # a worker that lives on begins its next pass
+            elif len(alike) > 0:
+                number = int(alike.max()) - 1
+            else:
+                number = int((held & _NUMBER_MASK).max())
+        rows[worker] = key << _NUMBER_BITS | number + 1
+        return number
 
     @property
     def wait(self) -> npt.NDArray[np.int64]:

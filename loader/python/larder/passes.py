@@ -1,0 +1,35 @@
+"""What passes over a loader have in common: when each is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+
+class Walked(Protocol):
+    """Whatever is walked in passes, of which only the newest goes on."""
+
+    def _is_current(self, walk: Pass) -> bool: ...
+    def _next(self, walk: Any) -> Any:
+        """The next batch of the newest pass; StopIteration at its end."""
+
+
+class Pass(Iterator[Any]):
+    """The iterator of one pass. Its end is final, and an error is not: the next call goes on where the error came."""
+
+    def __init__(self, walked: Walked) -> None:
+        self._walked: Walked | None = walked
+
+    def __next__(self) -> Any:
+        if self._walked is None:
+            raise StopIteration
+        if not self._walked._is_current(self):
+            raise RuntimeError(
+                "this pass is over: another one began (each `for` and iter() begins one), or start_epoch(), set_epoch(), "
+                "load_state_dict() or close() came in between"
+            )
+        try:
+            return self._walked._next(self)
+        except StopIteration:
+            self._walked = None
+            raise
