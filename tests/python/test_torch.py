@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+import pathlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -101,26 +102,91 @@ def test_state_is_exact_whatever_workers_are_ahead(
     assert resumed.epoch == 3
 
 
-@pytest.mark.parametrize("persistent", [False, True])
-def test_a_loop_that_was_left_goes_on(raw: Any, persistent: bool) -> None:
-    dataset = larder.torch.IterableDataset(**raw.options(batch_size=8, seed=2))
-    loader = larder.torch.DataLoader(dataset, num_workers=2, persistent_workers=persistent)
-    seen: list[str] = []
-    while loader.epoch == 0:
-        for count, batch in enumerate(loader):
-            seen += keys_of([batch])
-            if count == 6:
+@pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (2, True)])
+@pytest.mark.parametrize("left_after", [1, 7, 27])
+def test_a_loop_that_is_left_ends_its_epoch(raw: Any, num_workers: int, persistent: bool, left_after: int) -> None:
+    dataset = larder.torch.IterableDataset(**raw.options(batch_size=8, seed=2, memory_budget="4MiB"))
+    loader = larder.torch.DataLoader(dataset, num_workers=num_workers, persistent_workers=persistent)
+    for epoch in range(2):
+        for count, batch in enumerate(loader, start=1):
+            if count == left_after:
                 break
-    assert seen == plain_order(raw, 0, batch_size=8, seed=2)
+        assert loader.epoch == epoch and count == left_after
+    assert keys_of(loader) == plain_order(raw, 2, batch_size=8, seed=2)
 
 
-def test_an_older_loop_is_refused(raw: Any) -> None:
-    loader = larder.torch.DataLoader(larder.torch.IterableDataset(**raw.options(batch_size=8)))
-    older = iter(loader)
-    next(older)
-    next(iter(loader))
-    with pytest.raises(RuntimeError, match="another loop"):
+@pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (2, True)])
+def test_the_pass_after_a_resumed_one_is_the_next_epoch(raw: Any, num_workers: int, persistent: bool) -> None:
+    def make() -> larder.torch.DataLoader:
+        dataset = larder.torch.IterableDataset(**raw.options(batch_size=8, seed=2, memory_budget="4MiB"))
+        return larder.torch.DataLoader(dataset, num_workers=num_workers, persistent_workers=persistent)
+
+    loader = make()
+    walk = iter(loader)
+    begun = [next(walk) for _ in range(27)]
+    for taken in (1, 26, 27):
+        with make() as other:
+            keep = iter(other)
+            for _ in range(taken):
+                next(keep)
+            loader.load_state_dict(other.state_dict())
+        assert len(loader) == 27 - taken
+        assert keys_of(begun[:taken]) + keys_of(loader) == plain_order(raw, 0, batch_size=8, seed=2)
+        assert keys_of(loader) == plain_order(raw, 1, batch_size=8, seed=2)
+    loader.close()
+
+
+def test_a_pass_without_a_batch_does_not_count(raw: Any) -> None:
+    loader = larder.torch.DataLoader(larder.torch.IterableDataset(**raw.options(batch_size=8)), num_workers=2)
+    iter(loader)
+    assert keys_of(loader) == plain_order(raw, 0, batch_size=8)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_iterator_goes_on_until_another_pass_begins_and_stays_at_its_end(raw: Any, num_workers: int) -> None:
+    loader = larder.torch.DataLoader(larder.torch.IterableDataset(**raw.options(batch_size=8)), num_workers=num_workers)
+    kept = iter(loader)
+    begun = keys_of([next(kept), next(kept)])
+    for batch in kept:
+        begun += keys_of([batch])
+        break
+    assert begun + keys_of(kept) == plain_order(raw, 0, batch_size=8)
+    for end in (loader.__iter__, lambda: loader.start_epoch(1), loader.close):
+        older = iter(loader)
         next(older)
+        newer = end()
+        with pytest.raises(RuntimeError, match="this pass is over: another one began"):
+            next(older)
+        assert next(kept, None) is None
+        del newer
+
+
+def test_samples_without_a_label_are_collated(add: Callable[..., str], daemon: Any, tmp_path: pathlib.Path) -> None:
+    for i in range(10):
+        (tmp_path / f"{i}.bin").write_bytes(bytes([i]))
+    name = add(tmp_path, "--format", "raw")
+    dataset = larder.torch.IterableDataset(
+        name, socket=daemon.socket, batch_size=4, shuffle=False, decode=lambda s: (torch.tensor(s.bytes[0]), s.label)
+    )
+    batches = list(larder.torch.DataLoader(dataset, num_workers=2))
+    assert [values.tolist() for values, _ in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert [labels for _, labels in batches] == [[None] * 4, [None] * 4, [None] * 2]
+    mapped = torch.utils.data.DataLoader(
+        larder.torch.MapDataset(name, socket=daemon.socket), batch_size=5, collate_fn=larder.torch.collate
+    )
+    assert [batch["__label__"] for batch in mapped] == [[None] * 5] * 2
+
+
+def test_collate_is_torchs_but_for_values_that_are_missing() -> None:
+    point = collections.namedtuple("point", "x y")
+    numbers, texts = larder.torch.collate([(1, "a"), (2, "b")])
+    assert numbers.tolist() == [1, 2] and texts == ("a", "b")
+    assert larder.torch.collate([{"a": [1, None]}, {"a": [2, 3]}])["a"][0].tolist() == [1, 2]
+    assert larder.torch.collate([{"a": [1, None]}, {"a": [2, 3]}])["a"][1] == [None, 3]
+    made = larder.torch.collate([point(1, None), point(2, None)])
+    assert type(made) is point and made.x.tolist() == [1, 2] and made.y == [None, None]
+    assert larder.torch.collate([None, None]) == [None, None]
+    assert larder.torch.collate([(1, None), (2,)]) == [(1, None), (2,)]
 
 
 def test_two_loaders_of_one_dataset_do_not_meet(raw: Any) -> None:
@@ -167,13 +233,20 @@ def test_torchs_own_dataloader(raw: Any) -> None:
     dataset = larder.torch.IterableDataset(**raw.options(batch_size=8))
     loader = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2)
     assert len(loader) == 27
-    for epoch in (0, 3):
-        dataset.set_epoch(epoch)
+    for epoch in (0, 1, 2):
         assert keys_of(loader) == plain_order(raw, epoch, batch_size=8)
+    dataset.set_epoch(3)
+    assert keys_of(loader) == plain_order(raw, 3, batch_size=8)
+    next(iter(loader))
+    dataset.set_epoch(0)
+    next(iter(loader))
+    assert keys_of(loader) == plain_order(raw, 1, batch_size=8)
     with larder.Loader(**raw.options(batch_size=8), first_epoch=2) as plain:
-        begun = [sample.key for _ in range(4) for sample in next(plain)]
+        walk = iter(plain)
+        begun = [sample.key for _ in range(4) for sample in next(walk)]
         dataset.load_state_dict(plain.state_dict())
     assert begun + keys_of(loader) == plain_order(raw, 2, batch_size=8)
+    assert keys_of(loader) == plain_order(raw, 3, batch_size=8)
 
 
 def test_skipped_samples_leave_no_empty_batches(daemon: Any, make_raw: Callable[..., Any]) -> None:
@@ -211,6 +284,17 @@ def test_wrong_arguments() -> None:
         larder.torch.IterableDataset("pets", rank=3, world_size=2)
     with pytest.raises(larder.InvalidArgument, match="IterableDataset"):
         larder.torch.DataLoader([1, 2, 3])
+
+
+def test_workers_of_one_pass_give_it_the_same_number_whichever_of_them_came_before() -> None:
+    board = larder.torch.shared.Board()
+    assert [board.begin_pass(worker, key=7) for worker in (0, 2)] == [0, 0]  # worker 1 ended before it began
+    assert [board.begin_pass(worker, key=8) for worker in (1, 2, 0)] == [1, 1, 1]
+    assert [board.begin_pass(worker, key=8) for worker in (2, 0, 1)] == [2, 2, 2]  # workers live on, and keep their key
+    assert [board.begin_pass(worker, key=2**63 - 1) for worker in (0, 1)] == [3, 3]
+    assert board.passes == 4
+    board.state = b"another beginning"
+    assert board.passes == 0 and board.begin_pass(1, key=8) == 0
 
 
 # --- by index

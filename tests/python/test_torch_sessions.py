@@ -36,8 +36,10 @@ def test_a_data_loader_is_closed(raw: Any, daemon: Any, num_workers: int, persis
         begun = keys_of([next(loop), next(loop)])
         assert sessions(daemon) > 0
     until_no_session(daemon)
-    assert next(loop, None) is None
-    assert begun + keys_of(loader) == whole  # the next loop starts again where this one was
+    with pytest.raises(RuntimeError, match="close"):
+        next(loop)
+    loader.load_state_dict(loader.state_dict())
+    assert begun + keys_of(loader) == whole
     loader.close()
     until_no_session(daemon)
 
@@ -60,11 +62,35 @@ def test_an_iterable_dataset_knows_where_it_is(raw: Any, daemon: Any) -> None:
         loop = iter(dataset)
         begun = keys_of([next(loop) for _ in range(5)])
         state = dataset.state_dict()
-        next(loop)
-        del loop
+        begun += keys_of([next(loop)])
+        later = dataset.state_dict()
     until_no_session(daemon)
-    dataset.load_state_dict(state)
+    assert dataset.state_dict() == later != state
+    with pytest.raises(RuntimeError, match="close"):
+        next(loop)
+    dataset.load_state_dict(later)
     assert begun + keys_of(dataset) == whole
+    dataset.load_state_dict(state)
+    assert begun[: 5 * 8] + keys_of(dataset) == whole
+    dataset.close()
+
+
+def test_an_iterable_dataset_walks_the_next_epoch_in_each_pass(raw: Any) -> None:
+    with larder.Loader(**raw.options(batch_size=8, seed=3)) as loader:
+        orders = [[sample.key for batch in loader for sample in batch] for _ in range(4)]
+    with larder.torch.IterableDataset(**raw.options(batch_size=8, seed=3)) as dataset:
+        assert keys_of(dataset) == orders[0]
+        ended = dataset.state_dict()
+        older = iter(dataset)
+        next(older)
+        assert keys_of(dataset) == orders[2]
+        with pytest.raises(RuntimeError, match="this pass is over"):
+            next(older)
+        iter(dataset)  # without a batch: it does not count
+        assert keys_of(dataset) == orders[3]
+        dataset.load_state_dict(ended)
+        assert keys_of(dataset) == orders[1]
+        assert keys_of(dataset) == orders[2]
 
 
 def test_a_dataset_does_not_know_what_workers_are_ahead(raw: Any) -> None:

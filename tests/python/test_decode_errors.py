@@ -1,0 +1,121 @@
+"""What a loader does when its `decode` raises."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable
+from typing import Any
+
+import larder.torch
+import pytest
+import torch
+
+
+def keys_of(batches: Iterable[larder.Batch]) -> list[str]:
+    return [sample.key for batch in batches for sample in batch]
+
+
+def undecodable(sample: larder.Sample) -> str:
+    if sample.key in ("bee/0003.png", "cat/0004.png"):
+        raise OSError("no image")
+    return sample.key
+
+
+def test_a_decode_error_names_the_sample_and_loses_nothing(raw: Any) -> None:
+    says = rf'sample "(bee/0003|cat/0004).png" \(index \d+\) of dataset "{raw.name}" cannot be decoded: OSError: no image'
+    bad = {"bee/0003.png", "cat/0004.png"}
+    mended: set[str] = set()
+
+    def decode(sample: larder.Sample) -> str:
+        return sample.key if sample.key in mended else undecodable(sample)
+
+    with larder.Loader(**raw.options(batch_size=16), decode=decode) as loader:
+        walk = iter(loader)
+        seen: list[str] = []
+        while bad - mended:
+            with pytest.raises(larder.DecodeError, match=says) as raised:
+                while True:
+                    seen += next(walk)
+            assert isinstance(raised.value.__cause__, OSError) and isinstance(raised.value, larder.Error)
+            with pytest.raises(larder.DecodeError, match=says):
+                next(walk)
+            with larder.Loader(**raw.options(batch_size=16)) as resumed:
+                resumed.load_state_dict(loader.state_dict())
+                rest = keys_of(resumed)
+                assert collections.Counter(seen + rest) == dict.fromkeys(raw.contents, 1)
+            mended |= bad & set(rest[:16])
+        for made in walk:
+            seen += made
+        assert collections.Counter(seen) == dict.fromkeys(raw.contents, 1)
+        assert loader.statistics().decode_errors == 0
+    with larder.Dataset(**raw.options(), decode=undecodable) as dataset:
+        index = sorted(raw.contents).index("bee/0003.png")
+        for ask in (lambda: dataset[index], lambda: dataset.fetch([0, index])):
+            with pytest.raises(larder.DecodeError, match=says):
+                ask()
+
+
+def test_a_pass_after_a_decode_error_in_its_first_batch_walks_the_same_epoch(raw: Any) -> None:
+    with larder.Loader(**raw.options(batch_size=16)) as loader:
+        order = keys_of(loader)
+    mended: list[bool] = []
+
+    def decode(sample: larder.Sample) -> str:
+        if not mended:
+            raise ValueError("not yet")
+        return sample.key
+
+    with larder.Loader(**raw.options(batch_size=16), decode=decode) as loader:
+        with pytest.raises(larder.DecodeError, match="not yet"):
+            next(iter(loader))
+        mended.append(True)
+        assert [key for made in loader for key in made] == order
+
+
+def test_decode_errors_can_be_skipped_and_are_counted(raw: Any) -> None:
+    with larder.Loader(**raw.options(batch_size=16), decode=undecodable, decode_errors="skip") as loader:
+        for epochs in (1, 2):
+            made = [key for keys in loader for key in keys]
+            assert sorted(made) == sorted(set(raw.contents) - {"bee/0003.png", "cat/0004.png"})
+            assert loader.statistics().decode_errors == 2 * epochs
+    with pytest.raises(larder.InvalidArgument, match="decode_errors is 'ignore'; it must be one of raise, skip"):
+        larder.Loader(**raw.options(), decode_errors="ignore")
+
+
+def labelled(sample: larder.Sample) -> tuple[str, int | None]:
+    return undecodable(sample), sample.label
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_decode_error_of_a_data_loader_names_the_sample_and_its_batch_comes_again(raw: Any, num_workers: int) -> None:
+    with larder.Loader(**raw.options(batch_size=8, seed=2)) as plain:
+        order = keys_of(plain)
+    dataset = larder.torch.IterableDataset(**raw.options(batch_size=8, seed=2), decode=labelled)
+    loader = larder.torch.DataLoader(dataset, num_workers=num_workers)
+    walk = iter(loader)
+    says = rf'(?s)sample "(bee/0003|cat/0004).png" \(index \d+\) of dataset "{raw.name}" cannot be decoded: OSError: no image'
+    seen: list[str] = []
+    with pytest.raises(larder.DecodeError, match=says):
+        while True:
+            seen += next(walk)[0]
+    state = loader.state_dict()
+    with pytest.raises(larder.DecodeError, match=says):
+        next(walk)
+    assert loader.state_dict() == state
+    resumed = larder.torch.DataLoader(larder.torch.IterableDataset(**raw.options(batch_size=8, seed=2)))
+    resumed.load_state_dict(state)
+    assert seen + [sample["__key__"] for batch in resumed for sample in batch] == order
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_decode_errors_can_be_skipped_and_are_counted_in_workers(raw: Any, num_workers: int) -> None:
+    dataset = larder.torch.IterableDataset(
+        **raw.options(batch_size=1, memory_budget="4MiB"), decode=labelled, decode_errors="skip"
+    )
+    loader = larder.torch.DataLoader(dataset, num_workers=num_workers)
+    for epochs in (1, 2):
+        keys = [key for keys, _ in loader for key in keys]
+        assert sorted(keys) == sorted(set(raw.contents) - {"bee/0003.png", "cat/0004.png"})
+        assert loader.statistics().decode_errors == 2 * epochs
+    plain = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=num_workers)
+    assert len([keys for keys, _ in plain]) == len(raw.contents) - 2

@@ -1,0 +1,123 @@
+"""Passes over a larder.Loader: where each begins and ends, as with torch's DataLoader."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import larder
+import pytest
+
+BATCHES = 14  # of 16 in 210 samples
+
+
+def keys_of(batches: Iterable[larder.Batch]) -> list[str]:
+    return [sample.key for batch in batches for sample in batch]
+
+
+def take(batches: Iterator[larder.Batch], count: int) -> list[str]:
+    return [sample.key for _ in range(count) for sample in next(batches)]
+
+
+@pytest.fixture(scope="module")
+def orders(raw: Any) -> list[list[str]]:
+    """The order of each of the first epochs, in batches of 16."""
+
+    def order(epoch: int) -> list[str]:
+        with larder.Loader(**raw.options(batch_size=16, first_epoch=epoch)) as loader:
+            return keys_of(loader)
+
+    return [order(epoch) for epoch in range(4)]
+
+
+@pytest.mark.parametrize("left_after", [1, 5, BATCHES])
+def test_a_loop_that_is_left_ends_its_epoch(raw: Any, orders: list[list[str]], left_after: int) -> None:
+    with larder.Loader(**raw.options(batch_size=16)) as loader:
+        for epoch in (0, 1):
+            for count, batch in enumerate(loader, start=1):
+                assert keys_of([batch]) == orders[epoch][16 * (count - 1) : 16 * count]
+                if count == left_after:
+                    break
+            assert loader.epoch == epoch and count == left_after
+        assert keys_of(loader) == orders[2]
+        assert loader.epoch == 3
+
+
+def test_each_pass_has_an_iterator_of_its_own_which_stays_at_its_end(raw: Any, orders: list[list[str]]) -> None:
+    with larder.Loader(**raw.options(batch_size=16)) as loader:
+        first = iter(loader)
+        assert first is not loader and iter(first) is first
+        assert keys_of(first) == orders[0]
+        assert [next(first, None) for _ in range(3)] == [None] * 3
+        second = iter(loader)
+        assert second is not first
+        assert take(second, 2) == orders[1][:32]
+        assert next(first, None) is None
+        assert keys_of(second) == orders[1][32:]
+        assert next(first, None) is None and next(second, None) is None
+
+
+def test_an_iterator_goes_on_until_another_pass_begins(raw: Any, orders: list[list[str]]) -> None:
+    with larder.Loader(**raw.options(batch_size=16)) as loader:
+        kept = iter(loader)
+        begun = []
+        for batch in kept:
+            begun += keys_of([batch])
+            if len(begun) == 48:
+                break
+        assert begun + keys_of(kept) == orders[0]
+        endings: list[Callable[[], object]] = [
+            lambda: iter(loader),
+            lambda: loader.start_epoch(1),
+            lambda: loader.load_state_dict(loader.state_dict()),
+        ]
+        for end in endings:
+            older = iter(loader)
+            next(older)
+            end()
+            for _ in range(2):
+                with pytest.raises(RuntimeError, match="this pass is over: another one began"):
+                    next(older)
+
+
+def test_a_pass_without_a_batch_does_not_count(raw: Any, orders: list[list[str]]) -> None:
+    with larder.Loader(**raw.options(batch_size=16)) as loader:
+        iter(loader)
+        begun = take(iter(loader), 3)
+        assert begun == orders[0][:48]
+        loader.load_state_dict(loader.state_dict())
+        iter(loader)
+        assert begun + keys_of(loader) == orders[0]
+        assert keys_of(loader) == orders[1]
+
+
+def test_iterators_of_several_ranks_end_in_lock_step(raw: Any) -> None:
+    for world_size in (2, 3):
+        loaders = [larder.Loader(**raw.options(batch_size=16, rank=r, world_size=world_size)) for r in range(world_size)]
+        for epoch in range(2):
+            seen = collections.Counter()
+            walks = [iter(loader) for loader in loaders]
+            while batches := [batch for walk in walks if (batch := next(walk, None)) is not None]:
+                seen.update(keys_of(batches))
+            assert seen == dict.fromkeys(raw.contents, 1)
+            assert [loader.epoch for loader in loaders] == [epoch + 1] * world_size
+        for loader in loaders:
+            loader.close()
+
+
+@pytest.mark.parametrize("taken", [0, 1, 7, BATCHES - 1, BATCHES])
+def test_the_pass_after_a_resumed_one_is_the_next_epoch(raw: Any, orders: list[list[str]], taken: int) -> None:
+    with larder.Loader(**raw.options(batch_size=16, first_epoch=1)) as loader:
+        begun = take(iter(loader), taken)
+        state = loader.state_dict()
+    with larder.Loader(**raw.options(batch_size=16)) as loader:
+        loader.load_state_dict(state)
+        assert loader.epoch == 1 and len(loader) == BATCHES - taken
+        assert begun + keys_of(loader) == orders[1]
+        assert len(loader) == BATCHES
+        assert keys_of(loader) == orders[2]
+        loader.load_state_dict(state)
+        for _ in loader:
+            break
+        assert keys_of(loader) == orders[2]

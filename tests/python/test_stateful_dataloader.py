@@ -1,0 +1,167 @@
+"""torchdata's StatefulDataLoader over larder.torch.IterableDataset: it asks the dataset for its state inside workers."""
+
+from __future__ import annotations
+
+import collections
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import larder.torch
+import pytest
+import torch
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+BATCHES = 27  # of 8 in 210 samples
+WORKERS = [(0, False), (2, False), (2, True)]
+
+
+def keys_of(batches: Iterable[Any]) -> list[str]:
+    return [sample["__key__"] for batch in batches for sample in batch]
+
+
+def take(batches: Iterator[Any], count: int) -> list[str]:
+    return [sample["__key__"] for _ in range(count) for sample in next(batches)]
+
+
+@pytest.fixture(scope="module")
+def orders(raw: Any) -> list[list[str]]:
+    """The order of each of the first epochs."""
+
+    def order(epoch: int) -> list[str]:
+        with larder.Loader(**raw.options(batch_size=8, seed=4, first_epoch=epoch)) as loader:
+            return [sample.key for batch in loader for sample in batch]
+
+    return [order(epoch) for epoch in range(4)]
+
+
+def make_loader(raw: Any, workers: tuple[int, bool], **options: Any) -> StatefulDataLoader:
+    dataset = larder.torch.IterableDataset(**raw.options(batch_size=8, seed=4, memory_budget="4MiB"))
+    num_workers, persistent = workers
+    return StatefulDataLoader(
+        dataset, batch_size=None, num_workers=num_workers, persistent_workers=persistent, **options
+    )
+
+
+def through_json(state: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(json.dumps(state))
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_each_pass_is_an_epoch(raw: Any, orders: list[list[str]], workers: tuple[int, bool]) -> None:
+    loader = make_loader(raw, workers)
+    assert len(loader) == BATCHES
+    for order in orders[:3]:
+        assert keys_of(loader) == order
+    for _ in loader:
+        break
+    loader.dataset.set_epoch(1)
+    assert keys_of(loader) == orders[1]
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize(("first", "second"), [(5, 9), (0, 1), (13, BATCHES - 13)])
+def test_resume_twice_in_a_row_is_exact(
+    raw: Any, orders: list[list[str]], workers: tuple[int, bool], first: int, second: int
+) -> None:
+    loader = make_loader(raw, workers)
+    assert keys_of(loader) == orders[0]  # an epoch, so that the states are of a later one
+    seen = take(iter(loader), first)
+    states = [through_json(loader.state_dict())]
+    loader = make_loader(raw, workers)
+    loader.load_state_dict(states[0])
+    seen += take(iter(loader), second)
+    states.append(through_json(loader.state_dict()))
+    loader = make_loader(raw, workers)
+    loader.load_state_dict(states[1])
+    assert seen + keys_of(loader) == orders[1]
+    assert keys_of(loader) == orders[2]
+    assert keys_of(loader) == orders[3]
+    loader.load_state_dict(states[0])  # where this loader has been elsewhere
+    rest = keys_of(loader)
+    assert collections.Counter(seen[: 8 * first] + rest) == dict.fromkeys(raw.contents, 1)
+    assert keys_of(loader) == orders[2]
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_state_of_an_ended_pass_goes_on_with_the_next_epoch(
+    raw: Any, orders: list[list[str]], workers: tuple[int, bool]
+) -> None:
+    loader = make_loader(raw, workers)
+    assert keys_of(loader) == orders[0]
+    state = through_json(loader.state_dict())
+    for _ in range(2):
+        loader = make_loader(raw, workers)
+        loader.load_state_dict(state)
+        assert keys_of(loader) == orders[1]
+        assert keys_of(loader) == orders[2]
+
+
+def test_snapshots_taken_every_few_steps_are_exact(raw: Any, orders: list[list[str]]) -> None:
+    loader = make_loader(raw, (2, False), snapshot_every_n_steps=4)
+    seen = take(iter(loader), 10)
+    state = loader.state_dict()
+    loader = make_loader(raw, (2, False), snapshot_every_n_steps=4)
+    loader.load_state_dict(state)
+    assert seen + keys_of(loader) == orders[0]
+
+
+def test_workers_that_are_not_forked_resume(raw: Any, orders: list[list[str]]) -> None:
+    loader = make_loader(raw, (1, False), multiprocessing_context="spawn")
+    seen = take(iter(loader), 6)
+    state = loader.state_dict()
+    loader = make_loader(raw, (1, True), multiprocessing_context="spawn")
+    loader.load_state_dict(state)
+    assert seen + keys_of(loader) == orders[0]
+    assert keys_of(loader) == orders[1]
+
+
+def test_shards_and_ranks_resume(shards: Any) -> None:
+    seen: collections.Counter[str] = collections.Counter()
+
+    def make(rank: int) -> StatefulDataLoader:
+        dataset = larder.torch.IterableDataset(
+            **shards.options(batch_size=5, memory_budget="8MiB", rank=rank, world_size=2)
+        )
+        return StatefulDataLoader(dataset, batch_size=None, num_workers=2)
+
+    for rank in range(2):
+        loader = make(rank)
+        seen.update(take(iter(loader), 7))
+        state = loader.state_dict()
+        loader = make(rank)
+        loader.load_state_dict(state)
+        seen.update(keys_of(loader))
+    assert seen == dict.fromkeys(shards.contents, 1)
+
+
+def test_a_state_of_one_worker_is_refused_elsewhere(raw: Any) -> None:
+    loader = make_loader(raw, (2, False))
+    next(iter(loader))
+    workers = loader.state_dict()["_snapshot"]["_worker_snapshots"]
+    state = workers["worker_1"]["dataset_state"]
+    with pytest.raises(larder.InvalidArgument, match="worker 1 of 2"):
+        larder.torch.IterableDataset(**raw.options(batch_size=8, seed=4)).load_state_dict(state)
+
+
+def test_a_pass_is_told_apart_from_the_last_whatever_seed_torch_has(
+    raw: Any, orders: list[list[str]]
+) -> None:
+    loader = make_loader(raw, (2, False))
+    for order in orders[:3]:
+        torch.manual_seed(1)  # workers are told a seed that is drawn from this
+        assert keys_of(loader) == order
+
+
+def expect(seen: list[str], expected: list[str]) -> None:
+    assert seen == expected
+
+
+def test_a_forked_process_walks_by_itself(
+    raw: Any, orders: list[list[str]], in_child: Callable[[Callable[[], None]], None]
+) -> None:
+    loader = make_loader(raw, (0, False))
+    walk = iter(loader)
+    begun = take(walk, 3)
+    in_child(lambda: expect(begun + keys_of(walk), orders[0]))
+    assert begun + keys_of(walk) == orders[0]
