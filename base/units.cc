@@ -16,16 +16,6 @@ struct Unit {
     double factor;
 };
 
-constexpr std::array<Unit, 9> kByteUnits{{{"B", 1},
-                                          {"KB", 1e3},
-                                          {"MB", 1e6},
-                                          {"GB", 1e9},
-                                          {"TB", 1e12},
-                                          {"KiB", 1024.0},
-                                          {"MiB", 1048576.0},
-                                          {"GiB", 1073741824.0},
-                                          {"TiB", 1099511627776.0}}};
-constexpr std::array<Unit, 4> kBitUnits{{{"bit", 0.125}, {"kbit", 125}, {"Mbit", 125e3}, {"Gbit", 125e6}}};
 constexpr std::array<Unit, 6> kDurationUnits{
     {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}}};
 
@@ -57,6 +47,32 @@ std::optional<double> factor_of(std::span<const Unit> units, std::string_view na
     return std::nullopt;
 }
 
+// 1000 or 1024 to the power the prefix stands for; 1 without a prefix.
+std::optional<double> factor_of_prefix(std::string_view prefix, double base) {
+    constexpr std::string_view prefixes = "kMGTPE";
+    if (prefix.empty()) return 1.0;
+    const std::size_t power = prefix == "K" ? 0 : prefixes.find(prefix);
+    if (power == std::string_view::npos) return std::nullopt;
+    return std::pow(base, static_cast<double>(power + 1));
+}
+
+// "B", "kB", "K", "MiB", "Gi".
+std::optional<double> factor_of_bytes(std::string_view unit) {
+    if (unit.empty()) return std::nullopt;
+    if (unit.ends_with('B')) unit.remove_suffix(1);
+    if (!unit.ends_with('i')) return factor_of_prefix(unit, 1000);
+    unit.remove_suffix(1);
+    return unit.empty() ? std::nullopt : factor_of_prefix(unit, 1024);
+}
+
+// Bytes in "bit", "kbit", "Gbit".
+std::optional<double> factor_of_bits(std::string_view unit) {
+    if (!unit.ends_with("bit")) return std::nullopt;
+    unit.remove_suffix(3);
+    const auto bits = factor_of_prefix(unit, 1000);
+    return bits ? std::optional(*bits / 8) : std::nullopt;
+}
+
 std::optional<double> number_of(std::string_view digits) {
     double value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
@@ -86,13 +102,13 @@ std::optional<std::uint64_t> scaled(std::string_view digits, double factor) {
     }
     const auto number = number_of(digits);
     if (!number || *number * factor >= 0x1p64) return std::nullopt;
-    return static_cast<std::uint64_t>(*number * factor);
+    return static_cast<std::uint64_t>(std::round(*number * factor));
 }
 
 constexpr std::string_view kBytesAllowed =
-    "a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, such as \"8 MiB\"";
+    "a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB (or k, M, G, T), such as \"8 MiB\"";
 constexpr std::string_view kRateAllowed =
-    "a size per second such as \"200 MB/s\", or a number and one of bit, kbit, Mbit, Gbit";
+    "a size per second such as \"200 MB/s\", or a number and one of bit, kbit, Mbit, Gbit, such as \"1 Gbit/s\"";
 constexpr std::string_view kDurationAllowed = "a number and one of ns, us, ms, s, m, h, such as \"30 s\"";
 
 template <typename... Arguments>
@@ -108,7 +124,7 @@ Result<std::uint64_t> parse_bytes(std::string_view text) {
     const auto quantity = split(text);
     if (!quantity) return refuse("size", text, kBytesAllowed);
     if (is_bare_zero(*quantity)) return 0;
-    const auto factor = factor_of(kByteUnits, quantity->unit);
+    const auto factor = factor_of_bytes(quantity->unit);
     if (!factor) return refuse("size", text, kBytesAllowed);
     const auto bytes = scaled(quantity->digits, *factor);
     if (!bytes) return refuse("size", text, "less than 16777216 TiB");
@@ -120,10 +136,9 @@ Result<double> parse_bytes_per_second(std::string_view text) {
     if (!quantity) return refuse("rate", text, kRateAllowed);
     if (is_bare_zero(*quantity)) return 0.0;
     std::string_view unit = quantity->unit;
-    const bool per_second = unit.ends_with("/s");
-    if (per_second) unit.remove_suffix(2);
-    auto factor = factor_of(kBitUnits, unit);
-    if (!factor && per_second) factor = factor_of(kByteUnits, unit);
+    if (unit.ends_with("/s")) unit.remove_suffix(2);
+    auto factor = factor_of_bits(unit);
+    if (!factor) factor = factor_of_bytes(unit);
     const auto number = number_of(quantity->digits);
     if (!factor || !number) return refuse("rate", text, kRateAllowed);
     if (*number * *factor >= 1e18) return refuse("rate", text, "less than 1000000 TB/s");
@@ -143,13 +158,35 @@ Result<std::int64_t> parse_duration_ns(std::string_view text) {
     return static_cast<std::int64_t>(*duration_ns);
 }
 
+UnitFamily unit_family_of(std::uint64_t bytes) {
+    constexpr std::uint64_t least = 10'000;
+    if (bytes < least) return UnitFamily::binary;
+    std::uint64_t binary_unit = 1024;
+    for (; bytes / binary_unit >= 1024; binary_unit *= 1024) {
+    }
+    if (bytes % (binary_unit / 4) == 0) return UnitFamily::binary;
+    // Two decimals of the unit it is shown in; a whole number of KB.
+    std::uint64_t decimal_step = bytes < 1'000'000 ? 1'000 : 10'000;
+    for (std::uint64_t rest = bytes / 1'000'000; rest >= 1000; rest /= 1000) decimal_step *= 1000;
+    return bytes % decimal_step == 0 ? UnitFamily::decimal : UnitFamily::binary;
+}
+
 std::string format_bytes(std::uint64_t bytes) {
-    constexpr std::array names{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    if (bytes < 1024) return print("%llu B", static_cast<unsigned long long>(bytes));
+    return format_bytes(bytes, unit_family_of(bytes));
+}
+
+std::string format_bytes(std::uint64_t bytes, UnitFamily family) {
+    constexpr std::array binary{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    constexpr std::array decimal{"B", "KB", "MB", "GB", "TB", "PB", "EB"};
+    const std::uint64_t base = family == UnitFamily::decimal ? 1000 : 1024;
+    const auto& names = family == UnitFamily::decimal ? decimal : binary;
+    if (bytes < base) return print("%llu B", static_cast<unsigned long long>(bytes));
     auto value = static_cast<double>(bytes);
     std::size_t unit = 0;
-    // 1023.995 and above would be printed as 1024.00 of the smaller unit.
-    for (; value >= 1023.995 && unit + 1 < names.size(); ++unit) value /= 1024;
+    // A value that would be printed as 1024.00 goes to the next unit.
+    for (; value >= static_cast<double>(base) - 0.005 && unit + 1 < names.size(); ++unit) {
+        value /= static_cast<double>(base);
+    }
     return print("%.2f %s", value, names[unit]);
 }
 

@@ -1,8 +1,11 @@
 #pragma once
 
-// Sizes, rates and durations as people write them. Parsing is strict: a number, optional space, a unit. Sizes:
-// B, KB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB (powers of 1024). Rates: a size with "/s", or bit, kbit, Mbit,
-// Gbit (with or without "/s"). Durations: ns, us, ms, s, m, h. A bare 0 is accepted everywhere.
+// Sizes, rates and durations as people write them: a number, optional spaces, a unit. This is the only parser of them:
+// command lines, configs and the Python package all come here. A bare 0 is accepted everywhere.
+//
+//   sizes      B, or k/K, M, G, T, P, E with B or nothing after it (powers of 1000), or with iB or i (powers of 1024)
+//   rates      a size, with or without "/s"; or bit, kbit, Mbit, Gbit, Tbit, with or without "/s"
+//   durations  ns, us, ms, s, m, h
 
 #include <cstdint>
 #include <string>
@@ -16,8 +19,17 @@ Result<std::uint64_t> parse_bytes(std::string_view text);
 Result<double> parse_bytes_per_second(std::string_view text);
 Result<std::int64_t> parse_duration_ns(std::string_view text);
 
-// "1.50 GiB", "812 B".
+// Powers of 1000 (KB, MB, ...) or of 1024 (KiB, MiB, ...).
+enum class UnitFamily : std::uint8_t { decimal, binary };
+
+// The family a size was most likely given in: decimal if it is a round number of KB, MB, ... and no round number of
+// KiB, MiB, ..., else binary. So "10 GB" is shown as "10.00 GB" and "10 GiB" as "10.00 GiB", wherever the bytes went
+// in between.
+UnitFamily unit_family_of(std::uint64_t bytes);
+// "1.50 GiB", "10.00 GB", "812 B".
 std::string format_bytes(std::uint64_t bytes);
+// For a size that is shown beside another one.
+std::string format_bytes(std::uint64_t bytes, UnitFamily family);
 // "125.00 MB/s" (powers of 1000, as networks count).
 std::string format_bytes_per_second(double bytes_per_second);
 // "2h 05m", "3m 20s", "4.2 s", "12 ms", "850 us".

@@ -29,6 +29,16 @@ TEST(Units, ParsesSizes) {
         {"10 GB", 10'000'000'000},
         {"2 TB", 2'000'000'000'000},
         {"3 TiB", 3 * kib * kib * kib * kib},
+        {"7 kB", 7'000},
+        {"7k", 7'000},
+        {"7K", 7'000},
+        {"10M", 10'000'000},
+        {"10G", 10'000'000'000},
+        {"2.5 T", 2'500'000'000'000},
+        {"10 Gi", 10 * kib * kib * kib},
+        {"2 KiB", 2 * kib},
+        {"2 kiB", 2 * kib},
+        {"3 PB", 3'000'000'000'000'000},
         {"9007199254740993 B", 9007199254740993},  // above what a double holds exactly
         {"18446744073709551615 B", std::numeric_limits<std::uint64_t>::max()},
     };
@@ -55,6 +65,12 @@ TEST(Units, RefusesWhatIsNotASize) {
                              "0x10 B",
                              "GB",
                              "10 gb",
+                             "10 i",
+                             "10 iB",
+                             "10 BB",
+                             "10 GBB",
+                             "10 GiBi",
+                             "10 MM",
                              "10 mb",
                              "10 Gbit",
                              "10 MB/s",
@@ -90,6 +106,13 @@ TEST(Units, ParsesRates) {
         {"8 kbit", 1000},
         {"2.5 Mbit", 312500},
         {"1 B/s", 1},
+        {"8 kB/s", 8'000},
+        {"8KB/s", 8'000},
+        {"8 k/s", 8'000},
+        {"200M", 200e6},
+        {"250 MB", 250e6},
+        {"1 GiB", 1073741824},
+        {"1 Tbit/s", 125e9},
     };
     for (const auto& [text, rate] : cases) {
         const auto parsed = parse_bytes_per_second(text);
@@ -99,8 +122,8 @@ TEST(Units, ParsesRates) {
 }
 
 TEST(Units, RefusesWhatIsNotARate) {
-    for (const char* text :
-         {"", "10", "250 MB", "250 MB/m", "-1 MB/s", "nan", "1e300 B/s", "10 GBIT", "10/s", "2000000 TB/s"}) {
+    for (const char* text : {"", "10", "250 MB/m", "250 MB/s/s", "250 MB /s", "10 Gb/s", "/s", "-1 MB/s", "nan",
+                             "1e300 B/s", "10 GBIT", "10/s", "2000000 TB/s"}) {
         const auto parsed = parse_bytes_per_second(text);
         ASSERT_FALSE(parsed) << text << " gave " << *parsed;
         EXPECT_EQ(parsed.error().code, ErrorCode::invalid_argument);
@@ -136,6 +159,23 @@ TEST(Units, FormatsSizes) {
     EXPECT_EQ(format_bytes(1536u << 20), "1.50 GiB");
     EXPECT_EQ(format_bytes((std::uint64_t{1} << 30) - 1), "1.00 GiB");
     EXPECT_EQ(format_bytes(std::numeric_limits<std::uint64_t>::max()), "16.00 EiB");
+    EXPECT_EQ(format_bytes(999, UnitFamily::decimal), "999 B");
+    EXPECT_EQ(format_bytes(1000, UnitFamily::decimal), "1.00 KB");
+    EXPECT_EQ(format_bytes(999'999'999, UnitFamily::decimal), "1.00 GB");
+    EXPECT_EQ(format_bytes(20'000'000'000'000, UnitFamily::decimal), "20.00 TB");
+    EXPECT_EQ(format_bytes(10'000'000'000, UnitFamily::binary), "9.31 GiB");
+}
+
+TEST(Units, ShowsSizesInTheFamilyTheyWereGivenIn) {
+    for (const char* text : {"500.00 KB", "1.00 MB", "10.00 GB", "2.05 TB", "1.50 GB", "2.25 TB", "20.00 TB",
+                             "1.00 MiB", "10.00 GiB", "1.50 GiB", "2.25 TiB", "768.00 MiB", "512.00 GiB", "7.00 KiB"}) {
+        const auto bytes = parse_bytes(text);
+        ASSERT_TRUE(bytes) << text;
+        EXPECT_EQ(parse_bytes(format_bytes(*bytes)).value(), *bytes) << text;
+        EXPECT_EQ(format_bytes(*bytes).contains('i'), std::string_view(text).contains('i')) << text;
+    }
+    EXPECT_EQ(format_bytes(10'000'000'000), "10.00 GB");
+    EXPECT_EQ(format_bytes(10'000'000'001), "9.31 GiB");
 }
 
 TEST(Units, FormatsRates) {

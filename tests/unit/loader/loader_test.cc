@@ -212,7 +212,7 @@ TEST_F(LoaderTest, ATooSmallBudgetIsAnErrorAtOpen) {
     auto loader = Loader::open(with);
     ASSERT_FALSE(loader.has_value());
     EXPECT_EQ(loader.error().code, ErrorCode::invalid_argument);
-    EXPECT_NE(loader.error().message.find("97.66 KiB"), std::string::npos) << loader.error().message;
+    EXPECT_NE(loader.error().message.find("100.00 KB"), std::string::npos) << loader.error().message;
     EXPECT_NE(loader.error().message.find("memory_budget_bytes"), std::string::npos);
 }
 

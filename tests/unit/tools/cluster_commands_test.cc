@@ -117,7 +117,7 @@ TEST_F(ClusterCommands, NodesAreListedAndThoseGoneForGoodRemoved) {
     EXPECT_EQ(output({"node", "ls"}), "no node has reported yet\n");
     EXPECT_EQ(larder({"node", "rm", "a"}).exit_code, 4);
     allocator.report();
-    EXPECT_THAT(output({"node", "ls"}), ContainsRegex("a +976.56 KiB +976.56 KiB +0 B +1 +100.00 MB/s +[0-9.]+ "));
+    EXPECT_THAT(output({"node", "ls"}), ContainsRegex("a +1.00 MB +1.00 MB +0 B +1 +100.00 MB/s +[0-9.]+ "));
     EXPECT_THAT(output({"node", "ls", "--json"}), HasSubstr("\"name\":\"a\",\"alive\":true"));
     const ProgramResult early = larder({"node", "rm", "a"});
     EXPECT_EQ(early.exit_code, 1);
@@ -141,7 +141,7 @@ TEST_F(ClusterCommands, ThePlanIsShown) {
     allocator.report();
     const std::string plan = output({"plan"});
     EXPECT_THAT(plan, ContainsRegex("plan +1\nobjective +max_min\n"));
-    EXPECT_THAT(plan, ContainsRegex("images +3.81 MiB +0 B +976.56 KiB +a 976.56 KiB\n"));
+    EXPECT_THAT(plan, ContainsRegex("images +4.00 MB +0 B +1.00 MB +a 1.00 MB\n"));
     EXPECT_THAT(plan, ContainsRegex("vision +images +a +100.00 MB/s +100.00 MB/s +100.00 MB/s +0.0 % +100.00 MB/s "
                                     "+25.0 % +100.00 MB/s\n"));
     EXPECT_THAT(output({"plan", "--json"}), StartsWith("{\"plan\":1,\"objective\":\"max_min\","));
@@ -153,7 +153,7 @@ TEST_F(ClusterCommands, WhatIfShowsTheChangeOfEachJob) {
                                       "big,dataset=text,size=1MB,ideal=10MB/s,nodes=a", "--objective", "efficiency"});
     EXPECT_THAT(table, ContainsRegex("objective +max_min +efficiency\n"));
     EXPECT_THAT(table, ContainsRegex("remote bandwidth +100.00 MB/s +50.00 MB/s\n"));
-    EXPECT_THAT(table, ContainsRegex("cache +976.56 KiB +488.28 KiB\n"));
+    EXPECT_THAT(table, ContainsRegex("cache +1.00 MB +500.00 KB\n"));
     EXPECT_THAT(table, ContainsRegex("vision +images +100.00 MB/s +100.00 MB/s +[0-9.]+ MB/s +-[0-9.]+ %"));
     EXPECT_THAT(table, ContainsRegex("big +text +10.00 MB/s +- +10.00 MB/s +-"));
     EXPECT_THAT(output({"plan", "--json"}), HasSubstr("\"remote_bytes_per_second\":1E8"));
@@ -170,8 +170,8 @@ TEST_F(ClusterCommands, TopShowsTheClusterUnlessTheNodeIsMeant) {
     EXPECT_THAT(output({"top", "--count", "1"}), HasSubstr("no node has reported yet"));
     allocator.report();
     const std::string look = output({"top", "--count", "1"});
-    EXPECT_THAT(look, ContainsRegex("a +976.56 KiB +976.56 KiB +0 B +1 +100.00 MB/s"));
-    EXPECT_THAT(look, ContainsRegex("images +3.81 MiB +976.56 KiB +0 B +0 B +- +100.00 MB/s +vision"));
+    EXPECT_THAT(look, ContainsRegex("a +1.00 MB +1.00 MB +0 B +1 +100.00 MB/s"));
+    EXPECT_THAT(look, ContainsRegex("images +4.00 MB +1.00 MB +0 B +0 B +- +100.00 MB/s +vision"));
     EXPECT_THAT(look, ContainsRegex("vision +images +a +100.00 MB/s +100.00 MB/s +- +0.0 % +100.00 MB/s +-"));
     EXPECT_THAT(output({"top", "--count", "1", "--json"}), StartsWith("{\"plan\":2,\"nodes\":[{"))
         << "the first was of no nodes";
