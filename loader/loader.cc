@@ -1,5 +1,7 @@
 #include <string>
 
+#include "base/machine_memory.h"
+#include "base/units.h"
 #include "loader/dataset_core.h"
 #include "loader/larder.h"
 #include "loader/loader_core.h"
@@ -14,6 +16,14 @@ std::vector<std::string> names_of_classes(const protocol::Manifest& manifest) {
     return names;
 }
 
+Result<void> check_budget(const ConnectOptions& options) {
+    const MachineMemory machine = machine_memory();
+    if (options.memory_budget_bytes <= machine.bytes) return {};
+    return fail(ErrorCode::invalid_argument, "a memory budget of " + format_bytes(options.memory_budget_bytes) +
+                                                 " is more than there is: " + describe(machine) +
+                                                 "; give less, or none to have it chosen");
+}
+
 }  // namespace
 
 Loader::Loader(std::unique_ptr<detail::LoaderCore> core) : core_(std::move(core)) {}
@@ -22,6 +32,7 @@ Loader& Loader::operator=(Loader&&) noexcept = default;
 Loader::~Loader() = default;
 
 Result<Loader> Loader::open(LoaderOptions options) {
+    if (auto fits = check_budget(options); !fits) return std::unexpected(fits.error());
     auto core = detail::LoaderCore::open(std::move(options));
     if (!core) return std::unexpected(core.error());
     return Loader(std::move(*core));
@@ -70,6 +81,7 @@ Dataset& Dataset::operator=(Dataset&&) noexcept = default;
 Dataset::~Dataset() = default;
 
 Result<Dataset> Dataset::open(ConnectOptions options) {
+    if (auto fits = check_budget(options); !fits) return std::unexpected(fits.error());
     auto core = detail::DatasetCore::open(std::move(options));
     if (!core) return std::unexpected(core.error());
     return Dataset(std::move(*core));

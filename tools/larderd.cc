@@ -43,6 +43,8 @@ int run(int argc, char** argv) {
     const auto config = load();
     if (!config) return fail(config.error());
     if (check) {
+        const auto fits = larder::cache::check_memory(*config, larder::machine_memory());
+        if (!fits) return fail(fits.error());
         std::puts("the config is good");
         return larder::cli::kDone;
     }

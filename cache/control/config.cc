@@ -107,6 +107,12 @@ Result<Config> load_config(const std::string& path, std::span<const ConfigOverri
     return parse_config(*content, path, overrides);
 }
 
+Result<void> check_memory(const Config& config, const MachineMemory& machine) {
+    if (config.memory_bytes <= machine.bytes) return {};
+    return refuse("memory = " + format_bytes(config.memory_bytes) + " is more than there is: " + describe(machine) +
+                  "; give the cache a part of that and leave the rest to the training jobs");
+}
+
 std::vector<ConfigKey> config_keys() {
     return keys_of(config_rules());
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/machine_memory.h"
 #include "base/server/config_text.h"
 #include "base/server/http_client.h"
 #include "cache/remote/remote_options.h"
@@ -125,6 +126,9 @@ Result<Config> parse_config(std::string_view toml, std::string_view source,
                             std::span<const ConfigOverride> overrides = {});
 // An empty path means no file: defaults and overrides only.
 Result<Config> load_config(const std::string& path, std::span<const ConfigOverride> overrides = {});
+
+// An error if the memory for datasets is more than there is.
+Result<void> check_memory(const Config& config, const MachineMemory& machine);
 
 // ~/.local/share/larder, where clients look for a daemon first.
 std::string default_state_directory();

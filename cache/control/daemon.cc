@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "base/machine_memory.h"
 #include "base/server/http.h"
 #include "base/server/logging.h"
 #include "base/units.h"
@@ -59,7 +60,7 @@ void raise_file_limit() {
 
 void log_how_io_goes(const Node& node) {
     if (!node.why_not_ring().empty()) {
-        log_warn("io_uring is not used: disk and remote reads go through threads, which costs speed",
+        log_info("io_uring is not used: disk and remote reads go through threads, which costs speed",
                  {{"reason", node.why_not_ring()}});
         return;
     }
@@ -72,11 +73,9 @@ void log_how_io_goes(const Node& node) {
         {{"limit_bytes", std::uint64_t{limit.rlim_cur}}});
 }
 
-// Half of this machine's memory: slots are beside the memory tier and the training jobs' own use.
+// Slots are beside the memory tier and the training jobs' own use.
 std::uint64_t slot_bytes_max() {
-    const long pages = ::sysconf(_SC_PHYS_PAGES);
-    const long page_bytes = ::sysconf(_SC_PAGESIZE);
-    return static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes) / 2;
+    return machine_memory().bytes / 2;
 }
 
 }  // namespace
@@ -109,6 +108,7 @@ struct Daemon::State {
 };
 
 Result<void> Daemon::State::start() {
+    if (auto fits = check_memory(config, machine_memory()); !fits) return fits;
     if (auto made = make_directories(config.state_directory); !made) return made;
     auto locked = lock_state_directory(config.state_directory);
     if (!locked) return std::unexpected(locked.error());

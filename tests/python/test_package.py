@@ -76,6 +76,7 @@ def test_no_daemon(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> N
         ({"deal": "random"}, "deal is 'random'; it must be one of automatic, interleaved, contiguous"),
         ({"memory_budget": "lots"}, "memory_budget: "),
         ({"memory_budget": 0}, "memory_budget is 0"),
+        ({"memory_budget": "900TiB"}, "a memory budget of 900.00 TiB is more than there is: "),
         ({"reconnect_timeout_s": -1}, "reconnect_timeout_s is -1"),
         ({"first_epoch": -1}, "first_epoch"),
         ({"job": ""}, "job is ''"),

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/machine_memory.h"
 #include "base/units.h"
 #include "tools/cli/api.h"
 #include "tools/cli/context.h"
@@ -34,10 +35,6 @@ struct UpOptions {
 // Whole MiB, so that what is printed is what is used.
 std::string whole_mib(std::uint64_t bytes) {
     return std::to_string(bytes >> 20) + " MiB";
-}
-
-std::uint64_t machine_memory_bytes() {
-    return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 Result<std::uint64_t> free_disk_bytes(const std::string& directory) {
@@ -77,7 +74,7 @@ Result<cache::Config> choose(const UpOptions& options, std::vector<cache::Config
     std::filesystem::create_directories(directory, failure);
     if (failure) return fail_errno(failure.value(), "create " + directory);
     if (!gives(overrides, "memory"))
-        overrides.push_back({"memory", whole_mib(machine_memory_bytes() / kMemoryDivisor)});
+        overrides.push_back({"memory", whole_mib(machine_memory().bytes / kMemoryDivisor)});
     if (!gives(overrides, "disk")) {
         const auto free_bytes = free_disk_bytes(directory);
         if (!free_bytes) return std::unexpected(free_bytes.error());

@@ -158,7 +158,7 @@ TEST(Config, AWrongValueOrUnitIsNamedWithItsLine) {
     EXPECT_EQ(message_of("[log]\n\nlevel = \"loud\""),
               "larderd.toml:3: log.level = \"loud\": expected \"trace\", \"debug\", \"info\", \"warn\" or \"error\"");
     for (const char* wrong :
-         {"memory = \"8 gb\"", "memory = \"8\"", "disk = \"1 Gbit\"", "default_remote_rate = \"5 MB\"",
+         {"memory = \"8 gb\"", "memory = \"8\"", "disk = \"1 Gbit\"", "default_remote_rate = \"5 MX\"",
           "session.slot_memory_max = \"0\"", "default_remote_burst = \"-1 MiB\"", "data_plane_threads = -1",
           "data_plane_threads = 65", "socket_mode = \"0888\"", "socket_mode = \"1777\"", "socket = \"\"",
           "metrics_listen = \"9464\"", "session.count_max = 0", "dataset.a.block = \"file\"",
@@ -176,6 +176,27 @@ TEST(Config, AWrongValueOrUnitIsNamedWithItsLine) {
 TEST(Config, BrokenTomlIsNamedWithItsLine) {
     EXPECT_THAT(message_of("io = \"auto\"\nmemory = \n"), StartsWith("larderd.toml:2: "));
     EXPECT_THAT(message_of("io = \"auto\"\nio = \"ring\"\n"), StartsWith("larderd.toml:2: "));
+}
+
+TEST(Config, SizesAndRatesAreWrittenAsOnTheCommandLine) {
+    const auto config = parse_config("memory = \"10G\"\ndisk = \"2 TB\"\ndefault_remote_rate = \"80 kB/s\"\n", "t");
+    ASSERT_TRUE(config) << config.error().message;
+    EXPECT_EQ(config->memory_bytes, 10'000'000'000u);
+    EXPECT_EQ(config->disk_bytes, 2'000'000'000'000u);
+    EXPECT_EQ(config->default_job.remote_bytes_per_second, 80e3);
+}
+
+TEST(Config, MoreMemoryThanTheMachineHasIsAnError) {
+    const auto config = parse_config("memory = \"2000 GiB\"", "t").value();
+    constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+    const auto machine = check_memory(config, {.bytes = 24 * gib});
+    ASSERT_FALSE(machine);
+    EXPECT_EQ(machine.error().code, ErrorCode::invalid_argument);
+    EXPECT_THAT(machine.error().message, StartsWith("memory = 1.95 TiB is more than there is: this machine has 24.00 "
+                                                    "GiB"));
+    const auto group = check_memory(config, {.bytes = 8 * gib, .limited_by_cgroup = true});
+    EXPECT_THAT(group.error().message, HasSubstr("the control group this runs in may have 8.00 GiB"));
+    EXPECT_TRUE(check_memory(config, {.bytes = 2000 * gib}));
 }
 
 TEST(Config, NamesMustBeGoodFileNames) {
