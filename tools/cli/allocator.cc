@@ -105,7 +105,7 @@ std::string names_at(const json::object& object, std::string_view key) {
     return text.empty() ? "-" : text;
 }
 
-std::string nodes_text(const json::array& nodes) {
+std::string nodes_text(const json::array& nodes, std::size_t columns) {
     Table table({"NODE", ">CACHE", ">QUOTA", ">USED", ">JOBS", ">GRANTED", ">HEARD", ">LEASE"});
     for (const json::value& value : nodes) {
         const json::object& node = as_object(value);
@@ -116,7 +116,7 @@ std::string nodes_text(const json::array& nodes) {
                    flag_at(node, "alive") ? age(node, "heard_ms_ago") : "gone " + age(node, "heard_ms_ago"),
                    age(lease, "age_ms")});
     }
-    return table.empty() ? "no node has reported yet\n" : table.text();
+    return table.empty() ? "no node has reported yet\n" : table.text_within(columns, {"LEASE", "JOBS", "USED"});
 }
 
 }  // namespace larder::cli

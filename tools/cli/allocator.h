@@ -32,7 +32,7 @@ std::string part_at(const boost::json::object& object, std::string_view key);
 // ["a","b"] as "a b"; more than three: "a b c +2"
 std::string names_at(const boost::json::object& object, std::string_view key);
 
-// The list of GET /v1/nodes, as a table.
-std::string nodes_text(const boost::json::array& nodes);
+// The list of GET /v1/nodes, as a table of at most so many columns.
+std::string nodes_text(const boost::json::array& nodes, std::size_t columns);
 
 }  // namespace larder::cli

@@ -29,7 +29,8 @@ std::string datasets_text(const json::array& datasets) {
                    bytes_at(dataset, "pinned_bytes"), rate_at(dataset, "granted_bytes_per_second"),
                    names_at(dataset, "jobs")});
     }
-    return table.empty() ? "" : "\n" + table.text();
+    if (table.empty()) return "";
+    return "\n" + table.text_within(Screen::columns(), {"JOBS", "PINNED", "EFFECTIVE", "GRANTED", "USED"});
 }
 
 std::string jobs_text(const json::array& jobs) {
@@ -44,12 +45,13 @@ std::string jobs_text(const json::array& jobs) {
                    rate_at(job, "bandwidth_bytes_per_second"), rate_at(job, "measured_remote_bytes_per_second"),
                    part_at(job, "stall_ratio")});
     }
-    return table.empty() ? "\nno job runs\n" : "\n" + table.text();
+    return table.empty() ? "\nno job runs\n"
+                         : "\n" + table.text_within(Screen::columns(), {"NODES", "f*", "REMOTE", "GRANTED", "HITS"});
 }
 
 Look look_of(json::object all, const std::string& last_event) {
-    std::string text = nodes_text(array_at(all, "nodes")) + datasets_text(array_at(all, "datasets")) +
-                       jobs_text(array_at(all, "jobs"));
+    std::string text = nodes_text(array_at(all, "nodes"), Screen::columns()) +
+                       datasets_text(array_at(all, "datasets")) + jobs_text(array_at(all, "jobs"));
     if (!last_event.empty()) text += "\nlast event: " + last_event + "\n";
     return {.json = std::move(all), .text = std::move(text)};
 }
@@ -116,7 +118,7 @@ private:
     const LiveOptions& options_;
     const std::int64_t interval_ns_;
     const SteadyClock clock_;
-    const InterruptWatch interrupt_;
+    const InterruptWatch interrupt_{InterruptWatch::Keys::q};
     Screen screen_;
     SentEvents events_;
     std::uint64_t last_id_ = 0;

@@ -4,10 +4,13 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 
 #include "base/assert.h"
+#include "base/clock.h"
 
 namespace larder::cli {
 namespace {
@@ -24,7 +27,7 @@ void note_signal(int /*signal*/) {
 
 }  // namespace
 
-InterruptWatch::InterruptWatch() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+InterruptWatch::InterruptWatch(Keys keys) : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     LARDER_ASSERT(event_.get() >= 0);
     LARDER_ASSERT(g_event.exchange(event_.get()) == -1);
     struct sigaction action{};
@@ -33,6 +36,7 @@ InterruptWatch::InterruptWatch() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOC
     sigemptyset(&action.sa_mask);
     ::sigaction(SIGINT, &action, &interrupt_before_);
     ::sigaction(SIGTERM, &action, &terminate_before_);
+    if (keys == Keys::q) keys_.emplace();
 }
 
 InterruptWatch::~InterruptWatch() {
@@ -42,10 +46,29 @@ InterruptWatch::~InterruptWatch() {
 }
 
 bool InterruptWatch::pressed_within(std::int64_t wait_ms) const {
-    pollfd waiting{.fd = event_.get(), .events = POLLIN, .revents = 0};
-    // A signal that this very thread handled cut the wait short.
-    const int ready = ::poll(&waiting, 1, static_cast<int>(wait_ms));
-    return ready > 0 || (ready < 0 && errno == EINTR && ::poll(&waiting, 1, 0) > 0);
+    const SteadyClock clock;
+    const std::int64_t until_ns = clock.now_ns() + wait_ms * 1'000'000;
+    for (;;) {
+        const std::int64_t left_ms = std::max<std::int64_t>(0, (until_ns - clock.now_ns() + 999'999) / 1'000'000);
+        std::array waiting{pollfd{.fd = event_.get(), .events = POLLIN, .revents = 0},
+                           pollfd{.fd = keys_ ? keys_->fd() : -1, .events = POLLIN, .revents = 0}};
+        const int ready = ::poll(waiting.data(), waiting.size(), static_cast<int>(left_ms));
+        if (ready > 0 && waiting[0].revents != 0) return true;
+        if (ready > 0 && q_was_pressed()) return true;
+        if (ready == 0) return false;
+        // A signal that this very thread handled cut the wait short, or another key did.
+    }
+}
+
+bool InterruptWatch::q_was_pressed() const {
+    if (keys_->q_pressed()) {
+        note_signal(SIGINT);
+        return true;
+    }
+    // The terminal has gone: its descriptor would be ready for ever.
+    pollfd terminal{.fd = keys_->fd(), .events = POLLIN, .revents = 0};
+    if (::poll(&terminal, 1, 0) > 0 && (terminal.revents & (POLLHUP | POLLERR)) != 0) keys_.reset();
+    return false;
 }
 
 }  // namespace larder::cli

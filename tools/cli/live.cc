@@ -6,17 +6,39 @@
 
 #include "tools/cli/api.h"
 #include "tools/cli/interrupt.h"
+#include "tools/cli/terminal.h"
 
 namespace larder::cli {
+namespace {
+
+// The lines a terminal has room for: one more would scroll the first away.
+std::string clipped(std::string text, const TerminalSize& size) {
+    std::size_t end = 0;
+    for (std::size_t line = 0; line + 1 < size.rows; ++line) {
+        const std::size_t next = text.find('\n', end);
+        if (next == std::string::npos) return text;
+        end = next + 1;
+    }
+    text.resize(end);
+    return text;
+}
+
+}  // namespace
 
 Screen::Screen(const Context& context)
     : json_(context.json), in_place_(::isatty(STDOUT_FILENO) == 1 && !context.json) {}
+
+std::size_t Screen::columns() {
+    const auto size = terminal_size(STDOUT_FILENO);
+    return size ? size->columns : std::string::npos;
+}
 
 void Screen::paint(Look look) {
     if (json_) {
         print_json(look.json);
     } else if (in_place_) {
-        std::string& text = look.text;
+        std::string text =
+            clipped(look.text + "\nq ends this\n", terminal_size(STDOUT_FILENO).value_or(TerminalSize{}));
         // Home, and each line wiped to its end: no flicker, as a clear of the whole screen would give.
         for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 4) text.insert(at, "\033[K");
         if (first_) std::fputs("\033[2J", stdout);
@@ -32,7 +54,7 @@ int show_live(const Context& context, const LiveOptions& options, const std::fun
               const std::function<Result<Look>()>& look) {
     Screen screen(context);
     const auto wait_ms = static_cast<std::int64_t>(options.interval_s * 1000);
-    const InterruptWatch interrupt;
+    const InterruptWatch interrupt(InterruptWatch::Keys::q);
     if (before) {
         if (auto begun = before(); !begun) return report(context, begun.error());
         if (interrupt.pressed_within(wait_ms)) return kDone;

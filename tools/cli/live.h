@@ -1,7 +1,7 @@
 #pragma once
 
-// A view that is looked at again and again until Ctrl-C: on a terminal it stays in place, into a file or a pipe one
-// look follows the other, with --json each as a line of its own.
+// A view that is looked at again and again until Ctrl-C or q: on a terminal it stays in place, into a file or a pipe
+// one look follows the other, with --json each as a line of its own.
 
 #include <boost/json/value.hpp>
 
@@ -16,7 +16,7 @@ namespace larder::cli {
 
 struct LiveOptions {
     double interval_s = 1;
-    std::uint64_t count = 0;  // looks before it ends; 0: until Ctrl-C
+    std::uint64_t count = 0;  // looks before it ends; 0: until Ctrl-C or q
 };
 
 struct Look {
@@ -29,6 +29,8 @@ class Screen {
 public:
     explicit Screen(const Context& context);
     void paint(Look look);
+    // How wide a look's text may be; without a terminal there is no limit.
+    static std::size_t columns();
 
 private:
     bool json_;

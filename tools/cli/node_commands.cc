@@ -22,7 +22,7 @@ int list_nodes(const Context& context) {
     if (context.json) {
         print_json(*answer);
     } else {
-        std::fputs(nodes_text(array_at(as_object(*answer), "nodes")).c_str(), stdout);
+        std::fputs(nodes_text(array_at(as_object(*answer), "nodes"), std::string::npos).c_str(), stdout);
     }
     return kDone;
 }
@@ -44,10 +44,11 @@ void add_node_commands(CLI::App& app, Context& context) {
     auto name = std::make_shared<std::string>();
     CLI::App* node = app.add_subcommand("node", "The nodes of the cluster");
     node->require_subcommand(1);
-    node->add_subcommand("ls", "All that have reported: cache, jobs, rates, when last heard of")->callback([&context] {
-        context.command = [&context] { return list_nodes(context); };
-    });
+    node->add_subcommand("ls", "All that have reported: cache, jobs, rates, when last heard of")
+        ->alias("list")
+        ->callback([&context] { context.command = [&context] { return list_nodes(context); }; });
     CLI::App* remove = node->add_subcommand("rm", "Forget one that is gone for good, and the floors kept for it");
+    remove->alias("remove");
     remove->add_option("NODE", *name, "Its name; its daemon must have ended, and its lease")->required();
     remove->callback([&context, name] { context.command = [&context, name] { return remove_node(context, *name); }; });
 }

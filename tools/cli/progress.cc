@@ -1,6 +1,5 @@
 #include "tools/cli/progress.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 
 #include "base/units.h"
 #include "tools/cli/table.h"
+#include "tools/cli/terminal.h"
 
 namespace larder::cli {
 namespace {
@@ -15,11 +15,6 @@ namespace {
 constexpr std::size_t kBarColumns = 24;
 // A rate taken over less says nothing.
 constexpr double kRateSecondsMin = 0.5;
-
-std::size_t terminal_columns() {
-    winsize size{};
-    return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 80;
-}
 
 std::string amount(std::uint64_t count, const std::string& unit) {
     return unit == "bytes" ? format_bytes(count) : format_count(count);
@@ -69,7 +64,9 @@ Progress::Progress(std::string label) : label_(std::move(label)), terminal_(::is
 
 void Progress::show(const ProgressState& state) {
     if (!terminal_) return;
-    std::fprintf(stderr, "\r\033[K%s", progress_line(label_, state, terminal_columns()).c_str());
+    const std::size_t columns =
+        std::max<std::size_t>(20, terminal_size(STDERR_FILENO).value_or(TerminalSize{}).columns);
+    std::fprintf(stderr, "\r\033[K%s", progress_line(label_, state, columns).c_str());
     std::fflush(stderr);
     shown_ = true;
 }

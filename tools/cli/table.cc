@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <utility>
 
 #include "base/units.h"
 
@@ -12,6 +14,31 @@ namespace {
 std::size_t width_of(const std::string& text) {
     return static_cast<std::size_t>(
         std::ranges::count_if(text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }));
+}
+
+constexpr std::size_t kGap = 2;
+constexpr std::size_t kNameColumnsLeast = 12;
+
+// With an ellipsis for what is missing.
+std::string cut(const std::string& text, std::size_t width) {
+    if (width_of(text) <= width) return text;
+    std::size_t end = 0;
+    for (std::size_t columns = 0; end < text.size(); ++end) {
+        const bool begins = (static_cast<unsigned char>(text[end]) & 0xc0) != 0x80;
+        if (begins && ++columns == width) break;
+    }
+    return text.substr(0, end) + "\u2026";
+}
+
+// Of a text such as "125.00 MB/s" the number with three digits.
+std::string three_digits(const std::string& text) {
+    const std::size_t point = text.find('.');
+    const std::size_t unit = text.find(' ');
+    if (point == std::string::npos || unit == std::string::npos) return text;
+    char number[32];
+    std::snprintf(number, sizeof number, "%.*f", point >= 3 ? 0 : static_cast<int>(3 - point),
+                  std::strtod(text.c_str(), nullptr));
+    return number + text.substr(unit);
 }
 
 }  // namespace
@@ -28,20 +55,66 @@ void Table::add(std::vector<std::string> cells) {
     rows_.push_back(std::move(cells));
 }
 
-std::string Table::text() const {
+std::vector<std::size_t> Table::widths() const {
     std::vector<std::size_t> widths;
     for (std::size_t column = 0; column < headings_.size(); ++column) {
         std::size_t width = width_of(headings_[column]);
         for (const auto& row : rows_) width = std::max(width, width_of(row[column]));
         widths.push_back(width);
     }
+    return widths;
+}
+
+std::string Table::text() const {
+    return text_of(widths());
+}
+
+std::string Table::text_within(std::size_t columns, std::initializer_list<std::string_view> dispensable) const {
+    std::vector<std::size_t> fitted = widths();
+    const auto total = [&] {
+        std::size_t sum = 0;
+        for (const std::size_t width : fitted) sum += width == 0 ? 0 : width + kGap;
+        return sum - std::min(sum, kGap);
+    };
+    // The widest name gives way first, down to `least`.
+    const auto narrow = [&](std::size_t least) {
+        while (total() > columns) {
+            std::size_t widest = fitted.size();
+            for (std::size_t i = 0; i < fitted.size(); ++i) {
+                if (!right_[i] && fitted[i] > least && (widest == fitted.size() || fitted[i] > fitted[widest]))
+                    widest = i;
+            }
+            if (widest == fitted.size()) return;
+            --fitted[widest];
+        }
+    };
+    const std::vector<std::size_t> wide = fitted;
+    narrow(kNameColumnsLeast);
+    for (const std::string_view heading : dispensable) {
+        if (total() <= columns) break;
+        const auto at = static_cast<std::size_t>(std::ranges::find(headings_, heading) - headings_.begin());
+        if (at == headings_.size()) continue;
+        // The room it leaves goes to names that were cut off.
+        for (std::size_t i = 0; i < fitted.size(); ++i) fitted[i] = fitted[i] == 0 ? 0 : wide[i];
+        fitted[at] = 0;
+        narrow(kNameColumnsLeast);
+    }
+    narrow(1);
+    return text_of(fitted);
+}
+
+// A column of width 0 is left out.
+std::string Table::text_of(const std::vector<std::size_t>& widths) const {
     std::string text;
     const auto write = [&](const std::vector<std::string>& cells) {
         std::string line;
+        bool first = true;
         for (std::size_t column = 0; column < cells.size(); ++column) {
-            const std::string padding(widths[column] - width_of(cells[column]), ' ');
-            if (column > 0) line += "  ";
-            line += right_[column] ? padding + cells[column] : cells[column] + padding;
+            if (widths[column] == 0) continue;
+            const std::string cell = cut(cells[column], widths[column]);
+            const std::string padding(widths[column] - width_of(cell), ' ');
+            if (!std::exchange(first, false)) line += std::string(kGap, ' ');
+            line += right_[column] ? padding + cell : cell + padding;
         }
         line.erase(line.find_last_not_of(' ') + 1);
         text += line + '\n';
@@ -77,6 +150,14 @@ std::string format_part(double part, double whole) {
 std::string format_seconds(double seconds) {
     if (seconds < 1e-9) return "0 s";
     return format_duration_ns(static_cast<std::int64_t>(seconds * 1e9));
+}
+
+std::string format_rate_short(double bytes_per_second) {
+    return three_digits(format_bytes_per_second(bytes_per_second));
+}
+
+std::string format_bytes_short(std::uint64_t bytes) {
+    return three_digits(format_bytes(bytes));
 }
 
 std::string format_limit(double bytes_per_second) {

@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "base/clock.h"
-#include "base/units.h"
 #include "tools/cli/api.h"
 #include "tools/cli/context.h"
 #include "tools/cli/live.h"
@@ -70,7 +69,7 @@ public:
         const Counts now = counts_of(row);
         const Counts& then = known->second;
         const double hits = now.hits - then.hits;
-        const auto rate = [&](double bytes) { return format_bytes_per_second(bytes / seconds_); };
+        const auto rate = [&](double bytes) { return format_rate_short(bytes / seconds_); };
         const double memory = now.memory_bytes - then.memory_bytes;
         const double disk = now.disk_bytes - then.disk_bytes;
         const double remote = now.remote_bytes - then.remote_bytes;
@@ -104,7 +103,7 @@ std::string screen(const Snapshot& before, const Snapshot& now) {
     const Rates dataset_rates(rows(before.datasets, "datasets"), before.taken_ns, now.taken_ns);
     for (const json::value& value : rows(now.datasets, "datasets")) {
         const json::object& row = as_object(value);
-        std::vector<std::string> cells{text_at(row, "name"), format_bytes(count_at(row, "total_bytes")),
+        std::vector<std::string> cells{text_at(row, "name"), format_bytes_short(count_at(row, "total_bytes")),
                                        format_part(number_at(row, "cached_ratio"), 1)};
         for (std::string& cell : dataset_rates.cells(row)) cells.push_back(std::move(cell));
         datasets.add(std::move(cells));
@@ -117,11 +116,16 @@ std::string screen(const Snapshot& before, const Snapshot& now) {
         std::vector<std::string> cells{text_at(row, "job"), text_at(row, "dataset"), text_at(row, "sessions"),
                                        text_at(row, "epoch")};
         for (std::string& cell : job_rates.cells(row)) cells.push_back(std::move(cell));
-        cells.push_back(format_limit(number_at(row, "remote_rate")));
+        const double limit = number_at(row, "remote_rate");
+        cells.push_back(limit > 0 ? format_rate_short(limit) : "none");
         cells.push_back(job_rates.stall(row));
         jobs.add(std::move(cells));
     }
-    return datasets.text() + "\n" + (jobs.empty() ? std::string("no jobs connected\n") : jobs.text());
+    const std::size_t columns = Screen::columns();
+    const std::string jobs_text =
+        jobs.empty() ? std::string("no jobs connected\n")
+                     : jobs.text_within(columns, {"SESSIONS", "EPOCH", "TOTAL", "LIMIT", "MEMORY", "DISK"});
+    return datasets.text_within(columns, {"TOTAL", "SIZE", "CACHED"}) + "\n" + jobs_text;
 }
 
 int node_top(const Context& context, const LiveOptions& options) {
@@ -156,7 +160,7 @@ void add_top_command(CLI::App& app, Context& context) {
         "top", "Live: this node's rates, hits and waits; with --allocator, the cluster beside its plan");
     command->add_option("--interval", options->live.interval_s, "Seconds between two looks. Default: 1")
         ->check(CLI::Range(0.1, 3600.0));
-    command->add_option("--count", options->live.count, "Looks before it ends. Default: until Ctrl-C");
+    command->add_option("--count", options->live.count, "Looks before it ends. Default: until q or Ctrl-C");
     command->add_flag("--node", options->node, "This node, also where an allocator is named");
     command->callback([&context, options] {
         context.command = [&context, options] {

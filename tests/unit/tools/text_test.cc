@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tools/cli/progress.h"
 #include "tools/cli/table.h"
 
@@ -22,6 +24,37 @@ TEST(Table, AlignsByTheWidestCell) {
               "\u00fc\u00fc         20  \u00e9\n");
 }
 
+// The columns of the widest line.
+std::size_t width_of_lines(const std::string& text) {
+    std::size_t widest = 0;
+    std::size_t columns = 0;
+    for (const char byte : text) {
+        if (byte == '\n')
+            columns = 0;
+        else if ((static_cast<unsigned char>(byte) & 0xc0) != 0x80)
+            widest = std::max(widest, ++columns);
+    }
+    return widest;
+}
+
+TEST(Table, CutsNamesOffAndThenLeavesColumnsOutToFit) {
+    Table table({"NAME", ">COUNT", "ON", ">RATE"});
+    table.add({"a-name-of-twenty-six-chars", "1,000", "\u00fcber-all-the-nodes", "1.25 GB/s"});
+    EXPECT_EQ(table.text_within(200, {"RATE"}), table.text());
+    EXPECT_EQ(table.text_within(50, {"RATE"}),
+              "NAME             COUNT  ON                    RATE\n"
+              "a-name-of-twen\u2026  1,000  \u00fcber-all-the-\u2026  1.25 GB/s\n");
+    EXPECT_EQ(table.text_within(34, {"RATE", "COUNT"}),
+              "NAME          COUNT  ON\n"
+              "a-name-of-t\u2026  1,000  \u00fcber-all-the\u2026\n");
+    EXPECT_EQ(table.text_within(32, {"RATE", "COUNT"}),
+              "NAME             ON\n"
+              "a-name-of-twen\u2026  \u00fcber-all-the-n\u2026\n");
+    for (std::size_t columns = 12; columns < 80; ++columns) {
+        EXPECT_LE(width_of_lines(table.text_within(columns, {"RATE", "COUNT"})), columns);
+    }
+}
+
 TEST(Table, NameValueTextAlignsValues) {
     EXPECT_EQ(name_value_text({{"a", "1"}, {"long name", "2"}}), "a          1\nlong name  2\n");
 }
@@ -35,6 +68,12 @@ TEST(Numbers, AreReadable) {
     EXPECT_EQ(format_part(0, 0), "-");
     EXPECT_EQ(format_limit(0), "none");
     EXPECT_EQ(format_limit(2e8), "200.00 MB/s");
+    EXPECT_EQ(format_rate_short(0), "0 B/s");
+    EXPECT_EQ(format_rate_short(1.25e9), "1.25 GB/s");
+    EXPECT_EQ(format_rate_short(12.34e6), "12.3 MB/s");
+    EXPECT_EQ(format_rate_short(125e6), "125 MB/s");
+    EXPECT_EQ(format_bytes_short(384u << 20), "384 MiB");
+    EXPECT_EQ(format_bytes_short(10'000'000'000), "10.0 GB");
     EXPECT_EQ(format_seconds(200), "3m 20s");
     EXPECT_EQ(format_seconds(0), "0 s");
 }

@@ -1,0 +1,122 @@
+"""`larder top` on a terminal: how wide it is, and that q ends it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pathlib
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+LONG = "a-dataset-with-a-name-that-is-far-too-long-for-a-narrow-terminal"
+
+
+class Terminal:
+    """`larder top` in a terminal of its own, whose screen can be waited for."""
+
+    def __init__(self, daemon: Any, columns: int, rows: int = 24) -> None:
+        self.controller, inside = pty.openpty()
+        fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        # A session of its own with this terminal, so that top is in its foreground.
+        self.process = subprocess.Popen(
+            daemon._command("top", "--interval", "0.1"), stdin=inside, stdout=inside, stderr=inside,
+            start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )  # fmt: skip
+        self.inside = inside
+        self.shown = ""
+
+    def wait_for(self, pattern: str) -> str:
+        """The last whole screen, once `pattern` is in one."""
+        while True:
+            screens = self.shown.split("\033[H")
+            for screen in reversed(screens[1:-1]):
+                text = re.sub(r"\033\[[0-9]*[JK]", "", screen).replace("\r\n", "\n")
+                if re.search(pattern, text):
+                    return text
+            ready, _, _ = select.select([self.controller], [], [], 60)
+            assert ready, f"no {pattern!r} in {self.shown[-2000:]!r}"
+            self.shown += os.read(self.controller, 65536).decode()
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.controller, keys)
+
+    def echoes(self) -> bool:
+        return bool(termios.tcgetattr(self.inside)[3] & termios.ECHO)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.controller)
+        os.close(self.inside)
+
+
+@pytest.fixture(scope="module")
+def crowded(start_daemon: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A daemon with a dataset of a long name."""
+    directory = tmp_path_factory.mktemp("images")
+    (directory / "a.png").write_bytes(b"x" * 5000)
+    daemon = start_daemon()
+    daemon.command("dataset", "add", LONG, directory)
+    return daemon
+
+
+@pytest.fixture
+def top(crowded: Any) -> Iterator[Callable[..., Terminal]]:
+    opened: list[Terminal] = []
+
+    def start(columns: int, rows: int = 24) -> Terminal:
+        opened.append(Terminal(crowded, columns, rows))
+        return opened[-1]
+
+    yield start
+    for terminal in opened:
+        terminal.close()
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_no_line_is_wider_than_the_terminal(top: Callable[..., Terminal], columns: int) -> None:
+    screen = top(columns).wait_for("a-dataset-w")
+    assert max(map(len, screen.splitlines())) <= columns, screen
+    assert "…" in screen and "HITS" in screen and "REMOTE" in screen
+
+
+def test_a_wide_terminal_shows_whole_names_and_all_columns(top: Callable[..., Terminal]) -> None:
+    screen = top(200).wait_for(LONG)
+    assert "TOTAL" in screen and "…" not in screen
+
+
+def test_a_low_terminal_does_not_scroll(top: Callable[..., Terminal]) -> None:
+    assert len(top(80, rows=3).wait_for("DATASET").splitlines()) < 3
+
+
+def test_q_ends_it_and_gives_the_terminal_back(top: Callable[..., Terminal]) -> None:
+    terminal = top(80)
+    terminal.wait_for("q ends this")
+    assert not terminal.echoes()
+    terminal.type(b"xy")
+    terminal.wait_for("DATASET")
+    assert terminal.process.poll() is None
+    terminal.type(b"q")
+    assert terminal.process.wait(60) == 0
+    assert terminal.echoes()
+
+
+def test_ctrl_c_ends_it_and_gives_the_terminal_back(top: Callable[..., Terminal]) -> None:
+    terminal = top(80)
+    terminal.wait_for("DATASET")
+    terminal.type(b"\x03")
+    assert terminal.process.wait(60) == 0
+    assert terminal.echoes()
+
+
+def test_into_a_pipe_nothing_is_cut_off(crowded: Any) -> None:
+    assert LONG in crowded.command("top", "--count", "1", "--interval", "0.1")

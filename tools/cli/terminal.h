@@ -1,0 +1,39 @@
+#pragma once
+
+// The size of a terminal, and its keys one by one.
+
+#include <termios.h>
+
+#include <cstddef>
+#include <optional>
+
+namespace larder::cli {
+
+struct TerminalSize {
+    std::size_t columns = 80;
+    std::size_t rows = 24;
+};
+
+// Nothing if the descriptor is no terminal; 80 by 24 if the terminal does not say.
+std::optional<TerminalSize> terminal_size(int fd);
+
+// While it lives, keys typed at standard input arrive at once and are not shown, if standard input is a terminal and
+// this program is in its foreground. The terminal is as before afterwards. One at a time.
+class KeyWatch {
+public:
+    KeyWatch();
+    ~KeyWatch();
+    KeyWatch(const KeyWatch&) = delete;
+    KeyWatch& operator=(const KeyWatch&) = delete;
+
+    // Standard input, to poll; -1 if no keys are watched.
+    int fd() const { return watching_ ? 0 : -1; }
+    // Takes what was typed. True if a q is in it.
+    bool q_pressed();
+
+private:
+    bool watching_ = false;
+    termios before_{};
+};
+
+}  // namespace larder::cli
