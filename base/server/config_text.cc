@@ -3,9 +3,10 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <sstream>
+
+#include "base/nearest_name.h"
 
 namespace larder {
 namespace {
@@ -17,28 +18,9 @@ std::unexpected<Error> refuse(std::string message) {
     return fail(ErrorCode::invalid_argument, std::move(message));
 }
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-    std::vector<std::size_t> row(b.size() + 1);
-    std::iota(row.begin(), row.end(), 0);
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        std::size_t diagonal = row[0];
-        row[0] = i + 1;
-        for (std::size_t j = 0; j < b.size(); ++j) {
-            const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-            diagonal = row[j + 1];
-            row[j + 1] = std::min({row[j] + 1, diagonal + 1, replaced});
-        }
-    }
-    return row[b.size()];
-}
-
 // "did you mean ...?" for a near miss, else every key there is.
 std::string advice(std::string_view wrong, const std::vector<std::string>& allowed) {
-    const auto nearest = std::ranges::min_element(
-        allowed, {}, [&](const std::string& candidate) { return edit_distance(wrong, candidate); });
-    if (nearest != allowed.end() && edit_distance(wrong, *nearest) <= 1 + wrong.size() / 4) {
-        return "did you mean \"" + *nearest + "\"?";
-    }
+    if (const auto nearest = nearest_name(wrong, allowed)) return "did you mean \"" + *nearest + "\"?";
     std::string list = "allowed are ";
     for (const std::string& key : allowed) list += (&key == &allowed.front() ? "" : ", ") + key;
     return list;

@@ -101,10 +101,11 @@ void add_job_registration(CLI::App& job, Context& context) {
     add_rate_option(*add, "--cap", options->cap, "Remote bandwidth it is granted at most");
     add->callback(
         [&context, options] { context.command = [&context, options] { return register_job(context, *options); }; });
-    job.add_subcommand("ls", "All jobs of the cluster, as the allocator knows them")->callback([&context] {
-        context.command = [&context] { return list_registered_jobs(context); };
-    });
+    job.add_subcommand("ls", "All jobs of the cluster, as the allocator knows them")
+        ->alias("list")
+        ->callback([&context] { context.command = [&context] { return list_registered_jobs(context); }; });
     CLI::App* remove = job.add_subcommand("rm", "Forget what was registered; a job that runs goes on");
+    remove->alias("remove");
     remove->add_option("JOB", options->name, "Its name")->required();
     remove->callback(
         [&context, options] { context.command = [&context, options] { return remove_job(context, options->name); }; });

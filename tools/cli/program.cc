@@ -9,19 +9,19 @@
 #include <exception>
 #include <filesystem>
 
+#include "tools/cli/usage_error.h"
+
 namespace larder::cli {
 
 int run_app(CLI::App& app, Context& context, int argc, char** argv) {
     try {
         app.parse(argc, argv);
         return context.command ? context.command() : static_cast<int>(kUsage);
-    } catch (const CLI::RequiredError& error) {
-        const auto unknown = app.remaining(true);
-        if (unknown.empty()) return app.exit(error), kUsage;
-        std::fprintf(stderr, "larder: unknown command \"%s\"; see --help\n", unknown.front().c_str());
-        return kUsage;
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? kDone : kUsage;
+        // Help and version are told by the same way.
+        if (error.get_exit_code() == 0) return app.exit(error), kDone;
+        std::fprintf(stderr, "%s\n", usage_error_text(app, error).c_str());
+        return kUsage;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "larder: %s\n", error.what());
         return kFailed;

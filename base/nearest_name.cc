@@ -1,0 +1,34 @@
+#include "base/nearest_name.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace larder {
+namespace {
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+    std::vector<std::size_t> row(b.size() + 1);
+    std::iota(row.begin(), row.end(), 0);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        std::size_t diagonal = row[0];
+        row[0] = i + 1;
+        for (std::size_t j = 0; j < b.size(); ++j) {
+            const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+            diagonal = row[j + 1];
+            row[j + 1] = std::min({row[j] + 1, diagonal + 1, replaced});
+        }
+    }
+    return row[b.size()];
+}
+
+}  // namespace
+
+std::optional<std::string> nearest_name(std::string_view wrong, std::span<const std::string> known) {
+    const auto nearest =
+        std::ranges::min_element(known, {}, [&](const std::string& name) { return edit_distance(wrong, name); });
+    if (nearest == known.end() || edit_distance(wrong, *nearest) > 1 + wrong.size() / 4) return std::nullopt;
+    return *nearest;
+}
+
+}  // namespace larder

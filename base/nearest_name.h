@@ -1,0 +1,15 @@
+#pragma once
+
+// "Did you mean ...?": finds the known name that a misspelt one most likely stands for.
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace larder {
+
+// The known name with the fewest letters changed, or nothing if that is more than one letter and a quarter of `wrong`.
+std::optional<std::string> nearest_name(std::string_view wrong, std::span<const std::string> known);
+
+}  // namespace larder

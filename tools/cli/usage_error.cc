@@ -1,0 +1,119 @@
+#include "tools/cli/usage_error.h"
+
+#include <CLI/CLI.hpp>
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "base/nearest_name.h"
+
+namespace larder::cli {
+namespace {
+
+// Words of other programs for what is called otherwise here.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kOtherWords{{{"create", "add"},
+                                                                                    {"new", "add"},
+                                                                                    {"delete", "rm"},
+                                                                                    {"del", "rm"},
+                                                                                    {"start", "up"},
+                                                                                    {"queue", "jobs"},
+                                                                                    {"describe", "info"}}};
+
+struct Command {
+    const CLI::App* app;
+    std::string line;  // as it is typed: "larder dataset add"
+};
+
+// Option groups are Apps, too, without a name.
+std::vector<const CLI::App*> commands_of(const CLI::App& app) {
+    return app.get_subcommands([](const CLI::App* child) { return !child->get_name().empty(); });
+}
+
+// The command that was being read when the parse ended.
+Command innermost(const CLI::App& app) {
+    Command command{&app, app.get_name()};
+    while (!command.app->get_subcommands().empty()) {
+        command.app = command.app->get_subcommands().back();
+        command.line += " " + command.app->get_name();
+    }
+    return command;
+}
+
+void find_named(const Command& below, const std::string& word, std::vector<std::string>& lines) {
+    for (const CLI::App* child : commands_of(*below.app)) {
+        const Command command{child, below.line + " " + child->get_name()};
+        if (child->check_name(word)) lines.push_back("`" + command.line + "`");
+        find_named(command, word, lines);
+    }
+}
+
+std::string in_words(const std::vector<std::string>& parts, std::string_view last) {
+    std::string text;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        if (i > 0) text += i + 1 < parts.size() ? std::string(", ") : std::string(last);
+        text += parts[i];
+    }
+    return text;
+}
+
+std::string see_help(const std::string& line) {
+    return "see `" + line + " --help`";
+}
+
+std::string names_text(const CLI::App& app) {
+    std::vector<std::string> names;
+    for (const CLI::App* child : commands_of(app)) names.push_back(child->get_name());
+    return in_words(names, ", ");
+}
+
+std::string unknown_command(const CLI::App& root, const Command& at, const std::string& word) {
+    std::string known = word;
+    for (const auto& [other, ours] : kOtherWords) {
+        if (word == other) known = ours;
+    }
+    std::vector<std::string> meant;
+    find_named(at, known, meant);
+    if (meant.empty()) {
+        std::vector<std::string> names;
+        for (const CLI::App* child : commands_of(*at.app)) {
+            names.push_back(child->get_name());
+            for (const std::string& alias : child->get_aliases()) names.push_back(alias);
+        }
+        if (const auto nearest = nearest_name(word, names)) meant.push_back("`" + at.line + " " + *nearest + "`");
+    }
+    if (meant.empty()) find_named({&root, root.get_name()}, known, meant);
+    const std::string what = at.line + ": unknown command \"" + word + "\"; ";
+    if (!meant.empty()) return what + "did you mean " + in_words(meant, " or ") + "?";
+    return what + "there are " + names_text(*at.app) + "; " + see_help(at.line);
+}
+
+std::string unknown_option(const CLI::App& root, const Command& at, const std::string& word) {
+    const std::string given = word.substr(0, word.find('='));
+    std::vector<std::string> names;
+    for (const CLI::App* app : {at.app, &root}) {
+        for (const CLI::Option* option : app->get_options()) {
+            for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+        }
+    }
+    const auto nearest = nearest_name(given, names);
+    return at.line + ": unknown option " + given + "; " +
+           (nearest ? "did you mean " + *nearest + "?" : see_help(at.line));
+}
+
+}  // namespace
+
+std::string usage_error_text(const CLI::App& app, const CLI::ParseError& error) {
+    const Command at = innermost(app);
+    const std::vector<std::string> left = app.remaining(true);
+    const bool takes_command = !commands_of(*at.app).empty();
+    if (!left.empty() && left.front().starts_with('-')) return unknown_option(app, at, left.front());
+    if (!left.empty() && takes_command) return unknown_command(app, at, left.front());
+    if (!left.empty()) return at.line + ": unexpected argument \"" + left.front() + "\"; " + see_help(at.line);
+    if (takes_command && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+        return at.line + ": which command? There are " + names_text(*at.app) + "; " + see_help(at.line);
+    }
+    return at.line + ": " + error.what() + "; " + see_help(at.line);
+}
+
+}  // namespace larder::cli
