@@ -73,6 +73,8 @@ public:
     // with one reference. Others go on with what they have of it. Nothing where it came anew already.
     std::optional<std::uint32_t> ask_anew(std::uint32_t tag, std::string damage);
     const BlockEntry& block(std::uint32_t tag) const { return table_[tag]; }
+    // Asks the daemon why a failed block could not be read; empty if it knows no more than the entry says.
+    std::string failure_reason_of(const BlockEntry& entry) const;
 
     enum class Progress : std::uint8_t {
         moved,    // something may have become ready

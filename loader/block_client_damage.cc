@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "loader/block_client.h"
+#include "loader/failure_reason.h"
 
 namespace larder::detail {
 
@@ -38,6 +39,11 @@ std::optional<std::uint32_t> BlockClient::ask_anew(std::uint32_t tag, std::strin
     entry.damaged_crc = as_at_remote ? crc32c(table_[tag].bytes()) : table_[tag].compressed_crc;
     want_first(anew);
     return anew;
+}
+
+std::string BlockClient::failure_reason_of(const BlockEntry& entry) const {
+    return failure_reason(
+        {.socket = socket_path_, .dataset = options_.dataset, .manifest_version = version_, .block = entry.block});
 }
 
 // The block's place in shared memory is given back at once: who reads it reads the copy.

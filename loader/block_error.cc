@@ -1,5 +1,6 @@
 #include "loader/block_error.h"
 
+#include <cerrno>
 #include <cstring>
 
 #include "base/units.h"
@@ -8,41 +9,53 @@ namespace larder::detail {
 
 using protocol::BlockStatus;
 
-Error block_error(const protocol::Manifest& manifest, const BlockEntry& entry, const std::string& dataset) {
-    const protocol::Object object = manifest.object(manifest.block(entry.block).object);
+namespace {
+
+std::string remote_reason(const BlockClient& client, const BlockEntry& entry) {
+    if (std::string reason = client.failure_reason_of(entry); !reason.empty()) return reason;
+    if (entry.system_errno == 0) return "the daemon's log says why";
+    std::string text = std::strerror(entry.system_errno);
+    if (entry.system_errno == EACCES) text += "; let the user the daemon runs as read the file and its directories";
+    return text;
+}
+
+}  // namespace
+
+Error block_error(const BlockClient& client, const BlockEntry& entry, const std::string& dataset) {
+    const protocol::Block block = client.manifest().block(entry.block);
+    const protocol::Object object = client.manifest().object(block.object);
     const std::string what = "object \"" + std::string(object.path) + "\" of dataset \"" + dataset + "\" ";
-    const std::string remedy = ": run `larder dataset index " + dataset + "`; a Loader with skip_failed leaves it out";
+    const std::string index = "`larder dataset index " + dataset + "`";
+    const std::string skip = "; a Loader with skip_failed leaves it out";
+    // Indexing again does not mend bytes that are wrong.
+    const std::string mend = ": put a good copy in its place and run " + index + skip;
     Error error{.code = ErrorCode::io, .message = {}, .system_errno = entry.system_errno};
-    if (entry.anew && entry.status == BlockStatus::object_corrupt) {
-        error.code = ErrorCode::corrupt;
-        error.message = what + "is damaged at the remote, which was read twice: " + entry.damage + remedy;
-        return error;
-    }
     switch (entry.status) {
         case BlockStatus::object_changed:
             error.code = ErrorCode::changed;
-            error.message = what + "has changed since it was indexed" + remedy;
+            error.message = what + "has changed since it was indexed: run " + index + skip;
             break;
         case BlockStatus::object_truncated:
             error.code = ErrorCode::changed;
-            error.message = what + "is shorter than when it was indexed" + remedy;
+            error.message = what + "is shorter than when it was indexed: run " + index + skip;
             break;
         case BlockStatus::object_missing:
             error.code = ErrorCode::not_found;
-            error.message = what + "is gone from the remote" + remedy;
+            error.message = what + "is gone from the remote: put it back, or run " + index + " to do without" + skip;
             break;
         case BlockStatus::object_corrupt: {
-            const protocol::Block block = manifest.block(entry.block);
+            const std::string bytes =
+                std::to_string(block.length) + " bytes from offset " + std::to_string(block.offset);
             error.code = ErrorCode::corrupt;
-            error.message = what + "is damaged at the remote: the " + std::to_string(block.length) +
-                            " bytes from offset " + std::to_string(block.offset) +
-                            " do not have the checksum they had when it was indexed" + remedy;
+            error.message = what + "is damaged at the remote: the " + bytes +
+                            (entry.anew ? " were read twice: " + entry.damage
+                                        : " do not have the checksum they had when it was indexed") +
+                            mend;
             break;
         }
         case BlockStatus::remote_failed:
         case BlockStatus::ok:
-            error.message = what + "could not be read from the remote";
-            if (entry.system_errno != 0) error.message += std::string(": ") + std::strerror(entry.system_errno);
+            error.message = what + "could not be read from the remote: " + remote_reason(client, entry);
             break;
     }
     return error;

@@ -47,7 +47,7 @@ Result<Batch> DatasetCore::fetch(std::span<const std::uint64_t> indices) {
     if (auto arrived = await(state->tags); !arrived) return give_up(arrived.error());
     for (std::size_t i = 0; i < indices.size();) {
         const BlockEntry& entry = client_->block(state->tags[i]);
-        if (entry.state == BlockState::failed) return give_up(block_error(manifest(), entry, options_.dataset));
+        if (entry.state == BlockState::failed) return give_up(block_error(*client_, entry, options_.dataset));
         auto added = state->add(manifest(), client_->format(), indices[i], entry.block, entry.bytes());
         if (added) {
             ++i;

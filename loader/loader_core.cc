@@ -293,7 +293,11 @@ Result<std::optional<Batch>> LoaderCore::deliver(PlannedBatch& batch) {
         const BlockEntry& entry = client_->block(sample.tag);
         Result<void> added;
         if (entry.state == BlockState::failed) {
-            added = std::unexpected(block_error(manifest(), entry, options_.dataset));
+            if (options_.skip_failed) {
+                ++skipped;
+                continue;
+            }
+            added = std::unexpected(block_error(*client_, entry, options_.dataset));
         } else {
             added = state->add(manifest(), client_->format(), sample.sample, entry.block, entry.bytes());
         }

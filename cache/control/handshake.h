@@ -34,6 +34,9 @@ public:
     // The version a client may read, or why not. Version 0 is the newest.
     virtual Result<std::shared_ptr<const DatasetVersion>> open(const std::string& dataset, std::uint64_t version,
                                                                const PeerCredentials& peer) = 0;
+    // Why the last read of a block's object failed; empty if that is not known. An error: the client may not know.
+    virtual Result<std::string> explain(const std::string& dataset, std::uint64_t version, std::uint32_t block,
+                                        const PeerCredentials& peer) = 0;
     // The bucket of all sessions of a job, or why it can have no session here.
     virtual Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job) = 0;
     // Takes over a session, and sees to it that its data-plane thread has it.

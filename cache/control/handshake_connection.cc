@@ -18,6 +18,8 @@ namespace {
 
 using protocol::AttachReply;
 using protocol::AttachRequest;
+using protocol::ExplainReply;
+using protocol::ExplainRequest;
 using protocol::MessageKind;
 using protocol::OpenReply;
 using protocol::OpenRequest;
@@ -103,6 +105,12 @@ void HandshakeConnection::receive() {
 bool HandshakeConnection::handle(std::span<const std::byte> message) {
     OpenRequest open;
     AttachRequest attach;
+    ExplainRequest explain;
+    if (version_ == nullptr && read_message(message, explain) && explain.magic == protocol::kMagic &&
+        explain.kind == MessageKind::explain) {
+        handle_explain(explain);
+        return false;
+    }
     if (version_ == nullptr && read_message(message, open)) {
         return open.magic == protocol::kMagic && open.kind == MessageKind::open && handle_open(open);
     }
@@ -148,6 +156,17 @@ bool HandshakeConnection::handle_open(const OpenRequest& request) {
     reply.manifest_bytes = version_->manifest->header().file_bytes;
     const std::array fds{version_->manifest_fd.get()};
     return send(bytes_of(reply), fds);
+}
+
+void HandshakeConnection::handle_explain(const ExplainRequest& request) {
+    ExplainReply reply{};
+    reply.magic = protocol::kMagic;
+    reply.kind = MessageKind::explain;
+    if (const auto dataset = read_text(request.dataset, "dataset name")) {
+        const auto reason = shared_->host.explain(*dataset, request.manifest_version, request.block, peer_);
+        if (reason) copy_text(*reason, reply.reason);
+    }
+    send(bytes_of(reply), {});
 }
 
 Result<SessionMemory> HandshakeConnection::check_and_make(const AttachRequest& request) const {

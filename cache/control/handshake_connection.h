@@ -48,6 +48,7 @@ private:
     bool handle(std::span<const std::byte> message);
     bool handle_open(const protocol::OpenRequest& request);
     bool handle_attach(const protocol::AttachRequest& request);
+    void handle_explain(const protocol::ExplainRequest& request);
     Result<void> open(const protocol::OpenRequest& request);
     Result<SessionMemory> check_and_make(const protocol::AttachRequest& request) const;
     bool send(std::span<const std::byte> message, std::span<const int> fds);

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/nearest_name.h"
 #include "base/server/logging.h"
 
 namespace larder::cache {
@@ -29,9 +30,13 @@ Result<const NodeDataset*> Node::find(const std::string& name) const {
         return fail(ErrorCode::corrupt, "dataset \"" + name + "\" is damaged: " + damaged->second.reason.message +
                                             "; `larder dataset rm` removes it, then it can be added again");
     }
+    std::vector<std::string> known;
+    for (const auto& [other, dataset] : datasets_) known.push_back(other);
+    const auto nearest = nearest_name(name, known);
     return fail(ErrorCode::not_found,
-                "dataset \"" + name +
-                    "\" is unknown: `larder dataset ls` shows those there are, `larder dataset add` adds one");
+                "dataset \"" + name + "\" is unknown" +
+                    (nearest ? "; did you mean \"" + *nearest + "\"?"
+                             : ": `larder dataset ls` shows those there are, `larder dataset add` adds one"));
 }
 
 const NodeDataset* Node::find(std::uint64_t dataset_id) const {
@@ -61,6 +66,16 @@ Result<std::shared_ptr<const DatasetVersion>> Node::open(const std::string& name
                                               std::to_string(versions.rbegin()->first));
     }
     return found->second;
+}
+
+Result<std::string> Node::explain(const std::string& name, std::uint64_t version, std::uint32_t block,
+                                  const PeerCredentials& peer) {
+    const auto opened = open(name, version, peer);
+    if (!opened) return std::unexpected(opened.error());
+    const protocol::Manifest& manifest = *(*opened)->manifest;
+    const auto& place = datasets_.at(name).place;
+    if (block >= manifest.block_count() || place == nullptr) return std::string();
+    return place->problems().latest(manifest.object(manifest.block(block).object).path);
 }
 
 Result<void> Node::check_online(const NodeDataset& dataset) const {

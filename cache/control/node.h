@@ -87,6 +87,8 @@ public:
 
     // Each starts a task and gives its id. A dataset has at most one at a time.
     Result<std::uint64_t> add(NewDataset dataset);
+    // Finds out what adding it would find, and adds nothing.
+    Result<std::uint64_t> survey(NewDataset dataset);
     Result<std::uint64_t> reindex(const std::string& name);
     Result<std::uint64_t> scan(const std::string& name, ScanKind kind);
 
@@ -120,6 +122,8 @@ public:
     Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job) override;
     void attach(SessionSetup setup) override;
     void slots_populated(std::uint64_t dataset_id, std::uint64_t session_id) override;
+    Result<std::string> explain(const std::string& dataset, std::uint64_t version, std::uint32_t block,
+                                const PeerCredentials& peer) override;
 
 private:
     struct Indexing;
@@ -144,6 +148,7 @@ private:
     void retry_offline();
     Result<void> check_capacity(const std::map<std::string, Quota>& changes) const;
     Result<void> check_idle(const NodeDataset& dataset) const;
+    Result<void> check_is_new(const std::string& name) const;
     Result<void> check_online(const NodeDataset& dataset) const;
 
     Result<std::uint64_t> start_indexing(std::shared_ptr<Indexing> indexing, std::string kind);

@@ -35,7 +35,8 @@ enum class MessageKind : std::uint32_t {
     attach = 2,
     segment_added = 3,
     segment_dropped = 4,
-    segment_unmapped = 5
+    segment_unmapped = 5,
+    explain = 6
 };
 
 struct OpenRequest {
@@ -75,6 +76,23 @@ struct AttachReply {
     std::uint32_t reserved;
     std::uint64_t session_id;
     char error[kErrorBytesMax];
+};
+
+// Asks why the last read of a block's object failed, on a connection of its own that ends with the reply. A daemon that
+// does not know the message closes the connection.
+struct ExplainRequest {
+    std::uint32_t magic;
+    std::uint32_t version;
+    MessageKind kind;
+    std::uint32_t block;             // index in the manifest
+    std::uint64_t manifest_version;  // 0: the newest
+    char dataset[kNameBytesMax];     // NUL-terminated
+};
+
+struct ExplainReply {
+    std::uint32_t magic;
+    MessageKind kind;
+    char reason[kErrorBytesMax];  // NUL-terminated; empty: not known
 };
 
 // `segment_added` carries one fd.

@@ -310,6 +310,10 @@ Verdict HttpAttempt::verdict_of_status(int code) const {
         case 429: verdict.system_errno = EBUSY; break;
         default: verdict.system_errno = EREMOTEIO; break;
     }
+    if (get_->origin->lacks_bucket(code, error_body_)) {
+        verdict.kind = Verdict::Kind::refused;
+        verdict.system_errno = ENOENT;
+    }
     if (verdict.kind == Verdict::Kind::refused && get_->origin->passes(code, error_body_)) {
         verdict.kind = Verdict::Kind::failed;
     }
@@ -325,10 +329,18 @@ Verdict HttpAttempt::verdict_of_code(CURLcode code) const {
         case CURLE_COULDNT_RESOLVE_HOST:
         case CURLE_COULDNT_RESOLVE_PROXY: verdict.system_errno = EHOSTUNREACH; break;
         case CURLE_OUT_OF_MEMORY: verdict.system_errno = ENOMEM; break;
+        case CURLE_GOT_NOTHING:
+            if (get_->url.starts_with("http://")) verdict.message += "; where the server speaks TLS, write https://";
+            [[fallthrough]];
         case CURLE_RECV_ERROR:
         case CURLE_SEND_ERROR:
-        case CURLE_GOT_NOTHING:
         case CURLE_PARTIAL_FILE: verdict.system_errno = ECONNRESET; break;
+        case CURLE_SSL_CONNECT_ERROR:
+            verdict.system_errno = EPROTO;
+            if (std::strstr(error_, "wrong version number") == nullptr) break;
+            verdict.kind = Verdict::Kind::refused;
+            verdict.message += "; the server speaks no TLS on this port: write http://";
+            break;
         case CURLE_PEER_FAILED_VERIFICATION:
             verdict.message += "; where its authority is not among the system's, remote.ca names the file that has it";
             [[fallthrough]];

@@ -27,10 +27,10 @@ Error error_of(const HttpGet& get) {
         case HttpOutcome::cancelled: return {.code = ErrorCode::cancelled, .message = "indexing was cancelled"};
         default: break;
     }
-    const bool refused = get.system_errno == EACCES;
-    return {.code = refused ? ErrorCode::permission_denied : ErrorCode::unavailable,
-            .message = get.message,
-            .system_errno = get.system_errno};
+    ErrorCode code = ErrorCode::unavailable;
+    if (get.system_errno == EACCES) code = ErrorCode::permission_denied;
+    if (get.system_errno == ENOENT) code = ErrorCode::not_found;  // the bucket
+    return {.code = code, .message = get.message, .system_errno = get.system_errno};
 }
 
 bool is_hidden(std::string_view path) {

@@ -7,6 +7,7 @@
 
 #include "base/server/percent_encoding.h"
 #include "cache/remote/s3_credentials.h"
+#include "cache/remote/s3_hint.h"
 
 namespace larder::cache {
 namespace {
@@ -15,6 +16,13 @@ namespace {
 constexpr const char* kNoContent =
     "x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
+// Servers that are asked in plain HTTP where they speak TLS say so in words, with status 400.
+bool wants_tls(int status, std::string_view body) {
+    return status == 400 && body.find("HTTPS port") != std::string_view::npos;
+}
+
+constexpr std::string_view kWriteHttps = "the server speaks TLS on this port: write https://";
+
 class PlainOrigin final : public HttpOrigin {
 public:
     explicit PlainOrigin(std::string endpoint) : endpoint_(std::move(endpoint)) {}
@@ -22,8 +30,12 @@ public:
     const std::string& endpoint() const override { return endpoint_; }
     Result<curl_slist*> prepare(CURL*, curl_slist* headers) const override { return headers; }
     bool follows_redirects() const override { return true; }
-    std::string explain(int status, std::string_view) const override {
-        return status == 401 || status == 403 ? "the server does not let this daemon read it" : "";
+    std::string explain(int status, std::string_view body) const override {
+        if (wants_tls(status, body)) return std::string(kWriteHttps);
+        if (status == 401)
+            return "the server wants a login, which larder cannot give: serve it without one, or by s3://";
+        if (status == 403) return "the server refuses to show it to this machine; check its access rules and the path";
+        return "";
     }
 
 private:
@@ -32,9 +44,10 @@ private:
 
 class S3Origin final : public HttpOrigin {
 public:
-    S3Origin(std::string endpoint, const std::string& region, bool requester_pays,
+    S3Origin(std::string endpoint, std::string bucket, const std::string& region, bool requester_pays,
              std::shared_ptr<const S3Credentials> credentials)
         : endpoint_(std::move(endpoint)),
+          bucket_(std::move(bucket)),
           signature_("aws:amz:" + region + ":s3"),
           requester_pays_(requester_pays),
           credentials_(std::move(credentials)) {}
@@ -59,14 +72,26 @@ public:
 
     // Of the answer's body only code and message: the rest may quote what was signed.
     std::string explain(int status, std::string_view body) const override {
+        if (wants_tls(status, body)) return std::string(kWriteHttps);
         pugi::xml_document document;
         const pugi::xml_node error = error_of(document, body);
         std::string text = error.child_value("Code");
         const std::string message = error.child_value("Message");
         if (!message.empty()) text += (text.empty() ? "" : ": ") + message;
-        if (status == 301 || status == 307) text += "; the bucket is in another region: give --region";
-        if (text.empty() && (status == 401 || status == 403)) text = "the credentials do not allow it";
+        const std::string hint = s3_hint(status, error.child_value("Code"),
+                                         {.bucket = bucket_,
+                                          .endpoint = endpoint_,
+                                          .region = error.child_value("Region"),
+                                          .is_signed = credentials_ != nullptr,
+                                          .requester_pays = requester_pays_});
+        if (!hint.empty()) text += (text.empty() ? "" : "; ") + hint;
         return text;
+    }
+
+    // An answer of 404 for any object of it.
+    bool lacks_bucket(int status, std::string_view body) const override {
+        pugi::xml_document document;
+        return status == 404 && std::string_view(error_of(document, body).child_value("Code")) == "NoSuchBucket";
     }
 
     // Keys that expired on the way, or whose renewal is late.
@@ -82,6 +107,7 @@ private:
     }
 
     std::string endpoint_;
+    std::string bucket_;
     std::string signature_;
     bool requester_pays_;
     std::shared_ptr<const S3Credentials> credentials_;
@@ -110,9 +136,9 @@ Result<HttpRoot> make_s3_root(const RemoteUrl& url, const RemoteOptions& options
         (options.addressing == S3Addressing::automatic && (given || url.base.find('.') != std::string::npos));
     std::string root = in_path ? endpoint + "/" + url.base
                                : endpoint.substr(0, scheme + 3) + url.base + "." + endpoint.substr(scheme + 3);
-    HttpRoot made{
-        .origin = std::make_shared<S3Origin>(endpoint, region, options.requester_pays, std::move(credentials)),
-        .url = std::move(root)};
+    HttpRoot made{.origin = std::make_shared<S3Origin>(endpoint, url.base, region, options.requester_pays,
+                                                       std::move(credentials)),
+                  .url = std::move(root)};
     if (!url.root.empty()) {
         made.url += '/';
         made.url += percent_encode_path(url.root);

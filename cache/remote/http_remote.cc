@@ -28,8 +28,14 @@ struct HttpRead : HttpGet {
 
 class HttpRemote final : public PeerRemote {
 public:
-    HttpRemote(HttpRoot root, Device& device, HttpTransfers& transfers, FileDescriptor event, bool of_peer)
-        : root_(std::move(root)), device_(device), transfers_(transfers), event_(std::move(event)), of_peer_(of_peer) {
+    // `problems` is null for a peer's cache: what cannot be had there is read from the remote.
+    HttpRemote(HttpRoot root, Device& device, HttpTransfers& transfers, FileDescriptor event,
+               std::shared_ptr<RemoteProblems> problems)
+        : root_(std::move(root)),
+          device_(device),
+          transfers_(transfers),
+          event_(std::move(event)),
+          problems_(std::move(problems)) {
         watch_.remote = this;
         watch_.done = [](Operation& operation, std::int32_t) noexcept {
             HttpRemote& self = *static_cast<Watch&>(operation).remote;
@@ -142,7 +148,10 @@ private:
                 system_errno = read.system_errno != 0 ? read.system_errno : EREMOTEIO;
                 break;
         }
-        if (status != BlockStatus::ok && !of_peer_) log_warn("remote read failed", {{"error", read.message}});
+        if (status != BlockStatus::ok && problems_ != nullptr) {
+            log_warn("remote read failed", {{"error", read.message}});
+            problems_->note(request.path, read.message);
+        }
         read.next_read = std::exchange(free_, &read);
         request.done(request, status, system_errno);
     }
@@ -151,7 +160,7 @@ private:
     Device& device_;
     HttpTransfers& transfers_;
     FileDescriptor event_;
-    const bool of_peer_;
+    const std::shared_ptr<RemoteProblems> problems_;
     Watch watch_;
     bool watching_ = false;
     std::size_t in_flight_ = 0;
@@ -160,20 +169,22 @@ private:
     std::atomic<HttpRead*> ended_{nullptr};
 };
 
-Result<std::unique_ptr<HttpRemote>> make(HttpRoot root, Device& device, HttpTransfers& transfers, bool of_peer) {
+Result<std::unique_ptr<HttpRemote>> make(HttpRoot root, Device& device, HttpTransfers& transfers,
+                                         std::shared_ptr<RemoteProblems> problems) {
     FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (event.get() < 0) return fail_errno(errno, "eventfd");
-    return std::make_unique<HttpRemote>(std::move(root), device, transfers, std::move(event), of_peer);
+    return std::make_unique<HttpRemote>(std::move(root), device, transfers, std::move(event), std::move(problems));
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Remote>> make_http_remote(HttpRoot root, Device& device, HttpTransfers& transfers) {
-    return make(std::move(root), device, transfers, false);
+Result<std::unique_ptr<Remote>> make_http_remote(HttpRoot root, Device& device, HttpTransfers& transfers,
+                                                 std::shared_ptr<RemoteProblems> problems) {
+    return make(std::move(root), device, transfers, std::move(problems));
 }
 
 Result<std::unique_ptr<PeerRemote>> make_http_peer(HttpRoot root, Device& device, HttpTransfers& transfers) {
-    return make(std::move(root), device, transfers, true);
+    return make(std::move(root), device, transfers, nullptr);
 }
 
 }  // namespace larder::cache

@@ -11,6 +11,7 @@
 #include "cache/remote.h"
 #include "cache/remote/http_transfers.h"
 #include "cache/remote/peer_remote.h"
+#include "cache/remote/remote_problems.h"
 
 namespace larder::cache {
 
@@ -19,8 +20,9 @@ struct HttpRoot {
     std::string url;  // percent-encoded, without a slash at the end: objects are url + "/" + their encoded path
 };
 
-// `device` and `transfers` must outlive it.
-Result<std::unique_ptr<Remote>> make_http_remote(HttpRoot root, Device& device, HttpTransfers& transfers);
+// `device` and `transfers` must outlive it. What fails is logged and noted in `problems`.
+Result<std::unique_ptr<Remote>> make_http_remote(HttpRoot root, Device& device, HttpTransfers& transfers,
+                                                 std::shared_ptr<RemoteProblems> problems);
 // Of a peer. What fails is not logged: it is read from the remote instead, and counted.
 Result<std::unique_ptr<PeerRemote>> make_http_peer(HttpRoot root, Device& device, HttpTransfers& transfers);
 

@@ -52,7 +52,7 @@ std::unique_ptr<ObjectSource> RemotePlace::objects(std::stop_token stop) const {
 }
 
 Result<std::unique_ptr<Remote>> RemotePlace::remote(Device& device) const {
-    if (http_) return make_http_remote(*http_, device, *transfers_);
+    if (http_) return make_http_remote(*http_, device, *transfers_, problems_);
     auto remote = make_file_remote(url_.root, device);
     if (!remote) {
         const Error& error = remote.error();

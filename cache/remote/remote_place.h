@@ -13,6 +13,7 @@
 #include "cache/remote.h"
 #include "cache/remote/http_origin.h"
 #include "cache/remote/remote_options.h"
+#include "cache/remote/remote_problems.h"
 #include "cache/remote/remote_url.h"
 
 namespace larder::cache {
@@ -28,6 +29,8 @@ public:
     std::unique_ptr<ObjectSource> objects(std::stop_token stop = {}) const;
     // On the thread of `device`, which must outlive it.
     Result<std::unique_ptr<Remote>> remote(Device& device) const;
+    // Why the latest reads by those remotes failed.
+    const RemoteProblems& problems() const { return *problems_; }
 
 private:
     RemotePlace() = default;
@@ -35,6 +38,7 @@ private:
     RemoteUrl url_;
     std::optional<HttpRoot> http_;
     HttpTransfers* transfers_ = nullptr;
+    std::shared_ptr<RemoteProblems> problems_ = std::make_shared<RemoteProblems>();
 };
 
 }  // namespace larder::cache

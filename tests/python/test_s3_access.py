@@ -98,13 +98,35 @@ def test_trust_that_ends_is_an_error_of_the_reads(
     other = serve_directory(tmp_path)
     daemon.options = ("--remote.ca", str(other.authority))
     daemon.start()
-    with pytest.raises(larder.ReadFailed, match=r"\.png.*Permission denied"):
+    with pytest.raises(larder.ReadFailed, match=r"\.png.*SSL certificate problem.*remote\.ca"):
         images.read(daemon, name)
     assert "SSL certificate problem" in daemon.log.read_text()
     daemon.end()
     daemon.options = ("--remote.ca", str(guarded.authority))
     daemon.start()
     assert images.read(daemon, name) == images.contents
+
+
+def test_access_that_ends_is_told_with_status_code_and_remedy(
+    start_daemon: Callable[..., Any], s3: S3, bucket: str, images: Source, tmp_path: pathlib.Path
+) -> None:  # fmt: skip
+    daemon = start_daemon(environment=environment(tmp_path, **s3.environment()))
+    name = add(daemon, bucket, "--endpoint", s3.endpoint)
+    daemon.end()
+    wrong = s3.environment() | {"AWS_SECRET_ACCESS_KEY": "wrong"}
+    daemon.environment = environment(tmp_path, **wrong)
+    daemon.start()
+    with pytest.raises(larder.ReadFailed, match=r"\.png.*HTTP 403, SignatureDoesNotMatch.*AWS_SECRET_ACCESS_KEY"):
+        images.read(daemon, name)
+
+
+def test_a_missing_bucket_is_named(
+    start_daemon: Callable[..., Any], s3: S3, tmp_path: pathlib.Path
+) -> None:  # fmt: skip
+    daemon = start_daemon(environment=environment(tmp_path, **s3.environment()))
+    says = refused(daemon, "s3://no-such-bucket/images", "--endpoint", s3.endpoint)
+    assert "HTTP 404, NoSuchBucket" in says and f"there is no bucket no-such-bucket at {s3.endpoint}" in says
+    assert "dataset index" not in says
 
 
 # --- a role's credentials, which live for seconds here

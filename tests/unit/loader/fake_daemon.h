@@ -41,6 +41,7 @@ struct FakeBehaviour {
     std::atomic<int> sessions_cut = 0;             // so many sessions end at their first fetch
     std::atomic<int> attaches_refused = 0;         // so many sessions end instead of being attached
     std::function<protocol::BlockStatus(std::uint32_t)> status;  // set before start
+    std::string reason;                                          // why reads fail; set before start
     std::function<void(protocol::Completion&)> corrupt;          // set before start
 };
 
@@ -146,6 +147,11 @@ private:
                 ++segments_unmapped;  // a SegmentMessage is as long as an AttachRequest
             }
         } else {
+            if (got == sizeof(protocol::ExplainRequest)) {
+                protocol::ExplainReply reply{.magic = protocol::kMagic, .kind = protocol::MessageKind::explain};
+                std::strncpy(reply.reason, behaviour.reason.c_str(), sizeof reply.reason - 1);
+                send(session, reply, {});
+            }
             session.open = false;
         }
     }

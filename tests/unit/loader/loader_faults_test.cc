@@ -74,6 +74,25 @@ TEST_F(LoaderTest, EveryKindOfFailureHasItsCode) {
     EXPECT_EQ(loader.next().error().code, ErrorCode::io);
 }
 
+TEST_F(LoaderTest, AFailureSaysWhatHappenedToWhichObjectAndWhatToDo) {
+    make_raw(40);
+    std::atomic<BlockStatus> status = BlockStatus::remote_failed;
+    daemon->stop();
+    daemon->behaviour.status = [&](std::uint32_t) { return status.load(); };
+    daemon->behaviour.reason = "https://host/a: HTTP 403, AccessDenied";
+    daemon->start();
+    Loader loader = open(options());
+    const auto message = [&] { return loader.next().error().message; };
+    EXPECT_TRUE(message().ends_with("could not be read from the remote: https://host/a: HTTP 403, AccessDenied"));
+    status = BlockStatus::object_missing;
+    EXPECT_NE(message().find("is gone from the remote: put it back, or run `larder dataset index test`"),
+              std::string::npos);
+    status = BlockStatus::object_corrupt;
+    const std::string corrupt = message();
+    EXPECT_NE(corrupt.find(" bytes from offset 0 do not have the checksum"), std::string::npos) << corrupt;
+    EXPECT_NE(corrupt.find("put a good copy in its place and run `larder dataset index test`"), std::string::npos);
+}
+
 TEST_F(LoaderTest, ADaemonThatGoesAwayWhileALoaderAttachesIsWaitedFor) {
     make_raw(40);
     daemon->behaviour.attaches_refused = 2;

@@ -57,6 +57,11 @@ public:
         if (job == "one-too-many") return fail(ErrorCode::unavailable, "no more jobs");
         return std::make_shared<TokenBucket>();
     }
+    Result<std::string> explain(const std::string& dataset, std::uint64_t, std::uint32_t block,
+                                const PeerCredentials&) override {
+        if (dataset == "here") return "block " + std::to_string(block) + ": HTTP 403";
+        return fail(ErrorCode::permission_denied, "not for you");
+    }
     void attach(SessionSetup setup) override {
         const std::lock_guard lock(mutex);
         sessions.push_back(std::move(setup));
@@ -184,6 +189,24 @@ protected:
     std::unique_ptr<HandshakeServer> server;
     std::thread thread;
 };
+
+TEST_F(HandshakeTest, ExplainsAFailedReadToThoseWhoMayReadTheDataset) {
+    serve();
+    const auto explained = [&](const char* dataset) {
+        Client client(path);
+        protocol::ExplainRequest request{
+            .magic = protocol::kMagic, .version = protocol::kVersion, .kind = MessageKind::explain, .block = 7};
+        std::strncpy(request.dataset, dataset, sizeof request.dataset - 1);
+        client.send(request);
+        protocol::ExplainReply reply{};
+        EXPECT_EQ(client.receive(reply), sizeof reply);
+        EXPECT_EQ(reply.kind, MessageKind::explain);
+        EXPECT_TRUE(client.hung_up());
+        return std::string(reply.reason);
+    };
+    EXPECT_EQ(explained("here"), "block 7: HTTP 403");
+    EXPECT_EQ(explained("elsewhere"), "");
+}
 
 TEST_F(HandshakeTest, OpensAndAttaches) {
     serve();

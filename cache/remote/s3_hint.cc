@@ -1,0 +1,48 @@
+#include "cache/remote/s3_hint.h"
+
+namespace larder::cache {
+namespace {
+
+std::string denied(const S3Asked& asked) {
+    const std::string bucket = "bucket " + std::string(asked.bucket);
+    if (!asked.is_signed) return bucket + " is not public: add it with credentials, without --unsigned";
+    std::string hint = "the credentials are valid, but may not do this: let the policy of " + bucket +
+                       " allow s3:ListBucket and s3:GetObject, or use another --profile";
+    if (!asked.requester_pays) hint += "; a bucket whose readers pay needs --requester-pays";
+    return hint;
+}
+
+std::string other_region(const S3Asked& asked) {
+    const std::string bucket = "bucket " + std::string(asked.bucket);
+    if (asked.region.empty()) return bucket + " is in another region: give --region";
+    return bucket + " is in region " + std::string(asked.region) + ": give --region " + std::string(asked.region);
+}
+
+}  // namespace
+
+std::string s3_hint(int status, std::string_view code, const S3Asked& asked) {
+    if (code == "NoSuchBucket") {
+        return "there is no bucket " + std::string(asked.bucket) + " at " + std::string(asked.endpoint) +
+               ": check the URL and --endpoint";
+    }
+    if (code == "InvalidAccessKeyId") {
+        return "the server does not know this access key: check AWS_ACCESS_KEY_ID, --profile and --endpoint";
+    }
+    if (code == "SignatureDoesNotMatch") {
+        return "the secret key does not belong to the access key: check AWS_SECRET_ACCESS_KEY and --profile";
+    }
+    if (code == "RequestTimeTooSkewed") {
+        return "this machine's clock differs from the server's by more than 15 minutes: set it, as `timedatectl "
+               "set-ntp true` does";
+    }
+    if (code == "ExpiredToken" || code == "InvalidToken" || code == "TokenRefreshRequired") {
+        return "the session token has expired or is wrong: renew the daemon's credentials";
+    }
+    if (code == "AuthorizationHeaderMalformed" || code == "PermanentRedirect" || status == 301 || status == 307) {
+        return other_region(asked);
+    }
+    if (status == 401 || status == 403) return denied(asked);
+    return "";
+}
+
+}  // namespace larder::cache
