@@ -129,7 +129,7 @@ void Api::add_dataset(const HttpRequest& request, const HttpRespond& respond) {
     // Whoever adds a dataset owns it, unless they say otherwise.
     auto dataset = check_wish(*wish, {.owner = request.peer->uid, .group = request.peer->gid});
     if (!dataset) return respond(http_error(dataset.error()));
-    respond(task_response(node_.add(std::move(*dataset))));
+    respond(task_response(wish->dry_run ? node_.survey(std::move(*dataset)) : node_.add(std::move(*dataset))));
 }
 
 void Api::scan_dataset(const std::string& name, const HttpRequest& request, const HttpRespond& respond) {

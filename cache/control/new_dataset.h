@@ -19,6 +19,7 @@ struct DatasetWish {
     std::optional<std::string> format;       // none: as its files look
     std::optional<std::string> block;        // none: a sample
     std::optional<std::string> compression;  // none: blocks are cached as they are
+    bool dry_run = false;                    // only say what adding it would find
     bool checksum = false;
     std::optional<std::uint64_t> tokens_per_sample;
     std::optional<std::string> owner;  // name or number

@@ -9,6 +9,7 @@
 #include "base/server/logging.h"
 #include "cache/control/node.h"
 #include "cache/dataset/index_journal.h"
+#include "cache/dataset/survey.h"
 
 namespace larder::cache {
 namespace json = boost::json;
@@ -19,6 +20,7 @@ std::string indexing_result(std::uint64_t version, const IndexReport& report) {
     for (const std::string& note : report.notes) notes.emplace_back(note);
     const ManifestSummary& manifest = report.manifest;
     return json::serialize(json::object{{"version", version},
+                                        {"format", protocol::name(report.format)},
                                         {"objects", manifest.object_count},
                                         {"blocks", manifest.block_count},
                                         {"samples", manifest.sample_count},
@@ -28,6 +30,34 @@ std::string indexing_result(std::uint64_t version, const IndexReport& report) {
                                         {"bytes_carried_over", manifest.bytes_carried_over},
                                         {"objects_resumed", report.objects_resumed},
                                         {"notes", std::move(notes)}});
+}
+
+std::string survey_result(const DatasetSurvey& survey) {
+    json::array suffixes;
+    for (const DatasetSurvey::Suffix& suffix : survey.suffixes) {
+        suffixes.push_back({{"suffix", suffix.suffix}, {"objects", suffix.objects}, {"bytes", suffix.bytes}});
+    }
+    json::array odd;
+    for (const std::string& path : survey.odd) odd.emplace_back(path);
+    json::array notes;
+    for (const std::string& note : survey.notes) notes.emplace_back(note);
+    return json::serialize(json::object{{"url", survey.url},
+                                        {"format", protocol::name(survey.format)},
+                                        {"objects", survey.objects},
+                                        {"bytes", survey.bytes},
+                                        {"top_directories", survey.top_directories},
+                                        {"empty_objects", survey.empty_objects},
+                                        {"suffixes", std::move(suffixes)},
+                                        {"odd_objects", survey.odd_objects},
+                                        {"odd", std::move(odd)},
+                                        {"notes", std::move(notes)}});
+}
+
+void show_progress(TaskProgress& progress, const IndexProgress& step) {
+    progress.done = step.objects_done;
+    progress.total = step.objects_total;
+    progress.bytes_done = step.bytes_done;
+    progress.resumed = step.objects_resumed;
 }
 
 }  // namespace
@@ -41,13 +71,31 @@ Result<void> Node::check_idle(const NodeDataset& dataset) const {
                                                "): wait for its end or cancel it");
 }
 
+Result<void> Node::check_is_new(const std::string& name) const {
+    if (!datasets_.contains(name) && !changing_.contains(name) && !damaged_.contains(name)) return {};
+    return fail(ErrorCode::already_exists, "dataset \"" + name + "\" exists already: `larder dataset index " + name +
+                                               "` looks for what has changed in it, `larder dataset rm " + name +
+                                               "` forgets it");
+}
+
+Result<std::uint64_t> Node::survey(NewDataset dataset) {
+    if (auto is_new = check_is_new(dataset.record.name); !is_new) return std::unexpected(is_new.error());
+    Tasks::Work work{.kind = "survey", .dataset = dataset.record.name, .unit = "objects"};
+    work.run = [this, dataset = std::move(dataset)](TaskProgress& progress, std::stop_token stop) -> Tasks::Outcome {
+        const DatasetRecord& record = dataset.record;
+        IndexRequest request{.url = record.url, .remote = record.remote, .transfers = transfers_.get()};
+        if (!dataset.detect_format) request.format = record.format;
+        const auto found = survey_dataset(
+            request, [&progress](const IndexProgress& step) { show_progress(progress, step); }, std::move(stop));
+        if (!found) return std::unexpected(found.error());
+        return survey_result(*found);
+    };
+    return tasks_.start(std::move(work));
+}
+
 Result<std::uint64_t> Node::add(NewDataset dataset) {
     DatasetRecord& record = dataset.record;
-    if (datasets_.contains(record.name) || changing_.contains(record.name) || damaged_.contains(record.name)) {
-        return fail(
-            ErrorCode::already_exists,
-            "dataset \"" + record.name + "\" exists already: `larder dataset index` looks for what has changed in it");
-    }
+    if (auto is_new = check_is_new(record.name); !is_new) return std::unexpected(is_new.error());
     if (auto checked = check_capacity({{record.name, record.quota}}); !checked) {
         return std::unexpected(checked.error());
     }
@@ -95,14 +143,7 @@ Result<std::uint64_t> Node::start_indexing(std::shared_ptr<Indexing> indexing, s
         if (!indexing->detect_format) request.format = record.format;
         if (indexing->previous != nullptr) request.previous = indexing->previous->manifest.get();
         auto report = index_dataset(
-            request,
-            [&progress](const IndexProgress& step) {
-                progress.done = step.objects_done;
-                progress.total = step.objects_total;
-                progress.bytes_done = step.bytes_done;
-                progress.resumed = step.objects_resumed;
-            },
-            std::move(stop));
+            request, [&progress](const IndexProgress& step) { show_progress(progress, step); }, std::move(stop));
         if (!report) return std::unexpected(report.error());
         auto opened = open_version(request.manifest_path);
         if (!opened) return std::unexpected(opened.error());

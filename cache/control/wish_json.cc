@@ -17,6 +17,7 @@ Result<DatasetWish> read_wish(const json::object& object) {
     wish.format = reader.optional_string("format");
     wish.block = reader.optional_string("block");
     wish.compression = reader.optional_string("compression");
+    wish.dry_run = reader.optional_boolean("dry_run").value_or(false);
     wish.checksum = reader.optional_boolean("checksum").value_or(false);
     wish.tokens_per_sample = reader.optional_unsigned_integer("tokens_per_sample");
     wish.owner = reader.optional_string("owner");

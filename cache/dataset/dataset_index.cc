@@ -1,14 +1,11 @@
 #include "cache/dataset/dataset_index.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <filesystem>
 #include <span>
 
 #include "base/units.h"
 #include "cache/dataset/block_checksums.h"
+#include "cache/dataset/dataset_root.h"
 #include "cache/dataset/detect_format.h"
 #include "cache/dataset/index_journal.h"
 #include "cache/dataset/index_litdata.h"
@@ -39,33 +36,6 @@ Result<void> check_block_goal(const BlockGoal& goal, Format format) {
     return {};
 }
 
-// Where the dataset lies, and the one shard of it that is meant.
-struct Root {
-    std::shared_ptr<const RemotePlace> place;
-    std::string only;  // empty: all
-};
-
-Result<Root> find_root(const IndexRequest& request) {
-    auto url = parse_remote_url(request.url);
-    if (!url) return std::unexpected(url.error());
-    std::string directory = request.url;
-    Root root{.only = url->only};
-    if (url->scheme == RemoteScheme::file) {
-        struct stat status{};
-        if (::stat(url->root.c_str(), &status) != 0) return fail_errno(errno, url->root);
-        if (S_ISREG(status.st_mode)) {
-            // Objects are named relative to the URL, so it becomes the directory of the one tar.
-            const std::filesystem::path tar(url->root);
-            root.only = tar.filename().string();
-            directory = tar.parent_path().string();
-        }
-    }
-    auto place = RemotePlace::open(directory, request.remote, request.transfers);
-    if (!place) return std::unexpected(place.error());
-    root.place = std::move(*place);
-    return root;
-}
-
 Result<void> index_raw_of(ObjectSource& source, DatasetContent& content, std::vector<std::string>& notes,
                           const IndexProgressCallback& progress, std::stop_token stop) {
     const auto found = [&](std::uint64_t objects, std::uint64_t bytes) {
@@ -77,7 +47,7 @@ Result<void> index_raw_of(ObjectSource& source, DatasetContent& content, std::ve
 }
 
 // What has been found already. Without it nothing is: a journal that cannot be read is no reason not to index.
-std::unique_ptr<IndexJournal> open_journal(const IndexRequest& request, const Root& where, Format format,
+std::unique_ptr<IndexJournal> open_journal(const IndexRequest& request, const DatasetRoot& where, Format format,
                                            const BlockGoal& goal) {
     if (request.journal_path.empty()) return nullptr;
     const RemoteOptions& remote = request.remote;
@@ -161,21 +131,23 @@ Result<Format> parse_format(std::string_view text) {
 
 Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgressCallback& progress,
                                   std::stop_token stop) {
-    auto where = find_root(request);
+    auto where = find_dataset_root(request);
     if (!where) return std::unexpected(where.error());
     const std::shared_ptr<ObjectSource> source = where->place->objects(stop);
     IndexReport report{.url = where->place->url().text(), .place = where->place, .source = source};
     auto format = request.format ? Result<Format>(*request.format) : Format::webdataset;
+    std::string doubt;
     if (!request.format && where->only.empty()) {
         const auto listing = source->list({}, stop);
         if (!listing) return std::unexpected(listing.error());
         format = detect_format(*source, *listing);
+        if (format) doubt = mixed_listing(*listing, *format).doubt;
     }
     if (!format) return std::unexpected(format.error());
     report.format = *format;
     if (!where->only.empty() && *format != Format::webdataset) {
-        return fail(ErrorCode::invalid_argument,
-                    request.url + " is a file; a " + std::string(name(*format)) + " dataset is a directory");
+        return fail(ErrorCode::invalid_argument, request.url + " is a file; a " + std::string(name(*format)) +
+                                                     " dataset is a directory: give " + where->place->url().text());
     }
     const BlockGoal goal = *format == Format::raw ? request.block : request.block_of_shards.value_or(request.block);
     if (auto valid = check_block_goal(goal, *format); !valid) return std::unexpected(valid.error());
@@ -224,6 +196,7 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     }
     if (!indexed) return std::unexpected(indexed.error());
     if (stop.stop_requested()) return fail(ErrorCode::cancelled, "indexing was cancelled");
+    if (!doubt.empty()) report.notes.push_back(std::move(doubt));
     if (!source->serves_ranges()) {
         take_objects_whole(content);
         if (const DatasetContent::Object* object = object_in_parts(content)) {

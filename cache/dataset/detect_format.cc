@@ -1,6 +1,7 @@
 #include "cache/dataset/detect_format.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <set>
 
@@ -53,21 +54,60 @@ bool is_megatron(const ObjectListing& listing) {
     return !bins.empty() && bins == indexes;
 }
 
+bool is_tar_name(std::string_view name) {
+    return is_shard_name(name) || is_compressed_shard_name(name);
+}
+
+// Formats whose files are known by their names alone.
+struct ShardKind {
+    Format format;
+    const char* plural;
+    bool (*is_shard)(std::string_view name);
+};
+constexpr std::array kShardKinds{ShardKind{Format::webdataset, "tars", is_tar_name},
+                                 ShardKind{Format::tfrecord, "TFRecord files", is_tfrecord_name},
+                                 ShardKind{Format::larder, "packed files", is_packed_name}};
+
+bool all_are(const ShardKind& kind, const ObjectListing& listing) {
+    return !listing.objects.empty() && std::ranges::all_of(listing.objects, [&](const ObjectListing::Object& object) {
+        return kind.is_shard(file_name(listing.path(object)));
+    });
+}
+
+std::vector<std::string_view> odd_of(const ShardKind& kind, const ObjectListing& listing) {
+    std::vector<std::string_view> odd;
+    for (const ObjectListing::Object& object : listing.objects) {
+        if (!kind.is_shard(file_name(listing.path(object)))) odd.push_back(listing.path(object));
+    }
+    return odd;
+}
+
 }  // namespace
+
+MixedListing mixed_listing(const ObjectListing& listing, Format format) {
+    for (const ShardKind& kind : kShardKinds) {
+        if (format != Format::raw && format != kind.format) continue;
+        std::vector<std::string_view> odd = odd_of(kind, listing);
+        const std::size_t shards = listing.objects.size() - odd.size();
+        if (odd.empty() || shards == 0) continue;
+        if (format != Format::raw) return {.odd = std::move(odd), .doubt = {}};
+        std::string doubt = std::to_string(shards) + " of " + std::to_string(listing.objects.size()) + " files are " +
+                            kind.plural + ", but " + std::string(odd.front()) +
+                            (odd.size() > 1 ? " and " + std::to_string(odd.size() - 1) + " more are not" : " is not") +
+                            ": each file is taken as one sample (raw); say --format " + std::string(name(kind.format)) +
+                            " to read the samples in them and leave the others out, or --format raw if it is meant so";
+        return {.odd = std::move(odd), .doubt = std::move(doubt)};
+    }
+    return {};
+}
 
 Result<Format> detect_format(ObjectSource& source, const ObjectListing& listing) {
     std::string first_index;
-    bool all_tars = !listing.objects.empty();
-    bool all_tfrecords = all_tars;
-    bool all_packed = all_tars;
     std::string_view first_parquet;
     for (const ObjectListing::Object& object : listing.objects) {
         const std::string_view path = listing.path(object);
         const std::string_view name = file_name(path);
-        all_tars = all_tars && (is_shard_name(name) || is_compressed_shard_name(name));
-        all_tfrecords = all_tfrecords && is_tfrecord_name(name);
         if (first_parquet.empty() && name.ends_with(".parquet")) first_parquet = path;
-        all_packed = all_packed && is_packed_name(name);
         if (name == "index.json" && (first_index.empty() || path == name)) first_index = path;
     }
     if (!first_index.empty()) {
@@ -75,9 +115,9 @@ Result<Format> detect_format(ObjectSource& source, const ObjectListing& listing)
         if (!format) return std::unexpected(format.error());
         if (*format) return **format;
     }
-    if (all_tars) return Format::webdataset;
-    if (all_tfrecords) return Format::tfrecord;
-    if (all_packed) return Format::larder;
+    for (const ShardKind& kind : kShardKinds) {
+        if (all_are(kind, listing)) return kind.format;
+    }
     if (is_megatron(listing)) return Format::megatron;
     if (!first_parquet.empty()) {
         return fail(ErrorCode::unsupported,

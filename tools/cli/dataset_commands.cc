@@ -29,6 +29,7 @@ struct AddOptions {
     std::string group;
     std::string mode;
     S3Choice s3;
+    bool dry_run = false;
     bool checksum = false;
     std::string compression;
     std::optional<std::uint64_t> tokens_per_sample;
@@ -52,7 +53,8 @@ std::string dataset_table(const json::array& datasets) {
         const json::object& quota = object_at(dataset, "quota");
         const json::object& counters = object_at(dataset, "counters");
         const auto used_of_quota = [&](const char* key) {
-            return format_bytes(count_at(used, key)) + " / " + format_bytes(count_at(quota, key));
+            const std::uint64_t of = count_at(quota, key);
+            return format_bytes(count_at(used, key), unit_family_of(of)) + " / " + format_bytes(of);
         };
         const double hits = hits_of(counters);
         table.add({text_at(dataset, "name"), text_at(dataset, "format"), text_at(dataset, "block"),
@@ -86,6 +88,10 @@ std::string dataset_text(const json::object& dataset) {
     const double hits = hits_of(counters);
     const auto bytes = [](const json::object& object, const char* key) { return format_bytes(count_at(object, key)); };
     const auto count = [](const json::object& object, const char* key) { return format_count(count_at(object, key)); };
+    const auto used_of = [&](const char* tier) {
+        const std::uint64_t of = count_at(quota, tier);
+        return format_bytes(count_at(used, tier), unit_family_of(of)) + " of " + format_bytes(of);
+    };
     const std::string offline = text_at(dataset, "offline");
     std::string versions;
     for (const json::value& version : array_at(dataset, "versions")) {
@@ -118,9 +124,9 @@ std::string dataset_text(const json::object& dataset) {
         {"classes", count(dataset, "classes")},
         {"size", bytes(dataset, "total_bytes")},
         {"cached", percent_cached(dataset) + ", " + count(used, "blocks") + " blocks, " + bytes(used, "payload_bytes")},
-        {"memory", bytes(used, "memory_bytes") + " of " + bytes(quota, "memory_bytes")},
-        {"disk", bytes(used, "disk_bytes") + " of " + bytes(quota, "disk_bytes") +
-                     (flag_at(dataset, "disk_full") ? ", DISK FULL: nothing more is admitted" : "")},
+        {"memory", used_of("memory_bytes")},
+        {"disk",
+         used_of("disk_bytes") + (flag_at(dataset, "disk_full") ? ", DISK FULL: nothing more is admitted" : "")},
         {"segments", count(used, "segments")},
         {"sessions", count(dataset, "sessions")},
         {"hits", format_part(hits, hits + number_at(counters, "misses")) + " (" + count(counters, "memory_hits") +
@@ -147,6 +153,12 @@ int show_dataset(const Context& context, const std::string& name) {
     return kDone;
 }
 
+void print_notes(const json::object& result) {
+    for (const json::value& note : array_at(result, "notes")) {
+        if (note.is_string()) std::printf("note: %s\n", note.get_string().c_str());
+    }
+}
+
 // What a task says at its end: its result's fields, and the notes each on a line of their own.
 void print_result(const std::string& what, const json::object& task) {
     std::string line = what + " in " + format_seconds(number_at(task, "seconds"));
@@ -162,9 +174,7 @@ void print_result(const std::string& what, const json::object& task) {
                                      : text_at(result, key));
     }
     std::printf("%s\n", line.c_str());
-    for (const json::value& note : array_at(result, "notes")) {
-        if (note.is_string()) std::printf("note: %s\n", note.get_string().c_str());
-    }
+    print_notes(result);
 }
 
 // `judge`, when given, says from the task's result how the command ended.
@@ -188,6 +198,48 @@ bool quotas_are_set(const Context& context) {
     return status && as_object(*status).contains("allocator") && as_object(*status).at("allocator").is_object();
 }
 
+std::string survey_text(const json::object& survey, bool format_was_given) {
+    std::string files;
+    for (const json::value& value : array_at(survey, "suffixes")) {
+        const json::object& suffix = as_object(value);
+        const std::string name = text_at(suffix, "suffix");
+        files += (files.empty() ? "" : ", ") + format_count(count_at(suffix, "objects")) + " " +
+                 (name.empty() ? "without a suffix" : name) + " (" + format_bytes(count_at(suffix, "bytes")) + ")";
+    }
+    std::string odd;
+    for (const json::value& value : array_at(survey, "odd")) {
+        odd += (odd.empty() ? "" : ", ") + std::string(value.as_string());
+    }
+    const std::uint64_t odd_more = count_at(survey, "odd_objects") - array_at(survey, "odd").size();
+    if (odd_more > 0) odd += " and " + format_count(odd_more) + " more";
+    std::vector<std::pair<std::string, std::string>> values{
+        {"url", text_at(survey, "url")},
+        {"format", text_at(survey, "format") + (format_was_given ? ", as you say" : ", as the files look")},
+        {"files", format_count(count_at(survey, "objects")) + ", " + format_bytes(count_at(survey, "bytes"))},
+        {"kinds", files.empty() ? "-" : files},
+        {"directories", format_count(count_at(survey, "top_directories"))},
+        {"empty files", format_count(count_at(survey, "empty_objects"))},
+        {"odd files", odd.empty() ? "none" : odd}};
+    return name_value_text(values);
+}
+
+// Says what adding would find; nothing is added.
+int survey_dataset(const Context& context, const AddOptions& options, const json::object& body) {
+    const auto accepted = call(context, "POST", "/v1/datasets", body);
+    if (!accepted) return report(context, accepted.error());
+    const auto task = follow_task(context, *accepted, "looking at " + options.url);
+    if (!task) return report(context, task.error());
+    if (context.json) {
+        print_json(*task);
+        return kDone;
+    }
+    const json::object& survey = object_at(as_object(*task), "result");
+    std::fputs(survey_text(survey, !options.format.empty()).c_str(), stdout);
+    print_notes(survey);
+    std::puts("nothing was added: the same command without --dry-run does");
+    return kDone;
+}
+
 int add_dataset(const Context& context, const AddOptions& options) {
     json::object body{{"name", options.name}, {"url", url_of(options.url)}};
     for (const auto& [key, value] :
@@ -202,6 +254,10 @@ int add_dataset(const Context& context, const AddOptions& options) {
     if (options.quota_memory_bytes || options.quota_disk_bytes) {
         body["quota"] = json::object{{"memory_bytes", options.quota_memory_bytes.value_or(0)},
                                      {"disk_bytes", options.quota_disk_bytes.value_or(0)}};
+    }
+    if (options.dry_run) {
+        body["dry_run"] = true;
+        return survey_dataset(context, options, body);
     }
     const int code =
         run_task(context, "POST", "/v1/datasets", body, "indexing " + options.name, "added " + options.name);
@@ -276,6 +332,8 @@ void add_add(CLI::App& dataset, Context& context) {
             const auto compression = cache::parse_compression(text);
             return compression ? std::string() : compression.error().message;
         });
+    add->add_flag("--dry-run", options->dry_run,
+                  "Add nothing; say which format it would be, how many files of which kind, and which are odd");
     add->add_flag("--checksum", options->checksum,
                   "Read everything once and keep the checksum of each block, so that bytes that went bad at the remote "
                   "are found");
@@ -291,14 +349,15 @@ void add_add(CLI::App& dataset, Context& context) {
 }
 
 // A subcommand that takes the name of a dataset and nothing else.
-void add_named(CLI::App& dataset, Context& context, const char* command, const char* help,
-               std::function<int(const Context&, const std::string&)> run) {
+CLI::App* add_named(CLI::App& dataset, Context& context, const char* command, const char* help,
+                    std::function<int(const Context&, const std::string&)> run) {
     auto name = std::make_shared<std::string>();
     CLI::App* app = dataset.add_subcommand(command, help);
     app->add_option("NAME", *name, "The dataset")->required();
     app->callback([&context, name, run = std::move(run)] {
         context.command = [&context, name, run] { return run(context, *name); };
     });
+    return app;
 }
 
 void add_named_task(CLI::App& dataset, Context& context, const std::string& command, const char* help,
@@ -358,7 +417,7 @@ void add_dataset_commands(CLI::App& app, Context& context) {
     CLI::App* dataset = app.add_subcommand("dataset", "Datasets: add, look at, warm, remove");
     dataset->require_subcommand(1);
     add_add(*dataset, context);
-    dataset->add_subcommand("ls", "List the datasets")->callback([&context] {
+    dataset->add_subcommand("ls", "List the datasets")->alias("list")->callback([&context] {
         context.command = [&context] { return list_datasets(context); };
     });
     add_named(*dataset, context, "info", "All about one dataset", show_dataset);
@@ -366,7 +425,8 @@ void add_dataset_commands(CLI::App& app, Context& context) {
                    "indexing", "indexed");
     add_verify(*dataset, context);
     add_named(*dataset, context, "warm", "Fill the quota from the remote before a job asks", warm_dataset);
-    add_named(*dataset, context, "rm", "Forget a dataset and its cached blocks; the remote stays", remove_dataset);
+    add_named(*dataset, context, "rm", "Forget a dataset and its cached blocks; the remote stays", remove_dataset)
+        ->alias("remove");
     add_pack_command(*dataset, context);
 }
 

@@ -130,7 +130,7 @@ TEST_F(IndexRawTest, FollowsLinksAndLeavesOutTheRest) {
 }
 
 TEST_F(IndexRawTest, SaysWhatIsWrongWithADirectory) {
-    EXPECT_THAT(error(), HasSubstr(root_.string() + ": No such file"));
+    EXPECT_THAT(error(), HasSubstr("there is no file or directory " + root_.string()));
     std::filesystem::create_directories(root_ / "class");
     EXPECT_THAT(error(), HasSubstr("has no files to train on"));
     write("class/empty", "");
@@ -139,7 +139,8 @@ TEST_F(IndexRawTest, SaysWhatIsWrongWithADirectory) {
     const auto file = index_dataset(
         {.url = directory_ / "file", .format = protocol::Format::raw, .manifest_path = directory_ / "m"}, {}, {});
     ASSERT_FALSE(file);
-    EXPECT_THAT(file.error().message, HasSubstr("is a file; a raw dataset is a directory"));
+    EXPECT_THAT(file.error().message,
+                HasSubstr("is a file, and a dataset is a directory or a .tar: give the directory, "));
     EXPECT_FALSE(std::filesystem::exists(directory_.path() / "m"));
 }
 

@@ -1,0 +1,51 @@
+#include "cache/dataset/dataset_root.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "cache/dataset/index_webdataset.h"
+#include "cache/remote/remote_place.h"
+
+namespace larder::cache {
+namespace {
+
+Error root_error(const std::string& path, int system_errno) {
+    Error error = errno_error(system_errno, path);
+    if (system_errno == ENOENT) error.message = "there is no file or directory " + path + " on this machine";
+    if (system_errno == EACCES)
+        error.message += "; the user who indexes it, the daemon's, must be let into its directories";
+    return error;
+}
+
+}  // namespace
+
+Result<DatasetRoot> find_dataset_root(const IndexRequest& request) {
+    auto url = parse_remote_url(request.url);
+    if (!url) return std::unexpected(url.error());
+    std::string directory = request.url;
+    DatasetRoot root{.only = url->only};
+    if (url->scheme == RemoteScheme::file) {
+        struct stat status{};
+        if (::stat(url->root.c_str(), &status) != 0) return std::unexpected(root_error(url->root, errno));
+        if (S_ISREG(status.st_mode)) {
+            // Objects are named relative to the URL, so it becomes the directory of the one tar.
+            const std::filesystem::path file(url->root);
+            root.only = file.filename().string();
+            directory = file.parent_path().string();
+            if (!is_shard_name(root.only) && !is_compressed_shard_name(root.only)) {
+                return fail(ErrorCode::invalid_argument, url->root +
+                                                             " is a file, and a dataset is a directory or a "
+                                                             ".tar: give the directory, " +
+                                                             directory);
+            }
+        }
+    }
+    auto place = RemotePlace::open(directory, request.remote, request.transfers);
+    if (!place) return std::unexpected(place.error());
+    root.place = std::move(*place);
+    return root;
+}
+
+}  // namespace larder::cache

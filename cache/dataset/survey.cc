@@ -1,0 +1,74 @@
+#include "cache/dataset/survey.h"
+
+#include <algorithm>
+#include <map>
+
+#include "cache/dataset/dataset_root.h"
+#include "cache/dataset/detect_format.h"
+#include "cache/object_source.h"
+#include "cache/remote/remote_place.h"
+
+namespace larder::cache {
+namespace {
+
+std::string_view suffix_of(std::string_view path) {
+    const std::string_view name = path.substr(path.rfind('/') + 1);
+    const std::size_t dot = name.rfind('.');
+    return dot == std::string_view::npos ? std::string_view() : name.substr(dot);
+}
+
+void count_suffixes(const ObjectListing& listing, std::vector<DatasetSurvey::Suffix>& suffixes) {
+    std::map<std::string_view, DatasetSurvey::Suffix> counted;
+    for (const ObjectListing::Object& object : listing.objects) {
+        DatasetSurvey::Suffix& suffix = counted[suffix_of(listing.path(object))];
+        ++suffix.objects;
+        suffix.bytes += object.size_bytes;
+    }
+    for (auto& [text, suffix] : counted) {
+        suffix.suffix = text;
+        suffixes.push_back(std::move(suffix));
+    }
+    std::ranges::stable_sort(suffixes, std::ranges::greater(), &DatasetSurvey::Suffix::objects);
+    if (suffixes.size() > DatasetSurvey::kNamesMax) suffixes.resize(DatasetSurvey::kNamesMax);
+}
+
+}  // namespace
+
+Result<DatasetSurvey> survey_dataset(const IndexRequest& request, const IndexProgressCallback& progress,
+                                     std::stop_token stop) {
+    auto where = find_dataset_root(request);
+    if (!where) return std::unexpected(where.error());
+    const std::shared_ptr<ObjectSource> source = where->place->objects(stop);
+    DatasetSurvey survey{.url = where->place->url().text()};
+    ObjectListing listing;
+    if (where->only.empty()) {
+        const auto found = [&](std::uint64_t objects, std::uint64_t bytes) {
+            if (progress) progress({.objects_done = objects, .bytes_done = bytes});
+        };
+        auto listed = source->list(found, stop);
+        if (!listed) return std::unexpected(listed.error());
+        listing = std::move(*listed);
+    } else {
+        auto reader = source->open(where->only);
+        if (!reader) return std::unexpected(reader.error());
+        listing.add(where->only, (*reader)->size_bytes(), (*reader)->tag());
+    }
+    const auto format = request.format ? Result<protocol::Format>(*request.format) : detect_format(*source, listing);
+    if (!format) return std::unexpected(format.error());
+    survey.format = *format;
+    survey.objects = listing.objects.size();
+    for (const ObjectListing::Object& object : listing.objects) survey.bytes += object.size_bytes;
+    survey.top_directories = listing.top_directories.size();
+    survey.empty_objects = listing.empty.size();
+    count_suffixes(listing, survey.suffixes);
+    const MixedListing mixed = mixed_listing(listing, *format);
+    survey.odd_objects = mixed.odd.size();
+    for (const std::string_view path : mixed.odd) {
+        if (survey.odd.size() < DatasetSurvey::kNamesMax) survey.odd.emplace_back(path);
+    }
+    survey.notes = listing.notes;
+    if (!request.format && !mixed.doubt.empty()) survey.notes.push_back(mixed.doubt);
+    return survey;
+}
+
+}  // namespace larder::cache

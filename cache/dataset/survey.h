@@ -1,0 +1,40 @@
+#pragma once
+
+// What adding a dataset would find, without adding it: its format, how many objects of which kind, and what is odd
+// about them. Lists the remote and reads an index.json at most.
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "cache/dataset/dataset_index.h"
+
+namespace larder::cache {
+
+struct DatasetSurvey {
+    static constexpr std::size_t kNamesMax = 20;
+
+    struct Suffix {
+        std::string suffix;  // ".tar"; empty: names without one
+        std::uint64_t objects = 0;
+        std::uint64_t bytes = 0;
+    };
+
+    std::string url;
+    protocol::Format format = protocol::Format::raw;
+    std::uint64_t objects = 0;  // that are not empty
+    std::uint64_t bytes = 0;
+    std::uint64_t top_directories = 0;  // classes of a raw dataset
+    std::uint64_t empty_objects = 0;
+    std::vector<Suffix> suffixes;    // the most frequent first, kNamesMax at most
+    std::uint64_t odd_objects = 0;   // that are no files of the format
+    std::vector<std::string> odd;    // paths of these, kNamesMax at most
+    std::vector<std::string> notes;  // for the user, one sentence each
+};
+
+Result<DatasetSurvey> survey_dataset(const IndexRequest& request, const IndexProgressCallback& progress,
+                                     std::stop_token stop);
+
+}  // namespace larder::cache
