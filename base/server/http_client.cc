@@ -6,6 +6,7 @@
 #include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
+#include <openssl/err.h>
 #include <openssl/ssl.h>
 
 #include <exception>
@@ -45,7 +46,9 @@ Result<std::vector<Endpoint>> addresses_of(const HttpEndpoint& endpoint, asio::i
 std::unexpected<Error> failed(const error_code& failure, const std::string& what, bool connecting) {
     if (failure == beast::error::timeout) return fail(ErrorCode::timeout, what + ": no answer in time");
     if (failure.category() == asio::error::get_ssl_category()) {
-        return fail(ErrorCode::protocol, what + ": TLS: " + failure.message());
+        const bool plain = ERR_GET_REASON(static_cast<unsigned long>(failure.value())) == SSL_R_WRONG_VERSION_NUMBER;
+        return fail(ErrorCode::protocol, what + ": TLS: " + failure.message() +
+                                             (plain ? "; plain HTTP is spoken there: write http://" : ""));
     }
     Error error = errno_error(failure.value(), what);
     if (failure.category() != boost::system::system_category()) {
@@ -122,6 +125,33 @@ private:
     error_code failure_;
 };
 
+// Whether a server that gave no answer in plain HTTP speaks TLS there.
+bool speaks_tls(const HttpEndpoint& endpoint) {
+    constexpr std::int64_t kWithin_ms = 2000;
+    if (endpoint.tls || !endpoint.path.empty()) return false;
+    auto tls = make_tls_client({});
+    if (!tls) return false;
+    Connection connection(std::move(*tls));
+    const auto addresses = addresses_of(endpoint, connection.context());
+    connection.expires_after_ms(kWithin_ms);
+    if (!addresses || connection.connect(*addresses)) return false;
+    const auto failure = connection.handshake(endpoint.host);
+    const int reason = ERR_GET_REASON(static_cast<unsigned long>(failure.value()));
+    return !failure ||
+           (failure.category() == asio::error::get_ssl_category() && reason == SSL_R_CERTIFICATE_VERIFY_FAILED);
+}
+
+// Of an answer that could not be read.
+std::unexpected<Error> no_answer(const error_code& failure, const std::string& address) {
+    const auto endpoint = parse_http_endpoint(address);
+    if (failure != beast::error::timeout && endpoint && speaks_tls(*endpoint)) {
+        return fail(ErrorCode::invalid_argument,
+                    address + ": TLS is spoken there: write https://" +
+                        address.substr(address.find("://") == std::string::npos ? 0 : address.find("://") + 3));
+    }
+    return failed(failure, "read from " + address, false);
+}
+
 // Connected, with the request sent.
 Result<std::unique_ptr<Connection>> ask(const std::string& address, std::string_view method, std::string_view target,
                                         std::string_view body, const HttpClientOptions& options,
@@ -182,7 +212,7 @@ Result<HttpResponse> exchange(const std::string& address, std::string_view metho
     http::response_parser<http::string_body> parser;
     parser.body_limit(kAnswerBytesMax);
     if (const auto failure = (*connection)->read(parser)) {
-        return failed(write_failure ? write_failure : failure, "read from " + address, false);
+        return no_answer(write_failure ? write_failure : failure, address);
     }
     HttpResponse response = response_of(parser.get());
     response.body = std::move(parser.get().body());
@@ -196,9 +226,8 @@ Result<void> follow(const std::string& address, std::string_view target,
     if (!connection) return std::unexpected(connection.error());
     http::response_parser<http::buffer_body> parser;
     parser.body_limit(boost::none);
-    const std::string what = "read from " + address;
     if (const auto failure = (*connection)->read_header(parser)) {
-        return failed(write_failure ? write_failure : failure, what, false);
+        return no_answer(write_failure ? write_failure : failure, address);
     }
     HttpResponse response = response_of(parser.get());
     std::vector<char> part(65536);
@@ -207,7 +236,7 @@ Result<void> follow(const std::string& address, std::string_view target,
         (*connection)->expires_after_ms(options.timeout_ms);
         error_code failure = (*connection)->read_some(parser);
         if (failure == http::error::need_buffer) failure = {};
-        if (failure) return failed(failure, what, false);
+        if (failure) return failed(failure, "read from " + address, false);
         const std::string_view got(part.data(), part.size() - parser.get().body().size);
         if (response.status != 200) {
             response.body += got;

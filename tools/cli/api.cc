@@ -3,6 +3,7 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
+#include <cerrno>
 #include <cstdio>
 
 #include "base/server/http.h"
@@ -48,6 +49,17 @@ Result<json::value> call(const Context& context, std::string_view method, const 
     const std::string text = body.is_null() ? "" : json::serialize(body);
     auto response = http_request(context.admin_socket, method, target, text);
     if (!response) {
+        if (response.error().system_errno == EPROTOTYPE) {
+            return fail(ErrorCode::invalid_argument, context.admin_socket +
+                                                         " is where training jobs connect; --admin-socket wants the "
+                                                         "other one, admin.sock beside it unless the config says so");
+        }
+        if (response.error().code == ErrorCode::permission_denied) {
+            return fail(ErrorCode::permission_denied,
+                        response.error().message +
+                            "; only the daemon's user and group may administer it, unless "
+                            "admin_socket_mode in its config lets others");
+        }
         if (response.error().code == ErrorCode::unavailable) {
             return fail(ErrorCode::unavailable, "no daemon answers (" + response.error().message +
                                                     "): start one with `larder up`, or name its socket with "

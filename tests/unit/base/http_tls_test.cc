@@ -88,10 +88,28 @@ TEST_F(HttpTls, ACertificateThatHasRunOutIsNoGood) {
     EXPECT_EQ(answer.error().code, ErrorCode::protocol);
 }
 
-TEST_F(HttpTls, PlainHttpGetsNothingFromATlsPort) {
+TEST_F(HttpTls, PlainHttpToATlsPortIsToldToWriteHttps) {
     start();
-    EXPECT_FALSE(http_request("http://127.0.0.1:" + std::to_string(service->port), "GET", "/"));
+    const std::string host_port = "127.0.0.1:" + std::to_string(service->port);
+    for (const std::string& address : {"http://" + host_port, host_port}) {
+        const auto answer = http_request(address, "GET", "/", {});
+        ASSERT_FALSE(answer);
+        EXPECT_EQ(answer.error().code, ErrorCode::invalid_argument);
+        EXPECT_EQ(answer.error().message, address + ": TLS is spoken there: write https://" + host_port);
+        const auto stream = http_get_stream(address, "/", [](std::string_view) { return true; }, {});
+        ASSERT_FALSE(stream);
+        EXPECT_THAT(stream.error().message, HasSubstr("write https://" + host_port));
+    }
     EXPECT_TRUE(http_request(endpoint(), "GET", "/", {}, trusting())) << "and the server goes on";
+}
+
+TEST_F(HttpTls, HttpsToAPlainPortIsToldToWriteHttp) {
+    service = std::make_unique<test::HttpService>([](const HttpRequest&, const HttpRespond& respond) { respond({}); },
+                                                  HttpServerOptions{}, nullptr);
+    const auto answer = http_request(endpoint(), "GET", "/", {}, trusting());
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, ErrorCode::protocol);
+    EXPECT_THAT(answer.error().message, HasSubstr("plain HTTP is spoken there: write http://"));
 }
 
 TEST_F(HttpTls, OnlyACheckedClientCertificateNamesItsOwner) {

@@ -130,11 +130,11 @@ TEST_F(LarderTest, WrongUsageExitsWith2AndSaysWhy) {
         std::vector<std::string> arguments;
         const char* says;
     } cases[] = {
-        {{}, "subcommand"},
-        {{"nonsense"}, "unknown command \"nonsense\""},
-        {{"dataset", "nonsense"}, "unknown command \"nonsense\""},
-        {{"dataset"}, "subcommand"},
-        {{"dataset", "add"}, "NAME"},
+        {{}, "larder: which command? There are up, "},
+        {{"nonsense"}, "larder: unknown command \"nonsense\"; there are up, "},
+        {{"dataset", "nonsense"}, "larder dataset: unknown command \"nonsense\"; there are add, ls, "},
+        {{"dataset"}, "larder dataset: which command? There are add, ls, "},
+        {{"dataset", "add"}, "larder dataset add: NAME is required; see `larder dataset add --help`"},
         {{"dataset", "add", "images"}, "URL"},
         {{"dataset", "add", "images", "file:///x", "--format", "zip"}, "zip"},
         {{"dataset", "add", "images", "file:///x", "--block", "8 MX"}, "8 MX"},
@@ -146,18 +146,39 @@ TEST_F(LarderTest, WrongUsageExitsWith2AndSaysWhy) {
         {{"quota", "set", "images"}, "At least 1 option from [--memory,--disk,--auto]"},
         {{"quota", "set", "images", "--memory", "lots"}, "\"lots\" is not a size"},
         {{"job", "limit", "resnet"}, "--rate"},
-        {{"job", "limit", "resnet", "--rate", "200MB"}, "\"200MB\" is not a rate"},
+        {{"job", "limit", "resnet", "--rate", "200"}, "\"200\" is not a rate"},
         {{"top", "--interval", "0"}, "--interval"},
         {{"up", "--memory", "lots"}, "--memory lots: expected a size"},
         {{"up", "--memroy", "1GiB"}, "did you mean \"memory\"?"},
         {{"up", "--log.level"}, "--log.level"},
         {{"up", "stray"}, "stray"},
-        {{"status", "--frobnicate"}, "--frobnicate"},
+        {{"status", "--frobnicate"}, "larder status: unknown option --frobnicate; see `larder status --help`"},
+        {{"datasets"}, "did you mean `larder dataset`?"},
+        {{"list"}, "did you mean `larder dataset ls`, `larder job ls` or `larder node ls`?"},
+        {{"remove", "images"}, "did you mean `larder dataset rm`, `larder job rm` or `larder node rm`?"},
+        {{"warm", "images"}, "did you mean `larder dataset warm`?"},
+        {{"dataset", "delete", "images"}, "did you mean `larder dataset rm`?"},
+        {{"dataset", "wram", "images"}, "did you mean `larder dataset warm`?"},
+        {{"dataset", "status"}, "did you mean `larder status`?"},
+        {{"quota", "ls"}, "larder quota: unknown command \"ls\"; did you mean `larder dataset ls`"},
+        {{"dataset", "add", "images", "/x", "--fromat", "raw"},
+         "larder dataset add: unknown option --fromat; did you "
+         "mean --format?"},
     };
     for (const auto& [arguments, says] : cases) {
         const auto result = larder(arguments);
         EXPECT_EQ(result.exit_code, 2) << ::testing::PrintToString(arguments) << result.output << result.errors;
         EXPECT_THAT(result.errors, HasSubstr(says));
+    }
+}
+
+TEST_F(LarderWithDaemonTest, ListAndRemoveAreNamesOfLsAndRm) {
+    daemon.answer("GET /v1/datasets", R"({"datasets":[]})");
+    daemon.answer("DELETE /v1/datasets/images", "{}");
+    EXPECT_EQ(larder({"dataset", "list"}).output, larder({"dataset", "ls"}).output);
+    EXPECT_THAT(larder({"dataset", "remove", "images"}).output, StartsWith("removed images"));
+    for (const char* group : {"dataset", "job", "node"}) {
+        for (const char* name : {"list", "remove"}) EXPECT_EQ(larder({group, name, "--help"}).exit_code, 0);
     }
 }
 
@@ -378,6 +399,15 @@ TEST(LarderdProgram, ChecksItsConfig) {
     const auto bad = larderd({"--config", directory / "bad.toml", "--check"});
     EXPECT_EQ(bad.exit_code, 2);
     EXPECT_THAT(bad.errors, HasSubstr("bad.toml:2: memory = \"1 gib\": expected a size"));
+    std::ofstream(directory / "much.toml") << "memory = \"2000TiB\"\n";
+    for (const std::vector<std::string>& arguments :
+         {std::vector<std::string>{"--check"}, {"--state-directory", directory / "state"}}) {
+        auto much = arguments;
+        much.insert(much.end(), {"--config", directory / "much.toml"});
+        const auto refused = larderd(much);
+        EXPECT_EQ(refused.exit_code, 2) << refused.errors;
+        EXPECT_THAT(refused.errors, HasSubstr("memory = 1.95 PiB is more than there is: "));
+    }
     const auto missing = larderd({"--config", directory / "none.toml"});
     EXPECT_EQ(missing.exit_code, 1);
     EXPECT_THAT(missing.errors, HasSubstr("none.toml"));
