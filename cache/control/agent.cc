@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/server/http_client.h"
 #include "base/server/logging.h"
@@ -19,6 +20,7 @@ constexpr std::int64_t kPeriod_ns = 1'000'000'000;
 // Where something waits for it, such as a new job at the floor.
 constexpr std::int64_t kSoonest_ns = 200'000'000;
 constexpr std::int64_t kAnswerWithin_ms = 2'000;
+constexpr std::int64_t kAllocatorMayStart_ns = 10'000'000'000;
 
 }  // namespace
 
@@ -33,6 +35,7 @@ AllocatorAgent::~AllocatorAgent() = default;
 void AllocatorAgent::start() {
     log_info("under an allocator",
              {{"endpoint", node_.config().allocator.endpoint}, {"node", node_.config().allocator.node}});
+    started_ns_ = clock_.now_ns();
     wait();
 }
 
@@ -107,12 +110,26 @@ void AllocatorAgent::answered(const Result<HttpResponse>& response, std::int64_t
     if (applied && !status_.connected) {
         log_info("the allocator answers", {{"plan", status_.plan}});
     }
-    if (!applied && status_.problem != applied.error().message) {
-        log_warn("the allocator does not answer as it should: quotas stay, rates fall to the floor when the lease ends",
-                 {{"error", applied.error().message}});
+    if (applied) {
+        warned_of_.clear();
+    } else {
+        tell_problem(applied.error());
     }
     status_.connected = applied.has_value();
     status_.problem = applied ? "" : applied.error().message;
+}
+
+// Daemons and their allocator start in any order, so one that was never there is waited for before that is a warning.
+void AllocatorAgent::tell_problem(const Error& error) {
+    const bool waits = status_.reports == 0 && error.code == ErrorCode::unavailable &&
+                       clock_.now_ns() - started_ns_ < kAllocatorMayStart_ns;
+    if (waits) {
+        if (!std::exchange(told_waiting_, true)) log_info("waiting for the allocator", {{"reason", error.message}});
+    } else if (warned_of_ != error.message) {
+        log_warn("the allocator does not answer as it should: quotas stay, rates fall to the floor when the lease ends",
+                 {{"error", error.message}});
+        warned_of_ = error.message;
+    }
 }
 
 Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t sent_ns) {

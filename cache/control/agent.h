@@ -52,6 +52,7 @@ private:
     // `sent_ns`: when the report went out, from which on the lease counts.
     void answered(const Result<HttpResponse>& response, std::int64_t sent_ns);
     Result<void> apply(const HttpResponse& response, std::int64_t sent_ns);
+    void tell_problem(const Error& error);
 
     boost::asio::io_context& context_;
     Node& node_;
@@ -61,6 +62,9 @@ private:
     AgentStatus status_;
     std::uint64_t lease_applied_ = 0;
     std::int64_t reported_ns_ = 0;
+    std::int64_t started_ns_ = 0;
+    bool told_waiting_ = false;
+    std::string warned_of_;
     bool soon_ = false;
     bool under_way_ = false;
     WorkThread requests_;
