@@ -19,7 +19,7 @@ Result<std::string> socket_path(const std::string& configured);
 
 class DaemonSocket {
 public:
-    static constexpr std::size_t kDescriptorsMax = 4;
+    static constexpr std::size_t kDescriptorsMax = 3;
 
     struct Message {
         std::size_t bytes = 0;  // 0: nothing was waiting
@@ -32,8 +32,6 @@ public:
     Result<void> send(std::span<const std::byte> message);
     // Waits until `timeout_ms` for the next message; with 0 it only looks. A hang-up is ErrorCode::unavailable.
     Result<Message> receive(std::span<std::byte> into, int timeout_ms);
-
-    int fd() const { return fd_.get(); }
 
 private:
     explicit DaemonSocket(FileDescriptor fd) : fd_(std::move(fd)) {}

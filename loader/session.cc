@@ -1,6 +1,5 @@
 #include "loader/session.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <type_traits>
 
 #include "base/assert.h"
+#include "cache/protocol/futex.h"
 
 namespace larder::detail {
 
@@ -22,6 +22,8 @@ using protocol::RequestOperation;
 namespace {
 
 constexpr int kHandshakeTimeout_ms = 10'000;
+// How long the end of a daemon that was killed goes unseen by a client that sleeps.
+constexpr std::int64_t kSleepMax_ns = 20'000'000;
 constexpr std::int64_t kSpinMin_ns = 2'000;
 constexpr std::int64_t kSpinMax_ns = 30'000;
 
@@ -119,10 +121,10 @@ Result<void> Session::attach(std::uint32_t ring_entries, std::uint64_t slot_byte
     if (auto sent = socket_.send(bytes_of(request)); !sent) return sent;
     protocol::AttachReply reply{};
     DaemonSocket::Message message;
-    if (auto taken = take_reply(std::as_writable_bytes(std::span(&reply, 1)), 4, message); !taken) return taken;
+    if (auto taken = take_reply(std::as_writable_bytes(std::span(&reply, 1)), 3, message); !taken) return taken;
     if (reply.magic != protocol::kMagic || reply.kind != MessageKind::attach) return breach("no reply to attach");
     if (reply.status != 0) return refused(reply.status, reply.error);
-    if (message.descriptor_count != 4) return breach("a reply to attach without its descriptors");
+    if (message.descriptor_count != 3) return breach("a reply to attach without its descriptors");
 
     auto ring =
         Mapping::of(message.descriptors[0].get(), protocol::ring_bytes(ring_entries), Mapping::Access::read_write);
@@ -132,7 +134,6 @@ Result<void> Session::attach(std::uint32_t ring_entries, std::uint64_t slot_byte
     ring_ = std::move(*ring);
     memory_->slots = std::move(*slots);
     request_event_ = std::move(message.descriptors[2]);
-    completion_event_ = std::move(message.descriptors[3]);
 
     control_ = reinterpret_cast<protocol::RingControl*>(ring_.data());
     requests_ = reinterpret_cast<Request*>(ring_.data() + protocol::requests_offset());
@@ -242,23 +243,12 @@ Result<void> Session::block_until(std::int64_t deadline_ns) {
     control_->client_sleeping.store(1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (!completions_waiting()) {
-        pollfd watched[2] = {{.fd = completion_event_.get(), .events = POLLIN, .revents = 0},
-                             {.fd = socket_.fd(), .events = POLLIN, .revents = 0}};
         const std::int64_t left_ns = std::max<std::int64_t>(0, deadline_ns - clock_.now_ns());
-        const timespec timeout{.tv_sec = left_ns / 1'000'000'000, .tv_nsec = left_ns % 1'000'000'000};
-        const int ready = ::ppoll(watched, 2, &timeout, nullptr);
-        if (ready < 0 && errno != EINTR) return fail_errno(errno, "poll for completions");
-        if (ready > 0 && watched[0].revents != 0) {
-            std::uint64_t count;
-            [[maybe_unused]] const ssize_t got = ::read(completion_event_.get(), &count, sizeof count);
-        }
-        if (ready > 0 && watched[1].revents != 0) {
-            control_->client_sleeping.store(0, std::memory_order_relaxed);
-            return read_messages();
-        }
+        protocol::futex_wait(control_->client_sleeping, 1, std::min(left_ns, kSleepMax_ns));
     }
     control_->client_sleeping.store(0, std::memory_order_relaxed);
-    return {};
+    if (completions_waiting()) return {};
+    return read_messages();
 }
 
 // --- segments

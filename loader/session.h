@@ -92,7 +92,6 @@ private:
     protocol::Manifest manifest_;
     Mapping ring_;
     FileDescriptor request_event_;
-    FileDescriptor completion_event_;
     std::unique_ptr<SessionMemory> memory_ = std::make_unique<SessionMemory>();
     SteadyClock clock_;
 

@@ -17,6 +17,8 @@ namespace larder {
 namespace {
 
 constexpr int kBacklog = 128;
+// SO_PASSRIGHTS of Linux 6.16, which the C library's headers do not know yet.
+constexpr int kPassRights = 83;
 
 FileDescriptor make_socket(int family, int type) {
     return FileDescriptor(::socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -54,6 +56,10 @@ Result<ListeningSocket> listen_on_unix(const std::string& path, unsigned mode, i
     if (!fd) return fail_errno(errno, "socket for " + path);
     const auto* generic = reinterpret_cast<const sockaddr*>(&address);
     if (::bind(fd.get(), generic, sizeof address) != 0) return fail_errno(errno, "bind " + path);
+    // Connections inherit it: nobody sends us descriptors. One that comes is closed by whoever reads the message, and
+    // closing a TCP socket that lingers blocks. Older kernels refuse the option.
+    constexpr int none = 0;
+    ::setsockopt(fd.get(), SOL_SOCKET, kPassRights, &none, sizeof none);
     // Nobody can connect before listen, so the mode is right from the first connection on.
     if (::chmod(path.c_str(), mode) != 0) return fail_errno(errno, "chmod " + path);
     if (::listen(fd.get(), kBacklog) != 0) return fail_errno(errno, "listen on " + path);

@@ -1,7 +1,7 @@
 #pragma once
 
 // How a loader process becomes a session: it connects to the daemon's SOCK_SEQPACKET socket, opens a dataset (and gets
-// the manifest's fd), attaches (and gets its rings, slots and eventfds), and from then on talks to a data-plane thread.
+// the manifest's fd), attaches (and gets its rings, slots and eventfd), and from then on talks to a data-plane thread.
 // Anyone may connect; each dataset decides who may read it, by the credentials the kernel vouches for. Nothing a client
 // sends is believed, a client that stalls or sends garbage is closed, and what it had is freed.
 //

@@ -24,7 +24,7 @@ using protocol::MessageKind;
 using protocol::OpenReply;
 using protocol::OpenRequest;
 
-constexpr std::size_t kFdsMax = 4;
+constexpr std::size_t kFdsMax = 3;
 
 std::uint32_t status_of(const Error& error) {
     return 1 + static_cast<std::uint32_t>(error.code);
@@ -215,8 +215,7 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
     }
     const std::uint64_t session_id = shared_->next_session_id++;
     reply.session_id = session_id;
-    const std::array fds{memory->ring_fd.get(), memory->slot_fd.get(), memory->request_event.get(),
-                         memory->completion_event.get()};
+    const std::array fds{memory->ring_fd.get(), memory->slot_fd.get(), memory->request_event.get()};
     // The reply goes before the session is handed over: afterwards the data plane may send at any time.
     if (!send(bytes_of(reply), fds)) return false;
 
@@ -236,7 +235,6 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
                                       .manifest = version_->manifest,
                                       .socket = FileDescriptor(socket_.release()),
                                       .request_event = std::move(memory->request_event),
-                                      .completion_event = std::move(memory->completion_event),
                                       .ring = std::move(memory->ring),
                                       .slots = slots,
                                       .ring_entries = request.ring_entries,

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,9 +36,15 @@ Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes, int
     return memory;
 }
 
-Result<FileDescriptor> make_event(const char* name) {
+Result<FileDescriptor> make_request_event() {
     FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!event) return fail_errno(errno, std::string("eventfd for ") + name);
+    if (!event) return fail_errno(errno, "eventfd for requests");
+    // The data plane empties it by reads with this flag (Session::take_request_event).
+    std::uint64_t count = 0;
+    const iovec into{&count, sizeof count};
+    if (::preadv2(event.get(), &into, 1, -1, RWF_NOWAIT) < 0 && errno != EAGAIN) {
+        return fail(ErrorCode::unsupported, "this kernel cannot read an eventfd without waiting (Linux 5.8 can)");
+    }
     return event;
 }
 
@@ -49,14 +56,11 @@ Result<SessionMemory> make_session_memory(std::uint32_t ring_entries, std::uint6
     if (!ring) return std::unexpected(ring.error());
     auto slots = make_shared_memory("larder-slots", slot_bytes, kFixedSize | F_SEAL_FUTURE_WRITE);
     if (!slots) return std::unexpected(slots.error());
-    auto request_event = make_event("requests");
+    auto request_event = make_request_event();
     if (!request_event) return std::unexpected(request_event.error());
-    auto completion_event = make_event("completions");
-    if (!completion_event) return std::unexpected(completion_event.error());
     return SessionMemory{.ring_fd = std::move(ring->fd),
                          .slot_fd = std::move(slots->fd),
                          .request_event = std::move(*request_event),
-                         .completion_event = std::move(*completion_event),
                          .ring = std::move(ring->mapping),
                          .slots = std::move(slots->mapping)};
 }

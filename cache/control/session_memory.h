@@ -1,9 +1,9 @@
 #pragma once
 
 // The memory a session shares with its client, as kernel objects: rings that both write, slots that only the daemon
-// writes (the seals see to that), and an eventfd each way. And the thread that does the slow things to it, so that
-// neither the control thread nor the data plane does: getting slot memory from the kernel (about 0.5 ms a MiB) and
-// giving it back.
+// writes (the seals see to that), and the eventfd that wakes the daemon. And the thread that does the slow things to
+// it, so that neither the control thread nor the data plane does: getting slot memory from the kernel (about 0.5 ms a
+// MiB) and giving it back.
 
 #include <cstdint>
 #include <functional>
@@ -19,7 +19,6 @@ struct SessionMemory {
     FileDescriptor ring_fd;  // sealed: its size is fixed
     FileDescriptor slot_fd;  // sealed: its size is fixed, and no writable mapping but ours will be
     FileDescriptor request_event;
-    FileDescriptor completion_event;
     Mapping ring;
     Mapping slots;
 };

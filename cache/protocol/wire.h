@@ -3,10 +3,9 @@
 // What a client and its node's daemon say to each other. Two channels:
 //
 // 1. A Unix SOCK_SEQPACKET socket for control. Client sends OpenRequest and gets OpenReply (with the manifest's fd),
-//    sends AttachRequest and gets AttachReply (with four fds: ring memory, slot memory, request eventfd, completion
-//    eventfd). Afterwards the daemon may send SegmentMessage{added} (with the segment's fd) and
-//    SegmentMessage{dropped}; the client answers the latter with SegmentMessage{unmapped}. Closing the socket ends the
-//    session and frees all it held.
+//    sends AttachRequest and gets AttachReply (with three fds: ring memory, slot memory, request eventfd). Afterwards
+//    the daemon may send SegmentMessage{added} (with the segment's fd) and SegmentMessage{dropped}; the client answers
+//    the latter with SegmentMessage{unmapped}. Closing the socket ends the session and frees all it held.
 // 2. Ring memory, shared by both: RingControl, then `ring_entries` Requests, then `ring_entries` Completions. Single
 //    producer, single consumer each way; indices run freely and are taken modulo ring_entries (a power of two).
 //
@@ -14,7 +13,9 @@
 // chooses where each fetched block goes, as a page number; the daemon refuses a run of pages the client still holds.
 // A block in a slot, like a block on disk, is a RecordHeader followed by the payload (see record.h).
 //
-// Everything here is trusted by nobody: the daemon copies an entry before it looks at it and validates each field.
+// Everything here is trusted by nobody: the daemon copies an entry before it looks at it and validates each field. A
+// client may change the flags of a descriptor it was handed, also for the daemon, so the daemon makes no call on one
+// that those flags could turn into a blocking call.
 
 #include <atomic>
 #include <cstddef>
@@ -23,7 +24,7 @@
 namespace larder::protocol {
 
 inline constexpr std::uint32_t kMagic = 0x5244524c;  // "LRDR"
-inline constexpr std::uint32_t kVersion = 6;
+inline constexpr std::uint32_t kVersion = 7;
 inline constexpr std::size_t kPageBytes = 4096;
 inline constexpr std::uint32_t kRingEntriesMax = 1u << 16;
 inline constexpr std::uint64_t kSlotBytesMax = std::uint64_t{1} << 42;
@@ -68,7 +69,7 @@ struct AttachRequest {
     std::uint64_t slot_bytes;
 };
 
-// Carries four fds (ring memory, slot memory, request eventfd, completion eventfd) when `status` is 0.
+// Carries three fds (ring memory, slot memory, request eventfd) when `status` is 0.
 struct AttachReply {
     std::uint32_t magic;
     MessageKind kind;
@@ -162,10 +163,12 @@ struct RingControl {
     alignas(64) std::atomic<std::uint32_t> request_head;     // daemon
     alignas(64) std::atomic<std::uint32_t> completion_tail;  // daemon
     alignas(64) std::atomic<std::uint32_t> completion_head;  // client
-    // Set by a side before it blocks on its eventfd (then it looks at the ring once more); the other side, after
-    // publishing, exchanges it for 0 and writes the eventfd if it was 1. So a busy pair makes no system call. Each side
-    // puts a seq_cst fence between its two steps (set the flag | look at the ring; publish the tail | look at the
-    // flag): then at least one of them sees what the other did, and no wake-up is lost.
+    // Set by a side before it sleeps (then it looks at the ring once more); the other side, after publishing, exchanges
+    // it for 0 and wakes it if it was 1: the daemon by a write to the request eventfd, the client by a futex wake on
+    // `client_sleeping` itself. So a busy pair makes no system call. Each side puts a seq_cst fence between its two
+    // steps (set the flag | look at the ring; publish the tail | look at the flag): then at least one of them sees what
+    // the other did, and no wake-up is lost. A client that sleeps looks at its socket now and then, because the daemon
+    // may end without a wake.
     alignas(64) std::atomic<std::uint32_t> daemon_sleeping;
     alignas(64) std::atomic<std::uint32_t> client_sleeping;
     // Reported by the client, as running totals. The stall is that of the training loop that `training_loops` counts:

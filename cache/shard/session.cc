@@ -1,6 +1,7 @@
 #include "cache/shard/session.h"
 
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <limits>
 
 #include "base/assert.h"
+#include "cache/protocol/futex.h"
 #include "cache/protocol/record.h"
 #include "cache/shard/block_server.h"
 
@@ -70,6 +72,14 @@ bool Session::requests_waiting() const {
 void Session::set_daemon_sleeping(bool sleeping) {
     control().daemon_sleeping.store(sleeping ? 1 : 0, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void Session::take_request_event() {
+    std::uint64_t count = 0;
+    const iovec into{&count, sizeof count};
+    // The client may have cleared O_NONBLOCK, which is the description's, and emptied the counter: only a flag of the
+    // call itself keeps the call from waiting.
+    [[maybe_unused]] const ssize_t got = ::preadv2(setup_.request_event.get(), &into, 1, -1, RWF_NOWAIT);
 }
 
 Session::Take Session::take_requests(std::uint32_t count_max) {
@@ -251,13 +261,15 @@ bool Session::publish() {
     published_tail_ = completion_tail_;
     control().completion_tail.store(completion_tail_, std::memory_order_release);
     std::atomic_thread_fence(std::memory_order_seq_cst);
+    wake_client();
+    return true;
+}
+
+void Session::wake_client() {
     if (control().client_sleeping.load(std::memory_order_relaxed) != 0 &&
         control().client_sleeping.exchange(0, std::memory_order_relaxed) != 0) {
-        const std::uint64_t one = 1;
-        // The counter can only be full if the client never reads it, and then it is awake anyway.
-        [[maybe_unused]] const ssize_t written = ::write(setup_.completion_event.get(), &one, sizeof one);
+        protocol::futex_wake(control().client_sleeping);
     }
-    return true;
 }
 
 // --- memory segments
@@ -355,8 +367,9 @@ void Session::close(std::int64_t now_ns) {
     job().ended_samples += samples_delivered();
     job().ended_bytes += bytes_delivered();
     job().leave(now_ns);
-    // Wakes the client out of its wait: the socket says the session is over.
     ::shutdown(setup_.socket.get(), SHUT_RDWR);
+    // It looks at its socket, which says that the session is over.
+    wake_client();
 }
 
 std::int64_t open_wait_ns(std::int64_t since_ns, std::int64_t now_ns) {

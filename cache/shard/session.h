@@ -53,6 +53,8 @@ public:
 
     // The client will ring the request eventfd for its next request.
     void set_daemon_sleeping(bool sleeping);
+    // Empties the request eventfd, or finds it empty already.
+    void take_request_event();
 
     std::byte* slot(const Fetch& fetch) override;
     void deliver(const Fetch& fetch, const Delivery& delivery) override;
@@ -95,6 +97,7 @@ private:
     };
 
     protocol::RingControl& control() const;
+    void wake_client();
     Take fail(std::string breach);
     bool serve(const protocol::Request& request);
     bool fetch(const protocol::Request& request);

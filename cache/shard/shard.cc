@@ -1,8 +1,5 @@
 #include "cache/shard/shard.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <map>
 
@@ -181,8 +178,7 @@ void Shard::State::request_event_fired(Session& session) {
         session.unrefer();
         return;
     }
-    std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t got = ::read(session.request_event(), &count, sizeof count);
+    session.take_request_event();
     session.hot = true;
     device.watch(session.request_event(), session.request_watch.operation);
 }

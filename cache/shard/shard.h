@@ -57,8 +57,7 @@ struct SessionSetup {
     std::shared_ptr<TokenBucket> bucket;                 // the job's, shared by all its sessions on the node
     std::shared_ptr<const protocol::Manifest> manifest;  // the version this session reads
     FileDescriptor socket;                               // non-blocking
-    FileDescriptor request_event;                        // non-blocking
-    FileDescriptor completion_event;                     // non-blocking
+    FileDescriptor request_event;                        // an eventfd; the client has the same open file description
     Mapping ring;
     std::shared_ptr<const Mapping> slots;  // shared with the control plane, which populates and unmaps it elsewhere
     std::uint32_t ring_entries = 0;

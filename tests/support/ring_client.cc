@@ -34,7 +34,6 @@ RingClient::RingClient(std::shared_ptr<const protocol::Manifest> manifest, const
     }
     socket_ = FileDescriptor(pair[0]);
     request_event_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    completion_event_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     ring_ = *Mapping::of(ring_memory.get(), ring_bytes, Mapping::Access::read_write);
     slots_ = *Mapping::of(slot_memory.get(), options.slot_bytes, Mapping::Access::read_only);
 
@@ -47,7 +46,6 @@ RingClient::RingClient(std::shared_ptr<const protocol::Manifest> manifest, const
     setup_.manifest = std::move(manifest);
     setup_.socket = FileDescriptor(pair[1]);
     setup_.request_event = FileDescriptor(::dup(request_event_.get()));
-    setup_.completion_event = FileDescriptor(::dup(completion_event_.get()));
     setup_.ring = *Mapping::of(ring_memory.get(), ring_bytes, Mapping::Access::read_write);
     setup_.slots = std::make_shared<const Mapping>(
         *Mapping::of(slot_memory.get(), options.slot_bytes, Mapping::Access::read_write));

@@ -63,7 +63,6 @@ private:
     cache::SessionSetup setup_;
     FileDescriptor socket_;
     FileDescriptor request_event_;
-    FileDescriptor completion_event_;
     Mapping ring_;
     Mapping slots_;
     std::map<std::uint32_t, Mapping> segments_;

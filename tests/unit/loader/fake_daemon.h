@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "cache/protocol/futex.h"
 #include "cache/protocol/manifest.h"
 #include "cache/protocol/record.h"
 #include "cache/protocol/wire.h"
@@ -90,7 +91,7 @@ public:
 
 private:
     struct Session {
-        FileDescriptor socket, request_event, completion_event, segment;
+        FileDescriptor socket, request_event, segment;
         Mapping ring, slots, segment_memory;
         std::uint32_t entries = 0, head = 0, tail = 0, segment_id = 0;
         std::uint64_t segment_used = 0;
@@ -159,7 +160,7 @@ private:
     template <typename T>
     void send(Session& session, const T& message, const std::vector<int>& descriptors) {
         iovec part{const_cast<T*>(&message), sizeof message};
-        alignas(cmsghdr) char ancillary[CMSG_SPACE(4 * sizeof(int))] = {};
+        alignas(cmsghdr) char ancillary[CMSG_SPACE(3 * sizeof(int))] = {};
         msghdr header{};
         header.msg_iov = &part;
         header.msg_iovlen = 1;
@@ -201,12 +202,11 @@ private:
             *Mapping::of(ring.get(), protocol::ring_bytes(request.ring_entries), Mapping::Access::read_write);
         session.slots = *Mapping::of(slots.get(), request.slot_bytes, Mapping::Access::read_write);
         session.request_event = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-        session.completion_event = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
         session.entries = request.ring_entries;
         protocol::AttachReply reply{};
         reply.magic = protocol::kMagic;
         reply.kind = protocol::MessageKind::attach;
-        send(session, reply, {ring.get(), slots.get(), session.request_event.get(), session.completion_event.get()});
+        send(session, reply, {ring.get(), slots.get(), session.request_event.get()});
     }
 
     void serve(Session& session) {
@@ -227,8 +227,7 @@ private:
         session.control().request_head.store(session.head, std::memory_order_release);
         session.control().completion_tail.store(session.tail);
         if (session.control().client_sleeping.exchange(0) == 1) {
-            const std::uint64_t one = 1;
-            (void)!::write(session.completion_event.get(), &one, sizeof one);
+            protocol::futex_wake(session.control().client_sleeping);
         }
     }
 

@@ -223,7 +223,7 @@ TEST_F(HandshakeTest, OpensAndAttaches) {
 
     const AttachReply attached = client.attach(Client::attach_request());
     ASSERT_EQ(attached.status, 0u) << attached.error;
-    ASSERT_EQ(client.fds.size(), 4u);
+    ASSERT_EQ(client.fds.size(), 3u);
     SessionSetup setup = host.take_session();
     EXPECT_EQ(setup.session_id, attached.session_id);
     EXPECT_EQ(setup.job, "job");
@@ -248,8 +248,6 @@ TEST_F(HandshakeTest, OpensAndAttaches) {
     std::uint64_t got = 0;
     EXPECT_EQ(::write(client.fds[2].get(), &three, sizeof three), 8);
     EXPECT_EQ(::read(setup.request_event.get(), &got, sizeof got), 8);
-    EXPECT_EQ(::write(setup.completion_event.get(), &three, sizeof three), 8);
-    EXPECT_EQ(::read(client.fds[3].get(), &got, sizeof got), 8);
     EXPECT_EQ(::send(setup.socket.get(), "hello", 5, 0), 5);
     std::array<char, 16> hello{};
     EXPECT_EQ(client.receive(hello), 5u);
@@ -279,7 +277,7 @@ TEST_F(HandshakeTest, WhatASessionHadIsCountedUntilItEnds) {
     host.take_session();  // the first session ends
     while (server->sessions() != 1) std::this_thread::yield();
     EXPECT_EQ(server->slot_bytes(), 1u << 20);
-    EXPECT_EQ(first.fds.size(), 4u) << "though its client holds on to its slots";
+    EXPECT_EQ(first.fds.size(), 3u) << "though its client holds on to its slots";
     Client fifth(path);
     fifth.open();
     EXPECT_EQ(fifth.attach(Client::attach_request(2 << 20)).status, 0u);

@@ -1,0 +1,247 @@
+// The real daemon with a client that turns everything it was handed against it. Its neighbour on the same data-plane
+// thread goes on reading, and SIGTERM still ends the daemon.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/file.h"
+#include "base/server/http.h"
+#include "cache/protocol/wire.h"
+#include "loader/larder.h"
+#include "tests/support/sample_data.h"
+#include "tests/support/temp_directory.h"
+#include "tests/support/units.h"
+
+extern char** environ;
+
+namespace larder {
+namespace {
+
+using protocol::MessageKind;
+using protocol::Request;
+using test::kMiB;
+
+constexpr const char* kDataset = "shared";
+
+// Speaks wire.h by hand, up to the point where it stops to play by the rules.
+class HostileClient {
+public:
+    explicit HostileClient(const std::string& path) : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        path.copy(address.sun_path, sizeof address.sun_path - 1);
+        EXPECT_EQ(::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+        protocol::OpenRequest open{.magic = protocol::kMagic, .version = protocol::kVersion, .kind = MessageKind::open};
+        std::strncpy(open.dataset, kDataset, sizeof open.dataset - 1);
+        std::strncpy(open.job, "hostile", sizeof open.job - 1);
+        protocol::OpenReply opened{};
+        exchange(open, opened);
+        EXPECT_EQ(opened.status, 0u) << opened.error;
+        const protocol::AttachRequest attach{
+            .magic = protocol::kMagic, .kind = MessageKind::attach, .ring_entries = kEntries, .slot_bytes = kMiB};
+        protocol::AttachReply attached{};
+        exchange(attach, attached);
+        EXPECT_EQ(attached.status, 0u) << attached.error;
+        // The manifest is the first, the ring the second.
+        ring_ = *Mapping::of(handed_[1].get(), protocol::ring_bytes(kEntries), Mapping::Access::read_write);
+    }
+
+    const std::vector<FileDescriptor>& handed() const { return handed_; }
+    // What wakes the daemon.
+    int request_event() const { return handed_[3].get(); }
+    protocol::RingControl& control() { return *reinterpret_cast<protocol::RingControl*>(ring_.data()); }
+    int socket() const { return socket_.get(); }
+
+    void fetch(std::uint32_t block) {
+        auto* requests = reinterpret_cast<Request*>(ring_.data() + protocol::requests_offset());
+        Request request{};
+        request.operation = protocol::RequestOperation::fetch;
+        request.block = block;
+        requests[tail_ % kEntries] = request;
+        control().request_tail.store(++tail_);
+        const std::uint64_t one = 1;
+        EXPECT_EQ(::write(request_event(), &one, sizeof one), ssize_t{sizeof one});
+    }
+    bool answered() { return control().completion_tail.load() == tail_; }
+
+private:
+    static constexpr std::uint32_t kEntries = 64;
+
+    template <typename Ask, typename Answer>
+    void exchange(const Ask& ask, Answer& answer) {
+        ASSERT_EQ(::send(socket_.get(), &ask, sizeof ask, MSG_NOSIGNAL), ssize_t{sizeof ask});
+        iovec content{&answer, sizeof answer};
+        alignas(cmsghdr) std::array<std::byte, 256> ancillary;
+        msghdr header{};
+        header.msg_iov = &content;
+        header.msg_iovlen = 1;
+        header.msg_control = ancillary.data();
+        header.msg_controllen = ancillary.size();
+        ASSERT_EQ(::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC), ssize_t{sizeof answer});
+        const cmsghdr* rights = CMSG_FIRSTHDR(&header);
+        ASSERT_NE(rights, nullptr) << answer.error;
+        for (std::size_t at = CMSG_LEN(0); at < rights->cmsg_len; at += sizeof(int)) {
+            int fd = -1;
+            std::memcpy(&fd, reinterpret_cast<const std::byte*>(rights) + at, sizeof fd);
+            handed_.emplace_back(fd);
+        }
+    }
+
+    FileDescriptor socket_;
+    std::vector<FileDescriptor> handed_;
+    Mapping ring_;
+    std::uint32_t tail_ = 0;
+};
+
+class HostileNeighbour : public testing::Test {
+protected:
+    void SetUp() override {
+        for (test::NamedBytes& file : test::make_tree(root, {.class_count = 2, .files_per_class = 40})) {
+            files.emplace(std::move(file.name), std::move(file.content));
+        }
+        std::vector<std::string> arguments = {
+            LARDERD_PROGRAM, "--state-directory",    state, "--memory", "64 MiB", "--disk", "64 MiB", "--log.level",
+            "error",         "--data-plane-threads", "1"};
+        std::vector<char*> argv;
+        for (std::string& argument : arguments) argv.push_back(argument.data());
+        argv.push_back(nullptr);
+        ASSERT_EQ(::posix_spawn(&daemon, LARDERD_PROGRAM, nullptr, nullptr, argv.data(), environ), 0);
+        const std::string admin = state + "/admin.sock";
+        while (!http_request(admin, "GET", "/healthz")) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        const auto added = http_request(
+            admin, "POST", "/v1/datasets",
+            R"({"name":"shared","url":"file://)" + root + R"(","quota":{"memory_bytes":32000000,"disk_bytes":0}})");
+        ASSERT_TRUE(added.has_value() && added->status == 202) << (added ? added->body : added.error().message);
+        const auto indexed = [&] {
+            const auto answer = http_request(admin, "GET", "/v1/datasets/shared");
+            return answer && answer->status == 200;
+        };
+        while (!indexed()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    void TearDown() override {
+        ASSERT_EQ(::kill(daemon, SIGTERM), 0);
+        int status = 0;
+        ASSERT_EQ(::waitpid(daemon, &status, 0), daemon);
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "SIGTERM did not end the daemon cleanly";
+    }
+
+    Loader open_neighbour() const {
+        LoaderOptions options;
+        options.dataset = kDataset;
+        options.job = "neighbour";
+        options.socket = socket();
+        options.memory_budget_bytes = 2 * kMiB;
+        options.batch_size = 7;
+        auto loader = Loader::open(options);
+        EXPECT_TRUE(loader.has_value()) << loader.error().message;
+        return std::move(*loader);
+    }
+    void read_epoch(Loader& loader) const {
+        std::size_t samples = 0;
+        for (;;) {
+            const auto batch = loader.next();
+            ASSERT_TRUE(batch.has_value()) << batch.error().message;
+            if (!*batch) break;
+            for (const Sample& sample : (*batch)->samples()) {
+                const std::string_view bytes(reinterpret_cast<const char*>(sample.bytes().data()),
+                                             sample.bytes().size());
+                ASSERT_EQ(files.at(std::string(sample.key)), bytes) << sample.key;
+                ++samples;
+            }
+        }
+        ASSERT_EQ(samples, files.size());
+    }
+    std::string socket() const { return state + "/larderd.sock"; }
+
+    test::TempDirectory directory;
+    std::string state = directory / "state";
+    std::string root = directory / "data";
+    std::map<std::string, std::string> files;
+    pid_t daemon = -1;
+};
+
+TEST_F(HostileNeighbour, FillsEveryDescriptorItWasHandedAndNobodyElseWaits) {
+    Loader neighbour = open_neighbour();
+    read_epoch(neighbour);
+    {
+        HostileClient hostile(socket());
+        constexpr std::uint64_t kFull = 0xfffffffffffffffe;
+        for (const FileDescriptor& fd : hostile.handed()) {
+            EXPECT_EQ(::fcntl(fd.get(), F_SETFL, 0), 0);
+            // An eventfd that holds so much lets no write return. What is no eventfd refuses.
+            [[maybe_unused]] const auto written = ::write(fd.get(), &kFull, sizeof kFull);
+        }
+        hostile.control().client_sleeping.store(1);
+        hostile.fetch(0);
+        read_epoch(neighbour);
+        while (!hostile.answered()) std::this_thread::yield();
+        read_epoch(neighbour);
+    }
+    read_epoch(neighbour);
+    Loader late = open_neighbour();
+    read_epoch(late);
+}
+
+// Whoever discards a message closes the descriptors in it, and a client can choose ones that are slow to close.
+TEST_F(HostileNeighbour, SendsADescriptorAndIsRefused) {
+    HostileClient hostile(socket());
+    const int fd = hostile.socket();
+    const protocol::SegmentMessage message{};
+    iovec part{const_cast<protocol::SegmentMessage*>(&message), sizeof message};
+    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof fd)> ancillary{};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = ancillary.data();
+    header.msg_controllen = ancillary.size();
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof fd);
+    std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
+    EXPECT_EQ(::sendmsg(fd, &header, MSG_NOSIGNAL), -1);
+    EXPECT_EQ(errno, EPERM);
+}
+
+TEST_F(HostileNeighbour, EmptiesItsEventBeforeTheDaemonDoesAndNobodyElseWaits) {
+    Loader neighbour = open_neighbour();
+    HostileClient hostile(socket());
+    EXPECT_EQ(::fcntl(hostile.request_event(), F_SETFL, 0), 0);
+    std::atomic<bool> done = false;
+    {
+        const std::jthread racer([&] {
+            std::uint64_t count = 1;
+            const iovec part{&count, sizeof count};
+            // The pause meets every moment between the daemon's waking and its reading.
+            for (unsigned turn = 0; !done; ++turn) {
+                count = 1;
+                [[maybe_unused]] const auto rung = ::write(hostile.request_event(), &count, sizeof count);
+                for (unsigned pause = turn % 256 * 16; pause > 0; --pause) asm volatile("" ::: "memory");
+                [[maybe_unused]] const auto taken = ::preadv2(hostile.request_event(), &part, 1, -1, RWF_NOWAIT);
+            }
+        });
+        for (int epoch = 0; epoch < 1000; ++epoch) read_epoch(neighbour);
+        done = true;
+    }
+    read_epoch(neighbour);
+}
+
+}  // namespace
+}  // namespace larder
