@@ -1,12 +1,12 @@
 #include "bench/bench.h"
 
 #include <CLI/CLI.hpp>
-#include <boost/json/serialize.hpp>
 
 #include <cstdio>
 #include <exception>
 #include <string>
 
+#include "base/server/json_text.h"
 #include "bench/options.h"
 #include "tools/cli/options.h"
 
@@ -95,7 +95,7 @@ int bench_main(int argc, char** argv) {
                 std::fprintf(stderr, "larder bench %s: %s\n", entry.name, result.error().message.c_str());
                 return 1;
             }
-            if (options.json) std::printf("%s\n", boost::json::serialize(*result).c_str());
+            if (options.json) std::printf("%s\n", json_text(*result).c_str());
             return 0;
         } catch (const std::exception& error) {
             std::fprintf(stderr, "larder bench %s: %s\n", entry.name, error.what());

@@ -1,11 +1,11 @@
 #include "bench/daemon_process.h"
 
-#include <boost/json/serialize.hpp>
-
 #include <chrono>
 #include <filesystem>
 #include <thread>
 #include <vector>
+
+#include "base/server/json_text.h"
 
 namespace larder::bench {
 namespace {
@@ -65,13 +65,13 @@ Result<void> DaemonProcess::warm(const std::string& dataset) {
 Result<void> DaemonProcess::follow(const Result<boost::json::object>& accepted) const {
     if (!accepted) return std::unexpected(accepted.error());
     const boost::json::value& task = accepted->at("task");
-    const std::string id = task.is_string() ? std::string(task.as_string()) : boost::json::serialize(task);
+    const std::string id = task.is_string() ? std::string(task.as_string()) : json_text(task);
     for (;;) {
         const auto state = call("GET", "/v1/tasks/" + id);
         if (!state) return std::unexpected(state.error());
         if (state->at("state").as_string() == "done") return {};
         if (state->at("state").as_string() != "running") {
-            return fail(ErrorCode::internal, "task " + id + ": " + boost::json::serialize(*state));
+            return fail(ErrorCode::internal, "task " + id + ": " + json_text(*state));
         }
         std::this_thread::sleep_for(kPoll);
     }

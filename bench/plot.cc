@@ -1,7 +1,6 @@
 #include "bench/plot.h"
 
-#include <boost/json/serialize.hpp>
-
+#include "base/server/json_text.h"
 #include "tools/cli/data_file.h"
 #include "tools/cli/run_program.h"
 
@@ -10,8 +9,7 @@ namespace larder::bench {
 namespace {
 
 Result<void> draw(const char* script, const boost::json::array& results, const std::string& svg_path) {
-    const auto drawn =
-        cli::run_program({"/usr/bin/python3", cli::data_file(script), svg_path}, boost::json::serialize(results));
+    const auto drawn = cli::run_program({"/usr/bin/python3", cli::data_file(script), svg_path}, json_text(results));
     if (!drawn) return std::unexpected(drawn.error().within("draw " + svg_path));
     return {};
 }

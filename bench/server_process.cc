@@ -1,7 +1,6 @@
 #include "bench/server_process.h"
 
 #include <boost/json/parse.hpp>
-#include <boost/json/serialize.hpp>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "base/server/http_client.h"
+#include "base/server/json_text.h"
 
 extern char** environ;
 
@@ -79,7 +79,7 @@ void ServerProcess::end(int signal) {
 
 Result<boost::json::object> ServerProcess::call(const std::string& method, const std::string& target,
                                                 const boost::json::object& body) const {
-    auto answer = http_request(socket_, method, target, body.empty() ? "" : boost::json::serialize(body));
+    auto answer = http_request(socket_, method, target, body.empty() ? "" : json_text(body));
     if (!answer) return std::unexpected(answer.error());
     if (answer->status >= 300) return std::unexpected(error_of_response(*answer));
     boost::system::error_code error;

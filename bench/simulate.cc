@@ -4,11 +4,11 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/parse.hpp>
-#include <boost/json/serialize.hpp>
 #include <sys/resource.h>
 
 #include <cstdio>
 
+#include "base/server/json_text.h"
 #include "bench/options.h"
 #include "scheduler/simulator/scenario.h"
 #include "tools/cli/api.h"
@@ -39,13 +39,13 @@ Result<std::string> run_policy(const Options& options, const std::string& policy
     ::getrusage(RUSAGE_SELF, &usage);
     constexpr double kKibibytesOfMebibyte = 1024;
     const auto events = static_cast<double>(ran->outcome.events);
-    return json::serialize(json::object{{"policy", policy},
-                                        {"jobs", ran->summary.jobs},
-                                        {"finished", ran->summary.finished},
-                                        {"wall_s", ran->wall_s},
-                                        {"events", ran->outcome.events},
-                                        {"events_per_s", events / std::max(ran->wall_s, 1e-9)},
-                                        {"rss_mib", static_cast<double>(usage.ru_maxrss) / kKibibytesOfMebibyte}});
+    return json_text(json::object{{"policy", policy},
+                                  {"jobs", ran->summary.jobs},
+                                  {"finished", ran->summary.finished},
+                                  {"wall_s", ran->wall_s},
+                                  {"events", ran->outcome.events},
+                                  {"events_per_s", events / std::max(ran->wall_s, 1e-9)},
+                                  {"rss_mib", static_cast<double>(usage.ru_maxrss) / kKibibytesOfMebibyte}});
 }
 
 void print_simulated(const json::array& rows) {

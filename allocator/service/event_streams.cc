@@ -1,10 +1,9 @@
 #include "allocator/service/event_streams.h"
 
-#include <boost/json/serialize.hpp>
-
 #include <string>
 
 #include "allocator/service/json_lists.h"
+#include "base/server/json_text.h"
 
 namespace larder::allocator {
 namespace {
@@ -18,7 +17,7 @@ constexpr std::int64_t kKeepAlive_ns = 15'000'000'000;
 // JSON has no line breaks of its own, so one data line holds it.
 std::string text_of(const Event& event) {
     return "id: " + std::to_string(event.number) + "\nevent: " + std::string(name(event.kind)) +
-           "\ndata: " + boost::json::serialize(to_json(event)) + "\n\n";
+           "\ndata: " + json_text(to_json(event)) + "\n\n";
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <array>
 #include <charconv>
 
+#include "base/server/json_text.h"
+
 namespace larder {
 namespace {
 
@@ -58,7 +60,7 @@ HttpResponse http_error(unsigned status, std::string_view code, std::string_view
     const boost::json::object body{{"error", boost::json::object{{"code", code}, {"message", message}}}};
     HttpResponse response;
     response.status = status;
-    response.body = boost::json::serialize(body) + "\n";
+    response.body = json_text(body) + "\n";
     return response;
 }
 

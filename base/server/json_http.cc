@@ -3,12 +3,13 @@
 #include <boost/json.hpp>
 
 #include "base/server/json_reader.h"
+#include "base/server/json_text.h"
 
 namespace larder {
 namespace json = boost::json;
 
 HttpResponse json_response(const json::object& body, unsigned status) {
-    return {.status = status, .body = json::serialize(body) + "\n"};
+    return {.status = status, .body = json_text(body) + "\n"};
 }
 
 HttpResponse method_not_allowed(std::string_view allowed) {

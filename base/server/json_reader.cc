@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/server/json_text.h"
+
 namespace larder {
 namespace json = boost::json;
 
@@ -30,7 +32,7 @@ void JsonReader::reject(std::string_view key, std::string_view why) {
 }
 
 void JsonReader::wrong_type(std::string_view key, std::string_view wanted) {
-    reject(key, "is " + json::serialize(*object_.if_contains(key)) + ", but must be " + std::string(wanted));
+    reject(key, "is " + json_text(*object_.if_contains(key)) + ", but must be " + std::string(wanted));
 }
 
 std::optional<std::string> JsonReader::optional_string(std::string_view key) {

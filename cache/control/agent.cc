@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/server/http_client.h"
+#include "base/server/json_text.h"
 #include "base/server/logging.h"
 
 namespace larder::cache {
@@ -86,7 +87,7 @@ void AllocatorAgent::report() {
         const std::int64_t now_ns = clock_.now_ns();
         const ReportedPeers peers{.group = node_.config().peers.group,
                                   .endpoint = node_.peers() == nullptr ? "" : node_.peers()->endpoint()};
-        send(json::serialize(
+        send(json_text(
                  report_.make(node_.config().allocator, room, datasets, *statistics, lease_applied_, now_ns, peers)),
              now_ns);
     });

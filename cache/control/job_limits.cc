@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/server/json_reader.h"
+#include "base/server/json_text.h"
 #include "cache/protocol/wire.h"
 #include "cache/shard/shard.h"
 
@@ -204,7 +205,7 @@ std::string JobLimits::to_json() const {
         limits[job] =
             json::object{{"rate_bytes_per_s", limit.rate_bytes_per_second}, {"burst_bytes", limit.burst_bytes}};
     }
-    return json::serialize(limits) + "\n";
+    return json_text(limits) + "\n";
 }
 
 }  // namespace larder::cache

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/server/json_text.h"
 #include "base/server/logging.h"
 #include "base/units.h"
 #include "cache/control/node.h"
@@ -49,7 +50,7 @@ std::string scan_result(const ScanProgress& scan, ScanKind kind) {
                         {"blocks_bad", scan.blocks_bad.load()},
                         {"blocks_failed", scan.blocks_failed.load()},
                         {"blocks_corrupt", scan.blocks_corrupt.load()}};
-    if (kind == ScanKind::warm) return json::serialize(result);
+    if (kind == ScanKind::warm) return json_text(result);
     const std::uint64_t unchecked = scan.blocks_unchecked.load();
     result["blocks_unchecked"] = unchecked;
     json::array notes;
@@ -65,7 +66,7 @@ std::string scan_result(const ScanProgress& scan, ScanKind kind) {
                                 : " blocks are not cached: they were not read"));
     }
     result["notes"] = std::move(notes);
-    return json::serialize(result);
+    return json_text(result);
 }
 
 std::string figure(std::uint64_t bytes) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/server/json_text.h"
 #include "base/server/logging.h"
 #include "cache/control/node.h"
 #include "cache/dataset/index_journal.h"
@@ -19,17 +20,17 @@ std::string indexing_result(std::uint64_t version, const IndexReport& report) {
     json::array notes;
     for (const std::string& note : report.notes) notes.emplace_back(note);
     const ManifestSummary& manifest = report.manifest;
-    return json::serialize(json::object{{"version", version},
-                                        {"format", protocol::name(report.format)},
-                                        {"objects", manifest.object_count},
-                                        {"blocks", manifest.block_count},
-                                        {"samples", manifest.sample_count},
-                                        {"classes", manifest.class_count},
-                                        {"total_bytes", manifest.total_bytes},
-                                        {"objects_carried_over", manifest.objects_carried_over},
-                                        {"bytes_carried_over", manifest.bytes_carried_over},
-                                        {"objects_resumed", report.objects_resumed},
-                                        {"notes", std::move(notes)}});
+    return json_text(json::object{{"version", version},
+                                  {"format", protocol::name(report.format)},
+                                  {"objects", manifest.object_count},
+                                  {"blocks", manifest.block_count},
+                                  {"samples", manifest.sample_count},
+                                  {"classes", manifest.class_count},
+                                  {"total_bytes", manifest.total_bytes},
+                                  {"objects_carried_over", manifest.objects_carried_over},
+                                  {"bytes_carried_over", manifest.bytes_carried_over},
+                                  {"objects_resumed", report.objects_resumed},
+                                  {"notes", std::move(notes)}});
 }
 
 std::string survey_result(const DatasetSurvey& survey) {
@@ -41,16 +42,16 @@ std::string survey_result(const DatasetSurvey& survey) {
     for (const std::string& path : survey.odd) odd.emplace_back(path);
     json::array notes;
     for (const std::string& note : survey.notes) notes.emplace_back(note);
-    return json::serialize(json::object{{"url", survey.url},
-                                        {"format", protocol::name(survey.format)},
-                                        {"objects", survey.objects},
-                                        {"bytes", survey.bytes},
-                                        {"top_directories", survey.top_directories},
-                                        {"empty_objects", survey.empty_objects},
-                                        {"suffixes", std::move(suffixes)},
-                                        {"odd_objects", survey.odd_objects},
-                                        {"odd", std::move(odd)},
-                                        {"notes", std::move(notes)}});
+    return json_text(json::object{{"url", survey.url},
+                                  {"format", protocol::name(survey.format)},
+                                  {"objects", survey.objects},
+                                  {"bytes", survey.bytes},
+                                  {"top_directories", survey.top_directories},
+                                  {"empty_objects", survey.empty_objects},
+                                  {"suffixes", std::move(suffixes)},
+                                  {"odd_objects", survey.odd_objects},
+                                  {"odd", std::move(odd)},
+                                  {"notes", std::move(notes)}});
 }
 
 void show_progress(TaskProgress& progress, const IndexProgress& step) {

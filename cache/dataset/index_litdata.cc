@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/server/json_text.h"
 #include "cache/dataset/index_json.h"
 #include "cache/dataset/index_tables.h"
 #include "cache/protocol/format_info.h"
@@ -61,7 +62,7 @@ std::vector<std::string> child_keys(const json::object& node, std::size_t childr
         std::string key = std::to_string(i);
         if (named) {
             const json::value& said = parsed.get_array()[i];
-            key = said.is_string() ? std::string(said.get_string()) : json::serialize(said);
+            key = said.is_string() ? std::string(said.get_string()) : json_text(said);
         }
         keys.push_back(std::move(key));
     }

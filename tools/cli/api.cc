@@ -1,12 +1,12 @@
 #include "tools/cli/api.h"
 
 #include <boost/json/parse.hpp>
-#include <boost/json/serialize.hpp>
 
 #include <cerrno>
 #include <cstdio>
 
 #include "base/server/http.h"
+#include "base/server/json_text.h"
 #include "base/server/percent_encoding.h"
 #include "tools/cli/interrupt.h"
 #include "tools/cli/progress.h"
@@ -26,7 +26,7 @@ Error error_of_task(const json::object& task) {
     const std::string state = text_at(task, "state");
     if (state == "cancelled") return {ErrorCode::cancelled, text_at(task, "kind") + " was cancelled", 0};
     const json::object body{{"error", task.contains("error") ? task.at("error") : json::value(nullptr)}};
-    HttpResponse response{500, "application/json", json::serialize(body), {}};
+    HttpResponse response{500, "application/json", json_text(body), {}};
     Error error = error_of_response(response);
     if (const std::string text = text_at(task, "error"); !text.empty()) error.message = text;
     return error;
@@ -46,7 +46,7 @@ void show(Progress& progress, const json::object& task) {
 
 Result<json::value> call(const Context& context, std::string_view method, const std::string& target,
                          const json::value& body) {
-    const std::string text = body.is_null() ? "" : json::serialize(body);
+    const std::string text = body.is_null() ? "" : json_text(body);
     auto response = http_request(context.admin_socket, method, target, text);
     if (!response) {
         if (response.error().system_errno == EPROTOTYPE) {
@@ -104,7 +104,7 @@ std::string dataset_target(const std::string& name, std::string_view rest) {
 }
 
 void print_json(const json::value& value) {
-    std::printf("%s\n", json::serialize(value).c_str());
+    std::printf("%s\n", json_text(value).c_str());
 }
 
 std::uint64_t count_at(const json::object& object, std::string_view key) {
@@ -129,7 +129,7 @@ std::string text_at(const json::object& object, std::string_view key) {
     const json::value* value = object.if_contains(key);
     if (value == nullptr) return {};
     if (value->is_string()) return std::string(value->get_string());
-    return value->is_number() ? json::serialize(*value) : std::string();
+    return value->is_number() ? json_text(*value) : std::string();
 }
 
 const json::object& object_at(const json::object& object, std::string_view key) {

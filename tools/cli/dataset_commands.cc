@@ -1,11 +1,11 @@
 #include <CLI/CLI.hpp>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/serialize.hpp>
 #include <unistd.h>
 
 #include <cstdio>
 
+#include "base/server/json_text.h"
 #include "base/units.h"
 #include "cache/protocol/manifest.h"
 #include "cache/store/compression.h"
@@ -96,7 +96,7 @@ std::string dataset_text(const json::object& dataset) {
     std::string versions;
     for (const json::value& version : array_at(dataset, "versions")) {
         versions += (versions.empty() ? "" : ", ") +
-                    (version.is_object() ? text_at(version.get_object(), "version") : json::serialize(version));
+                    (version.is_object() ? text_at(version.get_object(), "version") : json_text(version));
     }
     const double stored_ratio = number_at(dataset, "stored_ratio");
     const std::string stored =

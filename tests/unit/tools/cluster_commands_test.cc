@@ -156,7 +156,7 @@ TEST_F(ClusterCommands, WhatIfShowsTheChangeOfEachJob) {
     EXPECT_THAT(table, ContainsRegex("cache +1.00 MB +500.00 KB\n"));
     EXPECT_THAT(table, ContainsRegex("vision +images +100.00 MB/s +100.00 MB/s +[0-9.]+ MB/s +-[0-9.]+ %"));
     EXPECT_THAT(table, ContainsRegex("big +text +10.00 MB/s +- +10.00 MB/s +-"));
-    EXPECT_THAT(output({"plan", "--json"}), HasSubstr("\"remote_bytes_per_second\":1E8"));
+    EXPECT_THAT(output({"plan", "--json"}), HasSubstr("\"remote_bytes_per_second\":100000000"));
     EXPECT_THAT(output({"whatif", "--remove-job", "vision", "--json"}),
                 AllOf(HasSubstr("\"before\""), Not(HasSubstr("big"))));
     EXPECT_EQ(larder({"whatif"}).exit_code, 2);

@@ -83,7 +83,7 @@ TEST(LarderAllocator, ServesUntilItIsAskedToEnd) {
     const auto answer = http_request(socket, "POST", "/v1/reports", kReport);
     ASSERT_TRUE(answer.has_value());
     EXPECT_EQ(answer->status, 200u) << answer->body;
-    EXPECT_NE(answer->body.find(R"("job":"vision","bytes_per_second":1E8)"), std::string::npos) << answer->body;
+    EXPECT_NE(answer->body.find(R"("job":"vision","bytes_per_second":100000000)"), std::string::npos) << answer->body;
     const auto plan = http_request(socket, "GET", "/v1/plan");
     ASSERT_TRUE(plan.has_value());
     EXPECT_NE(plan->body.find(R"("steady_hit_ratio":2.5E-1)"), std::string::npos) << plan->body;

@@ -78,7 +78,7 @@ TEST_F(ServiceTest, EachRoleCanDoItsPartOverTls) {
     EXPECT_EQ(ask("GET", "/v1/plan", "", with_token(kViewerToken)).status, 200u);
     EXPECT_EQ(ask("PUT", "/v1/remote", R"({"bytes_per_second":5e8})", with_token(kOperatorToken)).status, 200u);
     EXPECT_THAT(ask("GET", "/v1/plan", "", with_token(kViewerToken)).body,
-                HasSubstr("\"remote_bytes_per_second\":5E8"));
+                HasSubstr("\"remote_bytes_per_second\":500000000"));
 }
 
 TEST_F(ServiceTest, AClientCertificateStandsForItsRole) {

@@ -1,0 +1,89 @@
+#include "base/server/json_text.h"
+
+#include <boost/json.hpp>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+
+namespace larder {
+namespace json = boost::json;
+namespace {
+
+// Beyond these a number has so many digits that an exponent is easier to read, as JavaScript has it.
+constexpr double kLeastPlain = 1e-7;
+constexpr double kMostPlain = 1e21;
+
+void put(std::string& text, double number) {
+    // What JSON has no word for is the parser's business, and Boost's.
+    if (!std::isfinite(number)) {
+        text += json::serialize(json::value(number));
+        return;
+    }
+    const double size = std::abs(number);
+    const bool plain = size == 0 || (size >= kLeastPlain && size < kMostPlain);
+    std::array<char, 64> digits{};
+    const auto format = plain ? std::chars_format::fixed : std::chars_format::scientific;
+    // -0 is no other amount than 0.
+    const auto [end, error] =
+        std::to_chars(digits.data(), digits.data() + digits.size(), size == 0 ? 0 : number, format);
+    text.append(digits.data(), end);
+}
+
+void put(std::string& text, const json::value& value);
+
+void put(std::string& text, const json::array& array) {
+    text += '[';
+    std::string_view between;
+    for (const json::value& value : array) {
+        text += between;
+        put(text, value);
+        between = ",";
+    }
+    text += ']';
+}
+
+void put(std::string& text, const json::object& object) {
+    text += '{';
+    std::string_view between;
+    for (const auto& [key, value] : object) {
+        text += between;
+        text += json::serialize(key);
+        text += ':';
+        put(text, value);
+        between = ",";
+    }
+    text += '}';
+}
+
+void put(std::string& text, const json::value& value) {
+    switch (value.kind()) {
+        case json::kind::object: return put(text, value.get_object());
+        case json::kind::array: return put(text, value.get_array());
+        case json::kind::double_: return put(text, value.get_double());
+        default: text += json::serialize(value);
+    }
+}
+
+}  // namespace
+
+std::string json_text(const json::value& value) {
+    std::string text;
+    put(text, value);
+    return text;
+}
+
+std::string json_text(const json::object& object) {
+    std::string text;
+    put(text, object);
+    return text;
+}
+
+std::string json_text(const json::array& array) {
+    std::string text;
+    put(text, array);
+    return text;
+}
+
+}  // namespace larder
