@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 
@@ -85,7 +86,9 @@ Result<std::string> read_file(const std::string& path) {
     }
 }
 
-Result<void> replace_file(const std::string& path, std::string_view content, unsigned mode) {
+namespace {
+
+Result<void> replace(const std::string& path, std::string_view content, unsigned mode, bool synced) {
     const std::string temporary = path + ".new";
     auto file = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC, mode);
     if (!file) return std::unexpected(file.error());
@@ -95,8 +98,33 @@ Result<void> replace_file(const std::string& path, std::string_view content, uns
         if (put < 0) return fail_errno(errno, "write " + temporary);
         written += static_cast<std::size_t>(put);
     }
-    if (::fsync(file->get()) != 0) return fail_errno(errno, "fsync " + temporary);
+    if (synced && ::fsync(file->get()) != 0) return fail_errno(errno, "fsync " + temporary);
     if (::rename(temporary.c_str(), path.c_str()) != 0) return fail_errno(errno, "rename " + temporary);
+    return {};
+}
+
+std::string directory_of(const std::string& path) {
+    const std::size_t slash = path.rfind('/');
+    if (slash == std::string::npos) return {};
+    return path.substr(0, std::max<std::size_t>(slash, 1));
+}
+
+}  // namespace
+
+Result<void> replace_file(const std::string& path, std::string_view content, unsigned mode) {
+    if (auto replaced = replace(path, content, mode, true); !replaced) return replaced;
+    return sync_directory(directory_of(path));
+}
+
+Result<void> replace_file_unsynced(const std::string& path, std::string_view content, unsigned mode) {
+    return replace(path, content, mode, false);
+}
+
+Result<void> sync_directory(const std::string& path) {
+    const std::string named = path.empty() ? "." : path;
+    const auto directory = open_file(named, O_RDONLY | O_DIRECTORY);
+    if (!directory) return std::unexpected(directory.error());
+    if (::fsync(directory->get()) != 0) return fail_errno(errno, "fsync " + named);
     return {};
 }
 

@@ -62,6 +62,13 @@ Result<FileDescriptor> open_file(const std::string& path, int flags, unsigned mo
 Result<std::string> read_file(const std::string& path);
 
 // Writes to a temporary file beside `path`, syncs it and renames it over `path`: readers see the old or the new whole.
+// The new one survives a power cut when it returns.
 Result<void> replace_file(const std::string& path, std::string_view content, unsigned mode = 0644);
+
+// Likewise, but without a wait for the disk: after a power cut the file may be old, missing or empty.
+Result<void> replace_file_unsynced(const std::string& path, std::string_view content, unsigned mode = 0644);
+
+// Which names are in the directory survives a power cut when it returns. An empty path: the working directory.
+Result<void> sync_directory(const std::string& path);
 
 }  // namespace larder

@@ -31,9 +31,12 @@ std::string beside_this_program(const char* program) {
 
 Result<std::unique_ptr<scheduler::Engine>> make_engine(const scheduler::LiveConfig& config,
                                                        const scheduler::GpuCluster& cluster,
-                                                       const std::string& directory) {
+                                                       const std::string& jobs_directory,
+                                                       const scheduler::HistoryStore& store) {
     scheduler::LocalEngineOptions options{
-        .directory = directory + "/jobs",
+        .directory = jobs_directory,
+        .queue = store.identity(),
+        .first = store.first_number(),
         .runner = config.runner.empty() ? beside_this_program("larder-runner") : config.runner};
     unsigned first = 0;
     for (const scheduler::GpuNode& node : cluster.nodes) {
@@ -99,9 +102,12 @@ Result<std::unique_ptr<allocator::Extension>> mount(const scheduler::LiveConfig&
     if (!placer) return std::unexpected(placer.error());
     options.placer = std::move(*placer);
     if (!config.socket.empty()) options.environment["LARDER_SOCKET"] = config.socket;
-    auto store = scheduler::HistoryStore::open(directory, options.cluster.gpu_types);
+    const std::string jobs_directory = directory + "/jobs";
+    auto store = scheduler::HistoryStore::open({.directory = directory,
+                                                .gpu_types = options.cluster.gpu_types,
+                                                .number_seen = scheduler::highest_job_number(jobs_directory)});
     if (!store) return std::unexpected(store.error());
-    auto engine = make_engine(config, options.cluster, directory);
+    auto engine = make_engine(config, options.cluster, jobs_directory, **store);
     if (!engine) return std::unexpected(engine.error());
     return std::make_unique<scheduler::QueueApi>(
         scheduler::QueueApi::Parts{

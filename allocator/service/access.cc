@@ -23,6 +23,7 @@ constexpr std::array kRules{
     AccessRule{.method = "GET", .path = "/healthz", .anyone = true},
     AccessRule{.method = "GET", .path = "/metrics", .roles = kViewer | kOperator},
     AccessRule{.method = "GET", .path = "/v1", .roles = kReaders},
+    AccessRule{.method = "GET", .path = "/v1/status", .roles = kReaders},
     AccessRule{.method = "POST", .path = "/v1/reports", .roles = kNode | kOperator},
     AccessRule{.method = "GET", .path = "/v1/plan", .roles = kReaders},
     AccessRule{.method = "GET", .path = "/v1/nodes", .roles = kReaders},

@@ -8,11 +8,13 @@
 // or when end_waits() is called.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "allocator/cluster.h"
@@ -44,7 +46,10 @@ public:
         std::string_view path;   // "/v1/nodes/{name}/plan"
         std::string_view query;  // the keys it knows, a space between two
         std::optional<HttpResponse> (Api::*answer)(const Asked& asked);
+        bool changes_settings = false;  // answered when the change survives a power cut
     };
+    // Calls `then` on the api's thread once all that was saved so far survives a power cut, or tells why it does not.
+    using WhenOnRecord = std::function<void(std::function<void(Result<void> kept)> then)>;
     static std::span<const Route> routes();
 
     // `cluster` and `clock` must outlive it.
@@ -53,6 +58,8 @@ public:
     // Serves its routes too from now on; it must outlive this, or its last call.
     void extend(Extension& extension) { extension_ = &extension; }
     EventLog& events() { return events_; }
+    // Without it, settings count as kept when they are made.
+    void keep_with(WhenOnRecord when_on_record) { when_on_record_ = std::move(when_on_record); }
 
     // Calls `respond` now, or later from tick(), end_waits() or another request.
     void handle(const HttpRequest& request, const HttpRespond& respond);
@@ -75,10 +82,13 @@ private:
     void find_and_answer(const HttpRequest& request, const HttpRespond& respond);
     // False: the extension has no such route; `allowed` has the methods it would have there.
     bool answer_by_extension(const HttpRequest& request, const HttpRespond& respond, std::string& allowed);
+    // A setting that cannot be kept is undone.
+    void answer_when_on_record(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo);
     // Of the requests that wait, those that have their answer now or whose time is over.
     void answer_waiting(bool all);
 
     std::optional<HttpResponse> get_index(const Asked& asked);
+    std::optional<HttpResponse> get_status(const Asked& asked);
     std::optional<HttpResponse> get_health(const Asked& asked);
     std::optional<HttpResponse> get_metrics(const Asked& asked);
     std::optional<HttpResponse> post_report(const Asked& asked);
@@ -106,11 +116,13 @@ private:
     HttpResponse done(const Result<void>& result, EventKind kind, const std::string& subject,
                       const std::string& message, bool now = true);
     ClusterView view();
+    std::function<void()> undo_pin(const std::string& dataset);
     void push_to_streams();
 
     Cluster& cluster_;
     const Clock& clock_;
     std::int64_t started_ns_;
+    std::int64_t started_unix_ms_ = unix_time_ns() / 1'000'000;
     std::int64_t planned_ns_ = 0;
     std::int64_t next_plan_ns_ = 0;
     bool plan_is_due_ = false;  // something was done that the last one knows nothing of
@@ -121,6 +133,8 @@ private:
     std::vector<Waiting> waiting_;
     EventStreams streams_;
     Extension* extension_ = nullptr;
+    WhenOnRecord when_on_record_;  // may be empty
+    std::function<void()> undo_;   // what takes back the setting that was made last
 };
 
 }  // namespace larder::allocator

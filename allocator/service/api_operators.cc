@@ -1,6 +1,7 @@
 // What operators and viewers ask of the API.
 
 #include <boost/json.hpp>
+#include <unistd.h>
 
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "allocator/service/whatif.h"
 #include "base/server/json_http.h"
 #include "base/server/json_reader.h"
+#include "base/server/json_text.h"
 #include "base/units.h"
 
 namespace larder::allocator {
@@ -17,6 +19,19 @@ namespace json = boost::json;
 
 std::optional<HttpResponse> Api::get_health(const Asked&) {
     return HttpResponse{.content_type = "text/plain", .body = "ok\n"};
+}
+
+std::optional<HttpResponse> Api::get_status(const Asked&) {
+    std::size_t alive = 0;
+    for (const NodeView& node : view().nodes) alive += node.alive ? 1 : 0;
+    json::object status{{"pid", ::getpid()},
+                        {"started_unix_ms", started_unix_ms_},
+                        {"uptime_s", static_cast<double>(clock_.now_ns() - started_ns_) / 1e9},
+                        {"plan", cluster_.plan_number()},
+                        {"nodes", alive},
+                        {"remote_bytes_per_second", cluster_.options().remote_bytes_per_second}};
+    if (extension_ != nullptr) extension_->put_status(status);
+    return json_response(status);
 }
 
 std::optional<HttpResponse> Api::get_metrics(const Asked&) {
@@ -68,7 +83,7 @@ std::optional<HttpResponse> Api::get_event_stream(const Asked& asked) {
 }
 
 void Api::push_to_streams() {
-    const auto status = [this] { return json::serialize(status_json(view())); };
+    const auto status = [this] { return json_text(status_json(view())); };
     streams_.push(events_, status, clock_.now_ns());
 }
 
@@ -100,6 +115,7 @@ std::optional<HttpResponse> Api::post_job(const Asked& asked) {
     if (!object) return http_error(object.error());
     const auto spec = read_job_spec(*object, "");
     if (!spec) return http_error(spec.error());
+    undo_ = [this, name = spec->name] { static_cast<void>(cluster_.remove_job(name)); };
     // A thousand may come in a second.
     return done(cluster_.register_job(*spec), EventKind::job_registered, spec->name,
                 "job " + spec->name + " is registered", false);
@@ -111,8 +127,17 @@ std::optional<HttpResponse> Api::delete_node(const Asked& asked) {
 }
 
 std::optional<HttpResponse> Api::delete_job(const Asked& asked) {
+    if (const JobSpec* const before = cluster_.registered(asked.name)) {
+        undo_ = [this, spec = *before] { static_cast<void>(cluster_.register_job(spec)); };
+    }
     return done(cluster_.remove_job(asked.name), EventKind::job_removed, asked.name,
                 "job " + asked.name + " is no longer registered", false);
+}
+
+std::function<void()> Api::undo_pin(const std::string& dataset) {
+    std::optional<std::uint64_t> before;
+    if (const auto pin = cluster_.pins().find(dataset); pin != cluster_.pins().end()) before = pin->second;
+    return [this, dataset, before] { static_cast<void>(cluster_.pin_quota(dataset, before, clock_.now_ns())); };
 }
 
 std::optional<HttpResponse> Api::put_pin(const Asked& asked) {
@@ -121,11 +146,13 @@ std::optional<HttpResponse> Api::put_pin(const Asked& asked) {
     JsonReader reader(*object, "");
     const std::uint64_t bytes = reader.unsigned_integer("bytes");
     if (auto finished = reader.finish(); !finished) return http_error(finished.error());
+    undo_ = undo_pin(asked.name);
     return done(cluster_.pin_quota(asked.name, bytes, clock_.now_ns()), EventKind::pin_set, asked.name,
                 "quota of " + asked.name + " is pinned to " + format_bytes(bytes));
 }
 
 std::optional<HttpResponse> Api::delete_pin(const Asked& asked) {
+    undo_ = undo_pin(asked.name);
     return done(cluster_.pin_quota(asked.name, std::nullopt, clock_.now_ns()), EventKind::pin_released, asked.name,
                 "quota of " + asked.name + " is planned again");
 }
@@ -136,6 +163,9 @@ std::optional<HttpResponse> Api::put_remote(const Asked& asked) {
     JsonReader reader(*object, "");
     const double rate = reader.number("bytes_per_second");
     if (auto finished = reader.finish(); !finished) return http_error(finished.error());
+    undo_ = [this, before = cluster_.options().remote_bytes_per_second] {
+        static_cast<void>(cluster_.set_remote(before));
+    };
     return done(cluster_.set_remote(rate), EventKind::remote_set, "",
                 "the remote gives " + format_bytes_per_second(rate));
 }

@@ -90,18 +90,19 @@ std::span<const Api::Route> Api::routes() {
         Route{"GET", "/healthz", "", &Api::get_health},
         Route{"GET", "/metrics", "", &Api::get_metrics},
         Route{"GET", "/v1", "", &Api::get_index},
+        Route{"GET", "/v1/status", "", &Api::get_status},
         Route{"POST", "/v1/reports", "", &Api::post_report},
         Route{"GET", "/v1/plan", "", &Api::get_plan},
         Route{"GET", "/v1/nodes", "", &Api::get_nodes},
         Route{"DELETE", "/v1/nodes/{name}", "", &Api::delete_node},
         Route{"GET", "/v1/nodes/{name}/plan", "after wait_s", &Api::get_node_plan},
         Route{"GET", "/v1/datasets", "", &Api::get_datasets},
-        Route{"PUT", "/v1/datasets/{name}/pin", "", &Api::put_pin},
-        Route{"DELETE", "/v1/datasets/{name}/pin", "", &Api::delete_pin},
+        Route{"PUT", "/v1/datasets/{name}/pin", "", &Api::put_pin, true},
+        Route{"DELETE", "/v1/datasets/{name}/pin", "", &Api::delete_pin, true},
         Route{"GET", "/v1/jobs", "", &Api::get_jobs},
-        Route{"POST", "/v1/jobs", "", &Api::post_job},
-        Route{"DELETE", "/v1/jobs/{name}", "", &Api::delete_job},
-        Route{"PUT", "/v1/remote", "", &Api::put_remote},
+        Route{"POST", "/v1/jobs", "", &Api::post_job, true},
+        Route{"DELETE", "/v1/jobs/{name}", "", &Api::delete_job, true},
+        Route{"PUT", "/v1/remote", "", &Api::put_remote, true},
         Route{"POST", "/v1/whatif", "", &Api::post_whatif},
         Route{"GET", "/v1/events", "after wait_s", &Api::get_events},
         Route{"GET", "/v1/events/stream", "after status_ms", &Api::get_event_stream},
@@ -135,7 +136,10 @@ void Api::find_and_answer(const HttpRequest& request, const HttpRespond& respond
             continue;
         }
         if (auto read = read_query(route, request, asked); !read) return respond(http_error(read.error()));
-        if (auto answer = (this->*route.answer)(asked)) return respond(std::move(*answer));
+        if (auto answer = (this->*route.answer)(asked)) {
+            if (!route.changes_settings) return respond(std::move(*answer));
+            return answer_when_on_record(std::move(*answer), respond, std::exchange(undo_, {}));
+        }
         const std::int64_t until_ns = clock_.now_ns() + static_cast<std::int64_t>(asked.wait_s) * 1'000'000'000;
         auto gone = std::make_shared<bool>(false);
         if (request.on_gone) request.on_gone([gone] { *gone = true; });
@@ -163,10 +167,24 @@ bool Api::answer_by_extension(const HttpRequest& request, const HttpRespond& res
             continue;
         }
         const auto known = check_query(all[i].query, request);
-        respond(known ? extension_->answer(i, request, name) : http_error(known.error()));
+        if (known) {
+            extension_->answer(i, request, name, respond);
+        } else {
+            respond(http_error(known.error()));
+        }
         return true;
     }
     return false;
+}
+
+void Api::answer_when_on_record(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo) {
+    if (!when_on_record_ || answer.status >= 400) return respond(std::move(answer));
+    when_on_record_([this, answer = std::move(answer), respond, undo = std::move(undo)](const Result<void>& kept) {
+        if (kept) return respond(answer);
+        undo();
+        plan_is_due_ = true;
+        respond(http_error(kept.error()));
+    });
 }
 
 void Api::answer_waiting(bool all) {

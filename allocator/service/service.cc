@@ -1,6 +1,8 @@
 #include "allocator/service/service.h"
 
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 
 #include <csignal>
@@ -59,6 +61,14 @@ Result<std::unique_ptr<StateStore>> take_up(const Config& config, std::int64_t n
     return store;
 }
 
+OnServiceThread on_thread_of(boost::asio::io_context& context) {
+    return [&context](Done call) -> Done {
+        return [work = boost::asio::make_work_guard(context), call = std::move(call)](const Result<void>& done) {
+            boost::asio::post(work.get_executor(), [call, done] { call(done); });
+        };
+    };
+}
+
 HttpServerOptions http_options(const ServiceLimits& limits, HttpAdmit admit) {
     return {.header_bytes_max = limits.header_bytes,
             .body_bytes_max = limits.body_bytes,
@@ -85,7 +95,7 @@ struct Service::State {
 
     Config config;
     Access access{{}, {}};
-    std::unique_ptr<StateStore> store;  // null: memory only
+    std::unique_ptr<StateStore> store;  // null: memory only; before what writes to it
     Cluster cluster;
     Api api;
     std::unique_ptr<Extension> extension;  // may be null
@@ -103,13 +113,17 @@ Result<std::unique_ptr<Service>> Service::start(boost::asio::io_context& context
     auto tls = read_tls(config);
     if (!tls) return std::unexpected(tls.error());
     auto state = std::make_unique<State>(context, config, clock);
+    const OnServiceThread on_thread = on_thread_of(context);
     if (!config.state_directory.empty()) {
         auto taken = take_up(config, clock.now_ns(), state->cluster);
         if (!taken) return std::unexpected(taken.error());
         state->store = std::move(*taken);
+        state->api.keep_with(
+            [to = state->store.get(), on_thread](Done then) { to->when_on_record(on_thread(std::move(then))); });
     }
     if (extend) {
-        auto extension = extend({.cluster = state->cluster, .events = state->api.events(), .clock = clock});
+        auto extension =
+            extend({.cluster = state->cluster, .events = state->api.events(), .clock = clock, .on_thread = on_thread});
         if (!extension) return std::unexpected(extension.error());
         state->extension = std::move(*extension);
         state->api.extend(*state->extension);

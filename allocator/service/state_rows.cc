@@ -8,6 +8,7 @@
 
 #include "allocator/service/json.h"
 #include "base/server/json_reader.h"
+#include "base/server/json_text.h"
 
 namespace larder::allocator {
 namespace json = boost::json;
@@ -119,10 +120,14 @@ Result<void> read_single(StoredState& into, std::string_view key, const json::ob
 }
 
 Row row(std::string key, const json::object& object) {
-    return {std::move(key), json::serialize(object)};
+    return {std::move(key), json_text(object)};
 }
 
 }  // namespace
+
+bool is_setting(std::string_view key) {
+    return key == "remote" || key.starts_with("job/") || key.starts_with("pin/");
+}
 
 std::vector<Row> rows_of(const ClusterRecord& change) {
     std::vector<Row> rows;

@@ -1,8 +1,9 @@
 #pragma once
 
-// The rows of the allocator's state (base/server/row_store.h): a key and JSON.
+// The rows of the allocator's state (base/server/row_store.h): a key and JSON. Those of settings (is_setting) are in an
+// environment of their own since version 3.
 //
-//   version              {"version": 2}
+//   version              {"version": 3}
 //   run                  {"boot", "lease_ns", "no_lease_before_ns"}: of the process that wrote last
 //   remote               {"bytes_per_second", "configured_bytes_per_second"}
 //   plan                 {"number"}
@@ -24,13 +25,16 @@
 
 namespace larder::allocator {
 
-inline constexpr std::uint64_t kStateVersion = 2;
+inline constexpr std::uint64_t kStateVersion = 3;
 
 struct StateRun {
     std::string boot;
     std::int64_t lease_ns = 0;
     std::optional<std::int64_t> no_lease_before_ns;
 };
+
+// What a user or an operator set: remote, job/, pin/.
+bool is_setting(std::string_view key);
 
 std::vector<Row> rows_of(const ClusterRecord& change);
 Row row_of(const StateRun& run);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <iterator>
+#include <set>
 #include <utility>
 
 #include "base/file_lock.h"
@@ -43,19 +46,27 @@ Result<std::unique_ptr<StateStore>> StateStore::open(const StateStoreOptions& op
     if (!locked) return std::unexpected(locked.error());
     store->lock_ = std::move(*locked);
     StoredState& stored = store->stored_;
-    const auto take = [&stored](std::string_view key, std::string_view text) -> Result<void> {
+    std::vector<Row> moved;
+    const auto take = [&stored, &moved](std::string_view key, std::string_view text) -> Result<void> {
+        // As versions 1 and 2 had it.
+        if (is_setting(key)) {
+            moved.push_back({std::string(key), std::string(text)});
+            return {};
+        }
         auto taken = read_row(stored, key, text);
         if (taken || !comes_again(key)) return taken;
         log_warn("a part of the state is not understood, and left out: reports bring it again",
                  {{"error", taken.error().message}});
         return {};
     };
-    const auto lost = [&stored](const std::string& why, const std::string& aside) {
+    const auto lost = [&stored, &moved](const std::string& why, const std::string& aside) {
         stored = {};
-        log_error("the state is damaged: starting afresh, without registered jobs and pins",
+        moved.clear();
+        log_error("the record of reports, the plan and leases is damaged: starting without, until nodes report again",
                   {{"damage", why}, {"put_aside_as", aside}});
     };
     auto rows = RowStore::open({.directory = options.directory + "/cluster",
+                                .durability = Durability::process,
                                 .map_bytes = options.map_bytes,
                                 .version = kStateVersion,
                                 .program = "larder-allocator",
@@ -63,8 +74,50 @@ Result<std::unique_ptr<StateStore>> StateStore::open(const StateStoreOptions& op
                                 .lost = lost});
     if (!rows) return std::unexpected(rows.error());
     store->rows_ = std::move(*rows);
+    if (auto taken = store->take_up_settings(options, std::move(moved)); !taken) {
+        return std::unexpected(taken.error());
+    }
     if (auto begun = store->begin_run(options, now_ns); !begun) return std::unexpected(begun.error());
     return store;
+}
+
+// `moved`: settings that an older version had in cluster/.
+Result<void> StateStore::take_up_settings(const StateStoreOptions& options, std::vector<Row> moved) {
+    StoredState found;
+    std::set<std::string, std::less<>> keys;
+    const auto take = [&](std::string_view key, std::string_view text) -> Result<void> {
+        keys.emplace(key);
+        return read_row(found, key, text);
+    };
+    const auto lost = [&](const std::string& why, const std::string& aside) {
+        found = {};
+        keys.clear();
+        log_error("the record of registered jobs, pins and the remote's bandwidth is damaged: starting without them",
+                  {{"damage", why}, {"put_aside_as", aside}});
+    };
+    auto settings = RowStore::open({.directory = options.directory + "/settings",
+                                    .map_bytes = options.map_bytes,
+                                    .version = kStateVersion,
+                                    .noun = "settings",
+                                    .program = "larder-allocator",
+                                    .take = take,
+                                    .lost = lost});
+    if (!settings) return std::unexpected(settings.error());
+    settings_ = std::move(*settings);
+    // Where a start was cut short, a part has been moved already.
+    std::vector<Row> left = moved;
+    for (Row& row : left) row.text.reset();
+    std::erase_if(moved, [&](const Row& row) { return keys.contains(row.key); });
+    for (const Row& row : moved) {
+        if (auto taken = read_row(found, row.key, *row.text); !taken) return taken;
+    }
+    if (auto written = settings_->write(moved); !written) return written;
+    if (auto written = rows_->write(left); !written) return written;
+    stored_.record.jobs = std::move(found.record.jobs);
+    stored_.record.pins = std::move(found.record.pins);
+    stored_.record.remote = found.record.remote;
+    writer_ = std::make_unique<RowWriter>([this](std::span<const Row> changed) { return settings_->write(changed); });
+    return {};
 }
 
 // Says whose clock the leases are told in from now on; those of another clock have to be waited out.
@@ -85,8 +138,9 @@ Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_
             for (Lease& lease : *leases) lease.expires_ns = now_ns;
             change.leases[node] = leases;
         }
-        log_warn(rows_->afresh() ? "no record of what was leased before: nothing is leased for as long as a lease lasts"
-                                 : "the machine was started anew: nothing is leased for as long as a lease lasts",
+        log_info(rows_->afresh()
+                     ? "no leases are on record: the first are given when leases of before would have ended"
+                     : "the machine was started anew: the first leases are given when those of before would have ended",
                  {{"wait", format_duration_ns(wait_ns)}});
     }
     record.no_lease_before_ns = run.no_lease_before_ns;
@@ -96,7 +150,21 @@ Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_
 }
 
 Result<void> StateStore::save(const ClusterRecord& change) {
-    return rows_->write(rows_of(change));
+    std::vector<Row> rows = rows_of(change);
+    const auto settings = std::ranges::stable_partition(rows, [](const Row& row) { return !is_setting(row.key); });
+    std::vector<Row> set(std::make_move_iterator(settings.begin()), std::make_move_iterator(settings.end()));
+    rows.erase(settings.begin(), settings.end());
+    if (!rows.empty()) {
+        if (auto written = rows_->write(rows); !written) return written;
+    }
+    if (!set.empty()) {
+        writer_->post(std::move(set), [last = last_written_](const Result<void>& written) { *last = written; });
+    }
+    return {};
+}
+
+void StateStore::when_on_record(RowWriter::Done then) {
+    writer_->post({}, [last = last_written_, then = std::move(then)](const Result<void>&) { then(*last); });
 }
 
 }  // namespace larder::allocator

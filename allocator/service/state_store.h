@@ -1,20 +1,25 @@
 #pragma once
 
-// The allocator's memory across restarts: an LMDB environment in its state directory. A change is on record when `save`
-// returns: it survives the process at once, and the machine a while later (MDB_NOSYNC: a reboot is told by its boot id,
-// and then nothing is leased for as long as a lease lasts, because the record of leases may have lost its end). A lost
-// or damaged state starts afresh, the damaged one put aside, with a loud line in the log; reports then tell again what
-// the cluster is. One from a newer version is refused. One process at a time, one thread.
+// The allocator's memory across restarts: two LMDB environments in its state directory.
+// - settings/ has what users and operators set: registered jobs, pins, the remote's bandwidth. Changes are written on a
+//   thread of their own, together where several wait; when_on_record() tells when they survive a power cut.
+// - cluster/ has what is reported, planned and leased, which is written many times a second. It survives the process
+//   once save() returns, but no power cut: a reboot is told by its boot id, and then nothing is leased for as long as a
+//   lease lasts.
+// What is lost or damaged starts afresh, a damaged environment put aside; reports then tell again what the cluster is.
+// A state from a newer version is refused. One process at a time, one thread.
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "allocator/record.h"
 #include "allocator/service/state_rows.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/server/row_store.h"
+#include "base/server/row_writer.h"
 
 namespace larder::allocator {
 
@@ -32,18 +37,24 @@ public:
 
     // As it was found; its times are by the present clock.
     const ClusterRecord& found() const { return stored_.record; }
-    // All of the change or, with the error, nothing. no_space: the map or the disk is full.
+    // Settings follow on the writer's thread; of the rest all is on record or, with the error, nothing of the change
+    // is. no_space: the map or the disk is full.
     Result<void> save(const ClusterRecord& change);
-    // Down on the disk.
-    void sync() { rows_->sync(); }
+    // `then` is called on another thread, once all settings saved so far survive a power cut; with an error where those
+    // saved last are not on record.
+    void when_on_record(RowWriter::Done then);
 
 private:
     StateStore() = default;
+    Result<void> take_up_settings(const StateStoreOptions& options, std::vector<Row> moved);
     Result<void> begin_run(const StateStoreOptions& options, std::int64_t now_ns);
 
     FileDescriptor lock_;
     StoredState stored_;
     std::unique_ptr<RowStore> rows_;
+    std::unique_ptr<RowStore> settings_;
+    std::shared_ptr<Result<void>> last_written_ = std::make_shared<Result<void>>();  // the writer's
+    std::unique_ptr<RowWriter> writer_;
 };
 
 }  // namespace larder::allocator

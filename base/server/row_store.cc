@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/server/lmdb.h"
 #include "base/server/lmdb_check.h"
@@ -130,7 +131,10 @@ Result<std::unique_ptr<RowStore>> RowStore::open(const RowStoreOptions& options)
 
 RowStore::~RowStore() {
     if (environment_ == nullptr) return;
-    sync();
+    // With Durability::process, a clean exit leaves all rows on the disk.
+    if (const int code = mdb_env_sync(environment_, 1); code != 0) {
+        log_warn("a store is not down on the disk", {{"directory", directory_}, {"error", mdb_strerror(code)}});
+    }
     mdb_env_close(environment_);
 }
 
@@ -140,10 +144,15 @@ Result<void> RowStore::open_environment(const RowStoreOptions& options) {
     if (const int code = mdb_env_create(&environment_); code != 0) return std::unexpected(lmdb_error(code, what));
     int code = mdb_env_set_mapsize(environment_, options.map_bytes);
     if (code == 0) code = mdb_env_set_maxdbs(environment_, 1);
-    if (code == 0) code = mdb_env_open(environment_, directory_.c_str(), MDB_NOTLS | MDB_NOSYNC, 0600);
+    const unsigned flags = MDB_NOTLS | (options.durability == Durability::process ? MDB_NOSYNC : 0u);
+    if (code == 0) code = mdb_env_open(environment_, directory_.c_str(), flags, 0600);
     int dead = 0;
     if (code == 0) code = mdb_reader_check(environment_, &dead);
     if (code != 0) return std::unexpected(lmdb_error(code, what));
+    // LMDB syncs its file, but not the directories that name it.
+    for (const std::string& named_in : {directory_, fs::path(directory_).parent_path().string()}) {
+        if (auto synced = sync_directory(named_in); !synced) return std::unexpected(synced.error().within(what));
+    }
     cover_pages();
     Transaction transaction(environment_, 0);
     code = transaction.code();
@@ -217,12 +226,6 @@ void RowStore::cover_pages() {
     // The slack takes no room on the disk until it is used.
     if (!cover_lmdb_pages(environment_, kSlackBytes)) {
         log_warn("the file of a store cannot grow", {{"directory", directory_}, {"errno", errno}});
-    }
-}
-
-void RowStore::sync() {
-    if (const int code = mdb_env_sync(environment_, 1); code != 0) {
-        log_warn("a store is not down on the disk", {{"directory", directory_}, {"error", mdb_strerror(code)}});
     }
 }
 

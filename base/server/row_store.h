@@ -1,10 +1,10 @@
 #pragma once
 
 // Rows of text under text keys that must survive the process: an LMDB environment whose every value carries a CRC32C of
-// key and text, because LMDB hands out flipped bytes as good ones. A change is on record when `write` returns: it
-// survives the process at once, and the machine a while later (MDB_NOSYNC). A lost or damaged environment starts
-// afresh, the damaged one put aside as DIRECTORY.damaged; one from a newer version is refused. One process at a time,
-// which its owner sees to, and one thread.
+// key and text, because LMDB hands out flipped bytes as good ones. A change is on record when `write` returns; what
+// that means is the owner's choice (Durability). A lost or damaged environment starts afresh, the damaged one put aside
+// as DIRECTORY.damaged; one from a newer version is refused. One process at a time, which its owner sees to, and one
+// thread at a time.
 
 #include <cstdint>
 #include <functional>
@@ -29,8 +29,16 @@ struct Row {
 std::string seal_row(std::string_view key, std::string_view text);
 std::optional<std::string_view> open_row(std::string_view key, std::string_view value);
 
+enum class Durability : std::uint8_t {
+    machine,  // a change survives a power cut once it is written: `write` waits for the disk
+    // A change survives the process only. A power cut may lose all rows, older ones too, as pages are written over in
+    // any order.
+    process,
+};
+
 struct RowStoreOptions {
     std::string directory;  // of the environment alone; made if missing, its parent is not
+    Durability durability = Durability::machine;
     const char* database = "state";
     std::uint64_t map_bytes = std::uint64_t{1} << 30;  // address space, and the most it can take
     std::uint64_t version = 1;                         // in the row "version", as {"version": 1}
@@ -54,8 +62,6 @@ public:
     bool afresh() const { return afresh_; }
     // All of the rows or, with the error, none. no_space: the map or the disk is full.
     Result<void> write(std::span<const Row> rows);
-    // Down on the disk.
-    void sync();
 
 private:
     RowStore() = default;

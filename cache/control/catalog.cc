@@ -14,6 +14,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/server/json_reader.h"
+#include "base/server/json_text.h"
 #include "cache/control/remote_json.h"
 #include "cache/dataset/index_journal.h"
 
@@ -86,7 +87,7 @@ std::string to_json(const DatasetRecord& record) {
     if (record.compression != Compression{}) object["compression"] = format_compression(record.compression);
     if (record.checksum) object["checksum"] = true;
     if (record.tokens_per_sample > 0) object["tokens_per_sample"] = record.tokens_per_sample;
-    return json::serialize(object) + "\n";
+    return json_text(object) + "\n";
 }
 
 std::uint32_t read_id(JsonReader& reader, std::string_view key) {
@@ -281,7 +282,7 @@ Result<void> Catalog::create(const std::string& name) {
     std::error_code error;
     fs::create_directories(directory_ + "/" + name, error);
     if (error) return fail_on_files(error, "make directory " + directory_ + "/" + name);
-    return {};
+    return sync_directory(directory_);
 }
 
 Result<void> Catalog::save(const DatasetRecord& record) {
@@ -321,7 +322,8 @@ Result<void> Catalog::remove(const std::string& name) {
     if (error) return fail_on_files(error, "remove " + directory + "/dataset.json");
     fs::remove_all(directory, error);
     if (error) return fail_on_files(error, "remove " + directory);
-    return {};
+    // A power cut does not bring it back.
+    return sync_directory(directory_);
 }
 
 Result<void> Catalog::remove_manifest(const std::string& name, std::uint64_t version) {

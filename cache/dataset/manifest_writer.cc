@@ -8,6 +8,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <span>
 
@@ -301,14 +302,6 @@ Result<ManifestSummary> write_file(int fd, DatasetContent& content, const Manife
     return summary;
 }
 
-Result<void> sync_directory_of(const std::string& path) {
-    const std::size_t slash = path.rfind('/');
-    auto directory = open_file(slash == std::string::npos ? "." : path.substr(0, slash + 1), O_RDONLY | O_DIRECTORY);
-    if (!directory) return std::unexpected(directory.error());
-    if (::fsync(directory->get()) != 0) return fail_errno(errno, "fsync of the directory of " + path);
-    return {};
-}
-
 }  // namespace
 
 std::uint64_t DatasetContent::sample_count() const {
@@ -351,7 +344,8 @@ Result<ManifestSummary> write_manifest(DatasetContent& content, const ManifestOp
         ::unlink(temporary.c_str());
         return std::unexpected(summary.error().within("manifest " + options.path));
     }
-    if (auto synced = sync_directory_of(options.path); !synced) return std::unexpected(synced.error());
+    const std::string directory = std::filesystem::path(options.path).parent_path();
+    if (auto synced = sync_directory(directory); !synced) return std::unexpected(synced.error());
     return summary;
 }
 

@@ -36,9 +36,7 @@ public:
     const std::string& path() const { return path_; }
 
     Result<void> keep_as(const std::string& destination) {
-        auto directory = open_file(path_, O_RDONLY | O_DIRECTORY);
-        if (!directory) return std::unexpected(directory.error());
-        if (::fsync(directory->get()) != 0) return fail_errno(errno, "fsync of " + path_);
+        if (auto synced = sync_directory(path_); !synced) return synced;
         if (::rename(path_.c_str(), destination.c_str()) != 0) return fail_errno(errno, "rename to " + destination);
         path_.clear();
         return {};

@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <exception>
 #include <filesystem>
+
+#include "base/server/json_text.h"
 
 namespace larder::scheduler {
 namespace json = boost::json;
@@ -27,6 +30,18 @@ std::optional<json::object> read_object(const std::string& path) {
     json::value value = json::parse(*text, error);
     if (error || !value.is_object()) return std::nullopt;
     return std::move(value.get_object());
+}
+
+std::string queue_in(const json::object& object) {
+    const json::value* queue = object.if_contains("queue");
+    return queue != nullptr && queue->is_string() ? std::string(queue->get_string()) : std::string();
+}
+
+JobId number_of(const std::filesystem::path& directory) {
+    const std::string name = directory.filename().string();
+    JobId number = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+    return error == std::errc{} && end == name.data() + name.size() ? number : 0;
 }
 
 EngineJob job_of(const json::object& object) {
@@ -60,14 +75,16 @@ Result<void> AttemptFiles::write_run(const EngineJob& job) const {
     for (const std::string& word : job.command) command.push_back(json::value(word));
     json::object environment;
     for (const auto& [key, value] : job.environment) environment[key] = value;
-    json::object object{{"job", job.job},
+    json::object object{{"queue", queue_},
+                        {"job", job.job},
                         {"attempt", job.attempt},
                         {"command", std::move(command)},
                         {"directory", job.directory},
                         {"environment", std::move(environment)},
                         {"grace_s", job.grace_s}};
     if (job.user) object["user"] = json::array{job.user->uid, job.user->gid};
-    return replace_file(directory_ + "/run.json", json::serialize(object), 0600);
+    // After a power cut nothing runs, and whoever starts the attempt writes it anew.
+    return replace_file_unsynced(directory_ + "/run.json", json_text(object), 0600);
 }
 
 Result<EngineJob> AttemptFiles::read_run() const {
@@ -78,6 +95,18 @@ Result<EngineJob> AttemptFiles::read_run() const {
         return fail(ErrorCode::corrupt, directory_ + "/run.json: " + error.what());
     }
     return fail(ErrorCode::corrupt, directory_ + "/run.json cannot be read");
+}
+
+std::string AttemptFiles::queue_of_run() const {
+    const auto object = read_object(directory_ + "/run.json");
+    return object ? queue_in(*object) : std::string();
+}
+
+// Nothing where the file is of another queue.
+std::optional<json::object> AttemptFiles::read_own(const char* file) const {
+    auto object = read_object(directory_ + "/" + file);
+    if (object && queue_in(*object) != queue_) return std::nullopt;
+    return object;
 }
 
 Result<FileDescriptor> AttemptFiles::lock() const {
@@ -103,20 +132,24 @@ Result<bool> AttemptFiles::claim(const StartedBy& by) const {
     if (error) return fail_errno(error.value(), "make " + directory_);
     // Whole from its first moment on: written under another name, then linked, which fails where it is there.
     const std::string own = directory_ + "/started." + std::to_string(::getpid());
-    const json::object object{{"pid", by.pid}, {"boot", by.boot}};
-    if (auto written = replace_file(own, json::serialize(object), 0644); !written) {
+    const json::object object{{"queue", queue_}, {"pid", by.pid}, {"boot", by.boot}};
+    if (auto written = replace_file(own, json_text(object), 0644); !written) {
         return std::unexpected(written.error());
     }
     const int linked = ::link(own.c_str(), (directory_ + "/started").c_str());
     const int why = errno;
     ::unlink(own.c_str());
-    if (linked == 0) return true;
+    if (linked == 0) {
+        // Before anything runs: after a power cut an attempt that has an exit.json was started, too.
+        if (auto synced = sync_directory(directory_); !synced) return std::unexpected(synced.error());
+        return true;
+    }
     if (why == EEXIST) return false;
     return fail_errno(why, "claim " + directory_);
 }
 
 std::optional<StartedBy> AttemptFiles::started() const {
-    const auto object = read_object(directory_ + "/started");
+    const auto object = read_own("started");
     if (!object) return std::nullopt;
     const json::value* pid = object->if_contains("pid");
     const json::value* boot = object->if_contains("boot");
@@ -125,14 +158,14 @@ std::optional<StartedBy> AttemptFiles::started() const {
 }
 
 Result<void> AttemptFiles::write_exit(const AttemptExit& how) const {
-    json::object object{{"was_stopping", how.was_stopping}, {"message", how.message}};
+    json::object object{{"queue", queue_}, {"was_stopping", how.was_stopping}, {"message", how.message}};
     if (how.code) object["code"] = *how.code;
     if (how.signal) object["signal"] = *how.signal;
-    return replace_file(directory_ + "/exit.json", json::serialize(object), 0644);
+    return replace_file(directory_ + "/exit.json", json_text(object), 0644);
 }
 
 std::optional<AttemptExit> AttemptFiles::exit() const {
-    const auto object = read_object(directory_ + "/exit.json");
+    const auto object = read_own("exit.json");
     if (!object) return std::nullopt;
     AttemptExit how;
     try {
@@ -144,6 +177,20 @@ std::optional<AttemptExit> AttemptFiles::exit() const {
         how.message = directory_ + "/exit.json: " + error.what();
     }
     return how;
+}
+
+JobId highest_job_number(const std::string& jobs_directory) {
+    JobId highest = 0;
+    std::error_code error;
+    // jobs/QUEUE/NUMBER, and jobs/NUMBER as older versions had them.
+    for (const auto& entry : std::filesystem::directory_iterator(jobs_directory, error)) {
+        highest = std::max(highest, number_of(entry.path()));
+        std::error_code ignored;
+        for (const auto& job : std::filesystem::directory_iterator(entry.path(), ignored)) {
+            if (number_of(entry.path()) == 0) highest = std::max(highest, number_of(job.path()));
+        }
+    }
+    return highest;
 }
 
 }  // namespace larder::scheduler

@@ -29,7 +29,12 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::open(LocalEngineOptions option
 }
 
 AttemptFiles LocalEngine::files_of(JobId job, std::uint32_t attempt) const {
-    return AttemptFiles(options_.directory + "/" + std::to_string(job) + "/" + std::to_string(attempt));
+    return AttemptFiles(directory_of(job) + "/" + std::to_string(attempt), job < options_.first ? "" : options_.queue);
+}
+
+std::string LocalEngine::directory_of(JobId job) const {
+    const std::string of_queue = job < options_.first ? "" : options_.queue + "/";
+    return options_.directory + "/" + of_queue + std::to_string(job);
 }
 
 std::string LocalEngine::output_of(JobId job, std::uint32_t attempt) const {
@@ -165,7 +170,7 @@ std::vector<EngineEvent> LocalEngine::poll() {
 
 void LocalEngine::forget(JobId job) {
     std::error_code error;
-    fs::remove_all(options_.directory + "/" + std::to_string(job), error);
+    fs::remove_all(directory_of(job), error);
     if (error) log_warn("a job's directory cannot be removed", {{"job", job}, {"error", error.message()}});
 }
 

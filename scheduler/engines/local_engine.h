@@ -19,7 +19,9 @@
 namespace larder::scheduler {
 
 struct LocalEngineOptions {
-    std::string directory;                       // jobs' directories go here; made if missing
+    std::string directory;                       // queues' directories go here, and jobs' into these; made if missing
+    std::string queue;                           // the identity of the queue whose jobs it runs
+    JobId first = 1;                             // jobs before it are of a time when queues had no identity
     std::string runner;                          // the program larder-runner
     std::map<std::string, unsigned> first_gpus;  // by node
 };
@@ -45,6 +47,7 @@ private:
     };
 
     explicit LocalEngine(LocalEngineOptions options) : options_(std::move(options)) {}
+    std::string directory_of(JobId job) const;
     AttemptFiles files_of(JobId job, std::uint32_t attempt) const;
     std::string devices_of(const EngineJob& job) const;
     Result<pid_t> spawn(const AttemptFiles& files) const;

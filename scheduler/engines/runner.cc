@@ -178,15 +178,16 @@ private:
 }  // namespace
 
 int run_attempt(const std::string& directory) {
-    const AttemptFiles files(directory);
+    const AttemptFiles found(directory);
     const auto complain = [](const Error& error) {
         std::fprintf(stderr, "larder-runner: %s\n", error.message.c_str());
         return 1;
     };
-    const auto lock = files.lock();
+    const auto lock = found.lock();
     if (!lock) return lock.error().code == ErrorCode::already_exists ? 0 : complain(lock.error());
-    auto job = files.read_run();
+    auto job = found.read_run();
     if (!job) return complain(job.error());
+    const AttemptFiles files(directory, found.queue_of_run());
     Attempt attempt(files, std::move(*job));
     const AttemptExit how = attempt.run();
     if (!attempt.is_mine()) return 0;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "allocator/service/extension.h"
 #include "scheduler/live/history_store.h"
@@ -23,16 +24,20 @@ public:
     QueueApi(Parts parts, const allocator::ExtensionPlace& place);
 
     std::span<const Route> routes() const override;
-    HttpResponse answer(std::size_t route, const HttpRequest& request, const std::string& name) override;
+    void answer(std::size_t route, const HttpRequest& request, const std::string& name,
+                const HttpRespond& respond) override;
     void tick() override;
+    void put_status(boost::json::object& status) const override;
     std::string metrics_text() override;
 
 private:
-    HttpResponse submit(const HttpRequest& request);
+    static Result<std::vector<Submission>> read_submissions(const HttpRequest& request);
+    void submit(const HttpRequest& request, const HttpRespond& respond);
     HttpResponse list() const;
     HttpResponse show(const JobRecord& job) const;
-    HttpResponse cancel(const JobRecord& job, const HttpRequest& request);
+    void cancel(const JobRecord& job, const HttpRequest& request, const HttpRespond& respond);
     HttpResponse explain(const JobRecord& job) const;
+    HttpResponse output(const JobRecord& job, const HttpRequest& request) const;
     HttpResponse history(const HttpRequest& request) const;
     Moment now() const;
 

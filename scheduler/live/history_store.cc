@@ -1,13 +1,20 @@
 #include "scheduler/live/history_store.h"
 
 #include <boost/json.hpp>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
 #include <exception>
 #include <filesystem>
 #include <utility>
 
+#include "base/file.h"
 #include "base/file_lock.h"
 #include "base/server/json_reader.h"
+#include "base/server/json_text.h"
 #include "base/server/logging.h"
 #include "scheduler/live/json.h"
 
@@ -16,7 +23,11 @@ namespace json = boost::json;
 namespace {
 
 // Keys of a record that may be missing do not raise it.
-constexpr std::uint64_t kVersion = 1;
+constexpr std::uint64_t kVersion = 2;
+// One write of `job-numbers` serves so many submissions; where the queue is lost, at most so many numbers are skipped.
+constexpr JobId kNumbersReserved = 100;
+constexpr std::string_view kQueue = "queue";
+constexpr std::string_view kNumbers = "numbers";
 constexpr std::size_t kNumberDigits = 20;
 constexpr std::string_view kJob = "job/";
 constexpr std::string_view kTenant = "tenant/";
@@ -36,15 +47,44 @@ std::string key_of(JobId job) {
     return std::string(kJob) + std::string(kNumberDigits - number.size(), '0') + number;
 }
 
+JobId number_of_key(std::string_view key) {
+    JobId number = 0;
+    if (key.starts_with(kJob)) std::from_chars(key.data() + kJob.size(), key.data() + key.size(), number);
+    return number;
+}
+
+// Never a number, which names of jobs' directories are.
+Result<std::string> draw_identity() {
+    std::array<unsigned char, 8> drawn{};
+    if (::getentropy(drawn.data(), drawn.size()) != 0) return fail_errno(errno, "draw an identity for the queue");
+    std::string text = "q-";
+    for (const unsigned char byte : drawn) {
+        text += "0123456789abcdef"[byte >> 4];
+        text += "0123456789abcdef"[byte & 15];
+    }
+    return text;
+}
+
+Result<JobId> read_reserved(const std::string& path) {
+    const auto text = read_file(path);
+    if (!text && text.error().code == ErrorCode::not_found) return 0;
+    if (!text) return std::unexpected(text.error());
+    JobId reserved = 0;
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), reserved);
+    if (error == std::errc{} && std::string_view(end) == "\n") return reserved;
+    return fail(ErrorCode::corrupt, path +
+                                        " has no number: write one there that no job has reached, or remove the "
+                                        "file if there are no jobs yet");
+}
+
 }  // namespace
 
-Result<std::unique_ptr<HistoryStore>> HistoryStore::open(const std::string& directory,
-                                                         std::vector<std::string> gpu_types) {
-    std::unique_ptr<HistoryStore> store(new HistoryStore);
+Result<std::unique_ptr<HistoryStore>> HistoryStore::open(HistoryStoreOptions options) {
+    std::unique_ptr<HistoryStore> store(new HistoryStore(std::move(options)));
+    const std::string& directory = store->options_.directory;
     auto locked = lock(directory);
     if (!locked) return std::unexpected(locked.error());
     store->lock_ = std::move(*locked);
-    store->gpu_types_ = std::move(gpu_types);
     HistoryStore& into = *store;
     auto rows = RowStore::open(
         {.directory = directory + "/queue",
@@ -57,6 +97,8 @@ Result<std::unique_ptr<HistoryStore>> HistoryStore::open(const std::string& dire
          .lost =
              [&into](const std::string& why, const std::string& aside) {
                  into.found_ = {};
+                 into.identity_.clear();
+                 into.last_ = 0;
                  log_error(
                      "the queue is damaged: starting afresh, without submitted jobs and history; processes of "
                      "jobs go on unseen",
@@ -64,7 +106,31 @@ Result<std::unique_ptr<HistoryStore>> HistoryStore::open(const std::string& dire
              }});
     if (!rows) return std::unexpected(rows.error());
     store->rows_ = std::move(*rows);
+    if (auto given = store->give_identity(); !given) return std::unexpected(given.error());
+    store->writer_ =
+        std::make_unique<RowWriter>([&into](std::span<const Row> changed) { return into.commit(changed); });
     return store;
+}
+
+HistoryStore::~HistoryStore() = default;
+
+Result<void> HistoryStore::give_identity() {
+    const auto reserved = read_reserved(numbers_path());
+    if (!reserved) return std::unexpected(reserved.error());
+    reserved_ = *reserved;
+    if (!found_.jobs.empty()) last_ = std::max(last_, found_.jobs.rbegin()->first);
+    if (identity_.empty()) {
+        auto drawn = draw_identity();
+        if (!drawn) return std::unexpected(drawn.error());
+        identity_ = std::move(*drawn);
+        last_ = std::max({last_, reserved_, options_.number_seen});
+        first_ = last_ + 1;
+        const std::array rows{Row{std::string(kQueue), json_text(json::object{{"id", identity_}, {"first", first_}})},
+                              Row{std::string(kNumbers), json_text(json::object{{"last", last_}})}};
+        if (auto written = rows_->write(rows); !written) return written;
+    }
+    found_.last_number = last_;
+    return {};
 }
 
 Result<void> HistoryStore::take(std::string_view key, std::string_view text) {
@@ -74,8 +140,14 @@ Result<void> HistoryStore::take(std::string_view key, std::string_view text) {
     try {
         const auto object = parse_json_object(text, "it");
         if (!object) return damaged(object.error().message);
-        if (key.starts_with(kJob)) {
-            JobRecord job = job_of_row(*object, gpu_types_);
+        if (key == kQueue) {
+            identity_ = object->at("id").as_string();
+            first_ = object->at("first").to_number<JobId>();
+            if (identity_.empty()) return damaged("the queue's identity is empty");
+        } else if (key == kNumbers) {
+            last_ = object->at("last").to_number<JobId>();
+        } else if (key.starts_with(kJob)) {
+            JobRecord job = job_of_row(*object, options_.gpu_types);
             const JobId id = job.id;
             found_.jobs[id] = std::move(job);
         } else if (key.starts_with(kTenant)) {
@@ -89,14 +161,30 @@ Result<void> HistoryStore::take(std::string_view key, std::string_view text) {
     return {};
 }
 
-Result<void> HistoryStore::save(const LiveRecord& change) {
+void HistoryStore::save(const LiveRecord& change, Done done) {
     std::vector<Row> rows;
     for (const auto& [id, job] : change.jobs) {
         rows.push_back({key_of(id), std::nullopt});
-        if (job) rows.back().text = json::serialize(row_json(*job, gpu_types_));
+        if (job) rows.back().text = json_text(row_json(*job, options_.gpu_types));
+    }
+    // Its job may be forgotten before the next restart.
+    if (!change.jobs.empty() && change.jobs.rbegin()->first > last_) {
+        last_ = change.jobs.rbegin()->first;
+        rows.push_back({std::string(kNumbers), json_text(json::object{{"last", last_}})});
     }
     for (const auto& [tenant, use] : change.tenants) {
-        rows.push_back({std::string(kTenant) + tenant, json::serialize(row_json(use))});
+        rows.push_back({std::string(kTenant) + tenant, json_text(row_json(use))});
+    }
+    writer_->post(std::move(rows), std::move(done));
+}
+
+Result<void> HistoryStore::commit(std::span<const Row> rows) {
+    JobId highest = 0;
+    for (const Row& row : rows) highest = std::max(highest, number_of_key(row.key));
+    if (highest > reserved_) {
+        const JobId reserved = highest + kNumbersReserved;
+        if (auto written = replace_file(numbers_path(), std::to_string(reserved) + "\n"); !written) return written;
+        reserved_ = reserved;
     }
     return rows_->write(rows);
 }

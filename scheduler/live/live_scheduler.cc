@@ -34,6 +34,7 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
         if (job.registered) registered_.insert(id);
         queue_.restore(std::move(job));
     }
+    queue_.number_from(found.last_number);
     uses_ = found.tenants;
     queue_.take_up(now.unix_s);
     for (const JobId id : queue_.active()) {
@@ -52,7 +53,7 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
 
 // --- what users ask
 
-Result<std::vector<JobId>> LiveScheduler::submit(std::span<const Submission> jobs, Moment now) {
+void LiveScheduler::submit(std::span<const Submission> jobs, Moment now, Submitted done) {
     const StorageView view = storage_view(cluster_, now.steady_ns);
     const SubmissionLimits limits{.cluster = options_.cluster,
                                   .tenants = options_.tenants,
@@ -61,7 +62,7 @@ Result<std::vector<JobId>> LiveScheduler::submit(std::span<const Submission> job
                                   .placer = options_.placer.get()};
     auto ids =
         queue_.submit(jobs, limits, [this](const std::string& name) { return cluster_.registered(name) != nullptr; });
-    if (!ids) return ids;
+    if (!ids) return done(std::move(ids));
     for (const JobId id : *ids) {
         JobRecord& job = queue_.job(id);
         const auto dataset = std::ranges::find(view.datasets, job.asked.dataset, &DatasetState::name);
@@ -69,20 +70,22 @@ Result<std::vector<JobId>> LiveScheduler::submit(std::span<const Submission> job
     }
     LiveRecord change;
     for (const JobId id : *ids) change.jobs[id] = queue_.jobs().at(id);
-    if (auto saved = save_(change); !saved) {
-        queue_.withdraw(*ids);
-        return std::unexpected(saved.error());
-    }
-    due_ = true;
-    return ids;
+    save_(change, [this, ids = std::move(*ids), now, done = std::move(done)](const Result<void>& result) {
+        if (!result) {
+            queue_.withdraw(ids);
+            return done(std::unexpected(result.error()));
+        }
+        queue_.acknowledge(ids, now.unix_s);
+        due_ = true;
+        done(ids);
+    });
 }
 
-Result<void> LiveScheduler::cancel(JobId job, const std::string& by, Moment now) {
-    if (auto cancelled = queue_.cancel(job, by, now.unix_s); !cancelled) return cancelled;
+void LiveScheduler::cancel(JobId job, const std::string& by, Moment now, Done done) {
+    if (auto cancelled = queue_.cancel(job, by, now.unix_s); !cancelled) return done(cancelled);
     due_ = true;
-    // What is not on record yet is written by the next tick; acknowledged only when it is.
-    if (!save()) return fail(ErrorCode::unavailable, "the record cannot be written at present; it is tried again");
-    return {};
+    wait_for_save_.push_back(std::move(done));
+    save();
 }
 
 // --- a few times a second
@@ -109,7 +112,7 @@ void LiveScheduler::tick(Moment now) {
         }
         progress_unsaved_ = true;
     }
-    if (save()) tell_engine();
+    save();
 }
 
 void LiveScheduler::take_events(Moment now) {
@@ -216,9 +219,13 @@ void LiveScheduler::count_waits() {
     }
 }
 
-// False: nothing may be done that follows from what has changed.
-bool LiveScheduler::save() {
-    if (queue_.unsaved().empty() && !progress_unsaved_) return true;
+// Puts what has changed on record, then has it done.
+void LiveScheduler::save() {
+    if (saving_) return;
+    if (queue_.unsaved().empty() && !progress_unsaved_) {
+        for (const Done& done : std::exchange(wait_for_save_, {})) done({});
+        return tell_engine();
+    }
     queue_.note_cells();
     LiveRecord change;
     for (const JobId id : queue_.unsaved()) {
@@ -226,16 +233,35 @@ bool LiveScheduler::save() {
         change.jobs[id] = at == queue_.jobs().end() ? std::nullopt : std::optional(at->second);
     }
     if (progress_unsaved_) change.tenants = uses_;
-    if (auto saved = save_(change); !saved) {
-        if (counts_.saves_failed++ == 0) log_error("the queue is not on record", {{"error", saved.error().message}});
-        return false;
+    queue_.saving();
+    progress_unsaved_ = false;
+    saving_ = true;
+    auto waiting = std::exchange(wait_for_save_, {});
+    save_(change, [this, change, waiting = std::move(waiting)](const Result<void>& result) {
+        saving_ = false;
+        saved(change, result);
+        for (const Done& done : waiting) {
+            done(result ? Result<void>()
+                        : fail(ErrorCode::unavailable, "the record cannot be written at present (" +
+                                                           result.error().message + "); it is tried again"));
+        }
+        // Who waits for the next change waits for the disk only.
+        if (!wait_for_save_.empty()) save();
+    });
+}
+
+void LiveScheduler::saved(const LiveRecord& change, const Result<void>& result) {
+    if (!result) {
+        if (counts_.saves_failed++ == 0) log_error("the queue is not on record", {{"error", result.error().message}});
+        queue_.save_failed();
+        progress_unsaved_ = progress_unsaved_ || !change.tenants.empty();
+        return;
     }
     for (const auto& [id, job] : change.jobs) {
         if (!job) engine_.forget(id);
     }
     queue_.saved();
-    progress_unsaved_ = false;
-    return true;
+    tell_engine();
 }
 
 // --- what follows from what is on record
@@ -244,7 +270,7 @@ void LiveScheduler::tell_engine() {
     remove_jobs_that_ended();
     for (const JobId id : queue_.active()) {
         JobRecord& job = queue_.job(id);
-        if (!is_with_engine(job.phase)) continue;
+        if (!is_with_engine(job.phase) || queue_.unsaved().contains(id)) continue;
         Told& told = told_[id];
         const bool is_new = told.attempt != job.attempt;
         if (is_new) told = {.attempt = job.attempt};
@@ -287,7 +313,7 @@ void LiveScheduler::remove_jobs_that_ended() {
         const auto at = queue_.jobs().find(id);
         if (at == queue_.jobs().end()) return true;
         JobRecord& job = queue_.job(id);
-        if (is_with_engine(job.phase)) return false;
+        if (is_with_engine(job.phase) || queue_.unsaved().contains(id)) return false;
         if (cluster_.registered(job.asked.name) != nullptr) {
             if (auto removed = cluster_.remove_job(job.asked.name); !removed) {
                 log_warn("a job that has ended stays registered for now", {{"error", removed.error().message}});

@@ -29,6 +29,7 @@ namespace larder::scheduler {
 struct LiveRecord {
     std::map<JobId, std::optional<JobRecord>> jobs;  // none: forgotten
     std::map<std::string, GpuTime> tenants;
+    JobId last_number = 0;  // as found: no job had a higher one
 };
 
 struct LiveOptions {
@@ -51,8 +52,11 @@ struct Moment {
 
 class LiveScheduler {
 public:
-    // Puts a change on record, or fails and nothing of it is.
-    using Save = std::function<Result<void>(const LiveRecord& change)>;
+    using Done = std::function<void(Result<void> done)>;
+    // Puts a change on record, or fails and nothing of it is. Then it calls `saved`: on the scheduler's thread, at once
+    // or later, in the order of changes.
+    using Save = std::function<void(const LiveRecord& change, Done saved)>;
+    using Submitted = std::function<void(Result<std::vector<JobId>> ids)>;
 
     // Engine and cluster must outlive it.
     LiveScheduler(LiveOptions options, Engine& engine, allocator::Cluster& cluster, Save save);
@@ -60,8 +64,9 @@ public:
     // Before anything else, with all that is on record: goes on with it.
     void restore(const LiveRecord& found, Moment now);
 
-    Result<std::vector<JobId>> submit(std::span<const Submission> jobs, Moment now);
-    Result<void> cancel(JobId job, const std::string& by, Moment now);
+    // `done` is called at once with an error, else when it is on record, or cannot be.
+    void submit(std::span<const Submission> jobs, Moment now, Submitted done);
+    void cancel(JobId job, const std::string& by, Moment now, Done done);
     void tick(Moment now);
 
     const JobQueue& queue() const { return queue_; }
@@ -93,7 +98,8 @@ private:
     void note_ideals(const StorageView& view);
     void tell_turns(double now_s);
     void count_waits();
-    bool save();
+    void save();
+    void saved(const LiveRecord& change, const Result<void>& result);
     void tell_engine();
     void register_job(JobRecord& job);
     void remove_jobs_that_ended();
@@ -104,6 +110,8 @@ private:
     allocator::Cluster& cluster_;
     Save save_;
     JobQueue queue_;
+    bool saving_ = false;              // a change is being put on record; the next waits for it
+    std::vector<Done> wait_for_save_;  // for the change that is put on record next
     std::map<JobId, Told> told_;
     std::set<JobId> registered_;  // whose records say so
     std::map<std::string, GpuTime> uses_;

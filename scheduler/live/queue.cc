@@ -59,6 +59,7 @@ Result<std::vector<JobId>> JobQueue::submit(std::span<const Submission> jobs, co
     std::vector<JobId> ids;
     for (std::size_t i = 0; i < jobs.size(); ++i) {
         JobRecord record{.id = ++last_id_, .asked = jobs[i], .after = std::move((*after)[i])};
+        record.asked.tenant = tenant_of(jobs[i], limits.tenants).value_or(jobs[i].tenant);
         if (record.asked.name.empty()) record.asked.name = "job-" + std::to_string(record.id);
         record.submitted_s = limits.now_s;
         record.state.waiting_since_s = limits.now_s;
@@ -68,11 +69,33 @@ Result<std::vector<JobId>> JobQueue::submit(std::span<const Submission> jobs, co
         ids.push_back(record.id);
         by_name_[record.asked.name] = record.id;
         active_.insert(record.id);
-        changed_.insert(record.id);
+        new_.insert(record.id);
         jobs_.emplace(record.id, std::move(record));
     }
     counts_.submitted += ids.size();
     return ids;
+}
+
+void JobQueue::acknowledge(std::span<const JobId> jobs, double now_s) {
+    for (const JobId id : jobs) new_.erase(id);
+    for (const JobId id : jobs) look_at_dependencies(id, now_s);
+}
+
+// What it waits for may have ended while it was being put on record.
+void JobQueue::look_at_dependencies(JobId id, double now_s) {
+    const auto job = jobs_.find(id);
+    if (job == jobs_.end() || has_ended(job->second.phase)) return;
+    const std::vector<JobId> after = job->second.after;
+    for (const JobId before : after) {
+        const auto at = jobs_.find(before);
+        if (at == jobs_.end()) {
+            return end(job->second, Phase::cancelled,
+                       "job " + std::to_string(before) + ", which it waits for, has ended and is forgotten", now_s);
+        }
+        if (!has_ended(at->second.phase)) continue;
+        tell_dependents(at->second, now_s);
+        if (!active_.contains(id)) return;
+    }
 }
 
 void JobQueue::withdraw(std::span<const JobId> jobs) {
@@ -81,7 +104,7 @@ void JobQueue::withdraw(std::span<const JobId> jobs) {
         by_name_.erase(at->second.asked.name);
         jobs_.erase(at);
         active_.erase(id);
-        changed_.erase(id);
+        new_.erase(id);
         --counts_.submitted;
     }
 }
@@ -110,9 +133,9 @@ Result<JobId> JobQueue::find(std::string_view number_or_name) const {
     const std::string text(number_or_name);
     const char* const end = text.data() + text.size();
     const auto [stopped, error] = std::from_chars(text.data(), end, id);
-    if (error == std::errc{} && stopped == end && jobs_.contains(id)) return id;
+    if (error == std::errc{} && stopped == end && jobs_.contains(id) && !new_.contains(id)) return id;
     const auto named = by_name_.find(number_or_name);
-    if (named != by_name_.end()) return named->second;
+    if (named != by_name_.end() && !new_.contains(named->second)) return named->second;
     return fail(ErrorCode::not_found, "there is no job \"" + text + "\"");
 }
 
@@ -267,6 +290,7 @@ void JobQueue::trim_history() {
 void JobQueue::tell_dependents(const JobRecord& job, double now_s) {
     std::vector<JobId> dependents;
     for (const JobId id : active_) {
+        if (new_.contains(id)) continue;
         if (std::ranges::find(jobs_.at(id).after, job.id) != jobs_.at(id).after.end()) dependents.push_back(id);
     }
     const bool good = job.phase == Phase::succeeded;

@@ -10,6 +10,7 @@
 //
 // GPUs of a job that is stopping are free to be placed on, but who is placed there starts only when it is gone.
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <set>
@@ -56,9 +57,15 @@ public:
     void restore(JobRecord record);
     void take_up(double now_s);
 
-    // All of them or none. `limits` as check_submission() has it; `taken` says whether a name is in use elsewhere.
+    // No job gets this number, or a lower one, from now on.
+    void number_from(JobId last) { last_id_ = std::max(last_id_, last); }
+
+    // All of them or none. `limits` as check_submission() has it; `taken` says whether a name is in use elsewhere. The
+    // caller puts them on record, then acknowledges or withdraws them. Until then nobody finds them, and no decision is
+    // about them.
     Result<std::vector<JobId>> submit(std::span<const Submission> jobs, const SubmissionLimits& limits,
                                       const std::function<bool(const std::string& name)>& taken);
+    void acknowledge(std::span<const JobId> jobs, double now_s);
     // They could not be put on record, and never were.
     void withdraw(std::span<const JobId> jobs);
     // changed: it has ended already.
@@ -91,7 +98,10 @@ public:
 
     // Ids whose record is to be written; those not in jobs() any more, removed.
     const std::set<JobId>& unsaved() const { return changed_; }
-    void saved() { changed_.clear(); }
+    // Those are being written, and are no longer unsaved unless they change again; then they are saved, or are not.
+    void saving() { saving_ = std::exchange(changed_, {}); }
+    void saved() { saving_.clear(); }
+    void save_failed() { changed_.merge(saving_); }
 
     Placement placement_of(const Allotment& held) const;  // empty: a node of it is not there any more
     std::uint32_t type_index(const std::string& gpu_type) const;
@@ -110,6 +120,7 @@ private:
     void ended(JobRecord& job, const EngineEvent& event, double now_s);
     void lost(JobRecord& job, const EngineEvent& event, double now_s);
     void tell_dependents(const JobRecord& job, double now_s);
+    void look_at_dependencies(JobId id, double now_s);
     bool gpus_are_clear(const JobRecord& job) const;
     // The placer's account of it, if it has one; guests take over what their host leaves.
     void release(const JobRecord& job, double now_s);
@@ -123,6 +134,8 @@ private:
     std::set<std::pair<double, JobId>> history_;
     std::map<std::string, JobId, std::less<>> by_name_;  // the last that had it
     std::set<JobId> changed_;
+    std::set<JobId> saving_;
+    std::set<JobId> new_;  // not acknowledged yet
     JobId last_id_ = 0;
     QueueCounts counts_;
     std::vector<QueueNote> notes_;

@@ -70,7 +70,7 @@ std::vector<JobId> JobQueue::schedulable() const {
     for (const JobId id : active_) {
         const JobRecord& job = jobs_.at(id);
         const bool leaves = job.phase == Phase::stopping && !job.next;
-        if (!leaves && job.after.empty()) ids.push_back(id);
+        if (!leaves && job.after.empty() && !new_.contains(id)) ids.push_back(id);
     }
     return ids;
 }
@@ -212,6 +212,7 @@ void JobQueue::restore(JobRecord record) {
 }
 
 void JobQueue::take_up(double now_s) {
+    for (const JobId id : std::vector<JobId>(active_.begin(), active_.end())) look_at_dependencies(id, now_s);
     std::vector<JobRecord*> hosts;
     std::vector<JobRecord*> guests;
     for (const JobId id : active_) {

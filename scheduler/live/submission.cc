@@ -142,15 +142,23 @@ Result<Most> most_of_one_type(const Submission& job, std::uint32_t tenant, const
 
 }  // namespace
 
+Result<std::string> tenant_of(const Submission& job, std::span<const Tenant> tenants) {
+    const std::string wanted = job.tenant.empty() ? "default" : job.tenant;
+    if (std::ranges::find(tenants, wanted, &Tenant::name) != tenants.end()) return wanted;
+    if (!job.tenant.empty()) {
+        return fail(ErrorCode::not_found, "tenant \"" + job.tenant + "\" is unknown; known: " + list_of(tenants));
+    }
+    if (tenants.size() == 1) return tenants.front().name;
+    return fail(ErrorCode::not_found, "it must say which tenant it counts for (--tenant): " + list_of(tenants));
+}
+
 Result<void> check_submission(const Submission& job, const SubmissionLimits& limits) {
     if (auto good = check_name(job.name); !good) return good;
     if (auto good = check_command(job); !good) return good;
     if (auto good = check_numbers(job, limits.now_s); !good) return good;
-    const auto tenant = std::ranges::find(limits.tenants, job.tenant, &Tenant::name);
-    if (tenant == limits.tenants.end()) {
-        return fail(ErrorCode::not_found,
-                    "tenant \"" + job.tenant + "\" is unknown; known: " + list_of(limits.tenants));
-    }
+    const auto counts_for = tenant_of(job, limits.tenants);
+    if (!counts_for) return std::unexpected(counts_for.error());
+    const auto tenant = std::ranges::find(limits.tenants, *counts_for, &Tenant::name);
     if (!job.dataset.empty() &&
         std::ranges::find(limits.datasets, job.dataset, &DatasetState::name) == limits.datasets.end()) {
         return fail(ErrorCode::not_found,
@@ -165,7 +173,7 @@ Result<void> check_submission(const Submission& job, const SubmissionLimits& lim
                     asks + ", but the cluster has " + std::to_string(most->gpus) + " of one type that it may use");
     }
     if (!job.opportunistic && job.least_gpus() > most->owned) {
-        return fail(ErrorCode::no_space, asks + ", but tenant \"" + job.tenant + "\" has a claim to " +
+        return fail(ErrorCode::no_space, asks + ", but tenant \"" + *counts_for + "\" has a claim to " +
                                              std::to_string(most->owned) +
                                              " of one type that it may use; as an opportunistic job it needs no claim");
     }

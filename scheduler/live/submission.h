@@ -33,7 +33,7 @@ struct Submission {
     std::string directory;  // where it runs
     std::map<std::string, std::string> environment;
     std::optional<RunAs> user;
-    std::string tenant = "default";
+    std::string tenant;  // empty: tenant_of() decides
     std::uint32_t gpus = 1;
     std::uint32_t gpus_min = 0;  // 0: as many as `gpus`
     std::uint32_t gpus_max = 0;
@@ -67,6 +67,10 @@ struct SubmissionLimits {
     double now_s = 0;
     const Placer* placer = nullptr;  // says what tenants have a claim to; may be null: to all there is
 };
+
+// Whom the job counts for. Where it does not say: "default", where there is such a tenant, else the only one; not_found
+// where there are several.
+Result<std::string> tenant_of(const Submission& job, std::span<const Tenant> tenants);
 
 // invalid_argument, not_found (tenant, dataset, GPU type) or no_space (larger than the cluster, than what its tenant
 // has a claim to, or than a quota).

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,14 +20,18 @@ namespace larder::test {
 
 class KilledAllocator {
 public:
-    KilledAllocator(std::string state, std::vector<std::string> options)
-        : state_(std::move(state)), options_(std::move(options)) {
+    // `environment` is added to this process's.
+    KilledAllocator(std::string state, std::vector<std::string> options,
+                    std::vector<std::pair<std::string, std::string>> environment = {})
+        : state_(std::move(state)), options_(std::move(options)), environment_(std::move(environment)) {
         start();
     }
     ~KilledAllocator() { end(SIGTERM); }
 
-    void kill_and_restart() {
+    // `between`: done while it is dead.
+    void kill_and_restart(const std::function<void()>& between = {}) {
         end(SIGKILL);
+        if (between) between();
         start();
     }
     // Not waited for: it may be killed before it serves.
@@ -53,7 +58,13 @@ private:
         std::vector<char*> argv;
         for (std::string& argument : arguments) argv.push_back(argument.data());
         argv.push_back(nullptr);
-        ASSERT_EQ(::posix_spawn(&pid_, argv[0], nullptr, nullptr, argv.data(), environ), 0);
+        std::vector<std::string> variables;
+        for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
+        for (const auto& [name, value] : environment_) variables.push_back(name + "=" + value);
+        std::vector<char*> envp;
+        for (std::string& variable : variables) envp.push_back(variable.data());
+        envp.push_back(nullptr);
+        ASSERT_EQ(::posix_spawn(&pid_, argv[0], nullptr, nullptr, argv.data(), envp.data()), 0);
     }
     void end(int signal) {
         ::kill(pid_, signal);
@@ -65,6 +76,7 @@ private:
 
     std::string state_;
     std::vector<std::string> options_;
+    std::vector<std::pair<std::string, std::string>> environment_;
     pid_t pid_ = -1;
 };
 

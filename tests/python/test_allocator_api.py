@@ -101,6 +101,9 @@ def submit_jobs(ask: Callable[..., object]) -> None:
     until("next", "succeeded")
     ask("GET", "/v1/queue/next/why")
     ask("DELETE", "/v1/queue/next", None, 409)
+    ask("GET", "/v1/queue/next/output?attempt=1&offset=0")
+    ask("GET", "/v1/queue/next/output?attempt=first", None, 400)
+    ask("GET", "/v1/queue/next/output?attempt=9", None, 404)
     for method, path in (("GET", "lost"), ("DELETE", "lost"), ("GET", "lost/why")):
         ask(method, f"/v1/queue/{path}", None, 404)
     assert [job["name"] for job in ask("GET", "/v1/history?limit=1")["jobs"]] == ["next"]
@@ -121,7 +124,7 @@ def test_every_answer_fits_its_schema(
     def look() -> None:
         for target in (
             "/healthz", "/metrics", "/v1", "/v1/plan", "/v1/nodes", "/v1/datasets", "/v1/jobs", "/v1/events",
-            "/v1/queue", "/v1/history",
+            "/v1/queue", "/v1/history", "/v1/status",
         ):  # fmt: skip
             ask("GET", target)
 

@@ -199,7 +199,7 @@ void add_submit_command(CLI::App& job, Context& context) {
                      "f*: it reads so fast with --gpus when it never waits; TYPE=RATE for one GPU type")
         ->allow_extra_args(false);
     command->add_option("--name", options->name, "Its loaders' job name, in LARDER_JOB. Default: job-NUMBER");
-    command->add_option("--tenant", options->tenant, "It counts for. Default: default");
+    command->add_option("--tenant", options->tenant, "It counts for. Default: the tenant \"default\", or the only one");
     command->add_option("--priority", options->priority, "Higher ones go first. Default: 0");
     command->add_option("--deadline", options->deadline, std::string("When it must have ended: ") + kWhenForm);
     command

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <random>
 #include <string>
 
@@ -36,6 +37,11 @@ protected:
         auto opened = try_open(now_ns, boot, map_bytes);
         EXPECT_TRUE(opened) << opened.error().message;
         return opened ? std::move(*opened) : nullptr;
+    }
+    static Result<void> on_record(StateStore& store) {
+        std::promise<Result<void>> kept;
+        store.when_on_record([&](const Result<void>& result) { kept.set_value(result); });
+        return kept.get_future().get();
     }
     static ClusterRecord example() {
         ClusterRecord record;
@@ -151,7 +157,7 @@ TEST_F(StateStoreTest, ANewerVersionIsRefusedAndNotTouched) {
         const auto refused = try_open(0);
         ASSERT_FALSE(refused);
         EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
-        EXPECT_THAT(refused.error().message, HasSubstr("is of version 99, this larder-allocator knows 2"));
+        EXPECT_THAT(refused.error().message, HasSubstr("is of version 99, this larder-allocator knows 3"));
     }
     EXPECT_FALSE(std::filesystem::exists(state + "/cluster.damaged"));
 }
@@ -188,54 +194,65 @@ TEST_F(StateStoreTest, ADamagedStateIsPutAsideAndStartedAfresh) {
         ASSERT_NE(store, nullptr);
         if (std::filesystem::exists(state + "/cluster.damaged")) {
             ++afresh;
-            EXPECT_TRUE(store->found().jobs.empty());
+            EXPECT_TRUE(store->found().nodes.empty());
             EXPECT_EQ(store->found().no_lease_before_ns, kLease_ns);
-        } else if (!store->found().jobs.empty()) {
+        } else if (!store->found().nodes.empty()) {
             // The flips hit nothing that is in use.
-            EXPECT_EQ(store->found().jobs.at("vision")->weight, 2);
-            EXPECT_EQ(store->found().pins.at("images"), 12345u);
+            EXPECT_EQ(store->found().nodes.at("a")->instance, 7u);
         }
+        EXPECT_EQ(store->found().jobs.at("vision")->weight, 2) << "settings lie elsewhere";
+        EXPECT_EQ(store->found().pins.at("images"), 12345u);
         EXPECT_TRUE(store->save(example())) << "and serves on";
     }
     EXPECT_GE(afresh, 20);
 }
 
-TEST_F(StateStoreTest, AFullMapRefusesWhatDoesNotFitAndKeepsTheRest) {
-    int accepted = 0;
-    {
-        const auto store = open(0, "boot-1", 128u << 10);
-        for (;; ++accepted) {
-            ASSERT_LT(accepted, 10'000);
-            const std::string name = "job-" + std::to_string(accepted);
-            const auto saved = store->save({.jobs = {{name, JobSpec{.name = name}}}});
-            if (saved) continue;
-            EXPECT_EQ(saved.error().code, ErrorCode::no_space) << saved.error().message;
-            break;
-        }
-        // What was refused left nothing behind, and what takes less room may still fit.
-        EXPECT_TRUE(store->save({.plan_number = 3}));
-    }
-    EXPECT_GT(accepted, 100);
-    const auto store = open(0, "boot-1", 1u << 20);
-    EXPECT_EQ(store->found().jobs.size(), static_cast<std::size_t>(accepted));
-    EXPECT_EQ(store->found().plan_number, 3u);
-    EXPECT_TRUE(store->save({.jobs = {{"one more", JobSpec{.name = "one more"}}}})) << "a larger map has room";
+TEST_F(StateStoreTest, DamagedSettingsArePutAside) {
+    open(0)->save(example()).value();
+    std::filesystem::resize_file(state + "/settings/data.mdb", 5000);
+    const auto store = open(0);
+    EXPECT_TRUE(std::filesystem::exists(state + "/settings.damaged"));
+    EXPECT_TRUE(store->found().jobs.empty());
+    EXPECT_EQ(store->found().plan_number, 17u);
 }
 
-TEST_F(StateStoreTest, AClusterWhoseStateIsFullChangesNothing) {
+TEST_F(StateStoreTest, SettingsOfAnOlderVersionAreMoved) {
+    open(0);
+    put_rows({{"version", R"({"version":2})"},
+              {"pin/images", R"({"bytes":77})"},
+              {"job/old", R"({"name":"old","weight":4,"bandwidth_floor_bytes_per_second":0})"}});
+    for (int start = 0; start < 2; ++start) {
+        const auto store = open(0);
+        EXPECT_EQ(store->found().pins.at("images"), 77u);
+        EXPECT_EQ(store->found().jobs.at("old")->weight, 4);
+    }
+}
+
+TEST_F(StateStoreTest, AFullMapRefusesSettingsAndKeepsTheRest) {
+    std::string refused;
+    {
+        const auto store = open(0, "boot-1", 128u << 10);
+        for (int i = 0; refused.empty(); ++i) {
+            ASSERT_LT(i, 10'000);
+            const std::string name = "job-" + std::to_string(i);
+            ASSERT_TRUE(store->save({.jobs = {{name, JobSpec{.name = name}}}}));
+            const auto kept = on_record(*store);
+            if (kept) continue;
+            EXPECT_EQ(kept.error().code, ErrorCode::no_space) << kept.error().message;
+            refused = name;
+        }
+        EXPECT_TRUE(store->save({.plan_number = 3})) << "what lies elsewhere has room";
+    }
+    const auto store = open(0, "boot-1", 1u << 20);
+    EXPECT_FALSE(store->found().jobs.contains(refused));
+    EXPECT_GT(store->found().jobs.size(), 100u);
+    EXPECT_EQ(store->found().plan_number, 3u);
+}
+
+TEST_F(StateStoreTest, ALeaseThatCannotBeKeptIsNotGiven) {
     const auto store = open(0, "boot-1", 128u << 10);
     Cluster cluster({.remote_bytes_per_second = 1e9});
     cluster.save_with([&](const ClusterRecord& change) { return store->save(change); });
-    int accepted = 0;
-    for (;; ++accepted) {
-        const auto registered = cluster.register_job({.name = "job-" + std::to_string(accepted)});
-        if (registered) continue;
-        EXPECT_EQ(registered.error().code, ErrorCode::no_space);
-        break;
-    }
-    EXPECT_EQ(cluster.remove_job("job-" + std::to_string(accepted)).error().code, ErrorCode::not_found);
-    EXPECT_EQ(cluster.register_job({.name = "job-0"}).error().code, ErrorCode::already_exists);
-    // A lease that cannot be put on record is not given, and holds nothing.
     NodeReport report{.node = "a", .memory_bytes = 1000};
     for (int i = 0; i < 200; ++i) {
         report.datasets.push_back({.name = "dataset-" + std::string(200, 'x') + std::to_string(i), .size_bytes = 9});

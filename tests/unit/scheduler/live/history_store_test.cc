@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include "scheduler/live/json.h"
 #include "tests/support/temp_directory.h"
@@ -74,6 +75,19 @@ JobRecord full() {
     return job;
 }
 
+Result<void> save(HistoryStore& store, const LiveRecord& change) {
+    std::promise<Result<void>> written;
+    store.save(change, [&](const Result<void>& result) { written.set_value(result); });
+    return written.get_future().get();
+}
+
+LiveRecord with_job(JobId id) {
+    LiveRecord change;
+    change.jobs[id] = full();
+    change.jobs[id]->id = id;
+    return change;
+}
+
 TEST(HistoryStore, ARecordComesBackAsItWas) {
     const boost::json::object row = row_json(full(), kTypes);
     const JobRecord back = job_of_row(row, kTypes);
@@ -100,39 +114,86 @@ TEST(HistoryStore, WhatAnybodySeesHasNoEnvironment) {
 TEST(HistoryStore, WhatWasSavedIsFound) {
     const test::TempDirectory directory;
     {
-        const auto store = HistoryStore::open(directory / "state", kTypes).value();
+        const auto store = HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes}).value();
         JobRecord second = full();
         second.id = 13;
         LiveRecord change{.jobs = {}, .tenants = {{"vision", {.interval = 5, .gpu_s_by_interval = {1, 2}}}}};
         change.jobs[12] = full();
         change.jobs[13] = second;
-        ASSERT_TRUE(store->save(change));
+        ASSERT_TRUE(save(*store, change));
         LiveRecord forgotten;
         forgotten.jobs[12] = std::nullopt;
-        ASSERT_TRUE(store->save(forgotten));
+        ASSERT_TRUE(save(*store, forgotten));
     }
-    const auto store = HistoryStore::open(directory / "state", kTypes).value();
+    const auto store = HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes}).value();
     ASSERT_EQ(store->found().jobs.size(), 1u);
     EXPECT_EQ(store->found().jobs.at(13)->asked.name, "resnet");
     EXPECT_EQ(store->found().tenants.at("vision"), (GpuTime{.interval = 5, .gpu_s_by_interval = {1, 2}}));
 }
 
+TEST(HistoryStore, AQueueKeepsItsIdentityAndANewOneHasAnother) {
+    const test::TempDirectory directory;
+    const auto open = [&] {
+        return HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes}).value();
+    };
+    const std::string first = open()->identity();
+    EXPECT_THAT(first, testing::MatchesRegex("q-[0-9a-f]{16}"));
+    EXPECT_EQ(open()->identity(), first);
+    std::filesystem::remove_all(directory / "state/queue");
+    EXPECT_NE(open()->identity(), first);
+}
+
+TEST(HistoryStore, ANumberIsNotGivenAgainAfterItsJobIsForgotten) {
+    const test::TempDirectory directory;
+    const auto open = [&] {
+        return HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes}).value();
+    };
+    {
+        const auto store = open();
+        ASSERT_TRUE(save(*store, with_job(12)));
+        LiveRecord forgotten;
+        forgotten.jobs[12] = std::nullopt;
+        ASSERT_TRUE(save(*store, forgotten));
+    }
+    EXPECT_EQ(open()->found().last_number, 12u);
+    std::filesystem::remove_all(directory / "state/queue");
+    EXPECT_GE(open()->found().last_number, 12u) << "the queue is lost";
+}
+
+TEST(HistoryStore, ANewQueueStartsAboveTheNumbersThatWereSeen) {
+    const test::TempDirectory directory;
+    const auto store =
+        HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes, .number_seen = 7}).value();
+    EXPECT_EQ(store->found().last_number, 7u);
+    EXPECT_EQ(store->first_number(), 8u);
+}
+
+TEST(HistoryStore, AFileOfNumbersWithoutANumberIsRefused) {
+    const test::TempDirectory directory;
+    std::filesystem::create_directories(directory / "state");
+    std::ofstream(directory / "state/job-numbers") << "many\n";
+    const auto refused = HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes});
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message, testing::HasSubstr("job-numbers"));
+}
+
 TEST(HistoryStore, OneProcessAtATimeHasIt) {
     const test::TempDirectory directory;
-    const auto store = HistoryStore::open(directory / "state", kTypes).value();
-    EXPECT_EQ(HistoryStore::open(directory / "state", kTypes).error().code, ErrorCode::already_exists);
+    const auto store = HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes}).value();
+    EXPECT_EQ(HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes}).error().code,
+              ErrorCode::already_exists);
 }
 
 TEST(HistoryStore, ADamagedOneIsPutAside) {
     const test::TempDirectory directory;
     {
-        const auto store = HistoryStore::open(directory / "state", kTypes).value();
+        const auto store = HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes}).value();
         LiveRecord change;
         change.jobs[12] = full();
-        ASSERT_TRUE(store->save(change));
+        ASSERT_TRUE(save(*store, change));
     }
     std::filesystem::resize_file(directory / "state/queue/data.mdb", 5000);
-    const auto store = HistoryStore::open(directory / "state", kTypes);
+    const auto store = HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes});
     ASSERT_TRUE(store) << store.error().message;
     EXPECT_TRUE((*store)->found().jobs.empty());
     EXPECT_TRUE(std::filesystem::exists(directory / "state/queue.damaged"));

@@ -72,7 +72,7 @@ TEST_F(LiveOnCells, OperatorsSeeWhatNobodyCanHave) {
 
 TEST_F(LiveOnCells, AClaimLargerThanItsTenantsCellsIsRefused) {
     const Submission wide = asks(8);
-    const auto refused = live->submit(std::span(&wide, 1), now());
+    const auto refused = try_submit(wide);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::no_space);
     EXPECT_THAT(refused.error().message, HasSubstr("tenant \"default\" has a claim to 4 of one type"));

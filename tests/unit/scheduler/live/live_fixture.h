@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "allocator/cluster.h"
@@ -31,8 +32,18 @@ protected:
         options.placer = std::make_unique<FreePool>(options.cluster);
         if (own_placer) options.placer = own_placer(options);
         live = std::make_unique<LiveScheduler>(std::move(options), engine, cluster,
-                                               [this](const LiveRecord& change) { return save(change); });
+                                               [this](const LiveRecord& change, const LiveScheduler::Done& saved) {
+                                                   if (disk_is_slow) {
+                                                       unwritten.emplace_back(change, saved);
+                                                   } else {
+                                                       saved(save(change));
+                                                   }
+                                               });
         live->restore(record, now());
+    }
+    // What waits for the disk reaches it, in order.
+    void write_all() {
+        for (const auto& [change, saved] : std::exchange(unwritten, {})) saved(save(change));
     }
     Result<void> save(const LiveRecord& change) {
         if (saving_fails) return fail(ErrorCode::no_space, "the disk is full");
@@ -71,9 +82,20 @@ protected:
         return asked;
     }
     JobId submit(Submission job) {
-        const auto ids = live->submit(std::span(&job, 1), now());
+        const auto ids = try_submit(job);
         EXPECT_TRUE(ids) << ids.error().message;
         return ids ? ids->front() : 0;
+    }
+    // cancelled: it has no answer yet.
+    Result<std::vector<JobId>> try_submit(const Submission& job) {
+        const auto answer = std::make_shared<Result<std::vector<JobId>>>(fail(ErrorCode::cancelled, "no answer yet"));
+        live->submit(std::span(&job, 1), now(), [answer](const Result<std::vector<JobId>>& ids) { *answer = ids; });
+        return *answer;
+    }
+    Result<void> cancel(JobId id, const std::string& by) {
+        const auto answer = std::make_shared<Result<void>>(fail(ErrorCode::cancelled, "no answer yet"));
+        live->cancel(id, by, now(), [answer](const Result<void>& done) { *answer = done; });
+        return *answer;
     }
     const JobRecord& job(JobId id) const { return live->queue().jobs().at(id); }
     Phase phase(JobId id) const { return job(id).phase; }
@@ -108,6 +130,8 @@ protected:
     std::function<std::unique_ptr<Placer>(const LiveOptions&)> own_placer;
     std::size_t history_max = 100;
     bool saving_fails = false;
+    bool disk_is_slow = false;
+    std::vector<std::pair<LiveRecord, LiveScheduler::Done>> unwritten;
     LiveRecord record;
     MemoryEngine engine;
     allocator::Cluster cluster{{.remote_bytes_per_second = 1e6}};

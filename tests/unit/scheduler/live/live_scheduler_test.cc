@@ -38,28 +38,6 @@ TEST_F(Live, AJobRunsToItsEnd) {
     EXPECT_EQ(live->counts().waits[0], 1u) << "it waited for a second at most";
 }
 
-TEST_F(Live, ItIsOnRecordBeforeTheEngineIsTold) {
-    const JobId id = submit(asks(2));
-    saving_fails = true;
-    tick();
-    EXPECT_THAT(engine.starts, IsEmpty());
-    saving_fails = false;
-    tick();
-    EXPECT_THAT(engine.starts, ElementsAre(Attempt{id, 1}));
-    EXPECT_EQ(record.jobs.at(id)->phase, Phase::starting);
-}
-
-TEST_F(Live, ASubmissionThatCannotBeKeptNeverWas) {
-    saving_fails = true;
-    const Submission asked = asks(1, "lost");
-    EXPECT_EQ(live->submit(std::span(&asked, 1), now()).error().code, ErrorCode::no_space);
-    saving_fails = false;
-    tick();
-    EXPECT_THAT(engine.starts, IsEmpty());
-    EXPECT_THAT(live->queue().jobs(), IsEmpty());
-    EXPECT_EQ(submit(asks(1, "lost")), 2u) << "its number is not given again";
-}
-
 TEST_F(Live, AfterARestartTheIntentIsCarriedOutAndWhatRunsIsTakenUp) {
     const JobId running = runs(asks(4));
     const JobId meant = submit(asks(4));
@@ -140,7 +118,7 @@ TEST_F(Live, WhoIsPreemptedEndsBeforeItsGpusGoOn) {
 
 TEST_F(Live, WhoEndsByItselfWhileBeingStoppedHasEnded) {
     const JobId id = runs(asks(1));
-    ASSERT_TRUE(live->cancel(id, "alice", now()));
+    ASSERT_TRUE(cancel(id, "alice"));
     tick();
     engine.tell_ended({id, 1}, 0, false);
     tick();
@@ -254,7 +232,7 @@ TEST_F(Live, AnElasticJobGrowsWhereItGainsByIt) {
         if (!gains) elastic.scaling = {1, 1, 1};
         const JobId id = runs(elastic);
         EXPECT_EQ(job(id).held->count, gains ? 4u : 2u);
-        ASSERT_TRUE(live->cancel(id, "the test", now()));
+        ASSERT_TRUE(cancel(id, "the test"));
         tick();
         engine.tell_ended({id, 1}, 0, true);
         tick();
@@ -280,7 +258,7 @@ TEST_F(Live, OnlyWhoMayBePackedShares) {
         }
         EXPECT_EQ(packed, packed_rate > 0);
         for (const JobId id : {first, second}) {
-            ASSERT_TRUE(live->cancel(id, "the test", now()));
+            ASSERT_TRUE(cancel(id, "the test"));
             tick();
             engine.tell_ended({id, 1}, 0, true);
             tick();
@@ -326,20 +304,20 @@ TEST_F(Live, CancellingWorksInEveryPhase) {
     const JobId running = runs(asks(8));
     const JobId waiting = submit(asks(8));
     tick();
-    ASSERT_TRUE(live->cancel(waiting, "alice", now()));
+    ASSERT_TRUE(cancel(waiting, "alice"));
     EXPECT_EQ(phase(waiting), Phase::cancelled);
     EXPECT_EQ(job(waiting).end_reason, "cancelled by alice");
-    ASSERT_TRUE(live->cancel(running, "alice", now()));
+    ASSERT_TRUE(cancel(running, "alice"));
     const JobId placed = submit(asks(8));
     tick();
     EXPECT_EQ(phase(placed), Phase::placed);
-    ASSERT_TRUE(live->cancel(placed, "alice", now()));
+    ASSERT_TRUE(cancel(placed, "alice"));
     EXPECT_EQ(phase(placed), Phase::cancelled);
     EXPECT_THAT(engine.stops, ElementsAre(Attempt{running, 1}));
     engine.tell_ended({running, 1}, 1, true);
     tick();
     EXPECT_EQ(phase(running), Phase::cancelled);
-    EXPECT_EQ(live->cancel(running, "alice", now()).error().code, ErrorCode::changed);
+    EXPECT_EQ(cancel(running, "alice").error().code, ErrorCode::changed);
     EXPECT_EQ(engine.starts.size(), 1u);
 }
 
@@ -415,10 +393,10 @@ TEST_F(Live, WhatRunsIsRegisteredAndItsReadsAreItsProgress) {
 TEST_F(Live, ANameInUseIsRefused) {
     ASSERT_TRUE(cluster.register_job({.name = "by-hand"}));
     const Submission by_hand = asks(1, "by-hand");
-    EXPECT_EQ(live->submit(std::span(&by_hand, 1), now()).error().code, ErrorCode::already_exists);
+    EXPECT_EQ(try_submit(by_hand).error().code, ErrorCode::already_exists);
     const JobId id = runs(asks(1, "once"));
     const Submission again = asks(1, "once");
-    EXPECT_EQ(live->submit(std::span(&again, 1), now()).error().code, ErrorCode::already_exists);
+    EXPECT_EQ(try_submit(again).error().code, ErrorCode::already_exists);
     engine.tell_ended({id, 1}, 0);
     tick();
     EXPECT_EQ(submit(again), id + 1);

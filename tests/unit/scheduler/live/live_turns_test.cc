@@ -33,7 +33,7 @@ TEST_F(Live, WhoWaitsForItsTurnKeepsItsCache) {
     EXPECT_EQ(waiting(), 5e5) << "where it ran is on record, and known before the first plan";
     tick();
     EXPECT_EQ(waiting(), 5e5);
-    ASSERT_TRUE(live->cancel(first, "its owner", now()));
+    ASSERT_TRUE(cancel(first, "its owner"));
     tick();
     EXPECT_EQ(waiting(), 0);
     EXPECT_EQ(phase(second), Phase::starting);

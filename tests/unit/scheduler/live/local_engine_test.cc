@@ -23,8 +23,10 @@ using Kind = EngineEvent::Kind;
 class LocalEngineTest : public ::testing::Test {
 protected:
     std::unique_ptr<LocalEngine> make_engine() const {
-        auto made = LocalEngine::open(
-            {.directory = directory / "jobs", .runner = LARDER_RUNNER_PROGRAM, .first_gpus = {{"n1", 0}, {"n2", 4}}});
+        auto made = LocalEngine::open({.directory = directory / "jobs",
+                                       .queue = "q-1",
+                                       .runner = LARDER_RUNNER_PROGRAM,
+                                       .first_gpus = {{"n1", 0}, {"n2", 4}}});
         EXPECT_TRUE(made) << made.error().message;
         return std::move(*made);
     }
@@ -58,7 +60,7 @@ protected:
     bool nobody_holds(const std::string& name) const {
         return test::run_program({"/usr/bin/flock", "-n", directory / name, "true"}).exit_code == 0;
     }
-    AttemptFiles files() const { return AttemptFiles(directory / "jobs/7/2"); }
+    AttemptFiles files() const { return AttemptFiles(directory / "jobs/q-1/7/2", "q-1"); }
 
     test::TempDirectory directory;
     std::unique_ptr<LocalEngine> engine = make_engine();
@@ -72,6 +74,34 @@ TEST_F(LocalEngineTest, RunsACommandWithItsGpusAndKeepsItsOutput) {
     EXPECT_EQ(ended.exit_code, 3);
     EXPECT_FALSE(ended.was_stopping);
     EXPECT_EQ(text_of(engine->output_of(7, 2)), "1,3,4 red " + directory.path().string() + "\noops\n");
+}
+
+TEST_F(LocalEngineTest, FilesOfAnotherQueueAreNotBelieved) {
+    engine->start(job("exit 0"));
+    wait_for(*engine, Kind::ended);
+    ASSERT_TRUE(files().exit());
+    ASSERT_TRUE(files().started());
+    const AttemptFiles others(files().directory(), "q-2");
+    EXPECT_FALSE(others.exit());
+    EXPECT_FALSE(others.started());
+    // The same number in another queue is another job.
+    const auto other =
+        LocalEngine::open({.directory = directory / "jobs", .queue = "q-2", .runner = LARDER_RUNNER_PROGRAM});
+    ASSERT_TRUE(other);
+    (*other)->start(job("exit 3"));
+    EXPECT_EQ(wait_for(**other, Kind::ended).exit_code, 3);
+    EXPECT_EQ(highest_job_number(directory / "jobs"), 7u);
+}
+
+TEST_F(LocalEngineTest, AJobOfBeforeQueuesHadIdentitiesIsFoundWhereItWas) {
+    const AttemptFiles old(directory / "jobs/7/2");
+    ASSERT_TRUE(old.claim({.pid = 1, .boot = "b"}));
+    ASSERT_TRUE(old.write_exit({.code = 5}));
+    const auto upgraded = LocalEngine::open(
+        {.directory = directory / "jobs", .queue = "q-1", .first = 8, .runner = LARDER_RUNNER_PROGRAM});
+    ASSERT_TRUE(upgraded);
+    (*upgraded)->adopt(job("exit 0"));
+    EXPECT_EQ(wait_for(**upgraded, Kind::ended).exit_code, 5);
 }
 
 TEST_F(LocalEngineTest, AnAttemptIsStartedOnceWhoeverAsks) {

@@ -1,0 +1,51 @@
+#pragma once
+
+// Writes rows on a thread of its own, so that waiting for the disk stops nobody else. Everything that was posted while
+// one transaction was being written goes into the next (group commit). Posts are written, and answered, in their order.
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/server/row_store.h"
+
+namespace larder {
+
+class RowWriter {
+public:
+    // Called on the writer's thread. All of the rows or, with the error, none.
+    using Commit = std::function<Result<void>(std::span<const Row> rows)>;
+    using Done = std::function<void(Result<void> written)>;
+
+    explicit RowWriter(Commit commit);
+    // Writes what was posted first.
+    ~RowWriter();
+    RowWriter(const RowWriter&) = delete;
+    RowWriter& operator=(const RowWriter&) = delete;
+
+    // From any thread. `done` is called on the writer's thread; without rows, when all posts before are answered. Rows
+    // of one post are written together; where a group fails, each of its posts is tried alone.
+    void post(std::vector<Row> rows, Done done);
+
+private:
+    struct Posted {
+        std::vector<Row> rows;
+        Done done;
+    };
+
+    void run();
+    void write(std::vector<Posted> group);
+
+    Commit commit_;
+    std::mutex mutex_;
+    std::condition_variable some_;
+    std::vector<Posted> posted_;
+    bool ends_ = false;
+    std::thread thread_;
+};
+
+}  // namespace larder

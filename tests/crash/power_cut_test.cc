@@ -1,0 +1,140 @@
+// The allocator's machine loses power right after an answer: what was acknowledged is on the disk. And the queue is
+// lost: what former jobs left behind is never taken for another's.
+
+#include <boost/json.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "base/server/http_client.h"
+#include "tests/crash/killed_allocator.h"
+#include "tests/support/temp_directory.h"
+
+namespace larder::scheduler {
+namespace {
+
+namespace fs = std::filesystem;
+
+class PowerCut : public ::testing::Test {
+protected:
+    boost::json::value ask(const std::string& method, const std::string& target, const std::string& body = "") const {
+        const auto answer = http_request(allocator.socket(), method, target, body);
+        EXPECT_TRUE(answer) << answer.error().message;
+        if (!answer) return nullptr;
+        EXPECT_EQ(answer->status, 200u) << method << " " << target << ": " << answer->body;
+        return boost::json::parse(answer->body);
+    }
+    std::uint64_t submit(const std::string& name, const std::string& script, const std::string& rest = "") const {
+        const boost::json::value command = boost::json::array{"sh", "-c", script};
+        const auto answer = ask("POST", "/v1/queue",
+                                R"({"jobs":[{"name":")" + name + R"(","command":)" + boost::json::serialize(command) +
+                                    R"(,"directory":")" + directory.path().string() + R"(")" + rest + "}]}");
+        return answer.at("jobs").at(0).at("id").to_number<std::uint64_t>();
+    }
+    boost::json::value wait_for_end(std::uint64_t job) const {
+        for (;;) {
+            auto seen = ask("GET", "/v1/queue/" + std::to_string(job));
+            if (!seen.is_object() || seen.as_object().contains("ended_unix_s")) return seen;
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+    }
+    // Nothing is left but what had reached the disk.
+    void cut_power() {
+        allocator.kill_and_restart([&] {
+            fs::remove_all(state);
+            fs::create_directories(images);  // where nothing has reached the disk
+            fs::copy(images, state, fs::copy_options::recursive);
+            fs::remove_all(images);
+        });
+    }
+    // Its file is there when it has started; it ends when it is told.
+    static std::string until_told(const std::string& name) {
+        return "touch " + name + ".started; while [ ! -e end ]; do sleep 0.01; done";
+    }
+
+    test::TempDirectory directory;
+    std::string state = directory / "state";
+    std::string images = directory / "images";
+    test::KilledAllocator allocator{state,
+                                    {"--remote-bandwidth", "1 GB/s", "--scheduler.gpus", "1"},
+                                    {{"LD_PRELOAD", LARDER_POWER_CUT_LIBRARY},
+                                     // Its place in the list of libraries is of no interest.
+                                     {"ASAN_OPTIONS", "verify_asan_link_order=0"},
+                                     {"LARDER_POWER_CUT", images},
+                                     {"LARDER_POWER_CUT_OF", state}}};
+};
+
+TEST_F(PowerCut, AnAcknowledgedJobIsInTheQueueAfterwards) {
+    for (int cut = 1; cut <= 5; ++cut) {
+        const std::string name = "n" + std::to_string(cut);
+        const std::uint64_t job = submit(name, "touch " + name + "; exit 3");
+        cut_power();
+        const auto ended = wait_for_end(job);
+        EXPECT_EQ(ended.at("name").as_string(), name);
+        EXPECT_EQ(ended.at("exit_code").to_number<int>(), 3);
+        EXPECT_TRUE(fs::exists(directory / name)) << "it ran";
+    }
+}
+
+TEST_F(PowerCut, AllOfManyAcknowledgedJobsAreThereAndNoNumberComesTwice) {
+    submit("first", until_told("first"));
+    std::set<std::uint64_t> numbers;
+    for (int job = 0; job < 150; ++job) numbers.insert(submit("j" + std::to_string(job) + "x", "true"));
+    cut_power();
+    for (const std::uint64_t number : numbers) ask("GET", "/v1/queue/" + std::to_string(number));
+    EXPECT_GT(submit("later", "true"), *numbers.rbegin());
+    std::ofstream(directory / "end") << "now";
+}
+
+TEST_F(PowerCut, AnAcknowledgedCancellationHolds) {
+    submit("first", until_told("first"));
+    const std::uint64_t job = submit("second", "touch second");
+    ask("DELETE", "/v1/queue/" + std::to_string(job));
+    cut_power();
+    EXPECT_EQ(ask("GET", "/v1/queue/" + std::to_string(job)).at("state").as_string(), "cancelled");
+    std::ofstream(directory / "end") << "now";
+}
+
+TEST_F(PowerCut, WhatOperatorsSetHolds) {
+    ask("POST", "/v1/jobs", R"({"name":"vision","weight":2})");
+    ask("PUT", "/v1/remote", R"({"bytes_per_second":5e8})");
+    cut_power();
+    const auto jobs = ask("GET", "/v1/jobs").at("jobs").as_array();
+    ASSERT_EQ(jobs.size(), 1u);
+    EXPECT_EQ(jobs[0].at("weight").to_number<double>(), 2);
+    EXPECT_EQ(ask("GET", "/v1/status").at("remote_bytes_per_second").to_number<double>(), 5e8);
+    ask("DELETE", "/v1/jobs/vision");
+    cut_power();
+    EXPECT_TRUE(ask("GET", "/v1/jobs").at("jobs").as_array().empty());
+}
+
+TEST_F(PowerCut, AJobOfANewQueueIsNotTakenForAnEarlierOne) {
+    const std::uint64_t before = submit("before", "true");
+    EXPECT_EQ(wait_for_end(before).at("state").as_string(), "succeeded");
+    allocator.kill_and_restart([&] { fs::remove_all(state + "/queue"); });
+    const std::uint64_t after = submit("after", "touch ran; exit 3");
+    EXPECT_GT(after, before);
+    const auto ended = wait_for_end(after);
+    EXPECT_EQ(ended.at("state").as_string(), "failed");
+    EXPECT_EQ(ended.at("exit_code").to_number<int>(), 3);
+    EXPECT_TRUE(fs::exists(directory / "ran"));
+}
+
+TEST_F(PowerCut, ANewQueueWithoutTheFileOfNumbersStartsAboveTheJobsThatHaveFiles) {
+    const std::uint64_t before = submit("before", "true");
+    wait_for_end(before);
+    allocator.kill_and_restart([&] {
+        fs::remove_all(state + "/queue");
+        fs::remove(state + "/job-numbers");
+    });
+    EXPECT_EQ(submit("after", "true"), before + 1);
+}
+
+}  // namespace
+}  // namespace larder::scheduler

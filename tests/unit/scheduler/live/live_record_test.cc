@@ -1,0 +1,129 @@
+// What is acknowledged, decided on and done, and when: only once it is on record, however long that takes.
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/scheduler/live/live_fixture.h"
+
+namespace larder::scheduler {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Attempt = MemoryEngine::Attempt;
+
+TEST_F(Live, ItIsOnRecordBeforeTheEngineIsTold) {
+    const JobId id = submit(asks(2));
+    saving_fails = true;
+    tick();
+    EXPECT_THAT(engine.starts, IsEmpty());
+    saving_fails = false;
+    tick();
+    EXPECT_THAT(engine.starts, ElementsAre(Attempt{id, 1}));
+    EXPECT_EQ(record.jobs.at(id)->phase, Phase::starting);
+}
+
+TEST_F(Live, ASubmissionThatCannotBeKeptNeverWas) {
+    saving_fails = true;
+    const Submission asked = asks(1, "lost");
+    EXPECT_EQ(try_submit(asked).error().code, ErrorCode::no_space);
+    saving_fails = false;
+    tick();
+    EXPECT_THAT(engine.starts, IsEmpty());
+    EXPECT_THAT(live->queue().jobs(), IsEmpty());
+    EXPECT_EQ(submit(asks(1, "lost")), 2u) << "its number is not given again";
+}
+
+TEST_F(Live, AJobIsAcknowledgedAndFoundOnceItIsOnRecord) {
+    disk_is_slow = true;
+    const Submission asked = asks(1, "new");
+    Result<std::vector<JobId>> answer = fail(ErrorCode::cancelled, "no answer yet");
+    live->submit(std::span(&asked, 1), now(), [&](const Result<std::vector<JobId>>& ids) { answer = ids; });
+    EXPECT_FALSE(answer);
+    EXPECT_FALSE(live->queue().find("new"));
+    EXPECT_EQ(try_submit(asked).error().code, ErrorCode::already_exists) << "its name is taken";
+    tick();
+    EXPECT_EQ(phase(1), Phase::waiting) << "no decision is about it";
+    write_all();
+    ASSERT_TRUE(answer);
+    EXPECT_THAT(*answer, ElementsAre(1u));
+    EXPECT_TRUE(live->queue().find("new"));
+}
+
+TEST_F(Live, AJobThatWasNeverOnRecordLeavesNothingBehind) {
+    disk_is_slow = true;
+    static_cast<void>(try_submit(asks(1, "lost")));
+    tick();
+    saving_fails = true;
+    write_all();
+    EXPECT_THAT(live->queue().jobs(), IsEmpty());
+    EXPECT_THAT(live->queue().active(), IsEmpty());
+}
+
+TEST_F(Live, TheEngineIsToldOnlyWhatIsOnRecord) {
+    const JobId id = submit(asks(2));
+    disk_is_slow = true;
+    tick();
+    EXPECT_THAT(engine.starts, IsEmpty());
+    // It changes while its start is being written.
+    static_cast<void>(cancel(id, "alice"));
+    write_all();
+    EXPECT_THAT(engine.starts, IsEmpty()) << "it has changed since";
+    write_all();
+    EXPECT_EQ(record.jobs.at(id)->phase, Phase::stopping);
+    EXPECT_THAT(engine.starts, IsEmpty());
+    EXPECT_THAT(engine.stops, ElementsAre(Attempt{id, 1}));
+}
+
+TEST_F(Live, ACancellationIsAcknowledgedOnceItIsOnRecord) {
+    const JobId id = submit(asks(2));
+    disk_is_slow = true;
+    Result<void> answer = fail(ErrorCode::cancelled, "no answer yet");
+    live->cancel(id, "alice", now(), [&](const Result<void>& done) { answer = done; });
+    EXPECT_FALSE(answer);
+    saving_fails = true;
+    write_all();
+    EXPECT_EQ(answer.error().code, ErrorCode::unavailable);
+    saving_fails = false;
+    tick();
+    write_all();
+    EXPECT_EQ(record.jobs.at(id)->phase, Phase::cancelled) << "it is tried again";
+}
+
+TEST_F(Live, AJobWhosePredecessorFailsWhileItIsBeingWrittenIsCancelled) {
+    const JobId before = runs(asks(1, "before"));
+    disk_is_slow = true;
+    Submission asked = asks(1, "after");
+    asked.after = {"before"};
+    static_cast<void>(try_submit(asked));
+    engine.tell_ended({before, 1}, 1);
+    tick();
+    write_all();
+    tick();
+    write_all();
+    EXPECT_EQ(phase(before + 1), Phase::cancelled);
+    EXPECT_EQ(record.jobs.at(before + 1)->phase, Phase::cancelled);
+}
+
+TEST_F(Live, NumbersGoOnAboveTheHighestThatWasGiven) {
+    record.last_number = 41;
+    restart();
+    EXPECT_EQ(submit(asks(1)), 42u);
+}
+
+TEST_F(Live, WithoutATenantAJobCountsForTheOnlyOne) {
+    tenants = {{.name = "vision"}};
+    restart();
+    EXPECT_EQ(job(submit(asks(1))).asked.tenant, "vision");
+    tenants = {{.name = "vision"}, {.name = "language"}};
+    restart();
+    const auto refused = try_submit(asks(1));
+    EXPECT_EQ(refused.error().code, ErrorCode::not_found);
+    EXPECT_THAT(refused.error().message, HasSubstr("(--tenant): vision, language"));
+    tenants = {{.name = "vision"}, {.name = "default"}};
+    restart();
+    EXPECT_EQ(job(submit(asks(1))).asked.tenant, "default");
+}
+
+}  // namespace
+}  // namespace larder::scheduler
