@@ -292,3 +292,26 @@ def test_a_signal_to_the_daemons_group_spares_the_jobs(start_cluster: Callable[.
     assert session != int(pathlib.Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[3])
     cluster.larder("job", "cancel", "long")
     assert cluster.wait("long", "cancelled")["exit_signal"] == signal.SIGTERM
+
+
+def test_logs_show_the_latest_attempt_and_follow_to_the_end(start_cluster: Callable[..., Cluster]) -> None:
+    cluster = start_cluster("--scheduler.gpus", "1")
+    job = cluster.submit("--name", "talks", script="echo one; echo two >&2; while [ ! -e go ]; do sleep 0.01; done; echo three")
+    cluster.wait(job, "running")
+    while cluster.larder("job", "logs", "talks") != "one\ntwo\n":
+        time.sleep(0.02)
+    follower = subprocess.Popen(
+        [cluster.programs / "larder", "--allocator", cluster.allocator.socket, "job", "logs", "-f", str(job)],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == "one\n"
+    waiting = cluster.submit("--name", "waits", script="true")
+    shown = cluster.try_larder("job", "logs", waiting)
+    assert (shown.returncode, shown.stdout) == (0, "")
+    assert f"job {waiting} (waits) has not started: it is waiting" in shown.stderr
+    (cluster.directory / "go").touch()
+    assert follower.stdout.read() == "two\nthree\n"
+    assert follower.wait(60) == 0
+    refused = cluster.try_larder("job", "logs", "nobody")
+    assert refused.returncode == 4 and "nobody" in refused.stderr

@@ -87,6 +87,23 @@ def test_a_run_is_drawn(simulate, tmp_path: pathlib.Path) -> None:
         assert drawing.read_bytes() == (tmp_path / "again" / drawing.name).read_bytes()
 
 
+def test_a_drawing_says_what_it_is_of(simulate, tmp_path: pathlib.Path) -> None:
+    simulate(POISSON, "--gpus", "24", "--cache-size", "20TB", "--bandwidth", "2GB/s", "--dataset-copies", "0",
+             "--policy", "srtf", "--plot", str(tmp_path))  # fmt: skip
+    for name in ("jct.svg", "utilisation.svg", "datasets.svg"):
+        assert f"<!-- policy srtf, cache uniform+joint, trace {POISSON} -->" in (tmp_path / name).read_text()
+    assert "<!-- cached (TB) -->" in (tmp_path / "datasets.svg").read_text()
+
+
+def test_a_comparison_is_drawn(simulate, tmp_path: pathlib.Path) -> None:
+    drawing = tmp_path / "compare.svg"
+    simulate("compare", POISSON, "--gpus", "24", "--policies", "fifo,srtf", "--caches", "uniform+joint,lru",
+             "--cache-sizes", "500GB,2TB", "--bandwidths", "200MB/s", "--plot", str(drawing))  # fmt: skip
+    text = drawing.read_text()
+    for shown in (f"trace {POISSON}", "fifo, uniform+joint", "srtf, lru", "2 TB of cache,"):
+        assert f"<!-- {shown} -->" in text or shown in text
+
+
 def test_of_many_datasets_the_largest_are_drawn(simulate, tmp_path: pathlib.Path) -> None:
     timeline = tmp_path / "timeline.csv"
     simulate(POISSON, "--gpus", "24", *STORAGE, "--dataset-copies", "0",

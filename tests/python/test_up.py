@@ -167,3 +167,36 @@ def test_two_on_one_state_directory(start_up: Callable[..., Up], larder_bin: pat
     assert str(up.state) in second.stderr
     assert up.run("plan").returncode == 0, "the first one's allocator still answers"
     assert up.end(signal.SIGINT) == 0
+
+
+def test_up_in_the_background_serves_until_down(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([larder_bin / "larder", *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+    state = tmp_path / "state"
+    assert run("down", "--state", state).stdout == f"no larder up runs on {state}\n"
+    up = ("up", "-d", "--state", state, "--memory", "8 MiB", "--disk", "16 MiB")
+    started = run(*up)
+    try:
+        assert started.returncode == 0, started.stderr
+        assert f"{state}/up.log" in started.stdout
+        status = run("--admin-socket", state / "admin.sock", "status")
+        assert "up for" in status.stdout and "allocator" in status.stdout
+        again = run(*up)
+        assert again.returncode != 0 and "runs on" in again.stderr and "larder down" in again.stderr
+    finally:
+        ended = run("down", "--state", state)
+    assert ended.returncode == 0 and "is down" in ended.stdout
+    assert run("--admin-socket", state / "admin.sock", "status").returncode == 3
+    assert run("down", "--state", state).stdout == f"no larder up runs on {state}\n"
+
+
+def test_up_in_the_background_tells_why_it_could_not_start(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    wrong = tmp_path / "file"
+    wrong.touch()
+    ran = subprocess.run(
+        [larder_bin / "larder", "up", "-d", "--state", tmp_path / "state", "--memory", "8 MiB", "--socket", wrong / "x"],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert ran.returncode != 0
+    assert "ended before it was ready" in ran.stderr and str(wrong) in ran.stderr

@@ -2,9 +2,9 @@
 
 #include <CLI/CLI.hpp>
 #include <boost/json/parse.hpp>
-#include <boost/json/serialize.hpp>
 
 #include "base/server/http_client.h"
+#include "base/server/json_text.h"
 #include "base/units.h"
 #include "tools/cli/api.h"
 #include "tools/cli/table.h"
@@ -63,7 +63,7 @@ Result<json::value> call_allocator(const Context& context, std::string_view meth
                                    const json::value& body) {
     const auto options = client_options(context);
     if (!options) return std::unexpected(options.error());
-    const std::string text = body.is_null() ? "" : json::serialize(body);
+    const std::string text = body.is_null() ? "" : json_text(body);
     auto response = http_request(context.allocator.endpoint, method, target, text, *options);
     if (!response) return std::unexpected(explained(response.error()));
     if (response->status >= 400) return std::unexpected(error_of_response(*response));
@@ -71,6 +71,15 @@ Result<json::value> call_allocator(const Context& context, std::string_view meth
     json::value value = json::parse(response->body, failure);
     if (failure) return fail(ErrorCode::protocol, "the allocator's answer to " + target + " is not JSON");
     return value;
+}
+
+Result<std::string> get_from_allocator(const Context& context, const std::string& target) {
+    const auto options = client_options(context);
+    if (!options) return std::unexpected(options.error());
+    auto response = http_request(context.allocator.endpoint, "GET", target, "", *options);
+    if (!response) return std::unexpected(explained(response.error()));
+    if (response->status >= 400) return std::unexpected(error_of_response(*response));
+    return std::move(response->body);
 }
 
 Result<void> stream_from_allocator(const Context& context, const std::string& target, std::int64_t silence_ms,

@@ -20,6 +20,9 @@ namespace larder::cli {
 Result<boost::json::value> call_allocator(const Context& context, std::string_view method, const std::string& target,
                                           const boost::json::value& body = nullptr);
 
+// The body of a GET that is no JSON. Errors as above.
+Result<std::string> get_from_allocator(const Context& context, const std::string& target);
+
 // GETs an answer that goes on, as http_get_stream does; silence for so long breaks it. Errors as above.
 Result<void> stream_from_allocator(const Context& context, const std::string& target, std::int64_t silence_ms,
                                    const std::function<bool(std::string_view part)>& take);

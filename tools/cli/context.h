@@ -35,7 +35,8 @@ struct Context {
 int report(const Context& context, const Error& error);
 
 void add_allocator_options(CLI::App& app, Context& context);  // --allocator, and how to be let in there
-void add_daemon_commands(CLI::App& app, Context& context);    // up, status, version
+void add_daemon_commands(CLI::App& app, Context& context);    // up, down, version
+void add_status_command(CLI::App& app, Context& context);     // status
 void add_dataset_commands(CLI::App& app, Context& context);   // dataset ...
 void add_pack_command(CLI::App& dataset, Context& context);   // dataset pack
 void add_quota_commands(CLI::App& app, Context& context);     // quota get|set
@@ -43,6 +44,7 @@ void add_job_commands(CLI::App& app, Context& context);       // jobs, job limit
 void add_job_registration(CLI::App& job, Context& context);   // job register|ls|rm
 void add_submit_command(CLI::App& job, Context& context);     // job submit
 void add_queue_commands(CLI::App& job, Context& context);     // job cancel|why|show
+void add_logs_command(CLI::App& job, Context& context);       // job logs
 void add_pin_command(CLI::App& quota, Context& context);      // quota pin
 void add_node_commands(CLI::App& app, Context& context);      // node ls|rm
 void add_remote_command(CLI::App& app, Context& context);     // remote set

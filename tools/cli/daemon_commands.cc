@@ -11,6 +11,7 @@
 #include "base/machine_memory.h"
 #include "base/units.h"
 #include "tools/cli/api.h"
+#include "tools/cli/background.h"
 #include "tools/cli/context.h"
 #include "tools/cli/daemon_flags.h"
 #include "tools/cli/daemon_process.h"
@@ -28,6 +29,7 @@ constexpr std::uint64_t kDiskDivisor = 2;     // of what is free, and of what an
 
 struct UpOptions {
     std::string state;
+    bool detach = false;
     std::optional<double> remote_bytes_per_second;
     DaemonFlags flags;
 };
@@ -113,11 +115,40 @@ void print_start(const Context& context, const cache::Config& config) {
     std::fflush(stdout);
 }
 
+int up_in_background(const Context& context, const cache::Config& config) {
+    std::vector<std::string> arguments = own_arguments();
+    std::erase_if(arguments, [](const std::string& word) { return word == "-d" || word == "--detach"; });
+    const std::string output = config.state_directory + "/up.log";
+    const auto pid = run_in_background({.arguments = std::move(arguments), .log = output});
+    if (!pid) return report(context, pid.error());
+    const std::string& log = config.log_file.empty() ? output : config.log_file;
+    if (context.json) {
+        print_json(json::object{{"pid", *pid},
+                                {"state_directory", config.state_directory},
+                                {"log", log},
+                                {"socket", config.socket_path},
+                                {"admin_socket", config.admin_socket_path},
+                                {"allocator", config.allocator.endpoint}});
+        return kDone;
+    }
+    std::fputs(name_value_text({{"larder daemon is up", "pid " + std::to_string(*pid) + "; larder down ends it"},
+                                {"  state", config.state_directory},
+                                {"  log", log},
+                                {"  jobs connect to", config.socket_path},
+                                {"  next", "larder dataset add NAME DIRECTORY"}})
+                   .c_str(),
+               stdout);
+    return kDone;
+}
+
 int up(const Context& context, const UpOptions& options, const CLI::App& app) {
     const auto overrides = options.flags.overrides(app);
     if (!overrides) return report(context, overrides.error());
     const auto config = choose(options, *overrides);
     if (!config) return report(context, config.error());
+    if (options.detach) return up_in_background(context, *config);
+    const auto lock = lock_up(config->state_directory);
+    if (!lock) return report(context, lock.error());
     std::unique_ptr<EmbeddedAllocator> allocator;
     const auto started = [&]() -> Result<void> {
         if (!gives(*overrides, "allocator.endpoint")) {
@@ -136,48 +167,21 @@ int up(const Context& context, const UpOptions& options, const CLI::App& app) {
     return ran ? kDone : report(context, ran.error());
 }
 
-std::string in_brackets(const std::string& text) {
-    return text.empty() ? "" : " (" + text + ")";
-}
+struct DownOptions {
+    std::string state = cache::default_state_directory();
+    unsigned timeout_s = 60;
+};
 
-// A line for each node whose cache is read.
-void print_peers(const json::object& peers) {
-    const std::string endpoint = text_at(peers, "endpoint");
-    std::printf("lends cached blocks   %s\n", endpoint.empty() ? "no" : ("at " + endpoint).c_str());
-    cli::Table table({"reads from", ">blocks there", ">room there", "problem"});
-    for (const json::value& other : array_at(peers, "others")) {
-        const json::object& peer = other.as_object();
-        table.add({text_at(peer, "endpoint"), format_count(count_at(peer, "held_blocks")),
-                   format_bytes(count_at(peer, "room_bytes")), text_at(peer, "problem")});
-    }
-    std::fputs(table.text().c_str(), stdout);
-}
-
-int status(const Context& context) {
-    const auto answer = call(context, "GET", "/v1/status");
-    if (!answer) return report(context, answer.error());
+int down(const Context& context, const DownOptions& options) {
+    const auto ended = end_up(options.state, options.timeout_s);
+    if (!ended) return report(context, ended.error());
     if (context.json) {
-        print_json(*answer);
-        return kDone;
+        print_json(json::object{{"pid", *ended ? json::value(**ended) : json::value(nullptr)}});
+    } else if (*ended) {
+        std::printf("larder daemon is down (it was pid %d)\n", **ended);
+    } else {
+        std::printf("no larder up runs on %s\n", options.state.c_str());
     }
-    const json::object& fields = as_object(*answer);
-    std::fputs(name_value_text({{"version", text_at(fields, "version")},
-                                {"pid", text_at(fields, "pid")},
-                                {"up for", format_seconds(number_at(fields, "uptime_s"))},
-                                {"io", text_at(fields, "io") + in_brackets(text_at(fields, "io_reason"))},
-                                {"data-plane threads", text_at(fields, "data_plane_threads")},
-                                {"memory for datasets", format_bytes(count_at(fields, "memory_bytes"))},
-                                {"disk for datasets", format_bytes(count_at(fields, "disk_bytes"))},
-                                {"datasets", text_at(fields, "datasets")},
-                                {"sessions", text_at(fields, "sessions") + ", slots of " +
-                                                 format_bytes(count_at(fields, "slot_bytes"))}})
-                   .c_str(),
-               stdout);
-    if (const json::value* peers = fields.if_contains("peers"); peers != nullptr && peers->is_object()) {
-        print_peers(peers->get_object());
-    }
-    const std::string problem = text_at(fields, "index_problem");
-    if (!problem.empty()) std::printf("the index: %s\n", problem.c_str());
     return kDone;
 }
 
@@ -194,7 +198,10 @@ int version(const Context& context) {
 
 void add_daemon_commands(CLI::App& app, Context& context) {
     auto options = std::make_shared<UpOptions>();
-    CLI::App* up_app = app.add_subcommand("up", "Run a daemon here, in the foreground, sized to this machine");
+    CLI::App* up_app =
+        app.add_subcommand("up", "Run a daemon here, sized to this machine: in the foreground, or with -d");
+    up_app->add_flag("-d,--detach", options->detach,
+                     "In the background: returns when it serves, and says where its log is. larder down ends it");
     up_app->add_option("--state", options->state, "Where it keeps everything. Default: ~/.local/share/larder");
     add_rate_option(*up_app, "--remote-bandwidth", options->remote_bytes_per_second,
                     "What all jobs together may take from remotes, shared out among them. Default: no limit");
@@ -205,8 +212,13 @@ void add_daemon_commands(CLI::App& app, Context& context) {
     up_app->callback([&context, options, up_app] {
         context.command = [&context, options, up_app] { return up(context, *options, *up_app); };
     });
-    app.add_subcommand("status", "The daemon: version, sizes, what it serves")->callback([&context] {
-        context.command = [&context] { return status(context); };
+    auto down_options = std::make_shared<DownOptions>();
+    CLI::App* down_app = app.add_subcommand("down", "End the larder up of this machine, and wait until it has ended");
+    down_app->add_option("--state", down_options->state, "The one it was given. Default: ~/.local/share/larder");
+    down_app->add_option("--timeout", down_options->timeout_s, "Seconds to wait. Default: 60")
+        ->check(CLI::Range(1, 3600));
+    down_app->callback([&context, down_options] {
+        context.command = [&context, down_options] { return down(context, *down_options); };
     });
     app.add_subcommand("version", "This program's version")->callback([&context] {
         context.command = [&context] { return version(context); };

@@ -23,6 +23,7 @@ struct LimitOptions {
     std::optional<double> rate;
     std::optional<std::uint64_t> burst_bytes;
     bool none = false;
+    bool ahead = false;
 };
 
 int list_jobs(const Context& context) {
@@ -55,7 +56,25 @@ int list_jobs(const Context& context) {
     return kDone;
 }
 
+// A name that no job has is most often a typing mistake.
+Result<void> check_known(const Context& context, const std::string& name) {
+    const auto answer = call(context, "GET", "/v1/jobs");
+    if (!answer) return std::unexpected(answer.error());
+    std::string known;
+    for (const json::value& value : array_at(as_object(*answer), "jobs")) {
+        const std::string job = text_at(as_object(value), "job");
+        if (job == name) return {};
+        known += (known.empty() ? "" : ", ") + job;
+    }
+    return fail(ErrorCode::not_found, "no job \"" + name + "\" has connected to this node; there " +
+                                          (known.empty() ? "are no jobs yet" : "are: " + known) +
+                                          ". --ahead sets the limit for when it comes");
+}
+
 int limit_job(const Context& context, const LimitOptions& options) {
+    if (!options.ahead) {
+        if (auto known = check_known(context, options.job); !known) return report(context, known.error());
+    }
     json::object body{{"rate_bytes_per_s", options.rate.value_or(0)}};
     if (options.burst_bytes) body["burst_bytes"] = *options.burst_bytes;
     const std::string target = "/v1/jobs/" + percent_encode(options.job) + "/limit";
@@ -99,13 +118,15 @@ void add_job_commands(CLI::App& app, Context& context) {
     job->require_subcommand(1);
     add_submit_command(*job, context);
     add_queue_commands(*job, context);
+    add_logs_command(*job, context);
     add_job_registration(*job, context);
     auto options = std::make_shared<LimitOptions>();
     CLI::App* limit = job->add_subcommand("limit", "Limit the remote bandwidth of a job on this node");
-    limit->add_option("JOB", options->job, "Its name; it need not have connected yet")->required();
+    limit->add_option("JOB", options->job, "Its name, as larder jobs shows it")->required();
     CLI::Option* rate = add_rate_option(*limit, "--rate", options->rate, "Such as 200MB/s or 1Gbit; 0 for no limit");
     limit->add_flag("--none", options->none, "What was said here before holds no more: the config's limit does")
         ->excludes(rate);
+    limit->add_flag("--ahead", options->ahead, "Also of a job that has not connected to this node yet");
     add_bytes_option(*limit, "--burst", options->burst_bytes, "What it may take at once after a pause, such as 16MiB");
     limit->callback([&context, options] {
         if (!options->none && !options->rate) throw CLI::RequiredError("--rate or --none");

@@ -1,12 +1,12 @@
 #include <CLI/CLI.hpp>
 #include <boost/json/array.hpp>
 #include <boost/json/parse.hpp>
-#include <boost/json/serialize.hpp>
 
 #include <cstdio>
 #include <memory>
 
 #include "base/clock.h"
+#include "base/server/json_text.h"
 #include "base/units.h"
 #include "tools/cli/api.h"
 #include "tools/cli/progress.h"
@@ -28,6 +28,7 @@ struct CompareOptions {
     std::vector<std::string> cache_sizes;
     std::vector<std::string> bandwidths;
     std::vector<std::string> arrivals;
+    std::string plot;
 };
 
 // One cell of the matrix.
@@ -93,8 +94,9 @@ Result<std::string> run_one(const CompareOptions& options, const Choice& choice)
     if (!ran) return std::unexpected(ran.error());
     json::object row = summary_json(*ran, scenario_options);
     row["policy"] = choice.policy;
+    row["cache_system"] = choice.cache;
     row["arrivals_faster"] = choice.arrivals_faster;
-    return json::serialize(row);
+    return json_text(row);
 }
 
 std::string ratio_text(double ratio) {
@@ -153,6 +155,10 @@ int run(const Context& context, CompareOptions& options) {
     if (!texts) return report(context, texts.error());
     json::array rows;
     for (const std::string& text : *texts) rows.push_back(json::parse(text));
+    if (!options.plot.empty()) {
+        const auto drawn = plot_comparison(rows, options.simulate.scenario.trace, options.plot);
+        if (!drawn) return report(context, drawn.error());
+    }
     if (context.json) {
         print_json(rows);
     } else {
@@ -181,6 +187,7 @@ void add_compare_command(CLI::App& simulate, Context& context) {
     compare->add_option("--arrivals", options->arrivals, "Divide times of submission by each of these")
         ->delimiter(',')
         ->default_str("1");
+    compare->add_option("--plot", options->plot, "Draw completion times and GPU utilisation in this SVG file");
     compare->callback([&context, options] {
         if (options->arrivals.empty()) options->arrivals = {"1"};
         context.command = [&context, options] { return run(context, *options); };

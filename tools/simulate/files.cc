@@ -1,5 +1,4 @@
 #include <boost/json/array.hpp>
-#include <boost/json/serialize.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -7,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/server/json_text.h"
 #include "tools/cli/data_file.h"
 #include "tools/cli/run_program.h"
 #include "tools/simulate/report.h"
@@ -107,7 +107,28 @@ Result<void> write_timeline_csv(const scheduler::Report& report, const std::stri
     return finish(std::move(*file), path);
 }
 
-Result<void> plot(const scheduler::Report& report, const std::string& directory) {
+namespace {
+
+// A file's name is enough: where it lies, the reader of a drawing does not ask.
+std::string trace_name(const std::string& trace) {
+    return trace.starts_with("poisson:") ? trace : std::filesystem::path(trace).filename().string();
+}
+
+Result<void> draw(const std::string& path, const json::object& drawn) {
+    const auto done =
+        run_program({"/usr/bin/python3", data_file("tools/simulate/plot_simulation.py"), path}, json_text(drawn));
+    if (!done) return std::unexpected(done.error().within("draw " + path));
+    return {};
+}
+
+}  // namespace
+
+Result<void> plot_comparison(const json::array& rows, const std::string& trace, const std::string& svg_path) {
+    return draw(svg_path, {{"title", "trace " + trace_name(trace)}, {"comparison", rows}});
+}
+
+Result<void> plot(const scheduler::Report& report, const scheduler::ScenarioOptions& options,
+                  const std::string& directory) {
     std::error_code failed;
     std::filesystem::create_directories(directory, failed);
     if (failed) return fail_errno(failed.value(), "create " + directory);
@@ -129,14 +150,14 @@ Result<void> plot(const scheduler::Report& report, const std::string& directory)
     }
     json::array datasets;
     for (const std::string& name : sampled_names(report)) datasets.push_back(json::value(name));
-    const json::object drawn{{"jct_s", std::move(jct_s)},
+    const std::string title = "policy " + options.policy + (options.simulation.storage_aware ? "" : "/blind") +
+                              ", cache " + std::string(name(report.cache)) + ", trace " + trace_name(options.trace);
+    const json::object drawn{{"title", title},
+                             {"jct_s", std::move(jct_s)},
                              {"samples", std::move(samples)},
                              {"datasets", std::move(datasets)},
                              {"gpus", report.scenario.gpus}};
-    const auto done = run_program({"/usr/bin/python3", data_file("tools/simulate/plot_simulation.py"), directory},
-                                  json::serialize(drawn));
-    if (!done) return std::unexpected(done.error().within("draw into " + directory));
-    return {};
+    return draw(directory, drawn);
 }
 
 }  // namespace larder::cli

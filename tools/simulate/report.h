@@ -2,6 +2,7 @@
 
 // A simulation's results as people and programs read them: a list of figures, JSON, CSV files, and drawings.
 
+#include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
 #include <string>
@@ -15,8 +16,11 @@ void print_summary(const scheduler::Report& report, const scheduler::ScenarioOpt
 // A row a job, and a row a sample.
 Result<void> write_jobs_csv(const scheduler::Report& report, const std::string& path);
 Result<void> write_timeline_csv(const scheduler::Report& report, const std::string& path);
-// JCT.svg's three drawings in `directory`: jct.svg, utilisation.svg, datasets.svg.
-Result<void> plot(const scheduler::Report& report, const std::string& directory);
+// Three drawings in `directory`: jct.svg, utilisation.svg, datasets.svg.
+Result<void> plot(const scheduler::Report& report, const scheduler::ScenarioOptions& options,
+                  const std::string& directory);
+// One drawing of the rows that `compare` gives: completion times and GPU utilisation, cluster by cluster.
+Result<void> plot_comparison(const boost::json::array& rows, const std::string& trace, const std::string& svg_path);
 // "2d 03h", "3h 20m", "45.0 s".
 std::string time_text(double seconds);
 

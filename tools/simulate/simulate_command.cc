@@ -46,7 +46,8 @@ int run(const Context& context, RunOptions& options) {
     Result<void> written;
     if (!options.jobs_csv.empty()) written = write_jobs_csv(*ran, options.jobs_csv);
     if (written && !options.timeline_csv.empty()) written = write_timeline_csv(*ran, options.timeline_csv);
-    if (written && !options.plot_directory.empty()) written = plot(*ran, options.plot_directory);
+    if (written && !options.plot_directory.empty())
+        written = plot(*ran, options.simulate.scenario, options.plot_directory);
     if (!written) return report(context, written.error());
     if (context.json) {
         print_json(summary_json(*ran, options.simulate.scenario));

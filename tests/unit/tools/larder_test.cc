@@ -342,11 +342,48 @@ TEST_F(LarderWithDaemonTest, ShowsAndLimitsJobs) {
                              "200.00 MB/s +512.00 KiB +128.00 KiB +1.5 s\n"));
     const auto limited = larder({"job", "limit", "resnet", "--rate", "200MB/s", "--burst", "16MiB"});
     EXPECT_EQ(limited.output, "resnet may take 200.00 MB/s from the remote on this node\n");
-    EXPECT_EQ(daemon.asked().back(), "PUT /v1/jobs/resnet/limit {\"rate_bytes_per_s\":2E8,\"burst_bytes\":16777216}");
+    EXPECT_EQ(daemon.asked().back(),
+              "PUT /v1/jobs/resnet/limit {\"rate_bytes_per_s\":200000000,\"burst_bytes\":16777216}");
     EXPECT_THAT(larder({"job", "limit", "resnet", "--rate", "0"}).output, HasSubstr("any rate"));
     daemon.answer("DELETE /v1/jobs/resnet/limit", "{}");
     EXPECT_THAT(larder({"job", "limit", "resnet", "--none"}).output, HasSubstr("what the config says"));
     EXPECT_EQ(larder({"job", "limit", "resnet", "--none", "--rate", "0"}).exit_code, 2);
+}
+
+TEST_F(LarderWithDaemonTest, ALimitOfAnUnknownJobIsRefusedUnlessItIsSetAhead) {
+    daemon.answer("GET /v1/jobs", std::string("{\"jobs\":[") + kJob + "]}");
+    daemon.answer("PUT /v1/jobs/resnt/limit", "{}");
+    for (const std::string& how : {"--rate=200MB/s", "--none"}) {
+        const auto refused = larder({"job", "limit", "resnt", how});
+        EXPECT_EQ(refused.exit_code, 4);
+        EXPECT_THAT(refused.errors, HasSubstr("no job \"resnt\" has connected to this node; there are: resnet"));
+        EXPECT_EQ(daemon.asked().back(), "GET /v1/jobs");
+    }
+    EXPECT_EQ(larder({"job", "limit", "resnt", "--rate", "200MB/s", "--ahead"}).exit_code, 0);
+    EXPECT_THAT(daemon.asked().back(), StartsWith("PUT /v1/jobs/resnt/limit"));
+}
+
+TEST_F(LarderWithDaemonTest, StatusShowsTheAllocator) {
+    const auto status = [](const std::string& allocator) {
+        return R"({"version":"1","pid":7,"uptime_s":1,"io":"io_uring","memory_bytes":1,"disk_bytes":1,"allocator":)" +
+               allocator + "}";
+    };
+    const std::string elsewhere = directory / "allocator.sock";
+    const std::string known =
+        R"({"endpoint":")" + elsewhere + R"(","node":"a","connected":true,"problem":"","plan":3,"lease_left_s":0})";
+    daemon.answer("GET /v1/status", status("null"));
+    EXPECT_THAT(larder({"status"}).output, HasSubstr("allocator            none: quotas and limits are set by hand"));
+
+    FakeDaemon second(directory / "other.sock");
+    second.answer("GET /v1/status", status(known));
+    const auto ask = [&] { return larder({"--admin-socket", directory / "other.sock", "status"}).output; };
+    EXPECT_THAT(ask(), HasSubstr(elsewhere + ", DOES NOT ANSWER: "));
+    EXPECT_THAT(ask(), HasSubstr("start larder-allocator"));
+    FakeDaemon allocator(elsewhere);
+    allocator.answer("GET /v1/status", R"({"pid":9,"started_unix_ms":1700000000000,"uptime_s":90,"plan":3,"nodes":1,)"
+                                       R"("jobs_waiting":2,"jobs_running":1})");
+    EXPECT_THAT(ask(), HasSubstr(elsewhere + ", up for "));
+    EXPECT_THAT(ask(), HasSubstr("jobs waiting: 2, running: 1"));
 }
 
 TEST_F(LarderWithDaemonTest, TopAsksForListsWhereAnAllocatorHasNoStream) {

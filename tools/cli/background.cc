@@ -1,0 +1,182 @@
+#include "tools/cli/background.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstddef>
+#include <cstring>
+#include <string_view>
+
+#include "base/file_lock.h"
+
+namespace larder::cli {
+namespace {
+
+constexpr std::size_t kTailBytes = 2000;
+
+std::string lock_path(const std::string& state_directory) {
+    return state_directory + "/up.lock";
+}
+
+Result<FileDescriptor> open_process(pid_t pid) {
+    FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    if (!process) return fail_errno(errno, "watch process " + std::to_string(pid));
+    return process;
+}
+
+bool is_locked(int file) {
+    if (::flock(file, LOCK_SH | LOCK_NB) != 0) return true;
+    ::flock(file, LOCK_UN);
+    return false;
+}
+
+// A datagram socket that nobody else can know of, where the child says that it is ready, as services tell systemd.
+struct Readiness {
+    FileDescriptor socket;
+    std::string name;  // for $NOTIFY_SOCKET
+};
+
+Result<Readiness> listen_for_readiness() {
+    Readiness readiness{FileDescriptor(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)), {}};
+    if (!readiness.socket) return fail_errno(errno, "make a socket");
+    // An address of the family alone: the kernel picks an abstract one.
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    socklen_t length = sizeof address.sun_family;
+    if (::bind(readiness.socket.get(), generic, length) != 0) return fail_errno(errno, "bind a socket");
+    length = sizeof address;
+    if (::getsockname(readiness.socket.get(), generic, &length) != 0) return fail_errno(errno, "name a socket");
+    readiness.name = "@" + std::string(address.sun_path + 1, length - offsetof(sockaddr_un, sun_path) - 1);
+    return readiness;
+}
+
+Result<pid_t> spawn(const Background& background, int log, const std::string& notify) {
+    std::vector<std::string> words{"/proc/self/exe"};
+    words.insert(words.end(), background.arguments.begin(), background.arguments.end());
+    std::vector<std::string> variables;
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+        if (!std::string_view(*variable).starts_with("NOTIFY_SOCKET=")) variables.emplace_back(*variable);
+    }
+    variables.push_back("NOTIFY_SOCKET=" + notify);
+    const auto pointers = [](std::vector<std::string>& texts) {
+        std::vector<char*> list;
+        for (std::string& text : texts) list.push_back(text.data());
+        list.push_back(nullptr);
+        return list;
+    };
+    posix_spawnattr_t attributes;
+    posix_spawn_file_actions_t actions;
+    ::posix_spawnattr_init(&attributes);
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+    ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    ::posix_spawn_file_actions_adddup2(&actions, log, STDOUT_FILENO);
+    ::posix_spawn_file_actions_adddup2(&actions, log, STDERR_FILENO);
+    pid_t child = -1;
+    const int error = ::posix_spawn(&child, words.front().c_str(), &actions, &attributes, pointers(words).data(),
+                                    pointers(variables).data());
+    ::posix_spawn_file_actions_destroy(&actions);
+    ::posix_spawnattr_destroy(&attributes);
+    if (error != 0) return fail_errno(error, "run larder up in the background");
+    return child;
+}
+
+// True: it is ready; false: it has ended.
+Result<bool> wait_until_ready(int readiness, int process) {
+    for (;;) {
+        std::array<pollfd, 2> events{pollfd{.fd = readiness, .events = POLLIN, .revents = 0},
+                                     pollfd{.fd = process, .events = POLLIN, .revents = 0}};
+        if (::poll(events.data(), events.size(), -1) < 0 && errno != EINTR) return fail_errno(errno, "poll");
+        if ((events[0].revents & POLLIN) != 0) {
+            std::array<char, 256> text{};
+            const ssize_t got = ::recv(readiness, text.data(), text.size(), 0);
+            if (got > 0 && std::string_view(text.data(), static_cast<std::size_t>(got)) == "READY=1") return true;
+        } else if ((events[1].revents & POLLIN) != 0) {
+            return false;
+        }
+    }
+}
+
+}  // namespace
+
+Result<FileDescriptor> lock_up(const std::string& state_directory) {
+    auto lock = lock_file(lock_path(state_directory), 0600);
+    if (lock || lock.error().code != ErrorCode::already_exists) return lock;
+    return fail(ErrorCode::already_exists, "larder up runs on " + state_directory + " already (" +
+                                               lock.error().message + "): larder down ends it");
+}
+
+Result<pid_t> run_in_background(const Background& background) {
+    const auto log = open_file(background.log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (!log) return std::unexpected(log.error());
+    const off_t before = ::lseek(log->get(), 0, SEEK_END);
+    const auto readiness = listen_for_readiness();
+    if (!readiness) return std::unexpected(readiness.error());
+    const auto child = spawn(background, log->get(), readiness->name);
+    if (!child) return child;
+    const auto process = open_process(*child);
+    if (!process) return std::unexpected(process.error());
+    const auto ready = wait_until_ready(readiness->socket.get(), process->get());
+    if (!ready) return std::unexpected(ready.error());
+    if (*ready) return *child;
+    ::waitpid(*child, nullptr, 0);
+    std::string said = read_file(background.log).value_or("");
+    said.erase(0, std::max(static_cast<std::size_t>(before), said.size() - std::min(said.size(), kTailBytes)));
+    while (said.ends_with('\n')) said.pop_back();
+    return fail(ErrorCode::internal, "larder up ended before it was ready; " + background.log + " has:\n" + said);
+}
+
+std::vector<std::string> own_arguments() {
+    const std::string text = read_file("/proc/self/cmdline").value_or("");
+    std::vector<std::string> words;
+    for (std::size_t at = 0; at < text.size();) {
+        const std::size_t end = std::min(text.find('\0', at), text.size());
+        words.push_back(text.substr(at, end - at));
+        at = end + 1;
+    }
+    if (!words.empty()) words.erase(words.begin());
+    return words;
+}
+
+Result<std::optional<pid_t>> end_up(const std::string& state_directory, unsigned timeout_s) {
+    const auto file = open_file(lock_path(state_directory), O_RDONLY);
+    if (!file && file.error().code == ErrorCode::not_found) return std::nullopt;
+    if (!file) return std::unexpected(file.error());
+    if (!is_locked(file->get())) return std::nullopt;
+    pid_t pid = 0;
+    const std::string text = read_file(lock_path(state_directory)).value_or("");
+    std::from_chars(text.data(), text.data() + text.size(), pid);
+    if (pid <= 0) return fail(ErrorCode::changed, "larder up is just starting on " + state_directory + ": try again");
+    const auto process = open_process(pid);
+    // The descriptor is of whoever has the number now: the lock tells whether that is still the one.
+    if (!is_locked(file->get())) return std::nullopt;
+    if (!process) return std::unexpected(process.error());
+    if (::syscall(SYS_pidfd_send_signal, process->get(), SIGTERM, nullptr, 0) != 0 && errno != ESRCH) {
+        return fail_errno(errno, "end larder up, process " + std::to_string(pid));
+    }
+    pollfd ends{.fd = process->get(), .events = POLLIN, .revents = 0};
+    const int ended = ::poll(&ends, 1, static_cast<int>(timeout_s) * 1000);
+    if (ended < 0) return fail_errno(errno, "wait for process " + std::to_string(pid));
+    if (ended == 0) {
+        return fail(ErrorCode::timeout, "larder up, process " + std::to_string(pid) +
+                                            ", was asked to end, but has not "
+                                            "within " +
+                                            std::to_string(timeout_s) + " s; it may still be ending");
+    }
+    return pid;
+}
+
+}  // namespace larder::cli
