@@ -315,3 +315,10 @@ def test_logs_show_the_latest_attempt_and_follow_to_the_end(start_cluster: Calla
     assert follower.wait(60) == 0
     refused = cluster.try_larder("job", "logs", "nobody")
     assert refused.returncode == 4 and "nobody" in refused.stderr
+
+
+def test_a_first_start_warns_of_nothing(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
+    cluster = start_cluster("--scheduler.gpus", "1", "--state", str(tmp_path / "state"))
+    log = cluster.allocator.log.read_text()
+    assert "no leases are on record" in log
+    assert [line for line in log.splitlines() if "info" not in line] == []

@@ -12,6 +12,8 @@ CASES = [
     ("banned_call", "base/x.cc", "void f(char* a) { strcpy(a, b); }", "// strcpy(a, b)\nlog(\"strcpy(a)\");"),
     ("banned_call", "tools/x.cc", "int f() { return std::system(\"ls\"); }", "throw std::system_error(code);"),
     ("banned_call", "tests/x.cc", "int f() { return std::rand(); }", "int operand(int);"),
+    ("json_numbers", "tools/x.cc", "print(json::serialize(value));", "print(json_text(value));"),
+    ("json_numbers", "bench/x.cc", "auto text = boost::json::serialize(value);", "// json::serialize(value) writes 0E0"),
     ("banned_call", "base/x.cc", "sprintf(buffer, \"x\");", "std::snprintf(buffer, sizeof buffer, \"x\");"),
     ("library_randomness", "loader/x.cc", "std::shuffle(a, b, c);", "permute(a);"),
     ("library_randomness", "loader/x.cc", "std::uniform_int_distribution<int> d;", "// std::uniform_int_distribution\n"),

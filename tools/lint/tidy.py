@@ -87,6 +87,12 @@ def spdlog_in_one_place(source: Source) -> Rule:
             yield line, f"<{target}> in a header: it costs every file that includes it; format in the .cc"
 
 
+def json_numbers(source: Source) -> Rule:
+    """Boost writes 0 as 0E0; json_text() writes it as 0."""
+    if source.top != "tests" and source.path != "base/server/json_text.cc":
+        yield from _matches(source, r"json::serialize\s*\(", "{}...) writes 0 as 0E0; use json_text()")
+
+
 def co_await_statement(source: Source) -> Rule:
     """g++ 12 destroys temporaries of a co_await statement twice."""
     for offset, what in coroutine.violations(source.code):
@@ -136,6 +142,7 @@ CPP_RULES = (
     direct_clock,
     direct_sleep,
     spdlog_in_one_place,
+    json_numbers,
     co_await_statement,
     disabled_test,
 )
