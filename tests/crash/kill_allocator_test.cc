@@ -17,7 +17,7 @@
 #include "allocator/service/json.h"
 #include "base/clock.h"
 #include "base/server/http_client.h"
-#include "tests/crash/killed_allocator.h"
+#include "tests/crash/killed_server.h"
 #include "tests/support/temp_directory.h"
 
 namespace larder::allocator {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/server/http_client.h"
-#include "tests/crash/killed_allocator.h"
+#include "tests/crash/killed_server.h"
 #include "tests/support/temp_directory.h"
 
 namespace larder::scheduler {

@@ -11,15 +11,35 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/server/http_client.h"
-#include "tests/crash/killed_allocator.h"
+#include "tests/crash/killed_server.h"
 #include "tests/support/temp_directory.h"
 
 namespace larder::scheduler {
 namespace {
 
 namespace fs = std::filesystem;
+
+std::vector<std::pair<std::string, std::string>> with_images(const std::string& state, const std::string& images) {
+    return {{"LD_PRELOAD", LARDER_POWER_CUT_LIBRARY},
+            // Its place in the list of libraries is of no interest.
+            {"ASAN_OPTIONS", "verify_asan_link_order=0"},
+            {"LARDER_POWER_CUT", images},
+            {"LARDER_POWER_CUT_OF", state}};
+}
+
+// Nothing is left but what had reached the disk.
+void cut_power_of(test::KilledServer& server, const std::string& state, const std::string& images) {
+    server.kill_and_restart([&] {
+        fs::remove_all(state);
+        fs::create_directories(images);  // where nothing has reached the disk
+        fs::copy(images, state, fs::copy_options::recursive);
+        fs::remove_all(images);
+    });
+}
 
 class PowerCut : public ::testing::Test {
 protected:
@@ -44,15 +64,7 @@ protected:
             std::this_thread::sleep_for(std::chrono::milliseconds(5));
         }
     }
-    // Nothing is left but what had reached the disk.
-    void cut_power() {
-        allocator.kill_and_restart([&] {
-            fs::remove_all(state);
-            fs::create_directories(images);  // where nothing has reached the disk
-            fs::copy(images, state, fs::copy_options::recursive);
-            fs::remove_all(images);
-        });
-    }
+    void cut_power() { cut_power_of(allocator, state, images); }
     // Its file is there when it has started; it ends when it is told.
     static std::string until_told(const std::string& name) {
         return "touch " + name + ".started; while [ ! -e end ]; do sleep 0.01; done";
@@ -61,13 +73,8 @@ protected:
     test::TempDirectory directory;
     std::string state = directory / "state";
     std::string images = directory / "images";
-    test::KilledAllocator allocator{state,
-                                    {"--remote-bandwidth", "1 GB/s", "--scheduler.gpus", "1"},
-                                    {{"LD_PRELOAD", LARDER_POWER_CUT_LIBRARY},
-                                     // Its place in the list of libraries is of no interest.
-                                     {"ASAN_OPTIONS", "verify_asan_link_order=0"},
-                                     {"LARDER_POWER_CUT", images},
-                                     {"LARDER_POWER_CUT_OF", state}}};
+    test::KilledAllocator allocator{
+        state, {"--remote-bandwidth", "1 GB/s", "--scheduler.gpus", "1"}, with_images(state, images)};
 };
 
 TEST_F(PowerCut, AnAcknowledgedJobIsInTheQueueAfterwards) {
@@ -134,6 +141,28 @@ TEST_F(PowerCut, ANewQueueWithoutTheFileOfNumbersStartsAboveTheJobsThatHaveFiles
         fs::remove(state + "/job-numbers");
     });
     EXPECT_EQ(submit("after", "true"), before + 1);
+}
+
+TEST(PowerCutOfANode, DatasetsQuotasAndLimitsHold) {
+    const test::TempDirectory directory;
+    fs::create_directories(directory / "data");
+    std::ofstream(directory / "data/file") << "content";
+    const std::string state = directory / "state";
+    const std::string images = directory / "images";
+    test::KilledServer daemon(
+        {LARDERD_PROGRAM, "--state-directory", state, "--memory", "64 MiB", "--disk", "0", "--log.level", "error"},
+        state + "/admin.sock", with_images(state, images));
+    const auto ask = [&](const char* method, const std::string& target, const std::string& body = "") {
+        return http_request(daemon.socket(), method, target, body).value();
+    };
+    ask("POST", "/v1/datasets", R"({"name":"files","url":"file://)" + directory.path().string() + R"(/data"})");
+    while (ask("GET", "/v1/datasets/files").status != 200) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    EXPECT_EQ(ask("PUT", "/v1/datasets/files/quota", R"({"memory_bytes":3000000,"disk_bytes":0})").status, 200u);
+    EXPECT_EQ(ask("PUT", "/v1/jobs/slow/limit", R"({"rate_bytes_per_s":1000000})").status, 200u);
+    cut_power_of(daemon, state, images);
+    const auto quota = boost::json::parse(ask("GET", "/v1/datasets/files/quota").body);
+    EXPECT_EQ(quota.at("memory_bytes").to_number<int>(), 3'000'000);
+    EXPECT_THAT(ask("GET", "/v1/jobs").body, ::testing::HasSubstr(R"("job":"slow")"));
 }
 
 }  // namespace

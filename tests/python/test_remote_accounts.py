@@ -146,7 +146,8 @@ def test_jobs_at_one_bucket_get_what_they_are_granted(
     for job, rate in enumerate(RATES):
         name = f"job{job}"
         daemon.command("dataset", "add", name, f"s3://granted/{name}", "--endpoint", counting.http)
-        daemon.command("job", "limit", name, "--rate", f"{round(rate)}B/s", "--burst", f"{BURST_OBJECTS * OBJECT_BYTES}B")
+        daemon.command("job", "limit", name, "--rate", f"{round(rate)}B/s", "--burst", f"{BURST_OBJECTS * OBJECT_BYTES}B",
+                       "--ahead")  # fmt: skip
         readers.append(threading.Thread(target=read, args=(name,)))
     for reader in readers:
         reader.start()

@@ -118,7 +118,7 @@ def test_rates_are_the_users_unless_the_remote_has_a_limit(start_up: Callable[..
     files = write_files(tmp_path / "files", 64)
     up = start_up()
     up.command("dataset", "add", "files", files)
-    up.command("job", "limit", "job-files", "--rate", "50MB/s")
+    up.command("job", "limit", "job-files", "--rate", "50MB/s", "--ahead")
     read_epoch(up, "files")
     (job,) = json.loads(up.command("--json", "jobs"))["jobs"]
     assert job["remote_rate"] == 50e6

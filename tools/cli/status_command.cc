@@ -51,14 +51,13 @@ std::string allocator_text(Context context, const json::object& known) {
             text +=
                 "; jobs waiting: " + text_at(status, "jobs_waiting") + ", running: " + text_at(status, "jobs_running");
         }
-        if (!known.empty() && !flag_at(known, "connected")) {
-            text += "; this node does not reach it: " + text_at(known, "problem");
-        }
+        // Empty until this node has reported.
+        const std::string problem = text_at(known, "problem");
+        if (!problem.empty()) text += "; this node has no plan from it: " + problem;
         return text;
     }
-    // It may know this node, but not who asks here.
-    if (answer.error().code != ErrorCode::unavailable && flag_at(known, "connected")) {
-        return endpoint + ", answers this node; it tells us nothing: " + answer.error().message;
+    if (answer.error().code != ErrorCode::unavailable) {
+        return endpoint + ", up, but tells us nothing: " + answer.error().message;
     }
     const double left_s = number_at(known, "lease_left_s");
     return endpoint + ", DOES NOT ANSWER: " + answer.error().message + "; until it does, quotas stay as they are" +

@@ -86,7 +86,7 @@ TEST(LarderAllocator, ServesUntilItIsAskedToEnd) {
     EXPECT_NE(answer->body.find(R"("job":"vision","bytes_per_second":100000000)"), std::string::npos) << answer->body;
     const auto plan = http_request(socket, "GET", "/v1/plan");
     ASSERT_TRUE(plan.has_value());
-    EXPECT_NE(plan->body.find(R"("steady_hit_ratio":2.5E-1)"), std::string::npos) << plan->body;
+    EXPECT_NE(plan->body.find(R"("steady_hit_ratio":0.25)"), std::string::npos) << plan->body;
 
     ::kill(pid, SIGTERM);
     int status = 0;

@@ -353,7 +353,7 @@ TEST_F(LarderWithDaemonTest, ShowsAndLimitsJobs) {
 TEST_F(LarderWithDaemonTest, ALimitOfAnUnknownJobIsRefusedUnlessItIsSetAhead) {
     daemon.answer("GET /v1/jobs", std::string("{\"jobs\":[") + kJob + "]}");
     daemon.answer("PUT /v1/jobs/resnt/limit", "{}");
-    for (const std::string& how : {"--rate=200MB/s", "--none"}) {
+    for (const char* const how : {"--rate=200MB/s", "--none"}) {
         const auto refused = larder({"job", "limit", "resnt", how});
         EXPECT_EQ(refused.exit_code, 4);
         EXPECT_THAT(refused.errors, HasSubstr("no job \"resnt\" has connected to this node; there are: resnet"));
