@@ -99,7 +99,7 @@ def main() -> None:
         print(
             f"epoch {epoch + 1}{' (stopped)' if stopped else ''}: {now.samples / seconds:.0f} samples/s, "
             f"hit ratio {now.hit_ratio:.2f}, remote {now.remote_bytes / seconds / 1e6:.1f} MB/s, "
-            f"stall {100 * (loader.stall_s - stalled) / seconds:.0f} %, loss {sum(losses) / len(losses):.3f}",
+            f"stall {100 * (loader.stall_s - stalled) / seconds:.0f} %, loss {sum(losses) / max(1, len(losses)):.3f}",
             flush=True,
         )
         torch.save(

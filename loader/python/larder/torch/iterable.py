@@ -337,5 +337,5 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker that is not forked knows no torch.distributed: it gets the rank as it is now.
-        of_this_process = dict(_core=None, _core_place=(), _pass=None, _undecoded=None, _reported=Statistics())
-        return {**self.__dict__, **of_this_process, "_ranks": self._rank_and_world()}
+        left_out = dict(_core=None, _core_place=(), _pass=None, _undecoded=None, _left_at=b"", _reported=Statistics())
+        return {**self.__dict__, **left_out, "_ranks": self._rank_and_world()}
