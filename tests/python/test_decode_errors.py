@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import pathlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -119,3 +120,31 @@ def test_decode_errors_can_be_skipped_and_are_counted_in_workers(raw: Any, num_w
         assert loader.statistics().decode_errors == 2 * epochs
     plain = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=num_workers)
     assert len([keys for keys, _ in plain]) == len(raw.contents) - 2
+
+
+@pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (2, True)])
+def test_after_an_error_a_data_loaders_iterator_goes_on_where_it_was(
+    raw: Any, tmp_path: pathlib.Path, num_workers: int, persistent: bool
+) -> None:
+    with larder.Loader(**raw.options(batch_size=8)) as plain:
+        order = keys_of(plain)
+    broken = tmp_path / "broken"
+    broken.touch()
+
+    def decode(sample: larder.Sample) -> str:
+        if sample.key == order[100] and broken.exists():
+            raise OSError("no image")
+        return sample.key
+
+    dataset = larder.torch.IterableDataset(**raw.options(batch_size=8, memory_budget="4MiB"), decode=decode)
+    loader = larder.torch.DataLoader(dataset, num_workers=num_workers, persistent_workers=persistent)
+    walk = iter(loader)
+    seen: list[str] = []
+    with pytest.raises(larder.DecodeError, match="no image"):
+        for keys in walk:
+            seen += keys
+    assert seen == order[:96]
+    broken.unlink()
+    for keys in walk:
+        seen += keys
+    assert seen == order and loader.epoch == 1

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import collections
+import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import larder
+import larder.torch
 import pytest
 
 BATCHES = 14  # of 16 in 210 samples
@@ -121,3 +122,82 @@ def test_the_pass_after_a_resumed_one_is_the_next_epoch(raw: Any, orders: list[l
         for _ in loader:
             break
         assert keys_of(loader) == orders[2]
+
+
+class Model:
+    """Where a loader must stand: what is left of the pass under way, and the epoch it is in."""
+
+    def __init__(self, orders: list[list[str]]) -> None:
+        self.orders = orders
+        self.move(0, 0)
+
+    def move(self, epoch: int, at: int) -> None:
+        self.epoch, self.began, self.at = epoch, at, at
+        self.current: object = None
+
+    def begin(self, walk: object) -> None:
+        if self.at > self.began:
+            self.move(self.epoch + 1, 0)
+        self.current = walk
+
+    def batch(self) -> list[str]:
+        batch = self.orders[self.epoch % len(self.orders)][16 * self.at : 16 * (self.at + 1)]
+        self.at += 1
+        if not batch:
+            self.move(self.epoch + 1, 0)
+        return batch
+
+
+@pytest.mark.parametrize("kind", ["Loader", "torch", "torch with workers"])
+@pytest.mark.parametrize("seed", range(4))
+def test_any_sequence_of_passes_and_states_walks_whole_epochs(
+    raw: Any, orders: list[list[str]], kind: str, seed: int
+) -> None:
+    draw = random.Random(seed)
+    options = raw.options(batch_size=16, memory_budget="4MiB")
+
+    def make() -> Any:
+        if kind == "Loader":
+            return larder.Loader(**options, decode=lambda sample: sample.key)
+        dataset = larder.torch.IterableDataset(**options, decode=lambda sample: sample.key)
+        return larder.torch.DataLoader(dataset, num_workers=2 if kind == "torch with workers" else 0)
+
+    loader, model = make(), Model(orders)
+    walks: list[tuple[Any, list[bool]]] = []  # with whether each has ended
+    saved = (loader.state_dict(), (0, 0))
+    for _ in range(40 if kind == "torch with workers" else 150):
+        act = draw.choice(["next"] * 6 + ["iter", "iter", "save", "load", "resume", "start"])
+        if act == "iter" and model.epoch + 1 < len(orders):
+            walk = iter(loader)
+            model.begin(walk)
+            walks.append((walk, []))
+        elif act == "next" and walks:
+            walk, ended = draw.choice(walks[-3:])
+            for _ in range(draw.choice([1, 2, 9])):
+                if ended:
+                    assert next(walk, None) is None
+                elif walk is not model.current:
+                    with pytest.raises(RuntimeError, match="this pass is over"):
+                        next(walk)
+                elif batch := model.batch():
+                    assert list(next(walk)) == batch
+                else:
+                    assert next(walk, None) is None
+                    ended.append(True)
+        elif act == "save":
+            saved = (loader.state_dict(), (model.epoch, model.at))
+        elif act == "load":
+            loader.load_state_dict(saved[0])
+            model.move(*saved[1])
+        elif act == "resume":
+            state, place = loader.state_dict(), (model.epoch, model.at)
+            loader.close()
+            loader, walks = make(), []
+            loader.load_state_dict(state)
+            model.move(*place)
+        elif act == "start":
+            epoch = draw.randrange(2)
+            loader.start_epoch(epoch)
+            model.move(epoch, 0)
+        assert loader.epoch == model.epoch
+    loader.close()
