@@ -49,7 +49,7 @@ public:
 
     // Statistics count each block once a pass, also one that is still here from an earlier pass.
     void begin_pass() { ++pass_; }
-    // A pass over this epoch begins, which goes with the requests made from now on.
+    // A pass over this epoch begins. Requests made from now on carry the epoch.
     void set_epoch(std::uint64_t epoch) {
         epoch_ = static_cast<std::uint32_t>(epoch);
         begin_pass();

@@ -151,8 +151,8 @@ public:
     ~Loader();
 
     // The next batch of this rank (and worker) in the current epoch; nullopt once at the end of the epoch, after which
-    // the next epoch begins. A loop that is left in mid-epoch goes on with the next call: to begin the next epoch instead,
-    // call start_epoch(epoch() + 1).
+    // the next epoch begins. A loop that is left in mid-epoch goes on with the next call: to begin the next epoch
+    // instead, call start_epoch(epoch() + 1).
     Result<std::optional<Batch>> next();
 
     std::uint64_t epoch() const;

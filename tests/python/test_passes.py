@@ -95,7 +95,8 @@ def test_a_pass_without_a_batch_does_not_count(raw: Any, orders: list[list[str]]
 
 def test_iterators_of_several_ranks_end_in_lock_step(raw: Any) -> None:
     for world_size in (2, 3):
-        loaders = [larder.Loader(**raw.options(batch_size=16, rank=r, world_size=world_size)) for r in range(world_size)]
+        ranks = [raw.options(batch_size=16, rank=rank, world_size=world_size) for rank in range(world_size)]
+        loaders = [larder.Loader(**options) for options in ranks]
         for epoch in range(2):
             seen = collections.Counter()
             walks = [iter(loader) for loader in loaders]

@@ -1,4 +1,4 @@
-"""torchdata's StatefulDataLoader over larder.torch.IterableDataset: it asks the dataset for its state inside workers."""
+"""torchdata's StatefulDataLoader, which asks a larder.torch.IterableDataset for its state inside workers."""
 
 from __future__ import annotations
 

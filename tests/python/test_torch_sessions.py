@@ -102,3 +102,22 @@ def test_a_dataset_does_not_know_what_workers_are_ahead(raw: Any) -> None:
         dataset.state_dict()
     dataset.set_epoch(0)
     assert dataset.state_dict() == before
+
+
+def test_a_pass_that_failed_in_its_first_batch_does_not_count(raw: Any) -> None:
+    fails = [True]
+
+    def decode(sample: larder.Sample) -> str:
+        if fails:
+            raise OSError("not yet")
+        return sample.key
+
+    with larder.torch.IterableDataset(**raw.options(batch_size=8), decode=decode) as dataset:
+        beginning = dataset.state_dict()
+        with pytest.raises(larder.DecodeError, match="not yet"):
+            next(iter(dataset))
+        assert dataset.state_dict() == beginning
+        fails.clear()
+        whole = [key for keys in dataset for key in keys]
+    with larder.Loader(**raw.options(batch_size=8)) as loader:
+        assert whole == [sample.key for batch in loader for sample in batch]

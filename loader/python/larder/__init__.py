@@ -5,8 +5,8 @@
             for sample in batch:
                 use(sample.bytes, sample.label)
 
-`Loader` walks an epoch in each `for` loop, `Dataset` reads samples by index, `larder.torch` has both for torch.utils.data. With
-`decode=larder.decode` samples come as Python values, by the encodings of the dataset's format.
+`Loader` walks an epoch in each `for` loop, `Dataset` reads samples by index, `larder.torch` has both for
+torch.utils.data. With `decode=larder.decode` samples come as Python values, by the encodings of the dataset's format.
 """
 
 from __future__ import annotations

@@ -178,10 +178,10 @@ class Loader(Closing):
         return job_state.to_dict(self._dataset, self._open_core().state_after(self._taken * self._worker_count))
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Ends the pass that is under way. The next one goes on from this state, and the one after it walks the next epoch.
+        """Ends the pass that is under way. The next one goes on from this state, the one after it walks the next epoch.
 
-        The state may be of any number of ranks and workers. Dataset, seed and shuffle must be the same. Where the epoch's
-        last batch was taken before the state, the pass that goes on from it has no batches.
+        The state may be of any number of ranks and workers. Dataset, seed and shuffle must be the same. Where the
+        epoch's last batch was taken before the state, the pass that goes on from it has no batches.
         """
         self._open_core().restore(job_state.to_bytes(state))
         self._begin(None)

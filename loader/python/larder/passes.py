@@ -25,8 +25,8 @@ class Pass(Iterator[Any]):
             raise StopIteration
         if not self._walked._is_current(self):
             raise RuntimeError(
-                "this pass is over: another one began (each `for` and iter() begins one), or start_epoch(), set_epoch(), "
-                "load_state_dict() or close() came in between"
+                "this pass is over: another one began (each `for` and iter() begins one), or start_epoch(), "
+                "set_epoch(), load_state_dict() or close() came in between"
             )
         try:
             return self._walked._next(self)

@@ -30,8 +30,8 @@ class DataLoader(torch.utils.data.DataLoader[Any], Closing):
     """torch.utils.data.DataLoader over an `IterableDataset` of this module.
 
     Each `for` loop, and each `iter(loader)`, is a pass: the first walks the first epoch, or what is left of it after
-    `load_state_dict`; each later one walks the next epoch, whole, also when a loop was left early (`break`). A pass from
-    which no batch was taken does not count. To go on with a loop that was left, keep its iterator or its state.
+    `load_state_dict`; each later one walks the next epoch, whole, also when a loop was left early (`break`). A pass
+    from which no batch was taken does not count. To go on with a loop that was left, keep its iterator or its state.
 
     The loader counts the batches that it hands out, so `state_dict()` is exact at any moment, however far workers are
     ahead, and may be loaded with another number of workers or ranks. An iterator that has ended stays at its end; one
@@ -160,7 +160,7 @@ class DataLoader(torch.utils.data.DataLoader[Any], Closing):
         return job_state.to_dict(self.dataset.name, self._planner().state_after(self._received))
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Ends the pass that is under way. The next one goes on from this state, and the one after it walks the next epoch."""
+        """Ends the pass that is under way. The next one goes on from this state, and then the next epoch follows."""
         self._planner().restore(job_state.to_bytes(state))
         self._end_pass()
         self._received = 0

@@ -154,8 +154,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         of = {name: state[name] for name in ("worker", "worker_count") if name in state}
         if of and of != here:
             raise InvalidArgument(
-                f"the state is that of worker {of.get('worker')} of {of.get('worker_count')}: only a StatefulDataLoader "
-                "with as many workers goes on from it"
+                f"the state is that of worker {of.get('worker')} of {of.get('worker_count')}: "
+                "only a StatefulDataLoader with as many workers goes on from it"
             )
         if info is None:
             self.planner(1).restore(decoded)
@@ -268,8 +268,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
                 core.set_training_loop(self._board.wait if worker == 0 and self._board.wait_is_known else None)
             self._undecoded = core.next()
             self._report(worker, core)
-            if not in_worker and self._taken == 0:
-                self._board.begin_pass(0, 0, self._number)  # a pass from which nothing was taken does not count
+        made = None if self._undecoded is None else self._make(self._undecoded)
+        if not in_worker and self._taken == 0:
+            self._board.begin_pass(0, 0, self._number)  # until here the pass did not count
         if self._undecoded is None:
             if in_worker:
                 # A state of the next epoch would not tell that this pass has begun.
@@ -277,7 +278,6 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
                 self._ended_at = core.state_after(self._taken * worker_count)
             self._taken = 0
             raise StopIteration
-        made = self._make(self._undecoded)
         self._undecoded.release()
         self._undecoded = None
         self._taken += 1
@@ -294,11 +294,14 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
 
     def _state_here(self) -> bytes:
         """Where the pass of this process stands, or was closed; empty: the newest pass is not of this process."""
-        if torch.utils.data.get_worker_info() is None and self._board.passes > self._number + 1:
+        if torch.utils.data.get_worker_info() is not None:
+            if self._pass is None or self._core_place[0] != os.getpid():
+                return b""  # it is one of the process that forked this one
+        elif self._board.passes > self._number + 1:
             return b""  # workers have begun one since
         if self._core is None:
             return self._left_at
-        if self._pass is None or self._core_place[0] != os.getpid():
+        if self._pass is None:
             return b""
         return self._ended_at or self._core.state_after(self._taken * self._core_place[2])
 

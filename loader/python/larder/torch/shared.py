@@ -28,8 +28,8 @@ class Board:
         self._state = torch.zeros(8 + STATE_BYTES_MAX, dtype=torch.uint8).share_memory_()
         # The main process's training loop: ns it has waited, since when it waits now (0: it does not), 1 once it counts.
         self._wait = torch.zeros(3, dtype=torch.int64).share_memory_()
-        # What each worker knows of the newest pass it began: 39 bits that tell passes apart, then 24 with 1 + the pass's
-        # number since the state was written. One word, so that nobody reads half of it; 0: none.
+        # The newest pass each worker began: 39 bits that tell passes apart, then 24 with 1 + the pass's number since
+        # the state was written. One word, so that nobody reads half of it; 0: none.
         self._passes = torch.zeros(WORKERS_MAX, dtype=torch.int64).share_memory_()
         # One row a worker, so that each number has one writer.
         self._statistics = torch.zeros((WORKERS_MAX, len(_FIELDS)), dtype=torch.float64).share_memory_()
