@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 
 #include "loader/larder.h"
 
@@ -26,6 +27,9 @@ int main(int argc, char** argv) {
     options.dataset = argv[1];
     options.job = "read-epochs";
     options.batch_size = argc > 3 ? static_cast<std::uint32_t>(std::strtoul(argv[3], nullptr, 10)) : 64;
+    options.daemon_away = [](const std::string& why) {
+        std::fprintf(stderr, "read-epochs: waiting: %s\n", why.c_str());
+    };
     const unsigned long epochs = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 1;
 
     auto loader = larder::Loader::open(options);
