@@ -165,3 +165,19 @@ def test_a_forked_process_walks_by_itself(
     begun = take(walk, 3)
     in_child(lambda: expect(begun + keys_of(walk), orders[0]))
     assert begun + keys_of(walk) == orders[0]
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_state_taken_before_the_first_pass_is_its_beginning(
+    raw: Any, orders: list[list[str]], workers: tuple[int, bool]
+) -> None:
+    loader = make_loader(raw, workers)
+    state = through_json(loader.state_dict())
+    assert keys_of(loader) == orders[0]
+    loader = make_loader(raw, workers)
+    loader.load_state_dict(state)
+    for order in orders[:2]:
+        for batch in loader:
+            assert keys_of([batch]) == order[:8]
+            break
+    assert keys_of(loader) == orders[2]
