@@ -191,18 +191,34 @@ Result<void> BlockClient::reconnect() {
 BlockTable::Acquired BlockClient::acquire(std::uint32_t block, std::uint64_t bundle) {
     const BlockTable::Acquired acquired = table_.acquire(block);
     BlockEntry& entry = table_[acquired.tag];
-    const bool first_in_pass = std::exchange(entry.pass, pass_) != pass_;
-    if (first_in_pass && entry.state == BlockState::ready) ++statistics_.memory_blocks;  // a batch still holds it
+    if (std::exchange(entry.pass, pass_) != pass_) {
+        entry.counted = false;
+        if (entry.state == BlockState::ready) entry.source = BlockSource::memory;  // a batch still holds it
+    }
     if (!acquired.fresh || entry.state != BlockState::wanted || entry.length != 0) return acquired;
     entry.bundle = bundle;
     entry.length = manifest_.block_bytes(block);
     if (entry.length == 0) {
         entry.state = BlockState::ready;  // an empty object: there is nothing to bring
-        ++statistics_.memory_blocks;
+        entry.source = BlockSource::memory;
     } else {
         wanted_.push_back(acquired.tag);
     }
     return acquired;
+}
+
+void BlockClient::count_delivered(BlockEntry& entry) {
+    if (std::exchange(entry.counted, true)) return;
+    switch (entry.source) {
+        case BlockSource::memory: ++statistics_.memory_blocks; break;
+        case BlockSource::disk: ++statistics_.disk_blocks; break;
+        case BlockSource::peer: ++statistics_.peer_blocks; break;
+        case BlockSource::remote:
+            ++statistics_.remote_blocks;
+            statistics_.remote_bytes += entry.length;
+            break;
+        case BlockSource::none: break;
+    }
 }
 
 void BlockClient::release(std::uint32_t tag) {
@@ -382,16 +398,7 @@ Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns
     if (entry.state == BlockState::ready && !entry.found && !entry.past) table_.put_first(completion.tag);
 
     latency_ns_ = std::max(now_ns - entry.requested_ns, latency_ns_ - latency_ns_ / 64);
-    switch (completion.source) {
-        case BlockSource::memory: ++statistics_.memory_blocks; break;
-        case BlockSource::disk: ++statistics_.disk_blocks; break;
-        case BlockSource::peer: ++statistics_.peer_blocks; break;
-        case BlockSource::remote:
-            ++statistics_.remote_blocks;
-            statistics_.remote_bytes += entry.length;
-            break;
-        case BlockSource::none: break;
-    }
+    entry.source = completion.source;
     // One that is wanted anew is forgotten when its turn comes.
     if (entry.references == 0 && entry.state != BlockState::wanted) forget(completion.tag);
     return {};
@@ -481,7 +488,10 @@ void BlockClient::report(std::int64_t now_ns) {
 
 void BlockClient::hand_out(BatchState& state) {
     state.handed_out = true;
-    for (const std::uint32_t tag : state.tags) ++table_[tag].handed_out;
+    for (const std::uint32_t tag : state.tags) {
+        ++table_[tag].handed_out;
+        count_delivered(table_[tag]);
+    }
 }
 
 std::shared_ptr<BatchState> BlockClient::take_batch_state() {

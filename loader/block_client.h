@@ -47,7 +47,7 @@ public:
     // Ends the session; blocks here stay readable.
     void close();
 
-    // Statistics count each block once a pass, also one that is still here from an earlier pass.
+    // Statistics count each block that is delivered once a pass, also one that is still here from an earlier pass.
     void begin_pass() { ++pass_; }
     // A pass over this epoch begins. Requests made from now on carry the epoch.
     void set_epoch(std::uint64_t epoch) {
@@ -131,6 +131,7 @@ private:
     Result<void> mind_segments(std::int64_t now_ns);
     void let_go(BlockEntry& entry);
     void forget(std::uint32_t tag);
+    void count_delivered(BlockEntry& entry);
     void report(std::int64_t now_ns);
 
     ConnectOptions options_;

@@ -30,6 +30,7 @@ std::optional<std::uint32_t> BlockClient::ask_anew(std::uint32_t tag, std::strin
     BlockEntry& entry = table_[anew];
     entry.length = manifest_.block_bytes(block);
     entry.anew = true;
+    entry.pass = pass_;
     entry.damage = std::move(damage);
     entry.bundle = table_[tag].bundle;
     entry.had_slot = table_[tag].had_slot;

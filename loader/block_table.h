@@ -45,10 +45,12 @@ struct BlockEntry {
     std::uint32_t handed_out = 0;  // references by batches that the caller has
     std::uint32_t slot_page = 0;
     std::uint32_t slot_run = 0;
-    std::uint32_t next_in_bucket = 0;  // 1 + entry; 0 ends the chain
-    std::uint64_t order = 0;           // in which it was first wanted
-    std::uint64_t bundle = kNoBundle;  // what it lies in one slab with
-    std::uint64_t pass = 0;            // the client's pass that last wanted it
+    std::uint32_t next_in_bucket = 0;                            // 1 + entry; 0 ends the chain
+    std::uint64_t order = 0;                                     // in which it was first wanted
+    std::uint64_t bundle = kNoBundle;                            // what it lies in one slab with
+    std::uint64_t pass = 0;                                      // the client's pass that last wanted it
+    bool counted = false;                                        // in the statistics, in this pass
+    protocol::BlockSource source = protocol::BlockSource::none;  // when ready
     std::int64_t requested_ns = 0;
     const std::byte* data = nullptr;   // when ready
     SessionMemory* memory = nullptr;   // when ready: where data lies, if not in `raw`

@@ -99,6 +99,7 @@ struct LoaderOptions : ConnectOptions {
     bool plan_only = false;
 };
 
+// Of what was delivered: each block counts once an epoch, and not when it was only prefetched.
 struct LoaderStatistics {
     std::uint64_t samples = 0;
     std::uint64_t bytes = 0;

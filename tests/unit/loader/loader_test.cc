@@ -73,6 +73,29 @@ TEST_F(LoaderTest, BlocksOfSeveralSamplesCountOnceAnEpochWhateverIsHeld) {
     }
 }
 
+TEST_F(LoaderTest, BlocksThatWerePrefetchedAndDroppedAreNotCounted) {
+    make_raw(200);
+    Loader loader = open(options());
+    EXPECT_TRUE(take(loader, 2));
+    EXPECT_EQ(blocks(loader.statistics()), 32u);
+    ASSERT_TRUE(loader.start_epoch(1).has_value());
+    EXPECT_FALSE(take(loader));
+    EXPECT_EQ(blocks(loader.statistics()), 32u + 200u);
+}
+
+TEST_F(LoaderTest, BlocksAreCountedOnceWhereHeldBatchesLeaveNoRoomToPrefetch) {
+    make_raw(200);
+    auto with = options();
+    with.batch_size = 8;
+    with.memory_budget_bytes = 700'000;
+    Loader loader = open(with);
+    std::optional<Batch> held;
+    for (std::uint64_t epochs = 1; epochs <= 3; ++epochs) {
+        for (auto batch = loader.next(); batch && *batch; batch = loader.next()) held = std::move(**batch);
+        EXPECT_EQ(blocks(loader.statistics()), epochs * 200);
+    }
+}
+
 TEST_F(LoaderTest, ADatasetCountsABlockThatIsStillHeldAsAMemoryBlock) {
     make_raw(40);
     auto dataset = Dataset::open(options());
