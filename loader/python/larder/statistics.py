@@ -7,7 +7,10 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """Running totals since the loader was opened. Subtract an earlier one to see what lies between."""
+    """Running totals since the loader was opened, of what it delivered: not of what it only prefetched.
+
+    Subtract an earlier one to see what lies between.
+    """
 
     samples: int = 0
     bytes: int = 0
