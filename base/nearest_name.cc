@@ -7,6 +7,9 @@
 namespace larder {
 namespace {
 
+// Shorter parts of names are near to anything.
+constexpr std::size_t kPartBytesLeast = 4;
+
 std::size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<std::size_t> row(b.size() + 1);
     std::iota(row.begin(), row.end(), 0);
@@ -25,10 +28,20 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::optional<std::string> nearest_name(std::string_view wrong, std::span<const std::string> known) {
+    const std::size_t distance_max = 1 + wrong.size() / 4;
     const auto nearest =
         std::ranges::min_element(known, {}, [&](const std::string& name) { return edit_distance(wrong, name); });
-    if (nearest == known.end() || edit_distance(wrong, *nearest) > 1 + wrong.size() / 4) return std::nullopt;
-    return *nearest;
+    if (nearest != known.end() && edit_distance(wrong, *nearest) <= distance_max) return *nearest;
+    if (wrong.size() < kPartBytesLeast) return std::nullopt;
+    for (const std::string& name : known) {
+        for (std::size_t begin = 0; begin < name.size();) {
+            const std::size_t end = std::min(name.find_first_of("_-.", begin), name.size());
+            const std::string_view part = std::string_view(name).substr(begin, end - begin);
+            if (part.size() >= kPartBytesLeast && edit_distance(wrong, part) <= distance_max) return name;
+            begin = end + 1;
+        }
+    }
+    return std::nullopt;
 }
 
 }  // namespace larder

@@ -9,6 +9,7 @@
 #include "base/server/json_text.h"
 #include "bench/options.h"
 #include "tools/cli/options.h"
+#include "tools/cli/usage_error.h"
 
 namespace larder::bench {
 namespace {
@@ -85,7 +86,11 @@ int bench_main(int argc, char** argv) {
             command->add_option("--plot", options.plot, "draw the results as SVG")->type_name("FILE");
         }
     }
-    CLI11_PARSE(app, argc, argv);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return cli::end_parse(app, error);
+    }
     const std::string name = app.get_subcommands().front()->get_name();
     for (const Entry& entry : kBenches) {
         if (name != entry.name) continue;

@@ -14,6 +14,9 @@ namespace {
 Error root_error(const std::string& path, int system_errno) {
     Error error = errno_error(system_errno, path);
     if (system_errno == ENOENT) error.message = "there is no file or directory " + path + " on this machine";
+    // A shell's `s3:/bucket` became a path.
+    if (system_errno == ENOENT && path.find(":/") != std::string::npos)
+        error.message += "; a URL has two slashes after :";
     if (system_errno == EACCES)
         error.message += "; the user who indexes it, the daemon's, must be let into its directories";
     return error;

@@ -28,7 +28,8 @@ std::string age(const json::object& object, const char* key) {
 Result<HttpClientOptions> client_options(const Context& context) {
     if (context.allocator.endpoint.empty()) {
         return fail(ErrorCode::invalid_argument,
-                    "this asks the cluster's allocator: name it with --allocator or $LARDER_ALLOCATOR");
+                    "this asks the cluster's allocator: name it with --allocator or $LARDER_ALLOCATOR; that of "
+                    "`larder up` is allocator.sock in its state directory");
     }
     return http_client_options(context.allocator.credentials);
 }

@@ -165,6 +165,9 @@ void print_result(const std::string& what, const json::object& task) {
     const json::object& result = object_at(task, "result");
     for (const auto& [key, value] : result) {
         if (value.is_array() || value.is_object()) continue;
+        // Of a dataset that is new, nothing was there before.
+        const bool of_before = key.ends_with("carried_over") || key.ends_with("resumed");
+        if (of_before && count_at(result, key) == 0) continue;
         std::string name(key);
         for (char& letter : name) letter = letter == '_' ? ' ' : letter;
         const bool size = name.find("bytes") != std::string::npos;

@@ -18,10 +18,7 @@ int run_app(CLI::App& app, Context& context, int argc, char** argv) {
         app.parse(argc, argv);
         return context.command ? context.command() : static_cast<int>(kUsage);
     } catch (const CLI::ParseError& error) {
-        // Help and version are told by the same way.
-        if (error.get_exit_code() == 0) return app.exit(error), kDone;
-        std::fprintf(stderr, "%s\n", usage_error_text(app, error).c_str());
-        return kUsage;
+        return end_parse(app, error);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "larder: %s\n", error.what());
         return kFailed;

@@ -3,10 +3,12 @@
 #include <CLI/CLI.hpp>
 
 #include <array>
+#include <cstdio>
 #include <utility>
 #include <vector>
 
 #include "base/nearest_name.h"
+#include "tools/cli/context.h"
 
 namespace larder::cli {
 namespace {
@@ -107,13 +109,27 @@ std::string usage_error_text(const CLI::App& app, const CLI::ParseError& error) 
     const Command at = innermost(app);
     const std::vector<std::string> left = app.remaining(true);
     const bool takes_command = !commands_of(*at.app).empty();
-    if (!left.empty() && left.front().starts_with('-')) return unknown_option(app, at, left.front());
-    if (!left.empty() && takes_command) return unknown_command(app, at, left.front());
-    if (!left.empty()) return at.line + ": unexpected argument \"" + left.front() + "\"; " + see_help(at.line);
-    if (takes_command && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    const bool lacks_command = takes_command && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+    // Other errors end the parse before the words behind them were looked at.
+    const bool has_extras =
+        !left.empty() && (lacks_command || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr);
+    if (has_extras && left.front().starts_with('-')) return unknown_option(app, at, left.front());
+    if (has_extras && takes_command) return unknown_command(app, at, left.front());
+    if (has_extras) return at.line + ": unexpected argument \"" + left.front() + "\"; " + see_help(at.line);
+    if (lacks_command) {
         return at.line + ": which command? There are " + names_text(*at.app) + "; " + see_help(at.line);
     }
-    return at.line + ": " + error.what() + "; " + see_help(at.line);
+    std::string what = error.what();
+    const std::string command = at.app->get_name() + ": ";
+    if (what.starts_with(command)) what.erase(0, command.size());
+    return at.line + ": " + what + "; " + see_help(at.line);
+}
+
+int end_parse(const CLI::App& app, const CLI::ParseError& error) {
+    // Help and version are such an error to CLI11.
+    if (error.get_exit_code() == 0) return app.exit(error), kDone;
+    std::fprintf(stderr, "%s\n", usage_error_text(app, error).c_str());
+    return kUsage;
 }
 
 }  // namespace larder::cli

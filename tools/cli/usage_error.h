@@ -14,4 +14,7 @@ namespace larder::cli {
 // `app` is the program's App after the parse that threw `error`. One line, without its end.
 std::string usage_error_text(const CLI::App& app, const CLI::ParseError& error);
 
+// Says it on stderr; prints help or version if these were asked for. Gives the exit code.
+int end_parse(const CLI::App& app, const CLI::ParseError& error);
+
 }  // namespace larder::cli

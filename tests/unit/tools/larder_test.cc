@@ -153,6 +153,8 @@ TEST_F(LarderTest, WrongUsageExitsWith2AndSaysWhy) {
         {{"up", "--log.level"}, "--log.level"},
         {{"up", "stray"}, "stray"},
         {{"status", "--frobnicate"}, "larder status: unknown option --frobnicate; see `larder status --help`"},
+        {{"job", "submit", "--gpus", "x", "--", "true"}, "larder job submit: Could not convert: --gpus = x"},
+        {{"job", "submit"}, "larder job submit: needs -- and a COMMAND"},
         {{"datasets"}, "did you mean `larder dataset`?"},
         {{"list"}, "did you mean `larder dataset ls`, `larder job ls` or `larder node ls`?"},
         {{"remove", "images"}, "did you mean `larder dataset rm`, `larder job rm` or `larder node rm`?"},

@@ -1,0 +1,30 @@
+#include "base/nearest_name.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace larder {
+namespace {
+
+const std::vector<std::string> kKnown{"remote_bandwidth", "log.level", "list", "remove", "dataset"};
+
+TEST(NearestName, FewChangedLettersGiveTheName) {
+    EXPECT_EQ(nearest_name("lits", kKnown), "list");
+    EXPECT_EQ(nearest_name("datasets", kKnown), "dataset");
+    EXPECT_EQ(nearest_name("log.levl", kKnown), "log.level");
+}
+
+TEST(NearestName, APartOfANameStandsForIt) {
+    EXPECT_EQ(nearest_name("bandwith", kKnown), "remote_bandwidth");
+    EXPECT_EQ(nearest_name("level", kKnown), "log.level");
+}
+
+TEST(NearestName, NothingNearGivesNothing) {
+    EXPECT_FALSE(nearest_name("nonsense", kKnown));
+    EXPECT_FALSE(nearest_name("xyz", kKnown));
+    EXPECT_FALSE(nearest_name("list", {}));
+}
+
+}  // namespace
+}  // namespace larder
