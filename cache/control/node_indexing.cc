@@ -208,8 +208,9 @@ void Node::finish_reindexing(Indexing& indexing, Tasks::Outcome outcome,
     }
     dataset.versions.emplace(indexing.version, indexing.opened);
     dataset.record.versions.push_back(indexing.version);
-    dataset.place = indexing.report.place;
+    // One that is served goes on reading through the place it was handed over with.
     if (dataset.offline) {
+        dataset.place = indexing.report.place;
         hand_over(dataset);
     } else {
         dataset.shard->post([id = dataset.record.dataset_id, manifest = indexing.opened->manifest](Shard& shard) {

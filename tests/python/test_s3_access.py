@@ -120,6 +120,33 @@ def test_access_that_ends_is_told_with_status_code_and_remedy(
         images.read(daemon, name)
 
 
+def test_http_where_tls_is_spoken_is_named_and_the_other_way_round(
+    start_daemon: Callable[..., Any], serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path
+) -> None:  # fmt: skip
+    (tmp_path / "a.png").write_bytes(b"a")
+    server = serve_directory(tmp_path)
+    daemon = start_daemon("--remote.ca", str(server.authority))
+    says = refused(daemon, server.https.replace("https://", "http://") + "/{a,b}.png")
+    assert "HTTP 400" in says and "the server speaks TLS on this port: write https://" in says
+    says = refused(daemon, server.http.replace("http://", "https://") + "/{a,b}.png")
+    assert "the server speaks no TLS on this port: write http://" in says
+
+
+def test_a_refusal_after_another_indexing_is_told_with_its_status(
+    start_daemon: Callable[..., Any], serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path
+) -> None:  # fmt: skip
+    for file in ("a.png", "b.png"):
+        (tmp_path / file).write_bytes(b"bytes")
+    server = serve_directory(tmp_path)
+    daemon = start_daemon()
+    name = add(daemon, server.http + "/{a,b}.png")
+    daemon.command("dataset", "index", name)
+    (tmp_path / "a.png").chmod(0)
+    with pytest.raises(larder.ReadFailed, match=r"a\.png: HTTP 403, the server refuses"):
+        with larder.Loader(name, socket=daemon.socket, shuffle=False) as loader:
+            next(iter(loader))
+
+
 def test_a_missing_bucket_is_named(
     start_daemon: Callable[..., Any], s3: S3, tmp_path: pathlib.Path
 ) -> None:  # fmt: skip
