@@ -68,7 +68,15 @@ Result<DaemonSocket> DaemonSocket::connect(const std::string& path) {
                                              "): start one with `larder up`, or name its socket in LARDER_SOCKET",
                                          error});
         }
-        return fail_errno(error, "connect to the Larder daemon at " + path);
+        if (error == EPROTOTYPE) {
+            return fail(ErrorCode::invalid_argument,
+                        path +
+                            " is not where training jobs connect, but maybe the admin socket: the other one is "
+                            "larderd.sock beside it, unless the daemon's config says so");
+        }
+        Error refused = errno_error(error, "connect to the Larder daemon at " + path);
+        if (error == EACCES) refused.message += "; socket_mode in the daemon's config says who may";
+        return std::unexpected(std::move(refused));
     }
     return DaemonSocket(std::move(fd));
 }

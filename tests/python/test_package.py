@@ -4,6 +4,7 @@ import ast
 import json
 import pathlib
 import pickle
+import socket
 import subprocess
 import sys
 
@@ -60,6 +61,15 @@ def test_no_daemon(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("LARDER_SOCKET", named)
     with pytest.raises(larder.Unavailable, match="none.sock"):
         larder.Dataset("pets", reconnect_timeout_s=0)
+
+
+def test_the_admin_socket_is_no_place_for_a_loader(tmp_path: pathlib.Path) -> None:
+    admin = str(tmp_path / "admin.sock")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(admin)
+        listening.listen()
+        with pytest.raises(larder.InvalidArgument, match="admin.sock is not where training jobs connect.*larderd.sock"):
+            larder.Loader("pets", socket=admin)
 
 
 @pytest.mark.parametrize(
