@@ -200,3 +200,12 @@ def test_up_in_the_background_tells_why_it_could_not_start(larder_bin: pathlib.P
     )  # fmt: skip
     assert ran.returncode != 0
     assert "ended before it was ready" in ran.stderr and str(wrong) in ran.stderr
+
+
+def test_a_daemon_waits_for_an_allocator_that_starts_later_without_a_warning(
+    start_daemon: Callable[..., Any], tmp_path: pathlib.Path
+) -> None:
+    daemon = start_daemon("--allocator.endpoint", str(tmp_path / "allocator.sock"))
+    until(lambda: "waiting for the allocator" in daemon.log.read_text())
+    before = daemon.log.read_text().split("waiting for the allocator")[0]
+    assert " warning " not in before and " error " not in before, before

@@ -263,6 +263,28 @@ TEST_F(LarderWithDaemonTest, AddsADatasetAndFollowsTheTask) {
                             "GET /v1/tasks/7", "GET /v1/tasks/7"));
 }
 
+TEST_F(LarderWithDaemonTest, ADryRunShowsWhatAddingWouldFind) {
+    daemon.answer("POST /v1/datasets", {202, "application/json", R"({"task":7})", {}});
+    daemon.answer("GET /v1/tasks/7",
+                  R"({"id":7,"kind":"survey","dataset":"images","state":"done","seconds":0.1,"result":{)"
+                  R"("url":"file:///x","format":"raw","objects":4,"bytes":3072,"top_directories":0,"empty_objects":1,)"
+                  R"("suffixes":[{"suffix":".tar","objects":3,"bytes":3000},{"suffix":"","objects":1,"bytes":72}],)"
+                  R"("odd_objects":3,"odd":["README","notes"],"notes":["3 of 4 files are tars"]}})");
+    const auto result = larder({"dataset", "add", "images", "file:///x", "--dry-run"});
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(result.output,
+              "url          file:///x\n"
+              "format       raw, as the files look\n"
+              "files        4, 3.00 KiB\n"
+              "kinds        3 .tar (2.93 KiB), 1 without a suffix (72 B)\n"
+              "directories  0\n"
+              "empty files  1\n"
+              "odd files    README, notes and 1 more\n"
+              "note: 3 of 4 files are tars\n"
+              "nothing was added: the same command without --dry-run does\n");
+    EXPECT_EQ(daemon.asked().front(), R"(POST /v1/datasets {"name":"images","url":"file:///x","dry_run":true})");
+}
+
 TEST_F(LarderWithDaemonTest, AFailedTaskGivesItsErrorAndExitCode) {
     daemon.answer("POST /v1/datasets", {202, "application/json", R"({"task":8})", {}});
     daemon.answer("GET /v1/tasks/8",

@@ -43,7 +43,7 @@ TEST(Table, CutsNamesOffAndThenLeavesColumnsOutToFit) {
     EXPECT_EQ(table.text_within(200, {"RATE"}), table.text());
     EXPECT_EQ(table.text_within(50, {"RATE"}),
               "NAME             COUNT  ON                    RATE\n"
-              "a-name-of-twen\u2026  1,000  \u00fcber-all-the-\u2026  1.25 GB/s\n");
+              "a-name-of-twen\u2026  1,000  \u00fcber-all-the-n\u2026  1.25 GB/s\n");
     EXPECT_EQ(table.text_within(34, {"RATE", "COUNT"}),
               "NAME          COUNT  ON\n"
               "a-name-of-t\u2026  1,000  \u00fcber-all-the\u2026\n");

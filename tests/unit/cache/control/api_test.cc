@@ -144,6 +144,19 @@ TEST_F(ApiTest, ANameIsTakenOnce) {
     EXPECT_THAT(again.error_message(), HasSubstr("\"d\""));
 }
 
+TEST_F(ApiTest, ADryRunSaysWhatAddingWouldFindAndAddsNothing) {
+    const std::string root = make_files();
+    const auto task =
+        daemon.finished(daemon.post("/v1/datasets", {{"name", "d"}, {"url", "file://" + root}, {"dry_run", true}}));
+    const json::value& found = task.at("result");
+    EXPECT_EQ(text_at(found, "format"), "raw");
+    EXPECT_EQ(number_at(found, "objects"), files.size());
+    EXPECT_EQ(number_at(found, "bytes"), total_bytes);
+    EXPECT_EQ(number_at(found, "top_directories"), 2u);
+    EXPECT_EQ(daemon.get("/v1/datasets/d").status, 404u);
+    EXPECT_FALSE(std::filesystem::exists(daemon.state / "state/datasets/d"));
+}
+
 TEST_F(ApiTest, WhatCannotBeIndexedLeavesNothing) {
     std::filesystem::create_directory(daemon.state / "empty");
     for (const char* root : {"missing", "empty"}) {
