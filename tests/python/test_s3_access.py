@@ -141,7 +141,9 @@ def test_a_refusal_after_another_indexing_is_told_with_its_status(
     daemon = start_daemon()
     name = add(daemon, server.http + "/{a,b}.png")
     daemon.command("dataset", "index", name)
-    (tmp_path / "a.png").chmod(0)
+    # A directory, which nginx does not list.
+    (tmp_path / "a.png").unlink()
+    (tmp_path / "a.png").mkdir()
     with pytest.raises(larder.ReadFailed, match=r"a\.png: HTTP 403, the server refuses"):
         with larder.Loader(name, socket=daemon.socket, shuffle=False) as loader:
             next(iter(loader))
