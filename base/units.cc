@@ -192,6 +192,8 @@ std::string format_bytes(std::uint64_t bytes, UnitFamily family) {
 
 std::string format_bytes_per_second(double bytes_per_second) {
     constexpr std::array names{"B/s", "KB/s", "MB/s", "GB/s", "TB/s"};
+    constexpr double no_limit = 1e15;  // what stands for a remote without a limit
+    if (bytes_per_second >= no_limit) return "no limit";
     if (!(bytes_per_second >= 999.5)) return print("%.0f B/s", bytes_per_second > 0 ? bytes_per_second : 0.0);
     std::size_t unit = 0;
     for (; bytes_per_second >= (unit == 0 ? 999.5 : 999.995) && unit + 1 < names.size(); ++unit) {

@@ -186,6 +186,8 @@ TEST(Units, FormatsRates) {
     EXPECT_EQ(format_bytes_per_second(999.9), "1.00 KB/s");
     EXPECT_EQ(format_bytes_per_second(125e6), "125.00 MB/s");
     EXPECT_EQ(format_bytes_per_second(999.999e6), "1.00 GB/s");
+    EXPECT_EQ(format_bytes_per_second(2.5e13), "25.00 TB/s");
+    EXPECT_EQ(format_bytes_per_second(1e15), "no limit");
 }
 
 TEST(Units, FormatsDurations) {
