@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pathlib
 import pty
@@ -11,10 +12,12 @@ import select
 import struct
 import subprocess
 import termios
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from allocator_process import Allocator, node_report
 
 LONG = "a-dataset-with-a-name-that-is-far-too-long-for-a-narrow-terminal"
 
@@ -22,12 +25,12 @@ LONG = "a-dataset-with-a-name-that-is-far-too-long-for-a-narrow-terminal"
 class Terminal:
     """`larder top` in a terminal of its own, whose screen can be waited for."""
 
-    def __init__(self, daemon: Any, columns: int, rows: int = 24) -> None:
+    def __init__(self, command: list[str], columns: int, rows: int = 24) -> None:
         self.controller, inside = pty.openpty()
         fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         # A session of its own with this terminal, so that top is in its foreground.
         self.process = subprocess.Popen(
-            daemon._command("top", "--interval", "0.1"), stdin=inside, stdout=inside, stderr=inside,
+            [*command, "top", "--interval", "0.1"], stdin=inside, stdout=inside, stderr=inside,
             start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )  # fmt: skip
         self.inside = inside
@@ -74,7 +77,7 @@ def top(crowded: Any) -> Iterator[Callable[..., Terminal]]:
     opened: list[Terminal] = []
 
     def start(columns: int, rows: int = 24) -> Terminal:
-        opened.append(Terminal(crowded, columns, rows))
+        opened.append(Terminal(crowded._command(), columns, rows))
         return opened[-1]
 
     yield start
@@ -116,6 +119,31 @@ def test_ctrl_c_ends_it_and_gives_the_terminal_back(top: Callable[..., Terminal]
     terminal.type(b"\x03")
     assert terminal.process.wait(60) == 0
     assert terminal.echoes()
+
+
+def test_the_clusters_lines_fit_the_terminal_too(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    allocator = Allocator(larder_bin, tmp_path, "--state", str(tmp_path / "state"), "--lease", "1 s")
+    text = json.dumps(node_report(node="node-" + LONG)).replace('"images"', f'"{LONG}"')
+    report = json.loads(text.replace('"vision"', f'"job-{LONG}"'))
+    shown = threading.Event()
+
+    def keep_reporting() -> None:
+        while not shown.wait(0.2):
+            allocator.ask("POST", "/v1/reports", report)
+
+    node = threading.Thread(target=keep_reporting)
+    node.start()
+    terminal = Terminal([str(larder_bin / "larder"), "--allocator", str(allocator.socket)], 80)
+    try:
+        screen = terminal.wait_for("job-a")
+    finally:
+        shown.set()
+        node.join()
+        terminal.close()
+        allocator.end()
+    assert max(map(len, screen.splitlines())) <= 80, screen
+    for heading in ("NODE", "CACHE", "HEARD", "DATASET", "QUOTA", "JOB", "PREDICTED", "MEASURED", "STALL"):
+        assert heading in screen, screen
 
 
 def test_into_a_pipe_nothing_is_cut_off(crowded: Any) -> None:

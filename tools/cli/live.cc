@@ -2,25 +2,27 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "tools/cli/api.h"
 #include "tools/cli/interrupt.h"
+#include "tools/cli/table.h"
 #include "tools/cli/terminal.h"
 
 namespace larder::cli {
 namespace {
 
-// The lines a terminal has room for: one more would scroll the first away.
-std::string clipped(std::string text, const TerminalSize& size) {
-    std::size_t end = 0;
-    for (std::size_t line = 0; line + 1 < size.rows; ++line) {
-        const std::size_t next = text.find('\n', end);
-        if (next == std::string::npos) return text;
-        end = next + 1;
+// What a terminal has room for: one line more would scroll the first away, and a longer line would take two.
+std::string clipped(const std::string& text, const TerminalSize& size) {
+    std::string shown;
+    std::size_t begin = 0;
+    for (std::size_t line = 0; line + 1 < size.rows && begin < text.size(); ++line) {
+        const std::size_t end = std::min(text.find('\n', begin), text.size());
+        shown += cut_to(text.substr(begin, end - begin), size.columns) + '\n';
+        begin = end + 1;
     }
-    text.resize(end);
-    return text;
+    return shown;
 }
 
 }  // namespace

@@ -19,17 +19,6 @@ std::size_t width_of(const std::string& text) {
 constexpr std::size_t kGap = 2;
 constexpr std::size_t kNameColumnsLeast = 12;
 
-// With an ellipsis for what is missing.
-std::string cut(const std::string& text, std::size_t width) {
-    if (width_of(text) <= width) return text;
-    std::size_t end = 0;
-    for (std::size_t columns = 0; end < text.size(); ++end) {
-        const bool begins = (static_cast<unsigned char>(text[end]) & 0xc0) != 0x80;
-        if (begins && ++columns == width) break;
-    }
-    return text.substr(0, end) + "\u2026";
-}
-
 // Of a text such as "125.00 MB/s" the number with three digits.
 std::string three_digits(const std::string& text) {
     const std::size_t point = text.find('.');
@@ -111,7 +100,7 @@ std::string Table::text_of(const std::vector<std::size_t>& widths) const {
         bool first = true;
         for (std::size_t column = 0; column < cells.size(); ++column) {
             if (widths[column] == 0) continue;
-            const std::string cell = cut(cells[column], widths[column]);
+            const std::string cell = cut_to(cells[column], widths[column]);
             const std::string padding(widths[column] - width_of(cell), ' ');
             if (!std::exchange(first, false)) line += std::string(kGap, ' ');
             line += right_[column] ? padding + cell : cell + padding;
@@ -132,6 +121,16 @@ std::string name_value_text(const std::vector<std::pair<std::string, std::string
         text += name + std::string(width - width_of(name) + 2, ' ') + value + '\n';
     }
     return text;
+}
+
+std::string cut_to(const std::string& text, std::size_t width) {
+    if (width_of(text) <= width) return text;
+    std::size_t end = 0;
+    for (std::size_t columns = 0; end < text.size(); ++end) {
+        const bool begins = (static_cast<unsigned char>(text[end]) & 0xc0) != 0x80;
+        if (begins && ++columns == width) break;
+    }
+    return text.substr(0, end) + "\u2026";
 }
 
 std::string format_count(std::uint64_t count) {

@@ -34,6 +34,9 @@ private:
 // "name     value", a line each.
 std::string name_value_text(const std::vector<std::pair<std::string, std::string>>& values);
 
+// The text, or its beginning and an ellipsis: `columns` wide at most.
+std::string cut_to(const std::string& text, std::size_t columns);
+
 // "1,281,167"
 std::string format_count(std::uint64_t count);
 // "34.5 %"; "-" for a part of nothing.

@@ -14,11 +14,12 @@ namespace larder::cli {
 namespace {
 
 // Words of other programs for what is called otherwise here.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kOtherWords{{{"create", "add"},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kOtherWords{{{"create", "add"},
                                                                                     {"new", "add"},
                                                                                     {"delete", "rm"},
                                                                                     {"del", "rm"},
                                                                                     {"start", "up"},
+                                                                                    {"stop", "down"},
                                                                                     {"queue", "jobs"},
                                                                                     {"describe", "info"}}};
 
