@@ -1,0 +1,71 @@
+#include "base/server/row_writer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <string>
+#include <vector>
+
+namespace larder {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Commits wait for the test; what each had is kept.
+struct SlowDisk {
+    Result<void> commit(std::span<const Row> rows) {
+        std::vector<std::string> keys;
+        for (const Row& row : rows) keys.push_back(row.key);
+        commits.push_back(keys);
+        if (commits.size() == 1) {
+            first_begun.set_value();
+            go_on.get_future().wait();
+        }
+        for (const std::string& key : keys) {
+            if (key == "too large") return fail(ErrorCode::no_space, "no room");
+        }
+        return {};
+    }
+    RowWriter::Done note(const std::string& name) {
+        return
+            [this, name](const Result<void>& written) { answers.push_back(name + (written ? " kept" : " refused")); };
+    }
+
+    std::promise<void> first_begun;
+    std::promise<void> go_on;
+    std::vector<std::vector<std::string>> commits;
+    std::vector<std::string> answers;
+};
+
+TEST(RowWriter, PostsThatWaitForTheDiskAreWrittenTogetherAndAnsweredInOrder) {
+    SlowDisk disk;
+    {
+        RowWriter writer([&](std::span<const Row> rows) { return disk.commit(rows); });
+        writer.post({{"a", "1"}}, disk.note("a"));
+        disk.first_begun.get_future().wait();
+        writer.post({{"b", "1"}, {"c", "1"}}, disk.note("b"));
+        writer.post({}, disk.note("nothing"));
+        writer.post({{"d", "1"}}, disk.note("d"));
+        disk.go_on.set_value();
+    }
+    EXPECT_THAT(disk.commits, ElementsAre(ElementsAre("a"), ElementsAre("b", "c", "d")));
+    EXPECT_THAT(disk.answers, ElementsAre("a kept", "b kept", "nothing kept", "d kept"));
+}
+
+TEST(RowWriter, APostThatCannotBeWrittenRefusesNoOther) {
+    SlowDisk disk;
+    {
+        RowWriter writer([&](std::span<const Row> rows) { return disk.commit(rows); });
+        writer.post({{"a", "1"}}, disk.note("a"));
+        disk.first_begun.get_future().wait();
+        writer.post({{"b", "1"}}, disk.note("b"));
+        writer.post({{"too large", "1"}}, disk.note("large"));
+        writer.post({{"c", "1"}}, disk.note("c"));
+        disk.go_on.set_value();
+    }
+    EXPECT_THAT(disk.answers, ElementsAre("a kept", "b kept", "large refused", "c kept"));
+}
+
+}  // namespace
+}  // namespace larder
