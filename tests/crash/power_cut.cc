@@ -56,12 +56,15 @@ void synced(int fd) {
     if (::fstat(fd, &status) == 0 && S_ISDIR(status.st_mode)) {
         std::erase_if(renames, [&](const auto& names) {
             if (fs::path(names.second).parent_path() != path) return false;
-            fs::rename(image_of(names.first), image_of(names.second), error);
+            next<decltype(::rename)>("rename")(image_of(names.first).c_str(), image_of(names.second).c_str());
             return true;
         });
     } else if (const std::string image = image_of(path); !image.empty()) {
         fs::create_directories(fs::path(image).parent_path(), error);
-        fs::copy_file(path, image, fs::copy_options::overwrite_existing, error);
+        // The program may be killed meanwhile, and the image is the old or the new one.
+        const std::string copy = image + ".copy";
+        fs::copy_file(path, copy, fs::copy_options::overwrite_existing, error);
+        next<decltype(::rename)>("rename")(copy.c_str(), image.c_str());
     }
     errno = before;
 }
