@@ -32,13 +32,13 @@ void RowWriter::run() {
         std::unique_lock lock(mutex_);
         some_.wait(lock, [this] { return ends_ || !posted_.empty(); });
         if (posted_.empty()) return;
-        std::vector<Posted> group = std::exchange(posted_, {});
+        const std::vector<Posted> group = std::exchange(posted_, {});
         lock.unlock();
-        write(std::move(group));
+        write(group);
     }
 }
 
-void RowWriter::write(std::vector<Posted> group) {
+void RowWriter::write(const std::vector<Posted>& group) {
     std::vector<Row> rows;
     for (const Posted& posted : group) rows.insert(rows.end(), posted.rows.begin(), posted.rows.end());
     const Result<void> together = rows.empty() ? Result<void>() : commit_(rows);

@@ -38,7 +38,7 @@ private:
     };
 
     void run();
-    void write(std::vector<Posted> group);
+    void write(const std::vector<Posted>& group);
 
     Commit commit_;
     std::mutex mutex_;

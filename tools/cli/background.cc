@@ -73,6 +73,7 @@ Result<pid_t> spawn(const Background& background, int log, const std::string& no
     variables.push_back("NOTIFY_SOCKET=" + notify);
     const auto pointers = [](std::vector<std::string>& texts) {
         std::vector<char*> list;
+        list.reserve(texts.size() + 1);
         for (std::string& text : texts) list.push_back(text.data());
         list.push_back(nullptr);
         return list;
