@@ -68,10 +68,9 @@ protected:
         }
     }
     void cut_power() { cut_power_of(allocator, state, images); }
-    // Its file is there when it has started; it ends when it is told.
-    static std::string until_told(const std::string& name) {
-        return "touch " + name + ".started; while [ ! -e end ]; do sleep 0.01; done";
-    }
+    void SetUp() override { std::ofstream(directory / "hold") << "on"; }
+    // What a job does until the file is removed, at the latest with the test's directory.
+    static constexpr const char* kUntilTold = "while [ -e hold ]; do sleep 0.01; done";
 
     test::TempDirectory directory;
     std::string state = directory / "state";
@@ -93,22 +92,22 @@ TEST_F(PowerCut, AnAcknowledgedJobIsInTheQueueAfterwards) {
 }
 
 TEST_F(PowerCut, AllOfManyAcknowledgedJobsAreThereAndNoNumberComesTwice) {
-    submit("first", until_told("first"));
+    submit("first", kUntilTold);
     std::set<std::uint64_t> numbers;
     for (int job = 0; job < 150; ++job) numbers.insert(submit("j" + std::to_string(job) + "x", "true"));
     cut_power();
     for (const std::uint64_t number : numbers) ask("GET", "/v1/queue/" + std::to_string(number));
     EXPECT_GT(submit("later", "true"), *numbers.rbegin());
-    std::ofstream(directory / "end") << "now";
+    fs::remove(directory / "hold");
 }
 
 TEST_F(PowerCut, AnAcknowledgedCancellationHolds) {
-    submit("first", until_told("first"));
+    submit("first", kUntilTold);
     const std::uint64_t job = submit("second", "touch second");
     ask("DELETE", "/v1/queue/" + std::to_string(job));
     cut_power();
     EXPECT_EQ(ask("GET", "/v1/queue/" + std::to_string(job)).at("state").as_string(), "cancelled");
-    std::ofstream(directory / "end") << "now";
+    fs::remove(directory / "hold");
 }
 
 TEST_F(PowerCut, WhatOperatorsSetHolds) {
