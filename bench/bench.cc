@@ -32,7 +32,7 @@ constexpr Entry kBenches[] = {
     {"start", start, "how soon is a restarted daemon of use, and what does it keep in memory?"},
     {"manifest", manifest,
      "how soon is a dataset of ten million samples open, and what does a sample cost in its manifest?"},
-    {"sessions", sessions, "how long from opening a loader to its first batch?"},
+    {"sessions", sessions, "how long from opening a loader to its first batch, and what does a session cost?"},
     {"assign", assign, "how long does a plan for thousands of jobs take, beside a linear program?"},
     {"joint", joint, "do several jobs on several nodes read as predicted, and better than with static shares or LRU?"},
     {"reality", reality, "how long do six jobs on four nodes take, beside what the simulator says?"},

@@ -1,21 +1,95 @@
-// How long from opening a loader to its first batch? A training script, and each of its workers, waits for this.
+// How long from opening a loader to its first batch, and how much processor time does a session of one batch take, of
+// the job and of the daemon together? A training script, and each of its workers, pays both. At the default memory
+// budget and at a small one: memory that nobody fills should cost nothing.
 
+#include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
+#include <cerrno>
 #include <cstdio>
+#include <ctime>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/units.h"
 #include "bench/daemon_process.h"
 #include "bench/options.h"
 #include "bench/statistics.h"
 #include "bench/work_directory.h"
 #include "loader/larder.h"
+#include "tools/cli/table.h"
 
 namespace larder::bench {
+namespace {
+
+// Of all threads of the process so far, in user and system mode.
+Result<std::int64_t> cpu_ns(pid_t process) {
+    clockid_t of{};
+    if (const int error = ::clock_getcpuclockid(process, &of); error != 0) {
+        return fail_errno(error, "the CPU clock of process " + std::to_string(process));
+    }
+    timespec time{};
+    if (::clock_gettime(of, &time) != 0) return fail_errno(errno, "read a CPU clock");
+    return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+}
+
+struct SessionsBench {
+    DaemonProcess& daemon;
+    int sessions;
+
+    // The CPU time of both processes, once the daemon has freed what ended sessions had.
+    Result<std::int64_t> both_cpu_ns() const {
+        for (;;) {
+            const auto status = daemon.status();
+            if (!status) return std::unexpected(status.error());
+            if (status->at("sessions").to_number<std::uint64_t>() == 0) break;
+            const timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
+            ::nanosleep(&pause, nullptr);
+        }
+        const auto ours = cpu_ns(0);
+        const auto its = cpu_ns(daemon.pid());
+        if (!ours || !its) return ours ? its : ours;
+        return *ours + *its;
+    }
+
+    Result<boost::json::object> with_budget(std::uint64_t budget_bytes) const {
+        const SteadyClock clock;
+        std::vector<double> milliseconds;
+        std::uint64_t samples = 0;
+        const auto cpu_before_ns = both_cpu_ns();
+        if (!cpu_before_ns) return std::unexpected(cpu_before_ns.error());
+        for (int i = 0; i < sessions; ++i) {
+            const std::int64_t began_ns = clock.now_ns();
+            auto loader = Loader::open({{.dataset = "sessions",
+                                         .job = "sessions",
+                                         .socket = daemon.socket(),
+                                         .memory_budget_bytes = budget_bytes},
+                                        static_cast<std::uint64_t>(i),
+                                        true,
+                                        16,
+                                        32});
+            if (!loader) return std::unexpected(loader.error());
+            const auto batch = loader->next();
+            if (!batch) return std::unexpected(batch.error());
+            milliseconds.push_back(static_cast<double>(clock.now_ns() - began_ns) * 1e-6);
+            samples += (*batch)->size();
+        }
+        const auto cpu_after_ns = both_cpu_ns();
+        if (!cpu_after_ns) return std::unexpected(cpu_after_ns.error());
+        return boost::json::object{{"budget_bytes", budget_bytes},
+                                   {"samples", samples},
+                                   {"open_to_first_batch_ms", median(milliseconds)},
+                                   {"slowest_ms", *std::max_element(milliseconds.begin(), milliseconds.end())},
+                                   {"cpu_ms", static_cast<double>(*cpu_after_ns - *cpu_before_ns) * 1e-6 / sessions}};
+    }
+};
+
+}  // namespace
 
 Result<boost::json::value> sessions(const Options& options) {
     constexpr std::uint64_t kSessionBlockBytes = 64 << 10;
+    constexpr std::uint64_t kDefaultBudgetBytes = 256 << 20;
+    constexpr std::uint64_t kSmallBudgetBytes = 48 << 20;
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());
     const auto files = write_files(*work / "data", 512, kSessionBlockBytes);
@@ -28,30 +102,31 @@ Result<boost::json::value> sessions(const Options& options) {
         return std::unexpected(added.error());
     }
     if (auto warmed = daemon->warm("sessions"); !warmed) return std::unexpected(warmed.error());
-    const SteadyClock clock;
-    std::vector<double> milliseconds;
-    std::uint64_t samples = 0;
-    for (int i = 0; i < (options.quick ? 5 : 50); ++i) {
-        const std::int64_t began_ns = clock.now_ns();
-        auto loader = Loader::open({{.dataset = "sessions", .job = "sessions", .socket = daemon->socket()},
-                                    static_cast<std::uint64_t>(i),
-                                    true,
-                                    16,
-                                    32});
-        if (!loader) return std::unexpected(loader.error());
-        const auto batch = loader->next();
-        if (!batch) return std::unexpected(batch.error());
-        milliseconds.push_back(static_cast<double>(clock.now_ns() - began_ns) * 1e-6);
-        samples += (*batch)->size();
+    const SessionsBench bench{*daemon, options.quick ? 5 : 50};
+    boost::json::array rows;
+    for (const std::uint64_t budget_bytes : {kDefaultBudgetBytes, kSmallBudgetBytes}) {
+        const auto row = bench.with_budget(budget_bytes);
+        if (!row) return std::unexpected(row.error());
+        rows.push_back(*row);
     }
-    const double slowest = *std::max_element(milliseconds.begin(), milliseconds.end());
-    boost::json::object result{{"sessions", milliseconds.size()},
-                               {"samples", samples},
-                               {"open_to_first_batch_ms", median(milliseconds)},
-                               {"slowest_ms", slowest}};
+    const boost::json::object& at_default = rows.at(0).as_object();
+    boost::json::object result{{"sessions", bench.sessions},
+                               {"samples", at_default.at("samples")},
+                               {"open_to_first_batch_ms", at_default.at("open_to_first_batch_ms")},
+                               {"cpu_ms", at_default.at("cpu_ms")},
+                               {"budgets", rows}};
     if (!options.json) {
-        std::printf("open to first batch of 32 disk hits: median %.2f ms, slowest of %zu %.2f ms\n",
-                    median(milliseconds), milliseconds.size(), slowest);
+        cli::Table table({">memory budget", ">open to first batch", ">slowest", ">CPU a session"});
+        for (const auto& row : rows) {
+            const auto text = [&](const char* key) {
+                char ms[32];
+                std::snprintf(ms, sizeof ms, "%.2f ms", row.at(key).as_double());
+                return std::string(ms);
+            };
+            table.add({format_bytes(row.at("budget_bytes").to_number<std::uint64_t>()), text("open_to_first_batch_ms"),
+                       text("slowest_ms"), text("cpu_ms")});
+        }
+        std::printf("%d sessions of one batch of 32 disk hits each\n%s", bench.sessions, table.text().c_str());
     }
     return result;
 }

@@ -41,8 +41,10 @@ public:
     virtual Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job) = 0;
     // Takes over a session, and sees to it that its data-plane thread has it.
     virtual void attach(SessionSetup setup) = 0;
-    // The session's slot memory is populated. On any thread; the session may have ended.
-    virtual void slots_populated(std::uint64_t dataset_id, std::uint64_t session_id) = 0;
+    // So much of the session's slot memory is populated; see SlotKeeper::Populated. On any thread; the session may have
+    // ended.
+    virtual void slots_populated(std::uint64_t dataset_id, std::uint64_t session_id, std::uint64_t bytes,
+                                 bool settled) = 0;
 };
 
 struct HandshakeLimits {

@@ -226,6 +226,11 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
         shared.slot_bytes -= bytes;
     });
     const std::uint64_t dataset_id = version_->dataset_id;
+    auto populate_slots = shared_->slot_keeper->populator(
+        slots, std::move(memory->slot_fd),
+        [&host = shared_->host, dataset_id, session_id](std::uint64_t bytes, bool settled) {
+            host.slots_populated(dataset_id, session_id, bytes, settled);
+        });
     shared_->host.attach(SessionSetup{.session_id = session_id,
                                       .dataset_id = dataset_id,
                                       .job = job_,
@@ -236,12 +241,10 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
                                       .socket = FileDescriptor(socket_.release()),
                                       .request_event = std::move(memory->request_event),
                                       .ring = std::move(memory->ring),
-                                      .slots = slots,
+                                      .slots = std::move(slots),
+                                      .populate_slots = std::move(populate_slots),
                                       .ring_entries = request.ring_entries,
                                       .sequential = request.sequential == 1});
-    shared_->slot_keeper->populate(
-        std::move(slots), std::move(memory->slot_fd),
-        [&host = shared_->host, dataset_id, session_id] { host.slots_populated(dataset_id, session_id); });
     log_debug("session opened", {{"session", session_id},
                                  {"dataset", dataset_},
                                  {"job", job_},

@@ -95,11 +95,11 @@ void Node::attach(SessionSetup setup) {
     dataset->shard->post([shared_setup](Shard& shard) { shard.attach(std::move(*shared_setup)); });
 }
 
-void Node::slots_populated(std::uint64_t dataset_id, std::uint64_t session_id) {
-    post_control_([this, dataset_id, session_id] {
+void Node::slots_populated(std::uint64_t dataset_id, std::uint64_t session_id, std::uint64_t bytes, bool settled) {
+    post_control_([=, this] {
         const NodeDataset* dataset = find(dataset_id);
         if (dataset == nullptr) return;
-        dataset->shard->post([session_id](Shard& shard) { shard.slots_populated(session_id); });
+        dataset->shard->post([=](Shard& shard) { shard.slots_populated(session_id, bytes, settled); });
     });
 }
 

@@ -121,7 +121,8 @@ public:
                                                        const PeerCredentials& peer) override;
     Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job) override;
     void attach(SessionSetup setup) override;
-    void slots_populated(std::uint64_t dataset_id, std::uint64_t session_id) override;
+    void slots_populated(std::uint64_t dataset_id, std::uint64_t session_id, std::uint64_t bytes,
+                         bool settled) override;
     Result<std::string> explain(const std::string& dataset, std::uint64_t version, std::uint32_t block,
                                 const PeerCredentials& peer) override;
 

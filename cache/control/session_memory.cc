@@ -75,46 +75,52 @@ std::shared_ptr<const Mapping> SlotKeeper::keep(Mapping slots, std::function<voi
             }};
 }
 
+// All on the keeper's thread.
 struct SlotKeeper::Population {
-    std::shared_ptr<const Mapping> slots;
+    std::weak_ptr<const Mapping> slots;
     FileDescriptor slot_fd;
-    std::function<void()> populated;
+    Populated populated;
     std::size_t done_bytes = 0;
+    std::size_t target_bytes = 0;
+
+    void populate_piece(const Mapping& memory);
 };
 
-void SlotKeeper::populate(std::shared_ptr<const Mapping> slots, FileDescriptor slot_fd,
-                          std::function<void()> populated) {
-    auto population =
-        std::make_shared<Population>(Population{std::move(slots), std::move(slot_fd), std::move(populated)});
-    thread_.post([this, population = std::move(population)]() mutable { go_on(std::move(population)); });
+std::function<void(std::uint64_t)> SlotKeeper::populator(const std::shared_ptr<const Mapping>& slots,
+                                                         FileDescriptor slot_fd, Populated populated) {
+    auto population = std::make_shared<Population>(Population{slots, std::move(slot_fd), std::move(populated)});
+    return [this, population](std::uint64_t bytes) {
+        thread_.post([this, population, bytes] {
+            const bool under_way = population->done_bytes < population->target_bytes;
+            population->target_bytes = std::max<std::size_t>(population->target_bytes, bytes);
+            if (!under_way && population->done_bytes < population->target_bytes) go_on(population);
+        });
+    };
 }
 
-// The next piece, in huge pages where the kernel gives them; false when it gives none at all.
-bool SlotKeeper::populate_piece(Population& population) {
-    const Mapping& slots = *population.slots;
-    std::byte* const at = slots.data() + population.done_bytes;
-    const std::size_t bytes = std::min(kHugePageBytes, slots.size() - population.done_bytes);
-    if (bytes == kHugePageBytes && back_with_huge_page(at)) {
-        population.done_bytes += bytes;
-        return true;
+// The next piece, in a huge page where the kernel gives one. Where it refuses memory, pages come one by one as they are
+// written, which costs speed only.
+void SlotKeeper::Population::populate_piece(const Mapping& memory) {
+    std::byte* const at = memory.data() + done_bytes;
+    const std::size_t bytes = std::min(kHugePageBytes, memory.size() - done_bytes);
+    if (bytes != kHugePageBytes || !back_with_huge_page(at)) {
+        // First the file's pages, then our page tables: half the cost of faulting both in at once.
+        const auto offset = static_cast<off_t>(done_bytes);
+        if (::fallocate(slot_fd.get(), 0, offset, static_cast<off_t>(bytes)) == 0) {
+            ::madvise(at, bytes, MADV_POPULATE_WRITE);
+        }
     }
-    // First the file's pages, then our page tables: half the cost of faulting both in at once.
-    const bool got = ::fallocate(population.slot_fd.get(), 0, static_cast<off_t>(population.done_bytes),
-                                 static_cast<off_t>(bytes)) == 0 &&
-                     ::madvise(at, bytes, MADV_POPULATE_WRITE) == 0;
-    if (got) population.done_bytes += bytes;
-    return got;
+    done_bytes += bytes;
 }
 
 void SlotKeeper::go_on(std::shared_ptr<Population> population) {
-    if (population->slots.use_count() == 1) return;
-    // Refused (no memory, or an older kernel): pages come one by one as they are used.
-    if (!populate_piece(*population)) return;
-    if (population->done_bytes == population->slots->size()) {
-        population->populated();
-        return;
-    }
-    thread_.post([this, population = std::move(population)]() mutable { go_on(std::move(population)); });
+    const auto slots = population->slots.lock();
+    if (slots == nullptr) return;
+    population->target_bytes = std::min(population->target_bytes, slots->size());
+    population->populate_piece(*slots);
+    const bool settled = population->done_bytes >= population->target_bytes;
+    population->populated(population->done_bytes, settled);
+    if (!settled) thread_.post([this, population = std::move(population)]() mutable { go_on(std::move(population)); });
 }
 
 }  // namespace larder::cache

@@ -34,13 +34,17 @@ public:
     // there. The keeper must outlive all holders.
     std::shared_ptr<const Mapping> keep(Mapping slots, std::function<void()> ended);
 
-    // Gets the memory behind `slots` (the mapping of `slot_fd`), then calls `populated`, all on the keeper's thread.
-    // Ends early, without the call, when nobody else holds `slots` any more. Several at once take turns.
-    void populate(std::shared_ptr<const Mapping> slots, FileDescriptor slot_fd, std::function<void()> populated);
+    // The bytes [0, bytes) of the slots have memory behind them. `settled`: no more were asked for.
+    using Populated = std::function<void(std::uint64_t bytes, bool settled)>;
+
+    // What gets the memory behind `slots` (the mapping of `slot_fd`), from the first byte up to as many as its caller
+    // names, and calls `populated` after each piece, on the keeper's thread. Any thread may call it. Does nothing when
+    // nobody holds `slots` any more. Several slot memories take turns. Must not be called after the keeper has gone.
+    std::function<void(std::uint64_t bytes)> populator(const std::shared_ptr<const Mapping>& slots,
+                                                       FileDescriptor slot_fd, Populated populated);
 
 private:
     struct Population;
-    static bool populate_piece(Population& population);
     void go_on(std::shared_ptr<Population> population);
 
     WorkThread thread_;

@@ -11,7 +11,7 @@ namespace larder::cache {
 
 namespace {
 
-constexpr unsigned kTableEntries = 4096;  // 4 TiB in full pieces
+constexpr unsigned kTableEntries = 1u << 14;  // the most the kernel takes
 
 }  // namespace
 

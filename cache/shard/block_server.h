@@ -62,6 +62,11 @@ public:
     std::shared_ptr<const protocol::Manifest> shared_manifest() const { return manifest_; }
 
     void serve(const FetchRequest& request);
+    // Whether a fetch of the block would be answered from a memory segment.
+    bool in_memory(std::uint32_t block_id) const {
+        const auto location = store_->find(block_id);
+        return location && location->segment->tier() == Tier::memory;
+    }
 
     // Whether the turn has answered some of what it took, and has not said yet how long that took.
     bool any_answered_at_once() const { return any_answered_at_once_; }

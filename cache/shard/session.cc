@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "base/assert.h"
+#include "base/huge_pages.h"
 #include "cache/protocol/futex.h"
 #include "cache/protocol/record.h"
 #include "cache/shard/block_server.h"
@@ -46,6 +47,8 @@ Session::Session(SessionSetup setup, BlockServer& server, Job& job)
     held_pages_.resize((slot_page_count_ + 63) / 64);
     written_pages_.resize(held_pages_.size());
     run_pages_.resize(slot_page_count_);
+    populated_pages_ = setup_.populate_slots ? 0 : slot_page_count_;
+    wanted_pages_ = populated_pages_;
     ++job.consumers;
 }
 
@@ -139,12 +142,33 @@ bool Session::fetch(const Request& request) {
     set_pages(held_pages_, request.slot_page, pages, true);
     run_pages_[request.slot_page] = pages | kInService;
     ++in_service_;
-    if (any_page(written_pages_, request.slot_page, pages)) {
+    if (must_wait(request, pages)) {
+        populate_slots(request.slot_page + pages);
         deferred_.push_back(request);
         return true;
     }
     pass_on(request, pages);
     return true;
+}
+
+bool Session::must_wait(const Request& request, std::uint32_t pages) const {
+    if (any_page(written_pages_, request.slot_page, pages)) return true;
+    if (request.slot_page + pages <= populated_pages_) return false;
+    // A block that lies in a memory segment needs no slot.
+    return request.operation == RequestOperation::fetch_anew || !server_.in_memory(manifest().block_id(request.block));
+}
+
+void Session::populate_slots(std::uint32_t end_page) {
+    if (end_page <= wanted_pages_) return;
+    constexpr auto kStepPages = static_cast<std::uint32_t>(kHugePageBytes / kPageBytes);
+    const std::uint32_t wanted = std::max(end_page, wanted_pages_ + wanted_pages_ / 4);
+    wanted_pages_ = std::min((wanted + kStepPages - 1) / kStepPages * kStepPages, slot_page_count_);
+    setup_.populate_slots(std::uint64_t{wanted_pages_} * kPageBytes);
+}
+
+void Session::slots_populated(std::uint64_t bytes) {
+    populated_pages_ = static_cast<std::uint32_t>(bytes / kPageBytes);
+    if (!deferred_.empty()) retry_deferred();
 }
 
 void Session::pass_on(const Request& request, std::uint32_t pages) {
@@ -164,7 +188,7 @@ void Session::retry_deferred() {
     for (std::size_t i = 0; i < deferred_.size(); ++i) {
         const Request request = deferred_[i];
         const std::uint32_t pages = run_pages_[request.slot_page] & ~kInService;
-        if (any_page(written_pages_, request.slot_page, pages)) {
+        if (must_wait(request, pages)) {
             deferred_[kept++] = request;
             continue;
         }

@@ -51,6 +51,9 @@ public:
     Take take_requests(std::uint32_t count_max);
     bool requests_waiting() const;
 
+    // The first `bytes` of the slots have memory behind them: fetches into them go on.
+    void slots_populated(std::uint64_t bytes);
+
     // The client will ring the request eventfd for its next request.
     void set_daemon_sleeping(bool sleeping);
     // Empties the request eventfd, or finds it empty already.
@@ -83,9 +86,10 @@ public:
     std::uint32_t training_loops() const;
 
     // Where the shard stands with it.
-    bool hot = false;            // its ring is looked at every turn
-    bool buffer_added = false;   // slots are registered with the device
-    SessionWatch request_watch;  // on request_event
+    bool hot = false;                // its ring is looked at every turn
+    bool buffer_added = false;       // some of the slots are registered with the device
+    std::uint64_t buffer_bytes = 0;  // of the slots, that were offered to the device
+    SessionWatch request_watch;      // on request_event
     SessionWatch socket_watch;
 
 private:
@@ -102,6 +106,10 @@ private:
     bool serve(const protocol::Request& request);
     bool fetch(const protocol::Request& request);
     void pass_on(const protocol::Request& request, std::uint32_t pages);
+    // Whether the fetch must wait before anything may be written to its pages.
+    bool must_wait(const protocol::Request& request, std::uint32_t pages) const;
+    // Asks for memory behind the slots up to `end_page`, and for some more, so that it asks seldom.
+    void populate_slots(std::uint32_t end_page);
     // The client gives back a slot whose fetch is complete.
     bool release(std::uint32_t slot_page);
     void free_slot(std::uint32_t slot_page);
@@ -123,7 +131,9 @@ private:
     std::vector<std::uint64_t> written_pages_;  // being written to disk by us
     std::vector<std::uint32_t> run_pages_;      // length of the held run that begins at this page (0: none), with
                                                 // kInService while its fetch is not complete
-    std::vector<protocol::Request> deferred_;   // fetches into pages that are being written
+    std::uint32_t populated_pages_;             // the first so many have memory behind them
+    std::uint32_t wanted_pages_;                // so many were asked for
+    std::vector<protocol::Request> deferred_;   // fetches into pages that are being written, or have no memory yet
     std::vector<const Segment*> segments_;      // given to the client
     std::vector<std::uint64_t> given_;          // the same as bits by segment id
     std::vector<PendingUnmap> unmapping_;

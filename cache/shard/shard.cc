@@ -148,10 +148,15 @@ void Shard::attach(SessionSetup setup) {
     state_->watch(session);
 }
 
-void Shard::slots_populated(std::uint64_t session_id) {
-    for (const auto& session : state_->sessions) {
-        if (session->id() == session_id) session->buffer_added = state_->device.add_buffer(session->slots());
-    }
+void Shard::slots_populated(std::uint64_t session_id, std::uint64_t bytes, bool settled) {
+    const auto found = std::ranges::find(state_->sessions, session_id, [](const auto& of) { return of->id(); });
+    if (found == state_->sessions.end() || (*found)->closed()) return;
+    Session& session = **found;
+    session.slots_populated(bytes);
+    if (!settled || bytes <= session.buffer_bytes) return;
+    const auto grown = session.slots().subspan(session.buffer_bytes, bytes - session.buffer_bytes);
+    session.buffer_added |= state_->device.add_buffer(grown);
+    session.buffer_bytes = bytes;
 }
 
 void Shard::State::watch(Session& session) {

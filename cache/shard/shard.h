@@ -10,6 +10,7 @@
 // takes the control plane's calls as messages. All calls on the shard's thread.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -60,6 +61,9 @@ struct SessionSetup {
     FileDescriptor request_event;                        // an eventfd; the client has the same open file description
     Mapping ring;
     std::shared_ptr<const Mapping> slots;  // shared with the control plane, which populates and unmaps it elsewhere
+    // Asks for memory behind the first so many bytes of the slots; `Shard::slots_populated` says when it is there.
+    // Empty: all is there.
+    std::function<void(std::uint64_t bytes)> populate_slots;
     std::uint32_t ring_entries = 0;
     bool sequential = false;
 };
@@ -97,8 +101,9 @@ public:
     void set_quota(std::uint64_t dataset_id, Quota quota);
 
     void attach(SessionSetup setup);
-    // The session's slot memory has been populated: register it with the device.
-    void slots_populated(std::uint64_t session_id);
+    // The first `bytes` of the session's slot memory have been populated: what waits for them goes on. `settled`: no
+    // more were asked for, so they are registered with the device.
+    void slots_populated(std::uint64_t session_id, std::uint64_t bytes, bool settled);
 
     // Starts a scan; at most one a dataset runs, another is refused with already_exists. `progress` is shared with the
     // caller, who may also set its `cancel`.

@@ -135,6 +135,8 @@ def test_a_restarted_daemon_has_every_block(bench) -> None:
 def test_sessions_get_their_first_batch(bench) -> None:
     result = bench("sessions")
     assert result["samples"] == result["sessions"] * 32
+    assert [row["budget_bytes"] for row in result["budgets"]] == [256 << 20, 48 << 20]
+    assert all(row["cpu_ms"] > 0 for row in result["budgets"])
 
 
 def test_every_block_comes_from_the_other_node(bench) -> None:

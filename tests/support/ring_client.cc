@@ -49,6 +49,7 @@ RingClient::RingClient(std::shared_ptr<const protocol::Manifest> manifest, const
     setup_.ring = *Mapping::of(ring_memory.get(), ring_bytes, Mapping::Access::read_write);
     setup_.slots = std::make_shared<const Mapping>(
         *Mapping::of(slot_memory.get(), options.slot_bytes, Mapping::Access::read_write));
+    setup_.populate_slots = options.populate_slots;
     setup_.ring_entries = ring_entries_;
     setup_.sequential = options.sequential;
 }

@@ -5,6 +5,7 @@
 // misbehave or to look at single completions.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,6 +27,7 @@ struct RingClientOptions {
     std::uint64_t slot_bytes = std::uint64_t{4} << 20;
     bool sequential = false;
     int socket_buffer_bytes = 0;  // of the daemon's end; 0: the system's
+    std::function<void(std::uint64_t)> populate_slots = {};
 };
 
 class RingClient {

@@ -67,7 +67,7 @@ public:
         sessions.push_back(std::move(setup));
         changed.notify_all();
     }
-    void slots_populated(std::uint64_t, std::uint64_t session_id) override {
+    void slots_populated(std::uint64_t, std::uint64_t session_id, std::uint64_t, bool) override {
         const std::lock_guard lock(mutex);
         populated.push_back(session_id);
         changed.notify_all();
@@ -252,6 +252,8 @@ TEST_F(HandshakeTest, OpensAndAttaches) {
     std::array<char, 16> hello{};
     EXPECT_EQ(client.receive(hello), 5u);
 
+    EXPECT_TRUE(host.populated.empty()) << "nobody asked for it";
+    setup.populate_slots(4096);
     std::unique_lock lock(host.mutex);
     host.changed.wait(lock, [&] { return !host.populated.empty(); });
     EXPECT_EQ(host.populated[0], attached.session_id);

@@ -6,10 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 #include <future>
 #include <latch>
+#include <semaphore>
 #include <vector>
 
+#include "base/huge_pages.h"
 #include "cache/protocol/wire.h"
 
 namespace larder::cache {
@@ -17,10 +21,11 @@ namespace {
 
 constexpr std::uint64_t kSlotBytes = std::uint64_t{4} << 20;
 
-bool all_resident(const Mapping& mapping) {
+std::size_t resident_bytes(const Mapping& mapping) {
     std::vector<unsigned char> pages(mapping.size() / protocol::kPageBytes);
     EXPECT_EQ(::mincore(mapping.data(), mapping.size(), pages.data()), 0);
-    return std::ranges::all_of(pages, [](unsigned char page) { return (page & 1) != 0; });
+    const auto resident = std::ranges::count_if(pages, [](unsigned char page) { return (page & 1) != 0; });
+    return static_cast<std::size_t>(resident) * protocol::kPageBytes;
 }
 
 TEST(SessionMemory, SlotsAreTheDaemonsToWriteOnly) {
@@ -50,16 +55,47 @@ TEST(SessionMemory, RingsAreBothSidesToWriteButOfFixedSize) {
     EXPECT_EQ(::ftruncate(memory->ring_fd.get(), 0), -1);
 }
 
-TEST(SlotKeeper, PopulatesAllOfASlotMemory) {
+// What a keeper said.
+struct Told {
+    void operator()(std::uint64_t bytes, bool settled) {
+        populated_bytes = bytes;
+        ++pieces;
+        if (settled) now_settled.release();
+    }
+    std::atomic<std::uint64_t> populated_bytes = 0;
+    std::atomic<int> pieces = 0;
+    std::counting_semaphore<> now_settled{0};
+};
+
+TEST(SlotKeeper, PopulatesAsMuchAsIsAskedForAndNoMore) {
+    Told told;
     SlotKeeper keeper;
     auto memory = make_session_memory(64, kSlotBytes);
     ASSERT_TRUE(memory.has_value());
     const auto slots = keeper.keep(std::move(memory->slots), [] {});
-    EXPECT_FALSE(all_resident(*slots));
-    std::promise<void> populated;
-    keeper.populate(slots, std::move(memory->slot_fd), [&] { populated.set_value(); });
-    populated.get_future().wait();
-    EXPECT_TRUE(all_resident(*slots));
+    const auto populate = keeper.populator(slots, std::move(memory->slot_fd), std::ref(told));
+    EXPECT_EQ(resident_bytes(*slots), 0u);
+    populate(kHugePageBytes);
+    told.now_settled.acquire();
+    EXPECT_EQ(told.populated_bytes, kHugePageBytes);
+    EXPECT_EQ(resident_bytes(*slots), kHugePageBytes);
+    populate(10 * kSlotBytes);
+    told.now_settled.acquire();
+    EXPECT_EQ(told.populated_bytes, kSlotBytes);
+    EXPECT_EQ(resident_bytes(*slots), kSlotBytes);
+    EXPECT_EQ(told.pieces, 2) << "one for each huge page";
+}
+
+TEST(SlotKeeper, PopulatesSlotsOfLessThanAHugePage) {
+    Told told;
+    SlotKeeper keeper;
+    auto memory = make_session_memory(64, 3 * protocol::kPageBytes);
+    ASSERT_TRUE(memory.has_value());
+    const auto slots = keeper.keep(std::move(memory->slots), [] {});
+    keeper.populator(slots, std::move(memory->slot_fd), std::ref(told))(protocol::kPageBytes);
+    told.now_settled.acquire();
+    EXPECT_EQ(told.populated_bytes, 3 * protocol::kPageBytes);
+    EXPECT_EQ(resident_bytes(*slots), 3 * protocol::kPageBytes);
 }
 
 TEST(SlotKeeper, TellsWhenTheLastHolderHasGone) {
@@ -88,7 +124,7 @@ TEST(SlotKeeper, DoesNotPopulateForASessionThatHasEnded) {
         auto memory = make_session_memory(64, kSlotBytes);
         ASSERT_TRUE(memory.has_value());
         auto slots = keeper.keep(std::move(memory->slots), [] {});
-        keeper.populate(slots, std::move(memory->slot_fd), [&] { called = true; });
+        keeper.populator(slots, std::move(memory->slot_fd), [&](std::uint64_t, bool) { called = true; })(kSlotBytes);
         slots.reset();
         busy.count_down();
     }
