@@ -49,13 +49,18 @@ BlockServer::BlockServer(DatasetSetup setup, Device& device, DiskReads& disk_rea
 
 BlockServer::~BlockServer() = default;
 
-void BlockServer::serve(const FetchRequest& request) {
+bool BlockServer::serve(const FetchRequest& request) {
+    const std::uint32_t block_id = request.manifest->block_id(request.block);
+    auto location = request.anew ? std::nullopt : store_->find(block_id);
+    const auto in_memory = [&] { return location && location->segment->tier() == Tier::memory; };
+    if (!request.slot_ready && !in_memory()) return false;
+
     Fetch& fetch = *fetches_.take();
     fetch.server = this;
     fetch.consumer = request.consumer;
     fetch.tag = request.tag;
     fetch.block = request.block;
-    fetch.block_id = request.manifest->block_id(request.block);
+    fetch.block_id = block_id;
     fetch.payload_bytes = request.manifest->block_bytes(request.block);
     fetch.slot_page = request.slot_page;
     fetch.slot_pages = request.slot_pages;
@@ -70,17 +75,21 @@ void BlockServer::serve(const FetchRequest& request) {
 
     if (fetch.anew && reported_bad(fetch)) {
         deliver(fetch, Delivery{.status = BlockStatus::object_corrupt});
-        return;
+        return true;
     }
-    if (fetch.anew) judge_report(fetch);
-    const auto location = fetch.anew ? std::nullopt : store_->find(fetch.block_id);
+    if (fetch.anew) {
+        judge_report(fetch);
+        // Other bytes may have come meanwhile.
+        if (!fetch.anew) location = store_->find(block_id);
+    }
     if (!location) {
         read_from_remote(fetch);
-    } else if (location->segment->tier() == Tier::memory) {
+    } else if (in_memory()) {
         deliver_from_memory(fetch, *location);
     } else {
         read_from_disk(fetch, *location);
     }
+    return true;
 }
 
 void BlockServer::deliver_from_memory(Fetch& fetch, const BlockLocation& location) {

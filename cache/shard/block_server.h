@@ -43,7 +43,8 @@ struct FetchRequest {
     std::uint32_t slot_page = 0;
     std::uint32_t slot_pages = 0;
     std::uint32_t epoch = 0;
-    bool anew = false;  // the consumer has it, and found the bytes of `damaged_crc` damaged by what stands in them
+    bool slot_ready = true;  // the slot may be written
+    bool anew = false;       // the consumer has it, and found the bytes of `damaged_crc` damaged by what stands in them
     std::uint32_t damaged_crc = 0;
 };
 
@@ -61,12 +62,8 @@ public:
     const protocol::Manifest& manifest() const { return *manifest_; }
     std::shared_ptr<const protocol::Manifest> shared_manifest() const { return manifest_; }
 
-    void serve(const FetchRequest& request);
-    // Whether a fetch of the block would be answered from a memory segment.
-    bool in_memory(std::uint32_t block_id) const {
-        const auto location = store_->find(block_id);
-        return location && location->segment->tier() == Tier::memory;
-    }
+    // False, and nothing is done, when the block would have to be written to a slot that is not ready.
+    bool serve(const FetchRequest& request);
 
     // Whether the turn has answered some of what it took, and has not said yet how long that took.
     bool any_answered_at_once() const { return any_answered_at_once_; }

@@ -142,20 +142,11 @@ bool Session::fetch(const Request& request) {
     set_pages(held_pages_, request.slot_page, pages, true);
     run_pages_[request.slot_page] = pages | kInService;
     ++in_service_;
-    if (must_wait(request, pages)) {
+    if (!pass_on(request, pages)) {
         populate_slots(request.slot_page + pages);
         deferred_.push_back(request);
-        return true;
     }
-    pass_on(request, pages);
     return true;
-}
-
-bool Session::must_wait(const Request& request, std::uint32_t pages) const {
-    if (any_page(written_pages_, request.slot_page, pages)) return true;
-    if (request.slot_page + pages <= populated_pages_) return false;
-    // A block that lies in a memory segment needs no slot.
-    return request.operation == RequestOperation::fetch_anew || !server_.in_memory(manifest().block_id(request.block));
 }
 
 void Session::populate_slots(std::uint32_t end_page) {
@@ -171,16 +162,18 @@ void Session::slots_populated(std::uint64_t bytes) {
     if (!deferred_.empty()) retry_deferred();
 }
 
-void Session::pass_on(const Request& request, std::uint32_t pages) {
-    server_.serve({.consumer = this,
-                   .manifest = &manifest(),
-                   .tag = request.tag,
-                   .block = request.block,
-                   .slot_page = request.slot_page,
-                   .slot_pages = pages,
-                   .epoch = request.epoch,
-                   .anew = request.operation == RequestOperation::fetch_anew,
-                   .damaged_crc = request.damaged_crc});
+bool Session::pass_on(const Request& request, std::uint32_t pages) {
+    if (any_page(written_pages_, request.slot_page, pages)) return false;
+    return server_.serve({.consumer = this,
+                          .manifest = &manifest(),
+                          .tag = request.tag,
+                          .block = request.block,
+                          .slot_page = request.slot_page,
+                          .slot_pages = pages,
+                          .epoch = request.epoch,
+                          .slot_ready = request.slot_page + pages <= populated_pages_,
+                          .anew = request.operation == RequestOperation::fetch_anew,
+                          .damaged_crc = request.damaged_crc});
 }
 
 void Session::retry_deferred() {
@@ -188,11 +181,7 @@ void Session::retry_deferred() {
     for (std::size_t i = 0; i < deferred_.size(); ++i) {
         const Request request = deferred_[i];
         const std::uint32_t pages = run_pages_[request.slot_page] & ~kInService;
-        if (must_wait(request, pages)) {
-            deferred_[kept++] = request;
-            continue;
-        }
-        pass_on(request, pages);
+        if (!pass_on(request, pages)) deferred_[kept++] = request;
     }
     deferred_.resize(kept);
 }

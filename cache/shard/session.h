@@ -105,9 +105,8 @@ private:
     Take fail(std::string breach);
     bool serve(const protocol::Request& request);
     bool fetch(const protocol::Request& request);
-    void pass_on(const protocol::Request& request, std::uint32_t pages);
-    // Whether the fetch must wait before anything may be written to its pages.
-    bool must_wait(const protocol::Request& request, std::uint32_t pages) const;
+    // False: the fetch must wait until its pages may be written.
+    bool pass_on(const protocol::Request& request, std::uint32_t pages);
     // Asks for memory behind the slots up to `end_page`, and for some more, so that it asks seldom.
     void populate_slots(std::uint32_t end_page);
     // The client gives back a slot whose fetch is complete.
