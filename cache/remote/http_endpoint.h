@@ -1,7 +1,8 @@
 #pragma once
 
 // What the transfers know of one endpoint: how much may be under way there, who waits for that, how long requests take,
-// from which it follows when one is late, and since when none has had an answer. One thread; pure bookkeeping.
+// from which it follows when one is late, and since when none has had an answer: after a second of that it is an
+// outage. One thread; pure bookkeeping.
 
 #include <array>
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <string>
 
 #include "cache/remote/concurrency_limit.h"
+#include "cache/remote/http_outage.h"
 
 namespace larder::cache {
 
@@ -33,8 +35,14 @@ private:
 struct HttpEndpoint {
     explicit HttpEndpoint(std::size_t connections_max) : limit(connections_max) {}
 
-    void answered() { silent_since_ns = 0; }
+    // The outage that this ends, if there was one.
+    std::optional<HttpOutage> answered(std::int64_t now_ns);
     void failed(std::string why, int why_errno, std::int64_t now_ns);
+    // The outage, once, when it has lasted long enough to be one.
+    std::optional<HttpOutage> outage_begins(std::int64_t now_ns);
+    // The outage, once, when nobody has asked for so long that it is not known to last.
+    std::optional<HttpOutage> outage_forgotten(std::int64_t now_ns);
+    std::optional<HttpOutage> outage() const;
     // Whether what was submitted then and still waits is to be told so: nothing that was tried all that time has had an
     // answer.
     bool is_given_up(std::int64_t submitted_ns, std::int64_t retry_for_ns, std::int64_t now_ns) const;
@@ -45,6 +53,16 @@ struct HttpEndpoint {
     std::int64_t silent_since_ns = 0;  // the first failure after the last answer; 0: none
     std::string last_failure;
     int last_errno = 0;
+    std::int64_t last_failed_ns = 0;
+    std::uint64_t failures = 0;  // since then
+    bool is_outage = false;
+
+    static constexpr std::int64_t kOutageAfter_ns = 1'000'000'000;
+    // Longer than any delay between two tries.
+    static constexpr std::int64_t kOutageForgotten_ns = 120'000'000'000;
+
+private:
+    std::optional<HttpOutage> end_silence(std::int64_t now_ns, bool answers);
 };
 
 }  // namespace larder::cache

@@ -17,6 +17,8 @@ namespace larder::cache {
 namespace {
 
 constexpr std::int64_t kRetryFor_ns = 30'000'000'000;  // somebody waits for it
+// Of a server that has never answered: most likely its address is wrong.
+constexpr std::int64_t kFirstRetryFor_ns = 10'000'000'000;
 constexpr std::size_t kProbesAtOnce = 256;
 constexpr std::uint64_t kObjectsPerReport = 1024;
 
@@ -135,7 +137,8 @@ private:
 // Many objects asked at once for their size and tag.
 class Probes {
 public:
-    Probes(const HttpRoot& root, HttpTransfers& transfers) : root_(root), transfers_(transfers) {}
+    Probes(const HttpRoot& root, HttpTransfers& transfers, std::int64_t retry_for_ns)
+        : root_(root), transfers_(transfers), retry_for_ns_(retry_for_ns) {}
 
     // Calls `take` for each of `names` in their order, on this thread; the first error ends it.
     template <typename Take>
@@ -173,7 +176,7 @@ private:
                      .context = &probe,
                      .url = root_.url + "/",
                      .ask = HttpAsk::probe,
-                     .retry_for_ns = kRetryFor_ns};
+                     .retry_for_ns = retry_for_ns_};
         probe.get.url += percent_encode_path(name);
         probe.get.done = [](HttpGet& get) noexcept {
             auto& of = *static_cast<Probe*>(get.context);
@@ -186,6 +189,7 @@ private:
 
     const HttpRoot& root_;
     HttpTransfers& transfers_;
+    const std::int64_t retry_for_ns_;
     std::mutex mutex_;  // over Probe::over
     std::condition_variable_any ended_;
     std::deque<Probe> window_;  // references stay good
@@ -216,7 +220,7 @@ public:
     Result<std::unique_ptr<ObjectReader>> open(const std::string& path) override {
         if (const ObjectListing::Object* known = find(path)) return open_as(path, known->size_bytes, known->tag);
         HttpGet probe = get_of(path, HttpAsk::probe);
-        transfers_.run(probe, stop_);
+        ask(probe);
         if (probe.outcome != HttpOutcome::ok) return std::unexpected(error_of(probe));
         if (!probe.serves_ranges) serves_ranges_ = false;
         return std::make_unique<Reader>(root_.origin, transfers_, stop_, probe);
@@ -248,7 +252,7 @@ private:
         if (!names) return std::unexpected(names.error());
         ObjectListing listing;
         std::uint64_t bytes = 0;
-        Probes probes(root_, transfers_);
+        Probes probes(root_, transfers_, retry_for_ns());
         auto probed = probes.run(*names, stop, [&](const std::string& name, const HttpGet& get) -> Result<void> {
             if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
             if (get.object_bytes == 0) {
@@ -267,8 +271,16 @@ private:
         return listing;
     }
 
+    std::int64_t retry_for_ns() const { return answered_ ? kRetryFor_ns : kFirstRetryFor_ns; }
+
+    void ask(HttpGet& get) {
+        get.retry_for_ns = retry_for_ns();
+        transfers_.run(get, stop_);
+        if (get.outcome != HttpOutcome::failed) answered_ = true;
+    }
+
     HttpGet get_of(const std::string& path, HttpAsk ask) const {
-        HttpGet get{.origin = root_.origin.get(), .url = root_.url + "/", .ask = ask, .retry_for_ns = kRetryFor_ns};
+        HttpGet get{.origin = root_.origin.get(), .url = root_.url + "/", .ask = ask};
         get.url += percent_encode_path(path);
         return get;
     }
@@ -277,7 +289,7 @@ private:
         if (!url_.names.empty()) return check_names(url_.names);
         if (!url_.list.empty()) return read_list();
         HttpGet probe = get_of("index.json", HttpAsk::probe);
-        transfers_.run(probe, stop_);
+        ask(probe);
         if (probe.outcome == HttpOutcome::ok) return std::vector<std::string>{"index.json"};
         if (probe.outcome != HttpOutcome::missing && probe.status != 403) return std::unexpected(error_of(probe));
         return fail(ErrorCode::invalid_argument,
@@ -303,7 +315,7 @@ private:
     // One name a line, relative to the list's place or as a URL below it; empty lines and those with # are no names.
     Result<std::vector<std::string>> read_list() {
         HttpGet get = get_of(url_.list, HttpAsk::text);
-        transfers_.run(get, stop_);
+        ask(get);
         if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
         std::string_view text(reinterpret_cast<const char*>(get.body.data()), get.body.size());
         std::vector<std::string> names;
@@ -334,7 +346,7 @@ private:
                                       const std::stop_token& stop) {
         if (!url_.only.empty()) {
             HttpGet probe = get_of(url_.only, HttpAsk::probe);
-            transfers_.run(probe, stop_);
+            ask(probe);
             if (probe.outcome != HttpOutcome::ok) return std::unexpected(error_of(probe));
             ObjectListing one;
             if (probe.object_bytes > 0) {
@@ -354,9 +366,8 @@ private:
             if (stop.stop_requested()) return fail(ErrorCode::cancelled, "indexing was cancelled");
             HttpGet get{.origin = bucket_.origin.get(),
                         .url = bucket_.url + "?" + s3_list_query(prefix, from),
-                        .ask = HttpAsk::text,
-                        .retry_for_ns = kRetryFor_ns};
-            transfers_.run(get, stop_);
+                        .ask = HttpAsk::text};
+            ask(get);
             if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
             auto page = parse_s3_page(get.body);
             if (!page) return std::unexpected(page.error().within("the listing of " + url_.text()));
@@ -391,6 +402,7 @@ private:
     std::stop_token stop_;
     std::optional<ObjectListing> listed_;
     std::atomic<bool> serves_ranges_ = true;
+    std::atomic<bool> answered_ = false;
 };
 
 }  // namespace

@@ -34,6 +34,7 @@ struct HttpFlight {
     std::int64_t due_ns = 0;  // of the next try; 0: none is planned
     unsigned failures = 0;
     unsigned changes = 0;
+    bool told_when = false;  // the server said how long the next try is to wait
     bool hedged = false;
     std::uint64_t deposit_bytes = 0;  // what the second request may take, paid until it is known
 };
@@ -98,7 +99,13 @@ public:
                 .retries = retries_.load(std::memory_order_relaxed),
                 .overloads = overloads_.load(std::memory_order_relaxed),
                 .hedges = hedges_.load(std::memory_order_relaxed),
-                .hedges_won = hedges_won_.load(std::memory_order_relaxed)};
+                .hedges_won = hedges_won_.load(std::memory_order_relaxed),
+                .outages = outages_begun_.load(std::memory_order_relaxed)};
+    }
+
+    std::vector<HttpOutage> outages() const {
+        const std::scoped_lock lock(outages_mutex_);
+        return outages_;
     }
 
 private:
@@ -187,6 +194,7 @@ private:
             if (paid_for && flight->endpoint->limit.may_start()) hedge(*flight);
         }
         for (auto& [name, endpoint] : endpoints_) {
+            look_for_outage(name, endpoint);
             give_up_waiting(endpoint);
             while (!endpoint.waiting.empty() && endpoint.limit.may_start()) {
                 HttpFlight& flight = *endpoint.waiting.front();
@@ -196,6 +204,38 @@ private:
             }
         }
         return wake_ns;
+    }
+
+    void look_for_outage(const std::string& name, HttpEndpoint& endpoint) {
+        if (endpoint.silent_since_ns == 0) return;
+        if (endpoint.is_outage) {
+            tell(name, endpoint.outage_forgotten(now_ns_));
+        } else if (!is_answering(endpoint)) {
+            tell(name, endpoint.outage_begins(now_ns_));
+        }
+    }
+
+    void tell(const std::string& name, std::optional<HttpOutage> outage) {
+        if (!outage) return;
+        outage->endpoint = name;
+        if (outage->ended_ns == 0) outages_begun_.fetch_add(1, std::memory_order_relaxed);
+        {
+            const std::scoped_lock lock(outages_mutex_);
+            std::erase_if(outages_, [&](const HttpOutage& known) { return known.endpoint == name; });
+            if (outage->ended_ns == 0) outages_.push_back(*outage);
+        }
+        if (options_.on_outage) options_.on_outage(*outage);
+    }
+
+    // What waits out a delay because the endpoint was silent need not wait any longer.
+    void answers_again(const HttpFlight& first) {
+        HttpEndpoint& endpoint = *first.endpoint;
+        auto over = endpoint.answered(now_ns_);
+        if (!over) return;
+        tell(first.get->origin->endpoint(), std::move(over));
+        for (const auto& flight : flights_) {
+            if (flight->endpoint == &endpoint && flight->due_ns != 0 && !flight->told_when) flight->due_ns = now_ns_;
+        }
     }
 
     // Those that wait for an endpoint that has long been silent have no turn to fail in.
@@ -302,7 +342,7 @@ private:
             endpoint.failed(verdict.message.substr(std::min(flight.get->url.size(), verdict.message.size())),
                             verdict.system_errno, now_ns_);
         } else {
-            endpoint.answered();
+            answers_again(flight);
         }
         if (verdict.kind != Verdict::Kind::ok) pay_for(flight, attempt);
         const bool was_hedge = &attempt == flight.hedge;
@@ -345,6 +385,7 @@ private:
         retries_.fetch_add(1, std::memory_order_relaxed);
         flight.hedged = false;
         flight.due_ns = now_ns_ + delay_ns;
+        flight.told_when = verdict.retry_after_ns > 0;
     }
 
     // A try whose bytes are not the answer.
@@ -414,6 +455,10 @@ private:
     std::atomic<std::uint64_t> overloads_{0};
     std::atomic<std::uint64_t> hedges_{0};
     std::atomic<std::uint64_t> hedges_won_{0};
+    std::atomic<std::uint64_t> outages_begun_{0};
+
+    mutable std::mutex outages_mutex_;  // over what follows
+    std::vector<HttpOutage> outages_;   // that last
 
     std::mutex cancel_mutex_;  // over what follows
     std::condition_variable cancelled_;
@@ -479,6 +524,10 @@ void HttpTransfers::run(HttpGet& get, const std::stop_token& stop) {
 
 HttpStatistics HttpTransfers::statistics() const {
     return loop_->statistics();
+}
+
+std::vector<HttpOutage> HttpTransfers::outages() const {
+    return loop_->outages();
 }
 
 }  // namespace larder::cache

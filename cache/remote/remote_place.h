@@ -25,6 +25,8 @@ public:
                                                            HttpTransfers* transfers);
 
     const RemoteUrl& url() const { return url_; }
+    // As HttpOutage names it; empty: it is not reached over HTTP.
+    std::string endpoint() const { return http_ ? http_->origin->endpoint() : std::string(); }
     // Whatever waits for the network there fails with ErrorCode::cancelled once `stop` is asked for.
     std::unique_ptr<ObjectSource> objects(std::stop_token stop = {}) const;
     // On the thread of `device`, which must outlive it.

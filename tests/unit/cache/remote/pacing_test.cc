@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <random>
 #include <utility>
 
 #include "cache/remote/concurrency_limit.h"
@@ -124,12 +125,29 @@ TEST(ConcurrencyLimit, FollowsWhatTheRemoteRefusesDownAndBackUp) {
     EXPECT_NEAR(remote.run(limit, 60), 64, 1);
 }
 
-TEST(RetryDelay, DoublesAndIsDrawn) {
+TEST(RetryDelay, GrowsAndIsDrawn) {
     EXPECT_EQ(retry_delay_ns(1, 0), 25 * kMs);
     EXPECT_LE(retry_delay_ns(1, ~std::uint64_t{0}), 50 * kMs);
-    EXPECT_EQ(retry_delay_ns(3, 0), 100 * kMs);
+    EXPECT_EQ(retry_delay_ns(2, 0), 31'250'000);
     EXPECT_NE(retry_delay_ns(3, 1), retry_delay_ns(3, 7));
     EXPECT_EQ(retry_delay_ns(1000, 0), 2500 * kMs);
+}
+
+TEST(RetryDelay, MakesAnOutageCostLittleMoreThanItLasts) {
+    std::minstd_rand draw(7);
+    for (const std::int64_t outage_ns : {kSecond / 4, kSecond, 5 * kSecond, 20 * kSecond}) {
+        double over = 0;
+        constexpr int kRequests = 200;
+        for (int i = 0; i < kRequests; ++i) {
+            std::int64_t now_ns = 0;
+            unsigned tries = 0;
+            while (now_ns < outage_ns) now_ns += retry_delay_ns(++tries, draw());
+            EXPECT_LE(now_ns, outage_ns + outage_ns / 2 + 50 * kMs);
+            EXPECT_LT(tries, 40u) << "it is not asked all the time";
+            over += static_cast<double>(now_ns - outage_ns) / kRequests;
+        }
+        EXPECT_LT(over, 0.2 * static_cast<double>(outage_ns + 50 * kMs)) << outage_ns;
+    }
 }
 
 TEST(RetryDelay, WaitsAsLongAsTheRemoteAsks) {
