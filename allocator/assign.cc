@@ -26,7 +26,17 @@ bool may_keep(const ClusterState& state, const Problem& problem, const Quotas& q
     // Quotas are whole bytes on every node.
     const double slack = static_cast<double>(state.nodes.size());
     for (std::size_t i = 0; i < held.size(); ++i) {
-        if (held[i] > problem.caches[i].cap || held[i] + slack < problem.caches[i].floor) return false;
+        const GroupCache& cache = problem.caches[i];
+        // Quotas that operators hold may be larger than the dataset.
+        if (state.datasets[cache.dataset].held.empty() && held[i] > cache.cap) return false;
+        if (held[i] + slack < cache.floor) return false;
+    }
+    for (std::size_t i = 0; i < quotas.size(); ++i) {
+        for (const NodeCache& fixed : state.datasets[i].held) {
+            const auto there = std::ranges::find(quotas[i], fixed.node, &NodeCache::node);
+            const NodeCache now = there == quotas[i].end() ? NodeCache{.node = fixed.node} : *there;
+            if (now != fixed) return false;
+        }
     }
     std::vector<NodeCache> used(state.nodes.size());
     for (const NodeCache& quota : quotas | std::views::join) {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "allocator/grant_split.h"
+#include "base/units.h"
 
 namespace larder::allocator {
 namespace {
@@ -297,20 +298,24 @@ Result<void> Cluster::pin_quota(const std::string& dataset, std::optional<std::u
         pins_.erase(dataset);
         return {};
     }
-    double pinned = pinned_bytes(known, *found, *bytes);
     double capacity = 0;
     for (const Node& node : known.nodes) {
         capacity += static_cast<double>(node.memory_bytes) + static_cast<double>(node.disk_bytes);
     }
+    double others = 0;
     for (const Dataset& other : known.datasets) {
-        if (other.name != dataset && pins_.contains(other.name)) {
-            pinned += pinned_bytes(known, other, pins_.at(other.name));
-        }
+        if (other.name == dataset) continue;
+        double fixed = 0;
+        for (const NodeCache& held : other.held) fixed += static_cast<double>(held.bytes());
+        const auto pin = pins_.find(other.name);
+        others += pin == pins_.end() ? fixed : std::max(fixed, pinned_bytes(known, other, pin->second));
     }
-    if (pinned > capacity) {
-        return fail(ErrorCode::no_space,
-                    "the pinned quotas would be " + std::to_string(static_cast<std::uint64_t>(pinned)) +
-                        " bytes, the nodes' caches have " + std::to_string(static_cast<std::uint64_t>(capacity)));
+    const double most = std::max(0.0, capacity - others);
+    if (static_cast<double>(*bytes) > most) {
+        const auto text = [](double of) { return format_bytes(static_cast<std::uint64_t>(of)); };
+        return fail(ErrorCode::no_space, text(static_cast<double>(*bytes)) + " cannot be had for \"" + dataset +
+                                             "\": " + text(most) + " can, as the nodes' caches have " + text(capacity) +
+                                             " and other datasets' quotas that operators fixed have " + text(others));
     }
     if (auto saved = save({.pins = {{dataset, *bytes}}}); !saved) return saved;
     pins_[dataset] = *bytes;
@@ -417,6 +422,31 @@ double Cluster::demand_of(const std::string& node, const std::string& job) const
     return reported == reports.end() ? 0 : reported->demand_bytes_per_second;
 }
 
+std::size_t Cluster::scanning_nodes(std::int64_t now_ns) const {
+    return static_cast<std::size_t>(std::ranges::count_if(nodes_, [&](const auto& item) {
+        return item.second.last.scans > 0 && item.second.last.rates && is_alive(item.second, now_ns);
+    }));
+}
+
+// A job's grant is all it may take. While nodes scan it leaves them what it neither needs nor has lately asked for.
+double Cluster::grant_beside_scans(std::uint32_t job) const {
+    const JobPlan& plan = plan_.jobs[job];
+    double demand = 0;
+    for (const GpuShare& share : placement_of(planned_state_, plan_, job)) {
+        demand += demand_of(planned_state_.nodes[share.node].name, planned_state_.jobs[job].name);
+    }
+    constexpr double kRoomToGrow = 1.1;
+    const double need = plan.predicted_bytes_per_second * (1 - plan.hit_ratio);
+    return std::min(plan.bandwidth_bytes_per_second, kRoomToGrow * std::max(need, demand));
+}
+
+// Of a node that scans: an equal part of what jobs leave.
+double Cluster::rate_for_scans(std::size_t scanning) const {
+    double left = options_.remote_bytes_per_second;
+    for (std::uint32_t j = 0; j < plan_.jobs.size(); ++j) left -= grant_beside_scans(j);
+    return std::max(0.0, left) / static_cast<double>(std::max<std::size_t>(1, scanning));
+}
+
 Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns) {
     const auto index = planned_index(node);
     if (!index || !nodes_.contains(node)) {
@@ -445,6 +475,7 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
                                .disk_bytes = given ? quota->disk_bytes : 0});
     }
     if (!rates) return part;
+    const std::size_t scanning = scanning_nodes(now_ns);
     std::vector<LeasedRate> wanted;
     for (const std::uint32_t j : planned_jobs_[at]) {
         const JobPlan& job = plan_.jobs[j];
@@ -456,8 +487,12 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
             if (where == node) mine = demands.size();
             demands.push_back(demand_of(where, name));
         }
-        const auto parts = split_grant(job.bandwidth_bytes_per_second, demands, options_.floor_bytes_per_second);
+        const double grant = scanning > 0 ? grant_beside_scans(j) : job.bandwidth_bytes_per_second;
+        const auto parts = split_grant(grant, demands, options_.floor_bytes_per_second);
         wanted.push_back({.job = name, .bytes_per_second = parts[mine]});
+    }
+    if (nodes_.at(node).last.scans > 0) {
+        wanted.push_back({.job = kScansJob, .bytes_per_second = rate_for_scans(scanning)});
     }
     part.lease = ledger_.lease(node, std::move(wanted), now_ns);
     // On record before it can be used: after a restart it is counted.

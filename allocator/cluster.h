@@ -151,6 +151,9 @@ private:
     void add_turns(ClusterState& state) const;
     // What a pin asks for at most: each peer group that has the dataset needs it once.
     static double pinned_bytes(const ClusterState& state, const Dataset& dataset, std::uint64_t pin);
+    std::size_t scanning_nodes(std::int64_t now_ns) const;
+    double grant_beside_scans(std::uint32_t job) const;
+    double rate_for_scans(std::size_t scanning) const;
     double demand_of(const std::string& node, const std::string& job) const;
     using Quotas = std::map<std::string, std::vector<DatasetQuota>>;  // by node
     Quotas quotas() const;

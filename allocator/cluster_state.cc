@@ -110,6 +110,7 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
              .nic_bytes_per_second = report.nic_bytes_per_second,
              .peer_group = report.peer_group.empty() ? node : group_at.emplace(report.peer_group, node).first->second});
         capacity += static_cast<double>(report.memory_bytes) + static_cast<double>(report.disk_bytes);
+        NodeCache unheld{.node = node, .memory_bytes = report.memory_bytes, .disk_bytes = report.disk_bytes};
         for (const DatasetReport& reported : report.datasets) {
             const auto [found, added] =
                 dataset_at.emplace(reported.name, static_cast<std::uint32_t>(state.datasets.size()));
@@ -119,6 +120,14 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
             dataset.size_bytes = std::max(dataset.size_bytes, reported.size_bytes);
             dataset.quotas.push_back({node, reported.quota_memory_bytes, reported.quota_disk_bytes});
             dataset.cached.push_back({node, reported.cached_memory_bytes, reported.cached_disk_bytes});
+            if (!reported.quota_held) continue;
+            // A node may report more than it has, for a moment.
+            const NodeCache held{node, std::min(reported.quota_memory_bytes, unheld.memory_bytes),
+                                 std::min(reported.quota_disk_bytes, unheld.disk_bytes)};
+            dataset.held.push_back(held);
+            unheld.memory_bytes -= held.memory_bytes;
+            unheld.disk_bytes -= held.disk_bytes;
+            capacity -= static_cast<double>(held.bytes());
         }
         for (const JobReport& reported : report.jobs) {
             const auto [found, added] = job_at.emplace(reported.name, static_cast<std::uint32_t>(state.jobs.size()));

@@ -134,6 +134,7 @@ void find_caches(const ClusterState& state, std::span<const std::uint32_t> datas
         } else {
             for (const NodeCache& at : dataset.quotas) of_dataset.push_back(problem.group_of_node[at.node]);
             for (const NodeCache& at : dataset.cached) of_dataset.push_back(problem.group_of_node[at.node]);
+            for (const NodeCache& at : dataset.held) of_dataset.push_back(problem.group_of_node[at.node]);
             of_dataset.insert(of_dataset.end(), wanted[i].begin(), wanted[i].end());
             std::ranges::sort(of_dataset);
             of_dataset.erase(std::ranges::unique(of_dataset).begin(), of_dataset.end());
@@ -240,12 +241,35 @@ std::vector<double> count_readers(const ClusterState& state, std::span<const dou
     return readers;
 }
 
+// Quotas that are held on nodes are floors of their groups, and caps where they are held on all nodes that have the
+// dataset. More than the dataset's size is of no use to anybody, and still not there for others.
+void hold(const ClusterState& state, Problem& problem) {
+    for (std::uint32_t i = 0; i < state.datasets.size(); ++i) {
+        const Dataset& dataset = state.datasets[i];
+        if (dataset.held.empty()) continue;
+        const DatasetTerms& terms = problem.datasets[i];
+        for (std::uint32_t k = terms.caches_begin; k < terms.caches_end; ++k) {
+            GroupCache& cache = problem.caches[k];
+            const auto is_here = [&](const NodeCache& at) { return problem.group_of_node[at.node] == cache.group; };
+            double held = 0;
+            for (const NodeCache& at : dataset.held) held += is_here(at) ? static_cast<double>(at.bytes()) : 0;
+            const bool is_free = std::ranges::any_of(
+                dataset.quotas, [&](const NodeCache& at) { return is_here(at) && !dataset.is_held_on(at.node); });
+            if (held == 0 && is_free) continue;
+            cache.floor = std::min(held, cache.size);
+            if (!is_free) cache.cap = cache.floor;
+            problem.group_bytes[cache.group] -= held - cache.floor;
+        }
+    }
+}
+
 // What the operator insists on of a dataset holds over all its caches: those that are read have it by how much they
 // are, and what finds no room there goes to the others.
 void share_limits(const ClusterState& state, std::span<const std::uint32_t> datasets_in_order,
                   std::span<const double> readers, Problem& problem) {
     if (std::ranges::none_of(state.datasets, has_limits)) return;
     std::vector<double> room = problem.group_bytes;
+    for (const GroupCache& cache : problem.caches) room[cache.group] -= cache.floor;
     for (const std::uint32_t i : datasets_in_order) {
         const Dataset& dataset = state.datasets[i];
         if (!has_limits(dataset)) continue;
@@ -265,9 +289,10 @@ void share_limits(const ClusterState& state, std::span<const std::uint32_t> data
         deal_out(dataset.quota_cap_bytes, most, caps);
         deal_out(dataset.quota_floor_bytes, caps, floors);
         for (std::size_t k = 0; k < caches.size(); ++k) {
-            caches[k].cap = caps[k];
-            caches[k].floor = floors[k];
-            room[caches[k].group] -= floors[k];
+            const double held = caches[k].floor;
+            caches[k].cap = std::max(held, std::min(caches[k].cap, caps[k]));
+            caches[k].floor = std::max(held, std::min(caches[k].cap, floors[k]));
+            room[caches[k].group] -= caches[k].floor - held;
         }
     }
 }
@@ -359,6 +384,7 @@ Problem make_problem(const ClusterState& state, Counted counted) {
         problem.effective_hit_ratios[j] = effective_hit_ratio(job, std::min(1.0, hits), horizon_bytes);
     }
     const std::vector<double> readers = count_readers(state, parts_of_time, problem);
+    hold(state, problem);
     share_limits(state, datasets_in_order, readers, problem);
     share_equally(state, readers, problem);
     return problem;

@@ -172,8 +172,18 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
     for (const std::uint32_t i : order) left[i] = static_cast<std::uint64_t>(std::max(0.0, split[i]));
     std::vector<Placed> placed;
     placed.reserve(problem.runs.size() + state.nodes.size());
+    for (const std::uint32_t i : order) {
+        const GroupCache& cache = problem.caches[i];
+        for (const NodeCache& held : state.datasets[cache.dataset].held) {
+            if (problem.group_of_node[held.node] != cache.group || held.bytes() == 0) continue;
+            const NodeCache taken = room.take(held.node, held.bytes(), held.memory_bytes, held.disk_bytes);
+            left[i] -= std::min(left[i], taken.bytes());
+            placed.push_back({.dataset = cache.dataset, .cache = taken});
+        }
+    }
     const auto take = [&](std::uint32_t i, std::uint32_t node, std::uint64_t bytes, std::uint64_t memory_max = kAny,
                           std::uint64_t disk_max = kAny) {
+        if (state.datasets[problem.caches[i].dataset].is_held_on(node)) return;
         const NodeCache taken = room.take(node, std::min(bytes, left[i]), memory_max, disk_max);
         if (taken.bytes() == 0) return;
         left[i] -= taken.bytes();
@@ -209,7 +219,8 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
         if (left[i] == 0) continue;
         while (left[i] > 0) {
             const auto node = room.widest(problem.caches[i].group);
-            if (!node) break;
+            // Held there, it has what it may have: the rest finds no room.
+            if (!node || state.datasets[problem.caches[i].dataset].is_held_on(*node)) break;
             take(i, *node, left[i]);
         }
     }

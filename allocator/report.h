@@ -13,6 +13,9 @@
 
 namespace larder::allocator {
 
+// The name under which a node's scans are leased their rate. No job can have it.
+inline constexpr const char* kScansJob = "(scan)";
+
 struct DatasetReport {
     std::string name;
     std::uint64_t size_bytes = 0;
@@ -20,6 +23,7 @@ struct DatasetReport {
     std::uint64_t quota_disk_bytes = 0;
     std::uint64_t cached_memory_bytes = 0;
     std::uint64_t cached_disk_bytes = 0;
+    bool quota_held = false;  // somebody set the quota on the node: the plan has it as it is
 };
 
 // A job that has sessions on the node.
@@ -45,6 +49,7 @@ struct NodeReport {
     std::uint64_t state_directory = 0;
     std::uint64_t lease_applied = 0;  // number of the lease in force there; 0: none
     bool rates = true;                // false: it follows quotas only, and is leased nothing
+    std::uint32_t scans = 0;          // warming and verifying under way, which take what jobs leave of the remote
     std::uint32_t gpus = 0;
     std::uint64_t memory_bytes = 0;
     std::uint64_t disk_bytes = 0;

@@ -40,6 +40,7 @@ ClusterState without_spare_room(const ClusterState& state) {
         if (is_read[i]) continue;
         Dataset& dataset = trimmed.datasets[i];
         for (NodeCache& quota : dataset.quotas) {
+            if (dataset.is_held_on(quota.node)) continue;
             const auto there = std::ranges::find(dataset.cached, quota.node, &NodeCache::node);
             const NodeCache cached = there == dataset.cached.end() ? NodeCache{} : *there;
             quota.memory_bytes = std::min(quota.memory_bytes, cached.memory_bytes);
@@ -75,7 +76,9 @@ void give_spare_room(const ClusterState& state, Plan& plan) {
     std::vector<std::vector<std::uint32_t>> idle(state.nodes.size());
     for (std::uint32_t i = 0; i < state.datasets.size(); ++i) {
         if (is_read[i]) continue;
-        for (const NodeCache& there : state.datasets[i].quotas) idle[there.node].push_back(i);
+        for (const NodeCache& there : state.datasets[i].quotas) {
+            if (!state.datasets[i].is_held_on(there.node)) idle[there.node].push_back(i);
+        }
     }
     std::vector<Share> shares;
     for (std::uint32_t node = 0; node < room.size(); ++node) {

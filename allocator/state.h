@@ -5,6 +5,7 @@
 // plan does not depend on the order things are listed in. Bytes are uint64, rates are bytes per second in double.
 // `validate` says what must hold, naming the field that does not.
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -50,6 +51,10 @@ struct Dataset {
     // What the operator insists on, over all nodes, as far as it fits where the dataset is; equal values pin the quota.
     std::uint64_t quota_floor_bytes = 0;
     std::uint64_t quota_cap_bytes = std::numeric_limits<std::uint64_t>::max();
+    // Quotas that operators set on nodes: the plan has them as they are, before all else.
+    std::vector<NodeCache> held;
+
+    bool is_held_on(std::uint32_t node) const { return std::ranges::find(held, node, &NodeCache::node) != held.end(); }
 };
 
 // Some GPUs of one node. A job that uses no GPU has shares of 0 and counts as spread evenly over their nodes.

@@ -144,6 +144,7 @@ Result<void> validate(const ClusterState& state) {
     std::vector<std::size_t> seen(state.nodes.size());
     std::size_t stamp = 0;
     double floors = 0;
+    std::vector<NodeCache> held_bytes(state.nodes.size());
     const bool one_group = std::ranges::all_of(
         state.nodes, [&](const Node& node) { return node.peer_group == state.nodes.front().peer_group; });
     for (std::size_t i = 0; i < state.datasets.size(); ++i) {
@@ -163,6 +164,16 @@ Result<void> validate(const ClusterState& state) {
         if (floors > cache_bytes) check.wrong(field("quota_floor_bytes"), "the floors do not fit the nodes' cache");
         check_node_list(check, field("quotas"), dataset.quotas, state.nodes.size(), seen, ++stamp);
         check_node_list(check, field("cached"), dataset.cached, state.nodes.size(), seen, ++stamp);
+        check_node_list(check, field("held"), dataset.held, state.nodes.size(), seen, ++stamp);
+        for (const NodeCache& held : dataset.held) {
+            if (held.node >= state.nodes.size()) continue;
+            held_bytes[held.node].memory_bytes += held.memory_bytes;
+            held_bytes[held.node].disk_bytes += held.disk_bytes;
+            const Node& node = state.nodes[held.node];
+            const bool fits = held_bytes[held.node].memory_bytes <= node.memory_bytes &&
+                              held_bytes[held.node].disk_bytes <= node.disk_bytes;
+            if (!fits) check.wrong(field("held"), "the quotas held on a node do not fit its cache");
+        }
         for (const auto* list : {&dataset.quotas, &dataset.cached}) {
             for (const NodeCache& entry : *list) {
                 const auto name = field(list == &dataset.quotas ? "quotas" : "cached");

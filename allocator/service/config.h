@@ -36,6 +36,8 @@ struct Config {
     std::uint64_t state_bytes_max = std::uint64_t{1} << 30;  // no key: who needs more has a cluster of millions
     std::string socket;                                      // allocator.sock in the state directory when not given
     unsigned socket_mode = 0660;
+    // Set by a daemon that runs the allocator in its own process, and is its only node.
+    bool only_this_process = false;
     std::string listen;      // "0.0.0.0:7600"; empty: on the Unix socket only
     bool plain_tcp = false;  // without TLS, also beyond this machine
     TlsServerFiles tls;      // no certificate: plain TCP

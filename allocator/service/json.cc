@@ -58,6 +58,7 @@ DatasetReport read_dataset(JsonReader& reader) {
     dataset.quota_disk_bytes = reader.unsigned_integer("quota_disk_bytes");
     dataset.cached_memory_bytes = reader.unsigned_integer("cached_memory_bytes");
     dataset.cached_disk_bytes = reader.unsigned_integer("cached_disk_bytes");
+    dataset.quota_held = reader.optional_boolean("quota_held").value_or(false);
     return dataset;
 }
 
@@ -99,7 +100,8 @@ json::object to_json(const NodeReport& report) {
                                         {"quota_memory_bytes", dataset.quota_memory_bytes},
                                         {"quota_disk_bytes", dataset.quota_disk_bytes},
                                         {"cached_memory_bytes", dataset.cached_memory_bytes},
-                                        {"cached_disk_bytes", dataset.cached_disk_bytes}});
+                                        {"cached_disk_bytes", dataset.cached_disk_bytes},
+                                        {"quota_held", dataset.quota_held}});
     }
     json::array jobs;
     for (const JobReport& job : report.jobs) {
@@ -120,6 +122,7 @@ json::object to_json(const NodeReport& report) {
                         {"state_directory", report.state_directory},
                         {"lease_applied", report.lease_applied},
                         {"rates", report.rates},
+                        {"scans", report.scans},
                         {"gpus", report.gpus},
                         {"memory_bytes", report.memory_bytes},
                         {"disk_bytes", report.disk_bytes},
@@ -142,6 +145,7 @@ Result<NodeReport> read_node_report(const json::object& object, std::string_view
     report.state_directory = reader.optional_unsigned_integer("state_directory").value_or(0);
     report.lease_applied = reader.unsigned_integer("lease_applied");
     report.rates = reader.optional_boolean("rates").value_or(true);
+    if (reader.has("scans")) report.scans = small_integer(reader, "scans");
     report.gpus = small_integer(reader, "gpus");
     report.memory_bytes = reader.unsigned_integer("memory_bytes");
     report.disk_bytes = reader.unsigned_integer("disk_bytes");

@@ -39,9 +39,11 @@ Result<std::shared_ptr<TlsContext>> read_tls(const Config& config) {
 
 // Opens the state, and has the cluster go on from it and write to it.
 Result<std::unique_ptr<StateStore>> take_up(const Config& config, std::int64_t now_ns, Cluster& cluster) {
-    auto store = StateStore::open(
-        {.directory = config.state_directory, .map_bytes = config.state_bytes_max, .lease_ns = config.cluster.lease_ns},
-        now_ns);
+    auto store = StateStore::open({.directory = config.state_directory,
+                                   .map_bytes = config.state_bytes_max,
+                                   .lease_ns = config.cluster.lease_ns,
+                                   .leases_end_with_it = config.only_this_process},
+                                  now_ns);
     if (!store) return store;
     const ClusterRecord& found = (*store)->found();
     if (auto restored = cluster.restore(found, now_ns); !restored) {

@@ -132,16 +132,19 @@ Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_
     ClusterRecord& record = stored_.record;
     ClusterRecord change;
     if (rows_->afresh() || run.boot != stored_.run.boot) {
-        const std::int64_t wait_ns = std::max(options.lease_ns, stored_.run.lease_ns);
+        const std::int64_t wait_ns = options.leases_end_with_it ? 0 : std::max(options.lease_ns, stored_.run.lease_ns);
         run.no_lease_before_ns = now_ns + wait_ns;
         for (auto& [node, leases] : record.leases) {
             for (Lease& lease : *leases) lease.expires_ns = now_ns;
             change.leases[node] = leases;
         }
-        log_info(rows_->afresh()
-                     ? "no leases are on record: the first are given when leases of before would have ended"
-                     : "the machine was started anew: the first leases are given when those of before would have ended",
-                 {{"wait", format_duration_ns(wait_ns)}});
+        if (wait_ns > 0) {
+            log_info(
+                rows_->afresh()
+                    ? "no leases are on record: the first are given when leases of before would have ended"
+                    : "the machine was started anew: the first leases are given when those of before would have ended",
+                {{"wait", format_duration_ns(wait_ns)}});
+        }
     }
     record.no_lease_before_ns = run.no_lease_before_ns;
     std::vector<Row> rows = rows_of(change);

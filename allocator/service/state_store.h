@@ -28,6 +28,7 @@ struct StateStoreOptions {
     std::uint64_t map_bytes = std::uint64_t{1} << 30;  // address space, and the most the state can take
     std::int64_t lease_ns = 0;                         // how long what is leased from now on lasts
     std::string boot_id;                               // empty: the kernel's
+    bool leases_end_with_it = false;                   // who holds leases ends with this process
 };
 
 class StateStore {

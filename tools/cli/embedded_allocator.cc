@@ -33,6 +33,7 @@ Result<std::unique_ptr<EmbeddedAllocator>> EmbeddedAllocator::start(const Option
     config.state_directory = options.state_directory + "/allocator";
     config.socket = options.socket;
     config.socket_mode = 0600;
+    config.only_this_process = true;
     config.cluster.remote_bytes_per_second =
         options.remote_bytes_per_second > 0 ? options.remote_bytes_per_second : kNoLimit_bytes_per_second;
     auto state = std::make_unique<State>();

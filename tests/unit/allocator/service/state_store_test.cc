@@ -135,6 +135,19 @@ TEST_F(StateStoreTest, WithoutARecordOfLeasesOneLeaseIsWaitedFor) {
     EXPECT_EQ(open(200)->found().no_lease_before_ns, 100 + kLease_ns);
 }
 
+TEST_F(StateStoreTest, NothingIsWaitedForWhereWhoHoldsLeasesEndsWithTheProcess) {
+    for (const char* boot : {"boot-1", "boot-2"}) {
+        const auto store = StateStore::open({.directory = state,
+                                             .map_bytes = 64u << 20,
+                                             .lease_ns = kLease_ns,
+                                             .boot_id = boot,
+                                             .leases_end_with_it = true},
+                                            kSecond_ns);
+        ASSERT_TRUE(store) << store.error().message;
+        EXPECT_LE((*store)->found().no_lease_before_ns.value_or(0), kSecond_ns);
+    }
+}
+
 TEST_F(StateStoreTest, AfterARebootTheClockIsAnother) {
     open(0)->save(example()).value();
     const auto store = open(42, "boot-2");

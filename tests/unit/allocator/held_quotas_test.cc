@@ -1,0 +1,142 @@
+// Quotas that operators set on nodes: a plan has them as they are, and deals out what they leave.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "allocator/assign.h"
+#include "allocator/cluster.h"
+#include "tests/support/property_cases.h"
+#include "tests/support/units.h"
+#include "tests/unit/allocator/random_state.h"
+
+namespace larder::allocator {
+namespace {
+
+using test::kGB;
+
+NodeCache quota_on(const Plan& plan, std::uint32_t dataset, std::uint32_t node) {
+    const auto& quotas = plan.datasets[dataset].quotas;
+    const auto found = std::ranges::find(quotas, node, &NodeCache::node);
+    return found == quotas.end() ? NodeCache{.node = node} : *found;
+}
+
+// Some datasets have quotas on some nodes, of which some are held.
+void hold_some(ClusterState& state, std::mt19937_64& random) {
+    const auto part = [&](std::uint64_t bytes) { return bytes / 8 * (random() % 9); };
+    for (std::uint32_t n = 0; n < state.nodes.size(); ++n) {
+        NodeCache left{.node = n, .memory_bytes = state.nodes[n].memory_bytes, .disk_bytes = state.nodes[n].disk_bytes};
+        for (Dataset& dataset : state.datasets) {
+            if (random() % 2 == 0) continue;
+            dataset.quotas.push_back({.node = n});
+            if (random() % 2 == 0) continue;
+            const NodeCache held{n, part(left.memory_bytes), part(left.disk_bytes)};
+            left.memory_bytes -= held.memory_bytes;
+            left.disk_bytes -= held.disk_bytes;
+            dataset.held.push_back(held);
+            dataset.quotas.back() = held;
+        }
+    }
+}
+
+TEST(HeldQuotas, AreInEveryPlanAsTheyAreAndTheRestFitsBesideThem) {
+    const std::uint64_t cases = test::property_cases(5'000);
+    for (std::uint64_t seed = 0; seed < cases; ++seed) {
+        ClusterState state = test::RandomState(seed, {.operator_limits = seed % 3 == 0, .turns = true}).make();
+        std::mt19937_64 random(seed);
+        hold_some(state, random);
+        for (Dataset& dataset : state.datasets) dataset.quota_floor_bytes = 0;
+        const auto plan = assign(
+            state, {.kind = static_cast<ObjectiveKind>(seed % 6), .spare_room = seed % 2 == 0, .place_jobs = false});
+        ASSERT_TRUE(plan.has_value()) << seed << ": " << plan.error().message;
+        std::vector<NodeCache> used(state.nodes.size());
+        for (std::uint32_t i = 0; i < state.datasets.size(); ++i) {
+            for (const NodeCache& held : state.datasets[i].held) {
+                ASSERT_EQ(quota_on(*plan, i, held.node), held) << seed << " " << state.datasets[i].name;
+            }
+            for (const NodeCache& quota : plan->datasets[i].quotas) {
+                used[quota.node].memory_bytes += quota.memory_bytes;
+                used[quota.node].disk_bytes += quota.disk_bytes;
+            }
+        }
+        for (std::size_t n = 0; n < used.size(); ++n) {
+            ASSERT_LE(used[n].memory_bytes, state.nodes[n].memory_bytes) << seed;
+            ASSERT_LE(used[n].disk_bytes, state.nodes[n].disk_bytes) << seed;
+        }
+    }
+}
+
+class HeldQuotasTest : public testing::Test {
+protected:
+    // 10 GB of memory and 90 GB of disk; `images` is held there.
+    static NodeReport held_report(std::uint64_t memory_bytes, std::uint64_t disk_bytes) {
+        return {.node = "a",
+                .instance = 1,
+                .memory_bytes = 10 * kGB,
+                .disk_bytes = 90 * kGB,
+                .datasets = {{.name = "images",
+                              .size_bytes = 200 * kGB,
+                              .quota_memory_bytes = memory_bytes,
+                              .quota_disk_bytes = disk_bytes,
+                              .quota_held = true},
+                             {.name = "text", .size_bytes = 50 * kGB}},
+                .jobs = {{.name = "language", .dataset = "text"}, {.name = "vision", .dataset = "images"}}};
+    }
+    NodePlan plan_of(const NodeReport& report) {
+        EXPECT_TRUE(cluster.report(report, 0));
+        EXPECT_TRUE(cluster.replan(0));
+        const auto part = cluster.plan_for(report.node, 0);
+        EXPECT_TRUE(part.has_value());
+        return part.value_or(NodePlan{});
+    }
+
+    Cluster cluster{{.remote_bytes_per_second = 1e9}};
+};
+
+TEST_F(HeldQuotasTest, OfANodeAreInItsPart) {
+    const NodePlan part = plan_of(held_report(4 * kGB, 20 * kGB));
+    EXPECT_EQ(part.quotas.at(0), (DatasetQuota{"images", 4 * kGB, 20 * kGB}));
+    const DatasetQuota& text = part.quotas.at(1);
+    EXPECT_LE(text.memory_bytes, 6 * kGB);
+    EXPECT_NEAR(static_cast<double>(text.memory_bytes + text.disk_bytes), 50e9, 2);
+}
+
+TEST_F(HeldQuotasTest, AboveWhatTheNodeReportsItHasDoNotStopThePlan) {
+    const NodePlan part = plan_of(held_report(4 * kGB, 200 * kGB));
+    EXPECT_EQ(part.quotas.at(0), (DatasetQuota{"images", 4 * kGB, 90 * kGB}));
+    EXPECT_LE(part.quotas.at(1).memory_bytes, 6 * kGB);
+}
+
+TEST_F(HeldQuotasTest, LimitWhatCanBePinned) {
+    (void)plan_of(held_report(4 * kGB, 56 * kGB));
+    const auto pinned = cluster.pin_quota("text", 41 * kGB, 0);
+    ASSERT_FALSE(pinned.has_value());
+    EXPECT_EQ(pinned.error().code, ErrorCode::no_space);
+    EXPECT_NE(pinned.error().message.find("37.25 GiB can"), std::string::npos) << pinned.error().message;
+    EXPECT_TRUE(cluster.pin_quota("text", 40 * kGB, 0));
+}
+
+TEST_F(HeldQuotasTest, ScansAreLeasedWhatJobsLeaveOfTheRemote) {
+    NodeReport report = held_report(4 * kGB, 20 * kGB);
+    report.jobs.clear();
+    EXPECT_TRUE(plan_of(report).lease.rates.empty());
+    report.scans = 1;
+    const NodePlan idle = plan_of(report);
+    ASSERT_EQ(idle.lease.rates.size(), 1u);
+    EXPECT_EQ(idle.lease.rates[0].job, kScansJob);
+    EXPECT_NEAR(idle.lease.rates[0].bytes_per_second, 1e9, 1);
+
+    EXPECT_TRUE(cluster.register_job({.name = "language", .ideal_bytes_per_second = 3e8}));
+    report.jobs = {{.name = "language", .dataset = "text", .demand_bytes_per_second = 3e8}};
+    const NodePlan busy = plan_of(report);
+    ASSERT_EQ(busy.lease.rates.size(), 2u);
+    EXPECT_EQ(busy.lease.rates[0].job, "language");
+    EXPECT_NEAR(busy.lease.rates[0].bytes_per_second, 3.3e8, 1e6) << "what it needs, and room to grow";
+    EXPECT_NEAR(busy.lease.rates[1].bytes_per_second, 6.7e8, 1e7);
+    report.scans = 0;
+    EXPECT_NEAR(plan_of(report).lease.sum(), 1e9, 1e7) << "all of it is the job's again";
+}
+
+}  // namespace
+}  // namespace larder::allocator
