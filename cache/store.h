@@ -133,6 +133,9 @@ public:
     // Whether there would be room for one such record now, in either tier.
     bool has_room(std::uint32_t payload_bytes) const;
 
+    // Why there would be none: quota_reached, or that of the disk where memory has none. Nothing: there would be room.
+    std::optional<Refusal> why_no_room(std::uint32_t payload_bytes) const;
+
     // Memory tier: the payload's place, to be filled before commit.
     std::span<std::byte> payload(const Reservation& reservation) const;
     // Memory tier: makes the block findable; false when the segment was dropped meanwhile.

@@ -84,6 +84,9 @@ public:
     // Whether uniform sampling by hash would keep this block under the present quota.
     bool chosen_by_hash(std::uint32_t block_id) const;
 
+    // Bytes of cache that a byte of the dataset takes, by the blocks tried so far: 1 where none is compressed.
+    double stored_ratio() const { return admission_.choice().stored_ratio(); }
+
     // The block's bytes came wrong from the remote twice; `manifest` is a version that has it. Or they came right
     // again.
     void quarantine(const protocol::Manifest& manifest, std::uint32_t block);

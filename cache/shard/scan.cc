@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 #include "base/assert.h"
@@ -21,8 +22,28 @@ namespace {
 
 constexpr std::uint64_t kBytesPerStepMax = std::uint64_t{4} << 20;
 constexpr std::uint32_t kBlocksPerStepMax = 4096;
+// So many bytes are read at once: more than that waits for the disk, and is not admitted.
+constexpr std::uint64_t kBytesInFlightMax = std::uint64_t{32} << 20;
+// What is compressed on its way into the cache comes there a little later than its slot is free.
+constexpr std::int64_t kSettle_ns = 100'000'000;
 // A scan at its end waits for those who still refer to it.
 constexpr std::int64_t kEndPoll_ns = 1'000'000;
+
+std::string why_unreadable(BlockStatus status, int system_errno) {
+    switch (status) {
+        case BlockStatus::object_changed: return "it has changed since it was indexed";
+        case BlockStatus::object_missing: return "it is not there any more";
+        case BlockStatus::object_truncated: return "it is shorter than its size says";
+        case BlockStatus::object_corrupt: return "its bytes do not have the checksum kept";
+        case BlockStatus::remote_failed:
+            return system_errno == 0 ? "the remote failed" : std::generic_category().message(system_errno);
+        default: return "";
+    }
+}
+
+std::uint32_t slots_for(std::size_t slot_bytes, std::uint32_t most) {
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kBytesInFlightMax / slot_bytes, 1, most));
+}
 
 }  // namespace
 
@@ -35,11 +56,18 @@ Scan::Scan(ScanKind kind, BlockServer& server, Job& job, std::shared_ptr<ScanPro
       progress_(std::move(progress)),
       now_ns_(now_ns),
       slot_bytes_(protocol::record_bytes(manifest_->header().block_bytes_max, kPageBytes)),
-      memory_(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, slot_bytes_ * blocks_in_flight)), std::free),
-      slots_(blocks_in_flight) {
+      slots_(slots_for(slot_bytes_, blocks_in_flight)) {
+    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, slot_bytes_ * slots_.size())));
     LARDER_ASSERT(memory_ != nullptr);
     for (Slot& slot : slots_) slot.scan = this;
-    progress_->blocks_total = manifest_->block_count();
+    if (kind_ != ScanKind::warm) {
+        progress_->blocks_total = manifest_->block_count();
+        return;
+    }
+    const WarmBlocks::Sources sources{
+        .is_chosen = [this](std::uint32_t block) { return server_.chosen_by_hash(manifest_->block_id(block)); },
+        .is_at_peers = [this](std::uint32_t block) { return server_.held_at_peers(block); }};
+    warm_.emplace(*manifest_, server_.store(), sources, server_.stored_ratio());
 }
 
 Scan::~Scan() {
@@ -50,32 +78,22 @@ void Scan::stop() {
     closed_ = true;
 }
 
-bool Scan::quota_is_full() const {
-    const StoreUsage usage = server_.store().usage();
-    const Quota quota = server_.store().quota();
-    return usage.memory_bytes + usage.disk_bytes + manifest_->header().block_bytes_max >=
-           quota.memory_bytes + quota.disk_bytes;
-}
-
-bool Scan::wanted(std::uint32_t block) const {
-    const std::uint32_t block_id = manifest_->block_id(block);
-    const bool cached = server_.store().find(block_id).has_value();
-    if (kind_ == ScanKind::warm) {
-        return !cached && server_.chosen_by_hash(block_id) && !server_.held_at_peers(block);
-    }
+bool Scan::wanted(std::uint32_t block) {
+    if (warm_) return warm_->wants(block);
+    const bool cached = server_.store().find(manifest_->block_id(block)).has_value();
     // With checksums the remote can be held against them, cached or not.
     return cached || (kind_ == ScanKind::verify_remote && manifest_->has_checksums());
 }
 
 std::int64_t Scan::step() {
     if (progress_->cancel.load(std::memory_order_relaxed)) stop();
-    if (kind_ == ScanKind::warm && next_block_ < manifest_->block_count() && quota_is_full()) {
-        progress_->blocks_done += manifest_->block_count() - next_block_;
-        next_block_ = manifest_->block_count();
-    }
     if (closed()) {
         finish_when(unreferenced());
         return now_ns_ + kEndPoll_ns;
+    }
+    if (warm_ && !planned_) {
+        planned_ = warm_->plan(*progress_);
+        return now_ns_;
     }
     std::int64_t wake_ns = kNever_ns;
     bool idle = true;
@@ -90,12 +108,14 @@ std::int64_t Scan::step() {
             idle = false;
             continue;
         }
+        if (slot.unsettled) settle_warmed(slot);
         while (slot.state == SlotState::free && next_block_ < manifest_->block_count()) {
             if (step_bytes > kBytesPerStepMax || step_blocks++ > kBlocksPerStepMax) return now_ns_;
             const std::uint32_t block = next_block_++;
             if (!wanted(block)) {
+                if (warm_) continue;
                 ++progress_->blocks_done;
-                if (kind_ != ScanKind::warm) ++progress_->blocks_unchecked;
+                ++progress_->blocks_unchecked;
                 continue;
             }
             idle = false;
@@ -104,9 +124,32 @@ std::int64_t Scan::step() {
             again |= slot.state != SlotState::fetching;
         }
     }
-    finish_when(idle && unreferenced());
+    idle = idle && unreferenced();
+    if (idle && warm_ && next_block_ == manifest_->block_count()) {
+        if (warm_->any_busy() && now_ns_ < settled_ns_ + kSettle_ns) return now_ns_ + kEndPoll_ns;
+        if (goes_on()) return now_ns_;
+    }
+    finish_when(idle);
     if (idle) return now_ns_ + kEndPoll_ns;
     return again ? now_ns_ : wake_ns;
+}
+
+// A warm-up that has asked for all it wants: whether there is more to do before its end.
+bool Scan::goes_on() {
+    if (!counting_ && warm_->another_pass()) {
+        next_block_ = 0;
+        return true;
+    }
+    counting_ = true;
+    return !warm_->count(*progress_);
+}
+
+// What the block came to: nobody writes it to the cache any more.
+void Scan::settle_warmed(Slot& slot) {
+    slot.unsettled = false;
+    settled_ns_ = now_ns_;
+    warm_->settle(slot.block);
+    if (server_.store().find(manifest_->block_id(slot.block))) ++progress_->blocks_done;
 }
 
 void Scan::finish_when(bool done) {
@@ -152,7 +195,7 @@ bool Scan::is_as_indexed(std::uint32_t block, std::uint32_t crc) const {
     return !manifest_->has_checksums() || manifest_->block_checksum(block) == crc;
 }
 
-void Scan::note(BlockFound::What what, std::uint32_t block) {
+void Scan::note(BlockFound::What what, std::uint32_t block, std::string why) {
     switch (what) {
         case BlockFound::What::bad_in_cache: ++progress_->blocks_bad; break;
         case BlockFound::What::corrupt_at_remote: ++progress_->blocks_corrupt; break;
@@ -163,7 +206,8 @@ void Scan::note(BlockFound::What what, std::uint32_t block) {
     progress_->found.push_back({.what = what,
                                 .object = std::string(manifest_->object(of.object).path),
                                 .offset = of.offset,
-                                .bytes = of.length});
+                                .bytes = of.length,
+                                .why = std::move(why)});
 }
 
 void Scan::drop_bad(std::uint32_t block) {
@@ -190,13 +234,15 @@ std::byte* Scan::slot(const Fetch& fetch) {
 void Scan::deliver(const Fetch& fetch, const Delivery& delivery) {
     Slot& slot = slots_[fetch.slot_page];
     if (delivery.status != BlockStatus::ok) {
-        note(BlockFound::What::unreadable, fetch.block);
-    } else if (kind_ != ScanKind::warm && delivery.source != BlockSource::memory &&
-               delivery.source != BlockSource::disk) {
+        note(BlockFound::What::unreadable, fetch.block, why_unreadable(delivery.status, delivery.system_errno));
+        if (warm_) warm_->failed(fetch.block, delivery.status == BlockStatus::remote_failed);
+    } else if (warm_) {
+        slot.unsettled = true;
+    } else if (delivery.source != BlockSource::memory && delivery.source != BlockSource::disk) {
         // It was cached when asked for, and came from elsewhere: its cached copy was bad.
         note(BlockFound::What::bad_in_cache, fetch.block);
     } else if (const auto location = server_.store().find(fetch.block_id);
-               kind_ != ScanKind::warm && location &&
+               location &&
                !is_as_indexed(fetch.block, slot.cached_crc.emplace(block_crc(this->slot(fetch), *location)))) {
         drop_bad(fetch.block);
     } else if (kind_ == ScanKind::verify_remote) {
@@ -208,7 +254,8 @@ void Scan::deliver(const Fetch& fetch, const Delivery& delivery) {
 
 void Scan::end(Slot& slot) {
     slot.state = SlotState::free;
-    ++progress_->blocks_done;
+    // Of a warm-up those count that are cached: see `settle_warmed`.
+    if (!warm_) ++progress_->blocks_done;
     progress_->bytes_done += manifest_->block_bytes(slot.block);
 }
 
@@ -218,9 +265,9 @@ bool Scan::compare_with_remote(Slot& slot) {
     slot.state = SlotState::comparing;
     refer();
     const protocol::Object object = manifest_->object(block.object);
-    slot.read.done = [](RemoteRead& read, BlockStatus status, int) noexcept {
+    slot.read.done = [](RemoteRead& read, BlockStatus status, int system_errno) noexcept {
         auto& of = reinterpret_cast<Slot&>(read);
-        of.scan->compared(of, status);
+        of.scan->compared(of, status, system_errno);
     };
     static_assert(offsetof(Slot, read) == 0);
     slot.read.payer = job().bucket;
@@ -238,12 +285,12 @@ bool Scan::compare_with_remote(Slot& slot) {
     return true;
 }
 
-void Scan::compared(Slot& slot, BlockStatus status) {
+void Scan::compared(Slot& slot, BlockStatus status, int system_errno) {
     unrefer();
     const std::uint64_t extra_bytes = settle(slot.read, status);
     for (BlockCounters* counters : {&server_.counters(), &job().counters}) counters->remote_read_bytes += extra_bytes;
     if (status != BlockStatus::ok) {
-        note(BlockFound::What::unreadable, slot.block);
+        note(BlockFound::What::unreadable, slot.block, why_unreadable(status, system_errno));
     } else if (!compared_well(slot)) {
         slot.state = SlotState::to_compare;
         return;

@@ -5,6 +5,7 @@
 // time, so training jobs go before it in no queue and behind it in none for long.
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "cache/protocol/manifest.h"
 #include "cache/shard/fetch.h"
 #include "cache/shard/shard.h"
+#include "cache/shard/warm_blocks.h"
 
 namespace larder::cache {
 
@@ -43,23 +45,25 @@ private:
         Scan* scan = nullptr;
         SlotState state = SlotState::free;
         bool pinned = false;
+        bool unsettled = false;                   // warm: whether its block was admitted is not known yet
         std::optional<std::uint32_t> cached_crc;  // of the cached block, as it is once decompressed
         bool failed_once = false;                 // the remote's bytes did not have the manifest's checksum
         std::uint32_t block = 0;
     };
 
     void finish_when(bool done);
-    bool wanted(std::uint32_t block) const;
-    bool quota_is_full() const;
+    bool wanted(std::uint32_t block);
+    bool goes_on();
+    void settle_warmed(Slot& slot);
     static std::uint32_t block_crc(const std::byte* record, const BlockLocation& location);
     bool check_in_memory(Slot& slot);
     bool is_as_indexed(std::uint32_t block, std::uint32_t crc) const;
-    void note(BlockFound::What what, std::uint32_t block);
+    void note(BlockFound::What what, std::uint32_t block, std::string why = {});
     void drop_bad(std::uint32_t block);
     bool compared_well(Slot& slot);
     void begin(Slot& slot, std::uint32_t block);
     bool compare_with_remote(Slot& slot);
-    void compared(Slot& slot, protocol::BlockStatus status);
+    void compared(Slot& slot, protocol::BlockStatus status, int system_errno);
     void end(Slot& slot);
 
     ScanKind kind_;
@@ -69,8 +73,12 @@ private:
     const std::int64_t& now_ns_;
     std::uint32_t next_block_ = 0;
     std::size_t slot_bytes_;
-    std::unique_ptr<std::byte, void (*)(void*)> memory_;
+    std::unique_ptr<std::byte, void (*)(void*)> memory_{nullptr, std::free};
     std::vector<Slot> slots_;
+    std::optional<WarmBlocks> warm_;
+    std::int64_t settled_ns_ = 0;
+    bool planned_ = false;
+    bool counting_ = false;
     bool finished_ = false;
 };
 

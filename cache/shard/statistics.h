@@ -99,28 +99,61 @@ struct ShardStatistics {
     std::string device;
 };
 
-// A block that verify found wrong.
+// A block that verify found wrong, or that warm could not get.
 struct BlockFound {
     enum class What : std::uint8_t { bad_in_cache, corrupt_at_remote, unreadable };
     What what = What::bad_in_cache;
     std::string object;
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
+    std::string why;  // of unreadable
+};
+
+// What a warm-up is to bring of a dataset.
+struct WarmPlan {
+    std::uint64_t blocks = 0;  // of the dataset
+    std::uint64_t bytes = 0;
+    std::uint64_t cached_blocks = 0;  // already
+    std::uint64_t cached_bytes = 0;
+    std::uint64_t peer_blocks = 0;  // other nodes have them, so they are not brought
+    std::uint64_t promised_blocks = 0;
+    std::uint64_t promised_bytes = 0;
+    std::uint64_t quota_memory_bytes = 0;
+    std::uint64_t quota_disk_bytes = 0;
+};
+
+// What is cached after a warm-up, and why the rest is not.
+struct WarmOutcome {
+    std::uint64_t cached_blocks = 0;
+    std::uint64_t cached_bytes = 0;
+    std::uint64_t peer_blocks = 0;
+    std::uint64_t quota_blocks = 0;  // the quota has no room
+    std::uint64_t disk_full_blocks = 0;
+    std::uint64_t disk_failed_blocks = 0;
+    std::uint64_t failed_blocks = 0;     // the remote did not give them
+    std::uint64_t not_asked_blocks = 0;  // as it had failed too often in a row, or the scan was stopped
+    std::uint64_t busy_blocks = 0;       // came while too much was being written
+    std::string disk_problem;
+    bool counted = false;  // false: the scan did not come so far
 };
 
 // Progress of a scan, written by the shard and read by whoever started it.
 struct ScanProgress {
-    std::atomic<std::uint64_t> blocks_done{0};
-    std::atomic<std::uint64_t> blocks_total{0};
+    std::atomic<std::uint64_t> blocks_done{0};   // warm: of those promised
+    std::atomic<std::uint64_t> blocks_total{0};  // warm: promised; 0 until `planned`
     std::atomic<std::uint64_t> bytes_done{0};
     std::atomic<std::uint64_t> blocks_bad{0};     // verify: dropped for their CRC or for differing from the remote
     std::atomic<std::uint64_t> blocks_failed{0};  // the remote could not be read
     // verify_remote: the remote's bytes do not have the manifest's checksum, twice
     std::atomic<std::uint64_t> blocks_corrupt{0};
     std::atomic<std::uint64_t> blocks_unchecked{0};  // verify: neither cached nor, at the remote, with a checksum
-    // verify: the first that were not good. Written before `finished` is set, and read after.
+    // The first that were not good. Written before `finished` is set, and read after.
     static constexpr std::size_t kFoundMax = 100;
     std::vector<BlockFound> found;
+    // warm. Each is written before the flag is set, and read after.
+    WarmPlan plan;
+    WarmOutcome outcome;
+    std::atomic<bool> planned{false};
     std::atomic<bool> cancel{false};
     std::atomic<bool> finished{false};
 };

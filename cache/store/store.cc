@@ -107,6 +107,13 @@ bool DatasetStore::has_room(std::uint32_t payload_bytes) const {
     return on_disk || space(Tier::memory).fits_quota(record_bytes(payload_bytes, kMemoryAlignment));
 }
 
+std::optional<Refusal> DatasetStore::why_no_room(std::uint32_t payload_bytes) const {
+    if (space(Tier::memory).fits_quota(record_bytes(payload_bytes, kMemoryAlignment))) return std::nullopt;
+    if (!has_room(payload_bytes)) return Refusal::quota_reached;
+    if (!disk_.problem()) return std::nullopt;
+    return disk_.full() ? Refusal::disk_full : Refusal::disk_failed;
+}
+
 std::span<std::byte> DatasetStore::payload(const Reservation& reservation) const {
     LARDER_ASSERT(!reservation.on_disk());
     return {reservation.segment->memory() + reservation.offset + kRecordHeaderBytes, reservation.payload_bytes};
