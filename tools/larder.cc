@@ -12,7 +12,7 @@ using larder::cli::Context;
 
 constexpr const char* kFooter =
     "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 no daemon answers; 4 not found; 5 refused: no permission, or there "
-    "already.";
+    "already; 6 the remote does not answer.";
 
 // Programs of their own, larder-<command>.
 struct Elsewhere {

@@ -57,7 +57,7 @@ void AllocatorAgent::tick() {
     const bool rates = node_.config().allocator.rates;
     if (rates) node_.expire_lease();
     const std::int64_t now_ns = clock_.now_ns();
-    const bool soon = soon_ || (rates && node_.job_limits().any_unleased());
+    const bool soon = soon_ || node_.any_quota_unsaid() || (rates && node_.job_limits().any_unleased());
     const std::int64_t period_ns = soon ? kSoonest_ns : kPeriod_ns;
     if (under_way_ || now_ns - reported_ns_ < period_ns) return;
     under_way_ = true;
@@ -72,17 +72,16 @@ void AllocatorAgent::report() {
             return;
         }
         std::vector<ReportedDataset> datasets;
-        Quota room{.memory_bytes = node_.config().memory_bytes, .disk_bytes = node_.config().disk_bytes};
+        const Quota changing = node_.changing_quota();
+        const auto left = [](std::uint64_t has, std::uint64_t of_it) { return has - std::min(has, of_it); };
+        const Quota room{.memory_bytes = left(node_.config().memory_bytes, changing.memory_bytes),
+                         .disk_bytes = left(node_.config().disk_bytes, changing.disk_bytes)};
         for (const auto& [name, dataset] : node_.datasets()) {
-            if (node_.holds_quotas() && dataset.record.quota_held) {
-                room.memory_bytes -= std::min(room.memory_bytes, dataset.record.quota.memory_bytes);
-                room.disk_bytes -= std::min(room.disk_bytes, dataset.record.quota.disk_bytes);
-                continue;
-            }
             datasets.push_back({.name = name,
                                 .payload_bytes = dataset.bytes(),
                                 .blocks = dataset.newest().manifest->block_count(),
-                                .quota = dataset.record.quota});
+                                .quota = dataset.record.quota,
+                                .quota_held = dataset.record.quota_held});
         }
         const std::int64_t now_ns = clock_.now_ns();
         const ReportedPeers peers{.group = node_.config().peers.group,
@@ -139,14 +138,14 @@ Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t se
     if (!plan) return std::unexpected(plan.error());
     status_.plan = plan->plan;
     node_.set_peers(std::move(plan->peers));
-    if (!node_.config().allocator.rates) return node_.apply_plan(plan->quotas);
+    if (!node_.config().allocator.rates) return node_.apply_plan(plan->quotas, sent_ns);
     // Rates are what others count on: they hold even where quotas do not fit.
     lease_applied_ = plan->lease;
     // What this node gives up others can have once it has said so; what it could not have yet may be free soon.
     soon_ = plan->cut || node_.job_limits().leases_more_than(plan->rates);
     status_.lease_expires_ns = plan->rates.expires_ns;
     node_.lease(std::move(plan->rates));
-    return node_.apply_plan(plan->quotas);
+    return node_.apply_plan(plan->quotas, sent_ns);
 }
 
 }  // namespace larder::cache

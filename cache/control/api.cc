@@ -36,6 +36,12 @@ json::object counters_json(const BlockCounters& counters) {
             {"remote_errors", counters.remote_errors}};
 }
 
+json::object outage_json(const HttpOutage& outage, std::int64_t now_ns) {
+    return {{"endpoint", outage.endpoint},
+            {"problem", outage.why.starts_with(": ") ? outage.why.substr(2) : outage.why},
+            {"seconds", static_cast<double>(now_ns - outage.began_ns) / 1e9}};
+}
+
 json::object quota_json(const Quota& quota) {
     return {{"memory_bytes", quota.memory_bytes}, {"disk_bytes", quota.disk_bytes}};
 }
@@ -122,6 +128,12 @@ json::value Api::peers_json() const {
     return json::object{{"endpoint", node_.peers()->endpoint()}, {"others", std::move(others)}};
 }
 
+json::array Api::outages_json() const {
+    json::array outages;
+    for (const HttpOutage& outage : node_.outages()) outages.push_back(outage_json(outage, clock_.now_ns()));
+    return outages;
+}
+
 void Api::get_status(const HttpRespond& respond) {
     const IndexStatus index = node_.index_status();
     respond(json_response({{"version", LARDER_VERSION},
@@ -137,6 +149,7 @@ void Api::get_status(const HttpRespond& respond) {
                            {"slot_bytes", handshakes_.slot_bytes()},
                            {"allocator", allocator_json()},
                            {"peers", peers_json()},
+                           {"outages", outages_json()},
                            {"index_problem", index.problem}}));
 }
 

@@ -60,6 +60,7 @@ private:
     void delete_job_limit(const std::string& job, HttpRespond respond);
     void get_task(std::uint64_t id, HttpRespond respond);
     void get_metrics(HttpRespond respond);
+    boost::json::array outages_json() const;
 
     Node& node_;
     const HandshakeServer& handshakes_;

@@ -29,11 +29,16 @@ json::object job_json(const JobStatistics& job, double rate_bytes_per_second) {
             {"rate_bytes_per_s", rate_bytes_per_second}};
 }
 
-json::object task_json(const TaskView& task) {
+json::object task_json(const TaskView& task, const Node& node) {
     json::object object{
         {"id", task.id},           {"kind", task.kind},      {"dataset", task.dataset}, {"state", name(task.state)},
         {"done", task.done},       {"total", task.total},    {"unit", task.unit},       {"bytes_done", task.bytes_done},
         {"resumed", task.resumed}, {"seconds", task.seconds}};
+    if (!task.plan.empty()) object["plan"] = json::parse(task.plan);
+    for (const HttpOutage& outage : node.outages()) {
+        if (task.state != TaskState::running || outage.endpoint != task.remote) continue;
+        object["waits_for"] = outage_json(outage, node.now_ns());
+    }
     if (task.error) object["error"] = json::object{{"code", name(task.error->code)}, {"message", task.error->message}};
     if (!task.result.empty()) object["result"] = json::parse(task.result);
     return object;
@@ -111,7 +116,7 @@ void Api::tasks(const HttpRequest& request, const HttpRespond& respond) {
     } else if (request.method != "GET") {
         return respond(method_not_allowed("GET, DELETE"));
     }
-    respond(json_response(task_json(*node_.tasks().view(id))));
+    respond(json_response(task_json(*node_.tasks().view(id), node_)));
 }
 
 }  // namespace larder::cache

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/server/http.h"
 #include "base/server/json_http.h"
+#include "cache/remote/http_outage.h"
 #include "cache/shard/statistics.h"
 #include "cache/store.h"
 
@@ -19,6 +20,7 @@ namespace larder::cache {
 HttpResponse task_response(const Result<std::uint64_t>& task);
 
 boost::json::object counters_json(const BlockCounters& counters);
+boost::json::object outage_json(const HttpOutage& outage, std::int64_t now_ns);
 boost::json::object quota_json(const Quota& quota);
 // {memory_bytes, disk_bytes}, both required.
 Result<Quota> read_quota(const boost::json::object& object, std::string_view where);

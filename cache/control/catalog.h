@@ -39,7 +39,7 @@ struct DatasetRecord {
     std::uint64_t dataset_id = 0;  // random, of this dataset for ever; another one of that name has another
     Access access;
     Quota quota;
-    bool quota_held = false;              // somebody set it by hand: an allocator that sets quotas only leaves it alone
+    bool quota_held = false;              // somebody set it by hand: an allocator plans around it
     std::vector<std::uint64_t> versions;  // ascending
 };
 

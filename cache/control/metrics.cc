@@ -169,6 +169,10 @@ void add_http(Families& families, const HttpStatistics& http) {
         counter("larder_http_overloads_total", "Answers 503 and 429, and timeouts: fewer run at once after them")
             .add({}, number(http.overloads))
             .take());
+    families.push_back(
+        counter("larder_http_outages_total", "Times that a remote answered nothing for a second or longer")
+            .add({}, number(http.outages))
+            .take());
     families.push_back(counter("larder_http_hedges_total", "Second requests beside late ones, by which came first")
                            .add({{"first", "hedge"}}, number(http.hedges_won))
                            .add({{"first", "other"}}, number(http.hedges - http.hedges_won))

@@ -153,6 +153,11 @@ void Node::keep_house() {
         job_limits_.look(*statistics, clock_.now_ns());
         drop_old_versions(*statistics);
         disk_reports_.look(statistics->datasets, clock_.now_ns());
+        used_.clear();
+        for (const DatasetStatistics& of : statistics->datasets) {
+            used_[of.dataset_id] = {.bytes = {.memory_bytes = of.usage.memory_bytes, .disk_bytes = of.usage.disk_bytes},
+                                    .sessions = of.sessions};
+        }
     });
 }
 

@@ -5,6 +5,7 @@
 // the data plane counts. Everything is asked for on the control thread and nothing there waits: what the data plane or
 // a disk must answer comes back through a callback, on the control thread too.
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -40,6 +41,8 @@ struct NodeDataset {
     std::map<std::uint64_t, std::int64_t> needed_ns;  // by version: when it was the newest, or a session read it
     std::vector<std::uint64_t> versions_cached;       // those whose blocks stay in the cache; empty: not settled yet
     std::uint64_t task = 0;                           // that runs on it; 0: none
+    // Who deals out quotas has said this one's, or nobody does. Read by the dataset's task, too.
+    std::shared_ptr<std::atomic<bool>> quota_is_said = std::make_shared<std::atomic<bool>>(false);
     // Why it is not served, when its remote could not be reached: tried anew every 10 s.
     std::optional<Error> offline;
     std::shared_ptr<const RemotePlace> place;  // null: not opened yet
@@ -47,6 +50,12 @@ struct NodeDataset {
 
     const DatasetVersion& newest() const { return *versions.rbegin()->second; }
     std::uint64_t bytes() const { return newest().manifest->total_bytes(); }
+};
+
+// How much of a dataset's quota is in use, and by how many.
+struct DatasetUse {
+    Quota bytes;
+    std::uint32_t sessions = 0;
 };
 
 // One whose manifests are damaged.
@@ -71,6 +80,8 @@ public:
     const std::map<std::string, NodeDataset>& datasets() const { return datasets_; }
     // Those whose manifests are damaged, with what is wrong: they can only be removed.
     const std::map<std::string, DamagedDataset>& damaged() const { return damaged_; }
+    // What the datasets that are being added or removed hold of the quotas.
+    Quota changing_quota() const;
     Result<const NodeDataset*> find(const std::string& name) const;
     Tasks& tasks() { return tasks_; }
     const JobLimits& job_limits() const { return job_limits_; }
@@ -82,6 +93,9 @@ public:
     // Null: neither lends nor reads.
     const Peers* peers() const { return peers_.get(); }
     HttpStatistics http_statistics() const { return transfers_->statistics(); }
+    // Remotes that do not answer at present.
+    std::vector<HttpOutage> outages() const { return transfers_->outages(); }
+    std::int64_t now_ns() const { return clock_.now_ns(); }
 
     using Done = std::function<void(Result<void>)>;
 
@@ -94,16 +108,18 @@ public:
 
     // Closes the dataset's sessions and deletes all that is kept of it; not its remote.
     void remove(const std::string& name, Done done);
-    // Holds at once; `done` when it is written down too.
-    // `nothing`: what an allocator says from now on, where there is one.
+    // Holds at once, against the allocator too, and takes what it needs from quotas that nobody set by hand; `done`
+    // when it is written down. Nothing: what an allocator says from now on, where there is one.
     void set_quota(const std::string& name, std::optional<Quota> quota, Done done);
-    // Whether quotas that were set by hand hold against the allocator.
-    bool holds_quotas() const { return config_.allocator.endpoint.empty() || !config_.allocator.rates; }
     // Nothing: as the config has it.
     void set_job_limit(const std::string& job, std::optional<JobLimit> limit, Done done);
 
-    // What an allocator decides. Quotas of datasets this node does not have are passed over; all the others or none.
-    Result<void> apply_plan(const std::map<std::string, Quota>& quotas);
+    // What an allocator decides, by a report made at `reported_ns`. Quotas of datasets this node does not have, and of
+    // those that have one set by hand, are passed over; all the others or none. A plan that does not know of a quota
+    // set since is passed over whole: the next one will.
+    Result<void> apply_plan(const std::map<std::string, Quota>& quotas, std::int64_t reported_ns);
+    // A dataset came whose quota the allocator has not said yet.
+    bool any_quota_unsaid() const;
     void lease(RateLease lease);
     // Who the allocator says may be asked for blocks.
     void set_peers(std::vector<std::string> endpoints);
@@ -148,6 +164,8 @@ private:
     void hand_over(NodeDataset& dataset);
     void retry_offline();
     Result<void> check_capacity(const std::map<std::string, Quota>& changes) const;
+    Result<void> make_room(const std::string& name, Quota quota);
+    void give_way(std::uint64_t Quota::* tier, std::uint64_t bytes);
     Result<void> check_idle(const NodeDataset& dataset) const;
     Result<void> check_is_new(const std::string& name) const;
     Result<void> check_online(const NodeDataset& dataset) const;
@@ -186,8 +204,10 @@ private:
     std::map<std::string, DatasetRecord> changing_;  // being added or removed: the names are taken
     std::vector<std::shared_ptr<Gathering>> gatherings_;
     std::int64_t offline_retry_ns_ = 0;
-    std::unique_ptr<WorkThread> files_;   // writes state files, in order
-    std::unique_ptr<WorkThread> memory_;  // unmaps dropped memory segments
+    std::int64_t quota_set_ns_ = 0;             // when one was last set by hand
+    std::map<std::uint64_t, DatasetUse> used_;  // by dataset id, as of about a second ago
+    std::unique_ptr<WorkThread> files_;         // writes state files, in order
+    std::unique_ptr<WorkThread> memory_;        // unmaps dropped memory segments
     Tasks tasks_;
 };
 

@@ -3,7 +3,9 @@
 #include <boost/json.hpp>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "base/file.h"
 #include "base/server/json_text.h"
@@ -16,6 +18,8 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::int64_t kScanPoll_ns = 20'000'000;
+// For the allocator to say the quota of a new dataset; it takes a second where all is well.
+constexpr std::int64_t kQuotaSaidWithin_ns = 10'000'000'000;
 
 Result<NewDataset> new_dataset_of(const std::string& name, const DatasetConfig& declared, Quota quota) {
     const auto given = [](const std::string& text) { return text.empty() ? std::nullopt : std::optional(text); };
@@ -44,20 +48,20 @@ const char* text_of(BlockFound::What what) {
     return "";
 }
 
-std::string scan_result(const ScanProgress& scan, ScanKind kind) {
-    json::object result{{"blocks", scan.blocks_done.load()},
-                        {"bytes", scan.bytes_done.load()},
-                        {"blocks_bad", scan.blocks_bad.load()},
-                        {"blocks_failed", scan.blocks_failed.load()},
-                        {"blocks_corrupt", scan.blocks_corrupt.load()}};
-    if (kind == ScanKind::warm) return json_text(result);
-    const std::uint64_t unchecked = scan.blocks_unchecked.load();
-    result["blocks_unchecked"] = unchecked;
+std::string text_of(const BlockFound& found) {
+    return found.object + ", " + std::to_string(found.bytes) + " B from offset " + std::to_string(found.offset) + ": " +
+           text_of(found.what) + (found.why.empty() ? "" : ": " + found.why);
+}
+
+json::array notes_of(const ScanProgress& scan) {
     json::array notes;
-    for (const BlockFound& found : scan.found) {
-        notes.emplace_back(found.object + ", " + std::to_string(found.bytes) + " B from offset " +
-                           std::to_string(found.offset) + ": " + text_of(found.what));
-    }
+    for (const BlockFound& found : scan.found) notes.emplace_back(text_of(found));
+    return notes;
+}
+
+std::string verify_result(const ScanProgress& scan, ScanKind kind) {
+    const std::uint64_t unchecked = scan.blocks_unchecked.load();
+    json::array notes = notes_of(scan);
     if (unchecked > 0) {
         notes.emplace_back(std::to_string(unchecked) +
                            (kind == ScanKind::verify_remote
@@ -65,7 +69,59 @@ std::string scan_result(const ScanProgress& scan, ScanKind kind) {
                                   "--checksum) to be held against: they were not read"
                                 : " blocks are not cached: they were not read"));
     }
-    result["notes"] = std::move(notes);
+    return json_text(json::object{{"blocks", scan.blocks_done.load()},
+                                        {"bytes", scan.bytes_done.load()},
+                                        {"blocks_bad", scan.blocks_bad.load()},
+                                        {"blocks_failed", scan.blocks_failed.load()},
+                                        {"blocks_corrupt", scan.blocks_corrupt.load()},
+                                        {"blocks_unchecked", unchecked},
+                                        {"notes", std::move(notes)}});
+}
+
+json::object warm_plan(const WarmPlan& plan) {
+    return {{"blocks", plan.blocks},
+            {"bytes", plan.bytes},
+            {"cached_blocks", plan.cached_blocks},
+            {"cached_bytes", plan.cached_bytes},
+            {"peer_blocks", plan.peer_blocks},
+            {"promised_blocks", plan.promised_blocks},
+            {"promised_bytes", plan.promised_bytes},
+            {"quota", json::object{{"memory_bytes", plan.quota_memory_bytes}, {"disk_bytes", plan.quota_disk_bytes}}}};
+}
+
+std::string warm_result(const std::string& name, const ScanProgress& scan) {
+    const WarmPlan& plan = scan.plan;
+    const WarmOutcome& outcome = scan.outcome;
+    const std::uint64_t missed =
+        outcome.disk_full_blocks + outcome.disk_failed_blocks + outcome.failed_blocks + outcome.not_asked_blocks;
+    const bool kept = missed == 0 && outcome.cached_blocks >= plan.cached_blocks + plan.promised_blocks;
+    if (kept) {
+        log_info("dataset warmed", {{"dataset", name}, {"blocks", plan.blocks}, {"cached", outcome.cached_blocks}});
+    } else {
+        log_warn("not all that warming promised is cached", {{"dataset", name},
+                                                             {"blocks", plan.blocks},
+                                                             {"promised", plan.cached_blocks + plan.promised_blocks},
+                                                             {"cached", outcome.cached_blocks},
+                                                             {"disk_full", outcome.disk_full_blocks},
+                                                             {"disk_failed", outcome.disk_failed_blocks},
+                                                             {"remote_failed", outcome.failed_blocks},
+                                                             {"not_asked", outcome.not_asked_blocks},
+                                                             {"disk_problem", outcome.disk_problem}});
+    }
+    json::object result = warm_plan(plan);
+    result["fetched_bytes"] = scan.bytes_done.load();
+    result["cached_blocks"] = outcome.cached_blocks;
+    result["cached_bytes"] = outcome.cached_bytes;
+    result["kept"] = kept;
+    result["not_cached"] = json::object{{"at_peers", outcome.peer_blocks},
+                                        {"quota", outcome.quota_blocks},
+                                        {"disk_full", outcome.disk_full_blocks},
+                                        {"disk_failed", outcome.disk_failed_blocks},
+                                        {"failed", outcome.failed_blocks},
+                                        {"not_asked", outcome.not_asked_blocks},
+                                        {"busy", outcome.busy_blocks}};
+    result["disk_problem"] = outcome.disk_problem;
+    result["notes"] = notes_of(scan);
     return json_text(result);
 }
 
@@ -85,11 +141,19 @@ Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
     const auto bucket = job_limits_.bucket(kScanJob, clock_.now_ns());
     if (!bucket) return std::unexpected(bucket.error());
     Tasks::Work work{.kind = kind == ScanKind::warm ? "warm" : "verify", .dataset = name, .unit = "blocks"};
-    work.run = [kind, id = (*found)->record.dataset_id, shard = (*found)->shard, bucket = *bucket](
-                   TaskProgress& progress, const std::stop_token& stop) -> Tasks::Outcome {
+    const auto said = kind == ScanKind::warm ? (*found)->quota_is_said : nullptr;
+    const std::string endpoint = (*found)->place == nullptr ? "" : (*found)->place->endpoint();
+    work.run = [this, name, kind, said, endpoint, id = (*found)->record.dataset_id, shard = (*found)->shard,
+                bucket = *bucket](TaskProgress& progress, const std::stop_token& stop) -> Tasks::Outcome {
+        progress.set_remote(endpoint);
+        const std::int64_t said_by_ns = clock_.now_ns() + kQuotaSaidWithin_ns;
+        while (said != nullptr && !*said && !stop.stop_requested() && clock_.now_ns() < said_by_ns) {
+            sleep_ns(kScanPoll_ns);
+        }
         auto scan = std::make_shared<ScanProgress>();
         auto started = shard->call([&](Shard& on) { return on.start_scan(id, kind, bucket, scan); });
         if (!started) return std::unexpected(started.error());
+        bool plan_told = false;
         for (bool finished = false; !finished;) {
             if (stop.stop_requested() && !scan->cancel.exchange(true)) shard->post([](Shard&) {});  // to wake it
             sleep_ns(kScanPoll_ns);
@@ -97,9 +161,14 @@ Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
             progress.done = scan->blocks_done.load();
             progress.total = scan->blocks_total.load();
             progress.bytes_done = scan->bytes_done.load();
+            if (scan->planned && !std::exchange(plan_told, true)) {
+                progress.set_plan(json_text(warm_plan(scan->plan)));
+            }
         }
         if (stop.stop_requested()) return fail(ErrorCode::cancelled, "cancelled");
-        return scan_result(*scan, kind);
+        if (kind != ScanKind::warm) return verify_result(*scan, kind);
+        if (!scan->outcome.counted) return fail(ErrorCode::cancelled, "the dataset is not served any more");
+        return warm_result(name, *scan);
     };
     auto task = tasks_.start(std::move(work));
     if (task) datasets_.at(name).task = *task;
@@ -182,40 +251,121 @@ void Node::apply_quota(NodeDataset& dataset, Quota quota) {
         {{"dataset", dataset.record.name}, {"memory_bytes", quota.memory_bytes}, {"disk_bytes", quota.disk_bytes}});
 }
 
+Quota Node::changing_quota() const {
+    Quota sum;
+    for (const auto& [name, record] : changing_) {
+        sum.memory_bytes += record.quota.memory_bytes;
+        sum.disk_bytes += record.quota.disk_bytes;
+    }
+    return sum;
+}
+
+// Of other datasets' quotas those that nobody set by hand give way to one that somebody does. What could be had is said
+// where it is too much.
+Result<void> Node::make_room(const std::string& name, Quota quota) {
+    if (config_.allocator.endpoint.empty()) return check_capacity({{name, quota}});
+    Quota held;
+    Quota dealt;
+    const auto take = [&](const DatasetRecord& record) {
+        if (record.name == name) return;
+        Quota& sum = record.quota_held ? held : dealt;
+        sum.memory_bytes += record.quota.memory_bytes;
+        sum.disk_bytes += record.quota.disk_bytes;
+    };
+    for (const auto& [other, dataset] : datasets_) take(dataset.record);
+    for (const auto& [other, record] : changing_) take(record);
+    const auto check = [&](const char* tier, std::uint64_t has, std::uint64_t others,
+                           std::uint64_t wanted) -> Result<void> {
+        const std::uint64_t most = has - std::min(has, others);
+        if (wanted <= most) return {};
+        return fail(ErrorCode::no_space,
+                    "a " + std::string(tier) + " quota of " + figure(wanted) + " cannot be had: " + figure(most) +
+                        " can, as this node has " + figure(has) + " (`" + tier +
+                        "` in the config) and other datasets' quotas that were set by hand have " + figure(others));
+    };
+    if (auto fits = check("memory", config_.memory_bytes, held.memory_bytes, quota.memory_bytes); !fits) return fits;
+    if (auto fits = check("disk", config_.disk_bytes, held.disk_bytes, quota.disk_bytes); !fits) return fits;
+    quota_set_ns_ = clock_.now_ns();
+    const auto more = [](std::uint64_t has, std::uint64_t a, std::uint64_t b, std::uint64_t c) {
+        return a + b + c - std::min(has, a + b + c);
+    };
+    give_way(&Quota::memory_bytes,
+             more(config_.memory_bytes, held.memory_bytes, quota.memory_bytes, dealt.memory_bytes));
+    give_way(&Quota::disk_bytes, more(config_.disk_bytes, held.disk_bytes, quota.disk_bytes, dealt.disk_bytes));
+    return {};
+}
+
+// First what is not used, then what nobody reads at present, then what is read; the largest quota first.
+void Node::give_way(std::uint64_t Quota::* tier, std::uint64_t bytes) {
+    std::vector<NodeDataset*> dealt;
+    for (auto& [name, dataset] : datasets_) {
+        if (!dataset.record.quota_held) dealt.push_back(&dataset);
+    }
+    std::ranges::stable_sort(dealt, std::ranges::greater(),
+                             [&](const NodeDataset* of) { return of->record.quota.*tier; });
+    const auto use_of = [&](const NodeDataset& dataset) {
+        const auto known = used_.find(dataset.record.dataset_id);
+        return known == used_.end() ? DatasetUse{} : known->second;
+    };
+    std::map<NodeDataset*, std::uint64_t> taken;
+    for (const auto& [also_used, also_read] : {std::pair{false, true}, {true, false}, {true, true}}) {
+        for (NodeDataset* dataset : dealt) {
+            const DatasetUse use = use_of(*dataset);
+            if (use.sessions > 0 && !also_read) continue;
+            const std::uint64_t left = dataset->record.quota.*tier - taken[dataset];
+            const std::uint64_t kept = also_used ? 0 : use.bytes.*tier;
+            const std::uint64_t given = std::min(bytes, left - std::min(left, kept));
+            taken[dataset] += given;
+            bytes -= given;
+        }
+    }
+    for (const auto& [dataset, given] : taken) {
+        if (given == 0) continue;
+        Quota quota = dataset->record.quota;
+        quota.*tier -= given;
+        apply_quota(*dataset, quota);
+        save(dataset->record, nullptr);
+    }
+}
+
 void Node::set_quota(const std::string& name, std::optional<Quota> quota, Done done) {
     const auto found = find(name);
     if (!found) return done(std::unexpected(found.error()));
-    if (!holds_quotas()) {
-        return done(fail(ErrorCode::unsupported, "this node's quotas are set by the allocator at " +
-                                                     config_.allocator.endpoint + ": use `larder quota pin` there"));
-    }
     if (!quota && config_.allocator.endpoint.empty()) {
         return done(fail(ErrorCode::unsupported, "no allocator sets quotas here: give --memory or --disk"));
     }
     NodeDataset& dataset = datasets_.at(name);
     if (quota) {
-        if (auto checked = check_capacity({{name, *quota}}); !checked) return done(checked);
-        apply_quota(dataset, *quota);
+        if (auto made = make_room(name, *quota); !made) return done(made);
+        if (dataset.record.quota != *quota) apply_quota(dataset, *quota);
     }
     dataset.record.quota_held = quota.has_value();
+    *dataset.quota_is_said = quota.has_value();
     save(dataset.record, std::move(done));
 }
 
-Result<void> Node::apply_plan(const std::map<std::string, Quota>& quotas) {
+Result<void> Node::apply_plan(const std::map<std::string, Quota>& quotas, std::int64_t reported_ns) {
+    if (reported_ns < quota_set_ns_) return {};
     std::map<std::string, Quota> changes;
     for (const auto& [name, quota] : quotas) {
         const auto found = datasets_.find(name);
-        if (found == datasets_.end() || (holds_quotas() && found->second.record.quota_held)) continue;
+        if (found == datasets_.end() || found->second.record.quota_held) continue;
         if (found->second.record.quota != quota) changes[name] = quota;
     }
-    if (changes.empty()) return {};
     if (auto checked = check_capacity(changes); !checked) return checked;
     for (const auto& [name, quota] : changes) {
         NodeDataset& dataset = datasets_.at(name);
         apply_quota(dataset, quota);
         save(dataset.record, nullptr);
     }
+    for (const auto& [name, quota] : quotas) {
+        if (const auto found = datasets_.find(name); found != datasets_.end()) *found->second.quota_is_said = true;
+    }
     return {};
+}
+
+bool Node::any_quota_unsaid() const {
+    return std::ranges::any_of(datasets_, [](const auto& item) { return !*item.second.quota_is_said; });
 }
 
 void Node::wake_shards() {
@@ -268,7 +418,10 @@ Result<void> Node::apply(const Config& config) {
         if (!dataset) return std::unexpected(dataset.error().within("dataset \"" + name + "\" of the config"));
         wanted.push_back(std::move(*dataset));
     }
-    if (auto checked = check_capacity(quotas); !checked) return checked;
+    // Under an allocator what it dealt out gives way, as each dataset is added.
+    if (config_.allocator.endpoint.empty()) {
+        if (auto checked = check_capacity(quotas); !checked) return checked;
+    }
     job_limits_.apply(config, clock_.now_ns());
     wake_shards();
     for (auto& [name, dataset] : datasets_) {

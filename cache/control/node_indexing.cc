@@ -97,9 +97,7 @@ Result<std::uint64_t> Node::survey(NewDataset dataset) {
 Result<std::uint64_t> Node::add(NewDataset dataset) {
     DatasetRecord& record = dataset.record;
     if (auto is_new = check_is_new(record.name); !is_new) return std::unexpected(is_new.error());
-    if (auto checked = check_capacity({{record.name, record.quota}}); !checked) {
-        return std::unexpected(checked.error());
-    }
+    if (auto made = make_room(record.name, record.quota); !made) return std::unexpected(made.error());
     record.dataset_id = random_dataset_id();
     record.versions = {1};
     auto indexing = std::make_shared<Indexing>();
@@ -130,17 +128,19 @@ Result<std::uint64_t> Node::start_indexing(std::shared_ptr<Indexing> indexing, s
         const DatasetRecord& record = indexing->record;
         if (auto created = catalog_.create(record.name); !created) return std::unexpected(created.error());
         const std::string manifest_path = catalog_.manifest_path(record.name, indexing->version);
-        IndexRequest request{.url = record.url,
-                             .remote = record.remote,
-                             .transfers = transfers_.get(),
-                             .block = record.block,
-                             .checksum = record.checksum,
-                             .tokens_per_sample = record.tokens_per_sample,
-                             .manifest_path = manifest_path,
-                             .journal_path = journal_path(manifest_path),
-                             .dataset_id = record.dataset_id,
-                             .version = indexing->version,
-                             .created_unix_ns = unix_time_ns()};
+        IndexRequest request{
+            .url = record.url,
+            .remote = record.remote,
+            .transfers = transfers_.get(),
+            .block = record.block,
+            .checksum = record.checksum,
+            .tokens_per_sample = record.tokens_per_sample,
+            .manifest_path = manifest_path,
+            .journal_path = journal_path(manifest_path),
+            .dataset_id = record.dataset_id,
+            .version = indexing->version,
+            .created_unix_ns = unix_time_ns(),
+            .placed = [&progress](const RemotePlace& place) { progress.set_remote(place.endpoint()); }};
         if (!indexing->detect_format) request.format = record.format;
         if (indexing->previous != nullptr) request.previous = indexing->previous->manifest.get();
         auto report = index_dataset(
@@ -175,6 +175,8 @@ void Node::finish_adding(const std::shared_ptr<Indexing>& indexing, Tasks::Outco
         NodeDataset dataset{.record = record, .shard = &least_loaded()};
         dataset.place = indexing->report.place;
         dataset.versions.emplace(indexing->version, indexing->opened);
+        // What is empty is not reported to an allocator.
+        *dataset.quota_is_said = config_.allocator.endpoint.empty() || record.quota_held || dataset.bytes() == 0;
         hand_over(dataset);
         log_info("dataset added", {{"dataset", record.name},
                                    {"url", record.url},

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 
 #include "cache/control/state_lock.h"
 #include "cache/protocol/record.h"
@@ -19,32 +20,47 @@ constexpr std::int64_t kGoneAfter_ns = 5'000'000'000;
 // take in the cache, so that cached bytes over size are what jobs can hit.
 constexpr std::uint64_t kPayloadToGoBy = 1 << 20;
 constexpr std::uint64_t kRecordExtraMost = protocol::kRecordHeaderBytes + 4096;
+// A size that moves with every block would move the quotas of all: it is kept until it is wrong by this part, and
+// leaves room for blocks that are larger than those cached so far.
+constexpr double kRatioMargin = 0.01;
+constexpr double kRatioKept = 0.05;
 
-double stored_per_payload(const StoreUsage& usage, const ReportedDataset& dataset) {
-    if (usage.payload_bytes < std::min(kPayloadToGoBy, dataset.payload_bytes)) {
-        const std::uint64_t most = dataset.payload_bytes + dataset.blocks * kRecordExtraMost;
-        return static_cast<double>(most) / static_cast<double>(dataset.payload_bytes);
-    }
-    // Below 1 where blocks are compressed: then a byte of cache holds more than one of the dataset.
-    const auto stored = static_cast<double>(usage.memory_bytes + usage.disk_bytes);
-    return stored / static_cast<double>(usage.payload_bytes);
-}
-
-json::object dataset_json(const ReportedDataset& dataset, const ShardStatistics& statistics) {
-    const auto found = std::ranges::find(statistics.datasets, dataset.name, &DatasetStatistics::name);
-    const StoreUsage usage = found == statistics.datasets.end() ? StoreUsage{} : found->usage;
-    const double size = static_cast<double>(dataset.payload_bytes) * stored_per_payload(usage, dataset);
-    return {{"name", dataset.name},
-            {"size_bytes", static_cast<std::uint64_t>(size)},
-            {"quota_memory_bytes", dataset.quota.memory_bytes},
-            {"quota_disk_bytes", dataset.quota.disk_bytes},
-            {"cached_memory_bytes", usage.memory_bytes},
-            {"cached_disk_bytes", usage.disk_bytes}};
+double payload_ratio(std::uint64_t stored_bytes, std::uint64_t payload_bytes) {
+    return static_cast<double>(stored_bytes) / static_cast<double>(payload_bytes);
 }
 
 }  // namespace
 
 NodeReport::NodeReport(std::uint64_t state_directory) : instance_(draw_number()), state_directory_(state_directory) {}
+
+std::uint64_t NodeReport::stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage) {
+    // Below 1 where blocks are compressed: then a byte of cache holds more than one of the dataset.
+    double& ratio = stored_ratios_[dataset.name];
+    const std::uint64_t used_bytes = usage.memory_bytes + usage.disk_bytes;
+    if (usage.payload_bytes >= dataset.payload_bytes) {
+        ratio = payload_ratio(used_bytes, usage.payload_bytes);
+        if (usage.payload_bytes == dataset.payload_bytes) return used_bytes;
+    } else if (usage.payload_bytes < std::min(kPayloadToGoBy, dataset.payload_bytes)) {
+        ratio = payload_ratio(dataset.payload_bytes + dataset.blocks * kRecordExtraMost, dataset.payload_bytes);
+    } else {
+        const double seen = payload_ratio(used_bytes, usage.payload_bytes);
+        if (ratio == 0) ratio = seen;
+        if (seen > ratio || seen < ratio * (1 - kRatioKept)) ratio = seen * (1 + kRatioMargin);
+    }
+    return static_cast<std::uint64_t>(std::llround(static_cast<double>(dataset.payload_bytes) * ratio));
+}
+
+json::object NodeReport::dataset_json(const ReportedDataset& dataset, const ShardStatistics& statistics) {
+    const auto found = std::ranges::find(statistics.datasets, dataset.name, &DatasetStatistics::name);
+    const StoreUsage usage = found == statistics.datasets.end() ? StoreUsage{} : found->usage;
+    return {{"name", dataset.name},
+            {"size_bytes", stored_bytes(dataset, usage)},
+            {"quota_memory_bytes", dataset.quota.memory_bytes},
+            {"quota_disk_bytes", dataset.quota.disk_bytes},
+            {"quota_held", dataset.quota_held},
+            {"cached_memory_bytes", usage.memory_bytes},
+            {"cached_disk_bytes", usage.disk_bytes}};
+}
 
 std::map<std::string, NodeReport::Job> NodeReport::jobs_of(const ShardStatistics& statistics) {
     std::map<std::string, Job> jobs;
@@ -87,6 +103,9 @@ bool NodeReport::look(const Job& job, Seen& seen, std::int64_t now_ns) const {
 json::object NodeReport::make(const AllocatorConfig& allocator, Quota room,
                               const std::vector<ReportedDataset>& datasets, const ShardStatistics& statistics,
                               std::uint64_t lease_applied, std::int64_t now_ns, const ReportedPeers& peers) {
+    std::erase_if(stored_ratios_, [&](const auto& known) {
+        return std::ranges::find(datasets, known.first, &ReportedDataset::name) == datasets.end();
+    });
     json::array dataset_list;
     for (const ReportedDataset& dataset : datasets) {
         if (dataset.payload_bytes > 0) dataset_list.push_back(dataset_json(dataset, statistics));
@@ -116,6 +135,7 @@ json::object NodeReport::make(const AllocatorConfig& allocator, Quota room,
                         {"state_directory", state_directory_},
                         {"lease_applied", lease_applied},
                         {"rates", allocator.rates},
+                        {"scans", statistics.scans},
                         {"gpus", allocator.gpus},
                         {"memory_bytes", room.memory_bytes},
                         {"disk_bytes", room.disk_bytes},

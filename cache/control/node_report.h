@@ -23,6 +23,7 @@ struct ReportedDataset {
     std::uint64_t payload_bytes = 0;  // of all its blocks
     std::uint64_t blocks = 0;
     Quota quota;
+    bool quota_held = false;  // it was set by hand
 };
 
 // How peers reach the node; empty without any.
@@ -69,9 +70,14 @@ private:
     // False when the job is gone.
     bool look(const Job& job, Seen& seen, std::int64_t now_ns) const;
 
+    // What the dataset would take in the cache.
+    std::uint64_t stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage);
+    boost::json::object dataset_json(const ReportedDataset& dataset, const ShardStatistics& statistics);
+
     std::uint64_t instance_;
     std::uint64_t state_directory_;
     std::map<std::string, Seen> seen_;
+    std::map<std::string, double> stored_ratios_;  // by dataset: bytes of cache a byte of it takes, as last reported
 };
 
 }  // namespace larder::cache

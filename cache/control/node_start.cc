@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/server/logging.h"
+#include "base/units.h"
 #include "cache/control/node.h"
 #include "cache/control/node_indexing.h"
 
@@ -22,6 +23,23 @@ DeviceKind device_kind_of(IoMode mode) {
         case IoMode::threads: return DeviceKind::threads;
     }
     return DeviceKind::automatic;
+}
+
+void log_outage(const HttpOutage& outage) {
+    // The failure follows a URL where libcurl or the server says it.
+    const std::string why = outage.why.starts_with(": ") ? outage.why.substr(2) : outage.why;
+    if (outage.ended_ns == 0) {
+        log_warn("a remote does not answer; it is asked again until it does",
+                 {{"endpoint", outage.endpoint}, {"error", why}});
+        return;
+    }
+    const std::string lasted = format_duration_ns(outage.ended_ns - outage.began_ns);
+    if (outage.answers) {
+        log_info("the remote answers again",
+                 {{"endpoint", outage.endpoint}, {"outage", lasted}, {"failed_tries", outage.failures}});
+    } else {
+        log_info("the remote that did not answer is not asked any more", {{"endpoint", outage.endpoint}});
+    }
 }
 
 bool is_dataset_id(const std::string& name) {
@@ -49,7 +67,8 @@ Result<std::unique_ptr<Node>> Node::start(const Config& config,
                                                         .ca_file = remote.ca_file},
                                            .retry_for_ns = remote.retry_for_ns,
                                            .connections_max = remote.connections_max,
-                                           .hedge = remote.hedge});
+                                           .hedge = remote.hedge,
+                                           .on_outage = log_outage});
     if (!transfers) return std::unexpected(transfers.error());
     node->transfers_ = std::move(*transfers);
     if (auto started = node->start_shards(); !started) return std::unexpected(started.error());
@@ -175,6 +194,8 @@ Result<void> Node::load_dataset(DatasetRecord record) {
     open_versions(dataset);
     if (dataset.versions.empty()) return {};
     dataset.shard = &least_loaded();
+    // What was said holds until an allocator says otherwise.
+    *dataset.quota_is_said = true;
     const std::uint64_t id = dataset.record.dataset_id;
     auto recovered = recover_segments(id, segment_directory(id), index_.get());
     if (!recovered) return std::unexpected(recovered.error());

@@ -90,6 +90,8 @@ std::optional<TaskView> Tasks::view(std::uint64_t id) const {
                     .bytes_done = task.progress.bytes_done,
                     .resumed = task.progress.resumed,
                     .seconds = static_cast<double>(until_ns - task.started_ns) / 1e9,
+                    .remote = task.progress.remote(),
+                    .plan = task.progress.plan(),
                     .error = task.error,
                     .result = task.result};
 }

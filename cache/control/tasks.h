@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -30,6 +31,29 @@ struct TaskProgress {
     std::atomic<std::uint64_t> total{0};  // 0: not known yet
     std::atomic<std::uint64_t> bytes_done{0};
     std::atomic<std::uint64_t> resumed{0};  // of those done: from before it was stopped
+
+    // What the task knows before its end, for people. Any thread.
+    void set_remote(std::string endpoint) {
+        const std::scoped_lock lock(mutex_);
+        remote_ = std::move(endpoint);
+    }
+    void set_plan(std::string json) {
+        const std::scoped_lock lock(mutex_);
+        plan_ = std::move(json);
+    }
+    std::string remote() const {
+        const std::scoped_lock lock(mutex_);
+        return remote_;
+    }
+    std::string plan() const {
+        const std::scoped_lock lock(mutex_);
+        return plan_;
+    }
+
+private:
+    mutable std::mutex mutex_;
+    std::string remote_;
+    std::string plan_;
 };
 
 struct TaskView {
@@ -43,6 +67,8 @@ struct TaskView {
     std::uint64_t bytes_done = 0;
     std::uint64_t resumed = 0;
     double seconds = 0;
+    std::string remote;  // the endpoint that it asks; empty: none over HTTP, or not known yet
+    std::string plan;    // JSON: what it is going to do; empty: not known yet
     std::optional<Error> error;
     std::string result;  // JSON; empty while it runs
 };

@@ -133,6 +133,7 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
                                   std::stop_token stop) {
     auto where = find_dataset_root(request);
     if (!where) return std::unexpected(where.error());
+    if (request.placed) request.placed(*where->place);
     const std::shared_ptr<ObjectSource> source = where->place->objects(stop);
     IndexReport report{.url = where->place->url().text(), .place = where->place, .source = source};
     auto format = request.format ? Result<Format>(*request.format) : Format::webdataset;

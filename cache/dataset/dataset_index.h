@@ -60,7 +60,8 @@ struct IndexRequest {
     std::uint64_t dataset_id = 0;
     std::uint64_t version = 1;
     std::int64_t created_unix_ns = 0;
-    const protocol::Manifest* previous = nullptr;  // the version before, to carry block ids over from
+    const protocol::Manifest* previous = nullptr;    // the version before, to carry block ids over from
+    std::function<void(const RemotePlace&)> placed;  // hears of the place before it is asked anything; may be empty
 };
 
 struct IndexProgress {

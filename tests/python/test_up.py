@@ -20,6 +20,7 @@ class Up:
     def __init__(self, programs: pathlib.Path, state: pathlib.Path, *options: str, disk: str | None = "16 MiB") -> None:
         self.larder = programs / "larder"
         self.state = state
+        self.errors = ""
         self.process = subprocess.Popen(
             [self.larder, "up", "--json", "--state", state, "--memory", "8 MiB", *(("--disk", disk) if disk else ()), *options],
             stdout=subprocess.PIPE,
@@ -31,9 +32,16 @@ class Up:
         assert line, self.process.communicate()[1]
         self.listens: dict[str, Any] = json.loads(line)
 
-    def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+    def words(self, *arguments: object) -> list[str]:
         to = ["--admin-socket", self.listens["admin_socket"], "--allocator", self.listens["allocator"]]
-        return subprocess.run([self.larder, *to, *map(str, arguments)], capture_output=True, text=True)
+        return [str(self.larder), *to, *map(str, arguments)]
+
+    def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(self.words(*arguments), capture_output=True, text=True)
+
+    def log(self) -> str:
+        """What it wrote to its standard error, after its end."""
+        return self.errors
 
     def command(self, *arguments: object) -> str:
         ran = self.run(*arguments)
@@ -46,7 +54,7 @@ class Up:
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        self.process.communicate(timeout=60)
+        _, self.errors = self.process.communicate(timeout=60)
         return self.process.returncode
 
 
@@ -127,8 +135,64 @@ def test_rates_are_the_users_unless_the_remote_has_a_limit(start_up: Callable[..
     limited = start_up("--remote-bandwidth", "20 MB/s")
     limited.command("dataset", "add", "files", files)
     assert json.loads(limited.command("--json", "plan"))["remote_bytes_per_second"] == 20e6
-    assert "quota pin" in limited.run("quota", "set", "files", "--memory", "1 MiB").stderr
+    limited.command("quota", "set", "files", "--memory", "1 MiB", "--disk", "0")
+    assert limited.quota_bytes("files") == MIB
     assert limited.end() == 0
+
+
+def test_a_new_dataset_is_warmed_at_once_with_all_the_bandwidth_that_nobody_uses(
+    start_up: Callable[..., Up], tmp_path: pathlib.Path
+) -> None:
+    up = start_up("--remote-bandwidth", "4 MB/s")
+    write_files(tmp_path / "files", 160)
+    up.command("dataset", "add", "files", tmp_path / "files")
+    output = up.command("dataset", "warm", "files")
+    assert "files has 160 blocks, 10.00 MiB; to bring: 160 blocks, 10.00 MiB\n" in output
+    assert "160 of 160 blocks, 10.00 MiB are cached (100.0 %)" in output
+    assert up.end() == 0
+    lines = up.log().splitlines()
+    assert sum("quota set" in line for line in lines) <= 5, "once, and a few times as sizes become known"
+
+
+def test_what_is_not_warmed_is_said_with_its_reason(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
+    up = start_up()
+    up.command("dataset", "add", "files", write_files(tmp_path / "files", 64), "--quota-memory", "1 MiB")
+    small = up.command("dataset", "warm", "files")
+    assert "its quota, 1.00 MiB of memory and 0 B of disk, has no room for more" in small
+    assert "of 64 blocks, 4.00 MiB are cached (" in small
+    assert "blocks: its quota, 1.00 MiB of memory and 0 B of disk, has no room for them: larder quota set" in small
+    up.command("quota", "set", "files", "--memory", "8 MiB")
+    (tmp_path / "files" / "0007.bin").unlink()
+    lost = up.run("dataset", "warm", "files")
+    assert lost.returncode == 1
+    assert "63 of 64 blocks" in lost.stdout
+    assert "not cached: 1 blocks: the remote did not give them" in lost.stdout
+    assert "note: 0007.bin, 65536 B from offset 0: could not be read: it is not there any more" in lost.stdout
+    assert up.end() == 0
+
+
+def test_what_an_operator_says_goes_before_what_was_dealt_out(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
+    for options in ((), ("--remote-bandwidth", "20 MB/s")):
+        up = start_up(*options)
+        directory = tmp_path / f"files{len(options)}"
+        write_files(directory, 320)
+        for name in ("one", "two"):
+            up.command("dataset", "add", name, directory)
+        # The two have all of the node, and cache nothing.
+        until(lambda: up.quota_bytes("one") + up.quota_bytes("two") > 22 * MIB)
+        up.command("quota", "set", "one", "--memory", "7 MiB", "--disk", "13 MiB")
+        assert up.quota_bytes("one") == 20 * MIB
+        up.command("dataset", "add", "three", directory, "--quota-memory", "1 MiB", "--quota-disk", "2 MiB")
+        plan = json.loads(up.command("--json", "status"))["allocator"]["reports"] + 3
+        until(lambda: json.loads(up.command("--json", "status"))["allocator"]["reports"] > plan)
+        assert [up.quota_bytes(name) for name in ("one", "two", "three")] == [20 * MIB, 1 * MIB, 3 * MIB]
+        refused = up.run("quota", "set", "two", "--memory", "1 MiB", "--disk", "2 MiB")
+        assert refused.returncode == 1
+        assert "1.00 MiB (1048576 bytes) can" in refused.stderr
+        pinned = up.run("quota", "pin", "two", "1 TiB")
+        assert pinned.returncode == 1
+        assert "1.00 TiB cannot be had" in pinned.stderr and "1.00 MiB can" in pinned.stderr
+        assert up.end() == 0
 
 
 @pytest.fixture
@@ -158,6 +222,26 @@ def test_what_is_cached_counts_as_room_at_the_next_start(
     assert info["quota"]["disk_bytes"] == 45 << 20
     assert info["used"]["blocks"] == 600
     assert up.end() == 0
+
+
+def test_warming_on_a_full_disk_fails_and_says_so(
+    small_disk: pathlib.Path, start_up: Callable[..., Up], tmp_path: pathlib.Path
+) -> None:
+    write_files(tmp_path / "files", 600)
+    up = start_up(state=small_disk, disk="64 MiB")
+    up.command("dataset", "add", "files", tmp_path / "files", "--quota-disk", "60 MiB")
+    (small_disk / "ballast").write_bytes(bytes(60 << 20))
+    full = up.run("dataset", "warm", "files")
+    assert full.returncode == 1, full.stdout
+    assert "to bring: 600 blocks" in full.stdout
+    assert "blocks: the cache disk is full: " in full.stdout
+    assert "600 of 600" not in full.stdout
+    until(lambda: json.loads(up.command("--json", "dataset", "info", "files"))["disk_full"])
+    result = json.loads(up.run("--json", "dataset", "warm", "files").stdout)["result"]
+    assert result["kept"] is False
+    assert result["cached_blocks"] + result["not_cached"]["disk_full"] == 600
+    assert up.end() == 0
+    assert "not all that warming promised is cached" in up.log()
 
 
 def test_two_on_one_state_directory(start_up: Callable[..., Up], larder_bin: pathlib.Path) -> None:

@@ -4,12 +4,14 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <utility>
 
 #include "base/server/http.h"
 #include "base/server/json_text.h"
 #include "base/server/percent_encoding.h"
+#include "base/units.h"
 #include "tools/cli/interrupt.h"
-#include "tools/cli/progress.h"
+#include "tools/cli/table.h"
 
 namespace larder::cli {
 namespace {
@@ -32,6 +34,11 @@ Error error_of_task(const json::object& task) {
     return error;
 }
 
+std::string waits_for(const json::object& task) {
+    const json::object& outage = object_at(task, "waits_for");
+    return outage.empty() ? std::string() : outage_text(outage);
+}
+
 void show(Progress& progress, const json::object& task) {
     progress.show({.done = count_at(task, "done"),
                    .total = count_at(task, "total"),
@@ -39,7 +46,8 @@ void show(Progress& progress, const json::object& task) {
                    .bytes_done = count_at(task, "bytes_done"),
                    .seconds = number_at(task, "seconds"),
                    .speed = {},
-                   .resumed = count_at(task, "resumed")});
+                   .resumed = count_at(task, "resumed"),
+                   .waits_for = waits_for(task)});
 }
 
 }  // namespace
@@ -74,7 +82,8 @@ Result<json::value> call(const Context& context, std::string_view method, const 
     return value;
 }
 
-Result<json::value> follow_task(const Context& context, const json::value& accepted, const std::string& label) {
+Result<EndedTask> follow_task(const Context& context, const json::value& accepted, const std::string& label,
+                              const std::function<void(const json::object& task, Progress&)>& look) {
     const json::object& named = as_object(accepted);
     const std::string id = text_at(named, "task");
     if (id.empty()) return fail(ErrorCode::protocol, "the daemon's answer names no task");
@@ -83,20 +92,31 @@ Result<json::value> follow_task(const Context& context, const json::value& accep
     Progress progress(label);
     for (;;) {
         auto task = call(context, "GET", target);
-        if (!task) return task;
+        if (!task) return std::unexpected(task.error());
         const json::object& fields = as_object(*task);
+        if (look) look(fields, progress);
         show(progress, fields);
         const std::string state = text_at(fields, "state");
         if (state == "done") {
             progress.finish();
-            return task;
+            return EndedTask{.task = std::move(*task), .error = {}};
         }
-        if (state != "running") return std::unexpected(error_of_task(fields));
+        if (state != "running") {
+            Error error = error_of_task(fields);
+            return EndedTask{.task = std::move(*task), .error = std::move(error)};
+        }
         if (interrupt.pressed_within(kPollMs)) {
-            if (auto cancelled = call(context, "DELETE", target); !cancelled) return cancelled;
+            if (auto cancelled = call(context, "DELETE", target); !cancelled) {
+                return std::unexpected(cancelled.error());
+            }
             return fail(ErrorCode::cancelled, label + " was cancelled");
         }
     }
+}
+
+std::string outage_text(const json::object& outage) {
+    return text_at(outage, "endpoint") + ", which has not answered for " +
+           format_seconds(number_at(outage, "seconds")) + ": " + text_at(outage, "problem");
 }
 
 std::string dataset_target(const std::string& name, std::string_view rest) {

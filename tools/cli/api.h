@@ -7,21 +7,34 @@
 #include <boost/json/value.hpp>
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/error.h"
 #include "tools/cli/context.h"
+#include "tools/cli/progress.h"
 
 namespace larder::cli {
 
 Result<boost::json::value> call(const Context& context, std::string_view method, const std::string& target,
                                 const boost::json::value& body = nullptr);
 
-// Follows the task a 202 answer named until it ends, with a progress bar called `label` on stderr. Gives the finished
-// task, or the Error it failed with. Ctrl-C cancels the task.
-Result<boost::json::value> follow_task(const Context& context, const boost::json::value& accepted,
-                                       const std::string& label);
+// A task that has ended: as the daemon tells it, with its error if it failed.
+struct EndedTask {
+    boost::json::value task;
+    std::optional<Error> error;
+};
+
+// Follows the task a 202 answer named until it ends, with a progress bar called `label` on stderr. `look`, if given,
+// sees the task each time. Ctrl-C cancels the task. An error here is of the way to the daemon.
+Result<EndedTask> follow_task(const Context& context, const boost::json::value& accepted, const std::string& label,
+                              const std::function<void(const boost::json::object& task, Progress&)>& look = {});
+
+// A remote that does not answer, as /v1/status and tasks name it: "http://host:80, which has not answered for 3.2 s:
+// ..."
+std::string outage_text(const boost::json::object& outage);
 
 // "/v1/datasets/" + name, encoded.
 std::string dataset_target(const std::string& name, std::string_view rest = {});

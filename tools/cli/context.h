@@ -16,7 +16,15 @@ class App;
 namespace larder::cli {
 
 // Documented in `larder --help`.
-enum ExitCode : int { kDone = 0, kFailed = 1, kUsage = 2, kUnreachable = 3, kNotFound = 4, kRefused = 5 };
+enum ExitCode : int {
+    kDone = 0,
+    kFailed = 1,
+    kUsage = 2,
+    kUnreachable = 3,
+    kNotFound = 4,
+    kRefused = 5,
+    kRemoteAway = 6
+};
 
 // How the cluster's allocator is reached, as base/server/http_client.h has it. Empty: not named.
 struct AllocatorAccess {

@@ -180,19 +180,27 @@ void print_result(const std::string& what, const json::object& task) {
     print_notes(result);
 }
 
+// How a task ended, and the exit code for that.
+int report_task(const Context& context, const Error& error) {
+    const int code = report(context, error);
+    // The daemon answers: what does not is the remote.
+    return code == kUnreachable ? static_cast<int>(kRemoteAway) : code;
+}
+
 // `judge`, when given, says from the task's result how the command ended.
 int run_task(const Context& context, const std::string& method, const std::string& target, const json::value& body,
              const std::string& label, const std::string& past, int (*judge)(const json::object& result) = nullptr) {
     const auto accepted = call(context, method, target, body);
     if (!accepted) return report(context, accepted.error());
-    const auto task = follow_task(context, *accepted, label);
-    if (!task) return report(context, task.error());
+    const auto ended = follow_task(context, *accepted, label);
+    if (!ended) return report(context, ended.error());
+    if (ended->error) return report_task(context, *ended->error);
     if (context.json) {
-        print_json(*task);
+        print_json(ended->task);
     } else {
-        print_result(past, as_object(*task));
+        print_result(past, as_object(ended->task));
     }
-    return judge != nullptr ? judge(object_at(as_object(*task), "result")) : static_cast<int>(kDone);
+    return judge != nullptr ? judge(object_at(as_object(ended->task), "result")) : static_cast<int>(kDone);
 }
 
 // By an allocator: nobody has to give the dataset a quota.
@@ -371,22 +379,92 @@ void add_named_task(CLI::App& dataset, Context& context, const std::string& comm
     });
 }
 
-int warm_dataset(const Context& context, const std::string& name) {
-    const int code =
-        run_task(context, "POST", dataset_target(name, "/warm"), nullptr, "warming " + name, "warmed " + name);
-    if (code != kDone || context.json) return code;
-    const auto answer = call(context, "GET", dataset_target(name));
-    if (!answer) return report(context, answer.error());
-    const json::object& dataset = as_object(*answer);
-    const json::object& quota = object_at(dataset, "quota");
-    if (count_at(object_at(dataset, "used"), "blocks") == 0 && count_at(dataset, "blocks") > 0) {
-        std::printf(
-            "note: nothing of it is cached: its quota, %s of memory and %s of disk, has no room for a block: "
-            "larder quota set %s --memory SIZE --disk SIZE\n",
-            format_bytes(count_at(quota, "memory_bytes")).c_str(), format_bytes(count_at(quota, "disk_bytes")).c_str(),
-            name.c_str());
+// "400 blocks, 40.96 MiB"
+std::string amount(std::uint64_t blocks, std::uint64_t bytes) {
+    return format_count(blocks) + " blocks, " + format_bytes(bytes);
+}
+
+std::string quota_text(const json::object& plan) {
+    const json::object& quota = object_at(plan, "quota");
+    return "its quota, " + format_bytes(count_at(quota, "memory_bytes")) + " of memory and " +
+           format_bytes(count_at(quota, "disk_bytes")) + " of disk,";
+}
+
+std::string larger_quota(const std::string& name) {
+    return "larder quota set " + name + " --memory SIZE --disk SIZE";
+}
+
+// What a warm-up is going to do.
+std::string warm_plan_text(const std::string& name, const json::object& plan) {
+    const std::uint64_t blocks = count_at(plan, "blocks");
+    const std::uint64_t cached = count_at(plan, "cached_blocks");
+    const std::uint64_t promised = count_at(plan, "promised_blocks");
+    std::string text = name + " has " + amount(blocks, count_at(plan, "bytes"));
+    if (cached > 0) text += "; cached already: " + amount(cached, count_at(plan, "cached_bytes"));
+    if (const std::uint64_t peers = count_at(plan, "peer_blocks"); peers > 0) {
+        text += "; at peers, and not brought: " + format_count(peers) + " blocks";
     }
-    return code;
+    if (cached == blocks) return text;
+    text += "; to bring: " + amount(promised, count_at(plan, "promised_bytes"));
+    if (cached + promised + count_at(plan, "peer_blocks") < blocks) {
+        text += ", as " + quota_text(plan) + " has no room for more";
+    }
+    return text;
+}
+
+// What is cached after it, and a line for each reason why something is not.
+std::string warm_result_text(const std::string& name, const json::object& task) {
+    const json::object& result = object_at(task, "result");
+    const json::object& missing = object_at(result, "not_cached");
+    const double seconds = number_at(task, "seconds");
+    const std::uint64_t fetched = count_at(result, "fetched_bytes");
+    const auto cached = static_cast<double>(count_at(result, "cached_bytes"));
+    std::string text =
+        "warmed " + name + " in " + format_seconds(seconds) + ": " + format_count(count_at(result, "cached_blocks")) +
+        " of " + amount(count_at(result, "blocks"), count_at(result, "bytes")) + " are cached (" +
+        format_part(cached, static_cast<double>(count_at(result, "bytes"))) + "); read " + format_bytes(fetched);
+    if (seconds > 0) text += ", " + format_bytes_per_second(static_cast<double>(fetched) / seconds);
+    text += "\n";
+    const std::string problem = text_at(result, "disk_problem");
+    const auto why = [&](const char* key, const std::string& reason) {
+        const std::uint64_t blocks = count_at(missing, key);
+        if (blocks > 0) text += "not cached: " + format_count(blocks) + " blocks: " + reason + "\n";
+    };
+    why("quota", quota_text(result) + " has no room for them: " + larger_quota(name));
+    why("disk_full", "the cache disk is full: " + problem);
+    why("disk_failed", "the cache disk fails: " + problem);
+    why("failed", "the remote did not give them, see below");
+    why("not_asked", "not asked for, as the remote had failed too often in a row");
+    why("busy", "they came while too much was being written: warm again");
+    why("at_peers", "other nodes have them");
+    for (const json::value& note : array_at(result, "notes")) {
+        if (note.is_string()) text += "note: " + std::string(note.get_string()) + "\n";
+    }
+    return text;
+}
+
+int warm_dataset(const Context& context, const std::string& name) {
+    const auto accepted = call(context, "POST", dataset_target(name, "/warm"));
+    if (!accepted) return report(context, accepted.error());
+    bool told = context.json;
+    const auto tell_plan = [&](const json::object& task, Progress& progress) {
+        const json::object& plan = object_at(task, "plan");
+        if (told || plan.empty()) return;
+        told = true;
+        progress.finish();
+        std::printf("%s\n", warm_plan_text(name, plan).c_str());
+        std::fflush(stdout);
+    };
+    const auto ended = follow_task(context, *accepted, "warming " + name, tell_plan);
+    if (!ended) return report(context, ended.error());
+    if (ended->error) return report_task(context, *ended->error);
+    const json::object& task = as_object(ended->task);
+    if (context.json) {
+        print_json(ended->task);
+    } else {
+        std::fputs(warm_result_text(name, task).c_str(), stdout);
+    }
+    return flag_at(object_at(task, "result"), "kept") ? kDone : kFailed;
 }
 
 void add_verify(CLI::App& dataset, Context& context) {

@@ -15,6 +15,8 @@ namespace {
 constexpr std::size_t kBarColumns = 24;
 // A rate taken over less says nothing.
 constexpr double kRateSecondsMin = 0.5;
+constexpr double kPrintEverySeconds = 10;
+constexpr std::size_t kColumnsInFile = 1000;
 
 std::string amount(std::uint64_t count, const std::string& unit) {
     return unit == "bytes" ? format_bytes(count) : format_count(count);
@@ -56,6 +58,7 @@ std::string progress_line(const std::string& label, const ProgressState& state, 
                 "  " + format_duration_ns(static_cast<std::int64_t>(state.seconds * (1 - part) / part * 1e9)) + " left";
         }
     }
+    if (!state.waits_for.empty()) line += "  waits for " + state.waits_for;
     if (line.size() >= columns) line.resize(columns - 1);
     return line;
 }
@@ -63,7 +66,16 @@ std::string progress_line(const std::string& label, const ProgressState& state, 
 Progress::Progress(std::string label) : label_(std::move(label)), terminal_(::isatty(STDERR_FILENO) == 1) {}
 
 void Progress::show(const ProgressState& state) {
-    if (!terminal_) return;
+    if (!terminal_) {
+        const bool waits = !state.waits_for.empty();
+        const bool is_due = state.seconds - printed_s_ >= kPrintEverySeconds;
+        const bool is_news = waits && waits_for_.empty();
+        waits_for_ = state.waits_for;
+        if (!is_due && !is_news) return;
+        printed_s_ = state.seconds;
+        std::fprintf(stderr, "%s\n", progress_line(label_, state, kColumnsInFile).c_str());
+        return;
+    }
     const std::size_t columns =
         std::max<std::size_t>(20, terminal_size(STDERR_FILENO).value_or(TerminalSize{}).columns);
     std::fprintf(stderr, "\r\033[K%s", progress_line(label_, state, columns).c_str());

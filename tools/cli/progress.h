@@ -1,7 +1,8 @@
 #pragma once
 
-// One line on stderr that shows how far long work is, how fast it goes and how long it will still take. When stderr is
-// no terminal it shows nothing. The line is wiped when the work ends or the object goes.
+// One line on stderr that shows how far long work is, how fast it goes and how long it will still take. On a terminal
+// the line is drawn anew each time, and wiped when the work ends or the object goes. Elsewhere it is printed every ten
+// seconds, and when the work begins to wait for something else.
 
 #include <cstdint>
 #include <string>
@@ -16,6 +17,7 @@ struct ProgressState {
     double seconds = 0;         // since the work began
     std::string speed{};        // shown in place of units per second, if given
     std::uint64_t resumed = 0;  // of those done: from before the work was stopped
+    std::string waits_for{};    // what holds the work up; empty: nothing
 };
 
 // The line, at most `columns` wide.
@@ -34,6 +36,8 @@ private:
     std::string label_;
     bool terminal_ = false;
     bool shown_ = false;
+    std::string waits_for_;  // as last printed where there is no terminal
+    double printed_s_ = 0;
 };
 
 }  // namespace larder::cli

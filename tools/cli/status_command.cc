@@ -89,6 +89,9 @@ int status(const Context& context) {
     if (const json::value* peers = fields.if_contains("peers"); peers != nullptr && peers->is_object()) {
         print_peers(peers->get_object());
     }
+    for (const json::value& outage : array_at(fields, "outages")) {
+        std::printf("remote away: %s\n", outage_text(as_object(outage)).c_str());
+    }
     const std::string problem = text_at(fields, "index_problem");
     if (!problem.empty()) std::printf("the index: %s\n", problem.c_str());
     return kDone;

@@ -40,6 +40,7 @@ struct Snapshot {
     std::int64_t taken_ns = 0;
     json::value datasets;
     json::value jobs;
+    json::value status;
 };
 
 Result<Snapshot> take(const Context& context, const Clock& clock) {
@@ -49,6 +50,9 @@ Result<Snapshot> take(const Context& context, const Clock& clock) {
     if (!datasets) return std::unexpected(datasets.error());
     auto jobs = call(context, "GET", "/v1/jobs");
     if (!jobs) return std::unexpected(jobs.error());
+    auto status = call(context, "GET", "/v1/status");
+    if (!status) return std::unexpected(status.error());
+    snapshot.status = std::move(*status);
     snapshot.datasets = std::move(*datasets);
     snapshot.jobs = std::move(*jobs);
     return snapshot;
@@ -121,11 +125,15 @@ std::string screen(const Snapshot& before, const Snapshot& now) {
         cells.push_back(job_rates.stall(row));
         jobs.add(std::move(cells));
     }
+    std::string outages;
+    for (const json::value& outage : rows(now.status, "outages")) {
+        outages += "remote away: " + outage_text(as_object(outage)) + "\n";
+    }
     const std::size_t columns = Screen::columns();
     const std::string jobs_text =
         jobs.empty() ? std::string("no jobs connected\n")
                      : jobs.text_within(columns, {"SESSIONS", "EPOCH", "TOTAL", "LIMIT", "MEMORY", "DISK"});
-    return datasets.text_within(columns, {"TOTAL", "SIZE", "CACHED"}) + "\n" + jobs_text;
+    return outages + datasets.text_within(columns, {"TOTAL", "SIZE", "CACHED"}) + "\n" + jobs_text;
 }
 
 int node_top(const Context& context, const LiveOptions& options) {
@@ -140,9 +148,10 @@ int node_top(const Context& context, const LiveOptions& options) {
     return show_live(context, options, begin, [&]() -> Result<Look> {
         auto now = take(context, clock);
         if (!now) return std::unexpected(now.error());
-        Look look{
-            .json = json::object{{"datasets", rows(now->datasets, "datasets")}, {"jobs", rows(now->jobs, "jobs")}},
-            .text = screen(before, *now)};
+        Look look{.json = json::object{{"datasets", rows(now->datasets, "datasets")},
+                                       {"jobs", rows(now->jobs, "jobs")},
+                                       {"outages", rows(now->status, "outages")}},
+                  .text = screen(before, *now)};
         before = std::move(*now);
         return look;
     });

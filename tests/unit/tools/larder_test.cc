@@ -299,19 +299,44 @@ TEST_F(LarderWithDaemonTest, AFailedTaskGivesItsErrorAndExitCode) {
     EXPECT_EQ(cancelled.errors, "larder: warm was cancelled\n");
 }
 
-TEST_F(LarderWithDaemonTest, WarmSaysWhenAQuotaHasNoRoomForABlock) {
-    daemon.answer("GET /v1/tasks/9", R"({"id":9,"kind":"warm","state":"done","result":{"blocks":40}})");
-    const auto warm = [&](const std::string& name, const char* cached) {
-        daemon.answer("POST /v1/datasets/" + name + "/warm", {202, "application/json", R"({"task":9})", {}});
-        daemon.answer("GET /v1/datasets/" + name,
-                      std::string(R"({"blocks":40,"quota":{"memory_bytes":4096,"disk_bytes":0},"used":{"blocks":)") +
-                          cached + "}}");
-        return larder({"dataset", "warm", name});
+TEST_F(LarderWithDaemonTest, WarmSaysWhatItPromisesWhatIsCachedAndWhyTheRestIsNot) {
+    const std::string plan = R"("blocks":40,"bytes":4194304,"promised_blocks":30,"promised_bytes":3145728,)"
+                             R"("quota":{"memory_bytes":4096,"disk_bytes":0})";
+    const auto warm = [&](const std::string& id, const std::string& result) {
+        daemon.answer("POST /v1/datasets/images" + id + "/warm",
+                      {202, "application/json", R"({"task":)" + id + "}", {}});
+        daemon.answer("GET /v1/tasks/" + id, R"({"id":9,"kind":"warm","state":"done","seconds":2,"plan":{)" + plan +
+                                                 R"(},"result":{)" + plan + "," + result + "}}");
+        return larder({"dataset", "warm", "images" + id});
     };
-    const auto none = warm("none", "0");
-    EXPECT_EQ(none.exit_code, 0);
-    EXPECT_THAT(none.output, HasSubstr("nothing of it is cached: its quota, 4.00 KiB of memory and 0 B of disk"));
-    EXPECT_THAT(warm("some", "1").output, ::testing::Not(HasSubstr("note:")));
+    const auto kept = warm("9", R"("kept":true,"cached_blocks":30,"cached_bytes":3145728,"fetched_bytes":3145728,)"
+                                R"("not_cached":{"quota":10,"disk_full":0})");
+    EXPECT_EQ(kept.exit_code, 0);
+    EXPECT_EQ(
+        kept.output,
+        "images9 has 40 blocks, 4.00 MiB; to bring: 30 blocks, 3.00 MiB, as its quota, 4.00 KiB of memory and 0 B "
+        "of disk, has no room for more\n"
+        "warmed images9 in 2.0 s: 30 of 40 blocks, 4.00 MiB are cached (75.0 %); read 3.00 MiB, 1.57 MB/s\n"
+        "not cached: 10 blocks: its quota, 4.00 KiB of memory and 0 B of disk, has no room for them: larder quota "
+        "set images9 --memory SIZE --disk SIZE\n");
+    const auto broken = warm("10", R"("kept":false,"cached_blocks":3,"cached_bytes":300,"disk_problem":"no space",)"
+                                   R"("not_cached":{"quota":10,"disk_full":26,"failed":1},"notes":["a.bin: gone"])");
+    EXPECT_EQ(broken.exit_code, 1);
+    EXPECT_THAT(broken.output, HasSubstr("not cached: 26 blocks: the cache disk is full: no space\n"));
+    EXPECT_THAT(broken.output, HasSubstr("not cached: 1 blocks: the remote did not give them, see below\n"));
+    EXPECT_THAT(broken.output, HasSubstr("note: a.bin: gone\n"));
+}
+
+TEST_F(LarderWithDaemonTest, ATaskWhoseRemoteDoesNotAnswerHasAnExitCodeOfItsOwn) {
+    daemon.answer("POST /v1/datasets", {202, "application/json", R"({"task":8})", {}});
+    daemon.answer("GET /v1/tasks/8",
+                  R"({"id":8,"state":"failed","error":{"code":"unavailable","message":"http://x: refused"},)"
+                  R"("waits_for":{"endpoint":"http://x","problem":"refused","seconds":1.5}})");
+    const auto failed = larder({"dataset", "add", "images", "http://x/all.txt"});
+    EXPECT_EQ(failed.exit_code, 6);
+    EXPECT_EQ(failed.errors,
+              "indexing images  0   waits for http://x, which has not answered for 1.5 s: refused\n"
+              "larder: http://x: refused\n");
 }
 
 TEST_F(LarderWithDaemonTest, ExitCodesFollowTheAnswer) {
@@ -438,6 +463,7 @@ TEST_F(LarderWithDaemonTest, TopShowsRatesBetweenTwoLooks) {
     daemon.answer("GET /v1/datasets", std::string("{\"datasets\":[") + kDataset + "]}");
     daemon.answer("GET /v1/jobs", std::string("{\"jobs\":[") + kJob + "]}");
     daemon.answer("GET /v1/jobs", "{\"jobs\":[" + later + "]}");
+    daemon.answer("GET /v1/status", R"({"outages":[]})");
     const auto result = larder({"top", "--count", "1", "--interval", "0.1"});
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_THAT(result.output,

@@ -3,6 +3,8 @@
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "tests/support/units.h"
 
 namespace larder::cache {
@@ -119,6 +121,37 @@ TEST(NodeReport, SizesAreAsStored) {
     EXPECT_EQ(datasets.at(0).at("cached_memory_bytes").to_number<std::uint64_t>(), 22 * kMiB);
     EXPECT_EQ(datasets.at(1).at("size_bytes").to_number<std::uint64_t>(), 10 * kMiB + 256 * (64 + 4096))
         << "nothing is known of it yet: the most it can be";
+}
+
+TEST(NodeReport, SizesMoveSeldomWhileADatasetFillsAndAreExactWhenItIsAllThere) {
+    NodeReport reports(1);
+    std::set<std::uint64_t> sizes;
+    std::uint64_t stored = 0;
+    std::uint64_t payload = 0;
+    std::uint64_t last = 0;
+    for (std::int64_t second = 1; second <= 100; ++second) {
+        payload += kMiB;
+        stored += kMiB + 40'000 + static_cast<std::uint64_t>(second * 7919 % 20'000);
+        DatasetStatistics images{.name = "images"};
+        images.usage = {.memory_bytes = stored, .payload_bytes = payload};
+        const auto report = reports.make(allocator(), kRoom, kDatasets, {.datasets = {images}}, 0, second * kSecond);
+        last = report.at("datasets").as_array().at(0).at("size_bytes").to_number<std::uint64_t>();
+        EXPECT_GE(last, stored) << "all that is cached, and more, fits";
+        sizes.insert(last);
+    }
+    EXPECT_EQ(last, stored);
+    EXPECT_LE(sizes.size(), 3u);
+}
+
+TEST(NodeReport, SaysWhichQuotasAreHeldAndHowManyScansRun) {
+    NodeReport reports(1);
+    const std::vector<ReportedDataset> datasets = {
+        {.name = "images", .payload_bytes = kMiB, .quota = {.memory_bytes = 7}, .quota_held = true},
+        {.name = "text", .payload_bytes = kMiB}};
+    const auto report = reports.make(allocator(), kRoom, datasets, {.scans = 2}, 0, kSecond);
+    EXPECT_EQ(report.at("scans").to_number<int>(), 2);
+    EXPECT_TRUE(report.at("datasets").at(0).at("quota_held").as_bool());
+    EXPECT_FALSE(report.at("datasets").at(1).at("quota_held").as_bool());
 }
 
 TEST(NodeReport, AJobOnADatasetThatIsGoneIsLeftOut) {

@@ -1,0 +1,88 @@
+"""Remotes that are away for a while, as operators see it."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import random
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from servers import FaultProxy, Nginx
+
+
+@pytest.fixture
+def served(serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path) -> Nginx:
+    """A list of 40 files of 20 kB."""
+    draw = random.Random(3)
+    for i in range(40):
+        (tmp_path / f"{i:02}.bin").write_bytes(draw.randbytes(20_000))
+    (tmp_path / "all.txt").write_text("".join(f"{i:02}.bin\n" for i in range(40)))
+    return serve_directory(tmp_path)
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """Nobody listens there, and nobody else gets it."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def status(daemon: Any) -> dict[str, Any]:
+    return json.loads(daemon.command("--json", "status"))
+
+
+def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        time.sleep(0.05)
+
+
+def test_an_outage_is_shown_and_logged_once_at_its_begin_and_its_end(
+    start_daemon: Callable[..., Any], served: Nginx, fault_proxy: Callable[..., FaultProxy]
+) -> None:
+    daemon = start_daemon()
+    proxy = fault_proxy(served.port)
+    daemon.command("dataset", "add", "far", f"{proxy.endpoint}/all.txt", "--quota-memory", "8MiB")
+    assert status(daemon)["outages"] == []
+    proxy.set(reset_before=1.0)
+    warm = subprocess.Popen(
+        daemon._command("dataset", "warm", "far"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )  # fmt: skip
+    until(lambda: status(daemon)["outages"] != [])
+    (outage,) = status(daemon)["outages"]
+    assert outage["endpoint"] == proxy.endpoint
+    assert outage["problem"] and outage["seconds"] >= 1
+    assert f"{proxy.endpoint}, which has not answered for" in daemon.command("status")
+    assert f"remote away: {proxy.endpoint}" in daemon.command("top", "--count", "1")
+    proxy.set()
+    output, errors = warm.communicate(timeout=60)
+    assert warm.returncode == 0, output + errors
+    assert f"waits for {proxy.endpoint}" in errors
+    assert "40 of 40 blocks" in output
+    until(lambda: status(daemon)["outages"] == [])
+    log = daemon.log.read_text().splitlines()
+    assert sum("a remote does not answer" in line for line in log) == 1
+    (ended,) = [line for line in log if "the remote answers again" in line]
+    assert proxy.endpoint in ended and "outage=" in ended
+    metrics = subprocess.run(
+        ["curl", "-s", "--unix-socket", daemon.state / "admin.sock", "http://larder/metrics"], capture_output=True, text=True
+    ).stdout
+    assert "larder_http_outages_total 1\n" in metrics
+
+
+def test_adding_a_dataset_of_a_closed_port_says_what_it_waits_for_and_has_an_exit_code_of_its_own(
+    start_daemon: Callable[..., Any], closed_port: int
+) -> None:
+    daemon = start_daemon()
+    url = f"http://127.0.0.1:{closed_port}"
+    failed = daemon.try_command("dataset", "add", "nowhere", f"{url}/all.txt")
+    assert failed.returncode == 6, failed.stderr
+    waits, error = failed.stderr.splitlines()[0], failed.stderr.splitlines()[-1]
+    assert f"waits for {url}, which has not answered for" in waits
+    assert "connect" in waits
+    assert error.startswith("larder: ") and url in error
