@@ -18,26 +18,10 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "cache/remote/http_endpoint.h"
+#include "cache/remote/http_flight.h"
 #include "cache/remote/retry_delay.h"
 
 namespace larder::cache {
-
-// One get on its way: the tries that run for it, or when the next is due.
-struct HttpFlight {
-    HttpGet* get = nullptr;
-    HttpEndpoint* endpoint = nullptr;
-    HttpAttempt* running = nullptr;
-    HttpAttempt* hedge = nullptr;
-    std::int64_t submitted_ns = 0;
-    std::int64_t failing_since_ns = 0;  // 0: the last try did not fail. Waiting for a turn does not count
-    std::int64_t waiting_since_ns = 0;
-    std::int64_t due_ns = 0;  // of the next try; 0: none is planned
-    unsigned failures = 0;
-    unsigned changes = 0;
-    bool told_when = false;  // the server said how long the next try is to wait
-    bool hedged = false;
-    std::uint64_t deposit_bytes = 0;  // what the second request may take, paid until it is known
-};
 
 namespace {
 
@@ -49,7 +33,8 @@ constexpr unsigned kChangesBelieved = 2;
 
 class HttpTransfers::Loop {
 public:
-    explicit Loop(const HttpTransfersOptions& options) : options_(options), multi_(curl_multi_init()) {
+    explicit Loop(const HttpTransfersOptions& options)
+        : options_(options), multi_(curl_multi_init()), outages_(options.on_outage) {
         LARDER_ASSERT(multi_ != nullptr);
         curl_multi_setopt(multi_, CURLMOPT_MAX_HOST_CONNECTIONS, static_cast<long>(options.connections_max));
         curl_multi_setopt(multi_, CURLMOPT_MAXCONNECTS, static_cast<long>(options.connections_max) * 4);
@@ -100,13 +85,10 @@ public:
                 .overloads = overloads_.load(std::memory_order_relaxed),
                 .hedges = hedges_.load(std::memory_order_relaxed),
                 .hedges_won = hedges_won_.load(std::memory_order_relaxed),
-                .outages = outages_begun_.load(std::memory_order_relaxed)};
+                .outages = outages_.begun()};
     }
 
-    std::vector<HttpOutage> outages() const {
-        const std::scoped_lock lock(outages_mutex_);
-        return outages_;
-    }
+    std::vector<HttpOutage> outages() const { return outages_.lasting(); }
 
 private:
     void run() {
@@ -209,22 +191,10 @@ private:
     void look_for_outage(const std::string& name, HttpEndpoint& endpoint) {
         if (endpoint.silent_since_ns == 0) return;
         if (endpoint.is_outage) {
-            tell(name, endpoint.outage_forgotten(now_ns_));
+            outages_.tell(name, endpoint.outage_forgotten(now_ns_));
         } else if (!is_answering(endpoint)) {
-            tell(name, endpoint.outage_begins(now_ns_));
+            outages_.tell(name, endpoint.outage_begins(now_ns_));
         }
-    }
-
-    void tell(const std::string& name, std::optional<HttpOutage> outage) {
-        if (!outage) return;
-        outage->endpoint = name;
-        if (outage->ended_ns == 0) outages_begun_.fetch_add(1, std::memory_order_relaxed);
-        {
-            const std::scoped_lock lock(outages_mutex_);
-            std::erase_if(outages_, [&](const HttpOutage& known) { return known.endpoint == name; });
-            if (outage->ended_ns == 0) outages_.push_back(*outage);
-        }
-        if (options_.on_outage) options_.on_outage(*outage);
     }
 
     // What waits out a delay because the endpoint was silent need not wait any longer.
@@ -232,7 +202,7 @@ private:
         HttpEndpoint& endpoint = *first.endpoint;
         auto over = endpoint.answered(now_ns_);
         if (!over) return;
-        tell(first.get->origin->endpoint(), std::move(over));
+        outages_.tell(first.get->origin->endpoint(), std::move(over));
         for (const auto& flight : flights_) {
             if (flight->endpoint == &endpoint && flight->due_ns != 0 && !flight->told_when) flight->due_ns = now_ns_;
         }
@@ -455,10 +425,7 @@ private:
     std::atomic<std::uint64_t> overloads_{0};
     std::atomic<std::uint64_t> hedges_{0};
     std::atomic<std::uint64_t> hedges_won_{0};
-    std::atomic<std::uint64_t> outages_begun_{0};
-
-    mutable std::mutex outages_mutex_;  // over what follows
-    std::vector<HttpOutage> outages_;   // that last
+    HttpOutages outages_;
 
     std::mutex cancel_mutex_;  // over what follows
     std::condition_variable cancelled_;

@@ -1,0 +1,94 @@
+// Warming a dataset: what is promised, what is brought, and why the rest is not.
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/cache/shard/shard_fixture.h"
+
+namespace larder::cache {
+
+using test::RingClient;
+using test::ShardWorld;
+namespace {
+
+class WarmTest : public testing::Test {
+protected:
+    // Runs a warm-up to its end.
+    std::shared_ptr<ScanProgress> warm(ShardWorld& world) {
+        auto progress = std::make_shared<ScanProgress>();
+        EXPECT_TRUE(
+            world.shard->start_scan(test::kDatasetId, ScanKind::warm, std::make_shared<TokenBucket>(), progress));
+        for (int i = 0; i < 20'000 && !progress->finished; ++i) world.turns(1);
+        EXPECT_TRUE(progress->finished && progress->planned && progress->outcome.counted);
+        return progress;
+    }
+
+    static std::uint64_t accounted(const WarmOutcome& outcome) {
+        return outcome.cached_blocks + outcome.peer_blocks + outcome.quota_blocks + outcome.disk_full_blocks +
+               outcome.disk_failed_blocks + outcome.failed_blocks + outcome.not_asked_blocks + outcome.busy_blocks;
+    }
+};
+
+TEST_F(WarmTest, BringsAllThatItPromisesWhereTheQuotaHasRoomForAll) {
+    for (const Quota& quota : {test::kMemory, test::kDisk}) {
+        ShardWorld world({.blocks = 300, .quota = quota});
+        RingClient& client = world.attach();
+        for (std::uint32_t block = 0; block < 10; ++block) world.read(client, block);
+        world.turns(20);
+        const auto progress = warm(world);
+        EXPECT_EQ(progress->plan.blocks, 300u);
+        EXPECT_EQ(progress->plan.bytes, world.total_bytes);
+        EXPECT_EQ(progress->plan.cached_blocks, 10u);
+        EXPECT_EQ(progress->plan.promised_blocks, 290u);
+        EXPECT_EQ(progress->blocks_total, 290u);
+        EXPECT_EQ(progress->blocks_done, 290u);
+        EXPECT_EQ(progress->outcome.cached_blocks, 300u);
+        EXPECT_EQ(progress->outcome.cached_bytes, world.total_bytes);
+    }
+}
+
+TEST_F(WarmTest, PromisesWhatTheQuotaHasRoomForAndBringsAtLeastThat) {
+    for (const Quota& quota : {Quota{.memory_bytes = 2'000'000}, Quota{.disk_bytes = 2'000'000},
+                               Quota{.memory_bytes = 1'000'000, .disk_bytes = 1'000'000}, Quota{}}) {
+        ShardWorld world({.blocks = 600, .quota = quota});
+        const auto progress = warm(world);
+        EXPECT_LT(progress->plan.promised_blocks, 260u);
+        EXPECT_GE(progress->plan.promised_blocks, quota == Quota{} ? 0u : 140u);
+        EXPECT_GE(progress->outcome.cached_blocks, progress->plan.promised_blocks);
+        EXPECT_EQ(progress->outcome.quota_blocks, 600 - progress->outcome.cached_blocks);
+    }
+}
+
+TEST_F(WarmTest, AFullDiskEndsItAndIsTheReasonForAllThatIsMissing) {
+    ShardWorld world({.blocks = 600, .block_bytes_max = 100'000, .quota = test::kDisk});
+    // One segment of 16 MiB.
+    world.disk.set_bytes_max(world.disk.bytes_used() + 20 * test::kMiB);
+    const auto progress = warm(world);
+    const WarmOutcome& outcome = progress->outcome;
+    EXPECT_EQ(progress->plan.promised_blocks, 600u);
+    EXPECT_EQ(accounted(outcome), 600u);
+    EXPECT_EQ(outcome.disk_full_blocks, 600 - outcome.cached_blocks);
+    EXPECT_GT(outcome.disk_full_blocks, 0u);
+    EXPECT_FALSE(outcome.disk_problem.empty());
+    EXPECT_LT(progress->bytes_done, world.total_bytes * 3 / 4) << "what cannot be kept is not read";
+}
+
+TEST_F(WarmTest, ABlockThatTheRemoteDoesNotGiveIsNamedWithItsCause) {
+    ShardWorld world({.blocks = 100, .quota = test::kMemory});
+    world.disk.unlink(world.path(9));
+    const auto progress = warm(world);
+    EXPECT_EQ(progress->outcome.cached_blocks, 99u);
+    EXPECT_EQ(progress->outcome.failed_blocks, 1u);
+    ASSERT_EQ(progress->found.size(), 1u);
+    EXPECT_EQ(progress->found[0].object, ShardWorld::object_name(9));
+    EXPECT_EQ(progress->found[0].why, "it is not there any more");
+}
+
+TEST_F(WarmTest, ABlockThatWasBusyOnItsWayInIsAskedForAgain) {
+    // Of blocks this large only a few may be on their way to disk at one time.
+    ShardWorld world({.blocks = 12, .block_bytes_max = 12'000'000, .quota = {.disk_bytes = 200 * test::kMiB}});
+    const auto progress = warm(world);
+    EXPECT_EQ(progress->outcome.cached_blocks, 12u);
+}
+
+}  // namespace
+}  // namespace larder::cache
