@@ -158,13 +158,21 @@ TEST_F(UnderAnAllocator, WhatAJobTakesFromTheRemoteIsSeen) {
     });
 }
 
-TEST_F(UnderAnAllocator, TheOperatorIsToldWhereQuotasAreSet) {
+TEST_F(UnderAnAllocator, AQuotaSetOnTheNodeIsInEveryPlanUntilItIsGivenBack) {
     start_allocator();
     const auto daemon = node("only");
-    const auto refused = daemon->put("/v1/datasets/images/quota", {{"memory_bytes", 1}, {"disk_bytes", 0}});
-    EXPECT_GE(refused.status, 400u);
-    EXPECT_THAT(refused.error_message(), HasSubstr("larder quota pin"));
-    EXPECT_THAT(refused.error_message(), HasSubstr(socket));
+    Loader loader = open(*daemon, "job");
+    const auto planned = [&] {
+        const json::value plan = json::parse(http_request(socket, "GET", "/v1/plan")->body);
+        const auto& datasets = plan.at("datasets").as_array();
+        return datasets.empty() ? 0 : number_at(datasets.at(0), "quota_bytes");
+    };
+    TestDaemon::wait_until([&] { return quota_of(*daemon) > 2'000'000 && planned() > 2'000'000; });
+    EXPECT_EQ(daemon->put("/v1/datasets/images/quota", {{"memory_bytes", 4096}, {"disk_bytes", 123}}).status, 200u);
+    TestDaemon::wait_until([&] { return planned() == 4219; });
+    EXPECT_EQ(quota_of(*daemon), 4219u);
+    EXPECT_EQ(daemon->put("/v1/datasets/images/quota", {{"auto", true}}).status, 200u);
+    TestDaemon::wait_until([&] { return quota_of(*daemon) > 2'000'000; });
 }
 
 TEST_F(UnderAnAllocator, APinReachesTheNode) {
