@@ -238,13 +238,14 @@ std::string survey_text(const json::object& survey, bool format_was_given) {
 int survey_dataset(const Context& context, const AddOptions& options, const json::object& body) {
     const auto accepted = call(context, "POST", "/v1/datasets", body);
     if (!accepted) return report(context, accepted.error());
-    const auto task = follow_task(context, *accepted, "looking at " + options.url);
-    if (!task) return report(context, task.error());
+    const auto ended = follow_task(context, *accepted, "looking at " + options.url);
+    if (!ended) return report(context, ended.error());
+    if (ended->error) return report_task(context, *ended->error);
     if (context.json) {
-        print_json(*task);
+        print_json(ended->task);
         return kDone;
     }
-    const json::object& survey = object_at(as_object(*task), "result");
+    const json::object& survey = object_at(as_object(ended->task), "result");
     std::fputs(survey_text(survey, !options.format.empty()).c_str(), stdout);
     print_notes(survey);
     std::puts("nothing was added: the same command without --dry-run does");
