@@ -207,20 +207,6 @@ BlockTable::Acquired BlockClient::acquire(std::uint32_t block, std::uint64_t bun
     return acquired;
 }
 
-void BlockClient::count_delivered(BlockEntry& entry) {
-    if (std::exchange(entry.counted, true)) return;
-    switch (entry.source) {
-        case BlockSource::memory: ++statistics_.memory_blocks; break;
-        case BlockSource::disk: ++statistics_.disk_blocks; break;
-        case BlockSource::peer: ++statistics_.peer_blocks; break;
-        case BlockSource::remote:
-            ++statistics_.remote_blocks;
-            statistics_.remote_bytes += entry.length;
-            break;
-        case BlockSource::none: break;
-    }
-}
-
 void BlockClient::release(std::uint32_t tag) {
     BlockEntry& entry = table_[tag];
     LARDER_ASSERT(entry.references > 0);
@@ -482,32 +468,6 @@ void BlockClient::report(std::int64_t now_ns) {
                       .training_loops = loop.training_loops,
                       .samples = statistics_.samples - reported_before_.samples,
                       .bytes = statistics_.bytes - reported_before_.bytes});
-}
-
-// --- batch states
-
-void BlockClient::hand_out(BatchState& state) {
-    state.handed_out = true;
-    for (const std::uint32_t tag : state.tags) {
-        ++table_[tag].handed_out;
-        count_delivered(table_[tag]);
-    }
-}
-
-std::shared_ptr<BatchState> BlockClient::take_batch_state() {
-    if (idle_states_.empty()) return std::make_shared<BatchState>();
-    std::shared_ptr<BatchState> state = std::move(idle_states_.back());
-    idle_states_.pop_back();
-    return state;
-}
-
-void BlockClient::give_back(std::shared_ptr<BatchState> state) {
-    for (const std::uint32_t tag : state->tags) {
-        if (state->handed_out) --table_[tag].handed_out;
-        release(tag);
-    }
-    state->clear();
-    idle_states_.push_back(std::move(state));
 }
 
 }  // namespace larder::detail

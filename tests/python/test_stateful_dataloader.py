@@ -10,6 +10,7 @@ from typing import Any
 import larder.torch
 import pytest
 import torch
+from larder.torch.shared import Board
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 BATCHES = 27  # of 8 in 210 samples
@@ -95,6 +96,18 @@ def test_a_state_of_an_ended_pass_goes_on_with_the_next_epoch(
         loader.load_state_dict(state)
         assert keys_of(loader) == orders[1]
         assert keys_of(loader) == orders[2]
+
+
+def test_workers_agree_on_the_pass_whichever_is_told_its_state_first() -> None:
+    for first, second in ((0, 1), (1, 0)):
+        board = Board()
+        board.begin_pass(2, key=5)  # of a loader with more workers
+        for worker in (first, second):
+            board.load_state(worker, 2, b"state")
+            assert board.begin_pass(worker, key=7, number=0) == 0
+        assert board.state == b"state" and board.passes == 1
+        assert [board.begin_pass(worker, key=7) for worker in (second, first)] == [1, 1]
+        assert [board.begin_pass(worker, key=8) for worker in (second, first)] == [2, 2]
 
 
 def test_snapshots_taken_every_few_steps_are_exact(raw: Any, orders: list[list[str]]) -> None:

@@ -14,6 +14,7 @@
 #include "tools/cli/options.h"
 #include "tools/cli/s3_options.h"
 #include "tools/cli/table.h"
+#include "tools/cli/task_command.h"
 
 namespace larder::cli {
 namespace {
@@ -151,56 +152,6 @@ int show_dataset(const Context& context, const std::string& name) {
         std::fputs(dataset_text(as_object(*dataset)).c_str(), stdout);
     }
     return kDone;
-}
-
-void print_notes(const json::object& result) {
-    for (const json::value& note : array_at(result, "notes")) {
-        if (note.is_string()) std::printf("note: %s\n", note.get_string().c_str());
-    }
-}
-
-// What a task says at its end: its result's fields, and the notes each on a line of their own.
-void print_result(const std::string& what, const json::object& task) {
-    std::string line = what + " in " + format_seconds(number_at(task, "seconds"));
-    const json::object& result = object_at(task, "result");
-    for (const auto& [key, value] : result) {
-        if (value.is_array() || value.is_object()) continue;
-        // Of a dataset that is new, nothing was there before.
-        const bool of_before = key.ends_with("carried_over") || key.ends_with("resumed");
-        if (of_before && count_at(result, key) == 0) continue;
-        std::string name(key);
-        for (char& letter : name) letter = letter == '_' ? ' ' : letter;
-        const bool size = name.find("bytes") != std::string::npos;
-        line += ", " + name + " " +
-                (size                ? format_bytes(count_at(result, key))
-                 : value.is_number() ? format_count(count_at(result, key))
-                                     : text_at(result, key));
-    }
-    std::printf("%s\n", line.c_str());
-    print_notes(result);
-}
-
-// How a task ended, and the exit code for that.
-int report_task(const Context& context, const Error& error) {
-    const int code = report(context, error);
-    // The daemon answers: what does not is the remote.
-    return code == kUnreachable ? static_cast<int>(kRemoteAway) : code;
-}
-
-// `judge`, when given, says from the task's result how the command ended.
-int run_task(const Context& context, const std::string& method, const std::string& target, const json::value& body,
-             const std::string& label, const std::string& past, int (*judge)(const json::object& result) = nullptr) {
-    const auto accepted = call(context, method, target, body);
-    if (!accepted) return report(context, accepted.error());
-    const auto ended = follow_task(context, *accepted, label);
-    if (!ended) return report(context, ended.error());
-    if (ended->error) return report_task(context, *ended->error);
-    if (context.json) {
-        print_json(ended->task);
-    } else {
-        print_result(past, as_object(ended->task));
-    }
-    return judge != nullptr ? judge(object_at(as_object(ended->task), "result")) : static_cast<int>(kDone);
 }
 
 // By an allocator: nobody has to give the dataset a quota.

@@ -380,7 +380,7 @@ TEST_F(ClusterTest, APinHoldsUntilItIsTakenBack) {
     replan();
     EXPECT_NE(free, 7 * kGB);
     EXPECT_NEAR(static_cast<double>(quota("images")), 7e9, 2);
-    EXPECT_NE(message(cluster.pin_quota("text", 94 * kGB, now_ns)).find("86.61 GiB can"), std::string::npos);
+    EXPECT_NE(message(cluster.pin_quota("text", 94 * kGB, now_ns)).find("93.00 GB can"), std::string::npos);
     EXPECT_TRUE(cluster.pin_quota("text", 93 * kGB, now_ns)) << "no more than its size counts";
     EXPECT_EQ(cluster.pin_quota("images", 60 * kGB, now_ns).error().code, ErrorCode::no_space);
     EXPECT_EQ(cluster.pin_quota("lost", 1, now_ns).error().code, ErrorCode::not_found);

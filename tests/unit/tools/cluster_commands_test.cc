@@ -94,7 +94,7 @@ TEST_F(ClusterCommands, QuotasArePinnedAndReleased) {
     EXPECT_EQ(larder({"quota", "pin", "images", "1KiB", "--release"}).exit_code, 2);
     const ProgramResult large = larder({"quota", "pin", "images", "2MB"});
     EXPECT_EQ(large.exit_code, 1);
-    EXPECT_THAT(large.errors, HasSubstr("1.91 MiB cannot be had for \"images\": 976.56 KiB can"));
+    EXPECT_THAT(large.errors, HasSubstr("2.00 MB cannot be had for \"images\": 1.00 MB can"));
 }
 
 TEST_F(ClusterCommands, TheRemotesBandwidthIsSet) {

@@ -163,8 +163,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         else:
             self._begin(None)
             self._loaded = decoded
-            if info.id == 0:  # one of the workers writes where later passes count from; all are in the same epoch
-                self._board.state = decoded
+            self._board.load_state(info.id, info.num_workers, decoded)
 
     def statistics(self) -> Statistics:
         """Running totals of all workers; `stall_s` is how long workers waited, not the training loop."""

@@ -43,6 +43,21 @@ class Board:
 
     @state.setter
     def state(self, state: bytes) -> None:
+        self._write_state(state)
+        self._passes.numpy()[:] = 0
+
+    def load_state(self, worker: int, worker_count: int, state: bytes) -> None:
+        """Each of the workers is told its state, in any order, and may have begun its pass before another is told.
+
+        All states are of the same epoch, so the first worker's is written, for later passes to count from.
+        """
+        rows = self._passes.numpy()
+        rows[worker] = 0
+        if worker == 0:
+            rows[worker_count:] = 0
+            self._write_state(state)
+
+    def _write_state(self, state: bytes) -> None:
         if len(state) > STATE_BYTES_MAX:
             raise InvalidArgument(
                 f"the state has {len(state)} bytes, more than the {STATE_BYTES_MAX} workers can be told: "
@@ -51,7 +66,6 @@ class Board:
         held = self._state.numpy()
         held[:8] = list(len(state).to_bytes(8, "little"))
         held[8 : 8 + len(state)] = list(state)
-        self._passes.numpy()[:] = 0
 
     @property
     def passes(self) -> int:

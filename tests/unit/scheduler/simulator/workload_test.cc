@@ -168,7 +168,7 @@ TEST(Workload, NamesWhatIsWrongInATable) {
     EXPECT_THAT(error_of("colour = 1"), HasSubstr("unknown key \"colour\""));
     EXPECT_THAT(error_of("reference = \"a\""), HasSubstr("[[model]] must be there"));
     EXPECT_THAT(error_of("[[model]]\nname = \"m\"\n"), HasSubstr("model[0].rate must be a table of rates"));
-    EXPECT_THAT(error_of("[[model]]\nname = \"m\"\nrate = {a = \"1MB\"}\n"), HasSubstr("model[0].rate.a"));
+    EXPECT_THAT(error_of("[[model]]\nname = \"m\"\nrate = {a = \"1 pint\"}\n"), HasSubstr("model[0].rate.a"));
     EXPECT_THAT(error_of("[[model]]\nname = \"m\"\nrate = {a = \"1MB/s\"}\ndataset = \"x\"\n"), HasSubstr("not \"x\""));
     EXPECT_THAT(error_of("[[model]]\nname = \"m\"\nrate = {a = \"1MB/s\"}\nweigth = 2\n"),
                 HasSubstr("model[0].weigth"));

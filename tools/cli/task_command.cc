@@ -1,0 +1,65 @@
+#include "tools/cli/task_command.h"
+
+#include <cstdio>
+
+#include "base/units.h"
+#include "tools/cli/api.h"
+#include "tools/cli/table.h"
+
+namespace larder::cli {
+
+namespace json = boost::json;
+
+namespace {
+
+// Prints the result's fields on one line, then its notes.
+void print_result(const std::string& what, const json::object& task) {
+    std::string line = what + " in " + format_seconds(number_at(task, "seconds"));
+    const json::object& result = object_at(task, "result");
+    for (const auto& [key, value] : result) {
+        if (value.is_array() || value.is_object()) continue;
+        // A new dataset has nothing of before.
+        const bool of_before = key.ends_with("carried_over") || key.ends_with("resumed");
+        if (of_before && count_at(result, key) == 0) continue;
+        std::string name(key);
+        for (char& letter : name) letter = letter == '_' ? ' ' : letter;
+        const bool size = name.find("bytes") != std::string::npos;
+        line += ", " + name + " " +
+                (size                ? format_bytes(count_at(result, key))
+                 : value.is_number() ? format_count(count_at(result, key))
+                                     : text_at(result, key));
+    }
+    std::printf("%s\n", line.c_str());
+    print_notes(result);
+}
+
+}  // namespace
+
+void print_notes(const json::object& result) {
+    for (const json::value& note : array_at(result, "notes")) {
+        if (note.is_string()) std::printf("note: %s\n", note.get_string().c_str());
+    }
+}
+
+int report_task(const Context& context, const Error& error) {
+    const int code = report(context, error);
+    // The daemon answers: what does not is the remote.
+    return code == kUnreachable ? static_cast<int>(kRemoteAway) : code;
+}
+
+int run_task(const Context& context, const std::string& method, const std::string& target, const json::value& body,
+             const std::string& label, const std::string& past, int (*judge)(const json::object& result)) {
+    const auto accepted = call(context, method, target, body);
+    if (!accepted) return report(context, accepted.error());
+    const auto ended = follow_task(context, *accepted, label);
+    if (!ended) return report(context, ended.error());
+    if (ended->error) return report_task(context, *ended->error);
+    if (context.json) {
+        print_json(ended->task);
+    } else {
+        print_result(past, as_object(ended->task));
+    }
+    return judge != nullptr ? judge(object_at(as_object(ended->task), "result")) : static_cast<int>(kDone);
+}
+
+}  // namespace larder::cli
