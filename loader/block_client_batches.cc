@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "loader/batch_state.h"
 #include "loader/block_client.h"
 
 namespace larder::detail {

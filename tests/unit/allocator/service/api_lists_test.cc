@@ -135,7 +135,7 @@ TEST_F(AllocatorLists, AChangeOfThePlanSaysWhy) {
         if (text(event, "kind") == "plan_changed") messages.push_back(text(event, "message"));
     }
     ASSERT_EQ(messages.size(), 2u);
-    EXPECT_EQ(messages[0], "plan 1: quotas of 1 dataset, 100.00 GB to fetch; because node a came, job vision came");
+    EXPECT_EQ(messages[0], "plan 1: quotas of 1 dataset, 93.13 GiB to fetch; because node a came, job vision came");
     EXPECT_EQ(messages[1], "plan 2: quotas of 1 dataset, 995 B to fetch; because quota of images is pinned to 1000 B");
 }
 
