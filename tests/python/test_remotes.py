@@ -6,9 +6,9 @@ import http.client
 import io
 import os
 import pathlib
-import subprocess
 import random
 import shutil
+import subprocess
 import tarfile
 import threading
 import time
