@@ -37,7 +37,7 @@ double Cluster::grant_beside_scans(std::uint32_t job) const {
     return std::min(plan.bandwidth_bytes_per_second, kRoomToGrow * std::max(need, demand));
 }
 
-// Of a node that scans: an equal part of what jobs leave.
+// Each scanning node gets an equal part of the bandwidth that jobs leave.
 double Cluster::rate_for_scans(std::size_t scanning) const {
     double left = options_.remote_bytes_per_second;
     for (std::uint32_t j = 0; j < plan_.jobs.size(); ++j) left -= grant_beside_scans(j);

@@ -68,7 +68,7 @@ Result<void> replace_file(const std::string& path, std::string_view content, uns
 // Likewise, but without a wait for the disk: after a power cut the file may be old, missing or empty.
 Result<void> replace_file_unsynced(const std::string& path, std::string_view content, unsigned mode = 0644);
 
-// Which names are in the directory survives a power cut when it returns. An empty path: the working directory.
+// Makes the directory's names survive a power cut. An empty path names the working directory.
 Result<void> sync_directory(const std::string& path);
 
 }  // namespace larder

@@ -10,7 +10,7 @@
 namespace larder {
 
 // The known name with the fewest letters changed, or nothing if that is more than one letter and a quarter of `wrong`.
-// Where the whole is not near, a part does: "bandwith" stands for "remote_bandwidth".
+// A part of a name is enough: "bandwith" stands for "remote_bandwidth".
 std::optional<std::string> nearest_name(std::string_view wrong, std::span<const std::string> known);
 
 }  // namespace larder

@@ -22,7 +22,7 @@
 namespace larder::bench {
 namespace {
 
-// Of all threads of the process so far, in user and system mode.
+// CPU time of all threads of the process so far, in user and system mode.
 Result<std::int64_t> cpu_ns(pid_t process) {
     clockid_t of{};
     if (const int error = ::clock_getcpuclockid(process, &of); error != 0) {

@@ -39,7 +39,7 @@ public:
                         const HttpRespond& respond) = 0;
     // A few times a second.
     virtual void tick() = 0;
-    // What GET /v1/status says of it.
+    // Adds the extension's members to the answer of GET /v1/status.
     virtual void put_status(boost::json::object& status) const = 0;
     // In Prometheus' text format.
     virtual std::string metrics_text() = 0;

@@ -33,7 +33,7 @@ struct StateRun {
     std::optional<std::int64_t> no_lease_before_ns;
 };
 
-// What a user or an operator set: remote, job/, pin/.
+// True for rows that a user or an operator set: remote, job/ and pin/.
 bool is_setting(std::string_view key);
 
 std::vector<Row> rows_of(const ClusterRecord& change);

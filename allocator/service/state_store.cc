@@ -104,7 +104,7 @@ Result<void> StateStore::take_up_settings(const StateStoreOptions& options, std:
                                     .lost = lost});
     if (!settings) return std::unexpected(settings.error());
     settings_ = std::move(*settings);
-    // Where a start was cut short, a part has been moved already.
+    // An earlier start may have ended before it had moved all rows.
     std::vector<Row> left = moved;
     for (Row& row : left) row.text.reset();
     std::erase_if(moved, [&](const Row& row) { return keys.contains(row.key); });

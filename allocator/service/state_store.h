@@ -6,8 +6,8 @@
 // - cluster/ has what is reported, planned and leased, which is written many times a second. It survives the process
 //   once save() returns, but no power cut: a reboot is told by its boot id, and then nothing is leased for as long as a
 //   lease lasts.
-// What is lost or damaged starts afresh, a damaged environment put aside; reports then tell again what the cluster is.
-// A state from a newer version is refused. One process at a time, one thread.
+// A lost or damaged environment starts empty, and a damaged one is put aside. Nodes' reports then tell the cluster
+// again. A state from a newer version is refused. One process at a time, one thread.
 
 #include <cstdint>
 #include <memory>

@@ -125,7 +125,7 @@ private:
     error_code failure_;
 };
 
-// Whether a server that gave no answer in plain HTTP speaks TLS there.
+// True if a server that gave no answer in plain HTTP speaks TLS.
 bool speaks_tls(const HttpEndpoint& endpoint) {
     constexpr std::int64_t kWithin_ms = 2000;
     if (endpoint.tls || !endpoint.path.empty()) return false;
@@ -141,7 +141,7 @@ bool speaks_tls(const HttpEndpoint& endpoint) {
            (failure.category() == asio::error::get_ssl_category() && reason == SSL_R_CERTIFICATE_VERIFY_FAILED);
 }
 
-// Of an answer that could not be read.
+// The error for an answer that could not be read.
 std::unexpected<Error> no_answer(const error_code& failure, const std::string& address) {
     const auto endpoint = parse_http_endpoint(address);
     if (failure != beast::error::timeout && endpoint && speaks_tls(*endpoint)) {

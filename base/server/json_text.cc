@@ -16,7 +16,7 @@ constexpr double kLeastPlain = 1e-7;
 constexpr double kMostPlain = 1e21;
 
 void put(std::string& text, double number) {
-    // What JSON has no word for is the parser's business, and Boost's.
+    // JSON has no infinity and no NaN; Boost's parser reads its own spelling of them.
     if (!std::isfinite(number)) {
         text += json::serialize(json::value(number));
         return;

@@ -41,7 +41,7 @@ struct NodeDataset {
     std::map<std::uint64_t, std::int64_t> needed_ns;  // by version: when it was the newest, or a session read it
     std::vector<std::uint64_t> versions_cached;       // those whose blocks stay in the cache; empty: not settled yet
     std::uint64_t task = 0;                           // that runs on it; 0: none
-    // Who deals out quotas has said this one's, or nobody does. Read by the dataset's task, too.
+    // True once the allocator has set the quota, or if there is no allocator. The dataset's task reads it, too.
     std::shared_ptr<std::atomic<bool>> quota_is_said = std::make_shared<std::atomic<bool>>(false);
     // Why it is not served, when its remote could not be reached: tried anew every 10 s.
     std::optional<Error> offline;
