@@ -70,12 +70,12 @@ std::string verify_result(const ScanProgress& scan, ScanKind kind) {
                                 : " blocks are not cached: they were not read"));
     }
     return json_text(json::object{{"blocks", scan.blocks_done.load()},
-                                        {"bytes", scan.bytes_done.load()},
-                                        {"blocks_bad", scan.blocks_bad.load()},
-                                        {"blocks_failed", scan.blocks_failed.load()},
-                                        {"blocks_corrupt", scan.blocks_corrupt.load()},
-                                        {"blocks_unchecked", unchecked},
-                                        {"notes", std::move(notes)}});
+                                  {"bytes", scan.bytes_done.load()},
+                                  {"blocks_bad", scan.blocks_bad.load()},
+                                  {"blocks_failed", scan.blocks_failed.load()},
+                                  {"blocks_corrupt", scan.blocks_corrupt.load()},
+                                  {"blocks_unchecked", unchecked},
+                                  {"notes", std::move(notes)}});
 }
 
 json::object warm_plan(const WarmPlan& plan) {
