@@ -260,8 +260,7 @@ Quota Node::changing_quota() const {
     return sum;
 }
 
-// Of other datasets' quotas those that nobody set by hand give way to one that somebody does. What could be had is said
-// where it is too much.
+// Lowers quotas that were dealt out, so that one that is set by hand fits. Fails if it cannot fit, and says what could.
 Result<void> Node::make_room(const std::string& name, Quota quota) {
     if (config_.allocator.endpoint.empty()) return check_capacity({{name, quota}});
     Quota held;
