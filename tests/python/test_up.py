@@ -148,7 +148,7 @@ def test_a_new_dataset_is_warmed_at_once_with_all_the_bandwidth_that_nobody_uses
     up.command("dataset", "add", "files", tmp_path / "files")
     output = up.command("dataset", "warm", "files")
     assert "files has 160 blocks, 10.00 MiB; to bring: 160 blocks, 10.00 MiB\n" in output
-    assert "160 of 160 blocks, 10.00 MiB are cached (100.0 %)" in output
+    assert "160 of 160 blocks are cached, 10.00 MiB of 10.00 MiB (100.0 %)" in output
     assert up.end() == 0
     lines = up.log().splitlines()
     assert sum("quota set" in line for line in lines) <= 5, "once, and a few times as sizes become known"
@@ -159,7 +159,7 @@ def test_what_is_not_warmed_is_said_with_its_reason(start_up: Callable[..., Up],
     up.command("dataset", "add", "files", write_files(tmp_path / "files", 64), "--quota-memory", "1 MiB")
     small = up.command("dataset", "warm", "files")
     assert "its quota, 1.00 MiB of memory and 0 B of disk, has no room for more" in small
-    assert "of 64 blocks, 4.00 MiB are cached (" in small
+    assert "of 64 blocks are cached, " in small
     assert "blocks: its quota, 1.00 MiB of memory and 0 B of disk, has no room for them: larder quota set" in small
     up.command("quota", "set", "files", "--memory", "8 MiB")
     (tmp_path / "files" / "0007.bin").unlink()
@@ -267,7 +267,10 @@ def test_up_in_the_background_serves_until_down(larder_bin: pathlib.Path, tmp_pa
         status = run("--admin-socket", state / "admin.sock", "status")
         assert "up for" in status.stdout and "allocator" in status.stdout
         again = run(*up)
-        assert again.returncode != 0 and "runs on" in again.stderr and "larder down" in again.stderr
+        assert again.returncode == 5
+        assert again.stderr.startswith(f"larder: larder up runs on {state} already (")
+        assert again.stderr.endswith(f"larder down --state {state} ends it\n")
+        assert "already" not in (state / "up.log").read_text()
     finally:
         ended = run("down", "--state", state)
     assert ended.returncode == 0 and "is down" in ended.stdout
@@ -284,6 +287,11 @@ def test_up_in_the_background_tells_why_it_could_not_start(larder_bin: pathlib.P
     )  # fmt: skip
     assert ran.returncode != 0
     assert "ended before it was ready" in ran.stderr and str(wrong) in ran.stderr
+    much = subprocess.run(
+        [larder_bin / "larder", "up", "-d", "--state", tmp_path / "state", "--memory", "900 TiB"],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert much.returncode == 2 and "more than there is" in much.stderr
 
 
 def test_a_daemon_waits_for_an_allocator_that_starts_later_without_a_warning(

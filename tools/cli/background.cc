@@ -20,6 +20,8 @@
 #include <string_view>
 
 #include "base/file_lock.h"
+#include "cache/control/config.h"
+#include "tools/cli/context.h"
 
 namespace larder::cli {
 namespace {
@@ -95,6 +97,16 @@ Result<pid_t> spawn(const Background& background, int log, const std::string& no
     return child;
 }
 
+// So that this process ends with the exit code of the one that it started.
+ErrorCode error_code_of(int wait_status) {
+    switch (WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : kFailed) {
+        case kUsage: return ErrorCode::invalid_argument;
+        case kNotFound: return ErrorCode::not_found;
+        case kRefused: return ErrorCode::permission_denied;
+        default: return ErrorCode::internal;
+    }
+}
+
 // True: it is ready; false: it has ended.
 Result<bool> wait_until_ready(int readiness, int process) {
     for (;;) {
@@ -117,7 +129,13 @@ Result<FileDescriptor> lock_up(const std::string& state_directory) {
     auto lock = lock_file(lock_path(state_directory), 0600);
     if (lock || lock.error().code != ErrorCode::already_exists) return lock;
     return fail(ErrorCode::already_exists, "larder up runs on " + state_directory + " already (" +
-                                               lock.error().message + "): larder down ends it");
+                                               lock.error().message + "): " + down_command(state_directory) +
+                                               " ends it");
+}
+
+std::string down_command(const std::string& state_directory) {
+    return "larder down" +
+           (state_directory == cache::default_state_directory() ? std::string() : " --state " + state_directory);
 }
 
 Result<pid_t> run_in_background(const Background& background) {
@@ -133,11 +151,12 @@ Result<pid_t> run_in_background(const Background& background) {
     const auto ready = wait_until_ready(readiness->socket.get(), process->get());
     if (!ready) return std::unexpected(ready.error());
     if (*ready) return *child;
-    ::waitpid(*child, nullptr, 0);
+    int status = 0;
+    ::waitpid(*child, &status, 0);
     std::string said = read_file(background.log).value_or("");
     said.erase(0, std::max(static_cast<std::size_t>(before), said.size() - std::min(said.size(), kTailBytes)));
     while (said.ends_with('\n')) said.pop_back();
-    return fail(ErrorCode::internal, "larder up ended before it was ready; " + background.log + " has:\n" + said);
+    return fail(error_code_of(status), "larder up ended before it was ready; " + background.log + " has:\n" + said);
 }
 
 std::vector<std::string> own_arguments() {

@@ -26,6 +26,9 @@ struct Background {
 // what it said.
 Result<pid_t> run_in_background(const Background& background);
 
+// What a user types to end it.
+std::string down_command(const std::string& state_directory);
+
 // The arguments of this process, from the first on.
 std::vector<std::string> own_arguments();
 

@@ -116,6 +116,8 @@ void print_start(const Context& context, const cache::Config& config) {
 }
 
 int up_in_background(const Context& context, const cache::Config& config) {
+    // Found out here, it is not written into the log of the one that runs.
+    if (auto lock = lock_up(config.state_directory); !lock) return report(context, lock.error());
     std::vector<std::string> arguments = own_arguments();
     std::erase_if(arguments, [](const std::string& word) { return word == "-d" || word == "--detach"; });
     const std::string output = config.state_directory + "/up.log";
@@ -131,7 +133,8 @@ int up_in_background(const Context& context, const cache::Config& config) {
                                 {"allocator", config.allocator.endpoint}});
         return kDone;
     }
-    std::fputs(name_value_text({{"larder daemon is up", "pid " + std::to_string(*pid) + "; larder down ends it"},
+    std::fputs(name_value_text({{"larder daemon is up", "pid " + std::to_string(*pid) + "; " +
+                                                            down_command(config.state_directory) + " ends it"},
                                 {"  state", config.state_directory},
                                 {"  log", log},
                                 {"  jobs connect to", config.socket_path},

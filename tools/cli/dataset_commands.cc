@@ -373,7 +373,8 @@ std::string warm_result_text(const std::string& name, const json::object& task) 
     const auto cached = static_cast<double>(count_at(result, "cached_bytes"));
     std::string text =
         "warmed " + name + " in " + format_seconds(seconds) + ": " + format_count(count_at(result, "cached_blocks")) +
-        " of " + amount(count_at(result, "blocks"), count_at(result, "bytes")) + " are cached (" +
+        " of " + format_count(count_at(result, "blocks")) + " blocks are cached, " +
+        format_bytes(count_at(result, "cached_bytes")) + " of " + format_bytes(count_at(result, "bytes")) + " (" +
         format_part(cached, static_cast<double>(count_at(result, "bytes"))) + "); read " + format_bytes(fetched);
     if (seconds > 0) text += ", " + format_bytes_per_second(static_cast<double>(fetched) / seconds);
     text += "\n";

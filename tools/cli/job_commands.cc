@@ -57,23 +57,23 @@ int list_jobs(const Context& context) {
 }
 
 // A name that no job has is most often a typing mistake.
-Result<void> check_known(const Context& context, const std::string& name) {
+Result<void> check_known(const Context& context, const LimitOptions& options) {
     const auto answer = call(context, "GET", "/v1/jobs");
     if (!answer) return std::unexpected(answer.error());
     std::string known;
     for (const json::value& value : array_at(as_object(*answer), "jobs")) {
         const std::string job = text_at(as_object(value), "job");
-        if (job == name) return {};
+        if (job == options.job) return {};
         known += (known.empty() ? "" : ", ") + job;
     }
-    return fail(ErrorCode::not_found, "no job \"" + name + "\" has connected to this node; there " +
+    return fail(ErrorCode::not_found, "no job \"" + options.job + "\" has connected to this node; there " +
                                           (known.empty() ? "are no jobs yet" : "are: " + known) +
-                                          ". --ahead sets the limit for when it comes");
+                                          (options.none ? "" : ". --ahead sets the limit for when it comes"));
 }
 
 int limit_job(const Context& context, const LimitOptions& options) {
     if (!options.ahead) {
-        if (auto known = check_known(context, options.job); !known) return report(context, known.error());
+        if (auto known = check_known(context, options); !known) return report(context, known.error());
     }
     json::object body{{"rate_bytes_per_s", options.rate.value_or(0)}};
     if (options.burst_bytes) body["burst_bytes"] = *options.burst_bytes;

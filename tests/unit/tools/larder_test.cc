@@ -316,7 +316,7 @@ TEST_F(LarderWithDaemonTest, WarmSaysWhatItPromisesWhatIsCachedAndWhyTheRestIsNo
         kept.output,
         "images9 has 40 blocks, 4.00 MiB; to bring: 30 blocks, 3.00 MiB, as its quota, 4.00 KiB of memory and 0 B "
         "of disk, has no room for more\n"
-        "warmed images9 in 2.0 s: 30 of 40 blocks, 4.00 MiB are cached (75.0 %); read 3.00 MiB, 1.57 MB/s\n"
+        "warmed images9 in 2.0 s: 30 of 40 blocks are cached, 3.00 MiB of 4.00 MiB (75.0 %); read 3.00 MiB, 1.57 MB/s\n"
         "not cached: 10 blocks: its quota, 4.00 KiB of memory and 0 B of disk, has no room for them: larder quota "
         "set images9 --memory SIZE --disk SIZE\n");
     const auto broken = warm("10", R"("kept":false,"cached_blocks":3,"cached_bytes":300,"disk_problem":"no space",)"
@@ -406,6 +406,7 @@ TEST_F(LarderWithDaemonTest, ALimitOfAnUnknownJobIsRefusedUnlessItIsSetAhead) {
         const auto refused = larder({"job", "limit", "resnt", how});
         EXPECT_EQ(refused.exit_code, 4);
         EXPECT_THAT(refused.errors, HasSubstr("no job \"resnt\" has connected to this node; there are: resnet"));
+        EXPECT_EQ(refused.errors.contains("--ahead sets"), std::string(how) != "--none");
         EXPECT_EQ(daemon.asked().back(), "GET /v1/jobs");
     }
     EXPECT_EQ(larder({"job", "limit", "resnt", "--rate", "200MB/s", "--ahead"}).exit_code, 0);
