@@ -48,20 +48,25 @@ const char* text_of(BlockFound::What what) {
     return "";
 }
 
-std::string text_of(const BlockFound& found) {
+std::string text_of(const BlockFound& found, const std::string& why) {
     return found.object + ", " + std::to_string(found.bytes) + " B from offset " + std::to_string(found.offset) + ": " +
-           text_of(found.what) + (found.why.empty() ? "" : ": " + found.why);
+           text_of(found.what) + (why.empty() ? "" : ": " + why);
 }
 
-json::array notes_of(const ScanProgress& scan) {
+// `place` knows in full why a read failed; the scan knows an errno at most. Null where the dataset was not opened.
+json::array notes_of(const ScanProgress& scan, const RemotePlace* place) {
     json::array notes;
-    for (const BlockFound& found : scan.found) notes.emplace_back(text_of(found));
+    for (const BlockFound& found : scan.found) {
+        const bool failed = found.what == BlockFound::What::unreadable && place != nullptr;
+        const std::string in_full = failed ? place->problems().latest(found.object) : std::string();
+        notes.emplace_back(text_of(found, in_full.empty() ? found.why : in_full));
+    }
     return notes;
 }
 
-std::string verify_result(const ScanProgress& scan, ScanKind kind) {
+std::string verify_result(const ScanProgress& scan, ScanKind kind, const RemotePlace* place) {
     const std::uint64_t unchecked = scan.blocks_unchecked.load();
-    json::array notes = notes_of(scan);
+    json::array notes = notes_of(scan, place);
     if (unchecked > 0) {
         notes.emplace_back(std::to_string(unchecked) +
                            (kind == ScanKind::verify_remote
@@ -89,7 +94,7 @@ json::object warm_plan(const WarmPlan& plan) {
             {"quota", json::object{{"memory_bytes", plan.quota_memory_bytes}, {"disk_bytes", plan.quota_disk_bytes}}}};
 }
 
-std::string warm_result(const std::string& name, const ScanProgress& scan) {
+std::string warm_result(const std::string& name, const ScanProgress& scan, const RemotePlace* place) {
     const WarmPlan& plan = scan.plan;
     const WarmOutcome& outcome = scan.outcome;
     const std::uint64_t missed =
@@ -121,7 +126,7 @@ std::string warm_result(const std::string& name, const ScanProgress& scan) {
                                         {"not_asked", outcome.not_asked_blocks},
                                         {"busy", outcome.busy_blocks}};
     result["disk_problem"] = outcome.disk_problem;
-    result["notes"] = notes_of(scan);
+    result["notes"] = notes_of(scan, place);
     return json_text(result);
 }
 
@@ -142,10 +147,10 @@ Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
     if (!bucket) return std::unexpected(bucket.error());
     Tasks::Work work{.kind = kind == ScanKind::warm ? "warm" : "verify", .dataset = name, .unit = "blocks"};
     const auto said = kind == ScanKind::warm ? (*found)->quota_is_said : nullptr;
-    const std::string endpoint = (*found)->place == nullptr ? "" : (*found)->place->endpoint();
-    work.run = [this, name, kind, said, endpoint, id = (*found)->record.dataset_id, shard = (*found)->shard,
+    const std::shared_ptr<const RemotePlace> place = (*found)->place;
+    work.run = [this, name, kind, said, place, id = (*found)->record.dataset_id, shard = (*found)->shard,
                 bucket = *bucket](TaskProgress& progress, const std::stop_token& stop) -> Tasks::Outcome {
-        progress.set_remote(endpoint);
+        progress.set_remote(place == nullptr ? "" : place->endpoint());
         const std::int64_t said_by_ns = clock_.now_ns() + kQuotaSaidWithin_ns;
         while (said != nullptr && !*said && !stop.stop_requested() && clock_.now_ns() < said_by_ns) {
             sleep_ns(kScanPoll_ns);
@@ -166,9 +171,9 @@ Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
             }
         }
         if (stop.stop_requested()) return fail(ErrorCode::cancelled, "cancelled");
-        if (kind != ScanKind::warm) return verify_result(*scan, kind);
+        if (kind != ScanKind::warm) return verify_result(*scan, kind, place.get());
         if (!scan->outcome.counted) return fail(ErrorCode::cancelled, "the dataset is not served any more");
-        return warm_result(name, *scan);
+        return warm_result(name, *scan, place.get());
     };
     auto task = tasks_.start(std::move(work));
     if (task) datasets_.at(name).task = *task;

@@ -35,6 +35,7 @@ public:
         if (status == 401)
             return "the server wants a login, which larder cannot give: serve it without one, or by s3://";
         if (status == 403) return "the server refuses to show it to this machine; check its access rules and the path";
+        if (status == 404) return "the server has no such object: check the URL";
         return "";
     }
 

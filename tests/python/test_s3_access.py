@@ -144,6 +144,10 @@ def test_a_refusal_after_another_indexing_is_told_with_its_status(
     # A directory, which nginx does not list.
     (tmp_path / "a.png").unlink()
     (tmp_path / "a.png").mkdir()
+    daemon.command("quota", "set", name, "--memory", "1 MiB")
+    warmed = daemon.try_command("dataset", "warm", name)
+    assert warmed.returncode == 1
+    assert "could not be read: " in warmed.stdout and "a.png: HTTP 403, the server refuses" in warmed.stdout
     with pytest.raises(larder.ReadFailed, match=r"a\.png: HTTP 403, the server refuses"):
         with larder.Loader(name, socket=daemon.socket, shuffle=False) as loader:
             next(iter(loader))
