@@ -84,6 +84,12 @@ std::vector<std::string_view> odd_of(const ShardKind& kind, const ObjectListing&
 
 }  // namespace
 
+bool has_shards(const ObjectListing& listing, Format format) {
+    return std::ranges::any_of(kShardKinds, [&](const ShardKind& kind) {
+        return kind.format == format && odd_of(kind, listing).size() < listing.objects.size();
+    });
+}
+
 MixedListing mixed_listing(const ObjectListing& listing, Format format) {
     for (const ShardKind& kind : kShardKinds) {
         if (format != Format::raw && format != kind.format) continue;

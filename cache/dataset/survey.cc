@@ -55,6 +55,12 @@ Result<DatasetSurvey> survey_dataset(const IndexRequest& request, const IndexPro
     }
     const auto format = request.format ? Result<protocol::Format>(*request.format) : detect_format(*source, listing);
     if (!format) return std::unexpected(format.error());
+    // As adding has it: these two leave out what is not called as their files are.
+    const bool needs_shards = *format == protocol::Format::webdataset || *format == protocol::Format::larder;
+    if (where->only.empty() && needs_shards && !has_shards(listing, *format)) {
+        return fail(ErrorCode::invalid_argument,
+                    source->description() + " has no files of the format " + std::string(protocol::name(*format)));
+    }
     survey.format = *format;
     survey.objects = listing.objects.size();
     for (const ObjectListing::Object& object : listing.objects) survey.bytes += object.size_bytes;

@@ -56,6 +56,19 @@ TEST_F(Survey, AFormatThatWasSaidIsTakenWithoutADoubt) {
     EXPECT_THAT(found->notes, IsEmpty());
 }
 
+TEST_F(Survey, AFormatOfWhichThereIsNoFileIsAnErrorAsItIsForAdding) {
+    write("a.png", 100);
+    for (const auto format : {protocol::Format::webdataset, protocol::Format::larder}) {
+        const auto found = survey("", format);
+        ASSERT_FALSE(found);
+        EXPECT_EQ(found.error().code, ErrorCode::invalid_argument);
+        EXPECT_THAT(found.error().message,
+                    HasSubstr("has no files of the format " + std::string(protocol::name(format))));
+    }
+    // Files of any name are records where nothing is called .tfrecord.
+    EXPECT_TRUE(survey("", protocol::Format::tfrecord));
+}
+
 TEST_F(Survey, ATreeOfFilesIsRawWithItsDirectories) {
     write("cat/1.jpg", 10);
     write("dog/1.jpg", 10);
