@@ -65,7 +65,7 @@ Error starved_error(const BlockClient& client, const std::string& who_holds) {
     return {.code = ErrorCode::no_space,
             .message = "no room for the next samples: " + format_bytes(client.slot_bytes_occupied()) + " of " +
                        format_bytes(client.slot_bytes()) + " of slot memory are kept by " + who_holds +
-                       "; release batches sooner, or raise memory_budget_bytes",
+                       "; release batches sooner, or raise the memory budget",
             .system_errno = 0};
 }
 

@@ -56,7 +56,7 @@ Result<SlotPlan> plan_slots(const protocol::Manifest& manifest, const SlotNeeds&
                         std::to_string(needs.batch_size) + " samples and a shuffle window of " +
                         std::to_string(needs.window_blocks) + " blocks need " + format_bytes(needed_bytes) +
                         " with blocks of up to " + format_bytes(manifest.header().block_bytes_max) +
-                        "; raise memory_budget_bytes, or lower batch_size or shuffle_window_blocks");
+                        "; raise the memory budget, or lower batch_size or shuffle_window_blocks");
     }
     const std::uint64_t everything = manifest.total_bytes() + manifest.block_count() * kSlotOverhead_bytes;
     const std::uint64_t useful = std::max(needed_bytes, 2 * whole_pages(everything));
