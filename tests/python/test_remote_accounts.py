@@ -122,8 +122,8 @@ BURST_OBJECTS = 16
 def test_jobs_at_one_bucket_get_what_they_are_granted(
     start_daemon: Callable[..., Any], serve_directory: Callable[..., Nginx], s3: S3, tmp_path: pathlib.Path
 ) -> None:
-    """Eight of them, as the bucket counts it. Never more than 3 % above its grant and a burst; not less than 3 % below
-    it in one of a few stretches of time at least, as in others the machine may have been busy."""
+    """Eight of them, as the bucket counts it. None ever has more than its grant, 3 % and a burst since the beginning. In
+    one of several stretches of time, none has less than its grant but 3 %: in others the machine may have been busy."""
     s3.client.create_bucket("granted")
     for job in range(len(RATES)):
         for i in range(64):
@@ -149,20 +149,22 @@ def test_jobs_at_one_bucket_get_what_they_are_granted(
         daemon.command("job", "limit", name, "--rate", f"{round(rate)}B/s", "--burst", f"{BURST_OBJECTS * OBJECT_BYTES}B",
                        "--ahead")  # fmt: skip
         readers.append(threading.Thread(target=read, args=(name,)))
+    limited = time.monotonic()
     for reader in readers:
         reader.start()
     try:
         held = False
-        for _ in range(8):
+        for _ in range(20):
             began = time.monotonic()
             before = taken()
             time.sleep(3)
             after = taken()
-            elapsed = time.monotonic() - began
+            ended = time.monotonic()
+            # Since the beginning: on a busy machine, requests that were paid for in one stretch are sent in the next.
+            for had, rate in zip(after, RATES, strict=True):
+                assert had <= 1.03 * rate * (ended - limited) / OBJECT_BYTES + BURST_OBJECTS + 2
             objects = [now - then for now, then in zip(after, before, strict=True)]
-            granted = [rate * elapsed / OBJECT_BYTES for rate in RATES]
-            for had, may in zip(objects, granted, strict=True):
-                assert had <= 1.03 * may + BURST_OBJECTS + 2
+            granted = [rate * (ended - began) / OBJECT_BYTES for rate in RATES]
             # One object may be on its way at either end.
             if held := all(had >= 0.97 * may - 2 for had, may in zip(objects, granted, strict=True)):
                 break
