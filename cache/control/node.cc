@@ -31,6 +31,7 @@ Result<const NodeDataset*> Node::find(const std::string& name) const {
                                             "; `larder dataset rm` removes it, then it can be added again");
     }
     std::vector<std::string> known;
+    known.reserve(datasets_.size());
     for (const auto& [other, dataset] : datasets_) known.push_back(other);
     const auto nearest = nearest_name(name, known);
     return fail(ErrorCode::not_found,
