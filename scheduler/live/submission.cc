@@ -143,7 +143,7 @@ Result<Most> most_of_one_type(const Submission& job, std::uint32_t tenant, const
 }  // namespace
 
 Result<std::string> tenant_of(const Submission& job, std::span<const Tenant> tenants) {
-    const std::string wanted = job.tenant.empty() ? "default" : job.tenant;
+    std::string wanted = job.tenant.empty() ? "default" : job.tenant;
     if (std::ranges::find(tenants, wanted, &Tenant::name) != tenants.end()) return wanted;
     if (!job.tenant.empty()) {
         return fail(ErrorCode::not_found, "tenant \"" + job.tenant + "\" is unknown; known: " + list_of(tenants));

@@ -35,7 +35,7 @@ std::size_t Screen::columns() {
     return size ? size->columns : std::string::npos;
 }
 
-void Screen::paint(Look look) {
+void Screen::paint(const Look& look) {
     if (json_) {
         print_json(look.json);
     } else if (in_place_) {

@@ -28,7 +28,7 @@ struct Look {
 class Screen {
 public:
     explicit Screen(const Context& context);
-    void paint(Look look);
+    void paint(const Look& look);
     // How wide a look's text may be; without a terminal there is no limit.
     static std::size_t columns();
 
