@@ -64,7 +64,7 @@ int show_live(const Context& context, const LiveOptions& options, const std::fun
     for (std::uint64_t shown = 0;;) {
         auto now = look();
         if (!now) return report(context, now.error());
-        screen.paint(std::move(*now));
+        screen.paint(*now);
         if (++shown == options.count || interrupt.pressed_within(wait_ms)) return kDone;
     }
 }
