@@ -236,7 +236,7 @@ TEST_F(LoaderTest, ATooSmallBudgetIsAnErrorAtOpen) {
     ASSERT_FALSE(loader.has_value());
     EXPECT_EQ(loader.error().code, ErrorCode::invalid_argument);
     EXPECT_NE(loader.error().message.find("100.00 KB"), std::string::npos) << loader.error().message;
-    EXPECT_NE(loader.error().message.find("memory_budget_bytes"), std::string::npos);
+    EXPECT_NE(loader.error().message.find("raise the memory budget"), std::string::npos);
 }
 
 TEST_F(LoaderTest, HeldBatchesThatLeaveNoRoomAreAnErrorAndNothingIsLost) {
@@ -250,7 +250,7 @@ TEST_F(LoaderTest, HeldBatchesThatLeaveNoRoomAreAnErrorAndNothingIsLost) {
     for (batch = loader.next(); batch && *batch; batch = loader.next()) held.push_back(std::move(**batch));
     ASSERT_FALSE(batch.has_value()) << "the whole dataset fits the budget";
     EXPECT_EQ(batch.error().code, ErrorCode::no_space);
-    EXPECT_NE(batch.error().message.find("memory_budget_bytes"), std::string::npos);
+    EXPECT_NE(batch.error().message.find("raise the memory budget"), std::string::npos);
     EXPECT_FALSE(loader.next().has_value());
     for (const Batch& kept : held) count(kept);
     held.clear();
