@@ -80,7 +80,7 @@ public:
     const std::map<std::string, NodeDataset>& datasets() const { return datasets_; }
     // Those whose manifests are damaged, with what is wrong: they can only be removed.
     const std::map<std::string, DamagedDataset>& damaged() const { return damaged_; }
-    // What the datasets that are being added or removed hold of the quotas.
+    // Sum of the quotas of datasets that are being added or removed.
     Quota changing_quota() const;
     Result<const NodeDataset*> find(const std::string& name) const;
     Tasks& tasks() { return tasks_; }
@@ -114,9 +114,8 @@ public:
     // Nothing: as the config has it.
     void set_job_limit(const std::string& job, std::optional<JobLimit> limit, Done done);
 
-    // What an allocator decides, by a report made at `reported_ns`. Quotas of datasets this node does not have, and of
-    // those that have one set by hand, are passed over; all the others or none. A plan that does not know of a quota
-    // set since is passed over whole: the next one will.
+    // Applies an allocator's quotas, which follow from a report made at `reported_ns`: all of them or none. Skips
+    // unknown datasets and those whose quota was set by hand. Skips the whole plan if a quota was set after the report.
     Result<void> apply_plan(const std::map<std::string, Quota>& quotas, std::int64_t reported_ns);
     // A dataset came whose quota the allocator has not said yet.
     bool any_quota_unsaid() const;

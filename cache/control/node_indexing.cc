@@ -175,7 +175,7 @@ void Node::finish_adding(const std::shared_ptr<Indexing>& indexing, Tasks::Outco
         NodeDataset dataset{.record = record, .shard = &least_loaded()};
         dataset.place = indexing->report.place;
         dataset.versions.emplace(indexing->version, indexing->opened);
-        // What is empty is not reported to an allocator.
+        // An allocator never hears of an empty dataset, so it never sets its quota.
         *dataset.quota_is_said = config_.allocator.endpoint.empty() || record.quota_held || dataset.bytes() == 0;
         hand_over(dataset);
         log_info("dataset added", {{"dataset", record.name},

@@ -70,7 +70,7 @@ private:
     // False when the job is gone.
     bool look(const Job& job, Seen& seen, std::int64_t now_ns) const;
 
-    // What the dataset would take in the cache.
+    // Bytes that the whole dataset would take in the cache.
     std::uint64_t stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage);
     boost::json::object dataset_json(const ReportedDataset& dataset, const ShardStatistics& statistics);
 

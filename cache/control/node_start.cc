@@ -194,7 +194,7 @@ Result<void> Node::load_dataset(DatasetRecord record) {
     open_versions(dataset);
     if (dataset.versions.empty()) return {};
     dataset.shard = &least_loaded();
-    // What was said holds until an allocator says otherwise.
+    // The quota from before the start holds until an allocator sets another.
     *dataset.quota_is_said = true;
     const std::uint64_t id = dataset.record.dataset_id;
     auto recovered = recover_segments(id, segment_directory(id), index_.get());

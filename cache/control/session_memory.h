@@ -37,9 +37,9 @@ public:
     // The bytes [0, bytes) of the slots have memory behind them. `settled`: no more were asked for.
     using Populated = std::function<void(std::uint64_t bytes, bool settled)>;
 
-    // What gets the memory behind `slots` (the mapping of `slot_fd`), from the first byte up to as many as its caller
-    // names, and calls `populated` after each piece, on the keeper's thread. Any thread may call it. Does nothing when
-    // nobody holds `slots` any more. Several slot memories take turns. Must not be called after the keeper has gone.
+    // Returns a function that gets the memory behind `slots` (the mapping of `slot_fd`), from the first byte up to the
+    // number its caller names. It calls `populated` after each piece, on the keeper's thread. Any thread may call it,
+    // but not after the keeper has gone. It does nothing when nobody holds `slots` any more. Slot memories take turns.
     std::function<void(std::uint64_t bytes)> populator(const std::shared_ptr<const Mapping>& slots,
                                                        FileDescriptor slot_fd, Populated populated);
 

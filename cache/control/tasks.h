@@ -32,7 +32,7 @@ struct TaskProgress {
     std::atomic<std::uint64_t> bytes_done{0};
     std::atomic<std::uint64_t> resumed{0};  // of those done: from before it was stopped
 
-    // What the task knows before its end, for people. Any thread.
+    // The remote that the task reads, shown while it runs. Any thread.
     void set_remote(std::string endpoint) {
         const std::scoped_lock lock(mutex_);
         remote_ = std::move(endpoint);

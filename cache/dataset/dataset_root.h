@@ -1,7 +1,6 @@
 #pragma once
 
-// Where a dataset that is to be indexed lies: the place its URL names, and the one shard of it that is meant if the URL
-// names a file.
+// The place of a dataset that is to be indexed, as its URL names it. If the URL names a file, only that shard is meant.
 
 #include <memory>
 #include <string>

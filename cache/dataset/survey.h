@@ -1,7 +1,7 @@
 #pragma once
 
-// What adding a dataset would find, without adding it: its format, how many objects of which kind, and what is odd
-// about them. Lists the remote and reads an index.json at most.
+// A survey finds what adding a dataset would find, without adding it: its format, its objects by kind, and odd ones.
+// It lists the remote and reads an index.json at most.
 
 #include <cstdint>
 #include <stop_token>

@@ -31,7 +31,7 @@ public:
     virtual bool follows_redirects() const = 0;
     // What an answer other than 2xx means, for people; `body` is its beginning.
     virtual std::string explain(int status, std::string_view body) const = 0;
-    // Whether the answer says that the whole place is missing, and not one object of it.
+    // True if the answer says that the whole bucket is missing, and not one object of it.
     virtual bool lacks_bucket(int /*status*/, std::string_view /*body*/) const { return false; }
     // Whether it will be another answer a little later, although the status does not say so.
     virtual bool passes(int /*status*/, std::string_view /*body*/) const { return false; }

@@ -17,7 +17,7 @@ namespace larder::cache {
 namespace {
 
 constexpr std::int64_t kRetryFor_ns = 30'000'000'000;  // somebody waits for it
-// Of a server that has never answered: most likely its address is wrong.
+// Shorter for a server that has never answered: most likely its address is wrong.
 constexpr std::int64_t kFirstRetryFor_ns = 10'000'000'000;
 constexpr std::size_t kProbesAtOnce = 256;
 constexpr std::uint64_t kObjectsPerReport = 1024;

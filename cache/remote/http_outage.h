@@ -22,7 +22,7 @@ struct HttpOutage {
     std::string why;             // the last failure
 };
 
-// Those of all endpoints. `tell` on one thread; the rest on any.
+// The outages of all endpoints. Call `tell` on one thread, the rest on any.
 class HttpOutages {
 public:
     // `listener` hears of each outage when it begins and when it ends, on the thread of `tell`. May be empty.
