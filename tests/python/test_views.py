@@ -150,7 +150,7 @@ def test_batches_that_are_kept_are_named_in_the_error(daemon: Any, make_raw: Cal
     with larder.Loader(**data.options(batch_size=8, memory_budget="1MiB")) as loader:
         kept = []
         walk = iter(loader)
-        with pytest.raises(larder.NoSpace, match="release batches sooner, or raise memory_budget"):
+        with pytest.raises(larder.NoSpace, match="release batches sooner, or raise the memory budget"):
             for batch in walk:
                 kept.append(batch)
         seen = [sample.key for batch in kept for sample in batch]
