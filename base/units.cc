@@ -190,6 +190,15 @@ std::string format_bytes(std::uint64_t bytes, UnitFamily family) {
     return print("%.2f %s", value, names[unit]);
 }
 
+std::string format_bytes_at_least(std::uint64_t bytes, UnitFamily family) {
+    std::uint64_t printed = bytes;
+    for (std::uint64_t step = 1;; step *= 2) {
+        std::string text = format_bytes(printed, family);
+        if (const auto read = parse_bytes(text); !read || *read >= bytes) return text;
+        printed = bytes + step;
+    }
+}
+
 std::string format_bytes_per_second(double bytes_per_second) {
     constexpr std::array names{"B/s", "KB/s", "MB/s", "GB/s", "TB/s"};
     constexpr double no_limit = 1e15;  // what stands for a remote without a limit

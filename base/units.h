@@ -30,6 +30,8 @@ UnitFamily unit_family_of(std::uint64_t bytes);
 std::string format_bytes(std::uint64_t bytes);
 // For a size that is shown beside another one.
 std::string format_bytes(std::uint64_t bytes, UnitFamily family);
+// Rounded up, so that what is printed is enough: for a size that the reader is to give.
+std::string format_bytes_at_least(std::uint64_t bytes, UnitFamily family);
 // "125.00 MB/s" (powers of 1000, as networks count); "no limit" from 1 PB/s on.
 std::string format_bytes_per_second(double bytes_per_second);
 // "2h 05m", "3m 20s", "4.2 s", "12 ms", "850 us".

@@ -54,8 +54,9 @@ Result<SlotPlan> plan_slots(const protocol::Manifest& manifest, const SlotNeeds&
         return fail(ErrorCode::invalid_argument,
                     "a memory budget of " + format_bytes(budget_bytes) + " is too small: two batches of " +
                         std::to_string(needs.batch_size) + " samples and a shuffle window of " +
-                        std::to_string(needs.window_blocks) + " blocks need " + format_bytes(needed_bytes) +
-                        " with blocks of up to " + format_bytes(manifest.header().block_bytes_max) +
+                        std::to_string(needs.window_blocks) + " blocks need " +
+                        format_bytes_at_least(needed_bytes, unit_family_of(budget_bytes)) + " with blocks of up to " +
+                        format_bytes(manifest.header().block_bytes_max) +
                         "; raise the memory budget, or lower batch_size or shuffle_window_blocks");
     }
     const std::uint64_t everything = manifest.total_bytes() + manifest.block_count() * kSlotOverhead_bytes;

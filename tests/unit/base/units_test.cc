@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
+#include <string>
 
 namespace larder {
 namespace {
@@ -164,6 +166,26 @@ TEST(Units, FormatsSizes) {
     EXPECT_EQ(format_bytes(999'999'999, UnitFamily::decimal), "1.00 GB");
     EXPECT_EQ(format_bytes(20'000'000'000'000, UnitFamily::decimal), "20.00 TB");
     EXPECT_EQ(format_bytes(10'000'000'000, UnitFamily::binary), "9.31 GiB");
+}
+
+TEST(Units, RoundsASizeThatIsToBeGivenUp) {
+    EXPECT_EQ(format_bytes_at_least(0, UnitFamily::binary), "0 B");
+    EXPECT_EQ(format_bytes_at_least(1023, UnitFamily::binary), "1023 B");
+    EXPECT_EQ(format_bytes_at_least(1024, UnitFamily::binary), "1.00 KiB");
+    EXPECT_EQ(format_bytes_at_least(1025, UnitFamily::binary), "1.01 KiB");
+    EXPECT_EQ(format_bytes_at_least((1024u << 10) - 1, UnitFamily::binary), "1.00 MiB");
+    EXPECT_EQ(format_bytes_at_least(1'234'000'001, UnitFamily::decimal), "1.24 GB");
+    EXPECT_EQ(format_bytes_at_least(1'230'000'000, UnitFamily::decimal), "1.23 GB");
+    std::mt19937_64 random(1);
+    for (int i = 0; i < 1000; ++i) {
+        const std::uint64_t bytes = random() >> (random() % 40 + 8);
+        for (const UnitFamily family : {UnitFamily::decimal, UnitFamily::binary}) {
+            const std::string text = format_bytes_at_least(bytes, family);
+            const auto read = parse_bytes(text);
+            ASSERT_TRUE(read && *read >= bytes) << bytes << " is printed as " << text;
+            EXPECT_LE(static_cast<double>(*read), static_cast<double>(bytes) * 1.01 + 1) << text;
+        }
+    }
 }
 
 TEST(Units, ShowsSizesInTheFamilyTheyWereGivenIn) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/units.h"
 #include "tests/unit/loader/loader_fixture.h"
 
 namespace larder::test {
@@ -237,6 +238,30 @@ TEST_F(LoaderTest, ATooSmallBudgetIsAnErrorAtOpen) {
     EXPECT_EQ(loader.error().code, ErrorCode::invalid_argument);
     EXPECT_NE(loader.error().message.find("100.00 KB"), std::string::npos) << loader.error().message;
     EXPECT_NE(loader.error().message.find("raise the memory budget"), std::string::npos);
+}
+
+// The size in the text after `before`: a number, a space and a unit.
+std::string size_after(const std::string& text, const std::string& before) {
+    const std::size_t begin = text.find(before) + before.size();
+    return text.substr(begin, text.find(' ', text.find(' ', begin) + 1) - begin);
+}
+
+TEST_F(LoaderTest, TheBudgetThatAnErrorNamesOpens) {
+    make_raw(200);
+    for (std::uint32_t batch_size = 1; batch_size < 40; batch_size += 3) {
+        for (const std::uint64_t too_small : {50'000, 51'200}) {
+            auto with = options();
+            with.batch_size = batch_size;
+            with.memory_budget_bytes = too_small;
+            const auto refused = Loader::open(with);
+            ASSERT_FALSE(refused.has_value());
+            const std::string named = size_after(refused.error().message, " blocks need ");
+            const auto enough = parse_bytes(named);
+            ASSERT_TRUE(enough.has_value()) << named;
+            with.memory_budget_bytes = *enough;
+            EXPECT_TRUE(Loader::open(with).has_value()) << named << " for batches of " << batch_size;
+        }
+    }
 }
 
 TEST_F(LoaderTest, HeldBatchesThatLeaveNoRoomAreAnErrorAndNothingIsLost) {
