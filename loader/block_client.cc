@@ -231,7 +231,9 @@ void BlockClient::want_first(std::uint32_t tag) {
 }
 
 void BlockClient::forget(std::uint32_t tag) {
-    let_go(table_[tag]);
+    BlockEntry& entry = table_[tag];
+    let_go(entry);
+    if (entry.copied) copied_bytes_ -= entry.raw_bytes;
     table_.erase(tag);
 }
 
@@ -261,6 +263,7 @@ void BlockClient::drop_unwanted() {
         return true;
     });
     wanted_.erase(end, wanted_.end());
+    open_bundle_ = kNoBundle;  // a batch that is planned again is a bundle that begins again
 }
 
 // --- the wire

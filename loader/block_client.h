@@ -66,9 +66,14 @@ public:
     void forget_blocks();
     // Takes blocks that nobody refers to any more out of the queue.
     void drop_unwanted();
-    // Moves blocks that no batch hands out from slots to memory of this process, the one needed last first, until there
-    // is room for the next wanted block. False if there was none to move.
+    // For the next batch, where no slab has room for it: spreads its blocks over the gaps that there are, then copies
+    // blocks that no batch hands out from slots to memory of this process, the one needed last first, until there is
+    // room for what is wanted. False if nothing helped, or if a caller that holds several batches has as much in such
+    // copies as slot memory has.
     bool make_room();
+    // For a batch that is about to be handed out: copies blocks, where they lie in every slab, so that one slab has
+    // none of them. The next batch then has room, at least in parts, while this one is held.
+    void leave_a_slab(std::span<const std::uint32_t> tags);
     // A block that is here is damaged by what stands in it: it is asked for anew, from the remote, before all others,
     // with one reference. Others go on with what they have of it. Nothing where it came anew already.
     std::optional<std::uint32_t> ask_anew(std::uint32_t tag, std::string damage);
@@ -109,6 +114,10 @@ private:
         std::uint32_t page;
         std::uint32_t run;
     };
+    struct SlabUse {
+        std::uint64_t bytes = 0;
+        bool held = false;  // some of them by another batch
+    };
 
     explicit BlockClient(ConnectOptions options);
 
@@ -123,6 +132,7 @@ private:
     Result<void> exchange();
     void send_wanted();
     std::optional<SlotSlabs::Run> allocate_slot(const BlockEntry& entry);
+    void copy_aside(BlockEntry& entry);
     bool send_releases();
     Result<std::size_t> take_completions();
     Result<void> take(const protocol::Completion& completion, std::int64_t now_ns);
@@ -148,6 +158,10 @@ private:
     int session_pid_ = 0;
     SlotSlabs slots_{0, 0};
     std::uint64_t open_bundle_ = kNoBundle;  // the one that slots_ has room for
+    bool spread_ = false;                    // bundles over gaps, until the next batch is handed out
+    std::uint64_t copied_bytes_ = 0;         // in blocks that were copied out of slots
+    std::uint64_t batches_out_ = 0;          // that the caller has
+    std::vector<SlabUse> slab_use_;          // what `leave_a_slab` works on
     BlockTable table_;
     std::vector<std::uint32_t> wanted_;  // tags, from wanted_begin_ on, in the order to ask
     std::size_t wanted_begin_ = 0;

@@ -26,6 +26,8 @@ void BlockClient::count_delivered(BlockEntry& entry) {
 
 void BlockClient::hand_out(BatchState& state) {
     state.handed_out = true;
+    ++batches_out_;
+    spread_ = false;
     for (const std::uint32_t tag : state.tags) {
         ++table_[tag].handed_out;
         count_delivered(table_[tag]);
@@ -40,6 +42,7 @@ std::shared_ptr<BatchState> BlockClient::take_batch_state() {
 }
 
 void BlockClient::give_back(std::shared_ptr<BatchState> state) {
+    if (state->handed_out) --batches_out_;
     for (const std::uint32_t tag : state->tags) {
         if (state->handed_out) --table_[tag].handed_out;
         release(tag);

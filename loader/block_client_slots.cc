@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cache/protocol/record.h"
@@ -42,7 +43,7 @@ std::optional<SlotSlabs::Run> BlockClient::allocate_slot(const BlockEntry& entry
     }
     // A bundle may be larger than a slab where the memory budget is small.
     const auto fitting = static_cast<std::uint32_t>(std::min<std::uint64_t>(bundle_pages, slots_.slab_pages()));
-    if (!slots_.begin_bundle(fitting)) return std::nullopt;
+    if (!slots_.begin_bundle(fitting) && !(spread_ && slots_.begin_bundle(pages))) return std::nullopt;
     open_bundle_ = entry.bundle;
     return slots_.allocate(pages);
 }
@@ -52,6 +53,11 @@ std::uint64_t BlockClient::slot_bytes_occupied() const {
 }
 
 bool BlockClient::make_room() {
+    if (!std::exchange(spread_, true)) {
+        send_wanted();
+        if (!no_room_ || session_->fetches_in_flight() > 0) return true;
+    }
+    if (batches_out_ > 1 && copied_bytes_ >= slot_bytes()) return false;
     std::vector<std::uint32_t> movable;
     for (std::uint32_t tag = 0; tag < table_.tag_end(); ++tag) {
         const BlockEntry& entry = table_[tag];
@@ -59,18 +65,43 @@ bool BlockClient::make_room() {
     }
     std::ranges::sort(movable, std::ranges::greater{}, [this](std::uint32_t tag) { return table_[tag].order; });
     for (const std::uint32_t tag : movable) {
-        BlockEntry& entry = table_[tag];
-        const std::span<const std::byte> bytes = entry.bytes();
-        auto copy = std::make_unique_for_overwrite<std::byte[]>(bytes.size());
-        std::ranges::copy(bytes, copy.get());
-        entry.raw_bytes = static_cast<std::uint32_t>(bytes.size());
-        let_go(entry);
-        entry.raw = std::move(copy);
-        entry.data = entry.raw.get();
+        copy_aside(table_[tag]);
         send_wanted();
         if (!no_room_) break;
     }
     return !movable.empty();
+}
+
+void BlockClient::copy_aside(BlockEntry& entry) {
+    const std::span<const std::byte> bytes = entry.bytes();
+    auto copy = std::make_unique_for_overwrite<std::byte[]>(bytes.size());
+    std::ranges::copy(bytes, copy.get());
+    entry.raw_bytes = static_cast<std::uint32_t>(bytes.size());
+    let_go(entry);
+    entry.raw = std::move(copy);
+    entry.data = entry.raw.get();
+    entry.copied = true;
+    copied_bytes_ += entry.raw_bytes;
+}
+
+void BlockClient::leave_a_slab(std::span<const std::uint32_t> tags) {
+    if (tags.size() < slots_.slab_count()) return;
+    slab_use_.assign(slots_.slab_count(), {});
+    for (const std::uint32_t tag : tags) {
+        const BlockEntry& entry = table_[tag];
+        if (!entry.has_slot) continue;
+        SlabUse& use = slab_use_[slots_.slab_of(entry.slot_page)];
+        use.bytes += entry.length;
+        use.held = use.held || entry.handed_out > 0;
+    }
+    const auto least =
+        std::ranges::min_element(slab_use_, {}, [](const SlabUse& use) { return std::pair(use.held, use.bytes); });
+    if (least->held || least->bytes == 0) return;
+    const auto slab = static_cast<std::uint32_t>(least - slab_use_.begin());
+    for (const std::uint32_t tag : tags) {
+        BlockEntry& entry = table_[tag];
+        if (entry.has_slot && slots_.slab_of(entry.slot_page) == slab) copy_aside(entry);
+    }
 }
 
 }  // namespace larder::detail

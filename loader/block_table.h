@@ -50,12 +50,13 @@ struct BlockEntry {
     std::uint64_t bundle = kNoBundle;                            // what it lies in one slab with
     std::uint64_t pass = 0;                                      // the client's pass that last wanted it
     bool counted = false;                                        // in the statistics, in this pass
+    bool copied = false;                                         // from its slot into `raw`
     protocol::BlockSource source = protocol::BlockSource::none;  // when ready
     std::int64_t requested_ns = 0;
     const std::byte* data = nullptr;   // when ready
     SessionMemory* memory = nullptr;   // when ready: where data lies, if not in `raw`
     MappedSegment* segment = nullptr;  // the same, if not in a slot
-    std::unique_ptr<std::byte[]> raw;  // when ready: of a compressed block, its bytes once decompressed
+    std::unique_ptr<std::byte[]> raw;  // when ready: a compressed block's bytes once decompressed, or a copied block's
     std::uint32_t raw_bytes = 0;
     std::string damage;  // when `anew`: what was found
 

@@ -11,8 +11,9 @@
 // A Loader walks epochs: every sample of the dataset is delivered exactly once per epoch to the whole job, in an order
 // that is a pure function of (seed, epoch, manifest). Samples are spans into memory the daemon shares read-only; they
 // are valid until their Batch is destroyed. The loader prefetches into a memory budget that held batches share. A
-// budget of (held + prefetched + 1) times the largest batch, and the shuffle window, is always enough. `next` fails
-// with ErrorCode::no_space only if held batches leave no room for the batch that is due.
+// budget of (held + prefetched + 1) times the largest batch, and the shuffle window, is always enough. A loop that
+// holds one batch until it has the next goes on with any budget that `open` took. `next` fails with ErrorCode::no_space
+// only if several held batches leave no room for the batch that is due.
 //
 // A Dataset reads any samples by index, for map-style use.
 //

@@ -287,6 +287,8 @@ Result<std::optional<Batch>> LoaderCore::deliver(PlannedBatch& batch) {
         batch.arrived = 0;
     };
     std::shared_ptr<BatchState> state = client_->take_batch_state();
+    for (const PlannedSample& sample : batch.samples) state->tags.push_back(sample.tag);
+    client_->leave_a_slab(state->tags);
     std::uint64_t skipped = 0;
     bool asked_anew = false;
     for (PlannedSample& sample : batch.samples) {
@@ -321,7 +323,6 @@ Result<std::optional<Batch>> LoaderCore::deliver(PlannedBatch& batch) {
         return std::optional<Batch>{};
     }
     state->finish();
-    for (const PlannedSample& sample : batch.samples) state->tags.push_back(sample.tag);
     client_->hand_out(*state);
     batch.samples.clear();
     LoaderStatistics& statistics = client_->statistics();

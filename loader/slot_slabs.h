@@ -35,7 +35,9 @@ public:
     std::optional<Run> allocate_beside(std::uint32_t page, std::uint32_t pages);
     void release(std::uint32_t id);
 
+    std::uint32_t slab_count() const { return slab_count_; }
     std::uint32_t slab_pages() const { return slab_pages_; }
+    std::uint32_t slab_of(std::uint32_t page) const { return page / slab_pages_; }
     // Pages of the slabs in which there is a run.
     std::uint32_t occupied_pages() const { return occupied_slabs_ * slab_pages_; }
 
@@ -50,7 +52,6 @@ private:
     };
 
     Run add(std::uint32_t page, std::uint32_t pages);
-    std::uint32_t slab_of(std::uint32_t page) const { return page / slab_pages_; }
     Gap whole(std::uint32_t slab) const { return {.begin = slab * slab_pages_, .end = (slab + 1) * slab_pages_}; }
     std::optional<Gap> find_gap(std::uint32_t first_slab, std::uint32_t last_slab, std::uint32_t pages, Gap without);
 

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "cache/protocol/record.h"
@@ -33,6 +35,16 @@ protected:
                                                     .window_blocks = with.shuffle_window_blocks,
                                                     .interleaved_ranks = with.world_size * with.worker_count});
     }
+    // Walks an epoch as a `for` loop does, whose variable holds each batch until the next one is there.
+    void walk_epoch(Loader& loader, std::optional<Batch>& variable) {
+        for (bool of_this_epoch = false;; of_this_epoch = true) {
+            auto batch = loader.next();
+            ASSERT_TRUE(batch.has_value()) << batch.error().message;
+            if (of_this_epoch) count(*variable);  // has its bytes still
+            if (!*batch) return;
+            variable = std::move(*batch);
+        }
+    }
 };
 
 TEST_F(LoaderMemoryTest, EpochsPassWhileTheLoopVariableHoldsTheLastBatch) {
@@ -41,15 +53,9 @@ TEST_F(LoaderMemoryTest, EpochsPassWhileTheLoopVariableHoldsTheLastBatch) {
     with.batch_size = 8;
     with.memory_budget_bytes = needed_bytes(with);
     Loader loader = open(with);
-    std::optional<Batch> last;
+    std::optional<Batch> variable;
     for (int epoch = 0; epoch < 8; ++epoch) {
-        for (;;) {
-            auto batch = loader.next();
-            ASSERT_TRUE(batch.has_value()) << "epoch " << epoch << ": " << batch.error().message;
-            if (!*batch) break;
-            last = std::move(*batch);
-            count(*last);
-        }
+        ASSERT_NO_FATAL_FAILURE(walk_epoch(loader, variable)) << "epoch " << epoch;
         expect_each_sample_once();
     }
 }
@@ -96,11 +102,94 @@ TEST_F(LoaderMemoryTest, ABatchLargerThanSlotMemoryIsBroughtInParts) {
     with.memory_budget_bytes = needed_bytes(with);
     ASSERT_LT(with.memory_budget_bytes, largest_blocks_bytes(32));
     Loader loader = open(with);
+    std::optional<Batch> variable;
     for (int epoch = 0; epoch < 2; ++epoch) {
-        EXPECT_FALSE(take(loader));
+        ASSERT_NO_FATAL_FAILURE(walk_epoch(loader, variable)) << "epoch " << epoch;
         expect_each_sample_once();
     }
 }
+
+// The small batches that are kept lie in each slab, so none has room for the large batch, but the gaps have.
+TEST_F(LoaderMemoryTest, ALargeBatchIsSpreadOverTheGapsBetweenKeptOnes) {
+    make_tree(root() / "a", {.class_count = 1, .files_per_class = 96, .bytes_min = 10'000, .bytes_max = 10'000});
+    make_tree(root() / "b", {.class_count = 1, .files_per_class = 8, .bytes_min = 100'000, .bytes_max = 100'000});
+    make_tree(root() / "c", {.class_count = 1, .files_per_class = 304, .bytes_min = 10'000, .bytes_max = 10'000});
+    start(make_manifest(root(), manifest_path()));
+    auto with = options();
+    with.shuffle = false;
+    with.batch_size = 8;
+    with.memory_budget_bytes = needed_bytes(with);
+    Loader loader = open(with);
+    std::vector<Batch> kept;
+    for (int i = 0; i < 12; ++i) {
+        auto batch = loader.next();
+        ASSERT_TRUE(batch.has_value() && *batch) << batch.error().message;
+        count(**batch);
+        if (i % 3 == 2) kept.push_back(std::move(**batch));
+    }
+    EXPECT_FALSE(take(loader));
+    expect_each_sample_once();
+}
+
+// Datasets in which a few blocks are much larger than the others, often one after the other.
+class LoaderUnevenTest : public LoaderMemoryTest, public testing::WithParamInterface<bool> {
+protected:
+    void make_uneven(std::mt19937_64& random) {
+        std::filesystem::remove_all(root());
+        const auto draw = [&random](std::uint32_t least, std::uint32_t most) {
+            return least + static_cast<std::uint32_t>(random() % (most - least + 1));
+        };
+        const std::size_t large = draw(10'000, 150'000);
+        const std::size_t small = draw(1, 5'000);
+        if (!GetParam()) {
+            make_tree(root() / "a", {.class_count = 1,
+                                     .files_per_class = draw(1, 40),
+                                     .bytes_min = large / 2,
+                                     .bytes_max = large,
+                                     .seed = random()});
+            make_tree(root() / "b",
+                      {.class_count = 1, .files_per_class = draw(20, 400), .bytes_max = small, .seed = random()});
+            start(make_manifest(root(), manifest_path()));
+            return;
+        }
+        std::filesystem::create_directories(root());
+        for (const std::size_t bytes_max : {large, small, small}) {
+            const std::uint64_t seed = random();
+            write_tar(root() / (std::to_string(seed) + ".tar"), TarDialect::pax,
+                      make_samples(draw(20, 100), bytes_max, seed));
+        }
+        start(make_manifest(root(), manifest_path(), protocol::Format::webdataset,
+                            {.target = protocol::BlockTarget::bytes, .bytes = draw(1'000, 40'000)}));
+    }
+};
+
+TEST_P(LoaderUnevenTest, ALoopGoesOnWithTheLeastBudgetThatOpens) {
+    std::mt19937_64 random(GetParam() ? 5 : 3);
+    for (std::uint64_t round = 0; round < property_cases(10, 5); ++round) {
+        make_uneven(random);
+        for (int trial = 0; trial < 12; ++trial) {
+            auto with = options();
+            with.seed = random();
+            with.shuffle = random() % 2 == 0;
+            with.batch_size = 1 + static_cast<std::uint32_t>(random() % (trial % 2 == 0 ? 6 : 60));
+            with.shuffle_window_blocks = 1 + static_cast<std::uint32_t>(random() % 8);
+            with.memory_budget_bytes = needed_bytes(with);
+            SCOPED_TRACE("round " + std::to_string(round) + ", trial " + std::to_string(trial) + ": batch size " +
+                         std::to_string(with.batch_size) + ", window " + std::to_string(with.shuffle_window_blocks) +
+                         ", budget " + std::to_string(with.memory_budget_bytes));
+            Loader loader = open(with);
+            std::optional<Batch> variable;
+            for (int epoch = 0; epoch < 3; ++epoch) {
+                ASSERT_NO_FATAL_FAILURE(walk_epoch(loader, variable)) << "epoch " << epoch;
+                expect_each_sample_once();
+            }
+            EXPECT_EQ(loader.statistics().disk_blocks, 3 * manifest.block_count());
+        }
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Formats, LoaderUnevenTest, testing::Bool(), [](const auto& instance) {
+    return instance.param ? "BlocksOfManySamples" : "BlocksOfOneSample";
+});
 
 // Keeps up to `held_max` batches and gives them back in random order, over several epochs, some left early.
 class HeldBatches {
