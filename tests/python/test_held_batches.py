@@ -37,7 +37,8 @@ class Kept:
 
     def drop(self) -> None:
         # The one kept longest often stays.
-        place = 0 if len(self._things) == 1 or self._draw.randrange(4) == 0 else self._draw.randrange(1, len(self._things))
+        first = len(self._things) == 1 or self._draw.randrange(4) == 0
+        place = 0 if first else self._draw.randrange(1, len(self._things))
         key, thing = self._things.pop(place)
         if isinstance(thing, larder.Batch):
             thing = next(sample for sample in thing if sample.key == key)
@@ -65,7 +66,9 @@ def expect_whole(seen: Iterable[tuple[str, bytes]], contents: dict[str, bytes]) 
 
 
 @pytest.fixture(scope="module", params=["files", "shards"])
-def data(request: pytest.FixtureRequest, daemon: Any, make_raw: Callable[..., Any], make_shards: Callable[..., Any]) -> Any:
+def data(
+    request: pytest.FixtureRequest, daemon: Any, make_raw: Callable[..., Any], make_shards: Callable[..., Any]
+) -> Any:
     """About half of it comes from memory and disk, the rest from the remote."""
     made = make_raw(daemon) if request.param == "files" else make_shards(daemon, "16KiB")
     daemon.command("quota", "set", made.name, "--memory", "512KiB", "--disk", "512KiB")
