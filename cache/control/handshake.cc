@@ -59,8 +59,8 @@ Result<void> HandshakeServer::listen(const std::string& path, unsigned mode) {
 
 void HandshakeServer::stop() {
     if (state_->listener.is_open()) {
-        boost::system::error_code ignored;
-        state_->listener.close(ignored);
+        // Clients that nobody has accepted go with it.
+        ClientSocket(FileDescriptor(state_->listener.release()));
         ::unlink(state_->path.c_str());
     }
     state_->pause.cancel();
@@ -85,7 +85,10 @@ void HandshakeServer::State::wait() {
 
 void HandshakeServer::State::accept() {
     for (;;) {
-        FileDescriptor socket(::accept4(listener.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        // Connections that are closed as fast as they come must not use up the descriptors.
+        if (ClientSocket::closing() >= shared->limits.handshakes_max) return rest();
+        ClientSocket socket(
+            FileDescriptor(::accept4(listener.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
         if (!socket && (errno == EINTR || errno == ECONNABORTED)) continue;
         if (!socket && errno != EAGAIN) {
             log_warn("cannot accept a session", {{"error", errno_error(errno, "accept").message}});
@@ -103,7 +106,7 @@ void HandshakeServer::State::accept() {
     wait();
 }
 
-// Out of file descriptors: the connection stays in the kernel's queue, and asking at once would only burn time.
+// Out of file descriptors, or soon: the connection stays in the kernel's queue. Asking at once would only burn time.
 void HandshakeServer::State::rest() {
     pause.expires_after(kAcceptPause);
     pause.async_wait([self = shared_from_this()](const boost::system::error_code& error) {

@@ -60,18 +60,18 @@ bool read_message(std::span<const std::byte> bytes, Message& into) {
 }  // namespace
 
 HandshakeConnection::HandshakeConnection(boost::asio::io_context& context, std::shared_ptr<HandshakeShared> shared,
-                                         FileDescriptor socket, const PeerCredentials& peer)
+                                         ClientSocket socket, const PeerCredentials& peer)
     : shared_(std::move(shared)), peer_(peer), socket_(context, socket.release()), deadline_(context) {
     ++shared_->handshakes;
 }
 
 HandshakeConnection::~HandshakeConnection() {
+    close();
     --shared_->handshakes;
 }
 
 void HandshakeConnection::close() {
-    boost::system::error_code ignored;
-    socket_.close(ignored);
+    if (socket_.is_open()) ClientSocket(FileDescriptor(socket_.release()));
     deadline_.cancel();
 }
 
@@ -88,8 +88,7 @@ void HandshakeConnection::wait() {
 
 void HandshakeConnection::receive() {
     std::array<std::byte, sizeof(OpenRequest) + 1> buffer;  // one more, to see what is too long
-    // No room for control data: fds a client may send are closed by the kernel.
-    const ssize_t got = ::recv(socket_.native_handle(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    const ssize_t got = ClientSocket::receive(socket_.native_handle(), buffer);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
         wait();
         return;

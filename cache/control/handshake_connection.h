@@ -34,8 +34,8 @@ struct HandshakeShared {
 
 class HandshakeConnection : public std::enable_shared_from_this<HandshakeConnection> {
 public:
-    HandshakeConnection(boost::asio::io_context& context, std::shared_ptr<HandshakeShared> shared,
-                        FileDescriptor socket, const PeerCredentials& peer);
+    HandshakeConnection(boost::asio::io_context& context, std::shared_ptr<HandshakeShared> shared, ClientSocket socket,
+                        const PeerCredentials& peer);
     ~HandshakeConnection();
 
     void start() { wait(); }

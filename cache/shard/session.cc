@@ -345,8 +345,9 @@ void Session::drop_segment(const Segment& segment, std::int64_t deadline_ns) {
 bool Session::read_socket() {
     for (;;) {
         protocol::SegmentMessage message;
-        const ssize_t got = ::recv(setup_.socket.get(), &message, sizeof message, MSG_DONTWAIT);
+        const ssize_t got = ClientSocket::receive(setup_.socket.get(), std::as_writable_bytes(std::span(&message, 1)));
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+        if (got < 0 && errno == EBADMSG) breach_ = "descriptors on the session socket";
         if (got <= 0) return false;
         const auto pending = std::find_if(unmapping_.begin(), unmapping_.end(), [&](const PendingUnmap& unmap) {
             return unmap.segment->id() == message.segment;

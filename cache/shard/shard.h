@@ -20,6 +20,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cache/device.h"
+#include "cache/device/client_socket.h"
 #include "cache/protocol/manifest.h"
 #include "cache/remote.h"
 #include "cache/shard/held_blocks.h"
@@ -57,8 +58,8 @@ struct SessionSetup {
     std::uint32_t uid = 0;
     std::shared_ptr<TokenBucket> bucket;                 // the job's, shared by all its sessions on the node
     std::shared_ptr<const protocol::Manifest> manifest;  // the version this session reads
-    FileDescriptor socket;                               // non-blocking
-    FileDescriptor request_event;                        // an eventfd; the client has the same open file description
+    ClientSocket socket;
+    FileDescriptor request_event;  // an eventfd; the client has the same open file description
     Mapping ring;
     std::shared_ptr<const Mapping> slots;  // shared with the control plane, which populates and unmaps it elsewhere
     // Asks for memory behind the first so many bytes of the slots; `Shard::slots_populated` says when it is there.

@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <functional>
 
+#include "tests/support/lingering_socket.h"
 #include "tests/support/log_file.h"
 #include "tests/unit/cache/shard/shard_fixture.h"
 
@@ -146,6 +148,10 @@ INSTANTIATE_TEST_SUITE_P(
                            }},
                     Breach{"garbage_on_the_socket", "unexpected message",
                            [](ShardWorld&, RingClient& bad) { ::send(bad.socket(), "garbage", 7, MSG_NOSIGNAL); }},
+                    Breach{"descriptors_on_the_socket", "descriptors on the session socket",
+                           [](ShardWorld&, RingClient& bad) {
+                               EXPECT_EQ(test::send_descriptor(bad.socket(), FileDescriptor(::dup(bad.socket()))), 0);
+                           }},
                     Breach{"unmapping_what_was_not_dropped", "unexpected message",
                            [](ShardWorld&, RingClient& bad) { bad.unmap(1); }}),
     [](const testing::TestParamInfo<Breach>& breach) { return std::string(breach.param.name); });

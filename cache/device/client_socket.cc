@@ -1,0 +1,122 @@
+#include "cache/device/client_socket.h"
+
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <csignal>
+#include <ctime>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace larder::cache {
+namespace {
+
+// A signal makes close() go on where it waits for a socket that lingers.
+constexpr timespec kNudgeEvery{.tv_sec = 0, .tv_nsec = 100'000};
+
+// Closes sockets on a thread of its own, which ends with the process.
+class Closer {
+public:
+    void close(FileDescriptor socket) {
+        const std::lock_guard lock(mutex_);
+        sockets_.push_back(std::move(socket));
+        some_.notify_one();
+        ++pending_;
+        if (!std::exchange(started_, true)) std::thread([this] { run(); }).detach();
+    }
+    std::size_t pending() const { return pending_; }
+
+private:
+    void run() {
+        ::pthread_setname_np(::pthread_self(), "larder-closes");
+        const std::optional<timer_t> nudges = make_nudges();
+        for (;;) {
+            std::unique_lock lock(mutex_);
+            some_.wait(lock, [this] { return !sockets_.empty(); });
+            auto sockets = std::exchange(sockets_, {});
+            lock.unlock();
+            if (nudges) nudge_every(*nudges, kNudgeEvery);
+            for (FileDescriptor& socket : sockets) {
+                socket.reset();
+                --pending_;
+            }
+            if (nudges) nudge_every(*nudges, {});
+        }
+    }
+
+    // A timer that signals this thread. Again and again, as one signal may come before close() waits.
+    static std::optional<timer_t> make_nudges() {
+        const int signal = SIGRTMIN;
+        struct sigaction ignored{};
+        ignored.sa_handler = [](int) {};
+        ::sigaction(signal, &ignored, nullptr);
+        sigset_t mask;
+        sigemptyset(&mask);
+        sigaddset(&mask, signal);
+        ::pthread_sigmask(SIG_UNBLOCK, &mask, nullptr);
+        sigevent event{};
+        event.sigev_notify = SIGEV_THREAD_ID;
+        event.sigev_signo = signal;
+        event._sigev_un._tid = ::gettid();
+        timer_t nudges{};
+        if (::timer_create(CLOCK_MONOTONIC, &event, &nudges) != 0) return std::nullopt;
+        return nudges;
+    }
+    static void nudge_every(timer_t nudges, timespec interval) {
+        const itimerspec times{.it_interval = interval, .it_value = interval};
+        ::timer_settime(nudges, 0, &times, nullptr);
+    }
+
+    std::mutex mutex_;
+    std::condition_variable some_;
+    std::vector<FileDescriptor> sockets_;
+    std::atomic<std::size_t> pending_ = 0;
+    bool started_ = false;
+};
+
+// Never destroyed: its thread is detached.
+Closer& closer() {
+    static Closer* const one = new Closer;
+    return *one;
+}
+
+}  // namespace
+
+ClientSocket& ClientSocket::operator=(ClientSocket&& other) noexcept {
+    if (this != &other) {
+        reset();
+        socket_ = std::move(other.socket_);
+    }
+    return *this;
+}
+
+void ClientSocket::reset() {
+    if (!socket_) return;
+    // The client sees the end at once, and can send nothing more.
+    ::shutdown(socket_.get(), SHUT_RDWR);
+    closer().close(std::move(socket_));
+}
+
+std::size_t ClientSocket::closing() {
+    return closer().pending();
+}
+
+ssize_t ClientSocket::receive(int socket, std::span<std::byte> into) {
+    // A look leaves the message where it is. MSG_CTRUNC: it carries descriptors, and `look` has no room for them.
+    msghdr look{};
+    if (::recvmsg(socket, &look, MSG_PEEK | MSG_DONTWAIT) < 0) return -1;
+    if ((look.msg_flags & MSG_CTRUNC) != 0) {
+        errno = EBADMSG;
+        return -1;
+    }
+    return ::recv(socket, into.data(), into.size(), MSG_DONTWAIT);
+}
+
+}  // namespace larder::cache

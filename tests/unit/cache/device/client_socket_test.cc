@@ -1,0 +1,55 @@
+#include "cache/device/client_socket.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <thread>
+
+#include "tests/support/lingering_socket.h"
+
+namespace larder::cache {
+namespace {
+
+struct Pair {
+    Pair() {
+        std::array<int, 2> ends{};
+        EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
+        daemon = ClientSocket(FileDescriptor(ends[0]));
+        client = FileDescriptor(ends[1]);
+    }
+    ClientSocket daemon;
+    FileDescriptor client;
+};
+
+TEST(ClientSocket, TakesMessagesOneByOneAndNeverWaits) {
+    const Pair pair;
+    std::array<std::byte, 16> into{};
+    EXPECT_EQ(ClientSocket::receive(pair.daemon.get(), into), -1);
+    EXPECT_EQ(errno, EAGAIN);
+    ASSERT_EQ(::send(pair.client.get(), "hello", 5, 0), 5);
+    ASSERT_EQ(::send(pair.client.get(), "you", 3, 0), 3);
+    EXPECT_EQ(ClientSocket::receive(pair.daemon.get(), into), 5);
+    EXPECT_EQ(ClientSocket::receive(pair.daemon.get(), into), 3);
+    ::shutdown(pair.client.get(), SHUT_RDWR);
+    EXPECT_EQ(ClientSocket::receive(pair.daemon.get(), into), 0);
+}
+
+// A close that waits for the lingering socket waits for an hour.
+TEST(ClientSocket, LeavesDescriptorsUnreadAndIsClosedWithoutWaitingForThem) {
+    Pair pair;
+    test::LingeringSocket lingering(3600);
+    ASSERT_EQ(test::send_descriptor(pair.client.get(), lingering.release()), 0);
+    std::array<std::byte, 16> into{};
+    EXPECT_EQ(ClientSocket::receive(pair.daemon.get(), into), -1);
+    EXPECT_EQ(errno, EBADMSG);
+    EXPECT_EQ(ClientSocket::receive(pair.daemon.get(), into), -1);
+    EXPECT_EQ(errno, EBADMSG) << "it is still there";
+    pair.daemon.reset();
+    EXPECT_EQ(::recv(pair.client.get(), into.data(), into.size(), 0), 0) << "the client sees the end";
+    while (ClientSocket::closing() > 0) std::this_thread::yield();
+}
+
+}  // namespace
+}  // namespace larder::cache
