@@ -92,25 +92,30 @@ Result<cache::Config> choose(const UpOptions& options, std::vector<cache::Config
     return cache::load_config("", overrides);
 }
 
-void print_start(const Context& context, const cache::Config& config) {
+// `log`: where it says what happens; empty: on stderr.
+void print_start(const Context& context, const cache::Config& config, pid_t pid, const std::string& log) {
     if (context.json) {
-        print_json(json::object{{"pid", ::getpid()},
-                                {"state_directory", config.state_directory},
-                                {"socket", config.socket_path},
-                                {"admin_socket", config.admin_socket_path},
-                                {"allocator", config.allocator.endpoint},
-                                {"memory_bytes", config.memory_bytes},
-                                {"disk_bytes", config.disk_bytes}});
+        json::object start{{"pid", pid},
+                           {"state_directory", config.state_directory},
+                           {"socket", config.socket_path},
+                           {"admin_socket", config.admin_socket_path},
+                           {"allocator", config.allocator.endpoint},
+                           {"memory_bytes", config.memory_bytes},
+                           {"disk_bytes", config.disk_bytes}};
+        if (!log.empty()) start["log"] = log;
+        print_json(start);
     } else {
-        std::fputs(name_value_text({{"larder daemon is up", "pid " + std::to_string(::getpid()) + "; Ctrl-C ends it"},
-                                    {"  state", config.state_directory},
-                                    {"  memory for datasets", format_bytes(config.memory_bytes)},
-                                    {"  disk for datasets", format_bytes(config.disk_bytes)},
-                                    {"  jobs connect to", config.socket_path},
-                                    {"  quotas are set by", config.allocator.endpoint},
-                                    {"  next", "larder dataset add NAME DIRECTORY"}})
-                       .c_str(),
-                   stdout);
+        const std::string ends = (pid == ::getpid() ? "Ctrl-C or " : "") + down_command(config.state_directory);
+        std::vector<std::pair<std::string, std::string>> values{
+            {"larder daemon is up", "pid " + std::to_string(pid) + "; " + ends + " ends it"},
+            {"  state", config.state_directory},
+            {"  memory for datasets", format_bytes(config.memory_bytes)},
+            {"  disk for datasets", format_bytes(config.disk_bytes)},
+            {"  jobs connect to", config.socket_path},
+            {"  quotas are set by", config.allocator.endpoint}};
+        if (!log.empty()) values.emplace_back("  log", log);
+        values.emplace_back("  next", "larder dataset add NAME DIRECTORY");
+        std::fputs(name_value_text(values).c_str(), stdout);
     }
     std::fflush(stdout);
 }
@@ -118,29 +123,13 @@ void print_start(const Context& context, const cache::Config& config) {
 int up_in_background(const Context& context, const cache::Config& config) {
     // Found out here, it is not written into the log of the one that runs.
     if (auto lock = lock_up(config.state_directory); !lock) return report(context, lock.error());
+    // However it was asked for: the last word holds.
     std::vector<std::string> arguments = own_arguments();
-    std::erase_if(arguments, [](const std::string& word) { return word == "-d" || word == "--detach"; });
+    arguments.emplace_back("--detach=false");
     const std::string output = config.state_directory + "/up.log";
     const auto pid = run_in_background({.arguments = std::move(arguments), .log = output});
     if (!pid) return report(context, pid.error());
-    const std::string& log = config.log_file.empty() ? output : config.log_file;
-    if (context.json) {
-        print_json(json::object{{"pid", *pid},
-                                {"state_directory", config.state_directory},
-                                {"log", log},
-                                {"socket", config.socket_path},
-                                {"admin_socket", config.admin_socket_path},
-                                {"allocator", config.allocator.endpoint}});
-        return kDone;
-    }
-    std::fputs(name_value_text({{"larder daemon is up", "pid " + std::to_string(*pid) + "; " +
-                                                            down_command(config.state_directory) + " ends it"},
-                                {"  state", config.state_directory},
-                                {"  log", log},
-                                {"  jobs connect to", config.socket_path},
-                                {"  next", "larder dataset add NAME DIRECTORY"}})
-                   .c_str(),
-               stdout);
+    print_start(context, config, *pid, config.log_file.empty() ? output : config.log_file);
     return kDone;
 }
 
@@ -162,7 +151,7 @@ int up(const Context& context, const UpOptions& options, const CLI::App& app) {
             if (!made) return std::unexpected(made.error());
             allocator = std::move(*made);
         }
-        print_start(context, *config);
+        print_start(context, *config, ::getpid(), config->log_file);
         return {};
     };
     const auto ran =

@@ -1,0 +1,43 @@
+"""`larder up -d` and `larder down`: who is started, who is ended."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+
+import pytest
+
+MIB = 1 << 20
+
+
+class Background:
+    def __init__(self, programs: pathlib.Path, state: pathlib.Path) -> None:
+        self.programs = programs
+        self.state = state
+
+    def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        words = [self.programs / "larder", *map(str, arguments), "--state", self.state]
+        return subprocess.run(words, capture_output=True, text=True, timeout=120)
+
+    def up(self, *options: str) -> subprocess.CompletedProcess[str]:
+        return self.run("up", *options, "--memory", "8 MiB", "--disk", "16 MiB")
+
+
+@pytest.mark.parametrize("detach", ["-d", "--detach", "--detach=true", "--detach=1"])
+def test_one_process_is_started_and_ended(larder_bin: pathlib.Path, tmp_path: pathlib.Path, detach: str) -> None:
+    background = Background(larder_bin, tmp_path / "state")
+    started = background.up(detach, "--json")
+    ended = background.run("down")
+    says = json.loads(started.stdout)
+    assert (says["memory_bytes"], says["disk_bytes"]) == (8 * MIB, 16 * MIB)
+    assert says["log"] == f"{background.state}/up.log"
+    assert ended.stdout == f"larder daemon is down (it was pid {says['pid']})\n"
+
+
+def test_its_sizes_are_shown(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    background = Background(larder_bin, tmp_path / "state")
+    shown = background.up("-d").stdout
+    assert background.run("down").returncode == 0
+    assert "8.00 MiB" in shown and "16.00 MiB" in shown
+    assert f"; larder down --state {background.state} ends it\n" in shown and "Ctrl-C" not in shown
