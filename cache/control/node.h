@@ -144,6 +144,11 @@ public:
 private:
     struct Indexing;
     struct Gathering;
+    // Sums over the other datasets, by who set them: a user, or the allocator.
+    struct QuotasOfOthers {
+        Quota held;
+        Quota dealt;
+    };
 
     Node(const Config& config, std::function<void(std::function<void()>)> post_control);
     Result<void> start_shards();
@@ -163,6 +168,8 @@ private:
     void hand_over(NodeDataset& dataset);
     void retry_offline();
     Result<void> check_capacity(const std::map<std::string, Quota>& changes) const;
+    QuotasOfOthers quotas_of_others(const std::string& name) const;
+    Result<void> check_room(const std::string& name, Quota quota) const;
     Result<void> make_room(const std::string& name, Quota quota);
     void give_way(std::uint64_t Quota::* tier, std::uint64_t bytes);
     Result<void> check_idle(const NodeDataset& dataset) const;

@@ -265,19 +265,23 @@ Quota Node::changing_quota() const {
     return sum;
 }
 
-// Lowers quotas that were dealt out, so that one that is set by hand fits. Fails if it cannot fit, and says what could.
-Result<void> Node::make_room(const std::string& name, Quota quota) {
-    if (config_.allocator.endpoint.empty()) return check_capacity({{name, quota}});
-    Quota held;
-    Quota dealt;
+Node::QuotasOfOthers Node::quotas_of_others(const std::string& name) const {
+    QuotasOfOthers sums;
     const auto take = [&](const DatasetRecord& record) {
         if (record.name == name) return;
-        Quota& sum = record.quota_held ? held : dealt;
+        Quota& sum = record.quota_held ? sums.held : sums.dealt;
         sum.memory_bytes += record.quota.memory_bytes;
         sum.disk_bytes += record.quota.disk_bytes;
     };
     for (const auto& [other, dataset] : datasets_) take(dataset.record);
     for (const auto& [other, record] : changing_) take(record);
+    return sums;
+}
+
+// Fails if a quota that is set by hand cannot fit, and says what could.
+Result<void> Node::check_room(const std::string& name, Quota quota) const {
+    if (config_.allocator.endpoint.empty()) return check_capacity({{name, quota}});
+    const Quota held = quotas_of_others(name).held;
     const auto check = [&](const char* tier, std::uint64_t has, std::uint64_t others,
                            std::uint64_t wanted) -> Result<void> {
         const std::uint64_t most = has - std::min(has, others);
@@ -288,7 +292,14 @@ Result<void> Node::make_room(const std::string& name, Quota quota) {
                         "` in the config) and other datasets' quotas that were set by hand have " + figure(others));
     };
     if (auto fits = check("memory", config_.memory_bytes, held.memory_bytes, quota.memory_bytes); !fits) return fits;
-    if (auto fits = check("disk", config_.disk_bytes, held.disk_bytes, quota.disk_bytes); !fits) return fits;
+    return check("disk", config_.disk_bytes, held.disk_bytes, quota.disk_bytes);
+}
+
+// Lowers quotas that were dealt out, so that one that is set by hand fits.
+Result<void> Node::make_room(const std::string& name, Quota quota) {
+    if (auto fits = check_room(name, quota); !fits) return fits;
+    if (config_.allocator.endpoint.empty()) return {};
+    const auto [held, dealt] = quotas_of_others(name);
     quota_set_ns_ = clock_.now_ns();
     const auto more = [](std::uint64_t has, std::uint64_t a, std::uint64_t b, std::uint64_t c) {
         return a + b + c - std::min(has, a + b + c);

@@ -81,10 +81,15 @@ Result<void> Node::check_is_new(const std::string& name) const {
 
 Result<std::uint64_t> Node::survey(NewDataset dataset) {
     if (auto is_new = check_is_new(dataset.record.name); !is_new) return std::unexpected(is_new.error());
+    if (auto fits = check_room(dataset.record.name, dataset.record.quota); !fits) return std::unexpected(fits.error());
     Tasks::Work work{.kind = "survey", .dataset = dataset.record.name, .unit = "objects"};
     work.run = [this, dataset = std::move(dataset)](TaskProgress& progress, std::stop_token stop) -> Tasks::Outcome {
         const DatasetRecord& record = dataset.record;
-        IndexRequest request{.url = record.url, .remote = record.remote, .transfers = transfers_.get()};
+        IndexRequest request{.url = record.url,
+                             .remote = record.remote,
+                             .transfers = transfers_.get(),
+                             .block = record.block,
+                             .tokens_per_sample = record.tokens_per_sample};
         if (!dataset.detect_format) request.format = record.format;
         const auto found = survey_dataset(
             request, [&progress](const IndexProgress& step) { show_progress(progress, step); }, std::move(stop));

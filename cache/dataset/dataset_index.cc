@@ -7,6 +7,7 @@
 #include "cache/dataset/block_checksums.h"
 #include "cache/dataset/dataset_root.h"
 #include "cache/dataset/detect_format.h"
+#include "cache/dataset/index_choices.h"
 #include "cache/dataset/index_journal.h"
 #include "cache/dataset/index_litdata.h"
 #include "cache/dataset/index_mds.h"
@@ -22,19 +23,6 @@ namespace {
 
 using protocol::BlockTarget;
 using protocol::Format;
-
-Result<void> check_block_goal(const BlockGoal& goal, Format format) {
-    if (goal.target != BlockTarget::bytes) return {};
-    if (format == Format::raw) {
-        return fail(ErrorCode::invalid_argument,
-                    "a block of a raw dataset is one file; a block size is for formats whose files hold many samples");
-    }
-    if (goal.bytes == 0 || goal.bytes > protocol::kBlockBytesMax) {
-        return fail(ErrorCode::invalid_argument, "a block is 1 B to " + format_bytes(protocol::kBlockBytesMax) +
-                                                     ", not " + format_bytes(goal.bytes));
-    }
-    return {};
-}
 
 Result<void> index_raw_of(ObjectSource& source, DatasetContent& content, std::vector<std::string>& notes,
                           const IndexProgressCallback& progress, std::stop_token stop) {
@@ -146,18 +134,9 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     }
     if (!format) return std::unexpected(format.error());
     report.format = *format;
-    if (!where->only.empty() && *format != Format::webdataset) {
-        return fail(ErrorCode::invalid_argument, request.url + " is a file; a " + std::string(name(*format)) +
-                                                     " dataset is a directory: give " + where->place->url().text());
-    }
-    const BlockGoal goal = *format == Format::raw ? request.block : request.block_of_shards.value_or(request.block);
-    if (auto valid = check_block_goal(goal, *format); !valid) return std::unexpected(valid.error());
-    if (request.tokens_per_sample > 0 && *format != Format::megatron && *format != Format::litdata) {
-        return fail(ErrorCode::invalid_argument,
-                    "tokens per sample are for megatron and litdata" +
-                        (*format == Format::larder ? std::string("; of packed files they are chosen when packing")
-                                                   : "; this dataset is " + std::string(name(*format))));
-    }
+    const auto chosen = check_choices(request, *where, *format);
+    if (!chosen) return std::unexpected(chosen.error());
+    const BlockGoal goal = *chosen;
 
     DatasetContent content;
     report.block = goal;

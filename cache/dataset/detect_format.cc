@@ -61,12 +61,13 @@ bool is_tar_name(std::string_view name) {
 // Formats whose files are known by their names alone.
 struct ShardKind {
     Format format;
+    const char* singular;
     const char* plural;
     bool (*is_shard)(std::string_view name);
 };
-constexpr std::array kShardKinds{ShardKind{Format::webdataset, "tars", is_tar_name},
-                                 ShardKind{Format::tfrecord, "TFRecord files", is_tfrecord_name},
-                                 ShardKind{Format::larder, "packed files", is_packed_name}};
+constexpr std::array kShardKinds{ShardKind{Format::webdataset, "a tar", "tars", is_tar_name},
+                                 ShardKind{Format::tfrecord, "a TFRecord file", "TFRecord files", is_tfrecord_name},
+                                 ShardKind{Format::larder, "a packed file", "packed files", is_packed_name}};
 
 bool all_are(const ShardKind& kind, const ObjectListing& listing) {
     return !listing.objects.empty() && std::ranges::all_of(listing.objects, [&](const ObjectListing::Object& object) {
@@ -74,35 +75,73 @@ bool all_are(const ShardKind& kind, const ObjectListing& listing) {
     });
 }
 
-std::vector<std::string_view> odd_of(const ShardKind& kind, const ObjectListing& listing) {
-    std::vector<std::string_view> odd;
+struct Parted {
+    std::vector<std::string_view> shards;
+    std::vector<std::string_view> others;
+};
+
+Parted part(const ShardKind& kind, const ObjectListing& listing) {
+    Parted parted;
     for (const ObjectListing::Object& object : listing.objects) {
-        if (!kind.is_shard(file_name(listing.path(object)))) odd.push_back(listing.path(object));
+        const std::string_view path = listing.path(object);
+        (kind.is_shard(file_name(path)) ? parted.shards : parted.others).push_back(path);
     }
-    return odd;
+    return parted;
+}
+
+std::string files_are(std::size_t count, const std::string& singular, const std::string& plural) {
+    return count == 1 ? "is " + singular : "are " + plural;
+}
+
+std::string doubt_of(const ShardKind& kind, const Parted& parted) {
+    const std::size_t shards = parted.shards.size();
+    const std::size_t others = parted.others.size();
+    std::string text = std::to_string(shards) + " of " + std::to_string(shards + others) + " files " +
+                       files_are(shards, kind.singular, kind.plural) + ", but " + std::string(parted.others.front());
+    if (others > 1) text += " and " + std::to_string(others - 1) + " more";
+    return text + (others == 1 ? " is not" : " are not") + ": each file is taken as one sample (raw); say --format " +
+           std::string(name(kind.format)) +
+           " to read the samples in them and leave the others out, or --format raw if it is meant so";
+}
+
+bool has_index(const ObjectListing& listing) {
+    return std::ranges::any_of(listing.objects, [&](const ObjectListing::Object& object) {
+        return file_name(listing.path(object)) == "index.json";
+    });
+}
+
+bool has_suffix(const ObjectListing& listing, std::string_view suffix) {
+    return std::ranges::any_of(
+        listing.objects, [&](const ObjectListing::Object& object) { return listing.path(object).ends_with(suffix); });
 }
 
 }  // namespace
 
-bool has_shards(const ObjectListing& listing, Format format) {
+bool may_have_samples(const ObjectListing& listing, Format format) {
+    switch (format) {
+        case Format::mds:
+        case Format::litdata: return has_index(listing);
+        case Format::megatron: return has_suffix(listing, ".bin") && has_suffix(listing, ".idx");
+        // Files of any name are records where nothing is called .tfrecord.
+        case Format::raw:
+        case Format::tfrecord: return !listing.objects.empty();
+        case Format::webdataset:
+        case Format::larder: break;
+    }
     return std::ranges::any_of(kShardKinds, [&](const ShardKind& kind) {
-        return kind.format == format && odd_of(kind, listing).size() < listing.objects.size();
+        return kind.format == format && !part(kind, listing).shards.empty();
     });
 }
 
 MixedListing mixed_listing(const ObjectListing& listing, Format format) {
     for (const ShardKind& kind : kShardKinds) {
         if (format != Format::raw && format != kind.format) continue;
-        std::vector<std::string_view> odd = odd_of(kind, listing);
-        const std::size_t shards = listing.objects.size() - odd.size();
-        if (odd.empty() || shards == 0) continue;
-        if (format != Format::raw) return {.odd = std::move(odd), .doubt = {}};
-        std::string doubt = std::to_string(shards) + " of " + std::to_string(listing.objects.size()) + " files are " +
-                            kind.plural + ", but " + std::string(odd.front()) +
-                            (odd.size() > 1 ? " and " + std::to_string(odd.size() - 1) + " more are not" : " is not") +
-                            ": each file is taken as one sample (raw); say --format " + std::string(name(kind.format)) +
-                            " to read the samples in them and leave the others out, or --format raw if it is meant so";
-        return {.odd = std::move(odd), .doubt = std::move(doubt)};
+        Parted parted = part(kind, listing);
+        if (parted.shards.empty() || parted.others.empty()) continue;
+        if (format != Format::raw) return {.odd = std::move(parted.others), .doubt = {}};
+        std::string doubt = doubt_of(kind, parted);
+        const bool few_shards = parted.shards.size() < parted.others.size();
+        return {.odd = std::move(few_shards ? parted.shards : parted.others), .doubt = std::move(doubt)};
     }
     return {};
 }

@@ -15,12 +15,12 @@ namespace larder::cache {
 
 Result<protocol::Format> detect_format(ObjectSource& source, const ObjectListing& listing);
 
-// True if an object is called as shards of `format` are. Of formats whose files are known by their names.
-bool has_shards(const ObjectListing& listing, protocol::Format format);
+// False if the names alone tell that a dataset of `format` has no sample here.
+bool may_have_samples(const ObjectListing& listing, protocol::Format format);
 
 // A listing in which some objects are shards by their names and others are not, as tars beside a README.txt.
 struct MixedListing {
-    std::vector<std::string_view> odd;  // paths of those that are no shards
+    std::vector<std::string_view> odd;  // paths of those that are no shards; of a raw dataset: of the fewer kind
     std::string doubt;                  // of a raw dataset: why it may have been meant as shards; one sentence
 };
 

@@ -5,6 +5,8 @@
 
 #include "cache/dataset/dataset_root.h"
 #include "cache/dataset/detect_format.h"
+#include "cache/dataset/index_choices.h"
+#include "cache/dataset/index_raw.h"
 #include "cache/object_source.h"
 #include "cache/remote/remote_place.h"
 
@@ -32,6 +34,17 @@ void count_suffixes(const ObjectListing& listing, std::vector<DatasetSurvey::Suf
     if (suffixes.size() > DatasetSurvey::kNamesMax) suffixes.resize(DatasetSurvey::kNamesMax);
 }
 
+// What adding would refuse, as far as names and sizes tell.
+Result<void> check_files(const ObjectListing& listing, protocol::Format format, const std::string& where) {
+    if (format == protocol::Format::raw) {
+        DatasetContent content;
+        std::vector<std::string> notes;
+        return index_raw(listing, where, content, notes);
+    }
+    if (may_have_samples(listing, format)) return {};
+    return fail(ErrorCode::invalid_argument, where + " has no files of the format " + std::string(name(format)));
+}
+
 }  // namespace
 
 Result<DatasetSurvey> survey_dataset(const IndexRequest& request, const IndexProgressCallback& progress,
@@ -55,11 +68,9 @@ Result<DatasetSurvey> survey_dataset(const IndexRequest& request, const IndexPro
     }
     const auto format = request.format ? Result<protocol::Format>(*request.format) : detect_format(*source, listing);
     if (!format) return std::unexpected(format.error());
-    // As adding has it: these two leave out what is not called as their files are.
-    const bool needs_shards = *format == protocol::Format::webdataset || *format == protocol::Format::larder;
-    if (where->only.empty() && needs_shards && !has_shards(listing, *format)) {
-        return fail(ErrorCode::invalid_argument,
-                    source->description() + " has no files of the format " + std::string(protocol::name(*format)));
+    if (auto chosen = check_choices(request, *where, *format); !chosen) return std::unexpected(chosen.error());
+    if (auto checked = check_files(listing, *format, source->description()); !checked) {
+        return std::unexpected(checked.error());
     }
     survey.format = *format;
     survey.objects = listing.objects.size();

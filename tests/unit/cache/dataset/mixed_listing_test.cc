@@ -25,7 +25,14 @@ TEST(MixedListing, ShardsBesideOtherFilesGiveADoubtThatNamesTheOddOnes) {
                                      "one sample (raw); say --format webdataset"));
     ObjectListing records;
     EXPECT_THAT(mixed({"a.tfrecord", "b.jpg"}, protocol::Format::raw, records).doubt,
-                HasSubstr("1 of 2 files are TFRecord files, but b.jpg is not"));
+                HasSubstr("1 of 2 files is a TFRecord file, but b.jpg is not"));
+}
+
+TEST(MixedListing, OneTarAmongManyFilesIsTheOddOne) {
+    ObjectListing listing;
+    const MixedListing raw = mixed({"1.jpg", "2.jpg", "3.jpg", "old.tar"}, protocol::Format::raw, listing);
+    EXPECT_THAT(raw.odd, testing::ElementsAre("old.tar"));
+    EXPECT_THAT(raw.doubt, HasSubstr("1 of 4 files is a tar, but 1.jpg and 2 more are not"));
 }
 
 TEST(MixedListing, AFormatThatWasFoundOrSaidGivesNoDoubt) {

@@ -58,7 +58,8 @@ TEST_F(Survey, AFormatThatWasSaidIsTakenWithoutADoubt) {
 
 TEST_F(Survey, AFormatOfWhichThereIsNoFileIsAnErrorAsItIsForAdding) {
     write("a.png", 100);
-    for (const auto format : {protocol::Format::webdataset, protocol::Format::larder}) {
+    for (const auto format : {protocol::Format::webdataset, protocol::Format::larder, protocol::Format::mds,
+                              protocol::Format::litdata, protocol::Format::megatron}) {
         const auto found = survey("", format);
         ASSERT_FALSE(found);
         EXPECT_EQ(found.error().code, ErrorCode::invalid_argument);
@@ -67,6 +68,20 @@ TEST_F(Survey, AFormatOfWhichThereIsNoFileIsAnErrorAsItIsForAdding) {
     }
     // Files of any name are records where nothing is called .tfrecord.
     EXPECT_TRUE(survey("", protocol::Format::tfrecord));
+}
+
+TEST_F(Survey, ChoicesThatAddingRefusesAreRefused) {
+    const auto none = survey();
+    ASSERT_FALSE(none);
+    EXPECT_THAT(none.error().message, HasSubstr("has no files to train on"));
+    write("one.tar", 10240);
+    EXPECT_FALSE(survey("one.tar", protocol::Format::raw));
+    const std::string url = root.path().string();
+    const auto raw = protocol::Format::raw;
+    const BlockGoal block{.target = protocol::BlockTarget::bytes, .bytes = 4096};
+    EXPECT_FALSE(survey_dataset({.url = url, .format = raw, .block = block}, {}, {}));
+    EXPECT_FALSE(survey_dataset({.url = url, .format = raw, .tokens_per_sample = 5}, {}, {}));
+    EXPECT_TRUE(survey_dataset({.url = url, .format = raw}, {}, {}));
 }
 
 TEST_F(Survey, ATreeOfFilesIsRawWithItsDirectories) {
