@@ -34,7 +34,8 @@ class Device {
 public:
     virtual ~Device() = default;
 
-    // The path must stay valid until completion. O_CLOEXEC is added.
+    // The path must stay valid until completion. O_CLOEXEC is added. -ESPIPE: it is a FIFO or a terminal, which would
+    // be waited for. Whoever may write a dataset's directory can put one in a file's place.
     virtual void open(const char* path, int flags, unsigned mode, Operation& operation) = 0;
     // Size, mtime, type and direct-I/O alignment of an open file.
     virtual void stat(int fd, struct statx& into, Operation& operation) = 0;

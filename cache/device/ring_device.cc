@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "cache/device/opened_file.h"
 #include "cache/device/registered_buffers.h"
 
 namespace larder::cache {
@@ -75,7 +76,7 @@ public:
 
     void open(const char* path, int flags, unsigned mode, Operation& operation) override {
         io_uring_sqe& entry = next_entry();
-        io_uring_prep_openat(&entry, AT_FDCWD, path, flags | O_CLOEXEC, mode);
+        io_uring_prep_openat(&entry, AT_FDCWD, path, flags | O_CLOEXEC | O_NONBLOCK, mode);
         begin(entry, operation, kOpenMark);
     }
 
@@ -263,7 +264,7 @@ private:
                 }
                 auto& operation = *reinterpret_cast<Operation*>(user_data & ~kOpenMark);
                 operation.device_state = nullptr;
-                operation.done(operation, result);
+                operation.done(operation, (user_data & kOpenMark) != 0 ? check_opened(result) : result);
             }
         }
     }

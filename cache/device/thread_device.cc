@@ -17,6 +17,7 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "cache/device/opened_file.h"
 
 namespace larder::cache {
 
@@ -71,7 +72,7 @@ std::int32_t perform(Task& task) {
     ssize_t result = 0;
     do {
         switch (task.action) {
-            case Action::open: result = ::open(task.path, task.flags | O_CLOEXEC, task.mode); break;
+            case Action::open: result = ::open(task.path, task.flags | O_CLOEXEC | O_NONBLOCK, task.mode); break;
             case Action::stat:
                 result = ::statx(task.fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_DIOALIGN,
                                  static_cast<struct statx*>(task.memory));
@@ -84,7 +85,8 @@ std::int32_t perform(Task& task) {
             case Action::watch: LARDER_ASSERT(false);
         }
     } while (result < 0 && errno == EINTR);
-    return result < 0 ? -errno : static_cast<std::int32_t>(result);
+    if (result < 0) return -errno;
+    return task.action == Action::open ? check_opened(static_cast<int>(result)) : static_cast<std::int32_t>(result);
 }
 
 class ThreadDevice final : public Device {

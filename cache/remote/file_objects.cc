@@ -209,10 +209,12 @@ public:
     }
 
     Result<std::unique_ptr<ObjectReader>> open(const std::string& path) override {
-        auto file = open_file(root_ + "/" + path, O_RDONLY);
+        // A FIFO may have taken the place of the file that was listed, and would be waited for.
+        auto file = open_file(root_ + "/" + path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
         if (!file) return std::unexpected(file.error());
         struct stat status{};
         if (::fstat(file->get(), &status) != 0) return fail_errno(errno, "stat " + root_ + "/" + path);
+        if (!S_ISREG(status.st_mode)) return fail(ErrorCode::changed, root_ + "/" + path + " is no longer a file");
         return std::make_unique<FileReader>(std::move(*file), status);
     }
 

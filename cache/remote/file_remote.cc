@@ -52,7 +52,8 @@ BlockStatus status_of(int system_errno) {
     switch (system_errno) {
         case ENOENT:
         case ENOTDIR: return BlockStatus::object_missing;
-        case EISDIR: return BlockStatus::object_changed;
+        case EISDIR:
+        case ESPIPE: return BlockStatus::object_changed;  // a FIFO
         default: return BlockStatus::remote_failed;
     }
 }

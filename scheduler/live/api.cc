@@ -65,7 +65,8 @@ Result<std::uint64_t> number_of(const HttpRequest& request, const std::string& k
 
 // A part of a file, at most kOutputBytesMax; a file that is not there has none.
 Result<std::string> read_part(const std::string& path, std::uint64_t offset) {
-    const auto file = open_file(path, O_RDONLY | O_NOFOLLOW);
+    // A job may have put a FIFO in its place, which would be waited for.
+    const auto file = open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     if (!file && file.error().code == ErrorCode::not_found) return std::string();
     if (!file) return std::unexpected(file.error());
     std::string part(kOutputBytesMax, '\0');

@@ -11,6 +11,7 @@
 
 #include <fstream>
 
+#include "cache/remote/file_objects.h"
 #include "tests/support/another_user.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/temp_directory.h"
@@ -127,6 +128,17 @@ TEST_F(IndexRawTest, FollowsLinksAndLeavesOutTheRest) {
         ElementsAre(HasSubstr("1 empty file"), HasSubstr("2 file(s) or directories whose names begin with a dot"),
                     HasSubstr("2 symbolic link(s) to directories they are in"),
                     HasSubstr("2 symbolic link(s) to nothing"), HasSubstr("1 entries that are neither")));
+}
+
+TEST_F(IndexRawTest, AFifoInTheListedFilesPlaceIsNotWaitedFor) {
+    write("file");
+    const auto objects = make_file_objects(root_.string());
+    ASSERT_TRUE(objects->open("file"));
+    std::filesystem::remove(root_ / "file");
+    ASSERT_EQ(::mkfifo((root_ / "file").c_str(), 0644), 0);
+    const auto opened = objects->open("file");
+    ASSERT_FALSE(opened);
+    EXPECT_EQ(opened.error().code, ErrorCode::changed);
 }
 
 TEST_F(IndexRawTest, SaysWhatIsWrongWithADirectory) {

@@ -198,6 +198,22 @@ TEST_P(DeviceContract, descriptors_do_not_cross_exec) {
     device_->close(fd);
 }
 
+TEST_P(DeviceContract, a_fifo_is_refused_and_not_waited_for) {
+    ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+    const std::size_t before = open_descriptors();
+    EXPECT_EQ(open(path("fifo"), O_RDONLY), GetParam() == Kind::fake ? -ENOENT : -ESPIPE);
+    EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST_P(DeviceContract, a_descriptor_has_the_flags_that_were_asked_for) {
+    const int fd = open(path("file"), O_RDWR | O_CREAT | O_APPEND);
+    ASSERT_GE(fd, 0);
+    if (GetParam() != Kind::fake) {
+        EXPECT_EQ(::fcntl(fd, F_GETFL) & (O_APPEND | O_NONBLOCK), O_APPEND);
+    }
+    device_->close(fd);
+}
+
 TEST_P(DeviceContract, stat_tells_size_type_time_and_alignment) {
     const int fd = open(path("file"), O_RDWR | O_CREAT);
     const Pages memory(4096, 1);

@@ -248,6 +248,14 @@ TEST_P(FileRemoteTest, a_directory_in_an_objects_place_is_a_change) {
     EXPECT_EQ(read.status, BlockStatus::object_changed);
 }
 
+TEST_P(FileRemoteTest, a_fifo_in_an_objects_place_is_a_change) {
+    ASSERT_EQ(::mkfifo((directory_ / "object").c_str(), 0600), 0);
+    Read read;
+    read.describe("object", 100, mtime("object"), 0, 100);
+    run(read);
+    EXPECT_EQ(read.status, BlockStatus::object_changed);
+}
+
 TEST_P(FileRemoteTest, paths_stay_below_the_root) {
     for (const std::string& path : {std::string("../x"), std::string("a/../../x"), std::string("/etc/hostname"),
                                     std::string(".."), std::string("a/.."), std::string(), std::string("a\0b", 3)}) {
