@@ -64,20 +64,23 @@ Result<std::vector<JobId>> JobQueue::submit(std::span<const Submission> jobs, co
         record.submitted_s = limits.now_s;
         record.state.waiting_since_s = limits.now_s;
         add_log(record, limits.now_s, "submitted by tenant " + record.asked.tenant);
-        notes_.push_back({QueueNote::Kind::submitted, record.asked.name,
-                          "job " + title(record) + " is submitted by tenant " + record.asked.tenant});
         ids.push_back(record.id);
         by_name_[record.asked.name] = record.id;
         active_.insert(record.id);
         new_.insert(record.id);
         jobs_.emplace(record.id, std::move(record));
     }
-    counts_.submitted += ids.size();
     return ids;
 }
 
 void JobQueue::acknowledge(std::span<const JobId> jobs, double now_s) {
-    for (const JobId id : jobs) new_.erase(id);
+    counts_.submitted += jobs.size();
+    for (const JobId id : jobs) {
+        const JobRecord& job = jobs_.at(id);
+        notes_.push_back({QueueNote::Kind::submitted, job.asked.name,
+                          "job " + title(job) + " is submitted by tenant " + job.asked.tenant});
+        new_.erase(id);
+    }
     for (const JobId id : jobs) look_at_dependencies(id, now_s);
 }
 
@@ -101,11 +104,15 @@ void JobQueue::look_at_dependencies(JobId id, double now_s) {
 void JobQueue::withdraw(std::span<const JobId> jobs) {
     for (const JobId id : jobs) {
         const auto at = jobs_.find(id);
-        by_name_.erase(at->second.asked.name);
+        const std::string name = at->second.asked.name;
+        by_name_.erase(name);
         jobs_.erase(at);
         active_.erase(id);
         new_.erase(id);
-        --counts_.submitted;
+        // An earlier job of that name is found by it again.
+        for (const auto& [other, job] : jobs_) {
+            if (job.asked.name == name) by_name_[name] = other;
+        }
     }
 }
 

@@ -34,6 +34,22 @@ TEST_F(Live, ASubmissionThatCannotBeKeptNeverWas) {
     EXPECT_EQ(submit(asks(1, "lost")), 2u) << "its number is not given again";
 }
 
+TEST_F(Live, ASubmissionThatCannotBeKeptIsNeitherCountedNorTold) {
+    const JobId before = runs(asks(1, "again"));
+    engine.tell_ended({before, 1}, 0);
+    tick();
+    live->take_notes();
+    saving_fails = true;
+    EXPECT_FALSE(try_submit(asks(1, "again")));
+    EXPECT_THAT(live->take_notes(), IsEmpty());
+    EXPECT_EQ(live->queue().counts().submitted, 1u);
+    EXPECT_EQ(live->queue().find("again"), before) << "the earlier job has its name again";
+    saving_fails = false;
+    submit(asks(1, "again"));
+    EXPECT_EQ(live->take_notes().size(), 1u);
+    EXPECT_EQ(live->queue().counts().submitted, 2u);
+}
+
 TEST_F(Live, AJobIsAcknowledgedAndFoundOnceItIsOnRecord) {
     disk_is_slow = true;
     const Submission asked = asks(1, "new");
