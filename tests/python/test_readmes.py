@@ -1,4 +1,4 @@
-"""The Python examples of the READMEs, run as they stand there."""
+"""The examples of the READMEs, run as they stand there."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
+import page
 import PIL.Image
 import pytest
 
@@ -38,3 +39,22 @@ def test_python_examples_run(pets: Any, repository: pathlib.Path, readme: str) -
             text=True,
         )
         assert ran.returncode == 0, f"{example}\n{ran.stdout}{ran.stderr}"
+
+
+# They build, and take minutes: test_quickstart.py runs the first with what is built.
+BUILDING = {"tools/quickstart [DIRECTORY | URL]", "tools/test"}
+
+
+def test_commands_run(repository: pathlib.Path, larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "data" / "pets").mkdir(parents=True)
+    PIL.Image.new("RGB", (8, 30)).save(tmp_path / "data" / "pets" / "1.png")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LARDER_")}
+    environment = kept | {"HOME": str(tmp_path), "PATH": f"{larder_bin}:{os.environ['PATH']}"}
+    lines = [re.sub(r"\s+# .*$", "", line) for _, block in page.blocks(repository / "README.md") for line in block]
+    assert BUILDING < set(lines)
+    commands = [line for line in lines if line not in BUILDING]
+    assert len(commands) == 2
+    for command in [*commands, "larder down"]:
+        here = command.replace("/data/", f"{tmp_path}/data/")
+        ran = subprocess.run(["bash", "-c", here], env=environment, capture_output=True, text=True)
+        assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
