@@ -61,13 +61,13 @@ Result<void> check(const PolicyOptions& options) {
     const std::vector<double>& queues = options.queue_gpu_s;
     if (queues.empty() || !std::ranges::all_of(queues, positive) ||
         std::ranges::adjacent_find(queues, std::ranges::greater_equal{}) != queues.end()) {
-        return refuse("queue_gpu_s: GPU-seconds above 0, one or more, each more than the one before");
+        return refuse("queues: GPU-seconds above 0, one or more, each more than the one before");
     }
     if (!positive(options.promote_after)) return refuse("promote_after: a factor above 0");
-    if (!positive(options.round_s)) return refuse("round_s: seconds above 0");
-    if (!positive(options.interval_s)) return refuse("interval_s: seconds above 0");
-    if (!positive(options.lease_s)) return refuse("lease_s: seconds above 0");
-    if (!positive(options.starve_s)) return refuse("starve_s: seconds above 0");
+    if (!positive(options.round_s)) return refuse("round: seconds above 0");
+    if (!positive(options.interval_s)) return refuse("interval: seconds above 0");
+    if (!positive(options.lease_s)) return refuse("lease: seconds above 0");
+    if (!positive(options.starve_s)) return refuse("starve: seconds above 0");
     if (options.window_intervals == 0) return refuse("window_intervals: 1 or more");
     return {};
 }

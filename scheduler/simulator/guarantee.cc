@@ -45,19 +45,29 @@ Part part_of(const Workload& workload, std::uint32_t tenant, std::uint32_t gpus)
 
 }  // namespace
 
-Result<CellConfig> cells_by_weight(std::span<const Tenant> tenants, std::uint32_t nodes) {
+Result<CellConfig> cells_by_weight(std::span<const Tenant> tenants, const GpuGroup& gpus, std::uint32_t gpus_per_node) {
     constexpr std::uint32_t kRackNodes = 4;
-    nodes -= nodes % kRackNodes;
+    const std::uint32_t rack_gpus = kRackNodes * gpus_per_node;
+    const std::uint32_t nodes = gpus.gpus / rack_gpus * kRackNodes;
     if (tenants.size() > nodes) {
         return fail(ErrorCode::invalid_argument,
-                    std::to_string(tenants.size()) + " tenants cannot own a node each of " + std::to_string(nodes));
+                    std::to_string(gpus.gpus) + " GPUs make " + std::to_string(nodes) + " nodes of " +
+                        std::to_string(gpus_per_node) + " in whole racks of " + std::to_string(kRackNodes) +
+                        ", too few for a node for each of " + std::to_string(tenants.size()) +
+                        " tenants: raise --gpus, or say the cells (--cells)");
     }
     CellConfig config;
     HierarchyConfig& hierarchy = config.hierarchies.emplace_back();
     hierarchy.name = "all";
-    hierarchy.gpu_type = "v100";
-    hierarchy.levels = {{.name = "pair", .of = 2}, {.name = "node", .of = 4}, {.name = "rack", .of = kRackNodes}};
-    hierarchy.node_level = 2;
+    hierarchy.gpu_type = gpus.type;
+    std::uint32_t cells = gpus_per_node;
+    if (gpus_per_node > 2 && gpus_per_node % 2 == 0) {
+        hierarchy.levels.push_back({.name = "pair", .of = 2});
+        cells /= 2;
+    }
+    hierarchy.levels.push_back({.name = "node", .of = cells});
+    hierarchy.node_level = static_cast<std::uint32_t>(hierarchy.levels.size());
+    hierarchy.levels.push_back({.name = "rack", .of = kRackNodes});
     for (std::uint32_t n = 0; n < nodes; ++n) hierarchy.nodes.push_back("node-" + std::to_string(n));
     double weight = 0;
     for (const Tenant& tenant : tenants) weight += tenant.weight;
@@ -67,8 +77,9 @@ Result<CellConfig> cells_by_weight(std::span<const Tenant> tenants, std::uint32_
         const auto share = static_cast<std::uint32_t>(nodes * tenants[t].weight / weight);
         const std::uint32_t owned = std::clamp(share, 1U, left - others);
         left -= owned;
-        config.virtual_clusters.push_back(
-            {.name = tenants[t].name, .cells = {{.hierarchy = 0, .level = 2, .count = owned}}, .pinned = {}});
+        config.virtual_clusters.push_back({.name = tenants[t].name,
+                                           .cells = {{.hierarchy = 0, .level = hierarchy.node_level, .count = owned}},
+                                           .pinned = {}});
     }
     return config;
 }

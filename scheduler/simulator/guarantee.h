@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "scheduler/cells/cell_config.h"
-#include "scheduler/simulator/simulation.h"
+#include "scheduler/simulator/scenario.h"
 
 namespace larder::scheduler {
 
@@ -28,9 +28,10 @@ struct TenantGuarantee {
     double waited_alone_s = 0;
 };
 
-// A cluster of one hierarchy (GPU, pair, node, rack of 4) that the workload's tenants own in whole nodes, by their
-// weights; everybody has one. invalid_argument: more tenants than nodes.
-Result<CellConfig> cells_by_weight(std::span<const Tenant> tenants, std::uint32_t nodes);
+// A cluster of one hierarchy (GPU, pair where nodes have an even number, node, rack of 4) that the workload's tenants
+// own in whole nodes, by their weights; everybody has one. Only GPUs that make up whole racks count. invalid_argument:
+// more tenants than nodes.
+Result<CellConfig> cells_by_weight(std::span<const Tenant> tenants, const GpuGroup& gpus, std::uint32_t gpus_per_node);
 
 // By tenant, of those that have cells. GPUs as the config has them; the workload is one for its types. `simulated`, if
 // given, is told after each cluster how many of all have been simulated: the shared one, then each tenant's.

@@ -17,17 +17,19 @@ Result<allocator::ObjectiveKind> parse_objective(std::string_view name) {
     using allocator::ObjectiveKind;
     constexpr std::array kNames{
         std::pair{std::string_view("efficiency"), ObjectiveKind::efficiency},
-        std::pair{std::string_view("max-min"), ObjectiveKind::max_min},
+        std::pair{std::string_view("max_min"), ObjectiveKind::max_min},
         std::pair{std::string_view("throughput"), ObjectiveKind::throughput},
         std::pair{std::string_view("utilisation"), ObjectiveKind::utilisation},
+        std::pair{std::string_view("static"), ObjectiveKind::equal_shares},
+        // As policies are spelt, and as it was called before.
+        std::pair{std::string_view("max-min"), ObjectiveKind::max_min},
         std::pair{std::string_view("equal-shares"), ObjectiveKind::equal_shares},
     };
     for (const auto& [known, kind] : kNames) {
         if (known == name) return kind;
     }
-    return fail(ErrorCode::invalid_argument,
-                "there is no objective \"" + std::string(name) +
-                    "\"; there are efficiency, max-min, throughput, utilisation, equal-shares");
+    return fail(ErrorCode::invalid_argument, "there is no objective \"" + std::string(name) +
+                                                 "\"; there are efficiency, max_min, throughput, utilisation, static");
 }
 
 Result<WorkloadTable> table_of(const ScenarioOptions& options) {

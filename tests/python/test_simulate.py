@@ -166,6 +166,38 @@ def test_no_tenant_waits_longer_than_alone(simulate, tmp_path: pathlib.Path) -> 
     assert found["later"] == 0
 
 
+def test_tenants_own_nodes_of_the_size_that_was_asked_for(simulate, tmp_path: pathlib.Path) -> None:
+    trace = trace_file(tmp_path / "t.csv", "".join(f"{60 * i},900,2,{'abc'[i % 3]}\n" for i in range(30)))
+    found = json.loads(simulate("guarantee", trace, "--gpus", "96", "--gpus-per-node", "4", "--json"))
+    assert sum(tenant["gpus"] for tenant in found["tenants"]) == 96
+    assert "too few for a node for each of 3 tenants" in simulate("guarantee", trace, "--gpus", "16", status=2)
+    assert "--cells" in simulate("guarantee", trace, "--gpus", "v100:32,k80:32", status=2)
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (["compare", POISSON, "--cache-sizes", "1TB", "--bandwidths", "1GB/s"], ["--arrivals-faster", "2"]),
+        (["guarantee", POISSON], ["--node-lifetime", "1e6"]),
+        (["guarantee", POISSON], ["--measure", "1-2"]),
+        (["capacity", POISSON, "--most", "1TB"], ["--cache-size", "1TB"]),
+        (["capacity", POISSON, "--of", "bandwidth", "--most", "1GB/s"], ["--bandwidth", "1GB/s"]),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(simulate, command: list[str], option: list[str]) -> None:
+    assert option[0] in simulate(*command, *option, status=2)
+
+
+def test_objectives_are_named_as_in_the_allocators_file(simulate) -> None:
+    def plan(objective: str) -> dict:
+        return json.loads(simulate(POISSON, "--gpus", "24", *STORAGE, "--objective", objective, "--json"))
+
+    for objective in ("efficiency", "max_min", "throughput", "utilisation", "static"):
+        assert plan(objective)["finished"] == 300
+    assert plan("max_min") == plan("max-min") != plan("static")
+    assert "efficiency, max_min, throughput, utilisation, static" in simulate(POISSON, "--objective", "best", status=2)
+
+
 @pytest.mark.parametrize(
     ("rows", "said"),
     [

@@ -132,6 +132,13 @@ Result<double> parse_most(const CapacityOptions& options) {
 }
 
 int run(const Context& context, CapacityOptions& options) {
+    const bool said = options.of == "cache" ? options.simulate.cache_bytes.has_value()
+                                            : options.simulate.remote_bytes_per_second.has_value();
+    if (said) {
+        return report(context, Error{ErrorCode::invalid_argument,
+                                     (options.of == "cache" ? "--cache-size" : "--bandwidth") +
+                                         std::string(": that is what --of looks for; say the most of it with --most")});
+    }
     if (auto settled = options.simulate.settle(); !settled) return report(context, settled.error());
     const auto most = parse_most(options);
     if (!most) return report(context, most.error().within("--most"));
@@ -164,6 +171,8 @@ void add_capacity_command(CLI::App& simulate, Context& context) {
     CLI::App* capacity = simulate.add_subcommand("capacity", "How much cache or bandwidth reaches a target");
     auto options = std::make_shared<CapacityOptions>();
     add_trace_options(*capacity, options->simulate);
+    add_arrivals_option(*capacity, options->simulate);
+    add_measure_option(*capacity, options->simulate);
     capacity->get_option("trace")->required();
     add_cluster_options(*capacity, options->simulate);
     add_policy_options(*capacity, options->simulate);

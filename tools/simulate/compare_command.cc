@@ -174,6 +174,7 @@ void add_compare_command(CLI::App& simulate, Context& context) {
         simulate.add_subcommand("compare", "A matrix of policies, cache systems and clusters, one table out");
     auto options = std::make_shared<CompareOptions>();
     add_trace_options(*compare, options->simulate);
+    add_measure_option(*compare, options->simulate);
     compare->get_option("trace")->required();
     add_cluster_options(*compare, options->simulate);
     add_policy_options(*compare, options->simulate);

@@ -29,8 +29,13 @@ int run(const Context& context, SimulateOptions& options) {
     auto scenario = scheduler::make_scenario(options.scenario);
     if (!scenario) return report(context, scenario.error());
     if (!scenario->cells) {
-        auto cells = scheduler::cells_by_weight(scenario->workload.tenants,
-                                                static_cast<std::uint32_t>(scenario->cluster.nodes.size()));
+        if (options.scenario.gpus.size() != 1) {
+            return report(context, Error{ErrorCode::invalid_argument,
+                                         "--gpus: nodes of one type are shared out among tenants; with more types, say "
+                                         "the cells (--cells)"});
+        }
+        auto cells = scheduler::cells_by_weight(scenario->workload.tenants, options.scenario.gpus.front(),
+                                                options.scenario.gpus_per_node);
         if (!cells) return report(context, cells.error());
         scenario->cells = std::move(*cells);
     }
@@ -82,8 +87,9 @@ void add_guarantee_command(CLI::App& simulate, Context& context) {
         "guarantee", "Whether any tenant's job waits longer for its guaranteed cells than it would alone");
     auto options = std::make_shared<SimulateOptions>();
     add_trace_options(*guarantee, *options);
+    add_arrivals_option(*guarantee, *options);
     guarantee->get_option("trace")->required();
-    add_cluster_options(*guarantee, *options);
+    add_gpu_options(*guarantee, *options);
     guarantee->callback(
         [&context, options] { context.command = [&context, options] { return run(context, *options); }; });
 }

@@ -78,10 +78,6 @@ void add_trace_options(CLI::App& app, SimulateOptions& options) {
     app.add_option("trace", scenario.trace, "A trace (see docs/scheduling.md), or poisson:JOBS_PER_HOUR,JOBS");
     app.add_flag("--skip-bad", scenario.trace_options.skip_bad, "Leave out rows that make no sense, and count them");
     app.add_option("--jobs", scenario.trace_options.jobs_max, "Only the first so many jobs");
-    app.add_option(
-        "--measure", options.measure,
-        "FIRST-LAST: completion times, queueing and fairness of these jobs only, counted from 0 in the order "
-        "of submission; the others are there as well");
     app.add_option("--workload", scenario.workload,
                    "What the jobs train on; default: larder simulate workload prints it");
     app.add_option("--throughputs", scenario.throughputs,
@@ -101,19 +97,34 @@ void add_trace_options(CLI::App& app, SimulateOptions& options) {
         "--tenants", options.tenants,
         "[scheduler.tenant.NAME] with weight, parent and gpu_quota, as the allocator's file has them (TOML)");
     app.add_option("--tenant-weights", options.tenant_weights, "NAME,WEIGHT a line, after a header")->excludes(tenants);
-    app.add_option("--arrivals-faster", scenario.workload_options.arrivals_faster, "Divide times of submission by this")
-        ->check(CLI::PositiveNumber);
     app.add_option("--durations-longer", scenario.workload_options.durations_longer, "Multiply durations by this")
         ->check(CLI::PositiveNumber);
 }
 
-void add_cluster_options(CLI::App& app, SimulateOptions& options) {
-    scheduler::SimulationOptions& simulation = options.scenario.simulation;
-    app.add_option("--gpus", options.gpus, "GPUS or TYPE:GPUS (v100 where no type is named); once for each type")
+void add_arrivals_option(CLI::App& app, SimulateOptions& options) {
+    app.add_option("--arrivals-faster", options.scenario.workload_options.arrivals_faster,
+                   "Divide times of submission by this")
+        ->check(CLI::PositiveNumber);
+}
+
+void add_measure_option(CLI::App& app, SimulateOptions& options) {
+    app.add_option(
+        "--measure", options.measure,
+        "FIRST-LAST: completion times, queueing and fairness of these jobs only, counted from 0 in the order "
+        "of submission; the others are there as well");
+}
+
+void add_gpu_options(CLI::App& app, SimulateOptions& options) {
+    app.add_option("--gpus", options.gpus, "GPUS or TYPE:GPUS (v100 where no type is named), with commas; default: 96")
         ->delimiter(',');
     app.add_option("--gpus-per-node", options.scenario.gpus_per_node, "Of every node")->capture_default_str();
     app.add_option("--cells", options.scenario.cells,
                    "Cells of tenants (TOML), in place of --gpus: see docs/scheduling.md");
+}
+
+void add_cluster_options(CLI::App& app, SimulateOptions& options) {
+    scheduler::SimulationOptions& simulation = options.scenario.simulation;
+    add_gpu_options(app, options);
     add_rate_option(app, "--checkpoint-bandwidth", options.checkpoint_bytes_per_second,
                     "Of all checkpoints together; default: they take no time");
     add_rate_option(app, "--node-disk", options.node_disk_bytes_per_second,
@@ -139,9 +150,10 @@ void add_policy_options(CLI::App& app, SimulateOptions& options) {
     scheduler::PolicyOptions& policy = options.scenario.simulation.policy;
     app.add_flag("--storage-blind", options.storage_blind,
                  "Policies take f* for every job's rate, as those that know no storage do");
-    app.add_option("--objective", options.scenario.objective,
-                   "Of the plan: efficiency, max-min, throughput, equal-shares; default: max-min under fair policies, "
-                   "else efficiency");
+    app.add_option(
+        "--objective", options.scenario.objective,
+        "Of the plan: efficiency, max_min, throughput, utilisation or static (equal shares); default: max_min "
+        "under fair policies, else efficiency");
     app.add_option("--round", policy.round_s, "Seconds of a round, of policies that slice time")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);

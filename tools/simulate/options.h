@@ -32,6 +32,12 @@ struct SimulateOptions {
 };
 
 void add_trace_options(CLI::App& app, SimulateOptions& options);
+// How much faster jobs come than in the trace, and which of them are measured.
+void add_arrivals_option(CLI::App& app, SimulateOptions& options);
+void add_measure_option(CLI::App& app, SimulateOptions& options);
+// The GPUs, and who owns them.
+void add_gpu_options(CLI::App& app, SimulateOptions& options);
+// The same, and checkpoints, disks, networks and failures of nodes.
 void add_cluster_options(CLI::App& app, SimulateOptions& options);
 void add_policy_options(CLI::App& app, SimulateOptions& options);
 // One policy, one cache system, one cache size and bandwidth.

@@ -64,6 +64,8 @@ void add_simulate_command(CLI::App& app, Context& context) {
     simulate->require_subcommand(0, 1);
     auto options = std::make_shared<RunOptions>();
     add_trace_options(*simulate, options->simulate);
+    add_arrivals_option(*simulate, options->simulate);
+    add_measure_option(*simulate, options->simulate);
     add_cluster_options(*simulate, options->simulate);
     add_policy_options(*simulate, options->simulate);
     add_choice_options(*simulate, options->simulate);
@@ -72,7 +74,15 @@ void add_simulate_command(CLI::App& app, Context& context) {
     simulate->add_option("--plot", options->plot_directory,
                          "Draw jct.svg, utilisation.svg and datasets.svg in this directory");
     simulate->callback([&context, simulate, options] {
-        if (!simulate->get_subcommands().empty()) return;
+        if (const auto below = simulate->get_subcommands(); !below.empty()) {
+            // Options that a subcommand does not know come here, where nothing would be done with them.
+            for (const CLI::Option* option : simulate->get_options()) {
+                if (option->count() == 0) continue;
+                throw CLI::ValidationError(
+                    option->get_name(), "simulate " + below.front()->get_name() + " does not take it; see its --help");
+            }
+            return;
+        }
         if (options->simulate.scenario.trace.empty()) throw CLI::RequiredError("trace");
         context.command = [&context, options] { return run(context, *options); };
     });

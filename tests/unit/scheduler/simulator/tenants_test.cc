@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include "scheduler/cells/cells.h"
 #include "scheduler/simulator/guarantee.h"
 #include "scheduler/simulator/random.h"
 #include "scheduler/simulator/tenant_shares.h"
@@ -88,10 +89,28 @@ Workload contended(std::uint64_t seed) {
     return workload;
 }
 
+TEST(Guarantee, CellsHaveTheNodesThatAreAskedFor) {
+    const std::vector<Tenant> tenants{{.name = "red"}, {.name = "blue", .weight = 3}};
+    const std::vector<std::string> names{"red", "blue"};
+    for (const std::uint32_t gpus_per_node : {1U, 2U, 3U, 4U, 8U, 16U}) {
+        const auto config = cells_by_weight(tenants, {.type = "a100", .gpus = 48 * gpus_per_node}, gpus_per_node);
+        ASSERT_TRUE(config) << config.error().message;
+        EXPECT_EQ(config->hierarchies[0].gpus(), 48 * gpus_per_node);
+        EXPECT_EQ(config->hierarchies[0].gpu_type, "a100");
+        const GpuCluster cluster = cluster_of(*config);
+        ASSERT_EQ(cluster.nodes.size(), 48U);
+        for (const GpuNode& node : cluster.nodes) EXPECT_EQ(node.gpus, gpus_per_node);
+        EXPECT_TRUE(Cells::create(*config, cluster, names));
+    }
+    const auto few = cells_by_weight(tenants, {.type = "a100", .gpus = 31}, 8);
+    ASSERT_FALSE(few);
+    EXPECT_NE(few.error().message.find("31 GPUs make 0 nodes of 8"), std::string::npos) << few.error().message;
+}
+
 TEST(Guarantee, NobodyStartsLaterThanAlone) {
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
         const Workload workload = contended(seed);
-        const auto config = cells_by_weight(workload.tenants, 8);
+        const auto config = cells_by_weight(workload.tenants, {.type = "v100", .gpus = 64}, 8);
         ASSERT_TRUE(config);
         const auto guarantees = check_guarantee(workload, *config);
         ASSERT_TRUE(guarantees) << guarantees.error().message;
