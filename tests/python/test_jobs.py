@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 
+import page
 import pytest
 from allocator_process import Allocator, node_report
 
@@ -139,6 +140,28 @@ def test_a_job_from_submission_to_history(start_cluster: Callable[..., Cluster])
     metrics = cluster.allocator.ask("GET", "/metrics").body.decode()
     assert 'larder_queue_ended_total{state="succeeded"} 1' in metrics
     assert 'larder_queue_ended_total{state="failed"} 1' in metrics
+
+
+def test_the_submissions_of_the_page_fit_the_file_of_the_page(
+    start_cluster: Callable[..., Cluster], repository: pathlib.Path, larder_bin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    scheduling = repository / "docs" / "scheduling.md"
+    (file,) = ["\n".join(lines) for _, lines in page.blocks(scheduling) if lines[0].startswith("state = ")]
+    (tmp_path / "allocator.toml").write_text(file.replace('state = "/var/lib/larder-allocator"\n', ""))
+    cluster = start_cluster("--config", str(tmp_path / "allocator.toml"))
+    for name in ("imagenet", "pets"):
+        report = node_report(name)
+        report["datasets"] = [report["datasets"][0] | {"name": name}]
+        assert cluster.allocator.ask("POST", "/v1/reports", report | {"jobs": []}).status == 200
+    for program in ("train.py", "finetune.py", "evaluate.py", "sweep.py"):
+        (tmp_path / program).write_text("import time\ntime.sleep(600)\n")
+    (tmp_path / "prepare.sh").write_text("sleep 600\n")
+    steps = page.commands(scheduling)
+    steps = steps[1 + next(i for i, step in enumerate(steps) if step.text == "kill %1") :]
+    assert len(steps) >= 8
+    for step, ran in page.run(steps, tmp_path, larder_bin, LARDER_ALLOCATOR=str(cluster.allocator.socket)).items():
+        assert ran.status == 0, f"line {step.line}: {step.text}\n{ran.output}"
+    assert len(json.loads(cluster.larder("--json", "jobs", "--queue"))["jobs"]) == 8
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,76 @@
+"""docs/allocator.md as an operator walks through it: each command as it stands there, and the shape of its output."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import socket
+
+import page
+import pytest
+
+# Less data and cache than on the page, in about the same proportions, so that it takes seconds.
+SMALLER = {"seq 1000": "seq 60", "seq 500": "seq 30", "384MiB": "24MiB", "128MiB": "8MiB", "-256MiB": "-16MiB"}
+# Both jobs have an f* and rates that were measured.
+MEASURED = (
+    """larder --json job ls | python -c 'import json, sys; jobs = json.load(sys.stdin)["jobs"]; words = """
+    """{"measured_ideal_bytes_per_second", "measured_bytes_per_second", "predicted_bytes_per_second"}; """
+    """sys.exit(len(jobs) < 2 or not all(words <= job.keys() for job in jobs))'"""
+)
+
+
+def until(condition: str) -> str:
+    return f"until {condition}; do sleep 0.1; done"
+
+
+def before(step: page.Command) -> str:
+    """What a reader waits for without noticing, or is told to."""
+    if step.text.startswith(("larder top", "larder job ls", "larder plan --allocator")):
+        return until(MEASURED)
+    if step.text.startswith("larder --admin-socket"):
+        return until(f"test -S {step.text.split()[2]}")
+    return ":"
+
+
+@pytest.fixture(scope="module")
+def walk(
+    repository: pathlib.Path, larder_bin: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[page.Command, page.Ran]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        here = f"127.0.0.1:{free.getsockname()[1]}"
+    steps = page.commands(repository / "docs" / "allocator.md")
+    for written, changed in {**SMALLER, "127.0.0.1:7600": here}.items():
+        assert any(written in step.text for step in steps), written
+        steps = [page.Command(step.line, step.text.replace(written, changed), step.shown) for step in steps]
+    return page.run(steps, tmp_path_factory.mktemp("walk"), larder_bin, before)
+
+
+def kinds(lines: list[str]) -> set[str]:
+    """Of events: what happened, without what it happened to."""
+    return {line.split()[1] for line in lines}
+
+
+def test_every_command_does_what_the_page_says(walk: dict[page.Command, page.Ran]) -> None:
+    for step, ran in walk.items():
+        assert ran.status == 0, f"line {step.line}: {step.text}\n{ran.output}"
+
+
+def test_the_output_has_the_shape_that_the_page_shows(walk: dict[page.Command, page.Ran]) -> None:
+    shown = {step: ran for step, ran in walk.items() if step.shown}
+    assert len(shown) > 20
+    for step, ran in shown.items():
+        where = f"line {step.line}: {step.text}\n{ran.output}"
+        expected, printed = page.shapes("\n".join(step.shown)), page.shapes(ran.output)
+        if step.text == "larder events":
+            assert kinds(expected) <= kinds(printed), where
+        elif step.text.startswith("larder events --json"):
+            assert [list(json.loads(line)) for line in step.shown] == [list(json.loads(line)) for line in ran.output.splitlines()], where
+            assert "remote_set" in ran.output, where
+        elif "events/stream" in step.text:
+            assert [line.split(":")[0] for line in expected] == [line.split(":")[0] for line in printed], where
+        elif step.text.startswith("larder top"):  # which event was the last is a matter of time
+            assert expected.pop().startswith("last event: ") and printed.pop().startswith("last event: "), where
+            assert sorted(expected) == sorted(printed), where
+        else:
+            assert sorted(expected) == sorted(printed), where
