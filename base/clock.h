@@ -22,10 +22,10 @@ public:
 // Wall-clock time, for stamping what is written down; never for measuring.
 std::int64_t unix_time_ns();
 
-// Gives up the thread for so long; for pauses between tries on threads that may wait, never on a data plane.
+// Puts the calling thread to sleep, for pauses between retries. Never called on a data-plane thread.
 void sleep_ns(std::int64_t duration_ns);
 
-// Moves only when told to. Safe to advance from another thread than the one that reads.
+// A clock that moves only when told to. Another thread than the reader's may advance it.
 class ManualClock final : public Clock {
 public:
     explicit ManualClock(std::int64_t start_ns = 0) : now_ns_(start_ns) {}

@@ -37,17 +37,17 @@ struct Error {
     std::string message;
     int system_errno = 0;
 
-    // The same error with "context: " put before the message.
+    // Returns the same error with "context: " put before the message.
     Error within(std::string_view context) const;
 };
 
 template <typename T>
 using Result = std::expected<T, Error>;
 
-// std::unexpected holding an Error; `return fail(ErrorCode::not_found, "dataset \"" + name + "\" is unknown");`
+// Returns std::unexpected holding an Error; `return fail(ErrorCode::not_found, "dataset \"" + name + "\" is unknown");`
 std::unexpected<Error> fail(ErrorCode code, std::string message);
 
-// An Error for a failed system call: "<what>: <strerror>", with the code that fits the errno.
+// Returns the Error of a failed system call: "<what>: <strerror>", with the code that fits the errno.
 Error errno_error(int system_errno, std::string_view what);
 std::unexpected<Error> fail_errno(int system_errno, std::string_view what);
 

@@ -14,7 +14,7 @@
 namespace larder {
 namespace {
 
-// Address space at a multiple of kHugePageBytes, for a MAP_FIXED mapping; null when there is none.
+// Reserves address space at a multiple of kHugePageBytes, for a MAP_FIXED mapping. Returns null when there is none.
 void* take_aligned_room(std::size_t bytes) {
     const std::size_t room = bytes + kHugePageBytes;
     void* const taken = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -55,20 +55,21 @@ private:
     std::size_t bytes_ = 0;
 };
 
-// open(2) with O_CLOEXEC added; the error names the path.
+// Calls open(2) with O_CLOEXEC added; the error names the path.
 Result<FileDescriptor> open_file(const std::string& path, int flags, unsigned mode = 0644);
 
-// The whole file as a string; meant for configs and small state files.
+// Reads the whole file as a string; meant for configs and small state files.
 Result<std::string> read_file(const std::string& path);
 
-// Writes to a temporary file beside `path`, syncs it and renames it over `path`: readers see the old or the new whole.
-// The new one survives a power cut when it returns.
+// Writes a temporary file beside `path`, syncs it and renames it over `path`: readers see either the old file or the
+// new one, whole. When this returns, the new file survives a power cut.
 Result<void> replace_file(const std::string& path, std::string_view content, unsigned mode = 0644);
 
-// Likewise, but without a wait for the disk: after a power cut the file may be old, missing or empty.
+// Replaces the file as replace_file does, without waiting for the disk: after a power cut the file may be old, missing
+// or empty.
 Result<void> replace_file_unsynced(const std::string& path, std::string_view content, unsigned mode = 0644);
 
-// Makes the directory's names survive a power cut. An empty path names the working directory.
+// Syncs a directory, so that the names in it survive a power cut. An empty path names the working directory.
 Result<void> sync_directory(const std::string& path);
 
 }  // namespace larder

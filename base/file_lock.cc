@@ -13,7 +13,7 @@
 namespace larder {
 namespace {
 
-// 0 while the one that has just locked it has not written it yet.
+// Returns the process number in the lock file, or 0 while the new holder of the lock has not yet written its number.
 pid_t owner_of(const std::string& path) {
     pid_t owner = 0;
     if (const auto text = read_file(path)) std::from_chars(text->data(), text->data() + text->size(), owner);

@@ -1,6 +1,6 @@
 #pragma once
 
-// One process a file: a lock that the kernel frees with the process that took it, whatever its end.
+// Lets one process at a time own a file: the kernel frees the lock when the process ends, however it ends.
 
 #include <string>
 
@@ -9,10 +9,10 @@
 
 namespace larder {
 
-// Makes the file, readable as `mode` says, holds its lock for as long as the descriptor is open, and writes the number
-// of this process to it. `already_exists` when another process has it, which the message names by number. A process
-// that was killed while it started a child leaves the lock to that child until it runs its own program: while the
-// file names a process that is no more, the calling thread waits, for at most 30 s.
+// Creates the file with `mode`, locks it for as long as the descriptor is open, and writes this process's number to it.
+// Returns `already_exists` when another process holds the lock; the message names that process by number. A process
+// killed while it starts a child leaves the lock to the child until the child runs its own program. So while the file
+// names a dead process the calling thread waits, for at most 30 s.
 Result<FileDescriptor> lock_file(const std::string& path, unsigned mode);
 
 }  // namespace larder

@@ -12,7 +12,7 @@ namespace larder {
 
 Result<std::string> path_of_file_url(std::string_view url);
 
-// The URL of an absolute path; what would read as something else in a URL (%, ?, #) is percent-encoded.
+// Returns the URL of an absolute path. Characters with a meaning in URLs (%, ?, #) are percent-encoded.
 std::string file_url_of_path(std::string_view path);
 
 }  // namespace larder

@@ -7,7 +7,7 @@
 namespace larder {
 
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t seed) {
-    // ISA-L takes the raw register, so the standard's inversions are ours, and an int for the length.
+    // ISA-L takes the raw register, so this function does the standard's inversions. ISA-L takes the length as an int.
     constexpr std::size_t piece_bytes = std::size_t{1} << 30;
     std::uint32_t crc = ~seed;
     while (!bytes.empty()) {

@@ -1,8 +1,8 @@
 #pragma once
 
-// CRC32C (Castagnoli, by ISA-L with the hardware instruction) for integrity, and a 64-bit mixer for
-// choosing blocks and permuting epochs. Both are fixed for ever: their values are on disk and in saved states. And a
-// hash of names, made of the mixer, for orders that are the same on every machine.
+// CRC32C (Castagnoli, by ISA-L with the hardware instruction) for integrity, and a 64-bit mixer for choosing blocks and
+// permuting epochs. Both are fixed for ever: their values are on disk and in saved states. A hash of names, built on
+// the mixer, gives orders that are the same on every machine.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace larder {
 
-// CRC32C of `bytes`, continuing from `seed` (the CRC of what came before; 0 at the start).
+// Returns the CRC32C of `bytes`, continuing from `seed` (the CRC of the preceding bytes; 0 at the start).
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t seed = 0);
 
 // The finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection of 64-bit values with full avalanche.
@@ -23,8 +23,8 @@ constexpr std::uint64_t mix64(std::uint64_t value) {
     return value ^ (value >> 31);
 }
 
-// So many bytes as the low ones of a word, on a little-endian machine; up to eight. Loads that overlap instead of a
-// copy of as many bytes as there are, which is a call.
+// Loads up to eight bytes as the low bytes of a little-endian word. Overlapping loads replace a memcpy of variable
+// length, which would be a function call.
 inline std::uint64_t low_bytes(const char* bytes, std::size_t count) {
     const auto load = [bytes]<typename Word>(std::size_t at, Word word) {
         std::memcpy(&word, bytes + at, sizeof word);
@@ -36,7 +36,7 @@ inline std::uint64_t low_bytes(const char* bytes, std::size_t count) {
     return load(0, std::uint8_t{}) | load(count / 2, std::uint8_t{}) | load(count - 1, std::uint8_t{});
 }
 
-// Quick for the few bytes a name has, of which it takes eight at a time.
+// Hashes a name eight bytes at a time: fast for short names.
 inline std::uint64_t hash_name(std::string_view name) {
     const char* bytes = name.data();
     std::size_t left = name.size();

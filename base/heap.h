@@ -1,11 +1,11 @@
 #pragma once
 
-// The heap of a program that takes and frees megabytes at every turn.
+// Heap settings for a program that allocates and frees megabytes every round.
 
 namespace larder {
 
-// Freed memory stays with the process instead of going back to the system, from which it would come again page by page.
-// For all threads, from now on.
+// Keeps freed memory in the process. Memory given back to the system would have to be faulted in again page by page.
+// Applies to all threads, from now on.
 void keep_freed_memory();
 
 }  // namespace larder

@@ -14,7 +14,7 @@ constexpr int kCollapse = 25;
 }  // namespace
 
 bool back_with_huge_page(std::byte* at) {
-    // The kernel collapses nothing where there is no page yet; one is enough.
+    // The kernel cannot collapse a range that has no page yet; one page is enough.
     return ::madvise(at, kPageBytes, MADV_POPULATE_WRITE) == 0 && ::madvise(at, kHugePageBytes, kCollapse) == 0;
 }
 

@@ -13,7 +13,7 @@
 namespace larder {
 namespace {
 
-// "max", and what stands for no limit in version 1, are above any memory there is.
+// Returns the limit in a cgroup file. "max" and version 1's value for no limit are larger than any machine's memory.
 std::optional<std::uint64_t> limit_in(const std::string& path) {
     const auto text = read_file(path);
     if (!text) return std::nullopt;
@@ -31,7 +31,7 @@ void take_least(std::optional<std::uint64_t>& least, const std::optional<std::ui
 std::optional<std::uint64_t> cgroup_memory_limit(const std::string& groups, const std::string& root) {
     std::optional<std::uint64_t> least;
     std::istringstream lines(groups);
-    // "0::/path" of version 2, "4:memory:/path" of version 1.
+    // A line is "0::/path" in version 2 and "4:memory:/path" in version 1.
     for (std::string line; std::getline(lines, line);) {
         const std::size_t first = line.find(':');
         const std::size_t second = line.find(':', first == std::string::npos ? first : first + 1);
@@ -42,7 +42,7 @@ std::optional<std::uint64_t> cgroup_memory_limit(const std::string& groups, cons
         const std::string mount = root + (version_1 ? "/memory" : "");
         const char* name = version_1 ? "/memory.limit_in_bytes" : "/memory.max";
         std::string group = line.substr(second + 1);
-        // A container sees its own group as the root of the mount, whatever the path says.
+        // A container sees its own group as the mount's root, whatever the path says.
         for (;; group.resize(group.rfind('/'))) {
             while (group.ends_with('/')) group.pop_back();
             take_least(least, limit_in(mount + group + name));

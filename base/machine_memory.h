@@ -1,7 +1,7 @@
 #pragma once
 
-// How much memory this process can have: the machine's, or the least limit of the control groups it runs in (a
-// container, a systemd unit, a batch job), where one is set.
+// How much memory this process can have: the machine's memory, or the lowest limit set on the control groups it runs in
+// (a container, a systemd unit, a batch job).
 
 #include <cstdint>
 #include <optional>
@@ -15,11 +15,11 @@ struct MachineMemory {
 };
 
 MachineMemory machine_memory();
-// "this machine has 23.45 GiB", "the control group this runs in may have 8.00 GiB": for messages.
+// Describes the limit for messages: "this machine has 23.45 GiB", "the control group this runs in may have 8.00 GiB".
 std::string describe(const MachineMemory& memory);
 
-// The least memory limit of the control groups that `groups` (the text of /proc/self/cgroup) names and of those above
-// them, as mounted at `root` (/sys/fs/cgroup). Nothing if none is set or can be read.
+// Returns the lowest memory limit of the control groups named in `groups` (the text of /proc/self/cgroup) and of their
+// parents, as mounted at `root` (/sys/fs/cgroup). Returns nothing if no limit is set or readable.
 std::optional<std::uint64_t> cgroup_memory_limit(const std::string& groups, const std::string& root);
 
 }  // namespace larder

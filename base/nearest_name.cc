@@ -7,7 +7,7 @@
 namespace larder {
 namespace {
 
-// Shorter parts of names are near to anything.
+// A shorter part of a name would be near to almost any name.
 constexpr std::size_t kPartBytesLeast = 4;
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {

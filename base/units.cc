@@ -19,7 +19,7 @@ struct Unit {
 constexpr std::array<Unit, 6> kDurationUnits{
     {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}}};
 
-// A number and its unit, apart. Digits with at most one point: no sign, no exponent, no "nan".
+// A number and its unit, split. The number has digits and at most one point: no sign, no exponent, no "nan".
 struct Quantity {
     std::string_view digits;
     std::string_view unit;
@@ -47,7 +47,7 @@ std::optional<double> factor_of(std::span<const Unit> units, std::string_view na
     return std::nullopt;
 }
 
-// 1000 or 1024 to the power the prefix stands for; 1 without a prefix.
+// Returns 1000 or 1024 raised to the power the prefix stands for; 1 without a prefix.
 std::optional<double> factor_of_prefix(std::string_view prefix, double base) {
     constexpr std::string_view prefixes = "kMGTPE";
     if (prefix.empty()) return 1.0;
@@ -56,7 +56,7 @@ std::optional<double> factor_of_prefix(std::string_view prefix, double base) {
     return std::pow(base, static_cast<double>(power + 1));
 }
 
-// "B", "kB", "K", "MiB", "Gi".
+// Returns the factor of a unit of bytes: "B", "kB", "K", "MiB", "Gi".
 std::optional<double> factor_of_bytes(std::string_view unit) {
     if (unit.empty()) return std::nullopt;
     if (unit.ends_with('B')) unit.remove_suffix(1);
@@ -65,7 +65,7 @@ std::optional<double> factor_of_bytes(std::string_view unit) {
     return unit.empty() ? std::nullopt : factor_of_prefix(unit, 1024);
 }
 
-// Bytes in "bit", "kbit", "Gbit".
+// Returns the bytes in a unit of bits: "bit", "kbit", "Gbit".
 std::optional<double> factor_of_bits(std::string_view unit) {
     if (!unit.ends_with("bit")) return std::nullopt;
     unit.remove_suffix(3);
@@ -89,7 +89,7 @@ std::unexpected<Error> refuse(std::string_view kind, std::string_view text, std:
                 "\"" + std::string(text) + "\" is not a " + std::string(kind) + ": expected " + std::string(allowed));
 }
 
-// digits * factor as an integer, exact where the digits and the factor are whole.
+// Returns digits * factor as an integer, exact if both are whole numbers.
 std::optional<std::uint64_t> scaled(std::string_view digits, double factor) {
     constexpr std::uint64_t value_max = std::numeric_limits<std::uint64_t>::max();
     if (digits.find('.') == std::string_view::npos) {
@@ -165,7 +165,7 @@ UnitFamily unit_family_of(std::uint64_t bytes) {
     for (; bytes / binary_unit >= 1024; binary_unit *= 1024) {
     }
     if (bytes % (binary_unit / 4) == 0) return UnitFamily::binary;
-    // Two decimals of the unit it is shown in; a whole number of KB.
+    // Sizes are rounded to two decimals of the unit they are shown in, and to a whole number of KB.
     std::uint64_t decimal_step = bytes < 1'000'000 ? 1'000 : 10'000;
     for (std::uint64_t rest = bytes / 1'000'000; rest >= 1000; rest /= 1000) decimal_step *= 1000;
     return bytes % decimal_step == 0 ? UnitFamily::decimal : UnitFamily::binary;
@@ -183,7 +183,7 @@ std::string format_bytes(std::uint64_t bytes, UnitFamily family) {
     if (bytes < base) return print("%llu B", static_cast<unsigned long long>(bytes));
     auto value = static_cast<double>(bytes);
     std::size_t unit = 0;
-    // A value that would be printed as 1024.00 goes to the next unit.
+    // A value that would print as 1024.00 moves to the next unit.
     for (; value >= static_cast<double>(base) - 0.005 && unit + 1 < names.size(); ++unit) {
         value /= static_cast<double>(base);
     }
@@ -201,7 +201,7 @@ std::string format_bytes_at_least(std::uint64_t bytes, UnitFamily family) {
 
 std::string format_bytes_per_second(double bytes_per_second) {
     constexpr std::array names{"B/s", "KB/s", "MB/s", "GB/s", "TB/s"};
-    constexpr double no_limit = 1e15;  // what stands for a remote without a limit
+    constexpr double no_limit = 1e15;  // the rate that stands for a remote without a limit
     if (bytes_per_second >= no_limit) return "no limit";
     if (!(bytes_per_second >= 999.5)) return print("%.0f B/s", bytes_per_second > 0 ? bytes_per_second : 0.0);
     std::size_t unit = 0;

@@ -19,22 +19,22 @@ Result<std::uint64_t> parse_bytes(std::string_view text);
 Result<double> parse_bytes_per_second(std::string_view text);
 Result<std::int64_t> parse_duration_ns(std::string_view text);
 
-// Powers of 1000 (KB, MB, ...) or of 1024 (KiB, MiB, ...).
+// Units in powers of 1000 (KB, MB, ...) or of 1024 (KiB, MiB, ...).
 enum class UnitFamily : std::uint8_t { decimal, binary };
 
-// The family a size was most likely given in: decimal if it is a round number of KB, MB, ... and no round number of
-// KiB, MiB, ..., else binary. So "10 GB" is shown as "10.00 GB" and "10 GiB" as "10.00 GiB", wherever the bytes went
-// in between.
+// Returns the family a size was most likely given in: decimal if the size is a round number of KB, MB, ... and not of
+// KiB, MiB, ..., else binary. So "10 GB" is shown as "10.00 GB" and "10 GiB" as "10.00 GiB", however the bytes were
+// passed on.
 UnitFamily unit_family_of(std::uint64_t bytes);
-// "1.50 GiB", "10.00 GB", "812 B".
+// Formats a size: "1.50 GiB", "10.00 GB", "812 B".
 std::string format_bytes(std::uint64_t bytes);
-// For a size that is shown beside another one.
+// Formats a size in the given family, so that it can stand beside another size.
 std::string format_bytes(std::uint64_t bytes, UnitFamily family);
-// Rounded up, so that what is printed is enough: for a size that the reader is to give.
+// Formats a size rounded up, so that the printed size is enough: for a size that the reader is to give.
 std::string format_bytes_at_least(std::uint64_t bytes, UnitFamily family);
-// "125.00 MB/s" (powers of 1000, as networks count); "no limit" from 1 PB/s on.
+// Formats a rate: "125.00 MB/s" (powers of 1000, as networks count); "no limit" from 1 PB/s on.
 std::string format_bytes_per_second(double bytes_per_second);
-// "2h 05m", "3m 20s", "4.2 s", "12 ms", "850 us".
+// Formats a duration: "2h 05m", "3m 20s", "4.2 s", "12 ms", "850 us".
 std::string format_duration_ns(std::int64_t duration_ns);
 
 }  // namespace larder

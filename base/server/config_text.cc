@@ -18,7 +18,7 @@ std::unexpected<Error> refuse(std::string message) {
     return fail(ErrorCode::invalid_argument, std::move(message));
 }
 
-// "did you mean ...?" for a near miss, else every key there is.
+// Suggests the near key ("did you mean ...?"), or else lists every key.
 std::string advice(std::string_view wrong, const std::vector<std::string>& allowed) {
     if (const auto nearest = nearest_name(wrong, allowed)) return "did you mean \"" + *nearest + "\"?";
     std::string list = "allowed are ";
@@ -32,7 +32,7 @@ bool is_good_name(std::string_view name) {
            name.find_first_not_of(letters) == std::string_view::npos;
 }
 
-// "job" of "job.NAME.remote_rate"; nothing for other keys.
+// Returns the table of a key with a name: "job" of "job.NAME.remote_rate". Returns an empty text for other keys.
 std::string_view named_table(std::string_view key) {
     const std::size_t at = key.find(kNamePart);
     return at == std::string_view::npos ? std::string_view() : key.substr(0, at);
@@ -42,14 +42,14 @@ std::string_view member_of(std::string_view key) {
     return key.substr(key.find(kNamePart) + kNamePart.size());
 }
 
-// Not yet looked up: a key with its value and how errors call its place.
+// A key and its value before the rule is looked up, with the place that errors name.
 struct Found {
     std::string key;    // "log.level", "job.resnet.remote_rate"
     std::string place;  // "larderd.toml:3: ", "flag --log.level: "
     ConfigSetting setting;
 };
 
-// "job.a.b.remote_rate" is table "job", name "a.b" and member "remote_rate".
+// The parts of a key: "job.a.b.remote_rate" has table "job", name "a.b" and member "remote_rate".
 struct SplitKey {
     std::string_view table;
     std::string name;
@@ -66,7 +66,7 @@ public:
         }
         for (const auto& [name, node] : table) {
             std::string key = prefix + std::string(name.str());
-            // A name with a dot, in quotes, is one part; it cannot be mistaken for a nested table at this depth.
+            // A quoted name with a dot in it is one part; at this depth it cannot be a nested table.
             const bool named = !prefix.empty() && is_named_table(prefix.substr(0, prefix.size() - 1));
             if (node.is_table() && (named || is_table(key))) {
                 collect(*node.as_table(), key + ".");
@@ -86,7 +86,7 @@ public:
     }
 
     Result<ConfigText> finish() {
-        // Top-level keys first: a named table starts from the defaults they set. Flags stay behind the file.
+        // Top-level keys come first: a named table starts from the defaults they set. Flags stay behind the file.
         std::ranges::stable_partition(found_, [&](const Found& found) { return split(found.key).table.empty(); });
         for (Found& found : found_) {
             const SplitKey parts = split(found.key);
@@ -112,7 +112,7 @@ private:
         return std::ranges::any_of(keys_, [&](const ConfigKey& of) { return named_table(of.key) == key; });
     }
 
-    // Tables that hold keys of their own: all else that is a table is a mistake, and so reported as an unknown key.
+    // True for tables that hold keys. Any other table is a mistake and is reported as an unknown key.
     bool is_table(const std::string& key) const {
         return std::ranges::any_of(keys_, [&](const ConfigKey& of) { return of.key.starts_with(key + "."); });
     }

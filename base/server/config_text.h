@@ -1,10 +1,10 @@
 #pragma once
 
-// What the daemons' configurations have in common: one TOML file, every key of which is also a flag (`log.level` in the
-// file is `--log.level`, `_` in a key is `-` in a flag), read strictly. A daemon gives its table of rules and gets back
-// settings in the order in which to apply them: top-level keys first, flags after the file, so that they win. An
-// unknown key, a wrong type or a wrong value is an Error naming the file and line (or the flag), the key, the value and
-// what is allowed. A key with NAME in it, "job.NAME.remote_rate", stands for a table per name: [job.resnet].
+// The part of configuration that all daemons share: one TOML file, read strictly. Every key is also a flag (`log.level`
+// in the file is `--log.level`, `_` in a key is `-` in a flag). A daemon passes its table of rules and gets settings in
+// the order to apply them: top-level keys first, flags after the file, so that flags win. An unknown key, a wrong type
+// or a wrong value is an Error naming the file and line (or the flag), the key, the value and what is allowed. A key
+// with NAME in it, "job.NAME.remote_rate", stands for a table per name: [job.resnet].
 
 #include <cstddef>
 #include <cstdint>
@@ -17,30 +17,30 @@
 
 namespace larder {
 
-// A key as a flag gave it: {"log.level", "debug"}, {"job.resnet.remote_rate", "200 MB/s"}.
+// A key and value from a flag: {"log.level", "debug"}, {"job.resnet.remote_rate", "200 MB/s"}.
 struct ConfigOverride {
     std::string key;
     std::string value;
 };
 
-// One key, for --help and for making flags.
+// One key, as --help and the flags need it.
 struct ConfigKey {
     std::string_view key;
     std::string_view allowed;
     std::string_view meaning;
 };
 
-// A value as the file or a flag gave it. A flag's value is text whatever the key's type.
+// A value as the file or a flag gave it. A flag's value is always text, whatever type the key has.
 struct ConfigValue {
     enum class Kind : std::uint8_t { text, integer, other, flag };
     Kind kind = Kind::other;
     std::string text;  // without quotes
 };
 
-// One key with its value, wherever it came from.
+// One key with its value, from the file or from a flag.
 struct ConfigSetting {
     std::size_t rule = 0;  // its index among the keys
-    std::string name;      // at NAME; empty for other keys
+    std::string name;      // the part at NAME; empty for other keys
     std::string shown;     // "larderd.toml:3: log.level = \"loud\"", "--log.level loud"
     ConfigValue value;
 };
@@ -50,11 +50,12 @@ struct ConfigText {
     std::vector<std::string> empty_tables;  // "dataset.images" of a [dataset.images] with nothing in it
 };
 
-// `source` is what errors call the text: the file's path.
+// Reads the TOML text and the flags. Errors call the text `source`, normally the file's path.
 Result<ConfigText> read_config_text(std::string_view toml, std::string_view source, std::span<const ConfigKey> keys,
                                     std::span<const ConfigOverride> overrides);
 
-// A rule of a daemon's own table: how a key is put into its Config. `set` is false when the value is not allowed.
+// A rule in a daemon's own table: stores a key's value in the daemon's Config. `set` returns false if the value is not
+// allowed.
 template <typename Config>
 struct ConfigRule {
     ConfigKey key;

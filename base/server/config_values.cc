@@ -20,7 +20,7 @@ bool set_whole(Number& into, const ConfigValue& value, int base, Number least, N
     return true;
 }
 
-// A bare 0 may be an integer; everything else has a unit and so is text.
+// True for text with a unit. A bare 0 may also be an integer.
 bool has_unit(const ConfigValue& value) {
     return config_text_of(value) != nullptr || value.text == "0";
 }

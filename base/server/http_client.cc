@@ -54,12 +54,12 @@ std::unexpected<Error> failed(const error_code& failure, const std::string& what
     if (failure.category() != boost::system::system_category()) {
         error = Error{ErrorCode::unavailable, what + ": " + failure.message(), 0};
     }
-    // Whatever the reason, nobody answers there; but a refusal for want of rights keeps its own code.
+    // A failure to connect means nobody answers there; only permission_denied keeps its own code.
     if (connecting && error.code != ErrorCode::permission_denied) error.code = ErrorCode::unavailable;
     return std::unexpected(std::move(error));
 }
 
-// One connection, every operation of which is run to its end.
+// One connection; every operation on it blocks until it is done.
 class Connection {
 public:
     explicit Connection(std::shared_ptr<TlsContext> tls) : transport_(context_, std::move(tls)) {}
@@ -141,7 +141,7 @@ bool speaks_tls(const HttpEndpoint& endpoint) {
            (failure.category() == asio::error::get_ssl_category() && reason == SSL_R_CERTIFICATE_VERIFY_FAILED);
 }
 
-// The error for an answer that could not be read.
+// Returns the error for an answer that could not be read.
 std::unexpected<Error> no_answer(const error_code& failure, const std::string& address) {
     const auto endpoint = parse_http_endpoint(address);
     if (failure != beast::error::timeout && endpoint && speaks_tls(*endpoint)) {
@@ -152,7 +152,7 @@ std::unexpected<Error> no_answer(const error_code& failure, const std::string& a
     return failed(failure, "read from " + address, false);
 }
 
-// Connected, with the request sent.
+// Connects and sends the request.
 Result<std::unique_ptr<Connection>> ask(const std::string& address, std::string_view method, std::string_view target,
                                         std::string_view body, const HttpClientOptions& options,
                                         error_code& write_failure) {
@@ -189,7 +189,8 @@ Result<std::unique_ptr<Connection>> ask(const std::string& address, std::string_
         request.body() = body;
     }
     request.prepare_payload();
-    // A server that refuses a large body answers and closes before it has read all: so the answer is read in any case.
+    // A server that refuses a large body answers and closes before it has read everything, so the answer is always
+    // read.
     write_failure = connection->write(request);
     if (write_failure == beast::error::timeout) return failed(write_failure, "write to " + address, false);
     return connection;
@@ -276,7 +277,7 @@ Result<HttpEndpoint> parse_http_endpoint(std::string_view text) {
     if (text.ends_with('/')) text.remove_suffix(1);
     auto host_port = parse_host_port(text);
     if (!host_port || host_port->host.find_first_of("/@?# ") != std::string::npos) return no_endpoint(whole);
-    // "localhost" is what a certificate may be for; parse_host_port has made an address of it.
+    // Certificates may name "localhost", which parse_host_port has replaced by an address.
     if (text.starts_with("localhost:")) host_port->host = "localhost";
     error_code is_name;
     asio::ip::make_address(host_port->host, is_name);

@@ -20,8 +20,8 @@
 namespace larder {
 
 struct HttpClientOptions {
-    // From connecting to the last byte of the answer; of a stream, until its header and from piece to piece. A name
-    // that is no IP address is looked up outside of it.
+    // The limit from connecting to the last byte of the answer; for a stream, until its header and then from piece to
+    // piece. Looking up a host name is not counted.
     std::int64_t timeout_ms = 30'000;
     std::string bearer_token;
     // PEM files, for https://. Without a CA file the system's authorities are trusted.
@@ -30,14 +30,14 @@ struct HttpClientOptions {
     std::string key_file;
 };
 
-// Where a client's credentials lie; each may be empty.
+// The files with a client's credentials; each may be empty.
 struct HttpCredentials {
     std::string token_file;  // its first line is the bearer token
     std::string ca_file;
     std::string certificate_file;
     std::string key_file;
 };
-// Reads the token.
+// Reads the token and returns the options with it.
 Result<HttpClientOptions> http_client_options(const HttpCredentials& credentials);
 
 struct HttpEndpoint {
@@ -46,14 +46,14 @@ struct HttpEndpoint {
     std::uint16_t port = 0;
     bool tls = false;
 };
-// invalid_argument says what forms there are.
+// Parses an endpoint; invalid_argument lists the forms there are.
 Result<HttpEndpoint> parse_http_endpoint(std::string_view text);
 
 Result<HttpResponse> http_request(const std::string& endpoint, std::string_view method, std::string_view target,
                                   std::string_view body = {}, const HttpClientOptions& options = {});
 
-// GETs an answer that goes on, and gives each part as it arrives to `take`, until `take` says false or the server ends
-// it well. An answer that is no 200 is the error inside it.
+// GETs a streamed answer and passes each part to `take` as it arrives, until `take` returns false or the server ends
+// the stream well. An answer with another status than 200 is returned as the error inside it.
 Result<void> http_get_stream(const std::string& endpoint, std::string_view target,
                              const std::function<bool(std::string_view part)>& take,
                              const HttpClientOptions& options = {});

@@ -17,7 +17,7 @@ namespace larder {
 namespace {
 
 constexpr int kBacklog = 128;
-// SO_PASSRIGHTS of Linux 6.16, which the C library's headers do not know yet.
+// SO_PASSRIGHTS of Linux 6.16, which the C library's headers do not define yet.
 constexpr int kPassRights = 83;
 
 FileDescriptor make_socket(int family, int type) {
@@ -56,11 +56,11 @@ Result<ListeningSocket> listen_on_unix(const std::string& path, unsigned mode, i
     if (!fd) return fail_errno(errno, "socket for " + path);
     const auto* generic = reinterpret_cast<const sockaddr*>(&address);
     if (::bind(fd.get(), generic, sizeof address) != 0) return fail_errno(errno, "bind " + path);
-    // Connections inherit it: nobody sends us descriptors. One that comes is closed by whoever reads the message, and
-    // closing a TCP socket that lingers blocks. Older kernels refuse the option.
+    // Connections inherit this option: no client may send descriptors. A received descriptor would be closed by the
+    // reader of the message, and closing a TCP socket that lingers blocks. Older kernels refuse the option.
     constexpr int none = 0;
     ::setsockopt(fd.get(), SOL_SOCKET, kPassRights, &none, sizeof none);
-    // Nobody can connect before listen, so the mode is right from the first connection on.
+    // Nobody can connect before listen, so the mode holds from the first connection on.
     if (::chmod(path.c_str(), mode) != 0) return fail_errno(errno, "chmod " + path);
     if (::listen(fd.get(), kBacklog) != 0) return fail_errno(errno, "listen on " + path);
     return ListeningSocket{std::move(fd), AF_UNIX, 0};

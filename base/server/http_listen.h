@@ -1,6 +1,6 @@
 #pragma once
 
-// Listening sockets, made ready with plain system calls so that every failure has a clear Error.
+// Listening sockets, set up with plain system calls so that every failure has a clear Error.
 
 #include <cstdint>
 #include <optional>
@@ -19,16 +19,16 @@ struct ListeningSocket {
     std::uint16_t port = 0;  // TCP
 };
 
-// Replaces the socket file of a process that is gone; `already_exists` when somebody answers on it. `type` is
-// SOCK_STREAM or SOCK_SEQPACKET.
+// Listens at `path` and replaces the socket file of a process that has gone. Returns `already_exists` when a process
+// answers on it. `type` is SOCK_STREAM or SOCK_SEQPACKET.
 Result<ListeningSocket> listen_on_unix(const std::string& path, unsigned mode, int type);
 Result<ListeningSocket> listen_on_tcp(std::string_view address);
 
-// SO_PEERCRED of a connected Unix socket.
+// Returns SO_PEERCRED of a connected Unix socket.
 std::optional<PeerCredentials> peer_of(int fd);
-// The other end's IP address of a connected TCP socket: "10.0.0.7".
+// Returns the IP address of the other end of a connected TCP socket: "10.0.0.7".
 std::string peer_address_of(int fd);
-// Has the kernel look now and then whether the other end of a TCP connection is still there.
+// Has the kernel probe from time to time whether the other end of a TCP connection is still there.
 void keep_alive(int fd);
 
 }  // namespace larder

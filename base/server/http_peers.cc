@@ -24,7 +24,7 @@ bool HttpPeers::open(const std::string& peer) {
 void HttpPeers::close(const std::string& peer) {
     const auto found = peers_.find(peer);
     if (found == peers_.end() || found->second.connections == 0) return;
-    // What it has asked is remembered beyond its connection, else a new one would ask anew.
+    // The request count outlives the connection; else a peer could reconnect to get a full bucket.
     if (--found->second.connections == 0 && limits_.requests_per_second_max == 0) peers_.erase(found);
 }
 
@@ -47,7 +47,7 @@ std::int64_t HttpPeers::take_request(const std::string& peer, std::int64_t now_n
     return std::max<std::int64_t>(1, std::llround(std::ceil((1 - known.tokens) / limits_.requests_per_second_max)));
 }
 
-// Each time the table has doubled, so that its cost is spread over the requests that grew it.
+// Runs each time the table has doubled, so that the cost is spread over the requests that grew it.
 void HttpPeers::forget_full(std::int64_t now_ns) {
     std::erase_if(peers_, [&](const auto& entry) {
         return entry.second.connections == 0 && tokens_at(entry.second, now_ns) >= limits_.request_burst;

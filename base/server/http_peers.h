@@ -1,8 +1,8 @@
 #pragma once
 
-// How much one peer of a server has taken: its open connections, and its requests as a token bucket. A peer is an IP
-// address or a user of a Unix socket, as text. What it keeps is bounded: a bucket that is full again is forgotten. Pure
-// bookkeeping on one thread; the caller says what time it is.
+// How much of a server each peer uses: its open connections, and its requests as a token bucket. A peer is an IP
+// address or a user of a Unix socket, as text. Memory is bounded: a bucket that is full again is forgotten. Pure
+// bookkeeping on one thread; the caller passes the time.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,10 +21,10 @@ class HttpPeers {
 public:
     explicit HttpPeers(const HttpPeerLimits& limits);
 
-    // False: it has as many as it may. What was opened must be closed.
+    // Counts a connection. Returns false if the peer has the maximum already. Each counted connection must be closed.
     bool open(const std::string& peer);
     void close(const std::string& peer);
-    // Takes a request's token: 0, or the seconds until there is one, rounded up.
+    // Takes a token for a request. Returns 0, or the seconds until there is a token, rounded up.
     std::int64_t take_request(const std::string& peer, std::int64_t now_ns);
 
     std::size_t known() const { return peers_.size(); }

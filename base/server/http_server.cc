@@ -55,7 +55,7 @@ struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
                     self->welcome(listener, std::move(socket));
                     return self->accept(listener);
                 }
-                // Out of descriptors or memory: others will close theirs; trying at once would spin.
+                // Descriptors or memory have run out. Other connections will close theirs; a retry at once would spin.
                 listener.retry.expires_after(std::chrono::milliseconds(100));
                 listener.retry.async_wait([self, &listener](boost::system::error_code aborted) {
                     if (!aborted && !self->core->stopping) self->accept(listener);
@@ -96,7 +96,7 @@ HttpServer::HttpServer(asio::io_context& context, HttpHandler handler, HttpServe
 
 HttpServer::~HttpServer() {
     state_->stop();
-    // Sessions still waiting for a handler go now, on this thread, while the context is there.
+    // Sessions that still wait for a handler are destroyed now, on this thread, while the context exists.
     const auto waiting = std::move(state_->core->waiting);
     const std::lock_guard lock(state_->core->mutex);
     state_->core->context = nullptr;

@@ -18,7 +18,7 @@ using boost::system::error_code;
 constexpr std::size_t kDrainedBytesMax = 16u << 20;
 constexpr std::int64_t kGoodbyeMs = 2000;
 
-// The one right to answer a request. Destroyed unused, it answers that the handler forgot.
+// The right to answer one request, once. Destroyed unused, it answers that the handler forgot.
 class Answer {
 public:
     Answer(std::shared_ptr<HttpServerCore> core, std::weak_ptr<HttpSession> session)
@@ -44,7 +44,7 @@ bool is_bearer(std::string_view scheme) {
     return boost::beast::iequals(scheme, "Bearer ");
 }
 
-// Two of them would be one for us and maybe another for a proxy before us: then there is none.
+// Returns the bearer token, or nothing if there are two headers: a proxy in front of us might have read the other one.
 template <typename Fields>
 std::string bearer_token_of(const Fields& fields) {
     constexpr std::size_t scheme_bytes = 7;
@@ -114,7 +114,7 @@ void HttpSession::read(std::int64_t timeout_ms) {
                             });
 }
 
-// With the header alone: who is refused has sent no body that we had to hold.
+// Runs with the header alone, so that no body of a refused client is held in memory.
 void HttpSession::admit() {
     const auto& message = parser_->get();
     keep_alive_ = message.keep_alive() && !core_->stopping;
@@ -198,13 +198,13 @@ void HttpSession::handle() {
 }
 
 void HttpSession::answer(HttpResponse response) {
-    // It was stopped, or its client has gone, while the handler took its time.
+    // The session was stopped, or its client has gone, while the handler worked.
     if (!handler_has_it_) return;
     const auto self = shared_from_this();
     handler_has_it_ = false;
     when_gone_ = nullptr;
     core_->waiting.erase(self);
-    // The watch cannot be taken back, and may have read into the next request.
+    // The watch cannot be cancelled and may have read into the next request.
     keep_alive_ = keep_alive_ && !watching_;
     if (response.stream) return start_stream(std::move(response));
     write(std::move(response));
@@ -220,7 +220,7 @@ void HttpSession::write(HttpResponse response) {
     response_.keep_alive(keep_alive_);
     response_.body() = std::move(response.body);
     response_.prepare_payload();
-    // The length stays that of the body a GET would have had.
+    // The length stays that of the body of a GET.
     if (head_only_) response_.body().clear();
     transport_.expires_after_ms(core_->options.request_timeout_ms);
     http::async_write(transport_, response_, [self = shared_from_this()](error_code failure, std::size_t) {
@@ -236,7 +236,8 @@ void HttpSession::finish_write() {
     drain();
 }
 
-// Closing with the refused request unread would reset the connection before the client has seen the answer.
+// Reads the rest of a refused request. Closing with it unread would reset the connection before the client sees the
+// answer.
 void HttpSession::drain() {
     buffer_.clear();
     const auto into = buffer_.prepare(std::min<std::size_t>(16384, buffer_.max_size()));
@@ -246,7 +247,7 @@ void HttpSession::drain() {
     });
 }
 
-// TLS clients that were told no length take a plain close for a cut.
+// TLS clients that were told no length treat a plain close as a truncated answer.
 void HttpSession::close_well() {
     if (transport_.tls() == nullptr || watching_) return close();
     transport_.expires_after_ms(kGoodbyeMs);

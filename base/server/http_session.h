@@ -1,8 +1,8 @@
 #pragma once
 
-// One connection of an HttpServer: reads a request, asks whether it is let in, hands it to the server's handler, writes
-// the answer, and again. Lives as long as an operation of it is pending or it waits for the handler. Beast is included
-// here: only base/server/http_*.cc includes this.
+// One connection of an HttpServer, in a loop: reads a request, asks whether to admit it, passes it to the server's
+// handler and writes the answer. Lives as long as one of its operations is pending or it waits for the handler. Beast
+// is included here: only base/server/http_*.cc includes this.
 
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/empty_body.hpp>
@@ -26,8 +26,8 @@ namespace larder {
 
 class HttpSession;
 
-// What sessions share with their server, and outlive it by. `mutex` guards `context` alone: a `respond` called on
-// another thread posts to the context only while the server is there.
+// State that the server shares with its sessions; it may outlive the server. `mutex` guards `context` alone: a
+// `respond` called on another thread posts to the context only while the server is there.
 struct HttpServerCore {
     HttpServerCore(HttpHandler to, HttpServerOptions with, boost::asio::io_context& on);
 
@@ -36,7 +36,7 @@ struct HttpServerCore {
     HttpPeers peers;
     SteadyClock clock;
     std::set<HttpSession*> sessions;
-    std::set<std::shared_ptr<HttpSession>> waiting;  // for the handler's answer: only this keeps them alive
+    std::set<std::shared_ptr<HttpSession>> waiting;  // for the handler's answer: only this set keeps them alive
     bool stopping = false;
     std::mutex mutex;
     boost::asio::io_context* context = nullptr;
@@ -53,15 +53,15 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 public:
     using Protocol = HttpTransport::Protocol;
 
-    // Its peer's connection is counted already; it gives that back.
+    // The caller has counted the peer's connection already; the session gives the count back.
     HttpSession(std::shared_ptr<HttpServerCore> core, Protocol::socket socket, std::shared_ptr<TlsContext> tls,
                 HttpSessionPeer peer);
     ~HttpSession();
 
     void start();
-    // Now if it waits for a request, else after the answer in hand.
+    // Closes now if the session waits for a request, else after the current answer.
     void stop();
-    // The handler's answer.
+    // Writes the handler's answer.
     void answer(HttpResponse response);
 
 private:
@@ -80,7 +80,7 @@ private:
     void close_well();
     void close();
 
-    // http_session_stream.cc: answers that go on, and clients that go.
+    // In http_session_stream.cc: streamed answers, and clients that go away.
     void watch();
     void gone();
     void start_stream(HttpResponse response);

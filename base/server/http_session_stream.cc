@@ -14,8 +14,8 @@ using boost::system::error_code;
 
 constexpr std::size_t kWatchedBytes = 512;
 
-// Reads on: the end of the connection is the news; a next request sent early is never read, as the connection ends with
-// this answer. A client that sends more than its buffer holds is watched no longer.
+// Keeps reading to notice the end of the connection. A next request sent early is never served, as the connection ends
+// with this answer. A client that sends more than the buffer holds is no longer watched.
 void HttpSession::watch() {
     if (buffer_.max_size() - buffer_.size() < kWatchedBytes) return;
     watching_ = true;
@@ -54,7 +54,7 @@ void HttpSession::start_stream(HttpResponse response) {
     stream_->queued_.insert(0, response.body);
     stream_->backlog_bytes_ += response.body.size();
     stream_->wake_ = [session = weak_from_this(), context = core_->context] {
-        // Not from within push: what it calls back may change the list its caller goes through.
+        // Posted, not called from within push: a callback may change the list that the caller iterates over.
         boost::asio::post(*context, [session] {
             if (const auto alive = session.lock()) alive->write_piece();
         });
@@ -73,7 +73,7 @@ void HttpSession::start_stream(HttpResponse response) {
 
 void HttpSession::write_piece() {
     if (!stream_ || writing_ || stream_->state_ == HttpStream::State::closed) {
-        // A write that hangs because its client reads nothing must not outlive the decision to drop it.
+        // Closes at once: a write may hang because the client reads nothing, and must not delay dropping it.
         if (stream_ && stream_->state_ == HttpStream::State::overrun) close_stream();
         return;
     }

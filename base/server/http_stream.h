@@ -9,9 +9,9 @@
 //     ...
 //     events->push("data: {\"plan\": 7}\n\n");
 //
-// The headers go out at once. What the client has not taken yet is held for it up to a limit; a client that falls
-// further behind is cut off, and a stream is closed too when its client goes or the server stops. All calls on the
-// server's thread; `on_close` is called from there, never from within `push`.
+// The headers go out at once. Data that the client has not taken is held up to a limit; a client further behind is cut
+// off. A stream is also closed when its client goes or the server stops. All calls are made on the server's thread;
+// `on_close` is called there too, never from within `push`.
 
 #include <cstddef>
 #include <functional>
@@ -26,14 +26,14 @@ public:
     HttpStream(const HttpStream&) = delete;
     HttpStream& operator=(const HttpStream&) = delete;
 
-    // False when nobody takes it any more.
+    // Appends a piece. Returns false if the stream is closed.
     bool push(std::string_view piece);
-    // The answer ends well after what was pushed.
+    // Ends the answer well after the pieces pushed so far.
     void end();
     bool is_open() const { return state_ == State::open; }
-    // Pushed and not yet taken by the kernel, in bytes.
+    // Bytes pushed and not yet taken by the kernel.
     std::size_t backlog_bytes() const { return backlog_bytes_; }
-    // Called once, when the connection has ended, whoever ended it.
+    // Sets a callback, called once when the connection has ended, whichever side ended it.
     void on_close(std::function<void()> closed) { closed_ = std::move(closed); }
 
 private:
@@ -49,7 +49,7 @@ private:
     std::size_t backlog_bytes_ = 0;
     std::string queued_;
     State state_ = State::open;
-    std::function<void()> wake_;  // set by the session: there is something to do
+    std::function<void()> wake_;  // set by the session: there is work to do
     std::function<void()> closed_;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// A request's target taken apart: "/v1/datasets/a%20b?full=1" into decoded path segments and query values.
+// Parsing of a request's target: "/v1/datasets/a%20b?full=1" into decoded path segments and query values.
 
 #include <string_view>
 
@@ -9,17 +9,17 @@
 
 namespace larder {
 
-// Fills `path` and `query`.
+// Fills in the request's `path` and `query`.
 Result<void> parse_http_target(std::string_view target, HttpRequest& request);
 
-// "127.0.0.1:9464", "[::1]:0", "localhost:80".
+// A host and port, parsed from "127.0.0.1:9464", "[::1]:0" or "localhost:80".
 struct HostPort {
     std::string host;
     std::uint16_t port = 0;
 };
 Result<HostPort> parse_host_port(std::string_view text);
 
-// 127.0.0.0/8 and ::1: nobody but this machine gets there.
+// True for 127.0.0.0/8 and ::1: only this machine reaches them.
 bool is_loopback(const std::string& ip_address);
 
 }  // namespace larder

@@ -1,7 +1,7 @@
 #pragma once
 
-// The byte stream of one HTTP connection, server's or client's: a socket with a timeout, and TLS on it where there is a
-// context. Beast reads and writes through it without knowing which. Only base/server/http_*.cc includes this.
+// The byte stream of one HTTP connection, server's or client's: a socket with a timeout, with TLS if there is a
+// context. Beast reads and writes through it in both cases. Only base/server/http_*.cc includes this.
 
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
@@ -38,7 +38,7 @@ public:
     Stream& stream() { return stream_; }
     Tls* tls() { return tls_ ? &*tls_ : nullptr; }
 
-    // For what is started from now on; 0 or less: no limit.
+    // Sets the time limit of operations started from now on; 0 or less: no limit.
     void expires_after_ms(std::int64_t timeout_ms) {
         if (timeout_ms <= 0) return stream_.expires_never();
         stream_.expires_after(std::chrono::milliseconds(timeout_ms));

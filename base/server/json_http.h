@@ -1,6 +1,6 @@
 #pragma once
 
-// What every JSON API shares: answers made of JSON, the refusals all routes have in common, and the object in a body.
+// Helpers shared by every JSON API: answers made of JSON, the common refusals, and the object in a body.
 
 #include <boost/json/object.hpp>
 
@@ -12,13 +12,13 @@
 namespace larder {
 
 HttpResponse json_response(const boost::json::object& body, unsigned status = 200);
-// 200 {}, or the error.
+// Returns 200 {}, or the error.
 HttpResponse done_response(const Result<void>& done);
-// 405, with what is allowed.
+// Returns 405 with the allowed methods.
 HttpResponse method_not_allowed(std::string_view allowed);
 HttpResponse no_such_path();
 
-// The object in a request's body; an empty body is an empty object.
+// Returns the object in a request's body; an empty body is an empty object.
 Result<boost::json::object> request_object(const HttpRequest& request);
 
 }  // namespace larder

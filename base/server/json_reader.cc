@@ -67,7 +67,7 @@ std::uint64_t JsonReader::unsigned_integer(std::string_view key) {
 std::optional<std::int64_t> JsonReader::optional_integer(std::string_view key) {
     const json::value* value = take(key, false);
     if (value == nullptr) return std::nullopt;
-    // Above what int64 holds, the parser gives a uint64.
+    // The parser returns a uint64 for numbers above the int64 range.
     if (const std::int64_t* number = value->if_int64()) return *number;
     wrong_type(key, "an integer of 64 bits");
     return std::nullopt;

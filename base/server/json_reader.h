@@ -1,8 +1,8 @@
 #pragma once
 
-// Strict reading of a JSON object: each key is asked for by name and type, and `finish` tells the first thing that was
-// wrong, keys nobody asked for included, in a sentence that names the key. Getters after an error give empty values, so
-// a caller reads all it wants and looks once.
+// Strict reading of a JSON object. Each key is read by name and type; `finish` returns the first error, unread keys
+// included, in a sentence that names the key. Getters return empty values after an error, so a caller reads everything
+// and checks once.
 
 #include <boost/json/object.hpp>
 
@@ -16,12 +16,12 @@
 
 namespace larder {
 
-// The object in `text`; `what` names the text in errors ("request body", a file's path).
+// Parses the object in `text`; `what` names the text in errors ("request body", a file's path).
 Result<boost::json::object> parse_json_object(std::string_view text, std::string_view what);
 
 class JsonReader {
 public:
-    // `object` must outlive it. `where` goes before errors.
+    // `object` must outlive the reader. `where` is put before errors.
     JsonReader(const boost::json::object& object, std::string where) : object_(object), where_(std::move(where)) {}
 
     bool has(std::string_view key) const { return object_.contains(key); }
@@ -38,7 +38,7 @@ public:
     std::optional<bool> optional_boolean(std::string_view key);
     const boost::json::object* optional_object(std::string_view key);
 
-    // For checks of the caller's own.
+    // Reports an error that the caller found in a key.
     void reject(std::string_view key, std::string_view why);
 
     Result<void> finish();

@@ -11,7 +11,7 @@ namespace larder {
 namespace json = boost::json;
 namespace {
 
-// Beyond these a number has so many digits that an exponent is easier to read, as JavaScript has it.
+// Numbers outside these bounds have so many digits that an exponent is easier to read; JavaScript has the same bounds.
 constexpr double kLeastPlain = 1e-7;
 constexpr double kMostPlain = 1e21;
 
@@ -25,7 +25,7 @@ void put(std::string& text, double number) {
     const bool plain = size == 0 || (size >= kLeastPlain && size < kMostPlain);
     std::array<char, 64> digits{};
     const auto format = plain ? std::chars_format::fixed : std::chars_format::scientific;
-    // -0 is no other amount than 0.
+    // -0 is written as 0.
     const auto [end, error] =
         std::to_chars(digits.data(), digits.data() + digits.size(), size == 0 ? 0 : number, format);
     text.append(digits.data(), end);

@@ -1,7 +1,7 @@
 #pragma once
 
 // JSON values as text, with plain numbers: 0 and 250000, where Boost writes 0E0 and 2.5E5. All JSON that leaves a
-// program is made here; a number reads back as the same one.
+// program is written here; a number reads back unchanged.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>

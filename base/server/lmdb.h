@@ -1,6 +1,6 @@
 #pragma once
 
-// The few words spoken to LMDB, in our types. For the .cc files of who owns an environment.
+// A few helpers for LMDB, in our types. For the .cc files of the classes that own an environment.
 
 #include <lmdb.h>
 
@@ -20,7 +20,7 @@ inline std::span<const unsigned char> lmdb_bytes(const MDB_val& value) {
     return {static_cast<const unsigned char*>(value.mv_data), value.mv_size};
 }
 
-// The environment itself is inconsistent, as opposed to a full disk, a full map or a refused file.
+// True if the environment itself is inconsistent, as opposed to a full disk, a full map or a refused file.
 inline bool lmdb_damaged(int code) {
     switch (code) {
         case MDB_CORRUPTED:

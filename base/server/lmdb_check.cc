@@ -24,7 +24,7 @@ using Bytes = LmdbBytes;
 
 constexpr unsigned kDepthMax = 32;
 
-// What is wrong, thrown to where the check began: the walk is deep and its only outcome is this.
+// Describes the damage. Thrown to the start of the check, because the walk is deep.
 struct Damage {
     std::string what;
 };
@@ -54,7 +54,7 @@ public:
             require(flags == sub_data && value.size() == sizeof(Database), "a database's description is damaged");
             databases.emplace_back(std::string(key.begin(), key.end()), read_at<Database>(value, 0));
         });
-        // Before its first commit an environment has none.
+        // An environment has no databases before its first commit.
         require(databases.empty() || databases.size() >= databases_.size(), "databases are missing");
         for (const auto& [name, database] : databases) {
             const auto known = std::ranges::find(databases_, name, &LmdbDatabase::name);
@@ -63,7 +63,7 @@ public:
                 require((flags & ~big_data) == 0 && known->row_is_good(key, value), "a row does not match its CRC");
             });
         }
-        // Last, as a page that is both used and free would be written over.
+        // The free list is walked last: a page that is both used and free would be overwritten.
         walk(meta.free_pages, integer_key, [&](Bytes key, Bytes value, std::uint16_t flags) {
             require((flags & ~big_data) == 0 && read_at<std::uint64_t>(key, 0) <= meta.transaction,
                     "its list of free pages is damaged");
@@ -78,8 +78,8 @@ private:
         bool integer_keys;
         const Visit& visit;
         Database found;                        // counted while walking
-        std::vector<unsigned char> last_key;   // of the leaves so far
-        std::vector<unsigned char> least_key;  // of the branches above: no key here is less
+        std::vector<unsigned char> last_key;   // in the leaves walked so far
+        std::vector<unsigned char> least_key;  // from the branches above: no key here is less
     };
 
     static void require(bool holds, std::string_view what) {
@@ -177,13 +177,13 @@ private:
                 visit_leaf(tree, key, node, Bytes(bytes).subspan(at + sizeof node + key.size(), stored));
                 continue;
             }
-            // All keys before are less than the node's key, all keys under it are not. The first has none.
+            // Keys before are less than the node's key; keys under it are not. The first node has no key.
             require(i == 0 || tree.last_key.empty() || less(tree, tree.last_key, key), "keys are out of order");
             const std::uint64_t child = data_bytes | std::uint64_t{node.flags} << 32;
             if (i > 0) tree.least_key.assign(key.begin(), key.end());
             walk_page(tree, child, levels - 1);
         }
-        // The nodes fill their part of the page, each once.
+        // The nodes fill their part of the page exactly once.
         require(bytes_of_nodes == page_bytes_ - header.upper, "a page's bounds are damaged");
         require(distinct_nodes(bytes, nodes), "rows overlap");
     }
@@ -213,7 +213,7 @@ private:
         tree.visit(key, Bytes(pages).subspan(sizeof header, data_bytes), node.flags);
     }
 
-    // A count, then so many pages in descending order.
+    // Checks a free list: a count, then that many pages in descending order.
     void check_free_list(Bytes list) {
         require(list.size() >= 8, "its list of free pages is damaged");
         const auto count = read_at<std::uint64_t>(list, 0);
@@ -240,7 +240,7 @@ private:
 std::optional<std::string> find_lmdb_damage(const std::string& directory, std::span<const LmdbDatabase> databases) {
     auto file = open_file(directory + "/data.mdb", O_RDONLY);
     struct stat status{};
-    // What hinders us here will hinder LMDB, and be reported.
+    // LMDB will meet the same failure and report it.
     if (!file || ::fstat(file->get(), &status) != 0) return std::nullopt;
     try {
         Checker(file->get(), static_cast<std::uint64_t>(status.st_size), databases).run();

@@ -1,8 +1,8 @@
 #pragma once
 
-// The data file of LMDB 0.9 (data version 1, 64 bits, little-endian), as far as Larder uses it: no duplicates, no
-// sub-pages, no fixed map. LMDB trusts this file: a truncated one kills its reader, a flipped bit its writer. So every
-// page is checked, by plain reads, before LMDB may open it.
+// The format of an LMDB 0.9 data file (data version 1, 64 bits, little-endian), as far as Larder uses it: no
+// duplicates, no sub-pages, no fixed map. LMDB trusts this file: a truncated file kills its reader, a flipped bit its
+// writer. So every page is checked, by plain reads, before LMDB may open the file.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,13 +21,13 @@ struct PageHeader {
     std::uint64_t page;
     std::uint16_t pad;
     std::uint16_t flags;
-    std::uint16_t lower;  // end of the array of node offsets; with `upper`, an overflow page's count of pages
-    std::uint16_t upper;  // begin of the nodes
+    std::uint16_t lower;  // end of the array of node offsets; with `upper`, the page count of an overflow page
+    std::uint16_t upper;  // start of the nodes
 };
 static_assert(sizeof(PageHeader) == 16);
 
 struct NodeHeader {
-    std::uint16_t low;  // leaf: size of the data; branch: page, with `flags` its highest bits
+    std::uint16_t low;  // leaf: size of the data; branch: page, with `flags` as its highest bits
     std::uint16_t high;
     std::uint16_t flags;
     std::uint16_t key_bytes;
@@ -35,7 +35,7 @@ struct NodeHeader {
 static_assert(sizeof(NodeHeader) == 8);
 
 struct Database {
-    std::uint32_t pad;  // of the free-page database: the size of a page
+    std::uint32_t pad;  // in the free-page database: the size of a page
     std::uint16_t flags;
     std::uint16_t depth;
     std::uint64_t branch_pages;

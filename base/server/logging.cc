@@ -43,7 +43,7 @@ bool journal_reads_stderr() {
     return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino) == stream;
 }
 
-// "<6>" is how the journal takes a line's priority; it adds the time itself.
+// Writes "<6>", journald's form of a line's priority. The journal adds the time itself.
 class JournalPriority final : public spdlog::custom_flag_formatter {
 public:
     void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& into) override {
@@ -68,7 +68,7 @@ std::unique_ptr<spdlog::formatter> make_formatter(bool journal) {
     return formatter;
 }
 
-// Two ways to one sink.
+// Two loggers on one sink: one waits, one queues.
 struct Loggers {
     std::shared_ptr<spdlog::details::thread_pool> pool;  // the queue; its destructor writes out what is left
     std::shared_ptr<spdlog::logger> waiting;
@@ -77,7 +77,7 @@ struct Loggers {
 
 std::mutex g_mutex;
 std::shared_ptr<const Loggers> g_loggers;
-std::uint64_t g_dropped_before = 0;  // by queues that are gone
+std::uint64_t g_dropped_before = 0;  // by queues that no longer exist
 
 std::shared_ptr<const Loggers> make_loggers(spdlog::sink_ptr sink, bool journal, bool with_queue) {
     sink->set_formatter(make_formatter(journal));
@@ -108,7 +108,7 @@ void replace_loggers(std::shared_ptr<const Loggers> next) {
     last = std::exchange(g_loggers, std::move(next));
 }
 
-// Names and paths come from users: a line break in one must not look like a line of ours.
+// Escapes names and paths, which come from users: a line break in one must not look like a new line of the log.
 void append_escaped(std::string& line, std::string_view text, bool quoted) {
     constexpr std::string_view hex = "0123456789abcdef";
     for (const char letter : text) {

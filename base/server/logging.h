@@ -1,10 +1,10 @@
 #pragma once
 
-// Structured logs: one line an event, a fixed message and key=value fields, so that people and programs can both search
+// Structured logs: one line an event, with a fixed message and key=value fields, so that people and programs can search
 // them: `log_info("dataset added", {{"dataset", name}, {"blocks", count}})`. Any thread may log. A thread that must not
-// wait for the log's disk says so once with `log_without_waiting`; its lines then pass through a bounded queue that
-// overwrites its oldest line when full, and `log_lines_dropped` counts those. Before `start_logging`, lines go to
-// stderr from level info on. Not to be used in a child after fork.
+// wait for the log's disk calls `log_without_waiting` once; its lines then pass through a bounded queue that overwrites
+// its oldest line when full, and `log_lines_dropped` counts the lost lines. Before `start_logging`, lines of level info
+// and above go to stderr. Do not use this in a child after fork.
 
 #include <concepts>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace larder {
 
 enum class LogLevel : std::uint8_t { trace, debug, info, warn, error };
 
-// "trace", "debug", "info", "warn", "error".
+// Parses "trace", "debug", "info", "warn" or "error".
 Result<LogLevel> parse_log_level(std::string_view text);
 
 struct LogOptions {
@@ -27,7 +27,7 @@ struct LogOptions {
     std::string file;  // empty: stderr, with journald's priority marks when the journal reads it
 };
 
-// A value refers to text it does not own: for use in a call's argument list only.
+// A key and a value. Refers to text it does not own: for use in a call's argument list only.
 class LogField {
 public:
     LogField(std::string_view key, std::string_view value) : key_(key), value_(value) {}
@@ -47,14 +47,15 @@ private:
 
 using LogFields = std::initializer_list<LogField>;
 
-// May be called again: to change the level, or the file (reopened, so a rotated log is left alone).
+// Starts logging. May be called again to change the level, or the file (it is reopened, so a rotated log is left
+// alone).
 Result<void> start_logging(const LogOptions& options);
-// The level alone; any thread.
+// Sets the level only; any thread.
 void set_log_level(LogLevel level);
-// Writes out what is queued and returns to stderr. Lines after it are not lost.
+// Writes out the queue and returns to stderr. Later lines are not lost.
 void stop_logging();
 
-// For the calling thread, from now on.
+// Lets the calling thread log through the queue from now on.
 void log_without_waiting();
 std::uint64_t log_lines_dropped();
 

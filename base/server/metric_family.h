@@ -1,7 +1,7 @@
 #pragma once
 
-// Building Prometheus metrics by hand, for daemons that keep their own counts and write all of them when asked: a
-// family has its name, help and type once, then a value for each set of labels. Escaping is the serializer's.
+// Builds Prometheus metrics for daemons that keep their own counters and write all of them on request: a family has a
+// name, help and type once, then a value for each set of labels. The serializer escapes.
 
 #include <prometheus/metric_family.h>
 
@@ -20,8 +20,8 @@ public:
     MetricFamily(prometheus::MetricType type, std::string name, std::string help);
 
     MetricFamily& add(MetricLabels labels, double value);
-    // A histogram of `counts[i]` observations at most `bounds[i]` and above the bound before; one more count than
-    // bounds, of those above all.
+    // Adds a histogram. `counts[i]` counts observations up to `bounds[i]` and above the bound before; `counts` has one
+    // more entry, for observations above all bounds.
     MetricFamily& add(MetricLabels labels, std::span<const double> bounds, std::span<const std::uint64_t> counts,
                       double sum);
 
@@ -35,7 +35,7 @@ MetricFamily metric_counter(std::string name, std::string help);
 MetricFamily metric_gauge(std::string name, std::string help);
 MetricFamily metric_histogram(std::string name, std::string help);
 
-// The text format; families without a value are left out.
+// Returns the text format; families without a value are left out.
 std::string metrics_text_of(std::vector<prometheus::MetricFamily> families);
 
 }  // namespace larder

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 namespace json = boost::json;
 
 constexpr std::string_view kVersionKey = "version";
-// The file is kept so much longer than its last page, as what a transaction needs is told only when it is over.
+// The file is kept this much longer than its last page, because a transaction's need is known only when it is over.
 constexpr std::uint64_t kSlackBytes = 8u << 20;
 
 std::uint32_t crc_of(std::string_view key, std::string_view text) {
@@ -131,7 +131,7 @@ Result<std::unique_ptr<RowStore>> RowStore::open(const RowStoreOptions& options)
 
 RowStore::~RowStore() {
     if (environment_ == nullptr) return;
-    // With Durability::process, a clean exit leaves all rows on the disk.
+    // A clean exit leaves all rows on the disk even with Durability::process.
     if (const int code = mdb_env_sync(environment_, 1); code != 0) {
         log_warn("a store is not down on the disk", {{"directory", directory_}, {"error", mdb_strerror(code)}});
     }
@@ -149,7 +149,7 @@ Result<void> RowStore::open_environment(const RowStoreOptions& options) {
     int dead = 0;
     if (code == 0) code = mdb_reader_check(environment_, &dead);
     if (code != 0) return std::unexpected(lmdb_error(code, what));
-    // LMDB syncs its file, but not the directories that name it.
+    // LMDB syncs its file, but not the directories that hold its name.
     for (const std::string& named_in : {directory_, fs::path(directory_).parent_path().string()}) {
         if (auto synced = sync_directory(named_in); !synced) return std::unexpected(synced.error().within(what));
     }
@@ -171,7 +171,7 @@ Result<void> RowStore::load(const RowStoreOptions& options) {
     if (code != 0) return std::unexpected(lmdb_error(code, what));
     const std::unique_ptr<MDB_cursor, void (*)(MDB_cursor*)> cursor(opened, mdb_cursor_close);
 
-    // First of all, as rows of a newer version may mean anything.
+    // The version is read first: rows of a newer version may mean anything.
     MDB_val key = value_of(kVersionKey);
     MDB_val value{};
     const auto text = [&]() -> Result<std::string_view> {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Writes rows on a thread of its own, so that waiting for the disk stops nobody else. Everything that was posted while
-// one transaction was being written goes into the next (group commit). Posts are written, and answered, in their order.
+// Writes rows on a thread of its own, so that no other thread waits for the disk. Everything posted while one
+// transaction is written goes into the next (group commit). Posts are written, and answered, in their order.
 
 #include <condition_variable>
 #include <functional>
@@ -17,18 +17,18 @@ namespace larder {
 
 class RowWriter {
 public:
-    // Called on the writer's thread. All of the rows or, with the error, none.
+    // Called on the writer's thread. Writes all of the rows or, on error, none.
     using Commit = std::function<Result<void>(std::span<const Row> rows)>;
     using Done = std::function<void(Result<void> written)>;
 
     explicit RowWriter(Commit commit);
-    // Writes what was posted first.
+    // Writes everything posted before.
     ~RowWriter();
     RowWriter(const RowWriter&) = delete;
     RowWriter& operator=(const RowWriter&) = delete;
 
-    // From any thread. `done` is called on the writer's thread; without rows, when all posts before are answered. Rows
-    // of one post are written together; where a group fails, each of its posts is tried alone.
+    // Posts rows, from any thread. `done` is called on the writer's thread; without rows, once all posts before are
+    // answered. The rows of one post are written together; if a group fails, each of its posts is retried alone.
     void post(std::vector<Row> rows, Done done);
 
 private:

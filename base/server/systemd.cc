@@ -25,7 +25,7 @@ void tell_systemd(std::string_view state) {
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + std::strlen(path));
     const auto* generic = reinterpret_cast<const sockaddr*>(&address);
     if (::sendto(fd.get(), state.data(), state.size(), MSG_NOSIGNAL, generic, length) < 0 &&
-        errno != ECONNREFUSED) {  // who asked listens no more
+        errno != ECONNREFUSED) {  // systemd no longer listens
         log_warn("systemd was not told", {{"state", state}, {"socket", path}, {"error", std::strerror(errno)}});
     }
 }

@@ -15,7 +15,7 @@ namespace {
 namespace ssl = boost::asio::ssl;
 using boost::system::error_code;
 
-// The library's message for a missing file names neither; so the file is opened first.
+// Opens the file first, because the library's message for a missing file does not name it.
 Result<void> use(const std::string& file, const char* what, error_code& failure) {
     if (failure) return fail(ErrorCode::invalid_argument, std::string(what) + " " + file + ": " + failure.message());
     return {};
@@ -40,7 +40,7 @@ Result<void> show(ssl::context& context, const std::string& certificate_file, co
     error_code failure;
     context.use_certificate_chain_file(certificate_file, failure);
     if (auto used = use(certificate_file, "certificate file", failure); !used) return used;
-    // Says also when the key is not the certificate's.
+    // Fails also if the key does not belong to the certificate.
     context.use_private_key_file(key_file, ssl::context::pem, failure);
     return use(key_file, "key file", failure);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// TlsContext with Boost.Asio's types, and what TLS connections ask of OpenSSL. Only base/server/*.cc includes this.
+// TlsContext with Boost.Asio's types, and OpenSSL helpers for TLS connections. Only base/server/*.cc includes this.
 
 #include <boost/asio/ssl/context.hpp>
 
@@ -18,11 +18,12 @@ public:
     boost::asio::ssl::context context;
 };
 
-// Trusts options.ca_file, or the system's authorities, and shows options.certificate_file where a server asks.
+// Makes a client's context. Trusts options.ca_file, or the system's authorities, and shows options.certificate_file to
+// a server that asks.
 Result<std::shared_ptr<TlsContext>> make_tls_client(const HttpClientOptions& options);
 
-// The common name of the certificate the peer has shown and OpenSSL has checked; empty: none. One with a NUL inside, or
-// with several common names, names nobody.
+// Returns the common name of the peer's certificate that OpenSSL has checked; empty: none. A certificate with a NUL in
+// the name, or with several common names, gives no name.
 std::string checked_common_name(const ::ssl_st* connection);
 
 }  // namespace larder
