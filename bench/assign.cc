@@ -1,7 +1,7 @@
-// How long does a plan take, and is it the best one? assign() on clusters of thousands of jobs, and beside it the same
-// problem as a linear program (CLP): one program for efficiency, a bisection over programs, each starting from the last
-// one's basis, for max_min. And how long when it comes again, with quotas in force and filled caches to weigh new ones
-// against?
+// How long does a plan take, and is it optimal? Runs assign() on clusters of thousands of jobs and solves the same
+// problem as a linear program (CLP) for comparison: one program for efficiency; for max_min a bisection over programs,
+// each starting from the basis of the last. Also times a second plan, with quotas in force and filled caches to weigh
+// against new ones.
 
 #include "allocator/assign.h"
 
@@ -36,7 +36,7 @@ struct Size {
     bool beside_lp;
 };
 
-// Jobs of one GPU, datasets of 10 GB to 2 TB, a remote that carries an eighth of what all jobs at f* read.
+// Jobs have one GPU, datasets 10 GB to 2 TB; the remote carries an eighth of what all jobs read at f*.
 ClusterState cluster(const Size& size) {
     std::mt19937_64 random(size.jobs);
     const auto uniform = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };
@@ -47,7 +47,7 @@ ClusterState cluster(const Size& size) {
                   .gpus = gpus,
                   .memory_bytes = 16'000'000'000,
                   .disk_bytes = 100'000'000'000};
-        // The linear programs know no disks and networks.
+        // The linear programs do not model disks and networks.
         if (!size.beside_lp) {
             node.disk_read_bytes_per_second = 6e9;
             node.nic_bytes_per_second = 12.5e9;
@@ -72,8 +72,8 @@ ClusterState cluster(const Size& size) {
     return state;
 }
 
-// efficiency: remote bytes per second with every job at f*. max_min: the smallest rate over equal share, of the jobs
-// below f*.
+// Returns, for efficiency, the remote bytes per second with every job at f*; for max_min, the smallest rate over equal
+// share among jobs below f*.
 double objective_value(const ClusterState& state, const Plan& plan, ObjectiveKind kind) {
     double remote = 0;
     double smallest = std::numeric_limits<double>::infinity();
@@ -90,7 +90,7 @@ double objective_value(const ClusterState& state, const Plan& plan, ObjectiveKin
 
 double oracle_value(const oracle::ClusterLp& program, ObjectiveKind kind) {
     if (kind == ObjectiveKind::max_min) return oracle::max_min_level(program.problem());
-    // Least remote bandwidth first, then with that split the largest sum of rates.
+    // Minimises the remote bandwidth first, then maximises the sum of rates under that split.
     const oracle::LpSplit split = oracle::least_remote(program.problem(), program.ideals(), true);
     oracle::largest_sum(program.problem(), split.cache);
     return split.remote;
@@ -121,7 +121,7 @@ Result<boost::json::object> measure(const Size& size, ObjectiveKind kind, std::u
     double lp_value = 0;
     std::vector<double> times, again_times, lp_times, ratios;
     const ClusterState filled = in_force(state, *plan);
-    // Who uses a plan frees it.
+    // The user of a plan frees it, so freeing is not timed.
     std::optional<Result<Plan>> made;
     const auto planning = [&](const ClusterState& of) {
         made.reset();

@@ -1,7 +1,7 @@
-// What does compressing the cache gain and cost? Data that shrinks (words) and data that does not (random bytes), in a
-// memory cache of half the dataset and in one that holds all of it, with compression none, zstd:3 and auto. Misses come
-// from a remote of 200 MB/s. Every byte is read. After two epochs the cache is as it stays; then each setting in turn
-// for an epoch or half a second, several times, and the medians count, because machines drift.
+// What does compressing the cache gain and cost? Reads compressible data (words) and incompressible data (random bytes)
+// from a memory cache of half the dataset and from one of all of it, with compression none, zstd:3 and auto. Misses
+// come from a remote of 200 MB/s. Every byte is read. After two epochs the cache no longer changes; then the settings
+// take turns, an epoch or half a second each, several times. Medians count, because machines drift.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -28,7 +28,7 @@ namespace {
 
 constexpr double kRemoteBytesPerSecond = 200e6;
 constexpr std::uint64_t kFileBytes = 1 << 20;
-constexpr std::int64_t kLeast_ns = 500'000'000;  // an epoch from memory takes 20 ms: noise would be all there is
+constexpr std::int64_t kLeast_ns = 500'000'000;  // an epoch from memory takes 20 ms, mostly noise
 constexpr const char* kSettings[] = {"none", "zstd:3", "auto"};
 
 struct CachedData {
@@ -38,7 +38,7 @@ struct CachedData {
     std::uint64_t quota_bytes;
 };
 
-// One setting of one scenario: a dataset, a job, and what it read.
+// One setting of one scenario: a dataset, a job, and the amount read.
 struct Run {
     std::string setting;
     std::string name;
@@ -47,7 +47,7 @@ struct Run {
     std::vector<double> hit_ratios = {};
 };
 
-// Words of a small vocabulary: text that shrinks to about a third.
+// Writes words of a small vocabulary: text that compresses to about a third.
 Result<FileSet> write_words(const std::string& directory, std::uint32_t count) {
     auto files = write_files(directory, count, kFileBytes);
     if (!files) return files;
@@ -78,7 +78,7 @@ Result<void> read_epoch(Run& run) {
     }
 }
 
-// Epochs for so long, one at least.
+// Reads whole epochs for at least this long, at least one.
 Result<void> read_and_count(Run& run, std::int64_t least_ns) {
     const FeederTotals before = run.feeder->totals();
     const SteadyClock clock;

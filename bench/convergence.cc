@@ -14,10 +14,10 @@ namespace {
 
 constexpr const char* kTiers[] = {"memory_bytes", "disk_bytes"};
 
-// What grows by less than this part of its quota while the window lasts grows no more.
+// A cache that grows by less than this part of its quota within the window counts as full.
 constexpr double kStill = 0.01;
 
-// Within a segment of what is planned.
+// True if the cached bytes are within a segment of the plan.
 bool is_near(std::uint64_t bytes, std::uint64_t planned_bytes) {
     const std::uint64_t segment_bytes =
         std::max(planned_bytes / cache::SegmentSpace::kSegmentsPerQuota, cache::SegmentSpace::kSegmentBytesMin);

@@ -1,10 +1,10 @@
 #pragma once
 
-// Has a cluster converged to its plan? It has when for some seconds the plan's quotas have stood, in force on their
-// nodes, and every job has meanwhile read within 5 % of what the plan predicted. What is cached follows the quotas
-// later, as fast as jobs come by blocks to admit: up to two epochs after it was lost, because what a job had read by
-// then it reads again in the next. It has followed where a tier of a node has cached its quota, more or less by at most
-// a segment; or less, but no more is coming. One thread.
+// Decides whether a cluster has converged to its plan: for some seconds the plan's quotas have been unchanged and in
+// force on their nodes, and every job has read within 5 % of the plan's prediction. The cached bytes follow the quotas
+// later, as fast as jobs miss blocks to admit: up to two epochs after a loss, because a job rereads only in the next
+// epoch what it had read by then. A tier of a node has followed when it has cached its quota, give or take a segment,
+// or when it has less and stops growing. One thread.
 
 #include <boost/json/object.hpp>
 
@@ -24,17 +24,17 @@ class Convergence {
 public:
     static constexpr double kWithin = 0.05;
 
-    // `runs`: the jobs that run.
+    // `runs`: the running jobs.
     Convergence(JointCluster& cluster, const JointRuns& runs) : cluster_(cluster), runs_(runs) {}
 
-    // To be called a few times a second.
+    // Takes a sample. Call it a few times a second.
     Result<void> look(const boost::json::object& plan, std::int64_t now_ns);
 
-    // As of the last look. Never before a whole window has been seen.
+    // True if converged at the last look. False until a whole window has been seen.
     bool reached() const { return seen_all_ && quotas_stand() && largest_error_ <= kWithin; }
     bool cache_has_followed() const { return seen_all_ && cache_has_followed_; }
     bool quotas_stand() const { return quotas_.stood_ns() >= kWindow_ns; }
-    // Of the jobs: how far the one that is off the most reads from what was predicted, as a part of that.
+    // The largest relative difference between a job's rate and its prediction.
     double largest_error() const { return largest_error_; }
 
 private:
@@ -47,15 +47,15 @@ private:
     struct Look {
         std::int64_t at_ns = 0;
         std::map<std::string, std::uint64_t> read_bytes;  // by job
-        std::map<std::string, double> predicted;          // likewise
+        std::map<std::string, double> predicted;          // by job
         std::map<std::string, Cached> cached;             // by node, dataset and tier
     };
 
     Result<std::map<std::string, Cached>> cached_of(const boost::json::object& plan);
-    // Of a tier of a node, by what it is now and was when the window began.
+    // True if a node's tier has followed its quota, judged by its cache now and at the start of the window.
     static bool has_followed(const Cached& now, const Cached* at_the_start);
     bool all_have_followed() const;
-    // How far it is off, as a part of what was predicted while the window lasted; infinite: it was not predicted.
+    // The job's relative difference from its prediction over the window; infinite if there was no prediction.
     double error_of(const std::string& job) const;
 
     JointCluster& cluster_;

@@ -1,5 +1,5 @@
-// How does throughput grow with cache size? For cache sizes from none to the whole dataset, a consumer of rate f* reads
-// through a remote limited to b; measured against f = min(f*, b / (1 - h)) with h = c/d, and beside an LRU cache of the
+// How does throughput grow with cache size? A consumer of rate f* reads through a remote limited to b, with caches from
+// none to the whole dataset. Compares the result with f = min(f*, b / (1 - h)), h = c/d, and with an LRU cache of the
 // same size, whose hit ratio under per-epoch permutations is k + (1-k) ln(1-k) (design.md section 2).
 
 #include <boost/json/array.hpp>
@@ -47,7 +47,7 @@ struct Measured {
     double hit_ratio = 0;
 };
 
-// The steady state: epochs after the warm ones, whole.
+// Measures the steady state: whole epochs after the warm-up epochs.
 Result<Measured> measure(Feeder& feeder, const Scenario& of) {
     const SteadyClock clock;
     PacedConsumer consumer(of.ideal_rate);
@@ -79,7 +79,7 @@ std::uint64_t burst_bytes(const Scenario& of) {
 }
 
 Result<Measured> measure_larder(const DaemonProcess& daemon, const Scenario& of, double kappa) {
-    // The quota counts whole records, so the cached share of the dataset is kappa to the block.
+    // The quota counts whole records, so that the cached share of the dataset is kappa, exact to the block.
     const std::uint64_t record = protocol::record_bytes(of.block_bytes, 64);
     const auto blocks = static_cast<std::uint64_t>(std::llround(kappa * of.blocks));
     DaemonProcess& configured = const_cast<DaemonProcess&>(daemon);

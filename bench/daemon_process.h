@@ -1,6 +1,6 @@
 #pragma once
 
-// A larderd of the bench's own: the real program in a process of its own, on a fresh state directory, ended by its pid.
+// A larderd for a bench: the real program in a child process, on a fresh state directory, ended by its pid.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -18,14 +18,14 @@ struct DaemonOptions {
     std::uint64_t memory_bytes = std::uint64_t{4} << 30;
     std::uint64_t disk_bytes = std::uint64_t{64} << 30;
     std::uint32_t disk_reads_max = 128;
-    // The allocator's endpoint, the node's name there and the token it shows; empty: none.
+    // The allocator's endpoint, the node's name there and the node's token; empty: none.
     std::string allocator;
     std::string node;
     std::string token_file;
-    // It shares its cache over the loopback with those that have the same token, and with `peers_others`; empty: not.
+    // Shares the cache over loopback with daemons that have this token, and with `peers_others`; empty: no sharing.
     std::string peers_token_file;
     std::string peers_others;
-    // It runs in; null: in ours.
+    // The network the daemon runs in; null: the bench's own.
     const NetworkNamespace* network = nullptr;
 };
 
@@ -33,10 +33,10 @@ struct DatasetOptions {
     std::string name;
     std::string directory;
     std::string url;             // instead of the directory
-    std::string endpoint;        // of s3://
-    std::string format = "raw";  // empty: as its files look
+    std::string endpoint;        // for s3://
+    std::string format = "raw";  // empty: detected from the files
     std::string block = "sample";
-    std::uint32_t tokens_per_sample = 0;  // 0: none wished
+    std::uint32_t tokens_per_sample = 0;  // 0: not set
     std::string compression = "none";
     std::uint64_t quota_memory_bytes = 0;
     std::uint64_t quota_disk_bytes = 0;
@@ -44,22 +44,22 @@ struct DatasetOptions {
 
 class DaemonProcess {
 public:
-    // Starts it and waits until it answers. The state directory may hold what an earlier daemon left.
+    // Starts the daemon and waits until it answers. The state directory may hold an earlier daemon's state.
     static Result<DaemonProcess> start(const DaemonOptions& options);
 
-    // SIGTERM, and waits for its end.
+    // Sends SIGTERM and waits for the end.
     void stop() { server_.stop(); }
-    // SIGKILL.
+    // Sends SIGKILL.
     void kill() { server_.kill(); }
 
     Result<void> add_dataset(const DatasetOptions& options);
-    // Brings in what the quota allows.
+    // Warms the dataset up to its quota.
     Result<void> warm(const std::string& dataset);
     Result<void> set_quota(const std::string& dataset, std::uint64_t memory_bytes, std::uint64_t disk_bytes);
     Result<void> limit_job(const std::string& job, double bytes_per_second, std::uint64_t burst_bytes);
-    // GET /v1/status.
+    // Returns GET /v1/status.
     Result<boost::json::object> status() const;
-    // The datasets of GET /v1/datasets; GET /v1/datasets/NAME; the job's entry of GET /v1/jobs.
+    // Return the datasets of GET /v1/datasets, GET /v1/datasets/NAME, and the job's entry of GET /v1/jobs.
     Result<boost::json::array> datasets() const;
     Result<boost::json::object> dataset(const std::string& name) const;
     Result<boost::json::object> job(const std::string& name) const;

@@ -1,8 +1,9 @@
-// How long does a full decision take on a large cluster? The daemon's snapshot of its queue and its nodes, a policy's
-// choice, places near data for who starts, and the plan for all that run: 10,000 running jobs on 4,000 nodes of 8 GPUs,
-// over all of which each of 1,000 datasets is spread; the first, which places everybody, and those after some have
-// ended and as many wait. Beside every policy on one type of GPU: those that solve linear programs on three types,
-// deadlines of which not all can be promised, and 3,900 cells of one node, each filled by a gang.
+// How long does a full decision take on a large cluster? Times the daemon's snapshot of its queue and nodes, a policy's
+// choice, placement near data for starting jobs, and the plan for all running jobs: 10,000 running jobs on 4,000 nodes
+// of 8 GPUs, with 1,000 datasets each spread over all nodes. The first decision places every job; the later ones follow
+// after some jobs have ended and as many wait. Runs every policy on one type of GPU, the policies that solve linear
+// programs also on three types, deadlines that cannot all be promised, and 3,900 cells of one node, each filled by a
+// gang.
 
 #include "scheduler/decide.h"
 
@@ -40,7 +41,7 @@ struct DecideSize {
     int decisions = 7;
 };
 
-// More than a round: many leases are over at each decision.
+// Longer than a round, so many leases have expired at each decision.
 constexpr double kBetween_s = 400;
 
 enum class Setting : std::uint8_t { one_type, three_types, cells, tight_deadlines };
@@ -60,7 +61,7 @@ struct Row {
     }
 };
 
-// All the cluster's nodes in racks of ten; tenant 0 owns nearly all of them, node by node.
+// Puts the cluster's nodes into racks of ten; tenant 0 owns nearly all of them, node by node.
 CellConfig cells_of(const GpuCluster& cluster) {
     HierarchyConfig hierarchy{
         .name = "all", .gpu_type = cluster.gpu_types.front(), .levels = {}, .node_level = 2, .nodes = {}};
@@ -73,12 +74,12 @@ CellConfig cells_of(const GpuCluster& cluster) {
     return config;
 }
 
-// Each dataset lies on all nodes, on some more than on others.
+// Each dataset is cached on all nodes, unevenly.
 std::uint64_t cached_bytes(std::uint32_t dataset, std::uint32_t node) {
     return 1'000'000 + (std::uint64_t{dataset} * 7919 + std::uint64_t{node} * 104'729) % 1'000'000;
 }
 
-// What the daemon does before it decides: the median of some times.
+// Times the daemon's work before a decision; returns the median of several runs.
 double live_snapshot_ms(const DecideSize& size) {
     const GpuCluster cluster = make_cluster(std::vector<GpuGroup>{{.type = "a", .gpus = size.nodes * 8}}, 8);
     FreePool pool(cluster);
@@ -114,7 +115,7 @@ double live_snapshot_ms(const DecideSize& size) {
     return median(times_ms);
 }
 
-// Owns what a Snapshot refers to, and plays the driver.
+// Owns the data a Snapshot refers to and acts as the driver.
 class Site {
 public:
     Site(const DecideSize& size, Setting setting) : size_(size), setting_(setting), random_(1) {
@@ -144,7 +145,7 @@ public:
         for (std::uint32_t j = 0; j < jobs; ++j) add();
     }
 
-    // Some end, as many come, and time passes.
+    // Ends some jobs, submits as many and advances time.
     void happen() {
         std::uint32_t ended = 0;
         for (std::size_t i = 0; i < jobs_.size() && ended < size_.ended;) {
@@ -234,8 +235,8 @@ private:
         spec.total_bytes = spec.ideal_bytes_per_second[0] * 3600 * (1 + 20 * random_.uniform());
         if (random_.uniform() < 0.3) {
             spec.service = Service::strict_deadline;
-            // Where storage binds it as it does everybody: with time to spare, or about as Chronus's own traces have
-            // it.
+            // Deadlines assume the job is storage bound like all others: either with time to spare, or about as tight
+            // as in Chronus's own traces.
             const double share = storage_.remote_bytes_per_second * spec.gpus / (8.0 * size_.nodes);
             const double alone_s = spec.total_bytes / std::min(spec.ideal_bytes_per_second[0], share);
             const double slack =
@@ -303,7 +304,7 @@ private:
     std::unique_ptr<Placer> pool_;
     std::vector<Tenant> tenants_;
     std::vector<DatasetState> datasets_;
-    mutable NearNodes near_;  // of the datasets that were asked for, as LiveSnapshot has it
+    mutable NearNodes near_;  // for the datasets asked for, as in LiveSnapshot
     mutable std::vector<bool> looked_up_;
     Storage storage_;
     std::deque<scheduler::JobSpec> specs_;
@@ -344,7 +345,8 @@ Result<json::object> measure(const DecideSize& size, const Row& row, double snap
                         {"decision_ms_max", std::ranges::max(all_ms)}};
 }
 
-// Every policy; those that share several types by linear programs, once more; cells, under the policy of their check.
+// Returns a row for every policy, a second one for policies that share several types by linear programs, and rows for
+// cells under the policy of their check.
 std::vector<Row> rows_of(const std::vector<std::string>& policies) {
     std::vector<Row> rows;
     const auto add = [&](std::string_view policy, Setting setting) {

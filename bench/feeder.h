@@ -1,7 +1,7 @@
 #pragma once
 
-// The interface behind which the curve compares caches: something that reads a dataset of equal blocks epoch after
-// epoch, each in a new random order, and says what came from where.
+// The interface through which the curve compares caches: it reads a dataset of equal blocks epoch after epoch, each in
+// a new random order, and counts the bytes by source.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,19 +19,20 @@ struct FeederTotals {
 
 struct FedBatch {
     std::uint64_t bytes = 0;
-    std::int64_t reading_ns = 0;  // of `next`, what reading the bytes through took: the consumer's own work
+    std::int64_t reading_ns = 0;  // the part of `next` spent reading the bytes through: the consumer's own work
 };
 
 class Feeder {
 public:
     virtual ~Feeder() = default;
-    // Waits for the next batch and reads it through; nothing at the end of an epoch, after which the next begins.
+    // Waits for the next batch and reads it through. Returns nothing at the end of an epoch; the next call starts
+    // another.
     virtual Result<std::optional<FedBatch>> next() = 0;
-    // Since it was made.
+    // Totals since construction.
     virtual FeederTotals totals() const = 0;
 };
 
-// Every byte, as a consumer would touch it.
+// Reads every byte, as a consumer would.
 std::uint64_t sum_bytes(const std::byte* data, std::size_t count);
 
 }  // namespace larder::bench

@@ -17,9 +17,9 @@ struct FioOptions {
     double seconds = 1;
 };
 
-// Writes the file that is to be read.
+// Writes the file to read.
 Result<void> fio_prepare(const FioOptions& options);
-// Bytes/s of random reads.
+// Returns bytes/s of random reads.
 Result<double> fio_random_read(const FioOptions& options);
 
 }  // namespace larder::bench

@@ -1,6 +1,7 @@
-// How fast are hits? Memory hits beside a plain loop over an mmap'ed tmpfs file in the same random order, every byte
-// touched; disk hits beside fio on the same file system with the same block size and depth; and how many small blocks a
-// second one client gets. Pairs alternate and the median of the pairs' ratios counts, because machines drift.
+// How fast are hits? Compares memory hits with a plain loop over an mmap'ed tmpfs file in the same random order,
+// touching every byte, and disk hits with fio on the same file system, at the same block size and depth. Also counts
+// how many small blocks a second one client gets. The two sides alternate and the median of the pairs' ratios counts,
+// because machines drift.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -43,8 +44,8 @@ struct Plan {
 
 constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * kKiB;
-constexpr std::uint32_t kDepth = 32;  // reads at the disk at one time, on both sides
-// Larder brings blocks in order, so some that have come wait for one before them.
+constexpr std::uint32_t kDepth = 32;  // concurrent disk reads, on both sides
+// Larder delivers blocks in order, so some blocks that have arrived wait for an earlier one.
 constexpr std::uint32_t kSlots =
     2 * kDepth;  // blocks come in order, so a slow read holds up those behind it: both sides get enough
 
@@ -64,7 +65,7 @@ struct EpochResult {
     double seconds = 0;
 };
 
-// One epoch; `order`, when wanted, gets the samples' indices.
+// Reads one epoch; `order`, if not null, receives the samples' indices.
 Result<EpochResult> read_epoch(Loader& loader, bool every_byte, std::vector<std::uint64_t>* order) {
     EpochResult result;
     if (order != nullptr) order->clear();
@@ -86,7 +87,7 @@ Result<EpochResult> read_epoch(Loader& loader, bool every_byte, std::vector<std:
     return result;
 }
 
-// The bytes of all files, one after the other, in a tmpfs file mapped read-only.
+// Copies the bytes of all files, one after the other, into a tmpfs file and maps it read-only.
 Result<Mapping> tmpfs_copy(const FileSet& files) {
     const std::string path = "/dev/shm/larder-bench-" + std::to_string(::getpid());
     auto copy = open_file(path, O_RDWR | O_CREAT | O_EXCL, 0600);
@@ -123,7 +124,7 @@ struct HitsBench {
         return files;
     }
 
-    // A loader on the dataset after the epochs it takes until nothing is missed any more.
+    // Returns a loader after as many epochs as it takes until nothing is missed.
     Result<Loader> warm_loader(const std::string& name, std::uint32_t batch_size, std::uint64_t budget_bytes) {
         auto loader = Loader::open(
             {{.dataset = name, .job = name, .socket = daemon.socket(), .memory_budget_bytes = budget_bytes},
@@ -132,7 +133,8 @@ struct HitsBench {
              16,
              batch_size});
         if (!loader) return loader;
-        // Large blocks come from the page cache faster than they can be written, and what is behind is left out.
+        // Large blocks come from the page cache faster than they can be written; blocks behind in writing are not
+        // admitted.
         for (int epoch = 0; epoch < 40; ++epoch) {
             const std::uint64_t misses = loader->statistics().remote_blocks;
             if (auto read = read_epoch(*loader, false, nullptr); !read) return std::unexpected(read.error());
@@ -174,7 +176,7 @@ struct HitsBench {
                                    {"loop_bytes_per_second", median(loop_rates)}};
     }
 
-    // Bytes a second over whole epochs for about `seconds`.
+    // Returns bytes per second over whole epochs for about `seconds`.
     static Result<double> disk_rate(Loader& loader, double seconds) {
         std::uint64_t bytes = 0;
         const std::int64_t began_ns = SteadyClock().now_ns();
@@ -188,7 +190,7 @@ struct HitsBench {
 
     Result<boost::json::object> disk(std::uint64_t block_bytes) {
         const std::string name = "disk-" + std::to_string(block_bytes);
-        // Enough blocks that an epoch's end, where reads run out, does not count.
+        // Enough blocks that the end of an epoch, where reads run out, does not matter.
         const std::uint64_t dataset_bytes =
             std::max(of.disk_dataset_bytes_min, of.disk_dataset_bytes_min / kMiB * block_bytes / 2);
         const auto files = dataset(name, dataset_bytes, block_bytes, true);

@@ -1,7 +1,8 @@
-// Do several jobs on several nodes get what the model says, and more than without a joint plan? Six jobs on four real
-// nodes under one remote's bandwidth B: with equal shares of everything (static), with LRU stores and an equal share of
-// bandwidth, and with the plans of max_min and efficiency. Measured is the steady state: from when every job has ended
-// its first epoch to when every job has read them all. With --events, what happens in mid-run instead: joint_events.h.
+// Do several jobs on several nodes get the rates that the model predicts, and more than without a joint plan? Runs six
+// jobs on four real nodes under one remote's bandwidth B: with equal shares of everything (static), with LRU stores and
+// an equal share of bandwidth, and with the plans of max_min and efficiency. Measures the steady state, from the time
+// every job has finished its first epoch until every job has read all its epochs. With --events it measures changes in
+// mid-run instead: joint_events.h.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -36,8 +37,8 @@ std::vector<std::uint64_t> bytes_of(const JointRuns& runs) {
     return bytes;
 }
 
-// Measures the steady state of runs that have just begun. `remote_bytes` counts what they took, `watch_plan` is called
-// about once a second of it.
+// Measures the steady state of runs that have just begun. `remote_bytes` counts the bytes the jobs took; `watch_plan`
+// is called about once a second of it.
 Result<PolicyResult> measure(const JointScenario& scenario, const JointRuns& runs,
                              const std::function<Result<std::uint64_t>()>& remote_bytes,
                              const std::function<void()>& watch_plan, const cli::InterruptWatch& interrupt) {
@@ -166,7 +167,7 @@ Result<std::vector<FileSet>> write_datasets(const JointScenario& scenario, const
     return files;
 }
 
-// What the user asked for of those there are.
+// Returns the policies the user asked for, out of those available.
 std::vector<std::string> chosen(const Options& options, const std::vector<std::string>& policies) {
     if (options.policies.empty()) return policies;
     std::vector<std::string> both;
@@ -222,7 +223,7 @@ Result<boost::json::value> run_events(const Options& options, const WorkDirector
 }  // namespace
 
 Result<boost::json::value> joint(const Options& options) {
-    // Ctrl-C ends it as an error does, so that all it made is removed.
+    // Ctrl-C ends the bench as an error does, so that everything it made is removed.
     const cli::InterruptWatch interrupt;
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());

@@ -90,7 +90,7 @@ Result<std::vector<double>> JointCluster::report_ages_s() const {
 Result<void> JointCluster::lose_cache(std::uint32_t index) {
     nodes_[index].kill();
     std::error_code error;
-    // What is known of the datasets stays: it is not cache.
+    // The record of datasets stays: it is not cache.
     for (const char* part : {"/segments", "/index"}) {
         if (!error) std::filesystem::remove_all(directory_of(index) + part, error);
     }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The nodes of the joint bench as real programs: a larder-allocator and a larderd for each node, every one with a
-// directory, sockets and, where root allows, a network of its own, over one remote.
+// The nodes of the joint bench as real programs over one remote: a larder-allocator, and a larderd for each node. Each
+// has its own directory, sockets and, if root allows it, network.
 
 #include <boost/json/object.hpp>
 
@@ -22,29 +22,29 @@ namespace larder::bench {
 
 class JointCluster {
 public:
-    // `files`: the remote, by dataset. All is kept under `directory`, which must not exist yet; names in it are short,
-    // for the path of a socket may have 107 bytes.
+    // `files`: the remote's files by dataset. Everything is kept under `directory`, which must not exist yet. Names in
+    // it are short, because a socket's path may have at most 107 bytes.
     static Result<JointCluster> start(const JointScenario& scenario, const std::vector<FileSet>& files,
                                       const std::string& directory, const std::string& objective);
 
-    // Of what kind the nodes' networks are: "namespaces" or "loopback".
+    // The kind of the nodes' networks: "namespaces" or "loopback".
     const char* network() const { return network_.name(); }
     std::uint32_t nodes() const { return static_cast<std::uint32_t>(nodes_.size()); }
     DaemonProcess& node(std::uint32_t index) { return nodes_[index]; }
     static std::string node_name(std::uint32_t index) { return "node-" + std::to_string(index); }
 
-    // Declares a job's f*, so that its first plan is made from more than a guess; what is measured counts once it is.
+    // Declares a job's f*, so that its first plan is based on more than a guess. A measured f* replaces it.
     Result<void> register_job(const JointJob& job);
     // Fixes a dataset's quota over all nodes.
     Result<void> pin(const std::string& dataset, std::uint64_t bytes);
-    // Kills the node's daemon, removes all it had cached, and starts it again.
+    // Kills the node's daemon, removes its whole cache, and restarts it.
     Result<void> lose_cache(std::uint32_t index);
 
-    // The plan in force, as GET /v1/plan has it.
+    // Returns the plan in force, from GET /v1/plan.
     Result<boost::json::object> plan() const { return allocator_.call("GET", "/v1/plan"); }
-    // How long ago each node reported last; waits until all have.
+    // Returns each node's time since its last report; waits until all nodes have reported.
     Result<std::vector<double>> report_ages_s() const;
-    // What all jobs on all nodes have taken, since the cluster was started.
+    // Counts the remote bytes of all jobs on all nodes since the cluster was started.
     RemoteCounter& remote() { return *remote_; }
 
 private:

@@ -23,15 +23,15 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::int64_t kLook_ns = 250'000'000;
-// What changes by less than this part does not.
+// A relative change below this does not count as one.
 constexpr double kChange = 0.01;
 
 struct Event {
     std::string name;
     std::string subject;
-    std::vector<std::string> jobs;  // affected, whatever the plan says of them
+    std::vector<std::string> jobs;  // affected, whatever the plan says about them
     std::function<Result<void>()> happen;
-    std::function<bool(const json::object& plan)> noticed;  // the plan in force knows of it
+    std::function<bool(const json::object& plan)> noticed;  // true if the plan in force takes the event into account
 };
 
 const json::object* find_named(const json::object& plan, const char* list, const std::string& name) {
@@ -70,9 +70,9 @@ private:
         double seconds = 0;
         bool converged = false;
         double largest_error = 0;
-        json::object plan;                                // in force then
-        std::map<std::string, std::uint64_t> read_bytes;  // by job, until then
-        std::optional<double> cached_seconds;             // until what is cached has followed
+        json::object plan;                                // in force at that time
+        std::map<std::string, std::uint64_t> read_bytes;  // by job, until that time
+        std::optional<double> cached_seconds;             // until the cached bytes have followed
     };
 
     void start(const JointJob& job) {
@@ -80,11 +80,11 @@ private:
     }
     std::vector<Event> events();
     Result<json::object> outcome_of(const Event& event);
-    // Until the cluster has converged to a plan that has noticed the event, and what is cached has followed. A plan
-    // that changes its quotas while that takes had not converged before.
+    // Waits until the cluster has converged to a plan that takes the event into account, and the cached bytes have
+    // followed. If the plan changes its quotas meanwhile, the cluster had not converged before.
     Result<Outcome> converge(const Event& event);
-    // The job that takes longest to read an epoch, of those whose rates or quotas the event changed; of all, where it
-    // changed nothing.
+    // Returns the job with the longest epoch among jobs whose rates or quotas the event changed, or among all jobs if
+    // it changed nothing.
     std::pair<std::string, double> slowest_epoch(const Event& event, const json::object& before, const Outcome& outcome,
                                                  const std::map<std::string, std::uint64_t>& read_before) const;
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// What happens to a cluster in mid-run, and how soon the plan has converged again: a job ends, a job joins, a node's
-// cache is lost, an operator pins a quota.
+// Events in a running cluster, and how soon the plan converges again: a job ends, a job joins, a node's cache is lost,
+// an operator pins a quota.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -16,13 +16,13 @@
 
 namespace larder::bench {
 
-// One after the other, each when the cluster has converged after the one before: {policy, network, settled, events}, as
-// docs/benchmarks.md has it. `directory` must not exist yet.
+// Runs the events one after the other, each once the cluster has converged after the one before. Returns {policy,
+// network, settled, events}, as in docs/benchmarks.md. `directory` must not exist yet.
 Result<boost::json::object> run_joint_events(const JointScenario& scenario, const std::vector<FileSet>& files,
                                              const std::string& directory, const std::string& objective,
                                              const cli::InterruptWatch& interrupt);
 
-// As a table.
+// Prints the events as a table.
 void print_joint_events(const boost::json::array& events);
 
 }  // namespace larder::bench

@@ -1,7 +1,7 @@
 #pragma once
 
-// The training jobs of the joint bench: each a thread with a feeder and a consumer of rate f*, reading epoch after
-// epoch until it has read those it is to read, or is told to stop.
+// The training jobs of the joint bench. Each is a thread with a feeder and a consumer of rate f*, which reads its
+// epochs until it is done or is stopped.
 
 #include <atomic>
 #include <cstdint>
@@ -20,16 +20,16 @@
 
 namespace larder::bench {
 
-// As much as the LRU's. Little beside a dataset, as it is where datasets are large: what is prefetched counts as read.
+// As many blocks as the LRU's. Small beside a dataset, as with large datasets: prefetched bytes count as read.
 inline constexpr std::uint32_t kJointPrefetchBlocks = 64;
 
 class JointJobRun {
 public:
     using Open = std::function<Result<std::unique_ptr<Feeder>>()>;
 
-    // Opens its feeder in its own thread, and begins. `epochs`: ends after so many; 0: is told to.
+    // Opens the feeder in its own thread and begins. `epochs`: the number to read; 0: until stopped.
     JointJobRun(std::string name, Open open, double ideal_bytes_per_second, std::uint32_t epochs = 0);
-    // Stops it.
+    // Stops the job.
     ~JointJobRun();
     JointJobRun(const JointJobRun&) = delete;
     JointJobRun& operator=(const JointJobRun&) = delete;
@@ -37,9 +37,9 @@ public:
     const std::string& name() const { return name_; }
     std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
     std::uint32_t epochs() const { return epochs_.load(std::memory_order_relaxed); }
-    // From when it was made to the end of its last epoch. Once it has been stopped.
+    // The time from construction to the end of the last epoch. Call once the job has stopped.
     double seconds() const { return seconds_; }
-    // Why it ended by itself, if it did.
+    // The error that ended the job, if any.
     Result<void> state() const;
     void stop();
 
@@ -60,18 +60,18 @@ private:
 
 using JointRuns = std::vector<std::unique_ptr<JointJobRun>>;
 
-// Jobs read in orders of their own. What one job cached is a random sample to another only if their orders differ.
+// Returns a job's seed. Orders must differ between jobs: only then is one job's cache a random sample to another.
 std::uint64_t seed_of(const JointJob& job);
 
-// Reads through the daemon on `socket`.
+// Runs a job that reads through the daemon on `socket`.
 std::unique_ptr<JointJobRun> run_on_larder(const JointScenario& scenario, const JointJob& job,
                                            const std::string& socket, std::uint32_t epochs = 0);
 
-// Until every job has read so many epochs; `each` is called many times a second. Ctrl-C is an error.
+// Waits until every job has read this many epochs; `each` is called many times a second. Ctrl-C is an error.
 Result<void> wait_for_epochs(const JointRuns& runs, std::uint32_t epochs, const cli::InterruptWatch& interrupt,
                              const std::function<void()>& each);
 
-// Waits a moment between two looks. Ctrl-C is an error, and what a job ended with.
+// Waits a moment between two looks. Ctrl-C and a job's error are errors.
 Result<void> pause_between_looks(const JointRuns& runs, const cli::InterruptWatch& interrupt);
 
 }  // namespace larder::bench

@@ -56,14 +56,14 @@ std::vector<std::string> JointNetwork::allocator_arguments() const {
                 "--access.tokens", tokens_file(),
                 "--log.level",     "error"};
     }
-    // The kernel chooses a port that is free; the log says which.
+    // The kernel chooses a free port; the log says which.
     return {"--listen", "127.0.0.1:0", "--access.tokens", tokens_file(), "--log.file", log_file()};
 }
 
 Result<std::string> JointNetwork::endpoint() const {
     if (network_) return "http://" + PrivateNetwork::hub_address() + ":" + kPort;
     constexpr std::string_view before = " port=";
-    // The log is written behind.
+    // The log is written asynchronously.
     for (int i = 0; i < 1000; ++i) {
         const auto log = read_file(log_file());
         const std::size_t at = log ? log->find(before) : std::string::npos;

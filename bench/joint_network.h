@@ -1,7 +1,7 @@
 #pragma once
 
-// How the nodes of the joint bench reach their allocator: over TCP, each with a token of its own; each from a network
-// namespace of its own where root allows that, else over this machine's loopback.
+// The network between the joint bench's nodes and their allocator: TCP, with a token for each node. Each node has its
+// own network namespace if root allows it, else all use this machine's loopback.
 
 #include <cstdint>
 #include <optional>
@@ -15,16 +15,16 @@ namespace larder::bench {
 
 class JointNetwork {
 public:
-    // Writes tokens into `directory`, which must exist.
+    // Makes the network and writes tokens into `directory`, which must exist.
     static Result<JointNetwork> make(std::uint32_t nodes, const std::string& directory);
 
-    // Null: where we are ourselves.
+    // Returns the hub's namespace; null: the bench's own.
     const NetworkNamespace* hub() const { return network_ ? &network_->hub() : nullptr; }
     const NetworkNamespace* node(std::uint32_t index) const { return network_ ? &network_->node(index) : nullptr; }
 
-    // What makes an allocator listen there.
+    // The arguments that make an allocator listen at the hub.
     std::vector<std::string> allocator_arguments() const;
-    // Where nodes find it. Once it serves.
+    // The allocator's endpoint for nodes. Call once the allocator serves.
     Result<std::string> endpoint() const;
     std::string token_file(std::uint32_t index) const { return directory_ + "/t" + std::to_string(index); }
 

@@ -11,11 +11,11 @@
 namespace larder::bench {
 namespace {
 
-// What max-min raises is the smallest rate over equal share of the jobs below f*: nobody can do better than f*, and a
-// job whose share is all of it would hold the smallest ratio at 1 under every policy. Where all are at f*, of all.
+// The smallest rate over equal share, which max-min raises, among jobs below f*. A job cannot exceed f*, and a job
+// whose equal share is f* would hold the ratio at 1 under every policy. If all jobs are at f*, all count.
 class SmallestRatio {
 public:
-    // `at_ideal`: of f*, from which on a job counts as being there.
+    // `at_ideal`: the part of f* from which a job counts as being at f*.
     explicit SmallestRatio(double at_ideal) : at_ideal_(at_ideal) {}
 
     void add(double rate, double equal_share, double ideal) {
@@ -31,7 +31,7 @@ private:
     double below_ideal_ = std::numeric_limits<double>::infinity();
 };
 
-// As measured, over the equal share that static measured against.
+// Returns the measured ratio, over the equal share that static measured against.
 double min_ratio(const JointScenario& scenario, const PolicyResult& result, const std::vector<JobResult>& shares) {
     SmallestRatio smallest(0.95);
     for (std::size_t j = 0; j < result.jobs.size(); ++j) {
@@ -40,7 +40,7 @@ double min_ratio(const JointScenario& scenario, const PolicyResult& result, cons
     return smallest.value();
 }
 
-// As the policy's own plans promised, over the equal share they reckoned with.
+// Returns the ratio that the policy's own plans predicted, over the equal share in those plans.
 double min_ratio_predicted(const PolicyResult& result) {
     SmallestRatio smallest(0.99);
     for (const JobResult& job : result.jobs) {

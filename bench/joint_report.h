@@ -1,6 +1,6 @@
 #pragma once
 
-// What the joint bench measured of each policy, as JSON and as tables.
+// The joint bench's results for each policy, as JSON and as tables.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -13,7 +13,7 @@
 
 namespace larder::bench {
 
-// A job's rates as the plans said, over the time measured.
+// A job's rates as predicted by the plans, averaged over the time measured.
 struct Predicted {
     double rate = 0;
     double equal_share = 0;
@@ -27,14 +27,14 @@ struct JobResult {
 
 struct PolicyResult {
     std::vector<JobResult> jobs;
-    std::uint64_t remote_bytes = 0;     // from the start
-    std::uint64_t delivered_bytes = 0;  // likewise
-    double remote_per_byte = 0;         // of the steady state
-    double excess_bytes = 0;            // by which the remote was ever ahead of B
-    std::string network;                // of the nodes; empty: they have none
+    std::uint64_t remote_bytes = 0;     // since the start
+    std::uint64_t delivered_bytes = 0;  // since the start
+    double remote_per_byte = 0;         // in the steady state
+    double excess_bytes = 0;            // the most the remote was ever ahead of B
+    std::string network;                // the nodes' kind; empty: no nodes
 };
 
-// `shares`: of the static policy, or of the first there is: everybody's rates are measured against its equal shares.
+// `shares`: results of the static policy, or else of the first policy: rates are measured against its equal shares.
 boost::json::object to_json(const JointScenario& scenario, const std::string& policy, const PolicyResult& result,
                             const std::vector<JobResult>& shares);
 

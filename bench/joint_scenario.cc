@@ -3,8 +3,8 @@
 namespace larder::bench {
 
 JointScenario joint_scenario(bool quick) {
-    // A quick run is the same cluster at half the rates, with all else in bytes a sixteenth as large, blocks a quarter:
-    // a file each takes long to write on a file system from which others have just been removed.
+    // A quick run is the same cluster at half the rates, with all sizes a sixteenth as large and blocks a quarter:
+    // small blocks are a file each, slow to write on a file system where many were just removed.
     const auto blocks = [&](std::uint32_t mib) { return mib * (quick ? 4 : 16); };
     const auto rate = [&](double mb_per_second) { return mb_per_second * (quick ? 5e5 : 1e6); };
     JointScenario scenario;

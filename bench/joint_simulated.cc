@@ -8,7 +8,7 @@
 namespace larder::bench {
 namespace {
 
-// Every node has GPUs of a type of its own, which its jobs insist on: so each runs where the scenario has it.
+// Every node has its own type of GPU, which its jobs require, so each job runs on the node that the scenario gives it.
 scheduler::GpuCluster cluster_of(const JointScenario& scenario) {
     scheduler::GpuCluster cluster;
     for (std::uint32_t node = 0; node < scenario.nodes; ++node) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The cluster of the joint bench as the simulator takes it: the same nodes, each with a cache of its own, datasets,
-// jobs, remote and plans, made as often as its nodes report.
+// The joint bench's cluster as input of the simulator: the same nodes with their caches, datasets, jobs, remote and
+// plans, made as often as nodes report.
 
 #include <string>
 #include <vector>
@@ -11,8 +11,8 @@
 
 namespace larder::bench {
 
-// How long each job takes to read all its epochs, from the moment when all begin with nothing cached. `objective` is
-// the allocator's, under the name its config has for it; `report_ages_s`: how long before that each node reported last.
+// Returns how long each job takes to read all its epochs when all begin with an empty cache. `objective` is the
+// allocator's, by its name in the config; `report_ages_s`: each node's time since its last report at the start.
 Result<std::vector<double>> simulate_joint(const JointScenario& scenario, const std::string& objective,
                                            const std::vector<double>& report_ages_s);
 

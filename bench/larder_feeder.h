@@ -1,6 +1,6 @@
 #pragma once
 
-// Larder itself behind the curve's interface: a Loader on a daemon.
+// A Feeder that reads with Larder: a Loader on a daemon.
 
 #include "bench/feeder.h"
 #include "loader/larder.h"

@@ -1,8 +1,8 @@
-// How many samples a second does the layout of a dataset allow? The same tokens, in windows of 2049, in random order,
-// every token read: as JSONL with a parse per sample (Boost.JSON), as Megatron's .bin through a plain loop over an
-// mmap, and through Larder from its memory, as Megatron's files and packed. All files are in the page cache and on one
-// core. Each round runs all four for the same time; the medians over the rounds of samples a second and of the ratios
-// count, because machines drift.
+// How many samples a second does the layout of a dataset allow? Reads the same tokens, in windows of 2049, in random
+// order, touching every token: as JSONL with a parse per sample (Boost.JSON), as Megatron's .bin through a plain loop
+// over an mmap, and through Larder from memory, both as Megatron's files and packed. All files are in the page cache;
+// everything runs on one core. Each round runs all four for the same time; medians over the rounds count, because
+// machines drift.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -43,7 +43,7 @@ std::uint64_t sum_tokens(const std::byte* data, std::size_t count) {
     return sum;
 }
 
-// Something that reads batches of samples, epoch after epoch; `read` reads one batch and adds what it found.
+// Reads batches of samples, epoch after epoch; `read` reads one batch and adds its counts.
 struct Counted {
     std::uint64_t samples = 0;
     std::uint64_t sum = 0;  // of the tokens
@@ -135,7 +135,7 @@ double seconds_since(std::int64_t began_ns) {
     return static_cast<double>(SteadyClock().now_ns() - began_ns) * 1e-9;
 }
 
-// One epoch, which warms what can be warmed and shows that all read the same.
+// Reads one epoch: warms the caches and checks that all layouts give the same sum.
 Result<void> read_epoch(Layout& layout, std::uint64_t samples) {
     Counted counted;
     while (counted.samples < samples) {
@@ -167,7 +167,7 @@ double median_ratio(const Layout& a, const Layout& b) {
 }
 
 Result<void> add_datasets(DaemonProcess& daemon, const WorkDirectory& work, const TokenFiles& files) {
-    // Field by field: g++ 12 at -O3 takes strings of a braced one for uninitialised.
+    // Set field by field: g++ 12 at -O3 takes strings of a braced initialiser for uninitialised.
     cache::PackRequest request;
     request.source = files.megatron;
     request.tokens_per_sample = kTokens;

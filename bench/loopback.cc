@@ -25,7 +25,7 @@ Result<FileDescriptor> tcp_socket() {
     return made;
 }
 
-// Two ends of one connection.
+// Returns the two ends of one connection.
 Result<std::pair<FileDescriptor, FileDescriptor>> connection() {
     auto listening = tcp_socket();
     auto from = tcp_socket();

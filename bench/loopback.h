@@ -1,7 +1,7 @@
 #pragma once
 
-// What one TCP connection over this machine's loopback carries: the limit for blocks that come from another daemon
-// here.
+// The throughput of one TCP connection over this machine's loopback: the limit for blocks that come from another daemon
+// on this machine.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace larder::bench {
 
-// Bytes per second. One thread writes the blocks of `data` in a random order, this one reads them into `received`, as
-// large, and sums every byte.
+// Returns bytes per second. One thread writes the blocks of `data` in a random order; the calling thread reads them
+// into `received`, which is as large, and sums every byte.
 Result<double> loopback_rate(std::span<const std::byte> data, std::span<std::byte> received, std::uint64_t block_bytes,
                              std::uint64_t seed);
 

@@ -1,7 +1,6 @@
-// Does the simulated LRU hit what an LRU hits? The closed form for one job,
-// what the simulator makes of it and of several jobs (Che's approximation), and
-// an LRU of blocks that is read in random orders. No clock: the same on every
-// machine.
+// Does the simulated LRU hit as often as a real LRU? Compares the closed form for one job, the simulator's estimate for
+// one and several jobs (Che's approximation), and an LRU of blocks read in random orders. No clock: the results are the
+// same on every machine.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -28,7 +27,7 @@ namespace json = boost::json;
 
 struct LruSetting {
     const char* name;
-    double cached;  // of all datasets together
+    double cached;  // all datasets together
     std::vector<LruBlocks::Job> jobs;
 };
 
@@ -89,7 +88,7 @@ void add_rows(json::array& rows, const LruSetting& setting) {
     constexpr std::size_t kEpochsBefore = 3;
     constexpr std::size_t kEpochs = 20;
     const auto capacity = static_cast<std::size_t>(setting.cached * static_cast<double>(blocks_of(setting)));
-    std::size_t epoch = 0;  // of the slowest
+    std::size_t epoch = 0;  // of the slowest job
     for (const LruBlocks::Job& job : setting.jobs) epoch = std::max(epoch, job.blocks / job.rate);
     LruBlocks lru(capacity, setting.jobs);
     lru.run(kEpochsBefore * epoch, false);

@@ -1,8 +1,8 @@
 #pragma once
 
-// The peer of the curve: an LRU block cache as a conventional data-loading cache has, with real bytes. It reads the
-// same files in random order each epoch under the same rate limit, prefetching with a few threads, and keeps what it
-// read in an LruStore.
+// The curve's peer: an LRU block cache as in conventional data-loading caches, with real bytes. It reads the same files
+// in random order each epoch under the same rate limit, prefetches with a few threads, and keeps the blocks in an
+// LruStore.
 
 #include <condition_variable>
 #include <cstdint>
@@ -23,8 +23,8 @@ namespace larder::bench {
 
 struct LruOptions {
     FileSet files;
-    std::shared_ptr<LruStore> store;  // may be shared with others
-    std::uint32_t dataset = 0;        // as the store knows it
+    std::shared_ptr<LruStore> store;  // may be shared with other feeders
+    std::uint32_t dataset = 0;        // its number in the store
     std::uint32_t batch_size = 1;
     std::uint64_t seed = 0;
     double remote_bytes_per_second = 0;

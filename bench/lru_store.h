@@ -1,6 +1,6 @@
 #pragma once
 
-// A least-recently-used cache of blocks in memory, as conventional data-loading caches are. Jobs on one node share one.
+// A least-recently-used cache of blocks in memory, as in conventional data-loading caches. Jobs on a node share one.
 // Any thread.
 
 #include <cstddef>
@@ -19,7 +19,7 @@ public:
 
     explicit LruStore(std::uint64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
 
-    // Null when it is not there.
+    // Returns null if the block is not cached.
     Bytes look_up(std::uint32_t dataset, std::uint32_t block);
     void keep(std::uint32_t dataset, std::uint32_t block, const Bytes& bytes);
 

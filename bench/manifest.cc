@@ -1,5 +1,5 @@
 // How soon is a dataset of ten million samples open, and what does a sample cost in its manifest? Loaders and the
-// daemon map the manifest as it is, so it should take as long as reading one page of it, not as reading it all.
+// daemon map the manifest as it is, so opening should take as long as reading one page, not the whole file.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -29,7 +29,7 @@ constexpr std::uint64_t kSampleBytes = 110'000;
 constexpr std::uint64_t kSamplesPerBlock = 64;
 constexpr std::uint64_t kBlocksPerShard = 160;
 
-// 00000042, as files of large datasets are named.
+// Returns eight digits such as 00000042, as in the file names of large datasets.
 std::array<char, 8> numbered(std::uint64_t number) {
     std::array<char, 8> digits;
     digits.fill('0');

@@ -1,8 +1,8 @@
-// Do misses come at the granted rate? Jobs with nothing cached read as fast as they are let, one alone and eight
-// with different grants at once; what came from the remote for each, over the time it took, is set against its grant.
-// A quick run counts, too: its jobs end with the epoch they are in, and every block and byte of it must have come from
-// the remote once. Each job has a dataset of its own: jobs that read one dataset share what any of them fetched. The
-// remote is a directory of files made for it, or what lies at a URL.
+// Do misses come at the granted rate? Jobs with an empty cache read as fast as they are allowed, one alone and then
+// eight with different grants; the bytes from the remote over the time are compared with each grant. A quick run also
+// checks counts: its jobs end with their current epoch, and every block and byte of it must have come from the remote
+// once. Each job has its own dataset, because jobs on one dataset share fetches. The remote is a directory of files
+// made for the bench, or a URL.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -43,7 +43,7 @@ std::uint64_t remote_bytes(const boost::json::object& job) {
     return job.at("counters").at("bytes_remote").to_number<std::uint64_t>();
 }
 
-// Of eight jobs, relative to each other.
+// Grants of the eight jobs, relative to each other.
 constexpr double kShares[] = {5, 10, 15, 20, 25, 30, 40, 50};
 
 std::vector<double> share_out(double bytes_per_second) {
@@ -54,7 +54,7 @@ std::vector<double> share_out(double bytes_per_second) {
     return rates;
 }
 
-// The dataset each job has for itself, but for its name.
+// Returns the dataset that each job has to itself, without its name.
 Result<DatasetOptions> find_data(const Options& options, const WorkDirectory& work) {
     if (!options.url.empty()) return DatasetOptions{.url = options.url, .endpoint = options.endpoint, .format = ""};
     const auto files = write_files(work / "data", options.quick ? 512 : 4096, kBlockBytes);
@@ -76,7 +76,7 @@ void read(JobRun& job, LarderFeeder& feeder, const std::atomic<bool>& stop, bool
     job.totals = feeder.totals();
 }
 
-// Of a job that has ended with an epoch; what the loader has not asked for, the daemon has not counted.
+// Counts the misses of a job that ended with an epoch. The daemon has not counted blocks the loader has not asked for.
 Result<MissCounts> count(const DaemonProcess& daemon, const JobRun& job) {
     const auto dataset = daemon.dataset(job.name);
     if (!dataset) return std::unexpected(dataset.error());
@@ -134,7 +134,7 @@ Result<boost::json::object> run_jobs(DaemonProcess& daemon, DatasetOptions datas
         }
         return bytes;
     };
-    // The first burst and the opening are over.
+    // Waits until the first burst and the opening are over.
     std::this_thread::sleep_for(std::chrono::milliseconds(1000));
     const std::int64_t began_ns = clock.now_ns();
     const auto before = snapshot();

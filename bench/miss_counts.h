@@ -1,7 +1,7 @@
 #pragma once
 
-// What a job that read whole epochs of a dataset with nothing cached must have counted, on both sides: its loader each
-// block and byte once an epoch, all from the remote, and the daemon the same. Pure.
+// The counts expected of a job that read whole epochs of a dataset with an empty cache: its loader and the daemon each
+// count every block and byte once an epoch, all from the remote. Pure.
 
 #include <cstdint>
 
@@ -10,15 +10,15 @@
 namespace larder::bench {
 
 struct MissCounts {
-    // The dataset.
+    // Counts of the dataset.
     std::uint64_t blocks = 0;
     std::uint64_t bytes = 0;
-    // Its loader.
+    // Counts of the job's loader.
     std::uint64_t epochs = 0;
     std::uint64_t blocks_read = 0;
     std::uint64_t blocks_hit = 0;
     std::uint64_t bytes_read = 0;
-    // The daemon, of the job.
+    // Counts of the daemon for the job.
     std::uint64_t misses = 0;
     std::uint64_t hits = 0;
     std::uint64_t remote_bytes = 0;       // delivered
@@ -26,7 +26,7 @@ struct MissCounts {
     std::uint64_t remote_errors = 0;
 };
 
-// An error that names the count that is wrong, what it is and what it should be.
+// Returns an error that names the wrong count, its value and the expected value.
 Result<void> check(const MissCounts& counts);
 
 }  // namespace larder::bench

@@ -1,6 +1,6 @@
 #pragma once
 
-// What every bench is told, and what it gives back.
+// The options every bench gets, and the result it returns.
 
 #include <boost/json/value.hpp>
 
@@ -15,19 +15,19 @@ namespace larder::bench {
 struct Options {
     bool quick = false;  // under 20 s: counts are exact, speeds are not to be quoted
     bool json = false;
-    std::string directory;                   // on the file system to measure; a fresh directory is made in it
+    std::string directory;                   // on the file system to measure; the bench makes a fresh directory in it
     std::string plot;                        // curve, joint: the SVG to draw
     std::vector<std::string> policies;       // joint, reality, simulate, decide: which; empty: all
     std::string trace;                       // simulate: the file
-    bool events = false;                     // joint: what happens in mid-run
+    bool events = false;                     // joint: measures events in mid-run
     std::string python;                      // python: the interpreter that has the larder package
     std::string data;                        // python: a directory of images in class directories
     std::string url;                         // miss: the remote; empty: files made for it
-    std::string endpoint;                    // miss: of an s3:// one
-    std::optional<double> bytes_per_second;  // miss: what all jobs together are granted
+    std::string endpoint;                    // miss: the endpoint for s3://
+    std::optional<double> bytes_per_second;  // miss: the grant of all jobs together
 };
 
-// JSON on success; a bench that can draw a table for people prints it itself unless options.json.
+// Returns JSON on success. A bench with a table for people prints it itself unless options.json.
 using Bench = Result<boost::json::value> (*)(const Options& options);
 
 Result<boost::json::value> hits(const Options& options);

@@ -9,7 +9,7 @@ PacedConsumer::PacedConsumer(double bytes_per_second) : bytes_per_second_(bytes_
 
 void PacedConsumer::consume(std::uint64_t bytes, std::int64_t done_ns) {
     if (bytes_per_second_ <= 0) return;
-    // What sleeping took too long is given back, or f* itself would be missed by the timer's slack.
+    // Credits oversleeping to the next batch; otherwise the timer's slack would keep the rate below f*.
     const std::int64_t start_ns = clock_.now_ns();
     const auto compute_ns =
         static_cast<std::int64_t>(static_cast<double>(bytes) / bytes_per_second_ * 1e9) - done_ns - overslept_ns_;

@@ -1,7 +1,7 @@
 #pragma once
 
 // A consumer that takes bytes at its ideal rate f* and no faster, as a GPU does: each batch costs its bytes / f* of
-// compute, which starts when the batch is there. Time lost waiting is not caught up.
+// compute, which starts when the batch arrives. Time lost waiting is not caught up.
 
 #include <cstdint>
 
@@ -11,9 +11,9 @@ namespace larder::bench {
 
 class PacedConsumer {
 public:
-    // 0: takes no time.
+    // A rate of 0 means that batches take no time.
     explicit PacedConsumer(double bytes_per_second);
-    // Returns when the consumer is ready for the next batch; `done_ns` of its work on this one is done already.
+    // Returns when the consumer is ready for the next batch; `done_ns` of the work on this batch is already done.
     void consume(std::uint64_t bytes, std::int64_t done_ns);
 
 private:

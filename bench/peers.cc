@@ -1,6 +1,6 @@
-// How fast are blocks from another node's cache? Two daemons on this machine, one that holds the whole dataset in
-// memory and one that may cache nothing, so that its job has every block from the first; beside the same job on the
-// first, and beside what one connection over the loopback carries.
+// How fast are blocks from another node's cache? Runs two daemons on this machine: one holds the whole dataset in
+// memory, the other may cache nothing, so its job gets every block from the first. Compares with the same job on the
+// first daemon, and with one connection over the loopback.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -43,7 +43,7 @@ Result<std::string> write_token(const std::string& path) {
     return path;
 }
 
-// Until the borrower knows that the other holds all.
+// Waits until the borrower knows that the other daemon holds all blocks.
 Result<void> wait_until_held(const DaemonProcess& borrower, std::uint64_t blocks) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (std::chrono::steady_clock::now() < until) {
@@ -78,7 +78,7 @@ Result<Lending> start_lending(const FileSet& files, std::uint64_t blocks, const 
     return Lending{std::move(*holder), std::move(*borrower)};
 }
 
-// Bytes per second of one epoch.
+// Returns bytes per second of one epoch.
 Result<double> epoch_rate(LarderFeeder& feeder) {
     const SteadyClock clock;
     const std::int64_t began_ns = clock.now_ns();
@@ -118,7 +118,7 @@ Result<boost::json::object> measure_lending(std::uint64_t block_bytes, std::uint
         if (!from_peer) return std::unexpected(from_peer.error());
         if (!from_here) return std::unexpected(from_here.error());
         if (!limit) return std::unexpected(limit.error());
-        if (turn == 0) continue;  // slots and buffers are touched for the first time
+        if (turn == 0) continue;  // the first turn touches slots and buffers for the first time
         peer.push_back(*from_peer);
         local.push_back(*from_here);
         loopback.push_back(*limit);
@@ -162,7 +162,7 @@ Result<boost::json::value> peers(const Options& options) {
     boost::json::array rows;
     for (const std::uint64_t block_bytes : {std::uint64_t{128} << 10, std::uint64_t{1} << 20}) {
         const auto row = measure_lending(block_bytes, bytes, options.quick ? 2 : 9,
-                                         *work / std::to_string(rows.size()));  // short: sockets lie below
+                                         *work / std::to_string(rows.size()));  // short, because sockets lie in it
         if (!row) return std::unexpected(row.error());
         rows.push_back(*row);
     }

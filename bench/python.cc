@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kImages = "/usr/share/openclipart/png";
 
-// The interpreter that has the larder package: the tests' environment, where it was made.
+// Returns the interpreter that has the larder package: by default the tests' environment.
 std::string interpreter(const Options& options) {
     if (!options.python.empty()) return options.python;
     const std::string environment = cli::data_file("build/venv/bin/python");

@@ -7,14 +7,14 @@ namespace {
 
 using Quotas = std::map<std::string, TierQuota>;
 
-// Estimates vary a little.
+// True if the sizes are nearly equal: estimates vary a little.
 bool is_same(std::uint64_t bytes, std::uint64_t other_bytes) {
     constexpr std::uint64_t kBytesMin = std::uint64_t{1} << 20;
     const auto [less, more] = std::minmax(bytes, other_bytes);
     return more - less <= std::max(kBytesMin, more / 100);
 }
 
-// Whether all of `these` are planned alike in `those`.
+// True if all of `these` have nearly the same plan in `those`.
 bool planned_alike(const Quotas& these, const Quotas& those) {
     return std::ranges::all_of(these, [&](const auto& quota) {
         const auto other = those.find(quota.first);

@@ -1,8 +1,8 @@
 #pragma once
 
-// For how long have a plan's quotas stood? Since a look at which all were in force on their nodes, if at every one
-// after it they still were, and none was planned otherwise than at that first one: a quota that changes and changes
-// back, or a little at every look, has not stood. Pure; one thread.
+// Tells how long a plan's quotas have been stable: since the first look from which all were in force on their nodes at
+// every look and none was planned differently from that first look. A quota that changes and changes back, or a little
+// at every look, is not stable. Pure; one thread.
 
 #include <cstdint>
 #include <map>
@@ -17,10 +17,10 @@ struct TierQuota {
 
 class QuotaWatch {
 public:
-    // All that are planned or in force, each by a name of its own; of one that is not among them, both are 0.
+    // Takes all quotas that are planned or in force, each by a unique name. A missing one counts as 0 for both.
     void look(const std::map<std::string, TierQuota>& quotas, std::int64_t now_ns);
 
-    // As of the last look.
+    // The stable time at the last look.
     std::int64_t stood_ns() const { return stood_ns_; }
 
 private:

@@ -1,5 +1,5 @@
-// Does the simulator foretell what a cluster does? The six jobs of the joint bench on its four real nodes, from a cold
-// start to the end of each: how long each took, beside how long the simulator says, under each objective.
+// Does the simulator predict a cluster's behaviour? Runs the six jobs of the joint bench on its four real nodes, from a
+// cold start to the end of each, under each objective, and compares each job's time with the simulator's.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -19,7 +19,7 @@
 namespace larder::bench {
 namespace {
 
-// Runs every job to its end; how long each took.
+// Runs every job to its end; returns each job's time.
 Result<std::vector<double>> run_jobs(const JointScenario& scenario, JointCluster& cluster,
                                      const cli::InterruptWatch& interrupt) {
     JointRuns runs;

@@ -1,7 +1,7 @@
 #pragma once
 
-// A server of the bench's own, in a process of its own: one of Larder's programs, which lie beside the one that runs.
-// Answers HTTP on a Unix socket; ended by its pid.
+// A server for a bench, in a child process: one of Larder's programs, found beside the running one. It answers HTTP on
+// a Unix socket and is ended by its pid.
 
 #include <boost/json/object.hpp>
 #include <sys/types.h>
@@ -17,19 +17,19 @@ namespace larder::bench {
 
 class ServerProcess {
 public:
-    // Starts it, in that network if one is given, and waits until it answers at `socket`.
+    // Starts the program, in the given network if any, and waits until it answers at `socket`.
     static Result<ServerProcess> start(const std::string& program, const std::vector<std::string>& arguments,
                                        const std::string& socket, const NetworkNamespace* network = nullptr);
     ServerProcess(ServerProcess&& other) noexcept;
     ServerProcess& operator=(ServerProcess&& other) noexcept;
     ~ServerProcess();
 
-    // SIGTERM, and waits for its end.
+    // Sends SIGTERM and waits for the end.
     void stop() { end(SIGTERM); }
-    // SIGKILL: it does nothing more.
+    // Sends SIGKILL.
     void kill() { end(SIGKILL); }
 
-    // The object it answers with; any status but a 2xx is an error.
+    // Calls the server and returns the object in the answer; any status but a 2xx is an error.
     Result<boost::json::object> call(const std::string& method, const std::string& target,
                                      const boost::json::object& body = {}) const;
 

@@ -1,6 +1,6 @@
-// How long from opening a loader to its first batch, and how much processor time does a session of one batch take, of
-// the job and of the daemon together? A training script, and each of its workers, pays both. At the default memory
-// budget and at a small one: memory that nobody fills should cost nothing.
+// How long does it take from opening a loader to its first batch, and how much processor time does a session of one
+// batch take in job and daemon together? A training script pays both, and so does each of its workers. Measured at the
+// default memory budget and at a small one: unused memory should cost nothing.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -22,7 +22,7 @@
 namespace larder::bench {
 namespace {
 
-// CPU time of all threads of the process so far, in user and system mode.
+// Returns the CPU time of all threads of the process so far, in user and system mode.
 Result<std::int64_t> cpu_ns(pid_t process) {
     clockid_t of{};
     if (const int error = ::clock_getcpuclockid(process, &of); error != 0) {
@@ -37,7 +37,7 @@ struct SessionsBench {
     DaemonProcess& daemon;
     int sessions;
 
-    // The CPU time of both processes, once the daemon has freed what ended sessions had.
+    // Returns the CPU time of both processes, once the daemon has freed the resources of ended sessions.
     Result<std::int64_t> both_cpu_ns() const {
         for (;;) {
             const auto status = daemon.status();

@@ -1,5 +1,5 @@
-// How fast does the simulator go through months of a cluster? A trace (or, without one, as many jobs drawn at random)
-// under each policy, each in a process of its own, so that its memory is its own, too.
+// How fast does the simulator go through months of a cluster? Simulates a trace (or, without one, as many jobs drawn at
+// random) under each policy, each in its own process, so that memory is measured separately.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>

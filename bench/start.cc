@@ -1,6 +1,5 @@
-// How soon is a restarted daemon of use? A daemon that holds 1.28 million cached blocks (as many as ImageNet-1k has
-// samples) on disk is started again: the time from its exec to the first sample in a loader's hands, and what its heap
-// holds then.
+// How soon is a restarted daemon useful? Restarts a daemon with 1.28 million cached blocks on disk (as many as
+// ImageNet-1k has samples). Measures the time from exec to a loader's first sample, and the heap at that time.
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -32,7 +31,7 @@ namespace {
 constexpr std::uint32_t kSampleBytes = 400;
 constexpr std::uint32_t kSamplesPerShard = 40'000;
 
-// Tar shards of tiny samples, one member each.
+// Writes tar shards of tiny samples, one member each.
 Result<void> write_shards(const std::string& directory, std::uint32_t samples) {
     std::filesystem::create_directories(directory);
     std::vector<std::uint64_t> words(kSampleBytes / 8);
@@ -62,8 +61,8 @@ Result<void> write_shards(const std::string& directory, std::uint32_t samples) {
     return {};
 }
 
-// Anonymous resident memory: the heap and private mappings, without slots, memory tier and LMDB's map, which are shared
-// or file mappings.
+// Returns the anonymous resident memory: heap and private mappings. Slots, the memory tier and LMDB's map are shared or
+// file mappings and are not counted.
 std::uint64_t anonymous_bytes(pid_t pid) {
     std::ifstream status("/proc/" + std::to_string(pid) + "/status");
     std::string line;
@@ -74,7 +73,7 @@ std::uint64_t anonymous_bytes(pid_t pid) {
     return 0;
 }
 
-// So that the index is read from disk, where the machine lets us.
+// Drops the page cache, so that the index is read from disk. Returns false if the machine does not allow it.
 bool drop_page_cache() {
     ::sync();
     return std::ofstream("/proc/sys/vm/drop_caches") << "3" << std::flush ? true : false;
@@ -111,7 +110,7 @@ Result<boost::json::value> start(const Options& options) {
     const std::uint32_t samples = options.quick ? 20'000 : 1'280'000;
     auto work = WorkDirectory::make(options.directory);
     if (!work) return std::unexpected(work.error());
-    // Filled in memory, where a million small writes take no time, and moved to disk as a whole.
+    // The cache is filled in memory, where a million small writes are fast, and moved to disk as a whole.
     auto fast = WorkDirectory::make("/dev/shm");
     if (!fast) return std::unexpected(fast.error());
     if (auto written = write_shards(*work / "data", samples); !written) return std::unexpected(written.error());
@@ -126,7 +125,7 @@ Result<boost::json::value> start(const Options& options) {
             !added) {
             return std::unexpected(added.error());
         }
-        // What one pass leaves out because writes were behind, the next brings in.
+        // A pass skips blocks while writes are behind; the next pass brings them in.
         for (int pass = 0; pass < 10 && cached < samples; ++pass) {
             if (auto warmed = daemon->warm("start"); !warmed) return std::unexpected(warmed.error());
             const auto dataset = daemon->dataset("start");

@@ -5,7 +5,7 @@
 
 namespace larder::bench {
 
-// Of an even number of values, the upper of the two in the middle. Not of none.
+// Returns the median; the upper of the two middle values if the count is even. `values` must not be empty.
 inline double median(std::vector<double> values) {
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());

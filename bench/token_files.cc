@@ -15,7 +15,7 @@ constexpr std::uint32_t kVocabulary = 128'000;
 constexpr std::uint64_t kDocumentTokensMin = 64;
 constexpr std::uint64_t kDocumentTokensSpread = 2048;
 
-// Small numbers are frequent, as a tokenizer makes them.
+// Small tokens are frequent, as with a real tokenizer.
 std::int32_t token_at(std::uint64_t index) {
     const std::uint64_t drawn = mix64(index);
     const std::uint32_t range = 16u << (drawn % 14);

@@ -12,7 +12,7 @@ namespace larder::bench {
 
 class WorkDirectory {
 public:
-    // Under `parent`, or under $TMPDIR or /tmp when it is empty.
+    // Makes a directory under `parent`, or under $TMPDIR or /tmp if `parent` is empty.
     static Result<WorkDirectory> make(const std::string& parent);
     WorkDirectory(WorkDirectory&& other) noexcept : path_(std::move(other.path_)) { other.path_.clear(); }
     WorkDirectory& operator=(WorkDirectory&&) = delete;

@@ -25,7 +25,7 @@ std::string words(const std::vector<std::string>& arguments) {
     return text;
 }
 
-// In the namespace the calling thread is in.
+// Runs ip(8) in the calling thread's namespace.
 Result<void> ip(const std::vector<std::string>& arguments) {
     const std::string what = "ip " + words(arguments);
     std::vector<char*> argv{const_cast<char*>("ip")};
@@ -57,7 +57,7 @@ std::string cable(std::size_t index) {
 }  // namespace
 
 Result<NetworkNamespace> NetworkNamespace::make() {
-    // The calling thread stays where it is.
+    // A thread of its own makes the namespace, so that the calling thread stays in its own.
     std::optional<Result<FileDescriptor>> made;
     std::thread([&made] {
         if (::unshare(CLONE_NEWNET) != 0) {

@@ -1,9 +1,9 @@
 #pragma once
 
-// A network of its own for processes of this machine: a hub and nodes, each in a network namespace, each node with a
-// cable (a veth pair) to a bridge at the hub. Nothing of it has a name outside: the namespaces are held by descriptors
-// and by what runs in them, so the kernel removes all of it with the last of these, however they ended, and two such
-// networks never meet. Needs root and iproute2. One thread.
+// A private network for processes of this machine: a hub and nodes, each in its own network namespace. A cable (a veth
+// pair) connects each node to a bridge at the hub. Nothing has a name outside: descriptors and running processes hold
+// the namespaces, so the kernel removes the network with the last holder, however it ended, and two networks never
+// meet. Needs root and iproute2. One thread.
 
 #include <cstdint>
 #include <string>
@@ -16,10 +16,10 @@ namespace larder::bench {
 
 class NetworkNamespace {
 public:
-    // permission_denied: not for us.
+    // Makes a namespace; permission_denied if this user may not.
     static Result<NetworkNamespace> make();
 
-    // The calling thread is in the namespace while this lives, and with it the sockets it opens and the threads and
+    // Keeps the calling thread in the namespace while this object lives, with the sockets it opens and the threads and
     // processes it starts.
     class Inside {
     public:
@@ -32,7 +32,7 @@ public:
         FileDescriptor outside_;
     };
 
-    // Where other programs find it, while this lives.
+    // The path under which other programs find the namespace, while this object lives.
     std::string path() const;
 
 private:
@@ -44,15 +44,15 @@ class PrivateNetwork {
 public:
     static constexpr std::uint32_t kNodesMax = 250;
 
-    // An error says why there cannot be one here.
+    // Makes the network. The error says why there cannot be one on this machine.
     static Result<PrivateNetwork> make(std::uint32_t nodes);
 
     const NetworkNamespace& hub() const { return hub_; }
     const NetworkNamespace& node(std::uint32_t index) const { return nodes_[index]; }
-    // At which all nodes reach the hub.
+    // The address at which all nodes reach the hub.
     static std::string hub_address() { return "10.77.0.1"; }
 
-    // Pulls the node's cable at the hub, and plugs it in again.
+    // Unplugs the node's cable at the hub, and plugs it in again.
     Result<void> cut_off(std::uint32_t index) const { return set_cable(index, "down"); }
     Result<void> join_again(std::uint32_t index) const { return set_cable(index, "up"); }
 

@@ -30,7 +30,7 @@ void RateWatch::run() {
     const std::int64_t began_ns = clock.now_ns();
     double lowest = std::numeric_limits<double>::infinity();
     while (!stopping_) {
-        // Times around the reading, so that its own duration counts for the watched.
+        // The time is read before and after the counter, so that the reading's own duration never counts as excess.
         const std::int64_t before_ns = clock.now_ns();
         if (const auto bytes = counter_()) {
             const std::int64_t after_ns = clock.now_ns();

@@ -1,7 +1,7 @@
 #pragma once
 
-// Watches a counter of bytes many times a second, and says by how much it ever ran ahead of a rate: the largest
-// (bytes counted - rate * time) over any stretch of the watch. That is what bursts must explain.
+// Samples a byte counter many times a second and reports how far it ever ran ahead of a rate: the largest (bytes
+// counted - rate * time) over any stretch of the watch. Bursts must explain this excess.
 
 #include <atomic>
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace larder::bench {
 
 class RateWatch {
 public:
-    // `counter`: bytes so far, since whenever; called from the watch's own thread. An error counts as no news.
+    // `counter` returns the bytes so far, from any start; it is called on the watch's own thread. Errors are skipped.
     RateWatch(std::function<Result<std::uint64_t>()> counter, double bytes_per_second);
     ~RateWatch();
     RateWatch(const RateWatch&) = delete;
     RateWatch& operator=(const RateWatch&) = delete;
 
-    // After `stop`.
+    // Call after `stop`.
     double excess_bytes() const { return excess_; }
     void stop();
 

@@ -13,7 +13,7 @@
 namespace larder::bench {
 namespace {
 
-// A daemon that hangs must not hold up the others' counting.
+// A daemon that hangs must not delay counting the others.
 constexpr std::int64_t kAnswerWithin_ms = 1'000;
 
 std::string text_at(const boost::json::value& value, const char* key) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the jobs of several node daemons have taken from the remote, in all: a count that never goes back, whether jobs
-// end, daemons are killed and started anew, or one does not answer just now. Any thread.
+// Counts the remote bytes of all jobs on several node daemons. The count never goes back, even if jobs end, daemons are
+// killed and restarted, or a daemon does not answer. Any thread.
 
 #include <cstdint>
 #include <map>
@@ -17,10 +17,10 @@ class RemoteCounter {
 public:
     explicit RemoteCounter(std::vector<std::string> admin_sockets) : sockets_(std::move(admin_sockets)) {}
 
-    // Asks every daemon. What one that does not answer has taken since is not counted yet.
+    // Asks every daemon. A daemon that does not answer keeps its last count.
     Result<std::uint64_t> bytes();
-    // What all jobs seen since `forget_bursts` may have taken at once beyond their rates; twice, where a daemon was
-    // started anew and with it a full bucket.
+    // Returns the bytes that all jobs seen since `forget_bursts` may have taken in bursts beyond their rates. A job
+    // counts twice if its daemon was restarted, because the new bucket is full.
     std::uint64_t burst_bytes();
     void forget_bursts();
 

@@ -1,5 +1,5 @@
-// What a block costs on its way from a daemon's memory to a training loop, step by step, in nanoseconds: for whoever
-// changes one of these steps. `build/release/bin/larder-microbench`; its flags are Google Benchmark's.
+// What does a block cost on its way from a daemon's memory to a training loop, step by step, in nanoseconds? Meant for
+// changes to these steps. Run `build/release/bin/larder-microbench`; its flags are Google Benchmark's.
 
 #include <benchmark/benchmark.h>
 
@@ -14,7 +14,7 @@
 namespace larder::bench {
 namespace {
 
-// Where a sample stands in the epoch's order.
+// Computes a sample's position in the epoch's order.
 void permutation(benchmark::State& state) {
     const auto samples = static_cast<std::uint64_t>(state.range(0));
     const detail::Permutation order(samples, 7, 1, 0);
@@ -26,7 +26,7 @@ void permutation(benchmark::State& state) {
 }
 BENCHMARK(permutation)->Arg(1'281'167)->Arg(100'000'000);
 
-// A block's entry in the loader: taken, found once more, forgotten.
+// Adds a block's entry to the loader's table, finds it and removes it.
 void block_table(benchmark::State& state) {
     detail::BlockTable table;
     std::uint32_t block = 0;
@@ -40,7 +40,7 @@ void block_table(benchmark::State& state) {
 }
 BENCHMARK(block_table);
 
-// The job's limit, asked for each miss.
+// Asks the job's rate limit, as for each miss.
 void token_bucket(benchmark::State& state) {
     cache::TokenBucket bucket;
     bucket.set_limit(1e15, std::uint64_t{1} << 40, 0);
@@ -50,7 +50,7 @@ void token_bucket(benchmark::State& state) {
 }
 BENCHMARK(token_bucket);
 
-// Of each block that is admitted, and of each that is read from disk.
+// Computes the checksum of each block admitted or read from disk.
 void checksum(benchmark::State& state) {
     const std::vector<std::byte> block(static_cast<std::size_t>(state.range(0)), std::byte{7});
     for (auto _ : state) benchmark::DoNotOptimize(crc32c(block));

@@ -37,7 +37,7 @@ ClusterLp::ClusterLp(const ClusterState& state, const Plan& plan) {
             const auto [found, added] = caches_.emplace(std::pair{job.dataset, group}, number);
             const Dataset& dataset = state.datasets[job.dataset];
             const auto size = static_cast<double>(dataset.size_bytes);
-            // Limits of datasets only where there is one group: how they are dealt to several is not the program's.
+            // Dataset limits apply only with one group: the program does not model how they are split among several.
             const double cap = one_group ? std::min(size, static_cast<double>(dataset.quota_cap_bytes)) : size;
             const double floor = one_group ? std::min(cap, static_cast<double>(dataset.quota_floor_bytes)) : 0;
             if (added) {

@@ -1,7 +1,7 @@
 #pragma once
 
 // A cluster's state as a linear program, straight from the definition: one cache per dataset and peer group, and each
-// job's part in it by where its GPUs are. Shared by the tests and the assign bench.
+// job's part in the cache by where its GPUs are. Shared by the tests and the assign bench.
 
 #include <cstdint>
 #include <map>
@@ -16,13 +16,13 @@ namespace larder::bench::oracle {
 
 class ClusterLp {
 public:
-    // Equal shares are the plan's.
+    // Takes equal shares from the plan.
     ClusterLp(const allocator::ClusterState& state, const allocator::Plan& plan);
 
     const LpProblem& problem() const { return problem_; }
-    // Bytes of each of the problem's caches under the plan's quotas.
+    // Returns the bytes of each of the problem's caches under the plan's quotas.
     std::vector<double> cache_of(const allocator::ClusterState& state, const allocator::Plan& plan) const;
-    // Every job's f*.
+    // Returns every job's f*.
     std::vector<double> ideals() const;
 
 private:

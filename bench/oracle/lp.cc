@@ -10,9 +10,9 @@
 namespace larder::bench::oracle {
 namespace {
 
-constexpr double kRounding = 1e-9;  // equal shares fit, up to so much
+constexpr double kRounding = 1e-9;  // relative tolerance within which equal shares fit
 
-// Bytes and bytes per second are scaled to near 1, where a simplex code's tolerances are meant for.
+// Scales bytes and bytes per second to near 1, the range a simplex code's tolerances are meant for.
 struct Scale {
     double bytes = 1;
     double rate = 1;
@@ -25,10 +25,10 @@ Scale scale_of(const LpProblem& problem) {
     return scale;
 }
 
-// Rows of a program as they are written down.
+// The rows of a program, in the order they are added.
 class Rows {
 public:
-    // A coefficient of the row that is being written.
+    // Adds a coefficient to the current row.
     void add(int column, double value) {
         columns_.push_back(column);
         values_.push_back(value);
@@ -57,15 +57,15 @@ private:
     std::vector<double> lower_, upper_;
 };
 
-// Without any the programs are smaller, as the assign bench, which times them, has them.
+// True if any job has a limit. Programs without limits are smaller; the assign bench times those.
 bool has_limits(const LpProblem& problem) {
     return std::ranges::any_of(problem.jobs, [](const LpJob& job) { return job.floor > 0 || std::isfinite(job.cap); });
 }
 
 // Columns: the part of its dataset that each cache holds, then each job's bandwidth; with `keep_shares` and limits also
-// that at its equal share. Rows: the groups' cache; with `keep_shares` the bandwidth of all equal shares, and with
-// limits each of them; each job's rate (bandwidth + rate * cached part >= rate). With `within_caps` bandwidths keep to
-// the jobs' caps.
+// each job's bandwidth at its equal share. Rows: the groups' cache; with `keep_shares` the bandwidth of all equal
+// shares, and with limits each of them; each job's rate (bandwidth + rate * cached part >= rate). With `within_caps`
+// bandwidths keep to the jobs' caps.
 class LeastRemote {
 public:
     LeastRemote(const LpProblem& problem, bool keep_shares, bool within_caps)
@@ -99,7 +99,7 @@ public:
             rows.end(-COIN_DBL_MAX, problem.group_cache[group] / scale_.bytes);
         }
         if (keep_shares && !by_job) {
-            // Sum of e * (1 - part) <= remote.
+            // Adds the row sum of e * (1 - part) <= remote.
             std::vector<double> of_cache(problem.caches.size());
             double sum = 0;
             for (const LpJob& job : problem.jobs) {
@@ -141,7 +141,7 @@ public:
             }
             model_.setRowLower(first_job_row_ + j, rate);
         }
-        // Starts from the last basis when there is one.
+        // Starts from the last basis if there is one.
         if (solved_) {
             model_.dual();
         } else {
@@ -169,7 +169,7 @@ private:
     ClpSimplex model_;
 };
 
-// Every job between its equal share, less this part of it, and f*; NaN when that does not fit.
+// Returns the largest sum with every job between its equal share, reduced by `slack`, and f*; NaN if infeasible.
 double largest_sum_with(const LpProblem& problem, const std::vector<double>& cache, double slack) {
     const Scale scale = scale_of(problem);
     std::vector<double> lower, upper, misses;  // columns: rates, then bandwidths where there are limits
@@ -216,7 +216,7 @@ LpSplit least_remote(const LpProblem& problem, const std::vector<double>& rates,
 }
 
 double largest_sum(const LpProblem& problem, const std::vector<double>& cache) {
-    // Quotas are whole bytes, which may cost an equal share its last digits.
+    // Quotas are whole bytes, and this rounding may reduce an equal share in its last digits.
     for (const double slack : {0.0, 1e-9, 1e-8, 1e-7}) {
         const double sum = largest_sum_with(problem, cache, slack);
         if (!std::isnan(sum)) return sum;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The allocator's problems as linear programs for CLP, by textbook: one variable per cache (of one dataset in one peer
-// group) and one per job's bandwidth. Slow and plainly right, so tests and the assign bench hold assign() against it.
+// The allocator's problems as textbook linear programs for CLP: one variable per cache (of one dataset in one peer
+// group) and one per job's bandwidth. Slow and easy to verify, so tests and the assign bench check assign() against it.
 // Node disks and networks are left out; quotas count over all nodes of a group.
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct LpCache {
 
 struct LpRead {
     std::uint32_t cache = 0;
-    double part = 0;  // of the job's bytes
+    double part = 0;  // as a part of the job's bytes
 };
 
 struct LpJob {
@@ -27,9 +27,9 @@ struct LpJob {
     double ideal = 0;
     double equal_rate = 0;
     double weight = 1;
-    double floor = 0;  // of its bandwidth
+    double floor = 0;  // of the job's bandwidth
     double cap = std::numeric_limits<double>::infinity();
-    double highest = 0;  // rate that the cap allows when all that can be cached is; f* without a cap
+    double highest = 0;  // the rate the cap allows with everything cacheable cached; f* without a cap
 };
 
 struct LpProblem {
@@ -41,19 +41,19 @@ struct LpProblem {
 
 struct LpSplit {
     bool feasible = false;
-    double remote = 0;          // least sum of bandwidths
-    std::vector<double> cache;  // bytes of each
+    double remote = 0;          // the least sum of bandwidths
+    std::vector<double> cache;  // bytes of each cache
 };
 
-// The least remote bandwidth with which job j reads at rates[j]; caps count for equal shares only. With `keep_shares`,
-// among the splits that leave every job able to read at its equal share's rate within the remote's bandwidth.
+// Returns the least remote bandwidth with which each job j reads at rates[j]; caps count for equal shares only. With
+// `keep_shares`, only splits count under which every job can read at its equal share within the remote's bandwidth.
 LpSplit least_remote(const LpProblem& problem, const std::vector<double>& rates, bool keep_shares);
 
-// The largest sum of rates for a given split, every job between its equal share's rate and f*.
+// Returns the largest sum of rates for a given split, with every job between its equal share's rate and f*.
 double largest_sum(const LpProblem& problem, const std::vector<double>& cache);
 
-// The largest level r such that all jobs can read at clamp(r * weight * equal_rate, equal_rate, highest) within their
-// caps, by bisection over linear programs; infinity when all can read at their highest.
+// Returns the largest level r at which all jobs can read at clamp(r * weight * equal_rate, equal_rate, highest) within
+// their caps, by bisection over linear programs; infinity if all can read at their highest.
 double max_min_level(const LpProblem& problem);
 
 }  // namespace larder::bench::oracle

@@ -7,7 +7,7 @@ namespace larder::bench::oracle {
 
 LruBlocks::LruBlocks(std::size_t capacity, std::vector<Job> jobs) : capacity_(capacity), jobs_(std::move(jobs)) {
     for (Job& job : jobs_) begin(job);
-    // Out of step, as jobs are that started at different times.
+    // Starts jobs out of step, like jobs started at different times.
     for (Job& job : jobs_) job.next = random_.below(job.blocks);
 }
 

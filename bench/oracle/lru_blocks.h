@@ -1,7 +1,7 @@
 #pragma once
 
-// One LRU cache, block by block: jobs read datasets in a fresh random order each epoch, in turn, by their rates. What
-// the simulator's closed forms are held against. The same numbers on every machine.
+// One LRU cache, block by block. Jobs take turns by their rates and read datasets in a fresh random order each epoch.
+// Tests compare the simulator's closed forms with it. The same numbers on every machine.
 
 #include <cstdint>
 #include <list>
@@ -27,7 +27,7 @@ public:
     LruBlocks(std::size_t capacity, std::vector<Job> jobs);
 
     void run(std::size_t rounds, bool counts);
-    // One at a time, for so many reads each.
+    // Lets the jobs read one at a time, `reads` blocks each.
     void take_turns(std::size_t turns, std::size_t reads, bool counts);
     const std::vector<Job>& jobs() const { return jobs_; }
 
