@@ -1,5 +1,5 @@
-# What `cmake --install` puts where: programs, their scripts, units and examples; and for training jobs in C++ the loader
-# as the CMake package `larder` with its one target, larder::loader.
+# The files `cmake --install` installs: programs, their scripts, units and examples. Training jobs in C++ get the loader
+# as the CMake package `larder` with one target, larder::loader.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -9,7 +9,7 @@ foreach(library ${libraries})
     set_target_properties(${library} PROPERTIES EXPORT_NAME ${name})
 endforeach()
 install(TARGETS ${libraries} EXPORT larder ARCHIVE COMPONENT loader)
-# A header is included by its path from the repository's root, here as there.
+# A header is included by its path from the repository's root, both installed and in the tree.
 foreach(header loader/larder.h base/error.h cache/protocol/element_type.h)
     cmake_path(GET header PARENT_PATH folder)
     install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/larder/${folder} COMPONENT loader)
@@ -26,7 +26,7 @@ if(LARDER_CLIENT_ONLY)
     return()
 endif()
 install(TARGETS larderd larder-allocator larder-runner larder larder-simulate RUNTIME)
-# The units name the programs where they are installed, which is known only then.
+# The units name the installed programs' paths, which are known only at install time.
 install(CODE "set(units ${CMAKE_CURRENT_SOURCE_DIR}/tools)")
 install(CODE [[
     foreach(unit larderd.service larder-allocator.service)

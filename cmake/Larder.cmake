@@ -7,7 +7,7 @@ function(larder_library folder)
     target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/larder>)
     target_compile_features(${name} PUBLIC cxx_std_23)
     if(folder MATCHES "^(allocator|scheduler)")
-        # Plans and simulations come out the same on every machine, whether or not it multiplies and adds in one step.
+        # Fused multiply-add would make plans and simulations differ between machines.
         target_compile_options(${name} PRIVATE -ffp-contract=off)
     endif()
     string(REPLACE "larder_" "larder::" alias ${name})
@@ -16,10 +16,10 @@ function(larder_library folder)
     endif()
 endfunction()
 
-# larder_test(NAME FOLDER LIBRARIES...): one GoogleTest program of all *_test.cc in tests/<FOLDER>, run by ctest in parts that
-# each have every so-manieth test: a process for each would take as long to start, under the sanitizers longer, as to run.
-# What a part's tests came to is in test-results/NAME.PART.xml.
-# Files are compiled several at a time: most of a test's compile time is GoogleTest's headers.
+# larder_test(NAME FOLDER LIBRARIES...): one GoogleTest program of all *_test.cc in tests/<FOLDER>. ctest runs the
+# program in N parts; each part runs every Nth test. A process per test would take as long to start as to run, and
+# longer under the sanitizers. The results of a part's tests are in test-results/NAME.PART.xml. Several files are
+# compiled as one: most of a test's compile time is GoogleTest's headers.
 function(larder_test name folder)
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${folder}/*_test.cc)
     if(NOT sources)
@@ -27,7 +27,7 @@ function(larder_test name folder)
     endif()
     add_executable(${name} ${sources})
     set_target_properties(${name} PROPERTIES UNITY_BUILD ON)
-    # What tests do themselves is little: clang takes a third of the time to compile it without optimisation, g++ no less.
+    # Tests do little work themselves: without optimisation clang compiles them in a third of the time, g++ no faster.
     set(debug_level $<IF:$<CXX_COMPILER_ID:Clang>,-O0,-O1>)
     target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1> $<$<CONFIG:Debug>:${debug_level}>)
     target_link_libraries(${name} PRIVATE ${ARGN} larder_tests_support GTest::gmock GTest::gtest_main Threads::Threads)

@@ -15,10 +15,10 @@ find_library(LMDB_LIBRARY lmdb REQUIRED)
 
 # The server's part of base has heavy dependencies, so a training job does not link it.
 larder_library(base/server)
-# Boost.Beast's templates: compiled together they take several times as long under the sanitizers as one by one.
+# Boost.Beast's templates: compiled together these files take several times as long under the sanitizers as one by one.
 set_target_properties(larder_base_server PROPERTIES UNITY_BUILD OFF)
 if(LARDER_SANITIZE AND CMAKE_CXX_COMPILER_ID MATCHES Clang)
-    # And optimised four times as long as not, three minutes for these. No test waits for them.
+    # Optimised, these files take four times as long to compile, three minutes. No test waits for them.
     set_source_files_properties(base/server/http_client.cc base/server/http_session.cc base/server/http_session_stream.cc
         PROPERTIES COMPILE_OPTIONS -O0)
 endif()
@@ -54,7 +54,7 @@ larder_library(scheduler/placement)
 larder_library(scheduler/cells)
 larder_library(scheduler/policies)
 larder_library(scheduler/simulator)
-# Running jobs: the queue and what it is driven by; and what the jobs are processes of.
+# Running jobs: the queue, its drivers, and the processes of jobs.
 larder_library(scheduler/live)
 larder_library(scheduler/engines)
 target_link_libraries(larder_scheduler_live PUBLIC larder_scheduler larder_scheduler_policies larder_allocator_service
@@ -71,11 +71,11 @@ add_library(larder_cache INTERFACE)
 target_link_libraries(larder_cache INTERFACE larder_cache_control)
 add_library(larder::cache ALIAS larder_cache)
 
-# Linear programs, which tests and the assign bench hold the allocator against.
+# Linear programs that tests and the assign bench compare the allocator with.
 if(LARDER_BENCH OR LARDER_TESTS)
     larder_library(bench/oracle)
     target_link_libraries(larder_bench_oracle PRIVATE PkgConfig::CLP)
-    # Nodes with networks of their own, and what they take from the remote: for the joint bench and for tests.
+    # Nodes with networks of their own, and their remote traffic: for the joint bench and for tests.
     larder_library(bench/cluster)
     target_link_libraries(larder_bench_cluster PUBLIC larder_base_server PRIVATE Boost::json Threads::Threads)
 endif()
