@@ -1,4 +1,4 @@
-// larder-allocator: gives the cluster's cache and remote bandwidth to its jobs, and runs those submitted to it.
+// larder-allocator: assigns the cluster's cache and remote bandwidth to its jobs, and runs submitted jobs.
 
 #include <CLI/CLI.hpp>
 
@@ -63,7 +63,7 @@ Result<void> serve(const Loaded& loaded, const std::function<Result<Config>()>& 
                                             .reload = load,
                                             .started = [](const auto&) { larder::tell_systemd("READY=1"); },
                                             .stopping = [] { larder::tell_systemd("STOPPING=1"); }});
-    // The log may be a file nobody looks at while a start fails.
+    // Logged as well: the log may be a file, and nobody may read it while a start fails.
     if (!served) larder::log_error("cannot serve", {{"error", served.error().message}});
     larder::stop_logging();
     return served;

@@ -1,4 +1,4 @@
-// `larder bench`, a program of its own, as larder-simulate is.
+// `larder bench`, a separate program like larder-simulate.
 
 #include "bench/bench.h"
 

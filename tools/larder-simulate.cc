@@ -1,5 +1,5 @@
-// `larder simulate`, a program of its own: what it links (linear programs among it) takes longer to load than most
-// other commands take.
+// `larder simulate`, a separate program: the libraries it links (for linear programs, among others) take longer to load
+// than most other commands take to run.
 
 #include <CLI/CLI.hpp>
 

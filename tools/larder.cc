@@ -14,7 +14,7 @@ constexpr const char* kFooter =
     "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 no daemon answers; 4 not found; 5 refused: no permission, or there "
     "already; 6 the remote does not answer.";
 
-// Programs of their own, larder-<command>.
+// Commands that are separate programs, larder-<command>.
 struct Elsewhere {
     const char* command;
     const char* help;
@@ -54,7 +54,8 @@ int run(int argc, char** argv) {
     larder::cli::add_whatif_command(app, context);
     larder::cli::add_events_command(app, context);
     larder::cli::add_top_command(app, context);
-    // Listed here; main hands their command lines over before this App sees them, unless an option comes first.
+    // Listed for help only; main hands their command lines over before this App sees them, unless an option comes
+    // first.
     for (const Elsewhere& elsewhere : kElsewhere) {
         app.add_subcommand(elsewhere.command, elsewhere.help)->prefix_command()->callback([&context, &elsewhere, argv] {
             context.command = [&elsewhere, argv] { return larder::cli::hand_over(elsewhere.command, argv); };

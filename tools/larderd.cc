@@ -50,7 +50,7 @@ int run(int argc, char** argv) {
     }
     const auto ran = larder::cli::run_daemon({.config = *config, .reload = load, .started = {}, .ended = {}});
     if (ran) return larder::cli::kDone;
-    // The log may be a file nobody looks at while a start fails.
+    // Logged as well: the log may be a file, and nobody may read it while a start fails.
     larder::log_error("cannot start", {{"error", ran.error().message}});
     return fail(ran.error());
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Puts the scheduler of submitted jobs together for larder-allocator: policy, placer, engine and record, mounted on the
+// Builds the scheduler of submitted jobs for larder-allocator: policy, placer, engine and record, mounted on the
 // allocator's API.
 
 #include "allocator/service/extension.h"
@@ -8,8 +8,8 @@
 
 namespace larder::tools {
 
-// Nothing is mounted where the config has no GPUs. `state_directory`: the allocator's; empty: it has none. An error
-// says what is wrong with the config, the file of cells included.
+// Mounts nothing if the config has no GPUs. `state_directory` is the allocator's; empty: none. An error says what is
+// wrong with the config or its file of cells.
 Result<allocator::MakeExtension> run_jobs(const scheduler::LiveConfig& config, const std::string& state_directory);
 
 }  // namespace larder::tools

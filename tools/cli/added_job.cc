@@ -34,7 +34,7 @@ Result<Number> number_of(std::string_view text) {
     return number;
 }
 
-// Puts a parsed value, or gives its error.
+// Stores a parsed value, or returns its error.
 template <typename Value>
 Result<void> put(json::object& job, const char* key, const Result<Value>& value) {
     if (!value) return std::unexpected(value.error());

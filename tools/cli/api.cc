@@ -23,7 +23,7 @@ constexpr std::int64_t kPollMs = 100;
 const json::object kNoObject;
 const json::array kNoArray;
 
-// A failed task's error is {code, message}, as in any error answer.
+// Returns a failed task's error, {code, message} as in any error answer.
 Error error_of_task(const json::object& task) {
     const std::string state = text_at(task, "state");
     if (state == "cancelled") return {ErrorCode::cancelled, text_at(task, "kind") + " was cancelled", 0};

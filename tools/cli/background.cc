@@ -44,7 +44,8 @@ bool is_locked(int file) {
     return false;
 }
 
-// A datagram socket that nobody else can know of, where the child says that it is ready, as services tell systemd.
+// A datagram socket private to this process and its child. The child reports readiness on it, as services do to
+// systemd.
 struct Readiness {
     FileDescriptor socket;
     std::string name;  // for $NOTIFY_SOCKET
@@ -53,7 +54,7 @@ struct Readiness {
 Result<Readiness> listen_for_readiness() {
     Readiness readiness{FileDescriptor(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)), {}};
     if (!readiness.socket) return fail_errno(errno, "make a socket");
-    // An address of the family alone: the kernel picks an abstract one.
+    // The address has the family alone: the kernel picks an abstract one.
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     auto* const generic = reinterpret_cast<sockaddr*>(&address);
@@ -97,7 +98,7 @@ Result<pid_t> spawn(const Background& background, int log, const std::string& no
     return child;
 }
 
-// So that this process ends with the exit code of the one that it started.
+// Returns the code with which this process ends with the exit code of the process it started.
 ErrorCode error_code_of(int wait_status) {
     switch (WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : kFailed) {
         case kUsage: return ErrorCode::invalid_argument;
@@ -107,7 +108,7 @@ ErrorCode error_code_of(int wait_status) {
     }
 }
 
-// True: it is ready; false: it has ended.
+// Returns true if the process is ready, false if it has ended.
 Result<bool> wait_until_ready(int readiness, int process) {
     for (;;) {
         std::array<pollfd, 2> events{pollfd{.fd = readiness, .events = POLLIN, .revents = 0},
@@ -181,7 +182,7 @@ Result<std::optional<pid_t>> end_up(const std::string& state_directory, unsigned
     std::from_chars(text.data(), text.data() + text.size(), pid);
     if (pid <= 0) return fail(ErrorCode::changed, "larder up is just starting on " + state_directory + ": try again");
     const auto process = open_process(pid);
-    // The descriptor is of whoever has the number now: the lock tells whether that is still the one.
+    // The process number may have been reused; the lock tells whether the process is still the right one.
     if (!is_locked(file->get())) return std::nullopt;
     if (!process) return std::unexpected(process.error());
     if (::syscall(SYS_pidfd_send_signal, process->get(), SIGTERM, nullptr, 0) != 0 && errno != ESRCH) {

@@ -56,7 +56,7 @@ Look look_of(json::object all, const std::string& last_event) {
     return {.json = std::move(all), .text = std::move(text)};
 }
 
-// List by list, of an allocator that has no stream for us.
+// Asks for each list in turn, for an allocator without the stream.
 Result<Look> ask_for_lists(const Context& context) {
     json::object all;
     for (const char* list : {"nodes", "datasets", "jobs"}) {
@@ -68,7 +68,7 @@ Result<Look> ask_for_lists(const Context& context) {
     return look_of(std::move(all), {});
 }
 
-// Paints what the allocator's stream of events tells, until Ctrl-C or `count` looks.
+// Paints the state from the allocator's stream of events, until Ctrl-C or `count` looks.
 class StreamedTop {
 public:
     StreamedTop(const Context& context, const LiveOptions& options)
@@ -77,7 +77,8 @@ public:
           interval_ns_(static_cast<std::int64_t>(options.interval_s * 1e9)),
           screen_(context) {}
 
-    // From the last event on. Done when all is painted that was to be; an error: the stream was refused, or broke.
+    // Follows the stream from the last event on. Returns once all looks are painted; an error if the stream was refused
+    // or broke.
     Result<void> follow() {
         events_ = {};
         const std::int64_t status_ms = std::clamp<std::int64_t>(interval_ns_ / 1'000'000, 100, kStatusMax_ms);
@@ -93,7 +94,7 @@ public:
     std::uint64_t looks() const { return shown_; }
 
 private:
-    // So that Ctrl-C is looked for, and a broken connection noticed, however seldom is painted.
+    // The longest time between statuses, so that Ctrl-C and a broken connection are noticed even if painting is rare.
     static constexpr std::int64_t kStatusMax_ms = 1000;
     static constexpr std::int64_t kSilence_ms = 5000;
 
@@ -107,7 +108,7 @@ private:
             return;
         }
         const std::int64_t now_ns = clock_.now_ns();
-        // A status may come a little early for its turn.
+        // A status may arrive slightly before the interval ends.
         if (done() || (shown_ > 0 && now_ns - painted_ns_ < interval_ns_ * 9 / 10)) return;
         painted_ns_ = now_ns;
         screen_.paint(look_of(std::move(value.get_object()), last_event_));
@@ -131,7 +132,7 @@ bool may_come_back(const Error& error) {
     return error.code == ErrorCode::unavailable || error.code == ErrorCode::timeout;
 }
 
-// Nothing: the allocator has no such stream.
+// Returns nothing if the allocator has no such stream.
 std::optional<int> streamed_top(const Context& context, const LiveOptions& options) {
     constexpr std::int64_t kAgain_ms = 1000;
     StreamedTop top(context, options);

@@ -15,7 +15,7 @@ class App;
 
 namespace larder::cli {
 
-// Documented in `larder --help`.
+// The exit codes documented in `larder --help`.
 enum ExitCode : int {
     kDone = 0,
     kFailed = 1,
@@ -26,7 +26,7 @@ enum ExitCode : int {
     kRemoteAway = 6
 };
 
-// How the cluster's allocator is reached, as base/server/http_client.h has it. Empty: not named.
+// How to reach the cluster's allocator; see base/server/http_client.h. Empty: not named.
 struct AllocatorAccess {
     std::string endpoint;
     HttpCredentials credentials;
@@ -39,10 +39,10 @@ struct Context {
     std::function<int()> command;
 };
 
-// Says it on stderr, with --json also as {"error": ...} on stdout; gives the exit code that fits.
+// Reports an error on stderr, with --json also as {"error": ...} on stdout; returns the exit code that fits.
 int report(const Context& context, const Error& error);
 
-void add_allocator_options(CLI::App& app, Context& context);  // --allocator, and how to be let in there
+void add_allocator_options(CLI::App& app, Context& context);  // --allocator and its credentials
 void add_daemon_commands(CLI::App& app, Context& context);    // up, down, version
 void add_status_command(CLI::App& app, Context& context);     // status
 void add_dataset_commands(CLI::App& app, Context& context);   // dataset ...

@@ -24,8 +24,8 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::uint64_t kMemoryDivisor = 10;  // of the machine's memory
-constexpr std::uint64_t kDiskDivisor = 2;     // of what is free, and of what an earlier run has cached
+constexpr std::uint64_t kMemoryDivisor = 10;  // the part of the machine's memory that is used
+constexpr std::uint64_t kDiskDivisor = 2;     // the part used of free disk space plus an earlier run's cache
 
 struct UpOptions {
     std::string state;
@@ -34,7 +34,7 @@ struct UpOptions {
     DaemonFlags flags;
 };
 
-// Whole MiB, so that what is printed is what is used.
+// Formats whole MiB, so that the printed size is the size used.
 std::string whole_mib(std::uint64_t bytes) {
     return std::to_string(bytes >> 20) + " MiB";
 }
@@ -66,7 +66,7 @@ std::uint64_t cached_disk_bytes(const std::string& directory) {
     return bytes;
 }
 
-// What the user did not say is chosen from the machine.
+// Chooses settings from the machine where the user gave none.
 Result<cache::Config> choose(const UpOptions& options, std::vector<cache::ConfigOverride> overrides) {
     if (!options.state.empty()) overrides.push_back({"state_directory", options.state});
     auto config = cache::load_config("", overrides);
@@ -121,7 +121,7 @@ void print_start(const Context& context, const cache::Config& config, pid_t pid,
 }
 
 int up_in_background(const Context& context, const cache::Config& config) {
-    // Found out here, it is not written into the log of the one that runs.
+    // Checked here, before the log opens, so that the error does not go into the log of the running process.
     if (auto lock = lock_up(config.state_directory); !lock) return report(context, lock.error());
     // However it was asked for: the last word holds.
     std::vector<std::string> arguments = own_arguments();
@@ -197,7 +197,7 @@ void add_daemon_commands(CLI::App& app, Context& context) {
     up_app->add_option("--state", options->state, "Where it keeps everything. Default: ~/.local/share/larder");
     add_rate_option(*up_app, "--remote-bandwidth", options->remote_bytes_per_second,
                     "What all jobs together may take from remotes, shared out among them. Default: no limit");
-    // What it does not know is left to DaemonFlags, so nothing falls through to the App.
+    // Unknown flags are left to DaemonFlags, so nothing falls through to the App.
     up_app->fallthrough(false);
     up_app->add_flag("--json", context.json, "Say in JSON where it listens");
     options->flags.add_to(*up_app, cache::config_keys());

@@ -12,7 +12,7 @@ std::string with(std::string text, char from, char to) {
     return text;
 }
 
-// Only the key's last part is written with dashes: names keep theirs.
+// Converts a flag to a key. Only the key's last part is written with dashes: names keep theirs.
 std::string key_of_flag(const std::string& flag) {
     const std::size_t last = flag.rfind('.');
     if (last == std::string::npos) return with(flag, '-', '_');
@@ -26,7 +26,7 @@ void DaemonFlags::add_to(CLI::App& app, const std::vector<ConfigKey>& keys) {
         const bool named = key.key.find("NAME") != std::string_view::npos;
         Flag& flag = flags_.emplace_back(Flag{std::string(key.key), {}});
         const std::string help = std::string(key.meaning) + ": " + std::string(key.allowed);
-        // Those with a NAME are listed for --help; real ones arrive among the extras.
+        // Flags with NAME are listed for --help only; real ones arrive among the extras.
         app.add_option("--" + with(flag.key, '_', '-'), flag.values, help)
             ->type_name("VALUE")
             ->expected(1)

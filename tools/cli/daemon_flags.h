@@ -19,9 +19,10 @@ namespace larder::cli {
 
 class DaemonFlags {
 public:
-    // Must outlive the parsing of `app`, which is told to leave unknown flags to `overrides`.
+    // Adds the flags. This object must outlive the parsing of `app`, which is told to leave unknown flags to
+    // `overrides`.
     void add_to(CLI::App& app, const std::vector<ConfigKey>& keys);
-    // What was given, after the parsing.
+    // Returns the flags that were given. Call after parsing.
     Result<std::vector<ConfigOverride>> overrides(const CLI::App& app) const;
 
 private:
@@ -29,7 +30,7 @@ private:
         std::string key;
         std::vector<std::string> values;
     };
-    std::deque<Flag> flags_;  // not moved while options point into it
+    std::deque<Flag> flags_;  // a deque, as options point into it
 };
 
 }  // namespace larder::cli

@@ -1,7 +1,7 @@
 #pragma once
 
-// A daemon as the whole work of this process, for larderd and `larder up`: logs, starts, tells systemd where it asks,
-// serves until SIGTERM or Ctrl-C, drains.
+// Runs a daemon as the sole work of this process, for larderd and `larder up`: sets up logs, starts, tells systemd if
+// asked, serves until SIGTERM or Ctrl-C, drains.
 
 #include <functional>
 
@@ -13,8 +13,8 @@ namespace larder::cli {
 struct DaemonProcess {
     cache::Config config;
     std::function<Result<cache::Config>()> reload;  // for SIGHUP
-    std::function<Result<void>()> started;          // when it serves; an error ends it
-    std::function<void()> ended;                    // it serves no more; the log is still there
+    std::function<Result<void>()> started;          // called once it serves; an error ends it
+    std::function<void()> ended;                    // called once it no longer serves; the log still works
 };
 
 Result<void> run_daemon(const DaemonProcess& process);

@@ -1,14 +1,14 @@
 #pragma once
 
-// Where a file lies that goes with the programs and is none itself, a script they run.
+// Finds data files that come with the programs, such as scripts they run.
 
 #include <string>
 #include <string_view>
 
 namespace larder::cli {
 
-// `path` is from the repository's root. Of an installed program the file in share/larder beside its bin, else that of
-// the source tree it was built from.
+// Returns the file's path; `path` is relative to the repository's root. An installed program uses share/larder beside
+// its bin, any other the source tree it was built from.
 std::string data_file(std::string_view path);
 
 }  // namespace larder::cli

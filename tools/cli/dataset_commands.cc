@@ -71,7 +71,7 @@ std::string tokens_text(const json::object& dataset) {
     return tokens == 0 ? "" : ", samples of " + format_count(tokens) + " tokens";
 }
 
-// How an s3:// remote is asked, where it was said: "endpoint http://host:9000, profile training, unsigned".
+// Describes the given settings of an s3:// remote: "endpoint http://host:9000, profile training, unsigned".
 std::string remote_text(const json::object& dataset) {
     std::string text;
     for (const json::key_value_pair& option : object_at(dataset, "remote")) {
@@ -154,7 +154,7 @@ int show_dataset(const Context& context, const std::string& name) {
     return kDone;
 }
 
-// By an allocator: nobody has to give the dataset a quota.
+// True if an allocator sets quotas, so that the user need not give the dataset one.
 bool quotas_are_set(const Context& context) {
     const auto status = call(context, "GET", "/v1/status");
     return status && as_object(*status).contains("allocator") && as_object(*status).at("allocator").is_object();
@@ -185,7 +185,7 @@ std::string survey_text(const json::object& survey, bool format_was_given) {
     return name_value_text(values);
 }
 
-// Says what adding would find; nothing is added.
+// Prints what `add` would find, without adding anything.
 int survey_dataset(const Context& context, const AddOptions& options, const json::object& body) {
     const auto accepted = call(context, "POST", "/v1/datasets", body);
     if (!accepted) return report(context, accepted.error());
@@ -311,7 +311,7 @@ void add_add(CLI::App& dataset, Context& context) {
         [&context, options] { context.command = [&context, options] { return add_dataset(context, *options); }; });
 }
 
-// A subcommand that takes the name of a dataset and nothing else.
+// Adds a subcommand whose only argument is the name of a dataset.
 CLI::App* add_named(CLI::App& dataset, Context& context, const char* command, const char* help,
                     std::function<int(const Context&, const std::string&)> run) {
     auto name = std::make_shared<std::string>();
@@ -331,7 +331,7 @@ void add_named_task(CLI::App& dataset, Context& context, const std::string& comm
     });
 }
 
-// "400 blocks, 40.96 MiB"
+// Formats an amount: "400 blocks, 40.96 MiB".
 std::string amount(std::uint64_t blocks, std::uint64_t bytes) {
     return format_count(blocks) + " blocks, " + format_bytes(bytes);
 }
@@ -346,7 +346,7 @@ std::string larger_quota(const std::string& name) {
     return "larder quota set " + name + " --memory SIZE --disk SIZE";
 }
 
-// What a warm-up is going to do.
+// Describes what a warm-up is going to do.
 std::string warm_plan_text(const std::string& name, const json::object& plan) {
     const std::uint64_t blocks = count_at(plan, "blocks");
     const std::uint64_t cached = count_at(plan, "cached_blocks");
@@ -364,7 +364,7 @@ std::string warm_plan_text(const std::string& name, const json::object& plan) {
     return text;
 }
 
-// What is cached after it, and a line for each reason why something is not.
+// Describes what is cached after a warm-up, with a line for each reason why blocks were left out.
 std::string warm_result_text(const std::string& name, const json::object& task) {
     const json::object& result = object_at(task, "result");
     const json::object& missing = object_at(result, "not_cached");

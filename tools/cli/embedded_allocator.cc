@@ -14,7 +14,7 @@
 namespace larder::cli {
 namespace {
 
-// More than any link carries, so that no plan is bound by it.
+// Exceeds any link, so that the remote limit binds no plan.
 constexpr double kNoLimit_bytes_per_second = 1e15;
 
 }  // namespace
@@ -40,7 +40,7 @@ Result<std::unique_ptr<EmbeddedAllocator>> EmbeddedAllocator::start(const Option
     auto service = allocator::Service::start(state->context, config, state->clock);
     if (!service) return std::unexpected(service.error().within("the allocator"));
     state->service = std::move(*service);
-    // Signals are the daemon's.
+    // Signals are left to the daemon.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);

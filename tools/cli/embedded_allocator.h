@@ -1,7 +1,7 @@
 #pragma once
 
-// An allocator within this process, for `larder up`: on a thread of its own, behind a Unix socket in the state
-// directory, so that the daemon and every command reach it as they would reach a cluster's.
+// An allocator within this process, for `larder up`. It runs on its own thread, behind a Unix socket in the state
+// directory, so that the daemon and every command reach it like a cluster's allocator.
 
 #include <memory>
 #include <string>
@@ -13,13 +13,13 @@ namespace larder::cli {
 class EmbeddedAllocator {
 public:
     struct Options {
-        std::string state_directory;  // of the daemon
+        std::string state_directory;  // the daemon's
         std::string socket;
-        double remote_bytes_per_second = 0;  // of all jobs; 0: no limit is known
+        double remote_bytes_per_second = 0;  // for all jobs; 0: no known limit
     };
-    // It answers when this returns.
+    // Starts the allocator; it answers once this returns.
     static Result<std::unique_ptr<EmbeddedAllocator>> start(const Options& options);
-    // Answers what is in hand, then ends.
+    // Answers pending requests, then ends.
     ~EmbeddedAllocator();
     EmbeddedAllocator(const EmbeddedAllocator&) = delete;
     EmbeddedAllocator& operator=(const EmbeddedAllocator&) = delete;

@@ -16,7 +16,7 @@ namespace {
 
 namespace json = boost::json;
 
-// An answer waits so long for news; Ctrl-C is looked for between two.
+// The time an answer waits for news; Ctrl-C is checked between two answers.
 constexpr int kWait_s = 1;
 
 struct EventsOptions {

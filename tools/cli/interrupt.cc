@@ -15,7 +15,7 @@
 namespace larder::cli {
 namespace {
 
-// A handler has no other way to find it.
+// Global, because a signal handler has no other way to find it.
 std::atomic<int> g_event{-1};
 
 void note_signal(int /*signal*/) {
@@ -56,7 +56,7 @@ bool InterruptWatch::pressed_within(std::int64_t wait_ms) const {
         if (ready > 0 && waiting[0].revents != 0) return true;
         if (ready > 0 && q_was_pressed()) return true;
         if (ready == 0) return false;
-        // A signal that this very thread handled cut the wait short, or another key did.
+        // The wait was cut short by a signal on this thread or by another key.
     }
 }
 
@@ -65,7 +65,7 @@ bool InterruptWatch::q_was_pressed() const {
         note_signal(SIGINT);
         return true;
     }
-    // The terminal has gone: its descriptor would be ready for ever.
+    // The terminal has gone, and its descriptor would stay ready for ever.
     pollfd terminal{.fd = keys_->fd(), .events = POLLIN, .revents = 0};
     if (::poll(&terminal, 1, 0) > 0 && (terminal.revents & (POLLHUP | POLLERR)) != 0) keys_.reset();
     return false;

@@ -1,8 +1,8 @@
 #pragma once
 
-// Ctrl-C, and on request the key q, as an event to wait for. While an InterruptWatch lives, SIGINT and SIGTERM do
-// nothing but wake `pressed_within`, whichever thread the kernel gives them to (libraries start threads of their own);
-// at its end they do again what they did before. One at a time.
+// Ctrl-C, and on request the key q, as an event to wait for. While an InterruptWatch lives, SIGINT and SIGTERM only
+// wake `pressed_within`, on whichever thread the kernel delivers them (libraries start threads of their own). Its
+// destructor restores the earlier handling. One at a time.
 
 #include <csignal>
 #include <cstdint>
@@ -22,7 +22,8 @@ public:
     InterruptWatch(const InterruptWatch&) = delete;
     InterruptWatch& operator=(const InterruptWatch&) = delete;
 
-    // Waits so long, or until Ctrl-C or q: then true, from then on. Any thread; with q one at a time.
+    // Waits for `wait_ms`, or until Ctrl-C or q: then returns true, and in every later call. Any thread; with q one at
+    // a time.
     bool pressed_within(std::int64_t wait_ms) const;
 
 private:

@@ -56,7 +56,7 @@ int list_jobs(const Context& context) {
     return kDone;
 }
 
-// A name that no job has is most often a typing mistake.
+// Rejects a name that no job has: it is most often a typing mistake.
 Result<void> check_known(const Context& context, const LimitOptions& options) {
     const auto answer = call(context, "GET", "/v1/jobs");
     if (!answer) return std::unexpected(answer.error());

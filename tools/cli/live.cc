@@ -13,7 +13,7 @@
 namespace larder::cli {
 namespace {
 
-// What a terminal has room for: one line more would scroll the first away, and a longer line would take two.
+// Clips the text to the terminal: one line more would scroll the first away, and a longer line would take two.
 std::string clipped(const std::string& text, const TerminalSize& size) {
     std::string shown;
     std::size_t begin = 0;
@@ -41,7 +41,7 @@ void Screen::paint(const Look& look) {
     } else if (in_place_) {
         std::string text =
             clipped(look.text + "\nq ends this\n", terminal_size(STDOUT_FILENO).value_or(TerminalSize{}));
-        // Home, and each line wiped to its end: no flicker, as a clear of the whole screen would give.
+        // Moves home and wipes each line to its end: clearing the whole screen would flicker.
         for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 4) text.insert(at, "\033[K");
         if (first_) std::fputs("\033[2J", stdout);
         std::fputs(("\033[H" + text + "\033[J").c_str(), stdout);

@@ -1,7 +1,7 @@
 #pragma once
 
-// A view that is looked at again and again until Ctrl-C or q: on a terminal it stays in place, into a file or a pipe
-// one look follows the other, with --json each as a line of its own.
+// A view refreshed until Ctrl-C or q. On a terminal it stays in place; in a file or a pipe the looks follow each other;
+// with --json each is a line of its own.
 
 #include <boost/json/value.hpp>
 
@@ -16,7 +16,7 @@ namespace larder::cli {
 
 struct LiveOptions {
     double interval_s = 1;
-    std::uint64_t count = 0;  // looks before it ends; 0: until Ctrl-C or q
+    std::uint64_t count = 0;  // the number of looks; 0: until Ctrl-C or q
 };
 
 struct Look {
@@ -24,12 +24,12 @@ struct Look {
     std::string text;
 };
 
-// Where looks go.
+// The output for looks.
 class Screen {
 public:
     explicit Screen(const Context& context);
     void paint(const Look& look);
-    // How wide a look's text may be; without a terminal there is no limit.
+    // The maximum width of a look's text; unlimited without a terminal.
     static std::size_t columns();
 
 private:
@@ -38,11 +38,11 @@ private:
     bool first_ = true;
 };
 
-// `before` is called once, an interval ahead of the first look. Gives the exit code.
+// Shows looks. `before` is called once, an interval ahead of the first look. Returns the exit code.
 int show_live(const Context& context, const LiveOptions& options, const std::function<Result<void>()>& before,
               const std::function<Result<Look>()>& look);
 
-// The cluster as the allocator sees it, instead of this node.
+// Shows the cluster as the allocator sees it, instead of this node.
 int cluster_top(const Context& context, const LiveOptions& options);
 
 }  // namespace larder::cli

@@ -25,7 +25,7 @@ struct LogsOptions {
     bool follow = false;
 };
 
-// What one look at a job says.
+// A job's state at one look.
 struct Seen {
     std::string title;
     std::string state;
@@ -40,7 +40,7 @@ public:
 
     Result<void> show() {
         for (;;) {
-            // Looked at before its output is read, so that nothing is missed of a job that has ended.
+            // The state is read before the output, so that no output of a job that has ended is missed.
             const auto seen = look();
             if (!seen) return std::unexpected(seen.error());
             tell(*seen);
@@ -63,7 +63,7 @@ private:
                     .ended = job.contains("ended_unix_s")};
     }
 
-    // On stderr: stdout has the job's output and nothing else.
+    // Prints on stderr: stdout carries only the job's output.
     void tell(const Seen& seen) {
         if (seen.attempt == 0 && !told_) {
             std::fprintf(stderr, "larder: job %s has not started: it is %s\n", seen.title.c_str(), seen.state.c_str());

@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::int64_t kDrawEveryNs = 100'000'000;
 
-// Asks for a stop at Ctrl-C, so that an unfinished directory is removed.
+// Asks for a stop on Ctrl-C, so that an unfinished directory is removed.
 class StopAtInterrupt {
 public:
     std::stop_token token() const { return source_.get_token(); }
@@ -43,7 +43,7 @@ private:
     }};
 };
 
-// "none", "zstd" or "zstd:LEVEL".
+// Parses "none", "zstd" or "zstd:LEVEL".
 Result<std::optional<int>> parse_compression(const std::string& text) {
     if (text == "none") return std::nullopt;
     if (text == "zstd") return 3;

@@ -1,16 +1,16 @@
 #pragma once
 
-// What the main functions of `larder` and of the programs it hands over to share.
+// Helpers shared by the main functions of `larder` and of the programs it hands over to.
 
 #include "tools/cli/context.h"
 
 namespace larder::cli {
 
-// Reads the command line, and does what it says. Returns the exit code; what is wrong is said on stderr.
+// Reads the command line and runs the command. Errors go to stderr. Returns the exit code.
 int run_app(CLI::App& app, Context& context, int argc, char** argv);
 
-// Ends this program in favour of larder-<command>, which lies beside it and gets the same command line. Returns only
-// when it could not be started, which it says: the exit code.
+// Replaces this process by larder-<command>, found beside it, with the same command line. Returns only if the program
+// could not be started: prints the error and returns the exit code.
 int hand_over(const char* command, char** argv);
 
 }  // namespace larder::cli

@@ -13,7 +13,7 @@ namespace larder::cli {
 namespace {
 
 constexpr std::size_t kBarColumns = 24;
-// A rate taken over less says nothing.
+// A rate over a shorter time is too noisy to show.
 constexpr double kRateSecondsMin = 0.5;
 constexpr double kPrintEverySeconds = 10;
 constexpr std::size_t kColumnsInFile = 1000;

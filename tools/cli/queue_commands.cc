@@ -38,7 +38,7 @@ std::string where(const json::object& job) {
     return text.empty() ? "-" : text;
 }
 
-// What it has; of one that waits, what it needs.
+// Returns the GPUs a job has, or for a waiting job the GPUs it needs.
 std::string gpus(const json::object& job) {
     return text_at(job.contains("holds") ? object_at(job, "holds") : job, "gpus");
 }
@@ -57,7 +57,7 @@ std::string or_dash(const std::string& text) {
     return text.empty() ? "-" : text;
 }
 
-// From its submission to its first start, or to its end or now where there was none.
+// Returns the time from a job's submission to its first start; without a start, to its end or to now.
 std::string waited(const json::object& job, double now_s) {
     const double until_s = job.contains("first_started_unix_s") ? number_at(job, "first_started_unix_s")
                            : job.contains("ended_unix_s")       ? number_at(job, "ended_unix_s")

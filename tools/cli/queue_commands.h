@@ -1,6 +1,6 @@
 #pragma once
 
-// Lists of the jobs that were submitted to the cluster's allocator, for `larder jobs`. Each gives the exit code.
+// Lists of jobs submitted to the cluster's allocator, for `larder jobs`. Each function returns the exit code.
 
 #include "tools/cli/context.h"
 

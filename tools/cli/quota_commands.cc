@@ -39,7 +39,7 @@ int get_quota(const Context& context, const std::string& name) {
     return quota ? show(context, *quota) : report(context, quota.error());
 }
 
-// A tier that is not named keeps what it has.
+// Sets a quota. A tier that is not named keeps its quota.
 int set_quota(const Context& context, const QuotaOptions& options) {
     const std::string target = dataset_target(options.name, "/quota");
     const auto now = call(context, "GET", target);

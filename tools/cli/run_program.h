@@ -1,6 +1,6 @@
 #pragma once
 
-// Runs a program to its end: input on its stdin, its stdout back. Its stderr is ours.
+// Runs a program to its end with the given stdin and returns its stdout. The program shares this process's stderr.
 
 #include <string>
 #include <vector>

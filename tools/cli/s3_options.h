@@ -1,6 +1,6 @@
 #pragma once
 
-// The options of commands that read s3://: where the bucket is, and as whom.
+// Options of commands that read s3://: the bucket's endpoint and the identity to use.
 
 #include <CLI/CLI.hpp>
 #include <boost/json/object.hpp>
@@ -17,11 +17,12 @@ struct S3Choice {
     bool unsigned_access = false;
     bool requester_pays = false;
 
-    // As POST /v1/datasets has it under "remote"; empty when nothing was chosen.
+    // Returns the object for "remote" in POST /v1/datasets; empty if nothing was chosen.
     boost::json::object json() const;
 };
 
-// `whose`: environment and files that the rest is taken from, as "the daemon's".
+// Adds the options. `whose` names, in help texts, the owner of the environment and files used by default ("the
+// daemon's").
 void add_s3_options(CLI::App& app, S3Choice& choice, const std::string& whose);
 
 }  // namespace larder::cli

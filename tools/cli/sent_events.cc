@@ -33,7 +33,7 @@ SentEvent event_of(std::string_view text) {
 }  // namespace
 
 void SentEvents::add(std::string_view part, const std::function<void(const SentEvent&)>& take) {
-    // What was there has no end in it, but perhaps half of one.
+    // The rest has no end of an event in it, but perhaps half of one.
     std::size_t from = unfinished_.empty() ? 0 : unfinished_.size() - 1;
     unfinished_ += part;
     std::size_t taken = 0;

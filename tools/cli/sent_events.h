@@ -1,6 +1,6 @@
 #pragma once
 
-// Server-sent events, put together from the pieces in which a stream arrives.
+// Assembles server-sent events from the pieces in which a stream arrives.
 
 #include <cstdint>
 #include <functional>
@@ -18,7 +18,7 @@ struct SentEvent {
 
 class SentEvents {
 public:
-    // Gives on each event that is whole now; what it refers to holds during the call. Comments are left out.
+    // Passes on each event that is now complete; its text is valid during the call. Comments are left out.
     void add(std::string_view part, const std::function<void(const SentEvent&)>& take);
 
 private:

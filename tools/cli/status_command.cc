@@ -22,7 +22,7 @@ std::string in_brackets(const std::string& text) {
     return text.empty() ? "" : " (" + text + ")";
 }
 
-// A line for each node whose cache is read.
+// Prints a line for each node whose cache is read.
 void print_peers(const json::object& peers) {
     const std::string endpoint = text_at(peers, "endpoint");
     std::printf("lends cached blocks   %s\n", endpoint.empty() ? "no" : ("at " + endpoint).c_str());
@@ -35,8 +35,8 @@ void print_peers(const json::object& peers) {
     std::fputs(table.text().c_str(), stdout);
 }
 
-// "/run/a.sock, up for 3 h since 2026-01-01 10:00:00; 2 jobs wait, 1 runs". `known`: as the daemon knows it; empty: it
-// has none.
+// Describes the allocator: "/run/a.sock, up for 3 h since 2026-01-01 10:00:00; 2 jobs wait, 1 runs". `known` is the
+// daemon's view of it; empty: the daemon has none.
 std::string allocator_text(Context context, const json::object& known) {
     const bool is_named = !context.allocator.endpoint.empty();
     if (known.empty() && !is_named) return "none: quotas and limits are set by hand";

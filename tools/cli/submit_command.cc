@@ -57,7 +57,7 @@ std::string here() {
     return std::filesystem::current_path(error).string();
 }
 
-// "R" for all GPU types, "TYPE=R" for one.
+// Parses "R" for all GPU types or "TYPE=R" for one.
 Result<void> put_ideals(json::object& job, const std::vector<std::string>& rates) {
     json::object by_type;
     for (const std::string& text : rates) {
@@ -74,7 +74,7 @@ Result<void> put_ideals(json::object& job, const std::vector<std::string>& rates
     return {};
 }
 
-// Where programs are found is the submitter's; all else of the environment only when named.
+// Returns the job's environment: the submitter's PATH, and other variables only if named.
 json::object environment_of(const std::vector<std::string>& wanted) {
     json::object environment;
     const auto copy = [&](const std::string& name) {
@@ -126,7 +126,7 @@ Result<json::object> job_of(const SubmitOptions& options) {
         const auto when = parse_when(options.deadline, static_cast<double>(unix_time_ns()) * 1e-9);
         if (!when) return std::unexpected(when.error().within("--deadline"));
         job["deadline_unix_s"] = *when;
-        // Nobody can promise an end to what has none that is known.
+        // A job without a known number of epochs cannot be promised an end.
         const char* service = options.epochs ? "strict" : "soft";
         job["service"] = options.service.empty() ? service : options.service;
     } else {
@@ -140,7 +140,7 @@ Result<json::object> job_of(const SubmitOptions& options) {
     return job;
 }
 
-// {"jobs": [...]} as the API takes it; where a job says no directory, it is this one.
+// Returns {"jobs": [...]} for the API; a job without a directory gets the current one.
 Result<json::object> jobs_of_file(const SubmitOptions& options) {
     const auto text = read_file(options.file);
     if (!text) return std::unexpected(text.error());

@@ -10,7 +10,7 @@
 namespace larder::cli {
 namespace {
 
-// Columns on a terminal: one for each UTF-8 sequence.
+// Returns the columns a text takes on a terminal: one for each UTF-8 sequence.
 std::size_t width_of(const std::string& text) {
     return static_cast<std::size_t>(
         std::ranges::count_if(text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }));
@@ -19,7 +19,7 @@ std::size_t width_of(const std::string& text) {
 constexpr std::size_t kGap = 2;
 constexpr std::size_t kNameColumnsLeast = 12;
 
-// Of a text such as "125.00 MB/s" the number with three digits.
+// Returns the text with the number cut to three digits: "125.00 MB/s" gives "125 MB/s".
 std::string three_digits(const std::string& text) {
     const std::size_t point = text.find('.');
     const std::size_t unit = text.find(' ');
@@ -65,7 +65,7 @@ std::string Table::text_within(std::size_t columns, std::initializer_list<std::s
         for (const std::size_t width : fitted) sum += width == 0 ? 0 : width + kGap;
         return sum - std::min(sum, kGap);
     };
-    // The widest name gives way first, down to `least`.
+    // The widest name is shortened first, down to `least`.
     const auto narrow = [&](std::size_t least) {
         while (total() > columns) {
             std::size_t widest = fitted.size();
@@ -83,7 +83,7 @@ std::string Table::text_within(std::size_t columns, std::initializer_list<std::s
         if (total() <= columns) break;
         const auto at = static_cast<std::size_t>(std::ranges::find(headings_, heading) - headings_.begin());
         if (at == headings_.size()) continue;
-        // The room it leaves goes to names that were cut off.
+        // The room of the column left out goes to names that were cut off.
         for (std::size_t i = 0; i < fitted.size(); ++i) fitted[i] = fitted[i] == 0 ? 0 : wide[i];
         fitted[at] = 0;
         narrow(kNameColumnsLeast);
@@ -92,7 +92,7 @@ std::string Table::text_within(std::size_t columns, std::initializer_list<std::s
     return text_of(fitted);
 }
 
-// A column of width 0 is left out.
+// Returns the table's text. A column of width 0 is left out.
 std::string Table::text_of(const std::vector<std::size_t>& widths) const {
     std::string text;
     const auto write = [&](const std::vector<std::string>& cells) {

@@ -18,7 +18,7 @@ void print_result(const std::string& what, const json::object& task) {
     const json::object& result = object_at(task, "result");
     for (const auto& [key, value] : result) {
         if (value.is_array() || value.is_object()) continue;
-        // A new dataset has nothing of before.
+        // A new dataset has nothing from an earlier version or run.
         const bool of_before = key.ends_with("carried_over") || key.ends_with("resumed");
         if (of_before && count_at(result, key) == 0) continue;
         std::string name(key);
@@ -43,7 +43,7 @@ void print_notes(const json::object& result) {
 
 int report_task(const Context& context, const Error& error) {
     const int code = report(context, error);
-    // The daemon answers: what does not is the remote.
+    // The daemon answers, so the unreachable side is the remote.
     return code == kUnreachable ? static_cast<int>(kRemoteAway) : code;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Commands that start a task in the daemon, follow it and tell how it ended.
+// Commands that start a task in the daemon, follow it and report how it ended.
 
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
@@ -20,7 +20,7 @@ void print_notes(const boost::json::object& result);
 int report_task(const Context& context, const Error& error);
 
 // Starts a task, shows its progress as `label`, and prints its result after `past`, such as "added images". Returns the
-// exit code: that of `judge`, if given, which sees the result.
+// exit code; `judge`, if given, chooses the code from the result.
 int run_task(const Context& context, const std::string& method, const std::string& target,
              const boost::json::value& body, const std::string& label, const std::string& past,
              int (*judge)(const boost::json::object& result) = nullptr);

@@ -17,7 +17,7 @@ std::optional<TerminalSize> terminal_size(int fd) {
 }
 
 KeyWatch::KeyWatch() {
-    // A program in the background that changes the terminal is stopped.
+    // The kernel stops a background program that changes the terminal.
     if (::isatty(STDIN_FILENO) != 1 || ::tcgetpgrp(STDIN_FILENO) != ::getpgrp()) return;
     if (::tcgetattr(STDIN_FILENO, &before_) != 0) return;
     termios keys = before_;

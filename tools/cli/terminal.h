@@ -14,11 +14,11 @@ struct TerminalSize {
     std::size_t rows = 24;
 };
 
-// Nothing if the descriptor is no terminal; 80 by 24 if the terminal does not say.
+// Returns nothing if the descriptor is no terminal, and 80 by 24 if the terminal does not report its size.
 std::optional<TerminalSize> terminal_size(int fd);
 
-// While it lives, keys typed at standard input arrive at once and are not shown, if standard input is a terminal and
-// this program is in its foreground. The terminal is as before afterwards. One at a time.
+// While it lives, keys typed at standard input arrive at once and are not echoed, if standard input is a terminal and
+// this program is in its foreground. The destructor restores the terminal. One at a time.
 class KeyWatch {
 public:
     KeyWatch();
@@ -26,9 +26,9 @@ public:
     KeyWatch(const KeyWatch&) = delete;
     KeyWatch& operator=(const KeyWatch&) = delete;
 
-    // Standard input, to poll; -1 if no keys are watched.
+    // The descriptor to poll, standard input; -1 if no keys are watched.
     int fd() const { return watching_ ? 0 : -1; }
-    // Takes what was typed. True if a q is in it.
+    // Reads the typed keys. Returns true if one of them is q.
     bool q_pressed();
 
 private:

@@ -16,7 +16,7 @@ namespace {
 
 namespace json = boost::json;
 
-// What is counted of one dataset or job, so far.
+// Counts of one dataset or job so far.
 struct Counts {
     double hits = 0;
     double misses = 0;
@@ -58,7 +58,7 @@ Result<Snapshot> take(const Context& context, const Clock& clock) {
     return snapshot;
 }
 
-// The rows' rates are taken between two snapshots; a row that is new in the second has none yet.
+// Rates of rows between two snapshots; a row that is new in the second has none yet.
 class Rates {
 public:
     Rates(const json::array& before, std::int64_t before_ns, std::int64_t now_ns)
@@ -66,7 +66,7 @@ public:
         for (const json::value& value : before) before_[key_of(as_object(value))] = counts_of(as_object(value));
     }
 
-    // Hit ratio, the rates by source, their sum.
+    // Returns the hit ratio, the rates by source and their sum.
     std::vector<std::string> cells(const json::object& row) const {
         const auto known = before_.find(key_of(row));
         if (known == before_.end()) return {"-", "-", "-", "-", "-"};
@@ -81,7 +81,7 @@ public:
                 rate(memory + disk + remote)};
     }
 
-    // The part of its sessions' time that a job waited.
+    // Returns the part of its sessions' time that a job waited.
     std::string stall(const json::object& job) const {
         const auto known = before_.find(key_of(job));
         const double sessions = number_at(job, "sessions");

@@ -13,7 +13,7 @@
 namespace larder::cli {
 namespace {
 
-// Words of other programs for what is called otherwise here.
+// Words that other programs use, and Larder's word for the same.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kOtherWords{{{"create", "add"},
                                                                                     {"new", "add"},
                                                                                     {"delete", "rm"},
@@ -28,12 +28,12 @@ struct Command {
     std::string line;  // as it is typed: "larder dataset add"
 };
 
-// Option groups are Apps, too, without a name.
+// Returns the subcommands. CLI11's option groups are Apps too, without a name.
 std::vector<const CLI::App*> commands_of(const CLI::App& app) {
     return app.get_subcommands([](const CLI::App* child) { return !child->get_name().empty(); });
 }
 
-// The command that was being read when the parse ended.
+// Returns the command that was being read when the parse ended.
 Command innermost(const CLI::App& app) {
     Command command{&app, app.get_name()};
     while (!command.app->get_subcommands().empty()) {
@@ -111,7 +111,7 @@ std::string usage_error_text(const CLI::App& app, const CLI::ParseError& error) 
     const std::vector<std::string> left = app.remaining(true);
     const bool takes_command = !commands_of(*at.app).empty();
     const bool lacks_command = takes_command && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
-    // Other errors end the parse before the words behind them were looked at.
+    // Other errors end the parse before the later words are read.
     const bool has_extras =
         !left.empty() && (lacks_command || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr);
     if (has_extras && left.front().starts_with('-')) return unknown_option(app, at, left.front());
@@ -127,7 +127,7 @@ std::string usage_error_text(const CLI::App& app, const CLI::ParseError& error) 
 }
 
 int end_parse(const CLI::App& app, const CLI::ParseError& error) {
-    // Help and version are such an error to CLI11.
+    // CLI11 reports help and version as errors with exit code 0.
     if (error.get_exit_code() == 0) return app.exit(error), kDone;
     std::fprintf(stderr, "%s\n", usage_error_text(app, error).c_str());
     return kUsage;

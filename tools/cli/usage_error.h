@@ -1,6 +1,6 @@
 #pragma once
 
-// What a program says about a wrong command line: which command, what is wrong with it, and what to type instead.
+// Messages about a wrong command line: which command, what is wrong with it, and what to type instead.
 
 #include <string>
 
@@ -11,10 +11,10 @@ class ParseError;
 
 namespace larder::cli {
 
-// `app` is the program's App after the parse that threw `error`. One line, without its end.
+// Returns one line without a newline. `app` is the program's App after the parse that threw `error`.
 std::string usage_error_text(const CLI::App& app, const CLI::ParseError& error);
 
-// Says it on stderr; prints help or version if these were asked for. Gives the exit code.
+// Prints the error on stderr, or help or version if asked for. Returns the exit code.
 int end_parse(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace larder::cli

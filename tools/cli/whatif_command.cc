@@ -41,7 +41,7 @@ json::object body_of(const WhatIfOptions& options) {
     return body;
 }
 
-// "+25.0 %"; "-" where there is nothing to compare.
+// Formats a change: "+25.0 %"; "-" if there is nothing to compare.
 std::string change(const json::object& row, const char* key) {
     const double before = number_at(object_at(row, "before"), key);
     if (!row.contains("before") || !row.contains("after") || !(before > 0)) return "-";

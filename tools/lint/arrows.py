@@ -25,7 +25,7 @@ ALLOWED = {
     "allocator": {"base", "base/server"},
     "scheduler": {"allocator", "base", "base/server"},
 }
-# What training jobs link stays free of these.
+# Libraries that a training job links must not use these.
 LIGHT = {"base", "cache/protocol", "loader"}
 HEAVY = re.compile(r"^(boost|spdlog|fmt|prometheus|toml\+\+|CLI|liburing|lmdb)[/.]")
 
@@ -67,7 +67,7 @@ def subfolder(path: str) -> tuple[str, str] | None:
 
 
 def cycles(sources: list[Source], known: set[str]) -> list[Finding]:
-    # Only what has a folder of its own takes part: base/error.h is a file of base, not a part of it.
+    # Only folders take part: base/error.h is a file of base, not a part of it.
     parts = {subfolder(path) for path in known if path.count("/") >= 2} - {None}
     edges: dict[tuple[str, str], dict[tuple[str, str], tuple[str, int]]] = collections.defaultdict(dict)
     for source in sources:

@@ -84,7 +84,7 @@ def main() -> int:
         if all(is_checked(source) for source in sources_of(path)):
             waiting.setdefault(str(path), key_of(entry, config))
     checked = {path: key for path, key in waiting.items() if not (CLEAN / key).exists()}
-    # Each clean file also leaves its name, so that what was never clean comes first.
+    # Each clean file also leaves its name, so that files never seen clean come first.
     order = sorted(checked, key=lambda path: (CLEAN / hashlib.sha256(path.encode()).hexdigest()).exists())
 
     deadline = time.monotonic() + arguments.seconds

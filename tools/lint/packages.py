@@ -36,7 +36,7 @@ PACKAGE_OF = {
     "toml++/": "libtomlplusplus-dev",
     "zstd.h": "libzstd-dev",
 }
-# Not of Debian: the Python package's build requires it by name and pip installs it.
+# Not a Debian package: the build of the Python package requires it by name and pip installs it.
 _BY_PIP = ("nanobind/",)
 
 

@@ -20,7 +20,7 @@ from sources import PRODUCT, Finding, Source, read_sources  # noqa: E402
 LINES_MAX = 500
 # The lint and its tests spell out what they look for.
 SELF = ("tools/lint/", "tests/tidy/")
-# An example is a program of a user of the loader, which has its header and no more.
+# An example is a loader user's program, which has the loader's header and nothing else.
 TIME_DOORS = ("base/clock.cc", "loader/examples/")
 # Seams may wait: they stand between the code and the disk, the network, the clock or another process.
 SLEEP_DOORS = ("base/clock.", "base/file_lock.", "cache/device/", "cache/remote/")

@@ -51,7 +51,7 @@ std::string value_text(const std::string& metric, double value) {
     return text;
 }
 
-// The least amount that reaches the target, to 2 %, among those between nothing and `most`; what was tried, too.
+// Searches between nothing and `most` for the least amount that reaches the target, to 2 %, and records the tries.
 class Search {
 public:
     Search(const CapacityOptions& options, double most) : options_(options), most_(most) {}

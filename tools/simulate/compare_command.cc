@@ -38,7 +38,7 @@ struct Choice {
     double cache_bytes = 0;
     double remote_bytes_per_second = 0;
     double arrivals_faster = 1;
-    std::size_t baseline = 0;  // the first choice that differs in nothing but policy and cache
+    std::size_t baseline = 0;  // the first choice that differs in policy and cache only
 };
 
 Result<std::vector<Choice>> choices_of(const CompareOptions& options) {
@@ -70,7 +70,7 @@ Result<std::vector<Choice>> choices_of(const CompareOptions& options) {
     return choices;
 }
 
-// "fifo", or "fifo/blind" where policies take no account of storage.
+// Returns the options of "fifo", or of "fifo/blind" for policies that ignore storage.
 scheduler::ScenarioOptions scenario_of(const CompareOptions& options, const Choice& choice) {
     scheduler::ScenarioOptions scenario = options.simulate.scenario;
     scenario.policy = choice.policy;

@@ -49,7 +49,7 @@ std::string seconds_or_nothing(double seconds) {
     return text;
 }
 
-// Of what is sampled, in its order.
+// Returns the names of the sampled series, in order.
 std::vector<std::string> sampled_names(const scheduler::Report& report) {
     std::vector<std::string> names;
     names.reserve(report.outcome.sampled_datasets.size() + 1);
@@ -109,7 +109,7 @@ Result<void> write_timeline_csv(const scheduler::Report& report, const std::stri
 
 namespace {
 
-// A file's name is enough: where it lies, the reader of a drawing does not ask.
+// Returns the trace's file name: a drawing needs no path.
 std::string trace_name(const std::string& trace) {
     return trace.starts_with("poisson:") ? trace : std::filesystem::path(trace).filename().string();
 }

@@ -19,7 +19,7 @@ std::string listed(const std::vector<std::string_view>& names) {
     return text;
 }
 
-// "4000-4999".
+// Parses "4000-4999".
 Result<scheduler::MeasuredJobs> parse_measured(std::string_view text) {
     const auto number = [](std::string_view digits) -> std::optional<std::size_t> {
         std::size_t value = 0;

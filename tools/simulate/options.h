@@ -1,6 +1,6 @@
 #pragma once
 
-// What one simulation is told on the command line; `simulate`, `simulate compare` and `simulate capacity` share it.
+// Command line options of one simulation, shared by `simulate`, `simulate compare` and `simulate capacity`.
 
 #include <optional>
 
@@ -27,7 +27,7 @@ struct SimulateOptions {
     std::string tenant_weights;
     std::string measure;
 
-    // Options in units and in text, put where the scenario has them.
+    // Converts options in units and text into the scenario's fields.
     Result<void> settle();
 };
 
@@ -40,7 +40,7 @@ void add_gpu_options(CLI::App& app, SimulateOptions& options);
 // The same, and checkpoints, disks, networks and failures of nodes.
 void add_cluster_options(CLI::App& app, SimulateOptions& options);
 void add_policy_options(CLI::App& app, SimulateOptions& options);
-// One policy, one cache system, one cache size and bandwidth.
+// Adds options for one policy, one cache system, one cache size and one bandwidth.
 void add_choice_options(CLI::App& app, SimulateOptions& options);
 
 }  // namespace larder::cli

@@ -32,7 +32,7 @@ bool write_all(int fd, std::string_view text) {
     return true;
 }
 
-// First byte: 0 for a result, 1 for an error's message.
+// Runs a task and writes its result. First byte: 0 for a result, 1 for an error's message.
 [[noreturn]] void be_child(int fd, std::size_t task, const std::function<Result<std::string>(std::size_t)>& run) {
     const auto result = run(task);
     const std::string text = result ? std::string(1, '\0') + *result : std::string(1, '\1') + result.error().message;
@@ -50,7 +50,7 @@ Result<Running> start(std::size_t task, const std::function<Result<std::string>(
     return Running{.task = task, .pid = pid, .output = std::move(read_end), .text = {}};
 }
 
-// Takes what there is to read; true at its end.
+// Reads the available data; returns true at its end.
 bool drain(Running& one) {
     char buffer[65536];
     const ssize_t got = ::read(one.output.get(), buffer, sizeof buffer);

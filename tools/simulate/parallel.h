@@ -1,6 +1,6 @@
 #pragma once
 
-// Many simulations at a time, each in a process of its own.
+// Runs many simulations at a time, each in its own process.
 
 #include <functional>
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace larder::cli {
 
-// Runs task(0) ... task(count - 1), as many at a time as there are processors, and gives what they returned, in order.
-// A task's error (or its process's death) is the whole's. `done` is called here after each.
+// Runs task(0) ... task(count - 1), as many at a time as there are processors, and returns their results in order. A
+// task's error (or its process's death) fails the whole call. `done` is called in this process after each task.
 Result<std::vector<std::string>> run_in_processes(std::size_t count,
                                                   const std::function<Result<std::string>(std::size_t)>& task,
                                                   const std::function<void(std::size_t finished)>& done);

@@ -1,6 +1,6 @@
 #pragma once
 
-// A simulation's results as people and programs read them: a list of figures, JSON, CSV files, and drawings.
+// A simulation's results for people and programs: a list of figures, JSON, CSV files, and drawings.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -13,15 +13,15 @@ namespace larder::cli {
 
 boost::json::object summary_json(const scheduler::Report& report, const scheduler::ScenarioOptions& options);
 void print_summary(const scheduler::Report& report, const scheduler::ScenarioOptions& options);
-// A row a job, and a row a sample.
+// Write a row per job, and a row per sample.
 Result<void> write_jobs_csv(const scheduler::Report& report, const std::string& path);
 Result<void> write_timeline_csv(const scheduler::Report& report, const std::string& path);
-// Three drawings in `directory`: jct.svg, utilisation.svg, datasets.svg.
+// Draws three files in `directory`: jct.svg, utilisation.svg, datasets.svg.
 Result<void> plot(const scheduler::Report& report, const scheduler::ScenarioOptions& options,
                   const std::string& directory);
-// One drawing of the rows that `compare` gives: completion times and GPU utilisation, cluster by cluster.
+// Draws the rows of `compare`: completion times and GPU utilisation, cluster by cluster.
 Result<void> plot_comparison(const boost::json::array& rows, const std::string& trace, const std::string& svg_path);
-// "2d 03h", "3h 20m", "45.0 s".
+// Formats a time: "2d 03h", "3h 20m", "45.0 s".
 std::string time_text(double seconds);
 
 }  // namespace larder::cli
