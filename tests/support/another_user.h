@@ -1,7 +1,7 @@
 #pragma once
 
-// A process that may read everything sees no refusal: while one of these lives it has the rights of nobody, all its
-// threads do. Without effect where it has no such rights.
+// Drops the process's rights to those of user nobody while it lives, in all threads, because a process that may read
+// everything sees no refusal. Does nothing if the process has no such rights.
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-// Certificates for tests, made on the spot: an authority of its own, and what it signs, as PEM files in a directory.
+// Certificates for tests, made on the fly as PEM files in a directory: an authority, and the certificates it signs.
 
 #include <memory>
 #include <string>
@@ -18,7 +18,7 @@ struct CertificateFiles {
 struct CertificateWishes {
     std::string common_name;
     std::string alternative_names;  // "IP:127.0.0.1,DNS:localhost"; empty: none
-    int valid_from_s = -3600;       // from now
+    int valid_from_s = -3600;       // relative to now
     int valid_until_s = 3600;
 };
 

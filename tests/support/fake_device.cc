@@ -115,7 +115,7 @@ void FakeDevice::cancel(cache::Operation& operation) {
     }
 }
 
-// It completes now, with this result.
+// Completes the operation now, with this result.
 void FakeDevice::decide(std::pair<std::int64_t, std::uint64_t> key, std::int32_t result) {
     auto node = pending_.extract(key);
     node.key().first = node.mapped().due_ns = clock_.now_ns();
@@ -152,7 +152,7 @@ void FakeDevice::wait(std::int64_t deadline_ns) {
     const std::int64_t until_ns = std::min(next_ns, deadline_ns);
     if (until_ns != kNever_ns && until_ns > clock_.now_ns()) clock_.set_ns(until_ns);
 
-    // What `done` starts is for the next wait, however short its latency.
+    // Operations that `done` starts complete in the next wait, however short their latency.
     const std::uint64_t last_sequence = sequence_;
     for (auto at = pending_.begin(); !crashed_ && at != pending_.end() && at->first.first <= clock_.now_ns();) {
         const std::pair key = at->first;
@@ -169,7 +169,7 @@ void FakeDevice::wait(std::int64_t deadline_ns) {
         pending_.erase(at);
         pending.operation->device_state = nullptr;
         pending.operation->done(*pending.operation, result);
-        at = pending_.begin();  // `done` may have cancelled what is next
+        at = pending_.begin();  // `done` may have cancelled the next operation
     }
     waiting_ = false;
 }
@@ -236,7 +236,7 @@ std::int32_t FakeDevice::perform_open(const Pending& pending) {
     } else if ((flags & O_TRUNC) != 0) {
         disk_.truncate(pending.target.path, 0);
     }
-    // A descriptor of the memory itself, so that whoever closes it, by the device or by close(2), frees the number.
+    // A duplicate of the memory's descriptor, so that closing it, through the device or by close(2), frees the number.
     const int fd = ::fcntl(file->memory.get(), F_DUPFD_CLOEXEC, 0);
     if (fd < 0) return -errno;
     open_[fd] = {std::move(file), pending.target.path, flags};

@@ -23,16 +23,16 @@ enum class FakeAction : std::uint8_t { open, stat, read, write, allocate, unlink
 struct Fault {
     enum class Kind : std::uint8_t {
         fail,         // completes with -error, nothing happens
-        short_count,  // a read or write does half of what was asked
-        torn,         // a write puts a prefix down, then completes with -error
-        flip_bit,     // one bit of what is read or written is wrong; completes as if well
+        short_count,  // a read or write does half of the request
+        torn,         // a write stores a prefix, then completes with -error
+        flip_bit,     // one bit read or written is wrong; completes as if well
         crash,        // as crash() below, at this operation
     };
     FakeAction action = FakeAction::read;
     Kind kind = Kind::fail;
     std::string path_part;    // of the file's path; empty: any
-    std::uint64_t skip = 0;   // so many matching operations go well before
-    std::uint64_t times = 1;  // then so many are hit
+    std::uint64_t skip = 0;   // matching operations that go well before
+    std::uint64_t times = 1;  // matching operations that are then hit
     int error = 5;            // EIO
 };
 
@@ -62,17 +62,18 @@ public:
     void stop() override;
     const char* kind() const override { return "fake"; }
 
-    // Completes with 0 after `delay_ns`; what other fakes build their delays on.
+    // Completes with 0 after `delay_ns`; other fakes build their delays on this.
     void start_timer(std::int64_t delay_ns, cache::Operation& operation);
 
     void inject(const Fault& fault) { faults_.push_back(fault); }
     void clear_faults() { faults_.clear(); }
 
-    // The power goes: of each write in flight a seeded prefix of whole sectors lands, and nothing completes any more.
+    // Cuts the power: a seeded prefix of whole sectors of each write in flight lands, and nothing completes any more.
     void crash();
     bool crashed() const { return crashed_; }
 
-    // When the next operation completes; INT64_MAX when none is timed. For a simulation of several parts on one clock.
+    // Returns when the next operation completes; INT64_MAX if none is timed. For simulations of several parts on one
+    // clock.
     std::int64_t next_completion_ns() const;
     std::uint64_t operations(FakeAction action) const { return counts_[static_cast<std::size_t>(action)]; }
     std::size_t in_flight() const { return pending_.size(); }
@@ -91,7 +92,7 @@ private:
         std::int64_t due_ns = 0;
         int fd = -1;
         int flags = 0;
-        OpenFile target;  // as it was when the operation was started
+        OpenFile target;  // the file when the operation was started
         std::byte* memory = nullptr;
         std::size_t bytes = 0;
         std::uint64_t offset = 0;
@@ -114,7 +115,7 @@ private:
     ManualClock& clock_;
     FakeDeviceOptions options_;
     std::map<int, OpenFile> open_;
-    std::map<std::pair<std::int64_t, std::uint64_t>, Pending> pending_;  // by when it is due, then as started
+    std::map<std::pair<std::int64_t, std::uint64_t>, Pending> pending_;  // by due time, then start order
     std::vector<Fault> faults_;
     std::uint64_t counts_[8] = {};
     std::uint64_t sequence_ = 0;

@@ -1,9 +1,8 @@
 #pragma once
 
-// Files for FakeDevice: a flat set of paths (any parent directory is taken to exist), each file's bytes in a sparse
-// memfd, so that a preallocated gigabyte costs nothing and a plain pread on an open file sees what the device wrote.
-// A disk outlives the devices on it: a crash is a new FakeDevice on the same disk. What a completed write wrote
-// persists.
+// Files for FakeDevice: a flat set of paths (any parent directory is taken to exist). Each file's bytes are in a sparse
+// memfd, so that a preallocated gigabyte costs nothing and a plain pread on an open file sees the device's writes. A
+// disk outlives the devices on it: a crash is a new FakeDevice on the same disk. Completed writes persist.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +23,7 @@ struct FakeFile {
 
     FileDescriptor memory;
     std::uint64_t bytes = 0;      // its size
-    std::uint64_t allocated = 0;  // of the disk, this file's part
+    std::uint64_t allocated = 0;  // this file's part of the disk
     std::int64_t mtime_ns = 0;
     std::uint64_t inode = 0;
     bool linked = true;
@@ -36,10 +35,10 @@ public:
     FakeDisk(const FakeDisk&) = delete;
     FakeDisk& operator=(const FakeDisk&) = delete;
 
-    // What a test does behind the device's back.
+    // For tests that change files behind the device's back.
     void put(const std::string& path, std::span<const std::byte> content, std::int64_t mtime_ns = 0);
     void put(const std::string& path, std::string_view content, std::int64_t mtime_ns = 0);
-    std::string content(const std::string& path) const;  // empty when there is no such file
+    std::string content(const std::string& path) const;  // empty if there is no such file
     bool exists(const std::string& path) const { return files_.contains(path); }
     std::vector<std::string> paths() const;
     void truncate(const std::string& path, std::uint64_t bytes);
@@ -47,16 +46,16 @@ public:
     void set_bytes_max(std::uint64_t bytes_max) { bytes_max_ = bytes_max; }
     std::uint64_t bytes_used() const { return bytes_used_; }
 
-    // All files as they are now, and back to that.
+    // A copy of all files, to go back to.
     using Snapshot = std::map<std::string, std::pair<std::string, std::int64_t>>;
     Snapshot snapshot() const;
     void restore(const Snapshot& snapshot);
 
-    // FakeDevice's part; results are as the system calls'.
+    // For FakeDevice; results are those of the system calls.
     std::shared_ptr<FakeFile> find(const std::string& path) const;
     std::shared_ptr<FakeFile> create(const std::string& path);
     bool unlink(const std::string& path);
-    // Makes [0, bytes) of the file belong to it: false when the disk is full.
+    // Allocates [0, bytes) to the file; returns false if the disk is full.
     bool allocate(FakeFile& file, std::uint64_t bytes);
 
 private:

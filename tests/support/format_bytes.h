@@ -11,7 +11,7 @@
 
 namespace larder::test {
 
-// A shard or chunk with a table of samples; `between` lies between table and samples, as MDS's own description does.
+// Returns a shard or chunk with a table of samples; `between` goes between table and samples, like MDS's description.
 inline std::string table_file(const std::vector<std::string>& samples, std::string_view between = "") {
     std::vector<std::uint32_t> offsets{static_cast<std::uint32_t>(4 * (samples.size() + 2) + between.size())};
     for (const std::string& sample : samples) {
@@ -23,7 +23,7 @@ inline std::string table_file(const std::vector<std::string>& samples, std::stri
     return file;
 }
 
-// A sample of fields that all say their size.
+// Returns a sample whose fields all have a size in front.
 inline std::string sized_fields(const std::vector<std::string>& fields) {
     std::string sample;
     for (const std::string& field : fields) sample += number_bytes(static_cast<std::uint32_t>(field.size()));
@@ -48,7 +48,7 @@ struct MegatronFiles {
     std::string idx;
 };
 
-// Documents of sequences of int32 tokens.
+// Returns files of documents made of sequences of int32 tokens.
 inline MegatronFiles megatron_files(const std::vector<std::vector<std::vector<std::int32_t>>>& documents) {
     std::vector<std::int32_t> lengths;
     std::vector<std::int64_t> pointers;

@@ -1,7 +1,7 @@
 #pragma once
 
-// An HttpServer on a thread of its own, for one test: on a Unix socket in a fresh directory, and on a loopback port the
-// kernel picks, with TLS where a context is given. Ends with the test.
+// An HttpServer on its own thread, for one test: on a Unix socket in a fresh directory, and on a loopback port chosen
+// by the kernel, with TLS if a context is given. Ends with the test.
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -37,7 +37,7 @@ public:
         guard_.reset();
     }
 
-    // Runs it on the server's thread, and waits for that.
+    // Runs `work` on the server's thread and waits until it is done.
     template <typename Work>
     std::invoke_result_t<Work> on_thread(Work work) {
         std::packaged_task<std::invoke_result_t<Work>()> task(std::move(work));

@@ -1,6 +1,6 @@
 #pragma once
 
-// What this process logs while a LogFile lives, line by line. For test programs that link larder_base_server.
+// Captures this process's log while it lives, line by line. For test programs that link larder_base_server.
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// Bytes and objects in memory, as parsers and indexers read them. Every read gives a copy that lives only until the
-// next one, so that a view that is kept too long is a use after free, and reads outside are refused loudly. What was
-// read is counted. An object source may be used from several threads, as the real ones.
+// In-memory bytes and objects for parsers and indexers. Every read returns a copy that lives only until the next read,
+// so that a view kept too long is a use after free; reads outside are refused loudly. Reads are counted. An object
+// source may be used from several threads, as the real ones.
 
 #include <atomic>
 #include <map>
@@ -42,7 +42,7 @@ class MemorySource final : public cache::ObjectSource {
 public:
     std::map<std::string, std::string> objects;
     std::atomic<std::uint64_t> bytes_read{0};
-    bool lists = true;  // false: index.json only, as HTTP, which has no listing
+    bool lists = true;  // false: index.json only, like HTTP, which has no listing
 
     std::string description() const override { return "memory"; }
     Result<cache::ObjectListing> list(const std::function<void(std::uint64_t, std::uint64_t)>&,
@@ -64,7 +64,7 @@ private:
     static std::int64_t tag_of(const std::string& content) { return static_cast<std::int64_t>(content.size()) + 7; }
 };
 
-// Little-endian bytes of numbers, for layouts written by hand.
+// Returns numbers as little-endian bytes, for layouts written by hand.
 template <typename Number>
 std::string number_bytes(Number number) {
     return {reinterpret_cast<const char*>(&number), sizeof number};

@@ -39,7 +39,7 @@ ProgramResult run_program(const std::vector<std::string>& arguments,
     std::vector<char*> argv;
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
-    // Everything a child of a threaded process may not allocate is made before the fork.
+    // A child of a threaded process must not allocate, so everything is allocated before the fork.
     std::vector<std::string> variables;
     for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
     for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);

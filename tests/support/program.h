@@ -1,6 +1,6 @@
 #pragma once
 
-// Runs a program to its end and keeps what it said.
+// Runs a program to its end and keeps its output.
 
 #include <string>
 #include <utility>

@@ -1,7 +1,7 @@
 #pragma once
 
-// How many random cases a property is tried on. Under a sanitizer each takes ten to thirty times as long, and what a
-// sanitizer sees shows in the first thousands; the full number runs in the build without.
+// The number of random cases per property. Under a sanitizer each takes ten to thirty times as long, and the first
+// thousands show what a sanitizer can find; the build without sanitizers runs the full number.
 
 #include <cstdint>
 

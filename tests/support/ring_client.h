@@ -1,8 +1,8 @@
 #pragma once
 
-// A bare client of a shard, in the same process: it makes both ends of a session as the handshake would, and speaks
-// wire.h by hand, rightly or wrongly. The loader's own session is loader/session.h; this one is for tests that need to
-// misbehave or to look at single completions.
+// A bare client of a shard, in the same process. It makes both ends of a session as the handshake would, and writes
+// wire.h by hand, well-formed or not. The loader's own session is loader/session.h; this client is for tests that need
+// to misbehave or to look at single completions.
 
 #include <cstdint>
 #include <functional>
@@ -26,7 +26,7 @@ struct RingClientOptions {
     std::uint32_t ring_entries = 256;
     std::uint64_t slot_bytes = std::uint64_t{4} << 20;
     bool sequential = false;
-    int socket_buffer_bytes = 0;  // of the daemon's end; 0: the system's
+    int socket_buffer_bytes = 0;  // at the daemon's end; 0: the system's
     std::function<void(std::uint64_t)> populate_slots = {};
 };
 
@@ -35,7 +35,7 @@ public:
     RingClient(std::shared_ptr<const protocol::Manifest> manifest, const RingClientOptions& options);
     ~RingClient();
 
-    // The daemon's ends, once.
+    // Gives up the daemon's ends. Call once.
     cache::SessionSetup take_setup() { return std::move(setup_); }
 
     void fetch(std::uint32_t block, std::uint32_t slot_page, std::uint32_t tag = 0, std::uint32_t epoch = 1);
@@ -44,12 +44,12 @@ public:
     void release(std::uint32_t slot_page);
     void submit(const protocol::Request& request);
 
-    // The next published completion, if any.
+    // Returns the next published completion, if any.
     std::optional<protocol::Completion> next_completion();
-    // The block's bytes; valid as the protocol says.
+    // Returns the block's bytes; valid as the protocol says.
     std::string payload(const protocol::Completion& completion);
 
-    // Messages the daemon sent; maps added segments.
+    // Reads the daemon's messages; maps added segments.
     void read_messages();
     std::vector<std::uint32_t> dropped_segments;
     void unmap(std::uint32_t segment);

@@ -92,7 +92,7 @@ void write_tar(const std::filesystem::path& path, TarDialect dialect, std::span<
         ::archive_entry_set_filetype(entry.get(), is_directory ? AE_IFDIR : AE_IFREG);
         ::archive_entry_set_perm(entry.get(), is_directory ? 0755 : 0644);
         ::archive_entry_set_size(entry.get(), static_cast<std::int64_t>(member.content.size()));
-        ::archive_entry_set_mtime(entry.get(), 1'700'000'000, 123'456'789);  // in PAX a header of its own
+        ::archive_entry_set_mtime(entry.get(), 1'700'000'000, 123'456'789);  // adds a header in PAX
         require(::archive_write_header(writer.get(), entry.get()) == ARCHIVE_OK, "tar member " + member.name);
         const auto put = ::archive_write_data(writer.get(), member.content.data(), member.content.size());
         require(put == static_cast<la_ssize_t>(member.content.size()), "tar member " + member.name);

@@ -1,7 +1,7 @@
 #pragma once
 
 // Datasets for tests: random files in class directories, tar shards in each tar dialect, and their manifests. All
-// content is a function of a seed. A helper that cannot do its work throws, which fails the test that asked.
+// content is a function of a seed. A helper that fails throws, which fails the calling test.
 
 #include <cstdint>
 #include <filesystem>
@@ -22,7 +22,7 @@ struct NamedBytes {
 };
 
 std::string random_bytes(std::size_t bytes, std::uint64_t seed);
-// A number below `end`, drawn from a seed.
+// Returns a number below `end`, drawn from a seed.
 std::uint64_t random_below(std::uint64_t end, std::uint64_t seed);
 
 void write_file(const std::filesystem::path& path, std::string_view content);
@@ -42,10 +42,10 @@ enum class TarDialect { ustar, pax, gnu };
 constexpr std::string_view name(TarDialect dialect) {
     return dialect == TarDialect::ustar ? "ustar" : dialect == TarDialect::pax ? "pax" : "gnu";
 }
-// A tar of these members, by libarchive.
+// Writes a tar of these members, by libarchive.
 void write_tar(const std::filesystem::path& path, TarDialect dialect, std::span<const NamedBytes> members);
 
-// The members "<seed>-<i>.bin" (random bytes) and "<seed>-<i>.cls" (a digit) of `sample_count` samples.
+// Returns the members "<seed>-<i>.bin" (random bytes) and "<seed>-<i>.cls" (a digit) of `sample_count` samples.
 std::vector<NamedBytes> make_samples(std::uint32_t sample_count, std::size_t bytes_max, std::uint64_t seed);
 
 // Indexes `root` to `manifest_path` and opens the result.
@@ -54,7 +54,7 @@ protocol::Manifest make_manifest(const std::filesystem::path& root, const std::s
                                  const cache::BlockGoal& block = {}, std::uint64_t dataset_id = 1,
                                  const protocol::Manifest* previous = nullptr);
 
-// What Larder must deliver: the bytes of a block or of a sample, read from the files below `root`.
+// Return the bytes Larder must deliver for a block or sample, read from the files below `root`.
 std::string block_content(const std::filesystem::path& root, const protocol::Manifest& manifest, std::uint32_t block);
 std::string sample_content(const std::filesystem::path& root, const protocol::Manifest& manifest, std::uint64_t sample);
 

@@ -92,11 +92,11 @@ int ServerProgram::stop() {
         }
     }
     process_ = -1;
-    output_.reset();  // not before: it may have a last line to print
+    output_.reset();  // closed only now: it may have a last line to print
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// Empty at its end.
+// Returns the next line, or an empty text at the end of output.
 std::string ServerProgram::read_line() {
     while (true) {
         const std::size_t end = ahead_.find('\n');

@@ -16,18 +16,19 @@ namespace larder::test {
 
 class ServerProgram {
 public:
-    // The program's name and its arguments: {"nginx.py", "/some/directory"}. Returns once it is ready; the test fails
-    // when it does not get there.
+    // Starts the program: its name and arguments, {"nginx.py", "/some/directory"}. Returns once it is ready; otherwise
+    // the test fails.
     explicit ServerProgram(const std::vector<std::string>& arguments);
     ~ServerProgram();
     ServerProgram(const ServerProgram&) = delete;
     ServerProgram& operator=(const ServerProgram&) = delete;
 
-    // What it printed when it was ready, by name; empty when it printed no such thing.
+    // Returns a value that the program printed when ready, by name; empty if it printed none.
     std::string operator[](const std::string& name) const;
-    // One line to its standard input, and its answer: see fault_proxy.py.
+    // Writes one line to the program's standard input and returns its answer: see fault_proxy.py.
     std::string ask(const std::string& line);
-    // Its exit status, -1 when a signal ended it. The fault proxy's is 3 when something tried to write through it.
+    // Ends the program. Returns its exit status, -1 if a signal ended it. The fault proxy's is 3 if something tried to
+    // write through it.
     int stop();
 
 private:
@@ -37,7 +38,7 @@ private:
     std::map<std::string, std::string> values_;
     FileDescriptor input_;
     FileDescriptor output_;
-    std::string ahead_;  // read, not yet asked for
+    std::string ahead_;  // read ahead of the next call
     pid_t process_ = -1;
 };
 

@@ -15,7 +15,7 @@ public:
     TempDirectory& operator=(const TempDirectory&) = delete;
 
     const std::filesystem::path& path() const { return path_; }
-    // A name within it, as the file functions take it.
+    // Returns the path of a name within it, as the file functions take it.
     std::string operator/(const std::string& name) const { return (path_ / name).string(); }
 
 private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// A real daemon inside the test's process, on a directory of its own, with its HTTP API at hand. For test programs that
+// A real daemon inside the test's process, on its own directory, with access to its HTTP API. For test programs that
 // link larder_cache_control.
 
 #include <boost/json.hpp>
@@ -90,7 +90,7 @@ public:
         return call("POST", target, boost::json::serialize(body));
     }
 
-    // The task an answer names, when it has ended.
+    // Waits for the task named in an answer and returns it once it has ended.
     boost::json::value finished(const ApiAnswer& started) const {
         if (started.status != 202) {
             ADD_FAILURE() << "no task was started: " << started.text;
@@ -115,7 +115,7 @@ public:
     }
     boost::json::value dataset(const std::string& name) const { return get("/v1/datasets/" + name).body; }
 
-    // Until the condition holds; the test's own timeout ends a wait in vain.
+    // Waits until the condition holds; the test's own timeout limits the wait.
     static void wait_until(const std::function<bool()>& holds) {
         while (!holds()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }

@@ -1,4 +1,4 @@
-// Text as the bytes that readers take, and back.
+// Conversions between text and the bytes that readers take.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace larder::test {
 
-// Valid as long as the text is.
+// Returns a view that is valid as long as the text.
 inline std::span<const std::byte> as_bytes(const std::string& text) {
     return std::as_bytes(std::span(text));
 }

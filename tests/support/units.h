@@ -1,4 +1,4 @@
-// What tests count in.
+// Units for tests.
 #pragma once
 
 #include <cstdint>
