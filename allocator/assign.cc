@@ -20,7 +20,7 @@ Quotas quotas_in_force(const ClusterState& state) {
     return quotas;
 }
 
-// Whether there are quotas, within every node, every floor and cap.
+// True if `quotas` respect every dataset's floor, cap and held quotas, within rounding.
 bool may_keep(const ClusterState& state, const Problem& problem, const Quotas& quotas) {
     const CacheSplit held = split_of(problem, quotas);
     // Quotas are whole bytes on every node.
@@ -63,7 +63,7 @@ std::uint64_t moved_bytes(const ClusterState& state, const Quotas& quotas) {
     return moved;
 }
 
-// `placed`: the jobs that had no GPUs before.
+// `placed` lists the jobs that had no GPUs before this plan.
 Plan plan_of(const ClusterState& state, std::span<const std::uint32_t> placed, const Problem& problem,
              Solution solution) {
     Plan plan;
@@ -91,7 +91,7 @@ Plan plan_of(const ClusterState& state, std::span<const std::uint32_t> placed, c
     return plan;
 }
 
-// Gives GPUs to jobs that have none, in the order of their weights, then names. The jobs it found some for.
+// Gives GPUs to jobs that have none, by weight, then by name. Returns the jobs that got some.
 std::vector<std::uint32_t> place_waiting(ClusterState& state, const Objective& objective) {
     std::vector<std::uint32_t> waiting;
     for (std::uint32_t i = 0; i < state.jobs.size(); ++i) {
@@ -137,7 +137,7 @@ Result<Plan> assign(const ClusterState& given, const Objective& objective) {
     const Quotas in_force = quotas_in_force(state);
     if (steers && objective.hysteresis > 0 && may_keep(state, problem, in_force)) {
         Solution still = solve_with_quotas(state, problem, objective.kind, in_force);
-        // Nobody may stay below an equal share for the sake of stillness.
+        // No job may stay below its equal share only because the quotas are kept.
         kept = shares_hold(problem, still) && gain(problem, objective.kind, still, solution) < objective.hysteresis;
         if (kept) solution = std::move(still);
     }

@@ -55,7 +55,7 @@ std::vector<Saving> savings_with_floors(const Problem& problem, std::span<const 
 }
 
 std::vector<Saving> pieces_of(const Problem& problem, std::span<const double> density, std::vector<Saving> savings) {
-    // From the far end of each cache, where only what has no floor saves, towards its beginning.
+    // Go from the far end of each cache, where only jobs without a floor save, towards its beginning.
     std::ranges::sort(savings, [](const Saving& a, const Saving& b) {
         if (a.cache != b.cache) return a.cache < b.cache;
         return a.up_to_bytes != b.up_to_bytes ? a.up_to_bytes > b.up_to_bytes : a.density < b.density;

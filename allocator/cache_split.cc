@@ -13,9 +13,9 @@
 namespace larder::allocator {
 namespace {
 
-constexpr int kBisections = 60;  // a double's worth of [0, 1]
+constexpr int kBisections = 60;  // enough to bisect [0, 1] to a double's precision
 
-// `rate`: of the job with an index in Problem::jobs.
+// Calls `rate` with each index in Problem::jobs.
 std::vector<double> rates_of(const Problem& problem, auto&& rate) {
     std::vector<double> rates;
     rates.reserve(problem.jobs.size());
@@ -23,7 +23,7 @@ std::vector<double> rates_of(const Problem& problem, auto&& rate) {
     return rates;
 }
 
-// Gives each group's room out; every cache has its floor from the beginning.
+// Gives each group's room to its caches. Every cache starts with its floor.
 class Filling {
 public:
     explicit Filling(const Problem& problem)
@@ -40,7 +40,7 @@ public:
         split_[i] += bytes;
         left -= bytes;
     }
-    // In the order of density, densest first.
+    // Fills the caches in order of density, densest first.
     void give_by(std::span<const double> density) {
         for (const std::uint32_t i : descending(density)) {
             if (density[i] <= 0) break;
@@ -60,14 +60,14 @@ private:
     std::vector<double> room_;
 };
 
-// What cache saves at some rates.
+// The savings of cache at some rates.
 struct Savings {
     std::vector<double> density;    // remote bytes per second, of a byte of each cache
-    std::vector<double> unbounded;  // the same without jobs that have floors; empty where there are none
-    std::vector<Saving> bounded;    // of those
+    std::vector<double> unbounded;  // the same without jobs that have floors; empty if no job has one
+    std::vector<Saving> bounded;    // of the jobs that have floors
 };
 
-// In the order of density, above what each must hold at least (empty: nothing).
+// Fills the caches in order of density, after each has its bytes in `least` (empty: 0).
 CacheSplit fill(const Problem& problem, const Savings& savings, std::span<const double> least) {
     Filling filling(problem);
     for (std::uint32_t i = 0; i < least.size(); ++i) filling.give(i, least[i]);
@@ -85,12 +85,12 @@ CacheSplit fill(const Problem& problem, const Savings& savings, std::span<const 
         filling.give(pieces[p].cache, pieces[p].up_to_bytes);
     }
     filling.keep_cached();
-    // What would save something if rates were higher than they are taken to be.
+    // Cache that would save something if rates were higher than assumed.
     filling.give_by(savings.density);
     return filling.take();
 }
 
-// Remote bytes per second that a byte of each cache saves at these rates.
+// Returns the remote bytes per second that a byte of each cache saves at these rates.
 std::vector<double> densities(const Problem& problem, std::span<const double> rates) {
     std::vector<double> density(problem.caches.size());
     for (std::size_t j = 0; j < rates.size(); ++j) {
@@ -117,7 +117,7 @@ Savings savings_of(const Problem& problem, std::span<const double> rates) {
     return savings;
 }
 
-// The second counts for `part`, the first for the rest.
+// Mixes two vectors: `second` counts for `part`, `first` for the rest.
 std::vector<double> mixed(std::span<const double> first, std::span<const double> second, double part) {
     std::vector<double> both(first.size());
     for (std::size_t i = 0; i < both.size(); ++i) both[i] = std::lerp(first[i], second[i], part);
@@ -136,13 +136,13 @@ Savings blended(const Savings& first, const Savings& second, double part) {
     return both;
 }
 
-// Needs least remote bandwidth for these rates, of the splits that let jobs with a cap on their bandwidth read at
-// `promised`. Cache that saves nothing stays with what is cached already.
+// Returns the split that needs least remote bandwidth at these rates, among the splits that let jobs with a bandwidth
+// cap read at `promised`. Cache that saves nothing keeps the bytes that are cached already.
 CacheSplit best_split(const Problem& problem, std::span<const double> rates, std::span<const double> promised) {
     return fill(problem, savings_of(problem, rates), least_cache(problem, promised));
 }
 
-// Rises above the remote's bandwidth where the jobs together, or one with a cap alone, cannot have what they need.
+// Exceeds the remote's bandwidth if the jobs together, or one capped job alone, cannot have the bandwidth they need.
 double least_remote(const Problem& problem, std::span<const double> rates, const CacheSplit& split) {
     const std::vector<double> ratios = problem.hit_ratios(split);
     double needed = 0;
@@ -153,7 +153,7 @@ double least_remote(const Problem& problem, std::span<const double> rates, const
     return std::max(needed, problem.remote * caps_exceeded(problem, rates, ratios));
 }
 
-// The largest sum of rates between the equal shares' and f*, for this split; nothing when equal shares do not fit it.
+// Returns rates between equal shares and f* with the largest sum, for this split. Empty if equal shares do not fit.
 std::vector<double> largest_rates(const Problem& problem, const CacheSplit& split) {
     std::vector<double> rates = problem.equal_rates;
     double left = problem.remote - least_remote(problem, rates, split);
@@ -187,15 +187,15 @@ CacheSplit efficiency_split(const Problem& problem) {
     const auto shares_fit = [&](const CacheSplit& of) { return needed(of) <= problem.remote; };
     if (shares_fit(split)) return split;
 
-    // A linear program with one more constraint: its multiplier blends the two densities. At the right one two splits
-    // are equally good, and the mixture of them that just meets the constraint is the optimum.
+    // This is a linear program with one more constraint: its multiplier blends the two densities. At the right
+    // multiplier two splits are equally good, and the mixture of them that just meets the constraint is the optimum.
     const Savings of_ideals = savings_of(problem, ideals);
     const Savings of_equals = savings_of(problem, equals);
     const std::vector<double> least = least_cache(problem, equals);
     const auto split_at = [&](double part) { return fill(problem, blended(of_ideals, of_equals, part), least); };
     CacheSplit fitting = split_at(1);
     if (!shares_fit(fitting)) return fitting;
-    // What is needed falls in steps as the part rises.
+    // The bandwidth needed falls in steps as the part rises.
     double low = 0;
     double high = 1;
     for (int i = 0; i < kBisections; ++i) {
@@ -234,7 +234,7 @@ CacheSplit max_min_split(const Problem& problem) {
     for (std::size_t j = 0; j < slopes.size(); ++j) {
         if (equals[j] > 0) high = std::max(high, problem.ideals[j] / slopes[j]);
     }
-    // Equal shares fit, if only up to rounding; their split is the one to keep then.
+    // Equal shares fit, perhaps only up to rounding. In that case their split is kept.
     const Sample highest_level{high, needed(high)};
     const Sample equal_level{0, needed(0)};
     double level = 0;
@@ -247,7 +247,7 @@ CacheSplit max_min_split(const Problem& problem) {
 
 namespace {
 
-// Alternates rates and cache, as long as the rates' value grows, and keeps the best split it meets.
+// Alternates rates and cache while the rates' value grows. Keeps the best split it meets.
 class Climb {
 public:
     explicit Climb(const Problem& problem) : problem_(problem), best_(efficiency_split(problem)) {
@@ -297,7 +297,7 @@ CacheSplit throughput_split(const Problem& problem) {
     climb.from(max_min_split(problem));
     climb.from(equal_split(problem));
 
-    // Local search: one cache filled before all others, the rest as the best split so far has it.
+    // Local search: fill one cache before all others, and fill the rest as in the best split so far.
     constexpr std::size_t kMovesMax = 64;
     std::size_t moves = 0;
     for (std::size_t first = 0; first < problem.caches.size(); ++first) {
@@ -315,7 +315,7 @@ CacheSplit throughput_split(const Problem& problem) {
 
 CacheSplit utilisation_split(const Problem& problem) {
     Climb climb(problem);
-    // Where the remote serves nobody else, cache is worth what it alone keeps going.
+    // If the remote serves no other job, a cache is worth the work that this cache alone keeps going.
     const auto values = rates_of(problem, [&](std::size_t j) { return problem.jobs[j].value * problem.ideals[j]; });
     climb.from(fill(problem, {.density = densities(problem, values)}, least_cache(problem, problem.equal_rates)));
     climb.from(split_for_equal_rates(problem));

@@ -11,8 +11,8 @@ namespace larder::allocator {
 namespace {
 
 constexpr std::size_t kNameBytesMax = 255;
-constexpr std::uint64_t kLeaseNumberMax = std::uint64_t{1} << 62;  // no ledger ever comes so far
-constexpr std::uint64_t kRanksMax = 1 << 16;                       // of a node: sums over all nodes stay exact
+constexpr std::uint64_t kLeaseNumberMax = std::uint64_t{1} << 62;  // far above any number a ledger reaches
+constexpr std::uint64_t kRanksMax = 1 << 16;                       // per node: sums over all nodes stay exact
 
 Result<void> wrong(const std::string& field, const std::string& why) {
     return fail(ErrorCode::invalid_argument, field + ": " + why);
@@ -28,7 +28,7 @@ Result<void> check_name(const std::string& field, std::string_view name) {
 Result<void> check_number(const std::string& field, double value, bool may_be_unlimited) {
     if (std::isnan(value) || (std::isinf(value) && !may_be_unlimited)) return wrong(field, "is not finite");
     if (value < 0) return wrong(field, "is negative");
-    // As validate() has it: what it refuses must not come in, or no plan could be made any more.
+    // validate() has the same limit: a value that it refuses would make every later plan fail.
     if (std::isfinite(value) && value > kRateMax) return wrong(field, "is too large");
     return {};
 }
@@ -94,7 +94,7 @@ Result<void> check(const NodeReport& report) {
     return {};
 }
 
-// Plans that differ by less than this part are the same to a node.
+// Rates that differ by less than this part are the same to a node.
 constexpr double kSameRate = 1e-3;
 
 bool same_quotas(const ClusterState& old_state, const Plan& old_plan, const ClusterState& state, const Plan& plan) {
@@ -128,9 +128,10 @@ bool Cluster::is_alive(const KnownNode& node, std::int64_t now_ns) const {
     return now_ns - node.heard_ns < options_.lease_ns;
 }
 
-// --- what comes in
+// --- input
 
-// Its predecessor has ended, or the directory would not be its own. One that was succeeded and reports on has a copy.
+// A daemon on the same state directory means that its predecessor has ended, because the directory has one owner at a
+// time. A daemon that reports on after it was succeeded has a copy of the directory.
 bool Cluster::is_started_again(const KnownNode& node, const NodeReport& report) {
     return report.state_directory != 0 && report.state_directory == node.last.state_directory &&
            report.instance != node.instance_before;
@@ -151,9 +152,9 @@ Result<void> Cluster::report(const NodeReport& report, std::int64_t now_ns) {
                                              std::to_string(options_.nodes_max) + " that report");
     }
     measure(report, found == nodes_.end() ? nullptr : &found->second.last, same_instance);
-    // What was kept may have been lost: then the node knows better how far the numbers are.
+    // State may have been lost. The node's lease number then shows how far the numbers had got.
     if (report.lease_applied <= kLeaseNumberMax) ledger_.number_above(report.lease_applied);
-    // A restarted daemon holds no lease, but what its predecessor took may still be on its way until it says so.
+    // A restarted daemon holds no lease, but the bytes its predecessor asked for may be in flight until it applies one.
     if (report.lease_applied != 0) ledger_.applied(report.node, report.lease_applied);
     KnownNode& node = nodes_[report.node];
     if (!same_instance) node.instance_before = node.last.instance;
@@ -174,7 +175,7 @@ void Cluster::measure(const NodeReport& report, const NodeReport* last, bool sam
         const bool goes_on = same_instance && before != known.before.end() && before->second.go_on &&
                              job.bytes >= before->second.bytes && job.busy_s >= before->second.busy_s;
         if (goes_on) {
-            // One interval has each node once: a second report of one closes it.
+            // An interval has each node at most once: a second report of a node closes it.
             if (known.reported.contains(report.node)) {
                 for (const auto& [node, ranks] : known.reported) known.open.ranks += ranks;
                 known.ideal.add(known.open);
@@ -195,7 +196,7 @@ void Cluster::measure(const NodeReport& report, const NodeReport* last, bool sam
     }
 }
 
-// Ranks on some nodes may be an epoch behind the others.
+// Takes the newest epoch of all nodes: ranks on some nodes may be an epoch behind the others.
 void Cluster::count_epochs(const std::string& name, KnownJob& job) {
     if (!job.spec) return;
     std::optional<std::uint32_t> last;
@@ -231,7 +232,7 @@ void Cluster::set_spec(KnownJob& job, std::optional<JobSpec> spec) {
         ++registered_;
         floors_bytes_per_second_ += job.spec->bandwidth_floor_bytes_per_second;
     }
-    // What rounding left must not outlive the last of them.
+    // Rounding errors must not outlive the last registered job.
     if (registered_ == 0) floors_bytes_per_second_ = 0;
 }
 
@@ -283,7 +284,7 @@ Result<void> Cluster::remove_job(const std::string& name) {
     found->second.epochs.reset();
     unsaved_epochs_.erase(name);
     unsaved_jobs_.insert(name);
-    // What is measured of a job that runs goes on.
+    // Measurements of a job that still runs are kept.
     forget_unless_needed(name);
     return {};
 }
@@ -334,7 +335,7 @@ Result<void> Cluster::set_remote(double bytes_per_second) {
     return {};
 }
 
-// --- what is planned
+// --- plans
 
 std::optional<double> Cluster::measured_ideal(const std::string& job) const {
     const auto found = jobs_.find(job);
@@ -359,7 +360,7 @@ double Cluster::remaining_epochs(const std::string& job) const {
     if (found == jobs_.end() || !found->second.spec) return kUnlimited;
     const double declared = found->second.spec->epochs;
     if (!found->second.epochs) return declared;
-    // Negative when it was started anew from an earlier one.
+    // Negative if the job was restarted from an earlier epoch.
     const double finished =
         static_cast<double>(found->second.epochs->last) - static_cast<double>(found->second.epochs->first);
     return std::max(std::min(declared, 1.0), declared - finished);
@@ -371,7 +372,7 @@ double Cluster::ideal_of(const std::string& job) const {
     if (found != jobs_.end() && found->second.spec && found->second.spec->ideal_bytes_per_second) {
         return *found->second.spec->ideal_bytes_per_second;
     }
-    // It may turn out to need all there is.
+    // The job may turn out to need the whole remote.
     return std::max(1.0, options_.remote_bytes_per_second);
 }
 
@@ -404,7 +405,7 @@ void Cluster::take_plan(ClusterState state, Plan plan) {
     }
 }
 
-// state() lists nodes in the order of their names.
+// Relies on state() listing nodes by name.
 std::optional<std::uint32_t> Cluster::planned_index(const std::string& node) const {
     const auto& nodes = planned_state_.nodes;
     const auto found = std::ranges::lower_bound(nodes, node, {}, &Node::name);

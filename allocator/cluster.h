@@ -1,16 +1,16 @@
 #pragma once
 
-// The allocator's view of the cluster and its plan in force, as one object without a clock, a socket or a file:
-// reports, registrations and the operator's wishes go in, every node's part of the plan comes out. The daemon, and
-// simulations of it, drive it from one thread and say what time it is.
+// The allocator's view of the cluster and its plan in force, as one object without a clock, a socket or a file.
+// Reports, registrations and the operator's settings go in; every node's part of the plan comes out. The daemon, and
+// simulations of it, drive it from one thread and pass the time.
 //
-// Everything that must survive the process is handed out, before it counts, to who keeps it (`save_with`), and taken
-// back at the next start (`restore`). Then the plan is the one that was in force, with its number, and what had been
-// leased is still accounted for; nodes need not report first.
+// Cluster hands out everything that must survive the process, before it takes effect, to the owner's `save_with`
+// function, and takes it back at the next start (`restore`). After that the plan in force has the same quotas and the
+// same number, and earlier leases are still accounted for; nodes need not report first.
 //
-// A node that has not been heard of for as long as a lease lasts is gone: its cache and its jobs are planned without,
-// and what it may still take is accounted for by the ledger. A job needs no registration; registering one declares what
-// cannot be measured (weight, epochs, GPUs) or is not measured yet (f*).
+// A node not heard of for the length of a lease is gone: plans leave out its cache and its jobs, and the ledger
+// accounts for the bandwidth it may still take. A job needs no registration. Registering a job declares values that
+// cannot be measured (weight, epochs, GPUs) or are not measured yet (f*).
 
 #include <cstddef>
 #include <cstdint>
@@ -35,20 +35,20 @@ namespace larder::allocator {
 
 struct ClusterOptions {
     double remote_bytes_per_second = 0;
-    double floor_bytes_per_second = 1 << 20;  // of a job on a node whose lease has expired
+    double floor_bytes_per_second = 1 << 20;  // per job, on a node whose lease has expired
     std::int64_t lease_ns = 10'000'000'000;
-    std::int64_t same_name_after_ns = 3'000'000'000;  // a node's name is free again after so much silence
+    std::int64_t same_name_after_ns = 3'000'000'000;  // silence after which another daemon may take a node's name
     Objective objective{.spare_room = true, .place_jobs = false};
-    std::size_t nodes_max = 10'000;  // heard of; one more makes that forgotten which is silent the longest
+    std::size_t nodes_max = 10'000;  // nodes remembered; one more node drops the one that has been silent the longest
     std::size_t jobs_max = 100'000;  // registered
 };
 
-// A job that takes turns with others, as its scheduler has it.
+// A job that takes turns with others, as its scheduler reports it.
 struct Turn {
     std::string job;
-    double time_share = 1;  // the part of the time that it runs; above 0, up to 1
-    // For while no node reports it, as when it waits for its next turn: what it reads, for how many epochs to go and
-    // how fast (f* with the GPUs it had; 0: not known), and where it ran last (node, GPUs).
+    double time_share = 1;  // the part of the time that the job runs; above 0, up to 1
+    // Used while no node reports the job, for example while it waits for its next turn: its dataset, its epochs to go,
+    // its rate (f* with the GPUs it had; 0: not known), and the nodes and GPUs it ran on last.
     std::string dataset;
     double epochs = kUnlimited;
     double ideal_bytes_per_second = 0;
@@ -58,98 +58,100 @@ struct Turn {
 
 class Cluster {
 public:
-    // Keeps a change before it counts; an error refuses what was asked.
+    // Saves a change before it takes effect. An error refuses the request.
     using Save = std::function<Result<void>(const ClusterRecord& change)>;
 
     explicit Cluster(const ClusterOptions& options);
 
     void save_with(Save save) { save_ = std::move(save); }
-    // Takes up what was kept; times in it are by the clock that gives `now_ns`. Nodes of the plan count as alive for
-    // now. An error: all but the plan was taken up, and the next one will be new.
+    // Takes up a saved record, whose times are by the clock that gives `now_ns`. Nodes of the plan count as alive for
+    // now. On an error everything but the plan was taken up, and the next plan will be new.
     Result<void> restore(const ClusterRecord& record, std::int64_t now_ns);
 
-    // Takes a node's report whole, or not at all: invalid_argument names the field; already_exists when another daemon
-    // of this name was heard of just now.
+    // Takes a node's whole report, or nothing. Errors: invalid_argument names the field; already_exists if another
+    // daemon of this name was heard of just now.
     Result<void> report(const NodeReport& report, std::int64_t now_ns);
 
-    // The node is gone for good: its floors, which it could go on taking, count no longer. changed: it still reports,
-    // or its lease is not over; not_found: nothing is known of it.
+    // Removes a node for good: its floors, which it could go on taking, no longer count. Errors: changed if the node
+    // still reports or its lease is not over; not_found if the node is unknown.
     Result<void> remove_node(const std::string& node, std::int64_t now_ns);
 
     Result<void> register_job(const JobSpec& spec);
     Result<void> remove_job(const std::string& name);
-    // All jobs that take turns, in place of those said before; of no job twice. Who runs is what nodes report. Not kept
-    // over a restart: the scheduler says it anew.
+    // Replaces the set of all jobs that take turns; `turns` has each job at most once. Nodes' reports say which of them
+    // run. Turns do not survive a restart: the scheduler sends them again.
     void set_turns(std::vector<Turn> turns);
-    // Fixes a dataset's quota over all nodes; nothing: lets the plan decide again. no_space when the pins do not fit.
+    // Pins a dataset's quota over all nodes; nullopt lets the plan decide again. Error: no_space if the pins do not
+    // fit.
     Result<void> pin_quota(const std::string& dataset, std::optional<std::uint64_t> bytes, std::int64_t now_ns);
     Result<void> set_remote(double bytes_per_second);
 
-    // Makes the plan anew from what is known now. The number of the plan in force, which rises when it changed.
+    // Makes a new plan from the present state. Returns the number of the plan in force, which rises when it changed.
     Result<std::uint64_t> replan(std::int64_t now_ns);
-    // The node's part of the plan in force, with a new lease. not_found: it has not reported; unavailable: nothing can
-    // be leased yet, see `restore`.
+    // Returns the node's part of the plan in force, with a new lease. Errors: not_found if the node has not reported;
+    // unavailable if nothing can be leased yet (see `restore`).
     Result<NodePlan> plan_for(const std::string& node, std::int64_t now_ns);
 
-    // What assign() is given, and what it gave; by the same indices.
+    // The input of assign(), and its output; both have the same indices.
     ClusterState state(std::int64_t now_ns) const;
     const ClusterState& planned_state() const { return planned_state_; }
     const Plan& plan() const { return plan_; }
-    // A node's index there; nothing: the plan in force is without it.
+    // Returns a node's index in planned_state(); nullopt if the plan in force does not include the node.
     std::optional<std::uint32_t> planned_index(const std::string& node) const;
-    // Of a registered job, with the current one: what was declared, less those it has been seen to finish since.
+    // Returns a registered job's remaining epochs, with the current one: those declared, less those it was seen to
+    // finish.
     double remaining_epochs(const std::string& job) const;
-    // f* as measured; nothing when there is no measurement yet.
+    // Returns f* as measured; nullopt if there is no measurement yet.
     std::optional<double> measured_ideal(const std::string& job) const;
-    // What there is to show of it; references hold until the next call that changes something.
+    // The remaining calls show the state. References stay valid until the next call that changes something.
     struct KnownNode {
         NodeReport last;
         std::int64_t heard_ns = 0;
-        std::uint64_t instance_before = 0;  // that it was started again after; 0: it was not
+        std::uint64_t instance_before = 0;  // the daemon before the last restart; 0: no restart seen
     };
     const std::map<std::string, KnownNode>& nodes() const { return nodes_; }
     bool is_alive(const KnownNode& node, std::int64_t now_ns) const;
-    const JobSpec* registered(const std::string& job) const;  // null: it is not
+    const JobSpec* registered(const std::string& job) const;  // null: not registered
     std::vector<std::string> registered_jobs() const;         // by name
     const std::map<std::string, std::uint64_t>& pins() const { return pins_; }
-    // What all registered jobs together must have of the remote.
+    // Returns the sum of all registered jobs' bandwidth floors.
     double floors_bytes_per_second() const { return floors_bytes_per_second_; }
     const ClusterOptions& options() const { return options_; }
     std::uint64_t plan_number() const { return plan_number_; }
     double in_force(std::int64_t now_ns) const { return ledger_.in_force(now_ns); }
 
 private:
-    // Of a job on a node, at the node's last report.
+    // A job's counters on a node, from the node's last report.
     struct Counters {
         std::uint64_t bytes = 0;
         double busy_s = 0;
         std::optional<std::uint32_t> epoch;
-        bool go_on = true;  // false: of an earlier process
+        bool go_on = true;  // false: the counters are of an earlier process
     };
     struct KnownJob {
         std::optional<JobSpec> spec;
         IdealRate ideal;
         std::optional<EpochsSeen> epochs;        // since it was registered
-        std::map<std::string, Counters> before;  // by node, of all whose last report has the job
-        // Since every node's last report was taken into `ideal`.
+        std::map<std::string, Counters> before;  // by node, for all nodes whose last report has the job
+        // The interval since every node's last report was taken into `ideal`.
         IdealRate::Interval open;
         std::map<std::string, std::uint32_t> reported;  // ranks per node, in the open interval
     };
 
     static bool is_started_again(const KnownNode& node, const NodeReport& report);
-    // `last`: what the node reported before; null: nothing.
+    // `last` is the node's report before this one; null if there was none.
     void measure(const NodeReport& report, const NodeReport* last, bool same_instance);
     void count_epochs(const std::string& name, KnownJob& job);
-    // Registers it, or takes that back; what is summed over registered jobs follows.
+    // Registers the job, or unregisters it, and updates the sums over registered jobs.
     void set_spec(KnownJob& job, std::optional<JobSpec> spec);
-    // The node's report no longer has the job.
+    // Called when the node's report no longer has the job.
     void leaves(const std::string& job, const std::string& node);
     void forget_unless_needed(const std::string& job);
     void forget_node(std::map<std::string, KnownNode>::const_iterator node);
     double ideal_of(const std::string& job) const;
     void count_lease_floors(ClusterState& state) const;
     void add_turns(ClusterState& state) const;
-    // What a pin asks for at most: each peer group that has the dataset needs it once.
+    // Returns the most cache that a pin can take: each peer group that has the dataset needs the quota once.
     static double pinned_bytes(const ClusterState& state, const Dataset& dataset, std::uint64_t pin);
     std::size_t scanning_nodes(std::int64_t now_ns) const;
     double grant_beside_scans(std::uint32_t job) const;
@@ -161,7 +163,7 @@ private:
     void take_plan(ClusterState state, Plan plan);
     Result<void> save_plan(bool same_quotas);
     bool forget_a_silent_node(std::int64_t now_ns);
-    // What has come since the last time, with `change`.
+    // Saves `change` and everything else that changed since the last save.
     Result<void> save(ClusterRecord change);
 
     const ClusterOptions configured_;
@@ -171,7 +173,7 @@ private:
     std::set<std::string> unsaved_nodes_;
     Quotas saved_quotas_;
     bool plan_unsaved_ = false;
-    std::set<std::string> unsaved_jobs_;    // their measured rates
+    std::set<std::string> unsaved_jobs_;    // jobs whose measured rates are unsaved
     std::set<std::string> unsaved_epochs_;  // by job
     std::map<std::string, KnownNode> nodes_;
     std::map<std::string, KnownJob> jobs_;
@@ -179,11 +181,11 @@ private:
     double floors_bytes_per_second_ = 0;
     std::map<std::string, std::uint64_t> pins_;
     std::vector<Turn> turns_;
-    std::set<std::string> in_turns_;  // their jobs
+    std::set<std::string> in_turns_;  // names of the jobs in turns_
     std::uint64_t plan_number_ = 0;
     ClusterState planned_state_;
     Plan plan_;
-    // What is on each of its nodes, by index.
+    // The jobs and datasets on each node of the plan, by index.
     std::vector<std::vector<std::uint32_t>> planned_jobs_;
     std::vector<std::vector<std::uint32_t>> planned_datasets_;
 };

@@ -10,7 +10,7 @@
 
 namespace larder::allocator {
 
-// 0 of a node that was removed since the plan was made.
+// Returns 0 for a node that was removed since the plan was made.
 double Cluster::demand_of(const std::string& node, const std::string& job) const {
     const auto found = nodes_.find(node);
     if (found == nodes_.end()) return 0;
@@ -25,7 +25,8 @@ std::size_t Cluster::scanning_nodes(std::int64_t now_ns) const {
     }));
 }
 
-// A job's grant is all it may take. While nodes scan it leaves them what it neither needs nor has lately asked for.
+// A job's grant is the most it may take. While nodes scan, the job leaves them the bandwidth it neither needs nor has
+// lately asked for.
 double Cluster::grant_beside_scans(std::uint32_t job) const {
     const JobPlan& plan = plan_.jobs[job];
     double demand = 0;
@@ -63,7 +64,7 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
         if (group.empty() || name == node || last.peer_group != group || !is_alive(known, now_ns)) continue;
         part.peers.push_back(last.peer_endpoint);
     }
-    // A quota of 0 must be said to a node that has the dataset.
+    // A node that has the dataset must be told of a quota of 0.
     for (const std::uint32_t i : planned_datasets_[at]) {
         const auto quota = std::ranges::find(plan_.datasets[i].quotas, at, &NodeCache::node);
         const bool given = quota != plan_.datasets[i].quotas.end();
@@ -92,7 +93,7 @@ Result<NodePlan> Cluster::plan_for(const std::string& node, std::int64_t now_ns)
         wanted.push_back({.job = kScansJob, .bytes_per_second = rate_for_scans(scanning)});
     }
     part.lease = ledger_.lease(node, std::move(wanted), now_ns);
-    // On record before it can be used: after a restart it is counted.
+    // Saved before the lease can be used, so that the lease counts after a restart.
     if (auto saved = save({.leases = {{node, ledger_.held(node)}}}); !saved) {
         ledger_.take_back(node, part.lease.number);
         return std::unexpected(saved.error());

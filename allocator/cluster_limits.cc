@@ -9,22 +9,22 @@
 namespace larder::allocator {
 namespace {
 
-// Of a node, in bytes per second: what it is asked for at the most, or what it can carry.
+// The rates of a node in bytes per second: the highest demand on it, or its capacity.
 struct NodeRates {
     double in = 0;
     double out = 0;
     double disk = 0;
 };
 
-// Each part of a job hits the nodes of its group by how much they hold: of each byte it reads, so many come from there
-// for each byte that a node caches in the group of a part of 1.
+// Each part of a job hits the nodes of its group in proportion to the bytes they cache. Returns the share of a job's
+// bytes that comes from a node, for each byte the node caches, in a group where all of the job runs.
 double hits_per_byte(const Problem& problem, std::uint32_t job, double hit_ratio, std::span<const double> cache_bytes) {
     double weights = 0;
     for (const Read& read : problem.reads_of(job)) weights += read.part * cache_bytes[read.cache];
     return weights > 0 ? hit_ratio / weights : 0;
 }
 
-// With every job at f*, and nothing found on the node where it is read.
+// Returns the demand on each node with every job at f* and no hits on the node where a job reads.
 std::vector<NodeRates> highest_demand(const Problem& problem, std::span<const double> hits_per_byte,
                                       std::span<const std::vector<NodeCache>> quotas) {
     std::vector<NodeRates> demand(problem.group_of_node.size());
@@ -45,7 +45,7 @@ std::vector<NodeRates> highest_demand(const Problem& problem, std::span<const do
     return demand;
 }
 
-// Numbers of a node's bounds.
+// The numbers of a node's bounds.
 struct NodeLimits {
     std::uint32_t in = RateLimits::kNoLimit;
     std::uint32_t out = RateLimits::kNoLimit;
@@ -88,10 +88,10 @@ RateLimits cluster_limits(const ClusterState& state, const Problem& problem, std
     }
     if (!any) return RateLimits::of_remote(problem, hit_ratios);
 
-    std::vector<double> part_of_node(state.nodes.size());  // of what the job reads, there
+    std::vector<double> part_of_node(state.nodes.size());  // the share of the job's bytes that is read there
     std::vector<double> part_of_group(problem.group_bytes.size());
-    std::vector<double> hits_at(state.nodes.size());  // of what the job reads, found there
-    std::vector<NodeCache> bound;                     // of the dataset's quotas, those on nodes that may be too slow
+    std::vector<double> hits_at(state.nodes.size());  // the share of the job's bytes that is found there
+    std::vector<NodeCache> bound;                     // the dataset's quotas on nodes that may be too slow
     for (std::uint32_t j = 0; j < problem.jobs.size(); ++j) {
         const std::uint32_t dataset = problem.jobs[j].dataset;
         if (j == problem.datasets[dataset].jobs_begin) {
@@ -110,7 +110,7 @@ RateLimits cluster_limits(const ClusterState& state, const Problem& problem, std
             limits.use(limits_of[quota.node].out, j, hits_at[quota.node] * (1 - part_of_node[quota.node] / in_group));
             limits.use(limits_of[quota.node].disk, j, per_byte[j] * in_group * static_cast<double>(quota.disk_bytes));
         }
-        // What a node caches itself does not come over its network.
+        // Bytes that a node caches itself do not cross its network.
         for (const Run& run : runs) {
             if (limits_of[run.node].in == RateLimits::kNoLimit) continue;
             const double in_group = part_of_group[problem.group_of_node[run.node]];

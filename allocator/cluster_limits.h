@@ -1,8 +1,8 @@
 #pragma once
 
-// What bounds the jobs' rates once it is known where cache lies: the remote, each node's network in and out, each
-// node's disk. Nodes that can carry all that their jobs and their cache could ever be asked for are left out: most are,
-// and the others' bounds are many, a few for each job and each node that caches what it reads.
+// Bounds on the jobs' rates once the place of cache is known: the remote, each node's network in and out, each node's
+// disk. Nodes that can carry the highest possible demand of their jobs and their cache are left out. Most nodes are;
+// the bounds of the others are many, a few for each job and each node that caches its data.
 
 #include <span>
 #include <vector>
@@ -12,7 +12,7 @@
 
 namespace larder::allocator {
 
-// `hit_ratios` by index in Problem::jobs, `quotas` by dataset. Good for rates of at most Problem::ideals.
+// `hit_ratios` are by index in Problem::jobs, `quotas` by dataset. The bounds hold for rates up to Problem::ideals.
 RateLimits cluster_limits(const ClusterState& state, const Problem& problem, std::span<const double> hit_ratios,
                           std::span<const std::vector<NodeCache>> quotas);
 

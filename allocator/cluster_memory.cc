@@ -1,4 +1,4 @@
-// What a Cluster hands out to be kept, and takes up again after a restart.
+// The records that a Cluster hands out to be saved, and takes up again after a restart.
 
 #include <algorithm>
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace larder::allocator {
 
-// What each node of the plan is told to cache, 0 included.
+// Returns the quotas that each node of the plan is told, 0 included.
 Cluster::Quotas Cluster::quotas() const {
     std::vector<std::vector<DatasetQuota>> by_node(planned_state_.nodes.size());
     for (std::size_t i = 0; i < plan_.datasets.size(); ++i) {
@@ -81,7 +81,7 @@ Result<void> Cluster::remove_node(const std::string& node, std::int64_t now_ns) 
     return {};
 }
 
-// Its leases stay in the ledger.
+// Forgets the node; its leases stay in the ledger.
 void Cluster::forget_node(std::map<std::string, KnownNode>::const_iterator node) {
     unsaved_nodes_.insert(node->first);
     for (const JobReport& job : node->second.last.jobs) leaves(job.name, node->first);
@@ -109,7 +109,7 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
         if (found != jobs_.end() && found->second.spec) found->second.epochs = seen;
     }
     for (const auto& [name, rate] : record.ideal_bytes_per_second) {
-        // Of a job that is neither registered nor running nothing is kept any longer.
+        // A measured rate is dropped if its job is neither registered nor running.
         if (rate && jobs_.contains(name)) {
             jobs_[name].ideal.resume(*rate);
         } else {
@@ -127,8 +127,8 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
         if (leases) ledger_.restore(node, *leases);
     }
     if (record.no_lease_before_ns) ledger_.wait_until(*record.no_lease_before_ns);
-    // It was the allocator that could not be reached: nodes of the plan get as long as ever to report, but a daemon
-    // that was restarted meanwhile need not wait for its name.
+    // The allocator was unreachable, not the nodes. So nodes of the plan get nearly a whole lease to report, but a
+    // daemon that was restarted meanwhile need not wait for its name.
     const std::int64_t heard_ns = now_ns - std::min(options_.same_name_after_ns, options_.lease_ns / 2);
     for (const auto& [name, report] : record.nodes) {
         if (!report) continue;
@@ -141,12 +141,12 @@ Result<void> Cluster::restore(const ClusterRecord& record, std::int64_t now_ns) 
     auto plan = assign(kept, options_.objective);
     if (!plan) return std::unexpected(plan.error().within("the cluster as it was kept"));
     take_plan(std::move(kept), std::move(*plan));
-    // Where the kept quotas no longer fit what is known, this is a new plan.
+    // If the saved quotas no longer fit the known nodes and datasets, this is a new plan.
     if (!take_quotas(record)) ++plan_number_;
     return {};
 }
 
-// Puts the kept quotas into the plan. False when they are of other nodes or datasets.
+// Puts the saved quotas into the plan. Returns false if they are for other nodes or datasets.
 bool Cluster::take_quotas(const ClusterRecord& record) {
     for (const auto& [node, of_node] : record.quotas) {
         if (of_node) saved_quotas_[node] = *of_node;

@@ -62,8 +62,8 @@ double Cluster::pinned_bytes(const ClusterState& state, const Dataset& dataset, 
                     static_cast<double>(dataset.size_bytes) * static_cast<double>(groups.size()));
 }
 
-// A lease gives each job at least its floor on each of its nodes, whatever the plan says: so that is not the plan's to
-// give to others. Where the remote is too small for all floors, leases share what there is, too.
+// A lease gives each job at least its floor on each of its nodes, whatever the plan says. So the plan must not give
+// that bandwidth to other jobs. If the remote is too small for all floors, leases share the remote, too.
 void Cluster::count_lease_floors(ClusterState& state) const {
     std::vector<bool> leases;
     leases.reserve(state.nodes.size());
@@ -71,7 +71,7 @@ void Cluster::count_lease_floors(ClusterState& state) const {
     const auto leased_nodes = [&](const Job& job) {
         return std::ranges::count_if(job.placement, [&](const GpuShare& share) { return leases[share.node]; });
     };
-    constexpr double kAllButRounding = 1 - 1e-9;  // their sum must not come out above the remote
+    constexpr double kAllButRounding = 1 - 1e-9;  // the floors' sum must not exceed the remote
     double left = kAllButRounding * options_.remote_bytes_per_second;
     double floors = 0;
     for (const Job& job : state.jobs) {
@@ -92,13 +92,13 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
                        .horizon_s = static_cast<double>(options_.lease_ns) * 1e-9};
     std::map<std::string_view, std::uint32_t> dataset_at;
     std::map<std::string_view, std::uint32_t> job_at;
-    std::map<std::string_view, std::uint32_t> group_at;  // its first node's number
+    std::map<std::string_view, std::uint32_t> group_at;  // number of the group's first node
     double capacity = 0;
     for (const auto& [name, known] : nodes_) {
         if (!is_alive(known, now_ns)) continue;
         const NodeReport& report = known.last;
         const auto node = static_cast<std::uint32_t>(state.nodes.size());
-        std::uint64_t gpus = 0;  // a report on record may be from before its ranks were bounded
+        std::uint64_t gpus = 0;  // a saved report may predate the limit on ranks
         for (const JobReport& job : report.jobs) gpus += job.ranks;
         gpus = std::clamp<std::uint64_t>(gpus, report.gpus, std::numeric_limits<std::uint32_t>::max());
         state.nodes.push_back(
@@ -116,12 +116,12 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
                 dataset_at.emplace(reported.name, static_cast<std::uint32_t>(state.datasets.size()));
             if (added) state.datasets.push_back({.name = reported.name});
             Dataset& dataset = state.datasets[found->second];
-            // Versions may differ between nodes for a while; the largest is what must fit.
+            // Nodes may have different versions for a while; the largest one must fit.
             dataset.size_bytes = std::max(dataset.size_bytes, reported.size_bytes);
             dataset.quotas.push_back({node, reported.quota_memory_bytes, reported.quota_disk_bytes});
             dataset.cached.push_back({node, reported.cached_memory_bytes, reported.cached_disk_bytes});
             if (!reported.quota_held) continue;
-            // A node may report more than it has, for a moment.
+            // A node may briefly report more than it has.
             const NodeCache held{node, std::min(reported.quota_memory_bytes, unheld.memory_bytes),
                                  std::min(reported.quota_disk_bytes, unheld.disk_bytes)};
             dataset.held.push_back(held);
@@ -158,7 +158,7 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
         const auto pin = pins_.find(dataset.name);
         if (pin == pins_.end()) continue;
         dataset.quota_cap_bytes = pin->second;
-        // Where nodes have gone, the pins may not fit any more: then they are what is aimed at, not insisted on.
+        // After nodes have gone, the pins may no longer fit. A pin that does not fit is a target (a cap), not a floor.
         const double bytes = pinned_bytes(state, dataset, pin->second);
         dataset.quota_floor_bytes = bytes <= capacity ? pin->second : 0;
         capacity -= bytes <= capacity ? bytes : 0;

@@ -13,7 +13,7 @@
 namespace larder::allocator {
 namespace {
 
-// Free GPUs taken from usable nodes: by place in the order of names, so that nothing depends on the state's order.
+// Free GPUs taken from usable nodes. `place` counts nodes by name, so that nothing depends on the state's order.
 struct Taken {
     std::uint32_t place = 0;
     std::uint32_t gpus = 0;
@@ -22,7 +22,7 @@ struct Taken {
 };
 using Gang = std::vector<Taken>;
 
-// How good a gang's place is; more is better, compared in this order.
+// Ranks a gang's place. More is better; fields are compared in this order.
 struct Score {
     double rate = 0;
     double near_bytes = 0;
@@ -46,12 +46,12 @@ struct UsableNode {
     std::uint32_t free = 0;
     double cached = 0;  // of the job's dataset
     double jobs = 0;
-    double nic = 0;  // were the job to share it equally with those
+    double nic = 0;  // the job's share, if shared equally with those jobs
     double disk = 0;
 };
 
-// How many plans may be solved to place one job: a plan takes time with the size of the state, and every job that waits
-// has to be placed.
+// Returns how many plans may be solved to place one job. The time of a plan grows with the size of the state, and every
+// waiting job has to be placed.
 std::size_t trials(const ClusterState& state) {
     constexpr std::size_t kWork = 2'000'000;
     const std::size_t size = (state.jobs.size() + state.datasets.size()) * state.nodes.size();
@@ -93,7 +93,7 @@ public:
     std::optional<Placement> run() {
         if (wanted_ == 0 || available_ < wanted_) return std::nullopt;
         trials_left_ = trials(state_);
-        // One plan alone would be compared with nothing.
+        // One solved plan alone would have nothing to be compared with.
         if (trials_left_ < 2) trials_left_ = 0;
         if (trials_left_ > 0) trial_ = state_;
         for (const Gang& gang : candidates()) consider(gang);
@@ -115,7 +115,7 @@ private:
         return placement;
     }
 
-    // All free GPUs of one node after the other, in an order, until there are enough.
+    // Takes all free GPUs of one node after the other, in this order, until there are enough.
     Gang take_in_order(std::span<const std::uint32_t> order) const {
         Gang gang;
         std::uint32_t missing = wanted_;
@@ -129,7 +129,7 @@ private:
         return gang;
     }
 
-    // Equally many from every node, where there are: as much network as can be had.
+    // Takes GPUs from every node, as evenly as possible, for as much network as possible.
     Gang spread() const {
         std::vector<std::uint32_t> order(nodes_.size());
         std::iota(order.begin(), order.end(), 0u);
@@ -147,7 +147,7 @@ private:
         return gang;
     }
 
-    // Best estimate first.
+    // Returns the gangs to try, best estimate first.
     std::vector<Gang> candidates() const {
         constexpr std::size_t kSingleNodesMax = 8;
         std::vector<Gang> found;
@@ -182,7 +182,7 @@ private:
         return sorted;
     }
 
-    // Everything but the rate.
+    // Returns the whole score but the rate.
     Score ties(const Gang& gang) const {
         Score score{.nodes = gang.size()};
         for (const auto& [place, gpus] : gang) {
@@ -192,8 +192,8 @@ private:
         return score;
     }
 
-    // What networks and disks let it read, shared equally with the jobs that are there. A disk serves all of the gang
-    // that is in its peer group, wherever there.
+    // Estimates the rate that networks and disks allow, shared equally with the jobs that are there. A disk serves all
+    // GPUs of the gang in its peer group, on whatever node.
     Score estimate(const Gang& gang) const {
         Score score = ties(gang);
         score.rate = state_.jobs[job_].ideal_bytes_per_second;
@@ -241,8 +241,8 @@ private:
         return score;
     }
 
-    // The rules forbid what looked best: the best of neighbours that they allow, or else any gang, asking for one after
-    // the other.
+    // Called when the rules forbid the best candidates: tries gangs of neighbouring nodes, then any gang, asking the
+    // rules for one after the other.
     void search_allowed() {
         std::size_t asks_left = 10'000;
         Gang gang;
@@ -263,7 +263,7 @@ private:
                 gang.pop_back();
             }
         };
-        // Most rules are about nodes that lie together, and so are named together.
+        // Most rules are about nodes that lie together, and such nodes have similar names.
         std::vector<std::uint32_t> order(nodes_.size());
         std::iota(order.begin(), order.end(), 0u);
         std::uint64_t left = available_;
@@ -273,7 +273,7 @@ private:
         from(from, 0, wanted_, available_);
     }
 
-    // All, half or one of a node's GPUs for as many on another.
+    // Moves all, half or one of a node's GPUs to another node.
     bool improve() {
         const Gang before = *best_;
         for (const Taken& from : before) {
@@ -304,7 +304,7 @@ private:
     const std::uint32_t wanted_;
     std::vector<UsableNode> nodes_;
     std::map<std::uint32_t, double>
-        disks_;                    // of a peer group: the most that can be read of the dataset before a disk binds
+        disks_;                    // by peer group: the most that can be read of the dataset before a disk binds
     std::uint64_t available_ = 0;  // GPUs
     ClusterState trial_;
     std::size_t trials_left_ = 0;

@@ -1,13 +1,13 @@
 #pragma once
 
-// GPUs for a job that waits for some: of the sets of free GPUs that come into question, the one with which the whole
-// plan gives the job the highest rate. Where rates tie, the one with more of the job's data on its nodes, then the one
-// on fewer nodes, then the one that leaves fewer GPUs over on them.
+// Finds GPUs for a job that waits for them: of the candidate sets of free GPUs, the one with which the whole plan gives
+// the job the highest rate. Ties go to the set with more of the job's data on its nodes, then to the set on fewer
+// nodes, then to the set that leaves fewer GPUs over on them.
 //
-// Which sets come into question: the nodes in a few orders (most of the job's data, most network, most disk, ...), and
-// on small clusters what moving GPUs between nodes makes of those. Each costs solving a whole plan, so their number
-// falls with the size of the cluster and the number of jobs that wait; an estimate from the job's own nodes decides
-// which are tried, and alone decides where there is no time for any.
+// The candidates are the nodes in a few orders (most of the job's data, most network, most disk, ...), and, on small
+// clusters, sets made from these by moving GPUs between nodes. Trying a candidate means solving a whole plan, so the
+// number of trials falls with the size of the cluster and the number of waiting jobs. An estimate from the job's own
+// nodes chooses the candidates to try, and decides alone if there is no time for any trial.
 
 #include <optional>
 #include <vector>
@@ -16,8 +16,8 @@
 
 namespace larder::allocator {
 
-// Nothing when there are too few free GPUs, or when objective.placement_rules allow none of the sets; of those all are
-// asked on a small cluster, some thousands on a large one. The job's own placement in `state` is empty.
+// Returns nullopt if there are too few free GPUs, or if objective.placement_rules allow no set that was asked: all sets
+// on a small cluster, some thousands on a large one. The job's own placement in `state` is empty.
 std::optional<Placement> place_job(const ClusterState& state, std::uint32_t job, const Objective& objective);
 
 }  // namespace larder::allocator

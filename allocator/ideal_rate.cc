@@ -7,16 +7,16 @@
 namespace larder::allocator {
 namespace {
 
-constexpr double kOutlierDeviations = 5;  // of the median absolute deviation
-constexpr double kDeviationMin = 0.02;    // of the median: even pieces differ by so much
-constexpr double kQuantumsOff = 1.5;      // a batch more or less says nothing
+constexpr double kOutlierDeviations = 5;  // times the median absolute deviation
+constexpr double kDeviationMin = 0.02;    // part of the median: even equal pieces differ by this much
+constexpr double kQuantumsOff = 1.5;      // a difference of one batch is no outlier
 
-// Busy time is summed over the ranks.
+// Bytes times ranks, because busy time is summed over the ranks.
 double rank_bytes(const IdealRate::Interval& piece) {
     return static_cast<double>(piece.bytes) * piece.ranks;
 }
 
-// By how much pieces that are not equal differ at least: a batch, where all are alike.
+// Returns the smallest difference between unequal pieces: one batch, if all batches have one size.
 double quantum_of(const std::deque<IdealRate::Interval>& pieces) {
     std::vector<double> bytes;
     bytes.reserve(pieces.size());
@@ -35,9 +35,9 @@ struct Stretch {
     double busy_s = 0;
 };
 
-// Each piece with the ones beside it. Loader workers count whole batches, some of which their loop has yet to take:
-// what one piece has too much of, the next has too little of, and to leave out one of the two would bias the rest. Nor
-// is anything left out for having too much: a loop may pause, but not be faster than it is.
+// Joins each piece with its neighbours. Loader workers count whole batches, some of which their loop has yet to take:
+// bytes that one piece counts too many, the next counts too few, so leaving out one of the two would bias the rest. No
+// stretch is left out for being too fast: a loop may pause, but cannot be faster than it is.
 std::vector<Stretch> stretches_of(const std::deque<IdealRate::Interval>& pieces) {
     std::vector<Stretch> stretches(pieces.size());
     for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -63,7 +63,7 @@ void IdealRate::add(const Interval& interval) {
     if (joining_.bytes > 0 && joining_.ranks != interval.ranks) forget();
     if (!pieces_.empty() && pieces_.back().ranks != interval.ranks) forget();
     if (warmed_s_ < kWarmUp_s) {
-        // A job that takes nothing has not begun.
+        // A job that takes no bytes has not begun.
         if (interval.bytes > 0) warmed_s_ += interval.busy_s / interval.ranks;
         return;
     }

@@ -1,11 +1,11 @@
 #pragma once
 
 // A job's f*: the rate it would read at if it never waited for data, measured while it does wait. Over any stretch of
-// time it is the bytes its training loops took, divided by the time they did not spend waiting; the wait is that of the
-// loop itself, not of loader workers, whose idling is not the GPU's. Single intervals are noisy (a checkpoint, an
-// evaluation, the first batches while kernels are compiled), so it is taken over a window of intervals, leaving out the
-// first ones and those that, with their neighbours, are far below the median by more than a batch. Pure bookkeeping:
-// one thread at a time, no clock.
+// time, f* is the bytes its training loops took, divided by the time they did not spend waiting. The wait is that of
+// the loop, not of loader workers, because an idle worker does not mean an idle GPU. Single intervals are noisy (a
+// checkpoint, an evaluation, the first batches while kernels are compiled). So f* is taken over a window of intervals,
+// without the first ones and without those that, with their neighbours, are more than a batch below the median. Pure
+// bookkeeping: one thread at a time, no clock.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace larder::allocator {
 
 class IdealRate {
 public:
-    // What all ranks of a job did since the last interval. `busy_s`: seconds not spent waiting, summed over ranks.
+    // The work of all ranks of a job since the last interval. `busy_s`: seconds not spent waiting, summed over ranks.
     struct Interval {
         std::uint64_t bytes = 0;
         double busy_s = 0;
@@ -24,16 +24,16 @@ public:
     };
 
     void add(const Interval& interval);
-    // Bytes per second of the whole job; nothing before there is enough to go by.
+    // Returns bytes per second of the whole job; nullopt until there are enough measurements.
     std::optional<double> bytes_per_second() const;
-    // What was measured before a restart, until there is enough to go by again.
+    // Sets the rate measured before a restart, used until there are enough measurements again.
     void resume(double bytes_per_second) { resumed_ = bytes_per_second; }
-    // The job's ranks or its batch changed: what was measured no longer holds.
+    // Drops all measurements, because the job's ranks or its batch changed.
     void forget();
 
 private:
     static constexpr double kWarmUp_s = 2;       // of busy time per rank
-    static constexpr double kPieceBusy_s = 0.2;  // per rank: shorter stretches are joined, or their noise would count
+    static constexpr double kPieceBusy_s = 0.2;  // per rank: shorter stretches are joined to reduce noise
     static constexpr std::size_t kWindow = 60;   // pieces
     static constexpr std::size_t kPiecesMin = 3;
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// What is declared of a job when it is registered: what cannot be measured, or is not measured yet. A job that reads
-// needs no registration.
+// The declaration made when a job is registered: values that cannot be measured, or are not measured yet. A job can
+// read without registration.
 
 #include <optional>
 #include <string>
@@ -13,8 +13,8 @@ namespace larder::allocator {
 struct JobSpec {
     std::string name;
     double weight = 1;
-    double epochs = kUnlimited;                    // to go when it is registered, with the current one
-    std::optional<double> ideal_bytes_per_second;  // f*, until it is measured
+    double epochs = kUnlimited;                    // still to go at registration, the current one included
+    std::optional<double> ideal_bytes_per_second;  // f*, used until it is measured
     double bandwidth_floor_bytes_per_second = 0;
     double bandwidth_cap_bytes_per_second = kUnlimited;
 };

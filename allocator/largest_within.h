@@ -1,20 +1,20 @@
 #pragma once
 
-// Where a rising function reaches a bound.
+// Finds where a rising function reaches a bound.
 
 #include <cmath>
 
 namespace larder::allocator {
 
-// A place where the function is known.
+// A point of the function: x, and its value there.
 struct Sample {
     double x = 0;
     double value = 0;
 };
 
-// The largest x found between the two with of(x) <= bound, for a continuous function that never falls, when
-// from.value <= bound < to.value: to a double's precision, by false position (the Illinois variant) with bisections
-// between.
+// Returns the largest x found between `from` and `to` with of(x) <= bound. `of` is continuous and never falls, and
+// from.value <= bound < to.value. The result has a double's precision. Uses false position (the Illinois variant) with
+// bisections in between.
 template <typename Function>
 double largest_within(Sample from, Sample to, double bound, const Function& of) {
     constexpr int kStepsMax = 200;

@@ -57,10 +57,10 @@ Lease LeaseLedger::lease(const std::string& node, std::vector<LeasedRate> wanted
     for (LeasedRate& rate : lease.rates) rate.bytes_per_second = std::max(rate.bytes_per_second, floor);
     lease.wanted_bytes_per_second = lease.sum();
     if (const double sum = lease.wanted_bytes_per_second; sum > free) {
-        // Floors stay whole; what is above them shrinks alike.
+        // Floors stay whole; the parts above them shrink in proportion.
         const double part = sum > floor * jobs ? std::max(0.0, free - floor * jobs) / (sum - floor * jobs) : 0;
         for (LeasedRate& rate : lease.rates) rate.bytes_per_second = floor + (rate.bytes_per_second - floor) * part;
-        // Others without jobs hold their reserves for good: to ask again brings nothing.
+        // Other nodes without jobs hold their reserves for good, so asking again would bring nothing.
         lease.cut = free < sum * (1 - 2 * kReservePart);
     }
     held.leases.push_back(lease);
@@ -68,7 +68,7 @@ Lease LeaseLedger::lease(const std::string& node, std::vector<LeasedRate> wanted
     return lease;
 }
 
-// Of leases that have expired only the largest floors can still be in use: one stands for all.
+// Only the largest floors of expired leases can still be in use: keep one lease for all of them.
 void LeaseLedger::merge_expired(Held& held, std::int64_t now_ns) {
     const auto expired =
         std::ranges::stable_partition(held.leases, [&](const Lease& lease) { return lease.expires_ns > now_ns; });

@@ -17,7 +17,7 @@ struct Entry {
     std::uint32_t index;
 };
 
-// Whole numbers in the order of the doubles they are made of; -0 and 0 are equal there, too.
+// Maps doubles to integers of the same order; -0 and 0 map to the same integer.
 std::uint64_t ordered_bits(double key) {
     const auto bits = std::bit_cast<std::uint64_t>(key + 0.0);
     constexpr std::uint64_t kSign = std::uint64_t{1} << 63;
@@ -25,21 +25,21 @@ std::uint64_t ordered_bits(double key) {
 }
 
 void sort_bucket(std::span<Entry> entries) {
-    // Dealt in the order of their indices.
+    // Entries arrive in the order of their indices, which the stable sort_few keeps.
     if (entries.size() <= 8) {
         sort_few(entries, [](const Entry& entry) { return entry.key; });
         return;
     }
-    // Many keys are often one.
+    // Often all keys are equal.
     if (std::ranges::is_sorted(entries, {}, &Entry::key)) return;
-    // Without branches, which keys in no order make the processor guess wrong.
+    // Branchless, because unordered keys cause branch mispredictions.
     boost::sort::pdqsort_branchless(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
         return static_cast<bool>((a.key < b.key) | ((a.key == b.key) & (a.index < b.index)));
     });
 }
 
-// Dealt to about as many buckets as there are keys, by the highest bits in which they differ: most buckets are left
-// with one or two, and however uneven they are, no key is compared more often than without them.
+// Deals keys to about as many buckets as there are keys, by the highest bits in which they differ. Most buckets get one
+// or two keys, and however uneven the buckets are, no key is compared more often than without them.
 std::vector<std::uint32_t> order_of(std::span<const std::uint64_t> keys) {
     if (keys.empty()) return {};
     std::uint64_t least = keys.front();
@@ -67,7 +67,7 @@ std::vector<std::uint32_t> order_of(std::span<const std::uint64_t> keys) {
     }
     begin = 0;
     for (const std::uint32_t end : ends) {
-        // What is equal is in the order of its indices already.
+        // Equal keys are already in the order of their indices.
         if (shift > 0 && end - begin > 1) sort_bucket(std::span(dealt).subspan(begin, end - begin));
         begin = end;
     }

@@ -1,7 +1,6 @@
 #pragma once
 
-// Indices in the order of their keys, equal keys in the order of their indices: an order that does not depend on how it
-// was made.
+// Sorts indices by their keys, and equal keys by index, so that the order does not depend on the algorithm.
 
 #include <cstdint>
 #include <span>

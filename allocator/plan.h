@@ -1,7 +1,7 @@
 #pragma once
 
-// What assign() decides: cache quotas per dataset, node and tier, remote bandwidth per job, and GPUs for jobs that
-// waited for some; with what the model predicts of it. Indices are those of the ClusterState it was made from.
+// The result of assign(): cache quotas per dataset, node and tier, remote bandwidth per job, and GPUs for jobs that
+// waited for some, with the model's predictions. Indices are those of the ClusterState the plan was made from.
 
 #include <cstdint>
 #include <vector>
@@ -19,8 +19,8 @@ struct JobPlan {
     bool running = false;                     // has GPUs; all below is 0 otherwise
     Placement found_placement;                // for a job that had none
     double bandwidth_bytes_per_second = 0;    // b: the grant
-    double equal_share_bytes_per_second = 0;  // e: what it would get of an equal share of everything
-    // From the cache as it is now, and as it will be when the quotas are filled and every epoch began after that.
+    double equal_share_bytes_per_second = 0;  // e: its rate from an equal share of everything
+    // Predicted with the present cache, and with filled quotas when every epoch began after they filled (steady).
     double hit_ratio = 0;
     double predicted_bytes_per_second = 0;
     double steady_hit_ratio = 0;
@@ -30,12 +30,12 @@ struct JobPlan {
 struct Plan {
     std::vector<DatasetPlan> datasets;
     std::vector<JobPlan> jobs;
-    double steady_remote_bytes_per_second = 0;  // what all jobs together then take
-    std::uint64_t moved_bytes = 0;              // what the quotas ask nodes to fetch anew
-    bool kept_quotas = false;                   // the gain of moving cache was too small
+    double steady_remote_bytes_per_second = 0;  // the total that all jobs take in that state
+    std::uint64_t moved_bytes = 0;              // bytes that the quotas make nodes fetch again
+    bool kept_quotas = false;                   // true: moving cache would have gained too little
 };
 
-// Where a job runs under a plan for this state; empty: it waits.
+// Returns where a job runs under a plan for this state; empty if it waits.
 inline const Placement& placement_of(const ClusterState& state, const Plan& plan, std::size_t job) {
     const Placement& found = plan.jobs[job].found_placement;
     return found.empty() ? state.jobs[job].placement : found;

@@ -18,7 +18,7 @@
 namespace larder::allocator {
 namespace {
 
-// Indices of `things` in an order of their names that is quick to make: by hash, names only where those are equal.
+// Returns the indices of `things` in an order that is quick to make: by hash of the name, then by name.
 std::vector<std::uint32_t> in_order(const auto& things) {
     std::vector<std::uint64_t> hashes(things.size());
     for (std::size_t i = 0; i < hashes.size(); ++i) hashes[i] = hash_name(things[i].name);
@@ -33,12 +33,12 @@ bool counts(const Job& job, Counted counted) {
     return !job.placement.empty() || (counted == Counted::by_time_share && job.waits_for_turn());
 }
 
-// Where it runs, or ran last.
+// Returns where a job runs, or where it ran last.
 const Placement& place_of(const Job& job) {
     return job.placement.empty() ? job.last_placement : job.placement;
 }
 
-// The jobs that count, dataset by dataset, of each those that read slowest first.
+// Returns the jobs that count, dataset by dataset, and within a dataset slowest first.
 std::vector<std::uint32_t> jobs_that_count(const ClusterState& state, Counted counted,
                                            std::span<const std::uint32_t> datasets_in_order,
                                            std::span<DatasetTerms> terms) {
@@ -83,7 +83,8 @@ std::vector<std::uint32_t> jobs_that_count(const ClusterState& state, Counted co
     return indices;
 }
 
-// Each node's network, shared equally by the jobs on it: all a job reads may have to come over it.
+// Bounds equal rates by each node's network, shared equally by the jobs on it: all bytes a job reads may have to cross
+// it.
 void bound_by_network_share(const ClusterState& state, Problem& problem) {
     if (std::ranges::all_of(state.nodes, [](const Node& node) { return std::isinf(node.nic_bytes_per_second); }))
         return;
@@ -116,7 +117,7 @@ void find_groups(const ClusterState& state, Problem& problem) {
     }
 }
 
-// Every dataset's cache in each group where some lies, may lie, or is wanted.
+// Makes a GroupCache for each dataset in each group where cache of it lies, may lie, or is wanted.
 void find_caches(const ClusterState& state, std::span<const std::uint32_t> datasets_in_order, Problem& problem) {
     const auto groups = static_cast<std::uint32_t>(problem.group_bytes.size());
     std::vector<std::vector<std::uint32_t>> wanted(groups == 1 ? 0 : state.datasets.size());  // groups, by dataset
@@ -151,12 +152,12 @@ void find_caches(const ClusterState& state, std::span<const std::uint32_t> datas
     }
 }
 
-// A cap above the size binds, too, where several groups would have all of it.
+// True if operators limit the dataset. A cap above the size binds, too, if several groups would hold all of it.
 bool has_limits(const Dataset& dataset) {
     return dataset.quota_floor_bytes > 0 || dataset.quota_cap_bytes < std::numeric_limits<std::uint64_t>::max();
 }
 
-// Deals bytes out by weight, to none more than `most`; what is left.
+// Deals bytes out by weight, to none more than `most`. Returns the bytes left.
 double deal(double bytes, std::span<const double> weights, std::span<const double> most, std::span<double> given) {
     for (bool full = true; full && bytes > 0;) {
         double weight = 0;
@@ -191,7 +192,7 @@ void find_reads_of_several(const Placement& placement, std::uint32_t dataset, Pr
     }
     const auto of_job = std::ranges::subrange(problem.reads.begin() + begin, problem.reads.end());
     std::ranges::sort(of_job, {}, &Read::cache);
-    // Whole numbers still, so that a job within one group has a part of exactly 1.
+    // Parts are still whole numbers here, so that a job within one group gets a part of exactly 1.
     std::size_t kept = 0;
     for (const Read& read : of_job) {
         if (kept > 0 && of_job[static_cast<std::ptrdiff_t>(kept) - 1].cache == read.cache) {
@@ -204,7 +205,7 @@ void find_reads_of_several(const Placement& placement, std::uint32_t dataset, Pr
     for (auto read = problem.reads.begin() + begin; read != problem.reads.end(); ++read) read->part /= whole;
 }
 
-// The parts of a job's bytes that it reads on each node, and in each group.
+// Finds the parts of a job's bytes that it reads on each node, and in each group.
 [[gnu::always_inline]] inline void find_reads(const Job& job, std::uint32_t dataset, Problem& problem) {
     const Placement& placement = place_of(job);
     if (placement.size() > 1) {
@@ -216,8 +217,8 @@ void find_reads_of_several(const Placement& placement, std::uint32_t dataset, Pr
     problem.runs.push_back({.node = node, .part = 1});
 }
 
-// How much of the time each cache is read, by how many jobs: those that count, each for its part of the time, and those
-// that wait for their next turn.
+// Returns how much of the time each cache is read, summed over jobs: the jobs that count, each for its part of the
+// time, and the jobs that wait for their next turn.
 std::vector<double> count_readers(const ClusterState& state, std::span<const double> parts_of_time, Problem& problem) {
     std::vector<double> readers(problem.caches.size());
     for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
@@ -241,8 +242,8 @@ std::vector<double> count_readers(const ClusterState& state, std::span<const dou
     return readers;
 }
 
-// Quotas that are held on nodes are floors of their groups, and caps where they are held on all nodes that have the
-// dataset. More than the dataset's size is of no use to anybody, and still not there for others.
+// Turns quotas held on nodes into floors of their groups, and into caps if all nodes with the dataset hold them. A held
+// quota above the dataset's size is useless, but still takes its room from other datasets.
 void hold(const ClusterState& state, Problem& problem) {
     for (std::uint32_t i = 0; i < state.datasets.size(); ++i) {
         const Dataset& dataset = state.datasets[i];
@@ -263,8 +264,8 @@ void hold(const ClusterState& state, Problem& problem) {
     }
 }
 
-// What the operator insists on of a dataset holds over all its caches: those that are read have it by how much they
-// are, and what finds no room there goes to the others.
+// Shares the operator's limits for a dataset over its caches: by readers among the caches that are read; the rest that
+// finds no room there goes to the other caches.
 void share_limits(const ClusterState& state, std::span<const std::uint32_t> datasets_in_order,
                   std::span<const double> readers, Problem& problem) {
     if (std::ranges::none_of(state.datasets, has_limits)) return;

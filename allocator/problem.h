@@ -1,8 +1,8 @@
 #pragma once
 
-// A ClusterState made ready for arithmetic: the jobs that count, grouped by dataset and in an order of their own (so
-// that sums and ties come out the same however the state was listed), with each job's equal share of everything worked
-// out. Cache counts by dataset and peer group: that much of it is within reach of the ranks that run in the group.
+// A ClusterState prepared for arithmetic: the jobs that count, grouped by dataset and sorted (so that sums and ties do
+// not depend on the order of the state), with each job's equal share of everything. Cache is counted by dataset and
+// peer group: all of it is within reach of the ranks that run in the group.
 
 #include <algorithm>
 #include <cstdint>
@@ -19,9 +19,9 @@ struct JobTerms {
     std::uint32_t job = 0;      // index in the state
     std::uint32_t dataset = 0;  // index in the state
     double weight = 1;
-    double time_share = 1;       // of the time that it counts for
-    double value = 1;            // what the objective gains by a byte per second of its rate
-    double equal_bandwidth = 0;  // of an equal share of everything
+    double time_share = 1;       // the part of the time that the job counts for
+    double value = 1;            // the objective's gain from a byte per second of the job's rate
+    double equal_bandwidth = 0;  // its bandwidth from an equal share of everything
 };
 
 // The part of a job's bytes that is read through a GroupCache.
@@ -41,7 +41,7 @@ struct GroupCache {
     std::uint32_t dataset = 0;
     std::uint32_t group = 0;
     double size = 0;    // of the dataset
-    double floor = 0;   // its part of the dataset's, as is the cap
+    double floor = 0;   // this cache's part of the dataset's floor; the cap likewise
     double cap = 0;     // at most the size
     double cached = 0;  // now
     double equal_cache = 0;
@@ -62,7 +62,7 @@ struct Problem {
     std::vector<double> group_bytes;           // cache of each peer group
     std::vector<std::uint32_t> group_of_node;  // by index in the state
     std::vector<JobTerms> jobs;
-    // By index in `jobs`, as most of what goes over all jobs asks for no more.
+    // By index in `jobs`. Apart from `jobs`, because most loops over all jobs need no other field.
     std::vector<double> ideals;                // f*, or less where disk or network bind
     std::vector<double> equal_rates;           // e: the rate from an equal share of everything
     std::vector<double> effective_hit_ratios;  // from the cache as it is
@@ -71,21 +71,22 @@ struct Problem {
     std::vector<std::uint8_t> gains;          // 1: reads on after this epoch, so cache given now pays
     std::vector<std::uint32_t> reads_begin;   // in `reads`; one more than there are jobs
     std::vector<std::uint32_t> runs_begin;    // in `runs`, likewise
-    std::vector<std::uint32_t> terms_of_job;  // in `jobs`, by index in the state; kNoTerms: it does not count
+    std::vector<std::uint32_t> terms_of_job;  // in `jobs`, by index in the state; kNoTerms: not counted
     std::vector<Read> reads;
     std::vector<Run> runs;
-    std::vector<GroupCache> caches;             // in an order that does not depend on the state's
+    std::vector<GroupCache> caches;             // in an order independent of the state's
     std::vector<DatasetTerms> datasets;         // by index in the state
-    std::vector<std::uint32_t> nodes_in_order;  // neither does this one
+    std::vector<std::uint32_t> nodes_in_order;  // likewise
 
-    // Of the job with an index in `jobs`.
+    // Returns the reads and the runs of a job, by its index in `jobs`.
     std::span<const Read> reads_of(std::size_t job) const {
         return std::span(reads).subspan(reads_begin[job], reads_begin[job + 1] - reads_begin[job]);
     }
     std::span<const Run> runs_of(std::size_t job) const {
         return std::span(runs).subspan(runs_begin[job], runs_begin[job + 1] - runs_begin[job]);
     }
-    // Where the dataset's cache on this node counts; the dataset must have cache, a quota or readers in its group.
+    // Returns the index of the dataset's cache on this node. The dataset must have cache, a quota or readers in its
+    // group.
     std::uint32_t cache_on(std::uint32_t dataset, std::uint32_t node) const {
         const DatasetTerms& terms = datasets[dataset];
         const auto of_dataset = std::span(caches).subspan(terms.caches_begin, terms.caches_end - terms.caches_begin);
@@ -95,9 +96,9 @@ struct Problem {
         LARDER_ASSERT(found != of_dataset.end() && found->group == group);
         return terms.caches_begin + static_cast<std::uint32_t>(found - of_dataset.begin());
     }
-    // Each cache's hit ratio when it holds so many bytes; both by index in `caches`.
+    // Returns each cache's hit ratio if it holds `cached_bytes`; both are by index in `caches`.
     std::vector<double> hit_ratios(std::span<const double> cached_bytes) const;
-    // A job's, when its epochs begin with caches of these hit ratios.
+    // Returns a job's hit ratio if its epochs begin with caches of these hit ratios.
     double steady_hit_ratio(std::size_t job, std::span<const double> ratios) const {
         if (gains[job] == 0) return effective_hit_ratios[job];
         double hits = 0;
@@ -106,13 +107,13 @@ struct Problem {
     }
 };
 
-// Which jobs count, and for how much: those that run, as they are; or those that take turns too, each with the averages
-// over its turns, its time_share of f* and of its equal share. Caches have the same indices both ways, and equal shares
-// of cache are those of the turns.
+// Which jobs count, and for how much: the running jobs, as they are (running); or also the jobs that take turns, each
+// by its averages over the turns: its time_share of f* and of its equal share (by_time_share). Caches have the same
+// indices both ways, and equal shares of cache are those of the turns.
 enum class Counted : std::uint8_t { running, by_time_share };
 
 Problem make_problem(const ClusterState& state, Counted counted = Counted::running);
-// The same with each job's value by the number of its GPUs that a byte per second keeps at work.
+// Does the same, with a job's value as the number of its GPUs that a byte per second keeps at work.
 Problem make_utilisation_problem(const ClusterState& state, Counted counted = Counted::running);
 
 }  // namespace larder::allocator

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
 
-// What is left of each node.
+// The cache room left on each node.
 class NodeRoom {
 public:
     NodeRoom(const ClusterState& state, const Problem& problem)
@@ -33,7 +33,7 @@ public:
 
     std::uint32_t rank(std::uint32_t node) const { return rank_[node]; }
 
-    // Takes up to `bytes`, memory first, of each tier at most so much; returns what it took.
+    // Takes up to `bytes`, memory first, at most the given bytes of each tier. Returns the room it took.
     NodeCache take(std::uint32_t node, std::uint64_t bytes, std::uint64_t memory_max, std::uint64_t disk_max) {
         NodeCache taken{.node = node};
         taken.memory_bytes = std::min({bytes, memory_max, left_[node].memory_bytes});
@@ -43,8 +43,8 @@ public:
         return taken;
     }
 
-    // Of a group. From the first call on nodes must only shrink by `take` of what this names. Nothing when all are
-    // full.
+    // Returns the node of the group with most room; nullopt if all are full. After the first call, nodes may only
+    // shrink by a `take` from the node returned.
     std::optional<std::uint32_t> widest(std::uint32_t group) {
         if (!heaped_) {
             for (const std::uint32_t node : by_rank_) {
@@ -82,7 +82,7 @@ private:
     bool heaped_ = false;
 };
 
-// As ceil does, which is a call where the processor is not known to have an instruction for it.
+// Rounds up like ceil, which is a function call if the processor is not known to have an instruction for it.
 std::uint64_t rounded_up(double bytes) {
     const auto whole = static_cast<std::int64_t>(bytes);
     return static_cast<std::uint64_t>(whole + (static_cast<double>(whole) < bytes ? 1 : 0));
@@ -93,7 +93,7 @@ struct Placed {
     NodeCache cache;
 };
 
-// Indices of what was placed, node by node.
+// Returns the indices of `placed`, node by node.
 std::vector<std::uint32_t> by_node(std::span<const Placed> placed, std::size_t nodes) {
     std::vector<std::uint32_t> next(nodes + 1);
     for (const Placed& of : placed) ++next[of.cache.node + 1];
@@ -103,7 +103,7 @@ std::vector<std::uint32_t> by_node(std::span<const Placed> placed, std::size_t n
     return order;
 }
 
-// What was placed of each dataset, by node; what was placed on a node bit by bit is added up.
+// Returns each dataset's quotas by node, with the pieces placed on one node added up.
 std::vector<std::vector<NodeCache>> by_dataset(std::span<const Placed> placed, std::size_t datasets,
                                                std::size_t nodes) {
     std::vector<std::uint32_t> count(datasets);
@@ -128,8 +128,8 @@ struct Reader {
     std::uint32_t node = 0;
 };
 
-// The group's nodes where the dataset's jobs run, with the rate they read at there, fastest first. `rate_at`, by node,
-// is below 0 before and after.
+// Finds the group's nodes where the dataset's jobs run, with their read rates, fastest first. `rate_at`, by node, is
+// below 0 before and after.
 void find_readers(const Problem& problem, const GroupCache& cache, std::span<const double> rates, const NodeRoom& room,
                   std::vector<double>& rate_at, std::vector<Reader>& found) {
     found.clear();
@@ -145,7 +145,7 @@ void find_readers(const Problem& problem, const GroupCache& cache, std::span<con
         }
     }
     for (Reader& reader : found) reader.rate = std::exchange(rate_at[reader.node], -1);
-    // A dataset's jobs are listed slowest first, which most often is the other way round.
+    // A dataset's jobs are listed slowest first, so the list most often only needs reversing.
     if (std::ranges::adjacent_find(found, std::ranges::greater_equal(), &Reader::rate) == found.end()) {
         std::ranges::reverse(found);
         return;
@@ -189,7 +189,7 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
         left[i] -= taken.bytes();
         placed.push_back({.dataset = problem.caches[i].dataset, .cache = taken});
     };
-    // What lies somewhere stays there, whoever else would like the room.
+    // Cached bytes stay where they are, whatever other datasets want the room.
     for (const std::uint32_t i : order) {
         const GroupCache& cache = problem.caches[i];
         if (cache.cached <= 0) continue;
@@ -219,7 +219,7 @@ std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, cons
         if (left[i] == 0) continue;
         while (left[i] > 0) {
             const auto node = room.widest(problem.caches[i].group);
-            // Held there, it has what it may have: the rest finds no room.
+            // A dataset held on this node already has all it may have, so the rest finds no room.
             if (!node || state.datasets[problem.caches[i].dataset].is_held_on(*node)) break;
             take(i, *node, left[i]);
         }

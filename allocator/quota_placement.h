@@ -1,8 +1,8 @@
 #pragma once
 
-// On which nodes, and in which tier there, each dataset's cache lies. What is cached stays where it is; more goes to
-// the nodes where the dataset's jobs run, then to those of the group with most room. The densest dataset chooses first,
-// memory before disk.
+// Chooses the nodes, and the tiers there, where each dataset's cache lies. Cached bytes stay where they are. More cache
+// goes to the nodes where the dataset's jobs run, then to the nodes of the group with most room. The densest dataset
+// chooses first, memory before disk.
 
 #include <span>
 #include <vector>
@@ -12,11 +12,11 @@
 
 namespace larder::allocator {
 
-// Quotas by dataset, each by node. `rates` (by index in Problem::jobs) say how dense a dataset is.
+// Returns quotas by dataset, each by node. `rates` (by index in Problem::jobs) give the datasets' densities.
 std::vector<std::vector<NodeCache>> place_quotas(const ClusterState& state, const Problem& problem,
                                                  const CacheSplit& split, std::span<const double> rates);
 
-// How much of each cache such quotas come to.
+// Returns the bytes of each cache under these quotas.
 CacheSplit split_of(const Problem& problem, std::span<const std::vector<NodeCache>> quotas);
 
 }  // namespace larder::allocator

@@ -80,7 +80,7 @@ struct RateLimits::Filling {
         for (const Use& use : uses) sum += use.at(at(use.job, level));
         return sum;
     }
-    // The highest level the bound allows, `from` at least.
+    // Returns the highest level the bound allows, `from` at least.
     double level(std::span<const Use> uses, double capacity, double from) const {
         const Sample highest{level_max, used(uses, level_max)};
         if (highest.value <= capacity) return kInfinite;
@@ -98,7 +98,8 @@ std::vector<double> RateLimits::fill(std::span<const double> low, std::span<cons
     for (std::size_t j = 0; j < low.size(); ++j) {
         if (slope[j] > 0) filling.level_max = std::max(filling.level_max, high[j] / slope[j]);
     }
-    // A bound's level only rises as others settle jobs below it, so the smallest, looked at again, is the next.
+    // A bound's level only rises while other bounds settle jobs below it. So the smallest level, computed again, is
+    // next.
     using Entry = std::pair<double, std::uint32_t>;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
     const auto level_of = [&](std::uint32_t limit, double from) {
@@ -118,7 +119,7 @@ std::vector<double> RateLimits::fill(std::span<const double> low, std::span<cons
         for (const Use& use : uses_of_limit(limit)) {
             if (filling.settled[use.job] || use.per_byte <= 0) continue;
             const double rate = filling.at(use.job, level);
-            // Up to what its floor carries it takes nothing from the others by rising on.
+            // While its floor carries the job, a rising rate takes nothing from other jobs.
             if (const double carried = use.least / use.per_byte; rate < carried) {
                 filling.high[use.job] = std::min(filling.high[use.job], carried);
                 continue;
@@ -144,7 +145,7 @@ std::vector<double> RateLimits::maximize(std::span<const double> low, std::span<
     }
     std::vector<double> left(capacities_);
     for (std::uint32_t i = 0; i < left.size(); ++i) left[i] -= used(i, rates);
-    // Jobs of one dataset come one after the other and hit as much: there are far fewer runs of equal costs than jobs.
+    // Jobs of one dataset are adjacent and have equal hit ratios: there are far fewer runs of equal costs than jobs.
     std::vector<double> costs;
     std::vector<std::uint32_t> begins;
     for (std::uint32_t job = 0; job < cost.size(); ++job) {
@@ -156,7 +157,7 @@ std::vector<double> RateLimits::maximize(std::span<const double> low, std::span<
     const auto raise = [&](std::uint32_t job) {
         double more = high[job] - rates[job];
         if (more <= 0) return;
-        // Below its floor a job's use of a bound does not grow.
+        // A job's use of a bound does not grow below its floor.
         const auto spare = [&](const Use& use) { return std::max(0.0, use.least - use.per_byte * rates[job]); };
         for (const Use& use : uses_of_job(job)) {
             if (use.per_byte > 0) more = std::min(more, (std::max(0.0, left[use.limit]) + spare(use)) / use.per_byte);

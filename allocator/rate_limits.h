@@ -1,7 +1,7 @@
 #pragma once
 
-// Bounds on the jobs' rates: each is on a sum over jobs of (bytes it carries per byte the job reads) times the job's
-// rate. Within them rates are raised level by level (max-min: exact), or summed up greedily.
+// Bounds on the jobs' rates. Each bounds a sum over jobs of (bytes it carries per byte the job reads) times the job's
+// rate. Within the bounds, rates are raised level by level (max-min: exact), or greedily for a large sum.
 
 #include <algorithm>
 #include <cstdint>
@@ -15,34 +15,35 @@ namespace larder::allocator {
 
 class RateLimits {
 public:
-    // Of a bound that is none.
+    // The number of an unlimited bound.
     static constexpr std::uint32_t kNoLimit = std::numeric_limits<std::uint32_t>::max();
 
     explicit RateLimits(std::size_t jobs) : uses_begin_(jobs + 1) { uses_.reserve(jobs); }
 
-    // A new bound; returns its number. An unlimited one is left out, and `use` of it does nothing.
+    // Adds a bound and returns its number. An unlimited bound is left out, and `use` of it does nothing.
     std::uint32_t add(double capacity);
-    // The job takes `per_byte` of the bound for each byte it reads, and never less than `least`. Jobs in their order.
+    // The job takes `per_byte` of the bound for each byte it reads, never less than `least`. Call it in the jobs'
+    // order.
     void use(std::uint32_t limit, std::uint32_t job, double per_byte, double least = 0) {
         if (limit == kNoLimit || (per_byte <= 0 && least <= 0)) return;
         uses_.push_back({.limit = limit, .job = job, .per_byte = std::max(0.0, per_byte), .least = least});
         uses_begin_[job + 1] = static_cast<std::uint32_t>(uses_.size());
     }
-    // After the last use.
+    // Call it after the last use.
     void finish();
-    // The remote alone, which job j takes 1 - hit_ratios[j] of, and never less than its floor: nothing more to add.
+    // Bounds by the remote alone: job j takes 1 - hit_ratios[j] of it, and never less than its floor. It is finished.
     static RateLimits of_remote(const Problem& problem, std::span<const double> hit_ratios);
 
-    // Rates clamp(level * slope, low, high), each with the highest level its bounds allow: when a bound is reached, the
-    // jobs that use it stay where they are and the level of the others rises on; and of those that use no more of it
-    // than their `least`, as far as that carries them. `low` must fit.
+    // Returns rates clamp(level * slope, low, high), each with the highest level its bounds allow. When a bound is
+    // reached, the jobs that use it stop and the level of the others rises on. A job that uses no more of the bound
+    // than its `least` rises until it does. `low` must fit.
     std::vector<double> fill(std::span<const double> low, std::span<const double> slope,
                              std::span<const double> high) const;
-    // Rates with a large sum, at least `low`: in the order of `cost`, cheapest first, each as high as its bounds leave.
+    // Returns rates with a large sum, at least `low`: cheapest `cost` first, each as high as its bounds allow.
     std::vector<double> maximize(std::span<const double> low, std::span<const double> high,
                                  std::span<const double> cost) const;
 
-    // `slack`: how far above, as a part of the bound, is not too much.
+    // True if no bound is exceeded by more than `slack`, a part of the bound.
     bool fits(std::span<const double> rates, double slack = kRounding) const;
 
 private:

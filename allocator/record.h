@@ -1,8 +1,8 @@
 #pragma once
 
-// What a Cluster must not forget: the operator's wishes, the plan in force, and what has been leased to whom. The same
-// struct is a whole memory, as it is read at start, and a change to it, where only what changed is filled in and an
-// empty optional means gone. Who keeps it, and how, is not the cluster's business.
+// The records that a Cluster must not lose: the operator's settings, the plan in force, and the leases of each node.
+// One struct serves as the whole memory, read at start, and as a change to it: a change fills in only what changed, and
+// an empty optional means removed. Saving records is the caller's business.
 
 #include <cstdint>
 #include <map>
@@ -16,8 +16,8 @@
 
 namespace larder::allocator {
 
-// The remote's bandwidth as an operator set it, and what the configuration said then: where that has changed since, it
-// wins.
+// The remote's bandwidth as an operator set it, and the configured value at that time. If the configured value has
+// changed since, it wins.
 struct RemoteRecord {
     double bytes_per_second = 0;
     double configured_bytes_per_second = 0;
@@ -41,7 +41,7 @@ struct ClusterRecord {
     std::optional<std::uint64_t> plan_number;
     std::map<std::string, std::optional<std::vector<DatasetQuota>>> quotas;  // by node, of those in the plan in force
     std::map<std::string, std::optional<std::vector<Lease>>> leases;         // by node: all that may be in force there
-    // What was leased before is not all in `leases`: nothing may be leased until then.
+    // Not all earlier leases are in `leases`: nothing may be leased until then.
     std::optional<std::int64_t> no_lease_before_ns;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// What nodes tell the allocator, and what it tells them. A node reports every second; counters only grow while its
-// daemon runs, and a restarted daemon is a new instance. The JSON of the API is these structs, field by field.
+// The messages between nodes and the allocator. A node reports every second. Counters only grow while its daemon runs,
+// and a restarted daemon is a new instance. The JSON of the API is these structs, field by field.
 
 #include <cstdint>
 #include <optional>
@@ -23,7 +23,7 @@ struct DatasetReport {
     std::uint64_t quota_disk_bytes = 0;
     std::uint64_t cached_memory_bytes = 0;
     std::uint64_t cached_disk_bytes = 0;
-    bool quota_held = false;  // somebody set the quota on the node: the plan has it as it is
+    bool quota_held = false;  // an operator set the quota on the node; the plan keeps it
 };
 
 // A job that has sessions on the node.
@@ -33,29 +33,29 @@ struct JobReport {
     std::uint32_t ranks = 1;             // training loops of the job on this node
     std::uint64_t bytes = 0;             // counter: delivered to them
     double busy_s = 0;                   // counter: their time not spent waiting for data, summed
-    double demand_bytes_per_second = 0;  // of the remote, lately, had there been no limit
-    // Counter: taken from the remote for it. Nothing: a daemon that does not say.
+    double demand_bytes_per_second = 0;  // of the remote, lately, as if there were no limit
+    // Counter: bytes taken from the remote for the job. Empty: the daemon does not report it.
     std::optional<std::uint64_t> remote_bytes;
     std::uint64_t unread_bytes = 0;         // of the current epoch
     std::uint64_t unread_cached_bytes = 0;  // of those, on this node
-    // Number of the current epoch. Nothing: it has read nothing yet, or the daemon does not say.
+    // Number of the current epoch. Empty: the job has read nothing yet, or the daemon does not report it.
     std::optional<std::uint32_t> epoch;
 };
 
 struct NodeReport {
     std::string node;
     std::uint64_t instance = 0;  // drawn anew when the daemon starts
-    // The number of its state directory, which one daemon at a time can use; 0: it does not say.
+    // The number of its state directory, which one daemon at a time can use; 0: not reported.
     std::uint64_t state_directory = 0;
     std::uint64_t lease_applied = 0;  // number of the lease in force there; 0: none
-    bool rates = true;                // false: it follows quotas only, and is leased nothing
-    std::uint32_t scans = 0;          // warming and verifying under way, which take what jobs leave of the remote
+    bool rates = true;                // false: the node follows quotas only, and gets no lease
+    std::uint32_t scans = 0;          // scans (warming, verifying) under way; they use the bandwidth jobs leave
     std::uint32_t gpus = 0;
     std::uint64_t memory_bytes = 0;
     std::uint64_t disk_bytes = 0;
     double disk_read_bytes_per_second = kUnlimited;
     double nic_bytes_per_second = kUnlimited;
-    // Nodes of one group read each other's cache at these endpoints; both empty: this one does not.
+    // Nodes of one group read each other's cache at these endpoints. Both are empty if this node does not.
     std::string peer_group;
     std::string peer_endpoint;
     std::vector<DatasetReport> datasets;
@@ -72,7 +72,7 @@ struct DatasetQuota {
 
 // A node's part of the plan. Quotas hold until the next plan; rates as long as the lease.
 struct NodePlan {
-    std::uint64_t plan = 0;  // rises with every plan that differs from the one before
+    std::uint64_t plan = 0;  // rises with every plan that differs from its predecessor
     std::vector<DatasetQuota> quotas;
     std::vector<std::string> peers;  // endpoints of the other nodes of its group
     Lease lease;

@@ -12,8 +12,8 @@
 namespace larder::allocator {
 namespace {
 
-constexpr int kRoundsMax = 3;  // of solving anew with rates that disk and network bound
-// Quotas are whole bytes, which may cost an equal share that much of its rate.
+constexpr int kRoundsMax = 3;  // times to solve again with rates bounded by disk and network
+// Quotas are whole bytes; this rounding may cost an equal share that part of its rate.
 constexpr double kLastDigits = 1.2e-7;
 
 CacheSplit split_for(const Problem& problem, ObjectiveKind kind) {
@@ -28,8 +28,8 @@ CacheSplit split_for(const Problem& problem, ObjectiveKind kind) {
     return pinned_split(problem);
 }
 
-// The rates these hit ratios allow, by the objective. Nobody falls below an equal share's rate; where cache is not yet
-// what the plan makes it and that cannot be had, below what an equal share of bandwidth gives.
+// Returns the rates these hit ratios allow, by the objective. No job falls below its equal share's rate. If the cache
+// is not yet as planned and those rates do not fit, the lower bound is the rate from an equal share of bandwidth.
 std::vector<double> rates_for(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
                               std::span<const double> hits, const std::vector<std::vector<NodeCache>>& quotas) {
     const RateLimits limits = cluster_limits(state, problem, hits, quotas);
@@ -66,8 +66,8 @@ std::vector<double> rates_for(const ClusterState& state, const Problem& problem,
     return kind == ObjectiveKind::max_min ? limits.fill(low, order, high) : limits.maximize(low, high, order);
 }
 
-// What the rates need, and an equal part of what is over: estimates err, and unused bandwidth serves nobody. Equal
-// shares are just that.
+// Returns the bandwidth the rates need plus an equal part of the rest: estimates err, and unused bandwidth helps no
+// job. For equal_shares the grants are just the equal shares.
 std::vector<double> grants(const Problem& problem, ObjectiveKind kind, std::span<const double> rates,
                            std::span<const double> hits) {
     std::vector<double> grant(rates.size());
@@ -93,8 +93,9 @@ std::vector<double> steady_hits(const Problem& problem, const std::vector<std::v
     return hits;
 }
 
-// Whoever stays below f*, and what a cap on its bandwidth allows, though the remote has bandwidth left for more is
-// bound by a disk or a network: its rate is all the cache should be chosen for. Whether there was any.
+// Lowers the ideals of jobs bound by a disk or a network to their rates, so that cache is chosen for those rates. A job
+// is bound so if it stays below f* and below the rate its cap allows while the remote has bandwidth left. Returns true
+// if there was one.
 bool lower_to_bounded_rates(const Problem& problem, const Solution& solution, std::vector<double>& ideals) {
     bool any = false;
     double left = problem.remote;
@@ -185,7 +186,7 @@ double gain(const Problem& problem, ObjectiveKind kind, const Solution& before, 
         double ratio = std::numeric_limits<double>::infinity();
         for (std::size_t j = 0; j < problem.jobs.size(); ++j) {
             const double equal_rate = problem.equal_rates[j];
-            // Nobody can do better than f*, so a job there does not hold the others down.
+            // A job at f* cannot improve, so it does not hold the others down.
             if (equal_rate <= 0 || of.steady_rates[j] >= problem.ideals[j] * (1 - 1e-9)) continue;
             ratio = std::min(ratio, of.steady_rates[j] / (problem.jobs[j].weight * equal_rate));
         }
@@ -194,7 +195,7 @@ double gain(const Problem& problem, ObjectiveKind kind, const Solution& before, 
     const auto relative = [](double from, double to) {
         if (from == to) return 0.0;
         if (std::isinf(from)) return -1.0;
-        // Sums differ in their last digits with the order of the lists.
+        // Sums may differ in their last digits with the order of the lists.
         if (std::abs(to - from) <= 1e-9 * from) return 0.0;
         return from > 0 ? (to - from) / from : std::numeric_limits<double>::infinity();
     };

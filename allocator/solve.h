@@ -1,6 +1,6 @@
 #pragma once
 
-// One plan for jobs that all have their GPUs: cache split, its places, and rates from them.
+// Solves one plan for jobs that all have GPUs: cache split, cache placement, and the resulting rates.
 
 #include <vector>
 
@@ -18,23 +18,23 @@ struct Solution {
     std::vector<double> bandwidths;
 };
 
-// New quotas.
+// Chooses new quotas.
 Solution solve(const ClusterState& state, const Problem& problem, ObjectiveKind kind);
-// The quotas in force, with bandwidth given anew.
+// Keeps these quotas, and grants bandwidth again.
 Solution solve_with_quotas(const ClusterState& state, const Problem& problem, ObjectiveKind kind,
                            std::vector<std::vector<NodeCache>> quotas);
 
-// For those that run now, with quotas made for all who take turns: `averages`. These quotas may leave one that runs
-// below its equal share; then they are moved towards equal ones as far as it takes.
+// Solves for the running jobs, with quotas made for all jobs that take turns (`averages`). If these quotas leave a
+// running job below its equal share, they move towards equal ones as far as needed.
 Solution solve_in_turn(const ClusterState& state, const Problem& averages, const Problem& running, ObjectiveKind kind,
                        std::vector<std::vector<NodeCache>> quotas);
-// Whether everybody comes to its equal share's rate.
+// True if every job reaches its equal share's rate.
 bool shares_hold(const Problem& problem, const Solution& solution);
 
-// By how large a part `after` is better than `before`, in the objective's own terms.
+// Returns the part by which `after` is better than `before`, in the objective's own terms.
 double gain(const Problem& problem, ObjectiveKind kind, const Solution& before, const Solution& after);
 
-// What all jobs take from the remote in the steady state.
+// Returns the remote bytes per second of all jobs in the steady state.
 double steady_remote(const Problem& problem, const Solution& solution);
 
 }  // namespace larder::allocator

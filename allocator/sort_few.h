@@ -1,8 +1,7 @@
 #pragma once
 
-// Sorting the few jobs of a dataset, or its few places, thousands of times a plan. Keys in no order make the processor
-// guess wrong at about every comparison that is a branch, so that few things are put into their places by counting
-// comparisons instead.
+// Sorts the few jobs or places of a dataset, thousands of times a plan. Unordered keys cause branch mispredictions, so
+// few things are sorted by counting comparisons instead.
 
 #include <algorithm>
 #include <array>
@@ -15,7 +14,7 @@
 
 namespace larder::allocator {
 
-// By `key`, smallest first; things of equal keys stay in the order they are in.
+// Sorts by `key`, smallest first. Stable.
 template <typename Thing, typename Key>
 void sort_few(std::span<Thing> things, const Key& key) {
     static_assert(std::is_trivially_copyable_v<Thing>);
@@ -44,7 +43,7 @@ void sort_few(std::span<Thing> things, const Key& key) {
     }
 }
 
-// Of things in the order of their keys, those with equal ones in the order `before` has them.
+// Sorts runs of equal keys by `before`, in things that are already in order of their keys.
 template <typename Thing, typename Key, typename Before>
 void sort_equal(std::span<Thing> things, const Key& key, const Before& before) {
     for (std::size_t begin = 0, end = 1; begin < things.size(); begin = end++) {

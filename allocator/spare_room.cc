@@ -13,7 +13,8 @@ struct Share {
     NodeCache given;
 };
 
-// Equal parts of `room` for all, none above what it wants; the smallest first, so that what they leave is dealt on.
+// Deals `room` in equal parts, none above its wanted bytes. The smallest come first, so that what they leave is dealt
+// on.
 void deal(std::uint64_t room, std::vector<Share>& shares, std::uint64_t NodeCache::* tier) {
     for (std::size_t i = 0; i < shares.size(); ++i) {
         const std::uint64_t part = std::min(room / (shares.size() - i), shares[i].wanted_bytes);
@@ -56,7 +57,7 @@ void give_spare_room(const ClusterState& state, Plan& plan) {
         room[n].memory_bytes = state.nodes[n].memory_bytes;
         room[n].disk_bytes = state.nodes[n].disk_bytes;
     }
-    // What each peer group already has of a dataset: more than its size there is of no use.
+    // Bytes that each peer group already has of a dataset: more than the dataset's size is useless there.
     std::vector<std::vector<std::pair<std::uint32_t, std::uint64_t>>> held(state.datasets.size());
     const auto held_in = [&](std::uint32_t dataset, std::uint32_t group) -> std::uint64_t& {
         const auto at = std::ranges::find(held[dataset], group, [](const auto& of) { return of.first; });
@@ -86,7 +87,7 @@ void give_spare_room(const ClusterState& state, Plan& plan) {
         const std::uint32_t group = state.nodes[node].peer_group;
         shares.clear();
         for (const std::uint32_t i : idle[node]) {
-            // A group needs a dataset once; the operator's cap holds for all groups together.
+            // A group needs a dataset only once. The operator's cap holds for all groups together.
             const Dataset& dataset = state.datasets[i];
             const std::uint64_t size_left = dataset.size_bytes - std::min(dataset.size_bytes, held_in(i, group));
             const std::uint64_t held_bytes = plan.datasets[i].quota_bytes;

@@ -1,20 +1,20 @@
 #pragma once
 
-// The room that a plan leaves over, because no running job gains by it, goes to the datasets nobody reads at present:
-// what is cached of them stays, they can be warmed, and their next job finds its quota already there. It costs no
-// remote byte: nothing is fetched for a quota alone, and the next plan takes it back at once.
+// Gives the room that a plan leaves over to the datasets that no job reads at present: their cached blocks stay, they
+// can be warmed, and their next job finds its quota in place. This costs no remote byte: nothing is fetched for a quota
+// alone, and the next plan takes the room back at once.
 
 #include "allocator/plan.h"
 #include "allocator/state.h"
 
 namespace larder::allocator {
 
-// Deals out each node's spare memory, then disk, in equal parts among the datasets without running jobs that are there
-// (that have a quota there in `state`, were it 0), within their sizes and caps.
+// Deals out each node's spare memory, then disk, in equal parts among the node's datasets without running jobs, within
+// their sizes and caps. A dataset is on a node if it has a quota there in `state`, even 0.
 void give_spare_room(const ClusterState& state, Plan& plan);
 
-// `state` with the quotas in force of datasets nobody reads cut to what is cached of them, so that room that was spare
-// before is no reason to leave things as they are.
+// Returns `state` with the quotas of unread datasets cut to their cached bytes, so that room that was spare before is
+// no reason to keep the old quotas.
 ClusterState without_spare_room(const ClusterState& state);
 
 }  // namespace larder::allocator

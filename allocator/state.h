@@ -1,9 +1,9 @@
 #pragma once
 
-// What a plan is made from: the nodes of a cluster, the datasets their jobs read, the jobs, and what is cached where.
-// Plain structs that refer to each other by index; names are for people, for messages and for breaking ties, so that a
-// plan does not depend on the order things are listed in. Bytes are uint64, rates are bytes per second in double.
-// `validate` says what must hold, naming the field that does not.
+// The input of a plan: the nodes of a cluster, the datasets, the jobs, and the cached bytes. Plain structs that refer
+// to each other by index. Names are for people, for messages and for breaking ties, so that a plan does not depend on
+// the order of the lists. Bytes are uint64, rates are bytes per second in double. `validate` checks the invariants and
+// names the field that breaks one.
 
 #include <algorithm>
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace larder::allocator {
 
 inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
-// Beyond these, sums and quotients of what is valid one by one would overflow, or be inexact in double.
+// Beyond these limits, sums and quotients of valid values would overflow, or be inexact in double.
 inline constexpr double kRateMax = 1e18;
 inline constexpr double kWeightMin = 1e-6;
 inline constexpr double kWeightMax = 1e6;
@@ -29,11 +29,11 @@ struct Node {
     std::uint64_t disk_bytes = 0;    // for caching
     double disk_read_bytes_per_second = kUnlimited;
     double nic_bytes_per_second = kUnlimited;  // each way
-    // Nodes of one group read each other's cache; a job hits what lies in the groups it runs in.
+    // Nodes of one group read each other's cache. A job hits the blocks in the groups it runs in.
     std::uint32_t peer_group = 0;
 };
 
-// Cache of one dataset on one node: a quota, or what is there.
+// Cache of one dataset on one node: a quota, or the cached bytes.
 struct NodeCache {
     std::uint32_t node = 0;
     std::uint64_t memory_bytes = 0;
@@ -48,16 +48,16 @@ struct Dataset {
     std::uint64_t size_bytes = 0;
     std::vector<NodeCache> quotas;  // of the plan in force; empty before the first
     std::vector<NodeCache> cached;  // as reported
-    // What the operator insists on, over all nodes, as far as it fits where the dataset is; equal values pin the quota.
+    // The operator's limits over all nodes, as far as they fit where the dataset is. Equal values pin the quota.
     std::uint64_t quota_floor_bytes = 0;
     std::uint64_t quota_cap_bytes = std::numeric_limits<std::uint64_t>::max();
-    // Quotas that operators set on nodes: the plan has them as they are, before all else.
+    // Quotas that operators set on nodes. The plan takes them unchanged, before all others.
     std::vector<NodeCache> held;
 
     bool is_held_on(std::uint32_t node) const { return std::ranges::find(held, node, &NodeCache::node) != held.end(); }
 };
 
-// Some GPUs of one node. A job that uses no GPU has shares of 0 and counts as spread evenly over their nodes.
+// Some GPUs of one node. A job without GPUs has shares of 0 and counts as spread evenly over their nodes.
 struct GpuShare {
     std::uint32_t node = 0;
     std::uint32_t gpus = 0;
@@ -75,32 +75,32 @@ struct Job {
     double remaining_epochs =
         kUnlimited;                  // with the current one; 1 and less: what is cached from now on comes too late
     std::uint64_t unread_bytes = 0;  // of the current epoch; 0: between epochs
-    std::uint64_t unread_cached_bytes = 0;  // of those, what is cached
-    Placement placement;                    // empty: waits for GPUs, and has no part of anything meanwhile
-    // Where jobs take turns: the part of the time that it runs, by which cache is given (assign.h); and, while it waits
-    // for its next turn, where it ran last: it has its part of the cache, and none of the bandwidth.
+    std::uint64_t unread_cached_bytes = 0;  // of those, the cached ones
+    Placement placement;                    // empty: waits for GPUs, and gets no cache or bandwidth
+    // For jobs that take turns (assign.h): the part of the time that the job runs, by which cache is given; and, while
+    // it waits for its next turn, the place it ran last. A waiting job has its part of the cache, and no bandwidth.
     double time_share = 1;
     Placement last_placement;
     double bandwidth_floor_bytes_per_second = 0;
     double bandwidth_cap_bytes_per_second = kUnlimited;
 
     bool waits_for_turn() const { return placement.empty() && !last_placement.empty(); }
-    // Whose turn it is, and where, is for its scheduler to say.
+    // Jobs that wait for a turn get GPUs from their scheduler, not from the plan.
     bool waits_for_gpus() const { return placement.empty() && last_placement.empty(); }
 };
 
 struct ClusterState {
     double remote_bytes_per_second = 0;  // B: what all jobs together may take from the remote
-    // Grants hold for about so long: of a job whose epoch ends sooner, the beginning of its next one counts too.
+    // Grants hold for about this long. If a job's epoch ends sooner, the beginning of its next epoch counts too.
     double horizon_s = 0;
     std::vector<Node> nodes;
     std::vector<Dataset> datasets;
     std::vector<Job> jobs;
 };
 
-// Finite and not negative where no limit is meant, rates, weights and bytes within the limits above,
-// indices in range, names unique, floors below caps, sums of floors within the cluster, GPUs not booked twice. The
-// error names the field: "jobs[3].dataset: 7 is not below 2".
+// Checks that numbers are finite and not negative where no limit is meant, that rates, weights and bytes are within the
+// limits above, indices in range, names unique, floors below caps, sums of floors within the cluster, and GPUs not
+// booked twice. The error names the field: "jobs[3].dataset: 7 is not below 2".
 Result<void> validate(const ClusterState& state);
 
 }  // namespace larder::allocator

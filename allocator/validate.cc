@@ -22,8 +22,8 @@ std::string text(double value) {
     return buffer.data();
 }
 
-// Collects the first thing wrong. What is right costs a comparison or two; why something is not is found out elsewhere.
-// Fields are closures of two words, by value so that they stay in registers.
+// Collects the first error. A valid field costs a comparison or two; the reason of an error is found out of line.
+// Fields are closures of two words, passed by value so that they stay in registers.
 class Check {
 public:
     void rate(auto field, double value) {
@@ -70,8 +70,8 @@ private:
     std::string message_;
 };
 
-// Those whose name may be there twice, by the names' hashes. A bit for each tells most of them apart without a table of
-// names.
+// Returns the indices whose name may occur twice, by the names' hashes. A bit for each name tells most of them apart
+// without a table of names.
 std::vector<std::uint32_t> maybe_twice(std::span<const std::uint64_t> hashes) {
     constexpr std::size_t kBitsOfName = 32;
     std::vector<std::uint64_t> once(std::bit_ceil(hashes.size() * kBitsOfName / 64 + 1)), again(once.size());
@@ -113,7 +113,7 @@ void check_names(Check& check, std::string_view list, const auto& things) {
     }
 }
 
-// Most lists are of one node.
+// Inlined, because most lists have one node.
 [[gnu::always_inline]] inline void check_node_list(Check& check, auto field, const auto& entries, std::size_t nodes,
                                                    std::vector<std::size_t>& seen, std::size_t stamp) {
     for (const auto& entry : entries) check.below(field, entry.node, nodes);

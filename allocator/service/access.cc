@@ -48,7 +48,7 @@ constexpr std::array kRoleNames{
 constexpr std::size_t kTokenBytesMin = 16;
 constexpr std::size_t kTokenBytesMax = 512;
 
-// Whether the path is of the pattern's form.
+// True if the path matches the pattern.
 bool fits(std::string_view pattern, const std::vector<std::string>& path) {
     for (const std::string& segment : path) {
         if (pattern.empty()) return false;
@@ -83,7 +83,7 @@ std::string_view next_word(std::string_view& line) {
     return word;
 }
 
-// What RFC 6750 lets a client send.
+// True if RFC 6750 allows a client to send the token.
 bool can_be_sent(std::string_view token) {
     constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/=";
     return token.find_first_not_of(letters) == std::string_view::npos;
@@ -175,7 +175,7 @@ std::optional<Access::Holder> Access::holder_of(const HttpRequest& request) cons
     }
     const auto digest = digest_of(request.bearer_token);
     const Token* found = nullptr;
-    // All of them, each in constant time: how long it takes tells nothing.
+    // Compares all tokens, each in constant time, so that the time taken reveals nothing.
     for (const Token& token : tokens_) {
         if (CRYPTO_memcmp(token.digest.data(), digest.data(), digest.size()) == 0) found = &token;
     }

@@ -1,9 +1,9 @@
 #pragma once
 
-// Who may do what over the API. Over a Unix socket, who may connect may do all of it: the file's mode decides. Over TCP
-// everything but /healthz needs a bearer token or a client certificate, each of which has a role; which role may use
-// which route is one table, in access.cc. What the table does not name is the operator's alone. A request that is
-// refused here has not been read further than its header. One thread at a time.
+// Authorizes requests to the API. Over a Unix socket, a client that can connect may do everything: the file's mode
+// decides. Over TCP everything but /healthz needs a bearer token or a client certificate, each of which has a role. One
+// table, in access.cc, says which role may use which route; routes not in the table need the operator role. A request
+// that is refused here has not been read beyond its header. One thread at a time.
 //
 // The token file has one token a line, "ROLE NAME TOKEN", where NAME is for people and the log; # begins a comment.
 // Nobody but its owner and group may read it. Tokens are kept as SHA-256 digests and compared in constant time.
@@ -44,7 +44,7 @@ struct Token {
     std::array<unsigned char, 32> digest{};
 };
 
-// The error names the file and the line, and never a token.
+// Errors name the file and the line, and never a token.
 Result<std::vector<Token>> read_tokens(const std::string& file);
 Result<std::vector<Token>> parse_tokens(std::string_view text, std::string_view source);
 
@@ -55,7 +55,7 @@ public:
     Access(std::vector<Token> tokens, std::map<std::string, Role> certificates, std::vector<AccessRule> more = {})
         : tokens_(std::move(tokens)), certificates_(std::move(certificates)), more_(std::move(more)) {}
 
-    // The refusal, 401 or 403, if there is one; else the request says whose it is. For HttpServerOptions::admit.
+    // Returns the refusal, 401 or 403, or else records in `request` who sent it. For HttpServerOptions::admit.
     std::optional<HttpResponse> admit(HttpRequest& request) const;
 
 private:

@@ -12,13 +12,13 @@
 namespace larder::allocator {
 namespace {
 
-// Planning takes at most one part in so many of the thread's time, however large the cluster is: then one plan serves
-// several reports.
+// Planning takes at most one part in this many of the thread's time, however large the cluster is. If plans are slow,
+// one plan serves several reports.
 constexpr std::int64_t kPlanningPart = 5;
-// Without a report, the plan is made anew after so long: nodes fall silent.
+// Without a report, a new plan is made after this time, because nodes may have fallen silent.
 constexpr std::int64_t kStale_ns = 1'000'000'000;
 
-// Bandwidth goes from one node to another in a report or two of each; a lease that is cut for longer is worth telling.
+// Bandwidth moves from one node to another in a report or two of each. A lease that is cut for longer causes an event.
 constexpr std::int64_t kHandover_ns = 5'000'000'000;
 
 }  // namespace

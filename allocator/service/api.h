@@ -3,8 +3,8 @@
 // The allocator's HTTP/JSON. Every route is a row of one table (api_routes.cc), which GET /v1 lists and
 // docs/openapi/allocator.yaml describes. Runs on one thread, which also makes the plans. A request that is refused
 // changes nothing.
-//
-// Some requests may wait (?wait_s=): they are kept, and answered when there is something new, when their time is over,
+// Some requests may wait (?wait_s=): Api keeps them, and answers when there is something new, when their time is over,
+// or when end_waits() is called.
 // or when end_waits() is called.
 
 #include <cstdint>
@@ -32,7 +32,7 @@ namespace larder::allocator {
 
 class Api {
 public:
-    // A request and the names its path holds: the "a" of /v1/nodes/a/plan.
+    // A request, and the name in its path: the "a" of /v1/nodes/a/plan.
     struct Asked {
         const HttpRequest& http;
         std::string name{};
@@ -44,28 +44,29 @@ public:
     struct Route {
         std::string_view method;
         std::string_view path;   // "/v1/nodes/{name}/plan"
-        std::string_view query;  // the keys it knows, a space between two
+        std::string_view query;  // the accepted query keys, separated by a space
         std::optional<HttpResponse> (Api::*answer)(const Asked& asked);
-        bool changes_settings = false;  // answered when the change survives a power cut
+        bool changes_settings = false;  // answered once the change survives a power cut
     };
-    // Calls `then` on the api's thread once all that was saved so far survives a power cut, or tells why it does not.
+    // Calls `then` on the API's thread once everything saved so far survives a power cut, or with the error if it does
+    // not.
     using WhenOnRecord = std::function<void(std::function<void(Result<void> kept)> then)>;
     static std::span<const Route> routes();
 
-    // `cluster` and `clock` must outlive it.
+    // `cluster` and `clock` must outlive the Api.
     Api(Cluster& cluster, const Clock& clock);
 
-    // Serves its routes too from now on; it must outlive this, or its last call.
+    // Serves the extension's routes too from now on. `extension` must outlive the Api, or the Api's last call.
     void extend(Extension& extension) { extension_ = &extension; }
     EventLog& events() { return events_; }
-    // Without it, settings count as kept when they are made.
+    // Sets the function that waits for the disk. Without it, settings count as kept when they are made.
     void keep_with(WhenOnRecord when_on_record) { when_on_record_ = std::move(when_on_record); }
 
     // Calls `respond` now, or later from tick(), end_waits() or another request.
     void handle(const HttpRequest& request, const HttpRespond& respond);
-    // To be called a few times a second: notices nodes that have fallen silent, and ends waits that are over.
+    // Notices nodes that have fallen silent, and ends waits that are over. Call it a few times a second.
     void tick();
-    // Answers all that wait with what there is, and ends streams; to be called before the server ends.
+    // Answers all waiting requests with the present state, and ends streams. Call it before the server ends.
     void end_waits();
 
 private:
@@ -80,11 +81,11 @@ private:
     };
 
     void find_and_answer(const HttpRequest& request, const HttpRespond& respond);
-    // False: the extension has no such route; `allowed` has the methods it would have there.
+    // Returns false if the extension has no such route; `allowed` then lists the methods it has for that path.
     bool answer_by_extension(const HttpRequest& request, const HttpRespond& respond, std::string& allowed);
-    // A setting that cannot be kept is undone.
+    // Undoes a setting that cannot be saved.
     void answer_when_on_record(HttpResponse answer, const HttpRespond& respond, std::function<void()> undo);
-    // Of the requests that wait, those that have their answer now or whose time is over.
+    // Answers the waiting requests that have a new answer or whose time is over; if `all`, all of them.
     void answer_waiting(bool all);
 
     std::optional<HttpResponse> get_index(const Asked& asked);
@@ -108,11 +109,12 @@ private:
     std::optional<HttpResponse> get_event_stream(const Asked& asked);
 
     Result<void> take_report(const HttpRequest& request, std::string& node);
-    // The node's part of the plan in force, with a new lease.
+    // Returns the node's part of the plan in force, with a new lease.
     HttpResponse node_plan(const std::string& node);
-    // A new plan, unless one was made just now and nothing but reports has come since.
+    // Makes a new plan, unless one was made just now and only reports have come since.
     Result<void> replan(bool now);
-    // The answer to what an operator did; when it was done, an event tells and a plan follows, now or when one is due.
+    // Answers an operator's request. On success an event is added and a new plan follows: at once if `now`, else when
+    // due.
     HttpResponse done(const Result<void>& result, EventKind kind, const std::string& subject,
                       const std::string& message, bool now = true);
     ClusterView view();
@@ -125,7 +127,7 @@ private:
     std::int64_t started_unix_ms_ = unix_time_ns() / 1'000'000;
     std::int64_t planned_ns_ = 0;
     std::int64_t next_plan_ns_ = 0;
-    bool plan_is_due_ = false;  // something was done that the last one knows nothing of
+    bool plan_is_due_ = false;  // something changed that the last plan does not know of
     EventLog events_;
     PlanWatch watch_{events_};
     Observed observed_;
@@ -134,7 +136,7 @@ private:
     EventStreams streams_;
     Extension* extension_ = nullptr;
     WhenOnRecord when_on_record_;  // may be empty
-    std::function<void()> undo_;   // what takes back the setting that was made last
+    std::function<void()> undo_;   // takes back the last setting
 };
 
 }  // namespace larder::allocator

@@ -1,4 +1,4 @@
-// What operators and viewers ask of the API.
+// The routes of the API for operators and viewers.
 
 #include <boost/json.hpp>
 #include <unistd.h>
@@ -41,10 +41,10 @@ std::optional<HttpResponse> Api::get_metrics(const Asked&) {
     return HttpResponse{.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = std::move(text)};
 }
 
-// --- looking
+// --- reads
 
 ClusterView Api::view() {
-    // Where no plan can be made, the last one is in force and is what there is to see.
+    // If no plan can be made, the view shows the last one, which stays in force.
     static_cast<void>(replan(false));
     return view_of(cluster_, observed_, clock_.now_ns());
 }
@@ -97,14 +97,14 @@ std::optional<HttpResponse> Api::post_whatif(const Asked& asked) {
     return json_response(to_json(*comparison));
 }
 
-// --- steering
+// --- changes
 
 HttpResponse Api::done(const Result<void>& result, EventKind kind, const std::string& subject,
                        const std::string& message, bool now) {
     if (!result) return http_error(result.error());
     events_.add(kind, subject, message);
     watch_.because(message);
-    // That no plan can be made of it is told to those who ask for the plan.
+    // A planning error is reported to clients that ask for the plan.
     plan_is_due_ = true;
     if (!cluster_.nodes().empty()) static_cast<void>(replan(now));
     return done_response({});
@@ -116,7 +116,7 @@ std::optional<HttpResponse> Api::post_job(const Asked& asked) {
     const auto spec = read_job_spec(*object, "");
     if (!spec) return http_error(spec.error());
     undo_ = [this, name = spec->name] { static_cast<void>(cluster_.remove_job(name)); };
-    // A thousand may come in a second.
+    // Not planned at once, because a thousand jobs may be registered in a second.
     return done(cluster_.register_job(*spec), EventKind::job_registered, spec->name,
                 "job " + spec->name + " is registered", false);
 }

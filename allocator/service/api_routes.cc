@@ -1,4 +1,4 @@
-// Which request goes where: the table of routes, and the search in it.
+// The table of routes, and the search in it.
 
 #include <boost/json.hpp>
 
@@ -18,7 +18,7 @@ constexpr std::uint64_t kWaitMax_s = 60;
 constexpr std::uint64_t kStatusMin_ms = 100;
 constexpr std::uint64_t kStatusMax_ms = 3'600'000;
 
-// Whether the path is that of the route; `name` takes the segment at "{name}".
+// True if the path matches the route. Sets `name` to the segment at "{name}".
 bool fits(std::string_view pattern, const std::vector<std::string>& path, std::string& name) {
     std::size_t at = 0;
     while (!pattern.empty()) {
@@ -55,7 +55,7 @@ Result<void> check_query(std::string_view known, const HttpRequest& request) {
     return {};
 }
 
-// The values of the keys that routes know: whole numbers, all of them.
+// Reads the query keys that routes accept. All values are whole numbers.
 Result<void> read_query(const Api::Route& route, const HttpRequest& request, Api::Asked& asked) {
     if (auto known = check_query(route.query, request); !known) return known;
     for (const auto& [key, text] : request.query) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What larder-allocator is told: one TOML file, every key of which is also a flag (base/server/config_text.h). A flag
-// wins over the file. tools/larder-allocator.example.toml shows every key.
+// The configuration of larder-allocator: one TOML file, every key of which is also a flag (base/server/config_text.h).
+// A flag wins over the file. tools/larder-allocator.example.toml shows every key.
 
 #include <cstdint>
 #include <map>
@@ -18,7 +18,7 @@
 
 namespace larder::allocator {
 
-// What anybody may ask of the API; base/server/http.h says how each is enforced.
+// The limits of API clients. base/server/http.h says how each is enforced.
 struct ServiceLimits {
     std::uint64_t header_bytes = 16u << 10;
     std::uint64_t body_bytes = 4u << 20;  // a report of some thousand datasets and jobs
@@ -32,11 +32,11 @@ struct ServiceLimits {
 };
 
 struct Config {
-    std::string state_directory;                             // empty: what it knows is in memory only
-    std::uint64_t state_bytes_max = std::uint64_t{1} << 30;  // no key: who needs more has a cluster of millions
+    std::string state_directory;                             // empty: the state is in memory only
+    std::uint64_t state_bytes_max = std::uint64_t{1} << 30;  // no key: only a cluster of millions of nodes needs more
     std::string socket;                                      // allocator.sock in the state directory when not given
     unsigned socket_mode = 0660;
-    // Set by a daemon that runs the allocator in its own process, and is its only node.
+    // Set by a daemon that runs the allocator in its own process and is its only node.
     bool only_this_process = false;
     std::string listen;      // "0.0.0.0:7600"; empty: on the Unix socket only
     bool plain_tcp = false;  // without TLS, also beyond this machine
@@ -52,7 +52,7 @@ struct Config {
 
 std::vector<ConfigKey> config_keys();
 
-// Keys of whoever shares the file; what is set of them is handed back, `rule` being the index in `keys`.
+// Keys of another program that shares the file. `settings` returns their values; `rule` is the index in `keys`.
 struct OthersConfig {
     std::span<const ConfigKey> keys;
     std::vector<ConfigSetting> settings;

@@ -10,7 +10,7 @@ namespace {
 
 // A new reader is given the whole log at once.
 constexpr std::size_t kBacklogBytesMax = 4u << 20;
-// A status tells of every job; the next one waits until it was taken.
+// A status lists every job. The next status waits until the last one was taken.
 constexpr std::size_t kStatusBytesMax = 64u << 20;
 constexpr std::int64_t kKeepAlive_ns = 15'000'000'000;
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// Readers of events that stay connected, as server-sent events: each is pushed what is in the log after the last number
-// it was given, and, if it asked for that, again and again how the cluster is (event "status"), which has no number. On
-// the server's thread.
+// Clients that stay connected to read events, as server-sent events. Each gets the events after the last number it was
+// given and, if it asked for that, the cluster's status at intervals (event "status", which has no number). Runs on the
+// server's thread.
 
 #include <cstdint>
 #include <functional>
@@ -20,11 +20,11 @@ public:
     // JSON without line breaks.
     using Status = std::function<std::string()>;
 
-    // For a reader that has seen the events up to this number. Every so often it is told the status, at once for the
-    // first time; 0: never.
+    // Opens a stream for a reader that has seen the events up to `after`. The reader gets a status at once and then
+    // every `status_every_ns`; 0: never.
     std::shared_ptr<HttpStream> open(std::uint64_t after, std::int64_t status_every_ns, std::int64_t now_ns);
-    // What is new to each; a comment where there was nothing for long, so that broken connections are noticed. `status`
-    // is asked for once, when it is due to somebody.
+    // Pushes new events to each reader, and a comment after a long silence, so that broken connections are noticed.
+    // Calls `status` at most once, when a reader is due a status.
     void push(const EventLog& events, const Status& status, std::int64_t now_ns);
     void end();
 

@@ -8,7 +8,7 @@ namespace larder::allocator {
 namespace {
 
 constexpr std::int64_t kQuiet_ns = 10'000'000'000;
-// Names come from outside: so many are remembered, then all are forgotten.
+// Names come from outside: at most this many are remembered, then all are forgotten.
 constexpr std::size_t kQuietMax = 4096;
 
 constexpr std::array<std::string_view, kEventKinds> kNames{

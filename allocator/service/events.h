@@ -1,8 +1,8 @@
 #pragma once
 
-// What has happened to the cluster, for operators: the last events in a ring, each with a number that rises by one. A
-// reader asks for those after the last number it has seen. The numbers begin anew with the process, so a reader whose
-// number is above the last one is given all there is. One thread at a time.
+// The events of the cluster, for operators: the last ones in a ring, each with a number that rises by one. A reader
+// asks for the events after the last number it has seen. Numbers start over with the process, so a reader whose number
+// is above the last one gets all events. One thread at a time.
 
 #include <array>
 #include <cstdint>
@@ -52,15 +52,15 @@ public:
     explicit EventLog(std::size_t events_max = 1024) : events_max_(events_max) {}
 
     void add(EventKind kind, std::string subject, std::string message);
-    // For what may go on for long: of one kind and subject, only the first in ten seconds is kept. The next one kept
-    // says how many were not.
+    // Adds an event that may repeat for long: of one kind and subject, only the first in ten seconds is kept. The next
+    // one kept says how many were dropped.
     void add_seldom(EventKind kind, const std::string& subject, std::string message, std::int64_t now_ns);
 
-    // Those after `number`, oldest first. What the ring has lost is simply not among them: see first().
+    // Returns the events after `number`, oldest first. Events the ring has dropped are missing: see first().
     std::vector<Event> after(std::uint64_t number) const;
-    std::uint64_t first() const { return last_ + 1 - events_.size(); }  // still there; last() + 1 when none is
+    std::uint64_t first() const { return last_ + 1 - events_.size(); }  // the oldest number kept; last() + 1 if none is
     std::uint64_t last() const { return last_; }
-    // Of this kind, also those not kept.
+    // Returns the count of events of this kind, those dropped included.
     std::uint64_t count(EventKind kind) const { return counts_[static_cast<std::size_t>(kind)]; }
 
 private:

@@ -17,7 +17,7 @@ namespace larder::allocator {
 boost::json::object to_json(const NodeReport& report);
 Result<NodeReport> read_node_report(const boost::json::object& object, std::string_view where);
 
-// The lease's expiry goes as `lease_ms`, from when the answer was made: clocks of nodes are not compared.
+// Writes the lease's expiry as `lease_ms`, counted from the answer, because the clocks of nodes are not compared.
 boost::json::object to_json(const NodePlan& plan, std::int64_t now_ns);
 Result<NodePlan> read_node_plan(const boost::json::object& object, std::string_view where, std::int64_t now_ns);
 
@@ -26,10 +26,10 @@ std::string_view name(ObjectiveKind kind);
 Result<ObjectiveKind> parse_objective(std::string_view text);
 
 Result<JobSpec> read_job_spec(const boost::json::object& object, std::string_view where);
-// The keys of a JobSpec, of an object that may have others.
+// Reads the keys of a JobSpec from an object that may have others.
 JobSpec read_job_spec(JsonReader& reader);
 
-// The plan in force, with what it was made from: {plan, objective, remote..., nodes, datasets, jobs}.
+// Writes the plan in force and its input: {plan, objective, remote..., nodes, datasets, jobs}.
 boost::json::object plan_json(const Cluster& cluster, std::uint64_t number);
 
 }  // namespace larder::allocator

@@ -1,7 +1,7 @@
 #pragma once
 
-// The JSON of the lists an operator looks at, of events and of what-if questions; docs/openapi/allocator.yaml describes
-// each field. What is not known, or has no limit, is left out.
+// The JSON of the lists that operators read, of events and of what-if questions. docs/openapi/allocator.yaml describes
+// each field. Values that are unknown or unlimited are left out.
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>

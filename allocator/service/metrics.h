@@ -1,8 +1,8 @@
 #pragma once
 
-// What Prometheus is shown at the allocator's /metrics: the plan and what it predicts beside what is measured, quotas
-// and grants of each node, dataset and job, leases, events. Names are larder_<thing>_<unit>[_total]; what node daemons
-// show of themselves has other names, so both fit one dashboard (tools/grafana-dashboard.json).
+// The allocator's metrics for Prometheus (/metrics): the plan and its predictions beside the measured values, quotas
+// and grants of each node, dataset and job, leases, events. Names are larder_<thing>_<unit>[_total]. The metrics of
+// node daemons have other names, so both fit one dashboard (tools/grafana-dashboard.json).
 
 #include <array>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace larder::allocator {
 
-// What the service counts of its own work.
+// The service's counters of its own work.
 struct ServiceCounts {
     static constexpr std::array kPlanSeconds{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0};
 
@@ -26,7 +26,7 @@ struct ServiceCounts {
     double plans_s = 0;
 };
 
-// In Prometheus' text format.
+// Returns metrics in Prometheus' text format.
 std::string metrics_text(const ClusterView& view, const Cluster& cluster, const EventLog& events,
                          const ServiceCounts& counts, std::int64_t now_ns, std::int64_t uptime_ns);
 

@@ -5,7 +5,7 @@
 namespace larder::allocator {
 namespace {
 
-// Floors of other nodes, which no plan counts, always cut a little.
+// The floors of other nodes, which no plan counts, always cut a lease a little.
 constexpr double kShort = 0.9;
 
 }  // namespace
@@ -18,10 +18,10 @@ void Observed::take(Window& window, const Sample& sample) {
                              sample.remote_bytes.value_or(0) >= last.remote_bytes.value_or(0);
         if (!goes_on) window.clear();
     }
-    // Two reports at one time have no rate between them: the later one counts.
+    // Two reports at one time have no rate between them, so the later one replaces the earlier.
     if (!window.empty() && window.back().at_ns >= sample.at_ns) window.pop_back();
     window.push_back(sample);
-    // One from before the window stays, so that reports far apart have a rate too.
+    // One sample from before the window is kept, so that reports far apart have a rate too.
     while (window.size() > 2 && sample.at_ns - window[1].at_ns >= kWindow_ns) window.pop_front();
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 
-// What jobs do and nodes hold, as the reports of the last seconds show it: the rate each job reads at and takes from
-// the remote, the part of its time it waits for data, and the lease each node was last given. For people to look at; no
-// plan is made from it (f* is measured in ideal_rate.h). Pure bookkeeping: one thread at a time, the caller says what
-// time it is.
+// The recent behaviour of jobs and nodes, from the reports of the last seconds: the rate each job reads at and takes
+// from the remote, the part of its time it waits for data, and the last lease of each node. For people to look at;
+// plans do not use it (f* is measured in ideal_rate.h). Pure bookkeeping: one thread at a time, the caller passes the
+// time.
 
 #include <cstdint>
 #include <deque>
@@ -19,7 +19,7 @@ namespace larder::allocator {
 struct JobRate {
     double bytes_per_second = 0;  // delivered to the training loops of all nodes
     double stall_ratio = 0;       // of the loops' time, from 0 to 1
-    // Taken from the remote for it by all its nodes; nothing: not all of them say.
+    // Taken from the remote for the job by all its nodes. Empty: not all nodes report it.
     std::optional<double> remote_bytes_per_second;
 };
 
@@ -29,19 +29,19 @@ struct LeaseView {
     std::int64_t expires_ns = 0;
     double bytes_per_second = 0;  // of all its jobs together
     bool cut = false;
-    // Clearly less than was wanted, since when: the first of an unbroken row of such.
+    // Time of the first lease of an unbroken row of leases clearly below the wanted rates.
     std::optional<std::int64_t> short_since_ns;
 };
 
 class Observed {
 public:
-    // A report that the cluster took.
+    // Takes a report that the cluster accepted.
     void report(const NodeReport& report, std::int64_t now_ns);
     void leased(const std::string& node, const Lease& lease, std::int64_t now_ns);
 
-    // Jobs of nodes that reported at least twice in the last seconds, by name.
+    // Returns the rates of jobs on nodes that reported at least twice in the last seconds, by name.
     std::map<std::string, JobRate> job_rates(std::int64_t now_ns) const;
-    // Nothing: none was given since this process started.
+    // Returns the node's last lease; nullopt if there was none since this process started.
     std::optional<LeaseView> lease_of(const std::string& node) const;
 
 private:

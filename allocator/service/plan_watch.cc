@@ -79,7 +79,7 @@ void PlanWatch::look(const Cluster& cluster, std::int64_t now_ns) {
         message += ": rates only";
     }
     if (reasons_.empty()) {
-        // Goes on as long as caches fill and epochs advance.
+        // This repeats as long as caches fill and epochs advance.
         events_.add_seldom(EventKind::plan_changed, "", message + "; because of what the nodes report", now_ns);
     } else {
         events_.add(EventKind::plan_changed, "", message + "; because " + joined(reasons_, more_reasons_));

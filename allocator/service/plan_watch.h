@@ -1,7 +1,7 @@
 #pragma once
 
-// Turns one plan after the other into events: nodes and jobs that came or went, and that the plan changed, with the
-// reason. One thread at a time.
+// Compares each plan with the one before and adds events: nodes and jobs that came or went, and changes of the plan,
+// with the reason. One thread at a time.
 
 #include <cstdint>
 #include <map>
@@ -18,9 +18,9 @@ class PlanWatch {
 public:
     explicit PlanWatch(EventLog& events) : events_(events) {}
 
-    // The operator did something that the next change of the plan is due to: "quota of images pinned".
+    // Notes an operator's action as the reason for the next change of the plan: "quota of images pinned".
     void because(std::string reason);
-    // To be called after each replan.
+    // Compares the plan with the last one. Call it after each replan.
     void look(const Cluster& cluster, std::int64_t now_ns);
 
 private:

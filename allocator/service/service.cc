@@ -37,7 +37,7 @@ Result<std::shared_ptr<TlsContext>> read_tls(const Config& config) {
     return make_tls_server(config.tls);
 }
 
-// Opens the state, and has the cluster go on from it and write to it.
+// Opens the state, restores the cluster from it, and makes the cluster save to it.
 Result<std::unique_ptr<StateStore>> take_up(const Config& config, std::int64_t now_ns, Cluster& cluster) {
     auto store = StateStore::open({.directory = config.state_directory,
                                    .map_bytes = config.state_bytes_max,
@@ -97,7 +97,7 @@ struct Service::State {
 
     Config config;
     Access access{{}, {}};
-    std::unique_ptr<StateStore> store;  // null: memory only; before what writes to it
+    std::unique_ptr<StateStore> store;  // null: memory only; declared before its users
     Cluster cluster;
     Api api;
     std::unique_ptr<Extension> extension;  // may be null
@@ -175,7 +175,7 @@ std::uint16_t Service::tcp_port() const {
 
 namespace {
 
-// SIGHUP, again and again.
+// Handles every SIGHUP.
 class Reloads {
 public:
     Reloads(boost::asio::io_context& context, Service& service, const std::function<Result<Config>()>& read)
@@ -215,7 +215,7 @@ private:
 Result<void> serve(const ServeOptions& options) {
     boost::asio::io_context context{1};
     const SteadyClock clock;
-    // Before anybody can know that it serves.
+    // Set before any client can know that the service runs.
     boost::asio::signal_set signals(context, SIGTERM, SIGINT);
     const auto service = Service::start(context, options.config, clock, options.extend);
     if (!service) return std::unexpected(service.error());

@@ -1,7 +1,7 @@
 #pragma once
 
-// The allocator as a running program: the cluster, its state, and its API on a Unix socket and over TCP, all on one
-// thread, that of the io_context it is given. `serve` is the whole program but for its command line and its log.
+// The allocator as a running program: the cluster, its state, and its API on a Unix socket and over TCP, all on the
+// thread of its io_context. `serve` is the whole program but for its command line and its log.
 
 #include <cstdint>
 #include <functional>
@@ -20,19 +20,20 @@ namespace larder::allocator {
 
 class Service {
 public:
-    // Listens when it returns; requests are taken once `context` runs. `context` and `clock` must outlive it.
+    // Returns a service that listens. Requests are taken once `context` runs. `context` and `clock` must outlive the
+    // service.
     static Result<std::unique_ptr<Service>> start(boost::asio::io_context& context, const Config& config,
                                                   const Clock& clock, const MakeExtension& extend = {});
     ~Service();
     Service(const Service&) = delete;
     Service& operator=(const Service&) = delete;
 
-    // Takes tokens, roles of certificates, and the TLS files anew; all of them or, with the error, none. The rest of
-    // the config holds until a restart.
+    // Reloads tokens, roles of certificates, and the TLS files: all of them or, with the error, none. The rest of the
+    // config holds until a restart.
     Result<void> reload(const Config& config);
-    // Takes no more requests; the context's run() returns when those in hand are answered.
+    // Takes no more requests. The context's run() returns when the requests in flight are answered.
     void stop();
-    // Where it listens on TCP; 0: it does not.
+    // Returns the TCP port, or 0 if the service does not listen on TCP.
     std::uint16_t tcp_port() const;
 
 private:
@@ -43,8 +44,8 @@ private:
 
 struct ServeOptions {
     Config config;
-    MakeExtension extend;                         // what else it serves
-    std::function<Result<Config>()> reload;       // what SIGHUP reads
+    MakeExtension extend;                         // makes the extension
+    std::function<Result<Config>()> reload;       // reads the config again on SIGHUP
     std::function<void(const Service&)> started;  // requests are taken
     std::function<void()> stopping;
 };

@@ -47,7 +47,7 @@ json::object json_of(const std::vector<DatasetQuota>& quotas) {
     return {{"quotas", std::move(array)}};
 }
 
-// `at` and `to_number` throw on what is not as it was written; `read_row` catches.
+// `at` and `to_number` throw on malformed rows; `read_row` catches.
 std::uint64_t whole(const json::value& value) {
     return value.to_number<std::uint64_t>();
 }

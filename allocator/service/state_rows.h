@@ -39,7 +39,7 @@ bool is_setting(std::string_view key);
 std::vector<Row> rows_of(const ClusterRecord& change);
 Row row_of(const StateRun& run);
 
-// Puts a row, its text opened, where it belongs. corrupt: it is none of these.
+// Reads a decoded row into `into`. Error: corrupt if the row is not one of these.
 struct StoredState {
     StateRun run;
     ClusterRecord record;

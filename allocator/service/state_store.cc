@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of what nodes report, and so is no reason to lose the rest.
+// True for rows that nodes report again, so that an unreadable one need not cost the rest.
 bool comes_again(std::string_view key) {
     return key.starts_with("node/") || key.starts_with("quotas/") || key.starts_with("ideal/");
 }
@@ -48,7 +48,7 @@ Result<std::unique_ptr<StateStore>> StateStore::open(const StateStoreOptions& op
     StoredState& stored = store->stored_;
     std::vector<Row> moved;
     const auto take = [&stored, &moved](std::string_view key, std::string_view text) -> Result<void> {
-        // As versions 1 and 2 had it.
+        // Versions 1 and 2 kept settings in cluster/.
         if (is_setting(key)) {
             moved.push_back({std::string(key), std::string(text)});
             return {};
@@ -104,7 +104,7 @@ Result<void> StateStore::take_up_settings(const StateStoreOptions& options, std:
                                     .lost = lost});
     if (!settings) return std::unexpected(settings.error());
     settings_ = std::move(*settings);
-    // An earlier start may have ended before it had moved all rows.
+    // An earlier start may have ended before moving all rows.
     std::vector<Row> left = moved;
     for (Row& row : left) row.text.reset();
     std::erase_if(moved, [&](const Row& row) { return keys.contains(row.key); });
@@ -120,7 +120,7 @@ Result<void> StateStore::take_up_settings(const StateStoreOptions& options, std:
     return {};
 }
 
-// Says whose clock the leases are told in from now on; those of another clock have to be waited out.
+// Records the clock of leases from now on. Leases of another clock have to be waited out.
 Result<void> StateStore::begin_run(const StateStoreOptions& options, std::int64_t now_ns) {
     StateRun run{
         .boot = options.boot_id, .lease_ns = options.lease_ns, .no_lease_before_ns = stored_.run.no_lease_before_ns};

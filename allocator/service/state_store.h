@@ -1,13 +1,12 @@
 #pragma once
 
 // The allocator's memory across restarts: two LMDB environments in its state directory.
-// - settings/ has what users and operators set: registered jobs, pins, the remote's bandwidth. Changes are written on a
-//   thread of their own, together where several wait; when_on_record() tells when they survive a power cut.
-// - cluster/ has what is reported, planned and leased, which is written many times a second. It survives the process
-//   once save() returns, but no power cut: a reboot is told by its boot id, and then nothing is leased for as long as a
-//   lease lasts.
-// A lost or damaged environment starts empty, and a damaged one is put aside. Nodes' reports then tell the cluster
-// again. A state from a newer version is refused. One process at a time, one thread.
+// - settings/ has the settings of users and operators: registered jobs, pins, the remote's bandwidth. A writer thread
+// saves changes, several together if they wait; when_on_record() tells when they survive a power cut.
+// - cluster/ has reports, plans and leases, and is written many times a second. It survives the process once save()
+// returns, but no power cut. A reboot is noticed by its boot id; then nothing is leased for the length of a lease.
+// A lost or damaged environment starts empty, and a damaged one is put aside; reports then fill it again. A state from
+// a newer version is refused. One process at a time, one thread.
 
 #include <cstdint>
 #include <memory>
@@ -26,23 +25,23 @@ namespace larder::allocator {
 struct StateStoreOptions {
     std::string directory;                             // made if missing
     std::uint64_t map_bytes = std::uint64_t{1} << 30;  // address space, and the most the state can take
-    std::int64_t lease_ns = 0;                         // how long what is leased from now on lasts
+    std::int64_t lease_ns = 0;                         // the length of leases from now on
     std::string boot_id;                               // empty: the kernel's
-    bool leases_end_with_it = false;                   // who holds leases ends with this process
+    bool leases_end_with_it = false;                   // the holders of leases end with this process
 };
 
 class StateStore {
 public:
-    // `now_ns` is CLOCK_MONOTONIC's, which leases are told in.
+    // `now_ns` is by CLOCK_MONOTONIC, the clock of leases.
     static Result<std::unique_ptr<StateStore>> open(const StateStoreOptions& options, std::int64_t now_ns);
 
-    // As it was found; its times are by the present clock.
+    // Returns the state as found; its times are by the present clock.
     const ClusterRecord& found() const { return stored_.record; }
-    // Settings follow on the writer's thread; of the rest all is on record or, with the error, nothing of the change
-    // is. no_space: the map or the disk is full.
+    // Saves a change. Settings are saved later, on the writer's thread. The rest is saved on return; on an error none
+    // of it is. Error: no_space if the map or the disk is full.
     Result<void> save(const ClusterRecord& change);
-    // `then` is called on another thread, once all settings saved so far survive a power cut; with an error where those
-    // saved last are not on record.
+    // Calls `then` on another thread, once all settings saved so far survive a power cut, or with an error if the last
+    // ones are not saved.
     void when_on_record(RowWriter::Done then);
 
 private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// What gives an Api its sense of time: ticks on its thread until stop(), which also answers the requests that wait.
+// Ticks an Api on its thread until stop(), which also answers the waiting requests.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -11,9 +11,10 @@ namespace larder::allocator {
 
 class Ticks {
 public:
-    // Both must outlive it; the first tick is the context's to run.
+    // `context` and `api` must outlive it. The first tick runs on the context.
     Ticks(boost::asio::io_context& context, Api& api);
-    // Before the HTTP server stops, so that who waits has an answer. On the context's thread.
+    // Stops the ticks. Call it on the context's thread before the HTTP server stops, so that waiting clients get an
+    // answer.
     void stop();
 
 private:

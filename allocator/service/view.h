@@ -1,8 +1,7 @@
 #pragma once
 
-// The cluster as an operator looks at it: for each node, dataset and job what is reported, what is planned and what is
-// measured, side by side. The lists of the API and the metrics are both written from it. A view is a copy; making one
-// changes nothing.
+// The cluster as an operator sees it: for each node, dataset and job the reported, the planned and the measured values,
+// side by side. The API's lists and the metrics are both written from it. A view is a copy; making one changes nothing.
 
 #include <cstdint>
 #include <optional>
@@ -49,8 +48,8 @@ struct DatasetView {
     std::uint64_t size_bytes = 0;
     std::uint64_t quota_bytes = 0;
     std::uint64_t cached_bytes = 0;
-    // What its jobs can still hit in their epochs, as bytes of the dataset: the mean over the jobs; all that is cached
-    // when none runs.
+    // The bytes of the dataset that its jobs can still hit in their epochs: the mean over the jobs, or all cached bytes
+    // if no job runs.
     std::uint64_t effective_bytes = 0;
     std::optional<std::uint64_t> pinned_bytes;
     double granted_bytes_per_second = 0;  // of the remote, to all its jobs
@@ -61,7 +60,7 @@ struct DatasetView {
 struct JobView {
     std::string name;
     bool registered = false;
-    bool running = false;  // a node reports it; what follows from reports is empty otherwise
+    bool running = false;  // a node reports it; otherwise values from reports are empty
     std::string dataset;
     std::vector<std::string> nodes;
     std::uint32_t ranks = 0;
@@ -78,7 +77,7 @@ struct JobView {
     JobPlan plan;
     std::optional<JobRate> measured;
 
-    // By how large a part it reads faster than predicted; nothing while there is nothing to compare.
+    // Returns the part by which the job reads faster than predicted; nullopt if either value is missing.
     std::optional<double> prediction_error() const;
 };
 

@@ -17,7 +17,8 @@ std::uint64_t scaled(std::uint64_t bytes, double by) {
     return static_cast<std::uint64_t>(static_cast<double>(bytes) * by);
 }
 
-// What no longer fits a node's tier is gone from there, of each dataset alike, and of what its jobs could still hit.
+// Drops cached bytes that no longer fit a node's tier, from all datasets alike, and lowers its jobs' cached unread
+// bytes.
 void drop_what_does_not_fit(ClusterState& state) {
     std::vector<NodeCache> used(state.nodes.size());
     for (const Dataset& dataset : state.datasets) {
@@ -114,7 +115,7 @@ Result<void> add_job(ClusterState& state, const AddedJob& added, const std::stri
         {.name = spec.name,
          .dataset = *dataset,
          .gpus = added.gpus,
-         // As for a job that is new to the cluster: it may turn out to need all there is.
+         // As for any job new to the cluster: it may turn out to need the whole remote.
          .ideal_bytes_per_second = spec.ideal_bytes_per_second.value_or(std::max(1.0, state.remote_bytes_per_second)),
          .weight = spec.weight,
          .remaining_epochs = spec.epochs,

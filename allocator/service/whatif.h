@@ -1,7 +1,7 @@
 #pragma once
 
-// "What if": assign() on a changed copy of the cluster, beside what it gives for the cluster as it is. Pure; nothing is
-// applied. Both sides are made by the same rules as a real plan, hysteresis included, so the answer is what would come.
+// "What if": the result of assign() on a changed copy of the cluster, beside the result for the cluster as it is. Pure;
+// nothing is applied. Both sides follow the rules of a real plan, hysteresis included.
 
 #include <cstdint>
 #include <optional>
@@ -18,9 +18,9 @@ namespace larder::allocator {
 struct AddedJob {
     JobSpec spec;
     std::string dataset;
-    std::optional<std::uint64_t> dataset_size_bytes;  // of a dataset no node has yet
-    // Where it runs: these nodes, `gpus` spread over them; none named: on free GPUs that are looked for, or, without
-    // GPUs, evenly on all nodes.
+    std::optional<std::uint64_t> dataset_size_bytes;  // for a dataset that no node has yet
+    // The nodes the job runs on, with `gpus` spread over them. Empty: free GPUs are found for it, or, without GPUs, it
+    // runs evenly on all nodes.
     std::vector<std::string> nodes;
     std::uint32_t gpus = 0;
 };
