@@ -180,6 +180,8 @@ public:
     bool disk_full() const;
     // Why nothing is admitted to disk at the moment, disk_full included.
     const std::optional<Error>& disk_problem() const;
+    // The next admission tries a full or failing disk again, without waiting for those 10 s.
+    void retry_disk();
     // Why the memory tier could not get its latest segment; blocks go to disk meanwhile.
     const std::optional<Error>& memory_problem() const { return memory_problem_; }
     std::uint32_t operations_in_flight() const;

@@ -67,6 +67,8 @@ Scan::Scan(ScanKind kind, BlockServer& server, Job& job, std::shared_ptr<ScanPro
     const WarmBlocks::Sources sources{
         .is_chosen = [this](std::uint32_t block) { return server_.chosen_by_hash(manifest_->block_id(block)); },
         .is_at_peers = [this](std::uint32_t block) { return server_.held_at_peers(block); }};
+    // Whoever asks for it may just have made room.
+    server_.store().retry_disk();
     warm_.emplace(*manifest_, server_.store(), sources, server_.stored_ratio());
 }
 

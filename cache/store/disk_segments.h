@@ -28,6 +28,8 @@ public:
     std::optional<std::uint32_t> alignment();
     // False while admission rests after a failure.
     bool admits() const;
+    // Ends that rest: the next admission tries the disk again.
+    void end_rest() { retry_at_ns_ = 0; }
     bool full() const { return full_; }
     const std::optional<Error>& problem() const { return problem_; }
     std::uint32_t operations_in_flight() const { return operations_in_flight_; }

@@ -110,7 +110,8 @@ bool DatasetStore::has_room(std::uint32_t payload_bytes) const {
 std::optional<Refusal> DatasetStore::why_no_room(std::uint32_t payload_bytes) const {
     if (space(Tier::memory).fits_quota(record_bytes(payload_bytes, kMemoryAlignment))) return std::nullopt;
     if (!has_room(payload_bytes)) return Refusal::quota_reached;
-    if (!disk_.problem()) return std::nullopt;
+    // After its rest the disk is to be tried again.
+    if (disk_.admits()) return std::nullopt;
     return disk_.full() ? Refusal::disk_full : Refusal::disk_failed;
 }
 
@@ -281,6 +282,9 @@ std::uint64_t DatasetStore::admissions_refused(Refusal refusal) const {
     return refused_[static_cast<std::size_t>(refusal)];
 }
 
+void DatasetStore::retry_disk() {
+    disk_.end_rest();
+}
 bool DatasetStore::disk_full() const {
     return disk_.full();
 }

@@ -72,6 +72,18 @@ TEST_F(WarmTest, AFullDiskEndsItAndIsTheReasonForAllThatIsMissing) {
     EXPECT_LT(progress->bytes_done, world.total_bytes * 3 / 4) << "what cannot be kept is not read";
 }
 
+TEST_F(WarmTest, AnotherOneTriesAFullDiskAgainAndBringsTheRestWhereThereIsRoomNow) {
+    ShardWorld world({.blocks = 600, .block_bytes_max = 100'000, .quota = test::kDisk});
+    const std::uint64_t used_bytes = world.disk.bytes_used();
+    world.disk.set_bytes_max(used_bytes + 20 * test::kMiB);
+    EXPECT_GT(warm(world)->outcome.disk_full_blocks, 0u);
+    EXPECT_GT(warm(world)->outcome.disk_full_blocks, 0u);
+    world.disk.set_bytes_max(used_bytes + 200 * test::kMiB);
+    const auto progress = warm(world);
+    EXPECT_EQ(progress->outcome.cached_blocks, 600u);
+    EXPECT_EQ(progress->outcome.disk_problem, "");
+}
+
 TEST_F(WarmTest, ABlockThatTheRemoteDoesNotGiveIsNamedWithItsCause) {
     ShardWorld world({.blocks = 100, .quota = test::kMemory});
     world.disk.unlink(world.path(9));
