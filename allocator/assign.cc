@@ -57,7 +57,9 @@ std::uint64_t moved_bytes(const ClusterState& state, const Quotas& quotas) {
         for (const NodeCache& quota : quotas[i]) {
             const auto there = std::ranges::find(state.datasets[i].cached, quota.node, &NodeCache::node);
             const std::uint64_t bytes = there == state.datasets[i].cached.end() ? 0 : there->bytes();
-            moved += quota.bytes() - std::min(quota.bytes(), bytes);
+            // A quota set by hand may be larger than its dataset.
+            const std::uint64_t wanted = std::min(quota.bytes(), state.datasets[i].size_bytes);
+            moved += wanted - std::min(wanted, bytes);
         }
     }
     return moved;

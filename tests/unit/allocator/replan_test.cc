@@ -39,6 +39,15 @@ TEST(Epochs, AJobInItsLastEpochGivesItsCacheAway) {
     expect_steady_rates(plan, {1, 0.5});
 }
 
+TEST(MovedBytes, QuotaSetByHandCountsNoMoreThanItsDataset) {
+    ClusterState state = cluster(5, 100);
+    add_dataset(state, "A", 20);
+    state.datasets[0].held = {{.node = 0, .disk_bytes = bytes(80)}};
+    state.datasets[0].quotas = state.datasets[0].held;
+    add_job(state, "a", 0, 1);
+    EXPECT_EQ(planned(state, ObjectiveKind::max_min).moved_bytes, bytes(20));
+}
+
 TEST(Epochs, AJobThatReadsOnceGetsNoCache) {
     ClusterState state = cluster(5, 100);
     add_dataset(state, "A", 100);
