@@ -66,10 +66,11 @@ Scan::Scan(ScanKind kind, BlockServer& server, Job& job, std::shared_ptr<ScanPro
     }
     const WarmBlocks::Sources sources{
         .is_chosen = [this](std::uint32_t block) { return server_.chosen_by_hash(manifest_->block_id(block)); },
-        .is_at_peers = [this](std::uint32_t block) { return server_.held_at_peers(block); }};
+        .is_at_peers = [this](std::uint32_t block) { return server_.held_at_peers(block); },
+        .stored_ratio = [this] { return server_.stored_ratio(); }};
     // Whoever asks for it may just have made room.
     server_.store().retry_disk();
-    warm_.emplace(*manifest_, server_.store(), sources, server_.stored_ratio());
+    warm_.emplace(*manifest_, server_.store(), sources);
 }
 
 Scan::~Scan() {

@@ -12,14 +12,16 @@ namespace {
 // Tails of segments that no block fits into: of a quota that does not hold everything, so much may stay unused.
 constexpr double kUsablePart = 1 - 1.0 / 16;
 
+// Blocks that are stored in so much less than expected leave room that is worth another pass.
+constexpr double kBetterRatio = 0.99;
+
 }  // namespace
 
-WarmBlocks::WarmBlocks(const protocol::Manifest& manifest, const DatasetStore& store, Sources sources,
-                       double stored_ratio)
+WarmBlocks::WarmBlocks(const protocol::Manifest& manifest, const DatasetStore& store, Sources sources)
     : manifest_(manifest),
       store_(store),
       sources_(std::move(sources)),
-      stored_ratio_(stored_ratio),
+      stored_ratio_(sources_.stored_ratio()),
       states_(manifest.block_count(), State::quota) {
     const Quota quota = store.quota();
     const StoreUsage usage = store.usage();
@@ -100,6 +102,8 @@ bool WarmBlocks::wants(std::uint32_t block) {
         state = State::wanted;
         --busy_;
     }
+    // The quota may have more room by now than the first pass knew.
+    if (state == State::quota && passes_ > 1) state = State::wanted;
     if (state != State::wanted) return false;
     if (is_cached(block)) {
         state = State::cached;
@@ -128,8 +132,13 @@ void WarmBlocks::failed(std::uint32_t block, bool remote_failed) {
     failures_in_a_row_ = remote_failed ? failures_in_a_row_ + 1 : 0;
 }
 
+bool WarmBlocks::compresses_better() const {
+    return sources_.stored_ratio() < stored_ratio_ * kBetterRatio;
+}
+
 bool WarmBlocks::another_pass() {
-    if (passes_ == kPassesMax || busy_ == 0) return false;
+    if (passes_ == kPassesMax || (busy_ == 0 && !compresses_better())) return false;
+    stored_ratio_ = sources_.stored_ratio();
     ++passes_;
     return true;
 }

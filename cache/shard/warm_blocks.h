@@ -31,9 +31,10 @@ public:
     struct Sources {
         std::function<bool(std::uint32_t block)> is_chosen;    // under the present quota
         std::function<bool(std::uint32_t block)> is_at_peers;  // another node's cache has it
+        std::function<double()> stored_ratio;                  // stored bytes over read bytes, as known so far
     };
 
-    WarmBlocks(const protocol::Manifest& manifest, const DatasetStore& store, Sources sources, double stored_ratio);
+    WarmBlocks(const protocol::Manifest& manifest, const DatasetStore& store, Sources sources);
 
     // True when it is done: `progress` has the plan.
     bool plan(ScanProgress& progress);
@@ -59,11 +60,12 @@ private:
     bool is_cached(std::uint32_t block) const;
     bool fits(std::uint32_t block);
     State why_no_room(std::uint32_t block) const;
+    bool compresses_better() const;
 
     const protocol::Manifest& manifest_;
     const DatasetStore& store_;
     Sources sources_;
-    double stored_ratio_;
+    double stored_ratio_;        // when the present pass began
     std::vector<State> states_;  // by block
     std::uint32_t next_ = 0;
     Quota room_;  // that the plan has not dealt out

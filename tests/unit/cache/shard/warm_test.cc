@@ -84,6 +84,16 @@ TEST_F(WarmTest, AnotherOneTriesAFullDiskAgainAndBringsTheRestWhereThereIsRoomNo
     EXPECT_EQ(progress->outcome.disk_problem, "");
 }
 
+TEST_F(WarmTest, FillsTheRoomThatCompressionLeaves) {
+    // Half of the blocks shrink to a fraction: the quota holds all blocks compressed, and four of five as they are.
+    ShardWorld world({.blocks = 600,
+                      .quota = {.memory_bytes = 4'000'000},
+                      .compression = {CompressionKind::zstd, 3},
+                      .compressible = true});
+    ASSERT_GT(world.total_bytes, 4'700'000u);
+    EXPECT_EQ(warm(world)->outcome.cached_blocks, 600u);
+}
+
 TEST_F(WarmTest, ABlockThatTheRemoteDoesNotGiveIsNamedWithItsCause) {
     ShardWorld world({.blocks = 100, .quota = test::kMemory});
     world.disk.unlink(world.path(9));
