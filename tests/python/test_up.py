@@ -172,6 +172,21 @@ def test_what_is_not_warmed_is_said_with_its_reason(start_up: Callable[..., Up],
     assert up.end() == 0
 
 
+def test_an_interrupted_warm_has_ended_when_its_command_ends(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
+    up = start_up("--remote-bandwidth", "1 MB/s")
+    up.command("dataset", "add", "files", write_files(tmp_path / "files", 160))
+    for _ in range(3):
+        warm = subprocess.Popen(
+            up.words("dataset", "warm", "files"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert warm.stdout is not None and "to bring: " in warm.stdout.readline()
+        warm.send_signal(signal.SIGINT)
+        _, errors = warm.communicate(timeout=60)
+        assert errors.endswith("warming files was cancelled\n")
+        assert warm.returncode == 1
+    assert up.end() == 0
+
+
 def test_what_an_operator_says_goes_before_what_was_dealt_out(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
     for options in ((), ("--remote-bandwidth", "20 MB/s")):
         up = start_up(*options)

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "base/server/http.h"
@@ -88,7 +89,8 @@ Result<EndedTask> follow_task(const Context& context, const json::value& accepte
     const std::string id = text_at(named, "task");
     if (id.empty()) return fail(ErrorCode::protocol, "the daemon's answer names no task");
     const std::string target = "/v1/tasks/" + percent_encode(id);
-    const InterruptWatch interrupt;
+    std::optional<InterruptWatch> interrupt(std::in_place);
+    bool cancelling = false;
     Progress progress(label);
     for (;;) {
         auto task = call(context, "GET", target);
@@ -101,15 +103,21 @@ Result<EndedTask> follow_task(const Context& context, const json::value& accepte
             progress.finish();
             return EndedTask{.task = std::move(*task), .error = {}};
         }
+        const bool pressed = state == "running" && interrupt->pressed_within(kPollMs);
+        // A second Ctrl-C does not wait for the task's end.
+        if (cancelling && (pressed || state == "cancelled")) {
+            return fail(ErrorCode::cancelled, label + " was cancelled");
+        }
         if (state != "running") {
             Error error = error_of_task(fields);
             return EndedTask{.task = std::move(*task), .error = std::move(error)};
         }
-        if (interrupt.pressed_within(kPollMs)) {
+        if (pressed) {
             if (auto cancelled = call(context, "DELETE", target); !cancelled) {
                 return std::unexpected(cancelled.error());
             }
-            return fail(ErrorCode::cancelled, label + " was cancelled");
+            cancelling = true;
+            interrupt.emplace();
         }
     }
 }
