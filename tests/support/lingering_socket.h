@@ -18,6 +18,11 @@
 
 namespace larder::test {
 
+inline void close_without_wait(FileDescriptor socket) {
+    const linger at_once{.l_onoff = 1, .l_linger = 0};
+    EXPECT_EQ(::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+}
+
 class LingeringSocket {
 public:
     explicit LingeringSocket(int linger_s) {
@@ -40,8 +45,7 @@ public:
         EXPECT_EQ(::setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &how, sizeof how), 0);
     }
     ~LingeringSocket() {
-        const linger at_once{.l_onoff = 1, .l_linger = 0};
-        if (socket_) ::setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        if (socket_) close_without_wait(std::move(socket_));
     }
     LingeringSocket(const LingeringSocket&) = delete;
     LingeringSocket& operator=(const LingeringSocket&) = delete;
@@ -53,7 +57,7 @@ private:
     FileDescriptor peer_;
 };
 
-// Sends a message of one byte with the descriptor, which only the message has then. 0, or an errno.
+// Sends a message of one byte with a socket's descriptor, which only the message has then. Returns 0 or an errno.
 inline int send_descriptor(int over, FileDescriptor descriptor) {
     char byte = 0;
     iovec part{&byte, sizeof byte};
@@ -69,7 +73,10 @@ inline int send_descriptor(int over, FileDescriptor descriptor) {
     rights->cmsg_type = SCM_RIGHTS;
     rights->cmsg_len = CMSG_LEN(sizeof fd);
     std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
-    return ::sendmsg(over, &header, MSG_NOSIGNAL) == 1 ? 0 : errno;
+    if (::sendmsg(over, &header, MSG_NOSIGNAL) == 1) return 0;
+    const int error = errno;
+    close_without_wait(std::move(descriptor));
+    return error;
 }
 
 }  // namespace larder::test

@@ -28,15 +28,15 @@ TEST(MakePolicy, RefusesOptionsThatMakeNoSense) {
         EXPECT_EQ(made.error().code, ErrorCode::invalid_argument);
         EXPECT_THAT(made.error().message, HasSubstr(what));
     };
-    refused({.round_s = 0}, "round_s");
-    refused({.queue_gpu_s = {}}, "queue_gpu_s");
-    refused({.queue_gpu_s = {100, 100}}, "queue_gpu_s");
-    refused({.queue_gpu_s = {0, 100}}, "queue_gpu_s");
+    refused({.round_s = 0}, "round: ");
+    refused({.queue_gpu_s = {}}, "queues: ");
+    refused({.queue_gpu_s = {100, 100}}, "queues: ");
+    refused({.queue_gpu_s = {0, 100}}, "queues: ");
     refused({.promote_after = -1}, "promote_after");
     refused({.window_intervals = 0}, "window_intervals");
-    refused({.interval_s = -1}, "interval_s");
-    refused({.lease_s = kNever}, "lease_s");
-    refused({.starve_s = 0}, "starve_s");
+    refused({.interval_s = -1}, "interval: ");
+    refused({.lease_s = kNever}, "lease: ");
+    refused({.starve_s = 0}, "starve: ");
 }
 
 // What every policy must do with whatever it is given: all fits that ought to, in the end everyone is served, and what
