@@ -168,7 +168,9 @@ void RingClient::unmap(std::uint32_t segment) {
 
 bool RingClient::hung_up() {
     char byte;
-    return ::recv(socket_.get(), &byte, sizeof byte, MSG_DONTWAIT | MSG_PEEK) == 0;
+    const ssize_t got = ::recv(socket_.get(), &byte, sizeof byte, MSG_DONTWAIT | MSG_PEEK);
+    // A reset: the daemon closed the socket before it had read all messages.
+    return got == 0 || (got < 0 && errno == ECONNRESET);
 }
 
 }  // namespace larder::test
