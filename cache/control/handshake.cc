@@ -60,7 +60,7 @@ Result<void> HandshakeServer::listen(const std::string& path, unsigned mode) {
 void HandshakeServer::stop() {
     if (state_->listener.is_open()) {
         // Clients that nobody has accepted go with it.
-        ClientSocket(FileDescriptor(state_->listener.release()));
+        ClientSocket(FileDescriptor(state_->listener.release())).reset();
         ::unlink(state_->path.c_str());
     }
     state_->pause.cancel();

@@ -71,7 +71,7 @@ HandshakeConnection::~HandshakeConnection() {
 }
 
 void HandshakeConnection::close() {
-    if (socket_.is_open()) ClientSocket(FileDescriptor(socket_.release()));
+    if (socket_.is_open()) ClientSocket(FileDescriptor(socket_.release())).reset();
     deadline_.cancel();
 }
 
