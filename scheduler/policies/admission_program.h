@@ -1,9 +1,9 @@
 #pragma once
 
-// Which jobs to promise their deadlines, exactly: the integer program of Chronus (SoCC '21) for CBC. A job that is
-// admitted has one type of GPU and as many leases before its deadline as its work takes; no lease of a type has more
-// GPUs than there are, or of a tenant than it has a claim to. Jobs with strict deadlines count twice those with soft
-// ones. The search ends after so many nodes, the same on every machine, with the best found by then.
+// Chooses exactly which jobs are promised their deadlines: the integer program of Chronus (SoCC '21), for CBC. An
+// admitted job has one type of GPU and as many leases before its deadline as its work takes. No lease of a type has
+// more GPUs than exist, or than the tenant has a claim to. Jobs with strict deadlines count twice those with soft ones.
+// The search ends after a fixed number of nodes, the same on every machine, with the best plan found.
 
 #include <optional>
 #include <span>
@@ -17,12 +17,12 @@ namespace larder::scheduler {
 struct AdmissionCandidate {
     const LeaseDemand* demand = nullptr;
     bool must = false;  // was promised already
-    // Is within a lease on that type, and stays there for it; its GPUs there count as free in the plan.
+    // Set if the job is within a lease on that type, and stays there for it; its GPUs there count as free in the plan.
     std::optional<std::uint32_t> holds_type;
     double value = 1;
 };
 
-// By candidate, its leases; none for those not admitted. Nothing when the search found no plan.
+// Returns the leases of each candidate, none for those not admitted; nullopt if the search found no plan.
 std::optional<std::vector<LeaseFit>> admit_exactly(const LeasePlan& plan, std::uint32_t types,
                                                    std::span<const AdmissionCandidate> candidates);
 

@@ -1,9 +1,9 @@
 #pragma once
 
-// Long-term GPU-time fairness (Astraea, TPDS '22): over a window of past intervals each tenant is to have had GPU time
-// in proportion to its weight, and each job of a tenant in proportion to its own. The GPUs go, lease by lease, to the
-// tenant that has had least for its weight, and there to the job that has; a job keeps its GPUs to the end of its
-// lease. Whoever has waited too long without any service goes before all, the longest first.
+// Long-term GPU-time fairness (Astraea, TPDS '22): over a window of past intervals each tenant should get GPU time in
+// proportion to its weight, and each job of a tenant in proportion to its own. Lease by lease, the GPUs go to the
+// tenant with the least GPU time for its weight, and within it to the job with the least. A job keeps its GPUs to the
+// end of its lease. Jobs that have waited too long without any service go first, the longest first.
 
 #include "scheduler/policies/wants.h"
 

@@ -13,8 +13,8 @@ constexpr std::size_t kJobsMaxExact = 24;
 
 }  // namespace
 
-// With what runs and may not be stopped now: for good, or within a lease. `leases_max`: no more, but wider ones then;
-// 0: as many as it takes.
+// Makes a plan with the GPUs of jobs that may not be stopped now, either at all or within a lease. `leases_max` limits
+// the number of leases, which are then wider; 0: no limit.
 LeasePlan Chronus::make_plan(const Snapshot& snapshot, std::uint32_t leases_max) const {
     const double first_end_s = period_end_s(snapshot.now_s, lease_s_);
     double last_s = first_end_s;
@@ -42,8 +42,8 @@ LeasePlan Chronus::make_plan(const Snapshot& snapshot, std::uint32_t leases_max)
     return plan;
 }
 
-// The choice by latest starts stands where the program finds nothing better: its leases are coarser, and its search may
-// end early.
+// Keeps the choice by latest starts if the program finds nothing better: its leases are coarser, and its search may end
+// early.
 void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_start, std::vector<Promise>& promises) const {
     const auto value_of = [](const Promise& promise) { return promise.strict ? 1.0 : 0.5; };
     LeasePlan plan = make_plan(snapshot, kLeasesMaxExact);
@@ -108,12 +108,12 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
         if (!job.running && type != kAnyGpuType) want.gpu_type = type;
         want.lease_s = lease_s;
         if (!job.spec->preemptible) {
-            // It could not be stopped for those that were promised, so it must not be in the way of any of them.
+            // This job could not be stopped for promised jobs, so it must not block any of them.
             want.gpu_type = room.type_for(*job.spec, want.gpus);
             bool free = want.gpu_type != kAnyGpuType;
             const double rate = free ? expected_rate(snapshot, job, want.gpu_type, want.gpus) : 0;
             const double end_s = snapshot.now_s + (rate > 0 ? job.remaining_bytes / rate : kNever);
-            // Nor where it would be late itself, though it was promised better.
+            // A promised job must also not run where it would be late.
             free = free && (!promised || end_s <= job.spec->deadline_s);
             for (std::uint32_t lease = 1; free && lease < plan.leases() && plan.start_s(lease) < end_s; ++lease) {
                 free = plan.free(want.gpu_type, lease) >= want.gpus &&
@@ -130,7 +130,7 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
     };
     for (const Promise& promise : promises) {
         if (!promise.met) continue;
-        // Where it runs meanwhile it may not stay: its promise rests on later leases.
+        // A job that runs there meanwhile must leave: its promise rests on later leases.
         all_run = all_run && promise.fit.now();
         want_if_room(promise.demand.job, promise.fit.gpu_type, true);
     }

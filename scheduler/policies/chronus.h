@@ -1,10 +1,10 @@
 #pragma once
 
-// Deadlines with leases (Chronus, SoCC '21). A job with a deadline is admitted if leases can be laid (promises.h) that
-// are enough for its work, beside those promised before; from then on it is promised. Jobs with strict deadlines are
-// looked at before those with soft ones, each by slack; `exact` chooses by an integer program which to admit instead.
-// Whoever cannot be met is refused if its deadline is strict, and goes with those that have none if it is soft. Those
-// fill what GPUs the promises leave, the late first, then the shortest, and keep them to the end of a lease.
+// Deadlines with leases (Chronus, SoCC '21). A job with a deadline is admitted, and promised its deadline, if enough
+// leases for its work fit beside those promised before (promises.h). Jobs with strict deadlines are considered before
+// those with soft ones, each by slack; with `exact`, an integer program chooses the jobs instead. A job whose deadline
+// cannot be met is refused if the deadline is strict; if it is soft, the job counts as one without a deadline. Those
+// jobs fill the GPUs that the promises leave, late jobs first, then the shortest, and keep them to the end of a lease.
 
 #include <vector>
 

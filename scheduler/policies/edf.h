@@ -1,7 +1,7 @@
 #pragma once
 
-// Earliest deadline first (Liu and Layland, JACM '73): by deadline, then in the order of submission; whoever has none
-// comes last, and whoever comes first stops the others. It admits everyone, so under overload all may be late.
+// Earliest deadline first (Liu and Layland, JACM '73): by deadline, then in the order of submission. Jobs without a
+// deadline come last, and earlier jobs stop later ones. Every job is admitted, so under overload all may be late.
 
 #include "scheduler/policies/wants.h"
 

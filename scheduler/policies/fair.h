@@ -1,9 +1,9 @@
 #pragma once
 
-// What the policies that share out time have in common (Gavel, OSDI '20): gathering the jobs by kind, shares of the
-// time on each type of GPU for each kind, then rounds in which they come true. A policy says what it goes by for a job
-// (`terms`) and which shares follow (`allocate`). Shares are worked out anew when jobs, rates or GPUs have changed;
-// between that only the priorities of the rounds do.
+// The common part of the policies that share out time (Gavel, OSDI '20): it groups the jobs by kind, finds shares of
+// the time on each type of GPU for each kind, and runs rounds that realize them. A policy gives its terms for a job
+// (`terms`) and the resulting shares (`allocate`). Shares are computed again when jobs, rates or GPUs have changed; in
+// between only the priorities of the rounds change.
 
 #include <span>
 #include <vector>
@@ -17,14 +17,14 @@ class Fair : public Policy {
 public:
     bool preempts() const override { return true; }
     Result<Decision> decide(const Snapshot& snapshot) final;
-    // The part of the time that each job should run on each type, by job of the snapshot, then type. None for jobs that
-    // may not be stopped, nor for those that can run nowhere.
+    // Returns the part of the time that each job should run on each type, by job of the snapshot, then type. A job that
+    // may not be stopped, or that can run nowhere, has none.
     Result<std::vector<double>> parts(const Snapshot& snapshot);
 
 protected:
     static constexpr std::size_t kTerms = 3;
 
-    // Jobs alike in all that follows.
+    // Jobs with equal numbers.
     struct Kind {
         std::uint32_t jobs = 0;
         double gpus = 0;
@@ -38,24 +38,24 @@ protected:
         bool operator==(const Kinds&) const = default;
     };
 
-    // More kinds than `kinds_max` are made fewer by taking numbers for equal that nearly are (alike.h).
+    // If there are more than `kinds_max` kinds, similar ones are treated as equal (alike.h).
     explicit Fair(double round_s, std::size_t kinds_max = 512) : round_s_(round_s), kinds_max_(kinds_max) {}
 
     virtual void prepare(const Snapshot&) {}
     // `rates` by type; a policy that knows no types may set those above 0 to one.
     virtual void terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
                        std::span<double> terms) const = 0;
-    // So many of the terms, the first, are names: not to be taken for others.
+    // Returns how many of the terms, from the first on, are names, which must not be merged.
     virtual std::size_t exact_terms() const { return 0; }
     virtual Result<Shares> allocate(const Snapshot& snapshot, const Kinds& kinds) = 0;
 
-    // Shares at the highest level: each kind's rate is level * needs[kind], and floors[kind] if given, or more.
-    // `rest_too`: what is left at that level is shared out as well.
+    // Returns shares at the highest level: each kind's rate is at least level * needs[kind], and at least floors[kind]
+    // if given. If `rest_too`, the GPUs left at that level are shared out as well.
     Result<Shares> raise(const Kinds& kinds, std::span<const double> needs, std::span<const double> floors = {},
                          bool rest_too = true);
-    // Types of which it matters to no kind which of them it gets are as one.
+    // True if every kind is as fast on one type as on any other, so that all types count as one.
     static bool types_are_one(const Kinds& kinds);
-    // Shares of them all, from those of that one.
+    // Returns the shares of all types, from the shares of that one type.
     static Shares spread_over_types(const Kinds& kinds, std::span<const double> parts);
 
 private:

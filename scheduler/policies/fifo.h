@@ -1,8 +1,8 @@
 #pragma once
 
-// First come, first served: jobs in the order of priority, then submission, and none is ever stopped. Strict: nobody
-// starts before whoever came earlier. With backfill: a later job may start if that does not delay the first one that
-// waits, as far as remaining times are known (EASY backfilling, Lifka '95).
+// First come, first served: jobs in the order of priority, then submission; no job is ever stopped. Strict: no job
+// starts before an earlier one. With backfill: a later job may start if that does not delay the first waiting job, as
+// far as remaining times are known (EASY backfilling, Lifka '95).
 
 #include "scheduler/policy.h"
 

@@ -1,8 +1,9 @@
 #pragma once
 
-// Finish-time fairness (Themis, NSDI '20; as a policy over GPU types, Gavel, OSDI '20, section 4.2): rho of a job is
-// the time from its submission to its end over what that would be in a cluster of its own of 1/n of the GPUs. The
-// largest rho is as low as can be; jobs that would not reach it running all the time do that, and hold back nobody.
+// Finish-time fairness (Themis, NSDI '20; as a policy over GPU types, Gavel, OSDI '20, section 4.2). A job's rho is the
+// time from its submission to its end, over that time in a cluster of its own with 1/n of the GPUs. The largest rho is
+// made as low as possible. A job that would not reach this rho even if it ran all the time runs all the time, and holds
+// back no other job.
 
 #include "scheduler/policies/fair.h"
 

@@ -1,9 +1,9 @@
 #pragma once
 
-// Time slicing with packing, growing and migration (Gandiva, OSDI '18). While more GPUs are asked for than there are,
-// jobs take turns by rounds, whoever has waited longest first, and two jobs that allow it share GPUs where that makes
-// more than turns would; they are parted again when it does not. While there are GPUs to spare, nobody shares any and
-// elastic jobs grow into them. A job that lies on more nodes than it needs to moves when that pays.
+// Time slicing with packing, growing and migration (Gandiva, OSDI '18). While jobs ask for more GPUs than exist, they
+// take turns by rounds, the longest waiting first. Two jobs that allow it share GPUs if that yields more than turns;
+// they are separated when it no longer does. While GPUs are spare, no jobs share and elastic jobs grow into them. A job
+// on more nodes than it needs moves if that pays.
 
 #include "scheduler/policies/wants.h"
 

@@ -1,10 +1,10 @@
 #pragma once
 
-// Least attained service, in queues (Tiresias, NSDI '19: discretized two-dimensional LAS): a job goes down a queue each
-// time its GPU time passes a threshold, and jobs of upper queues stop those of lower ones. Within a queue whoever
+// Least attained service, in queues (Tiresias, NSDI '19: discretized two-dimensional LAS). A job goes down a queue each
+// time its GPU time passes a threshold, and jobs of upper queues stop those of lower ones. Within a queue the job that
 // started first goes first, so that equals do not take turns. A job that has waited `promote_after` times as long as it
-// ever ran goes up to the first queue again, and keeps that place, by a lease, for as much GPU time as the first queue
-// is wide. Needs to know nothing about the jobs, nor about storage.
+// ever ran returns to the first queue, and keeps that place, by a lease, for as much GPU time as the first queue is
+// wide. The policy needs no knowledge of the jobs or of storage.
 
 #include <vector>
 
@@ -29,7 +29,7 @@ private:
     };
 
     Place place(const Snapshot& snapshot, std::uint32_t job) const;
-    // When it would change its queue, running or waiting on.
+    // Returns when the job would change its queue, running or waiting on.
     double changes_s(const Snapshot& snapshot, const Place& place, bool runs, std::uint32_t gpus) const;
 
     std::vector<double> queue_gpu_s_;

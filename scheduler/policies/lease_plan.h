@@ -1,8 +1,9 @@
 #pragma once
 
-// Who has GPUs in which of the coming leases: what deadlines are promised by (Chronus, SoCC '21). All leases end at the
-// same times; the first of the plan is what is left of the current one. A job gets on only in the leases it has. Where
-// tenants have claims to less than all GPUs, none has more than those in any lease: others may have none to spare then.
+// The plan of GPUs in the coming leases, from which deadlines are promised (Chronus, SoCC '21). All leases end at the
+// same times; the first of the plan is the rest of the current one. A job progresses only in its leases. If tenants
+// have claims to less than all GPUs, no tenant has more than its claim in any lease, because other tenants may have
+// none to spare then.
 
 #include <algorithm>
 #include <cstdint>
@@ -39,16 +40,16 @@ struct LeaseFit {
 
 class LeasePlan {
 public:
-    // `leases`: how many; what comes after them is taken to be free.
+    // `leases` is the number of leases; the time after them counts as free.
     LeasePlan(const Snapshot& snapshot, double first_end_s, double lease_s, std::uint32_t leases);
-    // Leases that end at these times, which rise.
+    // Makes leases that end at these times, which rise.
     LeasePlan(const Snapshot& snapshot, std::vector<double> ends_s);
 
     std::uint32_t leases() const { return static_cast<std::uint32_t>(ends_s_.size()); }
     double start_s(std::uint32_t lease) const;
     double end_s(std::uint32_t lease) const { return ends_s_[lease]; }
     std::uint32_t free(std::uint32_t gpu_type, std::uint32_t lease) const { return free_[gpu_type][lease]; }
-    // Of a tenant's claim; kAnyGpuType: all that are free.
+    // Returns the rest of a tenant's claim; kAnyGpuType: all free GPUs.
     std::uint32_t claim_left(std::uint32_t tenant, std::uint32_t gpu_type, std::uint32_t lease) const {
         const bool limited = !claims_left_.empty() && tenant != kNoTenant;
         return limited ? claims_left_[place(tenant, gpu_type, lease)] : kAnyGpuType;
@@ -57,17 +58,17 @@ public:
         return std::min(free_[gpu_type][lease], claim_left(demand.tenant, gpu_type, lease));
     }
 
-    // The leases, on the type that lets it end first, each as early as can be.
+    // Returns the earliest possible leases, on the type that lets the job end first.
     LeaseFit fit(const LeaseDemand& demand) const;
-    // Only of the leases within `times`, as far as it needs them; kNever for the end: they are not enough, or not free.
+    // Uses only the leases within `times`, as far as needed. The end is kNever if they are not enough, or not free.
     LeaseFit follow(const LeaseDemand& demand, const PromisedTimes& times) const;
-    // When they are.
+    // Returns the times of the leases.
     PromisedTimes times_of(const LeaseFit& fit) const;
     void take(const LeaseFit& fit, const LeaseDemand& demand);
-    // `tenant`: whose claim they are of; kNoTenant: nobody's.
+    // `tenant` is the owner of the claim; kNoTenant: no claim.
     void take(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus, std::uint32_t tenant = kNoTenant);
     void give_back(std::uint32_t gpu_type, std::uint32_t lease, std::uint32_t gpus, std::uint32_t tenant = kNoTenant);
-    // Of one that has them already, up to then.
+    // Takes GPUs for a job that has them already, until `until_s`.
     void hold(std::uint32_t gpu_type, std::uint32_t gpus, double until_s, std::uint32_t tenant = kNoTenant);
 
 private:
@@ -84,9 +85,9 @@ private:
     std::vector<std::uint32_t> claims_left_;        // by tenant, type and lease; empty: no limits
 };
 
-// When leases end up to `last_s`, the first at `first_end_s`, a multiple of `lease_s`: the near ones one by one, those
-// farther away 2, 4, 8, ... at a time. Each of those lies within one of the times before and after it is halved, so
-// that what fits once fits as time goes on.
+// Returns the ends of leases up to `last_s`, the first at `first_end_s`, a multiple of `lease_s`. Near leases end one
+// by one, those farther away 2, 4, 8, ... at a time. As time goes on, a wide lease is only ever halved, so that work
+// that fits once goes on fitting.
 std::vector<double> widening_ends_s(double first_end_s, double lease_s, double last_s);
 
 }  // namespace larder::scheduler

@@ -1,13 +1,13 @@
 #pragma once
 
-// Least makespan (Gavel, OSDI '20, section 4.2): all jobs that are there are to end as early as can be, so each gets on
-// in proportion to what it has left. A job whose work is not known counts as the longest of those that are.
+// Least makespan (Gavel, OSDI '20, section 4.2): all present jobs should end as early as possible, so each progresses
+// in proportion to its remaining work. A job of unknown work counts as the longest known one.
 
 #include "scheduler/policies/fair.h"
 
 namespace larder::scheduler {
 
-// What is left of the longest job, of those whose work is known; 1 when there is none.
+// Returns the remaining bytes of the longest job whose work is known; 1 if there is none.
 double longest_remaining_bytes(const Snapshot& snapshot);
 
 class Makespan final : public Fair {

@@ -1,8 +1,8 @@
 #pragma once
 
-// Max-min fairness (Gavel, OSDI '20, section 4.1): the least of all jobs' rates is as high as can be, each over the
-// rate of an equal share of every GPU type and over the job's weight; a gang's counts by its GPUs. "max-min" knows how
-// fast each job is on each type; "max-min-agnostic", what it is compared with, takes all types for equal.
+// Max-min fairness (Gavel, OSDI '20, section 4.1): the smallest of all jobs' rates is as high as possible, each divided
+// by the rate of an equal share of every GPU type and by the job's weight; a gang's rate counts by its GPUs. "max-min"
+// knows how fast each job is on each type. "max-min-agnostic", its baseline, treats all types as equal.
 
 #include "scheduler/policies/fair.h"
 

@@ -1,8 +1,7 @@
 #pragma once
 
-// Two jobs on the same GPUs: who goes with whom. What each then makes is a part of what it makes alone; together they
-// have to make clearly more than the one whole that they would make by taking turns. A job that storage binds loses
-// less by sharing its GPUs.
+// Pairs jobs that share the same GPUs. Each job of a pair makes a part of its rate alone; the two parts must add up to
+// clearly more than 1, the sum they reach by taking turns. A job bound by storage loses less by sharing its GPUs.
 
 #include <cstdint>
 #include <map>
@@ -19,17 +18,17 @@ class Packing {
 public:
     explicit Packing(const Snapshot& snapshot);
 
-    // Of the rate that it makes alone, what it would make sharing so many GPUs of the type; 0: it may not share.
+    // Returns the part of its rate alone that the job would make when sharing these GPUs; 0: it may not share.
     double part(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gpus) const;
-    // What a pair that shares GPUs at present makes together, by the rates in force; 2 while they are not known.
+    // Returns the sum of both parts of a sharing pair, by the rates in force; 2 while they are unknown.
     double made_now(std::uint32_t host, std::uint32_t guest) const;
 
-    // A job that is to have GPUs of its own, and may be joined there.
+    // Adds a job that is to have GPUs of its own, and may be joined there.
     void add_host(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gpus);
-    // Has to be called when all hosts are there.
+    // Sorts the hosts. Call it once all hosts are added.
     void line_up();
-    // Who the guest should join: where it is if that is still good, else whoever loses least by it. Nobody else may
-    // join that one then.
+    // Returns the host that the guest should join: its present one if that is still good, else the one that loses
+    // least. No other guest may join that host afterwards.
     std::optional<std::uint32_t> take_host(std::uint32_t guest, std::uint32_t gpus, std::optional<std::uint32_t> with);
 
 private:
@@ -45,7 +44,7 @@ private:
         std::size_t next = 0;
     };
 
-    // As it would be expected with the GPUs for itself.
+    // Returns the expected rate with the GPUs unshared.
     double rate_alone(const JobState& job, std::uint32_t gpu_type, std::uint32_t gpus) const;
 
     const Snapshot& snapshot_;

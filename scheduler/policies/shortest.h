@@ -1,8 +1,8 @@
 #pragma once
 
-// Shortest job first, by the time the performance model expects each to take to its end. SJF: whoever runs, runs to its
-// end. SRTF: a job with less left stops one with more. Jobs whose work is not known come last, in the order of
-// submission; whoever finds no room is passed over.
+// Shortest job first, by the remaining time that the performance model expects. SJF: running jobs run to their end.
+// SRTF: a job with less time left stops one with more. Jobs of unknown work come last, in the order of submission. Jobs
+// that find no room are passed over.
 
 #include <vector>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// A queue for each tenant, first come first served within it, and nobody waits for another tenant's jobs: what a
-// tenant would see alone, where places are guaranteed to it (cells). Not preemptive.
+// A queue for each tenant, first come first served, in which no job waits for another tenant's jobs: the view of a
+// tenant alone, if places are guaranteed to it (cells). Not preemptive.
 
 #include "scheduler/policy.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Tenants as a tree, with what wants a part at its leaves. Where a tenant has jobs and tenants of its own below, its
-// jobs together count as one more tenant there, of weight 1.
+// Tenants as a tree with demands at its leaves. If a tenant has both jobs and tenants below it, its jobs together count
+// as one more tenant there, of weight 1.
 
 #include <cstdint>
 #include <span>
@@ -21,9 +21,9 @@ class TenantTree {
 public:
     TenantTree(std::span<const Tenant> tenants, std::span<const Leaf> leaves);
 
-    // What each leaf gets of so much: at each tenant by weight, and what one cannot use goes to the others there.
+    // Divides `amount` among the leaves: by weight at each tenant, and amounts that one cannot use go to its siblings.
     std::vector<double> divide(double amount) const;
-    // The part of the whole that each active leaf has by weight, the inactive ones not counting; 0 for those.
+    // Returns each active leaf's part of the whole by weight, without the inactive leaves; inactive leaves get 0.
     std::vector<double> weights(const std::vector<bool>& active) const;
 
 private:

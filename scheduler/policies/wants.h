@@ -1,6 +1,6 @@
 #pragma once
 
-// What policies have in common when they write down their wishes.
+// The common functions of policies for writing down wishes.
 
 #include <cstdint>
 #include <span>
@@ -10,23 +10,23 @@
 
 namespace larder::scheduler {
 
-// The GPUs a job asks for: what it states, or, where no type has as many and it is elastic, as many as there are of
-// one.
+// Returns the GPUs a job asks for: the stated number or, if no type has as many and the job is elastic, the most GPUs
+// of one type.
 std::uint32_t gpus_asked(const Snapshot& snapshot, const JobSpec& job);
 
-// A running job as it is, or on another type if its own is taken by those before it; a waiting one with the GPUs it
-// asks for, on the type it insists on or any.
+// Wants a running job as it is, or on another type if earlier jobs have taken its own. Wants a waiting job with the
+// GPUs it asks for, on the type it insists on or any.
 Want want_as_it_is(const Snapshot& snapshot, std::uint32_t job);
 
-// Whether no policy may stop it.
+// True if no policy may stop the job.
 inline bool is_pinned(const JobState& job) {
     return job.running && !job.spec->preemptible;
 }
 
-// expected_remaining_s(), and what starting it again costs before that.
+// Returns expected_remaining_s() plus the cost of starting the job again.
 double remaining_with_restart_s(const Snapshot& snapshot, const JobState& job);
 
-// When the period that `now_s` lies in ends, periods being counted from 0. So that all jobs' rounds and leases end
+// Returns the end of the period that contains `now_s`. Periods count from 0, so that all jobs' rounds and leases end
 // together, and large gangs find room.
 double period_end_s(double now_s, double period_s);
 
