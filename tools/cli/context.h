@@ -1,7 +1,7 @@
 #pragma once
 
-// What every subcommand of `larder` shares: where the daemon is, whether JSON is wanted, how a command ends. A
-// subcommand registers itself on the App and, when the user chose it, leaves in `command` what is to be done.
+// State shared by every subcommand of `larder`: the daemon's address, whether JSON is wanted, how a command ends. A
+// subcommand registers itself on the App and, if the user chose it, leaves its action in `command`.
 
 #include <functional>
 #include <string>

@@ -74,7 +74,7 @@ Result<void> put_ideals(json::object& job, const std::vector<std::string>& rates
     return {};
 }
 
-// Returns the job's environment: the submitter's PATH, and other variables only if named.
+// Returns the job's environment: PATH, HOME, USER and LANG of the submitter, and other variables only if named.
 json::object environment_of(const std::vector<std::string>& wanted) {
     json::object environment;
     const auto copy = [&](const std::string& name) {
