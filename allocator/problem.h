@@ -62,7 +62,7 @@ struct Problem {
     std::vector<double> group_bytes;           // cache of each peer group
     std::vector<std::uint32_t> group_of_node;  // by index in the state
     std::vector<JobTerms> jobs;
-    // By index in `jobs`. Apart from `jobs`, because most loops over all jobs need no other field.
+    // Indexed as `jobs`. Kept apart from `jobs`, because most loops over all jobs need no other field.
     std::vector<double> ideals;                // f*, or less where disk or network bind
     std::vector<double> equal_rates;           // e: the rate from an equal share of everything
     std::vector<double> effective_hit_ratios;  // from the cache as it is

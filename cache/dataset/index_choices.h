@@ -1,7 +1,7 @@
 #pragma once
 
-// What a request to index says beside the place: the file it names, the size of blocks, the length of samples. Not
-// every format takes each of them.
+// A request to index may choose the file to read, the size of blocks and the length of samples. Not every format takes
+// each choice.
 
 #include "base/error.h"
 #include "cache/dataset/dataset_index.h"
@@ -9,7 +9,7 @@
 
 namespace larder::cache {
 
-// The blocks that a dataset of `format` gets, or what of the request does not fit the format.
+// Returns the blocks that a dataset of `format` gets. The error names the choice that does not fit the format.
 Result<BlockGoal> check_choices(const IndexRequest& request, const DatasetRoot& where, protocol::Format format);
 
 }  // namespace larder::cache

@@ -30,7 +30,7 @@ public:
 
     // Ends the connection. Never blocks: the descriptor is closed a moment later.
     void reset();
-    // Of all sockets that were reset, those whose descriptor is not closed yet.
+    // Returns how many of the sockets that were reset still have an open descriptor.
     static std::size_t closing();
 
     // As recv() with MSG_DONTWAIT. EBADMSG: the next message carries descriptors; it stays unread.

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-# What a block begins with whose lines are all commands. A block with prompts ("$ ") has output between its commands.
+# A block that begins with one of these has commands only. A block with prompts ("$ ") has output between its commands.
 PROGRAMS = re.compile(r"(larder|kill|cat|larderd|larder-allocator|mkdir|export|[A-Z_]+=\S+ larder|tests/servers/s3\.py) ")
 # A number with its unit, if any: what differs from run to run.
 NUMBER = re.compile(r"(?<![\w.-])[-+]?\d+(\.\d+)?(e[-+]?\d+)?( ([kKMGT]i?B(/s)?|B(/s)?|%|ns|us|ms|s|min|m|h|d)(?![\w/]))?")

@@ -18,7 +18,7 @@ import page
 import pytest
 from PIL import Image
 
-# What is not run here, and why.
+# Commands that are not run here, with the reason.
 ELSEWHERE = {
     "tools/install-packages build": "installs packages; tools/test begins with it",
     "cmake --preset release && cmake --build --preset release": "takes minutes; tools/quickstart does it",

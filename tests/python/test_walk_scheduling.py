@@ -10,7 +10,7 @@ import socket
 import page
 import pytest
 
-# What takes long on the page: so many jobs on average, and which of them are measured.
+# Smaller sizes for what takes long on the page: so many jobs on average, and which of them are measured.
 SMALLER = {"poisson:3,9000": "poisson:3,90", "4000-4999": "40-49"}
 MODELS = {"fast": {"1": {"v100": 40, "p100": 12, "k80": 2}}, "even": {"1": {"v100": 11, "p100": 10, "k80": 8}}}
 
