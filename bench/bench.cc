@@ -89,7 +89,7 @@ int bench_main(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        return cli::end_parse(app, error);
+        return cli::end_parse(app, error, cli::asks_for_json({argv, static_cast<std::size_t>(argc)}));
     }
     const std::string name = app.get_subcommands().front()->get_name();
     for (const Entry& entry : kBenches) {

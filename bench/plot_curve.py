@@ -30,6 +30,7 @@ def main(path: str) -> None:
     hits.plot(kappa, [point["lru_hit_ratio"] for point in points], "s", color="C1", label="LRU")
     hits.set(xlabel="cache size / dataset size", ylabel="hit ratio")
     hits.legend()
+    figure.suptitle("Throughput and hit ratio over cache size, one job: uniform caching and LRU")
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 

@@ -29,6 +29,7 @@ def main(path: str) -> None:
     remote.bar([policy["policy"] for policy in policies], [policy["remote_per_byte"] for policy in policies])
     remote.set(ylabel="remote bytes per byte read")
     remote.tick_params(axis="x", rotation=20)
+    figure.suptitle(f"{len(names)} jobs under {', '.join(policy['policy'] for policy in policies)}")
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 

@@ -237,7 +237,7 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
                                       .uid = peer_.uid,
                                       .bucket = std::move(*bucket),
                                       .manifest = version_->manifest,
-                                      .socket = FileDescriptor(socket_.release()),
+                                      .socket = ClientSocket(FileDescriptor(socket_.release())),
                                       .request_event = std::move(memory->request_event),
                                       .ring = std::move(memory->ring),
                                       .slots = std::move(slots),

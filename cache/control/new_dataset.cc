@@ -50,8 +50,8 @@ Result<NewDataset> check_wish(const DatasetWish& wish, const Access& defaults) {
         record.access.group = *group;
     }
     record.access.mode = wish.mode.value_or(defaults.mode);
-    record.quota = wish.quota;
-    record.quota_held = wish.quota != Quota{};
+    record.quota = wish.quota.value_or(Quota{});
+    record.quota_held = wish.quota.has_value();
     return dataset;
 }
 

@@ -25,7 +25,7 @@ struct DatasetWish {
     std::optional<std::string> owner;  // name or number
     std::optional<std::string> group;
     std::optional<unsigned> mode;
-    Quota quota;
+    std::optional<Quota> quota;
 };
 
 struct NewDataset {

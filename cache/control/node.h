@@ -171,6 +171,7 @@ private:
     QuotasOfOthers quotas_of_others(const std::string& name) const;
     Result<void> check_room(const std::string& name, Quota quota) const;
     Result<void> make_room(const std::string& name, Quota quota);
+    Result<void> hold_quotas(const std::map<std::string, Quota>& quotas);
     void give_way(std::uint64_t Quota::* tier, std::uint64_t bytes);
     Result<void> check_idle(const NodeDataset& dataset) const;
     Result<void> check_is_new(const std::string& name) const;

@@ -21,9 +21,14 @@ constexpr std::int64_t kScanPoll_ns = 20'000'000;
 // For the allocator to say the quota of a new dataset; it takes a second where all is well.
 constexpr std::int64_t kQuotaSaidWithin_ns = 10'000'000'000;
 
-Result<NewDataset> new_dataset_of(const std::string& name, const DatasetConfig& declared, Quota quota) {
+Result<NewDataset> new_dataset_of(const std::string& name, const DatasetConfig& declared) {
     const auto given = [](const std::string& text) { return text.empty() ? std::nullopt : std::optional(text); };
     const std::uint64_t tokens = declared.tokens_per_sample;
+    std::optional<Quota> quota;
+    if (declared.quota_memory_bytes || declared.quota_disk_bytes) {
+        quota = {.memory_bytes = declared.quota_memory_bytes.value_or(0),
+                 .disk_bytes = declared.quota_disk_bytes.value_or(0)};
+    }
     const DatasetWish wish{.name = name,
                            .url = declared.url,
                            .remote = declared.remote,
@@ -419,6 +424,31 @@ void Node::save(const DatasetRecord& record, Done done) {
     });
 }
 
+// Under an allocator: sets the quotas of known datasets as if each was set by hand. Changes nothing if they do not fit.
+Result<void> Node::hold_quotas(const std::map<std::string, Quota>& quotas) {
+    std::map<std::string, Quota> held;
+    for (const auto& [name, dataset] : datasets_) held[name] = dataset.record.quota_held ? dataset.record.quota : Quota{};
+    for (const auto& [name, quota] : quotas) held[name] = quota;
+    if (auto checked = check_capacity(held); !checked) return checked;
+    // First what gets less, so that room passes from one dataset to another.
+    for (const auto& [name, quota] : quotas) {
+        NodeDataset& dataset = datasets_.at(name);
+        const Quota before = dataset.record.quota;
+        dataset.record.quota_held = true;
+        *dataset.quota_is_said = true;
+        const Quota less{.memory_bytes = std::min(before.memory_bytes, quota.memory_bytes),
+                         .disk_bytes = std::min(before.disk_bytes, quota.disk_bytes)};
+        if (less != before) apply_quota(dataset, less);
+    }
+    for (const auto& [name, quota] : quotas) {
+        if (auto made = make_room(name, quota); !made) return made;
+        NodeDataset& dataset = datasets_.at(name);
+        if (dataset.record.quota != quota) apply_quota(dataset, quota);
+        save(dataset.record, nullptr);
+    }
+    return {};
+}
+
 Result<void> Node::apply(const Config& config) {
     std::map<std::string, Quota> quotas;
     std::vector<NewDataset> wanted;
@@ -429,23 +459,26 @@ Result<void> Node::apply(const Config& config) {
         quota.disk_bytes = declared.quota_disk_bytes.value_or(quota.disk_bytes);
         quotas[name] = quota;
         if (found != datasets_.end() || changing_.contains(name) || damaged_.contains(name)) continue;
-        auto dataset = new_dataset_of(name, declared, quota);
+        auto dataset = new_dataset_of(name, declared);
         if (!dataset) return std::unexpected(dataset.error().within("dataset \"" + name + "\" of the config"));
         wanted.push_back(std::move(*dataset));
     }
-    // Under an allocator what it dealt out gives way, as each dataset is added.
     if (config_.allocator.endpoint.empty()) {
         if (auto checked = check_capacity(quotas); !checked) return checked;
+    } else {
+        std::erase_if(quotas, [&](const auto& quota) {
+            const DatasetConfig& declared = config.datasets.at(quota.first);
+            return !datasets_.contains(quota.first) || (!declared.quota_memory_bytes && !declared.quota_disk_bytes);
+        });
+        if (auto held = hold_quotas(quotas); !held) return held;
     }
     job_limits_.apply(config, clock_.now_ns());
     wake_shards();
     for (auto& [name, dataset] : datasets_) {
         const auto declared = quotas.find(name);
-        if (declared == quotas.end()) continue;
-        const Quota& quota = declared->second;
-        const Quota& before = dataset.record.quota;
-        if (quota == before || !config_.allocator.endpoint.empty()) continue;
-        apply_quota(dataset, quota);
+        if (declared == quotas.end() || !config_.allocator.endpoint.empty()) continue;
+        if (declared->second == dataset.record.quota) continue;
+        apply_quota(dataset, declared->second);
         save(dataset.record, nullptr);
     }
     for (NewDataset& dataset : wanted) {

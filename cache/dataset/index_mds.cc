@@ -105,6 +105,11 @@ Result<void> check_format(const JsonAt& shard) {
     return {};
 }
 
+// Errors of JsonAt name the index already, others do not.
+Error within_index(const Error& error, const std::string& path) {
+    return error.message.starts_with(path) ? error : error.within(path);
+}
+
 // Adds the shards of one index.json; `columns` are those of the first.
 Result<void> read_index(ObjectSource& source, const std::string& path, TableFiles& tables,
                         std::vector<FormatColumn>& columns) {
@@ -114,11 +119,9 @@ Result<void> read_index(ObjectSource& source, const std::string& path, TableFile
     const auto shards = index->list("shards");
     if (!shards) return std::unexpected(shards.error());
     for (const JsonAt& shard : *shards) {
-        if (auto right = check_format(shard); !right) return std::unexpected(right.error().within(path));
+        if (auto right = check_format(shard); !right) return std::unexpected(within_index(right.error(), path));
         auto read = read_columns(shard);
-        if (!read) {
-            return std::unexpected(read.error().message.starts_with(path) ? read.error() : read.error().within(path));
-        }
+        if (!read) return std::unexpected(within_index(read.error(), path));
         if (columns.empty()) columns = *read;
         if (columns != *read) {
             return fail(ErrorCode::unsupported,

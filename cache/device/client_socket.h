@@ -18,7 +18,7 @@ namespace larder::cache {
 class ClientSocket {
 public:
     ClientSocket() = default;
-    ClientSocket(FileDescriptor socket) : socket_(std::move(socket)) {}  // NOLINT(google-explicit-constructor)
+    explicit ClientSocket(FileDescriptor socket) : socket_(std::move(socket)) {}
     ~ClientSocket() { reset(); }
     ClientSocket(ClientSocket&&) noexcept = default;
     ClientSocket& operator=(ClientSocket&& other) noexcept;

@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "allocator/assign.h"
+#include "base/nearest_name.h"
 #include "scheduler/policies/astraea.h"
 #include "scheduler/policies/chronus.h"
 #include "scheduler/policies/edf.h"
@@ -79,9 +82,16 @@ Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyO
     for (const Maker& maker : kMakers) {
         if (maker.name == name) return maker.make(options);
     }
-    std::string known;
-    for (const std::string_view one : policy_names()) known += (known.empty() ? "" : ", ") + std::string(one);
-    return fail(ErrorCode::not_found, "there is no policy \"" + std::string(name) + "\"; there are " + known);
+    std::string listed;
+    std::vector<std::string> known;
+    for (const std::string_view one : policy_names()) {
+        listed += (listed.empty() ? "" : ", ") + std::string(one);
+        known.emplace_back(one);
+    }
+    const auto nearest = nearest_name(name, known);
+    return fail(ErrorCode::invalid_argument, "there is no policy \"" + std::string(name) + "\"; " +
+                                                 (nearest ? "did you mean " + *nearest + "? There" : "there") +
+                                                 " are " + listed);
 }
 
 allocator::ObjectiveKind objective_of(std::string_view policy) {

@@ -217,7 +217,8 @@ def test_bad_rows_are_named_or_skipped(simulate, tmp_path: pathlib.Path, rows: s
 
 def test_what_cannot_be_is_said(simulate, tmp_path: pathlib.Path) -> None:
     assert "unknown column" in simulate(trace_file(tmp_path / "t.csv", "", "submit_s,duration_s,gpus,colour"), status=2)
-    assert "there is no policy" in simulate(POISSON, "--policy", "fifi", status=4)
+    assert 'there is no policy "fifi"; did you mean fifo?' in simulate(POISSON, "--policy", "fifi", status=2)
+    assert "there are fifo, " in simulate(POISSON, "--policy", "alphabetical", status=2)
     assert "there is no cache" in simulate(POISSON, "--cache", "lfu", status=2)
     assert "comes from the plan" in simulate(POISSON, "--cache", "lru", "--bandwidth-rule", "joint", status=2)
     assert "TYPE:GPUS" in simulate(POISSON, "--gpus", "many", status=2)

@@ -44,7 +44,7 @@ RingClient::RingClient(std::shared_ptr<const protocol::Manifest> manifest, const
     setup_.uid = options.uid;
     setup_.bucket = options.bucket;
     setup_.manifest = std::move(manifest);
-    setup_.socket = FileDescriptor(pair[1]);
+    setup_.socket = cache::ClientSocket(FileDescriptor(pair[1]));
     setup_.request_event = FileDescriptor(::dup(request_event_.get()));
     setup_.ring = *Mapping::of(ring_memory.get(), ring_bytes, Mapping::Access::read_write);
     setup_.slots = std::make_shared<const Mapping>(

@@ -102,8 +102,8 @@ std::string dataset_text(const json::object& dataset) {
     const double stored_ratio = number_at(dataset, "stored_ratio");
     const std::string stored =
         stored_ratio > 0 && stored_ratio < 1 ? ", blocks shrink to " + format_part(stored_ratio, 1) : "";
-    std::string quarantined = count(dataset, "quarantined_blocks") + " blocks, " + count(counters, "remote_corrupt") +
-                              " wrong reads of the remote";
+    std::string quarantined = format_counted(count_at(dataset, "quarantined_blocks"), "block") + ", " +
+                              format_counted(count_at(counters, "remote_corrupt"), "wrong read") + " of the remote";
     for (const json::value& value : array_at(dataset, "quarantined")) {
         const json::object& block = as_object(value);
         quarantined += "\n  " + text_at(block, "object") + ", " + bytes(block, "bytes") + " from offset " +
@@ -124,7 +124,7 @@ std::string dataset_text(const json::object& dataset) {
         {"samples", count(dataset, "samples")},
         {"classes", count(dataset, "classes")},
         {"size", bytes(dataset, "total_bytes")},
-        {"cached", percent_cached(dataset) + ", " + count(used, "blocks") + " blocks, " + bytes(used, "payload_bytes")},
+        {"cached", percent_cached(dataset) + ", " + format_counted(count_at(used, "blocks"), "block") + ", " + bytes(used, "payload_bytes")},
         {"memory", used_of("memory_bytes")},
         {"disk",
          used_of("disk_bytes") + (flag_at(dataset, "disk_full") ? ", DISK FULL: nothing more is admitted" : "")},
@@ -333,7 +333,7 @@ void add_named_task(CLI::App& dataset, Context& context, const std::string& comm
 
 // Formats an amount: "400 blocks, 40.96 MiB".
 std::string amount(std::uint64_t blocks, std::uint64_t bytes) {
-    return format_count(blocks) + " blocks, " + format_bytes(bytes);
+    return format_counted(blocks, "block") + ", " + format_bytes(bytes);
 }
 
 std::string quota_text(const json::object& plan) {
@@ -354,7 +354,7 @@ std::string warm_plan_text(const std::string& name, const json::object& plan) {
     std::string text = name + " has " + amount(blocks, count_at(plan, "bytes"));
     if (cached > 0) text += "; cached already: " + amount(cached, count_at(plan, "cached_bytes"));
     if (const std::uint64_t peers = count_at(plan, "peer_blocks"); peers > 0) {
-        text += "; at peers, and not brought: " + format_count(peers) + " blocks";
+        text += "; at peers, and not brought: " + format_counted(peers, "block");
     }
     if (cached == blocks) return text;
     text += "; to bring: " + amount(promised, count_at(plan, "promised_bytes"));
@@ -381,7 +381,7 @@ std::string warm_result_text(const std::string& name, const json::object& task) 
     const std::string problem = text_at(result, "disk_problem");
     const auto why = [&](const char* key, const std::string& reason) {
         const std::uint64_t blocks = count_at(missing, key);
-        if (blocks > 0) text += "not cached: " + format_count(blocks) + " blocks: " + reason + "\n";
+        if (blocks > 0) text += "not cached: " + format_counted(blocks, "block") + ": " + reason + "\n";
     };
     why("quota", quota_text(result) + " has no room for them: " + larger_quota(name));
     why("disk_full", "the cache disk is full: " + problem);

@@ -102,8 +102,8 @@ int pack(const Context& context, cache::PackRequest request, const std::string& 
                                        {"notes", std::move(notes)}});
         return kDone;
     }
-    std::printf("packed %s samples, %s, into %s shards in %s\n", format_count(packed->sample_count).c_str(),
-                format_bytes(packed->payload_bytes).c_str(), format_count(packed->shard_count).c_str(),
+    std::printf("packed %s, %s, into %s in %s\n", format_counted(packed->sample_count, "sample").c_str(),
+                format_bytes(packed->payload_bytes).c_str(), format_counted(packed->shard_count, "shard").c_str(),
                 format_seconds(seconds).c_str());
     for (const std::string& note : packed->notes) std::printf("note: %s\n", note.c_str());
     return kDone;

@@ -18,7 +18,7 @@ int run_app(CLI::App& app, Context& context, int argc, char** argv) {
         app.parse(argc, argv);
         return context.command ? context.command() : static_cast<int>(kUsage);
     } catch (const CLI::ParseError& error) {
-        return end_parse(app, error);
+        return end_parse(app, error, asks_for_json({argv, static_cast<std::size_t>(argc)}));
     } catch (const std::exception& error) {
         std::fprintf(stderr, "larder: %s\n", error.what());
         return kFailed;

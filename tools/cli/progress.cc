@@ -59,8 +59,7 @@ std::string progress_line(const std::string& label, const ProgressState& state, 
         }
     }
     if (!state.waits_for.empty()) line += "  waits for " + state.waits_for;
-    if (line.size() >= columns) line.resize(columns - 1);
-    return line;
+    return cut_to(line, columns - 1);
 }
 
 Progress::Progress(std::string label) : label_(std::move(label)), terminal_(::isatty(STDERR_FILENO) == 1) {}

@@ -133,6 +133,10 @@ std::string cut_to(const std::string& text, std::size_t width) {
     return text.substr(0, end) + "\u2026";
 }
 
+std::string format_counted(std::uint64_t count, std::string_view noun) {
+    return format_count(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
+
 std::string format_count(std::uint64_t count) {
     std::string text = std::to_string(count);
     for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, 1, ',');

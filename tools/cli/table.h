@@ -39,6 +39,8 @@ std::string cut_to(const std::string& text, std::size_t columns);
 
 // Formats a count: "1,281,167".
 std::string format_count(std::uint64_t count);
+// Formats a count and its noun: "1 block", "2 blocks".
+std::string format_counted(std::uint64_t count, std::string_view noun);
 // Formats a part: "34.5 %"; "-" if the whole is 0.
 std::string format_part(double part, double whole);
 // Formats seconds: "1.234 s"; see durations in base/units.h.

@@ -4,10 +4,13 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/nearest_name.h"
+#include "base/server/http.h"
 #include "tools/cli/context.h"
 
 namespace larder::cli {
@@ -104,6 +107,60 @@ std::string unknown_option(const CLI::App& root, const Command& at, const std::s
            (nearest ? "did you mean " + *nearest + "?" : see_help(at.line));
 }
 
+// Returns the text before and after `mark`; nothing if `text` does not contain it.
+std::optional<std::pair<std::string, std::string>> split_at(const std::string& text, std::string_view mark) {
+    const std::size_t at = text.find(mark);
+    if (at == std::string::npos) return std::nullopt;
+    return std::pair(text.substr(0, at), text.substr(at + mark.size()));
+}
+
+// "a,b,c" of CLI11's "x not in {a,b,c}".
+std::vector<std::string> listed_names(const std::string& text) {
+    std::vector<std::string> names;
+    for (std::size_t at = 0; at <= text.size();) {
+        const std::size_t end = std::min(text.find(',', at), text.size());
+        names.push_back(text.substr(at, end - at));
+        at = end + 1;
+    }
+    return names;
+}
+
+// CLI11 has no hook for most of its messages: the sentences of CLI11 2.1 are recognised here and worded again. A
+// sentence that is not recognised is shown as it is.
+std::string in_plain_words(std::string what) {
+    if (what.ends_with(" missing") && what.find(" required ") != std::string::npos) {
+        return what.substr(0, what.find(':')) + ": a value is missing";
+    }
+    if (what.ends_with(" was given a disallowed flag override")) {
+        return what.substr(0, what.find(' ')) + " takes no value";
+    }
+    if (const auto failed = split_at(what, "Could not convert: ")) {
+        if (const auto parts = split_at(failed->second, " = ")) {
+            return parts->first + ": \"" + parts->second + "\" is not a number, or too large";
+        }
+    }
+    if (const auto chosen = split_at(what, " not in {"); chosen && chosen->second.ends_with('}')) {
+        const auto parts = split_at(chosen->first, ": ");
+        const std::string value = parts ? parts->second : chosen->first;
+        const std::vector<std::string> names = listed_names(chosen->second.substr(0, chosen->second.size() - 1));
+        const auto nearest = nearest_name(value, names);
+        return (parts ? parts->first + ": " : "") + "\"" + value + "\" is not one of " + in_words(names, ", ") +
+               (nearest ? "; did you mean " + *nearest + "?" : "");
+    }
+    if (const auto range = split_at(what, " not in range ")) {
+        const auto value = split_at(range->first, "Value ");
+        const auto limits = split_at(range->second, " to ");
+        // The range of CLI::PositiveNumber ends at the largest number there is.
+        const bool is_above_0 = limits && limits->second.size() > 20 && std::atof(limits->first.c_str()) < 1e-9;
+        if (value && is_above_0) return value->first + "\"" + value->second + "\" is not a number above 0";
+        if (value && limits) {
+            return value->first + "\"" + value->second + "\" is not a number from " + limits->first + " to " +
+                   limits->second;
+        }
+    }
+    return what;
+}
+
 }  // namespace
 
 std::string usage_error_text(const CLI::App& app, const CLI::ParseError& error) {
@@ -123,14 +180,24 @@ std::string usage_error_text(const CLI::App& app, const CLI::ParseError& error) 
     std::string what = error.what();
     const std::string command = at.app->get_name() + ": ";
     if (what.starts_with(command)) what.erase(0, command.size());
-    return at.line + ": " + what + "; " + see_help(at.line);
+    return at.line + ": " + in_plain_words(std::move(what)) + "; " + see_help(at.line);
 }
 
-int end_parse(const CLI::App& app, const CLI::ParseError& error) {
+int end_parse(const CLI::App& app, const CLI::ParseError& error, bool json) {
     // CLI11 reports help and version as errors with exit code 0.
     if (error.get_exit_code() == 0) return app.exit(error), kDone;
-    std::fprintf(stderr, "%s\n", usage_error_text(app, error).c_str());
+    const Error wrong{ErrorCode::invalid_argument, usage_error_text(app, error)};
+    std::fprintf(stderr, "%s\n", wrong.message.c_str());
+    if (json) std::fputs(http_error(wrong).body.c_str(), stdout);
     return kUsage;
+}
+
+bool asks_for_json(std::span<char* const> arguments) {
+    for (const std::string_view argument : arguments) {
+        if (argument == "--") return false;
+        if (argument == "--json") return true;
+    }
+    return false;
 }
 
 }  // namespace larder::cli

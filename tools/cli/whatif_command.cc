@@ -92,7 +92,7 @@ int what_if(const Context& context, const WhatIfOptions& options) {
     const json::object body = body_of(options);
     if (body.empty()) {
         return report(context,
-                      {ErrorCode::invalid_argument, "what if what? Name a change; see larder whatif --help", 0});
+                      {ErrorCode::invalid_argument, "name a change, such as --cache +2TiB; see `larder whatif --help`", 0});
     }
     const auto answer = call_allocator(context, "POST", "/v1/whatif", body);
     if (!answer) return report(context, answer.error());

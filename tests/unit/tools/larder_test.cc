@@ -147,13 +147,18 @@ TEST_F(LarderTest, WrongUsageExitsWith2AndSaysWhy) {
         {{"quota", "set", "images", "--memory", "lots"}, "\"lots\" is not a size"},
         {{"job", "limit", "resnet"}, "--rate"},
         {{"job", "limit", "resnet", "--rate", "200"}, "\"200\" is not a rate"},
-        {{"top", "--interval", "0"}, "--interval"},
+        {{"top", "--interval", "0"}, "larder top: --interval: \"0\" is not a number from 0.1"},
+        {{"top", "--count", "-1"}, "larder top: --count: \"-1\" is not a number above 0"},
+        {{"job", "limit", "resnet", "--rate"}, "larder job limit: --rate: a value is missing"},
+        {{"dataset", "pack", "a", "b", "--format", "webdatset"},
+         "--format: \"webdatset\" is not one of webdataset, larder; did you mean webdataset?"},
+        {{"whatif"}, "larder: name a change"},
         {{"up", "--memory", "lots"}, "--memory lots: expected a size"},
         {{"up", "--memroy", "1GiB"}, "did you mean \"memory\"?"},
         {{"up", "--log.level"}, "--log.level"},
         {{"up", "stray"}, "stray"},
         {{"status", "--frobnicate"}, "larder status: unknown option --frobnicate; see `larder status --help`"},
-        {{"job", "submit", "--gpus", "x", "--", "true"}, "larder job submit: Could not convert: --gpus = x"},
+        {{"job", "submit", "--gpus", "x", "--", "true"}, "larder job submit: --gpus: \"x\" is not a number"},
         {{"job", "submit"}, "larder job submit: needs -- and a COMMAND"},
         {{"datasets"}, "did you mean `larder dataset`?"},
         {{"list"}, "did you mean `larder dataset ls`, `larder job ls` or `larder node ls`?"},
@@ -172,6 +177,13 @@ TEST_F(LarderTest, WrongUsageExitsWith2AndSaysWhy) {
         EXPECT_EQ(result.exit_code, 2) << ::testing::PrintToString(arguments) << result.output << result.errors;
         EXPECT_THAT(result.errors, HasSubstr(says));
     }
+}
+
+TEST_F(LarderTest, UsageErrorsAreJsonOnStandardOutputIfAskedFor) {
+    const auto wrong = larder({"top", "--interval", "0", "--json"});
+    EXPECT_EQ(wrong.exit_code, 2);
+    EXPECT_THAT(wrong.output, StartsWith("{\"error\":{\"code\":\"invalid_argument\",\"message\":\"larder top: --interval"));
+    EXPECT_THAT(larder({"job", "submit", "--gpus", "x", "--", "true", "--json"}).output, IsEmpty());
 }
 
 TEST_F(LarderWithDaemonTest, ListAndRemoveAreNamesOfLsAndRm) {
@@ -323,7 +335,7 @@ TEST_F(LarderWithDaemonTest, WarmSaysWhatItPromisesWhatIsCachedAndWhyTheRestIsNo
                                    R"("not_cached":{"quota":10,"disk_full":26,"failed":1},"notes":["a.bin: gone"])");
     EXPECT_EQ(broken.exit_code, 1);
     EXPECT_THAT(broken.output, HasSubstr("not cached: 26 blocks: the cache disk is full: no space\n"));
-    EXPECT_THAT(broken.output, HasSubstr("not cached: 1 blocks: the remote did not give them, see below\n"));
+    EXPECT_THAT(broken.output, HasSubstr("not cached: 1 block: the remote did not give them, see below\n"));
     EXPECT_THAT(broken.output, HasSubstr("note: a.bin: gone\n"));
 }
 

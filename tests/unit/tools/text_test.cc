@@ -99,9 +99,8 @@ TEST(Progress, SaysNoMoreThanItKnows) {
               "x  [========================] 100%  5 of 4 objects")
         << "more than was expected is not more than all";
     EXPECT_EQ(
-        progress_line("a long label", {.done = 1, .total = 2, .unit = "objects", .bytes_done = 0, .seconds = 0}, 10)
-            .size(),
-        9u);
+        progress_line("Größe", {.done = 1, .total = 2, .unit = "objects", .bytes_done = 0, .seconds = 0}, 6), "Größ…")
+        << "columns are characters, not bytes";
 }
 
 }  // namespace

@@ -139,6 +139,33 @@ TEST(DaemonTest, AReloadTakesQuotasLimitsAndLogLevel) {
     EXPECT_THAT(log.lines_with("left out"), IsEmpty());
 }
 
+// The allocator never answers, so every quota is the config's or the API's.
+TEST(DaemonTest, ReloadUnderAnAllocatorSetsTheConfigsQuotas) {
+    TestDaemon daemon([](cache::Config& config) { config.allocator.endpoint = "/nowhere/allocator.sock"; });
+    make_tree(daemon.state / "tree");
+    for (const std::string name : {"d", "e", "f"}) {
+        daemon.add(name, daemon.state / "tree");
+        ASSERT_EQ(daemon.put("/v1/datasets/" + name + "/quota", {{"auto", true}}).status, 200u);
+    }
+    const auto quota_of = [&](const char* name) { return number_at(daemon.dataset(name).at("quota"), "memory_bytes"); };
+    cache::Config config = daemon.config();
+    config.datasets["d"] = {.url = "file:///ignored", .quota_memory_bytes = 60 * kMiB};
+    config.datasets["e"] = {.url = "file:///ignored", .quota_memory_bytes = 4 * kMiB};
+    config.datasets["f"] = {.url = "file:///ignored"};
+    ASSERT_TRUE((*daemon).reload(config));
+    EXPECT_EQ(quota_of("d"), 60 * kMiB);
+    EXPECT_TRUE(daemon.dataset("d").at("quota_held").as_bool());
+    EXPECT_FALSE(daemon.dataset("f").at("quota_held").as_bool()) << "the config gives it no quota";
+    config.datasets["d"].quota_memory_bytes = 4 * kMiB;
+    config.datasets["e"].quota_memory_bytes = 60 * kMiB;
+    ASSERT_TRUE((*daemon).reload(config)) << "room passes from one to the other";
+    EXPECT_EQ(quota_of("d"), 4 * kMiB);
+    EXPECT_EQ(quota_of("e"), 60 * kMiB);
+    config.datasets["f"].quota_memory_bytes = kMiB;
+    EXPECT_FALSE((*daemon).reload(config)) << "one MiB too many";
+    EXPECT_EQ(quota_of("f"), 0u);
+}
+
 TEST(DaemonTest, ADatasetWhoseRemoteIsAwayIsServedWhenItIsBack) {
     TestDaemon daemon;
     make_tree(daemon.state / "tree");
