@@ -261,6 +261,14 @@ def s3() -> Iterator[S3]:
     assert server.stop() == 0, "the cache never writes to the remote"
 
 
+@pytest.fixture(scope="module")
+def own_s3() -> Iterator[S3]:
+    """An S3 server of this module's own, for a page of the docs, whose bucket another page may name too."""
+    server = S3()
+    yield server
+    assert server.stop() == 0, "the cache never writes to the remote"
+
+
 dataset_names = itertools.count()
 
 

@@ -45,17 +45,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def walk(
-    repository: pathlib.Path, larder_bin: pathlib.Path, start_daemon: Any, data: pathlib.Path, s3: S3, tmp_path_factory: pytest.TempPathFactory
+    repository: pathlib.Path, larder_bin: pathlib.Path, start_daemon: Any, data: pathlib.Path, own_s3: S3, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Any, dict[page.Command, page.Ran]]:
-    s3.client.create_bucket("training")
+    own_s3.client.create_bucket("training")
     for file in (DATA / "mds").iterdir():
-        s3.client.put("training", f"c4-mds/{file.name}", file.read_bytes())
+        own_s3.client.put("training", f"c4-mds/{file.name}", file.read_bytes())
     daemon = start_daemon()
     steps = [
         page.Command(step.line, step.text.replace("/data/", f"{data}/").replace("1GiB", "64MiB").replace("256MiB", "64MiB"))
         for step in page.commands(repository / "docs" / "formats.md")
     ]
-    environment = {"LARDER_ADMIN_SOCKET": str(daemon.state / "admin.sock"), "AWS_ENDPOINT_URL": s3.endpoint} | s3.environment()
+    environment = {"LARDER_ADMIN_SOCKET": str(daemon.state / "admin.sock"), "AWS_ENDPOINT_URL": own_s3.endpoint} | own_s3.environment()
     return daemon, page.run(steps, tmp_path_factory.mktemp("walk"), larder_bin, **environment)
 
 

@@ -31,14 +31,14 @@ def nginx(serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path) -> Ngin
 
 
 def test_every_command_of_the_page_works(
-    repository: pathlib.Path, start_daemon: Callable[..., Any], nginx: Nginx, s3: S3, tmp_path: pathlib.Path
+    repository: pathlib.Path, start_daemon: Callable[..., Any], nginx: Nginx, own_s3: S3, tmp_path: pathlib.Path
 ) -> None:
-    s3.client.create_bucket("training")
+    own_s3.client.create_bucket("training")
     for i in range(3):
-        s3.client.put("training", f"birds/v2/{i}.png", b"%d" % i)
+        own_s3.client.put("training", f"birds/v2/{i}.png", b"%d" % i)
     daemon = start_daemon(
         "--remote.ca", str(nginx.authority),
-        environment=environment(tmp_path, AWS_ENDPOINT_URL=s3.endpoint, **s3.environment()),
+        environment=environment(tmp_path, AWS_ENDPOINT_URL=own_s3.endpoint, **own_s3.environment()),
     )  # fmt: skip
     (lines,) = [lines for _, lines in page.blocks(repository / "docs" / "remotes.md")]
     assert len(lines) == 3
