@@ -153,7 +153,13 @@ void Api::find_and_answer(const HttpRequest& request, const HttpRespond& respond
         return;
     }
     if (answer_by_extension(request, respond, allowed)) return;
-    respond(allowed.empty() ? no_such_path() : method_not_allowed(allowed));
+    if (!allowed.empty()) return respond(method_not_allowed(allowed));
+    const bool is_of_queue = request.path.size() > 1 && (request.path[1] == "queue" || request.path[1] == "history");
+    if (extension_ == nullptr && is_of_queue) {
+        return respond(http_error(404, "not_found",
+                                  "this allocator runs no jobs: its config has no [scheduler]; see docs/scheduling.md"));
+    }
+    respond(no_such_path());
 }
 
 bool Api::answer_by_extension(const HttpRequest& request, const HttpRespond& respond, std::string& allowed) {

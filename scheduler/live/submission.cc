@@ -149,7 +149,7 @@ Result<std::string> tenant_of(const Submission& job, std::span<const Tenant> ten
         return fail(ErrorCode::not_found, "tenant \"" + job.tenant + "\" is unknown; known: " + list_of(tenants));
     }
     if (tenants.size() == 1) return tenants.front().name;
-    return fail(ErrorCode::not_found, "it must say which tenant it counts for (--tenant): " + list_of(tenants));
+    return fail(ErrorCode::invalid_argument, "it must say which tenant it counts for (--tenant): " + list_of(tenants));
 }
 
 Result<void> check_submission(const Submission& job, const SubmissionLimits& limits) {

@@ -83,7 +83,7 @@ def test_what_is_damaged_at_the_remote_is_told_and_healed_by_verify(
             count = sum(len(batch) for batch in loader)
             assert count == generate.SAMPLES - skipped if skipped else 0 < count < generate.SAMPLES
     info = daemon.command("dataset", "info", name)
-    assert re.search(rf"quarantined +1 blocks, 1 wrong .*\n +{re.escape(victim.name)}, .*, found by a reader", info)
+    assert re.search(rf"quarantined +1 block, 1 wrong .*\n +{re.escape(victim.name)}, .*, found by a reader", info)
     with larder.Dataset(name, socket=daemon.socket) as dataset, pytest.raises(larder.Corrupt, match="read twice"):
         dataset.fetch(range(len(dataset)))
 
@@ -161,4 +161,4 @@ def test_damaged_samples_of_a_block_compressed_at_the_remote_are_listed(
     with larder.Loader(name, socket=daemon.socket, batch_size=7, skip_failed=True) as loader:
         assert sum(len(batch) for batch in loader) == generate.SAMPLES - 1
     info = daemon.command("dataset", "info", name)
-    assert re.search(rf"quarantined +1 blocks, 1 wrong .*\n +{re.escape(victim.name)}, .*, found by a reader", info)
+    assert re.search(rf"quarantined +1 block, 1 wrong .*\n +{re.escape(victim.name)}, .*, found by a reader", info)

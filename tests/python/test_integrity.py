@@ -43,7 +43,7 @@ def test_bytes_that_went_bad_at_the_remote_never_come(
         assert loader.statistics().skipped_samples == 1
     assert seen == {f"sample {i}".encode() * (i + 1) for i in range(40) if i != 7}
     info = daemon.command("dataset", "info", name)
-    assert re.search(r"quarantined +1 blocks, 2 wrong reads of the remote\n +07.txt, 64 B from offset 0", info)
+    assert re.search(r"quarantined +1 block, 2 wrong reads of the remote\n +07.txt, 64 B from offset 0", info)
     connection = UnixConnection(daemon.state / "admin.sock")
     connection.request("GET", "/metrics")
     metrics = connection.getresponse().read().decode()
@@ -61,7 +61,7 @@ def test_verify_finds_what_went_bad_and_what_was_mended(
     found = daemon.try_command("dataset", "verify", name, "--remote")
     assert found.returncode == 1 and "blocks corrupt 1" in found.stdout
     assert "note: 09.txt, 80 B from offset 0: corrupt at the remote" in found.stdout
-    assert re.search(r"quarantined +1 blocks", daemon.command("dataset", "info", name))
+    assert re.search(r"quarantined +1 block", daemon.command("dataset", "info", name))
     (tree / "09.txt").write_bytes(good)
     os.utime(tree / "09.txt", ns=(before.st_atime_ns, before.st_mtime_ns))
     assert "blocks corrupt 0" in daemon.command("dataset", "verify", name, "--remote")

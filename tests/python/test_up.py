@@ -167,7 +167,7 @@ def test_what_is_not_warmed_is_said_with_its_reason(start_up: Callable[..., Up],
     lost = up.run("dataset", "warm", "others")
     assert lost.returncode == 1
     assert "63 of 64 blocks" in lost.stdout
-    assert "not cached: 1 blocks: the remote did not give them" in lost.stdout
+    assert "not cached: 1 block: the remote did not give them" in lost.stdout
     assert "note: 0007.bin, 65536 B from offset 0: could not be read: it is not there any more" in lost.stdout
     assert up.end() == 0
 
@@ -267,6 +267,19 @@ def test_two_on_one_state_directory(start_up: Callable[..., Up], larder_bin: pat
     assert str(up.state) in second.stderr
     assert up.run("plan").returncode == 0, "the first one's allocator still answers"
     assert up.end(signal.SIGINT) == 0
+
+
+def test_the_daemons_allocator_is_asked_if_none_is_named(start_up: Callable[..., Up], larder_bin: pathlib.Path) -> None:
+    up = start_up()
+    words = [larder_bin / "larder", "--admin-socket", up.listens["admin_socket"]]
+    assert "objective" in subprocess.run([*words, "plan"], capture_output=True, text=True).stdout
+    submitted = subprocess.run([*words, "job", "submit", "--", "true"], capture_output=True, text=True)
+    assert submitted.returncode == 4
+    assert "this allocator runs no jobs: its config has no [scheduler]" in submitted.stderr
+    assert up.end() == 0
+    alone = subprocess.run([*words, "plan"], capture_output=True, text=True)
+    assert alone.returncode == 2
+    assert "no daemon answers here that could name its own" in alone.stderr
 
 
 def test_up_in_the_background_serves_until_down(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:

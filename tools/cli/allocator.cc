@@ -25,13 +25,28 @@ std::string age(const json::object& object, const char* key) {
     return object.contains(key) ? format_duration_ns(static_cast<std::int64_t>(number_at(object, key) * 1e6)) : "-";
 }
 
-Result<HttpClientOptions> client_options(const Context& context) {
-    if (context.allocator.endpoint.empty()) {
-        return fail(ErrorCode::invalid_argument,
-                    "this asks the cluster's allocator: name it with --allocator or $LARDER_ALLOCATOR; that of "
-                    "`larder up` is allocator.sock in its state directory");
+struct Allocator {
+    std::string endpoint;
+    HttpClientOptions options;
+};
+
+// Returns the allocator that the user named or, if none is named, the one that this machine's daemon asks.
+Result<Allocator> allocator_of(const Context& context) {
+    Allocator allocator{.endpoint = context.allocator.endpoint, .options = {}};
+    if (allocator.endpoint.empty()) {
+        const auto status = call(context, "GET", "/v1/status");
+        if (status) allocator.endpoint = text_at(object_at(as_object(*status), "allocator"), "endpoint");
+        if (allocator.endpoint.empty()) {
+            return fail(ErrorCode::invalid_argument,
+                        std::string("this asks the cluster's allocator: name it with --allocator or "
+                                    "$LARDER_ALLOCATOR; ") +
+                            (status ? "the daemon here has none" : "no daemon answers here that could name its own"));
+        }
     }
-    return http_client_options(context.allocator.credentials);
+    auto options = http_client_options(context.allocator.credentials);
+    if (!options) return std::unexpected(options.error());
+    allocator.options = std::move(*options);
+    return allocator;
 }
 
 Error explained(Error error) {
@@ -49,7 +64,8 @@ void add_allocator_options(CLI::App& app, Context& context) {
     const auto add = [&](const char* name, std::string& into, const char* variable, const char* type,
                          const char* help) { app.add_option(name, into, help)->envname(variable)->type_name(type); };
     add("--allocator", access.endpoint, "LARDER_ALLOCATOR", "ENDPOINT",
-        "The cluster's: a Unix socket, http://HOST:PORT or https://HOST:PORT. Default: $LARDER_ALLOCATOR");
+        "The cluster's: a Unix socket, http://HOST:PORT or https://HOST:PORT. Default: $LARDER_ALLOCATOR, else the one "
+        "that the daemon asks");
     add("--allocator-token-file", access.credentials.token_file, "LARDER_ALLOCATOR_TOKEN_FILE", "FILE",
         "Holds the token to show there. Default: $LARDER_ALLOCATOR_TOKEN_FILE");
     add("--allocator-ca", access.credentials.ca_file, "LARDER_ALLOCATOR_CA", "FILE",
@@ -62,10 +78,10 @@ void add_allocator_options(CLI::App& app, Context& context) {
 
 Result<json::value> call_allocator(const Context& context, std::string_view method, const std::string& target,
                                    const json::value& body) {
-    const auto options = client_options(context);
-    if (!options) return std::unexpected(options.error());
+    const auto allocator = allocator_of(context);
+    if (!allocator) return std::unexpected(allocator.error());
     const std::string text = body.is_null() ? "" : json_text(body);
-    auto response = http_request(context.allocator.endpoint, method, target, text, *options);
+    auto response = http_request(allocator->endpoint, method, target, text, allocator->options);
     if (!response) return std::unexpected(explained(response.error()));
     if (response->status >= 400) return std::unexpected(error_of_response(*response));
     json::error_code failure;
@@ -75,9 +91,9 @@ Result<json::value> call_allocator(const Context& context, std::string_view meth
 }
 
 Result<std::string> get_from_allocator(const Context& context, const std::string& target) {
-    const auto options = client_options(context);
-    if (!options) return std::unexpected(options.error());
-    auto response = http_request(context.allocator.endpoint, "GET", target, "", *options);
+    const auto allocator = allocator_of(context);
+    if (!allocator) return std::unexpected(allocator.error());
+    auto response = http_request(allocator->endpoint, "GET", target, "", allocator->options);
     if (!response) return std::unexpected(explained(response.error()));
     if (response->status >= 400) return std::unexpected(error_of_response(*response));
     return std::move(response->body);
@@ -85,10 +101,10 @@ Result<std::string> get_from_allocator(const Context& context, const std::string
 
 Result<void> stream_from_allocator(const Context& context, const std::string& target, std::int64_t silence_ms,
                                    const std::function<bool(std::string_view part)>& take) {
-    auto options = client_options(context);
-    if (!options) return std::unexpected(options.error());
-    options->timeout_ms = silence_ms;
-    const auto ended = http_get_stream(context.allocator.endpoint, target, take, *options);
+    auto allocator = allocator_of(context);
+    if (!allocator) return std::unexpected(allocator.error());
+    allocator->options.timeout_ms = silence_ms;
+    const auto ended = http_get_stream(allocator->endpoint, target, take, allocator->options);
     if (!ended) return std::unexpected(explained(ended.error()));
     return {};
 }
