@@ -134,7 +134,7 @@ TEST_F(Live, WithoutATenantAJobCountsForTheOnlyOne) {
     tenants = {{.name = "vision"}, {.name = "language"}};
     restart();
     const auto refused = try_submit(asks(1));
-    EXPECT_EQ(refused.error().code, ErrorCode::not_found);
+    EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
     EXPECT_THAT(refused.error().message, HasSubstr("(--tenant): vision, language"));
     tenants = {{.name = "vision"}, {.name = "default"}};
     restart();
