@@ -50,8 +50,10 @@ Result<void> DaemonProcess::add_dataset(const DatasetOptions& options) {
         {"name", options.name},
         {"url", options.url.empty() ? "file://" + options.directory : options.url},
         {"block", options.block},
-        {"compression", options.compression},
-        {"quota", {{"memory_bytes", options.quota_memory_bytes}, {"disk_bytes", options.quota_disk_bytes}}}};
+        {"compression", options.compression}};
+    if (options.quota_memory_bytes + options.quota_disk_bytes > 0) {
+        wish["quota"] = {{"memory_bytes", options.quota_memory_bytes}, {"disk_bytes", options.quota_disk_bytes}};
+    }
     if (!options.format.empty()) wish["format"] = options.format;
     if (!options.endpoint.empty()) wish["remote"] = boost::json::object{{"endpoint", options.endpoint}};
     if (options.tokens_per_sample > 0) wish["tokens_per_sample"] = options.tokens_per_sample;

@@ -17,10 +17,8 @@ JobLimit limit_from(const JobConfig& config) {
     return {.rate_bytes_per_second = config.remote_bytes_per_second, .burst_bytes = config.remote_burst_bytes};
 }
 
-void set_bucket(TokenBucket& bucket, JobLimit limit, std::int64_t now_ns) {
-    const std::uint64_t burst =
-        limit.burst_bytes != 0 ? limit.burst_bytes : default_burst_bytes(limit.rate_bytes_per_second);
-    bucket.set_limit(limit.rate_bytes_per_second, burst, now_ns);
+std::uint64_t burst_of(const JobLimit& limit) {
+    return limit.burst_bytes != 0 ? limit.burst_bytes : default_burst_bytes(limit.rate_bytes_per_second);
 }
 
 }  // namespace
@@ -71,8 +69,7 @@ void JobLimits::unset(const std::string& job, std::int64_t now_ns) {
 }
 
 void JobLimits::renew(const std::string& job, std::int64_t now_ns) {
-    if (const auto found = buckets_.find(job); found != buckets_.end())
-        set_bucket(*found->second.bucket, limit_of(job), now_ns);
+    if (const auto found = buckets_.find(job); found != buckets_.end()) set_bucket(job, *found->second.bucket, now_ns);
 }
 
 void JobLimits::look(const ShardStatistics& statistics, std::int64_t now_ns) {
@@ -110,25 +107,32 @@ void JobLimits::share_lease() {
     const auto named = static_cast<double>(lease_->rates.size());
     const double floor = lease_->floor_bytes_per_second;
     part_left_ = 1;
-    if (expired_) {
-        newcomer_rate_ = std::min(floor, floor * std::max(1.0, named) / std::max(1.0, reading));
-        return;
-    }
+    expired_rate_ = std::min(floor, floor * std::max(1.0, named) / std::max(1.0, reading));
     double sum = lease_->rates.empty() ? floor : 0;
     for (const auto& [job, rate] : lease_->rates) sum += rate;
     newcomer_rate_ = std::min(floor, sum / std::max(1.0, named + newcomers));
     if (sum > 0) part_left_ = 1 - newcomers * newcomer_rate_ / sum;
 }
 
-double JobLimits::leased_rate_of(const std::string& job) const {
+double JobLimits::leased_rate_of(const std::string& job, bool expired) const {
+    if (expired) return expired_rate_;
     const auto granted = lease_->rates.find(job);
-    if (expired_ || granted == lease_->rates.end()) return newcomer_rate_;
+    if (granted == lease_->rates.end()) return newcomer_rate_;
     return granted->second * part_left_;
 }
 
 void JobLimits::set_all(std::int64_t now_ns) {
     if (lease_) share_lease();
-    for (const auto& [job, of] : buckets_) set_bucket(*of.bucket, limit_of(job), now_ns);
+    for (const auto& [job, of] : buckets_) set_bucket(job, *of.bucket, now_ns);
+}
+
+void JobLimits::set_bucket(const std::string& job, TokenBucket& bucket, std::int64_t now_ns) const {
+    const JobLimit limit = limit_of(job, expired_);
+    bucket.set_limit(limit.rate_bytes_per_second, burst_of(limit), now_ns);
+    if (!lease_ || expired_) return;
+    // The bucket keeps the time by itself: this thread may be late.
+    const JobLimit then = limit_of(job, true);
+    bucket.set_expiry(lease_->expires_ns, then.rate_bytes_per_second, burst_of(then));
 }
 
 void JobLimits::lease(RateLease lease, std::int64_t now_ns) {
@@ -172,16 +176,16 @@ Result<std::shared_ptr<TokenBucket>> JobLimits::bucket(const std::string& job, s
         any_unleased_ = any_unleased_ || !lease_->rates.contains(job);
         set_all(now_ns);
     } else if (is_new) {
-        set_bucket(*of.bucket, limit_of(job), now_ns);
+        set_bucket(job, *of.bucket, now_ns);
     }
     return of.bucket;
 }
 
-JobLimit JobLimits::limit_of(const std::string& job) const {
+JobLimit JobLimits::limit_of(const std::string& job, bool expired) const {
     JobLimit limit = own_limit_of(job);
     if (!lease_) return limit;
     // A bucket takes a rate of 0 for no limit.
-    const double leased = std::max(1.0, leased_rate_of(job));
+    const double leased = std::max(1.0, leased_rate_of(job, expired));
     const double own = limit.rate_bytes_per_second;
     limit.rate_bytes_per_second = own > 0 ? std::min(own, leased) : leased;
     return limit;

@@ -51,7 +51,8 @@ public:
 
     // The lease in force from now on. With the first one jobs are under an allocator.
     void lease(RateLease lease, std::int64_t now_ns);
-    // To be called several times a second: a lease that has expired falls back to its floor. Whether it just did.
+    // To be called several times a second: shares the floor of a lease that has expired among the jobs that read.
+    // Buckets fall to it by themselves. Returns true if the lease just expired.
     bool expire(std::int64_t now_ns);
     // The lease in force gives some job markedly more than this one does.
     bool leases_more_than(const RateLease& next) const;
@@ -84,16 +85,18 @@ private:
     };
 
     JobLimit own_limit_of(const std::string& job) const;
-    // A lower one where a lease says so.
-    JobLimit limit_of(const std::string& job) const;
+    // The job's own limit, lowered to its part of the lease in force or, if `expired`, of the lease's floor.
+    JobLimit limit_of(const std::string& job, bool expired) const;
     void renew(const std::string& job, std::int64_t now_ns);
     void set_all(std::int64_t now_ns);
-    double leased_rate_of(const std::string& job) const;
+    double leased_rate_of(const std::string& job, bool expired) const;
+    void set_bucket(const std::string& job, TokenBucket& bucket, std::int64_t now_ns) const;
     void share_lease();
 
     std::optional<RateLease> lease_;
     double newcomer_rate_ = 0;  // of a job that the lease does not name
     double part_left_ = 1;      // of the rates of those that it does
+    double expired_rate_ = 0;   // of every job once the lease has expired
     bool expired_ = false;
     bool any_unleased_ = false;
     JobLimit default_;

@@ -471,7 +471,7 @@ ShardStatistics Shard::statistics() const {
                                             .waiting_bytes = job->waiting_bytes(),
                                             .samples_delivered = job->ended_samples,
                                             .bytes_delivered = job->ended_bytes,
-                                            .rate_limit_bytes_per_second = job->bucket->rate_bytes_per_second(),
+                                            .rate_limit_bytes_per_second = job->bucket->rate_bytes_per_second(state_->now_ns),
                                             .burst_bytes = job->bucket->burst_bytes()};
         }
         for (const auto& session : state_->sessions) {

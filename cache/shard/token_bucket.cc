@@ -11,10 +11,34 @@ std::uint64_t default_burst_bytes(double rate_bytes_per_second) {
 }
 
 std::int64_t TokenBucket::duration_ns(std::uint64_t bytes) const {
-    return static_cast<std::int64_t>(static_cast<double>(bytes) / rate_bytes_per_second() * 1e9);
+    return static_cast<std::int64_t>(static_cast<double>(bytes) / rate_.load(std::memory_order_relaxed) * 1e9);
 }
 
 void TokenBucket::set_limit(double rate_bytes_per_second, std::uint64_t burst_bytes, std::int64_t now_ns) {
+    expire_if_due(now_ns);
+    expires_ns_.store(kNever_ns, std::memory_order_relaxed);
+    change_limit(rate_bytes_per_second, burst_bytes, now_ns);
+}
+
+void TokenBucket::set_expiry(std::int64_t expires_ns, double rate_bytes_per_second, std::uint64_t burst_bytes) {
+    LARDER_ASSERT(rate_bytes_per_second > 0);
+    expired_rate_.store(rate_bytes_per_second, std::memory_order_relaxed);
+    expired_burst_.store(burst_bytes, std::memory_order_relaxed);
+    expires_ns_.store(expires_ns, std::memory_order_release);
+}
+
+// A thread that expires a limit while another sets one may leave the expired rate in place: too low, until the next
+// set_limit, and never too high.
+void TokenBucket::expire_if_due(std::int64_t now_ns) {
+    std::int64_t expires_ns = expires_ns_.load(std::memory_order_acquire);
+    if (now_ns < expires_ns) return;
+    const double rate = expired_rate_.load(std::memory_order_relaxed);
+    const std::uint64_t burst_bytes = expired_burst_.load(std::memory_order_relaxed);
+    if (!expires_ns_.compare_exchange_strong(expires_ns, kNever_ns, std::memory_order_relaxed)) return;
+    change_limit(rate, burst_bytes, expires_ns);
+}
+
+void TokenBucket::change_limit(double rate_bytes_per_second, std::uint64_t burst_bytes, std::int64_t now_ns) {
     LARDER_ASSERT(rate_bytes_per_second >= 0);
     const double old_rate = rate_.load(std::memory_order_relaxed);
     std::int64_t full_at = full_at_ns_.load(std::memory_order_relaxed);
@@ -28,6 +52,7 @@ void TokenBucket::set_limit(double rate_bytes_per_second, std::uint64_t burst_by
 }
 
 bool TokenBucket::try_take(std::uint64_t bytes, std::int64_t now_ns) {
+    expire_if_due(now_ns);
     if (limited()) {
         const std::int64_t cost_ns = duration_ns(bytes);
         const std::int64_t burst_ns = duration_ns(burst_bytes());
@@ -44,6 +69,7 @@ bool TokenBucket::try_take(std::uint64_t bytes, std::int64_t now_ns) {
 }
 
 void TokenBucket::pay(std::uint64_t bytes, std::int64_t now_ns) {
+    expire_if_due(now_ns);
     if (limited()) {
         const std::int64_t cost_ns = duration_ns(bytes);
         std::int64_t full_at = full_at_ns_.load(std::memory_order_relaxed);

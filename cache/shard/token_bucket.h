@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 
 #include "cache/remote.h"
 
@@ -17,8 +18,12 @@ public:
     // No limit until one is set.
     TokenBucket() = default;
 
-    // Any thread. Rate 0 means no limit. What is owed under the old rate stays owed.
+    // Any thread. Rate 0 means no limit. What is owed under the old rate stays owed. The limit does not expire.
     void set_limit(double rate_bytes_per_second, std::uint64_t burst_bytes, std::int64_t now_ns);
+
+    // One thread at a time. At `expires_ns` the limit becomes `rate_bytes_per_second` and `burst_bytes`, even if no
+    // other thread runs then: nodes rely on the rates of others to end on time. The next set_limit cancels it.
+    void set_expiry(std::int64_t expires_ns, double rate_bytes_per_second, std::uint64_t burst_bytes);
 
     // Any thread. True when the bytes may be read from the remote now; they are then paid for.
     bool try_take(std::uint64_t bytes, std::int64_t now_ns);
@@ -37,18 +42,28 @@ public:
         return !limited() || full_at_ns_.load(std::memory_order_relaxed) <= now_ns;
     }
 
-    bool limited() const { return rate_bytes_per_second() > 0; }
-    double rate_bytes_per_second() const { return rate_.load(std::memory_order_relaxed); }
+    bool limited() const { return rate_.load(std::memory_order_relaxed) > 0; }
+    double rate_bytes_per_second(std::int64_t now_ns) const {
+        const bool expired = now_ns >= expires_ns_.load(std::memory_order_relaxed);
+        return (expired ? expired_rate_ : rate_).load(std::memory_order_relaxed);
+    }
     std::uint64_t burst_bytes() const { return burst_.load(std::memory_order_relaxed); }
     std::uint64_t taken_bytes() const { return taken_.load(std::memory_order_relaxed); }
 
 private:
+    static constexpr std::int64_t kNever_ns = std::numeric_limits<std::int64_t>::max();
+
     std::int64_t duration_ns(std::uint64_t bytes) const;
+    void change_limit(double rate_bytes_per_second, std::uint64_t burst_bytes, std::int64_t now_ns);
+    void expire_if_due(std::int64_t now_ns);
 
     std::atomic<double> rate_{0};
     std::atomic<std::uint64_t> burst_{0};
     std::atomic<std::int64_t> full_at_ns_{0};
     std::atomic<std::uint64_t> taken_{0};
+    std::atomic<std::int64_t> expires_ns_{kNever_ns};
+    std::atomic<double> expired_rate_{0};
+    std::atomic<std::uint64_t> expired_burst_{0};
 };
 
 // A burst that lets a rate be reached without bunching: 50 ms of it, at least 1 MiB.

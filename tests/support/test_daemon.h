@@ -104,12 +104,14 @@ public:
         }
     }
 
-    // Adds a dataset and waits until it is indexed.
+    // Adds a dataset and waits until it is indexed. Without a quota here an allocator may set it.
     void add(const std::string& name, const std::string& root, std::uint64_t memory_bytes = 0,
              std::uint64_t disk_bytes = 0, boost::json::object more = {}) const {
         more["name"] = name;
         more["url"] = "file://" + root;
-        more["quota"] = boost::json::object{{"memory_bytes", memory_bytes}, {"disk_bytes", disk_bytes}};
+        if (memory_bytes + disk_bytes > 0) {
+            more["quota"] = boost::json::object{{"memory_bytes", memory_bytes}, {"disk_bytes", disk_bytes}};
+        }
         const auto task = finished(post("/v1/datasets", more));
         ASSERT_EQ(text_at(task, "state"), "done") << boost::json::serialize(task);
     }

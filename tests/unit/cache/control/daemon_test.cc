@@ -143,10 +143,7 @@ TEST(DaemonTest, AReloadTakesQuotasLimitsAndLogLevel) {
 TEST(DaemonTest, ReloadUnderAnAllocatorSetsTheConfigsQuotas) {
     TestDaemon daemon([](cache::Config& config) { config.allocator.endpoint = "/nowhere/allocator.sock"; });
     make_tree(daemon.state / "tree");
-    for (const std::string name : {"d", "e", "f"}) {
-        daemon.add(name, daemon.state / "tree");
-        ASSERT_EQ(daemon.put("/v1/datasets/" + name + "/quota", {{"auto", true}}).status, 200u);
-    }
+    for (const char* name : {"d", "e", "f"}) daemon.add(name, daemon.state / "tree");
     const auto quota_of = [&](const char* name) { return number_at(daemon.dataset(name).at("quota"), "memory_bytes"); };
     cache::Config config = daemon.config();
     config.datasets["d"] = {.url = "file:///ignored", .quota_memory_bytes = 60 * kMiB};

@@ -19,13 +19,13 @@ TEST(JobLimits, WhoSaysIt) {
     limits.apply(config_with({{"named", {.remote_bytes_per_second = 100, .remote_burst_bytes = 7}}},
                              {.remote_bytes_per_second = 50, .remote_burst_bytes = 5}),
                  0);
-    EXPECT_EQ((*limits.bucket("named", 0))->rate_bytes_per_second(), 100);
+    EXPECT_EQ((*limits.bucket("named", 0))->rate_bytes_per_second(0), 100);
     EXPECT_EQ((*limits.bucket("named", 0))->burst_bytes(), 7u);
-    EXPECT_EQ((*limits.bucket("other", 0))->rate_bytes_per_second(), 50);
+    EXPECT_EQ((*limits.bucket("other", 0))->rate_bytes_per_second(0), 50);
     limits.set("other", {.rate_bytes_per_second = 10}, 0);
     limits.set("named", {.rate_bytes_per_second = 20}, 0);
-    EXPECT_EQ((*limits.bucket("other", 0))->rate_bytes_per_second(), 10);
-    EXPECT_EQ((*limits.bucket("named", 0))->rate_bytes_per_second(), 20);
+    EXPECT_EQ((*limits.bucket("other", 0))->rate_bytes_per_second(0), 10);
+    EXPECT_EQ((*limits.bucket("named", 0))->rate_bytes_per_second(0), 20);
 }
 
 TEST(JobLimits, AReloadWinsForJobsItNames) {
@@ -36,9 +36,9 @@ TEST(JobLimits, AReloadWinsForJobsItNames) {
     limits.set("named", {.rate_bytes_per_second = 20}, 0);
     limits.set("other", {.rate_bytes_per_second = 10}, 0);
     limits.apply(config_with({{"named", {.remote_bytes_per_second = 100}}}, {.remote_bytes_per_second = 50}), 0);
-    EXPECT_EQ(named->rate_bytes_per_second(), 100);
-    EXPECT_EQ(other->rate_bytes_per_second(), 10);
-    EXPECT_EQ(third->rate_bytes_per_second(), 50);
+    EXPECT_EQ(named->rate_bytes_per_second(0), 100);
+    EXPECT_EQ(other->rate_bytes_per_second(0), 10);
+    EXPECT_EQ(third->rate_bytes_per_second(0), 50);
 }
 
 TEST(JobLimits, OneBucketAJob) {
@@ -56,7 +56,7 @@ TEST(JobLimits, WhatTheApiSetIsKept) {
     const auto loaded = after.load(before.to_json(), "limits.json");
     ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
     EXPECT_EQ(after.explicit_limits().size(), 2u);
-    EXPECT_EQ((*after.bucket("a", 0))->rate_bytes_per_second(), 1.5e8);
+    EXPECT_EQ((*after.bucket("a", 0))->rate_bytes_per_second(0), 1.5e8);
     EXPECT_EQ((*after.bucket("a", 0))->burst_bytes(), 1u << 20);
 }
 
@@ -88,14 +88,33 @@ TEST(JobLimits, ALeaseGivesEachJobItsRateUntilItExpires) {
     JobLimits limits;
     const auto leased = *limits.bucket("leased", 0);
     limits.lease({.rates = {{"leased", 100}}, .floor_bytes_per_second = 8, .expires_ns = 5 * kSecond}, 0);
-    EXPECT_EQ(leased->rate_bytes_per_second(), 100);
+    EXPECT_EQ(leased->rate_bytes_per_second(0), 100);
     EXPECT_FALSE(limits.expire(5 * kSecond - 1));
-    EXPECT_EQ(leased->rate_bytes_per_second(), 100);
+    EXPECT_EQ(leased->rate_bytes_per_second(0), 100);
     EXPECT_TRUE(limits.expire(5 * kSecond));
     EXPECT_FALSE(limits.expire(6 * kSecond)) << "once";
-    EXPECT_EQ(leased->rate_bytes_per_second(), 8);
+    EXPECT_EQ(leased->rate_bytes_per_second(0), 8);
     limits.lease({.rates = {{"leased", 50}}, .floor_bytes_per_second = 8, .expires_ns = 9 * kSecond}, 6 * kSecond);
-    EXPECT_EQ(leased->rate_bytes_per_second(), 50);
+    EXPECT_EQ(leased->rate_bytes_per_second(0), 50);
+}
+
+// Other nodes are given the bandwidth from then on, so a control thread that is late must not matter.
+TEST(JobLimits, BucketsFallToTheFloorOnTimeWhenNobodyCallsExpire) {
+    JobLimits limits;
+    const auto a = *limits.bucket("a", 0);
+    const auto b = *limits.bucket("b", 0);
+    limits.lease({.rates = {{"a", 100e6}}, .floor_bytes_per_second = 8e6, .expires_ns = 5 * kSecond}, 0);
+    EXPECT_EQ(a->rate_bytes_per_second(5 * kSecond - 1), 92e6);
+    EXPECT_EQ(b->rate_bytes_per_second(5 * kSecond - 1), 8e6);
+    EXPECT_EQ(a->rate_bytes_per_second(5 * kSecond), 4e6) << "one floor was leased, and two jobs read";
+    EXPECT_EQ(b->rate_bytes_per_second(5 * kSecond), 4e6);
+    std::uint64_t taken_bytes = 0;
+    for (std::int64_t now_ns = 5 * kSecond; now_ns < 6 * kSecond; now_ns += kSecond / 1000) {
+        while (a->try_take(1000, now_ns)) taken_bytes += 1000;
+    }
+    EXPECT_LE(taken_bytes, 4'000'000u + (1u << 20));
+    limits.lease({.rates = {{"a", 50e6}}, .floor_bytes_per_second = 8e6, .expires_ns = 9 * kSecond}, 6 * kSecond);
+    EXPECT_GT(a->rate_bytes_per_second(7 * kSecond), 40e6);
 }
 
 TEST(JobLimits, AJobTheLeaseDoesNotNameStandsAtTheFloor) {
@@ -104,16 +123,16 @@ TEST(JobLimits, AJobTheLeaseDoesNotNameStandsAtTheFloor) {
     limits.lease({.rates = {{"leased", 100}}, .floor_bytes_per_second = 8, .expires_ns = kSecond}, 0);
     (void)limits.bucket("leased", 0);
     EXPECT_FALSE(limits.any_unleased());
-    EXPECT_EQ((*limits.bucket("new", 0))->rate_bytes_per_second(), 8);
+    EXPECT_EQ((*limits.bucket("new", 0))->rate_bytes_per_second(0), 8);
     EXPECT_TRUE(limits.any_unleased()) << "so that it is reported soon";
     limits.lease({.rates = {{"leased", 60}, {"new", 40}}, .floor_bytes_per_second = 8, .expires_ns = kSecond}, 0);
-    EXPECT_EQ((*limits.bucket("new", 0))->rate_bytes_per_second(), 40);
+    EXPECT_EQ((*limits.bucket("new", 0))->rate_bytes_per_second(0), 40);
     EXPECT_FALSE(limits.any_unleased());
 }
 
 double sum_of(JobLimits& limits, const std::vector<std::string>& jobs) {
     double sum = 0;
-    for (const std::string& job : jobs) sum += (*limits.bucket(job, 0))->rate_bytes_per_second();
+    for (const std::string& job : jobs) sum += (*limits.bucket(job, 0))->rate_bytes_per_second(0);
     return sum;
 }
 
@@ -121,7 +140,7 @@ TEST(JobLimits, NewcomersTakeTheirRateFromTheLease) {
     JobLimits limits;
     limits.lease({.rates = {{"a", 100e3}, {"b", 60e3}}, .floor_bytes_per_second = 8e3, .expires_ns = kSecond}, 0);
     EXPECT_DOUBLE_EQ(sum_of(limits, {"a", "b"}), 160e3);
-    EXPECT_EQ((*limits.bucket("c", 0))->rate_bytes_per_second(), 8e3);
+    EXPECT_EQ((*limits.bucket("c", 0))->rate_bytes_per_second(0), 8e3);
     EXPECT_DOUBLE_EQ(sum_of(limits, {"a", "b", "c"}), 160e3);
     std::vector<std::string> jobs = {"a", "b", "c"};
     for (int i = 0; i < 100; ++i) jobs.push_back("new-" + std::to_string(i));
@@ -132,10 +151,10 @@ TEST(JobLimits, NewcomersTakeTheirRateFromTheLease) {
 
     // Who has ended leaves its part to the others.
     limits.seen_reading({"c"}, kSecond);
-    EXPECT_NEAR((*limits.bucket("c", 0))->rate_bytes_per_second(), 16e3 / 103, 1e-6)
+    EXPECT_NEAR((*limits.bucket("c", 0))->rate_bytes_per_second(0), 16e3 / 103, 1e-6)
         << "it may be between two sessions";
     limits.seen_reading({"c"}, kSecond);
-    EXPECT_EQ((*limits.bucket("c", 0))->rate_bytes_per_second(), 8e3);
+    EXPECT_EQ((*limits.bucket("c", 0))->rate_bytes_per_second(0), 8e3);
     (void)limits.bucket("d", 0);
     EXPECT_DOUBLE_EQ(sum_of(limits, {"c", "d"}), 16e3);
     (void)limits.bucket("e", 0);
@@ -147,13 +166,13 @@ TEST(JobLimits, AScanThatGoesOnHasItsPartOfTheLease) {
     limits.lease({.rates = {{"a", 100e3}}, .floor_bytes_per_second = 8e3, .expires_ns = kSecond}, 0);
     const auto job = *limits.bucket("a", 0);
     const auto scan = *limits.bucket(kScanJob, 0);
-    const auto sum = [&] { return job->rate_bytes_per_second() + scan->rate_bytes_per_second(); };
+    const auto sum = [&] { return job->rate_bytes_per_second(0) + scan->rate_bytes_per_second(0); };
     EXPECT_DOUBLE_EQ(sum(), 100e3);
     const JobStatistics reads{.job = "a", .sessions = 1};
     for (int i = 0; i < 5; ++i) limits.look({.jobs = {reads}, .scans = 1}, 0);
     EXPECT_DOUBLE_EQ(sum(), 100e3);
     for (int i = 0; i < 2; ++i) limits.look({.jobs = {reads}}, 0);
-    EXPECT_EQ(job->rate_bytes_per_second(), 100e3) << "it is over";
+    EXPECT_EQ(job->rate_bytes_per_second(0), 100e3) << "it is over";
 }
 
 TEST(JobLimits, WhoEndsIsForgottenOnceItsBucketIsFull) {
@@ -190,7 +209,7 @@ TEST(JobLimits, JobsUnderEverNewNamesAreRefusedAndThenForgotten) {
 TEST(JobLimits, JobsOfALeaseForNoneShareItsFloor) {
     JobLimits limits;
     limits.lease({.floor_bytes_per_second = 8e3, .expires_ns = kSecond}, 0);
-    EXPECT_EQ((*limits.bucket("a", 0))->rate_bytes_per_second(), 8e3);
+    EXPECT_EQ((*limits.bucket("a", 0))->rate_bytes_per_second(0), 8e3);
     EXPECT_TRUE(limits.any_unleased());
     (void)limits.bucket("b", 0);
     EXPECT_DOUBLE_EQ(sum_of(limits, {"a", "b"}), 8e3);
@@ -215,11 +234,11 @@ TEST(JobLimits, TheOperatorsLimitHoldsUnderALeaseToo) {
     limits.set("a", {.rate_bytes_per_second = 30, .burst_bytes = 7}, 0);
     limits.set("b", {.rate_bytes_per_second = 300}, 0);
     limits.lease({.rates = {{"a", 100}, {"b", 100}}, .floor_bytes_per_second = 8, .expires_ns = kSecond}, 0);
-    EXPECT_EQ((*limits.bucket("a", 0))->rate_bytes_per_second(), 30);
+    EXPECT_EQ((*limits.bucket("a", 0))->rate_bytes_per_second(0), 30);
     EXPECT_EQ((*limits.bucket("a", 0))->burst_bytes(), 7u);
-    EXPECT_EQ((*limits.bucket("b", 0))->rate_bytes_per_second(), 100);
+    EXPECT_EQ((*limits.bucket("b", 0))->rate_bytes_per_second(0), 100);
     limits.set("a", {.rate_bytes_per_second = 500}, 0);
-    EXPECT_EQ((*limits.bucket("a", 0))->rate_bytes_per_second(), 100);
+    EXPECT_EQ((*limits.bucket("a", 0))->rate_bytes_per_second(0), 100);
 }
 
 TEST(JobLimits, ALeaseOfNothingIsNotALeaseWithoutLimit) {
@@ -232,7 +251,7 @@ TEST(JobLimits, ALeaseOfNothingIsNotALeaseWithoutLimit) {
 TEST(JobLimits, ALeaseThatCameTooLateIsAFloor) {
     JobLimits limits;
     limits.lease({.rates = {{"a", 100}}, .floor_bytes_per_second = 8, .expires_ns = kSecond}, 2 * kSecond);
-    EXPECT_EQ((*limits.bucket("a", 2 * kSecond))->rate_bytes_per_second(), 8);
+    EXPECT_EQ((*limits.bucket("a", 2 * kSecond))->rate_bytes_per_second(0), 8);
 }
 
 }  // namespace

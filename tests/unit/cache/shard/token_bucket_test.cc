@@ -62,6 +62,19 @@ TEST(TokenBucket, WhatIsOwedStaysOwedWhenTheLimitChanges) {
     EXPECT_TRUE(bucket.try_take(1'000'000, kSecond_ns / 2));
 }
 
+TEST(TokenBucket, ExpiredLimitFallsToTheOtherAndKeepsWhatIsOwed) {
+    TokenBucket bucket;
+    bucket.set_limit(1000, 1000, 0);
+    bucket.set_expiry(kSecond_ns, 100, 1000);
+    EXPECT_EQ(bucket.rate_bytes_per_second(kSecond_ns - 1), 1000);
+    EXPECT_EQ(bucket.rate_bytes_per_second(kSecond_ns), 100);
+    EXPECT_TRUE(bucket.try_take(1000, kSecond_ns / 2));
+    EXPECT_FALSE(bucket.try_take(1000, 6 * kSecond_ns - 1'000'000)) << "500 bytes were owed, at 100 bytes/s";
+    EXPECT_TRUE(bucket.try_take(1000, 6 * kSecond_ns));
+    bucket.set_limit(1000, 1000, 16 * kSecond_ns);
+    EXPECT_EQ(bucket.rate_bytes_per_second(20 * kSecond_ns), 1000) << "a new limit does not expire";
+}
+
 TEST(TokenBucket, NeverGivesMoreThanRateTimesTimePlusOneBurst) {
     std::mt19937_64 random(7);
     for (int round = 0; round < 200; ++round) {
