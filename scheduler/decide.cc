@@ -52,10 +52,10 @@ Result<Decision> ask(Policy& policy, const Snapshot& snapshot) {
     return decision;
 }
 
-// Some of a snapshot's jobs, for a policy that is to see no others.
+// A subset of a snapshot's jobs, the only ones that a policy is to see.
 struct Part {
     std::vector<const JobState*> jobs;
-    std::vector<std::uint32_t> places;  // in the snapshot
+    std::vector<std::uint32_t> places;  // index of each job in the snapshot
 
     void add(const Snapshot& snapshot, std::uint32_t j) {
         jobs.push_back(snapshot.jobs[j]);
@@ -79,7 +79,7 @@ struct Part {
     }
 };
 
-// A snapshot in which jobs that have grown have the GPUs they state, so that policies find the room there is.
+// A snapshot in which each grown job has only the GPUs that it states, so that policies count the rest as room.
 class AsStated {
 public:
     explicit AsStated(const Snapshot& snapshot) : seen_(snapshot) {
@@ -111,7 +111,7 @@ private:
     Snapshot seen_;
 };
 
-// Empty: all tenants have a claim to all there is.
+// Returns the tenants' claims, as in Snapshot::claims. Empty: every tenant has a claim to all GPUs.
 std::vector<std::uint32_t> claims_of(const Placer& placer, const Snapshot& snapshot) {
     std::vector<std::uint32_t> claims;
     bool any = false;
@@ -125,8 +125,8 @@ std::vector<std::uint32_t> claims_of(const Placer& placer, const Snapshot& snaps
     return claims;
 }
 
-// Jobs without a claim are no business of those with one: the policy decides on the latter as if they were alone, then
-// on the former with the GPUs that are left.
+// Jobs without a claim must not affect jobs with one. So the policy first decides on the jobs with a claim as if they
+// were alone, then on the others with the GPUs that are left.
 Result<void> choose_in_turn(Policy& policy, const Snapshot& snapshot, std::vector<Decision>& decisions,
                             Deciding& deciding) {
     Part claiming, others;
@@ -161,7 +161,7 @@ Result<Actions> decide(Policy& policy, Placer& placer, const DecideInput& input,
     snapshot.claims = claims;
     Deciding deciding(input, placer, policy, claims);
     std::vector<Decision> decisions;
-    decisions.reserve(2);  // which `deciding` refers to
+    decisions.reserve(2);  // `deciding` keeps references to the elements
     const bool all_claim =
         std::ranges::none_of(snapshot.jobs, [](const JobState* job) { return job->spec->opportunistic; });
     if (all_claim) {

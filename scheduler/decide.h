@@ -1,11 +1,12 @@
 #pragma once
 
-// From a policy's wishes to starts and stops: the one way in which the simulator and the daemon schedule. The wishes
-// are gone through in their order while GPUs are left; running jobs among them stay where they are, the others find a
-// place or wait; running jobs that were passed by are stopped, if they may be and if that helped anyone. Priorities
-// and tenants' quotas hold here, under every policy, and so does what it means to have no claim
-// (JobSpec::opportunistic): the policy decides on such jobs apart, with what the others leave, and any claim may take
-// their GPUs. What is left at the end goes to elastic jobs, unless the policy sizes them itself (growing.h).
+// Turns a policy's wishes into starts and stops. The simulator and the daemon both schedule with decide(). It goes
+// through the wishes in order while GPUs are left: a wanted running job stays where it is, any other wanted job finds a
+// place or waits. A running job that was passed over is stopped if it may be stopped and if that helps another job.
+// decide() enforces priorities and tenants' quotas under every policy, and also what it means to have no claim
+// (JobSpec::opportunistic): the policy decides on jobs without a claim separately, with the GPUs that the others leave,
+// and any job with a claim may take their GPUs. GPUs left at the end go to elastic jobs, unless the policy sizes them
+// itself (growing.h).
 
 #include <string>
 #include <vector>
@@ -25,47 +26,47 @@ struct Start {
 };
 
 struct Actions {
-    std::vector<std::uint32_t> stops;  // preempted; carried out before the starts. Also in starts: with other GPUs.
+    std::vector<std::uint32_t> stops;  // stopped before the starts; a job also in `starts` gets other GPUs
     std::vector<Start> starts;
-    // Run on, but what they hold may be taken from now on, or no more: to be kept in JobState::opportunistic.
+    // These jobs run on, but lose (demoted) or regain (promoted) the claim to their GPUs; see JobState::opportunistic.
     std::vector<std::uint32_t> demoted;
     std::vector<std::uint32_t> promoted;
-    std::vector<std::pair<std::uint32_t, double>> leases;  // job, until (seconds)
-    std::vector<std::uint32_t> admitted;                   // JobState::admitted_s is now
+    std::vector<std::pair<std::uint32_t, double>> leases;  // job, end of its lease in seconds
+    std::vector<std::uint32_t> admitted;                   // jobs whose JobState::admitted_s becomes now
     std::vector<Refused> refused;
-    std::vector<Promised> promised;  // JobState::promised from now on
-    double next_s = kNever;          // decide again by then
+    std::vector<Promised> promised;  // new values of JobState::promised
+    double next_s = kNever;          // decide again by this time
 };
 
-// What a waiting job waits for, where the last decision left it.
+// What a waiting job waits for, according to the last decision.
 enum class WaitsFor : std::uint8_t {
-    nothing,     // it runs
-    gpus,        // too few are free for it
-    place,       // enough are free, but not where it may go, or not in one piece
-    turn,        // others come first
-    quota,       // its tenant has all it may have
-    deadline,    // cannot be met: Actions::refused says by when it could end
-    never_fits,  // it asks for more than there is
+    nothing,     // the job runs
+    gpus,        // too few GPUs are free
+    place,       // enough GPUs are free, but not where the job may run, or not in one piece
+    turn,        // other jobs come first
+    quota,       // the tenant is at its quota
+    deadline,    // the deadline cannot be met; Actions::refused has the earliest possible end
+    never_fits,  // the job asks for more GPUs than exist
 };
 
-// Ids for the placer, by index in Snapshot::jobs.
+// `ids` are the placer's ids of the jobs, by index in Snapshot::jobs.
 struct DecideInput {
     const Snapshot& snapshot;
     std::span<const JobId> ids;
-    // Nodes that hold the job's data, the most of it first; may be null.
+    // Returns the nodes that hold the job's data, the largest holder first. May be null.
     std::span<const std::uint32_t> (*near)(const void* context, std::uint32_t job) = nullptr;
     const void* context = nullptr;
 };
 
-// `placer` has every running job placed, and afterwards is as the actions leave things. An error is the policy's;
-// then nothing has changed. `waits_for`, if given, is set for each job.
+// `placer` must have every running job placed; on success it reflects the actions. An error comes from the policy, and
+// nothing has changed. `waits_for`, if given, is set for each job.
 Result<Actions> decide(Policy& policy, Placer& placer, const DecideInput& input,
                        std::vector<WaitsFor>* waits_for = nullptr);
 
-// What a start changes in the state of its job, but for JobState::packed_with, which points to where states are kept.
+// Records a start in the job's state, except JobState::packed_with, which points into the caller's storage of states.
 void note_start(JobState& job, const Start& start, double now_s);
 
-// Claims, leases and promises, in the states of the jobs: `state_of(index in Snapshot::jobs)`.
+// Records claims, leases and promises in the jobs' states. `state_of` takes an index in Snapshot::jobs.
 template <typename StateOf>
 void note_promises(const Actions& actions, double now_s, StateOf state_of) {
     for (const std::uint32_t at : actions.demoted) state_of(at).opportunistic = true;

@@ -7,7 +7,7 @@
 namespace larder::scheduler {
 namespace {
 
-// The wishes by priority; what was promised goes before, and a packed job goes with its host.
+// Orders the wishes by priority. Promised jobs come first, and a packed job comes with its host.
 std::vector<const Want*> by_priority(const Decision& decision, std::span<const JobState* const> jobs) {
     std::vector<const Want*> ordered;
     ordered.reserve(decision.wants.size());
@@ -47,7 +47,7 @@ Deciding::Deciding(const DecideInput& input, Placer& placer, const Policy& polic
     }
 }
 
-// --- who is to run
+// --- choosing jobs
 
 void Deciding::choose(const Decision& decision) {
     decisions_.push_back(&decision);
@@ -103,7 +103,7 @@ void Deciding::choose_one(const Decision& decision, const Want& want) {
         fates_[want.job] = Fate::blocked;
         return;
     }
-    // What a tenant's queue asks for says nothing about what is left for the others: only a place does.
+    // Under tenants' queues (holds_up_tenant) a wish does not reduce the room of other tenants; only a placed job does.
     if (want.packed_with) {
         quotas_.take(job.spec->tenant, gpus);
     } else if (!decision.holds_up_tenant) {
@@ -126,7 +126,7 @@ void Deciding::keep(std::uint32_t j, std::uint32_t gpus) {
     }
 }
 
-// A guest slows its host down: only one of the same tenant, or one without a claim where the host has none.
+// A guest slows its host down, so both must be of the same tenant, or neither may have a claim.
 bool Deciding::may_share(const Want& guest) const {
     const std::uint32_t host = *guest.packed_with;
     if (!room_.has_claims() || jobs_[guest.job]->spec->tenant == jobs_[host]->spec->tenant) return true;
@@ -141,7 +141,7 @@ void Deciding::take(const JobSpec& spec, std::uint32_t gpu_type, std::uint32_t g
     quotas_.take(spec.tenant, gpus);
 }
 
-// The type it asks for, or the one it is fastest on of those with so many left.
+// Returns the type that the wish asks for, or the job's fastest type with enough GPUs left; kAnyGpuType: none.
 std::uint32_t Deciding::type_with_room(const Want& want, std::uint32_t gpus, bool claims) const {
     const JobSpec& spec = *jobs_[want.job]->spec;
     return room_.fastest_type(spec, [&](std::uint32_t type) {
@@ -157,7 +157,8 @@ bool Deciding::is_held_up(const JobState& job) const {
     return held_up_.contains({job.spec->opportunistic, job.spec->tenant});
 }
 
-// A guest slows its host down, so it does not stay where it is not wanted; nor does what a quota has no room for.
+// True if a running job must stop even if no other job takes its GPUs: an unwanted guest, which slows its host down, or
+// a job over its tenant's quota.
 bool Deciding::must_go(std::uint32_t j) const {
     const bool unwanted = is_unwanted(j) || fates_[j] == Fate::over_quota;
     const bool may_be_stopped = preempts_ || jobs_[j]->spec->opportunistic;
@@ -219,7 +220,7 @@ void Deciding::carry_out(Actions& actions) {
 }
 
 void Deciding::carry_out_pending(Actions& actions) {
-    const Decision* stuck = nullptr;  // that does not pass over who has no room
+    const Decision* stuck = nullptr;  // a decision with an unplaced job that it does not pass over
     for (const Pending& pending : pending_) {
         const std::uint32_t j = pending.want->job;
         if (pending.decision == stuck) continue;
@@ -243,7 +244,7 @@ void Deciding::carry_out_pending(Actions& actions) {
     }
 }
 
-// Who was stopped, but whose GPUs nobody took, runs on; who gave up a claim that nobody took has it again.
+// A stopped job runs on if no job took its GPUs. A job that gave up its claim has it again if no job took it.
 void Deciding::settle_stopped(Actions& actions) {
     for (const std::uint32_t j : stopped_) {
         if (fates_[j] == Fate::starts || must_go(j) || !takes_up_again(j)) actions.stops.push_back(j);
@@ -278,13 +279,13 @@ void Deciding::give_back(std::uint32_t j) {
     placer_.release(input_.ids[j]);
 }
 
-// By the cells it held: others would do as well for it alone, but not beside everybody else.
+// Uses the cells that the job held before: others would serve this job as well, but may leave no place for other jobs.
 bool Deciding::put_back(PlaceRequest asked, const Placement& placement, std::span<const HeldCell> held) {
     asked.cells = held;
     return placer_.place_at(asked, placement);
 }
 
-// It runs opportunistically, and is to have a claim to the GPUs it has. Without one it runs on as it does.
+// Gives a job that runs opportunistically a claim to its GPUs. If that fails, the job runs on without a claim.
 void Deciding::take_claim(std::uint32_t j, Actions& actions) {
     bool has_claim = placer_.set_opportunistic(input_.ids[j], false);
     if (!has_claim && stop_unwanted(false)) has_claim = placer_.set_opportunistic(input_.ids[j], false);
@@ -292,9 +293,9 @@ void Deciding::take_claim(std::uint32_t j, Actions& actions) {
     fates_[j] = Fate::keeps;
 }
 
-// What runs and was not wanted goes, all of it, as soon as one that was wanted finds no place; where claims count, it
-// gives up its claim first, and goes when its GPUs are taken. Nobody with a claim goes for one without. False: gone
-// already.
+// Stops all running jobs that are not wanted, once a wanted job finds no place. Where claims count, an unwanted job
+// only gives up its claim, and stops when its GPUs are taken. No job with a claim stops for one without. Returns false
+// if there was nothing to stop, or if this was done before.
 bool Deciding::stop_unwanted(bool opportunistic_only) {
     bool& done = opportunistic_only ? opportunistic_stopped_ : unwanted_stopped_;
     if (unwanted_stopped_ || std::exchange(done, true)) return false;
@@ -368,7 +369,7 @@ void Deciding::start(const Pending& pending, Placement placement, Actions& actio
                               .packed_with = want.packed_with});
 }
 
-// Who shares GPUs with a job that goes, goes too.
+// Also stops the guests of stopped jobs.
 void Deciding::stop_guests(Actions& actions) {
     for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
         if (!jobs_[j]->running || jobs_[j]->packed_with == nullptr) continue;
@@ -379,7 +380,7 @@ void Deciding::stop_guests(Actions& actions) {
     }
 }
 
-// The placer took its GPUs for another one.
+// Records that the placer took the job's GPUs for another job.
 void Deciding::evict(JobId id, Actions& actions) {
     const auto at = std::ranges::find(input_.ids, id);
     LARDER_ASSERT(at != input_.ids.end());
@@ -416,7 +417,7 @@ void Deciding::place_evicted(Actions& actions) {
     }
 }
 
-// Elsewhere if that is on fewer nodes, else back to where it was.
+// Moves the job if another place has fewer nodes, else puts it back where it was.
 void Deciding::move(std::uint32_t j, Actions& actions) {
     const JobState& job = *jobs_[j];
     if (fates_[j] != Fate::keeps || is_stopped_[j]) return;
@@ -437,7 +438,7 @@ void Deciding::move(std::uint32_t j, Actions& actions) {
     stopped_.push_back(j);
     is_stopped_[j] = true;
     actions.stops.push_back(j);
-    fates_[j] = placed ? Fate::starts : Fate::unplaced;  // not even where it was: that node is lost or drained
+    fates_[j] = placed ? Fate::starts : Fate::unplaced;  // unplaced: its old node is lost or drained
     if (!placed) return;
     actions.starts.push_back({.job = j,
                               .gpus = job.gpus,
@@ -447,12 +448,12 @@ void Deciding::move(std::uint32_t j, Actions& actions) {
                               .packed_with = std::nullopt});
 }
 
-// It was to be stopped, but nobody took its GPUs.
+// Puts a stopped job back on its GPUs. Returns false if another job took them, or if the job is a guest.
 bool Deciding::takes_up_again(std::uint32_t j) {
     const JobState& job = *jobs_[j];
     if (job.packed_with != nullptr) return false;
     const PlaceRequest asked = request(j, job.gpus, job.gpu_type, job.opportunistic);
-    if (!put_back(asked, job.placement, held_before_[j])) return false;  // none where the placer evicted it
+    if (!put_back(asked, job.placement, held_before_[j])) return false;  // no held cells if the placer evicted it
     fates_[j] = Fate::keeps;
     is_stopped_[j] = false;
     return true;

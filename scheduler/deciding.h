@@ -1,8 +1,8 @@
 #pragma once
 
-// Inside decide(): wishes are chosen from in their order while GPUs are left, then carried out on the placer. Wishes of
-// several decisions may be chosen one after the other; those that come later have what is left. Nothing is changed
-// before carry_out(). Lives for one decision.
+// The working state of one decide() call. choose() selects wishes in order while GPUs are left, and carry_out() applies
+// them to the placer. Several decisions may be chosen one after the other; later ones get the GPUs that are left.
+// Nothing changes before carry_out().
 
 #include <map>
 #include <set>
@@ -19,22 +19,23 @@ namespace larder::scheduler {
 
 class Deciding {
 public:
-    // All must outlive it, and so must every Decision given to choose(). `claims`: as in Snapshot.
+    // The arguments, and every Decision given to choose(), must outlive this object. `claims`: as in Snapshot.
     Deciding(const DecideInput& input, Placer& placer, const Policy& policy, std::span<const std::uint32_t> claims);
 
     void choose(const Decision& decision);
-    // GPUs of the type that nobody has been given so far; opportunistic jobs that were not chosen yet have none.
+    // Returns the GPUs of the type that no job has been given yet. Opportunistic jobs that were not chosen yet have
+    // none.
     std::uint32_t left(std::uint32_t gpu_type) const { return room_.left(gpu_type); }
     void carry_out(Actions& actions);
     WaitsFor waits_for(std::uint32_t job) const;
 
 private:
     enum class Fate : std::uint8_t {
-        out,        // waits, and was not wanted
+        out,        // not wanted so far
         keeps,      // runs on as it is
-        pending,    // wanted, with GPUs it does not have
-        blocked,    // wanted, but too few GPUs are left by those before it
-        unclaimed,  // wanted, but they leave too few of those that its tenant has a claim to
+        pending,    // wanted, with GPUs that it does not have yet
+        blocked,    // wanted, but the jobs before it leave too few GPUs
+        unclaimed,  // wanted, but the jobs before it leave too few GPUs that its tenant has a claim to
         over_quota,
         refused,  // its deadline cannot be met
         unplaced,
@@ -46,14 +47,14 @@ private:
         std::uint32_t gpus = 0;
         std::uint32_t gpu_type = 0;
     };
-    // An opportunistic job whose GPUs were taken: it may find others.
+    // An opportunistic job that lost its GPUs and may get others.
     struct Evicted {
         std::uint32_t job = 0;
         std::uint32_t gpus = 0;
         std::uint32_t gpu_type = 0;
     };
 
-    // An elastic job that runs with more GPUs than it is wanted with.
+    // An elastic job that runs with more GPUs than the policy wants for it.
     struct Grown {
         std::uint32_t job = 0;
         std::uint32_t gpus = 0;  // wanted
@@ -87,7 +88,7 @@ private:
     void move(std::uint32_t j, Actions& actions);
     bool takes_up_again(std::uint32_t j);
 
-    // Of elastic jobs (deciding_elastic.cc).
+    // Elastic jobs (deciding_elastic.cc).
     void keep_grown(Actions& actions);
     bool shrink_grown(Actions& actions);
     void shrink(std::uint32_t j, std::uint32_t gpus, Actions& actions);
@@ -103,22 +104,22 @@ private:
     std::span<const JobState* const> jobs_;
     Placer& placer_;
     bool preempts_;
-    bool grows_;  // elastic jobs are for us to size
+    bool grows_;  // decide() sizes elastic jobs, not the policy
     std::vector<Fate> fates_;
     std::vector<bool> is_stopped_;
-    std::vector<bool> stays_;                           // wanted just where it is, but with a claim
-    Room room_;                                         // for those not chosen yet
-    std::set<std::pair<bool, std::uint32_t>> held_up_;  // opportunistic or not, tenant
+    std::vector<bool> stays_;                           // wanted where it runs, but now with a claim
+    Room room_;                                         // for jobs not chosen yet
+    std::set<std::pair<bool, std::uint32_t>> held_up_;  // (is opportunistic, tenant)
     Quotas quotas_;
     std::vector<const Decision*> decisions_;
     std::vector<Pending> pending_;
     std::vector<std::uint32_t> moves_;
     std::vector<std::uint32_t> stopped_;
-    std::map<std::uint32_t, std::vector<HeldCell>> held_before_;  // by those that may take their GPUs up again
+    std::map<std::uint32_t, std::vector<HeldCell>> held_before_;  // cells of stopped jobs, which may get them back
     std::vector<std::uint32_t> demoted_;
     std::vector<Evicted> evicted_;
     std::vector<Grown> grown_;
-    std::vector<std::uint32_t> shrunk_;  // of these, for a gang that found no place
+    std::vector<std::uint32_t> shrunk_;  // jobs of grown_ shrunk for a gang that found no place
     bool grown_shrunk_ = false;
     bool unwanted_stopped_ = false;
     bool opportunistic_stopped_ = false;

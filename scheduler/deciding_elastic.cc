@@ -1,5 +1,5 @@
-// Of Deciding: elastic jobs. They grow into GPUs that everybody else has left, and go back to what they state, or as
-// far as is needed, where others need the room.
+// The part of Deciding for elastic jobs. They grow into GPUs that no other job uses, and shrink to the number they
+// state, or only as far as needed, when others need the room.
 
 #include <algorithm>
 
@@ -9,10 +9,10 @@
 namespace larder::scheduler {
 namespace {
 
-// Few know what starting again costs them, and none gets it for nothing.
+// The least cost assumed for a restart: few jobs state theirs, and no restart is free.
 constexpr double kRestartLeast_s = 30;
 
-// So many of a placement's GPUs, on as few of its nodes as can be.
+// Returns `gpus` of a placement's GPUs, on as few of its nodes as possible.
 Placement part_of(Placement placement, std::uint32_t gpus) {
     std::ranges::stable_sort(placement, std::ranges::greater{}, &NodeGpus::count);
     Placement part;
@@ -28,7 +28,7 @@ Placement part_of(Placement placement, std::uint32_t gpus) {
 
 }  // namespace
 
-// As they are where there is room for it; else as far as there is.
+// Lets grown jobs keep their GPUs as far as room, quotas and claims allow, and shrinks them by the rest.
 void Deciding::keep_grown(Actions& actions) {
     for (const Grown& grown : grown_) {
         const JobState& job = *jobs_[grown.job];
@@ -41,7 +41,8 @@ void Deciding::keep_grown(Actions& actions) {
     }
 }
 
-// All of them, for a gang that would have GPUs enough, but not where it may have them. False: nothing to be had.
+// Shrinks all grown jobs, once, for a gang for which enough GPUs are left, but not in a place it may have. Returns
+// false if no job shrank.
 bool Deciding::shrink_grown(Actions& actions) {
     if (grown_shrunk_) return false;
     grown_shrunk_ = true;
@@ -58,7 +59,7 @@ void Deciding::shrink(std::uint32_t j, std::uint32_t gpus, Actions& actions) {
     stop(j);
     const PlaceRequest asked = request(j, gpus, job.gpu_type, job.opportunistic);
     Placement placement = part_of(job.placement, gpus);
-    if (!put_back(asked, placement, held_before_[j])) {  // a node of it is lost or drained
+    if (!put_back(asked, placement, held_before_[j])) {  // one of its nodes is lost or drained
         auto placed = placer_.place(asked);
         fates_[j] = Fate::unplaced;
         if (!placed) return;
@@ -74,7 +75,7 @@ void Deciding::shrink(std::uint32_t j, std::uint32_t gpus, Actions& actions) {
                               .packed_with = std::nullopt});
 }
 
-// Those whose GPUs the gang did not take run on with them.
+// Gives shrunk jobs their GPUs back if the gang did not take them.
 void Deciding::restore_shrunk(Actions& actions) {
     for (const std::uint32_t j : shrunk_) {
         const JobState& job = *jobs_[j];
@@ -95,7 +96,7 @@ void Deciding::restore_shrunk(Actions& actions) {
     }
 }
 
-// As they are now. Who has just been given another size is left alone.
+// Returns the jobs that may grow, with their present sizes. Leaves out jobs that were just resized.
 std::vector<Growing> Deciding::may_grow(const Actions& actions) const {
     std::vector<Growing> found;
     const auto add = [&](std::uint32_t j, std::uint32_t gpus, std::uint32_t gpu_type) {
@@ -124,7 +125,7 @@ bool Deciding::anyone_waits() const {
         fates_, [](Fate fate) { return fate == Fate::blocked || fate == Fate::unplaced || fate == Fate::pending; });
 }
 
-// When somebody may need it who waits now: the next end of a job, or the policy's next decision.
+// Returns when a waiting job may need the free GPUs: at the next end of a job or at the policy's next decision.
 double Deciding::room_lasts_until_s() const {
     double until_s = kNever;
     for (const Decision* const decision : decisions_) until_s = std::min(until_s, decision->next_s);
@@ -135,7 +136,8 @@ double Deciding::room_lasts_until_s() const {
     return until_s;
 }
 
-// A running job is started again for it; while others wait, all are once more when the room is needed.
+// True if growing pays. A running job restarts to grow, and any job restarts once more if waiting jobs need the room
+// before it ends.
 bool Deciding::pays(const Growing& grown, std::uint32_t gpus_before, std::size_t nodes, double horizon_s) const {
     const JobState& job = *jobs_[grown.job];
     const double before = expected_rate(input_.snapshot, job, grown.gpu_type, gpus_before);
@@ -162,7 +164,7 @@ void Deciding::grow_into_the_rest(Actions& actions) {
     place_evicted(actions);
 }
 
-// If it pays where it finds its GPUs; else it stays as it is.
+// Grows the job if that pays at the place found, else leaves it as it is.
 void Deciding::grow(const Growing& grown, double horizon_s, Actions& actions) {
     const std::uint32_t j = grown.job;
     const JobState& job = *jobs_[j];
@@ -191,7 +193,7 @@ void Deciding::grow(const Growing& grown, double horizon_s, Actions& actions) {
         const bool back = put_back(request(j, before, to.gpu_type, false), placement, held);
         LARDER_ASSERT(back || runs);
         if (back) return;
-        actions.stops.push_back(j);  // a node of it is lost or drained
+        actions.stops.push_back(j);  // one of its nodes is lost or drained
         is_stopped_[j] = true;
         fates_[j] = Fate::unplaced;
         return;

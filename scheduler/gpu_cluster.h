@@ -1,7 +1,7 @@
 #pragma once
 
-// The GPUs there are: nodes, each with GPUs of one type, numbered from 0 as the machine numbers them. A job's GPUs are
-// named by node and number, so that two jobs never share one unless a policy says so.
+// The GPUs of the cluster: nodes, each with GPUs of one type, numbered from 0 as the machine numbers them. A job's GPUs
+// are named by node and number, so two jobs share a GPU only if a policy says so.
 
 #include <bit>
 #include <cstdint>
@@ -18,7 +18,7 @@ struct GpuNode {
     std::string name;
     std::uint32_t gpu_type = 0;  // index in GpuCluster::gpu_types
     std::uint32_t gpus = 0;      // at most kGpusPerNodeMax
-    bool usable = true;          // false while it is lost or drained
+    bool usable = true;          // false while the node is lost or drained
 };
 
 struct GpuCluster {
@@ -35,7 +35,7 @@ struct NodeGpus {
     bool operator==(const NodeGpus&) const = default;
 };
 
-// By node, each at most once.
+// Sorted by node, each node at most once.
 using Placement = std::vector<NodeGpus>;
 
 inline std::uint32_t gpu_count(const Placement& placement) {

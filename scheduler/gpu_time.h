@@ -1,14 +1,14 @@
 #pragma once
 
-// GPU time by interval of the clock, of a tenant or a job: as much of the past as a policy looks back at. An account
-// rolls on by itself: what is added or asked for says when that is.
+// GPU time of a tenant or a job, by clock interval, as far back as a policy looks. Callers pass the time with every
+// call; add() drops old intervals.
 
 #include <cstdint>
 #include <vector>
 
 namespace larder::scheduler {
 
-// How far back is looked: the current interval and those just before it. Intervals begin at the multiples of their
+// How far back a policy looks: the current interval and those just before it. Intervals begin at multiples of their
 // length.
 struct TimeWindow {
     double interval_s = 3600;
@@ -18,12 +18,12 @@ struct TimeWindow {
 };
 
 struct GpuTime {
-    std::int64_t interval = 0;              // number of the last one
-    std::vector<double> gpu_s_by_interval;  // the last one last; nothing before the first
+    std::int64_t interval = 0;              // number of the last interval
+    std::vector<double> gpu_s_by_interval;  // oldest first, ending with `interval`
 
-    // So many GPUs, all the time from then until then. What is older than the window is forgotten.
+    // Adds `gpus` GPUs used from `from_s` to `to_s`. Drops intervals older than the window.
     void add(double from_s, double to_s, double gpus, const TimeWindow& window);
-    // In the window that ends with the interval of `now_s`.
+    // Returns the GPU-seconds in the window that ends with the interval of `now_s`.
     double sum(double now_s, const TimeWindow& window) const;
 
     bool operator==(const GpuTime&) const = default;

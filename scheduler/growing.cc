@@ -8,14 +8,14 @@ namespace larder::scheduler {
 namespace {
 
 struct Step {
-    double gain = 0;  // of the rate that it has, by so many GPUs more
+    double gain = 0;  // relative gain in rate, per added GPU
     std::uint32_t more = 0;
-    std::uint32_t at = 0;  // in jobs
+    std::uint32_t at = 0;  // index in jobs
 
     bool operator<(const Step& other) const { return std::tuple(gain, other.at) < std::tuple(other.gain, at); }
 };
 
-// The fewest GPUs more that gain anything, as some scaling curves have steps.
+// Returns the smallest number of added GPUs that raises the rate, as some scaling curves have steps.
 Step next_step(const Snapshot& snapshot, const Growing& growing, std::uint32_t at) {
     const JobState& job = *snapshot.jobs[growing.job];
     const double rate = expected_rate(snapshot, job, growing.gpu_type, growing.gpus);

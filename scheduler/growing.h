@@ -1,8 +1,7 @@
 #pragma once
 
-// GPUs to spare for elastic jobs: one after the other to whoever gains most by one more, of those on that type. Under
-// Gandiva by the policy itself (policies/gandiva.h), under the other policies that stop jobs by decide(), once
-// everybody else has been placed.
+// Gives spare GPUs to elastic jobs, step by step, each time to the job that gains most per GPU. Gandiva does this
+// itself (policies/gandiva.h); for other policies that preempt, decide() does it once all other jobs are placed.
 
 #include <cstdint>
 #include <span>
@@ -18,13 +17,13 @@ struct Growing {
     std::uint32_t gpus = 0;
 };
 
-// Raises `gpus` of the jobs, and takes them from `left`, by type.
+// Raises `gpus` of the jobs and takes the GPUs from `left`, which is by type.
 void raise_all(const Snapshot& snapshot, std::span<std::uint32_t> left, std::vector<Growing>& jobs);
 
-// The same, but a running job changes only if what it gains until its end is more than starting again costs.
+// Like raise_all(), but a running job grows only if its gain until its end exceeds the cost of a restart.
 void grow(const Snapshot& snapshot, std::span<std::uint32_t> left, std::vector<Growing>& jobs);
 
-// Whether so many GPUs pay within `horizon_s`, when the job is started again `restarts` times for it.
+// True if the higher rate pays within `horizon_s`, at a cost of `restarts` restarts of the job.
 bool growing_pays(double rate_before, double rate_after, double horizon_s, double restart_s, int restarts);
 
 }  // namespace larder::scheduler

@@ -1,8 +1,8 @@
 #pragma once
 
-// Which nodes hold a dataset's blocks, those that hold most first: what placement near data goes by
-// (DecideInput::near), in the daemon as in the simulator. Of a dataset that lies on very many nodes, those that hold
-// most: it is hardly nearer to one of the others than to any.
+// Lists the nodes that hold a dataset's blocks, the largest holders first. The daemon and the simulator place jobs near
+// their data by these lists (DecideInput::near). For a dataset on very many nodes only the largest holders are kept:
+// the data is hardly nearer to another holder than to any node.
 
 #include <cstdint>
 #include <span>
@@ -13,19 +13,19 @@ namespace larder::scheduler {
 
 class NearNodes {
 public:
-    static constexpr std::size_t kNodesMax = 64;  // of a dataset
+    static constexpr std::size_t kNodesMax = 64;  // per dataset
 
-    // Datasets by index; what was added before is forgotten.
+    // Starts over with this many datasets, numbered from 0.
     void begin(std::size_t datasets) {
         held_.resize(datasets);
         for (auto& held : held_) held.clear();
         nodes_.assign(datasets, {});
     }
-    // Before finish().
+    // Call before finish().
     void add(std::uint32_t dataset, std::uint32_t node, double bytes);
     void finish();
-    void finish(std::uint32_t dataset);  // this one alone: for who looks up few of many
-    // None of a dataset that nobody knows.
+    void finish(std::uint32_t dataset);  // finishes one dataset, for callers that look up few of many
+    // Returns the nodes of a dataset; none if the dataset is unknown.
     std::span<const std::uint32_t> of(std::uint32_t dataset) const {
         return dataset < nodes_.size() ? std::span<const std::uint32_t>(nodes_[dataset])
                                        : std::span<const std::uint32_t>();
@@ -37,7 +37,7 @@ private:
         return a.first != b.first ? a.first > b.first : a.second < b.second;
     }
 
-    std::vector<std::vector<Held>> held_;  // by dataset; heaps with the least in front, once they are full
+    std::vector<std::vector<Held>> held_;  // by dataset; a full one is a heap, the least in front
     std::vector<std::vector<std::uint32_t>> nodes_;
 };
 

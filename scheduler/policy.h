@@ -1,11 +1,12 @@
 #pragma once
 
-// Who runs next. A policy looks at a Snapshot and says which jobs should run, the most important first, with how many
-// GPUs of which type; it knows neither nodes nor processes. decide() (decide.h) turns that into starts and stops. One
-// policy is one small class; to add one, write it under policies/ and name it in policies/make_policy.cc.
+// Decides which jobs run next. A policy reads a Snapshot and returns the jobs that should run, the most important
+// first, with how many GPUs of which type. It knows neither nodes nor processes; decide() (decide.h) turns its wishes
+// into starts and stops. A policy is one small class; to add one, write it under policies/ and name it in
+// policies/make_policy.cc.
 //
-// A policy is pure over the snapshot: the same snapshot gives the same decision. It may keep what only makes it faster
-// (an LP's last basis). One thread at a time.
+// A policy is a pure function of the snapshot: the same snapshot gives the same decision. It may keep only state that
+// makes it faster (an LP's last basis). Use it from one thread at a time.
 
 #include <cstdint>
 #include <memory>
@@ -27,50 +28,50 @@ namespace larder::scheduler {
 struct Want {
     std::uint32_t job = 0;  // index in Snapshot::jobs
     std::uint32_t gpus = 0;
-    std::uint32_t gpu_type = kAnyGpuType;  // any: whichever has room, the job's fastest first; a running job stays
-    bool opportunistic = false;            // on what nobody with a claim uses at present; may be stopped at any time
-    std::optional<std::uint32_t> packed_with;  // index in Snapshot::jobs of one wanted before: on that one's GPUs
-    double lease_s = 0;                        // it is promised to run so long; kept in JobState::lease_until_s
-    bool promised = false;                     // it was promised its GPUs: others' priorities do not go before it
-    bool moves = false;                        // runs, and is to run elsewhere if that puts it on fewer nodes
+    std::uint32_t gpu_type = kAnyGpuType;      // any: the job's fastest type with room; a running job stays
+    bool opportunistic = false;                // on GPUs that no job with a claim uses; may be stopped at any time
+    std::optional<std::uint32_t> packed_with;  // index in Snapshot::jobs of an earlier wish, whose GPUs it shares
+    double lease_s = 0;                        // promised time to run; kept in JobState::lease_until_s
+    bool promised = false;                     // its GPUs were promised: it comes before any priority
+    bool moves = false;                        // a running job that should move if that saves nodes
 };
 
 // A job whose deadline cannot be met.
 struct Refused {
     std::uint32_t job = 0;  // index in Snapshot::jobs
-    double end_s = kNever;  // when it would be through, by the earliest
+    double end_s = kNever;  // the earliest possible end
 };
 
-// The times in which a promised job is to run; none where its promise could not be kept.
+// The times when a promised job is to run; empty if its promise could not be kept.
 struct Promised {
     std::uint32_t job = 0;  // index in Snapshot::jobs
     PromisedTimes times;
 };
 
 struct Decision {
-    // The most important first; decide() puts those of higher JobSpec::priority before, whatever the policy, and lets
-    // those of tenants at their quota wait. A running job that is not among them is stopped, if it is preemptible.
+    // The wishes, the most important first. Under any policy decide() puts jobs of higher JobSpec::priority first, and
+    // makes jobs of tenants at their quota wait. A preemptible running job that is not listed is stopped.
     std::vector<Want> wants;
-    // Whether the next ones are tried when there is no room for one.
+    // True if later wishes are tried when one has no room.
     bool passes_over = true;
-    // Or only those of its own tenant are not: every tenant has a queue.
+    // True if a wish without room holds up only the later wishes of its tenant: each tenant has its own queue.
     bool holds_up_tenant = false;
-    // To be asked again by then, when nothing happens before; kNever: no need.
+    // The policy must be asked again by this time even if nothing happens; kNever: no need.
     double next_s = kNever;
-    std::vector<std::uint32_t> admitted;  // their deadlines are promised from now on: JobState::admitted_s
-    std::vector<Refused> refused;         // strict ones, which are not among the wants
-    std::vector<Promised> promised;       // JobState::promised from now on; of others it stays what it was
+    std::vector<std::uint32_t> admitted;  // jobs whose deadlines are promised from now on: JobState::admitted_s
+    std::vector<Refused> refused;         // jobs with strict deadlines, not among the wants
+    std::vector<Promised> promised;       // new values of JobState::promised; other jobs keep theirs
 };
 
-// What an operator may choose of a policy; each uses its own part.
+// The options of all policies; each policy uses its own.
 struct PolicyOptions {
-    double round_s = 360;                   // of time-slicing policies: how long a decision stands
+    double round_s = 360;                   // time-slicing policies: how long a decision stands
     std::vector<double> queue_gpu_s{3600};  // las: attained service at which a job goes down a queue
-    double promote_after = 8;               // las: goes up again after waiting so many times what it ran
+    double promote_after = 8;               // las: a job goes up again after waiting this many times its run time
     std::uint32_t window_intervals = 24;    // astraea
     double interval_s = 3600;               // astraea
     double lease_s = 1200;                  // astraea, chronus
-    double starve_s = 6 * 3600.0;           // astraea: waited so long without any service
+    double starve_s = 6 * 3600.0;           // astraea: a wait without service after which a job goes first
     bool exact = false;                     // chronus: admission by integer program
 
     TimeWindow window() const { return {.interval_s = interval_s, .intervals = window_intervals}; }
@@ -80,21 +81,22 @@ class Policy {
 public:
     virtual ~Policy() = default;
     virtual std::string_view name() const = 0;
-    // Whether running jobs may be stopped for others.
+    // True if running jobs may be stopped for others.
     virtual bool preempts() const = 0;
-    // Whether jobs that were stopped are back soon, so that their data had better stay cached meanwhile.
+    // True if stopped jobs soon run again, so that their data should stay cached meanwhile.
     virtual bool takes_turns() const { return preempts(); }
-    // Whether it says itself how many GPUs an elastic job has. Of others decide() hides how far jobs have grown, and
-    // lets them grow into what is left; those that stop nobody leave sizes as they are.
+    // True if the policy itself sizes elastic jobs. For other policies decide() hides how far jobs have grown, and lets
+    // jobs grow into GPUs that are left. A policy that does not preempt leaves sizes as they are.
     virtual bool sizes_jobs() const { return !preempts(); }
     virtual Result<Decision> decide(const Snapshot& snapshot) = 0;
 };
 
-// By name ("fifo", "las", ...). not_found: there is none, with the names there are.
+// Makes a policy by name ("fifo", "las", ...). not_found: the name is unknown; the message lists the known names.
+// invalid_argument: an option is out of range.
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyOptions& options);
 std::vector<std::string_view> policy_names();
-// What plans are to pursue beside it where nobody says: fair shares of storage beside fair shares of GPUs, else the
-// least remote traffic.
+// Returns the default objective of the allocator's plans under the policy: fair shares of storage for policies with
+// fair shares of GPUs, else the least remote traffic.
 allocator::ObjectiveKind objective_of(std::string_view policy);
 
 }  // namespace larder::scheduler

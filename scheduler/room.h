@@ -1,7 +1,7 @@
 #pragma once
 
-// GPUs that are left while some are given out, by type and by tenants' claims: as policies count while they write down
-// wishes, and decide() while it chooses from them.
+// Counts the GPUs left, by type and by tenants' claims, while GPUs are given out. Policies use it when they write down
+// wishes, decide() when it chooses among them.
 
 #include <algorithm>
 #include <cstdint>
@@ -21,17 +21,17 @@ public:
     std::uint32_t left(std::uint32_t gpu_type) const { return left_[gpu_type]; }
     std::span<std::uint32_t> left() { return left_; }
     bool none() const;
-    // Whether tenants have claims to anything less than all.
+    // True if some tenant has a claim to less than all GPUs.
     bool has_claims() const { return !claims_left_.empty(); }
-    // Of a type, those that its tenant has a claim to still; kAnyGpuType: all that are left.
+    // Returns the rest of the claim of the job's tenant to a type; kAnyGpuType: all GPUs left.
     std::uint32_t claim_left(const JobSpec& job, std::uint32_t gpu_type) const {
         return claims_left_.empty() ? kAnyGpuType : claims_left_[place(job, gpu_type)];
     }
-    // Whether so many of a type are left that the job may be on; with `claims`, of those its tenant has a claim to.
+    // True if the job may run on the type and `gpus` GPUs are left; with `claims`, also within its tenant's claim.
     bool fits(const JobSpec& job, std::uint32_t gpu_type, std::uint32_t gpus, bool claims = true) const {
         return left_[gpu_type] >= gpus && may_run_on(job, gpu_type) && (!claims || claim_left(job, gpu_type) >= gpus);
     }
-    // The type a waiting job would go to: the fastest of those that `may(gpu_type)`; kAnyGpuType: none.
+    // Returns the type a waiting job would get: its fastest for which `may(gpu_type)` is true; kAnyGpuType: none.
     template <typename May>
     std::uint32_t fastest_type(const JobSpec& job, May may) const {
         const std::vector<double>& rates = job.ideal_bytes_per_second;
@@ -58,10 +58,10 @@ public:
         left_[gpu_type] += gpus;
         if (claims && is_limited(job, gpu_type)) claims_left_[place(job, gpu_type)] += gpus;
     }
-    // What a running job has.
+    // Takes the GPUs of a running job.
     void take(const JobState& job) { take(*job.spec, job.gpu_type, job.gpus, !job.opportunistic); }
-    // Takes what the want takes of them: its type, its job's own if it runs as wanted, or the one it would go to. The
-    // type; kAnyGpuType: there is no room.
+    // Takes the GPUs of a wish: of its type, of the job's own type if it runs as wanted, or of the type it would get.
+    // Returns the type; kAnyGpuType: there is no room, and nothing was taken.
     std::uint32_t take(const JobState& job, const Want& want);
 
 private:
@@ -71,7 +71,7 @@ private:
     }
 
     std::vector<std::uint32_t> left_;         // by type
-    std::vector<std::uint32_t> claims_left_;  // as Snapshot::claims
+    std::vector<std::uint32_t> claims_left_;  // laid out as Snapshot::claims
 };
 
 }  // namespace larder::scheduler

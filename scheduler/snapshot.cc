@@ -42,7 +42,7 @@ double lately_s(const JobState& job, std::uint32_t gpu_type, double now_s) {
 }
 
 double time_share(const JobState& job, double now_s) {
-    // A turn as long as none, so that who has just started has all the time, and nobody nothing.
+    // Added to both sides, so that a job that has just started has a share of 1, and no job has 0.
     constexpr double kLeast_s = 1;
     double ran_s = kLeast_s;
     for (std::uint32_t type = 0; type < job.lately_s_by_type.size(); ++type) ran_s += lately_s(job, type, now_s);

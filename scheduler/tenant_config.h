@@ -1,7 +1,7 @@
 #pragma once
 
-// [scheduler.tenant.NAME] with weight, parent and gpu_quota: tenants as the daemon's file has them, and the
-// simulator's.
+// Reads the tables [scheduler.tenant.NAME], with weight, parent and gpu_quota, of the daemon's and the simulator's
+// configuration.
 
 #include <map>
 #include <optional>
@@ -24,9 +24,9 @@ struct TenantConfig {
 using TenantConfigs = std::map<std::string, TenantConfig>;
 
 std::span<const ConfigRule<TenantConfigs>> tenant_rules();
-// Tenants of whom nothing is said but that there are such. `empty_tables` as ConfigText has them.
+// Adds the tenants whose tables are empty. `empty_tables`: as in ConfigText.
 void add_bare_tenants(TenantConfigs& tenants, std::span<const std::string> empty_tables);
-// By name. invalid_argument: a parent is nobody, or its own.
+// Returns the tenants in the order of names. invalid_argument: a parent does not exist, or is its own ancestor.
 Result<std::vector<Tenant>> tenants_of(const TenantConfigs& configs);
 
 }  // namespace larder::scheduler

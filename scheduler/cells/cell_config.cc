@@ -133,7 +133,7 @@ Result<void> check_owned(const CellConfig& config, std::string_view source) {
     return {};
 }
 
-// Cells of the level that neither are pinned, nor lie in a pinned cell, nor hold one.
+// Returns how many cells of the level are not pinned, lie in no pinned cell and contain none.
 std::uint32_t left_by_pins(const CellConfig& config, std::uint32_t h, std::uint32_t level) {
     const HierarchyConfig& hierarchy = config.hierarchies[h];
     std::set<std::uint32_t> holders;
@@ -154,7 +154,7 @@ std::uint32_t left_by_pins(const CellConfig& config, std::uint32_t h, std::uint3
 Result<void> check_committed(const CellConfig& config, std::string_view source) {
     for (std::uint32_t h = 0; h < config.hierarchies.size(); ++h) {
         const HierarchyConfig& hierarchy = config.hierarchies[h];
-        std::uint64_t owned = 0;  // in cells of the level, of this level and above
+        std::uint64_t owned = 0;  // cells owned at this level and above, counted in cells of this level
         for (std::uint32_t level = hierarchy.levels_count(); level-- > 0;) {
             if (level + 1 < hierarchy.levels_count()) owned *= hierarchy.levels[level].of;
             std::string owners = owned > 0 ? std::to_string(owned) + " within cells of higher levels" : "";
@@ -217,7 +217,8 @@ CellConfig private_config(const CellConfig& config, std::uint32_t virtual_cluste
     const VirtualClusterConfig& owner = config.virtual_clusters[virtual_cluster];
     CellConfig alone;
     alone.virtual_clusters.push_back({.name = owner.name, .cells = {}, .pinned = {}});
-    // The cells of one level are a hierarchy that ends there. One below the node is a smaller node.
+    // The cells of one level become a hierarchy that ends at that level. Cells below the node level become smaller
+    // nodes.
     for (std::uint32_t h = 0; h < config.hierarchies.size(); ++h) {
         const HierarchyConfig& hierarchy = config.hierarchies[h];
         for (std::uint32_t level = 0; level < hierarchy.levels_count(); ++level) {

@@ -1,10 +1,10 @@
 #pragma once
 
-// What cells there are and whose they are (HiveD, OSDI '20). A hierarchy is a number of machines of one kind: GPUs make
-// up cells, cells of one level make up those of the next, and one of the levels is the node; its cells at each level
-// are all alike, so uneven machines are hierarchies of their own. A virtual cluster is a tenant's share: it owns so
-// many cells of a level, whichever they are, or pinned ones, which are just these. Level 0 is a single GPU, level k is
-// levels[k - 1]. Read from TOML by cell_config_toml.h; docs/scheduling.md describes the file.
+// Describes the cells and their owners (HiveD, OSDI '20). A hierarchy is a number of machines of one kind: GPUs form
+// cells, cells of one level form those of the next, and one of the levels is the node. All cells of a level are alike,
+// so uneven machines need hierarchies of their own. A virtual cluster is a tenant's share: it owns a number of cells of
+// a level, no matter which, or pinned cells, which are specific ones. Level 0 is a single GPU, level k is levels[k -
+// 1]. cell_config_toml.h reads the configuration from TOML; docs/scheduling.md describes the file.
 
 #include <cstdint>
 #include <string>
@@ -22,7 +22,7 @@ inline constexpr std::string_view kGpuLevelName = "gpu";
 
 struct CellLevel {
     std::string name;
-    std::uint32_t of = 0;  // cells of the level below
+    std::uint32_t of = 0;  // number of cells of the level below
 };
 
 struct HierarchyConfig {
@@ -30,7 +30,7 @@ struct HierarchyConfig {
     std::string gpu_type;
     std::vector<CellLevel> levels;   // the smallest first
     std::uint32_t node_level = 1;    // at least 1
-    std::vector<std::string> nodes;  // each cell of the highest level takes the next ones
+    std::vector<std::string> nodes;  // assigned in this order to the cells of the highest level
 
     std::uint32_t levels_count() const { return static_cast<std::uint32_t>(levels.size()) + 1; }
     std::uint32_t gpus_in(std::uint32_t level) const;
@@ -51,7 +51,7 @@ struct PinnedCell {
 };
 
 struct VirtualClusterConfig {
-    std::string name;  // the tenant's
+    std::string name;  // name of the tenant
     std::vector<CellClaim> cells;
     std::vector<PinnedCell> pinned;
 };
@@ -61,15 +61,16 @@ struct CellConfig {
     std::vector<VirtualClusterConfig> virtual_clusters;
 };
 
-// Whether the levels are sound, the pinned cells lie apart, and no level of a hierarchy is over-committed: the virtual
-// clusters own no more of it than is left. `source` is what errors call the config: the file's path.
+// Checks that the levels are valid, the pinned cells do not overlap, and no level of a hierarchy is over-committed: the
+// virtual clusters own no more cells than the pinned ones leave. `source` names the config in errors: the file's path.
 Result<void> check_cells(const CellConfig& config, std::string_view source);
 
-// The GPUs that a checked config describes: its types by their first mention, its nodes in their order.
+// Returns the GPUs that a checked config describes: types in the order of first mention, nodes in their order.
 GpuCluster cluster_of(const CellConfig& config);
-// How many GPUs of the type a virtual cluster owns.
+// Returns how many GPUs of the type a virtual cluster owns.
 std::uint32_t gpus_owned(const CellConfig& config, std::uint32_t virtual_cluster, std::string_view gpu_type);
-// A cluster of just what one virtual cluster owns, and it as the owner of it all: what its guarantees are held against.
+// Returns the config of a cluster with only the cells of one virtual cluster, which owns all of it. The guarantees of a
+// virtual cluster are compared with this cluster.
 CellConfig private_config(const CellConfig& config, std::uint32_t virtual_cluster);
 
 }  // namespace larder::scheduler

@@ -37,7 +37,7 @@ std::string any_of(const Names& names) {
     return text;
 }
 
-// The first mistake ends the reading: what comes after it is read as if it were empty.
+// Reports only the first error. Values read after it may be defaults.
 class Reader {
 public:
     explicit Reader(std::string_view source) : source_(source) {}
@@ -77,7 +77,7 @@ private:
         }
     }
 
-    // A list of tables, or of inline ones; missing is empty.
+    // Returns the tables of a list, inline or not; empty if the key is missing.
     std::vector<const toml::table*> tables(const toml::table& in, const std::string& prefix, std::string_view key) {
         std::vector<const toml::table*> found;
         const toml::node* node = in.get(key);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The cell configuration's file. docs/scheduling.md shows one; every key is read strictly: an unknown one, a wrong type
-// or a wrong value is an Error that names line, key, value and what is allowed.
+// Reads the file of the cell configuration. docs/scheduling.md shows one. Reading is strict: an unknown key, a wrong
+// type or a wrong value is an Error that names line, key, value and what is allowed.
 
 #include <string>
 #include <string_view>
@@ -11,12 +11,12 @@
 
 namespace larder::scheduler {
 
-// `source` is what errors call the text: the file's path.
+// `source` names the text in errors: the file's path.
 Result<CellConfig> parse_cell_config(std::string_view toml, std::string_view source);
 Result<CellConfig> load_cell_config(const std::string& path);
 
-// "gpu[00-15]" stands for gpu00, gpu01, ..., gpu15, as cluster managers write host lists; at most one range, at most
-// 100000 names. Empty: it is not well formed.
+// Expands "gpu[00-15]" to gpu00, gpu01, ..., gpu15, as cluster managers write host lists; at most one range, at most
+// 100000 names. Returns an empty list if the text is malformed.
 std::vector<std::string> expand_names(std::string_view text);
 
 }  // namespace larder::scheduler

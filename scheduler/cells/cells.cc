@@ -185,7 +185,7 @@ Cells::Job& Cells::add(const PlaceRequest& request, Placement placement) {
         .first->second;
 }
 
-// Of a job that runs.
+// Removes a running job and frees its GPUs.
 void Cells::forget(JobId id) {
     const auto found = jobs_.find(id);
     if (found->second.opportunistic) {
@@ -241,7 +241,7 @@ void Cells::stop_opportunistic(const Placement& placement) {
     }
 }
 
-// In the order of the GPUs.
+// Returns the jobs in the order of their GPUs.
 std::vector<JobId> Cells::opportunistic_on(const Placement& placement) const {
     std::vector<JobId> found;
     for (const NodeGpus& share : placement) {

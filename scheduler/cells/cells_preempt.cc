@@ -1,4 +1,4 @@
-// Of Cells: who makes room for whom within a virtual cluster.
+// The part of Cells for preemption within a virtual cluster.
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 
 namespace larder::scheduler {
 
-// Which are held with a claim.
+// Returns the cells under a placement that is held with a claim.
 std::vector<Cells::HierarchyCell> Cells::cells_under(const Placement& placement) const {
     std::vector<HierarchyCell> found;
     for (const NodeGpus& share : placement) {
@@ -34,7 +34,7 @@ std::vector<HeldCell> Cells::cells_of(JobId id) const {
     return named;
 }
 
-// Those that there still are.
+// Returns the named cells that still exist.
 std::vector<Cells::HierarchyCell> Cells::cells_named(std::span<const HeldCell> cells) const {
     std::vector<HierarchyCell> found;
     for (const HeldCell& cell : cells) {
@@ -51,7 +51,7 @@ std::vector<Cells::HierarchyCell> Cells::cells_named(std::span<const HeldCell> c
     return found;
 }
 
-// As far as they can be had; which of several cells a job is owed decides what the others can be.
+// Binds these cells again where possible. Which cell a job gets decides which cells other jobs can get.
 void Cells::bind_again(std::uint32_t cluster, std::span<const HierarchyCell> cells) {
     for (SharedHierarchy& hierarchy : hierarchies_) hierarchy.undoom();
     for (const auto& [hierarchy, cell] : cells) hierarchies_[hierarchy].rebind(cluster, cell);
@@ -64,7 +64,7 @@ void Cells::demote(JobId id, Job& job) {
     run_opportunistic(id, job.placement);
 }
 
-// Nobody else may hold any of its GPUs by now; those on bad nodes it keeps all the same.
+// Fails if another job holds any of its GPUs. GPUs on bad nodes do not prevent it.
 bool Cells::promote(JobId id, Job& job) {
     if (job.cluster == kNone) return false;
     const bool held = std::ranges::any_of(job.placement, [&](const NodeGpus& share) {
@@ -79,7 +79,8 @@ bool Cells::promote(JobId id, Job& job) {
     return true;
 }
 
-// The highest priority first, then who came first; those that cannot stay.
+// Gives demoted jobs their claims back, the highest priority first, then the earliest arrival. Leaves in `demoted` the
+// jobs that cannot have theirs.
 void Cells::restore(std::vector<JobId>& demoted) {
     std::ranges::sort(demoted, [&](JobId a, JobId b) {
         const Job& x = jobs_.at(a);
@@ -102,7 +103,7 @@ Cells::Cancelled Cells::cancel(JobId id) {
     return cancelled;
 }
 
-// As it was, with nothing else changed since.
+// Undoes cancel(). Nothing else may have changed since.
 void Cells::revive(const Cancelled& cancelled) {
     for (const JobId id : cancelled.demoted) {
         Job& job = jobs_.at(id);
@@ -191,7 +192,8 @@ std::optional<Reservation> Cells::reserve(const PlaceRequest& request) {
     while (!placement) {
         const std::vector<JobId> victims = victims_for(cluster, request);
         if (victims.empty()) break;
-        // One that only waits is given up, and whoever it made wait is looked at again.
+        // A victim that only waits is cancelled. Its own victims may then have their claims back, so look for victims
+        // again.
         const auto waits = std::ranges::find_if(victims, [&](JobId id) { return reserved_.contains(id); });
         if (waits != victims.end()) {
             cancelled.push_back(cancel(*waits));

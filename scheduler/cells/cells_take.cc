@@ -1,4 +1,4 @@
-// Of Cells: how a gang finds its place within its virtual cluster.
+// The part of Cells that finds a gang's place within its virtual cluster.
 
 #include <algorithm>
 #include <utility>
@@ -14,7 +14,7 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
                     const Preemptible* preemptible) {
     offers_.clear();
     std::uint64_t all = 0;
-    bool one_node = false;  // some node has enough: those that have less do not matter
+    bool one_node = false;  // some node has enough: nodes with fewer do not matter
     for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
         if (type_of_[h] != request.gpu_type) continue;
         const SharedHierarchy& shared = hierarchies_[h];
@@ -81,7 +81,8 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
     return all >= gpus;
 }
 
-// Where bad nodes come into someone's way, what a virtual cell will have to give is known only when it is bound.
+// Where bad nodes leave claims short, binds all virtual cells that can be bound: what a virtual cell can offer there is
+// known only once it is bound.
 bool Cells::bind_all(std::uint32_t cluster, std::uint32_t gpu_type) {
     bool any = false;
     for (std::uint32_t h = 0; h < hierarchies_.size(); ++h) {
@@ -104,7 +105,7 @@ void Cells::unbind_idle() {
     }
 }
 
-// Of the offers last collected, which are enough.
+// Takes GPUs from the last collected offers, which must suffice.
 Placement Cells::take_few_nodes(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus) {
     Placement placement;
     struct Bound {
@@ -174,9 +175,9 @@ Placement Cells::take_near(std::uint32_t cluster, const PlaceRequest& request) {
             unbind_idle();
         }
         if (gpus > 0) candidates.push_back({.node = node, .gpus = gpus});
-        if (gpus == request.gpus) break;  // none is before it
+        if (gpus == request.gpus) break;  // no other candidate ranks before an exact fit
     }
-    // The one that has just enough, or else those that have most.
+    // Candidates with enough GPUs come first, the fewest GPUs first; then the others, the most GPUs first.
     const auto after = [&](const Near& a, const Near& b) {
         const bool enough = a.gpus >= request.gpus;
         if (enough != (b.gpus >= request.gpus)) return enough;
@@ -253,7 +254,7 @@ std::optional<Placement> Cells::take(std::uint32_t cluster, const PlaceRequest& 
             LARDER_ASSERT(!placement.empty());
         }
     }
-    // Several cells of one node are one share of it.
+    // Merge the shares of several cells on one node.
     std::ranges::sort(placement, {}, &NodeGpus::node);
     Placement merged;
     for (const NodeGpus& share : placement) {
@@ -266,7 +267,7 @@ std::optional<Placement> Cells::take(std::uint32_t cluster, const PlaceRequest& 
     return merged;
 }
 
-// Has the virtual cluster hold just these GPUs, which nobody else holds.
+// Makes the virtual cluster hold exactly these GPUs, which no other job may hold. Returns false if it cannot.
 bool Cells::claim_at(std::uint32_t cluster, const Placement& placement) {
     Placement done;
     for (SharedHierarchy& hierarchy : hierarchies_) hierarchy.undoom();

@@ -60,7 +60,7 @@ private:
         return {{.offer = best, .gpus = gpus_}};
     }
 
-    // The fewest of these nodes that have enough; 0: all have too few.
+    // Returns the fewest nodes of the group that have enough GPUs; 0: the whole group has too few.
     std::uint32_t nodes_needed(Group group) {
         sizes_.clear();
         std::uint32_t all = 0;
@@ -75,7 +75,7 @@ private:
         return nodes;
     }
 
-    // The offers within the smallest cell that has room for the gang on no more nodes than it takes anywhere.
+    // Returns the offers within the smallest cell that has room for the gang on nodes_least_ nodes.
     std::optional<std::vector<std::uint32_t>> closest_group() {
         std::optional<Group> best;
         std::tuple<std::uint32_t, std::uint32_t, bool> best_key;
@@ -112,7 +112,7 @@ private:
         return offers;
     }
 
-    // The fullest, and the last where it leaves the fewest GPUs over.
+    // Takes the nodes with the most GPUs, and as the last node the one with the fewest GPUs left over.
     std::vector<OfferTaken> pack(std::vector<std::uint32_t> offers) const {
         const auto fuller = [&](std::uint32_t a, std::uint32_t b) {
             const NodeOffer& x = offers_[a];
@@ -165,7 +165,8 @@ std::uint64_t pick_within(const Hierarchy& hierarchy, CellId cell, std::uint64_t
     const std::uint32_t fan = hierarchy.cells_in(cell.level, cell.level - 1);
     std::uint64_t picked = 0;
     while (count > 0) {
-        // The child that has just enough, or else the one that has most.
+        // Prefer a child with enough GPUs: with the fewest to avoid, then the fewest left over. Else take the one with
+        // the most.
         CellId best;
         std::tuple<bool, std::uint32_t, std::uint32_t> best_key;
         bool found = false;

@@ -1,8 +1,8 @@
 #pragma once
 
-// Where in a virtual cluster a gang should lie: on as few nodes as can be, and those as close as can be. Seen are only
-// the GPUs its tenant may have, node by node; nodes of virtual cells that are not bound yet are all alike, and are
-// bound once it is known how many of them are wanted. Pure.
+// Plans where in a virtual cluster a gang should lie: on as few nodes as possible, as close together as possible. It
+// sees only the GPUs that the gang's tenant may have, node by node. Nodes of unbound virtual cells are all alike, and
+// are bound once the plan says how many of them are needed. Pure.
 
 #include <cstdint>
 #include <span>
@@ -12,18 +12,18 @@
 
 namespace larder::scheduler {
 
-// What one node of a virtual cell has to give.
+// The GPUs that one node of a virtual cell offers.
 struct NodeOffer {
     const Hierarchy* hierarchy = nullptr;
     std::uint32_t hierarchy_index = 0;
-    std::uint32_t root = 0;   // the virtual cell; the offers of one follow each other
-    std::uint32_t level = 0;  // its level
-    std::uint32_t node = 0;   // in the hierarchy; where the cell is not bound, in the cell
-    bool fresh = false;       // not bound
+    std::uint32_t root = 0;   // the virtual cell; its offers are consecutive
+    std::uint32_t level = 0;  // of the virtual cell
+    std::uint32_t node = 0;   // in the hierarchy, or in the cell if that is not bound
+    bool fresh = false;       // the cell is not bound
     std::uint32_t gpus = 0;
-    std::uint32_t quiet = 0;      // of these, such that nobody has to go for them
-    std::uint32_t root_free = 0;  // GPUs that the virtual cell has to give
-    std::uint32_t near = kNone;   // the place of the node among those near the gang's data
+    std::uint32_t quiet = 0;      // of these, GPUs that need no eviction
+    std::uint32_t root_free = 0;  // GPUs that the whole virtual cell offers
+    std::uint32_t near = kNone;   // rank of the node among those near the gang's data
 };
 
 struct OfferTaken {
@@ -31,13 +31,13 @@ struct OfferTaken {
     std::uint32_t gpus = 0;
 };
 
-// One that fits into a node goes where the fewest GPUs are left over, into a virtual cell that is bound already and has
-// least to give. A larger one takes as few nodes as it can, within the smallest cell in which that can be. Among
-// equals: where fewer have to go, nearer its data, first. Empty: there are too few.
+// A gang that fits into a node goes where the fewest GPUs are left over, preferably into a bound virtual cell with the
+// fewest GPUs to offer. A larger gang takes as few nodes as possible, within the smallest cell that allows it. Ties go
+// to offers with fewer evictions, then to those nearer the data. Empty: there are too few GPUs.
 std::vector<OfferTaken> plan_gang(std::span<const NodeOffer> offers, std::uint32_t gpus);
 
-// So many of a node's GPUs (`from`), within the smallest cell that has them: of those the one with fewest to `avoid`,
-// then with the fewest left over.
+// Picks `count` of a node's GPUs in `from`, within the smallest cell that has enough. Among such cells it prefers the
+// one with the fewest GPUs in `avoid`, then the one with the fewest left over.
 std::uint64_t pick_gpus(const Hierarchy& hierarchy, std::uint64_t from, std::uint64_t avoid, std::uint32_t count);
 
 }  // namespace larder::scheduler

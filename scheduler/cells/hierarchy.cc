@@ -54,7 +54,7 @@ std::uint32_t Hierarchy::root_above(CellId cell) const {
     return kNone;
 }
 
-// Cells of the level within a cell, those with bad nodes left out.
+// Returns how many cells of the level within a cell have no bad node.
 std::int64_t Hierarchy::healthy_cells(CellId cell, std::uint32_t level) const {
     const std::uint32_t cells = cells_in(cell.level, level);
     const std::uint32_t bad = bad_nodes_in(cell);
@@ -67,7 +67,7 @@ std::int64_t Hierarchy::healthy_cells(CellId cell, std::uint32_t level) const {
     return healthy;
 }
 
-// A cell that is free is so no more (-1), or again (+1), while it is not counted in bound_in_.
+// Updates the counts when a cell stops being free (-1) or is free again (+1). It must not be counted in bound_in_ then.
 void Hierarchy::count_free(CellId cell, std::int64_t sign) {
     for (std::uint32_t level = 0; level <= cell.level; ++level) {
         free_[level] += sign * cells_in(cell.level, level);
@@ -90,7 +90,7 @@ CellId Hierarchy::listed(CellId cell) const {
 
 bool Hierarchy::bind(CellId cell, std::uint32_t root) {
     if (!is_free(cell)) return false;
-    // Splitting takes one free cell from each level up to that of the cell in the list.
+    // Splitting takes one free cell from each level up to that of the listed cell.
     const CellId whole = listed(cell);
     for (std::uint32_t level = cell.level + 1; level <= whole.level; ++level) {
         if (spare(level) < 1) return false;

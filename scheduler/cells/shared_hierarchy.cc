@@ -73,9 +73,9 @@ std::vector<std::uint32_t> SharedHierarchy::roots_in(CellId cell) const {
     return found;
 }
 
-// Less is better.
+// How good a physical cell is for a virtual one. Less is better.
 struct SharedHierarchy::Rank {
-    bool leaves_short = false;  // splits a cell without bad nodes that will be wanted whole
+    bool leaves_short = false;  // splits a cell without bad nodes that is needed whole
     std::uint32_t bad_nodes = 0;
     std::uint32_t evicted_gpus = 0;
     std::uint32_t split_from = 0;  // level
@@ -89,7 +89,7 @@ std::uint32_t SharedHierarchy::opportunistic_in(CellId cell) const {
     return count_of(use_[cells_.first_node(cell)].opportunistic & cells_.gpus_of(cell));
 }
 
-// Nothing: it cannot be had, or has no healthy node.
+// nullopt: the cell cannot be bound, or has no healthy node.
 std::optional<SharedHierarchy::Rank> SharedHierarchy::rank(CellId cell) const {
     if (!cells_.is_free(cell)) return std::nullopt;
     const CellId whole = cells_.listed(cell);
@@ -121,7 +121,7 @@ std::optional<CellId> SharedHierarchy::find(std::uint32_t level, const Wish& wis
         best_rank = *ranked;
         return ranked->perfect();
     };
-    // The cells of the level in a larger one, or the one that holds it.
+    // Considers the cells of the level within a larger cell, or the one that contains it.
     const auto consider_in = [&](CellId within) {
         if (within.level <= level) return consider({level, cells_.ancestor(within, level)});
         const std::uint32_t cells = cells_.cells_in(within.level, level);
@@ -150,7 +150,7 @@ std::optional<CellId> SharedHierarchy::find(std::uint32_t level, const Wish& wis
                 if (consider_in(cell)) return best;
                 continue;
             }
-            while (cell.level > level) {  // to the child with the fewest opportunistic GPUs
+            while (cell.level > level) {  // descend to the child with the fewest opportunistic GPUs
                 const std::uint32_t fan = cells_.cells_in(cell.level, cell.level - 1);
                 CellId least{cell.level - 1, cell.index * fan};
                 for (std::uint32_t i = 1; i < fan && opportunistic_in(least) > 0; ++i) {
@@ -205,7 +205,7 @@ bool SharedHierarchy::bind_back(std::uint32_t root, CellId cell) {
     return true;
 }
 
-// Takes the place of smaller cells of the same virtual cluster that lie within it.
+// Binds the cell in place of the smaller cells of the same virtual cluster within it.
 bool SharedHierarchy::bind_over(std::uint32_t cluster, CellId cell) {
     if (unbound_[cluster][cell.level].empty() || cells_.root_above(cell) != kNone) return false;
     const std::vector<std::uint32_t> instead = cells_.holds_roots(cell) ? roots_in(cell) : std::vector<std::uint32_t>{};
@@ -242,7 +242,7 @@ bool SharedHierarchy::cover(std::uint32_t cluster, std::uint32_t node, std::uint
         if (missing == 0) return true;
         const auto first = static_cast<std::uint32_t>(std::countr_zero(missing));
         const CellId gpu{0, node * cells_.node_gpus() + first};
-        std::uint32_t whole = 0;  // the level of the smallest cell that has all that is missing
+        std::uint32_t whole = 0;  // the level of the smallest cell that contains all missing GPUs
         while (whole < node_level && (missing & ~cells_.gpus_of({whole, cells_.ancestor(gpu, whole)})) != 0) ++whole;
         bool bound = false;
         for (std::uint32_t level = whole; level < cells_.levels() && !bound; ++level) {

@@ -1,4 +1,4 @@
-// Of SharedHierarchy: what stands on its nodes, bad nodes, and whether all of it agrees.
+// The part of SharedHierarchy for the use of nodes, bad nodes and consistency checks.
 
 #include <algorithm>
 
@@ -124,7 +124,7 @@ void SharedHierarchy::settle() {
     bound_lately_.clear();
 }
 
-// The highest level at which fewer healthy cells are free than the virtual cluster alone may still claim.
+// Returns the highest level with fewer healthy free cells than this virtual cluster alone may still claim; kNone: none.
 std::uint32_t SharedHierarchy::short_at(std::uint32_t cluster) const {
     for (std::uint32_t level = cells_.levels(); level-- > 0;) {
         if (cells_.healthy(level) < cells_.claims_within(claims_[cluster], level)) return level;
@@ -132,7 +132,8 @@ std::uint32_t SharedHierarchy::short_at(std::uint32_t cluster) const {
     return kNone;
 }
 
-// To the cell of the level with the most bad nodes.
+// Dooms a virtual cell of the level: binds it to the cell with the most bad nodes that can be bound. False: there is
+// none.
 bool SharedHierarchy::doom_one(std::uint32_t cluster, std::uint32_t level) {
     std::set<std::pair<std::int64_t, std::uint32_t>> candidates;
     for (const std::uint32_t node : bad_nodes_) {

@@ -83,7 +83,7 @@ Result<void> AttemptFiles::write_run(const EngineJob& job) const {
                         {"environment", std::move(environment)},
                         {"grace_s", job.grace_s}};
     if (job.user) object["user"] = json::array{job.user->uid, job.user->gid};
-    // After a power cut nothing runs, and whoever starts the attempt writes it anew.
+    // Not synced: after a power cut no attempt runs, and starting one writes this file again.
     return replace_file_unsynced(directory_ + "/run.json", json_text(object), 0600);
 }
 
@@ -102,7 +102,7 @@ std::string AttemptFiles::queue_of_run() const {
     return object ? queue_in(*object) : std::string();
 }
 
-// Nothing where the file is of another queue.
+// Returns nullopt if the file belongs to another queue.
 std::optional<json::object> AttemptFiles::read_own(const char* file) const {
     auto object = read_object(directory_ + "/" + file);
     if (object && queue_in(*object) != queue_) return std::nullopt;
@@ -121,7 +121,7 @@ Result<FileDescriptor> AttemptFiles::lock() const {
 bool AttemptFiles::is_locked() const {
     const auto file = open_file(directory_ + "/lock", O_RDWR, 0600);
     if (!file) return false;
-    // Only asks: taking it, if but for a moment, could turn a runner away.
+    // Only tests the lock: taking it, even briefly, could turn a runner away.
     struct flock range = whole_file(F_WRLCK);
     return ::fcntl(file->get(), F_OFD_GETLK, &range) == 0 && range.l_type != F_UNLCK;
 }
@@ -130,7 +130,8 @@ Result<bool> AttemptFiles::claim(const StartedBy& by) const {
     std::error_code error;
     std::filesystem::create_directories(directory_, error);
     if (error) return fail_errno(error.value(), "make " + directory_);
-    // Whole from its first moment on: written under another name, then linked, which fails where it is there.
+    // The file must be complete once it is visible. So write it under another name, then link it, which fails if
+    // `started` exists.
     const std::string own = directory_ + "/started." + std::to_string(::getpid());
     const json::object object{{"queue", queue_}, {"pid", by.pid}, {"boot", by.boot}};
     if (auto written = replace_file(own, json_text(object), 0644); !written) {
@@ -140,7 +141,7 @@ Result<bool> AttemptFiles::claim(const StartedBy& by) const {
     const int why = errno;
     ::unlink(own.c_str());
     if (linked == 0) {
-        // Before anything runs: after a power cut an attempt that has an exit.json was started, too.
+        // Sync before anything runs, so that after a power cut an attempt with an exit.json also has `started`.
         if (auto synced = sync_directory(directory_); !synced) return std::unexpected(synced.error());
         return true;
     }
@@ -182,7 +183,7 @@ std::optional<AttemptExit> AttemptFiles::exit() const {
 JobId highest_job_number(const std::string& jobs_directory) {
     JobId highest = 0;
     std::error_code error;
-    // jobs/QUEUE/NUMBER, and jobs/NUMBER as older versions had them.
+    // The directories are jobs/QUEUE/NUMBER; older versions used jobs/NUMBER.
     for (const auto& entry : std::filesystem::directory_iterator(jobs_directory, error)) {
         highest = std::max(highest, number_of(entry.path()));
         std::error_code ignored;

@@ -1,18 +1,18 @@
 #pragma once
 
-// One attempt at running a job on this machine, as files in a directory of its own, which the engine and the runner
-// (runner.h) share. They outlive the daemon, so that a later one knows what became of it:
+// The files of one attempt at running a job on this machine, in a directory of its own. The engine and the runner
+// (runner.h) share them. They outlive the daemon, so that a later daemon learns how the attempt ended:
 //
-//   run.json     what to run, and of which queue; written by the engine
-//   lock         locked by the runner for as long as it lives (an open-file-description lock, fcntl(2))
-//   started      who runs it: made once, by link(2), and only by one: whoever makes it has the attempt
-//   exit.json    how it ended; written by the runner after everything it ran is gone
-//   output.log   what the command and the runner said
+//   run.json     what to run, and the queue's identity; written by the engine
+//   lock         locked by the runner while it lives (an open-file-description lock, fcntl(2))
+//   started      who runs the attempt: link(2) lets only one process create the file, which then owns the attempt
+//   exit.json    how the attempt ended; written by the runner after all processes it started are gone
+//   output.log   the output of the command and the runner
 //
-// With `started` there, no lock and no exit.json the runner was killed: the attempt is lost.
+// If `started` is there without a lock and an exit.json, the runner was killed and the attempt is lost.
 //
-// A queue has an identity, which is in the path and in each file: numbers of jobs mean something within one queue only.
-// Files of another queue are as if they were not there.
+// Job numbers have a meaning only within one queue. So the queue's identity is in the path and in each file, and files
+// of another queue are ignored.
 
 #include <boost/json/object.hpp>
 #include <sys/types.h>
@@ -28,7 +28,7 @@
 namespace larder::scheduler {
 
 struct StartedBy {
-    pid_t pid = 0;     // of the runner, which leads the session of all it runs; 0: it was stopped before it began
+    pid_t pid = 0;     // of the runner, which leads the session of all it runs; 0: stopped before it began
     std::string boot;  // the kernel's boot id
 };
 
@@ -41,7 +41,7 @@ struct AttemptExit {
 
 class AttemptFiles {
 public:
-    // `queue`: the identity of the queue that the attempt is of; empty: of one that has none.
+    // `queue`: the identity of the attempt's queue; empty: the queue has none.
     explicit AttemptFiles(std::string directory, std::string queue = {})
         : directory_(std::move(directory)), queue_(std::move(queue)) {}
 
@@ -50,13 +50,13 @@ public:
 
     Result<void> write_run(const EngineJob& job) const;
     Result<EngineJob> read_run() const;
-    // The queue that run.json names.
+    // Returns the queue that run.json names.
     std::string queue_of_run() const;
 
-    // The runner's. already_exists: another runner has it.
+    // Takes the runner's lock. already_exists: another runner holds it.
     Result<FileDescriptor> lock() const;
     bool is_locked() const;
-    // True: the attempt is the caller's now, to run or to have never begun.
+    // Returns true if the caller now owns the attempt, to run it or to record that it never began.
     Result<bool> claim(const StartedBy& by) const;
     std::optional<StartedBy> started() const;
 
@@ -70,7 +70,7 @@ private:
     std::string queue_;
 };
 
-// The highest number of a job that has files in `jobs_directory`, of whichever queue; 0: none has.
+// Returns the highest number of a job with files in `jobs_directory`, of any queue; 0: none.
 JobId highest_job_number(const std::string& jobs_directory);
 
 std::string boot_id();

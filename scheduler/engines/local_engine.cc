@@ -82,7 +82,7 @@ Result<pid_t> LocalEngine::spawn(const AttemptFiles& files) const {
     sigfillset(&all);
     ::posix_spawnattr_setsigmask(&attributes, &none);
     ::posix_spawnattr_setsigdefault(&attributes, &all);
-    // A session of its own: what ends the daemon's group does not end jobs.
+    // In its own session, so that whatever ends the daemon's process group does not end jobs.
     ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     const std::string output = files.output();
     ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -100,7 +100,7 @@ Result<pid_t> LocalEngine::spawn(const AttemptFiles& files) const {
 }
 
 void LocalEngine::adopt(const EngineJob& job) {
-    // Whoever watched it before has told that it had started, or it is to stop.
+    // The former daemon reported its start already, or the job is to stop.
     watched_[job.job] = {.attempt = job.attempt, .told_started = true};
 }
 
@@ -111,7 +111,7 @@ void LocalEngine::stop(JobId job, std::uint32_t attempt) {
     const auto claimed = files.claim({});
     if (!claimed) return log_warn("a job cannot be stopped", {{"job", job}, {"error", claimed.error().message}});
     if (*claimed) {
-        // No runner will run it now.
+        // We own the attempt, so no runner will run it.
         if (auto written = files.write_exit({.was_stopping = true}); !written) {
             log_warn("a job that never began is not on record as such", {{"error", written.error().message}});
         }
@@ -124,13 +124,14 @@ void LocalEngine::stop(JobId job, std::uint32_t attempt) {
 std::optional<EngineEvent> LocalEngine::look(JobId job, Watched& watched, std::vector<EngineEvent>& events) const {
     const AttemptFiles files = files_of(job, watched.attempt);
     EngineEvent event{.job = job, .attempt = watched.attempt};
-    // Of a child of ours it is certain when it has gone; asked before its files are.
+    // waitpid() tells reliably whether our own child has exited. Call it before reading the files, which are then
+    // complete.
     const bool spawned_runs = watched.runner != 0 && ::waitpid(watched.runner, nullptr, WNOHANG) == 0;
     if (!spawned_runs) watched.runner = 0;
     const bool runs = files.is_locked();
     const auto by = files.started();
     if (by && by->pid > 0 && !std::exchange(watched.told_started, true)) events.push_back(event);
-    // A runner writes how it ended before it goes.
+    // A runner writes exit.json before it exits.
     if (const auto how = files.exit()) {
         event.kind = EngineEvent::Kind::ended;
         event.exit_code = how->code;

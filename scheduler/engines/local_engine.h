@@ -1,9 +1,10 @@
 #pragma once
 
-// Jobs as processes of this machine. Each attempt has a runner (runner.h) and a directory of files (attempt_files.h);
-// the engine writes what to run, spawns the runner in a session of its own and from then on only looks. Nothing of an
-// attempt is in the engine's memory alone, so an engine of a later process finds it by its files. Nodes of the cluster
-// are parts of this machine's GPUs: GPU i of a node is device `first_gpu` + i in CUDA_VISIBLE_DEVICES.
+// Runs jobs as processes of this machine. Each attempt has a runner (runner.h) and a directory of files
+// (attempt_files.h). The engine writes what to run, spawns the runner in its own session, and from then on only
+// watches. No state of an attempt is in memory alone, so an engine in a later process finds the attempt by its files.
+// Nodes of the cluster are parts of this machine's GPUs: GPU i of a node is device `first_gpu` + i in
+// CUDA_VISIBLE_DEVICES.
 
 #include <sys/types.h>
 
@@ -21,14 +22,14 @@ namespace larder::scheduler {
 struct LocalEngineOptions {
     std::string directory;                       // queues' directories go here, and jobs' into these; made if missing
     std::string queue;                           // the identity of the queue whose jobs it runs
-    JobId first = 1;                             // jobs before it are of a time when queues had no identity
-    std::string runner;                          // the program larder-runner
+    JobId first = 1;                             // jobs with lower numbers are from when queues had no identity
+    std::string runner;                          // path of the program larder-runner
     std::map<std::string, unsigned> first_gpus;  // by node
 };
 
 class LocalEngine final : public Engine {
 public:
-    // Errors: the directory cannot be made, or the runner is not there.
+    // Fails if the directory cannot be made, or the runner is not an executable file.
     static Result<std::unique_ptr<LocalEngine>> open(LocalEngineOptions options);
 
     void start(const EngineJob& job) override;
@@ -41,9 +42,9 @@ public:
 private:
     struct Watched {
         std::uint32_t attempt = 0;
-        pid_t runner = 0;  // a child of ours that has not been waited for; 0: none
+        pid_t runner = 0;  // our child, not yet waited for; 0: none
         bool told_started = false;
-        std::string failed;  // it could not be started: why
+        std::string failed;  // why it could not be started; empty: no such failure
     };
 
     explicit LocalEngine(LocalEngineOptions options) : options_(std::move(options)) {}
@@ -51,7 +52,7 @@ private:
     AttemptFiles files_of(JobId job, std::uint32_t attempt) const;
     std::string devices_of(const EngineJob& job) const;
     Result<pid_t> spawn(const AttemptFiles& files) const;
-    // What ended it, if something has; that it has started goes to `events`.
+    // Returns the event that ended the attempt, if there is one. Adds the event of its start to `events`.
     std::optional<EngineEvent> look(JobId job, Watched& watched, std::vector<EngineEvent>& events) const;
 
     LocalEngineOptions options_;

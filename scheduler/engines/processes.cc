@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The sixth field; the second, its name in brackets, may have anything in it.
+// Returns the sixth field of /proc/PID/stat. The second field, the name in brackets, may contain any character.
 pid_t session_of(const std::string& stat) {
     const std::size_t bracket = stat.rfind(')');
     if (bracket == std::string::npos) return 0;
@@ -51,13 +51,13 @@ void kill_all_children() {
     for (;;) {
         std::istringstream children(read_file(list).value_or(""));
         for (pid_t child = 0; children >> child;) ::kill(child, SIGKILL);
-        // Grandchildren become children when these are gone.
+        // Grandchildren become children once their parents are gone.
         if (::waitpid(-1, nullptr, 0) < 0 && errno != EINTR) return;
     }
 }
 
 void terminate_if(pid_t pid, const std::function<bool()>& is_it) {
-    // Not by <sys/pidfd.h>: in glibc 2.36 it gives its functions no C linkage.
+    // Not by <sys/pidfd.h>: in glibc 2.36 it declares its functions without C linkage.
     const FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     if (process && is_it()) ::syscall(SYS_pidfd_send_signal, process.get(), SIGTERM, nullptr, 0);
 }

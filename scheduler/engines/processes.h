@@ -1,6 +1,6 @@
 #pragma once
 
-// Processes by what the kernel says of them in /proc: those a runner left behind.
+// Finds processes in /proc, to kill those that a runner left behind.
 
 #include <sys/types.h>
 
@@ -8,14 +8,15 @@
 
 namespace larder::scheduler {
 
-// Kills all processes of the session `leader` led, when it is dead. A number that is a session's is given to no new
-// process, so where another process has the leader's number, nothing of the session is left.
+// Kills all processes of the session that `leader` led, if `leader` is dead. The kernel gives no new process the number
+// of an existing session. So if another process has the leader's number, no process of the session is left.
 void kill_session_of_dead(pid_t leader);
 
-// Kills all children of this process, those it inherited as their reaper too, and waits for them.
+// Kills all children of this process, including those it inherited as a subreaper, and waits for them.
 void kill_all_children();
 
-// SIGTERM to a process, if `is_it` says so while it cannot be replaced by another of its number.
+// Sends SIGTERM to a process if `is_it` returns true. A pidfd makes sure that no later process of the same number gets
+// the signal.
 void terminate_if(pid_t pid, const std::function<bool()>& is_it);
 
 }  // namespace larder::scheduler

@@ -23,9 +23,9 @@
 namespace larder::scheduler {
 namespace {
 
-constexpr int kCannotRun = 127;  // as shells have it
+constexpr int kCannotRun = 127;  // as in shells
 
-// Why the command does not run, told by the child through a pipe.
+// Why the command does not run. The child sends it through a pipe.
 struct Failure {
     std::array<char, 32> what{};
     int errno_value = 0;
@@ -53,7 +53,7 @@ bool become(const RunAs& user) {
     return groups && ::setgid(user.gid) == 0 && ::setuid(user.uid) == 0;
 }
 
-// A change of user resets it, so it is asked for anew after one.
+// Has the kernel kill this process when the runner dies. A change of user resets this, so call it again after one.
 void follow_the_runner(int pipe, pid_t runner) {
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != runner) give_up(pipe, "follow its runner");
 }
@@ -70,7 +70,7 @@ void follow_the_runner(int pipe, pid_t runner) {
     for (const auto& [key, value] : job.environment) variables.push_back(key + "=" + value);
     const auto environment = pointers(variables);
     const auto command = pointers(job.command);
-    // execvpe looks in this process's PATH, which is to be the job's.
+    // execvpe() searches the PATH of this process, so set it to the job's.
     const auto path = job.environment.find("PATH");
     ::setenv("PATH", path == job.environment.end() ? "/usr/bin:/bin" : path->second.c_str(), 1);
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
@@ -83,7 +83,7 @@ public:
     Attempt(const AttemptFiles& files, EngineJob job) : files_(files), job_(std::move(job)) {}
 
     AttemptExit run() {
-        // From here on a SIGTERM is not lost.
+        // From here on no SIGTERM is lost.
         sigset_t waited;
         sigemptyset(&waited);
         for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&waited, signal);
@@ -131,7 +131,7 @@ private:
         return cannot(std::string(failure.what.data()) + " (" + job_.command.front() + ")", failure.errno_value);
     }
 
-    // True: the command has ended, and all it ran with it.
+    // Returns true once the command has ended, after killing everything it started.
     bool reap(AttemptExit& how) const {
         int status = 0;
         for (pid_t gone = 0; (gone = ::waitpid(-1, &status, WNOHANG)) > 0;) {

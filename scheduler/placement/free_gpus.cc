@@ -58,7 +58,7 @@ void FreeGpus::set_usable(std::uint32_t n, bool usable) {
     node.usable = usable;
 }
 
-// One way to choose, node by node.
+// Builds one placement, node by node.
 class FreeGpus::Choice {
 public:
     Choice(const FreeGpus& pool, const PlaceRequest& request)
@@ -106,7 +106,7 @@ public:
     bool near_counts() const { return !near_.empty() && request_.rate_far < 1; }
 
 private:
-    // The one near its data that has just enough, or else the most.
+    // Returns the node near the data with the fewest GPUs that are enough, or else the one with the most.
     std::optional<std::uint32_t> near_node(std::uint32_t wanted) const {
         std::optional<std::uint32_t> best;
         std::uint32_t best_free = 0;
@@ -161,7 +161,7 @@ private:
     std::vector<bool> picked_;
     std::vector<std::uint32_t> near_;
     std::uint32_t fullest_ = kGpusPerNodeMax;
-    std::uint32_t at_of_ = kGpusPerNodeMax + 1;  // whose iterator at_ is
+    std::uint32_t at_of_ = kGpusPerNodeMax + 1;  // at_ points into the set of nodes with this many free GPUs
     std::set<std::uint32_t>::const_iterator at_;
 };
 

@@ -18,7 +18,7 @@ std::optional<Placed> FreePool::place(const PlaceRequest& request) {
     return Placed{.placement = std::move(*placement), .evicted = {}};
 }
 
-// On what is free when opportunistic jobs go.
+// Places the request where GPUs come free when opportunistic jobs are evicted.
 std::optional<Placed> FreePool::place_on_others(const PlaceRequest& request) {
     std::vector<std::pair<JobId, Taken>> gone;
     std::vector<JobId> last_first;
@@ -35,7 +35,7 @@ std::optional<Placed> FreePool::place_on_others(const PlaceRequest& request) {
         take(request, *placement);
         placed = Placed{.placement = std::move(*placement), .evicted = {}};
     }
-    // Those whose GPUs were not needed after all stay.
+    // Jobs whose GPUs are not needed after all stay.
     std::ranges::reverse(gone);
     for (auto& [job, taken] : gone) {
         if (!placed || is_free(taken.placement)) {

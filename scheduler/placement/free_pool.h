@@ -1,7 +1,7 @@
 #pragma once
 
-// A placer without guarantees: any free GPU will do, chosen as free_gpus.h says, and whoever has a claim keeps its
-// place. Opportunistic jobs make room for those with a claim where too little is free, the last that came first.
+// A placer without guarantees: any free GPU will do, chosen as in free_gpus.h, and a job with a claim keeps its place.
+// If too few GPUs are free for a job with a claim, opportunistic jobs are evicted, the latest first.
 
 #include <set>
 #include <unordered_map>
@@ -18,7 +18,7 @@ public:
     bool place_at(const PlaceRequest& request, const Placement& placement) override;
     void release(JobId job) override;
     std::uint32_t free_gpus(std::uint32_t gpu_type) const override { return free_.count(gpu_type); }
-    // A claim cannot be given up here: who is passed by goes.
+    // A job cannot give up its claim here: a job that is passed over is stopped at once.
     bool set_opportunistic(JobId job, bool opportunistic) override;
     std::uint32_t owned_gpus(std::uint32_t /*tenant*/, std::uint32_t /*gpu_type*/) const override {
         return kAnyGpuType;

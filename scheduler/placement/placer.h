@@ -1,7 +1,7 @@
 #pragma once
 
-// Which GPUs a job gets: the layer under every policy. A placer keeps account of what is free; FreePool hands out
-// whatever is (free_pool.h), Cells only what a tenant's guarantees allow (cells.h). One thread.
+// Decides which GPUs a job gets: the layer under every policy. A placer keeps account of the free GPUs. FreePool hands
+// out any of them (free_pool.h), Cells only those that a tenant's guarantees allow (cells.h). One thread.
 
 #include <cstdint>
 #include <optional>
@@ -13,9 +13,9 @@
 
 namespace larder::scheduler {
 
-using JobId = std::uint64_t;  // of whoever drives the placer; never given twice
+using JobId = std::uint64_t;  // chosen by the caller of the placer; never reused
 
-// A cell that is bound for GPUs somebody holds: the one of that level that has this GPU of the node.
+// A cell that is bound for GPUs that a job holds: the cell of that level that contains this GPU of the node.
 struct HeldCell {
     std::uint32_t node = 0;
     std::uint32_t gpu = 0;
@@ -31,22 +31,24 @@ struct PlaceRequest {
     std::uint32_t gpu_type = 0;
     std::int32_t priority = 0;
     bool opportunistic = false;
-    // Nodes it would rather have: those that hold its data. Others are as good where this is empty.
+    // Preferred nodes: those that hold the job's data. Empty: no preference.
     std::span<const std::uint32_t> near;
-    // Part of its full rate that it makes with none of its data near: below 1 where the NIC or the remote binds.
+    // The part of its full rate that the job makes with none of its data near: below 1 if the NIC or the remote limits
+    // it.
     double rate_far = 1;
-    // JobSpec::rate_by_nodes: what communication costs it.
+    // JobSpec::rate_by_nodes: the cost of communication.
     std::span<const double> rate_by_nodes = {};
-    // For place_at(): by which cells it held the GPUs before, as cells_of() told; others do where these cannot be had.
+    // For place_at(): the cells by which the job held the GPUs before, from cells_of(). Other cells are used if these
+    // cannot be had.
     std::span<const HeldCell> cells = {};
 };
 
 struct Placed {
     Placement placement;
-    std::vector<JobId> evicted;  // opportunistic jobs that have to go first; they are released already
+    std::vector<JobId> evicted;  // opportunistic jobs to stop first; already released
 };
 
-// Cells that their owner cannot have until nodes are back, whatever the others want.
+// Cells that their owner cannot have until nodes are back, regardless of other tenants.
 struct DoomedCells {
     std::string tenant;
     std::string hierarchy;
@@ -59,25 +61,25 @@ struct DoomedCells {
 class Placer {
 public:
     virtual ~Placer() = default;
-    // Takes the GPUs; a request with a claim takes those of opportunistic jobs, too. Nothing: there is no room for it
-    // as things are.
+    // Takes GPUs for the job; a request with a claim may evict opportunistic jobs. nullopt: there is no room at
+    // present.
     virtual std::optional<Placed> place(const PlaceRequest& request) = 0;
-    // Takes just these, if they are all free and the job may have them.
+    // Takes exactly these GPUs, if all are free and the job may have them.
     virtual bool place_at(const PlaceRequest& request, const Placement& placement) = 0;
     virtual void release(JobId job) = 0;
-    // By which cells it holds its GPUs, or did when it gave up its claim; none where there are no cells. It may change
-    // with whatever else is placed.
+    // Returns the cells by which the job holds its GPUs, or held them when it gave up its claim; empty if there are no
+    // cells. The answer may change when other jobs are placed.
     virtual std::vector<HeldCell> cells_of(JobId) const { return {}; }
-    // GPUs of the type on usable nodes that nobody has.
+    // Returns the GPUs of the type on usable nodes that no job has.
     virtual std::uint32_t free_gpus(std::uint32_t gpu_type) const = 0;
-    // A node was lost or drained, or is back. Jobs on it keep what they have until released.
+    // Records that a node was lost or drained, or is back. Jobs on the node keep their GPUs until released.
     virtual void set_usable(std::uint32_t node, bool usable) = 0;
-    // A running job gives up its claim to the GPUs it has (it runs on until somebody takes them), or takes one. False:
-    // nothing has changed, because claims mean nothing here, or others have them.
+    // Makes a running job give up its claim to the GPUs it has (it runs on until another job takes them), or take one.
+    // Returns false, with nothing changed, if this placer has no claims or other jobs have them.
     virtual bool set_opportunistic(JobId job, bool opportunistic) = 0;
-    // GPUs of the type that the tenant has a claim to when all nodes are usable; kAnyGpuType: to all there are.
+    // Returns the GPUs of the type that the tenant has a claim to when all nodes are usable; kAnyGpuType: all GPUs.
     virtual std::uint32_t owned_gpus(std::uint32_t tenant, std::uint32_t gpu_type) const = 0;
-    // By tenant, hierarchy and level, as configured; for operators.
+    // Returns the doomed cells by tenant, hierarchy and level, in the order of the configuration. For operators.
     virtual std::vector<DoomedCells> doomed_cells() const { return {}; }
 };
 
