@@ -105,7 +105,7 @@ private:
     Hierarchy cells_;
     std::vector<NodeUse> use_;                               // by node
     std::vector<std::vector<std::uint32_t>> opportunistic_;  // GPUs, by level from the node's up, then cell
-    std::vector<VirtualCell> roots_;                         // by virtual cluster
+    std::vector<VirtualCell> roots_;                         // sorted by virtual cluster
     std::vector<std::uint32_t> first_of_;
     std::vector<std::uint64_t> with_room_;                       // one bit per root: bound, with GPUs that no job holds
     std::vector<std::vector<std::set<std::uint32_t>>> unbound_;  // by virtual cluster and level

@@ -20,7 +20,7 @@
 namespace larder::scheduler {
 
 struct LocalEngineOptions {
-    std::string directory;                       // queues' directories go here, and jobs' into these; made if missing
+    std::string directory;                       // has a directory per queue, with one per job; made if missing
     std::string queue;                           // the identity of the queue whose jobs it runs
     JobId first = 1;                             // jobs with lower numbers are from when queues had no identity
     std::string runner;                          // path of the program larder-runner

@@ -63,9 +63,9 @@ Result<std::uint64_t> number_of(const HttpRequest& request, const std::string& k
                 "query: " + key + " is \"" + text + "\", but must be a whole number" + (least > 0 ? " above 0" : ""));
 }
 
-// A part of a file, at most kOutputBytesMax; a file that is not there has none.
+// Returns at most kOutputBytesMax of a file from `offset` on; nothing if the file does not exist.
 Result<std::string> read_part(const std::string& path, std::uint64_t offset) {
-    // A job may have put a FIFO in its place, which would be waited for.
+    // A job may have put a FIFO in its place: O_NONBLOCK keeps open() from waiting for one.
     const auto file = open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     if (!file && file.error().code == ErrorCode::not_found) return std::string();
     if (!file) return std::unexpected(file.error());
@@ -76,7 +76,7 @@ Result<std::string> read_part(const std::string& path, std::uint64_t offset) {
     return part;
 }
 
-// The lists leave the log out; who asks for one job gets it.
+// The lists leave the log out; the answer for a single job has it.
 json::object row_of(const JobRecord& job) {
     json::object row = to_json(job);
     row.erase("log");

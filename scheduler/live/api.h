@@ -1,7 +1,7 @@
 #pragma once
 
-// Submitted jobs over the allocator's HTTP API: routes under /v1/queue and /v1/history, their metrics, and the ticks
-// that drive the scheduler. Owns the scheduler, its engine and its record.
+// Serves submitted jobs over the allocator's HTTP API: the routes under /v1/queue and /v1/history, their metrics, and
+// the ticks that drive the scheduler. Owns the scheduler, its engine and its record.
 
 #include <memory>
 #include <span>
@@ -42,14 +42,14 @@ private:
     Moment now() const;
 
     const Clock& clock_;
-    std::int64_t unix_offset_ns_;  // fixed at start: a clock that is set does not move what has happened
+    std::int64_t unix_offset_ns_;  // fixed at start, so that setting the clock does not move past events
     allocator::EventLog& events_;
     std::unique_ptr<HistoryStore> store_;
     std::unique_ptr<Engine> engine_;
     LiveScheduler scheduler_;
 };
 
-// In Prometheus' text format.
+// Returns the queue's metrics in Prometheus' text format.
 std::string queue_metrics(const LiveScheduler& scheduler);
 
 }  // namespace larder::scheduler

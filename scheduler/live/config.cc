@@ -25,7 +25,7 @@ bool set_seconds(double& into_s, Value value) {
     return true;
 }
 
-// "1 h, 10 h"
+// Reads rising times such as "1 h, 10 h".
 bool set_queues(std::vector<double>& into, Value value) {
     const std::string* text = config_text_of(value);
     if (text == nullptr) return false;
@@ -101,7 +101,7 @@ constexpr std::array kRules{
          [](LiveConfig& config, Name, Value value) { return set_config_flag(config.policy_options.exact, value); }},
 };
 
-// Those of tenants come after the others in live_config_keys().
+// The tenants' keys come after the others in live_config_keys().
 Result<void> apply(LiveConfig& config, ConfigSetting setting) {
     if (setting.rule < kRules.size()) return apply_setting(config, std::span<const Rule>(kRules), setting);
     setting.rule -= kRules.size();

@@ -1,6 +1,6 @@
 #pragma once
 
-// What larder-allocator is told of running jobs: the keys under [scheduler] of its file. Without GPUs it runs none.
+// The keys under [scheduler] of larder-allocator's configuration file. Without GPUs it runs no jobs.
 
 #include <cstdint>
 #include <map>
@@ -16,34 +16,34 @@ namespace larder::scheduler {
 
 struct NodeConfig {
     unsigned gpus = 0;
-    std::string gpu_type;  // empty: LiveConfig's
+    std::string gpu_type;  // empty: LiveConfig::gpu_type
 };
 
 struct LiveConfig {
-    unsigned gpus = 0;  // of one node, called as this machine is
+    unsigned gpus = 0;  // of one node, named like this machine
     std::string gpu_type = "gpu";
     std::map<std::string, NodeConfig> nodes;  // instead of `gpus`
-    std::string cells;                        // file of cells with guarantees; it names nodes and GPUs in place of both
+    std::string cells;                        // file of cells with guarantees, instead of `gpus` and `nodes`
     TenantConfigs tenants;
     std::string policy = "fifo-backfill";
     PolicyOptions policy_options;
     bool storage_blind = false;
-    std::string directory;      // of the queue's record and of jobs' files; empty: the allocator's state
-    std::string socket;         // of the node's daemon, for jobs' loaders
-    unsigned history = 10'000;  // jobs that have ended and are kept
+    std::string directory;      // for the queue's record and jobs' files; empty: the allocator's state
+    std::string socket;         // socket of the node's daemon, for jobs' loaders
+    unsigned history = 10'000;  // number of ended jobs to keep
     std::string runner;         // empty: larder-runner beside this program
 
     bool runs_jobs() const { return gpus > 0 || !nodes.empty() || !cells.empty(); }
 };
 
 std::vector<ConfigKey> live_config_keys();
-// `settings`: by index in live_config_keys(). An error names the setting.
-// `empty_tables` as ConfigText has them: a tenant needs no settings.
+// `settings` refer to rules by their index in live_config_keys(). An error names the setting. `empty_tables`: as in
+// ConfigText, because a tenant needs no settings.
 Result<LiveConfig> read_live_config(std::span<const ConfigSetting> settings,
                                     std::span<const std::string> empty_tables = {});
 
-// What decisions are made with, where no cells are given. `this_node`: the name of this machine. Tenants: "default"
-// where none is configured.
+// gpu_cluster_of() returns the cluster if no cells are given; `this_node` is the name of this machine. tenants_of()
+// returns the configured tenants, or one named "default" if there are none.
 GpuCluster gpu_cluster_of(const LiveConfig& config, const std::string& this_node);
 Result<std::vector<Tenant>> tenants_of(const LiveConfig& config);
 

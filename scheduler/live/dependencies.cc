@@ -11,7 +11,7 @@ std::string called(const Submission& job, JobId id) {
     return job.name.empty() ? std::to_string(id) : job.name;
 }
 
-// Depth first, over jobs of the submission only: what was there before waits for none of them.
+// Searches for cycles depth first, over jobs of the submission only, because earlier jobs wait for none of them.
 class Circles {
 public:
     Circles(std::span<const Submission> jobs, const std::vector<std::vector<JobId>>& after, JobId first_id)
@@ -25,7 +25,7 @@ public:
     }
 
 private:
-    // Where a path stands: a job, and which of what it waits for comes next.
+    // A step of the path: a job, and the index of the next job that it waits for.
     struct Step {
         std::size_t job;
         std::size_t next = 0;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the jobs of one submission wait for: names and numbers made ids, those of the same submission included, and
-// circles found. Pure.
+// Resolves what the jobs of one submission wait for: turns names and numbers into ids, including those of the same
+// submission, and finds cycles. Pure.
 
 #include <functional>
 #include <optional>
@@ -15,17 +15,17 @@
 
 namespace larder::scheduler {
 
-// A job of before: nothing: there is none of that name or number.
+// A job submitted earlier. FindEarlier returns nullopt if no job has that name or number.
 struct Earlier {
     JobId id = 0;
-    bool succeeded = false;  // nothing to wait for
-    std::string ended;       // it has ended otherwise: how
+    bool succeeded = false;  // need not be waited for
+    std::string ended;       // how it ended otherwise; empty: it did not
 };
 using FindEarlier = std::function<std::optional<Earlier>(const std::string& name_or_number)>;
 
-// For each of `jobs`, which get the ids from `first_id` on, the ids it waits for. Names of the same submission go
-// before earlier ones. not_found: there is no such job; invalid_argument: a circle, which the message spells out;
-// changed: one has failed or was cancelled already.
+// Returns, for each of `jobs`, the ids it waits for. The jobs get the ids from `first_id` on. Names in the same
+// submission take precedence over earlier ones. not_found: there is no such job. invalid_argument: there is a cycle,
+// which the message spells out. changed: a job has already failed or was cancelled.
 Result<std::vector<std::vector<JobId>>> resolve_dependencies(std::span<const Submission> jobs, JobId first_id,
                                                              const FindEarlier& find);
 

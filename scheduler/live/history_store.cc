@@ -22,9 +22,9 @@ namespace larder::scheduler {
 namespace json = boost::json;
 namespace {
 
-// Keys of a record that may be missing do not raise it.
+// New keys that a record may lack do not raise the version.
 constexpr std::uint64_t kVersion = 2;
-// One write of `job-numbers` serves so many submissions; where the queue is lost, at most so many numbers are skipped.
+// One write of `job-numbers` reserves this many numbers. If the queue is lost, at most as many are skipped.
 constexpr JobId kNumbersReserved = 100;
 constexpr std::string_view kQueue = "queue";
 constexpr std::string_view kNumbers = "numbers";
@@ -53,7 +53,7 @@ JobId number_of_key(std::string_view key) {
     return number;
 }
 
-// Never a number, which names of jobs' directories are.
+// Draws a random identity. It is never a number, because jobs' directories of older versions are named by numbers.
 Result<std::string> draw_identity() {
     std::array<unsigned char, 8> drawn{};
     if (::getentropy(drawn.data(), drawn.size()) != 0) return fail_errno(errno, "draw an identity for the queue");
@@ -167,7 +167,7 @@ void HistoryStore::save(const LiveRecord& change, Done done) {
         rows.push_back({key_of(id), std::nullopt});
         if (job) rows.back().text = json_text(row_json(*job, options_.gpu_types));
     }
-    // Its job may be forgotten before the next restart.
+    // Recorded apart from the jobs, because the job with this number may be dropped before the next restart.
     if (!change.jobs.empty() && change.jobs.rbegin()->first > last_) {
         last_ = change.jobs.rbegin()->first;
         rows.push_back({std::string(kNumbers), json_text(json::object{{"last", last_}})});

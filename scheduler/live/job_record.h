@@ -1,7 +1,7 @@
 #pragma once
 
-// All that is known of a submitted job, from its submission until it is forgotten as history. What it holds is named by
-// nodes' names, so that a record outlives a change of the configuration.
+// Everything known about a submitted job, from its submission until it is dropped from the history. The GPUs it holds
+// are given by node names, so that a record survives a change of the configuration.
 
 #include <cstdint>
 #include <map>
@@ -18,10 +18,10 @@ namespace larder::scheduler {
 
 enum class Phase : std::uint8_t {
     waiting,
-    placed,    // has GPUs, but waits until those that had them before are gone
-    starting,  // the engine is told, or about to be: this is on record first
+    placed,    // has GPUs, but waits until their former jobs are gone
+    starting,  // on record first; then the engine is told
     running,
-    stopping,  // asked to end; holds its GPUs until it has
+    stopping,  // asked to end; holds its GPUs until it has ended
     succeeded,
     failed,
     cancelled,
@@ -32,7 +32,7 @@ std::string_view past(Phase ended);  // "has failed", "was cancelled"
 inline bool has_ended(Phase phase) {
     return phase >= Phase::succeeded;
 }
-// A process may be there.
+// True if a process of the job may exist.
 inline bool is_with_engine(Phase phase) {
     return phase == Phase::starting || phase == Phase::running || phase == Phase::stopping;
 }
@@ -47,7 +47,7 @@ struct NamedGpus {
     bool operator==(const NamedGpus&) const = default;
 };
 
-// A cell of a tenant's that GPUs are held by: the one of that level that has this GPU of the node.
+// A tenant's cell by which GPUs are held: the cell of that level that contains this GPU of the node.
 struct NamedCell {
     std::string node;
     std::uint32_t gpu = 0;
@@ -62,18 +62,18 @@ struct Allotment {
     std::string gpu_type;
     bool opportunistic = false;
     std::optional<JobId> packed_with;
-    std::vector<NamedCell> cells;  // where the cluster has some, so that it has the same after a restart
+    std::vector<NamedCell> cells;  // if the cluster has cells: to get the same ones after a restart
 
     bool operator==(const Allotment&) const = default;
 };
 
-// The job's decision log.
+// An entry of the job's decision log.
 struct LogEntry {
     double at_s = 0;
     std::string text;  // a sentence without its full stop
 };
 
-// Bytes a node has reported for it, of which `read_bytes` has all.
+// Bytes that a node has reported for the job, all included in `read_bytes`.
 struct Counted {
     std::uint64_t instance = 0;
     std::uint64_t bytes = 0;
@@ -86,15 +86,15 @@ struct JobRecord {
     std::uint64_t dataset_bytes = 0;  // its size when last seen
     Phase phase = Phase::waiting;
     StopCause stop_cause = StopCause::none;
-    std::uint32_t attempt = 0;      // of its starts; the last one
+    std::uint32_t attempt = 0;      // number of the last attempt; 0: none
     std::optional<Allotment> held;  // from placed to the end
-    std::optional<Allotment> next;  // moved: what it gets then
-    std::optional<Allotment> last;  // what it had when it was stopped last
-    double last_ideal = 0;          // f* with what it had when it last ran; 0: not known
-    bool registered = false;        // with the allocator, by us
+    std::optional<Allotment> next;  // if it moves: the GPUs it gets then
+    std::optional<Allotment> last;  // what it held when it was last stopped
+    double last_ideal = 0;          // f* with the GPUs of its last run; 0: unknown
+    bool registered = false;        // by us, with the allocator
     double submitted_s = 0;
     double ended_s = 0;
-    std::uint32_t lost = 0;  // in a row
+    std::uint32_t lost = 0;  // consecutive lost attempts
     double read_bytes = 0;
     std::map<std::string, Counted> counted;  // by node
     std::optional<int> exit_code;            // of its last attempt
@@ -102,22 +102,23 @@ struct JobRecord {
     std::string end_reason;
     std::vector<LogEntry> log;
 
-    // As decisions see it. Of `state` what is of its life is on record; the rest follows from what is above.
+    // The job as decisions see it. Of `state`, only what spans the job's life is on record; the rest follows from the
+    // fields above.
     JobSpec spec;
     JobState state;
-    WaitsFor waits_for = WaitsFor::turn;  // where the last decision left it
+    WaitsFor waits_for = WaitsFor::turn;  // according to the last decision
 
-    // What the placer has it down for, unless it shares another's GPUs; null: nothing.
+    // Returns what the placer has for the job, unless the job shares another job's GPUs; null: nothing.
     const Allotment* placed() const;
     double total_bytes() const;
     double remaining_bytes() const;
 };
 
-// "12 (resnet)"
+// For example "12 (resnet)".
 std::string title(const JobRecord& job);
-// Ends with the newest; the oldest are dropped.
+// Appends an entry. If the log is full, the oldest entry is dropped.
 void add_log(JobRecord& job, double at_s, std::string text);
-// "8 GPUs of node a (0-7)"; with several nodes: "16 GPUs of a (0-7), b (0-7)"
+// For example "16 GPUs of a (0-7), b (0-7)".
 std::string text_of(const Allotment& held);
 
 }  // namespace larder::scheduler

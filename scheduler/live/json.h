@@ -1,7 +1,7 @@
 #pragma once
 
-// Submissions and records as JSON: of the API, and of the rows they are kept in. Field by field the structs; what is
-// not known is left out.
+// Converts submissions and records to and from JSON, for the API and for the rows on record. The fields follow the
+// structs; unknown values are left out.
 
 #include <boost/json/object.hpp>
 
@@ -15,14 +15,14 @@
 
 namespace larder::scheduler {
 
-// The object a user sends; `where` goes before errors.
+// Reads the object that a user sends. `where` prefixes errors.
 Result<Submission> read_submission(const boost::json::object& object, std::string where);
-// What anybody may see: all but its environment.
+// Returns what any reader may see: everything but the environment.
 boost::json::object to_json(const JobRecord& job);
 boost::json::object to_json(const Allotment& held);
 
-// Everything, as it is put on record; times by GPU type under the types' names. The reading throws on what was never
-// written so.
+// The rows on record have everything; times by GPU type are under the types' names. The readers throw on malformed
+// rows.
 boost::json::object row_json(const JobRecord& job, std::span<const std::string> gpu_types);
 JobRecord job_of_row(const boost::json::object& row, std::span<const std::string> gpu_types);
 boost::json::object row_json(const GpuTime& use);

@@ -1,4 +1,4 @@
-// Records as they are kept: what the API shows, and what it does not.
+// The rows of records: what the API shows, and what it does not show.
 
 #include <boost/json.hpp>
 
@@ -71,7 +71,7 @@ StopCause cause_of(std::string_view text) {
     throw std::out_of_range("why a job stops");
 }
 
-// The fields of a submission, for its reader, which is strict.
+// Returns only the fields of a submission, because read_submission() rejects all others.
 json::object submission_part(const json::object& row) {
     json::object part;
     for (const char* key : {"name",

@@ -10,9 +10,9 @@
 namespace larder::scheduler {
 namespace {
 
-// How far jobs have come is put on record so often; what a crash loses of it is counted again by the nodes' counters.
+// Time between records of jobs' progress. Progress lost in a crash is counted again from the nodes' counters.
 constexpr double kProgress_s = 5;
-// After a decision that failed.
+// Time until the next decision after one that failed.
 constexpr double kAgain_s = 1;
 
 }  // namespace
@@ -51,7 +51,7 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
              {{"jobs", queue_.active().size()}, {"ended", queue_.jobs().size() - queue_.active().size()}});
 }
 
-// --- what users ask
+// --- users' requests
 
 void LiveScheduler::submit(std::span<const Submission> jobs, Moment now, Submitted done) {
     const StorageView view = storage_view(cluster_, now.steady_ns);
@@ -88,7 +88,7 @@ void LiveScheduler::cancel(JobId job, const std::string& by, Moment now, Done do
     save();
 }
 
-// --- a few times a second
+// --- ticks
 
 void LiveScheduler::tick(Moment now) {
     take_events(now);
@@ -133,7 +133,7 @@ void LiveScheduler::take_events(Moment now) {
     }
 }
 
-// GPU time since the last call, to jobs and to their tenants' accounts.
+// Adds the GPU time since the last call to the jobs and to their tenants.
 void LiveScheduler::account(double now_s) {
     const double from_s = std::exchange(accounted_s_, now_s);
     if (now_s > from_s) {
@@ -178,7 +178,7 @@ void LiveScheduler::decide_now(Moment now) {
     tell_turns(now.unix_s);
 }
 
-// Of jobs that run, for when they do not.
+// Keeps f* of running jobs, for when they are stopped.
 void LiveScheduler::note_ideals(const StorageView& view) {
     for (const JobId id : queue_.active()) {
         JobRecord& job = queue_.job(id);
@@ -187,7 +187,8 @@ void LiveScheduler::note_ideals(const StorageView& view) {
     }
 }
 
-// So that the cache of those that are stopped for a while stays, also while they end or start and no node reports them.
+// Tells the allocator which jobs take turns, so that jobs stopped for a while keep their cache, also while they end or
+// start and no node reports them.
 void LiveScheduler::tell_turns(double now_s) {
     std::vector<allocator::Turn> turns;
     if (!options_.policy->takes_turns()) return;
@@ -219,7 +220,7 @@ void LiveScheduler::count_waits() {
     }
 }
 
-// Puts what has changed on record, then has it done.
+// Puts all changes on record, then carries them out.
 void LiveScheduler::save() {
     if (saving_) return;
     if (queue_.unsaved().empty() && !progress_unsaved_) {
@@ -245,7 +246,7 @@ void LiveScheduler::save() {
                         : fail(ErrorCode::unavailable, "the record cannot be written at present (" +
                                                            result.error().message + "); it is tried again"));
         }
-        // Who waits for the next change waits for the disk only.
+        // Save the next change now, so that its callers wait only for the disk, not for a tick.
         if (!wait_for_save_.empty()) save();
     });
 }
@@ -264,7 +265,7 @@ void LiveScheduler::saved(const LiveRecord& change, const Result<void>& result) 
     tell_engine();
 }
 
-// --- what follows from what is on record
+// --- acting on what is on record
 
 void LiveScheduler::tell_engine() {
     remove_jobs_that_ended();
@@ -279,7 +280,7 @@ void LiveScheduler::tell_engine() {
             engine_.start(engine_job(job));
         }
         if (job.phase == Phase::stopping && !std::exchange(told.stop, true)) {
-            // It may have been stopped before the engine had heard of it.
+            // The job may have been stopped before the engine was told of it.
             if (is_new) engine_.adopt(engine_job(job));
             engine_.stop(id, job.attempt);
         }

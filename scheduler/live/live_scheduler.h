@@ -1,10 +1,11 @@
 #pragma once
 
-// The scheduler of the daemon: what the simulator is to a trace, this is to submitted jobs. It asks the same policy, by
-// the same decide(), over a snapshot of the queue and of the allocator's view; tells the engine; registers what runs
-// with the allocator, so that cache and bandwidth are planned for it. Nothing is done that is not on record before: a
-// start is written as an intent, then told to the engine, which starts each attempt at most once. So a daemon that was
-// killed anywhere goes on where it was. One thread; it is ticked a few times a second.
+// The scheduler of the daemon: it does for submitted jobs what the simulator does for a trace. It asks the same policy,
+// through the same decide(), over a snapshot of the queue and of the allocator's view. It tells the engine what to
+// start and stop, and registers running jobs with the allocator, so that cache and bandwidth are planned for them.
+// Every action is put on record before it is carried out: a start is written as an intent, then told to the engine,
+// which starts each attempt at most once. So a daemon that was killed at any point resumes where it was. One thread; it
+// is ticked a few times a second.
 
 #include <array>
 #include <functional>
@@ -25,11 +26,11 @@
 
 namespace larder::scheduler {
 
-// What must survive the process. As a change: only what is new.
+// The state that must survive the process. As a change, it has only what is new.
 struct LiveRecord {
-    std::map<JobId, std::optional<JobRecord>> jobs;  // none: forgotten
+    std::map<JobId, std::optional<JobRecord>> jobs;  // nullopt: dropped from the history
     std::map<std::string, GpuTime> tenants;
-    JobId last_number = 0;  // as found: no job had a higher one
+    JobId last_number = 0;  // as found: the highest number given so far
 };
 
 struct LiveOptions {
@@ -39,32 +40,32 @@ struct LiveOptions {
     std::unique_ptr<Placer> placer;
     bool storage_aware = true;
     std::size_t history_max = 10'000;
-    double decide_every_s = 10;                      // when nothing happens: rates change
-    TimeWindow window;                               // of accounts of GPU time, as the policy's options say
-    std::map<std::string, std::string> environment;  // of all jobs; their own goes before
+    double decide_every_s = 10;                      // even if nothing happens, because rates change
+    TimeWindow window;                               // for GPU time, from the policy's options
+    std::map<std::string, std::string> environment;  // of all jobs; a job's own variables take precedence
 };
 
-// The same moment by two clocks.
+// One moment on two clocks.
 struct Moment {
     double unix_s = 0;
-    std::int64_t steady_ns = 0;  // the cluster's
+    std::int64_t steady_ns = 0;  // on the cluster's clock
 };
 
 class LiveScheduler {
 public:
     using Done = std::function<void(Result<void> done)>;
-    // Puts a change on record, or fails and nothing of it is. Then it calls `saved`: on the scheduler's thread, at once
-    // or later, in the order of changes.
+    // Puts all of a change on record, or fails and writes none of it. Then calls `saved` on the scheduler's thread, at
+    // once or later, in the order of changes.
     using Save = std::function<void(const LiveRecord& change, Done saved)>;
     using Submitted = std::function<void(Result<std::vector<JobId>> ids)>;
 
-    // Engine and cluster must outlive it.
+    // `engine` and `cluster` must outlive this object.
     LiveScheduler(LiveOptions options, Engine& engine, allocator::Cluster& cluster, Save save);
 
-    // Before anything else, with all that is on record: goes on with it.
+    // Resumes from what is on record. Call it before anything else.
     void restore(const LiveRecord& found, Moment now);
 
-    // `done` is called at once with an error, else when it is on record, or cannot be.
+    // Calls `done` at once with an error, or else once the jobs are on record or could not be put there.
     void submit(std::span<const Submission> jobs, Moment now, Submitted done);
     void cancel(JobId job, const std::string& by, Moment now, Done done);
     void tick(Moment now);
@@ -86,7 +87,7 @@ public:
     const Counts& counts() const { return counts_; }
 
 private:
-    // What the engine has been told of a job's attempt.
+    // What the engine has been told about a job's attempt.
     struct Told {
         std::uint32_t attempt = 0;
         bool stop = false;
@@ -111,9 +112,9 @@ private:
     Save save_;
     JobQueue queue_;
     bool saving_ = false;              // a change is being put on record; the next waits for it
-    std::vector<Done> wait_for_save_;  // for the change that is put on record next
+    std::vector<Done> wait_for_save_;  // waiting for the next change to be put on record
     std::map<JobId, Told> told_;
-    std::set<JobId> registered_;  // whose records say so
+    std::set<JobId> registered_;  // jobs whose records say so
     std::map<std::string, GpuTime> uses_;
     Counts counts_;
     bool due_ = true;

@@ -9,7 +9,8 @@ std::uint32_t type_of(const GpuCluster& cluster, const std::string& name) {
     return static_cast<std::uint32_t>(std::ranges::find(cluster.gpu_types, name) - cluster.gpu_types.begin());
 }
 
-// f* with asked.gpus GPUs of each type. What was measured is of the GPUs it has.
+// Returns f* with asked.gpus GPUs, by type. A measured f* is for the GPUs that the job has now, and scales f* of all
+// types.
 std::vector<double> ideals_of(const JobRecord& job, const GpuCluster& cluster, const StorageView& view) {
     const auto measured = view.jobs.find(job.asked.name);
     const bool is_measured = job.held && measured != view.jobs.end() && measured->second.ideal_is_measured;
@@ -22,7 +23,7 @@ std::vector<double> ideals_of(const JobRecord& job, const GpuCluster& cluster, c
         } else if (any != job.asked.ideal_by_type.end()) {
             ideals.push_back(any->second);
         } else {
-            // It may turn out to need all there is.
+            // Unknown: the job may need all of the remote's bandwidth.
             ideals.push_back(job.asked.ideal_by_type.empty() ? std::max(1.0, view.storage.remote_bytes_per_second) : 0);
         }
     }
@@ -104,7 +105,7 @@ LiveSnapshot::LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const Sto
 void LiveSnapshot::fill(JobRecord& job, const StorageView& view) {
     job.spec = spec_of(job, cluster_, names_, view);
     if (!job.asked.dataset.empty()) {
-        if (job.spec.dataset == kNoDataset) {  // no node has it at present: nothing of it is cached
+        if (job.spec.dataset == kNoDataset) {  // no node has it at present, so nothing of it is cached
             job.spec.dataset = static_cast<std::uint32_t>(datasets_.size());
             datasets_.push_back({job.asked.dataset, static_cast<double>(job.dataset_bytes)});
             names_.add_dataset(job.asked.dataset, job.spec.dataset);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The Snapshot a live decision is made on: the queue's records and the allocator's view, put side by side by index. It
-// fills in each schedulable job's spec and state, to which the snapshot points; so it holds until the queue changes.
+// Builds the Snapshot of a live decision: matches the queue's records with the allocator's view, by index. It fills in
+// each schedulable job's spec and state, to which the snapshot points, so it is valid only until the queue changes.
 
 #include <span>
 #include <string_view>
@@ -15,13 +15,13 @@
 
 namespace larder::scheduler {
 
-// Places of what records name, by name. Names of datasets and tenants are those of the view and the list it was made
-// from, which must outlive it.
+// Maps the names in records to indices. It refers to the names in the view and the list of tenants, which must outlive
+// it.
 class LiveNames {
 public:
     LiveNames(const StorageView& view, std::span<const Tenant> tenants);
 
-    std::uint32_t tenant(std::string_view name) const;  // the first one, where it has gone from the config
+    std::uint32_t tenant(std::string_view name) const;  // the first one if the config has no such tenant
     std::uint32_t dataset(std::string_view name) const { return place_of(datasets_, name, kNoDataset); }
     void add_dataset(std::string_view name, std::uint32_t place) { datasets_.emplace(name, place); }
 
@@ -38,7 +38,7 @@ private:
 
 class LiveSnapshot {
 public:
-    // All must outlive it.
+    // The arguments must outlive this object.
     LiveSnapshot(JobQueue& queue, const GpuCluster& cluster, const StorageView& view, std::span<const Tenant> tenants,
                  bool storage_aware, double now_s);
     LiveSnapshot(const LiveSnapshot&) = delete;
@@ -60,15 +60,15 @@ private:
     std::vector<GpuTypeState> types_;
     std::vector<DatasetState> datasets_;
     const StorageView& view_;
-    std::vector<std::uint32_t> node_of_;  // in the cluster, by node of the view
-    // Of the datasets that were asked for: those of the few jobs that are placed.
+    std::vector<std::uint32_t> node_of_;  // node of the cluster, by node of the view
+    // Filled only for datasets that were asked for: those of the few jobs that are placed.
     mutable NearNodes near_;
     mutable std::vector<bool> looked_up_;
     LiveNames names_;
     Snapshot snapshot_;
 };
 
-// The spec decisions are made with. Its dataset is none where no node has it at present.
+// Returns the spec that decisions use. Its dataset is kNoDataset if no node has the dataset at present.
 JobSpec spec_of(const JobRecord& job, const GpuCluster& cluster, const LiveNames& names, const StorageView& view);
 
 }  // namespace larder::scheduler

@@ -9,7 +9,7 @@
 namespace larder::scheduler {
 namespace {
 
-// A job whose process vanishes again and again does so for a reason of its own.
+// A job whose process is lost this many times in a row fails: the cause must be the job itself.
 constexpr std::uint32_t kLostMax = 5;
 
 std::string how_it_ended(const EngineEvent& event) {
@@ -25,7 +25,7 @@ JobQueue::JobQueue(const GpuCluster& cluster, Placer& placer, std::size_t histor
     for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) node_by_name_.emplace(cluster.nodes[n].name, n);
 }
 
-// --- what users ask
+// --- users' requests
 
 Result<std::vector<JobId>> JobQueue::submit(std::span<const Submission> jobs, const SubmissionLimits& limits,
                                             const std::function<bool(const std::string& name)>& taken) {
@@ -84,7 +84,7 @@ void JobQueue::acknowledge(std::span<const JobId> jobs, double now_s) {
     for (const JobId id : jobs) look_at_dependencies(id, now_s);
 }
 
-// What it waits for may have ended while it was being put on record.
+// A job that it waits for may have ended while this one was being put on record.
 void JobQueue::look_at_dependencies(JobId id, double now_s) {
     const auto job = jobs_.find(id);
     if (job == jobs_.end() || has_ended(job->second.phase)) return;
@@ -109,7 +109,7 @@ void JobQueue::withdraw(std::span<const JobId> jobs) {
         jobs_.erase(at);
         active_.erase(id);
         new_.erase(id);
-        // An earlier job of that name is found by it again.
+        // The name stands for an earlier job again.
         for (const auto& [other, job] : jobs_) {
             if (job.asked.name == name) by_name_[name] = other;
         }
@@ -146,7 +146,7 @@ Result<JobId> JobQueue::find(std::string_view number_or_name) const {
     return fail(ErrorCode::not_found, "there is no job \"" + text + "\"");
 }
 
-// --- what the engine tells
+// --- events of the engine
 
 void JobQueue::take(const EngineEvent& event, double now_s) {
     const auto at = jobs_.find(event.job);
@@ -259,7 +259,7 @@ void JobQueue::wait_again(JobRecord& job, double now_s) {
     notes_.push_back({QueueNote::Kind::stopped, job.asked.name, "job " + title(job) + " is stopped, and waits again"});
 }
 
-// The job may be forgotten by then.
+// Ends the job. `job` may be invalid afterwards, as the history may have dropped it.
 void JobQueue::end(JobRecord& job, Phase how, const std::string& why, double now_s) {
     end_with_dependents(job, how, why, now_s);
     trim_history();

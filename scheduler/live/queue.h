@@ -1,14 +1,14 @@
 #pragma once
 
-// The jobs that were submitted, and what becomes of each: a state machine without a clock, a process or a file. Users'
-// wishes, decisions and the engine's events go in; the records that changed come out, to be put on record before
-// anything is done about them. It keeps the placer's account in step with what jobs hold. One thread.
+// The submitted jobs and what becomes of each: a state machine without a clock, a process or a file. Users' requests,
+// decisions and engine events go in. Changed records come out, to be put on record before anything is done about them.
+// The queue keeps the placer's account in step with what jobs hold. One thread.
 //
 //   waiting -> placed -> starting -> running -> succeeded | failed
 //      ^                    |           |
-//      +---- stopping <-----+-----------+        cancelled: from anywhere, by way of stopping where it runs
+//      +---- stopping <-----+-----------+        cancelled: from any state, through stopping if it runs
 //
-// GPUs of a job that is stopping are free to be placed on, but who is placed there starts only when it is gone.
+// Other jobs may be placed on the GPUs of a stopping job, but start only when that job is gone.
 
 #include <algorithm>
 #include <functional>
@@ -35,10 +35,10 @@ struct QueueCounts {
     std::uint64_t preemptions = 0;
     std::uint64_t lost = 0;
     std::map<Phase, std::uint64_t> ended;
-    std::vector<double> waits_s;  // from submission to the first start; emptied by who counts them
+    std::vector<double> waits_s;  // from submission to the first start; the reader empties it
 };
 
-// For people who watch.
+// A message for people who watch the queue.
 struct QueueNote {
     enum class Kind : std::uint8_t { submitted, started, stopped, ended };
     Kind kind = Kind::submitted;
@@ -48,64 +48,65 @@ struct QueueNote {
 
 class JobQueue {
 public:
-    // Both must outlive it, and the cluster's nodes keep their names. `history_max`: jobs that have ended and are still
-    // kept.
+    // `cluster` and `placer` must outlive this object, and the cluster's nodes must keep their names. `history_max`:
+    // the number of ended jobs that are kept.
     JobQueue(const GpuCluster& cluster, Placer& placer, std::size_t history_max);
 
-    // A job of a former process, in the order of ids; then what each holds is placed again. Those whose GPUs are not
-    // there any more, or not theirs, are to stop.
+    // Resumes the jobs of a former process: restore() takes each in the order of ids, then take_up() places again what
+    // they hold. Jobs whose GPUs no longer exist, or are no longer theirs, are stopped.
     void restore(JobRecord record);
     void take_up(double now_s);
 
-    // No job gets this number, or a lower one, from now on.
+    // New jobs get only numbers above `last`.
     void number_from(JobId last) { last_id_ = std::max(last_id_, last); }
 
-    // All of them or none. `limits` as check_submission() has it; `taken` says whether a name is in use elsewhere. The
-    // caller puts them on record, then acknowledges or withdraws them. Until then nobody finds them, and no decision is
-    // about them.
+    // Submits all jobs or none. `limits`: as in check_submission(); `taken` returns true if a name is in use elsewhere.
+    // The caller puts the jobs on record, then acknowledges or withdraws them. Until then find() and decisions ignore
+    // them.
     Result<std::vector<JobId>> submit(std::span<const Submission> jobs, const SubmissionLimits& limits,
                                       const std::function<bool(const std::string& name)>& taken);
     void acknowledge(std::span<const JobId> jobs, double now_s);
-    // They could not be put on record, and never were.
+    // Removes jobs that could not be put on record.
     void withdraw(std::span<const JobId> jobs);
-    // changed: it has ended already.
+    // changed: the job has already ended.
     Result<void> cancel(JobId job, const std::string& by, double now_s);
 
-    // Those a decision is about, by id: nothing left to wait for but GPUs, or running.
+    // Returns the jobs to decide on, by id: those that run, or wait only for GPUs.
     std::vector<JobId> schedulable() const;
-    // `ids`: by index in the snapshot that was decided on. `by`: the policy, for the log.
+    // Applies a decision. `ids`: by index in its snapshot. `by`: the policy, for the log.
     void apply(const Actions& actions, std::span<const JobId> ids, std::string_view by, double now_s);
     void set_waits_for(JobId job, WaitsFor why, const std::string& text, double now_s);
-    // Placed jobs whose GPUs are clear become starting.
+    // Makes placed jobs start whose GPUs are clear.
     void begin_starts(double now_s);
-    // The engine's events but those of nodes.
+    // Handles the engine's events, except those about nodes.
     void take(const EngineEvent& event, double now_s);
-    // Who was to start there, and is not known to the engine yet, waits again.
+    // Handles the loss of a node. A job placed there that has not begun waits again; a job moving there stops instead.
     void lose_node(std::string_view node, double now_s);
-    // Which cells jobs hold by now, into their records: to be told before these are written.
+    // Writes the cells that jobs hold into their records. Call it before records are put on record.
     void note_cells();
 
     const std::map<JobId, JobRecord>& jobs() const { return jobs_; }
     const std::set<JobId>& active() const { return active_; }
     JobRecord& job(JobId id) { return jobs_.at(id); }
     void changed(JobId id) { changed_.insert(id); }
-    // By number, or by name: then the one that has not ended, or else the last that had it.
+    // Finds a job by number or name. Of several jobs with the name, finds the one that has not ended, else the latest.
     Result<JobId> find(std::string_view number_or_name) const;
     JobId last_id() const { return last_id_; }
     QueueCounts& counts() { return counts_; }
     const QueueCounts& counts() const { return counts_; }
     std::vector<QueueNote> take_notes() { return std::exchange(notes_, {}); }
 
-    // Ids whose record is to be written; those not in jobs() any more, removed.
+    // The ids whose records must be written, or removed if they are no longer in jobs().
     const std::set<JobId>& unsaved() const { return changed_; }
-    // Those are being written, and are no longer unsaved unless they change again; then they are saved, or are not.
+    // saving(): the unsaved ids are being written, and are unsaved again only if they change or save_failed() is
+    // called.
     void saving() { saving_ = std::exchange(changed_, {}); }
     void saved() { saving_.clear(); }
     void save_failed() { changed_.merge(saving_); }
 
-    Placement placement_of(const Allotment& held) const;  // empty: a node of it is not there any more
+    Placement placement_of(const Allotment& held) const;  // empty: one of its nodes no longer exists, or has changed
     std::uint32_t type_index(const std::string& gpu_type) const;
-    std::uint32_t node_index(std::string_view name) const;  // the number of nodes: it is not there any more
+    std::uint32_t node_index(std::string_view name) const;  // the number of nodes if it no longer exists
 
 private:
     Allotment allotment_of(const Start& start, std::span<const JobId> ids) const;
@@ -122,7 +123,7 @@ private:
     void tell_dependents(const JobRecord& job, double now_s);
     void look_at_dependencies(JobId id, double now_s);
     bool gpus_are_clear(const JobRecord& job) const;
-    // The placer's account of it, if it has one; guests take over what their host leaves.
+    // Releases the job's GPUs in the placer, if it has any there. Its guests take them over.
     void release(const JobRecord& job, double now_s);
 
     const GpuCluster& cluster_;
@@ -130,9 +131,9 @@ private:
     Placer& placer_;
     std::size_t history_max_;
     std::map<JobId, JobRecord> jobs_;
-    std::set<JobId> active_;  // that have not ended
+    std::set<JobId> active_;  // jobs that have not ended
     std::set<std::pair<double, JobId>> history_;
-    std::map<std::string, JobId, std::less<>> by_name_;  // the last that had it
+    std::map<std::string, JobId, std::less<>> by_name_;  // the latest job of each name
     std::set<JobId> changed_;
     std::set<JobId> saving_;
     std::set<JobId> new_;  // not acknowledged yet

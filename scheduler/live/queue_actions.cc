@@ -1,4 +1,4 @@
-// What decisions do to the queue, and how it is taken up after a restart.
+// The part of JobQueue that applies decisions and resumes after a restart.
 
 #include <algorithm>
 #include <utility>
@@ -103,7 +103,7 @@ void JobQueue::apply(const Actions& actions, std::span<const JobId> ids, std::st
         job.state.promised = one.times;
         changed_.insert(job.id);
     }
-    // Late is worthless to a strict job that the policy gave no promise.
+    // A strict job without a promise fails once its deadline has passed: a late result is worthless.
     for (const Refused& refused : actions.refused) {
         const auto at = jobs_.find(ids[refused.job]);
         if (at == jobs_.end() || at->second.phase != Phase::waiting) continue;
@@ -220,7 +220,7 @@ void JobQueue::take_up(double now_s) {
         const Allotment* const held = job.placed();
         if (held != nullptr) (held->packed_with ? guests : hosts).push_back(&job);
     }
-    // Rows of older daemons name no cells: such a job takes what the others leave.
+    // Rows of older daemons name no cells, so their jobs are placed last.
     std::ranges::stable_partition(hosts, [](const JobRecord* job) { return !job->placed()->cells.empty(); });
     const auto gone = [&](JobRecord& job) {
         changed_.insert(job.id);

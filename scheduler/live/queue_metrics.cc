@@ -1,4 +1,4 @@
-// What Prometheus is shown of submitted jobs.
+// The Prometheus metrics of submitted jobs.
 
 #include <array>
 

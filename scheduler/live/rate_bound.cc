@@ -7,10 +7,10 @@
 namespace larder::scheduler {
 namespace {
 
-// A bound that is used up to this part is full: plans are made from what is cached at a moment, and rounded.
+// A limit that is used to this part counts as full: plans are rounded, and made from what is cached at one moment.
 constexpr double kFull = 0.95;
 
-// Of one node, in bytes per second.
+// The load of one node, in bytes per second.
 struct NodeLoad {
     double in = 0;
     double out = 0;
@@ -19,8 +19,9 @@ struct NodeLoad {
 
 using Loads = std::map<std::uint32_t, NodeLoad>;
 
-// What a job takes of nodes as it is predicted to go on: its hits come from the nodes of its groups, by how much each
-// has of the dataset; the rest, and all hits of other nodes, come in over the network of the nodes it runs on.
+// Returns the load that a job is predicted to put on nodes. Its hits come from the nodes of its peer groups, in
+// proportion to their part of the dataset. Misses, and hits from other nodes, come in over the network of the nodes
+// that it runs on.
 Loads loads_of(const allocator::ClusterState& state, const allocator::Plan& plan, std::size_t j) {
     const allocator::JobPlan& planned = plan.jobs[j];
     const allocator::Placement& placement = placement_of(state, plan, j);

@@ -1,7 +1,7 @@
 #pragma once
 
-// What holds a job below f*, by the plan in force: the remote's bandwidth, or the network or the disk of a node that it
-// runs on or reads from. Counted anew from what the plan predicts of all jobs. Pure.
+// Finds what keeps a job below f* under the plan in force: the remote's bandwidth, or the network or the disk of a node
+// that it runs on or reads from. Computed from what the plan predicts of all jobs. Pure.
 
 #include <string>
 #include <string_view>
@@ -16,7 +16,7 @@ struct RateBound {
     std::string node;  // whose network or disk
 };
 
-// The remote, where nothing else is known to be full. `plan` was made from `state`.
+// Returns the remote if nothing else is known to be full. `plan` must be made from `state`.
 RateBound rate_bound(const allocator::ClusterState& state, const allocator::Plan& plan, std::string_view job);
 
 }  // namespace larder::scheduler

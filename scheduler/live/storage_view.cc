@@ -26,13 +26,13 @@ StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns)
         }
     }
     for (const allocator::Job& job : now.jobs) {
-        // Its f* is of the GPUs it had, which may not be those it has by now.
+        // Its f* is for the GPUs it had, which may not be those it has now.
         if (job.waits_for_turn()) continue;
         view.jobs[job.name] = {.ideal = job.ideal_bytes_per_second,
                                .ideal_is_measured = cluster.measured_ideal(job.name).has_value(),
                                .unread_bytes = static_cast<double>(job.unread_bytes)};
     }
-    // The plan may be of a moment ago, and so of other jobs.
+    // The plan may be slightly older, with other jobs.
     const allocator::ClusterState& planned = cluster.planned_state();
     for (std::size_t j = 0; j < planned.jobs.size(); ++j) {
         const auto at = view.jobs.find(planned.jobs[j].name);
@@ -57,7 +57,7 @@ void take_reads(const allocator::Cluster& cluster, JobQueue& queue) {
             if (found == by_name.end()) continue;
             JobRecord& job = queue.job(found->second);
             Counted& counted = job.counted[node];
-            // Counters begin at 0 with a daemon, and when it has forgotten the job.
+            // A counter starts at 0 when the daemon starts, and when it has forgotten the job.
             const bool goes_on = counted.instance == known.last.instance && report.bytes >= counted.bytes;
             const std::uint64_t more = goes_on ? report.bytes - counted.bytes : report.bytes;
             counted = {known.last.instance, report.bytes};

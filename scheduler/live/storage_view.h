@@ -1,7 +1,7 @@
 #pragma once
 
-// What decisions need of the allocator: datasets and where they are cached, bandwidth, and the jobs' rates as the plan
-// in force predicts them; and how far jobs have come, by what nodes report was read.
+// The allocator's state that decisions need: datasets and where they are cached, bandwidth, and the jobs' rates as the
+// plan in force predicts them. Also counts the jobs' progress, by what nodes report was read.
 
 #include <map>
 #include <string>
@@ -13,14 +13,14 @@
 
 namespace larder::scheduler {
 
-// Of a job that reads.
+// The rates of a job that reads.
 struct JobRates {
     double ideal = 0;  // f*, measured or declared
     bool ideal_is_measured = false;
     double predicted = 0;  // bytes per second, by the plan in force
-    double granted = 0;    // of the remote
+    double granted = 0;    // bandwidth of the remote, bytes per second
     double hit_ratio = 0;
-    double unread_bytes = 0;  // of its epoch
+    double unread_bytes = 0;  // of the current epoch
 };
 
 struct CachedOn {
@@ -29,7 +29,7 @@ struct CachedOn {
 };
 
 struct StorageView {
-    std::vector<std::string> nodes;  // that report
+    std::vector<std::string> nodes;  // nodes that report
     std::vector<DatasetState> datasets;
     std::vector<std::vector<CachedOn>> cached_on;  // by dataset
     Storage storage;
@@ -38,9 +38,9 @@ struct StorageView {
 
 StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns);
 
-// Takes what nodes report of the jobs into their records.
+// Adds what nodes report as read to the jobs' records.
 void take_reads(const allocator::Cluster& cluster, JobQueue& queue);
-// The job starts for the first time: what was read under its name before is not its own.
+// Call it when the job first starts: what was read under its name before is not its own.
 void begin_reads(const allocator::Cluster& cluster, JobRecord& job);
 
 }  // namespace larder::scheduler

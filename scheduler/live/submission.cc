@@ -54,7 +54,7 @@ Result<void> check_command(const Submission& job) {
     return {};
 }
 
-// What tells policies how the job takes to other GPUs than it asks for.
+// Checks the weight, and what tells policies how the job runs on other GPUs than it asks for.
 Result<void> check_rates(const Submission& job) {
     if (!(job.weight >= kWeightMin && job.weight <= kWeightMax)) return wrong("weight", "must be from 1e-6 to 1e6");
     if (!(job.restart_s >= 0 && job.restart_s <= kRestartMax_s)) return wrong("restart_s", "must be from 0 to 86400");
@@ -108,10 +108,10 @@ Result<void> check_numbers(const Submission& job, double now_s) {
 
 struct Most {
     std::uint32_t gpus = 0;
-    std::uint32_t owned = 0;  // of them, what its tenant has a claim to
+    std::uint32_t owned = 0;  // of these, those that its tenant has a claim to
 };
 
-// The most GPUs there are of one type that it may run on: a gang is of one type.
+// Returns the most GPUs of one type that the job may run on, because a gang uses a single type.
 Result<Most> most_of_one_type(const Submission& job, std::uint32_t tenant, const SubmissionLimits& limits) {
     const GpuCluster& cluster = limits.cluster;
     std::vector<std::uint32_t> gpus(cluster.gpu_types.size());

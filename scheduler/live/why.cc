@@ -9,7 +9,7 @@ namespace larder::scheduler {
 namespace {
 
 constexpr std::size_t kNamedMax = 5;
-// A rate within this part of f* is f*.
+// A rate of at least this part of f* counts as f*.
 constexpr double kNearIdeal = 0.98;
 
 std::string ago(double seconds) {
@@ -30,7 +30,7 @@ std::string asked_for(const JobRecord& job) {
     return text;
 }
 
-// "4 (bert): 8 GPUs, tenant vision, ends in about 2h 05m"
+// Returns a text such as "4 (bert): 8 GPUs, tenant vision, ends in about 2h 05m".
 std::string holder(const JobRecord& job, const WhyContext& context) {
     std::string text = title(job) + ": " + gpus(job.held->count) + ", tenant " + job.asked.tenant;
     const auto rates = context.view.jobs.find(job.asked.name);
@@ -154,7 +154,7 @@ std::string text_of(const RateBound& bound) {
     return "the " + std::string(binding_of(bound)) + " of node " + bound.node;
 }
 
-// f = min(f*, b / (1 - h)), within what nodes' networks and disks carry: what of it binds.
+// Explains what limits the rate: f = min(f*, b / (1 - h)), within what nodes' networks and disks carry.
 Why why_running(const JobRecord& job, const WhyContext& context) {
     const std::string begin = "Job " + title(job) + " has run " + ago(context.now_s - job.state.started_s) + " on " +
                               text_of(*job.held) + ", attempt " + std::to_string(job.attempt);

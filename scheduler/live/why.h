@@ -1,7 +1,8 @@
 #pragma once
 
-// "Why is my job waiting?", in one paragraph that names what binds: GPUs, the place, its turn, a quota, jobs before it,
-// a deadline; and of a running job whether its GPUs or storage bind its rate. Pure: from what the last decision left.
+// Answers "why is my job waiting?" in one paragraph that names what holds the job up: GPUs, the place, its turn, a
+// quota, jobs before it, a deadline. For a running job it says whether GPUs or storage limit the rate. Pure: based on
+// the state after the last decision.
 
 #include <string>
 #include <string_view>
@@ -24,14 +25,14 @@ struct WhyContext {
     const Placer& placer;
     std::span<const Tenant> tenants;
     const StorageView& view;
-    RateBound bound;  // of the job, where its rate is below f*
+    RateBound bound;  // what limits the job if its rate is below f*
     std::string_view policy;
     std::string_view output;  // where its output is
     double now_s = 0;
 };
 
 Why why(const JobRecord& job, const WhyContext& context);
-// For its log: "waits: too few GPUs are free".
+// Returns the text for a job's log, such as "waits: too few GPUs are free".
 std::string_view text_of(WaitsFor why);
 
 }  // namespace larder::scheduler
