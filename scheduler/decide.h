@@ -28,7 +28,7 @@ struct Start {
 struct Actions {
     std::vector<std::uint32_t> stops;  // stopped before the starts; a job also in `starts` gets other GPUs
     std::vector<Start> starts;
-    // These jobs run on, but lose (demoted) or regain (promoted) the claim to their GPUs; see JobState::opportunistic.
+    // These jobs run on, but lose (demoted) or get (promoted) the claim to their GPUs; see JobState::opportunistic.
     std::vector<std::uint32_t> demoted;
     std::vector<std::uint32_t> promoted;
     std::vector<std::pair<std::uint32_t, double>> leases;  // job, end of its lease in seconds

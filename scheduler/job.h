@@ -33,7 +33,7 @@ struct JobSpec {
     std::uint32_t gpus_max = 1;
     // The rate with gpus_min, gpus_min + 1, ..., gpus_max GPUs, divided by the rate with `gpus`. Empty: proportional.
     std::vector<double> scaling;
-    std::uint32_t gpu_type = kAnyGpuType;  // the only type that it may run on
+    std::uint32_t gpu_type = kAnyGpuType;  // the only type it may run on, if not any
     // The ideal rate f* with `gpus` GPUs, by type; 0: the job cannot run on the type.
     std::vector<double> ideal_bytes_per_second;
     // The rate on 1, 2, ... nodes, divided by the rate on the fewest possible nodes. Empty: communication never limits

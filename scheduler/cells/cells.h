@@ -76,7 +76,7 @@ private:
     using HierarchyCell = std::pair<std::uint32_t, CellId>;
     struct Job {
         std::uint32_t tenant = 0;
-        std::uint32_t cluster = kNone;  // of its tenant
+        std::uint32_t cluster = kNone;  // virtual cluster of its tenant
         std::uint32_t gpu_type = 0;
         std::int32_t priority = 0;
         bool opportunistic = false;

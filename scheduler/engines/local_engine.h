@@ -29,7 +29,7 @@ struct LocalEngineOptions {
 
 class LocalEngine final : public Engine {
 public:
-    // Fails if the directory cannot be made, or the runner is not an executable file.
+    // Fails if the directory cannot be made, or the runner cannot be executed.
     static Result<std::unique_ptr<LocalEngine>> open(LocalEngineOptions options);
 
     void start(const EngineJob& job) override;

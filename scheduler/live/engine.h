@@ -45,7 +45,7 @@ struct EngineEvent {
     std::optional<int> exit_code;
     std::optional<int> exit_signal;
     bool was_stopping = false;  // it was still running when told to stop
-    std::string message;        // why it is lost, or why it could not be started
+    std::string message;        // why the attempt is lost or could not be started
     std::string node;           // for node events
 };
 

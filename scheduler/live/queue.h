@@ -76,13 +76,13 @@ public:
     // Applies a decision. `ids`: by index in its snapshot. `by`: the policy, for the log.
     void apply(const Actions& actions, std::span<const JobId> ids, std::string_view by, double now_s);
     void set_waits_for(JobId job, WaitsFor why, const std::string& text, double now_s);
-    // Makes placed jobs start whose GPUs are clear.
+    // Moves placed jobs whose GPUs are clear to `starting`.
     void begin_starts(double now_s);
     // Handles the engine's events, except those about nodes.
     void take(const EngineEvent& event, double now_s);
     // Handles the loss of a node. A job placed there that has not begun waits again; a job moving there stops instead.
     void lose_node(std::string_view node, double now_s);
-    // Writes the cells that jobs hold into their records. Call it before records are put on record.
+    // Copies the cells that jobs hold into their records. Call it before the records are written.
     void note_cells();
 
     const std::map<JobId, JobRecord>& jobs() const { return jobs_; }

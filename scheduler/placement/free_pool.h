@@ -18,7 +18,7 @@ public:
     bool place_at(const PlaceRequest& request, const Placement& placement) override;
     void release(JobId job) override;
     std::uint32_t free_gpus(std::uint32_t gpu_type) const override { return free_.count(gpu_type); }
-    // A job cannot give up its claim here: a job that is passed over is stopped at once.
+    // A job cannot give up its claim here: a job that is passed over is stopped instead.
     bool set_opportunistic(JobId job, bool opportunistic) override;
     std::uint32_t owned_gpus(std::uint32_t /*tenant*/, std::uint32_t /*gpu_type*/) const override {
         return kAnyGpuType;

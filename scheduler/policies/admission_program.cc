@@ -15,9 +15,9 @@ namespace {
 constexpr int kNodesMax = 300;
 constexpr int kIterationsMax = 20000;
 constexpr double kGap = 0.4;       // less than any job is worth
-constexpr double kEarlier = 1e-4;  // what a lease costs for each that it comes after the first: ties go to the early
+constexpr double kEarlier = 1e-4;  // cost of a late lease, so that ties go to early ones
 
-// Columns: of each job and type, whether it is admitted there, then whether it has each lease.
+// The columns, for each job and type: whether the job is admitted there, then whether it has each lease.
 class Program {
 public:
     Program(const LeasePlan& plan, std::uint32_t types, std::span<const AdmissionCandidate> candidates)
@@ -46,7 +46,7 @@ public:
         model.setMaximumNodes(kNodesMax);
         model.setMaximumNumberIterations(kIterationsMax);
         model.setAllowableGap(kGap);
-        model.setNumberStrong(0);  // takes longer than the nodes it saves
+        model.setNumberStrong(0);  // strong branching takes longer than the nodes it saves
         model.branchAndBound();
         if (model.bestSolution() == nullptr) return std::nullopt;
         return fits(model.bestSolution());
@@ -60,7 +60,8 @@ private:
         return first_column(candidate, type) + 1 + static_cast<int>(lease);
     }
 
-    // What it gets done in the lease before its deadline, of all its work. Each lease after the first may be a restart.
+    // Returns the part of all its work that a job gets done in the lease before its deadline. Each lease after the
+    // first may be a restart.
     double done_in(const LeaseDemand& demand, std::uint32_t type, std::uint32_t lease) const {
         const bool goes_on = lease == 0 && ((demand.runs && demand.runs_on == type) || !demand.started);
         const double begins_s = plan_.start_s(lease) + (goes_on ? demand.starting_s : demand.restart_s);
@@ -100,14 +101,14 @@ private:
         end_row(candidate.must ? 1 : 0, 1);
         for (std::uint32_t type = 0; type < types_; ++type) {
             if (candidate.demand->rates[type] <= 0) continue;
-            // More than all its work in one lease counts as all of it, which makes the relaxation tighter.
+            // One lease never counts for more than all the work, which makes the relaxation tighter.
             for (std::uint32_t lease = 0; lease < plan_.leases(); ++lease) {
                 const double done = std::min(1.0, done_in(*candidate.demand, type, lease));
                 if (done > 0) coefficient(lease_column(c, type, lease), done);
             }
             coefficient(first_column(c, type), -1);
             end_row(-1e-9, COIN_DBL_MAX);
-            // Without these its relaxation is too weak to search by.
+            // Without these rows the relaxation is too weak to guide the search.
             for (std::uint32_t lease = candidate.holds_type == type ? 1 : 0; lease < plan_.leases(); ++lease) {
                 coefficient(lease_column(c, type, lease), 1);
                 coefficient(first_column(c, type), -1);

@@ -16,7 +16,7 @@ namespace larder::scheduler {
 
 struct AdmissionCandidate {
     const LeaseDemand* demand = nullptr;
-    bool must = false;  // was promised already
+    bool must = false;  // already promised
     // Set if the job is within a lease on that type, and stays there for it; its GPUs there count as free in the plan.
     std::optional<std::uint32_t> holds_type;
     double value = 1;

@@ -53,7 +53,7 @@ private:
         double error = 0;  // of all its rows together
         std::uint32_t begin = 0;
         std::uint32_t end = 0;
-        std::size_t column = 0;  // the one that its rows differ most in
+        std::size_t column = 0;  // the column that its rows differ most in
         double middle = 0;
 
         bool operator<(const Box& other) const {
@@ -63,7 +63,7 @@ private:
 
     double& at(std::uint32_t row, std::size_t column) { return rows_[row * width_ + column]; }
 
-    // By what may not be taken for equal.
+    // Compares what must not be merged: the exact numbers, and which of the others are 0.
     int compare(std::uint32_t a, std::uint32_t b) {
         for (std::size_t column = 0; column < width_; ++column) {
             const double x = column < exact_ ? at(a, column) : at(a, column) == 0 ? 0 : 1;
@@ -86,7 +86,7 @@ private:
             if (high <= 0 || (high - low) / high <= widest) continue;
             widest = (high - low) / high;
             box.column = column;
-            // Between them, whatever the rounding.
+            // At least `low` and less than `high`, whatever the rounding.
             box.middle = std::clamp(std::sqrt(low) * std::sqrt(high), low, std::nextafter(high, 0.0));
         }
         box.error = widest * (end - begin);

@@ -8,9 +8,9 @@ namespace larder::scheduler {
 namespace {
 
 struct Queue {
-    double gpu_s = 0;  // had, and given in this decision
+    double gpu_s = 0;  // in the window, plus what is given in this decision
     double weight = 1;
-    std::vector<Ranked> jobs;  // the one that has had least first
+    std::vector<Ranked> jobs;  // the job with the least GPU time first
     std::size_t next = 0;
 };
 

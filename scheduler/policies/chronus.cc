@@ -55,7 +55,7 @@ void Chronus::admit_exactly(const Snapshot& snapshot, LeasePlan& by_start, std::
         const LeaseDemand& demand = promise.demand;
         if (promise.hopeless || demand.remaining_bytes == kNever) continue;
         if (!demand.preemptible || candidates.size() >= kJobsMaxExact) {
-            if (promise.met) return;  // whose leases the program could not keep free
+            if (promise.met) return;  // the program could not keep its leases free
             continue;
         }
         AdmissionCandidate candidate{.demand = &demand, .must = promise.old, .value = value_of(promise)};
@@ -130,7 +130,7 @@ void Chronus::fill(const Snapshot& snapshot, const std::vector<Promise>& promise
     };
     for (const Promise& promise : promises) {
         if (!promise.met) continue;
-        // A job that runs there meanwhile must leave: its promise rests on later leases.
+        // A promised job that runs before its leases is decided upon again at the end of this lease.
         all_run = all_run && promise.fit.now();
         want_if_room(promise.demand.job, promise.fit.gpu_type, true);
     }

@@ -7,7 +7,7 @@
 namespace larder::scheduler {
 namespace {
 
-// When it runs all the time.
+// Returns the level at which the group's jobs run all the time.
 double level_of_all_time(const ShareGroup& group) {
     return group.need <= 0 ? kLevelMax : std::max(0.0, (group.rates[0] - group.floor) / group.need);
 }
@@ -38,7 +38,8 @@ Shares closed_form_shares(const ShareProblem& problem) {
     std::iota(order.begin(), order.end(), 0);
     std::ranges::stable_sort(order, {}, [&](std::size_t g) { return level_of_all_time(problem.groups[g]); });
 
-    // GPUs taken are fixed + slope * level, group after group turning from the slope to what it takes all the time.
+    // The GPUs taken are fixed + slope * level. Once a group runs all the time, its term moves from the slope to the
+    // fixed part.
     double fixed = 0;
     double slope = 0;
     const auto gpus_per_rate = [](const ShareGroup& group) { return group.jobs * group.gpus / group.rates[0]; };

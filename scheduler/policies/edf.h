@@ -14,7 +14,7 @@ public:
     Result<Decision> decide(const Snapshot& snapshot) override;
 
 private:
-    std::vector<Ranked> ranked_;  // kept for its memory
+    std::vector<Ranked> ranked_;  // kept to reuse its memory
 };
 
 }  // namespace larder::scheduler

@@ -15,7 +15,7 @@ struct Fair::Candidates {
 
     std::span<const double> row(std::size_t i) const { return std::span(rows).subspan(i * width, width); }
 
-    // The kind of each row.
+    // Returns the kind of each row.
     std::vector<std::size_t> group(Kinds& kinds) const {
         std::vector<std::size_t> order(jobs.size());
         std::iota(order.begin(), order.end(), 0);

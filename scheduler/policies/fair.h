@@ -45,7 +45,7 @@ protected:
     // `rates` by type; a policy that knows no types may set those above 0 to one.
     virtual void terms(const Snapshot& snapshot, const JobState& job, double gpus, std::span<double> rates,
                        std::span<double> terms) const = 0;
-    // Returns how many of the terms, from the first on, are names, which must not be merged.
+    // Returns how many of the terms, from the first on, are identifiers, which must not be merged.
     virtual std::size_t exact_terms() const { return 0; }
     virtual Result<Shares> allocate(const Snapshot& snapshot, const Kinds& kinds) = 0;
 

@@ -17,20 +17,19 @@ struct Ending {
     bool claims = true;
 };
 
-// What keeps the first waiting job's start where it is: by when enough GPUs come free for it, and what is free then
-// besides.
+// Keeps the start of the first waiting job: when enough GPUs come free for it, and what else is free then.
 struct Reservation {
     double start_s = kNever;
     Room spare;
 };
 
-// To its end, once it runs there.
+// Returns the time to the job's end if it ran there.
 double remaining_s(const Snapshot& snapshot, const JobState& job, std::uint32_t type, std::uint32_t gpus) {
     const double rate = expected_rate(snapshot, job, type, gpus);
     return rate <= 0 ? kNever : job.remaining_bytes / rate;
 }
 
-// Nothing: it would not fit even if all had ended.
+// nullopt: the job would not fit even if all others had ended.
 std::optional<Reservation> reserve(std::vector<Ending>& endings, const Room& free, const JobSpec& job,
                                    std::uint32_t gpus) {
     std::ranges::stable_sort(endings, {}, &Ending::at_s);
@@ -77,7 +76,8 @@ Result<Decision> Fifo::decide(const Snapshot& snapshot) {
         std::ranges::stable_sort(waiting, std::ranges::greater{}, priority);
     }
     std::optional<Reservation> reserved;
-    // Before who waits first can start; nobody knows that where it waits for jobs whose end nobody knows.
+    // True if the job ends before the first waiting job can start. False if that start is unknown, because it depends
+    // on jobs of unknown work.
     const auto ends_before = [&](const JobState& job, std::uint32_t type, std::uint32_t gpus) {
         return reserved->start_s < kNever &&
                snapshot.now_s + remaining_s(snapshot, job, type, gpus) <= reserved->start_s;

@@ -11,11 +11,11 @@ namespace {
 
 constexpr std::size_t kRemainingBytes = 0;
 constexpr std::size_t kElapsedS = 1;
-constexpr std::size_t kAloneS = 2;  // from beginning to end in a cluster of its own
+constexpr std::size_t kAloneS = 2;  // total time in a cluster of its own
 
 constexpr double kTolerance = 1e-6;
 
-// rho goes in steps, 128 to each doubling, so that the search ends at the same wherever it begins.
+// rho takes steps, 128 to each doubling, so that the search ends at the same value wherever it begins.
 constexpr int kStepsPerDoubling = 128;
 constexpr int kStepMin = -20 * kStepsPerDoubling;
 constexpr int kStepMax = 40 * kStepsPerDoubling;
@@ -60,7 +60,7 @@ Result<Shares> FinishTimeFairness::allocate(const Snapshot&, const Kinds& kinds)
 
     auto all_the_time = shares_at(0, true);
     if (!all_the_time || reached(all_the_time)) return all_the_time;
-    // The least step that can be reached, looked for from the last one on.
+    // Find the lowest step that can be reached, starting at the last result.
     const auto reaches = [&](int step) -> Result<bool> {
         const auto shares = shares_at(rho_at(step), false);
         if (!shares) return std::unexpected(shares.error());

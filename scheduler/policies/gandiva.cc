@@ -11,7 +11,8 @@
 namespace larder::scheduler {
 namespace {
 
-// A turn: whoever waits, the longest first, then whoever runs, who started last first.
+// A job's place in line: waiting jobs come first, the longest waiting first; then running jobs, the latest started
+// first.
 struct Turn {
     std::int32_t priority = 0;
     bool running = false;
@@ -21,7 +22,7 @@ struct Turn {
     auto key() const { return std::tuple(-priority, running, running ? -since_s : since_s, job); }
 };
 
-// The GPUs it goes back to when there are none to spare.
+// Wants a job with the GPUs it has while none are spare: a grown job shrinks to the number it states.
 Want base_want(const Snapshot& snapshot, std::uint32_t j) {
     Want want = want_as_it_is(snapshot, j);
     const JobState& job = *snapshot.jobs[j];
@@ -29,7 +30,7 @@ Want base_want(const Snapshot& snapshot, std::uint32_t j) {
     return want;
 }
 
-// To one node fewer at least, as decide() moves it only then.
+// True if moving pays. Assumes at least one node fewer, because decide() moves the job only then.
 bool moving_pays(const Snapshot& snapshot, const JobState& job) {
     const auto nodes = static_cast<std::uint32_t>(job.placement.size());
     if (!job.running || job.packed_with != nullptr || nodes < 2 || job.spec->rate_by_nodes.empty()) return false;
@@ -162,19 +163,19 @@ private:
             may_change_ = may_change_ || growing[i].gpus != decision_.wants[at[i]].gpus;
             decision_.wants[at[i]].gpus = growing[i].gpus;
         }
-        // Those within a lease may grow when it is over.
+        // Jobs within a lease may grow once it expires.
         for (std::size_t w = 0; w < kept_; ++w) {
             const JobState& job = *snapshot_.jobs[decision_.wants[w].job];
             if (!is_pinned(job) && job.gpus < job.spec->gpus_max && room_.left(job.gpu_type) > 0) may_change_ = true;
         }
     }
 
-    // It has grown by GPUs of a type, whoever they are for.
+    // Limits the growth of a job to its tenant's claim. Until now it took GPUs of a type regardless of claims.
     void keep_to_claims(Growing& growing, std::uint32_t gpus_before) {
         const JobState& job = *snapshot_.jobs[growing.job];
         std::uint32_t may_have =
             gpus_before + std::min(growing.gpus - gpus_before, room_.claim_left(*job.spec, growing.gpu_type));
-        // It was to start again for more than that.
+        // A restart pays only for the full growth, so there is none for less.
         const bool would_start_again = may_have < growing.gpus && job.running && may_have > job.gpus;
         if (would_start_again) may_have = std::max(gpus_before, job.gpus);
         room_.left()[growing.gpu_type] += growing.gpus - may_have;
@@ -187,12 +188,12 @@ private:
     Room room_;
     Packing packing_;
     Decision decision_;
-    std::vector<bool> places_;  // by job: it has its place by a lease
-    std::size_t kept_ = 0;      // wants of those, but for guests
+    std::vector<bool> places_;  // by job: it has its place by a lease or because it is pinned
+    std::size_t kept_ = 0;      // the number of their wants, without guests
     std::vector<std::uint32_t> shared_;
     std::vector<Want> left_out_;
     std::unordered_map<const JobState*, std::uint32_t> index_of_;
-    bool may_change_ = false;  // at the end of the round, even if nothing happens before
+    bool may_change_ = false;  // the next round may differ, even if nothing happens before
 };
 
 }  // namespace

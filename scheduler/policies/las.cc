@@ -6,7 +6,8 @@
 namespace larder::scheduler {
 namespace {
 
-// A threshold or a wait counts as reached so long before it is, so that no decision is asked for at the next rounding.
+// A threshold or a wait counts as reached this long before it is, so that rounding causes no second decision right
+// after.
 constexpr double kSlackS = 1e-3;
 
 }  // namespace

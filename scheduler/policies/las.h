@@ -34,7 +34,7 @@ private:
 
     std::vector<double> queue_gpu_s_;
     double promote_after_;
-    std::vector<Place> places_;  // kept for its memory
+    std::vector<Place> places_;  // kept to reuse its memory
 };
 
 }  // namespace larder::scheduler

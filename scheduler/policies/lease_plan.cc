@@ -66,7 +66,7 @@ LeaseFit LeasePlan::fit(const LeaseDemand& demand, std::uint32_t gpu_type, const
             }
             continue;
         }
-        // One whose leases begin later may run before where there happens to be room, and be stopped again.
+        // A job whose leases begin later may run earlier in spare room and be stopped again, so it may lose a restart.
         const double lost_s = goes_on                ? (lease == 0 ? demand.starting_s : 0)
                               : started || lease > 0 ? demand.restart_s
                                                      : 0;
@@ -110,7 +110,7 @@ PromisedTimes LeasePlan::times_of(const LeaseFit& fit) const {
     return times;
 }
 
-// Null: it is not limited.
+// Returns null if the claim is not limited.
 std::uint32_t* LeasePlan::claim(std::uint32_t tenant, std::uint32_t gpu_type, std::uint32_t lease) {
     if (claim_left(tenant, gpu_type, lease) == kAnyGpuType) return nullptr;
     return &claims_left_[place(tenant, gpu_type, lease)];

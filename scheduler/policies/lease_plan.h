@@ -19,13 +19,13 @@ struct LeaseDemand {
     std::uint32_t tenant = kNoTenant;
     std::vector<double> rates;  // by type; 0: cannot run there
     double remaining_bytes = 0;
-    double restart_s = 0;                  // lost before each lease that does not follow one that it has
-    bool started = false;                  // before; the first start, if it is now, costs nothing
-    bool runs = false;                     // at present: going on costs nothing
-    std::uint32_t runs_on = kAnyGpuType;   // while it runs; going on elsewhere costs a restart
-    std::uint32_t stays_on = kAnyGpuType;  // insists on this type: it is within a lease there
-    double starting_s = 0;                 // what it still loses where it runs, having just started again
-    bool preemptible = true;               // else its leases must follow each other
+    double restart_s = 0;                  // lost before each lease that does not directly follow one of its leases
+    bool started = false;                  // it ran before; a first start in the current lease costs nothing
+    bool runs = false;                     // it runs now: going on costs nothing
+    std::uint32_t runs_on = kAnyGpuType;   // the type it runs on; going on elsewhere costs a restart
+    std::uint32_t stays_on = kAnyGpuType;  // only this type: it is within a lease there
+    double starting_s = 0;                 // rest of a restart in progress, where it runs
+    bool preemptible = true;               // else its leases must be consecutive
     double deadline_s = kNever;
 };
 
@@ -42,7 +42,7 @@ class LeasePlan {
 public:
     // `leases` is the number of leases; the time after them counts as free.
     LeasePlan(const Snapshot& snapshot, double first_end_s, double lease_s, std::uint32_t leases);
-    // Makes leases that end at these times, which rise.
+    // Makes leases that end at these times, in ascending order.
     LeasePlan(const Snapshot& snapshot, std::vector<double> ends_s);
 
     std::uint32_t leases() const { return static_cast<std::uint32_t>(ends_s_.size()); }

@@ -8,7 +8,7 @@
 
 namespace larder::scheduler {
 
-// A job's rate with an equal share of every type: with as many GPUs of each as it has of all.
+// Returns a job's rate with an equal share of every type: the mean of its rates, weighted by the GPUs of each type.
 double equal_share_rate(const Snapshot& snapshot, std::span<const double> rates);
 
 class MaxMin final : public Fair {

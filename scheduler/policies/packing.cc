@@ -5,7 +5,7 @@
 namespace larder::scheduler {
 namespace {
 
-constexpr double kMadeMin = 1.05;  // of two that share; below, turns are as good
+constexpr double kMadeMin = 1.05;  // least sum of both parts; below it turns are as good
 
 }  // namespace
 
@@ -74,7 +74,7 @@ std::optional<std::uint32_t> Packing::take_host(std::uint32_t guest, std::uint32
         if (with) {
             const auto stays = std::ranges::find(line.hosts, *with, [&](std::uint32_t h) { return hosts_[h].job; });
             if (stays != line.hosts.end() && !hosts_[*stays].taken && hosts_[*stays].part + own > kMadeMin) {
-                // Measured, it may be less good than it was thought to be.
+                // The measured sum may be lower than the expected one.
                 if (made_now(*with, guest) < 1) return std::nullopt;
                 hosts_[*stays].taken = true;
                 return with;

@@ -48,9 +48,9 @@ private:
     double rate_alone(const JobState& job, std::uint32_t gpu_type, std::uint32_t gpus) const;
 
     const Snapshot& snapshot_;
-    std::unordered_set<const JobState*> sharing_;  // at present, as hosts
+    std::unordered_set<const JobState*> sharing_;  // hosts that share at present
     std::vector<Host> hosts_;
-    // Who may share at all.
+    // Only jobs with equal keys may share.
     using LineKey = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
     LineKey line_key(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gpus) const;
 

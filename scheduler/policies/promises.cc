@@ -8,10 +8,10 @@
 namespace larder::scheduler {
 namespace {
 
-// Fits that are made for newcomers in one decision, at most; then they are only fitted into what is free.
+// The most fits that are computed for new jobs in one decision. After that, new jobs only get what is free.
 constexpr std::size_t kFitsMax = 20'000;
 
-// `all`: there is.
+// `all`: the room of the whole cluster.
 LeaseDemand demand_of(const Snapshot& snapshot, const Room& all, std::uint32_t j) {
     const JobState& job = *snapshot.jobs[j];
     LeaseDemand demand;
@@ -20,7 +20,7 @@ LeaseDemand demand_of(const Snapshot& snapshot, const Room& all, std::uint32_t j
     demand.gpus = job.running ? job.gpus : gpus_asked(snapshot, *job.spec);
     for (std::uint32_t type = 0; type < snapshot.gpu_types.size(); ++type) {
         const bool elsewhere = job.spec->gpu_type != kAnyGpuType && job.spec->gpu_type != type;
-        // What its tenant has no claim to it could wait for in vain.
+        // The job could wait forever for GPUs beyond its tenant's claim.
         const bool unclaimed = !job.running && all.claim_left(*job.spec, type) < demand.gpus;
         demand.rates.push_back(elsewhere || unclaimed ? 0 : expected_rate(snapshot, job, type, demand.gpus));
     }
@@ -41,7 +41,7 @@ LeaseDemand demand_of(const Snapshot& snapshot, const Room& all, std::uint32_t j
 // A plan with the leases of some promises.
 struct Laid {
     LeasePlan plan;
-    std::vector<std::size_t> who;  // in `promises`
+    std::vector<std::size_t> who;  // indices in `promises`
     std::vector<LeaseFit> fits;    // of each of them
     bool all_met = true;
     std::size_t missed = 0;
@@ -51,7 +51,7 @@ class Laying {
 public:
     Laying(const LeasePlan& base, std::span<const Promise> promises) : base_(base), promises_(promises) {}
 
-    // In the order of latest starts.
+    // Gives leases in the order of latest starts.
     Laid lay(std::vector<std::size_t> who) const {
         std::ranges::sort(who, {}, [&](std::size_t p) { return std::pair(promises_[p].latest_start_s, p); });
         Laid laid{.plan = base_, .who = {}, .fits = {}};
@@ -61,7 +61,7 @@ public:
         return laid;
     }
 
-    // By the times they were promised; those that have none any more, in what is left.
+    // Gives leases at the promised times. Promises whose times no longer work get what is left.
     Laid keep(const Snapshot& snapshot, const std::vector<std::size_t>& who) const {
         Laid laid{.plan = base_, .who = {}, .fits = {}};
         std::vector<std::size_t> lost;
@@ -73,16 +73,16 @@ public:
         return laid;
     }
 
-    // In what is free, if that meets its deadline.
+    // Adds a promise in what is free, if that meets its deadline.
     void add_if_met(Laid& laid, std::size_t p) const {
         if (laid.plan.fit(promises_[p].demand).meets(promises_[p].demand.deadline_s)) add(laid, p, nullptr);
     }
 
-    // When it would be through in what is free.
+    // Returns the leases that the job could have in what is free.
     LeaseFit fit_in(const Laid& laid, std::size_t p) const { return laid.plan.fit(promises_[p].demand); }
 
 private:
-    // `times`: only then, and not at all if they do not meet its deadline.
+    // With `times`, uses only these times, and adds nothing if they do not meet the deadline.
     bool add(Laid& laid, std::size_t p, const PromisedTimes* times) const {
         const Promise& promise = promises_[p];
         const LeaseDemand& demand = promise.demand;

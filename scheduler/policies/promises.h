@@ -1,11 +1,11 @@
 #pragma once
 
-// Which deadlines are promised, and by which leases (Chronus, SoCC '21). Leases are laid in the order of latest starts,
-// so that long jobs with time to spare make way for short ones without. That order is made anew at each decision, and
-// gangs that fitted together once may not when others have come or gone: so the times that promises rest on are kept
-// (JobState::promised), and hold wherever the new order would break a promise. A newcomer is promised its deadline if
-// all promises before hold beside its own, in the new order or in what the kept times leave free. As long as rates are
-// what they were and GPUs are not lost, a promise is met.
+// Decides which deadlines are promised, and by which leases (Chronus, SoCC '21). Leases are given in the order of
+// latest starts, so that long jobs with time to spare make way for short jobs without. That order is computed again at
+// each decision, and gangs that fitted together once may not fit when others have come or gone. So the times behind a
+// promise are kept (JobState::promised), and apply wherever the new order would break a promise. A new job is promised
+// its deadline if all earlier promises hold beside its own, in the new order or in what the kept times leave free. As
+// long as rates do not change and no GPUs are lost, every promise is met.
 
 #include <span>
 #include <vector>
@@ -23,22 +23,23 @@ struct Promise {
     bool holds = false;  // is within a lease
     std::uint32_t holds_claim_of = kNoTenant;
     bool met = false;
-    bool hopeless = false;  // could not be met even if it were alone
+    bool hopeless = false;  // could not be met even with no other promises
 };
 
 bool has_deadline(const JobState& job);
-// Whose claim the GPUs that it has are of; kNoTenant: nobody's.
+// Returns the tenant whose claim covers the job's GPUs; kNoTenant: none.
 std::uint32_t claim_of(const JobState& job);
 
-// Of every job with a deadline that may be stopped, in the order in which they are looked at: those promised before,
-// then strict ones, each by latest start.
+// Returns a Promise for every job with a deadline that may be stopped, in the order in which they are considered: jobs
+// promised before, then strict ones, then the others, each by latest start.
 std::vector<Promise> find_promises(const Snapshot& snapshot);
 
-// The times that promises rest on end at some of these. Adds those after the first of `ends_s`, which rise.
+// Adds the starts and ends of promised times after the first of `ends_s`, so that leases end there. `ends_s` is
+// ascending, before and after.
 void add_promised_ends(const Snapshot& snapshot, std::vector<double>& ends_s);
 
-// Sets `fit`, `met` and `hopeless` of each. `plan`: with all that is taken but by promises without a lease now;
-// afterwards with the leases of those that are met.
+// Sets `fit`, `met` and `hopeless` of each promise. On entry `plan` has all that is taken, except by promised jobs that
+// are not within a lease; on return it also has the leases of all promises that are met.
 void admit_by_latest_start(const Snapshot& snapshot, LeasePlan& plan, std::vector<Promise>& promises);
 
 }  // namespace larder::scheduler

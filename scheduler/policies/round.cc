@@ -13,11 +13,11 @@ struct Pair {
     std::int32_t priority = 0;
     double urgency = 0;
     bool runs_there = false;
-    std::uint32_t at = 0;  // in jobs
+    std::uint32_t at = 0;  // index in jobs
     std::uint32_t type = 0;
 };
 
-// A tenth of a round counts as had by everyone, so that who is new starts soon, but not whatever its share.
+// Every job counts as having had a tenth of a round, so that a new job starts soon, but not regardless of its share.
 double urgency(const Snapshot& snapshot, const JobState& job, std::uint32_t type, double part, double round_s) {
     const double could = faded_sum_s(snapshot.now_s - job.spec->submit_s + round_s);
     return part * could / (lately_s(job, type, snapshot.now_s) + round_s / 10);
@@ -39,7 +39,7 @@ void want_round(const Snapshot& snapshot, std::span<const RoundJob> jobs, double
     const double end_s = period_end_s(snapshot.now_s, round_s);
     std::vector<Pair> pairs;
     std::vector<bool> chosen(jobs.size());
-    bool settled = true;  // nobody has to wait or to change between types
+    bool settled = true;  // no job has to wait or to change its type
     for (std::uint32_t i = 0; i < jobs.size(); ++i) {
         const JobState& job = *snapshot.jobs[jobs[i].job];
         std::uint32_t types = 0;
@@ -82,14 +82,14 @@ void want_round(const Snapshot& snapshot, std::span<const RoundJob> jobs, double
         chosen[pair.at] = true;
         want(job, pair.type);
     }
-    // Those without any share come after those who had no room where their share is.
+    // Jobs without any share come after jobs that found no room where their share is.
     for (std::uint32_t i = 0; i < jobs.size(); ++i) passed_by.push_back(i);
     for (const std::uint32_t i : passed_by) {
         if (chosen[i]) continue;
         chosen[i] = true;
         settled = false;
         const JobState& job = *snapshot.jobs[jobs[i].job];
-        // A round elsewhere has to be worth starting for.
+        // The round must be worth the restart.
         if (job.running || 2 * job.spec->restart_s <= round_s) want(jobs[i], job.spec->gpu_type);
     }
     if (!settled) decision.next_s = std::min(decision.next_s, end_s);

@@ -15,9 +15,9 @@ constexpr unsigned char kBasic = ClpSimplex::basic;
 
 using Statuses = std::vector<unsigned char>;
 
-// Columns: each group's part of the time on each type, then the level. Rows: of each group, its time and its rate, then
-// the GPUs of each type. Rates count in those of a group's fastest type and GPUs in all of a type, so that all is
-// near 1.
+// Columns: each group's part of the time on each type, then the level. Rows: each group's time and rate, then the GPUs
+// of each type. Rates are relative to the group's fastest type and GPUs to all of a type, so that all numbers are near
+// 1.
 class Program {
 public:
     explicit Program(const ShareProblem& problem)
@@ -52,11 +52,11 @@ public:
 
     Statuses statuses() const {
         Statuses statuses(model_.statusArray(), model_.statusArray() + columns() + rows());
-        for (unsigned char& status : statuses) status &= 7;  // above it CLP keeps marks of its own
+        for (unsigned char& status : statuses) status &= 7;  // CLP uses the higher bits itself
         return statuses;
     }
 
-    // With the level reached, as much as can be on each group's fastest type.
+    // Keeps the level and maximizes the groups' rates, each relative to the group's fastest type.
     bool spread_rest() {
         const double level = model_.primalColumnSolution()[level_column_];
         model_.setColumnLower(level_column_, level * (1 - kTolerance));
@@ -149,7 +149,7 @@ private:
     int types_;
     int level_column_;
     std::vector<double> fastest_;
-    double level_unit_ = 0;  // the level counts in what the neediest group needs
+    double level_unit_ = 0;  // unit of the level: the largest need of a group
     double gpus_ = 0;
     ClpSimplex model_;
 };
@@ -165,14 +165,14 @@ struct ShareProgram::Basis {
 
 namespace {
 
-// Where jobs are taken for equal, the rates of a kind change a little with those in it.
+// When similar jobs are merged, the rates of a kind vary a little with its jobs, so they are compared with a tolerance.
 bool alike(const ShareGroup& a, const ShareGroup& b) {
     const auto near = [](double x, double y) { return std::abs(x - y) <= 0.1 * std::max(x, y); };
     return a.gpus == b.gpus && std::ranges::equal(a.rates, b.rates, near);
 }
 
-// For each group the one of last time that it takes its part of the basis from: the same kind of job if it was there,
-// else one that nobody else takes; -1: none is left.
+// Returns for each group the group of the last solution whose part of the basis it takes: the same kind of job if there
+// was one, else a group that no other takes; -1: none is left.
 std::vector<int> inherit(const std::vector<ShareGroup>& before, const std::vector<ShareGroup>& now) {
     std::vector<int> from(now.size(), -1);
     std::vector<bool> taken(before.size());
@@ -196,7 +196,7 @@ std::vector<int> inherit(const std::vector<ShareGroup>& before, const std::vecto
     return from;
 }
 
-// As many basic variables as rows: what groups that are gone leave over or take along is made up for by slacks.
+// Makes as many variables basic as there are rows, after groups have come or gone: adds slacks, or takes columns out.
 void mend(Statuses& statuses, std::size_t columns) {
     const auto rows = statuses.size() - columns;
     auto basic = static_cast<std::size_t>(std::ranges::count(statuses, kBasic));

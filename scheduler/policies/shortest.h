@@ -19,7 +19,7 @@ public:
 
 private:
     bool preempts_;
-    std::vector<Ranked> ranked_;  // kept for its memory
+    std::vector<Ranked> ranked_;  // kept to reuse its memory
 };
 
 }  // namespace larder::scheduler

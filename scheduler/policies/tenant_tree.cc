@@ -39,7 +39,7 @@ void TenantTree::divide(std::uint32_t node, double amount, const std::vector<dou
                         std::vector<double>& got) const {
     const Node& at = nodes_[node];
     if (at.leaf >= 0) got[static_cast<std::size_t>(at.leaf)] = std::min(amount, demands[node]);
-    // Those first that need least for their weight: none of them needs to give anything back.
+    // Tenants that need least for their weight come first, so that none has to give anything back.
     std::vector<std::uint32_t> order = at.below;
     std::ranges::stable_sort(order, {}, [&](std::uint32_t below) { return demands[below] / nodes_[below].weight; });
     double weights = 0;

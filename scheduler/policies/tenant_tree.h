@@ -14,7 +14,7 @@ namespace larder::scheduler {
 struct Leaf {
     std::uint32_t tenant = 0;
     double weight = 1;  // of all its jobs
-    double demand = 0;  // no more than this is of use to it
+    double demand = 0;  // the most that it can use
 };
 
 class TenantTree {

@@ -29,7 +29,7 @@ double remaining_with_restart_s(const Snapshot& snapshot, const JobState& job) {
 }
 
 double period_end_s(double now_s, double period_s) {
-    // A decision asked for at a boundary may come a rounding before it.
+    // Rounding may put a decision for a boundary slightly before it.
     return (std::floor(now_s / period_s + 1e-9) + 1) * period_s;
 }
 

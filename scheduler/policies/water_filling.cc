@@ -13,7 +13,7 @@ constexpr std::size_t kTenant = 0;
 constexpr std::size_t kWeight = 1;
 constexpr std::size_t kEqualShareRate = 2;
 
-// Then what is left is shared out at once, with no regard to whose turn it would be.
+// After this many levels the rest is shared out at once, regardless of the hierarchy.
 constexpr int kLevelsMax = 40;
 
 }  // namespace
