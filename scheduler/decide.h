@@ -38,7 +38,7 @@ struct Actions {
     double next_s = kNever;          // decide again by this time
 };
 
-// What a waiting job waits for, according to the last decision.
+// The reason why a job waits, according to the last decision.
 enum class WaitsFor : std::uint8_t {
     nothing,     // the job runs
     gpus,        // too few GPUs are free

@@ -3,8 +3,8 @@
 // One hierarchy and the virtual cells on it: which virtual cell is bound to which physical cell. A virtual cell is
 // bound while jobs with a claim hold GPUs of it, or while it is doomed: bad nodes leave its virtual cluster too few
 // healthy cells for all it owns, whatever other tenants do, so that some of its virtual cells stand for bad ones. A
-// pinned cell is always bound. The physical cell is chosen by these criteria, in order: it has no bad node and leaves
-// no owner short because of bad nodes; few opportunistic jobs must go; it is near; little is split.
+// pinned cell is always bound. A physical cell is chosen by these criteria, in order: it has no bad node, and taking it
+// leaves no owner short because of bad nodes; few opportunistic jobs must go; the cell is near; little is split.
 
 #include <cstdint>
 #include <optional>

@@ -1,11 +1,11 @@
 #pragma once
 
 // Runs jobs, as processes of this machine (engines/local_engine.h) or through a cluster manager. The scheduler tells
-// the engine what to start and stop, and polls it for events; policies know nothing of it. A restarted daemon tells a
-// start again. So an engine starts each (job, attempt) at most once, however often it is asked, and finds the attempts
-// of a former daemon by the same pair. Only the engine, which knows what runs on a node, reports the node lost; a node
-// whose daemon no longer reports need not be lost. The local engine never reports one: its nodes are parts of this
-// machine, and are lost together with the scheduler. One thread; no call blocks.
+// the engine which attempts to start and stop, and polls the engine for events; policies do not know the engine. A
+// restarted daemon repeats its starts. So an engine starts each (job, attempt) at most once, however often it is asked,
+// and finds the attempts of a former daemon by the same pair. Only the engine, which knows the processes on a node,
+// reports the node lost; a node whose daemon no longer reports need not be lost. The local engine never reports a lost
+// node: its nodes are parts of this machine, and are lost together with the scheduler. One thread; no call blocks.
 
 #include <cstdint>
 #include <map>
@@ -24,7 +24,7 @@ struct EngineJob {
     std::uint32_t attempt = 1;
     std::vector<std::string> command;
     std::string directory;
-    std::map<std::string, std::string> environment;  // complete, except what names its GPUs to it
+    std::map<std::string, std::string> environment;  // complete, except the variable that names its GPUs
     std::vector<NamedGpus> gpus;
     double grace_s = 30;
     std::optional<RunAs> user;

@@ -108,7 +108,7 @@ struct JobRecord {
     JobState state;
     WaitsFor waits_for = WaitsFor::turn;  // according to the last decision
 
-    // Returns what the placer has for the job, unless the job shares another job's GPUs; null: nothing.
+    // Returns the allotment that the placer has for the job, unless the job shares another job's GPUs; null: none.
     const Allotment* placed() const;
     double total_bytes() const;
     double remaining_bytes() const;

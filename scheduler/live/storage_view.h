@@ -38,9 +38,9 @@ struct StorageView {
 
 StorageView storage_view(const allocator::Cluster& cluster, std::int64_t now_ns);
 
-// Adds what nodes report as read to the jobs' records.
+// Adds the bytes that nodes report as read to the jobs' records.
 void take_reads(const allocator::Cluster& cluster, JobQueue& queue);
-// Call it when the job first starts: what was read under its name before is not its own.
+// Call it when the job first starts: bytes that were read under its name before are not its own.
 void begin_reads(const allocator::Cluster& cluster, JobRecord& job);
 
 }  // namespace larder::scheduler

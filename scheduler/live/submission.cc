@@ -54,7 +54,7 @@ Result<void> check_command(const Submission& job) {
     return {};
 }
 
-// Checks the weight, and what tells policies how the job runs on other GPUs than it asks for.
+// Checks the weight and the fields that tell policies how the job runs on other GPUs than it asks for.
 Result<void> check_rates(const Submission& job) {
     if (!(job.weight >= kWeightMin && job.weight <= kWeightMax)) return wrong("weight", "must be from 1e-6 to 1e6");
     if (!(job.restart_s >= 0 && job.restart_s <= kRestartMax_s)) return wrong("restart_s", "must be from 0 to 86400");

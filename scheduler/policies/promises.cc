@@ -8,7 +8,7 @@
 namespace larder::scheduler {
 namespace {
 
-// The most fits that are computed for new jobs in one decision. After that, new jobs only get what is free.
+// The most fits that are computed for new jobs in one decision. After that, new jobs only get free leases.
 constexpr std::size_t kFitsMax = 20'000;
 
 // `all`: the room of the whole cluster.
@@ -61,7 +61,7 @@ public:
         return laid;
     }
 
-    // Gives leases at the promised times. Promises whose times no longer work get what is left.
+    // Gives leases at the promised times. A promise whose times no longer work gets the earliest leases that are left.
     Laid keep(const Snapshot& snapshot, const std::vector<std::size_t>& who) const {
         Laid laid{.plan = base_, .who = {}, .fits = {}};
         std::vector<std::size_t> lost;
@@ -73,12 +73,12 @@ public:
         return laid;
     }
 
-    // Adds a promise in what is free, if that meets its deadline.
+    // Adds a promise with free leases, if these meet its deadline.
     void add_if_met(Laid& laid, std::size_t p) const {
         if (laid.plan.fit(promises_[p].demand).meets(promises_[p].demand.deadline_s)) add(laid, p, nullptr);
     }
 
-    // Returns the leases that the job could have in what is free.
+    // Returns the free leases in which the job would end earliest.
     LeaseFit fit_in(const Laid& laid, std::size_t p) const { return laid.plan.fit(promises_[p].demand); }
 
 private:
