@@ -25,18 +25,10 @@
 #include <span>
 
 #include "allocator/plan.h"
+#include "allocator/protocol/objective.h"
 #include "allocator/state.h"
 
 namespace larder::allocator {
-
-enum class ObjectiveKind : std::uint8_t {
-    efficiency,    // the least remote bandwidth with every job at f*; if that does not fit, the most total throughput
-    max_min,       // the largest possible smallest rate over (weight and equal share), then the next smallest
-    throughput,    // the largest sum of rates
-    utilisation,   // the largest sum of GPUs at work: weight * GPUs * rate / f*
-    equal_shares,  // the baseline: each job gets an equal part of cache and bandwidth ("static")
-    pinned,        // quotas and bandwidth as the operator's floors say; the rest of the bandwidth in equal parts
-};
 
 // Says which sets of GPUs a job may be given. Guarantees (cells) constrain placements through this interface.
 class PlacementRules {

@@ -222,7 +222,7 @@ void Cluster::forget_unless_needed(const std::string& job) {
     unsaved_jobs_.insert(job);
 }
 
-void Cluster::set_spec(KnownJob& job, std::optional<JobSpec> spec) {
+void Cluster::set_spec(KnownJob& job, std::optional<JobRegistration> spec) {
     if (job.spec) {
         --registered_;
         floors_bytes_per_second_ -= job.spec->bandwidth_floor_bytes_per_second;
@@ -236,7 +236,7 @@ void Cluster::set_spec(KnownJob& job, std::optional<JobSpec> spec) {
     if (registered_ == 0) floors_bytes_per_second_ = 0;
 }
 
-Result<void> Cluster::register_job(const JobSpec& spec) {
+Result<void> Cluster::register_job(const JobRegistration& spec) {
     if (auto named = check_name("name", spec.name); !named) return named;
     if (auto good = check_number("weight", spec.weight, false); !good) return good;
     if (spec.weight == 0) return wrong("weight", "must be above 0");
@@ -342,7 +342,7 @@ std::optional<double> Cluster::measured_ideal(const std::string& job) const {
     return found == jobs_.end() ? std::nullopt : found->second.ideal.bytes_per_second();
 }
 
-const JobSpec* Cluster::registered(const std::string& job) const {
+const JobRegistration* Cluster::registered(const std::string& job) const {
     const auto found = jobs_.find(job);
     return found == jobs_.end() || !found->second.spec ? nullptr : &*found->second.spec;
 }

@@ -24,11 +24,11 @@
 
 #include "allocator/assign.h"
 #include "allocator/ideal_rate.h"
-#include "allocator/job_spec.h"
 #include "allocator/lease_ledger.h"
 #include "allocator/plan.h"
+#include "allocator/protocol/job_registration.h"
+#include "allocator/protocol/node_report.h"
 #include "allocator/record.h"
-#include "allocator/report.h"
 #include "base/error.h"
 
 namespace larder::allocator {
@@ -76,7 +76,7 @@ public:
     // still reports or its lease is not over; not_found if the node is unknown.
     Result<void> remove_node(const std::string& node, std::int64_t now_ns);
 
-    Result<void> register_job(const JobSpec& spec);
+    Result<void> register_job(const JobRegistration& spec);
     Result<void> remove_job(const std::string& name);
     // Replaces the set of all jobs that take turns; `turns` has each job at most once. Nodes' reports say which of them
     // run. Turns do not survive a restart: the scheduler sends them again.
@@ -111,8 +111,8 @@ public:
     };
     const std::map<std::string, KnownNode>& nodes() const { return nodes_; }
     bool is_alive(const KnownNode& node, std::int64_t now_ns) const;
-    const JobSpec* registered(const std::string& job) const;  // null: not registered
-    std::vector<std::string> registered_jobs() const;         // by name
+    const JobRegistration* registered(const std::string& job) const;  // null: not registered
+    std::vector<std::string> registered_jobs() const;                 // by name
     const std::map<std::string, std::uint64_t>& pins() const { return pins_; }
     // Returns the sum of all registered jobs' bandwidth floors.
     double floors_bytes_per_second() const { return floors_bytes_per_second_; }
@@ -129,7 +129,7 @@ private:
         bool go_on = true;  // false: the counters are of an earlier process
     };
     struct KnownJob {
-        std::optional<JobSpec> spec;
+        std::optional<JobRegistration> spec;
         IdealRate ideal;
         std::optional<EpochsSeen> epochs;        // since it was registered
         std::map<std::string, Counters> before;  // by node, for all nodes whose last report has the job
@@ -143,7 +143,7 @@ private:
     void measure(const NodeReport& report, const NodeReport* last, bool same_instance);
     void count_epochs(const std::string& name, KnownJob& job);
     // Registers the job, or unregisters it, and updates the sums over registered jobs.
-    void set_spec(KnownJob& job, std::optional<JobSpec> spec);
+    void set_spec(KnownJob& job, std::optional<JobRegistration> spec);
     // Called when the node's report no longer has the job.
     void leaves(const std::string& job, const std::string& node);
     void forget_unless_needed(const std::string& job);

@@ -137,7 +137,7 @@ ClusterState Cluster::state(std::int64_t now_ns) const {
                         .ideal_bytes_per_second = ideal_of(reported.name)};
                 const auto known_job = jobs_.find(reported.name);
                 if (known_job != jobs_.end() && known_job->second.spec) {
-                    const JobSpec& spec = *known_job->second.spec;
+                    const JobRegistration& spec = *known_job->second.spec;
                     job.weight = spec.weight;
                     job.remaining_epochs = remaining_epochs(reported.name);
                     job.bandwidth_floor_bytes_per_second = spec.bandwidth_floor_bytes_per_second;

@@ -9,20 +9,6 @@ constexpr double kReservePart = 0.01;  // of the remote, for all nodes without j
 
 }  // namespace
 
-double Lease::sum() const {
-    double total = 0;
-    for (const LeasedRate& rate : rates) total += rate.bytes_per_second;
-    return total;
-}
-
-double Lease::in_force() const {
-    return rates.empty() ? floor_bytes_per_second : sum();
-}
-
-double Lease::expired() const {
-    return floor_bytes_per_second * static_cast<double>(std::max<std::size_t>(1, rates.size()));
-}
-
 LeaseLedger::LeaseLedger(double remote_bytes_per_second, double floor_bytes_per_second, std::int64_t duration_ns)
     : remote_(remote_bytes_per_second), floor_(floor_bytes_per_second), duration_ns_(duration_ns) {}
 

@@ -12,29 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "allocator/protocol/node_plan.h"
+
 namespace larder::allocator {
-
-struct LeasedRate {
-    std::string job;
-    double bytes_per_second = 0;
-
-    bool operator==(const LeasedRate&) const = default;
-};
-
-struct Lease {
-    std::uint64_t number = 0;  // rises with every lease of the ledger
-    std::int64_t expires_ns = 0;
-    double floor_bytes_per_second = 0;  // per job, after expiry; without jobs: for all jobs that start meanwhile
-    std::vector<LeasedRate> rates;
-    // True if less than the wanted rates could be leased: ask again soon.
-    bool cut = false;
-    double wanted_bytes_per_second = 0;  // the total, floors included; set when the lease is made, not saved
-
-    double sum() const;
-    // The most its node may take while the lease holds, and after it has expired.
-    double in_force() const;
-    double expired() const;
-};
 
 class LeaseLedger {
 public:

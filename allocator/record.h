@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "allocator/job_spec.h"
 #include "allocator/lease_ledger.h"
-#include "allocator/report.h"
+#include "allocator/protocol/job_registration.h"
+#include "allocator/protocol/node_report.h"
 
 namespace larder::allocator {
 
@@ -32,7 +32,7 @@ struct EpochsSeen {
 };
 
 struct ClusterRecord {
-    std::map<std::string, std::optional<JobSpec>> jobs;
+    std::map<std::string, std::optional<JobRegistration>> jobs;
     std::map<std::string, std::optional<std::uint64_t>> pins;  // bytes, by dataset
     std::optional<RemoteRecord> remote;
     std::map<std::string, std::optional<NodeReport>> nodes;               // the last report of each

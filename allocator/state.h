@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "allocator/protocol/unlimited.h"
 #include "base/error.h"
 
 namespace larder::allocator {
 
-inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 // Beyond these limits, sums and quotients of valid values would overflow, or be inexact in double.
 inline constexpr double kRateMax = 1e18;
 inline constexpr double kWeightMin = 1e-6;

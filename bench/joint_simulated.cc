@@ -1,6 +1,6 @@
 #include "bench/joint_simulated.h"
 
-#include "allocator/service/json.h"
+#include "allocator/protocol/codec.h"
 #include "bench/joint_cluster.h"
 #include "scheduler/placement/free_pool.h"
 #include "scheduler/simulator/simulation.h"

@@ -25,6 +25,10 @@ endif()
 target_link_libraries(larder_base_server PUBLIC larder_base prometheus-cpp::core
     PRIVATE spdlog::spdlog Boost::json Boost::url OpenSSL::SSL tomlplusplus::tomlplusplus ${LMDB_LIBRARY} Threads::Threads)
 
+# What nodes and the allocator say to each other: both sides use it.
+larder_library(allocator/protocol)
+target_link_libraries(larder_allocator_protocol PUBLIC larder_base larder_base_server PRIVATE Boost::json)
+
 foreach(part device remote dataset store shard peers control)
     larder_library(cache/${part})
 endforeach()
@@ -39,12 +43,12 @@ target_link_libraries(larder_cache_shard PUBLIC larder_cache_store larder_cache_
     PRIVATE larder_base_server PkgConfig::ZSTD Threads::Threads)
 target_link_libraries(larder_cache_peers PUBLIC larder_cache_shard larder_cache_remote larder_base_server
     PRIVATE CURL::libcurl Threads::Threads)
-target_link_libraries(larder_cache_control PUBLIC larder_cache_peers larder_cache_shard larder_cache_dataset larder_base_server
+target_link_libraries(larder_cache_control PUBLIC larder_cache_peers larder_cache_shard larder_cache_dataset larder_base_server larder_allocator_protocol
     PRIVATE Boost::json Threads::Threads)
 target_compile_definitions(larder_cache_control PRIVATE LARDER_VERSION="${PROJECT_VERSION}")
 
 larder_library(allocator)
-target_link_libraries(larder_allocator PUBLIC larder_base)
+target_link_libraries(larder_allocator PUBLIC larder_base larder_allocator_protocol)
 larder_library(allocator/service)
 target_link_libraries(larder_allocator_service PUBLIC larder_allocator larder_base_server
     PRIVATE Boost::json OpenSSL::Crypto ${LMDB_LIBRARY} Threads::Threads)

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "allocator/service/json.h"
+#include "allocator/protocol/codec.h"
 #include "base/server/json_http.h"
 #include "base/server/logging.h"
 
@@ -54,10 +54,10 @@ Result<void> Api::replan(bool now) {
     return {};
 }
 
-Result<void> Api::take_report(const HttpRequest& request, std::string& node) {
-    const auto object = request_object(request);
+Result<void> Api::take_report(const Asked& asked, std::string& node) {
+    const auto object = request_object(asked.http);
     if (!object) return std::unexpected(object.error());
-    const auto report = read_node_report(*object, "");
+    const auto report = read_node_report(*object, "", asked.protocol);
     if (!report) return std::unexpected(report.error());
     node = report->node;
     const std::int64_t now_ns = clock_.now_ns();
@@ -68,7 +68,7 @@ Result<void> Api::take_report(const HttpRequest& request, std::string& node) {
 
 std::optional<HttpResponse> Api::post_report(const Asked& asked) {
     std::string node;
-    if (const auto taken = take_report(asked.http, node); !taken) {
+    if (const auto taken = take_report(asked, node); !taken) {
         ++counts_.reports_refused;
         events_.add_seldom(EventKind::report_refused, node, taken.error().message, clock_.now_ns());
         return http_error(taken.error());
@@ -79,7 +79,6 @@ std::optional<HttpResponse> Api::post_report(const Asked& asked) {
 }
 
 std::optional<HttpResponse> Api::get_node_plan(const Asked& asked) {
-    if (asked.may_wait && asked.after == cluster_.plan_number()) return std::nullopt;
     return node_plan(asked.name);
 }
 
@@ -93,7 +92,9 @@ HttpResponse Api::node_plan(const std::string& node) {
         events_.add_seldom(EventKind::lease_cut, node,
                            "node \"" + node + "\" is leased less than planned: others still hold it", now_ns);
     }
-    return json_response(to_json(*part, now_ns));
+    HttpResponse response = json_response(to_json(*part, now_ns));
+    response.headers.emplace_back(kProtocolHeader, std::to_string(kProtocolNewest));
+    return response;
 }
 
 }  // namespace larder::allocator

@@ -39,6 +39,7 @@ public:
         std::optional<std::uint64_t> after{};
         std::uint64_t wait_s = 0;
         std::uint64_t status_ms = 0;
+        unsigned protocol = 1;  // of the request's body and of the answer, see allocator/protocol/codec.h
         bool may_wait = false;  // then an answer may be nullopt: not yet
     };
     struct Route {
@@ -108,7 +109,7 @@ private:
     std::optional<HttpResponse> get_events(const Asked& asked);
     std::optional<HttpResponse> get_event_stream(const Asked& asked);
 
-    Result<void> take_report(const HttpRequest& request, std::string& node);
+    Result<void> take_report(const Asked& asked, std::string& node);
     // Returns the node's part of the plan in force, with a new lease.
     HttpResponse node_plan(const std::string& node);
     // Makes a new plan, unless one was made just now and only reports have come since.

@@ -5,9 +5,10 @@
 
 #include <utility>
 
+#include "allocator/protocol/codec.h"
 #include "allocator/service/api.h"
-#include "allocator/service/json.h"
 #include "allocator/service/json_lists.h"
+#include "allocator/service/plan_json.h"
 #include "allocator/service/whatif.h"
 #include "base/server/json_http.h"
 #include "base/server/json_reader.h"
@@ -113,7 +114,7 @@ HttpResponse Api::done(const Result<void>& result, EventKind kind, const std::st
 std::optional<HttpResponse> Api::post_job(const Asked& asked) {
     const auto object = request_object(asked.http);
     if (!object) return http_error(object.error());
-    const auto spec = read_job_spec(*object, "");
+    const auto spec = read_job_registration(*object, "");
     if (!spec) return http_error(spec.error());
     undo_ = [this, name = spec->name] { static_cast<void>(cluster_.remove_job(name)); };
     // Not planned at once, because a thousand jobs may be registered in a second.
@@ -127,7 +128,7 @@ std::optional<HttpResponse> Api::delete_node(const Asked& asked) {
 }
 
 std::optional<HttpResponse> Api::delete_job(const Asked& asked) {
-    if (const JobSpec* const before = cluster_.registered(asked.name)) {
+    if (const JobRegistration* const before = cluster_.registered(asked.name)) {
         undo_ = [this, spec = *before] { static_cast<void>(cluster_.register_job(spec)); };
     }
     return done(cluster_.remove_job(asked.name), EventKind::job_removed, asked.name,

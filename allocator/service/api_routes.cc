@@ -7,6 +7,7 @@
 #include <charconv>
 #include <utility>
 
+#include "allocator/protocol/codec.h"
 #include "allocator/service/api.h"
 #include "base/server/json_http.h"
 
@@ -59,6 +60,12 @@ Result<void> check_query(std::string_view known, const HttpRequest& request) {
 Result<void> read_query(const Api::Route& route, const HttpRequest& request, Api::Asked& asked) {
     if (auto known = check_query(route.query, request); !known) return known;
     for (const auto& [key, text] : request.query) {
+        if (key == kProtocolQuery) {
+            const auto version = parse_protocol(text);
+            if (!version) return std::unexpected(version.error().within("query: protocol"));
+            asked.protocol = *version;
+            continue;
+        }
         std::uint64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
         if (error != std::errc{} || end != text.data() + text.size()) {
@@ -91,11 +98,11 @@ std::span<const Api::Route> Api::routes() {
         Route{"GET", "/metrics", "", &Api::get_metrics},
         Route{"GET", "/v1", "", &Api::get_index},
         Route{"GET", "/v1/status", "", &Api::get_status},
-        Route{"POST", "/v1/reports", "", &Api::post_report},
+        Route{"POST", "/v1/reports", kProtocolQuery, &Api::post_report},
         Route{"GET", "/v1/plan", "", &Api::get_plan},
         Route{"GET", "/v1/nodes", "", &Api::get_nodes},
         Route{"DELETE", "/v1/nodes/{name}", "", &Api::delete_node},
-        Route{"GET", "/v1/nodes/{name}/plan", "after wait_s", &Api::get_node_plan},
+        Route{"GET", "/v1/nodes/{name}/plan", "", &Api::get_node_plan},
         Route{"GET", "/v1/datasets", "", &Api::get_datasets},
         Route{"PUT", "/v1/datasets/{name}/pin", "", &Api::put_pin, true},
         Route{"DELETE", "/v1/datasets/{name}/pin", "", &Api::delete_pin, true},
@@ -156,8 +163,8 @@ void Api::find_and_answer(const HttpRequest& request, const HttpRespond& respond
     if (!allowed.empty()) return respond(method_not_allowed(allowed));
     const bool is_of_queue = request.path.size() > 1 && (request.path[1] == "queue" || request.path[1] == "history");
     if (extension_ == nullptr && is_of_queue) {
-        return respond(http_error(404, "not_found",
-                                  "this allocator runs no jobs: its config has no [scheduler]; see docs/scheduling.md"));
+        return respond(http_error(
+            404, "not_found", "this allocator runs no jobs: its config has no [scheduler]; see docs/scheduling.md"));
     }
     respond(no_such_path());
 }

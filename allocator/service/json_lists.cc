@@ -7,7 +7,7 @@
 #include <limits>
 #include <map>
 
-#include "allocator/service/json.h"
+#include "allocator/protocol/codec.h"
 #include "base/server/json_reader.h"
 
 namespace larder::allocator {
@@ -125,7 +125,7 @@ json::object list_of(std::uint64_t plan, const char* key, const std::vector<View
 
 AddedJob read_added_job(JsonReader& reader) {
     AddedJob job;
-    job.spec = read_job_spec(reader);
+    job.spec = read_job_registration(reader);
     job.dataset = reader.string("dataset");
     job.dataset_size_bytes = reader.optional_unsigned_integer("dataset_size_bytes");
     const std::uint64_t gpus = reader.optional_unsigned_integer("gpus").value_or(0);

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "allocator/lease_ledger.h"
-#include "allocator/report.h"
+#include "allocator/protocol/node_report.h"
 
 namespace larder::allocator {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "allocator/service/json.h"
+#include "allocator/protocol/codec.h"
 #include "base/server/json_reader.h"
 #include "base/server/json_text.h"
 
@@ -14,7 +14,7 @@ namespace larder::allocator {
 namespace json = boost::json;
 namespace {
 
-json::object json_of(const JobSpec& spec) {
+json::object json_of(const JobRegistration& spec) {
     json::object object{{"name", spec.name},
                         {"weight", spec.weight},
                         {"bandwidth_floor_bytes_per_second", spec.bandwidth_floor_bytes_per_second}};
@@ -77,11 +77,12 @@ std::vector<DatasetQuota> quotas_of(const json::object& object) {
 Result<void> read_named(ClusterRecord& record, std::string_view kind, const std::string& name,
                         const json::object& object) {
     if (kind == "job") {
-        auto spec = read_job_spec(object, "");
+        auto spec = read_job_registration(object, "");
         if (!spec) return std::unexpected(spec.error());
         record.jobs[name] = std::move(*spec);
     } else if (kind == "node") {
-        auto report = read_node_report(object, "");
+        // An allocator of an earlier version may have written it.
+        auto report = read_node_report(object, "", kProtocolOldest);
         if (!report) return std::unexpected(report.error());
         record.nodes[name] = std::move(*report);
     } else if (kind == "pin") {

@@ -61,7 +61,7 @@ JobView running_job(const Cluster& cluster, std::size_t index) {
     return view;
 }
 
-JobView waiting_job(const Cluster& cluster, const JobSpec& spec) {
+JobView waiting_job(const Cluster& cluster, const JobRegistration& spec) {
     return {.name = spec.name,
             .weight = spec.weight,
             .remaining_epochs = cluster.remaining_epochs(spec.name),
@@ -83,7 +83,7 @@ std::vector<JobView> jobs_of(const Cluster& cluster, const Observed& observed, s
     }
     std::vector<JobView> jobs;
     for (auto& [name, view] : by_name) {
-        const JobSpec* spec = cluster.registered(name);
+        const JobRegistration* spec = cluster.registered(name);
         view.registered = spec != nullptr;
         if (spec != nullptr) view.declared_ideal_bytes_per_second = spec->ideal_bytes_per_second;
         view.measured_ideal_bytes_per_second = cluster.measured_ideal(name);

@@ -103,7 +103,7 @@ Result<Placement> placement_asked_for(const ClusterState& state, const AddedJob&
 }
 
 Result<void> add_job(ClusterState& state, const AddedJob& added, const std::string& at) {
-    const JobSpec& spec = added.spec;
+    const JobRegistration& spec = added.spec;
     if (std::ranges::find(state.jobs, spec.name, &Job::name) != state.jobs.end()) {
         return fail(ErrorCode::already_exists, at + ".name: a job \"" + spec.name + "\" runs already");
     }

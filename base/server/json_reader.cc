@@ -84,6 +84,14 @@ double JsonReader::number(std::string_view key) {
     return 0;
 }
 
+bool JsonReader::boolean(std::string_view key) {
+    const json::value* value = take(key, true);
+    if (value == nullptr) return false;
+    if (const bool* boolean = value->if_bool()) return *boolean;
+    wrong_type(key, "true or false");
+    return false;
+}
+
 std::optional<bool> JsonReader::optional_boolean(std::string_view key) {
     const json::value* value = take(key, false);
     if (value == nullptr) return std::nullopt;

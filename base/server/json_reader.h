@@ -29,6 +29,7 @@ public:
     std::string string(std::string_view key);
     std::uint64_t unsigned_integer(std::string_view key);
     double number(std::string_view key);  // finite, not negative
+    bool boolean(std::string_view key);
     const boost::json::object& object(std::string_view key);
     const boost::json::array& array(std::string_view key);
 

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
+#include "allocator/protocol/codec.h"
 #include "base/server/http_client.h"
 #include "base/server/json_text.h"
 #include "base/server/logging.h"
@@ -23,10 +25,25 @@ constexpr std::int64_t kSoonest_ns = 200'000'000;
 constexpr std::int64_t kAnswerWithin_ms = 2'000;
 constexpr std::int64_t kAllocatorMayStart_ns = 10'000'000'000;
 
+// The newest version of the protocol that this node and the allocator know. An allocator that names none knows the
+// oldest.
+unsigned common_protocol(const HttpResponse& response) {
+    const auto named = std::ranges::find(response.headers, allocator::kProtocolHeader,
+                                         [](const auto& header) { return header.first; });
+    if (named == response.headers.end()) return allocator::kProtocolOldest;
+    const auto theirs = allocator::parse_protocol(named->second, std::numeric_limits<unsigned>::max());
+    return std::min(theirs.value_or(allocator::kProtocolOldest), allocator::kProtocolNewest);
+}
+
 }  // namespace
 
 AllocatorAgent::AllocatorAgent(asio::io_context& context, Node& node, std::uint64_t state_directory)
-    : context_(context), node_(node), timer_(context), report_(state_directory), requests_("larder-agent") {
+    : context_(context),
+      node_(node),
+      timer_(context),
+      report_(state_directory),
+      protocol_(allocator::kProtocolOldest),
+      requests_("larder-agent") {
     if (node.config().allocator.rates)
         node_.lease({.floor_bytes_per_second = node.config().allocator.floor_bytes_per_second});
 }
@@ -86,18 +103,22 @@ void AllocatorAgent::report() {
         const std::int64_t now_ns = clock_.now_ns();
         const ReportedPeers peers{.group = node_.config().peers.group,
                                   .endpoint = node_.peers() == nullptr ? "" : node_.peers()->endpoint()};
-        send(json_text(
-                 report_.make(node_.config().allocator, room, datasets, *statistics, lease_applied_, now_ns, peers)),
+        send(json_text(allocator::to_json(
+                 report_.make(node_.config().allocator, room, datasets, *statistics, lease_applied_, now_ns, peers))),
              now_ns);
     });
 }
 
 void AllocatorAgent::send(std::string body, std::int64_t now_ns) {
-    requests_.post([this, body = std::move(body), now_ns] {
+    std::string target = "/v1/reports";
+    if (protocol_ > allocator::kProtocolOldest) {
+        target += std::string("?") + allocator::kProtocolQuery + "=" + std::to_string(protocol_);
+    }
+    requests_.post([this, target = std::move(target), body = std::move(body), now_ns] {
         const AllocatorConfig& allocator = node_.config().allocator;
         auto options = http_client_options(allocator.credentials);
         if (options) options->timeout_ms = kAnswerWithin_ms;
-        auto response = options ? http_request(allocator.endpoint, "POST", "/v1/reports", body, *options)
+        auto response = options ? http_request(allocator.endpoint, "POST", target, body, *options)
                                 : Result<HttpResponse>(std::unexpected(options.error()));
         asio::post(context_, [this, response = std::move(response), now_ns] { answered(response, now_ns); });
     });
@@ -133,19 +154,22 @@ void AllocatorAgent::tell_problem(const Error& error) {
 }
 
 Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t sent_ns) {
+    // The allocator may have been replaced by one of another version: after a refusal all begins with the oldest.
+    const unsigned protocol = std::exchange(protocol_, allocator::kProtocolOldest);
     if (response.status != 200) return std::unexpected(error_of_response(response));
-    auto plan = read_node_plan(response.body, sent_ns);
-    if (!plan) return std::unexpected(plan.error());
-    status_.plan = plan->plan;
-    node_.set_peers(std::move(plan->peers));
-    if (!node_.config().allocator.rates) return node_.apply_plan(plan->quotas, sent_ns);
+    protocol_ = common_protocol(response);
+    auto answer = read_allocator_answer(response.body, protocol, sent_ns);
+    if (!answer) return std::unexpected(answer.error());
+    status_.plan = answer->plan;
+    node_.set_peers(std::move(answer->peers));
+    if (!node_.config().allocator.rates) return node_.apply_plan(answer->quotas, sent_ns);
     // Rates are what others count on: they hold even where quotas do not fit.
-    lease_applied_ = plan->lease;
+    lease_applied_ = answer->lease;
     // What this node gives up others can have once it has said so; what it could not have yet may be free soon.
-    soon_ = plan->cut || node_.job_limits().leases_more_than(plan->rates);
-    status_.lease_expires_ns = plan->rates.expires_ns;
-    node_.lease(std::move(plan->rates));
-    return node_.apply_plan(plan->quotas, sent_ns);
+    soon_ = answer->cut || node_.job_limits().leases_more_than(answer->rates);
+    status_.lease_expires_ns = answer->rates.expires_ns;
+    node_.lease(std::move(answer->rates));
+    return node_.apply_plan(answer->quotas, sent_ns);
 }
 
 }  // namespace larder::cache

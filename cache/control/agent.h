@@ -15,8 +15,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/server/http.h"
+#include "cache/control/allocator_answer.h"
 #include "cache/control/node.h"
-#include "cache/control/node_plan.h"
 #include "cache/control/node_report.h"
 #include "cache/control/work_thread.h"
 
@@ -58,8 +58,9 @@ private:
     Node& node_;
     SteadyClock clock_;
     boost::asio::steady_timer timer_;
-    NodeReport report_;
+    NodeReporter report_;
     AgentStatus status_;
+    unsigned protocol_;  // the version of the next report
     std::uint64_t lease_applied_ = 0;
     std::int64_t reported_ns_ = 0;
     std::int64_t started_ns_ = 0;

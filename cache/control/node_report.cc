@@ -1,7 +1,5 @@
 #include "cache/control/node_report.h"
 
-#include <boost/json.hpp>
-
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +7,6 @@
 #include "cache/protocol/record.h"
 
 namespace larder::cache {
-namespace json = boost::json;
 namespace {
 
 // A job between two epochs has no sessions for a moment.
@@ -31,9 +28,10 @@ double payload_ratio(std::uint64_t stored_bytes, std::uint64_t payload_bytes) {
 
 }  // namespace
 
-NodeReport::NodeReport(std::uint64_t state_directory) : instance_(draw_number()), state_directory_(state_directory) {}
+NodeReporter::NodeReporter(std::uint64_t state_directory)
+    : instance_(draw_number()), state_directory_(state_directory) {}
 
-std::uint64_t NodeReport::stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage) {
+std::uint64_t NodeReporter::stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage) {
     // Below 1 where blocks are compressed: then a byte of cache holds more than one of the dataset.
     double& ratio = stored_ratios_[dataset.name];
     const std::uint64_t used_bytes = usage.memory_bytes + usage.disk_bytes;
@@ -50,19 +48,19 @@ std::uint64_t NodeReport::stored_bytes(const ReportedDataset& dataset, const Sto
     return static_cast<std::uint64_t>(std::llround(static_cast<double>(dataset.payload_bytes) * ratio));
 }
 
-json::object NodeReport::dataset_json(const ReportedDataset& dataset, const ShardStatistics& statistics) {
+allocator::DatasetReport NodeReporter::report_of(const ReportedDataset& dataset, const ShardStatistics& statistics) {
     const auto found = std::ranges::find(statistics.datasets, dataset.name, &DatasetStatistics::name);
     const StoreUsage usage = found == statistics.datasets.end() ? StoreUsage{} : found->usage;
-    return {{"name", dataset.name},
-            {"size_bytes", stored_bytes(dataset, usage)},
-            {"quota_memory_bytes", dataset.quota.memory_bytes},
-            {"quota_disk_bytes", dataset.quota.disk_bytes},
-            {"quota_held", dataset.quota_held},
-            {"cached_memory_bytes", usage.memory_bytes},
-            {"cached_disk_bytes", usage.disk_bytes}};
+    return {.name = dataset.name,
+            .size_bytes = stored_bytes(dataset, usage),
+            .quota_memory_bytes = dataset.quota.memory_bytes,
+            .quota_disk_bytes = dataset.quota.disk_bytes,
+            .cached_memory_bytes = usage.memory_bytes,
+            .cached_disk_bytes = usage.disk_bytes,
+            .quota_held = dataset.quota_held};
 }
 
-std::map<std::string, NodeReport::Job> NodeReport::jobs_of(const ShardStatistics& statistics) {
+std::map<std::string, NodeReporter::Job> NodeReporter::jobs_of(const ShardStatistics& statistics) {
     std::map<std::string, Job> jobs;
     for (const JobStatistics& of : statistics.jobs) {
         Job& job = jobs[of.job];
@@ -83,7 +81,7 @@ std::map<std::string, NodeReport::Job> NodeReport::jobs_of(const ShardStatistics
     return jobs;
 }
 
-bool NodeReport::look(const Job& job, Seen& seen, std::int64_t now_ns) const {
+bool NodeReporter::look(const Job& job, Seen& seen, std::int64_t now_ns) const {
     if (job.sessions > 0) seen.session_at_ns = now_ns;
     if (seen.session_at_ns == 0 || now_ns - seen.session_at_ns > kGoneAfter_ns) return false;
     if (job.sessions > 0) seen.loops = job.loops;
@@ -100,17 +98,33 @@ bool NodeReport::look(const Job& job, Seen& seen, std::int64_t now_ns) const {
     return true;
 }
 
-json::object NodeReport::make(const AllocatorConfig& allocator, Quota room,
-                              const std::vector<ReportedDataset>& datasets, const ShardStatistics& statistics,
-                              std::uint64_t lease_applied, std::int64_t now_ns, const ReportedPeers& peers) {
+allocator::NodeReport NodeReporter::make(const AllocatorConfig& allocator, Quota room,
+                                         const std::vector<ReportedDataset>& datasets,
+                                         const ShardStatistics& statistics, std::uint64_t lease_applied,
+                                         std::int64_t now_ns, const ReportedPeers& peers) {
     std::erase_if(stored_ratios_, [&](const auto& known) {
         return std::ranges::find(datasets, known.first, &ReportedDataset::name) == datasets.end();
     });
-    json::array dataset_list;
-    for (const ReportedDataset& dataset : datasets) {
-        if (dataset.payload_bytes > 0) dataset_list.push_back(dataset_json(dataset, statistics));
+    allocator::NodeReport report{.node = allocator.node,
+                                 .instance = instance_,
+                                 .state_directory = state_directory_,
+                                 .lease_applied = lease_applied,
+                                 .rates = allocator.rates,
+                                 .scans = statistics.scans,
+                                 .gpus = allocator.gpus,
+                                 .memory_bytes = room.memory_bytes,
+                                 .disk_bytes = room.disk_bytes};
+    if (!peers.endpoint.empty()) {
+        report.peer_group = peers.group;
+        report.peer_endpoint = peers.endpoint;
     }
-    json::array job_list;
+    if (allocator.disk_read_bytes_per_second > 0) {
+        report.disk_read_bytes_per_second = allocator.disk_read_bytes_per_second;
+    }
+    if (allocator.nic_bytes_per_second > 0) report.nic_bytes_per_second = allocator.nic_bytes_per_second;
+    for (const ReportedDataset& dataset : datasets) {
+        if (dataset.payload_bytes > 0) report.datasets.push_back(report_of(dataset, statistics));
+    }
     for (const auto& [name, job] : jobs_of(statistics)) {
         Seen& seen = seen_[name];
         const bool known = std::ranges::find(datasets, job.dataset, &ReportedDataset::name) != datasets.end();
@@ -118,37 +132,17 @@ json::object NodeReport::make(const AllocatorConfig& allocator, Quota room,
             if (job.sessions == 0) seen_.erase(name);
             continue;
         }
-        json::object reported{{"name", name},
-                              {"dataset", job.dataset},
-                              {"ranks", seen.loops},
-                              {"bytes", job.bytes},
-                              {"busy_s", static_cast<double>(job.busy_ns) * 1e-9},
-                              {"demand_bytes_per_second", seen.demand_bytes_per_second},
-                              {"remote_bytes", job.remote_bytes},
-                              {"unread_bytes", job.unread_bytes},
-                              {"unread_cached_bytes", job.effective_bytes}};
-        if (job.epoch) reported["epoch"] = *job.epoch;
-        job_list.push_back(std::move(reported));
+        report.jobs.push_back({.name = name,
+                               .dataset = job.dataset,
+                               .ranks = seen.loops,
+                               .bytes = job.bytes,
+                               .busy_s = static_cast<double>(job.busy_ns) * 1e-9,
+                               .demand_bytes_per_second = seen.demand_bytes_per_second,
+                               .remote_bytes = job.remote_bytes,
+                               .unread_bytes = job.unread_bytes,
+                               .unread_cached_bytes = job.effective_bytes,
+                               .epoch = job.epoch});
     }
-    json::object report{{"node", allocator.node},
-                        {"instance", instance_},
-                        {"state_directory", state_directory_},
-                        {"lease_applied", lease_applied},
-                        {"rates", allocator.rates},
-                        {"scans", statistics.scans},
-                        {"gpus", allocator.gpus},
-                        {"memory_bytes", room.memory_bytes},
-                        {"disk_bytes", room.disk_bytes},
-                        {"datasets", std::move(dataset_list)},
-                        {"jobs", std::move(job_list)}};
-    if (!peers.endpoint.empty()) {
-        report["peer_group"] = peers.group;
-        report["peer_endpoint"] = peers.endpoint;
-    }
-    if (allocator.disk_read_bytes_per_second > 0) {
-        report["disk_read_bytes_per_second"] = allocator.disk_read_bytes_per_second;
-    }
-    if (allocator.nic_bytes_per_second > 0) report["nic_bytes_per_second"] = allocator.nic_bytes_per_second;
     return report;
 }
 

@@ -4,14 +4,13 @@
 // job has read, waited and wanted. Counters only grow while the daemon runs. Sizes are as stored (records have headers
 // and padding), so that a quota over a size is the part of the dataset it holds. Control thread only.
 
-#include <boost/json/object.hpp>
-
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "allocator/protocol/node_report.h"
 #include "cache/control/config.h"
 #include "cache/shard/statistics.h"
 
@@ -32,15 +31,15 @@ struct ReportedPeers {
     std::string endpoint;
 };
 
-class NodeReport {
+class NodeReporter {
 public:
     // `state_directory`: its number (state_lock.h).
-    explicit NodeReport(std::uint64_t state_directory);
+    explicit NodeReporter(std::uint64_t state_directory);
 
     // `room` is what the allocator has to give on this node. `lease_applied`: number of the lease in force; 0: none.
-    boost::json::object make(const AllocatorConfig& allocator, Quota room, const std::vector<ReportedDataset>& datasets,
-                             const ShardStatistics& statistics, std::uint64_t lease_applied, std::int64_t now_ns,
-                             const ReportedPeers& peers = {});
+    allocator::NodeReport make(const AllocatorConfig& allocator, Quota room,
+                               const std::vector<ReportedDataset>& datasets, const ShardStatistics& statistics,
+                               std::uint64_t lease_applied, std::int64_t now_ns, const ReportedPeers& peers = {});
 
 private:
     // A job as the allocator sees it: over all datasets it reads, under the one it reads most of.
@@ -72,7 +71,7 @@ private:
 
     // Bytes that the whole dataset would take in the cache.
     std::uint64_t stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage);
-    boost::json::object dataset_json(const ReportedDataset& dataset, const ShardStatistics& statistics);
+    allocator::DatasetReport report_of(const ReportedDataset& dataset, const ShardStatistics& statistics);
 
     std::uint64_t instance_;
     std::uint64_t state_directory_;

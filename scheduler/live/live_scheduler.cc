@@ -289,7 +289,7 @@ void LiveScheduler::tell_engine() {
 
 void LiveScheduler::register_job(JobRecord& job) {
     if (cluster_.registered(job.asked.name) != nullptr) return;
-    allocator::JobSpec spec{.name = job.asked.name};
+    allocator::JobRegistration spec{.name = job.asked.name};
     if (job.dataset_bytes > 0 && std::isfinite(job.remaining_bytes())) {
         spec.epochs = std::max(1.0, job.remaining_bytes() / static_cast<double>(job.dataset_bytes));
     }

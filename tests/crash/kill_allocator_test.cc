@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "allocator/service/json.h"
+#include "allocator/protocol/codec.h"
 #include "base/clock.h"
 #include "base/server/http_client.h"
 #include "tests/crash/killed_server.h"

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "allocator/service/json.h"
+#include "allocator/protocol/codec.h"
 #include "base/assert.h"
 #include "base/server/json_reader.h"
 #include "cache/control/api_json.h"
@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     report(*object);
     taken(cache::read_quota(*object, "body"));
     taken(cache::read_remote(*object, "body"));
-    taken(allocator::read_job_spec(*object, "body"));
+    taken(allocator::read_job_registration(*object, "body"));
     if (const auto plan = allocator::read_node_plan(*object, "body", 1'000'000'000); taken(plan)) {
         LARDER_ASSERT(
             taken(allocator::read_node_plan(allocator::to_json(*plan, 1'000'000'000), "written", 1'000'000'000)));

@@ -160,7 +160,6 @@ def test_every_answer_fits_its_schema(
     ask("PUT", "/v1/remote", {"bytes_per_second": 2e9})
     ask("PUT", "/v1/remote", {"bytes_per_second": "fast"}, 400)
     plan = ask("GET", "/v1/nodes/a/plan")["plan"]
-    assert ask("GET", f"/v1/nodes/a/plan?after={plan}&wait_s=1")["plan"] >= plan
     ask("GET", "/v1/nodes/lost/plan", None, 404)
     ask("GET", "/v1/nodes/a/plan?after=x", None, 400)
     ask("POST", "/v1/whatif", {})

@@ -20,10 +20,11 @@ ALLOWED = {
     "base": set(),
     "base/server": {"base"},
     "cache/protocol": {"base"},
-    "cache": {"cache/protocol", "base", "base/server"},
+    "cache": {"cache/protocol", "allocator/protocol", "base", "base/server"},
     "loader": {"cache/protocol", "base"},
-    "allocator": {"base", "base/server"},
-    "scheduler": {"allocator", "base", "base/server"},
+    "allocator/protocol": {"base", "base/server"},
+    "allocator": {"allocator/protocol", "base", "base/server"},
+    "scheduler": {"allocator", "allocator/protocol", "base", "base/server"},
 }
 # Libraries that a training job links must not use these.
 LIGHT = {"base", "cache/protocol", "loader"}

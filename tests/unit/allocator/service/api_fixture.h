@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "allocator/protocol/codec.h"
 #include "allocator/service/api.h"
-#include "allocator/service/json.h"
 #include "base/clock.h"
 #include "tests/support/units.h"
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "allocator/service/json.h"
+#include "allocator/protocol/codec.h"
 #include "tests/unit/allocator/service/api_fixture.h"
 
 namespace larder::allocator {
@@ -34,6 +34,25 @@ TEST_F(AllocatorApi, AReportIsAnsweredWithQuotasAndALease) {
     EXPECT_DOUBLE_EQ(part->lease.rates[0].bytes_per_second, 1e9);
     EXPECT_EQ(part->lease.expires_ns, 500 + 10'000'000'000) << "counted on the node's own clock";
     EXPECT_GT(part->lease.floor_bytes_per_second, 0);
+}
+
+TEST_F(AllocatorApi, ReportIsReadInTheVersionItNames) {
+    json::object sent = to_json(report_of("a"));
+    sent.erase("scans");
+    const auto post = [&](const std::string& version) {
+        HttpRequest asked = request("POST", {"v1", "reports"}, json::serialize(sent));
+        if (!version.empty()) asked.query["protocol"] = version;
+        HttpResponse response;
+        api.handle(asked, [&](const HttpResponse& answer) { response = answer; });
+        return response;
+    };
+    const HttpResponse oldest = post("");
+    EXPECT_EQ(oldest.status, 200u) << oldest.body;
+    EXPECT_EQ(oldest.headers, (decltype(oldest.headers){{"Larder-Protocol", "2"}}));
+    EXPECT_NE(message(post("2")).find("scans"), std::string::npos) << "version 2 lacks nothing";
+    EXPECT_EQ(message(post("3")), "query: protocol: \"3\" is no version of the protocol that is known here: 1 to 2");
+    sent = to_json(report_of("a"));
+    EXPECT_EQ(post("2").status, 200u);
 }
 
 TEST_F(AllocatorApi, ThePlanSaysWhatItIsMadeFrom) {

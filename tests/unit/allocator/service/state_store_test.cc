@@ -45,8 +45,9 @@ protected:
     }
     static ClusterRecord example() {
         ClusterRecord record;
-        record.jobs["vision"] = JobSpec{.name = "vision", .weight = 2, .epochs = 3, .ideal_bytes_per_second = 1.5e8};
-        record.jobs["language"] = JobSpec{.name = "language", .bandwidth_cap_bytes_per_second = 7e7};
+        record.jobs["vision"] =
+            JobRegistration{.name = "vision", .weight = 2, .epochs = 3, .ideal_bytes_per_second = 1.5e8};
+        record.jobs["language"] = JobRegistration{.name = "language", .bandwidth_cap_bytes_per_second = 7e7};
         record.pins["images"] = 12345;
         record.remote = RemoteRecord{5e8, 1e9};
         record.nodes["a"] = NodeReport{.node = "a", .instance = 7, .datasets = {{.name = "images", .size_bytes = 9}}};
@@ -248,7 +249,7 @@ TEST_F(StateStoreTest, AFullMapRefusesSettingsAndKeepsTheRest) {
         for (int i = 0; refused.empty(); ++i) {
             ASSERT_LT(i, 10'000);
             const std::string name = "job-" + std::to_string(i);
-            ASSERT_TRUE(store->save({.jobs = {{name, JobSpec{.name = name}}}}));
+            ASSERT_TRUE(store->save({.jobs = {{name, JobRegistration{.name = name}}}}));
             const auto kept = on_record(*store);
             if (kept) continue;
             EXPECT_EQ(kept.error().code, ErrorCode::no_space) << kept.error().message;

@@ -372,7 +372,7 @@ TEST_F(Live, WhatRunsIsRegisteredAndItsReadsAreItsProgress) {
     asked.epochs = 3;
     asked.ideal_by_type[""] = 2e5;
     const JobId id = runs(asked);
-    const allocator::JobSpec* spec = cluster.registered("resnet");
+    const allocator::JobRegistration* spec = cluster.registered("resnet");
     ASSERT_NE(spec, nullptr);
     EXPECT_EQ(spec->epochs, 3);
     EXPECT_EQ(spec->ideal_bytes_per_second, 2e5);

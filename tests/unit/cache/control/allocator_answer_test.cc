@@ -1,16 +1,17 @@
-#include "cache/control/node_plan.h"
+#include "cache/control/allocator_answer.h"
 
 #include <gtest/gtest.h>
 
 namespace larder::cache {
 namespace {
 
-constexpr const char* kAnswer = R"({"plan":7,"quotas":[{"name":"images","memory_bytes":10,"disk_bytes":20}],)"
-                                R"("lease":{"number":9,"lease_ms":5000,"floor_bytes_per_second":8,)"
-                                R"("rates":[{"job":"vision","bytes_per_second":1.5e6}],"cut":true}})";
+constexpr const char* kAnswer =
+    R"({"plan":7,"quotas":[{"name":"images","memory_bytes":10,"disk_bytes":20}],"peers":[],)"
+    R"("lease":{"number":9,"lease_ms":5000,"floor_bytes_per_second":8,)"
+    R"("rates":[{"job":"vision","bytes_per_second":1.5e6}],"cut":true}})";
 
-TEST(NodePlan, IsReadWhole) {
-    const auto plan = read_node_plan(kAnswer, 1'000);
+TEST(AllocatorAnswer, IsReadWhole) {
+    const auto plan = read_allocator_answer(kAnswer, 2, 1'000);
     ASSERT_TRUE(plan.has_value()) << plan.error().message;
     EXPECT_EQ(plan->plan, 7u);
     EXPECT_EQ(plan->lease, 9u);
@@ -26,22 +27,23 @@ std::string with(std::string_view from, std::string_view to) {
     return text.replace(text.find(from), from.size(), to);
 }
 
-TEST(NodePlan, WhatIsWrongIsNamed) {
+TEST(AllocatorAnswer, WhatIsWrongIsNamed) {
     const auto message = [](const std::string& text) {
-        const auto plan = read_node_plan(text, 0);
+        const auto plan = read_allocator_answer(text, 2, 0);
         return plan ? std::string("taken") : plan.error().message;
     };
     EXPECT_NE(message("no JSON").find("the allocator's answer"), std::string::npos);
     EXPECT_NE(message(with("\"plan\":7", "\"plan\":-7")).find("plan"), std::string::npos);
     EXPECT_NE(message(with("\"memory_bytes\":10", "\"memory_bytes\":\"10\"")).find("quotas[0]: key \"memory_bytes\""),
               std::string::npos);
-    EXPECT_NE(message(with("1.5e6", "-1")).find("lease.rates[0]"), std::string::npos);
+    EXPECT_NE(message(with("1.5e6", "-1")).find("lease.rates[0]: key \"bytes_per_second\""), std::string::npos);
+    EXPECT_NE(message(with("[]", "[\"no endpoint\"]")).find("peers[0] is no endpoint"), std::string::npos);
     EXPECT_NE(message(with("\"number\":9,", "")).find("lease: key \"number\""), std::string::npos);
     EXPECT_NE(message(with("\"number\":9,", "\"number\":9,\"more\":1,")).find("more"), std::string::npos);
 }
 
-TEST(NodePlan, ALeaseOfYearsLastsAnHour) {
-    const auto plan = read_node_plan(with("5000", "900000000000000000"), 0);
+TEST(AllocatorAnswer, ALeaseOfYearsLastsAnHour) {
+    const auto plan = read_allocator_answer(with("5000", "900000000000000000"), 2, 0);
     ASSERT_TRUE(plan.has_value()) << plan.error().message;
     EXPECT_EQ(plan->rates.expires_ns, 3'600'000'000'000);
 }

@@ -1,15 +1,14 @@
 #pragma once
 
-// The messages between nodes and the allocator. A node reports every second. Counters only grow while its daemon runs,
-// and a restarted daemon is a new instance. The JSON of the API is these structs, field by field.
+// The report that a node sends the allocator every second. Counters only grow while its daemon runs, and a restarted
+// daemon is a new instance. The JSON is these structs, member by member (codec.h).
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "allocator/lease_ledger.h"
-#include "allocator/state.h"
+#include "allocator/protocol/unlimited.h"
 
 namespace larder::allocator {
 
@@ -60,22 +59,6 @@ struct NodeReport {
     std::string peer_endpoint;
     std::vector<DatasetReport> datasets;
     std::vector<JobReport> jobs;
-};
-
-struct DatasetQuota {
-    std::string name;
-    std::uint64_t memory_bytes = 0;
-    std::uint64_t disk_bytes = 0;
-
-    bool operator==(const DatasetQuota&) const = default;
-};
-
-// A node's part of the plan. Quotas hold until the next plan; rates as long as the lease.
-struct NodePlan {
-    std::uint64_t plan = 0;  // rises with every plan that differs from its predecessor
-    std::vector<DatasetQuota> quotas;
-    std::vector<std::string> peers;  // endpoints of the other nodes of its group
-    Lease lease;
 };
 
 }  // namespace larder::allocator

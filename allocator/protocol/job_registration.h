@@ -6,11 +6,11 @@
 #include <optional>
 #include <string>
 
-#include "allocator/state.h"
+#include "allocator/protocol/unlimited.h"
 
 namespace larder::allocator {
 
-struct JobSpec {
+struct JobRegistration {
     std::string name;
     double weight = 1;
     double epochs = kUnlimited;                    // still to go at registration, the current one included

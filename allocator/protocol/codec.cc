@@ -1,0 +1,269 @@
+#include "allocator/protocol/codec.h"
+
+#include <boost/describe.hpp>
+#include <boost/json.hpp>
+#include <boost/mp11.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace larder::allocator {
+namespace json = boost::json;
+
+BOOST_DESCRIBE_STRUCT(DatasetReport, (),
+                      (name, size_bytes, quota_memory_bytes, quota_disk_bytes, cached_memory_bytes, cached_disk_bytes,
+                       quota_held))
+BOOST_DESCRIBE_STRUCT(JobReport, (),
+                      (name, dataset, ranks, bytes, busy_s, demand_bytes_per_second, remote_bytes, unread_bytes,
+                       unread_cached_bytes, epoch))
+BOOST_DESCRIBE_STRUCT(NodeReport, (),
+                      (node, instance, state_directory, lease_applied, rates, scans, gpus, memory_bytes, disk_bytes,
+                       disk_read_bytes_per_second, nic_bytes_per_second, peer_group, peer_endpoint, datasets, jobs))
+BOOST_DESCRIBE_STRUCT(DatasetQuota, (), (name, memory_bytes, disk_bytes))
+BOOST_DESCRIBE_STRUCT(LeasedRate, (), (job, bytes_per_second))
+BOOST_DESCRIBE_STRUCT(JobRegistration, (),
+                      (name, weight, epochs, ideal_bytes_per_second, bandwidth_floor_bytes_per_second,
+                       bandwidth_cap_bytes_per_second))
+
+namespace {
+
+// A lease and a plan as they are sent.
+struct SentLease {
+    std::uint64_t number = 0;
+    std::uint64_t lease_ms = 0;
+    double floor_bytes_per_second = 0;
+    std::vector<LeasedRate> rates;
+    bool cut = false;
+};
+struct SentPlan {
+    std::uint64_t plan = 0;
+    std::vector<DatasetQuota> quotas;
+    std::vector<std::string> peers;
+    SentLease lease;
+};
+BOOST_DESCRIBE_STRUCT(SentLease, (), (number, lease_ms, floor_bytes_per_second, rates, cut))
+BOOST_DESCRIBE_STRUCT(SentPlan, (), (plan, quotas, peers, lease))
+
+constexpr std::array<std::string_view, 8> kMayMissInVersion1{"state_directory", "rates",         "scans", "quota_held",
+                                                             "peer_group",      "peer_endpoint", "peers", "cut"};
+
+template <typename T>
+using Members = boost::describe::describe_members<T, boost::describe::mod_public>;
+
+template <typename T>
+constexpr bool is_vector = false;
+template <typename T>
+constexpr bool is_vector<std::vector<T>> = true;
+template <typename T>
+constexpr bool is_optional = false;
+template <typename T>
+constexpr bool is_optional<std::optional<T>> = true;
+
+// --- writing
+
+template <typename Message>
+json::object write(const Message& message);
+
+template <typename Value>
+json::value written(const Value& value) {
+    if constexpr (is_vector<Value>) {
+        json::array array;
+        for (const auto& item : value) array.push_back(written(item));
+        return array;
+    } else if constexpr (boost::describe::has_describe_members<Value>::value) {
+        return write(value);
+    } else {
+        return json::value(value);
+    }
+}
+
+template <typename Value>
+void put(json::object& object, std::string_view key, const Value& value) {
+    if constexpr (is_optional<Value>) {
+        if (value) object[key] = written(*value);
+    } else if constexpr (std::is_same_v<Value, double>) {
+        if (std::isfinite(value)) object[key] = value;
+    } else {
+        object[key] = written(value);
+    }
+}
+
+template <typename Message>
+json::object write(const Message& message) {
+    json::object object;
+    boost::mp11::mp_for_each<Members<Message>>([&](auto member) { put(object, member.name, message.*member.pointer); });
+    return object;
+}
+
+// --- reading
+
+template <typename Message>
+Result<Message> read(const json::object& object, const std::string& where, unsigned version);
+
+template <typename Value>
+void take_scalar(JsonReader& reader, std::string_view key, Value& into) {
+    if constexpr (is_optional<Value>) {
+        if (!reader.has(key)) return;
+        typename Value::value_type value{};
+        take_scalar(reader, key, value);
+        into = value;
+    } else if constexpr (std::is_same_v<Value, std::string>) {
+        into = reader.string(key);
+    } else if constexpr (std::is_same_v<Value, bool>) {
+        into = reader.boolean(key);
+    } else if constexpr (std::is_same_v<Value, double>) {
+        // An unlimited member is left out.
+        if (reader.has(key) || std::isfinite(into)) into = reader.number(key);
+    } else {
+        static_assert(std::is_unsigned_v<Value>);
+        const std::uint64_t value = reader.unsigned_integer(key);
+        if (value > std::numeric_limits<Value>::max()) reader.reject(key, "is too large");
+        into = static_cast<Value>(value);
+    }
+}
+
+template <typename Item>
+Result<void> read_item(const json::value& value, const std::string& at, Item& into, unsigned version) {
+    if constexpr (std::is_same_v<Item, std::string>) {
+        if (!value.is_string()) return fail(ErrorCode::invalid_argument, at + " must be a text");
+        into = value.as_string();
+    } else {
+        if (!value.is_object()) return fail(ErrorCode::invalid_argument, at + " must be an object");
+        auto item = read<Item>(value.as_object(), at, version);
+        if (!item) return std::unexpected(item.error());
+        into = std::move(*item);
+    }
+    return {};
+}
+
+// Reads a member that holds other values. The key is there, and its type was checked.
+template <typename Value>
+Result<void> read_nested(const json::value& value, const std::string& at, Value& into, unsigned version) {
+    if constexpr (is_vector<Value>) {
+        const json::array& array = value.as_array();
+        into.resize(array.size());
+        for (std::size_t i = 0; i < array.size(); ++i) {
+            auto taken = read_item(array[i], at + "[" + std::to_string(i) + "]", into[i], version);
+            if (!taken) return taken;
+        }
+        return {};
+    } else {
+        return read_item(value, at, into, version);
+    }
+}
+
+template <typename Value>
+constexpr bool is_nested = is_vector<Value> || boost::describe::has_describe_members<Value>::value;
+
+template <typename Message>
+Result<Message> read(const json::object& object, const std::string& where, unsigned version) {
+    JsonReader reader(object, where);
+    Message message;
+    const auto is_left_out = [&](std::string_view key) {
+        return version == 1 && !reader.has(key) &&
+               std::ranges::find(kMayMissInVersion1, key) != kMayMissInVersion1.end();
+    };
+    boost::mp11::mp_for_each<Members<Message>>([&](auto member) {
+        auto& into = message.*member.pointer;
+        using Value = std::remove_reference_t<decltype(into)>;
+        if (is_left_out(member.name)) return;
+        if constexpr (is_vector<Value>) {
+            reader.array(member.name);
+        } else if constexpr (is_nested<Value>) {
+            reader.object(member.name);
+        } else {
+            take_scalar(reader, member.name, into);
+        }
+    });
+    if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
+    Result<void> nested;
+    boost::mp11::mp_for_each<Members<Message>>([&](auto member) {
+        auto& into = message.*member.pointer;
+        if constexpr (is_nested<std::remove_reference_t<decltype(into)>>) {
+            const json::value* const value = object.if_contains(member.name);
+            if (!nested || value == nullptr) return;
+            nested = read_nested(*value, (where.empty() ? "" : where + ".") + member.name, into, version);
+        }
+    });
+    if (!nested) return std::unexpected(nested.error());
+    return message;
+}
+
+}  // namespace
+
+Result<unsigned> parse_protocol(std::string_view text, unsigned newest) {
+    unsigned version = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), version);
+    if (error == std::errc{} && end == text.data() + text.size() && version >= kProtocolOldest && version <= newest) {
+        return version;
+    }
+    return fail(ErrorCode::invalid_argument, "\"" + std::string(text) +
+                                                 "\" is no version of the protocol that is known here: " +
+                                                 std::to_string(kProtocolOldest) + " to " + std::to_string(newest));
+}
+
+json::object to_json(const NodeReport& report) {
+    return write(report);
+}
+
+Result<NodeReport> read_node_report(const json::object& object, std::string_view where, unsigned version) {
+    return read<NodeReport>(object, std::string(where), version);
+}
+
+json::object to_json(const NodePlan& plan, std::int64_t now_ns) {
+    const std::int64_t left_ns = std::max<std::int64_t>(0, plan.lease.expires_ns - now_ns);
+    return write(SentPlan{.plan = plan.plan,
+                          .quotas = plan.quotas,
+                          .peers = plan.peers,
+                          .lease = {.number = plan.lease.number,
+                                    .lease_ms = static_cast<std::uint64_t>(left_ns / 1'000'000),
+                                    .floor_bytes_per_second = plan.lease.floor_bytes_per_second,
+                                    .rates = plan.lease.rates,
+                                    .cut = plan.lease.cut}});
+}
+
+Result<NodePlan> read_node_plan(const json::object& object, std::string_view where, std::int64_t now_ns,
+                                unsigned version) {
+    auto sent = read<SentPlan>(object, std::string(where), version);
+    if (!sent) return std::unexpected(sent.error());
+    // No allocator leases for longer (config.cc): a longer time is an error of its sender.
+    constexpr std::uint64_t kLeaseMax_ms = 3'600'000;
+    const auto lease_ms = static_cast<std::int64_t>(std::min(kLeaseMax_ms, sent->lease.lease_ms));
+    return NodePlan{.plan = sent->plan,
+                    .quotas = std::move(sent->quotas),
+                    .peers = std::move(sent->peers),
+                    .lease = {.number = sent->lease.number,
+                              .expires_ns = now_ns + lease_ms * 1'000'000,
+                              .floor_bytes_per_second = sent->lease.floor_bytes_per_second,
+                              .rates = std::move(sent->lease.rates),
+                              .cut = sent->lease.cut}};
+}
+
+json::object to_json(const JobRegistration& job) {
+    return write(job);
+}
+
+JobRegistration read_job_registration(JsonReader& reader) {
+    JobRegistration job;
+    boost::mp11::mp_for_each<Members<JobRegistration>>([&](auto member) {
+        const std::string_view key = member.name;
+        if (key == "name" || reader.has(key)) take_scalar(reader, key, job.*member.pointer);
+    });
+    return job;
+}
+
+Result<JobRegistration> read_job_registration(const json::object& object, std::string_view where) {
+    JsonReader reader(object, std::string(where));
+    JobRegistration job = read_job_registration(reader);
+    if (auto finished = reader.finish(); !finished) return std::unexpected(finished.error());
+    return job;
+}
+
+}  // namespace larder::allocator

@@ -1,0 +1,27 @@
+#pragma once
+
+// What a plan is to achieve, and the names of these aims in the API, the config and on command lines. assign.h says how
+// each is reached.
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace larder::allocator {
+
+enum class ObjectiveKind : std::uint8_t {
+    efficiency,    // the least remote bandwidth with every job at f*; if that does not fit, the most total throughput
+    max_min,       // the largest possible smallest rate over (weight and equal share), then the next smallest
+    throughput,    // the largest sum of rates
+    utilisation,   // the largest sum of GPUs at work: weight * GPUs * rate / f*
+    equal_shares,  // the baseline: each job gets an equal part of cache and bandwidth ("static")
+    pinned,        // quotas and bandwidth as the operator's floors say; the rest of the bandwidth in equal parts
+};
+
+// "max_min"; equal_shares is called "static".
+std::string_view name(ObjectiveKind kind);
+// invalid_argument: the error lists the known names.
+Result<ObjectiveKind> parse_objective(std::string_view text);
+
+}  // namespace larder::allocator

@@ -1,0 +1,144 @@
+// Both sides of the contract between nodes and the allocator, and each side with the version before.
+
+#include "allocator/protocol/codec.h"
+
+#include <boost/json.hpp>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace larder::allocator {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::int64_t kSecond_ns = 1'000'000'000;
+
+NodeReport full_report() {
+    return {.node = "a",
+            .instance = 7,
+            .state_directory = 8,
+            .lease_applied = 9,
+            .rates = false,
+            .scans = 2,
+            .gpus = 4,
+            .memory_bytes = 1 << 20,
+            .disk_bytes = 1 << 21,
+            .disk_read_bytes_per_second = 3e9,
+            .nic_bytes_per_second = 1e9,
+            .peer_group = "rack",
+            .peer_endpoint = "http://a:1",
+            .datasets = {{.name = "images", .size_bytes = 5, .quota_memory_bytes = 4, .quota_held = true}},
+            .jobs = {{.name = "vision",
+                      .dataset = "images",
+                      .ranks = 2,
+                      .bytes = 11,
+                      .busy_s = 1.5,
+                      .demand_bytes_per_second = 2.5,
+                      .remote_bytes = 12,
+                      .unread_bytes = 13,
+                      .unread_cached_bytes = 14,
+                      .epoch = 3}}};
+}
+
+NodePlan full_plan() {
+    return {.plan = 5,
+            .quotas = {{.name = "images", .memory_bytes = 1, .disk_bytes = 2}},
+            .peers = {"http://b:1"},
+            .lease = {.number = 6,
+                      .expires_ns = 4 * kSecond_ns,
+                      .floor_bytes_per_second = 1e6,
+                      .rates = {{.job = "vision", .bytes_per_second = 2e6}},
+                      .cut = true}};
+}
+
+std::string error_of(const json::object& report, unsigned version = kProtocolNewest) {
+    const auto read = read_node_report(report, "", version);
+    return read ? "" : read.error().message;
+}
+
+TEST(Codec, MessagesSurviveTheirJson) {
+    for (const NodeReport& report : {full_report(), NodeReport{.node = "idle"}}) {
+        const json::object sent = to_json(report);
+        const auto read = read_node_report(sent, "");
+        ASSERT_TRUE(read) << read.error().message;
+        EXPECT_EQ(to_json(*read), sent);
+    }
+    EXPECT_FALSE(to_json(NodeReport{}).contains("nic_bytes_per_second")) << "it has no limit";
+    const auto plan = read_node_plan(to_json(full_plan(), kSecond_ns), "", 100 * kSecond_ns);
+    ASSERT_TRUE(plan) << plan.error().message;
+    EXPECT_EQ(plan->lease.expires_ns, 103 * kSecond_ns) << "three seconds are left, on the reader's clock";
+    EXPECT_EQ(to_json(*plan, 100 * kSecond_ns), to_json(full_plan(), kSecond_ns));
+    const JobRegistration job{.name = "x", .weight = 2, .epochs = 3, .ideal_bytes_per_second = 4};
+    const auto registration = read_job_registration(to_json(job), "");
+    ASSERT_TRUE(registration) << registration.error().message;
+    EXPECT_EQ(to_json(*registration), to_json(job));
+}
+
+TEST(Codec, UnknownAndMissingAndWrongKeysAreNamedWithTheirPath) {
+    json::object report = to_json(full_report());
+    report["jobs"].at(0).as_object()["colour"] = "red";
+    EXPECT_NE(error_of(report).find("jobs[0]: "), std::string::npos) << error_of(report);
+    EXPECT_NE(error_of(report).find("colour"), std::string::npos);
+    // Every key of every level is needed, but for optional values and unlimited rates.
+    const auto may_miss = [](std::string_view key) {
+        return key == "remote_bytes" || key == "epoch" || key == "disk_read_bytes_per_second" ||
+               key == "nic_bytes_per_second";
+    };
+    for (const char* part : {"", "datasets", "jobs"}) {
+        const json::object whole = to_json(full_report());
+        const json::object& level = *part == 0 ? whole : whole.at(part).at(0).as_object();
+        for (const auto& member : level) {
+            json::object less = whole;
+            (*part == 0 ? less : less.at(part).at(0).as_object()).erase(member.key());
+            const std::string error = error_of(less);
+            EXPECT_EQ(error.empty(), may_miss(member.key())) << part << " " << member.key();
+            EXPECT_TRUE(error.empty() || error.find(member.key()) != std::string::npos) << error;
+        }
+    }
+    report = to_json(full_report());
+    report["gpus"] = std::uint64_t{1} << 32;
+    EXPECT_NE(error_of(report).find("gpus"), std::string::npos);
+    report["gpus"] = "4";
+    EXPECT_NE(error_of(report).find("gpus"), std::string::npos);
+}
+
+// What nodes and allocators of version 1 sent: the last keys to come could be missing.
+TEST(Codec, EachSideReadsTheVersionBefore) {
+    const json::object report = json::parse(R"({"node":"a","instance":1,"lease_applied":0,"gpus":0,"memory_bytes":1,
+        "disk_bytes":2,"datasets":[{"name":"d","size_bytes":1,"quota_memory_bytes":0,"quota_disk_bytes":0,
+        "cached_memory_bytes":0,"cached_disk_bytes":0}],"jobs":[]})")
+                                    .as_object();
+    const auto read = read_node_report(report, "", 1);
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_TRUE(read->rates) << "a node that does not say otherwise follows rates";
+    EXPECT_FALSE(read->datasets[0].quota_held);
+    EXPECT_NE(error_of(report, 2), "");
+    const json::object plan = json::parse(R"({"plan":1,"quotas":[],"lease":{"number":1,"lease_ms":10,
+        "floor_bytes_per_second":0,"rates":[]}})")
+                                  .as_object();
+    EXPECT_TRUE(read_node_plan(plan, "", 0, 1));
+    EXPECT_FALSE(read_node_plan(plan, "", 0, 2));
+    // What this version sends, one of version 1 reads: it has no key that version 1 lacks.
+    EXPECT_TRUE(read_node_report(to_json(full_report()), "", 1));
+    EXPECT_TRUE(read_node_plan(to_json(full_plan(), 0), "", 0, 1));
+    json::object more = report;
+    more["colour"] = "red";
+    EXPECT_NE(error_of(more, 1), "") << "strict in every version";
+}
+
+TEST(Codec, LeaseOfYearsLastsAnHour) {
+    json::object plan = to_json(full_plan(), 0);
+    plan["lease"].as_object()["lease_ms"] = std::uint64_t{900'000'000'000'000'000};
+    EXPECT_EQ(read_node_plan(plan, "", 5)->lease.expires_ns, 3600 * kSecond_ns + 5);
+}
+
+TEST(Codec, ProtocolVersionsAreThoseThatAreKnown) {
+    EXPECT_EQ(*parse_protocol("1"), 1u);
+    EXPECT_EQ(*parse_protocol("2"), 2u);
+    for (const char* wrong : {"0", "3", "", "1x", "-1", "99999999999"}) EXPECT_FALSE(parse_protocol(wrong)) << wrong;
+    EXPECT_EQ(*parse_protocol("7", 1000), 7u) << "the newest that the other side knows";
+}
+
+}  // namespace
+}  // namespace larder::allocator

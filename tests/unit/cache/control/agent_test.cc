@@ -1,0 +1,73 @@
+// The node's side of an allocator: which version of the protocol it speaks, and what it does when the allocator is
+// replaced by another one.
+
+#include "cache/control/agent.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "allocator/protocol/codec.h"
+#include "base/server/json_text.h"
+#include "tests/support/http_service.h"
+#include "tests/support/test_daemon.h"
+
+namespace larder::test {
+namespace {
+
+// An allocator that gives every node an empty plan.
+class PlainAllocator {
+public:
+    // 0: an allocator that names no version, as those did that knew version 1 only.
+    explicit PlainAllocator(unsigned newest_protocol) : newest_(newest_protocol) {}
+
+    void set_newest(unsigned version) {
+        const std::scoped_lock lock(mutex_);
+        newest_ = version;
+    }
+    // The versions that reports came in so far; 0: it was not named.
+    std::vector<unsigned> versions() const {
+        const std::scoped_lock lock(mutex_);
+        return versions_;
+    }
+    std::string socket() const { return service_.socket; }
+
+private:
+    HttpResponse answer(const HttpRequest& request) {
+        const std::scoped_lock lock(mutex_);
+        const auto named = request.query.find(allocator::kProtocolQuery);
+        const unsigned version = named == request.query.end() ? 0 : static_cast<unsigned>(std::stoul(named->second));
+        versions_.push_back(version);
+        if (version > newest_) return http_error(400, "invalid_argument", "there is no query key \"protocol\"");
+        auto plan = allocator::to_json({.plan = 1, .quotas = {}, .peers = {}, .lease = {}}, 0);
+        if (newest_ == 0) plan.erase("peers");
+        HttpResponse response{.body = json_text(plan)};
+        if (newest_ > 0) response.headers.emplace_back(allocator::kProtocolHeader, std::to_string(newest_));
+        return response;
+    }
+
+    mutable std::mutex mutex_;
+    unsigned newest_;
+    std::vector<unsigned> versions_;
+    HttpService service_{[this](const HttpRequest& request, const HttpRespond& respond) { respond(answer(request)); }};
+};
+
+TEST(AllocatorAgent, SpeaksTheNewestVersionThatBothKnow) {
+    PlainAllocator allocator(7);
+    TestDaemon daemon([&](cache::Config& config) { config.allocator.endpoint = allocator.socket(); });
+    const auto status = [&] { return daemon.get("/v1/status").body.at("allocator"); };
+    TestDaemon::wait_until([&] { return allocator.versions().size() >= 2; });
+    EXPECT_EQ(allocator.versions()[0], 0u) << "the oldest, until the allocator has named what it knows";
+    EXPECT_EQ(allocator.versions()[1], allocator::kProtocolNewest);
+    // An allocator of an earlier version takes over.
+    allocator.set_newest(0);
+    TestDaemon::wait_until([&] { return number_at(status(), "failures") == 1; });
+    TestDaemon::wait_until([&] { return status().at("connected").as_bool(); });
+    EXPECT_EQ(allocator.versions().back(), 0u);
+    EXPECT_EQ(number_at(status(), "failures"), 1u);
+}
+
+}  // namespace
+}  // namespace larder::test
