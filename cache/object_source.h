@@ -1,13 +1,13 @@
 #pragma once
 
-// How indexing sees a remote: what objects lie under the dataset's URL, and ranges of their bytes. The data plane has
-// its own door (cache/remote.h); this one blocks, and serves worker threads. `file://` is cache/remote/file_objects.h;
-// `http(s)://` and `s3://` are cache/remote/http_objects.h.
+// The remote as indexing sees it: lists the objects under the dataset's URL and reads ranges of their bytes. These
+// calls block and serve worker threads; the data plane uses cache/remote.h instead. `file://` is
+// cache/remote/file_objects.h; `http(s)://` and `s3://` are cache/remote/http_objects.h.
 //
-// An object's `tag` stands for its version: a file's mtime in ns, for other remotes a number made of the ETag, else
-// Last-Modified. The data plane compares it at every read.
+// An object's `tag` identifies its version: the mtime in ns for a file; for other remotes a number derived from the
+// ETag or, without an ETag, from Last-Modified. The data plane compares the tag at every read.
 //
-// A source may be used from several threads at once, a reader from one. Both may be destroyed in any order.
+// Several threads may use one source at once; a reader belongs to one thread. Both may be destroyed in any order.
 
 #include <cstdint>
 #include <functional>
@@ -23,7 +23,7 @@
 
 namespace larder::cache {
 
-// What lies under the root. Names share one string, because a dataset may have ten million of them.
+// The objects under the root. Names share one string, because a dataset may have ten million of them.
 struct ObjectListing {
     struct Object {
         std::uint64_t name_offset = 0;  // into `names`
@@ -33,24 +33,24 @@ struct ObjectListing {
     };
 
     std::string names;
-    std::vector<Object> objects;               // sorted by path; none is empty
-    std::vector<std::string> top_directories;  // sorted; of file:// those without a file too
-    std::vector<std::string> empty;            // paths of objects without a byte, of which there are no others here
-    std::vector<std::string> notes;            // what was left out and why, one sentence each, for the user
+    std::vector<Object> objects;               // sorted by path; never empty objects
+    std::vector<std::string> top_directories;  // sorted; for file:// also those without a file
+    std::vector<std::string> empty;            // paths of empty objects; `objects` has none of them
+    std::vector<std::string> notes;            // what the listing left out and why, one sentence each, for the user
 
     // Relative to the root.
     std::string_view path(const Object& object) const {
         return std::string_view(names).substr(object.name_offset, object.name_bytes);
     }
     void add(std::string_view path, std::uint64_t size_bytes, std::int64_t tag);
-    void sort();  // the objects
+    void sort();  // sorts `objects` by path
 };
 
-// One object's bytes. `size_bytes` and `tag` are those of the moment it was opened.
+// The bytes of one object. `size_bytes` and `tag` are from the time it was opened.
 class ObjectReader : public protocol::ByteSource {
 public:
     virtual std::int64_t tag() const = 0;
-    // Reading on for so many bytes costs less than asking again.
+    // Gaps up to this size are cheaper to read through than to skip with a new request.
     virtual std::size_t near_bytes() const { return 16384; }
 };
 
@@ -59,17 +59,20 @@ public:
     virtual ~ObjectSource() = default;
     // For messages: the URL without secrets, or the directory.
     virtual std::string description() const = 0;
-    // All objects; `found` hears now and then how many, and how many bytes. ErrorCode::cancelled once `stop` is asked.
+    // Lists all objects. Calls `found` now and then with the number of objects and bytes so far. Fails with
+    // ErrorCode::cancelled once a stop is requested.
     virtual Result<ObjectListing> list(const std::function<void(std::uint64_t objects, std::uint64_t bytes)>& found,
                                        std::stop_token stop) = 0;
-    // `path` is one that `list` gave, or any other relative path; ErrorCode::not_found where there is none.
+    // Opens the object at `path`, relative to the root; `list` need not have returned it. Fails with
+    // ErrorCode::not_found if there is none.
     virtual Result<std::unique_ptr<ObjectReader>> open(const std::string& path) = 0;
-    // The same of an object that is known; ErrorCode::changed, here or when it is read, where it is another now.
+    // Opens an object whose size and tag are known. If the object has changed since, open_as or a later read fails with
+    // ErrorCode::changed.
     virtual Result<std::unique_ptr<ObjectReader>> open_as(const std::string& path, std::uint64_t size_bytes,
                                                           std::int64_t tag);
-    // Known of what was listed or opened; false: its objects can only be had whole.
+    // False if objects can only be read whole. Known only once an object has been listed or opened.
     virtual bool serves_ranges() const { return true; }
-    // The whole of a small object (an index file): at most `bytes_max`, or an error.
+    // Reads a small object (an index file) whole. Fails if it has more than `bytes_max` bytes.
     Result<std::vector<std::byte>> read_all(const std::string& path, std::uint64_t bytes_max);
 };
 

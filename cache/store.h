@@ -1,18 +1,19 @@
 #pragma once
 
 // The blocks of one dataset that this node holds. A DatasetStore belongs to one data-plane thread and makes every
-// decision of uniform caching: what is admitted, into which segment, and which segments go when a quota shrinks. It
-// never replaces a block by another. Blocks are named by block_id, stable across the dataset's versions.
+// decision of uniform caching: which blocks are admitted, into which segment, and which segments are dropped when a
+// quota shrinks. It never evicts a block to admit another. Blocks are named by block_id, which is stable across the
+// dataset's versions.
 //
-// The life of an admission: `reserve` gives room in a segment (or says why not), the caller fills it (memory: in
-// place, then `commit`; disk: `write` from a slot, which commits by itself), or `abandon` gives the room up.
+// The life of an admission: `reserve` gives room in a segment, or says why not. The caller then fills the room (memory:
+// in place, then `commit`; disk: `write` from a slot, which commits by itself) or returns it with `abandon`.
 // Persistence is the Index's (cache/store/index.h): commits and drops are posted to its thread and reach LMDB in groups
-// after the bytes are down. At start-up cache/store/recovery.h finds what an earlier run left and `recover` takes it
-// in.
+// after the bytes are on disk. At start-up cache/store/recovery.h finds the segments of an earlier run and `recover`
+// adopts them.
 //
 // A tier's use (record bytes: header, payload, padding; live, reserved or dead) never exceeds its quota, except between
-// recovery and the first set_quota. All calls on the owning thread; nothing blocks but the first use of the segment
-// directory; `find` and `commit` allocate nothing once warm.
+// recovery and the first set_quota. Make all calls on the owning thread. Only the first use of the segment directory
+// blocks; `find` and `commit` allocate nothing once warm.
 
 #include <array>
 #include <cstddef>
@@ -46,14 +47,14 @@ struct Quota {
     bool operator==(const Quota&) const = default;
 };
 
-// Where a cached block is: a record (RecordHeader, payload) at `offset` of `segment`. To read it from disk, read
+// Where a cached block is stored: a record (RecordHeader, payload) at `offset` of `segment`. To read it from disk, read
 // record_bytes(payload_bytes, segment->alignment()) bytes.
 struct BlockLocation {
     const Segment* segment = nullptr;
     std::uint64_t offset = 0;
     std::uint32_t payload_bytes = 0;
     std::uint32_t payload_crc = 0;
-    std::uint32_t raw_bytes = 0;  // of the block: more than payload_bytes where the payload is compressed
+    std::uint32_t raw_bytes = 0;  // size of the block; more than payload_bytes if the payload is compressed
 
     bool compressed() const { return raw_bytes != payload_bytes; }
 };
@@ -67,21 +68,21 @@ struct Reservation {
     std::uint64_t offset = 0;  // of the record in the segment
     std::uint32_t block_id = 0;
     std::uint32_t payload_bytes = 0;
-    protocol::CompressedBlock of;  // set before commit or write where the payload is compressed
+    protocol::CompressedBlock of;  // set before commit or write if the payload is compressed
     bool on_disk() const { return segment->tier() == Tier::disk; }
 };
 
-// A record on its way to disk; the caller owns it, and the memory it names, until `finished` has run.
+// A record that is being written to disk. The caller owns it, and the memory of `record`, until `finished` has run.
 struct StoreWrite : Operation {
     Reservation reservation;
     // Page-aligned memory of record_bytes(payload_bytes, segment alignment) bytes or more: kRecordHeaderBytes for the
     // header, which the store fills in, the payload, and padding, which the store zeroes.
     std::span<std::byte> record;
     std::uint32_t payload_crc = 0;
-    // 0: the block is findable; -ECANCELED: its segment was dropped meanwhile; else -errno: the room was given up.
+    // 0: the block can be found. -ECANCELED: its segment was dropped meanwhile. Other -errno: the room was returned.
     void (*finished)(StoreWrite& write, std::int32_t result) noexcept = nullptr;
 
-    // The store's own.
+    // Used by the store.
     DatasetStore* store = nullptr;
     StoreWrite* next = nullptr;
     std::uint64_t written_bytes = 0;
@@ -92,7 +93,7 @@ struct StoreUsage {
     std::uint64_t disk_bytes = 0;
     std::uint64_t memory_allocated_bytes = 0;  // sizes of the segments
     std::uint64_t disk_allocated_bytes = 0;
-    std::uint64_t payload_bytes = 0;  // of findable blocks, both tiers, as jobs get them
+    std::uint64_t payload_bytes = 0;  // of blocks that can be found, both tiers, uncompressed
     std::uint64_t blocks = 0;
     std::uint32_t memory_segments = 0;
     std::uint32_t disk_segments = 0;
@@ -103,90 +104,92 @@ struct StoreOptions {
     std::uint64_t dataset_id = 0;
     std::uint32_t block_id_end = 0;  // ids are below it; grows with new versions
     std::uint32_t block_bytes_max = 0;
-    std::string segment_directory;     // of the dataset's disk segments; empty: memory only
-    std::uint32_t disk_alignment = 0;  // of records; 0: the directory is made and its file system asked
+    std::string segment_directory;     // holds the disk segments; empty: memory only
+    std::uint32_t disk_alignment = 0;  // of records; 0: taken from the file system, after making the directory
     std::uint64_t write_bytes_in_flight_max = std::uint64_t{64} << 20;
-    // Takes the memory of a dropped segment, to let go of it on a thread that may wait: unmapping a gigabyte takes
-    // 100 ms and more. Without it, that happens here.
+    // Takes the mapping of a dropped segment and frees it on a thread that may block: unmapping a gigabyte takes 100 ms
+    // and more. If empty, the store unmaps it on its own thread.
     std::function<void(std::shared_ptr<const Mapping>)> unmap_elsewhere;
 };
 
 class DatasetStore {
 public:
-    // `device`, `clock` and `index` must outlive it. Without an index nothing persists but the segments themselves.
+    // `device`, `clock` and `index` must outlive the store. Without an index only the segments themselves persist.
     DatasetStore(StoreOptions options, Device& device, const Clock& clock, Index* index);
-    // After the last operation: run the device until operations_in_flight() is 0, or stop it. Disk segments stay for
-    // the next start.
+    // Destroy the store after its last operation: run the device until operations_in_flight() is 0, or stop the device.
+    // Disk segments stay for the next start.
     ~DatasetStore();
     DatasetStore(const DatasetStore&) = delete;
     DatasetStore& operator=(const DatasetStore&) = delete;
 
-    // Takes in what recovery found; before first use. Follow it with set_quota.
+    // Adopts the segments that recovery found. Call it before first use, and set_quota after it.
     void recover(std::vector<RecoveredSegment> segments);
 
     std::optional<BlockLocation> find(std::uint32_t block_id) const;
 
-    // Room for one record in that tier, or why not. Memory is asked first, disk when memory refuses. One reservation
-    // per block at a time: a second one gets already_cached.
+    // Reserves room for one record in the tier, or says why not. Callers ask memory first, and disk if memory refuses.
+    // A block has one reservation at a time: a second one gets already_cached.
     std::expected<Reservation, Refusal> reserve(Tier tier, std::uint32_t block_id, std::uint32_t payload_bytes);
 
-    // Whether there would be room for one such record now, in either tier.
+    // True if either tier has room now for one record with this payload.
     bool has_room(std::uint32_t payload_bytes) const;
 
-    // Why there would be none: quota_reached, or that of the disk where memory has none. Nothing: there would be room.
+    // Why has_room is false: quota_reached, or the disk's refusal if memory has no room. nullopt: there is room.
     std::optional<Refusal> why_no_room(std::uint32_t payload_bytes) const;
 
-    // Memory tier: the payload's place, to be filled before commit.
+    // Memory tier: the memory of the payload, to be filled before commit.
     std::span<std::byte> payload(const Reservation& reservation) const;
-    // Memory tier: makes the block findable; false when the segment was dropped meanwhile.
+    // Memory tier: makes the block findable. False if the segment was dropped meanwhile.
     bool commit(const Reservation& reservation, std::uint32_t payload_crc);
     // Disk tier: writes the record, makes the block findable, then calls `finished`, never from inside this call. False
-    // when the segment is gone meanwhile: nothing is written, `finished` is not called, the reservation is over.
+    // if the segment was dropped meanwhile: nothing is written, `finished` is not called, and the reservation has
+    // ended.
     [[nodiscard]] bool write(StoreWrite& write);
     void abandon(const Reservation& reservation);
 
-    // A block whose bytes did not match their CRC: out it goes. Its record stays, dead, and counts against the quota
-    // until its segment is dropped or the daemon starts again.
+    // Drops one block, because its bytes did not match their CRC. Its record stays, dead, and counts against the quota
+    // until its segment is dropped or the daemon restarts.
     void forget(std::uint32_t block_id);
 
-    // While a segment is referenced its fd and mapping stay, even if it is dropped meanwhile.
+    // A referenced segment keeps its fd and mapping, even after it is dropped.
     void add_reference(const Segment& segment);
     void drop_reference(const Segment& segment);
 
-    // What a drop asks and tells. `unread_blocks`: how many of the segment's blocks some running job has yet to read.
-    // `dropping` runs before the segment goes, while its blocks can still be found.
-    // `forgetting`: a block of which only the record stays. Each may be empty.
+    // Callbacks of a drop; each may be empty. `unread_blocks` returns how many of the segment's blocks some running job
+    // has yet to read. `dropping` runs before the segment is dropped, while its blocks can still be found. `forgetting`
+    // runs for a block that is dropped alone: its record stays.
     struct DropObserver {
         std::function<std::uint64_t(const Segment&)> unread_blocks;
         std::function<void(const Segment&)> dropping;
         std::function<void(std::uint32_t block_id, std::uint32_t raw_bytes)> forgetting;
     };
-    // Sets the quota; drops whole segments until each tier's use fits, fewest unread first (ties: newest first).
+    // Sets the quota, then drops whole segments until each tier's use fits: fewest unread blocks first, newest first on
+    // a tie.
     void set_quota(Quota quota, const DropObserver& observer);
-    // Drops everything, files too: the dataset is being removed.
+    // Drops all segments and deletes their files, because the dataset is being removed.
     void clear(const DropObserver& observer);
-    // Forgets the blocks that no version needs any more: those without their bit in `live`, where ids beyond its end
-    // count as live. Segments that held some go when nothing else is in them, and when there is no room for another
-    // block and a quarter of them or more is dead.
+    // Drops blocks that no live version uses: blocks whose bit in `live` is 0. Ids beyond the end of `live` count as
+    // live. A segment that held some of these blocks is dropped once it is empty, or if there is no room for another
+    // block and a quarter or more of the segment is dead.
     void keep_only(std::span<const std::uint64_t> live, const DropObserver& observer);
-    // A new version of the dataset has come.
+    // Raises the limits for a new version of the dataset.
     void grow_block_ids(std::uint32_t block_id_end, std::uint32_t block_bytes_max);
 
     Quota quota() const;
     StoreUsage usage() const;
-    // Refusals of the disk tier, where an admission is asked last.
+    // Number of refusals by the disk tier, which is asked last.
     std::uint64_t admissions_refused(Refusal refusal) const;
-    // True from when the disk was found full until it admits again; tried anew every 10 s.
+    // True from the time the disk was found full until it admits again. The disk is retried every 10 s.
     bool disk_full() const;
-    // Why nothing is admitted to disk at the moment, disk_full included.
+    // Why the disk admits nothing at present, including disk_full.
     const std::optional<Error>& disk_problem() const;
-    // The next admission tries a full or failing disk again, without waiting for those 10 s.
+    // Makes the next admission try a full or failing disk at once, without waiting for the 10 s to pass.
     void retry_disk();
-    // Why the memory tier could not get its latest segment; blocks go to disk meanwhile.
+    // Why the memory tier could not get its latest segment. Meanwhile blocks go to disk.
     const std::optional<Error>& memory_problem() const { return memory_problem_; }
     std::uint32_t operations_in_flight() const;
 
-    // Walks everything and ends the process if the accounts do not add up; for tests.
+    // Checks all accounts and aborts the process if they do not add up; for tests.
     void check_invariants() const;
 
 private:

@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::size_t kLookupBytesMax = std::size_t{1} << 20;
 
-// Calls a getpw*_r or getgr*_r with a buffer that grows until the entry fits, and gives what `take` makes of the entry.
+// Calls a getpw*_r or getgr*_r with a buffer that grows until the entry fits. Returns the result of `take` for the
+// entry.
 template <typename Entry, typename Look, typename Take>
 auto look_up(Look look, Take take) -> std::optional<decltype(take(std::declval<const Entry&>()))> {
     std::vector<char> buffer(4096);

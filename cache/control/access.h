@@ -1,7 +1,8 @@
 #pragma once
 
-// Who may read a dataset: it has owner, group and mode as a file does, and a session's user is who the kernel says is
-// at the other end of its socket. Names are looked up where people give them; numbers are what is kept.
+// Who may read a dataset. A dataset has an owner, a group and a mode, as a file does. A session's user is the one that
+// the kernel reports for the other end of its socket. Names are resolved when people enter them; only numbers are
+// stored.
 
 #include <cstdint>
 #include <string>
@@ -17,19 +18,19 @@ struct Access {
     unsigned mode = 0640;
 };
 
-// As for a file: the owner's bits for the owner, the group's for its members (supplementary ones too), else the
-// others'. The superuser may always.
+// Applies the mode as for a file: the owner's bits to the owner, the group's bits to its members (supplementary ones
+// too), else the others' bits. The superuser may always read.
 bool may_read(const Access& access, std::uint32_t uid, std::uint32_t gid);
 
-// A name or a number. Unknown names are not_found.
+// Accepts a name or a number. An unknown name is not_found.
 Result<std::uint32_t> user_id(std::string_view name_or_number);
 Result<std::uint32_t> group_id(std::string_view name_or_number);
 
-// The name, or the number where none is known.
+// The name, or the number if it has no name.
 std::string user_name(std::uint32_t uid);
 std::string group_name(std::uint32_t gid);
 
-// "0640": three or four octal digits.
+// Modes are three or four octal digits, such as "0640".
 Result<unsigned> parse_mode(std::string_view text);
 std::string format_mode(unsigned mode);
 

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{100};
 constexpr std::int64_t kPeriod_ns = 1'000'000'000;
-// Where something waits for it, such as a new job at the floor.
+// The shortest interval between reports, used while something waits for one, such as a new job at the floor.
 constexpr std::int64_t kSoonest_ns = 200'000'000;
 constexpr std::int64_t kAnswerWithin_ms = 2'000;
 constexpr std::int64_t kAllocatorMayStart_ns = 10'000'000'000;
@@ -140,7 +140,7 @@ void AllocatorAgent::answered(const Result<HttpResponse>& response, std::int64_t
     status_.problem = applied ? "" : applied.error().message;
 }
 
-// Daemons and their allocator start in any order, so one that was never there is waited for before that is a warning.
+// Warns only after a grace period if the allocator never answered: daemons and allocator may start in any order.
 void AllocatorAgent::tell_problem(const Error& error) {
     const bool waits = status_.reports == 0 && error.code == ErrorCode::unavailable &&
                        clock_.now_ns() - started_ns_ < kAllocatorMayStart_ns;
@@ -163,9 +163,10 @@ Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t se
     status_.plan = answer->plan;
     node_.set_peers(std::move(answer->peers));
     if (!node_.config().allocator.rates) return node_.apply_plan(answer->quotas, sent_ns);
-    // Rates are what others count on: they hold even where quotas do not fit.
+    // Other nodes rely on these rates, so apply them even if the quotas do not fit.
     lease_applied_ = answer->lease;
-    // What this node gives up others can have once it has said so; what it could not have yet may be free soon.
+    // Report again soon: other nodes can use the bandwidth this node gives up only once it has reported, and the part
+    // of its plan that was held back may soon be free.
     soon_ = answer->cut || node_.job_limits().leases_more_than(answer->rates);
     status_.lease_expires_ns = answer->rates.expires_ns;
     node_.lease(std::move(answer->rates));

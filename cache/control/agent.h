@@ -1,9 +1,9 @@
 #pragma once
 
-// This node's side of an allocator: reports once a second, and applies what comes back, the quotas of the plan and the
-// leased rates. Requests go out from a thread of their own, so that an allocator that hangs holds up nothing; the agent
-// is asked for on the control thread. While the allocator is away the quotas stay as they are and the rates until their
-// lease expires, then they fall to its floor.
+// This node's side of an allocator: sends a report once a second, and applies the quotas and leased rates of the
+// answer. Requests are sent from a separate thread, so that an allocator that hangs blocks nothing; call the agent on
+// the control thread. While the allocator does not answer, quotas stay as they are, and rates stay until their lease
+// expires and then fall to the lease's floor.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -24,8 +24,8 @@ namespace larder::cache {
 
 struct AgentStatus {
     bool connected = false;  // the last report was answered
-    std::string problem;     // why not
-    std::uint64_t plan = 0;  // number of the last one applied
+    std::string problem;     // why the last report failed
+    std::uint64_t plan = 0;  // number of the last plan applied
     std::int64_t lease_expires_ns = 0;
     std::uint64_t reports = 0;  // answered
     std::uint64_t failures = 0;
@@ -33,14 +33,15 @@ struct AgentStatus {
 
 class AllocatorAgent {
 public:
-    // Jobs have the floor from here on. `context` is the control thread's; it and `node` must outlive the agent.
-    // `state_directory`: its number (state_lock.h).
+    // Puts all jobs at the floor rate. `context` is the control thread's; `context` and `node` must outlive the agent.
+    // `state_directory` is the directory's number (state_lock.h).
     AllocatorAgent(boost::asio::io_context& context, Node& node, std::uint64_t state_directory);
-    // Waits for a request under way, two seconds at most. When the context does not run, or on its thread.
+    // Waits at most two seconds for a request in flight. Destroy the agent on the context's thread, or when the context
+    // does not run.
     ~AllocatorAgent();
 
     void start();
-    // No more reports.
+    // Stops sending reports.
     void stop();
     const AgentStatus& status() const { return status_; }
 
@@ -49,7 +50,7 @@ private:
     void tick();
     void report();
     void send(std::string body, std::int64_t now_ns);
-    // `sent_ns`: when the report went out, from which on the lease counts.
+    // `sent_ns` is when the report was sent; the lease counts from then.
     void answered(const Result<HttpResponse>& response, std::int64_t sent_ns);
     Result<void> apply(const HttpResponse& response, std::int64_t sent_ns);
     void tell_problem(const Error& error);

@@ -61,7 +61,7 @@ void Api::handle(const HttpRequest& request, HttpRespond respond) {
     try {
         route(request, std::move(respond));
     } catch (const std::exception& error) {
-        // Boost.JSON throws when out of memory; the connection answers 500 by itself.
+        // Boost.JSON throws when out of memory. The connection then answers 500.
         log_error("a request failed", {{"error", error.what()}});
     }
 }

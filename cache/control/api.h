@@ -1,7 +1,8 @@
 #pragma once
 
-// The daemon's HTTP/JSON: /v1/... for the `larder` command and other programs, /metrics for Prometheus, /healthz. Runs
-// on the control thread. Answers that need the data plane come when it has answered; nothing waits.
+// The daemon's HTTP/JSON API: /v1/... for the `larder` command and other programs, /metrics for Prometheus, /healthz.
+// Runs on the control thread and never blocks it: an answer that needs the data plane is sent once the data plane has
+// answered.
 //
 //   GET    /v1/status
 //   GET    /v1/datasets                     POST   /v1/datasets                 (starts a task)
@@ -12,8 +13,8 @@
 //   GET    /v1/jobs                         PUT    /v1/jobs/NAME/limit
 //   GET    /healthz                         GET    /metrics
 //
-// Bodies are read strictly: an unknown key or a wrong type is 400 and named. Over TCP, where nobody knows who asks,
-// only /healthz and /metrics are answered.
+// Bodies are read strictly: an unknown key or a wrong type is a 400 that names it. Over TCP, where the caller is
+// unknown, only /healthz and /metrics are answered.
 
 #include <boost/json/value.hpp>
 
@@ -31,7 +32,7 @@ namespace larder::cache {
 
 class Api {
 public:
-    // All must outlive it and its answers. `agent`: null without an allocator.
+    // The arguments must outlive the Api and its answers. `agent` is null without an allocator.
     Api(Node& node, const HandshakeServer& handshakes, const AllocatorAgent* agent);
 
     void handle(const HttpRequest& request, HttpRespond respond);

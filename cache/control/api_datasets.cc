@@ -126,7 +126,7 @@ void Api::add_dataset(const HttpRequest& request, const HttpRespond& respond) {
     if (!object) return respond(http_error(object.error()));
     const auto wish = read_wish(*object);
     if (!wish) return respond(http_error(wish.error()));
-    // Whoever adds a dataset owns it, unless they say otherwise.
+    // The user who adds a dataset owns it by default.
     auto dataset = check_wish(*wish, {.owner = request.peer->uid, .group = request.peer->gid});
     if (!dataset) return respond(http_error(dataset.error()));
     respond(task_response(wish->dry_run ? node_.survey(std::move(*dataset)) : node_.add(std::move(*dataset))));
@@ -137,7 +137,7 @@ void Api::scan_dataset(const std::string& name, const HttpRequest& request, cons
     const auto object = request_object(request);
     if (!object) return respond(http_error(object.error()));
     JsonReader reader(*object, "request body");
-    // verify: compare what is cached with the remote's bytes, too.
+    // With `remote`, verify also compares cached blocks with the remote's bytes.
     const bool remote = what == "verify" && reader.optional_boolean("remote").value_or(false);
     if (auto finished = reader.finish(); !finished) return respond(http_error(finished.error()));
     if (what == "index") return respond(task_response(node_.reindex(name)));

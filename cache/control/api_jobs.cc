@@ -68,7 +68,7 @@ void Api::get_jobs(HttpRespond respond) {
             jobs.push_back(job_json(job, rate));
             seen.insert(job.job);
         }
-        // Limits of jobs that have not come yet.
+        // Limits of jobs that have not started yet.
         for (const auto& [name, limit] : node_.job_limits().explicit_limits()) {
             if (seen.contains(name)) continue;
             const JobStatistics waiting{.job = name,

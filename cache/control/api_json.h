@@ -1,6 +1,6 @@
 #pragma once
 
-// What the API's parts share: answers about tasks, and counters and quotas as JSON. Private to api*.cc.
+// Shared by the parts of the API: answers about tasks, and counters and quotas as JSON. Private to api*.cc.
 
 #include <boost/json/object.hpp>
 

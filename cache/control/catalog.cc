@@ -27,7 +27,7 @@ constexpr std::string_view kManifestPrefix = "manifest-";
 constexpr std::string_view kRecordName = "dataset.json";
 constexpr auto kJournalKept = std::chrono::hours(7 * 24);
 
-// Only what the catalog itself may have written is ever taken for a left-over and removed.
+// True for names of files that the catalog writes. It removes no other files.
 bool is_own_file(const fs::directory_entry& entry) {
     const std::string name = entry.path().filename().string();
     std::error_code error;
@@ -38,7 +38,7 @@ bool is_journal(const fs::path& path) {
     return path.filename().string().starts_with(kManifestPrefix) && path.extension() == ".journal";
 }
 
-// Nobody asked for the rest in a week: nobody will.
+// An interrupted indexing that nobody resumed within a week will not be resumed.
 bool is_recent(const fs::path& path) {
     std::error_code error;
     const auto written = fs::last_write_time(path, error);
@@ -142,7 +142,7 @@ Result<DatasetRecord> from_json(std::string_view text, const std::string& path) 
     JsonReader quota(reader.object("quota"), path + ": quota");
     record.quota.memory_bytes = quota.unsigned_integer("memory_bytes");
     record.quota.disk_bytes = quota.unsigned_integer("disk_bytes");
-    // Before there was a choice every quota was set by hand.
+    // Old records lack this key; in them every nonzero quota was set by hand.
     record.quota_held =
         reader.optional_boolean("quota_held").value_or(record.quota.memory_bytes + record.quota.disk_bytes > 0);
     for (const json::value& version : reader.array("versions")) {
@@ -289,7 +289,7 @@ Result<void> Catalog::save(const DatasetRecord& record) {
     auto saved = replace_file(directory_ + "/" + record.name + "/dataset.json", to_json(record), 0640);
     if (!saved) return saved;
     for (const std::uint64_t version : record.versions) {
-        std::error_code ignored;  // a journal that stays is a left-over of the next start
+        std::error_code ignored;  // the next start removes a journal that stays
         fs::remove(journal_path(manifest_path(record.name, version)), ignored);
     }
     return {};
@@ -315,14 +315,14 @@ Result<bool> Catalog::abandon(const std::string& name) {
 }
 
 Result<void> Catalog::remove(const std::string& name) {
-    // The record first: without it the rest is a left-over, whatever happens.
+    // Remove the record first: without it the next start removes the rest, whatever happens.
     const std::string directory = directory_ + "/" + name;
     std::error_code error;
     fs::remove(directory + "/dataset.json", error);
     if (error) return fail_on_files(error, "remove " + directory + "/dataset.json");
     fs::remove_all(directory, error);
     if (error) return fail_on_files(error, "remove " + directory);
-    // A power cut does not bring it back.
+    // After the sync a power failure cannot restore the directory.
     return sync_directory(directory_);
 }
 

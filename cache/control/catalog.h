@@ -1,13 +1,13 @@
 #pragma once
 
-// The datasets of a node as they are kept on disk, one directory each: DIRECTORY/NAME/dataset.json says what the
-// dataset is, DIRECTORY/NAME/manifest-VERSION is the index of one version (cache/protocol/manifest.h). dataset.json is
-// replaced whole, so a dataset is there or not, with its old record or its new one, whenever the power goes. Beside
-// them lies the journal of an indexing that was stopped (cache/dataset/index_journal.h), kept for a week for when it
-// goes on.
+// The datasets of a node on disk, one directory each: DIRECTORY/NAME/dataset.json describes the dataset, and
+// DIRECTORY/NAME/manifest-VERSION is the index of one version (cache/protocol/manifest.h). dataset.json is replaced
+// atomically: after a power failure the dataset has its old record, its new record, or does not exist. The same
+// directory holds the journal of an interrupted indexing (cache/dataset/index_journal.h), which is kept for a week so
+// that the indexing can resume.
 //
-// All calls block on the disk. The catalog keeps nothing in memory: who uses it keeps the records, and lets one thread
-// at a time change a dataset.
+// All calls block on the disk. The catalog holds nothing in memory: its user keeps the records, and ensures that only
+// one thread at a time changes a dataset.
 
 #include <cstdint>
 #include <string>
@@ -25,7 +25,7 @@
 namespace larder::cache {
 
 inline constexpr std::size_t kDatasetNameBytesMax = 128;
-inline constexpr std::size_t kVersionsKept = 2;  // the newest, whoever uses them
+inline constexpr std::size_t kVersionsKept = 2;  // the newest versions, kept even if unused
 
 struct DatasetRecord {
     std::string name;
@@ -33,23 +33,23 @@ struct DatasetRecord {
     RemoteOptions remote;
     protocol::Format format = protocol::Format::raw;
     BlockGoal block;
-    std::uint32_t tokens_per_sample = 0;  // 0: none was wished
+    std::uint32_t tokens_per_sample = 0;  // 0: not requested
     Compression compression;
-    bool checksum = false;         // whoever indexes it keeps the checksum of each block
-    std::uint64_t dataset_id = 0;  // random, of this dataset for ever; another one of that name has another
+    bool checksum = false;         // indexing stores the checksum of each block
+    std::uint64_t dataset_id = 0;  // random, never changes; a later dataset of this name gets another
     Access access;
     Quota quota;
-    bool quota_held = false;              // somebody set it by hand: an allocator plans around it
+    bool quota_held = false;              // the quota was set by hand: the allocator must not change it
     std::vector<std::uint64_t> versions;  // ascending
 };
 
-// 1 to 128 of A-Z a-z 0-9 . _ -, not beginning with a dot or a dash.
+// A name is 1 to 128 characters of A-Z a-z 0-9 . _ - and does not begin with a dot or a dash.
 Result<void> check_dataset_name(std::string_view name);
 
-// As parse_block_goal reads it, exact to the byte.
+// The text that parse_block_goal reads back, exact to the byte.
 std::string block_goal_text(const BlockGoal& goal);
 
-// "00f3...", 16 digits.
+// 16 hexadecimal digits, such as "00f3...".
 std::string format_dataset_id(std::uint64_t dataset_id);
 std::uint64_t random_dataset_id();
 
@@ -59,17 +59,17 @@ public:
 
     struct Loaded {
         std::vector<DatasetRecord> records;  // by name
-        std::vector<std::string> removed;    // left-overs of additions and indexings that never ended
-        std::vector<std::string> stopped;    // names of additions whose journals are there: they can go on
+        std::vector<std::string> removed;    // removed files of unfinished additions and indexings
+        std::vector<std::string> stopped;    // names of unfinished additions that have a journal and can resume
     };
-    // Makes the directory if it is missing. A record that cannot be understood is an error that names the file.
+    // Makes the directory if it is missing. A record that cannot be read is an error that names the file.
     Result<Loaded> load();
 
-    // Makes a new dataset's directory, for its first manifest. Until `save` it counts as a left-over.
+    // Makes a new dataset's directory, for its first manifest. Until `save`, `load` treats the directory as unfinished.
     Result<void> create(const std::string& name);
-    // The journals of its versions are of no more use then, and go.
+    // Writes the record, then removes the journals of its versions, which are no longer needed.
     Result<void> save(const DatasetRecord& record);
-    // An addition that did not end: all of it goes but its journal. False: that is left.
+    // Removes all files of an unfinished addition except its journal. False if a journal is left.
     Result<bool> abandon(const std::string& name);
     Result<void> remove(const std::string& name);
     Result<void> remove_manifest(const std::string& name, std::uint64_t version);

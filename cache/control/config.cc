@@ -22,7 +22,7 @@ std::unexpected<Error> refuse(std::string message) {
     return fail(ErrorCode::invalid_argument, std::move(message));
 }
 
-// `quota` names the key, `capacity` the node's.
+// `quota` selects the tier. `quota_key` and `capacity_key` name config keys in errors.
 Result<void> check_quotas(const Config& config, std::optional<std::uint64_t> DatasetConfig::* quota,
                           std::uint64_t capacity_bytes, std::string_view quota_key, std::string_view capacity_key) {
     std::uint64_t free_bytes = capacity_bytes;
@@ -88,11 +88,11 @@ Result<Config> parse_config(std::string_view toml, std::string_view source, std:
     Config config;
     const auto rules = config_rules();
     for (const ConfigSetting& setting : text->settings) {
-        // A job starts from the defaults, which are set by now.
+        // A job starts from the defaults, which were applied before.
         if (rules[setting.rule].key.key.starts_with("job.")) config.jobs.try_emplace(setting.name, config.default_job);
         if (auto applied = apply_setting(config, rules, setting); !applied) return std::unexpected(applied.error());
     }
-    // An empty [dataset.NAME] has no setting to show itself by, and must be missed its url.
+    // Enter empty [dataset.NAME] tables too, so that their missing url is reported.
     constexpr std::string_view dataset = "dataset.";
     for (const std::string& table : text->empty_tables) {
         if (table.starts_with(dataset)) config.datasets.try_emplace(table.substr(dataset.size()));

@@ -1,8 +1,9 @@
 #pragma once
 
-// What a daemon is told: one TOML file, every key of which is also a flag (`log.level` in the file is `--log.level`,
-// `_` in a key is `-` in a flag). Parsing is strict (base/server/config_text.h): an Error names the file, the line, the
-// key, the value and what is allowed. A flag wins over the file. tools/larderd.example.toml shows every key.
+// The daemon's configuration: one TOML file, every key of which is also a flag (`log.level` in the file is
+// `--log.level`, `_` in a key is `-` in a flag). Flags override the file. Parsing is strict
+// (base/server/config_text.h): an Error names the file, the line, the key, the value and the allowed values.
+// tools/larderd.example.toml shows every key.
 
 #include <cstdint>
 #include <map>
@@ -28,16 +29,16 @@ struct JobConfig {
     std::uint64_t remote_burst_bytes = 0;
 };
 
-// A dataset declared in the file: added and indexed when the daemon does not know it yet. Its quota, where given, holds
-// at start and at reload; all else is looked at only when the dataset is added.
+// A dataset declared in the file. The daemon adds and indexes it if it is unknown. A given quota is applied at every
+// start and reload; the other fields are used only when the dataset is added.
 struct DatasetConfig {
     std::string url;
     RemoteOptions remote;
-    std::optional<std::string> format;  // as protocol::name says them; none: as its files look
+    std::optional<std::string> format;  // a name from protocol::name; none: detected from the files
     std::string block = "sample";       // sample, object or a size
     std::string compression = "none";   // none, auto, zstd or zstd:LEVEL
     bool checksum = false;
-    unsigned tokens_per_sample = 0;  // 0: none wished
+    unsigned tokens_per_sample = 0;  // 0: not requested
     std::string owner;               // user name or number; empty: the daemon's own
     std::string group;
     unsigned mode = 0640;
@@ -45,35 +46,35 @@ struct DatasetConfig {
     std::optional<std::uint64_t> quota_disk_bytes;
 };
 
-// The allocator that sets this node's quotas and rates, and what it is told of the node. Without an endpoint the node
-// is on its own.
+// The allocator that sets this node's quotas and rates, and the node's properties that are reported to it. Without an
+// endpoint the node runs standalone.
 struct AllocatorConfig {
-    std::string endpoint;                     // as http_request takes it
-    HttpCredentials credentials;              // to show there
+    std::string endpoint;                     // in the form that http_request takes
+    HttpCredentials credentials;              // credentials for the allocator
     std::string node;                         // the node's name; default: the host's
-    unsigned gpus = 0;                        // 0: as many as training loops run
+    unsigned gpus = 0;                        // 0: the number of running training loops
     double nic_bytes_per_second = 0;          // 0: no limit known
     double disk_read_bytes_per_second = 0;    // 0: no limit known
-    double floor_bytes_per_second = 1 << 20;  // of each job, before the first lease
-    // False: it sets quotas only, and of those only the ones nobody set by hand; rates are this node's own.
+    double floor_bytes_per_second = 1 << 20;  // rate of each job before the first lease
+    // False: the allocator sets only quotas, and none that was set by hand; the node's own rates apply.
     bool rates = true;
 };
 
-// Reading other nodes' caches, and lending ours. Without an address to listen on nothing is lent.
+// Reading other nodes' caches, and serving ours to them. Without a listen address nothing is served.
 struct PeersConfig {
     std::string listen;               // "0.0.0.0:7474"
-    std::string endpoint;             // where peers reach us; empty: made of `listen` and the host's name
-    std::string group = "default";    // the allocator makes peers of nodes of one group
-    std::vector<std::string> others;  // endpoints that are read whatever the allocator says
-    std::string token_file;           // needed to listen where other machines can connect
+    std::string endpoint;             // where peers reach us; empty: derived from `listen` and the host name
+    std::string group = "default";    // nodes of one group become peers
+    std::vector<std::string> others;  // peers that are always read, besides the allocator's
+    std::string token_file;           // required if other machines can connect
     std::string certificate_file;
     std::string key_file;
     std::string ca_file;
 };
 
-// What requests to remotes over the network keep to.
+// Limits of requests to network remotes.
 struct RemoteConfig {
-    unsigned connections_max = 64;  // to one endpoint
+    unsigned connections_max = 64;  // per endpoint
     std::int64_t retry_for_ns = 60'000'000'000;
     std::int64_t stall_timeout_ns = 10'000'000'000;
     std::int64_t request_timeout_ns = 300'000'000'000;
@@ -84,19 +85,19 @@ struct RemoteConfig {
 struct Config {
     std::string state_directory;    // default_state_directory() when not given
     std::string socket_path;        // sessions; default <state>/larderd.sock
-    unsigned socket_mode = 0666;    // datasets have their own access control
+    unsigned socket_mode = 0666;    // permissive: each dataset checks access itself
     std::string admin_socket_path;  // default <state>/admin.sock
     unsigned admin_socket_mode = 0660;
     std::string metrics_listen;  // "127.0.0.1:9464"; empty: /metrics on the admin socket only
 
     IoMode io = IoMode::automatic;
-    // How long a dataset's version that is not the newest stays, with its blocks, when no session reads it.
+    // How long an old version of a dataset keeps its blocks after its last session ended.
     std::int64_t version_grace_ns = 120'000'000'000;
-    unsigned data_plane_threads = 0;  // resolved: never 0 in a Config that was parsed
+    unsigned data_plane_threads = 0;  // never 0 in a parsed Config
 
-    unsigned disk_reads_max = 128;  // in flight, of each data-plane thread
+    unsigned disk_reads_max = 128;  // in flight, per data-plane thread
 
-    std::uint64_t memory_bytes = std::uint64_t{1} << 30;  // of this node, to be shared out as quotas
+    std::uint64_t memory_bytes = std::uint64_t{1} << 30;  // the node's total, divided among dataset quotas
     std::uint64_t disk_bytes = std::uint64_t{16} << 30;
 
     std::uint64_t session_slot_bytes_max = std::uint64_t{4} << 30;
@@ -118,22 +119,22 @@ struct Config {
 using larder::ConfigKey;
 using larder::ConfigOverride;
 
-// `key` of a table's member has NAME for the job's or dataset's name.
+// All keys. In `key`, NAME stands for the name of the job or dataset.
 std::vector<ConfigKey> config_keys();
 
-// `source` is what errors call the text: the file's path.
+// `source` names the text in errors: the file's path.
 Result<Config> parse_config(std::string_view toml, std::string_view source,
                             std::span<const ConfigOverride> overrides = {});
 // An empty path means no file: defaults and overrides only.
 Result<Config> load_config(const std::string& path, std::span<const ConfigOverride> overrides = {});
 
-// An error if the memory for datasets is more than there is.
+// Fails if the memory configured for datasets exceeds the machine's.
 Result<void> check_memory(const Config& config, const MachineMemory& machine);
 
-// ~/.local/share/larder, where clients look for a daemon first.
+// ~/.local/share/larder, the first place where clients look for a daemon.
 std::string default_state_directory();
 
-// What `data_plane_threads = 0` means on a machine of so many cores: a quarter of them, 1 to 8.
+// The number of threads for `data_plane_threads = 0`: a quarter of the cores, 1 to 8.
 unsigned data_plane_threads_of(unsigned cores);
 
 }  // namespace larder::cache

@@ -1,7 +1,7 @@
 #pragma once
 
-// The table of every config key: what it is called, what it takes, and how it is put into a Config. Only config.cc and
-// its tests include this.
+// The table of all config keys: each key's name, allowed values, and setter into a Config. Only config.cc and its tests
+// include this.
 
 #include <span>
 

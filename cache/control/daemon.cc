@@ -35,14 +35,14 @@ namespace {
 
 constexpr std::chrono::seconds kHousekeepingPeriod{1};
 constexpr std::chrono::seconds kAnswersMayTake{1};
-// What a loader asks for by default; less locked memory than that means unregistered buffers.
+// A loader's default slot memory. A lower limit on locked memory means unregistered buffers.
 constexpr std::uint64_t kLockedMemoryWanted = std::uint64_t{256} << 20;
 
 Result<void> make_directories(const std::string& state) {
     std::error_code error;
     std::filesystem::create_directories(state, error);
     if (error) return fail_errno(error.value(), "make state directory " + state);
-    // Cached bytes and manifests are read through sessions only, which check who asks.
+    // Mode 0700: cached bytes and manifests are read only through sessions, which check access.
     for (const char* name : {"/datasets", "/segments", "/index"}) {
         const std::string path = state + name;
         if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(errno, "make directory " + path);
@@ -73,7 +73,7 @@ void log_how_io_goes(const Node& node) {
         {{"limit_bytes", std::uint64_t{limit.rlim_cur}}});
 }
 
-// Slots are beside the memory tier and the training jobs' own use.
+// Limits slot memory to half the machine's: the memory tier and the training jobs need the rest.
 std::uint64_t slot_bytes_max() {
     return machine_memory().bytes / 2;
 }
@@ -179,7 +179,7 @@ void Daemon::State::stop() {
             handshakes->stop();
             working.reset();
         });
-        // Answers under way still go out, if they do not take too long.
+        // Lets answers in flight finish, within a time limit.
         control_ended.get_future().wait_for(kAnswersMayTake);
         context.stop();
         control.join();

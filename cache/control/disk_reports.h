@@ -1,8 +1,8 @@
 #pragma once
 
-// Says in the log when a dataset's disk takes no more blocks, and when it does again. It is looked at every second or
-// so, and each trouble is one line however long it lasts: a full disk still takes a small block now and then, where one
-// fits behind the others, so it is well only when it has been for a minute. On the control thread.
+// Logs when a dataset's disk stops admitting blocks, and when it recovers. Call `look` about once a second; each
+// failure is logged once, however long it lasts. A full disk still admits a small block now and then, so the disk
+// counts as recovered only after a minute without failure. Control thread only.
 
 #include <cstdint>
 #include <map>
@@ -17,7 +17,7 @@ class DiskReports {
 public:
     static constexpr std::int64_t kWellAfterNs = 60'000'000'000;
 
-    // `datasets` are all that are served.
+    // `datasets` holds all datasets that are served.
     void look(std::span<const DatasetStatistics> datasets, std::int64_t now_ns);
 
 private:

@@ -59,7 +59,7 @@ Result<void> HandshakeServer::listen(const std::string& path, unsigned mode) {
 
 void HandshakeServer::stop() {
     if (state_->listener.is_open()) {
-        // Clients that nobody has accepted go with it.
+        // Also closes clients that were not yet accepted.
         ClientSocket(FileDescriptor(state_->listener.release())).reset();
         ::unlink(state_->path.c_str());
     }
@@ -85,7 +85,7 @@ void HandshakeServer::State::wait() {
 
 void HandshakeServer::State::accept() {
     for (;;) {
-        // Connections that are closed as fast as they come must not use up the descriptors.
+        // Sockets that are still closing hold descriptors; limit them too.
         if (ClientSocket::closing() >= shared->limits.handshakes_max) return rest();
         ClientSocket socket(
             FileDescriptor(::accept4(listener.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
@@ -106,7 +106,8 @@ void HandshakeServer::State::accept() {
     wait();
 }
 
-// Out of file descriptors, or soon: the connection stays in the kernel's queue. Asking at once would only burn time.
+// Pauses accepting when file descriptors are used up or nearly so. Connections wait in the kernel's queue; an immediate
+// retry would only burn CPU time.
 void HandshakeServer::State::rest() {
     pause.expires_after(kAcceptPause);
     pause.async_wait([self = shared_from_this()](const boost::system::error_code& error) {

@@ -1,11 +1,11 @@
 #pragma once
 
-// How a loader process becomes a session: it connects to the daemon's SOCK_SEQPACKET socket, opens a dataset (and gets
-// the manifest's fd), attaches (and gets its rings, slots and eventfd), and from then on talks to a data-plane thread.
-// Anyone may connect; each dataset decides who may read it, by the credentials the kernel vouches for. Nothing a client
-// sends is believed, a client that stalls or sends garbage is closed, and what it had is freed.
+// How a loader process gets a session. It connects to the daemon's SOCK_SEQPACKET socket, opens a dataset (and gets the
+// manifest's fd), attaches (and gets its rings, slots and eventfd), and from then on talks to a data-plane thread.
+// Anyone may connect; each dataset checks access by the credentials that the kernel reports. The server trusts nothing
+// that a client sends. It closes a client that stalls or sends garbage and frees the client's resources.
 //
-// Runs on the control thread (`context`), which it never blocks.
+// Runs on the control thread (`context`) and never blocks it.
 
 #include <cstdint>
 #include <memory>
@@ -27,45 +27,45 @@ struct DatasetVersion {
     FileDescriptor manifest_fd;  // read-only, to be sent to clients
 };
 
-// What the server asks of the node. Called on the control thread.
+// The server's interface to the node. Called on the control thread.
 class SessionHost {
 public:
     virtual ~SessionHost() = default;
-    // The version a client may read, or why not. Version 0 is the newest.
+    // The version for this client, or why it may not read the dataset. Version 0 is the newest.
     virtual Result<std::shared_ptr<const DatasetVersion>> open(const std::string& dataset, std::uint64_t version,
                                                                const PeerCredentials& peer) = 0;
-    // Why the last read of a block's object failed; empty if that is not known. An error: the client may not know.
+    // Why the last read of a block's object failed; empty if unknown. An error if the client may not know.
     virtual Result<std::string> explain(const std::string& dataset, std::uint64_t version, std::uint32_t block,
                                         const PeerCredentials& peer) = 0;
-    // The bucket of all sessions of a job, or why it can have no session here.
+    // The token bucket of all sessions of a job, or why the job can have no session here.
     virtual Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job) = 0;
-    // Takes over a session, and sees to it that its data-plane thread has it.
+    // Takes over a session and hands it to its data-plane thread.
     virtual void attach(SessionSetup setup) = 0;
-    // So much of the session's slot memory is populated; see SlotKeeper::Populated. On any thread; the session may have
-    // ended.
+    // The first `bytes` of the session's slot memory are populated; see SlotKeeper::Populated. Any thread; the session
+    // may have ended.
     virtual void slots_populated(std::uint64_t dataset_id, std::uint64_t session_id, std::uint64_t bytes,
                                  bool settled) = 0;
 };
 
 struct HandshakeLimits {
     std::uint64_t session_slot_bytes_max = std::uint64_t{4} << 30;
-    // Of all sessions together, until each is closed and nothing is read into its slots any more. What its client keeps
-    // mapped after that does not count.
+    // For all sessions together. A session counts until it is closed and no read into its slots is in flight. Memory
+    // that its client keeps mapped after that does not count.
     std::uint64_t slot_bytes_max = ~std::uint64_t{0};
     std::uint32_t sessions_max = 1024;
-    std::uint32_t handshakes_max = 128;  // at once; one more is closed
-    std::int64_t stall_ms = 5'000;       // a client that sends nothing for so long is closed
+    std::uint32_t handshakes_max = 128;  // at once; further connections are closed
+    std::int64_t stall_ms = 5'000;       // a client that sends nothing for this long is closed
 };
 
 class HandshakeServer {
 public:
-    // `context` and `host` must outlive it, and it must outlive all sessions' slots.
+    // `context` and `host` must outlive the server. The server must outlive the slots of all sessions.
     HandshakeServer(boost::asio::io_context& context, SessionHost& host, HandshakeLimits limits);
     ~HandshakeServer();
 
     Result<void> listen(const std::string& path, unsigned mode);
-    // Stops listening and closes unfinished handshakes; sessions go on. On the context's thread, or when it does not
-    // run.
+    // Stops listening and closes unfinished handshakes; sessions continue. Call it on the context's thread, or when the
+    // context does not run.
     void stop();
 
     // Any thread.

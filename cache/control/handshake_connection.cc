@@ -37,7 +37,7 @@ void copy_text(const std::string& text, char (&into)[Bytes]) {
     into[length] = '\0';
 }
 
-// None when the text has no end within its array.
+// Fails if the text has no NUL within its array.
 template <std::size_t Bytes>
 Result<std::string> read_text(const char (&from)[Bytes], const char* what) {
     const char* end = std::find(from, from + Bytes, '\0');
@@ -87,7 +87,7 @@ void HandshakeConnection::wait() {
 }
 
 void HandshakeConnection::receive() {
-    std::array<std::byte, sizeof(OpenRequest) + 1> buffer;  // one more, to see what is too long
+    std::array<std::byte, sizeof(OpenRequest) + 1> buffer;  // one byte more, to detect messages that are too long
     const ssize_t got = ClientSocket::receive(socket_.native_handle(), buffer);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
         wait();
@@ -215,7 +215,7 @@ bool HandshakeConnection::handle_attach(const AttachRequest& request) {
     const std::uint64_t session_id = shared_->next_session_id++;
     reply.session_id = session_id;
     const std::array fds{memory->ring_fd.get(), memory->slot_fd.get(), memory->request_event.get()};
-    // The reply goes before the session is handed over: afterwards the data plane may send at any time.
+    // Send the reply before handing over the session: afterwards the data plane may send at any time.
     if (!send(bytes_of(reply), fds)) return false;
 
     ++shared_->sessions;
@@ -268,7 +268,7 @@ bool HandshakeConnection::send(std::span<const std::byte> message, std::span<con
         rights->cmsg_len = CMSG_LEN(fds.size_bytes());
         std::memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
     }
-    // A client that does not take its reply has no room for it only when it has stopped playing by the rules.
+    // The socket has room for the reply unless the client broke the protocol, so a failed send is final.
     const ssize_t sent = ::sendmsg(socket_.native_handle(), &header, MSG_DONTWAIT | MSG_NOSIGNAL);
     return sent == static_cast<ssize_t>(message.size());
 }

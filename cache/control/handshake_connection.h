@@ -1,6 +1,6 @@
 #pragma once
 
-// One client on its way to becoming a session; see handshake.h. Held by its own pending operations.
+// One client during its handshake; see handshake.h. Its pending operations own it.
 
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -19,13 +19,13 @@
 
 namespace larder::cache {
 
-// What all connections of a server share.
+// State that all connections of a server share.
 struct HandshakeShared {
     HandshakeShared(SessionHost& with_host, HandshakeLimits with_limits) : host(with_host), limits(with_limits) {}
 
     SessionHost& host;
     HandshakeLimits limits;
-    std::unique_ptr<SlotKeeper> slot_keeper = std::make_unique<SlotKeeper>();  // until the server goes
+    std::unique_ptr<SlotKeeper> slot_keeper = std::make_unique<SlotKeeper>();  // until the server is destroyed
     std::uint64_t next_session_id = 1;
     std::uint32_t handshakes = 0;
     std::atomic<std::uint32_t> sessions{0};
@@ -44,7 +44,7 @@ public:
 private:
     void wait();
     void receive();
-    // False: the connection is of no more use here.
+    // False: the connection must be closed or has been handed over.
     bool handle(std::span<const std::byte> message);
     bool handle_open(const protocol::OpenRequest& request);
     bool handle_attach(const protocol::AttachRequest& request);
