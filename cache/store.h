@@ -134,7 +134,8 @@ public:
     // True if either tier has room now for one record with this payload.
     bool has_room(std::uint32_t payload_bytes) const;
 
-    // Why has_room is false: quota_reached, or the disk's refusal if memory has no room. nullopt: there is room.
+    // Why a record would be refused now: quota_reached if neither tier's quota has room; disk_full or disk_failed if
+    // memory's quota has none and the disk admits nothing. nullopt: the record would be admitted.
     std::optional<Refusal> why_no_room(std::uint32_t payload_bytes) const;
 
     // Memory tier: the memory of the payload, to be filled before commit.

@@ -64,7 +64,7 @@ struct AllocatorConfig {
 struct PeersConfig {
     std::string listen;               // "0.0.0.0:7474"
     std::string endpoint;             // where peers reach us; empty: derived from `listen` and the host name
-    std::string group = "default";    // nodes of one group become peers
+    std::string group = "default";    // the allocator makes nodes of one group peers
     std::vector<std::string> others;  // peers that are always read, besides the allocator's
     std::string token_file;           // required if other machines can connect
     std::string certificate_file;
@@ -91,7 +91,7 @@ struct Config {
     std::string metrics_listen;  // "127.0.0.1:9464"; empty: /metrics on the admin socket only
 
     IoMode io = IoMode::automatic;
-    // How long an old version of a dataset keeps its blocks after its last session ended.
+    // How long an old version of a dataset keeps its blocks while no session reads it.
     std::int64_t version_grace_ns = 120'000'000'000;
     unsigned data_plane_threads = 0;  // never 0 in a parsed Config
 

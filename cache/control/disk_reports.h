@@ -21,7 +21,7 @@ public:
     void look(std::span<const DatasetStatistics> datasets, std::int64_t now_ns);
 
 private:
-    std::map<std::uint64_t, std::int64_t> trouble_seen_ns_;  // when last, by id of the datasets reported as in trouble
+    std::map<std::uint64_t, std::int64_t> trouble_seen_ns_;  // by dataset id: last failure seen
 };
 
 }  // namespace larder::cache

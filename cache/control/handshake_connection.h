@@ -44,7 +44,7 @@ public:
 private:
     void wait();
     void receive();
-    // False: the connection must be closed or has been handed over.
+    // False: the handshake has ended, successfully or not.
     bool handle(std::span<const std::byte> message);
     bool handle_open(const protocol::OpenRequest& request);
     bool handle_attach(const protocol::AttachRequest& request);

@@ -95,7 +95,8 @@ void JobLimits::seen_reading(const std::set<std::string>& jobs, std::int64_t now
     if (changed) set_all(now_ns);
 }
 
-// A newcomer has a floor, or an equal part where that is less; those with a rate give it up in proportion.
+// A newcomer (a job that the lease does not name) gets the floor rate, or an equal share if that is less. Named jobs
+// give up these rates in proportion to their own.
 void JobLimits::share_lease() {
     double reading = 0;
     double newcomers = 0;
@@ -184,7 +185,7 @@ Result<std::shared_ptr<TokenBucket>> JobLimits::bucket(const std::string& job, s
 JobLimit JobLimits::limit_of(const std::string& job, bool expired) const {
     JobLimit limit = own_limit_of(job);
     if (!lease_) return limit;
-    // A bucket takes a rate of 0 for no limit.
+    // At least 1: a rate of 0 means no limit to a bucket.
     const double leased = std::max(1.0, leased_rate_of(job, expired));
     const double own = limit.rate_bytes_per_second;
     limit.rate_bytes_per_second = own > 0 ? std::min(own, leased) : leased;

@@ -1,9 +1,9 @@
 #pragma once
 
-// The remote bandwidth each job may take on this node, and the token bucket that holds it to that. A job's limit is, in
-// this order: what the API set since the last (re)load of the config or, for a job the config does not name, in an
-// earlier run; what the config says of it; the config's default. Under an allocator it is also no more than what is
-// leased to the job. Control thread only; the buckets are shared with the data plane.
+// The remote bandwidth that each job may take on this node, and the token bucket that enforces it. A job's limit is the
+// first of: the limit set through the API, which survives restarts, but which a (re)load of the config discards for
+// jobs that the config names; the config's limit for the job; the config's default. Under an allocator the limit is
+// also at most the rate leased to the job. Control thread only; the data plane shares the buckets.
 
 #include <cstdint>
 #include <map>
@@ -25,67 +25,68 @@ struct JobLimit {
     std::uint64_t burst_bytes = 0;     // 0: default_burst_bytes of the rate
 };
 
-// What an allocator lets this node's jobs take, for a while.
+// The rates that an allocator grants this node's jobs until the lease expires.
 struct RateLease {
     std::map<std::string, double> rates;  // bytes per second, by job
-    // Once it has expired each job it names may take so much, shared by those that run then; a lease for no job is for
-    // those that come. What a job it does not name takes before, others give up: the sum is what others count on.
+    // After expiry each named job contributes this rate, and the jobs that read then share the sum; a lease without
+    // jobs contributes one such rate. Before expiry a job that the lease does not name gets at most this rate, and the
+    // named jobs give it up in proportion, because other nodes rely on the sum.
     double floor_bytes_per_second = 0;
     std::int64_t expires_ns = 0;
 };
 
-// Printable, without spaces and parentheses (which mark the daemon's own jobs), 1 to 255 characters.
+// A job name is 1 to 255 printable characters without spaces and parentheses (which mark the daemon's own jobs).
 Result<void> check_job_name(std::string_view name);
 
 class JobLimits {
 public:
     static constexpr std::size_t kJobsMax = 4096;
 
-    // Reads what `to_json` gave in an earlier run; `source` names it in errors.
+    // Reads the text that `to_json` returned in an earlier run; `source` names it in errors.
     Result<void> load(std::string_view json, std::string_view source);
-    // Takes the config's limits, for jobs it names over whatever was set before.
+    // Applies the config's limits. For a job that the config names, they replace the API's.
     void apply(const Config& config, std::int64_t now_ns);
     void set(const std::string& job, JobLimit limit, std::int64_t now_ns);
-    // What the API set holds no more.
+    // Removes the limit that the API set.
     void unset(const std::string& job, std::int64_t now_ns);
 
-    // The lease in force from now on. With the first one jobs are under an allocator.
+    // Applies a lease. The first one puts all jobs under an allocator.
     void lease(RateLease lease, std::int64_t now_ns);
-    // To be called several times a second: shares the floor of a lease that has expired among the jobs that read.
-    // Buckets fall to it by themselves. Returns true if the lease just expired.
+    // Call it several times a second. If the lease has expired, shares its floor among the jobs that read and returns
+    // true once. Buckets fall to the floor by themselves.
     bool expire(std::int64_t now_ns);
-    // The lease in force gives some job markedly more than this one does.
+    // True if the current lease gives some job markedly more than `next` does.
     bool leases_more_than(const RateLease& next) const;
-    // A job came that the lease in force does not name.
+    // True if a job has started that the current lease does not name.
     bool any_unleased() const { return any_unleased_; }
 
-    // To be called about once a second: who reads. The buckets of those that nobody holds any more go once they are
-    // full, when a new one would be no other.
+    // Call it about once a second to record which jobs read. Drops the bucket of an idle job if nobody else holds it
+    // and it is full, because a new bucket would be the same.
     void look(const ShardStatistics& statistics, std::int64_t now_ns);
-    // What `look` found. Who has not read twice in a row leaves its part to the others.
+    // Takes the jobs that `look` found reading. A job that did not read twice in a row leaves its share to the others.
     void seen_reading(const std::set<std::string>& jobs, std::int64_t now_ns);
 
-    // The bucket of all sessions of a job on this node, which reads from now on. An error where there are
-    // kJobsMax others.
+    // The bucket of all sessions of a job on this node. The job counts as reading from now on. Fails if kJobsMax other
+    // jobs have buckets.
     Result<std::shared_ptr<TokenBucket>> bucket(const std::string& job, std::int64_t now_ns);
     std::size_t buckets() const { return buckets_.size(); }
 
-    // Those set by the API and by the config.
+    // The limits set by the API and by the config.
     std::map<std::string, JobLimit> explicit_limits() const;
-    // What the API set, to be kept.
+    // The limits set by the API, to be saved.
     std::string to_json() const;
 
 private:
     struct Bucket {
         std::shared_ptr<TokenBucket> bucket;
-        unsigned looks_idle = 0;  // in a row; kLooksIdle and no more: it does not read
+        unsigned looks_idle = 0;  // in a row, at most kLooksIdle: the job does not read
 
         static constexpr unsigned kLooksIdle = 2;
         bool reads() const { return looks_idle < kLooksIdle; }
     };
 
     JobLimit own_limit_of(const std::string& job) const;
-    // The job's own limit, lowered to its part of the lease in force or, if `expired`, of the lease's floor.
+    // The job's own limit, lowered to the leased rate or, if `expired`, to its share of the lease's floor.
     JobLimit limit_of(const std::string& job, bool expired) const;
     void renew(const std::string& job, std::int64_t now_ns);
     void set_all(std::int64_t now_ns);
@@ -95,8 +96,8 @@ private:
 
     std::optional<RateLease> lease_;
     double newcomer_rate_ = 0;  // of a job that the lease does not name
-    double part_left_ = 1;      // of the rates of those that it does
-    double expired_rate_ = 0;   // of every job once the lease has expired
+    double part_left_ = 1;      // fraction of their rates that named jobs keep
+    double expired_rate_ = 0;   // of every job after the lease has expired
     bool expired_ = false;
     bool any_unleased_ = false;
     JobLimit default_;

@@ -35,7 +35,7 @@ double number(std::uint64_t value) {
     return static_cast<double>(value);
 }
 
-// The two families every BlockCounters has: blocks and bytes by source.
+// Adds the two families of all BlockCounters: blocks and bytes by source.
 void add_blocks(Family& blocks, Family& bytes, const Labels& labels, const BlockCounters& counters) {
     const auto with_source = [&](const char* source) {
         Labels all = labels;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What Prometheus is shown at /metrics: counters and gauges of each dataset and job, latency histograms by where blocks
-// came from, and the node's own state. Names are larder_<thing>_<unit>[_total].
+// The metrics that /metrics serves to Prometheus: counters and gauges of each dataset and job, latency histograms by
+// block source, and the node's own state. Names are larder_<thing>_<unit>[_total].
 
 #include <cstdint>
 #include <optional>
@@ -33,7 +33,7 @@ struct NodeMetrics {
     HttpStatistics http;
 };
 
-// In Prometheus' text format.
+// The metrics in Prometheus' text format.
 std::string metrics_text(const NodeMetrics& node, const ShardStatistics& statistics);
 
 }  // namespace larder::cache

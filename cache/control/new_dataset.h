@@ -1,6 +1,6 @@
 #pragma once
 
-// A dataset as somebody wishes for it, in the words of the config or of the API, and what that means once checked.
+// A request for a new dataset, in the words of the config or of the API, and the checked form of that request.
 
 #include <cstdint>
 #include <optional>
@@ -16,10 +16,10 @@ struct DatasetWish {
     std::string name;
     std::string url;
     RemoteOptions remote;
-    std::optional<std::string> format;       // none: as its files look
-    std::optional<std::string> block;        // none: a sample
-    std::optional<std::string> compression;  // none: blocks are cached as they are
-    bool dry_run = false;                    // only say what adding it would find
+    std::optional<std::string> format;       // none: detected from its files
+    std::optional<std::string> block;        // none: "sample"
+    std::optional<std::string> compression;  // none: blocks are not compressed
+    bool dry_run = false;                    // only report what adding it would find
     bool checksum = false;
     std::optional<std::uint64_t> tokens_per_sample;
     std::optional<std::string> owner;  // name or number
@@ -33,7 +33,7 @@ struct NewDataset {
     bool detect_format = false;
 };
 
-// `defaults` is the access where the wish says nothing. Errors name the key.
+// `defaults` fills in access fields that the wish lacks. Errors name the key.
 Result<NewDataset> check_wish(const DatasetWish& wish, const Access& defaults);
 
 }  // namespace larder::cache

@@ -91,7 +91,7 @@ Result<std::shared_ptr<TokenBucket>> Node::bucket(const std::string& job) {
 
 void Node::attach(SessionSetup setup) {
     const NodeDataset* dataset = find(setup.dataset_id);
-    if (dataset == nullptr) return;  // removed since it was opened: the socket closes
+    if (dataset == nullptr) return;  // the dataset was removed meanwhile: closes the socket
     auto shared_setup = std::make_shared<SessionSetup>(std::move(setup));
     dataset->shard->post([shared_setup](Shard& shard) { shard.attach(std::move(*shared_setup)); });
 }
@@ -104,7 +104,7 @@ void Node::slots_populated(std::uint64_t dataset_id, std::uint64_t session_id, s
     });
 }
 
-// --- what the data plane counts
+// --- statistics of the data plane
 
 struct Node::Gathering {
     ShardStatistics all;
@@ -186,7 +186,7 @@ void Node::retry_offline() {
     offline_retry_ns_ = clock_.now_ns() + kRetryAfterNs;
     for (const auto& [name, dataset] : datasets_) {
         if (!dataset.offline) continue;
-        // A look first, on a thread that may hang on a dead mount or wait for credentials.
+        // Probe the remote first, on a thread that may block on a dead mount or on credentials.
         files_->post(
             [this, name, url = std::string(dataset.newest().manifest->url()), options = dataset.record.remote] {
                 const auto place = RemotePlace::open(url, options, transfers_.get());

@@ -1,9 +1,9 @@
 #pragma once
 
-// What the control plane knows and does: the datasets of this node, their versions and quotas, on which data-plane
-// thread each lives, the jobs' limits, the tasks. It admits sessions, starts indexing, moves quotas, and gathers what
-// the data plane counts. Everything is asked for on the control thread and nothing there waits: what the data plane or
-// a disk must answer comes back through a callback, on the control thread too.
+// The state and operations of the control plane: the node's datasets, their versions and quotas, the data-plane thread
+// of each, the jobs' limits, and the tasks. The node admits sessions, starts indexing, changes quotas, and gathers the
+// data plane's statistics. Call everything on the control thread. No call there blocks: results that need the data
+// plane or a disk come through a callback, also on the control thread.
 
 #include <atomic>
 #include <cstdint>
@@ -38,27 +38,27 @@ struct NodeDataset {
     DatasetRecord record;
     std::map<std::uint64_t, std::shared_ptr<const DatasetVersion>> versions;  // never empty
     ShardThread* shard = nullptr;
-    std::map<std::uint64_t, std::int64_t> needed_ns;  // by version: when it was the newest, or a session read it
-    std::vector<std::uint64_t> versions_cached;       // those whose blocks stay in the cache; empty: not settled yet
-    std::uint64_t task = 0;                           // that runs on it; 0: none
-    // True once the allocator has set the quota, or if there is no allocator. The dataset's task reads it, too.
+    std::map<std::uint64_t, std::int64_t> needed_ns;  // by version: when it was last the newest or read by a session
+    std::vector<std::uint64_t> versions_cached;       // versions whose blocks stay cached; empty: not determined yet
+    std::uint64_t task = 0;                           // the task that runs on this dataset; 0: none
+    // True once the allocator has set the quota, or if no allocator needs to. The dataset's task reads it, too.
     std::shared_ptr<std::atomic<bool>> quota_is_said = std::make_shared<std::atomic<bool>>(false);
-    // Why it is not served, when its remote could not be reached: tried anew every 10 s.
+    // Why the dataset is offline: its remote could not be reached. Retried every 10 s.
     std::optional<Error> offline;
     std::shared_ptr<const RemotePlace> place;  // null: not opened yet
-    std::vector<RecoveredSegment> segments;    // of an offline one, for when it is handed over
+    std::vector<RecoveredSegment> segments;    // recovered segments of an offline dataset, for its hand-over
 
     const DatasetVersion& newest() const { return *versions.rbegin()->second; }
     std::uint64_t bytes() const { return newest().manifest->total_bytes(); }
 };
 
-// How much of a dataset's quota is in use, and by how many.
+// Bytes of a dataset's quota in use, and its number of sessions.
 struct DatasetUse {
     Quota bytes;
     std::uint32_t sessions = 0;
 };
 
-// One whose manifests are damaged.
+// A dataset whose manifests are all damaged.
 struct DamagedDataset {
     std::uint64_t dataset_id = 0;
     Error reason;
@@ -66,21 +66,21 @@ struct DamagedDataset {
 
 class Node final : public SessionHost {
 public:
-    // Recovers all that the state directory holds; blocks until then. `post_control` runs something on the control
-    // thread, from any thread, and must work until the node is gone.
+    // Recovers the contents of the state directory; blocks until done. `post_control` runs a function on the control
+    // thread. Any thread may call `post_control`, and it must work until the node is destroyed.
     static Result<std::unique_ptr<Node>> start(const Config& config,
                                                std::function<void(std::function<void()>)> post_control);
     ~Node() override;
 
-    // Ends tasks, sessions and data plane, then writes the index down; blocks until then. When the control thread does
-    // not run any more.
+    // Ends tasks, sessions and data plane, then saves the index; blocks until done. Call it after the control thread
+    // has ended.
     void stop();
 
     const Config& config() const { return config_; }
     const std::map<std::string, NodeDataset>& datasets() const { return datasets_; }
-    // Those whose manifests are damaged, with what is wrong: they can only be removed.
+    // Datasets whose manifests are damaged, and why. They can only be removed.
     const std::map<std::string, DamagedDataset>& damaged() const { return damaged_; }
-    // Sum of the quotas of datasets that are being added or removed.
+    // The sum of the quotas of datasets that are being added or removed.
     Quota changing_quota() const;
     Result<const NodeDataset*> find(const std::string& name) const;
     Tasks& tasks() { return tasks_; }
@@ -90,7 +90,7 @@ public:
     const std::string& device_kind() const { return shards_.front()->device_kind(); }
     const std::string& why_not_ring() const { return shards_.front()->why_not_ring(); }
     IndexStatus index_status() const { return index_->status(); }
-    // Null: neither lends nor reads.
+    // Null if this node neither serves nor reads peers.
     const Peers* peers() const { return peers_.get(); }
     HttpStatistics http_statistics() const { return transfers_->statistics(); }
     // Remotes that do not answer at present.
@@ -99,37 +99,39 @@ public:
 
     using Done = std::function<void(Result<void>)>;
 
-    // Each starts a task and gives its id. A dataset has at most one at a time.
+    // Each of these starts a task and returns its id. A dataset has at most one task at a time.
     Result<std::uint64_t> add(NewDataset dataset);
-    // Finds out what adding it would find, and adds nothing.
+    // Reports what adding the dataset would find, without adding it.
     Result<std::uint64_t> survey(NewDataset dataset);
     Result<std::uint64_t> reindex(const std::string& name);
     Result<std::uint64_t> scan(const std::string& name, ScanKind kind);
 
-    // Closes the dataset's sessions and deletes all that is kept of it; not its remote.
+    // Closes the dataset's sessions and deletes all its local state; its remote is left alone.
     void remove(const std::string& name, Done done);
-    // Holds at once, against the allocator too, and takes what it needs from quotas that nobody set by hand; `done`
-    // when it is written down. Nothing: what an allocator says from now on, where there is one.
+    // Sets a quota by hand, at once; the allocator does not change it. Lowers quotas that nobody set by hand to make
+    // room. Calls `done` when the quota is saved. nullopt: returns the quota to the allocator, if there is one.
     void set_quota(const std::string& name, std::optional<Quota> quota, Done done);
-    // Nothing: as the config has it.
+    // nullopt: the config's limit applies again.
     void set_job_limit(const std::string& job, std::optional<JobLimit> limit, Done done);
 
-    // Applies an allocator's quotas, which follow from a report made at `reported_ns`: all of them or none. Skips
-    // unknown datasets and those whose quota was set by hand. Skips the whole plan if a quota was set after the report.
+    // Applies an allocator's quotas, which are based on a report made at `reported_ns`: all of them or none. Skips
+    // unknown datasets and datasets whose quota was set by hand. Skips the whole plan if a quota was set after the
+    // report.
     Result<void> apply_plan(const std::map<std::string, Quota>& quotas, std::int64_t reported_ns);
-    // A dataset came whose quota the allocator has not said yet.
+    // True if the allocator has not yet set the quota of some dataset.
     bool any_quota_unsaid() const;
     void lease(RateLease lease);
-    // Who the allocator says may be asked for blocks.
+    // Sets the endpoints of the peers that the allocator names.
     void set_peers(std::vector<std::string> endpoints);
     void expire_lease();
 
-    // Takes the quotas and job limits of a config, and adds datasets it newly names. All quotas or none.
+    // Applies the quotas and job limits of a config, and adds its new datasets. Applies all quotas or none.
     Result<void> apply(const Config& config);
 
-    // What all data-plane threads count, together; an error when one does not answer within two seconds.
+    // Sums the statistics of all data-plane threads. Fails if a thread does not answer within two seconds.
     void collect(std::function<void(Result<ShardStatistics>)> done);
-    // To be called about once a second: job rates, versions nobody needs any more, answers overdue.
+    // Call it about once a second. Updates job rates, drops unneeded versions, fails overdue answers and retries
+    // offline datasets.
     void keep_house();
 
     Result<std::shared_ptr<const DatasetVersion>> open(const std::string& dataset, std::uint64_t version,
@@ -144,7 +146,7 @@ public:
 private:
     struct Indexing;
     struct Gathering;
-    // Sums over the other datasets, by who set them: a user, or the allocator.
+    // Sums of the other datasets' quotas: `held` were set by hand, `dealt` by the allocator.
     struct QuotasOfOthers {
         Quota held;
         Quota dealt;
@@ -163,8 +165,8 @@ private:
     std::string segment_directory(std::uint64_t dataset_id) const;
     ShardThread& least_loaded() const;
     const NodeDataset* find(std::uint64_t dataset_id) const;
-    // Makes the store on the dataset's shard, with what recovery found, and hands it over. Waits for the shard, which
-    // takes a turn's time.
+    // Makes the store on the dataset's shard from the recovered segments, and starts serving the dataset. Waits for one
+    // turn of the shard.
     void hand_over(NodeDataset& dataset);
     void retry_offline();
     Result<void> check_capacity(const std::map<std::string, Quota>& changes) const;
@@ -190,7 +192,7 @@ private:
     void open_versions(NodeDataset& dataset);
     void remove_files(const std::string& name, std::uint64_t dataset_id, Done done);
     void apply_quota(NodeDataset& dataset, Quota quota);
-    // A data-plane thread that waits for a job's bandwidth reckons with the rate it saw last.
+    // Wakes all shards: a thread that waits for a job's bandwidth still assumes the old rate.
     void wake_shards();
     void save(const DatasetRecord& record, Done done);
 
@@ -202,16 +204,16 @@ private:
     RateMeter rates_;
     DiskReports disk_reports_;
     std::unique_ptr<Index> index_;
-    std::unique_ptr<HttpTransfers> transfers_;  // outlives what reads through it
+    std::unique_ptr<HttpTransfers> transfers_;  // outlives its readers
     std::unique_ptr<HttpTransfers> peer_transfers_;
     std::vector<std::unique_ptr<ShardThread>> shards_;
-    std::unique_ptr<Peers> peers_;  // goes before the shards
+    std::unique_ptr<Peers> peers_;  // destroyed before the shards
     std::map<std::string, NodeDataset> datasets_;
     std::map<std::string, DamagedDataset> damaged_;
     std::map<std::string, DatasetRecord> changing_;  // being added or removed: the names are taken
     std::vector<std::shared_ptr<Gathering>> gatherings_;
     std::int64_t offline_retry_ns_ = 0;
-    std::int64_t quota_set_ns_ = 0;             // when one was last set by hand
+    std::int64_t quota_set_ns_ = 0;             // when a quota was last set by hand
     std::map<std::uint64_t, DatasetUse> used_;  // by dataset id, as of about a second ago
     std::unique_ptr<WorkThread> files_;         // writes state files, in order
     std::unique_ptr<WorkThread> memory_;        // unmaps dropped memory segments

@@ -18,7 +18,7 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::int64_t kScanPoll_ns = 20'000'000;
-// For the allocator to say the quota of a new dataset; it takes a second where all is well.
+// How long a warm task waits for the allocator to set a new dataset's quota, which usually takes a second.
 constexpr std::int64_t kQuotaSaidWithin_ns = 10'000'000'000;
 
 Result<NewDataset> new_dataset_of(const std::string& name, const DatasetConfig& declared) {
@@ -58,7 +58,7 @@ std::string text_of(const BlockFound& found, const std::string& why) {
            text_of(found.what) + (why.empty() ? "" : ": " + why);
 }
 
-// `place` knows in full why a read failed; the scan knows an errno at most. Null where the dataset was not opened.
+// `place` knows the full reason of a failed read; the scan knows at most an errno. Null if the dataset was not opened.
 json::array notes_of(const ScanProgress& scan, const RemotePlace* place) {
     json::array notes;
     for (const BlockFound& found : scan.found) {
@@ -165,7 +165,7 @@ Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
         if (!started) return std::unexpected(started.error());
         bool plan_told = false;
         for (bool finished = false; !finished;) {
-            if (stop.stop_requested() && !scan->cancel.exchange(true)) shard->post([](Shard&) {});  // to wake it
+            if (stop.stop_requested() && !scan->cancel.exchange(true)) shard->post([](Shard&) {});  // wakes the shard
             sleep_ns(kScanPoll_ns);
             finished = scan->finished;
             progress.done = scan->blocks_done.load();
@@ -199,14 +199,14 @@ void Node::remove(const std::string& name, Done done) {
     ShardThread* shard = (*found)->shard;
     const bool served = !(*found)->offline;
     datasets_.erase(name);
-    changing_.emplace(name, DatasetRecord{});  // the name is taken until all is gone
+    changing_.emplace(name, DatasetRecord{});  // reserves the name until all files are deleted
     shard->post([this, name, dataset_id, served, done = std::move(done)](Shard& on) {
         if (served) on.remove_dataset(dataset_id);
         remove_files(name, dataset_id, done);
     });
 }
 
-// On any thread.
+// Any thread.
 void Node::remove_files(const std::string& name, std::uint64_t dataset_id, Done done) {
     files_->post([this, name, dataset_id, done = std::move(done)] {
         Result<void> removed = catalog_.remove(name);
@@ -283,7 +283,7 @@ Node::QuotasOfOthers Node::quotas_of_others(const std::string& name) const {
     return sums;
 }
 
-// Fails if a quota that is set by hand cannot fit, and says what could.
+// Fails if the quota, set by hand, cannot fit. The error names the largest quota that can.
 Result<void> Node::check_room(const std::string& name, Quota quota) const {
     if (config_.allocator.endpoint.empty()) return check_capacity({{name, quota}});
     const Quota held = quotas_of_others(name).held;
@@ -300,7 +300,7 @@ Result<void> Node::check_room(const std::string& name, Quota quota) const {
     return check("disk", config_.disk_bytes, held.disk_bytes, quota.disk_bytes);
 }
 
-// Lowers quotas that were dealt out, so that one that is set by hand fits.
+// Lowers quotas set by the allocator so that a quota set by hand fits.
 Result<void> Node::make_room(const std::string& name, Quota quota) {
     if (auto fits = check_room(name, quota); !fits) return fits;
     if (config_.allocator.endpoint.empty()) return {};
@@ -315,7 +315,8 @@ Result<void> Node::make_room(const std::string& name, Quota quota) {
     return {};
 }
 
-// First what is not used, then what nobody reads at present, then what is read; the largest quota first.
+// Takes `bytes` from quotas set by the allocator, largest quota first: unused bytes, then bytes of datasets without
+// sessions, then bytes of any dataset.
 void Node::give_way(std::uint64_t Quota::* tier, std::uint64_t bytes) {
     std::vector<NodeDataset*> dealt;
     for (auto& [name, dataset] : datasets_) {

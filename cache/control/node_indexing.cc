@@ -167,7 +167,7 @@ Result<std::uint64_t> Node::start_indexing(std::shared_ptr<Indexing> indexing, s
     return tasks_.start(std::move(work));
 }
 
-// There is a dataset when its record is on disk, and not before: who has seen it finds it again whatever happens.
+// A dataset becomes visible only once its record is on disk, so a visible dataset survives a crash.
 void Node::finish_adding(const std::shared_ptr<Indexing>& indexing, Tasks::Outcome outcome,
                          const std::function<void(Tasks::Outcome)>& settle) {
     if (!outcome) return give_up_adding(indexing->record.name, std::move(outcome), settle);
@@ -180,7 +180,7 @@ void Node::finish_adding(const std::shared_ptr<Indexing>& indexing, Tasks::Outco
         NodeDataset dataset{.record = record, .shard = &least_loaded()};
         dataset.place = indexing->report.place;
         dataset.versions.emplace(indexing->version, indexing->opened);
-        // An allocator never hears of an empty dataset, so it never sets its quota.
+        // Empty datasets are not reported, so the allocator never sets their quota.
         *dataset.quota_is_said = config_.allocator.endpoint.empty() || record.quota_held || dataset.bytes() == 0;
         hand_over(dataset);
         log_info("dataset added", {{"dataset", record.name},
@@ -215,7 +215,7 @@ void Node::finish_reindexing(Indexing& indexing, Tasks::Outcome outcome,
     }
     dataset.versions.emplace(indexing.version, indexing.opened);
     dataset.record.versions.push_back(indexing.version);
-    // One that is served goes on reading through the place it was handed over with.
+    // A dataset that is already served keeps its place.
     if (dataset.offline) {
         dataset.place = indexing.report.place;
         hand_over(dataset);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What an indexing task and the control thread hand to each other. Private to Node.
+// Data that an indexing task and the control thread exchange. Private to Node.
 
 #include <memory>
 #include <string>
@@ -14,7 +14,7 @@ struct Node::Indexing {
     DatasetRecord record;
     bool detect_format = false;
     std::shared_ptr<const DatasetVersion> previous;
-    // Of the task:
+    // Set by the task:
     std::uint64_t version = 1;
     IndexReport report;
     std::shared_ptr<const DatasetVersion> opened;

@@ -9,16 +9,16 @@
 namespace larder::cache {
 namespace {
 
-// A job between two epochs has no sessions for a moment.
+// Longer than the moment without sessions between two epochs of a job.
 constexpr std::int64_t kGoneAfter_ns = 5'000'000'000;
 
-// Records are larger than what they hold; how much so shows when there are some. Before, the most it can be: else the
-// first pass of a dataset that fits would not all be kept. Of a compressed dataset the size reported is what it would
-// take in the cache, so that cached bytes over size are what jobs can hit.
+// Records are larger than their payload. The ratio is measured once this many payload bytes are cached. Before that,
+// the largest possible ratio is reported, so that the first pass of a dataset that fits is kept whole. The size of a
+// compressed dataset is its size in the cache, so that cached bytes / size is the hit ratio that jobs can reach.
 constexpr std::uint64_t kPayloadToGoBy = 1 << 20;
 constexpr std::uint64_t kRecordExtraMost = protocol::kRecordHeaderBytes + 4096;
-// A size that moves with every block would move the quotas of all: it is kept until it is wrong by this part, and
-// leaves room for blocks that are larger than those cached so far.
+// A reported ratio is kept until it is too low, or too high by kRatioKept: a size that changed with every block would
+// change all quotas. kRatioMargin leaves room for blocks larger than those cached so far.
 constexpr double kRatioMargin = 0.01;
 constexpr double kRatioKept = 0.05;
 
@@ -32,7 +32,7 @@ NodeReporter::NodeReporter(std::uint64_t state_directory)
     : instance_(draw_number()), state_directory_(state_directory) {}
 
 std::uint64_t NodeReporter::stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage) {
-    // Below 1 where blocks are compressed: then a byte of cache holds more than one of the dataset.
+    // Below 1 if blocks are compressed.
     double& ratio = stored_ratios_[dataset.name];
     const std::uint64_t used_bytes = usage.memory_bytes + usage.disk_bytes;
     if (usage.payload_bytes >= dataset.payload_bytes) {
@@ -88,7 +88,7 @@ bool NodeReporter::look(const Job& job, Seen& seen, std::int64_t now_ns) const {
     if (seen.at_ns != 0) {
         const double seconds = static_cast<double>(now_ns - seen.at_ns) * 1e-9;
         if (seconds > 0) {
-            // What came, and what would have come without a limit.
+            // Demand: bytes read plus bytes that wait for bandwidth.
             const auto taken = static_cast<double>(job.remote_bytes - std::min(seen.remote_bytes, job.remote_bytes));
             seen.demand_bytes_per_second = (taken + static_cast<double>(job.waiting_bytes)) / seconds;
         }

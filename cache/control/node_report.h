@@ -1,8 +1,9 @@
 #pragma once
 
-// What an allocator is told about this node, once a second: its capacity, what is cached of each dataset, and what each
-// job has read, waited and wanted. Counters only grow while the daemon runs. Sizes are as stored (records have headers
-// and padding), so that a quota over a size is the part of the dataset it holds. Control thread only.
+// The report that this node sends its allocator once a second: the node's capacity, the cached bytes of each dataset,
+// and the bytes, waiting time and demand of each job. Counters only grow while the daemon runs. Sizes are as stored
+// (records have headers and padding), so that quota / size is the fraction of the dataset that fits. Control thread
+// only.
 
 #include <cstdint>
 #include <map>
@@ -22,10 +23,10 @@ struct ReportedDataset {
     std::uint64_t payload_bytes = 0;  // of all its blocks
     std::uint64_t blocks = 0;
     Quota quota;
-    bool quota_held = false;  // it was set by hand
+    bool quota_held = false;  // set by hand
 };
 
-// How peers reach the node; empty without any.
+// How peers reach the node; empty without peers.
 struct ReportedPeers {
     std::string group;
     std::string endpoint;
@@ -33,19 +34,20 @@ struct ReportedPeers {
 
 class NodeReporter {
 public:
-    // `state_directory`: its number (state_lock.h).
+    // `state_directory` is the directory's number (state_lock.h).
     explicit NodeReporter(std::uint64_t state_directory);
 
-    // `room` is what the allocator has to give on this node. `lease_applied`: number of the lease in force; 0: none.
+    // `room` is the capacity that the allocator may assign on this node. `lease_applied` is the number of the current
+    // lease; 0: none.
     allocator::NodeReport make(const AllocatorConfig& allocator, Quota room,
                                const std::vector<ReportedDataset>& datasets, const ShardStatistics& statistics,
                                std::uint64_t lease_applied, std::int64_t now_ns, const ReportedPeers& peers = {});
 
 private:
-    // A job as the allocator sees it: over all datasets it reads, under the one it reads most of.
+    // A job as reported: sums over all its datasets, under the dataset of which it reads most.
     struct Job {
         std::string dataset;
-        std::uint64_t dataset_bytes_delivered = 0;  // of that one
+        std::uint64_t dataset_bytes_delivered = 0;  // of `dataset` only
         std::uint32_t sessions = 0;
         std::uint32_t loops = 0;
         std::uint64_t bytes = 0;
@@ -54,9 +56,9 @@ private:
         std::uint64_t waiting_bytes = 0;
         std::uint64_t unread_bytes = 0;
         std::uint64_t effective_bytes = 0;
-        std::optional<std::uint32_t> epoch;  // nothing was read yet: it may be resumed at any
+        std::optional<std::uint32_t> epoch;  // nullopt before the first read, because the job may resume at any epoch
     };
-    // What was last seen of a job.
+    // The last observation of a job.
     struct Seen {
         std::int64_t at_ns = 0;
         std::int64_t session_at_ns = 0;
@@ -66,17 +68,17 @@ private:
     };
 
     static std::map<std::string, Job> jobs_of(const ShardStatistics& statistics);
-    // False when the job is gone.
+    // False if the job has ended.
     bool look(const Job& job, Seen& seen, std::int64_t now_ns) const;
 
-    // Bytes that the whole dataset would take in the cache.
+    // The bytes that the whole dataset would take in the cache.
     std::uint64_t stored_bytes(const ReportedDataset& dataset, const StoreUsage& usage);
     allocator::DatasetReport report_of(const ReportedDataset& dataset, const ShardStatistics& statistics);
 
     std::uint64_t instance_;
     std::uint64_t state_directory_;
     std::map<std::string, Seen> seen_;
-    std::map<std::string, double> stored_ratios_;  // by dataset: bytes of cache a byte of it takes, as last reported
+    std::map<std::string, double> stored_ratios_;  // by dataset: cache bytes per dataset byte, as reported
 };
 
 }  // namespace larder::cache

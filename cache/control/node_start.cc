@@ -1,4 +1,4 @@
-// Node: what happens from the start until everything an earlier run left is served, and the end.
+// Node: start-up (recovery of the previous run's state) and shutdown.
 
 #include <fcntl.h>
 
@@ -26,7 +26,7 @@ DeviceKind device_kind_of(IoMode mode) {
 }
 
 void log_outage(const HttpOutage& outage) {
-    // The failure follows a URL where libcurl or the server says it.
+    // libcurl's and servers' messages begin with ": ", because they follow a URL.
     const std::string why = outage.why.starts_with(": ") ? outage.why.substr(2) : outage.why;
     if (outage.ended_ns == 0) {
         log_warn("a remote does not answer; it is asked again until it does",
@@ -59,7 +59,7 @@ Node::Node(const Config& config, std::function<void(std::function<void()>)> post
 Result<std::unique_ptr<Node>> Node::start(const Config& config,
                                           std::function<void(std::function<void()>)> post_control) {
     std::unique_ptr<Node> node(new Node(config, std::move(post_control)));
-    // The index first: it checks itself in a forked child, and forking is best done before threads do much.
+    // Open the index first: it checks itself in a forked child, and forking is safest before threads run.
     if (auto opened = node->open_index(); !opened) return std::unexpected(opened.error());
     const RemoteConfig& remote = config.remote;
     auto transfers = HttpTransfers::start({.settings = {.stall_timeout_s = remote.stall_timeout_ns / 1'000'000'000,
@@ -87,7 +87,7 @@ Node::~Node() {
 void Node::stop() {
     tasks_.stop();
     peers_.reset();
-    // Each may still give work to the next; the index goes last and writes down all that was posted to it.
+    // Destroy in this order: each may still post work to the next. The index is last and saves everything posted to it.
     shards_.clear();
     files_.reset();
     memory_.reset();
@@ -149,8 +149,8 @@ Result<void> Node::load_job_limits() {
 
 namespace {
 
-// Quotas that once fitted may be more than there is now, and only a daemon that runs can be told of others: all are
-// less by the same part.
+// Scales all saved quotas down by one factor if they exceed the capacity. The capacity may have shrunk, and only a
+// running daemon accepts new quotas.
 void fit_tier(std::vector<DatasetRecord>& records, std::uint64_t Quota::* tier, std::uint64_t capacity_bytes,
               const char* name) {
     double sum = 0;
@@ -194,7 +194,7 @@ Result<void> Node::load_dataset(DatasetRecord record) {
     open_versions(dataset);
     if (dataset.versions.empty()) return {};
     dataset.shard = &least_loaded();
-    // The quota from before the start holds until an allocator sets another.
+    // The saved quota applies until an allocator sets another.
     *dataset.quota_is_said = true;
     const std::uint64_t id = dataset.record.dataset_id;
     auto recovered = recover_segments(id, segment_directory(id), index_.get());
@@ -216,7 +216,7 @@ Result<void> Node::load_dataset(DatasetRecord record) {
     return {};
 }
 
-// Segments of datasets that were being removed when the daemon ended. Only files that carry a segment's name go.
+// Removes segments of datasets whose removal was interrupted. Deletes only files that are named like segments.
 void Node::remove_orphan_segments() {
     std::error_code error;
     for (const fs::directory_entry& entry : fs::directory_iterator(config_.state_directory + "/segments", error)) {

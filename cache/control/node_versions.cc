@@ -1,4 +1,4 @@
-// Node: which versions of a dataset it opens at the start, and which stay.
+// Node: opens the versions of a dataset at the start, and drops old ones.
 
 #include <fcntl.h>
 
@@ -24,7 +24,8 @@ Result<std::shared_ptr<const DatasetVersion>> open_version(const std::string& ma
     return version;
 }
 
-// Those that are whole. A dataset without any is damaged; the node and its other datasets go on.
+// Opens the versions whose manifests are intact. A dataset without any is damaged; the node and its other datasets
+// still start.
 void Node::open_versions(NodeDataset& dataset) {
     const std::string& name = dataset.record.name;
     std::optional<Error> damage;
@@ -48,8 +49,8 @@ void Node::open_versions(NodeDataset& dataset) {
     for (const auto& [version, opened] : dataset.versions) dataset.record.versions.push_back(version);
 }
 
-// A version that no session has read for a while is needed no more, unless it is the newest. Not at once: a daemon or a
-// worker that starts again has no sessions for a moment, and jobs keep their versions.
+// Drops a version that is not the newest once no session has read it for version_grace_ns. The grace period covers a
+// restart of the daemon or a worker, after which jobs reopen their version.
 void Node::drop_old_versions(const ShardStatistics& statistics) {
     const std::int64_t now_ns = clock_.now_ns();
     for (const DatasetStatistics& counted : statistics.datasets) {
@@ -68,7 +69,8 @@ void Node::drop_old_versions(const ShardStatistics& statistics) {
     }
 }
 
-// Of versions nobody needs, but for the newest two: the next indexing starts from one of these.
+// Removes the manifests of unneeded versions, except the newest kVersionsKept: the next indexing starts from one of
+// these.
 void Node::drop_manifests(NodeDataset& dataset, const std::vector<std::uint64_t>& needed) {
     bool changed = false;
     while (dataset.versions.size() > kVersionsKept) {
@@ -90,7 +92,7 @@ void Node::drop_manifests(NodeDataset& dataset, const std::vector<std::uint64_t>
     if (changed) save(dataset.record, nullptr);
 }
 
-// The blocks of these versions stay cached; what only others had would keep room from them for ever.
+// Keeps only the blocks of the needed versions, so that blocks of other versions do not take up room for ever.
 void Node::keep_blocks(NodeDataset& dataset, const std::vector<std::uint64_t>& needed) {
     const bool first = dataset.versions_cached.empty();
     dataset.versions_cached = needed;
@@ -109,7 +111,7 @@ void Node::keep_blocks(NodeDataset& dataset, const std::vector<std::uint64_t>& n
                 (*live)[block_id / 64] |= std::uint64_t{1} << (block_id % 64);
             }
         }
-        // What comes after the last word's ids is of versions yet to come.
+        // Unused bits of the last word belong to ids of future versions: mark them live.
         if (block_id_end % 64 != 0) live->back() |= ~std::uint64_t{0} << (block_id_end % 64);
         shard->post([id, live](Shard& on) { on.keep_only(id, *live); });
     });

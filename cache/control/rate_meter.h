@@ -1,6 +1,6 @@
 #pragma once
 
-// Bytes per second each job has lately taken, from samples of its running total. Control thread only.
+// The recent rate of each job in bytes per second, from samples of its running total. Control thread only.
 
 #include <cstdint>
 #include <map>
@@ -15,14 +15,14 @@ class RateMeter {
 public:
     static constexpr std::int64_t kWindowNs = 2'000'000'000;
 
-    // About once a second.
+    // Call it about once a second.
     void sample(const ShardStatistics& statistics, std::int64_t now_ns) {
         for (const JobStatistics& job : statistics.jobs) {
             Meter& meter = meters_[{job.dataset_id, job.job}];
             if (meter.at_ns == 0) {
                 meter = {.at_ns = now_ns, .bytes = job.bytes_delivered};
             } else if (now_ns - meter.at_ns >= kWindowNs) {
-                // The totals are what clients say of themselves, so they may as well go back.
+                // Clients report the totals, so a total may go back.
                 const bool forward = job.bytes_delivered > meter.bytes;
                 const double bytes = forward ? static_cast<double>(job.bytes_delivered - meter.bytes) : 0;
                 meter.bytes_per_second = bytes * 1e9 / static_cast<double>(now_ns - meter.at_ns);

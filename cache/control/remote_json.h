@@ -1,6 +1,6 @@
 #pragma once
 
-// The options of a remote as the API and the catalog write them: only what is not the default.
+// The options of a remote in JSON, for the API and the catalog. Default values are left out.
 
 #include <boost/json/object.hpp>
 
@@ -12,7 +12,7 @@
 namespace larder::cache {
 
 boost::json::object remote_json(const RemoteOptions& options);
-// `where` is what errors call the object.
+// `where` names the object in errors.
 Result<RemoteOptions> read_remote(const boost::json::object& object, const std::string& where);
 
 // "auto", "path" or "host".

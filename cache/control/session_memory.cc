@@ -28,7 +28,7 @@ Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes, int
     if (::ftruncate(memory.fd.get(), static_cast<off_t>(bytes)) != 0) {
         return fail_errno(errno, std::string(name) + " of " + std::to_string(bytes) + " bytes");
     }
-    // Our writable mapping comes before the seal that refuses all later ones.
+    // Map writable before sealing: the seal refuses all later writable mappings.
     auto mapping = Mapping::of(memory.fd.get(), bytes, Mapping::Access::read_write);
     if (!mapping) return std::unexpected(mapping.error().within(name));
     memory.mapping = std::move(*mapping);
@@ -39,7 +39,7 @@ Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes, int
 Result<FileDescriptor> make_request_event() {
     FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!event) return fail_errno(errno, "eventfd for requests");
-    // The data plane empties it by reads with this flag (Session::take_request_event).
+    // Check that RWF_NOWAIT works: the data plane reads the eventfd with this flag (Session::take_request_event).
     std::uint64_t count = 0;
     const iovec into{&count, sizeof count};
     if (::preadv2(event.get(), &into, 1, -1, RWF_NOWAIT) < 0 && errno != EAGAIN) {
@@ -75,7 +75,7 @@ std::shared_ptr<const Mapping> SlotKeeper::keep(Mapping slots, std::function<voi
             }};
 }
 
-// All on the keeper's thread.
+// Used on the keeper's thread only.
 struct SlotKeeper::Population {
     std::weak_ptr<const Mapping> slots;
     FileDescriptor slot_fd;
@@ -98,13 +98,13 @@ std::function<void(std::uint64_t)> SlotKeeper::populator(const std::shared_ptr<c
     };
 }
 
-// The next piece, in a huge page where the kernel gives one. Where it refuses memory, pages come one by one as they are
-// written, which costs speed only.
+// Populates the next piece, with a huge page if the kernel gives one. If the kernel refuses memory, pages are populated
+// one by one when written, which costs only speed.
 void SlotKeeper::Population::populate_piece(const Mapping& memory) {
     std::byte* const at = memory.data() + done_bytes;
     const std::size_t bytes = std::min(kHugePageBytes, memory.size() - done_bytes);
     if (bytes != kHugePageBytes || !back_with_huge_page(at)) {
-        // First the file's pages, then our page tables: half the cost of faulting both in at once.
+        // Allocate the file's pages first, then the page tables: this takes half the time of faulting in both at once.
         const auto offset = static_cast<off_t>(done_bytes);
         if (::fallocate(slot_fd.get(), 0, offset, static_cast<off_t>(bytes)) == 0) {
             ::madvise(at, bytes, MADV_POPULATE_WRITE);

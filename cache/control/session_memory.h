@@ -1,9 +1,9 @@
 #pragma once
 
-// The memory a session shares with its client, as kernel objects: rings that both write, slots that only the daemon
-// writes (the seals see to that), and the eventfd that wakes the daemon. And the thread that does the slow things to
-// it, so that neither the control thread nor the data plane does: getting slot memory from the kernel (about 0.5 ms a
-// MiB) and giving it back.
+// The memory that a session shares with its client: rings that both write, slots that only the daemon writes (enforced
+// by seals), and the eventfd that wakes the daemon. A separate thread does the slow work on slot memory, so that
+// neither the control thread nor the data plane waits: getting the memory from the kernel (about 0.5 ms a MiB) and
+// returning it.
 
 #include <cstdint>
 #include <functional>
@@ -17,29 +17,30 @@ namespace larder::cache {
 
 struct SessionMemory {
     FileDescriptor ring_fd;  // sealed: its size is fixed
-    FileDescriptor slot_fd;  // sealed: its size is fixed, and no writable mapping but ours will be
+    FileDescriptor slot_fd;  // sealed: fixed size, no writable mapping but ours
     FileDescriptor request_event;
     Mapping ring;
     Mapping slots;
 };
 
-// `slot_bytes` is a multiple of the page size. No memory is taken yet but what is touched.
+// `slot_bytes` is a multiple of the page size. Only pages that are touched take memory.
 Result<SessionMemory> make_session_memory(std::uint32_t ring_entries, std::uint64_t slot_bytes);
 
 class SlotKeeper {
 public:
     SlotKeeper() : thread_("larder-slots") {}
 
-    // Shares a slot mapping: when its last holder lets go, it is unmapped on the keeper's thread and `ended` is called
-    // there. The keeper must outlive all holders.
+    // Shares a slot mapping. When its last holder releases it, the keeper's thread unmaps it and calls `ended`. The
+    // keeper must outlive all holders.
     std::shared_ptr<const Mapping> keep(Mapping slots, std::function<void()> ended);
 
-    // The bytes [0, bytes) of the slots have memory behind them. `settled`: no more were asked for.
+    // The bytes [0, bytes) of the slots are populated. `settled`: no more bytes were requested.
     using Populated = std::function<void(std::uint64_t bytes, bool settled)>;
 
-    // Returns a function that gets the memory behind `slots` (the mapping of `slot_fd`), from the first byte up to the
-    // number its caller names. It calls `populated` after each piece, on the keeper's thread. Any thread may call it,
-    // but not after the keeper has gone. It does nothing when nobody holds `slots` any more. Slot memories take turns.
+    // Returns a function that populates `slots` (the mapping of `slot_fd`) from the first byte up to the number that
+    // its caller passes. It calls `populated` after each piece, on the keeper's thread. Any thread may call the
+    // function, but not after the keeper is destroyed. It does nothing once nobody holds `slots`. The slot memories of
+    // different sessions take turns.
     std::function<void(std::uint64_t bytes)> populator(const std::shared_ptr<const Mapping>& slots,
                                                        FileDescriptor slot_fd, Populated populated);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// One daemon a state directory: a lock file that the kernel frees with the process, whatever its end; and a number that
-// the directory keeps, by which an allocator knows a daemon that was started again on it.
+// Ensures that one daemon at a time uses a state directory, by a lock file that the kernel releases when the process
+// ends. The directory also stores a number by which an allocator recognises a restarted daemon.
 
 #include <cstdint>
 #include <string>
@@ -11,13 +11,13 @@
 
 namespace larder::cache {
 
-// Held for as long as the descriptor is open. `already_exists` names the process that has it.
+// The lock is held while the descriptor is open. `already_exists` names the process that holds it.
 Result<FileDescriptor> lock_state_directory(const std::string& directory);
 
-// Drawn when the directory is first used; not 0. For the one who holds its lock.
+// The directory's number: not 0, drawn when the directory is first used. The caller must hold the lock.
 Result<std::uint64_t> number_of_state_directory(const std::string& directory);
 
-// Not 0, and exact in every JSON reader.
+// A random number, not 0, that every JSON reader represents exactly.
 std::uint64_t draw_number();
 
 }  // namespace larder::cache

@@ -1,9 +1,8 @@
 #pragma once
 
-// Long work: indexing, verifying, warming. Each task runs on a thread of its own (there are few: one a dataset at
-// most), tells its progress, can be cancelled, and is remembered for a while after its end. When its work is done, the
-// control thread takes over what it found (`finish`), and only then is the task done. Control thread only, except what
-// `work` does.
+// Long work: indexing, verifying, warming. Each task has its own thread (at most one task per dataset), reports
+// progress, can be cancelled, and is remembered for a while after its end. When `run` has ended, `finish` takes over
+// its result on the control thread; only then is the task done. Control thread only, except `run`.
 
 #include <atomic>
 #include <cstdint>
@@ -30,7 +29,7 @@ struct TaskProgress {
     std::atomic<std::uint64_t> done{0};
     std::atomic<std::uint64_t> total{0};  // 0: not known yet
     std::atomic<std::uint64_t> bytes_done{0};
-    std::atomic<std::uint64_t> resumed{0};  // of those done: from before it was stopped
+    std::atomic<std::uint64_t> resumed{0};  // part of `done` that an earlier, interrupted run did
 
     // The remote that the task reads, shown while it runs. Any thread.
     void set_remote(std::string endpoint) {
@@ -67,8 +66,8 @@ struct TaskView {
     std::uint64_t bytes_done = 0;
     std::uint64_t resumed = 0;
     double seconds = 0;
-    std::string remote;  // the endpoint that it asks; empty: none over HTTP, or not known yet
-    std::string plan;    // JSON: what it is going to do; empty: not known yet
+    std::string remote;  // endpoint of the remote; empty: not over HTTP, or unknown yet
+    std::string plan;    // JSON: the planned work; empty: unknown yet
     std::optional<Error> error;
     std::string result;  // JSON; empty while it runs
 };
@@ -84,21 +83,22 @@ public:
         std::string kind;
         std::string dataset;
         std::string unit;
-        // On the task's thread; a stop request should end it soon with ErrorCode::cancelled.
+        // Runs on the task's thread. After a stop request it should soon end with ErrorCode::cancelled.
         std::function<Outcome(TaskProgress& progress, std::stop_token stop)> run;
-        // On the control thread, with what `run` gave; calls `settle` then or later. Empty: the outcome stands.
+        // Runs on the control thread with the result of `run`, and calls `settle` then or later. Empty: the outcome
+        // stands.
         std::function<void(Outcome outcome, std::function<void(Outcome)> settle)> finish;
     };
 
-    // `post_control` runs something on the control thread, from any thread.
+    // `post_control` runs a function on the control thread; any thread may call it.
     Tasks(const Clock& clock, std::function<void(std::function<void()>)> post_control);
     ~Tasks();
 
     Result<std::uint64_t> start(Work work);
     std::optional<TaskView> view(std::uint64_t id) const;
-    // False for a task nobody knows. A finished one stays as it is.
+    // False for an unknown task. A finished task stays as it is.
     bool cancel(std::uint64_t id);
-    // Cancels all and waits for their threads; nothing is finished any more.
+    // Cancels all tasks and waits for their threads. No `finish` runs after this.
     void stop();
 
 private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// The body of POST /v1/datasets. Reading is strict, as everywhere; what the wish means is check_wish's.
+// Parses the body of POST /v1/datasets, strictly. check_wish checks the values.
 
 #include <boost/json/fwd.hpp>
 

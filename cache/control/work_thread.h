@@ -1,7 +1,7 @@
 #pragma once
 
-// One thread that does what it is given, in order: for what may block and must keep its order, such as writing state
-// files. Whoever gives work makes sure that what it refers to outlives the WorkThread.
+// One thread that runs posted functions in order: for work that may block and must keep its order, such as writing
+// state files. Objects that a function refers to must outlive the WorkThread.
 
 #include <condition_variable>
 #include <deque>
@@ -15,12 +15,12 @@ namespace larder::cache {
 class WorkThread {
 public:
     explicit WorkThread(const std::string& name);
-    // Does what was given before, then ends.
+    // Runs all functions posted before, then ends the thread.
     ~WorkThread();
     WorkThread(const WorkThread&) = delete;
     WorkThread& operator=(const WorkThread&) = delete;
 
-    // Any thread. Never waits for the work.
+    // Any thread. Does not wait for the work.
     void post(std::function<void()> work);
 
 private:

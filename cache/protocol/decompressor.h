@@ -1,8 +1,8 @@
 #pragma once
 
-// Decompresses blocks that are stored as zstd (MDS and LitData shards, packed blocks) into heap memory of this process.
-// One context, reused; one thread at a time. The size is known before and is the bound: a frame that says or gives
-// anything else is an error, so that no input can make it write or allocate more.
+// Decompresses zstd blocks (MDS and LitData shards, packed blocks) into heap memory of this process. Reuses one
+// context; one thread at a time. The caller gives the decompressed size, which is also the bound: a frame that declares
+// or yields another size is an error, so no input can make it write or allocate more.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace larder::protocol {
 
 class Decompressor {
 public:
-    // Exactly `raw_bytes` bytes, or an error.
+    // Returns exactly `raw_bytes` bytes, or an error.
     Result<std::unique_ptr<std::byte[]>> run(std::span<const std::byte> compressed, std::uint32_t raw_bytes);
 
 private:

@@ -1,7 +1,7 @@
 #pragma once
 
-// The types of the numbers in a field that is an array of them, by NumPy's names. A plain value, known to the indexer,
-// to the manifest and to the client.
+// The element types of array fields, by NumPy's names. A plain value, shared by the indexer, the manifest and the
+// client.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace larder {
 
-// The values stand in manifests.
+// The values are stored in manifests.
 enum class ElementType : std::uint8_t {
-    none = 0,  // bytes with a meaning of their own
+    none = 0,  // not an array of numbers
     uint8 = 1,
     int8 = 2,
     int16 = 3,

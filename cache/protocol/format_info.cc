@@ -16,7 +16,7 @@ void put(std::string& blob, const std::string& text) {
     blob += text;
 }
 
-// Takes the blob piece by piece; after the first that is not there, everything is empty and `failed` stays.
+// Reads the blob piece by piece. After the first missing piece, `failed` stays set and all reads return empty values.
 class Reader {
 public:
     explicit Reader(std::span<const std::byte> blob) : blob_(blob) {}

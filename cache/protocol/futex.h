@@ -1,6 +1,6 @@
 #pragma once
 
-// Sleeping on a word of memory that two processes share, and waking who sleeps there. A wake never blocks, whatever the
+// Sleeping on a word of memory that two processes share, and waking the sleeper. A wake never blocks, whatever the
 // other process does: unlike a descriptor, a word has no flags that its other user could change.
 
 #include <atomic>
@@ -8,7 +8,7 @@
 
 namespace larder::protocol {
 
-// Sleeps while `word` is `value`, for `timeout_ns` at most. Also returns when a signal comes, and without a cause.
+// Sleeps while `word` is `value`, for at most `timeout_ns`. May also return on a signal or spuriously.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, std::int64_t timeout_ns);
 // Wakes one sleeper.
 void futex_wake(std::atomic<std::uint32_t>& word);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Numbers as they lie in the bytes of formats: little-endian, at any alignment. The machines Larder runs on are
-// little-endian, so it is a copy. The caller has checked that the bytes are there.
+// Reads little-endian numbers at any alignment. Larder runs on little-endian machines only, so a read is a copy. The
+// caller has checked the bounds.
 
 #include <bit>
 #include <cstddef>

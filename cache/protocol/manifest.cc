@@ -28,13 +28,13 @@ std::uint32_t header_crc(const std::byte* page) {
     return crc32c(copy);
 }
 
-// The arrays follow each other without gaps, so each offset is implied by the counts; walks them with every sum
-// checked.
+// Walks the arrays, which follow each other without gaps, so that the counts imply each offset. Checks every sum for
+// overflow.
 class LayoutWalk {
 public:
     explicit LayoutWalk(std::uint64_t file_bytes) : file_bytes_(file_bytes) {}
 
-    // Whether an array of `count` entries at `offset` comes next and fits.
+    // True if an array of `count` entries at `offset` comes next and fits.
     bool next(std::uint64_t offset, std::uint64_t count, std::uint64_t entry_bytes) {
         if (offset != at_ || count > (file_bytes_ - at_) / entry_bytes) return false;
         at_ += count * entry_bytes;
@@ -93,7 +93,7 @@ Result<void> check_values(const ManifestHeader& header) {
         return corrupt("largest_blocks_bytes does not fit total_bytes and block_bytes_max");
     }
     for (std::size_t i = 1; i < kLargestBlocksEntries; ++i) {
-        // The 2^i largest are at least the 2^(i-1) largest, and at most twice as much.
+        // The 2^i largest blocks have at least the bytes of the 2^(i-1) largest, and at most twice as many.
         if (largest[i] < largest[i - 1] || largest[i] - largest[i - 1] > largest[i - 1]) {
             return corrupt("largest_blocks_bytes is not in order");
         }
@@ -289,7 +289,7 @@ std::uint64_t Manifest::blocks_bytes_max(std::uint64_t count) const {
     if (count >= header_->block_count) return header_->total_bytes;
     const auto power = static_cast<std::size_t>(std::bit_width(count) - 1);  // 2^power <= count < block_count < 2^32
     const auto& largest = header_->largest_blocks_bytes;
-    // Each further block is at most the average of the smaller half of the 2^power largest.
+    // Each further block has at most the average size of the smaller half of the 2^power largest.
     const std::uint64_t half = power == 0 ? 1 : std::uint64_t{1} << (power - 1);
     const std::uint64_t half_bytes = power == 0 ? largest[0] : largest[power] - largest[power - 1];
     const std::uint64_t each_bytes = half_bytes / half + (half_bytes % half != 0);

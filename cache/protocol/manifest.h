@@ -1,25 +1,26 @@
 #pragma once
 
-// The immutable binary index of one dataset version: which objects the remote holds, how they divide into blocks, and
-// which samples each block carries. A manifest is one file, mapped read-only by the daemon and by every client and used
-// as it is: opening costs the same for ten samples and ten million. All integers are little-endian.
+// The immutable binary index of one dataset version: the objects of the remote, the blocks of each object, and the
+// samples of each block. A manifest is one file, which the daemon and every client map read-only and use in place:
+// opening costs the same for ten samples and ten million. All integers are little-endian.
 //
 //   [ManifestHeader, 4096 bytes] [ManifestObject x object_count] [ManifestBlock x block_count]
 //   [ManifestSample x sample_count] [ManifestClass x class_count] [CRC32C u32 x block_count] [names]
 //
-// When `flags` has kOneSamplePerObject (raw), object i is block i is sample i and the block and sample arrays are
-// absent: 32 bytes a sample in all. Otherwise a block costs 24 bytes and a sample 8. When it has kSamplesByOrdinal (MDS
-// and LitData with compressed shards), a block is a whole object, a sample is found in it, once it is decompressed, by
-// its place among the block's samples, and the sample array is absent. What a client must know of the format besides
-// lies among the names as the format info (format_info.h). When it has kBlockChecksums, the CRC32C of each block as the
-// remote has it is there. When it has kCompressedBlocks, blocks may be zstd frames, and samples lie in what comes out.
-// Objects are sorted by path (bytewise); an object's blocks follow each other, and so do a block's samples. Every
-// object has at least one block, every block at least one sample and one byte.
+// The flags say which arrays are present. With kOneSamplePerObject (raw), object i is block i is sample i, and the
+// block and sample arrays are absent: 32 bytes a sample in all. Otherwise a block costs 24 bytes and a sample 8. With
+// kSamplesByOrdinal (MDS and LitData with compressed shards), a block is a whole object, and the sample array is
+// absent: a sample is found in the decompressed block by its ordinal among the block's samples. With kBlockChecksums,
+// the array of CRC32Cs of the blocks' bytes on the remote is present. With kCompressedBlocks, blocks may be zstd
+// frames, and sample extents refer to the decompressed bytes. Other format details that clients need are the format
+// info (format_info.h), stored among the names. Objects are sorted by path (bytewise). The blocks of an object are
+// consecutive, and so are the samples of a block. Every object has at least one block; every block has at least one
+// sample and one byte.
 //
-// Accessors are O(1) unless said, never allocate, and may be called from any thread; an index is the caller's to keep
-// in range. Open validates the header and the bounds of every array, so that no accessor reads outside the mapping
-// whatever the arrays hold, and no block is longer than block_bytes_max. `check` reads everything; after it every
-// value holds. Its cost is a CRC and one pass over the file, so the daemon checks once before it hands a manifest out.
+// Accessors are O(1) unless stated, never allocate, and may be called from any thread; the caller keeps indices in
+// range. `open` validates the header and the bounds of every array, so that no accessor reads outside the mapping,
+// whatever the arrays contain, and no block is longer than block_bytes_max. `check` validates every value. It costs a
+// CRC and one pass over the file, so the daemon calls it once, before it hands out a manifest.
 
 #include <array>
 #include <cstddef>
@@ -60,7 +61,8 @@ inline constexpr std::array kFormats{Format::raw,      Format::webdataset, Forma
 enum class BlockTarget : std::uint32_t { sample = 1, object = 2, bytes = 3 };
 
 std::string_view name(Format format);
-// Whether samples of this format can lie in packed files: they divide into fields by themselves and the format info.
+// True if samples of this format can be stored in packed files: their bytes divide into fields with only the format
+// info.
 bool may_be_packed(Format samples);
 
 struct ManifestHeader {
@@ -92,12 +94,12 @@ struct ManifestHeader {
     std::uint64_t names_bytes;
     std::uint64_t url_offset;  // into names
     std::uint64_t url_bytes;
-    // [i]: bytes of the 2^i largest blocks together, so a client can size its slots for any window without a scan.
+    // [i]: total bytes of the 2^i largest blocks, so that a client can size its slots for any window without a scan.
     std::uint64_t largest_blocks_bytes[kLargestBlocksEntries];
     std::uint64_t format_info_offset;  // into names; see format_info.h
     std::uint64_t format_info_bytes;   // 0: none
     std::uint64_t checksums_offset;    // with kBlockChecksums
-    Format sample_format;              // of larder: how the bytes of a sample divide; else 0
+    Format sample_format;              // for Format::larder: how the bytes of a sample divide; else 0
 };
 static_assert(sizeof(ManifestHeader) <= kManifestHeaderBytes);
 
@@ -107,7 +109,7 @@ struct ManifestObject {
     std::uint64_t name_end_and_label;  // low 40 bits: end of its name in names (it begins where the object before ends,
                                        // object 0 at 0); high 24 bits: class index, 0xffffff for none
     std::uint32_t first_block;         // index of its first block
-    std::uint32_t first_block_id;      // its blocks' ids are consecutive from here, kept while the object is unchanged
+    std::uint32_t first_block_id;      // its blocks have consecutive ids from here, kept while the object is unchanged
 };
 static_assert(sizeof(ManifestObject) == 32);
 
@@ -116,7 +118,7 @@ struct ManifestBlock {
     std::uint32_t length;
     std::uint32_t object;
     std::uint32_t first_sample;
-    std::uint32_t raw_bytes;  // 0: as it is stored; else zstd, with so many bytes once decompressed
+    std::uint32_t raw_bytes;  // 0: not compressed; else zstd, with this size once decompressed
 };
 static_assert(sizeof(ManifestBlock) == 24);
 
@@ -151,13 +153,13 @@ struct Block {
     std::uint32_t raw_bytes;  // 0: not compressed
 };
 
-// Where a sample lies within its block.
+// The place of a sample in its block.
 struct SampleExtent {
     std::uint32_t offset;
     std::uint32_t length;
 };
 
-// Whether a path is relative and of plain components, and so cannot name a file outside the dataset's root.
+// True if a path is relative and has only plain components, so that it cannot leave the dataset's root.
 bool is_plain_path(std::string_view path);
 
 class Manifest {
@@ -174,7 +176,7 @@ public:
     std::uint64_t sample_count() const { return header_->sample_count; }
     std::uint64_t total_bytes() const { return header_->total_bytes; }
     bool samples_by_ordinal() const { return (header_->flags & kSamplesByOrdinal) != 0; }
-    // Whether blocks may have raw_bytes.
+    // True if blocks may have raw_bytes.
     bool has_compressed_blocks() const { return (header_->flags & (kSamplesByOrdinal | kCompressedBlocks)) != 0; }
     bool has_checksums() const { return (header_->flags & kBlockChecksums) != 0; }
     // How the bytes of a sample divide into fields.
@@ -182,16 +184,16 @@ public:
         return header_->format == Format::larder ? header_->sample_format : header_->format;
     }
     std::string_view url() const;
-    // Of format_info.h; empty for formats that need none.
+    // The blob of format_info.h; empty for formats that need none.
     std::span<const std::byte> format_info() const;
 
     Object object(std::uint64_t index) const;
     Block block(std::uint32_t index) const;
     std::uint32_t block_bytes(std::uint32_t index) const;
     std::uint32_t block_id(std::uint32_t index) const;
-    // CRC32C of its bytes as the remote has them; with has_checksums only.
+    // The CRC32C of the block's bytes on the remote; only with has_checksums.
     std::uint32_t block_checksum(std::uint32_t index) const { return checksums_[index]; }
-    // With samples_by_ordinal: its whole block. O(log block_count) then.
+    // With samples_by_ordinal: the extent of the whole block, in O(log block_count).
     SampleExtent sample(std::uint64_t index) const;
     std::string_view class_name(std::uint64_t index) const;
 
@@ -201,7 +203,7 @@ public:
     // The object with this path. O(log object_count): objects are sorted by path.
     std::optional<std::uint64_t> find_object(std::string_view path) const;
 
-    // An upper bound of the bytes of any `count` distinct blocks together; exact when all blocks are of one length.
+    // An upper bound of the total bytes of any `count` distinct blocks; exact if all blocks have one length.
     std::uint64_t blocks_bytes_max(std::uint64_t count) const;
 
     // Reads every array: CRC, order, bounds, sums. O(file).

@@ -1,4 +1,4 @@
-// Manifest::check: one pass over every array of a manifest, each value against what it must be.
+// Manifest::check: validates every value of a manifest in one pass over its arrays.
 
 #include <algorithm>
 #include <utility>
@@ -79,7 +79,7 @@ private:
         return {};
     }
 
-    // `offset`: where the object's blocks so far end.
+    // `offset`: the end of the object's blocks so far.
     Result<void> block(const Object& object, std::uint64_t object_index, std::uint32_t index, std::uint64_t& offset) {
         const ManifestBlock& stored = manifest_.blocks_[index];
         const Block block = manifest_.block(index);
@@ -129,7 +129,7 @@ private:
         samples_per_block_max_ = std::max(samples_per_block_max_, samples);
     }
 
-    // Two blocks with one id would be each other's bytes in the cache.
+    // Two blocks with one id would get each other's bytes from the cache.
     Result<void> check_block_ids() {
         if (!std::ranges::is_sorted(block_ids_)) std::ranges::sort(block_ids_);
         std::uint64_t end = 0;

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kHeadBytes = 34;
 constexpr char kMagic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
 constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
-// Above this a sum of the arrays' bytes could overflow.
+// Above this limit the sum of the arrays' bytes could overflow.
 constexpr std::uint64_t kCountMax = std::uint64_t{1} << 48;
 
 std::unexpected<Error> bad_index(std::uint64_t offset, const std::string& what) {

@@ -42,12 +42,12 @@ Result<PackedHeader> read_header(ByteSource& file) {
     return header;
 }
 
-// Gives each block its samples, from the rows where it has some.
+// Builds each block's samples, from the rows if the block has rows.
 class Samples {
 public:
     explicit Samples(std::span<const std::byte> rows) : rows_(rows) {}
 
-    // nullptr when the block's samples lie inside it, aligned, one after the other.
+    // Returns nullptr if the block's samples lie inside it, aligned and in order; else what is wrong.
     const char* add(const PackedBlock& block, std::vector<PackedSample>& samples) {
         const std::uint64_t bytes = block.raw_bytes > 0 ? block.raw_bytes : block.stored_bytes;
         if (block.sample_count == 0) return "has no sample";

@@ -1,8 +1,8 @@
 #pragma once
 
-// The self-describing form of a block, the same in a session's slot and in a disk segment: a 64-byte RecordHeader,
-// then the payload, then padding up to the segment's alignment. The header names the block and carries the payload's
-// CRC32C and its own, so a segment can be scanned without an index and a block can never be taken for another.
+// The self-describing form of a block, the same in a session's slot and in a disk segment: a 64-byte RecordHeader, then
+// the payload, then padding up to the segment's alignment. The header names the block and carries its own CRC32C and
+// the payload's, so that a segment can be scanned without an index and no block can be mistaken for another.
 
 #include <bit>
 #include <cstddef>
@@ -21,9 +21,9 @@ struct RecordHeader {
     std::uint32_t block_id;  // stable across versions of the dataset
     std::uint32_t payload_bytes;
     std::uint32_t payload_crc;
-    std::uint32_t segment;    // of which it is part; 0 in a slot before admission
+    std::uint32_t segment;    // the record's segment; 0 in a slot before admission
     std::uint32_t raw_bytes;  // 0: the payload is the block; else a zstd frame of it, and the block has so many bytes
-    std::uint32_t raw_crc;    // of the block, where the payload is compressed
+    std::uint32_t raw_crc;    // of the block, if the payload is compressed
     std::uint8_t reserved[24];
 };
 static_assert(sizeof(RecordHeader) == 64);
@@ -31,13 +31,13 @@ static_assert(std::endian::native == std::endian::little, "the formats are littl
 
 inline constexpr std::size_t kRecordHeaderBytes = sizeof(RecordHeader);
 
-// What a compressed payload stands for.
+// The block that a compressed payload decompresses to.
 struct CompressedBlock {
-    std::uint32_t raw_bytes = 0;  // 0: it is not compressed
+    std::uint32_t raw_bytes = 0;  // 0: not compressed
     std::uint32_t raw_crc = 0;
 };
 
-// Bytes of a record with this payload, padded to `alignment` (a power of two).
+// The size of a record with this payload, padded to `alignment` (a power of two).
 constexpr std::uint64_t record_bytes(std::uint64_t payload_bytes, std::uint64_t alignment) {
     return (kRecordHeaderBytes + payload_bytes + alignment - 1) & ~(alignment - 1);
 }
@@ -45,8 +45,8 @@ constexpr std::uint64_t record_bytes(std::uint64_t payload_bytes, std::uint64_t 
 RecordHeader make_record_header(std::uint64_t dataset_id, std::uint32_t block_id, std::uint32_t payload_bytes,
                                 std::uint32_t payload_crc, std::uint32_t segment, CompressedBlock of = {});
 
-// The header at the start of `bytes`, if its magic and its own CRC hold, and a compressed payload is less than its
-// block.
+// The header at the start of `bytes`; nullopt unless its magic and its own CRC are right and a compressed payload is
+// smaller than its block.
 std::optional<RecordHeader> read_record_header(std::span<const std::byte> bytes);
 
 }  // namespace larder::protocol

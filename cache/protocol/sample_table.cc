@@ -31,7 +31,7 @@ Result<void> check_count(std::uint64_t file_bytes, std::uint64_t count, std::uin
     return {};
 }
 
-// Of sample `i`, whose bounds stand in words i + 1 and i + 2 of the table.
+// Checks the bounds of sample `i`, which are words i + 1 and i + 2 of the table.
 Result<void> check_bounds(std::uint64_t file_bytes, std::uint64_t count, std::uint64_t i, std::uint64_t begin,
                           std::uint64_t end) {
     if (begin < table_bytes(count)) {

@@ -4,17 +4,17 @@
 //
 //     sample count u32, then count + 1 offsets u32: sample i is the bytes [offset i, offset i + 1) of the file
 //
-// after which MDS puts its column description as JSON once more; it is skipped, as the first offset leads past it. A
-// sample begins with the sizes of its fields, u32 each, and then has the fields one after the other. Fields whose size
-// is fixed for the whole dataset stand without a size in MDS; LitData writes all sizes. Integers are little-endian.
-// LitData's token chunks have the table too, but their samples are bare numbers, without sizes.
+// After the table MDS repeats its column description as JSON; the first offset points past it. A sample begins with the
+// sizes of its fields, u32 each, followed by the fields. MDS stores no size for fields whose size is fixed for the
+// whole dataset; LitData stores all sizes. Integers are little-endian. LitData's token chunks have the table too, but
+// their samples are bare numbers, without sizes.
 //
 // Sources: mosaicml/streaming (streaming/base/format/mds/writer.py, reader.py), Lightning-AI/litData
-// (src/litdata/streaming/writer.py, item_loader.py). Which columns there are stands in their index.json, which the
-// indexer reads; see cache/dataset/index_mds.h and index_litdata.h.
+// (src/litdata/streaming/writer.py, item_loader.py). Their index.json lists the columns; the indexer reads it
+// (cache/dataset/index_mds.h and index_litdata.h).
 //
-// SampleTable reads a table piece by piece through a ByteSource, for the indexer; `sample_in` finds one sample in the
-// bytes of a whole file, for the client of compressed ones. Errors say at which offset and why. One thread.
+// SampleTable reads a table piece by piece through a ByteSource, for the indexer. `sample_in` finds one sample in the
+// bytes of a whole file, for clients of compressed files. Errors name the offset and the reason. One thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -34,11 +34,11 @@ struct FileExtent {
 
 class SampleTable {
 public:
-    // `expected_samples` is what the dataset's index says; another count in the file is an error.
+    // `expected_samples` is the dataset index's count; another count in the file is an error.
     static Result<SampleTable> open(ByteSource& source, std::uint64_t expected_samples);
 
     std::uint32_t sample_count() const { return count_; }
-    // The next sample; call it sample_count() times. The last one ends where the file ends, or that is an error.
+    // The next sample; call it sample_count() times. Fails if the last sample does not end at the end of the file.
     Result<FileExtent> next();
 
 private:
@@ -49,11 +49,11 @@ private:
     std::uint32_t count_;
     std::uint32_t next_ = 0;
     std::uint64_t offset_;                // where the next sample begins
-    std::vector<std::uint32_t> offsets_;  // of the ends of samples, from next_ on
+    std::vector<std::uint32_t> offsets_;  // ends of samples, from next_ on
     std::size_t offsets_used_ = 0;
 };
 
-// Sample `ordinal` of the file whose bytes these are, of which `expected_samples` are expected.
+// Sample `ordinal` of the file with these bytes, which must have `expected_samples` samples.
 Result<std::span<const std::byte>> sample_in(std::span<const std::byte> file, std::uint32_t ordinal,
                                              std::uint32_t expected_samples);
 

@@ -38,7 +38,8 @@ std::string_view up_to_nul(std::string_view text) {
     return text.substr(0, text.find('\0'));
 }
 
-// Octal digits between spaces and NULs, or base-256 after a byte 0x80. nullopt where it is neither, or too large.
+// Parses octal digits between spaces and NULs, or base-256 after a byte 0x80. nullopt if the text is neither or the
+// number is too large.
 std::optional<std::uint64_t> number(std::string_view text) {
     const auto first = static_cast<unsigned char>(text.front());
     std::uint64_t value = 0;
@@ -62,7 +63,8 @@ bool is_zero(std::span<const std::byte> block) {
     return std::ranges::all_of(block, [](std::byte byte) { return byte == std::byte{0}; });
 }
 
-// The sum of a header's bytes: eight at a time, in four lanes of 16 bits that 64 additions of 2 x 255 cannot fill.
+// The sum of a header's bytes. Adds eight bytes at a time, in four lanes of 16 bits; 64 additions of 2 x 255 cannot
+// overflow a lane.
 std::uint32_t sum_of_bytes(std::span<const std::byte> header) {
     constexpr std::uint64_t kEvenBytes = 0x00ff00ff00ff00ff;
     std::uint64_t lanes = 0;
@@ -78,7 +80,7 @@ std::uint32_t sum_of_bytes(std::span<const std::byte> header) {
 bool checksum_holds(std::span<const std::byte> header) {
     const auto stored = number(field(header, kChecksum));
     if (!stored) return false;
-    // The sum takes the checksum's own bytes as spaces.
+    // The checksum counts its own field as spaces.
     std::uint32_t sum = sum_of_bytes(header);
     for (const char c : field(header, kChecksum)) sum += std::uint32_t{' '} - static_cast<unsigned char>(c);
     if (sum == *stored) return true;
@@ -90,7 +92,7 @@ bool checksum_holds(std::span<const std::byte> header) {
     return sum - 256 * high == *stored;
 }
 
-// What a file that is no tar is, by its first bytes; empty if unknown.
+// The compression of a file that is not a tar, by its first bytes; empty if unknown.
 std::string_view compression(std::span<const std::byte> head) {
     const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
     if (text.starts_with("\x1f\x8b")) return "gzip";
@@ -103,7 +105,7 @@ std::string_view compression(std::span<const std::byte> head) {
     return {};
 }
 
-// What begins so is no tar: `otherwise`, unless it can be told what it is.
+// The error for a file that is not a tar: names its compression if known, else says `otherwise`.
 std::unexpected<Error> no_tar(std::span<const std::byte> head, const char* otherwise) {
     const std::string_view method = compression(head);
     if (method.empty()) return corrupt(0, otherwise);
@@ -119,7 +121,7 @@ bool is_extension(char type) {
     return type == 'x' || type == 'X' || type == 'g' || type == 'L' || type == 'K';
 }
 
-// Links, devices, directories and pipes: what follows such a header is the next one, whatever its size field says.
+// Links, devices, directories and pipes have no data, whatever their size field says.
 bool has_no_data(char type) {
     return type >= '1' && type <= '6';
 }
@@ -138,7 +140,7 @@ Result<std::span<const std::byte>> TarReader::read(std::uint64_t offset, std::ui
     return source_->read(offset, bytes);
 }
 
-// A view that lives until the next call: of the span's own bytes, or of a copy.
+// Returns a view that is valid until the next call: of the span's own bytes, or of a copy.
 std::string_view TarReader::keep(std::string_view text) {
     if (source_ == nullptr) return text;
     kept_ = text;
@@ -149,7 +151,7 @@ Result<std::optional<TarMember>> TarReader::next() {
     Attributes attributes;
     const std::uint64_t first_offset = at_;
     for (;;) {
-        // Some writers leave out the two zero blocks of the end.
+        // Some writers omit the two zero blocks at the end.
         if (at_ == size_bytes_ && at_ == first_offset) {
             if (at_ == 0) return corrupt(0, "the file is empty");
             return std::nullopt;
@@ -201,7 +203,7 @@ Result<void> TarReader::extension(char type, std::uint64_t header_offset, std::u
     return pax_records(text, type == 'g', header_offset, attributes);
 }
 
-// Records of the form "<length of the record> <key>=<value>\n".
+// Parses records of the form "<length of the record> <key>=<value>\n".
 Result<void> TarReader::pax_records(std::string_view records, bool global, std::uint64_t header_offset,
                                     Attributes& attributes) {
     while (!records.empty() && records.front() != '\0') {
@@ -240,21 +242,21 @@ Result<TarMember> TarReader::member(std::span<const std::byte> header, std::uint
                                     const Attributes& attributes) {
     TarMember member{.offset = first_offset, .data_offset = at_ + kTarBlockBytes};
     member.type = field(header, {kTypeOffset, 1}).front();
-    if (member.type == '\0' || member.type == '7') member.type = '0';  // the oldest tar's file; a contiguous file
+    if (member.type == '\0' || member.type == '7') member.type = '0';  // old tar's regular file; a contiguous file
     if (attributes.path) {
         member.name = *attributes.path;
     } else {
         member.name = up_to_nul(field(header, kName));
-        // GNU's own format has other things in the prefix's place.
+        // GNU's own format uses the prefix field for other data.
         if (field(header, kMagic) == std::string_view("ustar\0", 6)) member.prefix = up_to_nul(field(header, kPrefix));
     }
-    if (member.type == '0' && member.name.ends_with('/')) member.type = '5';  // the oldest tar's directory
+    if (member.type == '0' && member.name.ends_with('/')) member.type = '5';  // old tar's directory
     if (member.type == 'S') return unsupported(at_, "sparse members are not supported");
 
     const auto size_bytes = attributes.size_bytes ? attributes.size_bytes : number(field(header, kSize));
     if (!size_bytes) return corrupt(at_, "a member has an impossible size");
     member.data_bytes = has_no_data(member.type) ? 0 : *size_bytes;
-    // Bounded before it is padded, so that no sum wraps round.
+    // Check the bound before padding, so that no sum overflows.
     if (member.data_bytes > size_bytes_ || padded(member.data_bytes) > size_bytes_ - member.data_offset) {
         return corrupt(
             at_, "the archive ends within the member " + std::string(member.name.substr(0, 200)) + " (truncated)");

@@ -1,12 +1,12 @@
 #pragma once
 
 // Tar archives as training shards use them: ustar, PAX, GNU long names, base-256 sizes. TarReader walks the members of
-// an archive, or of any run of whole members, and tells where each one's bytes lie; it reads headers only. split_sample
-// and sample_key follow WebDataset: members in a row with one key form a sample, and the key is the path up to the
-// first dot of its last component; what follows that dot, in lower case, names the field.
+// an archive, or of any run of whole members, and gives the extent of each member's bytes; it reads only headers.
+// split_sample and sample_key follow WebDataset: consecutive members with one key form a sample. The key is the path up
+// to the first dot of its last component; the rest after that dot, in lower case, names the field.
 //
-// Used by the indexer over files and by the client over the bytes of one sample. Nothing here allocates per member
-// except to grow strings that are reused. Errors say at which offset and why. A reader belongs to one thread.
+// The indexer uses it over files, the client over the bytes of one sample. Nothing here allocates per member except to
+// grow reused strings. Errors name the offset and the reason. A reader belongs to one thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +29,7 @@ struct TarMember {
     std::uint64_t data_offset;
     std::uint64_t data_bytes;
     std::uint64_t end_offset;  // after the padding
-    char type;                 // as tar has it; '0' for a file
+    char type;                 // tar's type flag; '0' for a file
     std::string_view prefix;   // the name is prefix/name, or name where prefix is empty; valid until the next call,
     std::string_view name;     // or as long as the bytes when reading a span
 
@@ -65,7 +65,7 @@ private:
     std::string kept_;
 };
 
-// A member's place in a sample, by its name. Views into the name given.
+// The two parts of a member's name in WebDataset. Views into the given name.
 struct SampleKey {
     std::string_view stem;    // the key, without the prefix
     std::string_view suffix;  // not yet in lower case
@@ -80,8 +80,8 @@ struct TarField {
     std::span<const std::byte> bytes;
 };
 
-// Appends the fields of the sample that `bytes`, a run of whole members, holds, and returns its key. Views point into
-// `bytes` where the text stands there as it is, else into strings appended to `texts`.
+// Splits the sample in `bytes`, a run of whole members: appends its fields and returns its key. Views point into
+// `bytes` if the text occurs there unchanged, else into strings appended to `texts`.
 Result<std::string_view> split_sample(std::span<const std::byte> bytes, std::vector<TarField>& fields,
                                       std::deque<std::string>& texts);
 

@@ -20,7 +20,7 @@ bool length_is_sound(std::span<const std::byte> head) {
     return masked_crc(head.first(kLengthBytes)) == load<std::uint32_t>(head, kLengthBytes);
 }
 
-// TensorFlow's two, by their headers (RFC 1952, RFC 1950); empty when it is neither.
+// The compression that TensorFlow used, by its header (RFC 1952, RFC 1950); empty if neither.
 std::string_view compression_of(std::span<const std::byte> bytes) {
     const auto first = std::to_integer<unsigned>(bytes[0]), second = std::to_integer<unsigned>(bytes[1]);
     if (first == 0x1f && second == 0x8b) return "gzip";

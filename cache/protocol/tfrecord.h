@@ -1,16 +1,16 @@
 #pragma once
 
-// TFRecord files: records one after the other, nothing before, between or after them. A record is
+// TFRecord files: consecutive records, with nothing before, between or after them. A record is
 //
 //     data bytes u64, masked CRC of these 8 bytes u32, the data, masked CRC of the data u32      (little-endian)
 //
-// where a masked CRC is the CRC32C, rotated right by 15 bits, plus 0xa282ead8. What the data means is the writer's
-// business; most often it is a serialised tf.train.Example, which Python decodes (larder.decode).
+// where a masked CRC is the CRC32C, rotated right by 15 bits, plus 0xa282ead8. Writers choose what the data means; most
+// often it is a serialised tf.train.Example, which Python decodes (larder.decode).
 //
 // Source: TensorFlow's tensorflow/core/lib/io/record_writer.h and the page "TFRecord and tf.train.Example".
 //
-// TfrecordReader walks a file and reads the 12 bytes before each record's data only; `record_data` takes one whole
-// record and verifies both checksums. Errors say at which offset and why. A reader belongs to one thread.
+// TfrecordReader walks a file and reads only the 12 bytes before each record's data. `record_data` takes one whole
+// record and verifies both checksums. Errors name the offset and the reason. A reader belongs to one thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -43,7 +43,7 @@ private:
     std::uint64_t at_ = 0;
 };
 
-// The data of the record that `record` is, first byte to last.
+// The data of a record, given all bytes of the record.
 Result<std::span<const std::byte>> record_data(std::span<const std::byte> record);
 
 }  // namespace larder::protocol

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a client and its node's daemon say to each other. Two channels:
+// The protocol between a client and its node's daemon. Two channels:
 //
 // 1. A Unix SOCK_SEQPACKET socket for control. Client sends OpenRequest and gets OpenReply (with the manifest's fd),
 //    sends AttachRequest and gets AttachReply (with three fds: ring memory, slot memory, request eventfd). Afterwards
@@ -9,13 +9,13 @@
 // 2. Ring memory, shared by both: RingControl, then `ring_entries` Requests, then `ring_entries` Completions. Single
 //    producer, single consumer each way; indices run freely and are taken modulo ring_entries (a power of two).
 //
-// Slot memory is `slot_bytes` of pages, written by the daemon only and mapped read-only by the client. The client
-// chooses where each fetched block goes, as a page number; the daemon refuses a run of pages the client still holds.
-// A block in a slot, like a block on disk, is a RecordHeader followed by the payload (see record.h).
+// Slot memory is `slot_bytes` of pages, written only by the daemon and mapped read-only by the client. The client
+// chooses the place of each fetched block, as a page number; the daemon refuses pages that the client still holds. A
+// block in a slot, like a block on disk, is a RecordHeader followed by the payload (see record.h).
 //
-// Everything here is trusted by nobody: the daemon copies an entry before it looks at it and validates each field. A
-// client may change the flags of a descriptor it was handed, also for the daemon, so the daemon makes no call on one
-// that those flags could turn into a blocking call.
+// Neither side trusts the other: the daemon copies an entry before it reads it and validates each field. A client may
+// change the flags of a descriptor that it shares with the daemon, so the daemon makes no call on a descriptor that
+// these flags could turn into a blocking call.
 
 #include <atomic>
 #include <cstddef>
@@ -79,7 +79,7 @@ struct AttachReply {
     char error[kErrorBytesMax];
 };
 
-// Asks why the last read of a block's object failed, on a connection of its own that ends with the reply. A daemon that
+// Asks why the last read of a block's object failed, on a separate connection that ends with the reply. A daemon that
 // does not know the message closes the connection.
 struct ExplainRequest {
     std::uint32_t magic;
@@ -93,7 +93,7 @@ struct ExplainRequest {
 struct ExplainReply {
     std::uint32_t magic;
     MessageKind kind;
-    char reason[kErrorBytesMax];  // NUL-terminated; empty: not known
+    char reason[kErrorBytesMax];  // NUL-terminated; empty: unknown
 };
 
 // `segment_added` carries one fd.
@@ -106,22 +106,21 @@ struct SegmentMessage {
 };
 
 enum class RequestOperation : std::uint8_t {
-    fetch = 1,    // bring `block` to the slot at `slot_page` (or tell where in memory it is)
+    fetch = 1,    // read `block` into the slot at `slot_page` (or reply with its place in memory)
     release = 2,  // the slot that begins at `slot_page` is no longer read
-    // As fetch, where the bytes that came before, of checksum `damaged_crc`, are damaged by what stands in them. The
-    // daemon asks the remote and judges for itself: other bytes come and take the place of the cached ones; the same
-    // ones again are object_corrupt.
+    // A fetch of a block whose earlier bytes, of checksum `damaged_crc`, the client found damaged. The daemon reads the
+    // remote again and compares: different bytes replace the cached ones; the same bytes are object_corrupt.
     fetch_anew = 3,
 };
 
 struct Request {
     RequestOperation operation;
     std::uint8_t reserved[3];
-    std::uint32_t tag;          // returned in the completion; the client's own
+    std::uint32_t tag;          // chosen by the client; returned in the completion
     std::uint32_t block;        // index in the session's manifest
     std::uint32_t slot_page;    // slot offset / kPageBytes
-    std::uint32_t epoch;        // of the job, for counting what it has still to read
-    std::uint32_t damaged_crc;  // CRC32C of the block as the remote has it; 0: the client cannot tell
+    std::uint32_t epoch;        // of the job, for counting its unread blocks
+    std::uint32_t damaged_crc;  // CRC32C of the damaged block, as stored on the remote; 0: unknown to the client
     std::uint32_t reserved2[2];
 };
 static_assert(sizeof(Request) == 32);
@@ -132,18 +131,18 @@ enum class BlockStatus : std::uint8_t {
     object_missing = 2,
     object_truncated = 3,  // fewer bytes than its stat said
     remote_failed = 4,     // system_errno says why
-    object_corrupt = 5,    // twice its bytes did not have the manifest's checksum, or were what a client calls damaged
+    object_corrupt = 5,    // two reads failed the manifest's checksum, or gave what a client calls damaged
 };
 
 // peer: another node's cache.
 enum class BlockSource : std::uint8_t { none = 0, memory = 1, disk = 2, remote = 3, peer = 4 };
 inline constexpr std::size_t kBlockSources = 5;
 
-// With a `segment` (ids begin at 1) the payload is at `offset` of that memory segment, and the slot named in the
-// request is free again; a miss that was admitted to memory comes this way too, with source `remote`. With segment 0 it
-// is at `offset` of slot memory, until the client releases the slot. With a status other than ok, the slot is free
-// again. After SegmentMessage{dropped} no later completion names that segment; completions published before it may
-// still be in the ring, so the client takes those first and then unmaps.
+// With a `segment` (ids begin at 1), the payload is at `offset` of that memory segment, and the slot named in the
+// request is free again. A miss that was admitted to memory also completes this way, with source `remote`. With segment
+// 0, the payload is at `offset` of slot memory until the client releases the slot. With a status other than ok, the
+// slot is free again. After SegmentMessage{dropped} no later completion names that segment; completions published
+// before it may still be in the ring, so the client takes those completions first and then unmaps.
 struct Completion {
     std::uint32_t tag;
     BlockStatus status;
@@ -163,23 +162,23 @@ struct RingControl {
     alignas(64) std::atomic<std::uint32_t> request_head;     // daemon
     alignas(64) std::atomic<std::uint32_t> completion_tail;  // daemon
     alignas(64) std::atomic<std::uint32_t> completion_head;  // client
-    // Set by a side before it sleeps (then it looks at the ring once more); the other side, after publishing, exchanges
-    // it for 0 and wakes it if it was 1: the daemon by a write to the request eventfd, the client by a futex wake on
-    // `client_sleeping` itself. So a busy pair makes no system call. Each side puts a seq_cst fence between its two
-    // steps (set the flag | look at the ring; publish the tail | look at the flag): then at least one of them sees what
-    // the other did, and no wake-up is lost. A client that sleeps looks at its socket now and then, because the daemon
-    // may end without a wake.
+    // A side sets its flag before it sleeps, then looks at the ring once more. The other side, after publishing,
+    // exchanges the flag for 0 and, if it was 1, wakes the sleeper: the daemon by a write to the request eventfd, the
+    // client by a futex wake on `client_sleeping` itself. So a busy pair makes no system call. Each side puts a seq_cst
+    // fence between its two steps (set the flag | look at the ring; publish the tail | look at the flag): then at least
+    // one side sees the other's write, and no wake-up is lost. A sleeping client looks at its socket now and then,
+    // because the daemon may end without a wake.
     alignas(64) std::atomic<std::uint32_t> daemon_sleeping;
     alignas(64) std::atomic<std::uint32_t> client_sleeping;
     // Reported by the client, as running totals. The stall is that of the training loop that `training_loops` counts:
-    // 1, or 0 where another session reports the loop's (DataLoader workers) or nobody knows it. A wait that is not over
+    // 1, or 0 if another session reports the loop's stall (DataLoader workers) or nobody knows it. A wait in progress
     // is not in `stall_ns`; it began at `waiting_since_ns` (CLOCK_MONOTONIC; 0: the loop does not wait).
     alignas(64) std::atomic<std::uint64_t> stall_ns;
     std::atomic<std::uint64_t> samples_delivered;
     std::atomic<std::uint64_t> bytes_delivered;
     std::atomic<std::uint32_t> training_loops;
     std::atomic<std::int64_t> waiting_since_ns;
-    // What that loop did not wait, as of the report that `bytes_delivered` is of: both stand still in between.
+    // The time that the loop did not wait, updated together with `bytes_delivered`; both stand still in between.
     std::atomic<std::uint64_t> busy_ns;
 };
 static_assert(sizeof(RingControl) <= kPageBytes);
