@@ -34,9 +34,9 @@ struct ObjectListing {
 
     std::string names;
     std::vector<Object> objects;               // sorted by path; never empty objects
-    std::vector<std::string> top_directories;  // sorted; for file:// also those without a file
+    std::vector<std::string> top_directories;  // sorted; for file:// also directories without a file
     std::vector<std::string> empty;            // paths of empty objects; `objects` has none of them
-    std::vector<std::string> notes;            // what the listing left out and why, one sentence each, for the user
+    std::vector<std::string> notes;            // objects left out and why, one sentence each, for the user
 
     // Relative to the root.
     std::string_view path(const Object& object) const {

@@ -131,7 +131,7 @@ public:
     // A block has one reservation at a time: a second one gets already_cached.
     std::expected<Reservation, Refusal> reserve(Tier tier, std::uint32_t block_id, std::uint32_t payload_bytes);
 
-    // True if either tier has room now for one record with this payload.
+    // True if either tier's quota has room now for one record with this payload.
     bool has_room(std::uint32_t payload_bytes) const;
 
     // Why a record would be refused now: quota_reached if neither tier's quota has room; disk_full or disk_failed if

@@ -104,7 +104,7 @@ struct Daemon::State {
     std::mutex stopping;
     bool stopped = false;
     std::mutex running;
-    asio::io_context* signals = nullptr;  // of `run`
+    asio::io_context* signals = nullptr;  // the context of `run`, while it runs
 };
 
 Result<void> Daemon::State::start() {

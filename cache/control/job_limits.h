@@ -28,9 +28,9 @@ struct JobLimit {
 // The rates that an allocator grants this node's jobs until the lease expires.
 struct RateLease {
     std::map<std::string, double> rates;  // bytes per second, by job
-    // After expiry each named job contributes this rate, and the jobs that read then share the sum; a lease without
-    // jobs contributes one such rate. Before expiry a job that the lease does not name gets at most this rate, and the
-    // named jobs give it up in proportion, because other nodes rely on the sum.
+    // After expiry each named job contributes this rate, and the jobs that read then share the sum, each at most this
+    // rate; a lease without jobs contributes one such rate. Before expiry a job that the lease does not name gets at
+    // most this rate, and the named jobs give it up in proportion, because other nodes rely on the sum.
     double floor_bytes_per_second = 0;
     std::int64_t expires_ns = 0;
 };
@@ -79,7 +79,7 @@ public:
 private:
     struct Bucket {
         std::shared_ptr<TokenBucket> bucket;
-        unsigned looks_idle = 0;  // in a row, at most kLooksIdle: the job does not read
+        unsigned looks_idle = 0;  // in a row; at kLooksIdle, the maximum, the job does not read
 
         static constexpr unsigned kLooksIdle = 2;
         bool reads() const { return looks_idle < kLooksIdle; }

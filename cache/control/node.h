@@ -2,8 +2,8 @@
 
 // The state and operations of the control plane: the node's datasets, their versions and quotas, the data-plane thread
 // of each, the jobs' limits, and the tasks. The node admits sessions, starts indexing, changes quotas, and gathers the
-// data plane's statistics. Call everything on the control thread. No call there blocks: results that need the data
-// plane or a disk come through a callback, also on the control thread.
+// data plane's statistics. Unless noted, call everything on the control thread. No such call blocks: results that need
+// the data plane or a disk come through a callback, also on the control thread.
 
 #include <atomic>
 #include <cstdint>
@@ -210,12 +210,12 @@ private:
     std::unique_ptr<Peers> peers_;  // destroyed before the shards
     std::map<std::string, NodeDataset> datasets_;
     std::map<std::string, DamagedDataset> damaged_;
-    std::map<std::string, DatasetRecord> changing_;  // being added or removed: the names are taken
+    std::map<std::string, DatasetRecord> changing_;  // being added or removed; their names are reserved
     std::vector<std::shared_ptr<Gathering>> gatherings_;
     std::int64_t offline_retry_ns_ = 0;
     std::int64_t quota_set_ns_ = 0;             // when a quota was last set by hand
     std::map<std::uint64_t, DatasetUse> used_;  // by dataset id, as of about a second ago
-    std::unique_ptr<WorkThread> files_;         // writes state files, in order
+    std::unique_ptr<WorkThread> files_;         // writes state files in order
     std::unique_ptr<WorkThread> memory_;        // unmaps dropped memory segments
     Tasks tasks_;
 };

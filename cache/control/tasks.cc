@@ -15,7 +15,7 @@ struct Tasks::Task {
     std::int64_t ended_ns = 0;
     std::optional<Error> error;
     std::string result;
-    std::jthread thread;  // last: it uses the others
+    std::jthread thread;  // last member: the thread uses the others
 };
 
 std::string_view name(TaskState state) {

@@ -22,7 +22,7 @@ struct RecordHeader {
     std::uint32_t payload_bytes;
     std::uint32_t payload_crc;
     std::uint32_t segment;    // the record's segment; 0 in a slot before admission
-    std::uint32_t raw_bytes;  // 0: the payload is the block; else a zstd frame of it, and the block has so many bytes
+    std::uint32_t raw_bytes;  // 0: the payload is the block; else a zstd frame of the block, which has this size
     std::uint32_t raw_crc;    // of the block, if the payload is compressed
     std::uint8_t reserved[24];
 };

@@ -108,8 +108,9 @@ struct SegmentMessage {
 enum class RequestOperation : std::uint8_t {
     fetch = 1,    // read `block` into the slot at `slot_page` (or reply with its place in memory)
     release = 2,  // the slot that begins at `slot_page` is no longer read
-    // A fetch of a block whose earlier bytes, of checksum `damaged_crc`, the client found damaged. The daemon reads the
-    // remote again and compares: different bytes replace the cached ones; the same bytes are object_corrupt.
+    // A fetch of a block whose earlier bytes, of checksum `damaged_crc`, look damaged to the client by their content.
+    // The daemon reads the remote again and compares: different bytes replace the cached ones; the same bytes are
+    // object_corrupt.
     fetch_anew = 3,
 };
 
@@ -120,7 +121,7 @@ struct Request {
     std::uint32_t block;        // index in the session's manifest
     std::uint32_t slot_page;    // slot offset / kPageBytes
     std::uint32_t epoch;        // of the job, for counting its unread blocks
-    std::uint32_t damaged_crc;  // CRC32C of the damaged block, as stored on the remote; 0: unknown to the client
+    std::uint32_t damaged_crc;  // CRC32C of the damaged bytes in the remote's form; 0: unknown to the client
     std::uint32_t reserved2[2];
 };
 static_assert(sizeof(Request) == 32);
@@ -131,7 +132,7 @@ enum class BlockStatus : std::uint8_t {
     object_missing = 2,
     object_truncated = 3,  // fewer bytes than its stat said
     remote_failed = 4,     // system_errno says why
-    object_corrupt = 5,    // two reads failed the manifest's checksum, or gave what a client calls damaged
+    object_corrupt = 5,    // two reads did not match the manifest's checksum, or gave bytes that a client found damaged
 };
 
 // peer: another node's cache.
@@ -151,7 +152,7 @@ struct Completion {
     std::uint32_t segment;
     std::uint32_t length;
     std::uint64_t offset;
-    std::uint32_t raw_bytes;  // 0: the payload is the block; else a zstd frame, and the block has so many bytes
+    std::uint32_t raw_bytes;  // 0: the payload is the block; else a zstd frame of the block, which has this size
     std::uint32_t reserved;
 };
 static_assert(sizeof(Completion) == 32);
