@@ -34,7 +34,7 @@ Admission::~Admission() = default;
 bool Admission::compresses(std::uint32_t payload_bytes, std::uint64_t dataset_bytes) const {
     const Quota quota = store_.quota();
     if (!choice_.wants(dataset_bytes, quota.memory_bytes + quota.disk_bytes)) return false;
-    // Below a page nothing is gained on disk, and little in memory.
+    // Compressing less than a page saves nothing on disk and little in memory.
     return payload_bytes >= protocol::kPageBytes;
 }
 
@@ -67,7 +67,7 @@ void Admission::admit(const Fetch& fetch, std::uint32_t payload_crc, std::uint64
     const auto wanted = static_cast<std::uint32_t>(fetch.payload_bytes * choice_.stored_ratio());
     const bool too_many =
         compressor_.bytes_in_flight() > 0 && compressor_.bytes_in_flight() + fetch.payload_bytes > kCompressingBytesMax;
-    // Nothing is compressed in vain once the quota is reached.
+    // Skips compression if the quota has no room for the result.
     if (too_many || store_.find(fetch.block_id) || !store_.has_room(wanted)) return;
     if (idle_.empty()) {
         compressing_.push_back(std::make_unique<Compressing>());
@@ -87,8 +87,9 @@ void Admission::admit(const Fetch& fetch, std::uint32_t payload_crc, std::uint64
     compressor_.start(work);
 }
 
-// A block that came to a slot to be compressed, and is not to be any more, or anew while an older copy was cached.
-// Others were offered to memory before they were read.
+// Copies the block to memory if there is room. Applies to a block that was read into a slot to be compressed and no
+// longer is, and to a block refetched while an older copy was cached. For other blocks memory was tried before the
+// read.
 bool Admission::admitted_to_memory(const Fetch& fetch, std::uint32_t payload_crc) {
     if (choice_.wished().kind == CompressionKind::none && !fetch.anew) return false;
     const auto reserved = store_.reserve(Tier::memory, fetch.block_id, fetch.payload_bytes);
@@ -120,7 +121,7 @@ void Admission::write_slot(const Block& block, const Reservation& reservation) {
     writes_.give_back(&write);
 }
 
-// What does not shrink, after it was tried.
+// Admits a block that compression did not shrink enough.
 void Admission::admit_as_it_is(const Block& block) {
     if (const auto reserved = store_.reserve(Tier::memory, block.block_id, block.payload_bytes)) {
         std::memcpy(store_.payload(*reserved).data(), block.slot + kRecordHeaderBytes, block.payload_bytes);
@@ -141,12 +142,12 @@ void Admission::compressed(Compressing& work) {
         admit_as_it_is(block);
         return;
     }
-    // The slot has been read.
+    // The compressor has read the slot.
     let_go(work.block);
     if (!admit_compressed(work)) give_back(work);
 }
 
-// True: the work is on its way to disk.
+// True if a disk write was started. The write then gives `work` back.
 bool Admission::admit_compressed(Compressing& work) {
     const Block& block = work.block;
     const protocol::CompressedBlock of{.raw_bytes = block.payload_bytes, .raw_crc = block.payload_crc};

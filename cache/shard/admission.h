@@ -1,8 +1,9 @@
 #pragma once
 
-// Brings blocks that came into a slot into the cache: to disk as they are, or, where the dataset is to be compressed,
-// through the Compressor and then into whichever tier has room for what is left of them. The slot stays pinned while it
-// is read; everything else that is waiting goes on. One dataset's; on its shard's thread.
+// Admission copies fetched blocks from slots into the cache. A block of a dataset that is not compressed is written to
+// disk as it is. A block of a compressed dataset goes through the Compressor first, then into whichever tier has room
+// for the result. The slot stays pinned while it is read; other fetches go on meanwhile. One Admission serves one
+// dataset, on the thread of its shard.
 
 #include <cstdint>
 #include <functional>
@@ -19,17 +20,18 @@ namespace larder::cache {
 
 class Admission {
 public:
-    // Compressed at one time, of one dataset: what is above is not admitted, this time.
+    // The most bytes that the shard compresses at one time. A block above the limit is not admitted this time.
     static constexpr std::uint64_t kCompressingBytesMax = std::uint64_t{64} << 20;
 
-    // `admitted` hears of each block, and its bytes, once it is findable. All must outlive it.
+    // Calls `admitted` with each block id and the block's uncompressed bytes once the block can be found. `store` and
+    // `compressor` must outlive the Admission.
     Admission(DatasetStore& store, Compressor& compressor, Compression wished,
               std::function<void(std::uint32_t block_id, std::uint64_t bytes)> admitted);
     ~Admission();
 
-    // Whether a block of this size is to be compressed before it is admitted, so that it has to come to a slot.
+    // True if a block of this size is compressed before admission. Such a block must be read into a slot.
     bool compresses(std::uint32_t payload_bytes, std::uint64_t dataset_bytes) const;
-    // The block is in the slot of `fetch`, which is not delivered yet.
+    // Starts to admit the block in the slot of `fetch`. Call before `fetch` is delivered.
     void admit(const Fetch& fetch, std::uint32_t payload_crc, std::uint64_t dataset_bytes);
 
     const CompressionChoice& choice() const { return choice_; }
@@ -63,7 +65,7 @@ private:
     std::function<void(std::uint32_t block_id, std::uint64_t bytes)> admitted_;
     std::size_t in_flight_ = 0;
     Pool<Write> writes_;
-    std::vector<std::unique_ptr<Compressing>> compressing_;  // all there are; they keep their memory
+    std::vector<std::unique_ptr<Compressing>> compressing_;  // all ever made: each keeps its memory for reuse
     std::vector<Compressing*> idle_;
 };
 

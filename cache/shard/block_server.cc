@@ -79,7 +79,7 @@ bool BlockServer::serve(const FetchRequest& request) {
     }
     if (fetch.anew) {
         judge_report(fetch);
-        // Other bytes may have come meanwhile.
+        // The cache may hold newer bytes than the reader's.
         if (!fetch.anew) location = store_->find(block_id);
     }
     if (!location) {
@@ -189,7 +189,7 @@ void BlockServer::disk_read_done(Fetch& fetch, std::int32_t result) {
     if (is_transient(result) && ++fetch.disk_tries < kDiskTriesMax) return continue_disk_read(fetch);
     if (result > 0) {
         fetch.read_bytes += static_cast<std::uint32_t>(result);
-        // A short direct read can only go on from an aligned place.
+        // A short direct read must resume at an aligned offset.
         if (fetch.read_bytes < fetch.record_bytes) {
             fetch.read_bytes -= fetch.read_bytes % fetch.segment->alignment();
             if (static_cast<std::uint32_t>(result) >= fetch.segment->alignment()) {
@@ -207,7 +207,7 @@ void BlockServer::disk_read_done(Fetch& fetch, std::int32_t result) {
         deliver(fetch, Delivery{.source = BlockSource::disk, .stored_bytes = compressed ? fetch.stored_bytes : 0});
         return;
     }
-    // What could not be read for want of memory or time may still be good.
+    // A canceled read or a transient error does not show that the block is bad.
     if (result != -ECANCELED && !is_transient(result)) {
         ++counters_.crc_failures;
         ++fetch.consumer->job().counters.crc_failures;
@@ -252,7 +252,7 @@ void BlockServer::update_hash_threshold() {
 void BlockServer::note_admitted(std::uint32_t block_id, std::uint64_t bytes) {
     for (const auto& job : jobs_) job->note_admitted(block_id, bytes);
     held_->set(block_id, true);
-    // What the blocks shrink to is known better now.
+    // The measured compression ratio may have changed.
     if (admission_.choice().wished().kind != CompressionKind::none) update_hash_threshold();
 }
 
@@ -320,7 +320,7 @@ Job& BlockServer::job(const std::string& name, std::shared_ptr<TokenBucket> buck
     return job;
 }
 
-// A client may open sessions under ever new names.
+// Bounds the list, because a client may open sessions under ever new job names.
 void BlockServer::forget_ended_jobs() {
     const auto has_ended = [](const auto& job) { return job->has_ended(); };
     if (std::ranges::count_if(jobs_, has_ended) < static_cast<std::ptrdiff_t>(kEndedJobsMax)) return;
@@ -337,7 +337,7 @@ Job& BlockServer::join(const std::string& name, std::shared_ptr<TokenBucket> buc
 }
 
 void BlockServer::begin_epoch(Job& job, std::uint32_t epoch, const protocol::Manifest& manifest) {
-    // Blocks of another version are cached too for a while.
+    // The store may also hold blocks of another version.
     const std::uint64_t cached_bytes = std::min(store_->usage().payload_bytes, manifest.total_bytes());
     job.begin_epoch(epoch, manifest.total_bytes(), cached_bytes,
                     static_cast<std::uint32_t>(manifest_->header().block_id_end), peers_.blocks());

@@ -1,9 +1,9 @@
 #pragma once
 
-// Serves the blocks of one dataset to whoever asks: from memory at once, from disk through the device, from the remote
-// under the asking job's rate limit. It keeps one read in flight per missed block, decides what is admitted (through
-// the DatasetStore), checks the CRC of every disk read, and falls back to the remote when a cached block is bad. Lives
-// on its shard's thread.
+// A BlockServer serves the blocks of one dataset. It delivers a memory hit at once, reads a disk hit through the
+// device, and reads a miss from a peer or from the remote under the asking job's rate limit. It keeps one read in
+// flight per missed block, decides what the DatasetStore admits, checks the CRC of every disk read, and refetches from
+// the remote if a cached block is bad. Lives on its shard's thread.
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
@@ -34,7 +34,7 @@
 
 namespace larder::cache {
 
-// What to bring, for whom, and where to.
+// A request for one block: the block, its consumer and the destination slot.
 struct FetchRequest {
     Consumer* consumer = nullptr;
     const protocol::Manifest* manifest = nullptr;  // the consumer's version
@@ -44,13 +44,14 @@ struct FetchRequest {
     std::uint32_t slot_pages = 0;
     std::uint32_t epoch = 0;
     bool slot_ready = true;  // the slot may be written
-    bool anew = false;       // the consumer has it, and found the bytes of `damaged_crc` damaged by what stands in them
+    bool anew = false;       // a refetch: the consumer found the content of its bytes, of CRC `damaged_crc`, damaged
     std::uint32_t damaged_crc = 0;
 };
 
 class BlockServer {
 public:
-    // `disk_reads`, `compressor` and `now_ns`, the time of the current turn, are the shard's.
+    // `disk_reads`, `compressor` and `now_ns` (the time of the current turn) belong to the shard and must outlive the
+    // BlockServer.
     BlockServer(DatasetSetup setup, Device& device, DiskReads& disk_reads, Compressor& compressor,
                 const std::int64_t& now_ns);
     ~BlockServer();
@@ -62,55 +63,56 @@ public:
     const protocol::Manifest& manifest() const { return *manifest_; }
     std::shared_ptr<const protocol::Manifest> shared_manifest() const { return manifest_; }
 
-    // False, and nothing is done, when the block would have to be written to a slot that is not ready.
+    // Does nothing and returns false if the block needs a slot that is not ready.
     bool serve(const FetchRequest& request);
 
-    // Whether the turn has answered some of what it took, and has not said yet how long that took.
+    // True if this turn has answered requests that it took, and their latency is not recorded yet.
     bool any_answered_at_once() const { return any_answered_at_once_; }
-    // Those answers are posted: from taking the requests it took so long.
+    // Records the latency of those answers. `took_ns` is the time from taking the requests to posting the answers.
     void note_posted(std::int64_t took_ns);
 
-    // Starts the remote reads that tokens allow; returns when the next could start.
+    // Starts the remote reads that the token buckets allow. Returns when the next read could start.
     std::int64_t pump();
 
     void add_version(std::shared_ptr<const protocol::Manifest> manifest);
-    // What no version that is still needed has goes, as DatasetStore::keep_only has it.
+    // Drops blocks that no live version uses. See DatasetStore::keep_only.
     void keep_only(std::span<const std::uint64_t> live, const std::function<void(const Segment&)>& on_drop);
-    // `on_drop` hears of each memory segment before it goes.
+    // Calls `on_drop` with each memory segment before it is dropped.
     void set_quota(Quota quota, const std::function<void(const Segment&)>& on_drop);
     void clear(const std::function<void(const Segment&)>& on_drop);
-    // A cached block that turned out bad.
+    // Drops a cached block that is bad. Does nothing if the block is not cached.
     void forget(std::uint32_t block_id);
-    // Whether uniform sampling by hash would keep this block under the present quota.
+    // True if uniform sampling by hash keeps this block under the current quota.
     bool chosen_by_hash(std::uint32_t block_id) const;
 
-    // Bytes of cache that a byte of the dataset takes, by the blocks tried so far: 1 where none is compressed.
+    // Stored bytes per byte of the dataset, measured on the blocks tried so far; 1 if none is compressed.
     double stored_ratio() const { return admission_.choice().stored_ratio(); }
 
-    // The block's bytes came wrong from the remote twice; `manifest` is a version that has it. Or they came right
-    // again.
+    // Quarantines a block whose bytes came wrong from the remote twice. `manifest` is a version that has the block.
+    // `end_quarantine` undoes this when the remote's bytes are right again.
     void quarantine(const protocol::Manifest& manifest, std::uint32_t block);
     void end_quarantine(std::uint32_t block_id) { quarantine_.remove(block_id); }
-    // The remote's bytes of a block, without a checksum to hold them against.
+    // Takes the CRC of a block's bytes at the remote. Confirmed damage reports about other bytes of the block end.
     void note_remote_bytes(std::uint32_t block_id, std::uint32_t crc);
 
-    // Of the daemon's own reads, which are of no epoch.
+    // Returns the job of this name, created if missing. For the daemon's own reads, which belong to no epoch.
     Job& job(const std::string& name, std::shared_ptr<TokenBucket> bucket);
-    // A session of the job has come. The first one begins an epoch, also where an earlier run had the same name.
+    // Adds a session to the job. The first session begins an epoch, even if an earlier run had the same job name.
     Job& join(const std::string& name, std::shared_ptr<TokenBucket> bucket, const protocol::Manifest& manifest);
-    // Those that have ended are among them, as many as kEndedJobsMax: the last.
+    // Includes the last kEndedJobsMax jobs that have ended.
     const std::vector<std::unique_ptr<Job>>& jobs() const { return jobs_; }
     static constexpr std::size_t kEndedJobsMax = 64;
 
-    // For the control plane, which may keep it; another one when a version has come.
+    // For the control plane, which may keep the pointer. Each new version of the dataset replaces the object.
     std::shared_ptr<const HeldBlocks> held() const { return held_; }
-    // A block that lies in the slot of a consumer of our own; whether it is cached now, or on its way there.
+    // Admits a block that a peer offered and that lies in the slot of `fetch`. True if the block is cached now or was
+    // handed to Admission.
     bool admit_offered(const Fetch& fetch, std::uint32_t payload_crc);
     bool held_at_peers(std::uint32_t block) const { return peers_.link_to(*manifest_, block, now_ns_) != 0; }
-    // What other nodes hold, from now on.
+    // Replaces what is known of the blocks that other nodes hold.
     void set_peers(std::shared_ptr<const PeerBlocks> peers);
 
-    // Fetches, misses and writes under way.
+    // Fetches, misses, offers and writes in flight.
     std::size_t in_flight() const {
         return fetches_.taken() + misses_.taken() + offers_.taken() + admission_.in_flight() +
                store_->operations_in_flight();
@@ -169,11 +171,11 @@ private:
     std::uint64_t hash_threshold_ = 0;
     std::shared_ptr<HeldBlocks> held_;
     Quarantine quarantine_;
-    // Blocks that were read anew for a reader, for as long as the daemon runs.
+    // Blocks refetched because a reader reported damage, by block id. Not kept across restarts.
     struct ReadAnew {
-        std::uint32_t crc = 0;  // of what came last
+        std::uint32_t crc = 0;  // of the remote's last bytes
         std::uint32_t times = 0;
-        std::int64_t checked_ns = 0;  // when its place in memory was last checked
+        std::int64_t checked_ns = 0;  // when the copy in memory was last checked
     };
     boost::unordered_flat_map<std::uint32_t, ReadAnew> read_anew_;
     BlockCounters counters_;

@@ -1,6 +1,7 @@
-// BlockServer: blocks that a reader found damaged by what stands in them (a record's checksum, a compressed frame). The
-// reader is not believed: the remote is asked, and what the daemon sees decides. So a client that lies costs itself a
-// read, and others at most one: of a block that lies compressed on disk, whose bytes its place in memory does not tell.
+// The part of BlockServer that handles blocks whose content a reader found damaged (a record's checksum, a compressed
+// frame). The daemon does not trust the report: it reads the remote and decides by the bytes it gets. So a client that
+// lies costs itself a read. It costs others at most one read: of a block compressed on disk, whose CRC the cache does
+// not know in memory.
 
 #include "base/hash.h"
 #include "base/server/logging.h"
@@ -11,23 +12,24 @@ namespace larder::cache {
 
 namespace {
 
-// After so many reads that brought other bytes each time, a block counts as bad.
+// A block counts as bad after this many refetches that each brought other bytes.
 constexpr std::uint32_t kReadAnewMax = 2;
-// A reader that lies again and again has memory checked no more often.
+// The least time between two checks of a block in memory. Bounds the cost of repeated false reports.
 constexpr std::int64_t kCheckedFor_ns = 1'000'000'000;
 
 }  // namespace
 
 using protocol::kRecordHeaderBytes;
 
-// The remote has been asked already, and it stays so.
+// True if the remote has already returned these damaged bytes and the block is quarantined as reported.
 bool BlockServer::reported_bad(const Fetch& fetch) const {
     const auto known = read_anew_.find(fetch.block_id);
     return known != read_anew_.end() && known->second.crc == fetch.damaged_crc && quarantine_.reported(fetch.block_id);
 }
 
-// A reader found it damaged. What memory itself spoiled goes out of the cache here: reads from disk are always checked.
-// Who had older bytes than those that came anew for another gets these, where the cache has them.
+// Judges a reader's report of a damaged block. Drops the block if its copy in memory is corrupt; disk reads need no
+// check here, because they are always checked. Clears `fetch.anew` if the cache holds newer bytes, refetched for
+// another reader: the reader then gets those.
 void BlockServer::judge_report(Fetch& fetch) {
     if (missing_.contains(fetch.block_id)) return;
     const auto location = store_->find(fetch.block_id);
@@ -47,7 +49,7 @@ void BlockServer::judge_report(Fetch& fetch) {
     fetch.anew = cached_crc(*location).value_or(known->second.crc) != known->second.crc;
 }
 
-// Of the block once decompressed; nothing where only its record on disk says it.
+// The CRC of the cached block once decompressed. Nothing if only the record on disk has that CRC.
 std::optional<std::uint32_t> BlockServer::cached_crc(const BlockLocation& location) const {
     if (!location.compressed()) return location.payload_crc;
     if (location.segment->tier() != Tier::memory) return std::nullopt;
@@ -56,7 +58,7 @@ std::optional<std::uint32_t> BlockServer::cached_crc(const BlockLocation& locati
     return header ? std::optional(header->raw_crc) : std::nullopt;
 }
 
-// The remote has been read for somebody who found the block damaged.
+// Settles the damage reports of the waiters of `miss` after the remote was read. Does nothing if there are none.
 void BlockServer::settle_read_anew(const Miss& miss, std::uint32_t payload_crc) {
     const Fetch* reader = nullptr;
     bool same_again = false;
@@ -68,7 +70,7 @@ void BlockServer::settle_read_anew(const Miss& miss, std::uint32_t payload_crc) 
     if (reader == nullptr) return;
     const auto location = store_->find(miss.block_id);
     const auto [entry, is_first] = read_anew_.try_emplace(miss.block_id);
-    // Where the cache does not say what it has, the first report is believed, and no other.
+    // If the CRC of the cached copy is unknown, only the first report drops the copy.
     const std::uint32_t unsaid_crc = is_first ? ~payload_crc : payload_crc;
     if (location && cached_crc(*location).value_or(unsaid_crc) != payload_crc) forget(miss.block_id);
     ReadAnew& known = entry->second;

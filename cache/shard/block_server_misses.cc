@@ -1,4 +1,4 @@
-// BlockServer: blocks that are not here, read from the remote once for all who wait for them.
+// The part of BlockServer that handles misses: one remote read serves all waiters of a block.
 
 #include <algorithm>
 #include <cerrno>
@@ -40,7 +40,7 @@ void BlockServer::read_from_remote(Fetch& fetch) {
     }
     miss.last_waiter = &fetch;
     if (is_new && !fetch.anew && start_at_peer(miss, fetch)) return;
-    // Whichever waiting job has tokens first pays for the block and starts it.
+    // The first waiting job with enough tokens pays for the read and starts it.
     if (!miss.started) fetch.consumer->job().enqueue(fetch);
 }
 
@@ -60,7 +60,7 @@ std::int64_t BlockServer::pump() {
             }
             if (fetch->consumer->closed()) {
                 job->dequeue();
-                // Its waiters are dropped when the last of them is seen to be closed.
+                // The miss ends once all its waiters are closed.
                 bool wanted = false;
                 for (const Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
                     wanted |= !waiter->consumer->closed();
@@ -89,7 +89,7 @@ void BlockServer::start(Miss& miss, Job& payer) {
         admit |= may_admit(*waiter->consumer, miss.block_id);
     }
     LARDER_ASSERT(!leader->consumer->closed());
-    // What is to be compressed first goes through the slot.
+    // A block to be compressed is read into a slot first.
     if (admit && !admission_.compresses(miss.payload_bytes, manifest_->total_bytes())) {
         if (const auto reserved = store_->reserve(Tier::memory, miss.block_id, miss.payload_bytes)) {
             miss.reservation = *reserved;
@@ -123,7 +123,7 @@ void BlockServer::start(Miss& miss, Job& payer) {
 }
 
 void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_errno) {
-    // A miss that nobody waits for any more may end before it was read.
+    // A miss without waiters may end before its read starts, so nobody has paid.
     if (Job* payer = std::exchange(miss.payer, nullptr)) {
         const std::uint64_t extra_bytes = settle(miss.read, status);
         for (BlockCounters* counters : {&counters_, &payer->counters}) counters->remote_read_bytes += extra_bytes;
@@ -157,7 +157,7 @@ void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_er
         finish(miss, delivery, payload_crc);
         return;
     }
-    // The segment may have been dropped while the bytes came; then they go on in the waiters' slots.
+    // If the segment was dropped during the read, the bytes are delivered in the waiters' slots.
     const Segment& segment = *miss.reservation->segment;
     store_->add_reference(segment);
     if (store_->commit(*miss.reservation, payload_crc)) {
@@ -176,7 +176,7 @@ bool BlockServer::has_right_checksum(const Miss& miss, std::uint32_t payload_crc
     return !manifest.has_checksums() || manifest.block_checksum(miss.block) == payload_crc;
 }
 
-// Asks once more, paid for as the first time; after the second failure the block is quarantined.
+// Requeues the read once, to be paid for like the first. Quarantines the block after the second failure.
 bool BlockServer::try_again(Miss& miss) {
     if (miss.failed_once) {
         quarantine(miss.leader->consumer->manifest(), miss.block);
@@ -193,8 +193,9 @@ void BlockServer::give_up_reservation(Miss& miss) {
     miss.reservation.reset();
 }
 
-// A remote is given up after it failed for some time. Who asked when part of that time was over gets all of it: else a
-// job that begins when the remote is well again would fail for the tries of one that has ended.
+// Requeues the read for the waiters that joined while the failed read was in flight, and fails the others. A read fails
+// only after retries for some time, and each waiter gets all of that time. Otherwise a job that begins when the remote
+// is well again would fail because of the retries of an ended job.
 bool BlockServer::try_for_joined(Miss& miss, const Delivery& failure) {
     Fetch* waiter = std::exchange(miss.first_waiter, nullptr);
     miss.last_waiter = nullptr;
@@ -211,7 +212,7 @@ bool BlockServer::try_for_joined(Miss& miss, const Delivery& failure) {
     return enqueue_again(miss);
 }
 
-// Each who waits may pay for it, as at first. False: nobody waits for it any more.
+// Requeues the miss for all open waiters, any of which may pay. False if there are none.
 bool BlockServer::enqueue_again(Miss& miss) {
     bool any = false;
     for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
@@ -235,7 +236,8 @@ void BlockServer::copy_to_waiters(const Miss& miss) {
     }
 }
 
-// `payload_crc`: of what came from the remote.
+// Delivers to all waiters. `payload_crc` is the CRC of the remote's bytes: a waiter that reported these same bytes as
+// damaged gets object_corrupt.
 void BlockServer::finish(Miss& miss, const Delivery& delivery, std::uint32_t payload_crc) {
     for (Fetch* waiter = miss.first_waiter; waiter != nullptr;) {
         Fetch* next = waiter->next_waiter;

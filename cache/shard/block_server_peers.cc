@@ -1,4 +1,4 @@
-// BlockServer: what it has from other nodes, and what they have from it.
+// The part of BlockServer that reads blocks from other nodes and offers blocks to them.
 
 #include <cerrno>
 #include <cstring>
@@ -20,7 +20,7 @@ void BlockServer::set_peers(std::shared_ptr<const PeerBlocks> peers) {
     for (const auto& job : jobs_) job->note_lost_at_peers(*peers_.blocks());
 }
 
-// Costs no tokens: those are for the remote.
+// Takes no tokens: they limit only the remote. False if no peer can be asked.
 bool BlockServer::start_at_peer(Miss& miss, Fetch& fetch) {
     const std::size_t link = peers_.link_to(fetch.consumer->manifest(), fetch.block, now_ns_);
     if (link == 0) return false;
@@ -42,7 +42,7 @@ bool BlockServer::start_at_peer(Miss& miss, Fetch& fetch) {
     return true;
 }
 
-// What did not come, or came wrong, is read from the remote like any other miss.
+// Requeues the miss for the remote if the peer's read failed or its bytes are wrong.
 void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
     const std::span<std::byte> record = miss.read.into;
     miss.read.into = record.subspan(kRecordHeaderBytes);
@@ -53,7 +53,7 @@ void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
         good = header && header->raw_bytes == 0 && header->payload_bytes == miss.payload_bytes &&
                header->payload_crc == payload_crc && has_right_checksum(miss, payload_crc);
     }
-    // A peer's is not the remote's word on bytes that somebody called damaged meanwhile.
+    // Only the remote's bytes can settle a damage report that arrived meanwhile.
     bool anew = false;
     for (const Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) anew |= waiter->anew;
     if (good && !anew) {
@@ -65,7 +65,7 @@ void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
     if (!good) {
         for (BlockCounters* counters : {&counters_, &miss.leader->consumer->job().counters}) ++counters->peer_failures;
     }
-    // One that no longer has the block says so, and is asked for others.
+    // A peer that no longer holds the block (object_missing) is still asked for other blocks.
     if (!good && status != BlockStatus::object_missing) peers_.failed(miss.peer, now_ns_);
     miss.peer = 0;
     if (enqueue_again(miss)) return;
@@ -73,7 +73,8 @@ void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
     finish(miss, Delivery{.status = BlockStatus::remote_failed, .system_errno = ECANCELED});
 }
 
-// Where there is no room for it here: it goes out from the slot, which stays pinned meanwhile.
+// Offers a block that has no room here to a peer. The block is sent from the slot, which stays pinned meanwhile. False
+// if the block is not offered.
 bool BlockServer::offer_to_peer(const Miss& miss, std::uint32_t payload_crc) {
     constexpr std::uint64_t kOfferedBytesMax = std::uint64_t{64} << 20;
     const Fetch& leader = *miss.leader;
@@ -118,7 +119,6 @@ bool BlockServer::offer_to_peer(const Miss& miss, std::uint32_t payload_crc) {
     return true;
 }
 
-// What a peer offers.
 bool BlockServer::admit_offered(const Fetch& fetch, std::uint32_t payload_crc) {
     if (store_->find(fetch.block_id) || missing_.contains(fetch.block_id)) return false;
     if (!store_->has_room(fetch.payload_bytes) || quarantine_.contains(fetch.block_id)) return false;

@@ -127,12 +127,12 @@ void Compressor::compress(CompressWork& work) {
         work.memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, memory_bytes)));
         if (work.memory_ != nullptr) work.memory_bytes_ = memory_bytes;
     }
-    // Without memory the block is admitted as it is.
+    // Without memory the block is admitted uncompressed.
     if (!context_ || work.memory_ == nullptr || most == 0) return;
     ::ZSTD_CCtx_setParameter(context_.get(), ZSTD_c_compressionLevel, work.level);
     const std::size_t got = ::ZSTD_compress2(context_.get(), work.memory_.get() + kRecordHeaderBytes, most,
                                              work.raw.data(), work.raw.size());
-    if (::ZSTD_isError(got) != 0) return;  // what is larger than it may be does not fit either
+    if (::ZSTD_isError(got) != 0) return;  // also if the result exceeds `most`
     work.stored_bytes = static_cast<std::uint32_t>(got);
     work.stored_crc = crc32c({work.memory_.get() + kRecordHeaderBytes, got});
 }

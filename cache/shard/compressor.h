@@ -1,11 +1,11 @@
 #pragma once
 
-// Compresses blocks on their way into the cache, on a thread of its own, so that the data plane goes on serving
-// meanwhile. The shard starts works and collects those that are done in each of its turns; the thread wakes the shard's
-// device when there are some. Without a thread (for deterministic tests) `collect` does the work itself.
+// Compresses blocks on a thread of its own, so that the data plane keeps serving. In each turn the shard starts works
+// and collects finished ones; the thread wakes the shard's device when a work is done. Without a thread (for
+// deterministic tests) `collect` does the work itself.
 //
-// A Compressor belongs to its shard's thread. It starts its own with the first work, so a node that compresses nothing
-// has none.
+// A Compressor belongs to its shard's thread. The first work starts the compressing thread, so a node that compresses
+// nothing has none.
 
 #include <condition_variable>
 #include <cstddef>
@@ -22,15 +22,17 @@ struct ZSTD_CCtx_s;
 
 namespace larder::cache {
 
-// One block; the caller owns it, and what `raw` names, until `done` has run. Its memory is kept for the next use.
+// One block to compress. The caller owns the work and the bytes of `raw`, and keeps both until `done` has run. The
+// output memory is kept for the next use.
 struct CompressWork {
     std::span<const std::byte> raw;
     int level = 1;
     void (*done)(CompressWork& work) noexcept = nullptr;
 
-    // A record without its header: room of kRecordHeaderBytes, then the payload, then room up to a page. Page-aligned.
+    // The output, page-aligned: kRecordHeaderBytes for the header, not filled in, then the payload, then padding to a
+    // page.
     std::span<std::byte> record() { return {memory_.get(), memory_bytes_}; }
-    std::uint32_t stored_bytes = 0;  // of the payload; 0: it does not shrink enough
+    std::uint32_t stored_bytes = 0;  // of the compressed payload; 0: the block does not shrink enough
     std::uint32_t stored_crc = 0;
 
 private:
@@ -45,16 +47,16 @@ private:
 
 class Compressor {
 public:
-    // `device` must outlive it, or have been stopped.
+    // `device` must outlive the Compressor, or have been stopped.
     Compressor(Device& device, bool threaded);
     ~Compressor();
     Compressor(const Compressor&) = delete;
     Compressor& operator=(const Compressor&) = delete;
 
     void start(CompressWork& work);
-    // Works that are not done never will be, and may go.
+    // Joins the thread. Works that are not done never will be, and may be freed.
     void stop();
-    // Runs `done` of what is done.
+    // Runs `done` of each finished work.
     void collect();
     std::uint64_t bytes_in_flight() const { return bytes_in_flight_; }
 
@@ -80,7 +82,7 @@ private:
     Device& device_;
     const bool threaded_;
     std::uint64_t bytes_in_flight_ = 0;
-    std::unique_ptr<ZSTD_CCtx_s, FreeContext> context_;  // of whoever does the work
+    std::unique_ptr<ZSTD_CCtx_s, FreeContext> context_;  // of the thread that compresses
     FileDescriptor done_event_;
     Watch watch_;
     std::mutex mutex_;  // over the lists

@@ -1,8 +1,8 @@
 #pragma once
 
-// How many disk reads one shard keeps in flight. A disk is at its best with so many and no more: what is above only
-// waits longer in the disk's own queue, where a block that is due cannot overtake. Fetches above the limit wait here,
-// in order. On the shard's thread.
+// Limits the disk reads that one shard keeps in flight. Reads above the disk's best queue depth only wait longer in the
+// disk's own queue, where an urgent block cannot overtake them. Fetches above the limit wait here, in order. On the
+// shard's thread.
 
 #include <cstdint>
 
@@ -17,7 +17,7 @@ public:
         LARDER_ASSERT(in_flight_max > 0);
     }
 
-    // Whether the fetch may read now; otherwise `finish` will name it later.
+    // True if the fetch may read now. Otherwise a later `finish` returns the fetch.
     bool start(Fetch& fetch) {
         if (in_flight_ < in_flight_max_) {
             ++in_flight_;
@@ -29,7 +29,7 @@ public:
         return false;
     }
 
-    // One read is over. The fetch that may read in its place, or null.
+    // Ends one read. Returns the fetch that may read next, or null.
     Fetch* finish() {
         Fetch* const next = first_;
         if (next == nullptr) {

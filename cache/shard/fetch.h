@@ -1,8 +1,9 @@
 #pragma once
 
 // The work items of the data plane. A Fetch is one block that one consumer asked for, from request to completion. A
-// Miss is one block being read from the remote, with every Fetch that waits for it: however many ask, the remote is
-// read once. A Consumer is who asked: a session of a training job, or the daemon's own scan.
+// Miss is one block being read from the remote, with every Fetch that waits for it: the remote is read once for all of
+// them. A Consumer asks for blocks: a session of a training job, or the daemon itself (a scan, or blocks for other
+// nodes).
 
 #include <cstddef>
 #include <cstdint>
@@ -38,17 +39,17 @@ struct Fetch {
     std::uint32_t block = 0;
     std::uint32_t block_id = 0;
     std::uint32_t payload_bytes = 0;  // of the block
-    std::uint32_t stored_bytes = 0;   // of its record on disk: fewer where it is compressed
-    std::uint32_t payload_crc = 0;    // of those
+    std::uint32_t stored_bytes = 0;   // of the payload on disk: fewer if compressed
+    std::uint32_t payload_crc = 0;    // of the stored bytes
     std::uint32_t epoch = 0;
     std::uint32_t slot_page = 0;
     std::uint32_t slot_pages = 0;
     std::int64_t started_ns = 0;
     bool queued = false;     // referenced by the job's queue
     bool delivered = false;  // only the queue still refers to it
-    bool joined = false;     // a read of its miss that was under way
+    bool joined = false;     // its miss when the read was already in flight
     std::uint8_t disk_tries = 0;
-    bool anew = false;  // the bytes of `damaged_crc` that it had are damaged
+    bool anew = false;  // a refetch: the consumer's bytes, of CRC `damaged_crc`, are damaged
     std::uint32_t damaged_crc = 0;
 };
 
@@ -57,16 +58,16 @@ struct Miss {
     BlockServer* server = nullptr;
     Fetch* first_waiter = nullptr;
     Fetch* last_waiter = nullptr;
-    Job* payer = nullptr;     // of the read from the remote that is under way, for which it waits itself
-    Fetch* leader = nullptr;  // whose slot receives the bytes; null when they go straight into a memory segment
+    Job* payer = nullptr;     // paid for the remote read in flight; has a fetch that waits here
+    Fetch* leader = nullptr;  // set at the start; its slot receives the bytes unless there is a reservation
     std::optional<Reservation> reservation;
     std::uint32_t block_id = 0;
     std::uint32_t payload_bytes = 0;
-    std::uint32_t block = 0;  // in the manifest of the leader, since it started
-    std::string peer_path;    // where a peer has it
-    std::size_t peer = 0;     // 1 + index of the link it is read through; 0: from the remote
+    std::uint32_t block = 0;  // index in the leader's manifest, set at the start
+    std::string peer_path;    // the path of the block at the peer
+    std::size_t peer = 0;     // 1 + index of the peer link in use; 0: the remote
     bool started = false;
-    bool failed_once = false;  // its bytes did not have the manifest's checksum
+    bool failed_once = false;  // the bytes did not match the manifest's checksum
 };
 
 // A block on its way from a slot to another node's cache.
@@ -80,42 +81,43 @@ struct Offer {
     std::uint32_t slot_pages = 0;
 };
 
-// What became of a fetch.
+// The result of a fetch.
 struct Delivery {
     protocol::BlockStatus status = protocol::BlockStatus::ok;
     protocol::BlockSource source = protocol::BlockSource::none;
     int system_errno = 0;
     const Segment* segment = nullptr;  // for source memory
     std::uint64_t payload_offset = 0;  // for source memory: in the segment
-    std::uint32_t stored_bytes = 0;    // 0: as the block is; else compressed to so many
+    std::uint32_t stored_bytes = 0;    // compressed size; 0: not compressed
 };
 
 class Consumer {
 public:
     virtual ~Consumer() = default;
 
-    // Where the fetch's slot lies in the daemon's mapping.
+    // The address of the fetch's slot in the daemon's memory.
     virtual std::byte* slot(const Fetch& fetch) = 0;
-    // The fetch is over. The consumer must not keep the pointer.
+    // Takes the result of a finished fetch. The consumer must not keep a reference to `fetch`.
     virtual void deliver(const Fetch& fetch, const Delivery& delivery) = 0;
-    // The fetch's slot is being written to disk, and must not be reused, until the matching unpin.
+    // The fetch's slot is being read by admission or sent to a peer. It must not be reused until the matching unpin.
     virtual void pin(const Fetch& fetch) = 0;
     virtual void unpin(std::uint32_t slot_page, std::uint32_t slot_pages) = 0;
 
     bool closed() const { return closed_; }
-    // The dataset version it reads.
+    // The dataset version that the consumer reads.
     virtual const protocol::Manifest& manifest() const = 0;
     Job& job() const { return *job_; }
-    // Blocks are asked for in no random order: admit by hash.
+    // True if blocks are not requested in random order, so that admission samples by hash.
     bool sequential() const { return sequential_; }
-    // Wants what this node holds, and nothing from elsewhere.
+    // True if only blocks that this node holds may be delivered.
     virtual bool cached_only() const { return false; }
 
-    // Fetches, pins and watches that refer to this consumer; it may go when closed and none is left.
+    // Counts the fetches, pins and watches that refer to this consumer. A closed consumer without references may be
+    // deleted.
     void refer() { ++references_; }
     void unrefer() { --references_; }
     bool unreferenced() const { return references_ == 0; }
-    // The device has stopped: what was under way will never end.
+    // Drops all references after the device has stopped: operations in flight never end then.
     void abandon_references() { references_ = 0; }
 
 protected:

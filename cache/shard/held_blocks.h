@@ -1,8 +1,8 @@
 #pragma once
 
-// Which blocks of a dataset this node holds, for the control plane to read while the shard goes on: a bit a block id,
-// written by the shard alone. A reader sees each bit as it was a moment ago, and learns from `changes` whether a look
-// is worth it.
+// The blocks of a dataset that this node holds, one bit per block id. Only the shard writes the bits; the control plane
+// reads them while the shard runs. A reader may see slightly stale bits. `changes` tells whether anything has changed
+// since the last look.
 
 #include <atomic>
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace larder::cache {
 
 class HeldBlocks {
 public:
-    // Takes over what `before` says, where there is one: block ids only grow.
+    // Copies the bits of `before` if it is not null. Block ids only grow.
     explicit HeldBlocks(std::uint32_t block_id_end, const HeldBlocks* before = nullptr)
         : words_((std::size_t{block_id_end} + 63) / 64) {
         if (before == nullptr) return;
@@ -23,7 +23,7 @@ public:
         changes_.store(before->changes() + 1, std::memory_order_relaxed);
     }
 
-    // The shard's.
+    // The shard's thread only.
     void set(std::uint32_t block_id, bool held) {
         if (block_id / 64 >= words_.size()) return;
         std::atomic<std::uint64_t>& word = words_[block_id / 64];

@@ -28,7 +28,7 @@ void Job::leave(std::int64_t now_ns) {
 
 void Job::note_read(std::uint32_t block_id, std::uint64_t bytes, bool cached) {
     const std::size_t word = block_id / 64;
-    if (word >= read_.size()) return;  // a version newer than this job's epoch
+    if (word >= read_.size()) return;  // of a version newer than this job's epoch
     const std::uint64_t bit = std::uint64_t{1} << (block_id % 64);
     if ((read_[word] & bit) != 0) return;
     read_[word] |= bit;

@@ -1,8 +1,8 @@
 #pragma once
 
-// What the shard knows of one job on one dataset: which blocks it has read this epoch, and from that the two counts the
-// performance model needs (unread bytes; unread and cached bytes, which is its effective cache), its counters, and its
-// queue for remote bandwidth. A pure structure: no I/O, no clock.
+// A Job is what the shard knows of one training job on one dataset: the blocks it has read this epoch, the two counts
+// for the performance model (unread bytes, and unread bytes that are cached: the effective cache), its counters, and
+// its queue for remote bandwidth. Does no I/O and reads no clock.
 
 #include <cstdint>
 #include <memory>
@@ -25,7 +25,7 @@ struct Job {
     std::uint64_t unread_bytes = 0;
     std::uint64_t effective_bytes = 0;
 
-    // Totals of sessions that have ended; those of live ones are in their rings.
+    // Totals of ended sessions. The totals of live sessions are in their rings.
     std::int64_t ended_stall_ns = 0;
     std::int64_t ended_busy_ns = 0;
     std::uint64_t ended_samples = 0;
@@ -35,23 +35,23 @@ struct Job {
     Fetch* queue_first = nullptr;
     Fetch* queue_last = nullptr;
 
-    // When its last session ended; 0 while it has one.
+    // When the last session ended; 0 while there is a session.
     std::int64_t idle_since_ns = 0;
-    std::uint32_t consumers = 0;  // sessions that refer to it, those that have ended and are not gone yet among them
+    std::uint32_t consumers = 0;  // sessions that refer to the job, including ended ones not yet deleted
 
-    // Nothing refers to it any more.
+    // True if the last session has ended and nothing refers to the job any more.
     bool has_ended() const { return idle_since_ns != 0 && consumers == 0 && queue_first == nullptr; }
 
-    // What peers held when the epoch began, as far as they still do. What they admit during it is mostly what ranks of
-    // this very job read there, which will not be read again before its end.
+    // The blocks that peers held when the epoch began and still hold. Blocks that peers admit during the epoch are left
+    // out: ranks of this job read most of them there, and do not read them again in this epoch.
     std::shared_ptr<const PeerBlocks> at_peers;
 
-    // A new epoch: nothing is read yet.
+    // Begins an epoch in which no block is read yet.
     void begin_epoch(std::uint32_t new_epoch, std::uint64_t dataset_bytes, std::uint64_t cached_bytes,
                      std::uint32_t block_id_end, std::shared_ptr<const PeerBlocks> peers = nullptr);
-    // A session has ended. With the last one goes what the job has read: who comes next begins anew.
+    // Removes an ended session. The last one clears what the job has read, so that the next session starts afresh.
     void leave(std::int64_t now_ns);
-    // Peers have dropped blocks: `now` is what they hold.
+    // Notes that peers have dropped blocks. `now` is what they still hold.
     void note_lost_at_peers(const PeerBlocks& now);
     bool has_read(std::uint32_t block_id) const {
         const std::size_t word = block_id / 64;
@@ -68,7 +68,7 @@ struct Job {
 
     void enqueue(Fetch& fetch);
     Fetch* dequeue();
-    // Of all fetches in the queue.
+    // The bytes of all undelivered fetches in the queue.
     std::uint64_t waiting_bytes() const;
 
 private:

@@ -15,7 +15,7 @@ using protocol::kRecordHeaderBytes;
 
 namespace {
 
-// Tokens of segments are odd and those of slots even, so that one number says both.
+// A token holds a kind and a place: tokens of segments are odd, tokens of slots even.
 constexpr std::uint64_t segment_token(std::size_t place) {
     return 2 * place + 1;
 }
@@ -37,7 +37,7 @@ void Lender::ask(std::shared_ptr<const protocol::Manifest> manifest, std::uint32
     if (!serve(wish)) waiting_.push_back(std::move(wish));
 }
 
-// False: every slot is taken.
+// False if every slot is taken.
 bool Lender::serve(Wish& wish) {
     const std::uint32_t block_id = wish.manifest->block_id(wish.block);
     const auto location = server_.store().find(block_id);

@@ -1,9 +1,9 @@
 #pragma once
 
-// Hands cached blocks of one dataset to whoever sends them to other nodes, and never asks the remote for one. A block
-// in memory is lent where it lies, one on disk is read into one of a few slots first and its CRC checked; either stays
-// as it is until it is given back. More than the slots are waits in order. On the shard's thread; like a Scan it is a
-// Consumer without a client, and may go when it is closed and nothing is lent any more.
+// A Lender lends cached blocks of one dataset to the code that sends them to other nodes. It never asks the remote. A
+// block in memory is lent in place. A block on disk is first read into one of a few slots, and its CRC is checked. The
+// bytes stay unchanged until the block is given back. Requests beyond the slots wait in order. On the shard's thread.
+// Like a Scan, a Lender is a Consumer without a client. It may be deleted when it is closed and nothing is lent.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,12 +20,12 @@ namespace larder::cache {
 
 class BlockServer;
 
-// Readable until `token` goes back; of a block that is not cached here the payload is empty.
+// A lent block, readable until `token` is given back. The payload is empty if the block is not cached here.
 struct LentBlock {
     std::span<const std::byte> payload;
     std::uint32_t payload_crc = 0;
-    std::uint32_t raw_bytes = 0;  // 0: the payload is the block; else a zstd frame of it
-    std::uint64_t token = 0;      // 0: there is nothing to give back
+    std::uint32_t raw_bytes = 0;  // 0: the payload is the block; else the block's size, and the payload is a zstd frame
+    std::uint64_t token = 0;      // 0: nothing to give back
 };
 using Lend = std::function<void(const LentBlock&)>;
 
@@ -34,10 +34,10 @@ public:
     Lender(BlockServer& server, Job& job, std::uint32_t slots);
     ~Lender() override;
 
-    // `lend` is called once, here or in a later turn.
+    // Calls `lend` once, here or in a later turn.
     void ask(std::shared_ptr<const protocol::Manifest> manifest, std::uint32_t block, Lend lend);
     void give_back(std::uint64_t token);
-    // Whoever waits is told that there is nothing.
+    // Closes the Lender. Waiting requests get no block.
     void stop();
 
     const protocol::Manifest& manifest() const override { return *server_manifest_; }
@@ -66,7 +66,7 @@ private:
     BlockServer& server_;
     std::shared_ptr<const protocol::Manifest> server_manifest_;
     std::vector<Slot> slots_;
-    std::vector<const Segment*> lent_segments_;  // by place; null where free
+    std::vector<const Segment*> lent_segments_;  // by place in the token; null if free
     std::deque<Wish> waiting_;
 };
 

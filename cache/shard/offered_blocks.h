@@ -1,7 +1,7 @@
 #pragma once
 
-// Blocks that other nodes offer because their own cache is full: each lies in memory of its own, like in a session's
-// slot, until it is in the cache or was not wanted. On the shard's thread.
+// Takes blocks that other nodes offer because their caches are full. Each block lies in memory of its own, like in a
+// session's slot, until it is cached or refused. On the shard's thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace larder::cache {
 
 class BlockServer;
 
-// A block as it came: page-aligned room for its record, the payload in its place.
+// An offered block. `record` is page-aligned room for the block's record, with the payload in its place.
 struct OfferedBlock {
     std::shared_ptr<const protocol::Manifest> manifest;
     std::uint32_t block = 0;
@@ -29,7 +29,7 @@ public:
     OfferedBlocks(BlockServer& server, Job& job);
     ~OfferedBlocks() override;
 
-    // Whether it is cached now, or on its way there.
+    // True if the block is cached now or was handed to Admission.
     bool take(OfferedBlock offered);
     void stop() { closed_ = true; }
 
@@ -48,7 +48,7 @@ private:
 
     BlockServer& server_;
     std::shared_ptr<const protocol::Manifest> server_manifest_;
-    std::vector<Slot> slots_;  // one without a record is free
+    std::vector<Slot> slots_;  // a slot without a record is free
 };
 
 }  // namespace larder::cache

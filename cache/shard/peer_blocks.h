@@ -1,8 +1,8 @@
 #pragma once
 
-// What other nodes hold of one dataset version, as they last said: made by the control plane, handed to the shard,
-// never changed. A block that a peer holds is read from there: it costs no remote byte, and is not cached a second
-// time.
+// The blocks of one dataset version that other nodes hold, as they last reported. The control plane makes a PeerBlocks
+// and hands it to the shard; it never changes. A block that a peer holds is read from that peer: it costs no remote
+// bytes and is not cached a second time.
 
 #include <cstdint>
 #include <functional>
@@ -20,17 +20,18 @@ inline constexpr std::size_t kPeersMax = 255;
 
 struct PeerBlocks {
     struct Peer {
-        std::string key;  // the same as long as the same door leads there
-        // Reads and offers take the block's index in the manifest as their path, in decimal, and carry its record.
+        std::string key;  // identifies the peer and dataset: an equal key reuses the open link
+        // Opens the peer. Reads and offers use the block's index in the manifest, in decimal, as the path, and carry
+        // the block's record.
         std::function<Result<std::unique_ptr<PeerRemote>>(Device&)> open;
-        std::uint64_t room_bytes = 0;  // of its quota for the dataset that is free
+        std::uint64_t room_bytes = 0;  // free in the peer's quota for the dataset
     };
 
-    std::shared_ptr<const protocol::Manifest> manifest;  // indices below are of this version
+    std::shared_ptr<const protocol::Manifest> manifest;  // the version of the block indices below
     std::vector<Peer> peers;                             // at most kPeersMax
-    std::vector<std::uint8_t> holder;                    // by block: 0: nobody; else 1 + index in `peers`
-    std::uint64_t bytes = 0;                             // of all blocks that somebody holds
-    bool lost_some = false;                              // what was held before is not any more
+    std::vector<std::uint8_t> holder;                    // by block: 0 if no peer holds it, else 1 + index in `peers`
+    std::uint64_t bytes = 0;                             // of all blocks that a peer holds
+    bool lost_some = false;                              // a block that a peer held before is no longer held
 
     bool holds(std::uint32_t block) const { return block < holder.size() && holder[block] != 0; }
 };

@@ -1,7 +1,7 @@
 #pragma once
 
-// A dataset's ways to other nodes' caches: what they hold (PeerBlocks), and for each a Remote that reads from there. A
-// peer that fails is left alone for a second. On the shard's thread.
+// The links of a dataset to other nodes' caches: what the peers hold (PeerBlocks), and a PeerRemote for each. A peer
+// that fails is not asked for one second. On the shard's thread.
 
 #include <cstdint>
 #include <deque>
@@ -16,25 +16,27 @@ namespace larder::cache {
 
 class PeerLinks {
 public:
-    // `device` must outlive it.
+    // `device` must outlive the PeerLinks.
     explicit PeerLinks(Device& device) : device_(device) {}
 
-    // Whether blocks that were held before are not any more.
+    // Replaces what peers hold. True if a block that was held before is no longer held.
     bool set(std::shared_ptr<const PeerBlocks> blocks);
-    // Null: no peer was ever heard of.
+    // Null before the first `set`.
     const std::shared_ptr<const PeerBlocks>& blocks() const { return blocks_; }
 
-    // Where to read this block of this version: a number above 0, good for as long as the PeerLinks; 0: nowhere.
+    // The link to read this block of this version through: above 0, and valid as long as the PeerLinks. 0 if no peer
+    // can be asked.
     std::size_t link_to(const protocol::Manifest& manifest, std::uint32_t block, std::int64_t now_ns) const;
     void read(std::size_t link, RemoteRead& read) { links_[link - 1].remote->read(read); }
     void failed(std::size_t link, std::int64_t now_ns);
 
-    // Which peer is to have a block that nobody holds and that has no room here: rendezvous hashing over those with
-    // room, weighted by it (Wang and Ravishankar, "Using name-based mappings to increase hit rates", 1998; weights as
-    // in Schindelhauer and Schomaker, "Weighted distributed hash tables", 2005). Its room counts as used. 0: nobody.
+    // Chooses the peer to offer a block that no peer holds and that has no room here, and takes the block off that
+    // peer's room. 0 if no peer has room. Uses rendezvous hashing over the peers with room, weighted by their room
+    // (Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998; weights as in Schindelhauer and
+    // Schomaker, "Weighted distributed hash tables", 2005).
     std::size_t link_with_room(const protocol::Manifest& manifest, std::uint32_t block, std::int64_t now_ns);
     void offer(std::size_t link, RemoteRead& block) { links_[link - 1].remote->offer(block); }
-    // It did not want the block: nothing is offered to it until it says anew what room it has.
+    // The peer refused a block. Nothing is offered to the peer until it reports its room again.
     void refused(std::size_t link);
 
 private:
@@ -47,8 +49,8 @@ private:
 
     Device& device_;
     std::shared_ptr<const PeerBlocks> blocks_;
-    std::vector<std::size_t> link_of_peer_;  // by peer of blocks_; 0: it cannot be opened
-    std::deque<Link> links_;                 // kept, since reads may be under way
+    std::vector<std::size_t> link_of_peer_;  // by peer of blocks_; 0: the peer could not be opened
+    std::deque<Link> links_;                 // never shrinks, because reads may be in flight
 };
 
 }  // namespace larder::cache

@@ -1,7 +1,7 @@
 #pragma once
 
-// Objects that come and go on the data plane without touching the heap once enough of them exist. Taken objects keep
-// their address; they are value-initialised when taken.
+// A pool of objects that the data plane takes and gives back without using the heap once enough exist. A taken object
+// keeps its address and is value-initialised.
 
 #include <cstddef>
 #include <memory>

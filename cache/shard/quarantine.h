@@ -1,12 +1,13 @@
 #pragma once
 
-// Blocks that are bad at the remote, of two kinds. Where the manifest has checksums, those whose bytes came without
-// theirs twice: nobody asks the remote for them again, whoever wants one gets an error at once. And those that a reader
-// found damaged by what stands in them, and that came alike when they were read anew: they are served as the remote has
-// them, as the daemon takes no client's word against others, but whoever finds one damaged gets an error without
-// another read. The daemon keeps them in memory only, so a restart tries again; so does `dataset verify --remote`. An
-// object that is put right is another object, whose blocks have other ids once the dataset is indexed again. Lives on
-// its shard's thread; one empty look-up a miss is what it costs.
+// Blocks that are bad at the remote, of two kinds:
+// - The manifest has checksums, and the block's bytes did not match twice. The remote is not asked for the block again,
+// and every fetch gets an error at once.
+// - A reader found the content damaged, and a refetch brought the same bytes. The block is still served, because the
+// daemon trusts no client against others, but a reader that reports damage gets an error without another read.
+// The quarantine is in memory only, so a restart tries again; so does `dataset verify --remote`. A repaired object is
+// another object, whose blocks have other ids once the dataset is indexed again. Lives on its shard's thread; costs one
+// empty look-up per miss.
 
 #include <cstdint>
 #include <map>
@@ -21,21 +22,21 @@ struct QuarantinedBlock {
     std::string object;  // path
     std::uint64_t offset = 0;
     std::uint32_t length = 0;
-    bool by_reader = false;  // found by what stands in it
+    bool by_reader = false;  // a reader found the content damaged
 };
 
 class Quarantine {
 public:
     static constexpr std::size_t kListedMax = 100;
 
-    // Nobody is to have it.
+    // True if the block must not be served.
     bool contains(std::uint32_t block_id) const { return has(block_id, false); }
-    // Whoever says that it is damaged is right.
+    // True if reports that the block is damaged are confirmed.
     bool reported(std::uint32_t block_id) const { return has(block_id, true); }
 
     void add(const protocol::Manifest& manifest, std::uint32_t block) { put(manifest, block, false); }
     void add_reported(const protocol::Manifest& manifest, std::uint32_t block) { put(manifest, block, true); }
-    // The remote's bytes are as they were indexed.
+    // Ends the quarantine: the remote's bytes match the manifest again.
     void remove(std::uint32_t block_id) {
         if (contains(block_id)) blocks_.erase(block_id);
     }
