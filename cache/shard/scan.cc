@@ -22,11 +22,11 @@ namespace {
 
 constexpr std::uint64_t kBytesPerStepMax = std::uint64_t{4} << 20;
 constexpr std::uint32_t kBlocksPerStepMax = 4096;
-// So many bytes are read at once: more than that waits for the disk, and is not admitted.
+// The most bytes read at one time. More would wait for the disk and would not be admitted.
 constexpr std::uint64_t kBytesInFlightMax = std::uint64_t{32} << 20;
-// What is compressed on its way into the cache comes there a little later than its slot is free.
+// A compressed block reaches the cache a little after its slot becomes free.
 constexpr std::int64_t kSettle_ns = 100'000'000;
-// A scan at its end waits for those who still refer to it.
+// How often a scan at its end checks whether it is still referenced.
 constexpr std::int64_t kEndPoll_ns = 1'000'000;
 
 std::string why_unreadable(BlockStatus status, int system_errno) {
@@ -68,7 +68,7 @@ Scan::Scan(ScanKind kind, BlockServer& server, Job& job, std::shared_ptr<ScanPro
         .is_chosen = [this](std::uint32_t block) { return server_.chosen_by_hash(manifest_->block_id(block)); },
         .is_at_peers = [this](std::uint32_t block) { return server_.held_at_peers(block); },
         .stored_ratio = [this] { return server_.stored_ratio(); }};
-    // Whoever asks for it may just have made room.
+    // The user who starts a warm-up may just have freed disk space.
     server_.store().retry_disk();
     warm_.emplace(*manifest_, server_.store(), sources);
 }
@@ -84,7 +84,7 @@ void Scan::stop() {
 bool Scan::wanted(std::uint32_t block) {
     if (warm_) return warm_->wants(block);
     const bool cached = server_.store().find(manifest_->block_id(block)).has_value();
-    // With checksums the remote can be held against them, cached or not.
+    // With checksums in the manifest, the remote can be verified even if the block is not cached.
     return cached || (kind_ == ScanKind::verify_remote && manifest_->has_checksums());
 }
 
@@ -100,7 +100,7 @@ std::int64_t Scan::step() {
     }
     std::int64_t wake_ns = kNever_ns;
     bool idle = true;
-    bool again = false;  // blocks in memory are checked at once: what comes next needs no completion
+    bool again = false;  // a block in memory was checked at once, so no completion will start the next turn
     std::uint64_t step_bytes = 0;
     std::uint32_t step_blocks = 0;
     for (Slot& slot : slots_) {
@@ -137,7 +137,7 @@ std::int64_t Scan::step() {
     return again ? now_ns_ : wake_ns;
 }
 
-// A warm-up that has asked for all it wants: whether there is more to do before its end.
+// Called when a warm-up has requested all wanted blocks. True if more work is left.
 bool Scan::goes_on() {
     if (!counting_ && warm_->another_pass()) {
         next_block_ = 0;
@@ -147,7 +147,7 @@ bool Scan::goes_on() {
     return !warm_->count(*progress_);
 }
 
-// What the block came to: nobody writes it to the cache any more.
+// Records whether the slot's block was admitted. Nobody is writing the block to the cache any more.
 void Scan::settle_warmed(Slot& slot) {
     slot.unsettled = false;
     settled_ns_ = now_ns_;
@@ -186,14 +186,14 @@ void Scan::begin(Slot& slot, std::uint32_t block) {
                    .slot_pages = static_cast<std::uint32_t>(slot_bytes_ / kPageBytes)});
 }
 
-// Of the block whose record this is, once decompressed.
+// The CRC of the block in `record`, once decompressed.
 std::uint32_t Scan::block_crc(const std::byte* record, const BlockLocation& location) {
     if (!location.compressed()) return location.payload_crc;
     const auto header = protocol::read_record_header({record, kRecordHeaderBytes});
     return header ? header->raw_crc : ~location.payload_crc;
 }
 
-// Whether bytes with this checksum are what the manifest says; true where it says nothing.
+// True if `crc` matches the manifest's checksum of the block, or if the manifest has none.
 bool Scan::is_as_indexed(std::uint32_t block, std::uint32_t crc) const {
     return !manifest_->has_checksums() || manifest_->block_checksum(block) == crc;
 }
@@ -242,7 +242,7 @@ void Scan::deliver(const Fetch& fetch, const Delivery& delivery) {
     } else if (warm_) {
         slot.unsettled = true;
     } else if (delivery.source != BlockSource::memory && delivery.source != BlockSource::disk) {
-        // It was cached when asked for, and came from elsewhere: its cached copy was bad.
+        // The block was cached when requested but came from elsewhere, so the cached copy was bad.
         note(BlockFound::What::bad_in_cache, fetch.block);
     } else if (const auto location = server_.store().find(fetch.block_id);
                location &&
@@ -257,7 +257,7 @@ void Scan::deliver(const Fetch& fetch, const Delivery& delivery) {
 
 void Scan::end(Slot& slot) {
     slot.state = SlotState::free;
-    // Of a warm-up those count that are cached: see `settle_warmed`.
+    // A warm-up counts only blocks that were cached. See `settle_warmed`.
     if (!warm_) ++progress_->blocks_done;
     progress_->bytes_done += manifest_->block_bytes(slot.block);
 }
@@ -301,7 +301,7 @@ void Scan::compared(Slot& slot, BlockStatus status, int system_errno) {
     end(slot);
 }
 
-// False: the bytes are not what was indexed, and are to be read once more.
+// False if the bytes do not match the manifest and are to be read once more.
 bool Scan::compared_well(Slot& slot) {
     const std::uint32_t block_id = manifest_->block_id(slot.block);
     const std::uint32_t crc = crc32c(slot.read.into);

@@ -1,8 +1,8 @@
 #pragma once
 
-// The daemon's own reader of a dataset's blocks: brings blocks in ahead of any job (warm), or re-reads what is cached
-// and drops what is bad (verify). It asks the BlockServer like a session does, with slots of its own, a few blocks at a
-// time, so training jobs go before it in no queue and behind it in none for long.
+// A Scan is the daemon's own reader of a dataset. It fetches blocks ahead of any job (warm), or rereads cached blocks
+// and drops bad ones (verify). It asks the BlockServer as a session does, with slots of its own, a few blocks at a
+// time. Training jobs have no priority over a Scan, but never wait long behind one.
 
 #include <cstdint>
 #include <cstdlib>
@@ -26,10 +26,10 @@ public:
          std::uint32_t blocks_in_flight, const std::int64_t& now_ns);
     ~Scan() override;
 
-    // Does some work; to be called every turn until `finished`. Returns when it wants the next turn.
+    // Does some work. Call every turn until `finished`. Returns the time at which the next turn is wanted.
     std::int64_t step();
     bool finished() const { return finished_; }
-    // Starts nothing more; finished when what is in flight has ended.
+    // Starts no more reads. The scan is finished when everything in flight has ended.
     void stop();
 
     const protocol::Manifest& manifest() const override { return *manifest_; }
@@ -45,9 +45,9 @@ private:
         Scan* scan = nullptr;
         SlotState state = SlotState::free;
         bool pinned = false;
-        bool unsettled = false;                   // warm: whether its block was admitted is not known yet
-        std::optional<std::uint32_t> cached_crc;  // of the cached block, as it is once decompressed
-        bool failed_once = false;                 // the remote's bytes did not have the manifest's checksum
+        bool unsettled = false;                   // warm: not known yet whether the block was admitted
+        std::optional<std::uint32_t> cached_crc;  // of the cached block once decompressed
+        bool failed_once = false;                 // the remote's bytes did not match the manifest's checksum
         std::uint32_t block = 0;
     };
 

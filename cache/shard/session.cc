@@ -19,10 +19,10 @@
 namespace larder::cache {
 namespace {
 
-// No wait is taken for longer: it is more likely another clock.
+// A longer wait counts as 0: the client more likely has another clock.
 constexpr std::int64_t kWaitMax_ns = 60'000'000'000;
 
-// What clients say of themselves: none of it may make our sums overflow.
+// Limits on the values that clients report, so that no sum overflows.
 constexpr std::int64_t kToldMax_ns = std::int64_t{30} * 24 * 3600 * 1'000'000'000;
 constexpr std::int64_t kSumMax_ns = std::numeric_limits<std::int64_t>::max() / 2;
 
@@ -80,8 +80,8 @@ void Session::set_daemon_sleeping(bool sleeping) {
 void Session::take_request_event() {
     std::uint64_t count = 0;
     const iovec into{&count, sizeof count};
-    // The client may have cleared O_NONBLOCK, which is the description's, and emptied the counter: only a flag of the
-    // call itself keeps the call from waiting.
+    // The client shares the open file description: it may have cleared O_NONBLOCK and emptied the counter. Only a flag
+    // of the call itself keeps the call from blocking.
     [[maybe_unused]] const ssize_t got = ::preadv2(setup_.request_event.get(), &into, 1, -1, RWF_NOWAIT);
 }
 
@@ -94,7 +94,7 @@ Session::Take Session::take_requests(std::uint32_t count_max) {
         completion_tail_ - control().completion_head.load(std::memory_order_acquire);
     if (unread_completions > setup_.ring_entries) return fail("completion ring index out of range");
 
-    // Every fetch taken has its place in the completion ring, so publishing never waits for the client.
+    // Each fetch taken has a place in the completion ring, so publishing never waits for the client.
     const std::uint32_t room = setup_.ring_entries - std::min(setup_.ring_entries, unread_completions + in_service_);
     const auto* requests = reinterpret_cast<const Request*>(setup_.ring.data() + protocol::requests_offset());
     std::uint32_t fetches = 0;
@@ -210,7 +210,7 @@ void Session::set_pages(std::vector<std::uint64_t>& pages, std::uint32_t first, 
 }
 
 bool Session::release(std::uint32_t slot_page) {
-    // A slot released early could be fetched into twice at once, and mixed bytes would reach the cache.
+    // A slot released early could receive two fetches at once, and mixed bytes would reach the cache.
     if (slot_page >= slot_page_count_ || run_pages_[slot_page] == 0) return false;
     if ((run_pages_[slot_page] & kInService) != 0) return false;
     free_slot(slot_page);
@@ -292,7 +292,7 @@ bool Session::is_given(const Segment& segment) const {
     return word < given_.size() && ((given_[word] >> (segment.id() % 64)) & 1) != 0;
 }
 
-// Busy: the client has yet to read what it was told of others.
+// Returns Given::busy if the client has not read earlier messages and the socket is full.
 Session::Given Session::give_segment(const Segment& segment) {
     if (is_given(segment)) return Given::yes;
     protocol::SegmentMessage message{.magic = protocol::kMagic,
@@ -315,7 +315,7 @@ Session::Given Session::give_segment(const Segment& segment) {
     std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
     if (::sendmsg(setup_.socket.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
         if (errno == EAGAIN || errno == ETOOMANYREFS || errno == ENOBUFS) return Given::busy;
-        // A client that went while its blocks were read breaks nothing: its socket's watch ends the session.
+        // A client that left while its blocks were read is no breach: the socket's watch ends the session.
         if (errno != EPIPE && errno != ECONNRESET) breach_ = errno_error(errno, "sendmsg to the client").message;
         return Given::broken;
     }
@@ -337,7 +337,7 @@ void Session::drop_segment(const Segment& segment, std::int64_t deadline_ns) {
                                            .segment = segment.id(),
                                            .reserved = 0,
                                            .segment_bytes = segment.size_bytes()};
-    // A client that cannot be told in time is closed at the deadline like one that does not answer.
+    // If the send fails, the session is closed at the deadline, like that of a client that does not answer.
     [[maybe_unused]] const ssize_t sent =
         ::send(setup_.socket.get(), &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
@@ -382,7 +382,7 @@ void Session::close(std::int64_t now_ns) {
     job().ended_bytes += bytes_delivered();
     job().leave(now_ns);
     ::shutdown(setup_.socket.get(), SHUT_RDWR);
-    // It looks at its socket, which says that the session is over.
+    // The woken client reads its socket and sees that the session is over.
     wake_client();
 }
 

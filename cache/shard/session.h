@@ -1,8 +1,8 @@
 #pragma once
 
-// The daemon's end of one loader process: its rings, its slot memory and the memory segments it has been given. Nothing
-// a client writes is believed: entries are copied before they are read, indices are checked against the ring's size,
-// pages against what the client holds. A breach closes the session and touches no other.
+// A Session is the daemon's end of one loader process: its rings, its slot memory and the memory segments given to it.
+// The daemon trusts nothing that a client writes. It copies entries before reading them, and checks indices against the
+// ring's size and pages against those the client holds. A breach closes the session and affects no other.
 
 #include <cstdint>
 #include <string>
@@ -17,13 +17,13 @@ namespace larder::cache {
 
 class BlockServer;
 
-// How long a client's training loop has waited by now, in a wait that is not over. A client may write anything for when
-// it began, and one in a time namespace has another clock: what cannot be, or is above a minute, counts for nothing.
+// How long a client's training loop has waited so far in a wait that has not ended. A client may write any start time,
+// and a client in a time namespace has another clock. So an impossible wait, or one above a minute, counts as 0.
 std::int64_t open_wait_ns(std::int64_t since_ns, std::int64_t now_ns);
 
 class Session;
 
-// A device watch that finds its session and the shard's state again.
+// A device watch, with the session and the shard's state it belongs to.
 struct SessionWatch {
     Operation operation;
     Session* session = nullptr;
@@ -32,7 +32,7 @@ struct SessionWatch {
 
 class Session final : public Consumer {
 public:
-    // What became of taking requests.
+    // The result of taking requests.
     enum class Take : std::uint8_t { nothing, some, violation };
 
     Session(SessionSetup setup, BlockServer& server, Job& job);
@@ -51,12 +51,12 @@ public:
     Take take_requests(std::uint32_t count_max);
     bool requests_waiting() const;
 
-    // The first `bytes` of the slots have memory behind them: fetches into them go on.
+    // The first `bytes` of the slots are populated. Resumes the fetches that wait for them.
     void slots_populated(std::uint64_t bytes);
 
-    // The client will ring the request eventfd for its next request.
+    // Tells the client whether to signal the request eventfd for its next request.
     void set_daemon_sleeping(bool sleeping);
-    // Empties the request eventfd, or finds it empty already.
+    // Empties the request eventfd. Never blocks.
     void take_request_event();
 
     std::byte* slot(const Fetch& fetch) override;
@@ -64,31 +64,32 @@ public:
     void pin(const Fetch& fetch) override;
     void unpin(std::uint32_t slot_page, std::uint32_t slot_pages) override;
 
-    // Makes delivered completions visible and wakes the client if it sleeps. True when there were any.
+    // Makes delivered completions visible and wakes the client if it sleeps. True if there were any.
     bool publish();
 
-    // Tells the client that a segment is gone; it has until `deadline_ns` to unmap it.
+    // Tells the client that a segment was dropped and must be unmapped by `deadline_ns`. Does nothing if the client
+    // does not have the segment.
     void drop_segment(const Segment& segment, std::int64_t deadline_ns);
-    // Reads what the client sent on the socket; false when it hung up or wrote garbage.
+    // Reads the client's messages from the socket. False if the client hung up or broke the protocol.
     bool read_socket();
     // The earliest time at which a dropped segment is overdue.
     std::int64_t unmap_deadline_ns() const;
 
     void close(std::int64_t now_ns);
-    // Why it is to be closed, for the log; empty for a client that keeps to the protocol or left.
+    // Why the session must be closed, for the log. Empty for a client that kept to the protocol or left.
     const std::string& breach() const { return breach_; }
 
-    // The wait that is under way is in it; `now_ns` is the steady clock's.
+    // Includes the wait that has not ended. `now_ns` is of the steady clock.
     std::int64_t stall_ns(std::int64_t now_ns) const;
     std::int64_t busy_ns() const;
     std::uint64_t samples_delivered() const;
     std::uint64_t bytes_delivered() const;
     std::uint32_t training_loops() const;
 
-    // Where the shard stands with it.
-    bool hot = false;                // its ring is looked at every turn
+    // The shard's state of this session.
+    bool hot = false;                // the ring is polled every turn
     bool buffer_added = false;       // some of the slots are registered with the device
-    std::uint64_t buffer_bytes = 0;  // of the slots, that were offered to the device
+    std::uint64_t buffer_bytes = 0;  // of the slots, offered to the device so far
     SessionWatch request_watch;      // on request_event
     SessionWatch socket_watch;
 
@@ -105,11 +106,11 @@ private:
     Take fail(std::string breach);
     bool serve(const protocol::Request& request);
     bool fetch(const protocol::Request& request);
-    // False: the fetch must wait until its pages may be written.
+    // False if the fetch must wait until its pages may be written.
     bool pass_on(const protocol::Request& request, std::uint32_t pages);
-    // Asks for memory behind the slots up to `end_page`, and for some more, so that it asks seldom.
+    // Asks to populate the slots up to `end_page` and somewhat beyond, so that it asks rarely.
     void populate_slots(std::uint32_t end_page);
-    // The client gives back a slot whose fetch is complete.
+    // Takes back a slot. False if the client does not hold the slot or its fetch is not complete.
     bool release(std::uint32_t slot_page);
     void free_slot(std::uint32_t slot_page);
     bool is_given(const Segment& segment) const;
@@ -127,14 +128,14 @@ private:
     std::uint32_t published_tail_ = 0;
     std::uint32_t in_service_ = 0;              // fetches taken and not yet completed
     std::vector<std::uint64_t> held_pages_;     // by the client
-    std::vector<std::uint64_t> written_pages_;  // being written to disk by us
+    std::vector<std::uint64_t> written_pages_;  // pinned: being read by the daemon
     std::vector<std::uint32_t> run_pages_;      // length of the held run that begins at this page (0: none), with
                                                 // kInService while its fetch is not complete
-    std::uint32_t populated_pages_;             // the first so many have memory behind them
-    std::uint32_t wanted_pages_;                // so many were asked for
-    std::vector<protocol::Request> deferred_;   // fetches into pages that are being written, or have no memory yet
+    std::uint32_t populated_pages_;             // the number of pages populated, from the first on
+    std::uint32_t wanted_pages_;                // the number of pages asked for
+    std::vector<protocol::Request> deferred_;   // fetches into pages that are pinned or not populated yet
     std::vector<const Segment*> segments_;      // given to the client
-    std::vector<std::uint64_t> given_;          // the same as bits by segment id
+    std::vector<std::uint64_t> given_;          // the same segments as bits by segment id
     std::vector<PendingUnmap> unmapping_;
     std::string breach_;
 };

@@ -14,10 +14,11 @@
 namespace larder::cache {
 namespace {
 
-// Of breaches, a second: a client that attaches and misbehaves in a loop must not fill the log. All are counted.
+// The most log lines about breaches per second, so that a client that misbehaves in a loop cannot fill the log. All
+// breaches are counted.
 constexpr unsigned kBreachLinesMax = 10;
 
-// How long a job is still told of after its last session.
+// How long statistics include a job after its last session ended.
 constexpr std::int64_t kJobKept_ns = std::int64_t{10} * 60 * 1'000'000'000;
 
 }  // namespace
@@ -41,10 +42,10 @@ struct Shard::State {
     std::int64_t breach_lines_since_ns = 0;
     unsigned breach_lines = 0;
     std::map<std::uint64_t, std::unique_ptr<BlockServer>> servers;  // by dataset id
-    std::vector<std::unique_ptr<BlockServer>> removed;              // until nothing of them is in flight
-    // After the servers, whose jobs they leave when they go.
+    std::vector<std::unique_ptr<BlockServer>> removed;              // kept until nothing of them is in flight
+    // Declared after the servers, because a Session's destructor uses its server's job.
     std::vector<std::unique_ptr<Session>> sessions;
-    std::vector<std::unique_ptr<Session>> closing;  // until nothing refers to them
+    std::vector<std::unique_ptr<Session>> closing;  // kept until nothing refers to them
     std::map<std::uint64_t, std::unique_ptr<Scan>> scans;
     std::vector<std::unique_ptr<Scan>> stopped_scans;
     std::map<std::uint64_t, std::unique_ptr<Lender>> lenders;  // by dataset id
@@ -61,7 +62,7 @@ struct Shard::State {
     void watch(Session& session);
     void request_event_fired(Session& session);
     void socket_fired(Session& session, std::int32_t result);
-    // `breach` is what the client did against the protocol; empty when the session ends for another reason.
+    // Ends the session. `breach` says how the client broke the protocol; empty if the session ends for another reason.
     void end(Session& session, const std::string& breach = {});
     void report(const Session& session, const std::string& breach);
     bool take_requests();
@@ -81,7 +82,7 @@ Shard::Shard(Device& device, const Clock& clock, ShardOptions options)
     : state_(std::make_unique<State>(device, clock, options)) {}
 
 Shard::~Shard() {
-    // It reads slots, which go with the sessions.
+    // The compressor reads slots, which are freed with the sessions.
     state_->compressor.stop();
 }
 
@@ -139,7 +140,7 @@ std::function<void(const Segment&)> Shard::State::tell_sessions(std::uint64_t da
 
 void Shard::attach(SessionSetup setup) {
     const auto found = state_->servers.find(setup.dataset_id);
-    // The dataset went while the client was connecting: its socket closes with the setup.
+    // If the dataset was removed while the client was connecting, the client's socket closes with `setup`.
     if (found == state_->servers.end()) return;
     Job& job = found->second->join(setup.job, setup.bucket, *setup.manifest);
     state_->sessions.push_back(std::make_unique<Session>(std::move(setup), *found->second, job));
@@ -244,7 +245,7 @@ void Shard::State::publish() {
     }
 }
 
-// One more look at the clock, for all that was answered in the turn that took it.
+// Reads the clock once for all requests answered in the turn that took them.
 void Shard::State::note_posted() {
     const auto any = [](const auto& server) { return server.second->any_answered_at_once(); };
     if (std::ranges::none_of(servers, any)) return;
@@ -252,7 +253,7 @@ void Shard::State::note_posted() {
     for (const auto& [id, server] : servers) server->note_posted(took_ns);
 }
 
-// Asks the clients to ring; false when one has asked for something meanwhile.
+// Asks the clients to signal their eventfds. False if a client has posted a request meanwhile.
 bool Shard::State::put_to_sleep() {
     bool quiet = true;
     for (const auto& session : sessions) {

@@ -1,13 +1,13 @@
 #pragma once
 
-// The data plane of some datasets of a node, on one thread. A Shard owns those datasets' stores, their misses in
-// flight, the jobs that read them and their sessions; nothing in it is shared with another thread, so its hot path
+// A Shard is the data plane of some of a node's datasets, on one thread. It owns those datasets' stores, their misses
+// in flight, the jobs that read them and their sessions. It shares none of these with another thread, so its hot path
 // takes no lock. `turn` does one round: takes requests from the sessions' rings, answers memory hits at once, starts
-// disk and remote reads on the Device, publishes completions (at most one system call a session and round), and waits
-// on the Device when there is nothing to do.
+// disk and remote reads on the Device, publishes completions (at most one system call per session and round), and waits
+// on the Device if there is nothing to do.
 //
-// Tests drive a Shard by hand with a fake device and clock; ShardThread (shard_thread.h) runs one in production and
-// takes the control plane's calls as messages. All calls on the shard's thread.
+// Tests drive a Shard by hand with a fake device and clock. ShardThread (shard_thread.h) runs one in production and
+// passes the control plane's calls to it as messages. Make all calls on the shard's thread.
 
 #include <cstdint>
 #include <functional>
@@ -34,9 +34,9 @@
 
 namespace larder::cache {
 
-// The job that the daemon's own scans run under; no client can take a name with parentheses.
+// The job of the daemon's own scans. Clients cannot take a name with parentheses.
 inline constexpr const char* kScanJob = "(scan)";
-// And the one that what is lent to other nodes is read under.
+// The job of reads for other nodes.
 inline constexpr const char* kPeersJob = "(peers)";
 
 // A dataset as the control plane hands it over at start-up or when it is added.
@@ -49,12 +49,12 @@ struct DatasetSetup {
     Compression compression;
 };
 
-// An attached session: the daemon's ends of all that wire.h describes.
+// An attached session: the daemon's ends of the objects that wire.h describes.
 struct SessionSetup {
     std::uint64_t session_id = 0;
     std::uint64_t dataset_id = 0;
     std::string job;
-    std::int32_t pid = 0;  // of the client, for the log; 0: in a pid namespace we cannot see
+    std::int32_t pid = 0;  // of the client, for the log; 0: its pid namespace is not visible to the daemon
     std::uint32_t uid = 0;
     std::shared_ptr<TokenBucket> bucket;                 // the job's, shared by all its sessions on the node
     std::shared_ptr<const protocol::Manifest> manifest;  // the version this session reads
@@ -62,16 +62,16 @@ struct SessionSetup {
     FileDescriptor request_event;  // an eventfd; the client has the same open file description
     Mapping ring;
     std::shared_ptr<const Mapping> slots;  // shared with the control plane, which populates and unmaps it elsewhere
-    // Asks for memory behind the first so many bytes of the slots; `Shard::slots_populated` says when it is there.
-    // Empty: all is there.
+    // Asks to populate the first `bytes` of the slots. `Shard::slots_populated` reports when they are. Empty if all
+    // slots are populated.
     std::function<void(std::uint64_t bytes)> populate_slots;
     std::uint32_t ring_entries = 0;
     bool sequential = false;
 };
 
 enum class ScanKind : std::uint8_t {
-    warm,           // bring in what the quota allows, chosen by hash so that it is a uniform sample
-    verify,         // re-read every cached block and check its CRC; a bad one is dropped
+    warm,           // fetch what the quota allows: a uniform sample, chosen by hash
+    verify,         // reread every cached block, check its CRC, and drop it if bad
     verify_remote,  // the same, and compare with the remote's bytes
 };
 
@@ -80,61 +80,61 @@ struct ShardOptions {
     std::uint32_t requests_per_session_turn = 512;
     std::uint32_t scan_blocks_in_flight = 16;
     std::uint32_t disk_reads_in_flight_max = 128;
-    std::uint32_t lending_slots = 16;  // of each dataset: blocks read from disk for other nodes at one time
-    bool compress_on_a_thread = true;  // false: in a turn of the shard, for tests that are to be deterministic
+    std::uint32_t lending_slots = 16;  // per dataset: blocks read from disk for other nodes at one time
+    bool compress_on_a_thread = true;  // false: in a turn of the shard, for deterministic tests
 };
 
 class Shard {
 public:
-    // `device` and `clock` must outlive it.
+    // `device` and `clock` must outlive the Shard.
     Shard(Device& device, const Clock& clock, ShardOptions options = {});
     ~Shard();
 
     Device& device();
 
     void add_dataset(DatasetSetup setup);
-    // A newer version of a dataset, for sessions to come; its block ids may be new to the store.
+    // Adds a newer version of a dataset, for later sessions. The version may have block ids that are new to the store.
     void add_version(std::uint64_t dataset_id, std::shared_ptr<const protocol::Manifest> manifest);
-    // Closes the dataset's sessions and deletes what is cached of it.
+    // Closes the dataset's sessions and deletes its cached blocks.
     void remove_dataset(std::uint64_t dataset_id);
-    // As BlockServer::keep_only has it; of a dataset that is not here nothing.
+    // Drops blocks that no live version uses. See DatasetStore::keep_only. Does nothing if the dataset is unknown.
     void keep_only(std::uint64_t dataset_id, std::span<const std::uint64_t> live);
     void set_quota(std::uint64_t dataset_id, Quota quota);
 
     void attach(SessionSetup setup);
-    // The first `bytes` of the session's slot memory have been populated: what waits for them goes on. `settled`: no
-    // more were asked for, so they are registered with the device.
+    // The first `bytes` of the session's slot memory are populated. Resumes the fetches that wait for them. If
+    // `settled`, no more bytes were asked for, and the bytes are registered with the device.
     void slots_populated(std::uint64_t session_id, std::uint64_t bytes, bool settled);
 
-    // Starts a scan; at most one a dataset runs, another is refused with already_exists. `progress` is shared with the
-    // caller, who may also set its `cancel`.
+    // Starts a scan. Fails with already_exists if a scan of the dataset is running. `progress` is shared with the
+    // caller, who may set its `cancel`.
     Result<void> start_scan(std::uint64_t dataset_id, ScanKind kind, std::shared_ptr<TokenBucket> bucket,
                             std::shared_ptr<ScanProgress> progress);
 
-    // For other nodes. `lend` is called once, on this thread, with the block as it is cached here or with nothing; then
-    // the token goes back. Of a dataset that is not here there is nothing.
+    // Lends a block to other nodes. Calls `lend` once, on this thread, with the block as it is cached here, or with
+    // nothing if the block is not cached or the dataset is unknown. `give_back` takes the token back.
     void lend(std::uint64_t dataset_id, std::shared_ptr<const protocol::Manifest> manifest, std::uint32_t block,
               Lend lend);
     void give_back(std::uint64_t dataset_id, std::uint64_t token);
-    // Takes a block that another node offers into the cache, where there is room; whether it does.
+    // Admits a block that another node offers. False if there is no room or the block is not wanted.
     bool take_offered(std::uint64_t dataset_id, OfferedBlock offered);
-    // Which blocks are cached here, and what is free of the quota; null: the dataset is not here.
+    // The blocks cached here, and the free bytes of the quota. `blocks` is null if the dataset is unknown.
     struct Held {
         std::shared_ptr<const HeldBlocks> blocks;
         std::uint64_t room_bytes = 0;
     };
     Held held(std::uint64_t dataset_id) const;
-    // What other nodes hold of the dataset; passed over when it is not here.
+    // Sets what other nodes hold of the dataset. Does nothing if the dataset is unknown.
     void set_peers(std::uint64_t dataset_id, std::shared_ptr<const PeerBlocks> peers);
 
-    // One round; blocks in the device until `deadline_ns` at most when nothing is to be done.
+    // Runs one round. If there is nothing to do, blocks in the device until `deadline_ns` at most.
     void turn(std::int64_t deadline_ns);
 
-    // Closes every session and waits, `deadline_ns` at most, for reads and writes in flight. The stores go with the
-    // shard.
+    // Closes every session and waits, until `deadline_ns` at most, for reads and writes in flight. The stores are
+    // destroyed with the shard.
     void drain(std::int64_t deadline_ns);
-    // Drains, then stops the device, so that nothing lands in memory that goes with the shard. Only destruction may
-    // follow.
+    // Drains, then stops the device, so that nothing writes to memory that is freed with the shard. Only destruction
+    // may follow.
     void stop(std::int64_t deadline_ns);
 
     ShardStatistics statistics() const;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Runs a Shard on a thread of its own, with the device made there, and carries the control plane's calls to it. `post`
-// never waits for the shard; `call` does, and returns what the function returned.
+// Runs a Shard on a thread of its own, which also makes the device, and passes the control plane's calls to the Shard.
+// `post` never waits for the shard; `call` waits and returns the result.
 
 #include <cstdint>
 #include <functional>
@@ -20,7 +20,7 @@ namespace larder::cache {
 
 class ShardThread {
 public:
-    // Starts the thread and waits until its device is made. `why_not_ring` of the device is kept for the log.
+    // Starts the thread and waits until its device is made. Keeps the device's `why_not_ring` for the log.
     static Result<std::unique_ptr<ShardThread>> start(DeviceKind kind, ShardOptions options, const std::string& name);
     // Drains for at most two seconds and joins.
     ~ShardThread();

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a shard counts, as plain values that can be copied to another thread: per dataset, per job, and the latency of
-// blocks by where they came from. Counters only grow while the daemon runs.
+// The statistics of a shard, as plain values that can be copied to another thread: per dataset, per job, and the
+// latency of blocks by source. Counters only grow while the daemon runs.
 
 #include <array>
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace larder::cache {
 
-// Counts by power of two of microseconds: bucket i holds latencies below 2^i us (and at or above 2^(i-1)).
+// Counts latencies by power of two of microseconds: bucket i holds latencies below 2^i us (and at or above 2^(i-1)).
 struct LatencyHistogram {
     std::array<std::uint64_t, 32> buckets{};
     std::uint64_t count = 0;
@@ -35,21 +35,21 @@ struct LatencyHistogram {
 struct BlockCounters {
     std::uint64_t memory_hits = 0;
     std::uint64_t disk_hits = 0;
-    std::uint64_t misses = 0;        // blocks delivered from the remote, once a waiter
+    std::uint64_t misses = 0;        // blocks delivered from the remote, counted once per waiter
     std::uint64_t memory_bytes = 0;  // delivered
     std::uint64_t disk_bytes = 0;
-    std::uint64_t remote_bytes = 0;  // delivered; what was taken from the remote is remote_read_bytes
+    std::uint64_t remote_bytes = 0;  // delivered; remote_read_bytes counts what was read
     std::uint64_t remote_read_bytes = 0;
     std::uint64_t remote_reads = 0;
     std::uint64_t remote_errors = 0;
     std::uint64_t crc_failures = 0;
-    std::uint64_t peer_hits = 0;       // blocks that came from other nodes' caches
+    std::uint64_t peer_hits = 0;       // blocks delivered from other nodes' caches
     std::uint64_t peer_bytes = 0;      // delivered
-    std::uint64_t peer_failures = 0;   // blocks that a peer should have had and did not give
-    std::uint64_t offered_blocks = 0;  // given to other nodes to cache, as there was no room here
-    std::uint64_t lent_blocks = 0;     // given to other nodes that asked
+    std::uint64_t peer_failures = 0;   // blocks that a peer should have held and did not deliver
+    std::uint64_t offered_blocks = 0;  // accepted by other nodes because there was no room here
+    std::uint64_t lent_blocks = 0;     // delivered to other nodes that asked
     std::uint64_t lent_bytes = 0;
-    std::uint64_t remote_corrupt = 0;  // reads of the remote whose bytes did not have the manifest's checksum
+    std::uint64_t remote_corrupt = 0;  // remote reads with a wrong checksum, and confirmed damage reports
 };
 
 struct DatasetStatistics {
@@ -60,15 +60,15 @@ struct DatasetStatistics {
     Quota quota;
     std::uint64_t admissions_refused = 0;
     std::uint64_t quarantined_blocks = 0;
-    std::vector<QuarantinedBlock> quarantined;  // the first of them
+    std::vector<QuarantinedBlock> quarantined;  // at most Quarantine::kListedMax
     Compression compression;
     double stored_ratio = 1;  // of the blocks tried: see CompressionChoice
     bool disk_full = false;
     std::string disk_problem;  // why nothing is admitted to disk at the moment; empty when all is well
     std::uint32_t sessions = 0;
-    std::vector<std::uint64_t> versions_in_use;  // of sessions, each once
-    // Latency from request taken to completion published, by BlockSource. Of what is answered in the turn that took it,
-    // which is one batch, the batch's.
+    std::vector<std::uint64_t> versions_in_use;  // read by sessions, each once
+    // Latency from taking a request to publishing its completion, by BlockSource. Requests answered in the turn that
+    // took them form one batch and share its latency.
     std::array<LatencyHistogram, protocol::kBlockSources> latency;
 };
 
@@ -81,9 +81,9 @@ struct JobStatistics {
     std::uint32_t epoch = 0;
     std::uint64_t unread_bytes = 0;           // of the current epoch
     std::uint64_t effective_cache_bytes = 0;  // unread and cached
-    std::int64_t stall_ns = 0;                // as its clients report
-    std::int64_t busy_ns = 0;                 // what the same training loops did not wait
-    std::uint32_t training_loops = 0;         // whose stall that is
+    std::int64_t stall_ns = 0;                // as the clients report
+    std::int64_t busy_ns = 0;                 // the time that the same training loops did not wait
+    std::uint32_t training_loops = 0;         // the number of training loops in `stall_ns`
     std::uint64_t waiting_bytes = 0;          // of fetches that wait for remote bandwidth
     std::uint64_t samples_delivered = 0;
     std::uint64_t bytes_delivered = 0;
@@ -95,34 +95,34 @@ struct ShardStatistics {
     std::vector<DatasetStatistics> datasets;
     std::vector<JobStatistics> jobs;
     std::uint64_t protocol_violations = 0;
-    std::uint32_t scans = 0;  // under way
+    std::uint32_t scans = 0;  // running
     std::string device;
 };
 
-// A block that verify found wrong, or that warm could not get.
+// A block that a verify found bad or could not read, or that a warm-up could not fetch.
 struct BlockFound {
     enum class What : std::uint8_t { bad_in_cache, corrupt_at_remote, unreadable };
     What what = What::bad_in_cache;
     std::string object;
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
-    std::string why;  // of unreadable
+    std::string why;  // set if unreadable
 };
 
-// What a warm-up is to bring of a dataset.
+// The plan of a warm-up of a dataset.
 struct WarmPlan {
     std::uint64_t blocks = 0;  // of the dataset
     std::uint64_t bytes = 0;
-    std::uint64_t cached_blocks = 0;  // already
+    std::uint64_t cached_blocks = 0;  // cached before the warm-up
     std::uint64_t cached_bytes = 0;
-    std::uint64_t peer_blocks = 0;  // other nodes have them, so they are not brought
+    std::uint64_t peer_blocks = 0;  // held by other nodes, so not fetched
     std::uint64_t promised_blocks = 0;
     std::uint64_t promised_bytes = 0;
     std::uint64_t quota_memory_bytes = 0;
     std::uint64_t quota_disk_bytes = 0;
 };
 
-// What is cached after a warm-up, and why the rest is not.
+// The blocks cached after a warm-up, and why the others are not.
 struct WarmOutcome {
     std::uint64_t cached_blocks = 0;
     std::uint64_t cached_bytes = 0;
@@ -130,27 +130,27 @@ struct WarmOutcome {
     std::uint64_t quota_blocks = 0;  // the quota has no room
     std::uint64_t disk_full_blocks = 0;
     std::uint64_t disk_failed_blocks = 0;
-    std::uint64_t failed_blocks = 0;     // the remote did not give them
-    std::uint64_t not_asked_blocks = 0;  // as it had failed too often in a row, or the scan was stopped
-    std::uint64_t busy_blocks = 0;       // came while too much was being written
+    std::uint64_t failed_blocks = 0;     // the remote did not deliver them
+    std::uint64_t not_asked_blocks = 0;  // the remote failed too often in a row, or the scan was stopped
+    std::uint64_t busy_blocks = 0;       // fetched while too many bytes were being written
     std::string disk_problem;
-    bool counted = false;  // false: the scan did not come so far
+    bool counted = false;  // false: the scan ended before counting
 };
 
-// Progress of a scan, written by the shard and read by whoever started it.
+// The progress of a scan, written by the shard and read by the caller that started the scan.
 struct ScanProgress {
-    std::atomic<std::uint64_t> blocks_done{0};   // warm: of those promised
-    std::atomic<std::uint64_t> blocks_total{0};  // warm: promised; 0 until `planned`
+    std::atomic<std::uint64_t> blocks_done{0};   // warm: blocks cached of those promised
+    std::atomic<std::uint64_t> blocks_total{0};  // warm: promised blocks; 0 until `planned`
     std::atomic<std::uint64_t> bytes_done{0};
-    std::atomic<std::uint64_t> blocks_bad{0};     // verify: dropped for their CRC or for differing from the remote
+    std::atomic<std::uint64_t> blocks_bad{0};     // verify: dropped for a wrong CRC or for differing from the remote
     std::atomic<std::uint64_t> blocks_failed{0};  // the remote could not be read
-    // verify_remote: the remote's bytes do not have the manifest's checksum, twice
+    // verify_remote: the remote's bytes did not match the manifest's checksum, twice
     std::atomic<std::uint64_t> blocks_corrupt{0};
-    std::atomic<std::uint64_t> blocks_unchecked{0};  // verify: neither cached nor, at the remote, with a checksum
-    // The first that were not good. Written before `finished` is set, and read after.
+    std::atomic<std::uint64_t> blocks_unchecked{0};  // verify: not cached, and not verifiable at the remote
+    // The first kFoundMax bad blocks. Written before `finished` is set; read only after.
     static constexpr std::size_t kFoundMax = 100;
     std::vector<BlockFound> found;
-    // warm. Each is written before the flag is set, and read after.
+    // For warm. `plan` is written before `planned` is set, `outcome` before `finished` is set; read each only after.
     WarmPlan plan;
     WarmOutcome outcome;
     std::atomic<bool> planned{false};

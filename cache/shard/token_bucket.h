@@ -1,9 +1,9 @@
 #pragma once
 
 // The rate limit of one job on one node: remote bytes may be taken at `rate` on average, and `burst` at once. One
-// bucket serves all sessions of the job, on whichever data-plane threads they are, so its state is a single atomic
-// word: the time at which the bucket will be full again (the generic cell rate algorithm, ITU-T I.371). A block larger
-// than the burst is paid for by waiting for a full bucket and letting it go negative by that block.
+// bucket serves all sessions of the job on all data-plane threads, so its state is a single atomic word: the time at
+// which the bucket will be full again (the generic cell rate algorithm, ITU-T I.371). A block larger than the burst
+// waits for a full bucket and then makes the bucket negative.
 
 #include <atomic>
 #include <cstdint>
@@ -15,29 +15,29 @@ namespace larder::cache {
 
 class TokenBucket final : public RemotePayer {
 public:
-    // No limit until one is set.
+    // Starts without a limit.
     TokenBucket() = default;
 
-    // Any thread. Rate 0 means no limit. What is owed under the old rate stays owed. The limit does not expire.
+    // Any thread. Rate 0 means no limit. Bytes owed under the old rate stay owed. The limit does not expire.
     void set_limit(double rate_bytes_per_second, std::uint64_t burst_bytes, std::int64_t now_ns);
 
     // One thread at a time. At `expires_ns` the limit becomes `rate_bytes_per_second` and `burst_bytes`, even if no
     // other thread runs then: nodes rely on the rates of others to end on time. The next set_limit cancels it.
     void set_expiry(std::int64_t expires_ns, double rate_bytes_per_second, std::uint64_t burst_bytes);
 
-    // Any thread. True when the bytes may be read from the remote now; they are then paid for.
+    // Any thread. True if the bytes may be read from the remote now; they are then paid for.
     bool try_take(std::uint64_t bytes, std::int64_t now_ns);
 
-    // Any thread. They have been read; the bucket goes as far below zero as that takes.
+    // Any thread. Pays for bytes that have already been read. The bucket may go below zero.
     void pay(std::uint64_t bytes, std::int64_t now_ns) override;
 
-    // Any thread. Of what was paid, so much was not read after all.
+    // Any thread. Refunds bytes that were paid for but not read.
     void give_back(std::uint64_t bytes) override;
 
-    // When try_take of so many bytes can next succeed, if nobody else takes any.
+    // The earliest time at which try_take of `bytes` can succeed if nobody else takes any.
     std::int64_t ready_at_ns(std::uint64_t bytes) const override;
 
-    // Any thread. Nothing is owed: all of the burst can be had.
+    // Any thread. True if nothing is owed, so that the whole burst is available.
     bool is_full(std::int64_t now_ns) const {
         return !limited() || full_at_ns_.load(std::memory_order_relaxed) <= now_ns;
     }
@@ -66,7 +66,7 @@ private:
     std::atomic<std::uint64_t> expired_burst_{0};
 };
 
-// A burst that lets a rate be reached without bunching: 50 ms of it, at least 1 MiB.
+// A burst that allows the full rate without bunching: 50 ms of the rate, at least 1 MiB.
 std::uint64_t default_burst_bytes(double rate_bytes_per_second);
 
 }  // namespace larder::cache

@@ -9,10 +9,11 @@
 namespace larder::cache {
 namespace {
 
-// Tails of segments that no block fits into: of a quota that does not hold everything, so much may stay unused.
+// The part of the quota to count on if it does not hold everything. The rest may be lost in segment tails too short for
+// any block.
 constexpr double kUsablePart = 1 - 1.0 / 16;
 
-// Blocks that are stored in so much less than expected leave room that is worth another pass.
+// Another pass is worthwhile if the stored ratio falls below this part of the expected one.
 constexpr double kBetterRatio = 0.99;
 
 }  // namespace
@@ -37,7 +38,7 @@ bool WarmBlocks::is_cached(std::uint32_t block) const {
     return store_.find(manifest_.block_id(block)).has_value();
 }
 
-// Memory is filled first, as admission does it.
+// Fills memory first, as admission does.
 bool WarmBlocks::fits(std::uint32_t block) {
     const auto stored =
         static_cast<std::uint32_t>(static_cast<double>(manifest_.block_bytes(block)) * std::min(1.0, stored_ratio_));
@@ -102,7 +103,7 @@ bool WarmBlocks::wants(std::uint32_t block) {
         state = State::wanted;
         --busy_;
     }
-    // The quota may have more room by now than the first pass knew.
+    // The quota may have more room now than in the first pass.
     if (state == State::quota && passes_ > 1) state = State::wanted;
     if (state != State::wanted) return false;
     if (is_cached(block)) {
@@ -121,7 +122,7 @@ void WarmBlocks::settle(std::uint32_t block) {
     failures_in_a_row_ = 0;
     State& state = states_[block];
     state = is_cached(block) ? State::cached : why_no_room(block);
-    // There was room: too much was being written, or compressed, at that time.
+    // There is room, so too many bytes were being written or compressed at that time.
     if (state != State::wanted) return;
     state = State::busy;
     ++busy_;
@@ -159,7 +160,7 @@ bool WarmBlocks::count(ScanProgress& progress) {
             case State::wanted:
             case State::not_asked: ++outcome_.not_asked_blocks; break;
             case State::busy: ++outcome_.busy_blocks; break;
-            // What was cached, and is not any more, had to leave with its segment.
+            // A block that was cached and no longer is was dropped with its segment.
             case State::cached:
             case State::quota: ++outcome_.quota_blocks; break;
         }

@@ -1,8 +1,9 @@
 #pragma once
 
-// What a warm-up brings, block by block, and what became of it: first `plan` goes over all blocks and says what is to
-// come, then the scan asks for those that are `wanted` and says how each ended, then `count` goes over all blocks once
-// more, as only what is cached at the end counts. Both go over a few thousand blocks a call. On the shard's thread.
+// Decides for each block whether a warm-up fetches it, and records the outcome. First `plan` walks all blocks and says
+// what to fetch. Then the scan requests the blocks that `wants` accepts and reports how each ended. Last, `count` walks
+// all blocks again, because only blocks cached at the end count. `plan` and `count` handle a few thousand blocks per
+// call. On the shard's thread.
 
 #include <cstdint>
 #include <functional>
@@ -29,32 +30,32 @@ public:
         wanted
     };
     struct Sources {
-        std::function<bool(std::uint32_t block)> is_chosen;    // under the present quota
-        std::function<bool(std::uint32_t block)> is_at_peers;  // another node's cache has it
-        std::function<double()> stored_ratio;                  // stored bytes over read bytes, as known so far
+        std::function<bool(std::uint32_t block)> is_chosen;    // by hash, under the current quota
+        std::function<bool(std::uint32_t block)> is_at_peers;  // another node holds the block
+        std::function<double()> stored_ratio;                  // stored bytes per byte read, as measured so far
     };
 
     WarmBlocks(const protocol::Manifest& manifest, const DatasetStore& store, Sources sources);
 
-    // True when it is done: `progress` has the plan.
+    // Plans the next blocks. True if all are done: `progress` then has the plan.
     bool plan(ScanProgress& progress);
-    // True when it is done: `progress` has the outcome.
+    // Counts the next blocks. True if all are done: `progress` then has the outcome.
     bool count(ScanProgress& progress);
 
-    // Whether the scan is to ask for it now. What is cached meanwhile, or finds no room, is settled here.
+    // True if the scan must request the block now. Settles a block that is cached by now or has no room.
     bool wants(std::uint32_t block);
-    // The block was read, and whoever wrote it down has ended: is it cached?
+    // Records the outcome of a block that was read. Call when its admission has ended.
     void settle(std::uint32_t block);
     void failed(std::uint32_t block, bool remote_failed);
-    // Blocks that came, and may yet be on their way into the cache.
+    // True if blocks were read that have room but are not cached yet.
     bool any_busy() const { return busy_ > 0; }
-    // After a pass over all blocks: whether another one may bring more.
+    // Call after a pass over all blocks. True if another pass may cache more; that pass has then begun.
     bool another_pass();
 
 private:
     static constexpr std::uint32_t kBlocksPerCall = 4096;
     static constexpr unsigned kPassesMax = 3;
-    // A remote that fails so often in a row is asked no more.
+    // The remote is not asked again after this many failures in a row.
     static constexpr unsigned kFailuresInARowMax = 32;
 
     bool is_cached(std::uint32_t block) const;
@@ -65,10 +66,10 @@ private:
     const protocol::Manifest& manifest_;
     const DatasetStore& store_;
     Sources sources_;
-    double stored_ratio_;        // when the present pass began
+    double stored_ratio_;        // at the start of the current pass
     std::vector<State> states_;  // by block
     std::uint32_t next_ = 0;
-    Quota room_;  // that the plan has not dealt out
+    Quota room_;  // quota that the plan has not allotted yet
     bool all_fit_ = true;
     WarmPlan plan_;
     WarmOutcome outcome_;
