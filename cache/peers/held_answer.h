@@ -1,8 +1,8 @@
 #pragma once
 
-// What a node answers when a peer asks which blocks of a dataset it holds: a header, then a bit a block in the order of
-// the manifest, the lowest bit of a byte first. Without bits: nothing has changed since the state the peer named. All
-// integers are little-endian.
+// The answer of a node to a peer that asks which blocks of a dataset the node holds: a header, then one bit per block
+// in the order of the manifest, the lowest bit of a byte first. An answer without bits means that nothing has changed
+// since the state that the peer named. All integers are little-endian.
 
 #include <cstdint>
 #include <optional>
@@ -12,9 +12,9 @@
 
 namespace larder::cache {
 
-// A state of what a node holds; never the same for two states.
+// Identifies a state of the blocks that a node holds. No two states have the same value.
 struct HeldState {
-    std::uint64_t instance = 0;  // drawn anew when the daemon starts
+    std::uint64_t instance = 0;  // drawn at random when the daemon starts
     std::uint64_t changes = 0;
 
     bool operator==(const HeldState&) const = default;
@@ -23,13 +23,13 @@ struct HeldState {
 
 struct HeldAnswer {
     HeldState state;
-    std::uint64_t room_bytes = 0;                   // of its quota that is free
+    std::uint64_t room_bytes = 0;                   // free in the node's quota
     std::optional<std::vector<std::uint8_t>> bits;  // nothing: unchanged
 };
 
 std::string encode_held(const HeldState& state, std::uint64_t room_bytes, std::uint32_t block_count,
                         std::span<const std::uint8_t> bits);
-// Nothing: it is no such answer, or one about another number of blocks.
+// Nothing if `answer` is malformed or is about another number of blocks.
 std::optional<HeldAnswer> decode_held(std::span<const std::byte> answer, std::uint32_t block_count);
 
 }  // namespace larder::cache

@@ -6,8 +6,8 @@
 
 namespace larder::cache {
 
-// The CRC is of all but the header, which says when and by whom the manifest was made; the sizes make it harder to meet
-// by chance.
+// The CRC covers all but the header, which says when and by whom the manifest was made. The sizes make a chance
+// collision less likely.
 std::string fingerprint_of(const protocol::Manifest& manifest) {
     const protocol::ManifestHeader& header = manifest.header();
     char text[64];

@@ -1,8 +1,8 @@
 #pragma once
 
-// The datasets of this node as its peers may see them, kept by the control thread for the threads that serve and ask
-// peers. Peers mean the same blocks when they have a dataset of one name whose manifests have one fingerprint: the same
-// objects in the same versions, divided in the same way.
+// The datasets of this node that its peers may see. The control thread sets them for the threads that serve and ask
+// peers. Two nodes mean the same blocks if they have a dataset of the same name whose manifests have the same
+// fingerprint: the same objects in the same versions, divided in the same way.
 
 #include <cstdint>
 #include <memory>
@@ -17,7 +17,7 @@
 
 namespace larder::cache {
 
-// Larger blocks are not lent: they pass through memory as a whole.
+// Larger blocks are not lent, because a lent block passes through memory as a whole.
 inline constexpr std::uint32_t kLentBlockBytesMax = 64u << 20;
 
 struct PeerDataset {

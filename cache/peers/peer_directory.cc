@@ -137,7 +137,7 @@ void PeerDirectory::ask_all() {
     status_ = std::move(status);
 }
 
-// Whether it says another thing than before.
+// True if the peer's answer differs from its last one.
 bool PeerDirectory::take(Asking& asking, Peer& peer) {
     const protocol::Manifest& manifest = *asking.dataset->manifest;
     const Key key{asking.endpoint, key_of(*asking.dataset)};
@@ -170,7 +170,7 @@ void PeerDirectory::hand_over(const PeerDataset& dataset, const std::vector<std:
     const std::string key = key_of(dataset);
     const auto own = dataset.shard->call([&](Shard& shard) { return shard.held(dataset.dataset_id).blocks; });
     const auto before = given_.find(key);
-    // Nobody is heard of, or the dataset is going.
+    // The dataset is being removed, or there are no peers.
     if (own == nullptr || (before == given_.end() && endpoints.empty())) return;
     const std::uint64_t own_changes = own->changes();
     if (!changed && before != given_.end() && before->second.endpoints == endpoints && before->second.own == own &&
@@ -209,7 +209,7 @@ PeerBlocks PeerDirectory::blocks_of(const PeerDataset& dataset, const std::vecto
     blocks.holder.assign(manifest.block_count(), 0);
     for (std::uint32_t block = 0; block < manifest.block_count(); ++block) {
         if (own.holds(manifest.block_id(block))) continue;
-        // Where several hold it, the asking is spread over them.
+        // If several peers hold the block, the hash spreads the reads over them.
         const std::size_t first = held.empty() ? 0 : mix64(block) % held.size();
         for (std::size_t i = 0; i < held.size(); ++i) {
             const std::size_t peer = (first + i) % held.size();

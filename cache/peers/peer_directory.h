@@ -1,8 +1,8 @@
 #pragma once
 
-// Who holds what: asks each peer about once a second which blocks of this node's datasets it holds, and hands what they
-// say to the shards (PeerBlocks). A peer that does not answer holds nothing until it does. Which peers there are comes
-// from the config or from the allocator. Has a thread of its own.
+// A PeerDirectory knows which blocks each peer holds. It asks each peer about once a second which blocks of this node's
+// datasets the peer holds, and passes the answers to the shards (PeerBlocks). A peer that does not answer counts as
+// holding nothing. The list of peers comes from the config or from the allocator. Runs a thread of its own.
 
 #include <condition_variable>
 #include <cstdint>
@@ -22,24 +22,24 @@
 
 namespace larder::cache {
 
-// What is known of one peer.
+// The state of one peer.
 struct PeerStatus {
     std::string endpoint;
     bool answers = false;
-    std::string problem;            // why not; empty before it was asked
-    std::uint64_t held_blocks = 0;  // of our datasets, as it said
-    std::uint64_t room_bytes = 0;   // free of its quotas for them
+    std::string problem;            // why the peer does not answer; empty before it was asked
+    std::uint64_t held_blocks = 0;  // of our datasets, as the peer reported
+    std::uint64_t room_bytes = 0;   // free in the peer's quotas for our datasets
 };
 
 class PeerDirectory {
 public:
     static constexpr std::int64_t kPeriod_ns = 1'000'000'000;
 
-    // All must outlive it, the shards of `datasets` too.
+    // `datasets`, its shards and `transfers` must outlive the PeerDirectory.
     PeerDirectory(const PeerDatasets& datasets, HttpTransfers& transfers, std::string token);
     ~PeerDirectory();
 
-    // Any thread. "http://HOST:PORT" or "https://HOST:PORT" of each; more than kPeersMax are cut off.
+    // Any thread. Each endpoint is "http://HOST:PORT" or "https://HOST:PORT". Endpoints beyond kPeersMax are ignored.
     void set_peers(std::vector<std::string> endpoints);
     std::vector<PeerStatus> status() const;
 
@@ -48,13 +48,13 @@ private:
         std::shared_ptr<const PeerOrigin> origin;
         PeerStatus status;
     };
-    // What one peer said of one dataset.
+    // The last answer of one peer about one dataset.
     struct Said {
         HeldState state;
         std::uint64_t room_bytes = 0;
         std::vector<std::uint8_t> bits;
     };
-    // What the shard was given of one dataset, and which of our own blocks it was made beside.
+    // The last PeerBlocks given to the shard for one dataset, and the endpoints and own blocks it was made from.
     struct Given {
         std::shared_ptr<const PeerBlocks> blocks;
         std::vector<std::string> endpoints;
@@ -81,7 +81,7 @@ private:
     std::vector<PeerStatus> status_;
     bool stopping_ = false;
 
-    // The thread's own.
+    // Used only by the directory's thread.
     std::map<std::string, Peer> peers_;  // by endpoint
     std::map<Key, Said> said_;
     std::map<std::string, Given> given_;  // by dataset and fingerprint

@@ -1,6 +1,6 @@
 #pragma once
 
-// A peer as the one who is asked over HTTP: with the cluster's token, never through a proxy.
+// The HTTP origin for requests to a peer. Sends the cluster's token and never uses a proxy.
 
 #include <string>
 

@@ -34,7 +34,7 @@ namespace {
 
 constexpr const char* kBytes = "application/octet-stream";
 
-// Takes the same time however much of it is right.
+// Takes the same time for all `given` of the right length, so that timing does not reveal the secret.
 bool same_secret(std::string_view given, std::string_view secret) {
     if (given.size() != secret.size()) return false;
     unsigned differences = 0;
@@ -46,7 +46,7 @@ HttpResponse not_held() {
     return http_error(404, "not_found", "this block is not cached here");
 }
 
-// The block as its record; nothing: it does not decompress.
+// The record of the lent block, decompressed. Nothing if decompression fails.
 std::optional<std::string> record_of(const PeerDataset& dataset, std::uint32_t block, const LentBlock& lent,
                                      protocol::Decompressor& decompressor) {
     std::span<const std::byte> payload = lent.payload;
@@ -77,14 +77,14 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
         LARDER_ASSERT(::getentropy(&instance, sizeof instance) == 0);
     }
 
-    // Any thread. False: the server is gone, and nothing is done any more.
+    // Any thread. False if the server has stopped; `work` is not run then.
     bool post(std::function<void()> work) {
         const std::lock_guard lock(mutex);
         if (!stopped) asio::post(context, std::move(work));
         return !stopped;
     }
 
-    // Everything posted is done; what comes later is not taken.
+    // Runs everything posted before and refuses later work.
     void stop() {
         {
             const std::lock_guard lock(mutex);
@@ -138,7 +138,7 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
 
     HttpResponse held_answer(const PeerDataset& dataset, const Shard::Held& of, const std::string& before) const {
         const HeldBlocks& held = *of.blocks;
-        // Before the bits are read: what changes meanwhile is told the next time.
+        // `changes` is read before the bits, so that the next answer reports any change made meanwhile.
         const HeldState state{.instance = instance, .changes = held.changes()};
         const protocol::Manifest& manifest = *dataset.manifest;
         HttpResponse response{.content_type = kBytes, .body = {}, .headers = {}, .stream = nullptr};
@@ -163,13 +163,13 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
             lent_bytes -= bytes;
             return respond(http_error(503, "busy", "too much is on its way to peers already"));
         }
-        // However it ends, also when nobody calls back.
+        // Subtracts the bytes however the request ends, even if `lend` never calls back.
         const auto counted =
             std::shared_ptr<void>(nullptr, [self = shared_from_this(), bytes](void*) { self->lent_bytes -= bytes; });
         dataset.shard->post([self = shared_from_this(), dataset, block, respond, counted](Shard& shard) {
             shard.lend(dataset.dataset_id, dataset.manifest, block,
                        [self, &shard, dataset, block, respond, counted](const LentBlock& lent) {
-                           // The copy for the socket is not the data plane's work.
+                           // The copy for the socket is made off the shard's thread.
                            const bool taken = self->post([self, dataset, block, respond, counted, lent] {
                                self->send(dataset, block, lent, respond);
                            });

@@ -2,18 +2,15 @@
 
 // Serves this node's cached blocks to its peers over HTTP, on a thread of its own:
 //
-//   GET /v1/peers/DATASET/FINGERPRINT/blocks?since=STATE   which blocks are held (held_answer.h)
-//   GET /v1/peers/DATASET/FINGERPRINT/blocks/INDEX         one of them: a record (record.h), decompressed; 404 when it
-//   is
-//                                                          not held any more
+//   GET /v1/peers/DATASET/FINGERPRINT/blocks?since=STATE
+//     Lists the blocks that this node holds (held_answer.h).
+//   GET /v1/peers/DATASET/FINGERPRINT/blocks/INDEX
+//     Returns one block as a record (record.h), decompressed. 404 if the block is not held any more.
+//   POST /v1/peers/DATASET/FINGERPRINT/blocks/INDEX
+//     Admits the record to the cache. 204, or 404 if there is no room for it or the block is cached already.
 //
-//   POST /v1/peers/DATASET/FINGERPRINT/blocks/INDEX        takes the record into the cache: 204, or 404 where there is
-//   no
-//                                                          room for it or it is there already
-//
-// Nothing is ever fetched for a peer, and nothing it holds is given up for one. Whoever asks must show the cluster's
-// token; what a dataset's mode says counts on the node where the job runs, so the token is worth as much as all that is
-// cached.
+// The server never fetches or evicts a block for a peer. Every request must carry the cluster's token. A dataset's mode
+// is checked only on the node where the job runs, so the token gives access to everything that is cached.
 
 #include <atomic>
 #include <cstdint>
@@ -28,18 +25,18 @@ namespace larder::cache {
 
 struct PeerServerOptions {
     std::string listen;            // "0.0.0.0:7474"; port 0 takes a free one
-    std::string token;             // empty: none is asked for
+    std::string token;             // empty: no token is required
     std::string certificate_file;  // empty: without TLS
     std::string key_file;
     std::size_t connections_max = 1024;
-    std::uint64_t lent_bytes_max = std::uint64_t{256} << 20;  // on their way at one time; more is refused with 503
+    std::uint64_t lent_bytes_max = std::uint64_t{256} << 20;  // in flight at one time; more is refused with 503
 };
 
 class PeerServer {
 public:
-    // `datasets` and their shards must outlive it.
+    // `datasets` and their shards must outlive the PeerServer.
     static Result<std::unique_ptr<PeerServer>> start(const PeerServerOptions& options, const PeerDatasets& datasets);
-    // What is lent by then stays lent: the shards are to stop next.
+    // Blocks may still be lent when this returns. The shards must stop next.
     ~PeerServer();
 
     std::uint16_t port() const;
@@ -47,7 +44,7 @@ public:
 private:
     struct State;
     explicit PeerServer(std::shared_ptr<State> state);
-    std::shared_ptr<State> state_;  // shards that still answer keep it
+    std::shared_ptr<State> state_;  // shared with calls in flight on the shards
 };
 
 }  // namespace larder::cache

@@ -1,7 +1,7 @@
 #pragma once
 
-// This node among its peers: lends what it caches (PeerServer) and reads what they cache (PeerDirectory). Both are off
-// until they are asked for: lending by an address to listen on, reading by peers to read from.
+// Shares cached blocks with other nodes: lends this node's blocks (PeerServer) and reads blocks that peers hold
+// (PeerDirectory). Both are off by default: a listen address turns on lending, and peers to read from turn on reading.
 
 #include <cstdint>
 #include <memory>
@@ -18,26 +18,26 @@ namespace larder::cache {
 
 struct PeersOptions {
     std::string listen;               // "IP:PORT"; empty: nothing is lent
-    std::string endpoint;             // where peers reach us; empty: made of `listen` and the host's name
+    std::string endpoint;             // where peers reach us; empty: made from `listen` and the host's name
     std::vector<std::string> others;  // endpoints that are always asked
-    std::string token_file;           // its first line; empty: none
+    std::string token_file;           // holds the token in its first line; empty: no token
     std::string certificate_file;
     std::string key_file;
 };
 
 class Peers {
 public:
-    // `transfers` must outlive it and the shards that read through it.
+    // `transfers` must outlive the Peers and the shards that read through it.
     static Result<std::unique_ptr<Peers>> start(const PeersOptions& options, HttpTransfers& transfers);
-    // Before the shards go.
+    // Destroy before the shards.
     ~Peers();
 
-    // Any thread: the datasets that are lent and read from now on.
+    // Any thread. Sets the datasets that are lent and read from now on.
     void set_datasets(std::vector<PeerDataset> datasets) { datasets_.set(std::move(datasets)); }
-    // Any thread: who is asked, besides those of the options. Our own endpoint is passed over.
+    // Any thread. Sets the peers to ask, besides those of the options. Ignores our own endpoint.
     void set_others(std::vector<std::string> endpoints);
 
-    // Where peers reach us; empty: nothing is lent.
+    // Where peers reach us; empty if nothing is lent.
     const std::string& endpoint() const { return endpoint_; }
     std::vector<PeerStatus> status() const { return directory_->status(); }
 
@@ -51,7 +51,8 @@ private:
     std::unique_ptr<PeerDirectory> directory_;
 };
 
-// What requests to peers keep to: a block that does not come soon is read from the remote instead.
+// The limits of requests to peers. Timeouts are short, because a block that does not come soon is read from the remote
+// instead.
 HttpTransfersOptions peer_transfers_options(const std::string& ca_file);
 
 }  // namespace larder::cache
