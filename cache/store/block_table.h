@@ -1,8 +1,8 @@
 #pragma once
 
-// The hot lookup: one 16-byte entry per block_id, in a flat array. An entry is absent, pending (room is reserved) or
-// says where the block's record is. What compressed blocks have once decompressed is an array beside it, which is there
-// only when there are some.
+// The block look-up of the hot path: one 16-byte entry per block_id, in a flat array. An entry is absent, pending (room
+// is reserved), or says where the block's record is. The decompressed sizes of compressed blocks are in a second array,
+// which exists only if there are such blocks.
 
 #include <cstddef>
 #include <cstdint>
@@ -41,12 +41,12 @@ public:
     std::uint64_t found_count() const { return found_count_; }
 
     void set_pending(std::uint32_t block_id) { entries_[block_id].slot = kPending; }
-    // Of the block, whether its payload is compressed or not.
+    // The size of the block once decompressed.
     std::uint32_t raw_bytes(std::uint32_t block_id) const {
         const bool compressed = block_id < raw_bytes_.size() && raw_bytes_[block_id] > 0;
         return compressed ? raw_bytes_[block_id] : entries_[block_id].payload_bytes;
     }
-    // `raw_bytes` 0: it is not compressed.
+    // `raw_bytes` is 0 if the block is not compressed.
     void set(std::uint32_t block_id, Entry entry, std::uint32_t raw_bytes = 0) {
         if (raw_bytes > 0 && raw_bytes_.size() < entries_.size()) raw_bytes_.resize(entries_.size());
         if (block_id < raw_bytes_.size()) raw_bytes_[block_id] = raw_bytes;

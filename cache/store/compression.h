@@ -1,9 +1,9 @@
 #pragma once
 
-// Whether the blocks of a dataset are compressed when they are admitted. What was wished is a Compression; what is done
-// about it is a CompressionChoice, which looks at a sample of blocks first: where they do not shrink by more than 10 %
-// (images, say), nothing more is tried, so that it costs nothing. `automatic` also leaves a dataset alone that fits its
-// quota as it is. Plain values; a choice belongs to one thread.
+// Decides whether the blocks of a dataset are compressed when they are admitted. A Compression is what the user chose.
+// A CompressionChoice decides what is done: it tries a sample of blocks first, and if they do not shrink by more than
+// 10 % (images, say), it tries no more, so that incompressible data costs nothing. `automatic` also leaves a dataset
+// uncompressed that fits its quota. Plain values; a choice belongs to one thread.
 
 #include <cstdint>
 #include <string>
@@ -28,7 +28,7 @@ inline constexpr int kZstdLevelMax = 19;
 Result<Compression> parse_compression(std::string_view text);
 std::string format_compression(const Compression& compression);
 
-// The most a block may have once compressed, to be kept so.
+// The largest compressed size at which a block is kept compressed.
 constexpr std::uint32_t compressed_bytes_max(std::uint32_t raw_bytes) {
     return raw_bytes - raw_bytes / 10 - (raw_bytes > 0 ? 1 : 0);
 }
@@ -39,19 +39,20 @@ public:
 
     explicit CompressionChoice(Compression wished) : wished_(wished) {}
 
-    // Whether the next block is to be tried, of a dataset that takes `dataset_bytes` as it is, under this quota.
+    // True if the next block is to be tried. `dataset_bytes` is the uncompressed size of the dataset.
     bool wants(std::uint64_t dataset_bytes, std::uint64_t quota_bytes) const {
         if (wished_.kind == CompressionKind::none || failed_) return false;
         return wished_.kind == CompressionKind::zstd || dataset_bytes > quota_bytes;
     }
-    // A block that was tried; `stored_bytes` is what it has now, `raw_bytes` where it did not shrink enough.
+    // Records a block that was tried. `stored_bytes` is its compressed size, or `raw_bytes` if it did not shrink
+    // enough.
     void note(std::uint32_t raw_bytes, std::uint32_t stored_bytes);
-    // Stored bytes for each byte of the dataset, of the blocks tried; 1 before, and where nothing is compressed.
+    // Stored bytes per byte of the blocks tried; 1 before the first, and if compression is given up.
     double stored_ratio() const {
         return failed_ || raw_bytes_ == 0 ? 1 : static_cast<double>(stored_bytes_) / static_cast<double>(raw_bytes_);
     }
     const Compression& wished() const { return wished_; }
-    // The sample has shown that nothing is gained.
+    // True if the sample has shown that compression gains nothing.
     bool failed() const { return failed_; }
 
 private:

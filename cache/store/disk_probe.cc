@@ -21,7 +21,7 @@ constexpr std::uint32_t kAlignmentMax = 4096;
 Result<FileDescriptor> open_nameless(const std::string& directory, int flags) {
     auto file = open_file(directory, O_TMPFILE | O_RDWR | flags, 0600);
     if (file) return file;
-    // Not every file system has nameless files.
+    // Not every file system supports O_TMPFILE.
     const std::string path = directory + "/.probe";
     file = open_file(path, O_CREAT | O_RDWR | O_TRUNC | flags, 0600);
     ::unlink(path.c_str());

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a segment directory's file system can do, asked once by a short-lived file. Blocking.
+// Finds out what a segment directory's file system can do, with a short-lived file. Blocking.
 
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@ struct DiskProbe {
     bool direct = false;             // O_DIRECT works
 };
 
-// Makes the directory, with its parents, if it is missing.
+// Makes the directory and its parents if missing.
 Result<DiskProbe> probe_disk(const std::string& directory);
 
 }  // namespace larder::cache

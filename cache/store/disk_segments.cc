@@ -54,7 +54,7 @@ void DiskSegments::rest(Error error) {
     retry_at_ns_ = clock_.now_ns() + kRetryAfterNs;
 }
 
-// What began before the failure may still end well after it: only a later success says the disk is well.
+// Operations that began before the failure may still succeed. Only a success after the pause shows that the disk works.
 void DiskSegments::works() {
     if (!problem_ || clock_.now_ns() < retry_at_ns_) return;
     problem_.reset();
@@ -84,7 +84,7 @@ void DiskSegments::opened(Operation& operation, std::int32_t result) noexcept {
     Segment& segment = *static_cast<Segment::Step&>(operation).segment;
     DiskSegments& self = *static_cast<Segment::Step&>(operation).disk;
     if (result == -EINVAL && self.direct_) {
-        // No direct I/O on this file system. The refused open has left the file behind.
+        // The file system has no direct I/O. The refused open has left the file behind.
         self.direct_ = false;
         return self.start_open(segment, O_TRUNC);
     }
@@ -99,7 +99,7 @@ void DiskSegments::allocated(Operation& operation, std::int32_t result) noexcept
     Segment& segment = *static_cast<Segment::Step&>(operation).segment;
     DiskSegments& self = *static_cast<Segment::Step&>(operation).disk;
     if (segment.dropped_) return self.failed(segment, -ECANCELED, "");
-    // A file system that cannot reserve room tells when a write finds none.
+    // If the file system cannot reserve room, a later write fails if there is none.
     const bool goes_on = result >= 0 || result == -EOPNOTSUPP || result == -ENOSYS;
     if (try_again(result)) return self.device_.allocate(segment.fd(), segment.size_bytes_, operation);
     if (!goes_on) return self.failed(segment, result, "reserve room for segment ");
@@ -174,7 +174,7 @@ void DiskSegments::record_written(Operation& operation, std::int32_t result) noe
     DiskSegments& self = store.disk_;
     if (try_again(result)) return self.continue_write(write);
     if (result >= 0) {
-        // A short direct write goes on from an aligned place.
+        // A short direct write resumes at an aligned offset.
         const std::uint64_t progress =
             static_cast<std::uint32_t>(result) & ~(write.reservation.segment->alignment_ - 1);
         write.written_bytes += progress;
@@ -199,7 +199,7 @@ void DiskSegments::unlink(Segment& segment) {
     device_.unlink(segment.path_.c_str(), segment.step_);
 }
 
-// A name that could not be removed is found again, and judged by its quota, at the next start.
+// If the unlink failed, the next start finds the file again and applies the quota to it.
 void DiskSegments::unlinked(Operation& operation, std::int32_t) noexcept {
     Segment& segment = *static_cast<Segment::Step&>(operation).segment;
     DiskSegments& self = *static_cast<Segment::Step&>(operation).disk;

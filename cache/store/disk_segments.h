@@ -1,9 +1,9 @@
 #pragma once
 
 // The disk side of a DatasetStore: creates segment files through the Device (open, allocate, header page), writes
-// records once their file is ready, unlinks dropped files, and remembers for a while that the disk is full or failing
-// so that admission rests. Every step is asynchronous, except the first look at the segment directory, which makes it
-// and asks the file system for its direct-I/O alignment.
+// records once their file is ready, and unlinks dropped files. When the disk is full or fails, admission pauses for a
+// while. Every step is asynchronous, except the first probe, which makes the segment directory and asks the file system
+// for its direct-I/O alignment.
 
 #include <cstdint>
 #include <memory>
@@ -24,21 +24,22 @@ public:
     DiskSegments(DatasetStore& store, Device& device, const Clock& clock, std::uint64_t dataset_id,
                  std::string directory, std::uint32_t alignment);
 
-    // Of new segments. Makes the directory and probes the file system at first use; none when that failed.
+    // The alignment of new segments. Makes the directory and probes the file system at first use. Nothing if that
+    // failed.
     std::optional<std::uint32_t> alignment();
-    // False while admission rests after a failure.
+    // False while admission is paused after a failure.
     bool admits() const;
-    // Ends that rest: the next admission tries the disk again.
+    // Ends the pause, so that the next admission tries the disk again.
     void end_rest() { retry_at_ns_ = 0; }
     bool full() const { return full_; }
     const std::optional<Error>& problem() const { return problem_; }
     std::uint32_t operations_in_flight() const { return operations_in_flight_; }
 
-    // Starts to create the file of a segment with id, size and alignment set.
+    // Starts to create the file of a segment whose id, size and alignment are set.
     void create(Segment& segment);
     // Writes write.record as it is; ends in DatasetStore::finish_write.
     void write(StoreWrite& write);
-    // Removes the file's name; the file itself goes with its fd.
+    // Removes the file's name. The file itself is freed when its fd is closed.
     void unlink(Segment& segment);
     void close(Segment& segment);
 

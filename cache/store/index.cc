@@ -150,7 +150,7 @@ void Index::post(const IndexChange& change) {
 
 void Index::wake() {
     const std::uint64_t one = 1;
-    // Fails only when the counter is full, and then it is set.
+    // The write fails only if the counter is full, and then the eventfd is readable anyway.
     [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
 }
 
@@ -166,7 +166,7 @@ void Index::write_loop() {
     std::vector<IndexChange> changes;
     for (;;) {
         sleep(-1);
-        // What woke it may be seen to already: it sleeps on until there is reason to commit.
+        // A wakeup may be for changes that are already committed. The writer sleeps on until a commit is due.
         const auto waits = [&] {
             const std::lock_guard lock(mutex_);
             return !hurry_ && !stop_ && pending_.size() < options_.commit_changes_max;
@@ -200,7 +200,8 @@ void Index::commit(const std::vector<IndexChange>& changes) {
         status_.problem.clear();
         if (status_.commits % kCommitsPerReaderCheck == 0) environment_->check_readers();
     } else {
-        // Each lost row costs one fetch after a restart, or a look at a file that is gone: nothing depends on it.
+        // Each lost row costs one refetch after a restart, or one look for a missing file. Nothing else depends on the
+        // row.
         status_.changes_lost += changes.size();
         status_.problem = committed.error().message;
         status_.persisting = !environment_->broken();

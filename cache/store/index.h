@@ -1,10 +1,10 @@
 #pragma once
 
-// What the node remembers across restarts: for each dataset, which disk segments it has and where in them each block
-// lies. One LMDB environment and one writer thread for the whole node; data-plane threads post changes, which cost them
-// a short lock, and the writer commits them in groups. Losing the index, or any part of it, loses no data: segments
-// describe themselves (cache/store/recovery.h). So nothing here ever stops serving: when LMDB fails, changes are
-// dropped, counted, and the status says why.
+// The index keeps across restarts, for each dataset, which disk segments it has and where in them each block lies. The
+// whole node has one LMDB environment and one writer thread. Data-plane threads post changes under a short lock, and
+// the writer commits them in groups. Losing the index, or any part of it, loses no data, because segments describe
+// themselves (cache/store/recovery.h). So the index never stops serving: if LMDB fails, changes are dropped and
+// counted, and the status says why.
 //
 // Rows are keyed (dataset, segment, offset), not (dataset, block): blocks arrive in random order, and this way an
 // insert goes to the end of its segment's rows instead of dirtying a random page, a dropped segment is one range, and
@@ -36,7 +36,7 @@ struct IndexOptions {
 
 struct IndexStatus {
     bool persisting = true;
-    std::string problem;  // of the last commit; empty when it went well
+    std::string problem;  // of the last commit; empty if it succeeded
     std::uint64_t commits = 0;
     std::uint64_t changes_committed = 0;
     std::uint64_t changes_lost = 0;
@@ -44,28 +44,28 @@ struct IndexStatus {
 
 class Index {
 public:
-    // How opening went, for the log.
+    // The result of opening, for the log.
     struct OpenReport {
-        bool created = false;  // there was none
-        bool rebuilt = false;  // the environment was damaged and put aside: an empty one takes its place
+        bool created = false;  // no index existed
+        bool rebuilt = false;  // an empty environment replaces a damaged one, which was moved aside
         std::string reason;
-        std::string damaged_directory;  // where the damaged one went
+        std::string damaged_directory;  // where the damaged environment was moved to
     };
     struct Opened {
         std::unique_ptr<Index> index;
         OpenReport report;
     };
-    // Checks the environment first, and puts a damaged one aside. An error only where none can be had at all
+    // Checks the environment first and moves a damaged one aside. Fails only if no environment can be opened at all
     // (permissions, no space).
     static Result<Opened> open(IndexOptions options);
     ~Index();  // flushes
 
-    // Ids of segments, memory ones too: unique on the node and never reused. Any thread.
+    // Returns a new segment id, for either tier. Ids are unique on the node and never reused. Any thread.
     std::uint32_t allocate_segment_id();
-    // Ids below `next` are taken (found on disk by a scan).
+    // Marks the ids below `next` as taken (a scan found them on disk).
     void segment_ids_from(std::uint32_t next);
 
-    // Post changes; committed in the order posted. Any thread; never block on LMDB.
+    // Post changes, which are committed in the order posted. Any thread; never block on LMDB.
     void put_segment(std::uint64_t dataset_id, std::uint32_t segment, std::uint64_t size_bytes, std::uint32_t alignment,
                      bool sealed);
     void remove_segment(std::uint64_t dataset_id, std::uint32_t segment);  // with its blocks
@@ -73,10 +73,10 @@ public:
     void remove_block(std::uint64_t dataset_id, std::uint32_t segment, std::uint32_t offset_units);
     void remove_dataset(std::uint64_t dataset_id);
 
-    // Waits until all that was posted before is committed, or lost.
+    // Waits until every change posted before is committed or lost.
     void flush();
 
-    // Everything known of a dataset, as committed, by ascending segment id. Blocking.
+    // The committed segments of a dataset and their blocks, by ascending segment id. Blocking.
     Result<std::vector<StoredSegment>> load(std::uint64_t dataset_id) const;
 
     IndexStatus status() const;

@@ -14,7 +14,7 @@
 namespace larder::cache {
 namespace {
 
-// Changes of one LMDB transaction at most: each may dirty a page, and their number is limited.
+// The most changes in one LMDB transaction: each may dirty a page, and LMDB limits dirty pages.
 constexpr std::size_t kTransactionChangesMax = 50'000;
 
 template <typename Row>
@@ -25,7 +25,7 @@ int put_row(MDB_txn* transaction, unsigned database, std::span<const unsigned ch
     return mdb_put(transaction, database, &key, &value, 0);
 }
 
-// Ends its cursor with its scope.
+// Closes the cursor at the end of its scope.
 struct Cursor {
     Cursor(MDB_txn* transaction, unsigned database) : code(mdb_cursor_open(transaction, database, &cursor)) {}
     ~Cursor() {
@@ -33,7 +33,8 @@ struct Cursor {
     }
     Cursor(const Cursor&) = delete;
     Cursor& operator=(const Cursor&) = delete;
-    // To the first row at or after `from`, or the next row; false at the end of `prefix`'s rows or on an error.
+    // Moves to the first row at or after `prefix` (MDB_SET_RANGE), or to the next row (MDB_NEXT). False past the rows
+    // of `prefix` or on an error, which is in `code`.
     bool get(MDB_cursor_op operation, std::span<const unsigned char> prefix) {
         if (code != 0) return false;
         if (operation == MDB_SET_RANGE) key = lmdb_value(prefix);
@@ -159,7 +160,7 @@ Result<void> IndexEnvironment::commit(std::span<const IndexChange> changes, std:
         int code = 0;
         for (std::size_t budget = kTransactionChangesMax; code == 0 && !changes.empty() && budget > 0;) {
             code = apply(transaction, changes.front(), budget);
-            // One that used up the budget is done again in the next transaction, in case rows are left.
+            // A change that used up the budget is applied again in the next transaction, in case rows are left.
             if (budget > 0) changes = changes.subspan(1);
         }
         if (code == 0) code = put_row(transaction, state_, kNextSegmentKey, StateRow{.value = next_segment, .crc = 0});
@@ -175,7 +176,7 @@ Result<void> IndexEnvironment::commit(std::span<const IndexChange> changes, std:
 }
 
 void IndexEnvironment::cover_last_page() {
-    // Refused on a full disk, where the next start may take the index for damaged and rebuild it.
+    // This fails on a full disk. The next start may then take the index for damaged and rebuild it.
     static_cast<void>(cover_lmdb_pages(environment_));
 }
 
@@ -211,7 +212,7 @@ Result<std::vector<StoredSegment>> IndexEnvironment::load(std::uint64_t dataset_
         if (!row || key.size() != IndexKey::kBlockBytes) return damaged();
         const std::uint32_t id = index_key_number(key.data() + IndexKey::kDatasetBytes);
         while (owner != segments.end() && owner->id < id) ++owner;
-        // Without its segment's row, the segment was dropped.
+        // A block whose segment has no row is of a dropped segment.
         if (owner == segments.end() || owner->id != id) continue;
         owner->blocks.push_back({.offset_units = index_key_number(key.data() + IndexKey::kSegmentBytes),
                                  .block_id = row->block_id,

@@ -8,10 +8,8 @@
 //   database "segments": key {dataset u64, segment u32} -> {size u64, alignment u32, sealed u32, reserved u32, crc}
 //   database "state":    key "next_segment" -> {id u32, crc}
 //
-// Keys are big-endian, values little-endian; `crc` is the CRC32C of the key followed by the value before it, because
-// LMDB hands out flipped bytes as good ones. The rows are keyed by place, not by block: blocks arrive in random order,
-// and this way an insert goes to the end of its segment's rows instead of dirtying a random page, a dropped segment is
-// one range, and loading gives each segment's blocks in order. The look-up by block is the store's table in memory.
+// Keys are big-endian, values little-endian; `crc` is the CRC32C of the key followed by the value before `crc`, because
+// LMDB does not detect flipped bytes. See cache/store/index.h for why rows are keyed by place.
 
 #include <cstdint>
 #include <memory>
@@ -39,8 +37,9 @@ struct IndexChange {
     StoredBlock block;
 };
 
-// Checks every page and row of the environment in `directory` by plain reads, as LMDB trusts its file: a truncated one
-// kills its reader, a flipped bit its writer. What is wrong with it, in words; nothing when it is sound or missing.
+// Checks every page and row of the environment in `directory` by plain reads. LMDB trusts its file: a truncated file
+// kills a reader, a flipped bit kills the writer. Returns a description of the damage; nothing if the environment is
+// sound or missing.
 std::optional<std::string> find_index_damage(const std::string& directory);
 
 class IndexEnvironment {
@@ -52,13 +51,13 @@ public:
 
     std::uint32_t next_segment() const { return next_segment_; }
 
-    // Durable when it returns well; else some or all of the changes are lost.
+    // The changes are durable on success. On failure some or all of them are lost.
     Result<void> commit(std::span<const IndexChange> changes, std::uint32_t next_segment);
-    // After this the environment takes no more commits: LMDB found its file inconsistent.
+    // True if LMDB found its file inconsistent. The environment takes no more commits then.
     bool broken() const { return broken_; }
 
     Result<std::vector<StoredSegment>> load(std::uint64_t dataset_id) const;
-    // Frees the places of readers that died.
+    // Frees the reader slots of processes that died.
     void check_readers();
 
 private:

@@ -47,7 +47,7 @@ struct BlockRow {
 };
 static_assert(sizeof(BlockRow) == 16);
 
-// Of a block whose payload is compressed.
+// The row of a block whose payload is compressed.
 struct CompressedBlockRow {
     std::uint32_t block_id;
     std::uint32_t payload_bytes;
@@ -72,7 +72,7 @@ struct StateRow {
 };
 static_assert(sizeof(StateRow) == 8);
 
-// Every row ends with its CRC.
+// The CRC of a row, which is the row's last field.
 template <typename Row>
 std::uint32_t row_crc(std::span<const unsigned char> key, const Row& row) {
     const auto value = std::as_bytes(std::span(&row, 1));
@@ -89,7 +89,7 @@ std::optional<Row> read_row(std::span<const unsigned char> key, std::span<const 
     return row;
 }
 
-// A row of either kind; raw_bytes is 0 where the block is not compressed.
+// A block row of either kind, if it is valid. raw_bytes is 0 if the block is not compressed.
 inline std::optional<CompressedBlockRow> read_block_row(std::span<const unsigned char> key,
                                                         std::span<const unsigned char> value) {
     if (value.size() == sizeof(CompressedBlockRow)) {

@@ -22,9 +22,9 @@
 namespace larder::cache {
 namespace {
 
-// Offsets of records are kept in 32 bits.
+// Record offsets are kept in 32 bits, in units of kOffsetUnitBytes.
 constexpr std::uint64_t kSizeBytesMax = kOffsetUnitBytes << 32;
-// The index takes so many changes between two flushes without losing any.
+// The index takes this many changes between two flushes without losing any.
 constexpr std::size_t kPostsPerFlush = 65536;
 
 std::optional<std::uint32_t> segment_id_of(const std::string& file_name) {
@@ -79,7 +79,7 @@ private:
         return {};
     }
 
-    // In ascending order, which for segments is that of their ids.
+    // The file names in ascending order, which is the order of segment ids.
     Result<std::vector<std::string>> list() const {
         std::vector<std::string> names;
         std::error_code error;
@@ -164,7 +164,7 @@ private:
             index_->remove_block(dataset_id_, segment.id, block.offset_units);
             return true;
         };
-        // In order, as each is judged by the end of the one before.
+        // In order, because each block is checked against the end of the one before.
         std::size_t kept = 0;
         for (std::size_t i = 0; i < segment.blocks.size(); i++) {
             if (!misplaced(segment.blocks[i])) segment.blocks[kept++] = segment.blocks[i];

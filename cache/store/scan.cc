@@ -12,17 +12,17 @@
 namespace larder::cache {
 namespace {
 
-// Small records are read many at a time; of large ones only the headers.
+// Many small records are read at a time; of large records only the headers.
 constexpr std::size_t kWindowBytesMax = std::size_t{256} << 10;
 constexpr std::size_t kWindowBytesMin = 4096;
-// Bytes looked through for the next header, after damage.
+// The most bytes searched for headers after damage.
 constexpr std::uint64_t kSearchBytesMax = std::uint64_t{256} << 20;
 
 class Window {
 public:
     Window(int fd, std::uint64_t end) : fd_(fd), end_(end), bytes_(kWindowBytesMax) {}
 
-    // A record header's worth of bytes at `offset`; empty at the end or where it cannot be read.
+    // The bytes of the record header at `offset`. Empty at the end or if they cannot be read.
     std::span<const std::byte> at(std::uint64_t offset, std::size_t read_bytes) {
         if (offset < begin_ || offset + protocol::kRecordHeaderBytes > begin_ + filled_) {
             begin_ = offset;
@@ -74,7 +74,7 @@ void scan_records(int fd, const SegmentHeader& header, std::uint64_t offset, std
             continue;
         }
         if (!searching) {
-            // Never written is no data to the file system: the usual end of a scan, and quick.
+            // The file system reports a range never written as a hole: the usual end of a scan, found quickly.
             const off_t data = ::lseek(fd, static_cast<off_t>(offset), SEEK_DATA);
             if (data < 0 && errno == ENXIO) return;
             searching = true;

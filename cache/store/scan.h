@@ -1,7 +1,7 @@
 #pragma once
 
-// Finds the records of a disk segment by reading it: from header to header, and past damage by looking for the next
-// header. Payload CRCs are left to the first read of a block. Blocking.
+// Finds the records of a disk segment by reading the segment from header to header. After damage, searches for the next
+// header. Payload CRCs are checked when a block is first read, not here. Blocking.
 
 #include <cstdint>
 #include <vector>
@@ -11,8 +11,8 @@
 
 namespace larder::cache {
 
-// Appends to `blocks` the records of the segment that `header` describes, from `offset` (a multiple of its alignment)
-// on, in the first `file_bytes` of `fd`, which is open for buffered reads.
+// Appends to `blocks` the records in the first `file_bytes` of `fd`, from `offset` on. `header` describes the segment,
+// `offset` is a multiple of its alignment, and `fd` is open for buffered reads.
 void scan_records(int fd, const SegmentHeader& header, std::uint64_t offset, std::uint64_t file_bytes,
                   std::vector<StoredBlock>& blocks);
 

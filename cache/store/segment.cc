@@ -20,7 +20,7 @@ Result<std::unique_ptr<Segment>> make_memory_segment(std::uint32_t id, std::uint
     }
     auto memory = Mapping::of(fd, size_bytes, Mapping::Access::read_write);
     if (!memory) return std::unexpected(memory.error());
-    // After the daemon's own writable mapping, which stays writable; any later one is refused.
+    // Seals after mapping: the daemon's own mapping stays writable, and any later writable mapping is refused.
     if (::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
         return fail_errno(errno, "seal a memory segment");
     }
@@ -34,7 +34,7 @@ Result<std::unique_ptr<Segment>> make_memory_segment(std::uint32_t id, std::uint
 
 void Segment::back_memory(std::uint64_t end) {
     while (backed_bytes_ < end && backed_bytes_ + kHugePageBytes <= size_bytes_) {
-        // Where one is refused, small pages come as they are written.
+        // If a huge page is refused, small pages are used as they are written.
         back_with_huge_page(memory_.data() + backed_bytes_);
         backed_bytes_ += kHugePageBytes;
     }

@@ -43,7 +43,7 @@ private:
     friend class DiskSegments;
     friend Result<std::unique_ptr<Segment>> make_memory_segment(std::uint32_t id, std::uint64_t size_bytes);
 
-    // Backs memory up to `end` with huge pages, as it comes to be used: not more at once than a record needs.
+    // Backs memory up to `end` with huge pages. Called as records are placed, so that unused memory is not backed.
     void back_memory(std::uint64_t end);
 
     enum class State : std::uint8_t { creating, ready, failed };
@@ -79,7 +79,7 @@ private:
     StoreWrite* waiting_writes_last_ = nullptr;
 };
 
-// Shared memory of `size_bytes`, sealed so that nobody else can write, shrink or grow it.
+// Makes a memory segment of `size_bytes`, sealed so that nobody else can write, shrink or grow it.
 Result<std::unique_ptr<Segment>> make_memory_segment(std::uint32_t id, std::uint64_t size_bytes);
 
 }  // namespace larder::cache

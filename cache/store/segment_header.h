@@ -1,7 +1,7 @@
 #pragma once
 
-// The first page of a disk segment: what it is and whose, so that a segment directory can be read without an index.
-// Records follow, from byte 4096 on.
+// The first page of a disk segment. It names the segment and its dataset, so that a segment directory can be read
+// without an index. Records follow from byte 4096 on.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +29,7 @@ static_assert(sizeof(SegmentHeader) == 40);
 void write_segment_header(std::span<std::byte> page, std::uint64_t dataset_id, std::uint32_t segment,
                           std::uint64_t size_bytes, std::uint32_t alignment);
 
-// The header at the start of `page`, if its magic, layout, CRC and alignment hold.
+// The header at the start of `page`, if its magic, layout, CRC and alignment are valid.
 std::optional<SegmentHeader> read_segment_header(std::span<const std::byte> page);
 
 // "<directory>/0000002a.segment".

@@ -23,10 +23,10 @@ std::optional<std::uint64_t> SegmentSpace::segment_bytes(std::uint64_t record_by
     // A whole number of the largest records, so that blocks of one size leave no unused tail.
     const std::uint64_t records = std::max<std::uint64_t>(1, (target - header_bytes_) / record_bytes_max);
     const std::uint64_t whole = records * record_bytes_max;
-    // Of a quota that grows in small steps too there are few segments.
+    // At least an eighth of the quota, so that a quota that grows in small steps makes few segments.
     const std::uint64_t left = std::max(quota_bytes_ - std::min(quota_bytes_, allocated_bytes_), quota_bytes_ / 8);
     const std::uint64_t bytes = header_bytes_ + round_up(std::max(record_bytes, std::min(whole, left)), kPageBytes);
-    // Tails that nothing fits into count here.
+    // Allocated bytes include the tails that no record fits.
     if (allocated_bytes_ + bytes > quota_bytes_ + header_bytes_ + round_up(whole, kPageBytes)) return std::nullopt;
     return bytes;
 }
@@ -55,7 +55,7 @@ std::optional<SegmentSpace::Place> SegmentSpace::take(std::uint64_t record_bytes
 void SegmentSpace::give_back(Place place, std::uint64_t record_bytes) {
     Segment& segment = *place.segment;
     Hole freed{&segment, place.offset, record_bytes};
-    // One hole of all adjacent ones: a failing remote gives much back, in any order.
+    // Merges adjacent holes: a failing remote gives much room back, in any order.
     std::erase_if(holes_, [&](const Hole& hole) {
         if (hole.segment != &segment) return false;
         if (hole.offset + hole.bytes == freed.offset) {
@@ -71,7 +71,7 @@ void SegmentSpace::give_back(Place place, std::uint64_t record_bytes) {
     } else if (holes_.size() < kHolesMax) {
         holes_.push_back(freed);
     } else {
-        // Too scattered to keep track of: dead until the segment goes.
+        // There are too many holes to track. The room stays unused until the segment is dropped.
         return;
     }
     segment.used_bytes_ -= record_bytes;

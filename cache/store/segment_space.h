@@ -1,9 +1,9 @@
 #pragma once
 
-// The room of one tier: where in the tier's segments the next record goes, and how much of the quota is used. A record
-// goes into a hole an abandoned reservation left, else to the tail of an open segment with room, else a new segment is
-// needed, whose size follows the quota. A few segments stay open at once, so that records of mixed sizes waste little
-// of the tails. Pure bookkeeping; no I/O.
+// Manages the room of one tier: where in the tier's segments the next record goes, and how much of the quota is used. A
+// record goes into a hole left by an abandoned reservation, else to the tail of an open segment with room. Otherwise a
+// new segment is needed, whose size follows the quota. A few segments stay open at once, so that records of mixed sizes
+// waste little of the tails. Pure bookkeeping; no I/O.
 
 #include <cstddef>
 #include <cstdint>
@@ -38,25 +38,26 @@ public:
         return used_bytes_ <= quota_bytes_ && record_bytes <= quota_bytes_ - used_bytes_;
     }
 
-    // Size for a new segment of records of which one of `record_bytes` must fit and the largest has `record_bytes_max`.
-    // Nothing when all segments would be more than the quota and one segment. Only when that record fits the quota.
+    // The size of a new segment that must fit a record of `record_bytes`; the largest record has `record_bytes_max`.
+    // Nothing if all segments would exceed the quota by more than one segment. Requires fits_quota(record_bytes).
     std::optional<std::uint64_t> segment_bytes(std::uint64_t record_bytes, std::uint64_t record_bytes_max) const;
 
-    // Takes room in what is there and counts it; nothing when a new segment is needed. Only within the quota.
+    // Takes room in an existing segment and counts it as used. Nothing if a new segment is needed. Requires
+    // fits_quota(record_bytes).
     std::optional<Place> take(std::uint64_t record_bytes);
-    // Room that was taken and will not be used: a hole, or the tail moves back.
+    // Gives back room that will not be used. The room becomes a hole, or the tail moves back.
     void give_back(Place place, std::uint64_t record_bytes);
 
-    // Counts a new or recovered segment, with what is used of it.
+    // Counts a new or recovered segment and its used bytes.
     void add(Segment& segment);
-    // Room between a recovered segment's records; before `add`.
+    // Adds the gap between two records of a recovered segment as a hole. Call before `add`.
     void add_gap(Segment& segment, std::uint64_t offset, std::uint64_t bytes);
-    // Lets records go to its tail. Gives back the segment that is closed for it, if any.
+    // Opens the segment's tail for records. Returns the segment that is closed in exchange, or null.
     Segment* open(Segment& segment);
-    // The segment is dropped: its use, holes and tail go.
+    // Removes a dropped segment, with its used bytes, holes and tail.
     void remove(Segment& segment);
 
-    // Sum of holes in `segment`; for check_invariants.
+    // The total bytes of the holes in `segment`; for check_invariants.
     std::uint64_t hole_bytes(const Segment& segment) const;
 
 private:

@@ -110,7 +110,7 @@ bool DatasetStore::has_room(std::uint32_t payload_bytes) const {
 std::optional<Refusal> DatasetStore::why_no_room(std::uint32_t payload_bytes) const {
     if (space(Tier::memory).fits_quota(record_bytes(payload_bytes, kMemoryAlignment))) return std::nullopt;
     if (!has_room(payload_bytes)) return Refusal::quota_reached;
-    // After its rest the disk is to be tried again.
+    // The pause after a failure is over, so the disk is to be tried again.
     if (disk_.admits()) return std::nullopt;
     return disk_.full() ? Refusal::disk_full : Refusal::disk_failed;
 }
@@ -248,7 +248,7 @@ void DatasetStore::release(Segment& segment) {
     if (segment.tier() == Tier::disk) {
         disk_.close(segment);
     } else if (options_.unmap_elsewhere) {
-        // First the descriptor, so that the mapping is the last to hold the pages.
+        // Closes the descriptor first, so that the mapping is the last to hold the pages.
         segment.fd_.reset();
         options_.unmap_elsewhere(std::make_shared<const Mapping>(std::move(segment.memory_)));
     }

@@ -1,4 +1,4 @@
-// The part of DatasetStore that makes, takes in and drops whole segments, and checks the accounts.
+// The part of DatasetStore that makes, recovers and drops whole segments, and checks the invariants.
 
 #include <algorithm>
 #include <utility>
@@ -56,7 +56,7 @@ void DatasetStore::take_in(std::unique_ptr<Segment> segment, bool takes_more) {
         Segment* sealed = owner.open(*segment);
         if (sealed != nullptr) {
             sealed->sealed_ = true;
-            // A segment still being created tells the index when it is ready.
+            // A segment that is still being created is put into the index when it is ready.
             if (sealed->tier() == Tier::disk && sealed->state_ == Segment::State::ready) segment_ready(*sealed);
         }
     } else {
@@ -85,7 +85,8 @@ void DatasetStore::drop(Segment& segment) {
     segment.dropped_ = true;
     free_slots_.push_back(segment.slot_);
     draining_.push_back(std::move(segments_[segment.slot_]));
-    // Keeps it over the next lines; one that is being created goes when its present step ends.
+    // Keeps the segment alive until `release` below. A segment that is being created is freed when its current step
+    // ends.
     segment.references_++;
     if (segment.tier() == Tier::disk && segment.state_ == Segment::State::ready) {
         if (index_ != nullptr) index_->remove_segment(options_.dataset_id, segment.id());
@@ -166,7 +167,7 @@ void DatasetStore::clear(const DropObserver& observer) {
 }
 
 void DatasetStore::recover(std::vector<RecoveredSegment> segments) {
-    // Later segments hold the newer record of a block that was forgotten and admitted again.
+    // By ascending id: later segments hold the newer record of a block that was forgotten and admitted again.
     std::ranges::sort(segments, {}, &RecoveredSegment::id);
     for (RecoveredSegment& segment : segments) adopt(std::move(segment));
 }
@@ -198,7 +199,8 @@ void DatasetStore::adopt(RecoveredSegment recovered) {
     take_in(std::move(owned), takes_more);
 
     segment.block_ids_.reserve(recovered.blocks.size());
-    // Blocks come in random order: each entry is asked for early, as a million of them decide how long a start takes.
+    // Blocks come in random order, so entries are prefetched: for a million blocks the look-ups dominate the start-up
+    // time.
     constexpr std::size_t kAhead = 16;
     for (std::size_t i = 0; i < recovered.blocks.size(); i++) {
         if (i + kAhead < recovered.blocks.size()) table_.prefetch(recovered.blocks[i + kAhead].block_id);

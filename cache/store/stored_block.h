@@ -1,7 +1,7 @@
 #pragma once
 
-// One block as the index and a scan of a segment know it. Offsets are kept in units of 64 bytes, the smallest alignment
-// of a record, so that a million blocks take 16 MB.
+// One block as the index and the scan of a segment know it. Offsets are in units of 64 bytes, the smallest alignment of
+// a record, so that they fit in 32 bits.
 
 #include <cstdint>
 #include <vector>
@@ -15,7 +15,7 @@ struct StoredBlock {
     std::uint32_t block_id = 0;
     std::uint32_t payload_bytes = 0;
     std::uint32_t payload_crc = 0;
-    std::uint32_t raw_bytes = 0;  // of the block, where the payload is compressed; else 0
+    std::uint32_t raw_bytes = 0;  // of the block if the payload is compressed, else 0
 
     std::uint64_t offset() const { return offset_units * kOffsetUnitBytes; }
     bool operator==(const StoredBlock&) const = default;
