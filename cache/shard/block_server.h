@@ -92,7 +92,8 @@ public:
     // `end_quarantine` undoes this when the remote's bytes are right again.
     void quarantine(const protocol::Manifest& manifest, std::uint32_t block);
     void end_quarantine(std::uint32_t block_id) { quarantine_.remove(block_id); }
-    // Takes the CRC of a block's bytes at the remote. Confirmed damage reports about other bytes of the block end.
+    // Takes the CRC of a block's bytes at the remote. Ends the block's quarantine by report if the report was about
+    // other bytes.
     void note_remote_bytes(std::uint32_t block_id, std::uint32_t crc);
 
     // Returns the job of this name, created if missing. For the daemon's own reads, which belong to no epoch.

@@ -85,7 +85,7 @@ private:
     std::unique_ptr<ZSTD_CCtx_s, FreeContext> context_;  // of the thread that compresses
     FileDescriptor done_event_;
     Watch watch_;
-    std::mutex mutex_;  // over the lists
+    std::mutex mutex_;  // guards the lists
     std::condition_variable_any ready_;
     List waiting_;
     List done_;

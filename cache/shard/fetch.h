@@ -47,7 +47,7 @@ struct Fetch {
     std::int64_t started_ns = 0;
     bool queued = false;     // referenced by the job's queue
     bool delivered = false;  // only the queue still refers to it
-    bool joined = false;     // its miss when the read was already in flight
+    bool joined = false;     // joined its miss when the read was already in flight
     std::uint8_t disk_tries = 0;
     bool anew = false;  // a refetch: the consumer's bytes, of CRC `damaged_crc`, are damaged
     std::uint32_t damaged_crc = 0;

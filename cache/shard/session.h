@@ -127,7 +127,7 @@ private:
     std::uint32_t completion_tail_ = 0;
     std::uint32_t published_tail_ = 0;
     std::uint32_t in_service_ = 0;              // fetches taken and not yet completed
-    std::vector<std::uint64_t> held_pages_;     // by the client
+    std::vector<std::uint64_t> held_pages_;     // held by the client
     std::vector<std::uint64_t> written_pages_;  // pinned: being read by the daemon
     std::vector<std::uint32_t> run_pages_;      // length of the held run that begins at this page (0: none), with
                                                 // kInService while its fetch is not complete

@@ -18,7 +18,7 @@ public:
     static constexpr std::uint32_t kPending = 0xfffffffe;
 
     struct Entry {
-        std::uint32_t slot = kAbsent;  // of the segment in its store, or kAbsent, kPending
+        std::uint32_t slot = kAbsent;  // the segment's index in its store, or kAbsent, kPending
         std::uint32_t offset_units = 0;
         std::uint32_t payload_bytes = 0;
         std::uint32_t payload_crc = 0;

@@ -1,10 +1,10 @@
 #pragma once
 
-// The index's LMDB environment: its format, how it is opened and checked, and how a group of changes is committed. No
-// threads, no queue: those are the Index's (cache/store/index.h). One environment per process, never used across fork.
+// The index's LMDB environment: its format, how it is opened and checked, and how a group of changes is committed. The
+// threads and the queue are the Index's (cache/store/index.h). One environment per process, never used across fork.
 //
 //   database "blocks":   key {dataset u64, segment u32, offset/64 u32} -> {block_id, payload_bytes, payload_crc, crc}
-//   (of a compressed block {block_id, payload_bytes, payload_crc, raw_bytes, crc})
+//                        (for a compressed block {block_id, payload_bytes, payload_crc, raw_bytes, crc})
 //   database "segments": key {dataset u64, segment u32} -> {size u64, alignment u32, sealed u32, reserved u32, crc}
 //   database "state":    key "next_segment" -> {id u32, crc}
 //

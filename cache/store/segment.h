@@ -2,8 +2,8 @@
 
 // A segment: an append-only store of one dataset's blocks, either a preallocated file on disk (O_DIRECT where the file
 // system allows it) or a sealed memfd that clients map read-only. Both hold records (cache/protocol/record.h) at
-// multiples of `alignment`; a disk segment begins with a header page that names it (cache/store/segment_header.h).
-// Only its DatasetStore changes it. Readers keep it alive with DatasetStore::add_reference.
+// multiples of `alignment`. A disk segment begins with a header page that names it (cache/store/segment_header.h). Only
+// its DatasetStore changes a segment. Readers keep a segment alive with DatasetStore::add_reference.
 
 #include <cstddef>
 #include <cstdint>
