@@ -29,8 +29,8 @@ struct JobConfig {
     std::uint64_t remote_burst_bytes = 0;
 };
 
-// A dataset declared in the file. The daemon adds and indexes it if it is unknown. Without an allocator, a given quota
-// is applied at every start and reload; the other fields are used only when the dataset is added.
+// A dataset declared in the file. The daemon adds and indexes it if it is unknown. A given quota is applied at every
+// start and reload; the other fields are used only when the dataset is added.
 struct DatasetConfig {
     std::string url;
     RemoteOptions remote;

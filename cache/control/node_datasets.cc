@@ -428,7 +428,8 @@ void Node::save(const DatasetRecord& record, Done done) {
 // Under an allocator: sets the quotas of known datasets as if each was set by hand. Changes nothing if they do not fit.
 Result<void> Node::hold_quotas(const std::map<std::string, Quota>& quotas) {
     std::map<std::string, Quota> held;
-    for (const auto& [name, dataset] : datasets_) held[name] = dataset.record.quota_held ? dataset.record.quota : Quota{};
+    for (const auto& [name, dataset] : datasets_)
+        held[name] = dataset.record.quota_held ? dataset.record.quota : Quota{};
     for (const auto& [name, quota] : quotas) held[name] = quota;
     if (auto checked = check_capacity(held); !checked) return checked;
     // First what gets less, so that room passes from one dataset to another.

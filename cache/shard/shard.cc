@@ -459,21 +459,22 @@ ShardStatistics Shard::statistics() const {
         DatasetStatistics dataset = server->statistics();
         std::map<const Job*, JobStatistics> jobs;
         for (const auto& job : server->jobs()) {
-            jobs[job.get()] = JobStatistics{.job = job->name,
-                                            .dataset_id = id,
-                                            .dataset = server->name(),
-                                            .counters = job->counters,
-                                            .sessions = job->sessions,
-                                            .epoch = job->epoch,
-                                            .unread_bytes = job->unread_bytes,
-                                            .effective_cache_bytes = job->effective_bytes,
-                                            .stall_ns = job->ended_stall_ns,
-                                            .busy_ns = job->ended_busy_ns,
-                                            .waiting_bytes = job->waiting_bytes(),
-                                            .samples_delivered = job->ended_samples,
-                                            .bytes_delivered = job->ended_bytes,
-                                            .rate_limit_bytes_per_second = job->bucket->rate_bytes_per_second(state_->now_ns),
-                                            .burst_bytes = job->bucket->burst_bytes()};
+            jobs[job.get()] =
+                JobStatistics{.job = job->name,
+                              .dataset_id = id,
+                              .dataset = server->name(),
+                              .counters = job->counters,
+                              .sessions = job->sessions,
+                              .epoch = job->epoch,
+                              .unread_bytes = job->unread_bytes,
+                              .effective_cache_bytes = job->effective_bytes,
+                              .stall_ns = job->ended_stall_ns,
+                              .busy_ns = job->ended_busy_ns,
+                              .waiting_bytes = job->waiting_bytes(),
+                              .samples_delivered = job->ended_samples,
+                              .bytes_delivered = job->ended_bytes,
+                              .rate_limit_bytes_per_second = job->bucket->rate_bytes_per_second(state_->now_ns),
+                              .burst_bytes = job->bucket->burst_bytes()};
         }
         for (const auto& session : state_->sessions) {
             if (session->closed() || &session->server() != server.get()) continue;

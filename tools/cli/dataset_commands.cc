@@ -124,7 +124,8 @@ std::string dataset_text(const json::object& dataset) {
         {"samples", count(dataset, "samples")},
         {"classes", count(dataset, "classes")},
         {"size", bytes(dataset, "total_bytes")},
-        {"cached", percent_cached(dataset) + ", " + format_counted(count_at(used, "blocks"), "block") + ", " + bytes(used, "payload_bytes")},
+        {"cached", percent_cached(dataset) + ", " + format_counted(count_at(used, "blocks"), "block") + ", " +
+                       bytes(used, "payload_bytes")},
         {"memory", used_of("memory_bytes")},
         {"disk",
          used_of("disk_bytes") + (flag_at(dataset, "disk_full") ? ", DISK FULL: nothing more is admitted" : "")},

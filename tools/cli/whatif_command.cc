@@ -91,8 +91,8 @@ void print_tables(const json::object& answer) {
 int what_if(const Context& context, const WhatIfOptions& options) {
     const json::object body = body_of(options);
     if (body.empty()) {
-        return report(context,
-                      {ErrorCode::invalid_argument, "name a change, such as --cache +2TiB; see `larder whatif --help`", 0});
+        return report(context, {ErrorCode::invalid_argument,
+                                "name a change, such as --cache +2TiB; see `larder whatif --help`", 0});
     }
     const auto answer = call_allocator(context, "POST", "/v1/whatif", body);
     if (!answer) return report(context, answer.error());

@@ -182,7 +182,8 @@ TEST_F(LarderTest, WrongUsageExitsWith2AndSaysWhy) {
 TEST_F(LarderTest, UsageErrorsAreJsonOnStandardOutputIfAskedFor) {
     const auto wrong = larder({"top", "--interval", "0", "--json"});
     EXPECT_EQ(wrong.exit_code, 2);
-    EXPECT_THAT(wrong.output, StartsWith("{\"error\":{\"code\":\"invalid_argument\",\"message\":\"larder top: --interval"));
+    EXPECT_THAT(wrong.output,
+                StartsWith("{\"error\":{\"code\":\"invalid_argument\",\"message\":\"larder top: --interval"));
     EXPECT_THAT(larder({"job", "submit", "--gpus", "x", "--", "true", "--json"}).output, IsEmpty());
 }
 

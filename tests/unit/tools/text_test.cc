@@ -98,8 +98,8 @@ TEST(Progress, SaysNoMoreThanItKnows) {
     EXPECT_EQ(progress_line("x", {.done = 5, .total = 4, .unit = "objects", .bytes_done = 0, .seconds = 0}, 200),
               "x  [========================] 100%  5 of 4 objects")
         << "more than was expected is not more than all";
-    EXPECT_EQ(
-        progress_line("Größe", {.done = 1, .total = 2, .unit = "objects", .bytes_done = 0, .seconds = 0}, 6), "Größ…")
+    EXPECT_EQ(progress_line("Größe", {.done = 1, .total = 2, .unit = "objects", .bytes_done = 0, .seconds = 0}, 6),
+              "Größ…")
         << "columns are characters, not bytes";
 }
 
