@@ -9,7 +9,7 @@ namespace larder::cache {
 namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
-constexpr std::size_t kGroupsMax = 4096;  // of objects, because there may be ten million
+constexpr std::size_t kGroupsMax = 4096;  // groups of objects: a dataset may have ten million objects
 
 struct Extent {
     std::uint64_t offset;
@@ -26,7 +26,7 @@ public:
         content.checksums.resize(std::max(content.blocks.size(), content.objects.size()));
     }
 
-    // `behind`: bytes of the group before this object.
+    // `behind`: the bytes of the earlier objects of the group.
     Result<void> run(const DatasetContent::Object& object, std::uint64_t behind, const ObjectProgress& progress) {
         if (carry_over(object)) return {};
         const JournalKey key{.kind = JournalKind::checksums,

@@ -1,8 +1,8 @@
 #pragma once
 
-// The checksums of a dataset's blocks, from the remote's bytes: what indexing does when it is asked to, and the only
-// part of it that reads payloads. Several objects are read at once. Blocks of objects that have not changed since the
-// version before keep the checksums they had there, and those of the journal the ones it has, unread.
+// Computes the checksums of a dataset's blocks from the remote's bytes. Indexing does so on request only, and reads
+// payloads nowhere else. Several objects are read at once. The blocks of an object are not read if the previous version
+// or the journal has the checksums of the unchanged object.
 
 #include <stop_token>
 
@@ -14,8 +14,8 @@
 
 namespace larder::cache {
 
-// Fills content.checksums. `previous` may be null, or without checksums. An object that is not what was indexed, or
-// that cannot be read, is an error that names it.
+// Fills content.checksums. `previous` may be null, or without checksums. Fails if an object has changed since it was
+// indexed or cannot be read; the error names the object.
 Result<void> add_checksums(ObjectSource& source, DatasetContent& content, const protocol::Manifest* previous,
                            const IndexProgressCallback& progress, std::stop_token stop,
                            IndexJournal* journal = nullptr);

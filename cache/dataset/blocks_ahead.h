@@ -1,8 +1,8 @@
 #pragma once
 
-// The blocks of a dataset in a given order, for one who takes them one after the other: a few are read ahead, at once
-// and decompressed, because a remote answers late rather than slowly. What is ahead is bounded in number and bytes; a
-// block larger than the bound is read alone.
+// Reads the blocks of a dataset ahead, for one consumer that takes them in a given order. Threads read and decompress a
+// few blocks at once, because a remote has high latency rather than low throughput. The blocks read ahead are bounded
+// in number and bytes; a block larger than the bound is read alone.
 
 #include <condition_variable>
 #include <cstddef>
@@ -23,7 +23,7 @@
 namespace larder::cache {
 
 struct BlockBytes {
-    std::span<const std::byte> bytes;  // of one of those below, decompressed where it is compressed
+    std::span<const std::byte> bytes;  // owned by `raw` if the block is compressed (then decompressed), else `reader`
     std::unique_ptr<ObjectReader> reader;
     std::unique_ptr<std::byte[]> raw;
 };
@@ -33,14 +33,15 @@ public:
     static constexpr std::size_t kReadsMax = 8;
     static constexpr std::uint64_t kBytesMax = std::uint64_t{64} << 20;
 
-    // `source` and `manifest` outlive it.
+    // `source` and `manifest` must outlive this object.
     BlocksAhead(ObjectSource& source, const protocol::Manifest& manifest, std::vector<std::uint32_t> order);
-    // Waits for the reads under way.
+    // Waits for the reads in flight.
     ~BlocksAhead();
     BlocksAhead(const BlocksAhead&) = delete;
     BlocksAhead& operator=(const BlocksAhead&) = delete;
 
-    // The next of `order`; call it that many times, and not after an error.
+    // Returns the next block of `order`, and waits until it is read. Call it at most once for each block of `order`,
+    // and not after an error.
     Result<BlockBytes> next();
 
 private:
@@ -57,12 +58,12 @@ private:
     ObjectSource& source_;
     const protocol::Manifest& manifest_;
     const std::vector<std::uint32_t> order_;
-    std::mutex mutex_;  // over what follows
+    std::mutex mutex_;  // guards the members below
     std::condition_variable changed_;
     bool stopping_ = false;
-    std::size_t started_ = 0;  // of `order_`
-    std::uint64_t bytes_ = 0;  // of the slots
-    std::deque<Slot> slots_;   // of what is started and not taken; references stay good
+    std::size_t started_ = 0;  // entries of `order_` whose read has started
+    std::uint64_t bytes_ = 0;  // sum of Slot::bytes
+    std::deque<Slot> slots_;   // blocks started and not taken; a deque keeps references to slots valid
     std::vector<std::jthread> threads_;
 };
 

@@ -34,7 +34,7 @@ Result<void> index_raw_of(ObjectSource& source, DatasetContent& content, std::ve
     return index_raw(std::move(*listing), source.description(), content, notes);
 }
 
-// What has been found already. Without it nothing is: a journal that cannot be read is no reason not to index.
+// Returns null without a journal. A journal that cannot be read counts as none, so that indexing still works.
 std::unique_ptr<IndexJournal> open_journal(const IndexRequest& request, const DatasetRoot& where, Format format,
                                            const BlockGoal& goal) {
     if (request.journal_path.empty()) return nullptr;
@@ -54,8 +54,9 @@ std::uint64_t found_in(const IndexJournal* journal) {
     return std::max(journal->found(JournalKind::index), journal->found(JournalKind::checksums));
 }
 
-// What is in no block comes along where objects come whole: the table before samples, a tar's end. Not where a checksum
-// is of the block alone, or a frame is.
+// Extends each block that holds all samples of its object to the whole object, for servers without ranges. Bytes
+// outside blocks (the table before the samples, a tar's end) are then fetched too. Leaves compressed blocks alone, and
+// all blocks if there are checksums: these cover the block only.
 void take_objects_whole(DatasetContent& content) {
     if (content.blocks.empty() || !content.checksums.empty()) return;
     for (const DatasetContent::Object& object : content.objects) {
@@ -72,7 +73,8 @@ void take_objects_whole(DatasetContent& content) {
     }
 }
 
-// The first object that is not one block; null: each is, and can be had of a server without ranges.
+// Returns the first object that is not exactly one block. Returns null if a server without ranges can serve all
+// objects.
 const DatasetContent::Object* object_in_parts(const DatasetContent& content) {
     if (content.blocks.empty()) return nullptr;
     for (const DatasetContent::Object& object : content.objects) {
@@ -141,7 +143,7 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     DatasetContent content;
     report.block = goal;
     auto journal = open_journal(request, *where, *format, goal);
-    // Whose objects are counted.
+    // Wraps `progress`: counts the objects whose journal record is of `kind` as resumed.
     const auto counting = [&](JournalKind kind) {
         return [&, kind](IndexProgress now) {
             if (journal != nullptr) now.objects_resumed = std::min(now.objects_done, journal->found(kind));
@@ -197,7 +199,7 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
         if (!summed) return std::unexpected(summed.error());
     }
 
-    // A compressed file can only be had whole.
+    // A file that is compressed whole can only be read whole.
     if (content.samples_by_ordinal) report.block = {.target = BlockTarget::object, .bytes = 0};
     const ManifestOptions options{
         .path = request.manifest_path,

@@ -14,7 +14,7 @@ namespace {
 Error root_error(const std::string& path, int system_errno) {
     Error error = errno_error(system_errno, path);
     if (system_errno == ENOENT) error.message = "there is no file or directory " + path + " on this machine";
-    // A shell's `s3:/bucket` became a path.
+    // "s3:/bucket", a URL with one slash missing, is parsed as a path.
     if (system_errno == ENOENT && path.find(":/") != std::string::npos)
         error.message += "; a URL has two slashes after :";
     if (system_errno == EACCES)
@@ -33,7 +33,7 @@ Result<DatasetRoot> find_dataset_root(const IndexRequest& request) {
         struct stat status{};
         if (::stat(url->root.c_str(), &status) != 0) return std::unexpected(root_error(url->root, errno));
         if (S_ISREG(status.st_mode)) {
-            // Objects are named relative to the URL, so it becomes the directory of the one tar.
+            // Objects are named relative to the URL, so the URL becomes the directory of the tar.
             const std::filesystem::path file(url->root);
             root.only = file.filename().string();
             directory = file.parent_path().string();

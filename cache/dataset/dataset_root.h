@@ -1,6 +1,6 @@
 #pragma once
 
-// The place of a dataset that is to be indexed, as its URL names it. If the URL names a file, only that shard is meant.
+// Resolves the URL of a dataset to the place to index. A URL of a file selects that one shard.
 
 #include <memory>
 #include <string>
@@ -12,10 +12,10 @@ namespace larder::cache {
 
 struct DatasetRoot {
     std::shared_ptr<const RemotePlace> place;
-    std::string only;  // a .tar below the place; empty: all that lies there
+    std::string only;  // path of the one .tar, below the place; empty: all objects of the place
 };
 
-// An error says which directory to give if the URL names a file that is no .tar.
+// Fails if the URL names a file that is not a .tar; the error names the directory to give instead.
 Result<DatasetRoot> find_dataset_root(const IndexRequest& request);
 
 }  // namespace larder::cache

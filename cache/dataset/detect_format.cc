@@ -20,11 +20,11 @@ std::string_view file_name(std::string_view path) {
     return path.substr(path.rfind('/') + 1);
 }
 
-// What writes an index.json of this kind; nullopt: nobody we know.
+// Returns the format whose writers make such an index.json; nullopt: unknown.
 Result<std::optional<Format>> format_of_index(ObjectSource& source, const std::string& path) {
     boost::json::value memory;
     const auto index = read_index_json(source, path, memory);
-    // An index.json that is somebody's sample is no error.
+    // The index.json may be a sample of a raw dataset, so a malformed one is not an error.
     if (!index) {
         if (index.error().code == ErrorCode::corrupt || index.error().code == ErrorCode::unsupported) {
             return std::nullopt;
@@ -36,7 +36,7 @@ Result<std::optional<Format>> format_of_index(ObjectSource& source, const std::s
     return std::nullopt;
 }
 
-// Each .bin has its .idx, and there is nothing else.
+// True if each .bin has its .idx, and there are no other files.
 bool is_megatron(const ObjectListing& listing) {
     std::set<std::string_view> bins;
     std::set<std::string_view> indexes;
@@ -58,7 +58,7 @@ bool is_tar_name(std::string_view name) {
     return is_shard_name(name) || is_compressed_shard_name(name);
 }
 
-// Formats whose files are known by their names alone.
+// A format whose files are recognised by name.
 struct ShardKind {
     Format format;
     const char* singular;
@@ -122,7 +122,7 @@ bool may_have_samples(const ObjectListing& listing, Format format) {
         case Format::mds:
         case Format::litdata: return has_index(listing);
         case Format::megatron: return has_suffix(listing, ".bin") && has_suffix(listing, ".idx");
-        // Files of any name are records where nothing is called .tfrecord.
+        // If no file is called .tfrecord, files of any name count as TFRecord files.
         case Format::raw:
         case Format::tfrecord: return !listing.objects.empty();
         case Format::webdataset:

@@ -1,7 +1,7 @@
 #pragma once
 
-// What format a dataset has, where nobody says: by the index.json at its root or below, by what all its files are
-// called, and raw otherwise. Reads names, and one index.json.
+// Detects the format of a dataset when the user names none: from an index.json at the root or below, or from the names
+// of all files. The format is raw otherwise. Reads names and one index.json.
 
 #include <string>
 #include <string_view>
@@ -15,16 +15,16 @@ namespace larder::cache {
 
 Result<protocol::Format> detect_format(ObjectSource& source, const ObjectListing& listing);
 
-// False if the names alone tell that a dataset of `format` has no sample here.
+// Returns false if the names alone rule out samples of `format`.
 bool may_have_samples(const ObjectListing& listing, protocol::Format format);
 
-// A listing in which some objects are shards by their names and others are not, as tars beside a README.txt.
+// A listing in which some objects have names of shards and others do not, such as tars beside a README.txt.
 struct MixedListing {
-    std::vector<std::string_view> odd;  // paths of those that are no shards; of a raw dataset: of the fewer kind
-    std::string doubt;                  // of a raw dataset: why it may have been meant as shards; one sentence
+    std::vector<std::string_view> odd;  // paths of objects that are not shards; raw: of the less frequent kind
+    std::string doubt;                  // raw only: why the user may have meant shards; one sentence
 };
 
-// `format`: that the dataset has. Nothing is mixed where all objects are shards, or none is.
+// `format`: the format of the dataset. Returns empty fields if all objects are shards, or none is.
 MixedListing mixed_listing(const ObjectListing& listing, protocol::Format format);
 
 }  // namespace larder::cache

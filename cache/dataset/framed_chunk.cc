@@ -40,7 +40,7 @@ std::unexpected<Error> bad_chunk(std::uint64_t offset, const std::string& what) 
     return fail(ErrorCode::corrupt, "at offset " + std::to_string(offset) + ": " + what);
 }
 
-// `count` of them from `offset` on, piece by piece; they lie within the file.
+// Reads `count` values at `offset`, in pieces. The values must lie within the file.
 template <typename T>
 Result<std::vector<T>> read_array(ObjectReader& reader, std::uint64_t offset, std::size_t count,
                                   const ObjectProgress& progress) {
@@ -82,7 +82,7 @@ Result<ChunkHead> read_head(ObjectReader& reader, std::uint64_t expected_samples
     return head;
 }
 
-// Adds the frame as a block; `offsets` are those of its samples and of their end.
+// Adds the frame as a block. `offsets`: where its samples begin, and where the last one ends.
 Result<void> add_frame(const Frame& frame, std::span<const std::uint32_t> offsets, IndexedObject& object) {
     if (!std::ranges::is_sorted(offsets) || offsets.back() - offsets.front() != frame.raw_bytes) {
         return bad_chunk(frame.offset, "the samples of the frame that begins here do not fill its " +

@@ -1,11 +1,12 @@
 #pragma once
 
-// LitData's chunks whose samples are compressed in runs (compression_level="batch", which newer versions take where
-// none is given). A run is a zstd frame, and becomes one compressed block, with its samples in what comes out of it:
+// Indexes LitData chunks that compress their samples in runs (compression_level="batch", the default of newer
+// versions). A run is a zstd frame and becomes one compressed block. The offsets of the block's samples count in the
+// decompressed bytes. Layout of a chunk:
 //
-//     "LDFZ01\0\0", version u16 = 1, flags u16, samples u32, samples of a frame u32, frames u32,
-//     samples + 1 offsets u32 into all that is compressed here,
-//     frames of { first sample u32, samples u32, offset in the file u64, bytes u32, bytes once decompressed u32 },
+//     "LDFZ01\0\0", version u16 = 1, flags u16, samples u32, samples per frame u32, frames u32,
+//     samples + 1 offsets u32 into the decompressed bytes of all frames,
+//     for each frame { first sample u32, samples u32, offset in the file u64, bytes u32, decompressed bytes u32 },
 //     the frames
 //
 // Integers are little-endian. Source: Lightning-AI/litData (src/litdata/streaming/framed_zstd.py).
@@ -19,7 +20,7 @@
 
 namespace larder::cache {
 
-// `object` has its path, size and tag, and is given its blocks and samples. No payload is read.
+// Adds blocks and samples to `object`, whose path, size and tag are set. Reads no payload.
 Result<void> index_framed_chunk(ObjectReader& reader, std::uint64_t expected_samples, IndexedObject& object,
                                 const ObjectProgress& progress);
 

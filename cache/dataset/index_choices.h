@@ -1,7 +1,7 @@
 #pragma once
 
-// A request to index may choose the file to read, the size of blocks and the length of samples. Not every format takes
-// each choice.
+// Checks the choices of an IndexRequest (one shard only, block size, sample length) against the format: not every
+// format supports each choice.
 
 #include "base/error.h"
 #include "cache/dataset/dataset_index.h"
@@ -9,7 +9,7 @@
 
 namespace larder::cache {
 
-// Returns the blocks that a dataset of `format` gets. The error names the choice that does not fit the format.
+// Returns the block goal to use for a dataset of `format`. The error names the choice that the format does not support.
 Result<BlockGoal> check_choices(const IndexRequest& request, const DatasetRoot& where, protocol::Format format);
 
 }  // namespace larder::cache

@@ -47,7 +47,7 @@ private:
         }
     }
 
-    // One that another error cut short has nothing to say.
+    // Keeps the error with the lowest index. `cancelled` never replaces an error: that error may have caused it.
     void stop_with(std::size_t i, const Error& error) {
         const std::scoped_lock lock(mutex_);
         const bool says_less = error_ && (error.code == ErrorCode::cancelled || i > error_object_);
@@ -72,7 +72,7 @@ private:
     std::vector<IndexedObject> objects_;
     std::atomic<std::size_t> next_{0};
     std::atomic<bool> failed_{false};
-    std::mutex mutex_;  // over what follows
+    std::mutex mutex_;  // guards the members below
     IndexProgress done_;
     std::optional<Error> error_;
     std::size_t error_object_ = 0;

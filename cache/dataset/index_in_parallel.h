@@ -1,8 +1,8 @@
 #pragma once
 
-// Runs the work of indexing many objects on a few threads, because a remote answers late rather than slowly. Keeps the
-// error of the first object in the order given, so that equal input gives equal errors where it can. Blocks until all
-// is done; `work` is called from several threads at once, `progress` from one at a time.
+// Indexes many objects on a few threads, because a remote has high latency rather than low throughput. Of several
+// errors returns the one with the lowest index, so that equal input mostly gives equal errors. Blocks until all threads
+// have ended. `work` is called from several threads at once, `progress` from one at a time.
 
 #include <cstddef>
 #include <functional>
@@ -14,7 +14,8 @@
 
 namespace larder::cache {
 
-// Called now and then with the bytes of the object that are behind; false ends the work with ErrorCode::cancelled.
+// Called from time to time with the number of bytes of the object done so far. If it returns false, the work must end
+// with ErrorCode::cancelled.
 using ObjectProgress = std::function<bool(std::uint64_t bytes)>;
 using ObjectWork = std::function<Result<IndexedObject>(std::size_t index, const ObjectProgress& progress)>;
 

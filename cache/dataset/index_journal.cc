@@ -67,7 +67,7 @@ Result<void> IndexJournal::load() {
         if (record.empty()) break;
         entries_.push_back({.hash = hash_key(journal_key(record)), .offset = offset});
     }
-    // What comes after a record that does not hold was never whole.
+    // The bytes from the first damaged record on were never written completely.
     if (scan.offset() < bytes && ::ftruncate(file->get(), static_cast<off_t>(scan.offset())) != 0) {
         return fail_errno(errno, "cut off the end of " + path_);
     }

@@ -1,12 +1,12 @@
 #pragma once
 
-// What an indexing has found so far, in a file beside the manifest it is going to be: an add or index that is stopped,
-// by a signal, a crash or a lost network, goes on from there when it is asked for again. Each object's result is kept
-// as soon as it is there, and counts only for the object it was made from: same size, same tag, asked for in the same
-// way. A journal is a convenience: without one, or with one that cannot be written, everything is indexed anew.
+// The journal keeps the results of an indexing run in a file beside the future manifest. If a signal, a crash or a lost
+// network ends an add or index, the next run resumes from the journal. The result of each object is appended at once.
+// It is used again only for the same object: same path, size and tag, and same request. Journals are optional: without
+// one, or if it cannot be written, all objects are indexed again.
 //
-// The file is made with the first result and stays until somebody removes it, once the manifest is in use. Any thread;
-// one journal a file.
+// The file is created with the first result. The caller removes it once the manifest is in use. `find` and `add` may be
+// called from any thread; a file has one IndexJournal at a time.
 
 #include <atomic>
 #include <cstdint>
@@ -25,21 +25,21 @@
 
 namespace larder::cache {
 
-// "…/manifest-3.journal" of "…/manifest-3".
+// Returns "…/manifest-3.journal" for "…/manifest-3".
 std::string journal_path(std::string_view manifest_path);
 
 class IndexJournal {
 public:
-    // `what` names all that results depend on besides the objects: where they lie, the format, the goal. A file of
-    // another is removed.
+    // `what` describes everything that results depend on besides the objects: the place, the format, the block goal. A
+    // file with another `what` is removed.
     static Result<std::unique_ptr<IndexJournal>> open(std::string path, std::string_view what);
 
     std::optional<IndexedObject> find(const JournalKey& key);
     void add(const JournalKey& key, const IndexedObject& object);
 
-    // How many objects were found in it, with either kind of result.
+    // The number of finds so far that returned a result of `kind`.
     std::uint64_t found(JournalKind kind) const { return kind == JournalKind::index ? indexes_ : checksums_; }
-    // Why it is not written any more.
+    // The error that ended writing, if any.
     std::optional<Error> failure() const;
 
 private:
@@ -54,22 +54,22 @@ private:
 
     std::string path_;
     std::uint64_t what_;
-    Mapping old_;  // of before it was opened
+    Mapping old_;  // the records of earlier runs
     std::vector<Entry> entries_;
     std::atomic<std::uint64_t> indexes_{0};
     std::atomic<std::uint64_t> checksums_{0};
 
-    mutable std::mutex mutex_;  // over what follows
+    mutable std::mutex mutex_;  // guards the members below
     FileDescriptor file_;
     std::optional<Error> failure_;
 };
 
-// The result of before, or that of `work`, which is then kept. `journal` may be null; an object without a tag is
-// always worked on, as nothing would say that it changed.
+// Returns the journal's result for `key`; else calls `work` and adds its result to the journal. `journal` may be null.
+// An object without a tag is always indexed again, because a change would go unnoticed.
 Result<IndexedObject> journaled(IndexJournal* journal, const JournalKey& key,
                                 const std::function<Result<IndexedObject>()>& work);
 
-// For JournalKey::depends_on.
+// A hash for JournalKey::depends_on.
 std::uint64_t hash_numbers(std::initializer_list<std::uint64_t> numbers);
 
 }  // namespace larder::cache

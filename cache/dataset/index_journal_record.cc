@@ -48,7 +48,7 @@ std::span<const std::byte> as_bytes(std::string_view text) {
     return std::as_bytes(std::span(text));
 }
 
-// Adds the blocks, with where their samples begin; false where one lies outside the object.
+// Adds the blocks and computes their first_sample. Returns false if a block is invalid or lies outside the object.
 bool add_blocks(std::span<const JournalBlock> stored, bool has_samples, IndexedObject& object) {
     std::uint64_t next = 0;
     for (const JournalBlock& block : stored) {
@@ -68,7 +68,7 @@ bool add_blocks(std::span<const JournalBlock> stored, bool has_samples, IndexedO
     return !has_samples || next == object.samples.size();
 }
 
-// Whether each sample lies inside its block.
+// True if each sample lies inside its block.
 bool samples_fit(const IndexedObject& object) {
     if (object.samples.empty()) return true;
     for (const DatasetContent::Block& block : object.blocks) {

@@ -1,9 +1,9 @@
 #pragma once
 
-// The journal of an indexing under way, byte for byte (see ARCHITECTURE.md): a header that says what is indexed, then a
-// record for each object that is done, its checksum before it. Pure functions over bytes: what a killed daemon or a
-// disk left behind is cut off where the first record does not hold, and a record that holds but makes no sense is
-// passed over. cache/dataset/index_journal.h keeps the file.
+// The file layout of the index journal (see ARCHITECTURE.md): a header that identifies the indexing run, then one
+// record, which begins with its checksum, for each finished object. Pure functions over bytes. A scan ends at the first
+// damaged record (cut short, or with a wrong checksum), as a killed daemon or a bad disk may leave one. An intact
+// record with invalid content is skipped. cache/dataset/index_journal.h manages the file.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,14 +17,14 @@
 namespace larder::cache {
 
 inline constexpr char kJournalMagic[8] = {'L', 'A', 'R', 'D', 'E', 'R', 'I', 'J'};
-inline constexpr std::uint32_t kJournalLayout = 1;  // also raised where an indexer finds other things than before
+inline constexpr std::uint32_t kJournalLayout = 1;  // raise it too when an indexer's results change
 
 enum class JournalKind : std::uint32_t {
-    index = 1,      // blocks and samples, and checksums where the format brings them along
-    checksums = 2,  // of the object's blocks, or of a raw one
+    index = 1,      // blocks and samples, and checksums if the format has them
+    checksums = 2,  // checksums of the object's blocks; one checksum for a raw object
 };
 
-// Which result is meant: it holds for these bytes of the object and, by a hash, for whatever else it was made from.
+// Identifies a result: the version of the object, and a hash of everything else the result depends on.
 struct JournalKey {
     JournalKind kind = JournalKind::index;
     std::string_view path;
@@ -38,16 +38,17 @@ struct JournalKey {
 struct JournalHeader {
     char magic[8];
     std::uint32_t layout;
-    std::uint32_t crc;   // of these 32 bytes with this field 0
-    std::uint64_t what;  // a hash of what is indexed and how
+    std::uint32_t crc;   // of the 32 bytes of the header, with `crc` = 0
+    std::uint64_t what;  // a hash of the dataset and the request, see IndexJournal::open
     std::uint64_t reserved;
 };
 static_assert(sizeof(JournalHeader) == 32);
 
-// Then the blocks, samples and checksums, what the dataset's objects share, the path, and zeros up to 8 bytes.
+// The header of a record. The blocks, the samples, the checksums, IndexedObject::shared and the path follow, then zeros
+// up to a multiple of 8 bytes.
 struct JournalRecord {
-    std::uint32_t crc;           // of all of the record after it
-    std::uint32_t record_bytes;  // with this header and the zeros
+    std::uint32_t crc;           // of the rest of the record
+    std::uint32_t record_bytes;  // including this header and the zeros
     JournalKind kind;
     std::uint32_t path_bytes;
     std::uint64_t size_bytes;
@@ -74,25 +75,25 @@ struct JournalBlock {
 static_assert(sizeof(JournalBlock) == 24);
 
 JournalHeader make_journal_header(std::uint64_t what);
-// Whether a file begins with the header of just that.
+// True if `file` begins with a valid header whose `what` is this one.
 bool is_journal_of(std::span<const std::byte> file, std::uint64_t what);
 
-// Empty for an object too large for a record: it is indexed anew then.
+// Returns an empty string if the object is too large for a record. Such an object is indexed again by the next run.
 std::string encode_journal_record(const JournalKey& key, const IndexedObject& object);
-// The key of a record that holds; its path lies in `record`.
+// Returns the key of an intact record. The path points into `record`.
 JournalKey journal_key(std::span<const std::byte> record);
-// What it says of the object; nothing where that makes no sense.
+// Returns the object, or nullopt if the content of the record is invalid.
 std::optional<IndexedObject> decode_journal_record(std::span<const std::byte> record);
 
-// The records of a file, one after the other, up to its end or the first that does not hold.
+// Iterates over the records of a file, up to its end or to the first damaged record.
 class JournalScan {
 public:
     explicit JournalScan(std::span<const std::byte> file, std::size_t offset = sizeof(JournalHeader))
         : file_(file), offset_(offset) {}
 
-    // Empty at the end.
+    // Returns the next record; empty at the end.
     std::span<const std::byte> next();
-    // Everything before it holds.
+    // The end of the records returned so far.
     std::size_t offset() const { return offset_; }
 
 private:

@@ -1,8 +1,9 @@
 #pragma once
 
-// Reads the index.json of a dataset that others wrote: bounded, and every value by name, so that an error says which
-// file and which value of it ("train/index.json: shards[3].samples is not a whole number"). Keys that are not asked for
-// are left alone, as writers add some with each version. Values stay valid as long as the JsonFile. One thread.
+// Reads the index.json that another tool wrote for a dataset. The size of the file is bounded. Values are read by name,
+// so that an error names the file and the value ("train/index.json: shards[3].samples is not a whole number"). Other
+// keys are ignored, because writers add keys with each version. A JsonAt is valid as long as the `memory` given to
+// read_index_json. One thread.
 
 #include <boost/json.hpp>
 
@@ -17,13 +18,13 @@
 
 namespace larder::cache {
 
-// A value and where it stands, for messages.
+// A value and its position in the file, for error messages.
 class JsonAt {
 public:
     JsonAt(const boost::json::value& value, std::string where) : value_(&value), where_(std::move(where)) {}
 
     Result<JsonAt> at(std::string_view key) const;
-    // nullopt where it is missing or null.
+    // Returns nullopt if the value is missing or null.
     std::optional<JsonAt> find(std::string_view key) const;
     Result<std::string> text(std::string_view key) const;
     Result<std::uint64_t> whole(std::string_view key) const;
@@ -42,14 +43,14 @@ private:
     std::string where_;
 };
 
-// The file's value. `memory` keeps it.
+// Returns the root value of the file. `memory` owns the value.
 Result<JsonAt> read_index_json(ObjectSource& source, const std::string& path, boost::json::value& memory);
 
-// The path that `entry` names under `key`, relative to the dataset: "a/b" for an index.json in "a" that names "b"; an
-// error for names that lead out of the dataset.
+// Returns the path that `entry` has under `key`, relative to the dataset: "a/b" for an index.json in "a" that names
+// "b". Fails if the path leads out of the dataset.
 Result<std::string> path_beside(const std::string& index_path, const JsonAt& entry, std::string_view key);
 
-// The paths of the index files that make up a dataset: the one at the root, else all below it, in the order of paths.
+// Returns the paths of the index files of a dataset: the one at the root, else all below the root, sorted.
 Result<std::vector<std::string>> find_index_files(ObjectSource& source, std::stop_token stop);
 
 }  // namespace larder::cache

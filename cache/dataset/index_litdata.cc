@@ -20,7 +20,8 @@ std::unexpected<Error> refuse(const std::string& path, const std::string& why) {
     return fail(ErrorCode::unsupported, path + ": " + why);
 }
 
-// LitData's numbers of dtypes: torch's names, several for some types, and NumPy's.
+// Maps LitData's dtype number to a type: torch's here, NumPy's below. Some types have several numbers; "" is a type
+// without an ElementType.
 ElementType torch_element(std::string_view number) {
     constexpr std::array<std::string_view, 21> names{
         "float32", "float32", "float64", "float64", "",      "",      "",      "",      "float16", "float16", "",
@@ -50,7 +51,7 @@ ElementType litdata_element_of(std::string_view encoding) {
     return ElementType::none;
 }
 
-// The keys of a node's children: of a dict its own, else their places.
+// Returns the keys of a node's children: those of a dict, else the indexes of the children.
 std::vector<std::string> child_keys(const json::object& node, std::size_t children) {
     std::vector<std::string> keys;
     const json::value* context = node.if_contains("context");
@@ -69,7 +70,7 @@ std::vector<std::string> child_keys(const json::object& node, std::size_t childr
     return keys;
 }
 
-// The path of each leaf of a tree ("meta.width"), in order; false where the tree is not of the form that is known.
+// Appends the path of each leaf of a tree ("meta.width"), in order. Returns false if the form of the tree is unknown.
 bool add_leaf_names(const json::value& value, const std::string& path, int depth, std::vector<std::string>& names) {
     if (depth > 64 || !value.is_object() || names.size() > protocol::kColumnsMax) return false;
     const json::object& node = value.get_object();
@@ -88,7 +89,7 @@ bool add_leaf_names(const json::value& value, const std::string& path, int depth
     return true;
 }
 
-// Names for `leaves` leaves; their places where the tree says nothing that can be used.
+// Returns names for `leaves` leaves: from the tree, or their indexes if the tree cannot be used.
 std::vector<std::string> leaf_names(const std::string& structure, std::size_t leaves) {
     std::vector<std::string> names;
     boost::system::error_code error;
@@ -152,7 +153,6 @@ Result<FormatInfo> read_config(const std::string& path, const JsonAt& config) {
     return info;
 }
 
-// How chunks are compressed.
 enum class Compressed : std::uint8_t { no, whole, framed };
 
 Result<Compressed> read_compression(const std::string& path, const JsonAt& config) {
@@ -188,7 +188,7 @@ Result<TableFile> read_chunk(const std::string& index_path, const JsonAt& chunk,
     if (!path) return std::unexpected(path.error());
     file.sample_count = *samples;
     file.raw_bytes = *bytes;
-    // Older writers did not count the table.
+    // Older writers did not count the bytes of the table.
     if (*samples < protocol::kBlockBytesMax) file.raw_bytes_old = *bytes + (*samples + 2) * kWordBytes;
     (compressed == Compressed::whole ? file.compressed_path : file.path) = std::move(*path);
     return file;

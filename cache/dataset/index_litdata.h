@@ -1,17 +1,17 @@
 #pragma once
 
-// LitData's optimised datasets: an index.json that describes the leaves of a sample and lists the chunks, and chunks of
-// the layout of cache/protocol/sample_table.h, as they are or compressed whole with zstd, or of zstd frames
-// (framed_chunk.h). The index.json at the root counts; where there is none, all those in directories below it do, and
-// their leaves must agree.
+// Indexes LitData's optimised datasets. An index.json describes the leaves of a sample and lists the chunks. Chunks
+// have the layout of cache/protocol/sample_table.h, uncompressed or compressed whole with zstd, or consist of zstd
+// frames (framed_chunk.h). The index.json at the root is used; if there is none, all index.json below the root are
+// used, and their leaves must agree.
 //
-// Reads index.json and the table at the head of each chunk, several at a time; of compressed chunks the frame header
-// only. With `tokens_per_sample` the samples of a dataset of tokens (TokensLoader) are windows of so many tokens over
-// each chunk, as LitData's block_size makes them, else one document each.
+// Reads index.json and the table at the head of each chunk, several chunks at a time; reads only the frame header of a
+// chunk compressed whole. In a dataset of tokens (TokensLoader) a sample is one document, or, with `tokens_per_sample`,
+// a window of that many tokens. Windows are cut per chunk, as with LitData's block_size.
 //
-// Refused by name: pickled leaves, encryption, rows in Arrow tables, other compressions and other item loaders than
-// PyTreeLoader and TokensLoader. Source: Lightning-AI/litData, src/litdata/streaming (writer.py, item_loader.py,
-// serializers.py).
+// Unsupported, with an error that names the cause: pickled leaves, encryption, rows in Arrow tables, other
+// compressions, and item loaders other than PyTreeLoader and TokensLoader. Source: Lightning-AI/litData,
+// src/litdata/streaming (writer.py, item_loader.py, serializers.py).
 
 #include <stop_token>
 #include <string>

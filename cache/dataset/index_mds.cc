@@ -11,7 +11,8 @@ namespace {
 
 using protocol::FormatColumn;
 
-// The type of a column that is bare numbers. An ndarray without a fixed shape begins with its shape.
+// Returns the element type of a column that holds only numbers, else none. An ndarray without a fixed shape stores its
+// shape first, so it is none.
 ElementType element_of(const std::string& encoding) {
     if (encoding == "int") return ElementType::int64;
     std::string_view type = encoding;

@@ -1,15 +1,17 @@
 #pragma once
 
-// The MDS format of MosaicML Streaming: an index.json that describes the columns and lists the shards, and shards of
-// the layout of cache/protocol/sample_table.h, as they are or compressed with zstd. The index.json at the root counts;
-// where there is none, all those in directories below it do (the streams of one dataset), and their columns must agree.
+// Indexes the MDS format of MosaicML Streaming. An index.json describes the columns and lists the shards. Shards have
+// the layout of cache/protocol/sample_table.h, uncompressed or compressed with zstd. The index.json at the root is
+// used; if there is none, all index.json below the root are used (the streams of one dataset), and their columns must
+// agree.
 //
-// Reads index.json and the table at the head of each shard, several shards at a time; of compressed shards only their
-// size, as index.json tells how many samples they have. Where a shard lies there both ways, the uncompressed one is
-// taken. One compressed shard makes every shard of the dataset one block, whatever block was wished.
+// Reads index.json and the table at the head of each shard, several shards at a time. Of a compressed shard reads only
+// the zstd frame header, because index.json has its number of samples. If a shard exists in both forms, uses the
+// uncompressed one. One compressed shard makes every shard of the dataset one block, whatever the block goal.
 //
-// Refused by name: `pkl` columns (unpickling runs whatever code was put there), other compressions, other formats.
-// Source: mosaicml/streaming, streaming/base/format (base/writer.py, mds/writer.py, mds/reader.py).
+// Unsupported, with an error that names the cause: `pkl` columns (unpickling would run any code in them), other
+// compressions, other formats. Source: mosaicml/streaming, streaming/base/format (base/writer.py, mds/writer.py,
+// mds/reader.py).
 
 #include <stop_token>
 #include <string>

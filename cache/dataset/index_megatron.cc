@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kDocumentsPerProgress = 65536;
 
-// What all files of the dataset have in common.
+// The token type that all files of the dataset must share. `take` may be called from any thread.
 class TokenType {
 public:
     Result<void> take(ElementType element, const std::string& path) {
@@ -33,14 +33,14 @@ private:
     std::string path_;
 };
 
-// Cuts documents that lie one after the other into windows, which go across them.
+// Cuts consecutive documents into windows. A window may span several documents.
 class Windows {
 public:
     Windows(BlockGrouper& grouper, std::uint64_t window_bytes) : grouper_(grouper), window_bytes_(window_bytes) {}
 
     Result<void> add(const protocol::MegatronDocument& document) {
         if (document.bytes == 0) return {};
-        // After a gap the tokens before it are another stretch.
+        // A window does not span a gap between documents.
         if (document.offset != end_) {
             left_over_bytes_ += end_ - begin_;
             begin_ = document.offset;
@@ -56,12 +56,11 @@ public:
 private:
     BlockGrouper& grouper_;
     std::uint64_t window_bytes_;
-    std::uint64_t begin_ = 0;  // of the next window
-    std::uint64_t end_ = 0;    // of the documents so far
+    std::uint64_t begin_ = 0;  // offset of the next window
+    std::uint64_t end_ = 0;    // end of the documents so far
     std::uint64_t left_over_bytes_ = 0;
 };
 
-// One .bin and its .idx.
 struct Pair {
     std::string bin_path;
     std::string idx_path;
@@ -80,7 +79,8 @@ Result<Pair> open_pair(ObjectSource& source, const std::string& stem) {
     return pair;
 }
 
-// Its index says more than the .bin: where that changed, the .bin counts as changed. An .idx without a tag may have.
+// The result depends on the .idx, so a changed .idx invalidates it. Without a tag of the .idx a change would go
+// unnoticed, so the key then has no tag.
 JournalKey key_of(const Pair& pair) {
     return {.path = pair.bin_path,
             .size_bytes = pair.bin->size_bytes(),

@@ -1,12 +1,13 @@
 #pragma once
 
-// Megatron's indexed datasets (cache/protocol/megatron.h): every NAME.bin below a directory, each with its NAME.idx,
-// all of one token type. The objects are the .bin files; of them no byte is read here. A sample is a document, or, with
-// `tokens_per_sample`, a window of so many tokens: the documents of a .bin, one after the other, cut every
-// `tokens_per_sample` tokens; what is left at its end is left out. Windows do not overlap: for a context of N tokens
-// and the next one as target choose N + 1.
+// Indexes Megatron's indexed datasets (cache/protocol/megatron.h): every NAME.bin below a directory, each with its
+// NAME.idx, all of one token type. The objects are the .bin files; indexing reads only the .idx files.
 //
-// A sample is bare tokens, so that a job reads them where they lie.
+// A sample is a document, or, with `tokens_per_sample`, a window of that many tokens. Windows are cut from the
+// consecutive documents of a .bin. They do not overlap, and tokens left over at the end are dropped. A job that trains
+// on a context of N tokens and the next token as target needs N + 1 tokens per sample.
+//
+// A sample holds nothing but tokens, so that a job can use them without copying.
 
 #include <stop_token>
 #include <string>

@@ -12,7 +12,7 @@ namespace {
 using protocol::BlockTarget;
 using protocol::PackedIndex;
 
-// IndexedObject::shared of a packed file: these, then the format info.
+// The head of IndexedObject::shared of a packed file. The format info follows.
 struct Shared {
     protocol::Format format{};
     std::uint32_t block_bytes = 0;
@@ -23,7 +23,7 @@ std::string shared_of(const PackedIndex& index) {
     return std::string(reinterpret_cast<const char*>(&shared), sizeof shared) + index.format_info;
 }
 
-// What all files of the dataset have in common.
+// Format and format info, which all files of the dataset must share. `take` may be called from any thread.
 class Common {
 public:
     Result<void> take(std::string_view said, const std::string& path) {
@@ -50,7 +50,7 @@ public:
 
 private:
     std::mutex mutex_;
-    std::string path_;  // of the first
+    std::string path_;  // of the first file taken
     protocol::Format format_{};
     std::string format_info_;
     std::uint32_t block_bytes_ = 0;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Indexes packed files (cache/protocol/packed.h): header and index of each, nothing else. Blocks are those that were
-// packed, whatever block is wished for; their checksums come along.
+// Indexes packed files (cache/protocol/packed.h). Reads only the header and the index of each file. The blocks and
+// their checksums are those in the file, whatever the block goal.
 
 #include <stop_token>
 #include <string>
@@ -16,10 +16,10 @@
 
 namespace larder::cache {
 
-// NAME.larder.
+// True for "NAME.larder".
 bool is_packed_name(std::string_view name);
 
-// Fills `content` and `packed_as`, the block that was wished for when they were packed.
+// Fills `content` and `packed_as`, the block goal that the files were packed with.
 Result<void> index_packed(ObjectSource& source, DatasetContent& content, BlockGoal& packed_as,
                           std::vector<std::string>& notes, const IndexProgressCallback& progress, std::stop_token stop,
                           IndexJournal* journal = nullptr);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The raw format: each object is one sample and one block. An object's label is its top directory, the classes are the
-// top directories by name; objects at the root have no label.
+// Indexes the raw format: each object is one sample and one block. The classes are the top directories, sorted by name.
+// The label of an object is its top directory; an object at the root has no label.
 
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@
 
 namespace larder::cache {
 
-// Fills `content` (objects and classes) and `notes`; `where` is the listing's source, for messages.
+// Fills `content` (objects and classes) and `notes`. `where` names the source of the listing in messages.
 Result<void> index_raw(ObjectListing listing, const std::string& where, DatasetContent& content,
                        std::vector<std::string>& notes);
 

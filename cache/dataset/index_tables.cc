@@ -23,7 +23,7 @@ IndexedObject begin(const std::string& path, const ObjectReader& reader) {
     return {.path = path, .size_bytes = reader.size_bytes(), .tag = reader.tag()};
 }
 
-// The samples of an uncompressed file; how many there are, where the file is one block.
+// Adds the samples or windows of an uncompressed file. With `one_block` adds one block and its number of samples.
 Result<IndexedObject> index_plain(ObjectReader& reader, const TableFile& file, const BlockGoal& goal, bool one_block,
                                   std::uint64_t window_bytes, const ObjectProgress& progress) {
     IndexedObject object = begin(file.path, reader);
@@ -62,7 +62,7 @@ Result<IndexedObject> index_framed(ObjectReader& reader, const TableFile& file, 
     return object;
 }
 
-// LitData's chunks may end in an Arrow table, which then has the samples that the chunk seems to have.
+// A LitData chunk may end in an Arrow table that holds its samples; its own table is then invalid.
 bool ends_in_arrow(ObjectReader& reader) {
     if (reader.size_bytes() < kArrowFooterMagic.size()) return false;
     const auto end = reader.read(reader.size_bytes() - kArrowFooterMagic.size(), kArrowFooterMagic.size());
@@ -106,8 +106,8 @@ Result<IndexedObject> index_uncompressed(ObjectReader& reader, const TableFile& 
     return object;
 }
 
-// Whether each file lies there uncompressed; looked for only where there is a choice. A remote without a listing (HTTP)
-// lists none of them: then one is asked for, and all are taken to be like it.
+// Returns, for each file, whether to read its uncompressed form. Lists the remote only if a file may have both forms.
+// HTTP has no listing: then opens one unlisted file, and assumes that all unlisted files have the same form.
 Result<std::vector<bool>> find_plain(ObjectSource& source, const std::vector<TableFile>& files, std::stop_token stop) {
     std::vector<bool> plain;
     plain.reserve(files.size());

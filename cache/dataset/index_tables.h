@@ -1,7 +1,8 @@
 #pragma once
 
-// What indexing MDS and LitData has in common, once their index.json is read: a list of files with tables of samples
-// (cache/protocol/sample_table.h), as they are, compressed whole, or compressed within.
+// The part of indexing that MDS and LitData share, after their index.json is read: indexes a list of files with tables
+// of samples (cache/protocol/sample_table.h). The files are uncompressed, compressed whole, or made of zstd frames
+// (framed).
 
 #include <cstdint>
 #include <stop_token>
@@ -17,20 +18,20 @@
 namespace larder::cache {
 
 struct TableFile {
-    std::string path;             // as it is, "" if there is none
-    std::string compressed_path;  // by zstd, "" if there is none; where both are there `path` is read
+    std::string path;             // the uncompressed or framed file; "": none
+    std::string compressed_path;  // the file compressed whole with zstd; "": none. `path` is preferred if both exist
     std::uint64_t sample_count = 0;
-    std::uint64_t raw_bytes = 0;      // of the file once decompressed
-    std::uint64_t raw_bytes_old = 0;  // another size that is right as well; 0: none
-    bool framed = false;              // `path` is compressed within (cache/dataset/framed_chunk.h)
+    std::uint64_t raw_bytes = 0;      // decompressed size of the file
+    std::uint64_t raw_bytes_old = 0;  // a second valid decompressed size; 0: none
+    bool framed = false;              // `path` is made of zstd frames (cache/dataset/framed_chunk.h)
 };
 
 struct TableFiles {
     std::vector<TableFile> files;
-    std::uint64_t window_bytes = 0;  // not 0: samples are not the table's, but windows of so many bytes
+    std::uint64_t window_bytes = 0;  // 0: samples are those of the table; else: windows of this many bytes
 };
 
-// Fills objects, blocks and samples, and adds to `notes`.
+// Fills the objects, blocks and samples of `content`, and adds to `notes`.
 Result<void> index_tables(ObjectSource& source, const TableFiles& files, const BlockGoal& goal, DatasetContent& content,
                           std::vector<std::string>& notes, const IndexProgressCallback& progress, std::stop_token stop,
                           IndexJournal* journal = nullptr);

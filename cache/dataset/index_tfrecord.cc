@@ -8,7 +8,7 @@ namespace larder::cache {
 namespace {
 
 constexpr std::uint64_t kRecordsPerProgress = 1024;
-constexpr std::size_t kNearBytes = 16384;  // records larger than that are stepped over, however far the remote is
+constexpr std::size_t kNearBytes = 16384;  // larger records are skipped, not read, even at a high-latency remote
 
 Result<IndexedObject> index_file(ObjectReader& file, const std::string& path, const BlockGoal& goal,
                                  const ObjectProgress& progress) {

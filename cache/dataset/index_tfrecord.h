@@ -1,9 +1,9 @@
 #pragma once
 
-// TFRecord files (cache/protocol/tfrecord.h): every file below a directory whose name ends in .tfrecord, .tfrecords or
-// such with TensorFlow's -00000-of-00010 after it; all files, where none is called so. A record is a sample. Reads the
-// 12 bytes before each record and verifies their checksum, several files at a time; the data is verified by who reads
-// it. Compressed files are errors.
+// Indexes TFRecord files (cache/protocol/tfrecord.h): every file below a directory whose name ends in .tfrecord or
+// .tfrecords, with or without TensorFlow's -00000-of-00010 after it. If no file has such a name, indexes all files. A
+// record is a sample. Reads the 12 bytes before each record and verifies their checksum, several files at a time; the
+// reader of a record verifies its data. Compressed files are errors.
 
 #include <stop_token>
 #include <string>

@@ -17,7 +17,7 @@ struct ShardList {
 };
 
 Result<ShardList> shards_of(const ObjectListing& listing, const std::string& where) {
-    // A shard without a byte is one that was cut off, not one without samples.
+    // An empty file is a truncated shard: a tar without samples has an end marker.
     const auto cut_off = std::ranges::find_if(listing.empty, is_shard_name);
     if (cut_off != listing.empty.end()) {
         return fail(ErrorCode::corrupt, where + "/" + *cut_off + ": at offset 0: the archive is empty");

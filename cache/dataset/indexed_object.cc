@@ -17,7 +17,7 @@ std::unexpected<Error> too_long(const std::string& what, std::uint64_t offset, s
                                             format_bytes(protocol::kBlockBytesMax) + remedy);
 }
 
-// Appends one object, its memory freed on the way; one without samples is left out.
+// Appends one object and frees its memory. Leaves out an object without samples.
 void append(DatasetContent& content, IndexedObject&& taken) {
     const IndexedObject object = std::move(taken);
     if (object.blocks.empty()) return;

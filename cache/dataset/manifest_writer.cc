@@ -30,7 +30,7 @@ std::span<const std::byte> bytes_of(const T& value) {
     return std::as_bytes(std::span(&value, 1));
 }
 
-// The body of the file: buffered, with the CRC of all that went by. The first error sticks.
+// Writes the body of the file through a buffer and computes its CRC. `finish` reports the first error.
 class BodyStream {
 public:
     BodyStream(int fd, std::uint64_t offset) : fd_(fd), offset_(offset) { buffer_.reserve(kBufferBytes); }
@@ -44,7 +44,7 @@ public:
         }
     }
 
-    // The offset after everything put so far.
+    // The file offset of the next byte.
     std::uint64_t position() const { return offset_ + buffer_.size(); }
 
     Result<std::uint32_t> finish() {
@@ -81,17 +81,18 @@ private:
     std::vector<std::byte> buffer_;
 };
 
-// Gives each object (sorted by path) its first block id.
+// Assigns the first block id of each object.
 class BlockIds {
 public:
     BlockIds(const DatasetContent& content, const ManifestOptions& options) : content_(content) {
         if (options.previous == nullptr) return;
         next_id_ = options.previous->header().block_id_end;
-        // Under another URL an equal path says nothing about the bytes.
+        // Under another URL, an equal path does not imply equal bytes.
         if (options.previous->url() == options.url) previous_ = options.previous;
     }
 
-    // Call with objects in order. Also says whether the ids are an unchanged object's.
+    // Returns the first block id, and whether it is carried over from an unchanged object. Call with objects sorted by
+    // path.
     std::pair<std::uint32_t, bool> next(const DatasetContent::Object& object) {
         const std::string_view path = content_.name(object);
         while (previous_ != nullptr && at_ < previous_->object_count() && previous_->object(at_).path < path) ++at_;
@@ -143,7 +144,7 @@ Result<void> check_content(const DatasetContent& content, const ManifestOptions&
     return {};
 }
 
-// Fills the counts, sums and block_bytes_max.
+// Fills the header's counts and sizes of blocks and samples.
 void summarise_blocks(const DatasetContent& content, ManifestHeader& header) {
     std::vector<std::uint32_t> lengths;
     lengths.reserve(std::max(content.blocks.size(), content.objects.size()));

@@ -1,11 +1,12 @@
 #pragma once
 
-// Writes what an indexer found as a manifest file: sorts the objects by path, gives every block its id, and streams the
-// arrays to a temporary file that is synced and renamed, so that a manifest is there whole or not at all.
+// Writes the result of an indexer as a manifest file. The writer sorts the objects by path, assigns a block id to every
+// block, and streams the arrays to a temporary file. The file is synced and then renamed, so that a manifest is never
+// incomplete.
 //
-// Block ids carry the cache over from one version of a dataset to the next: an object that kept its path, size, mtime
-// and block boundaries keeps its ids; every other object gets fresh ones, never used before for this dataset. So does
-// one whose remote says nothing of its version (mtime 0): the same size is no sign of the same bytes.
+// Block ids carry the cache over from one version of a dataset to the next. An object that kept its path, size, mtime
+// and block boundaries keeps its ids. Every other object gets fresh ids, never used before for this dataset. An object
+// whose remote has no version for it (mtime 0) always gets fresh ids, because equal sizes do not imply equal bytes.
 
 #include <cstdint>
 #include <string>
@@ -17,7 +18,7 @@
 
 namespace larder::cache {
 
-// What an indexer found, in any order. Names share one string, because a dataset may have ten million of them.
+// The result of an indexer, in any order. Names share one string, because a dataset may have ten million names.
 struct DatasetContent {
     struct Object {
         std::uint64_t name_offset;  // into `names`
@@ -25,7 +26,7 @@ struct DatasetContent {
         std::int64_t mtime_ns;
         std::uint32_t name_bytes;
         std::uint32_t label;        // into `classes`, or protocol::kNoLabel
-        std::uint32_t first_block;  // into `blocks`; of raw: into `checksums`
+        std::uint32_t first_block;  // into `blocks`; raw: into `checksums`
         std::uint32_t block_count;
     };
     struct Block {
@@ -33,18 +34,18 @@ struct DatasetContent {
         std::uint32_t length;
         std::uint32_t first_sample;  // into `samples`
         std::uint32_t sample_count;
-        std::uint32_t raw_bytes = 0;  // of a compressed block; see protocol::ManifestBlock
+        std::uint32_t raw_bytes = 0;  // decompressed size; 0: not compressed. See protocol::ManifestBlock
     };
 
     std::string names;
     std::vector<Object> objects;
-    std::vector<Block> blocks;                      // empty for raw: one block an object
-    std::vector<protocol::ManifestSample> samples;  // empty for raw: one sample an object
-    bool samples_by_ordinal = false;                // blocks count their samples, and `samples` is empty
-    std::vector<std::uint32_t> checksums;  // none, or of each block; of raw: of the object with this first_block
+    std::vector<Block> blocks;                      // empty for raw: an object is one block
+    std::vector<protocol::ManifestSample> samples;  // empty for raw: an object is one sample
+    bool samples_by_ordinal = false;                // blocks have only a sample_count; `samples` is empty
+    std::vector<std::uint32_t> checksums;  // empty, or one for each block; raw: indexed by Object::first_block
     std::vector<std::string> classes;
-    std::string format_info;           // as protocol::encode makes it
-    protocol::Format sample_format{};  // of larder: see protocol::ManifestHeader
+    std::string format_info;           // encoded by protocol::encode
+    protocol::Format sample_format{};  // for Format::larder; see protocol::ManifestHeader
 
     std::uint64_t sample_count() const;
     std::string_view name(const Object& object) const {
@@ -53,12 +54,12 @@ struct DatasetContent {
     void add_object(std::string_view path, std::uint64_t size_bytes, std::int64_t mtime_ns, std::uint32_t label);
 };
 
-// Whether the object holds the bytes it held before, by what its remote says of it. Equal paths are the caller's to see
-// to, and equal boundaries of blocks.
+// True if mtime, size and number of blocks are unchanged and the mtime is known. The caller compares paths and block
+// boundaries.
 bool is_same_version(const DatasetContent::Object& now, const protocol::Object& before);
 
 struct ManifestOptions {
-    std::string path;  // of the file to write
+    std::string path;  // the file to write
     std::string url;
     std::uint64_t dataset_id = 0;
     std::uint64_t version = 1;
@@ -66,7 +67,7 @@ struct ManifestOptions {
     protocol::Format format = protocol::Format::raw;
     protocol::BlockTarget block_target = protocol::BlockTarget::sample;
     std::uint64_t block_target_bytes = 0;
-    const protocol::Manifest* previous = nullptr;  // of the same dataset
+    const protocol::Manifest* previous = nullptr;  // previous version of the same dataset; null: none
 };
 
 struct ManifestSummary {
@@ -75,11 +76,11 @@ struct ManifestSummary {
     std::uint64_t sample_count = 0;
     std::uint64_t class_count = 0;
     std::uint64_t total_bytes = 0;
-    std::uint64_t objects_carried_over = 0;  // whose cached blocks stay good
+    std::uint64_t objects_carried_over = 0;  // objects whose cached blocks stay valid
     std::uint64_t bytes_carried_over = 0;
 };
 
-// Sorts `content.objects` on the way.
+// Writes the manifest. Sorts `content.objects` by path.
 Result<ManifestSummary> write_manifest(DatasetContent& content, const ManifestOptions& options);
 
 }  // namespace larder::cache

@@ -17,7 +17,7 @@
 namespace larder::cache {
 namespace {
 
-// A directory that goes away unless `keep_as` gave it its name.
+// A temporary directory. The destructor removes it unless `keep_as` has renamed it.
 class WorkDirectory {
 public:
     static Result<WorkDirectory> make_beside(const std::string& destination) {

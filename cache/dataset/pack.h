@@ -1,16 +1,15 @@
 #pragma once
 
-// Packs a dataset of any format that can be read into another layout: WebDataset shards (NAME-000000.tar, ...) or
-// packed files (NAME-000000.larder, see cache/protocol/packed.h). The samples of a raw dataset (in the order of
-// index_raw.h) are spread over the shards in a pseudo-random order that is always the same, so that a block of
-// neighbours is no single class; those of other formats keep their order, as what was shuffled when it was written need
-// not be read at random.
+// Packs a dataset of any readable format into another layout: WebDataset shards (NAME-000000.tar, ...) or packed files
+// (NAME-000000.larder, see cache/protocol/packed.h). The samples of a raw dataset are written in a pseudo-random order,
+// so that a block does not hold a single class; the order is the same in every run. Samples of other formats keep their
+// order: their writer has shuffled them already, and sequential reads are faster.
 //
-// What a sample becomes in a tar is pack_members.h; in a packed file it keeps the bytes it has, except that a file of a
-// raw dataset becomes what it would be in a tar. Times and owners are zero: equal input gives equal bytes.
+// pack_members.h describes the members of a sample in a tar. In a packed file a sample keeps its bytes, except that a
+// file of a raw dataset is stored as its tar members. Times and owners are zero, so that equal input gives equal bytes.
 //
-// The shards appear together, when all are written and synced: the work is done in a directory beside the destination,
-// which takes its name at the end and is removed on any failure.
+// All shards appear at once, after all are written and synced: they are written to a temporary directory beside the
+// destination, which is renamed to the destination at the end and removed on any failure.
 
 #include <cstdint>
 #include <optional>
@@ -24,17 +23,17 @@
 namespace larder::cache {
 
 struct PackRequest {
-    std::string source;  // a directory or URL, as IndexRequest::url
+    std::string source;  // a directory or URL, like IndexRequest::url
     RemoteOptions remote;
     HttpTransfers* transfers = nullptr;                      // needed for http(s):// and s3://
-    std::optional<protocol::Format> source_format;           // none: as the files look
-    std::uint32_t tokens_per_sample = 0;                     // of sources of tokens, as IndexRequest has it
-    std::string destination;                                 // directory to make; an empty one may stand there
+    std::optional<protocol::Format> source_format;           // none: detected
+    std::uint32_t tokens_per_sample = 0;                     // see IndexRequest::tokens_per_sample
+    std::string destination;                                 // directory to create; may exist if it is empty
     protocol::Format format = protocol::Format::webdataset;  // or larder
     std::string shard_name = "shard";
     std::uint64_t shard_bytes = std::uint64_t{256}
-                                << 20;  // a shard ends before it grows past this, after one sample at least
-    // Of packed files: how much a block holds, and how it is compressed (none: not at all).
+                                << 20;  // largest shard; a larger sample gets a shard of its own
+    // For packed files only: the size of a block, and its compression (none: uncompressed).
     BlockGoal block = {.target = protocol::BlockTarget::bytes, .bytes = std::uint64_t{4} << 20};
     std::optional<int> zstd_level;
 };
@@ -43,12 +42,12 @@ struct PackReport {
     std::uint64_t shard_count = 0;
     std::uint64_t sample_count = 0;
     std::uint64_t class_count = 0;
-    std::uint64_t payload_bytes = 0;  // of the source's blocks
+    std::uint64_t payload_bytes = 0;  // sum over the source's blocks
     protocol::Format source_format = protocol::Format::raw;
-    std::vector<std::string> notes;  // what was left out and why
+    std::vector<std::string> notes;  // files left out and why
 };
 
-// `progress` counts samples as its objects.
+// The objects that `progress` counts are samples here.
 Result<PackReport> pack_dataset(const PackRequest& request, const IndexProgressCallback& progress,
                                 std::stop_token stop);
 

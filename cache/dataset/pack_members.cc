@@ -13,7 +13,7 @@ namespace {
 
 using protocol::Format;
 
-// The field a file becomes.
+// Returns the field name for a file of a raw dataset.
 std::string field_name(std::string_view path) {
     const std::string_view base = path.substr(path.rfind('/') + 1);
     const std::size_t dot = base.rfind('.');
@@ -22,7 +22,7 @@ std::string field_name(std::string_view path) {
     for (char& c : suffix) {
         if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
     }
-    // "cls" is the label's.
+    // "cls" is reserved for the label.
     if (suffix.empty() || suffix == "cls" || !std::ranges::all_of(suffix, is_letter_or_digit)) return "bin";
     return suffix;
 }
@@ -54,7 +54,7 @@ Result<PackMembers> PackMembers::of(const protocol::Manifest& manifest) {
         if (!parsed) return std::unexpected(parsed.error());
         info = std::move(*parsed);
     }
-    // A slash would make it another file's name.
+    // A slash would end the file name, and so change the sample's key.
     for (protocol::FormatColumn& column : info.columns) std::ranges::replace(column.name, '/', '_');
     return PackMembers(manifest.sample_format(), std::move(info));
 }

@@ -1,14 +1,13 @@
 #pragma once
 
-// What a sample of any format becomes in a tar: a member for each field, "<sample, nine digits>.<suffix>".
+// Converts a sample of any format to tar members: one member for each field, named "<sample, nine digits>.<suffix>".
 //
-// - Raw: the file's suffix in lower case ("bin" where it has none that can name a field); its class as decimal text in
-//   "cls". The sample is the file's place in the order of paths.
-// - WebDataset: the members it has.
-// - Formats of columns: the column's name, and behind it the usual suffix of its encoding where there is one: txt,
-// json,
-//   jpg, png. MDS's "int" becomes decimal text, "cls". All other bytes stay as they are.
-// - TFRecord: the record's data, "record".
+// - Raw: suffix is the file's suffix in lower case, or "bin" if that cannot name a field. A second member "cls" holds
+//   the class as decimal text. The number of the sample is the file's position in the order of paths.
+// - WebDataset: the sample's own members.
+// - Formats with columns: suffix is the column's name, followed by the usual suffix of its encoding, if any: txt, json,
+//   jpg, png. MDS's "int" becomes decimal text with the suffix "cls". All other bytes are unchanged.
+// - TFRecord: one member "record" with the record's data.
 
 #include <deque>
 #include <span>
@@ -30,7 +29,7 @@ struct NewMember {
 class PackMembers {
 public:
     static Result<PackMembers> of(const protocol::Manifest& manifest);
-    // Valid until the next call, and while the sample's bytes are.
+    // The members are valid until the next call, and no longer than the sample's bytes.
     Result<std::span<const NewMember>> split(const SourceSample& sample);
 
 private:

@@ -74,7 +74,7 @@ private:
 
 class PackedShards final : public PackShards {
 public:
-    // `members`: of raw sources, whose samples become tars of their own.
+    // `members`: set for raw sources only, whose samples are stored as tar members.
     PackedShards(const PackRequest& request, const std::string& directory, PackedOptions options,
                  std::optional<PackMembers> members)
         : shard_bytes_max_(request.shard_bytes),

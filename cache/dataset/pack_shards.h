@@ -1,7 +1,7 @@
 #pragma once
 
-// Where packed samples go: shards in a directory, each ended before it grows past the size that was asked for. One
-// class for each layout. `finish` ends the last one.
+// Writes packed samples to shards in a directory. A shard ends before it exceeds PackRequest::shard_bytes. There is one
+// class for each layout. `finish` ends the last shard.
 
 #include <cstdint>
 #include <memory>
@@ -21,7 +21,7 @@ public:
     virtual std::uint64_t shard_count() const = 0;
 };
 
-// The request and the manifest outlive it.
+// `request` and `manifest` must outlive the result.
 Result<std::unique_ptr<PackShards>> make_pack_shards(const PackRequest& request, const std::string& directory,
                                                      const protocol::Manifest& manifest);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// The samples of the dataset that is packed, one after the other: indexes it, then reads its blocks and cuts them up.
-// A block is read whole, and a few are read ahead (blocks_ahead.h). One thread.
+// Iterates over the samples of the dataset to pack. Indexes the dataset, then reads whole blocks, a few of them ahead
+// (blocks_ahead.h), and splits them into samples. One thread.
 
 #include <cstdint>
 #include <functional>
@@ -19,20 +19,20 @@ namespace larder::cache {
 
 struct SourceSample {
     std::uint64_t index = 0;  // in the manifest
-    std::string_view path;    // of its object
+    std::string_view path;    // of the sample's object
     std::uint32_t label = protocol::kNoLabel;
     std::span<const std::byte> bytes;
-    std::uint64_t block_bytes_read = 0;  // with the first sample of a block: its length
+    std::uint64_t block_bytes_read = 0;  // first sample of a block: length of the block; else 0
 };
 
 class PackSource {
 public:
-    // The manifest is written to `manifest_path`, and is the caller's to remove.
+    // Indexes the source and writes the manifest to `manifest_path`. The caller removes that file.
     static Result<PackSource> open(const PackRequest& request, const std::string& manifest_path, std::stop_token stop);
 
     const protocol::Manifest& manifest() const { return manifest_; }
     const IndexReport& report() const { return report_; }
-    // Until the first error, which it returns.
+    // Calls `visit` for each sample. Stops at the first error and returns it.
     Result<void> each(const std::function<Result<void>(const SourceSample&)>& visit);
 
 private:

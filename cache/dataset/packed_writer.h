@@ -1,8 +1,8 @@
 #pragma once
 
-// Writes one packed file (cache/protocol/packed.h): collects samples until a block is full, compresses it where it is
-// asked to and shrinks by more than 10 %, and puts the index after the last block. One thread; equal samples give equal
-// bytes. A file without `finish` has a header of zeros and is no packed file.
+// Writes one packed file (cache/protocol/packed.h). The writer collects samples until a block is full, and writes the
+// index after the last block. If compression is on, a block is stored compressed if that saves more than 10 %. Equal
+// samples give equal bytes. Before `finish` the header is zeros, and the file is not valid. One thread.
 
 #include <cstdint>
 #include <memory>
@@ -22,8 +22,8 @@ namespace larder::cache {
 struct PackedOptions {
     protocol::Format sample_format = protocol::Format::webdataset;
     std::string format_info;
-    std::uint32_t block_bytes = std::uint32_t{4} << 20;  // a block ends before it grows past this; 0: one sample each
-    std::optional<int> zstd_level;                       // none: nothing is compressed
+    std::uint32_t block_bytes = std::uint32_t{4} << 20;  // a block ends before it exceeds this; 0: one sample each
+    std::optional<int> zstd_level;                       // none: no compression
 };
 
 class PackedWriter {
@@ -31,9 +31,9 @@ public:
     static Result<PackedWriter> create(const std::string& path, PackedOptions options);
 
     Result<void> add(std::span<const std::byte> sample);
-    // Writes what is left and brings the file to disk. Not of a file without samples.
+    // Writes the last block, the index and the header, and syncs the file. Requires at least one sample.
     Result<void> finish();
-    // Bytes in the file and in the block that is being filled.
+    // Bytes written to the file plus those of the unfinished block, uncompressed.
     std::uint64_t bytes() const { return offset_ + block_.size(); }
     // At most protocol::kPackedSamplesMax may be added.
     std::uint32_t sample_count() const { return sample_count_; }
@@ -53,7 +53,7 @@ private:
     FileDescriptor file_;
     PackedOptions options_;
     std::unique_ptr<ZSTD_CCtx_s, Free> context_;
-    std::uint64_t offset_ = protocol::kPackedBlockAlignment;  // of the next block
+    std::uint64_t offset_ = protocol::kPackedBlockAlignment;  // file offset of the next block
     std::uint32_t sample_count_ = 0;
     std::vector<std::byte> block_;
     std::vector<std::byte> compressed_;

@@ -1,7 +1,8 @@
 #pragma once
 
-// Small reads out of larger ones, for parsers that step over payloads: where what is wanted lies close together the
-// next comes along, the more the longer that goes on; else little more than is asked for is read. One thread.
+// Serves small reads from larger ones, for parsers that skip payloads. If consecutive reads are close together, reads
+// ahead, and doubles the size of each further read up to a limit. Otherwise reads little more than requested. One
+// thread.
 
 #include <algorithm>
 #include <cstdint>
@@ -16,8 +17,8 @@ class ReadAhead final : public protocol::ByteSource {
 public:
     static constexpr std::size_t kReadsOfNear = 4;
 
-    // `near_bytes`: what is no further away is read along with what lies between; four times as much at once, and up to
-    // `at_once_bytes_max` where one such read follows the other.
+    // A read that begins at most `near_bytes` after the end of the last one triggers read-ahead: kReadsOfNear *
+    // near_bytes at first, then up to `at_once_bytes_max` while such reads continue.
     explicit ReadAhead(protocol::ByteSource& source, std::size_t near_bytes = 16384, std::size_t at_once_bytes_max = 0)
         : source_(source),
           near_bytes_(near_bytes),
@@ -30,10 +31,10 @@ private:
     protocol::ByteSource& source_;
     std::size_t near_bytes_;
     std::size_t at_once_bytes_max_;
-    std::size_t at_once_bytes_ = kReadsOfNear * near_bytes_;  // the next time
-    std::span<const std::byte> buffer_;                       // the source's, good until its next read
+    std::size_t at_once_bytes_ = kReadsOfNear * near_bytes_;  // size of the next read-ahead
+    std::span<const std::byte> buffer_;                       // owned by `source_`, valid until its next read
     std::uint64_t buffer_offset_ = 0;
-    std::uint64_t last_end_ = 0;  // of what was asked for
+    std::uint64_t last_end_ = 0;  // end of the last requested range
 };
 
 }  // namespace larder::cache

@@ -14,7 +14,7 @@ using protocol::TarMember;
 
 constexpr std::uint64_t kMembersPerProgress = 1024;
 
-// Takes members in the order of the archive, makes samples of them and blocks of the samples.
+// Groups members, in the order of the archive, into samples, and samples into blocks.
 class Grouper {
 public:
     Grouper(const BlockGoal& goal, IndexedObject& index) : goal_(goal), index_(index) {}
@@ -35,7 +35,7 @@ public:
         return {};
     }
 
-    // Puts the sample that is being gathered, if any, in the last block or a new one.
+    // Adds the open sample, if any, to the last block or to a new one.
     Result<void> close_sample() {
         if (!is_open_) return {};
         is_open_ = false;
@@ -97,7 +97,7 @@ private:
     bool is_open_ = false;
     std::string prefix_;
     std::string stem_;
-    std::vector<std::string> suffixes_;  // the first suffixes_used_ are the sample's; the rest keep their memory
+    std::vector<std::string> suffixes_;  // the first suffixes_used_ are in use; the rest keep their memory for reuse
     std::size_t suffixes_used_ = 0;
     std::uint64_t offset_ = 0;
     std::uint64_t end_offset_ = 0;

@@ -1,7 +1,8 @@
 #pragma once
 
-// One tar shard's part of a WebDataset index: where its samples are and how they divide into blocks. Reads headers
-// only: small reads where members are large, read-ahead where they are small. One call, one thread, no state.
+// Indexes one tar shard of a WebDataset: finds its samples and groups them into blocks. Reads headers only: small reads
+// if members are large, read-ahead if members are small. Stateless; may be called from several threads at once, each
+// with its own `shard`.
 
 #include <cstdint>
 #include <string>

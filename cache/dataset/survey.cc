@@ -34,7 +34,7 @@ void count_suffixes(const ObjectListing& listing, std::vector<DatasetSurvey::Suf
     if (suffixes.size() > DatasetSurvey::kNamesMax) suffixes.resize(DatasetSurvey::kNamesMax);
 }
 
-// Refuses what adding would refuse, as far as names and sizes tell.
+// Fails if adding would fail, as far as names and sizes show.
 Result<void> check_files(const ObjectListing& listing, protocol::Format format, const std::string& where) {
     if (format == protocol::Format::raw) {
         DatasetContent content;

@@ -1,7 +1,7 @@
 #pragma once
 
-// A survey finds what adding a dataset would find, without adding it: its format, its objects by kind, and odd ones.
-// It lists the remote and reads an index.json at most.
+// A survey reports what adding a dataset would find, without adding the dataset: the format, the objects by suffix, and
+// odd objects. A survey lists the remote and reads at most one index.json.
 
 #include <cstdint>
 #include <stop_token>
@@ -24,13 +24,13 @@ struct DatasetSurvey {
 
     std::string url;
     protocol::Format format = protocol::Format::raw;
-    std::uint64_t objects = 0;  // that are not empty
+    std::uint64_t objects = 0;  // without empty objects
     std::uint64_t bytes = 0;
     std::uint64_t top_directories = 0;  // classes of a raw dataset
     std::uint64_t empty_objects = 0;
-    std::vector<Suffix> suffixes;    // the most frequent first, kNamesMax at most
-    std::uint64_t odd_objects = 0;   // that are no files of the format
-    std::vector<std::string> odd;    // paths of these, kNamesMax at most
+    std::vector<Suffix> suffixes;    // the most frequent first; at most kNamesMax
+    std::uint64_t odd_objects = 0;   // see MixedListing::odd
+    std::vector<std::string> odd;    // paths of odd objects; at most kNamesMax
     std::vector<std::string> notes;  // for the user, one sentence each
 };
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// A tar file being written, through libarchive: ustar headers, PAX ones only where a name or size needs them, and
-// nothing that varies between runs (no times, no owners). In a file or in memory. One thread; the first error sticks to
-// the call that meets it.
+// Writes a tar to a file or to memory, with libarchive. Headers are ustar; a name or size that does not fit gets a PAX
+// header. Times and owners are zero, so that equal input gives equal bytes. Do not use a writer after an error. One
+// thread.
 
 #include <cstdint>
 #include <memory>
@@ -22,12 +22,12 @@ inline constexpr std::size_t kTarEndBytes = 1024;
 class TarWriter {
 public:
     static Result<TarWriter> create(const std::string& path);
-    // Appends to `bytes`, which outlives it.
+    // Appends to `bytes`, which must outlive the writer.
     static Result<TarWriter> in_memory(std::vector<std::byte>& bytes);
 
     Result<void> add(const std::string& name, std::span<const std::byte> bytes);
 
-    // Ends the archive, with kTarEndBytes in memory, and brings a file to disk.
+    // Writes the end of the archive (kTarEndBytes bytes in memory) and syncs a file.
     Result<void> finish();
 
 private:
