@@ -9,10 +9,10 @@ namespace {
 
 constexpr double kWindowAtFirst = 8;
 constexpr double kWindowLeast = 1;
-constexpr double kWindowWhenSlow = 4;  // slowness alone takes it no lower
-constexpr double kUsed = 0.75;         // of the window: only one that is used says that more would serve
+constexpr double kWindowWhenSlow = 4;  // slow answers alone do not shrink the window below this
+constexpr double kUsed = 0.75;         // the window grows only if this fraction of it is in flight
 constexpr std::int64_t kPeriod_ns = 30'000'000'000;
-constexpr std::int64_t kHalveEvery_ns = 200'000'000;  // answers to requests sent before it was halved say no more
+constexpr std::int64_t kHalveEvery_ns = 200'000'000;  // least time between halvings: answers to older requests repeat
 constexpr std::int64_t kNoise_ns = 2'000'000;
 
 }  // namespace

@@ -1,9 +1,9 @@
 #pragma once
 
-// How many requests to keep under way at one endpoint. Like TCP's congestion control: a little more for as long as the
-// window is used and answers begin to arrive as fast as they ever did, a little less when they take several times as
-// long, half when the endpoint says it is overloaded (503 SlowDown, 429) or does not answer at all. Pure bookkeeping;
-// one thread at a time.
+// Limits the number of requests in flight at one endpoint, like TCP's congestion control. The window grows slowly while
+// it is used and first bytes arrive about as fast as the fastest so far. The window shrinks slowly if first bytes take
+// several times as long. It halves if the endpoint reports overload (503 SlowDown, 429) or does not answer at all. Pure
+// bookkeeping; one thread at a time.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,14 +16,14 @@ public:
 
     bool may_start() const { return static_cast<double>(in_flight_) < window_; }
     std::size_t in_flight() const { return in_flight_; }
-    // Whole requests that may be under way.
+    // The number of requests that may be in flight.
     std::size_t window() const { return static_cast<std::size_t>(window_); }
 
     void started() { ++in_flight_; }
-    // `first_byte_ns`: from the request to the answer's first byte.
+    // `first_byte_ns`: time from the request to the first byte of the answer.
     void succeeded(std::int64_t first_byte_ns, std::int64_t now_ns);
     void overloaded(std::int64_t now_ns);
-    // For reasons that say nothing about load.
+    // The request ended for a reason unrelated to load.
     void ended() { --in_flight_; }
 
 private:
@@ -33,7 +33,8 @@ private:
     double most_;
     std::size_t in_flight_ = 0;
     std::int64_t halved_ns_ = 0;
-    // The fastest answer of the present period and of the one before it: an endpoint that moved away is noticed.
+    // The fastest answer of the current and of the previous period. Older ones are dropped, because an endpoint may
+    // become slower for good.
     std::int64_t fastest_ns_ = 0;
     std::int64_t fastest_before_ns_ = 0;
     std::int64_t period_began_ns_ = 0;

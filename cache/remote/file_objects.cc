@@ -61,7 +61,7 @@ private:
         if (count > 0) listing_.notes.push_back("left out " + std::to_string(count) + " " + what);
     }
 
-    // Takes in the files of one directory and puts its directories to `pending_`.
+    // Lists the files of one directory and adds its directories to `pending_`.
     Result<void> directory(const std::string& path) {
         const int fd = ::openat(root_fd_.get(), path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (fd < 0) return fail_errno(errno, "open directory " + full(path));
@@ -94,7 +94,7 @@ private:
         return {};
     }
 
-    // By way of a symbolic link. Notes which directory the path is.
+    // True if a symbolic link made `path` one of its own parents. Else stores the identity of the directory.
     bool is_within_itself(const std::string& path, const struct stat& status) {
         const std::pair<dev_t, ino_t> identity(status.st_dev, status.st_ino);
         if (!path.empty() && identities_.at("") == identity) return true;
@@ -112,7 +112,7 @@ private:
         }
         struct stat status{};
         if (::fstatat(directory_fd, found.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
-            // Deleted since it was listed: as if it had never been.
+            // The file was deleted after readdir returned it: ignore it.
             if (errno == ENOENT) return {};
             return fail_errno(errno, "stat " + full(path));
         }
@@ -161,7 +161,7 @@ private:
     std::uint64_t bytes_ = 0;
     std::uint64_t hidden_ = 0;
     std::uint64_t circular_links_ = 0;
-    std::map<std::string, std::pair<dev_t, ino_t>> identities_;  // of directories, by path
+    std::map<std::string, std::pair<dev_t, ino_t>> identities_;  // key: path of the directory
     std::uint64_t dangling_links_ = 0;
     std::uint64_t others_ = 0;
 };
@@ -170,7 +170,7 @@ class FileReader final : public ObjectReader {
 public:
     FileReader(FileDescriptor fd, const struct stat& status)
         : fd_(std::move(fd)), size_bytes_(static_cast<std::uint64_t>(status.st_size)), tag_(mtime_ns(status)) {
-        // The kernel's own read-ahead would fetch the payloads between the headers.
+        // The kernel's read-ahead would fetch the payloads between the headers.
         ::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_RANDOM);
     }
 
@@ -209,7 +209,7 @@ public:
     }
 
     Result<std::unique_ptr<ObjectReader>> open(const std::string& path) override {
-        // A FIFO may have taken the place of the file that was listed, and would be waited for.
+        // O_NONBLOCK: a FIFO may have replaced the listed file, and a plain open of a FIFO blocks.
         auto file = open_file(root_ + "/" + path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
         if (!file) return std::unexpected(file.error());
         struct stat status{};

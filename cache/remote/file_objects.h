@@ -1,7 +1,7 @@
 #pragma once
 
-// The objects of a directory: what indexing sees of a `file://` URL. A file is an object, by its path below the root;
-// symbolic links are followed, and what begins with a dot is left out.
+// The ObjectSource of a `file://` URL, for indexing. Each file below the root is an object, named by its relative path.
+// Symbolic links are followed. Files and directories whose names begin with a dot are left out.
 
 #include <memory>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace larder::cache {
 
-// `root` is an absolute path; that it can be read shows when it is listed.
+// `root` is an absolute path. An unreadable root is reported by `list`.
 std::unique_ptr<ObjectSource> make_file_objects(std::string root);
 
 }  // namespace larder::cache

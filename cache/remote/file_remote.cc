@@ -18,12 +18,12 @@ using protocol::BlockStatus;
 
 class FileRemote;
 
-// One read on its way through open, read until full, stat. `done` is always the next step.
+// The state of one read: open, read until `into` is full, stat. `done` is always the next step.
 struct FileRead : Operation {
     FileRemote* remote = nullptr;
     RemoteRead* request = nullptr;
-    FileRead* next = nullptr;  // in the free list, or of those that wait for one open
-    OpenFile* file = nullptr;  // null: `fd` is its own
+    FileRead* next = nullptr;  // link in the free list or in OpenFile::waiting
+    OpenFile* file = nullptr;  // null: the read owns `fd`
     int fd = -1;
     std::size_t filled = 0;
     bool reopened = false;
@@ -33,7 +33,7 @@ struct FileRead : Operation {
 
 namespace {
 
-// Whether a path of a manifest stays below the root.
+// True if a path of a manifest stays below the root.
 bool is_below_root(std::string_view path) {
     if (path.empty() || path.front() == '/' || path.find('\0') != std::string_view::npos) return false;
     while (!path.empty()) {
@@ -53,7 +53,7 @@ BlockStatus status_of(int system_errno) {
         case ENOENT:
         case ENOTDIR: return BlockStatus::object_missing;
         case EISDIR:
-        case ESPIPE: return BlockStatus::object_changed;  // a FIFO
+        case ESPIPE: return BlockStatus::object_changed;  // a FIFO or a terminal replaced the file
         default: return BlockStatus::remote_failed;
     }
 }
@@ -68,7 +68,7 @@ public:
     FileRemote(const FileRemote&) = delete;
     FileRemote& operator=(const FileRemote&) = delete;
 
-    // Reads that Device::stop ended still have their descriptors.
+    // Reads that Device::stop ended still own their descriptors.
     ~FileRemote() override {
         for (const FileRead& read : reads_)
             if (read.request != nullptr && read.file == nullptr && read.fd >= 0) device_.close(read.fd);
@@ -88,7 +88,7 @@ public:
                 auto& self = static_cast<FileRead&>(operation);
                 self.remote->finish(self, BlockStatus::remote_failed, EINVAL);
             });
-            device_.open("", O_RDONLY, 0, read);  // fails in its time: completion is never inside this call
+            device_.open("", O_RDONLY, 0, read);  // fails later: a completion never runs inside this call
         }
     }
 
@@ -131,7 +131,7 @@ private:
         device_.open(read.path.c_str(), O_RDONLY | O_NOCTTY, 0, read);
     }
 
-    // For the read that opened, and for those that waited for it.
+    // Continues `read`, which opened the file, and the reads that waited for the same open.
     void opened(FileRead& read, std::int32_t result) {
         FileRead* waiting = nullptr;
         if (read.file != nullptr) {
@@ -151,7 +151,7 @@ private:
         }
     }
 
-    // Reads what is missing; then looks whether the object is still the one that was meant.
+    // Reads the missing bytes, then checks that the object has not changed.
     void proceed(FileRead& read) {
         const RemoteRead& request = *read.request;
         if (read.filled == request.into.size()) {
@@ -199,7 +199,7 @@ private:
 
     void failed(FileRead& read, int system_errno) {
         if (read.file != nullptr) files_.retire(*read.file);
-        // A network file system forgot the descriptor, as when the file was replaced: see what the path names now.
+        // A network file system invalidated the descriptor, for example because the file was replaced: open it again.
         if (system_errno == ESTALE && !read.reopened) {
             read.reopened = true;
             read.filled = 0;
@@ -219,7 +219,7 @@ private:
         read.fd = -1;
     }
 
-    // The state is free again before `done` runs, which may start the next read.
+    // Frees the state before `done` runs, because `done` may start the next read.
     void finish(FileRead& read, BlockStatus status, int system_errno) {
         leave(read);
         RemoteRead& request = *std::exchange(read.request, nullptr);

@@ -12,13 +12,13 @@ namespace larder::cache {
 namespace {
 
 constexpr long kBytesPerSecondLeast = 4096;
-// How long a try may take grows by a second for so many.
+// The time limit of a try grows by 1 s for each of these.
 constexpr std::uint64_t kBytesPerTimeout_s = 64 << 10;
 constexpr std::size_t kErrorBodyBytes = 4096;
 constexpr std::size_t kTextBytesMax = std::size_t{64} << 20;
 constexpr long kRedirectsMax = 5;
 
-// "bytes 0-99/1000"
+// A parsed "bytes 0-99/1000".
 struct ContentRange {
     std::uint64_t first = 0;
     std::uint64_t last = 0;
@@ -111,7 +111,7 @@ Result<void> HttpAttempt::begin(HttpGet& get, const HttpSettings& settings, std:
         set(easy_, CURLOPT_RANGE, "0-0");
     }
     if (get.ask == HttpAsk::send) {
-        // Peers take what they are sent or say no at once: nothing is gained by asking first.
+        // An empty Expect disables "100-continue": a peer accepts or refuses at once, so waiting gains nothing.
         headers_ = curl_slist_append(headers_, "Expect:");
         headers_ = curl_slist_append(headers_, "Content-Type: application/octet-stream");
         curl_easy_setopt(easy_, CURLOPT_HTTPHEADER, headers_);
@@ -124,7 +124,7 @@ Result<void> HttpAttempt::begin(HttpGet& get, const HttpSettings& settings, std:
     curl_easy_setopt(easy_, CURLOPT_PRIVATE, this);
     curl_easy_setopt(easy_, CURLOPT_ERRORBUFFER, error_);
     set(easy_, CURLOPT_NOSIGNAL, 1L);
-    set(easy_, CURLOPT_PATH_AS_IS, 1L);  // names of objects are taken as they are
+    set(easy_, CURLOPT_PATH_AS_IS, 1L);  // names of objects are sent unchanged
     set(easy_, CURLOPT_PROTOCOLS_STR, "http,https");
     set(easy_, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
     set(easy_, CURLOPT_FOLLOWLOCATION, get.origin->follows_redirects() ? 1L : 0L);
@@ -151,7 +151,7 @@ std::size_t HttpAttempt::take_body(std::span<const std::byte> bytes) {
         checked_ = true;
         wanted_ = check_headers();
     }
-    if (wanted_ && get_->ask == HttpAsk::send) return bytes.size();  // `into` is what went out
+    if (wanted_ && get_->ask == HttpAsk::send) return bytes.size();  // drop the body: `into` holds what was sent
     if (wanted_ && get_->ask == HttpAsk::text) {
         if (get_->body.size() + bytes.size() > kTextBytesMax) {
             fault("the answer is longer than is read of such a one");
@@ -169,7 +169,7 @@ std::size_t HttpAttempt::take_body(std::span<const std::byte> bytes) {
         filled_ += bytes.size();
         return bytes.size();
     }
-    // A part's one byte: an answer that is ended by us closes its connection.
+    // Take the one byte of a probed range: ending the transfer early would close the connection.
     if (enough_ && get_->serves_ranges && received_bytes_ <= 1) return bytes.size();
     if (enough_ || !fault_.empty() || changed_) return CURL_WRITEFUNC_ERROR;
     const std::size_t kept = std::min(bytes.size(), kErrorBodyBytes - error_body_.size());
@@ -256,7 +256,7 @@ bool HttpAttempt::check_headers() {
     same_tag_ = get_->tag != 0 && tag == get_->tag;
     if (partial) {
         if (get_->ask == HttpAsk::whole) return fault("it answered with a part of what was asked for");
-        // Ended here, its connection is closed: what comes beyond its length would be taken for the next answer.
+        // This fault ends the transfer and closes the connection. Else excess bytes would be read as the next answer.
         if (length >= 0 && static_cast<std::uint64_t>(length) != get_->into.size()) {
             return fault("Content-Length is " + std::to_string(length) + " for " + std::to_string(get_->into.size()) +
                          " bytes");
@@ -276,7 +276,7 @@ std::int64_t HttpAttempt::first_byte_ns() const {
     curl_off_t us = 0;
     curl_off_t waited_us = 0;
     curl_easy_getinfo(easy_, CURLINFO_STARTTRANSFER_TIME_T, &us);
-    // Making a connection says nothing about the load.
+    // Leaves out the time to connect, which is unrelated to load.
     curl_easy_getinfo(easy_, CURLINFO_PRETRANSFER_TIME_T, &waited_us);
     return std::max<std::int64_t>(1, us - waited_us) * 1000;
 }
@@ -352,7 +352,7 @@ Verdict HttpAttempt::verdict_of_code(CURLcode code) const {
             verdict.system_errno = EACCES;
             break;
         case CURLE_UNSUPPORTED_PROTOCOL:
-            // Without a status it is an answer that is no HTTP, left in the connection by the one before.
+            // Without a status the answer was not HTTP: bytes left over from the previous answer. A retry may help.
             if (status() != 0) verdict.kind = Verdict::Kind::refused;
             verdict.system_errno = EREMOTEIO;
             break;
@@ -362,13 +362,13 @@ Verdict HttpAttempt::verdict_of_code(CURLcode code) const {
 }
 
 Verdict HttpAttempt::finish(CURLcode code) {
-    // A body of no byte brings no call to `take`.
+    // libcurl does not call `take` for an empty body.
     if (!checked_ && code == CURLE_OK) {
         checked_ = true;
         wanted_ = check_headers();
     }
     get_->status = status();
-    if (get_->ask == HttpAsk::probe && get_->status == 416) {  // no first byte in nothing
+    if (get_->ask == HttpAsk::probe && get_->status == 416) {  // an empty object has no first byte
         get_->object_bytes = 0;
         probed(true);
     }

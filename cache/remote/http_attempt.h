@@ -1,7 +1,8 @@
 #pragma once
 
-// One try of an HttpGet: a libcurl handle set up for it, its answer's headers held against what was asked before a byte
-// of the body is taken, its body put where it belongs, and a verdict at the end. Belongs to the transfers' thread.
+// One try of an HttpGet. An attempt sets up a libcurl handle, compares the headers of the answer with the request
+// before it takes a byte of the body, copies the body to its destination, and returns a verdict at the end. Used on the
+// transfers' thread only.
 
 #include <curl/curl.h>
 
@@ -14,21 +15,21 @@ namespace larder::cache {
 
 struct HttpSettings {
     std::int64_t connect_timeout_ms = 5'000;
-    std::int64_t stall_timeout_s = 10;  // without 4 KiB/s on the average for so long, it is given up
-    // A try takes no longer than this and a second for each 64 KiB it asks for, however steadily they drip.
+    std::int64_t stall_timeout_s = 10;  // a try fails if its average is below 4 KiB/s for this long
+    // The time limit of a try, plus 1 s for each 64 KiB requested. Ends answers that arrive slowly but do not stall.
     std::int64_t request_timeout_s = 300;
-    std::string ca_file;  // PEM; empty: the system's authorities
+    std::string ca_file;  // PEM; empty: the system's certificate authorities
 };
 
-// What a try came to.
+// The result of a try.
 struct Verdict {
     enum class Kind : std::uint8_t {
         ok,
         missing,
         changed,
-        refused,     // asking again gives the same
-        failed,      // asking again may help
-        overloaded,  // so says the server: ask again, and less
+        refused,     // a retry gives the same result
+        failed,      // a retry may help
+        overloaded,  // the server reports overload: retry, with fewer requests in flight
     };
     Kind kind = Kind::failed;
     int system_errno = 0;
@@ -38,33 +39,33 @@ struct Verdict {
 
 class HttpAttempt {
 public:
-    // The handle's connections live in the multi handle it is added to.
+    // Connections belong to the multi handle that `easy` is added to.
     HttpAttempt();
     ~HttpAttempt();
     HttpAttempt(const HttpAttempt&) = delete;
     HttpAttempt& operator=(const HttpAttempt&) = delete;
 
-    // Sets up for the next try of `get`; an error where it cannot even be asked (no credentials).
+    // Prepares the next try of `get`. Fails if the request cannot be sent (no credentials).
     Result<void> begin(HttpGet& get, const HttpSettings& settings, std::int64_t now_ns);
-    // libcurl is done with it. Fills in of the get what a probe or a text asks for.
+    // Call when libcurl has ended the transfer. Sets the status of the get, and the results of a probe.
     Verdict finish(CURLcode code);
     void clear();
 
     CURL* easy() const { return easy_; }
     HttpGet& get() const { return *get_; }
     std::int64_t began_ns() const { return began_ns_; }
-    std::uint64_t received_bytes() const { return received_bytes_; }  // of bodies, wanted or not
-    std::int64_t first_byte_ns() const;                               // from the beginning to the answer's first byte
+    std::uint64_t received_bytes() const { return received_bytes_; }  // body bytes, including unwanted ones
+    std::int64_t first_byte_ns() const;                               // from the request to the answer's first byte
 
-    HttpAttempt* next = nullptr;  // of the idle ones
+    HttpAttempt* next = nullptr;  // link in the list of idle attempts
 
 private:
     static std::size_t take(char* data, std::size_t size, std::size_t count, void* attempt);
     std::size_t take_body(std::span<const std::byte> bytes);
-    // What the headers say against what was asked; true: the body is wanted.
+    // Compares the headers with the request. Returns true if the body is wanted.
     bool check_headers();
     bool check_range(const char* content_range);
-    // Another size: another object, unless its tag says that it is the same.
+    // The size differs: the object has changed, unless its tag is the expected one (then the answer is faulty).
     bool another(std::string what);
     void probed(bool ranged);
     bool fault(std::string what);
@@ -84,9 +85,9 @@ private:
     bool wanted_ = false;
     bool changed_ = false;
     bool same_tag_ = false;
-    bool enough_ = false;     // ended by us: all that was wanted is here
-    std::string fault_;       // why it was ended by us
-    std::string error_body_;  // the beginning of one
+    bool enough_ = false;     // the headers are all that was needed; the attempt ends the transfer
+    std::string fault_;       // why the attempt ended the transfer
+    std::string error_body_;  // beginning of an error's body
     char error_[CURL_ERROR_SIZE] = {};
 };
 

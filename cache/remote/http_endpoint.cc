@@ -34,7 +34,7 @@ std::optional<HttpOutage> HttpEndpoint::outage() const {
 }
 
 std::optional<HttpOutage> HttpEndpoint::outage_begins(std::int64_t now_ns) {
-    // One failure may be an accident of its own.
+    // A single failure is not an outage.
     const bool begins =
         silent_since_ns != 0 && !is_outage && failures > 1 && now_ns - silent_since_ns >= kOutageAfter_ns;
     if (!begins) return std::nullopt;

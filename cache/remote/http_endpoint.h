@@ -1,8 +1,8 @@
 #pragma once
 
-// What the transfers know of one endpoint: how much may be under way there, who waits for that, how long requests take,
-// from which it follows when one is late, and since when none has had an answer: after a second of that it is an
-// outage. One thread; pure bookkeeping.
+// The state that the transfers keep for one endpoint: the limit of requests in flight, the requests that wait for a
+// turn, the durations from which a late request is recognised, and the time since which the endpoint has not answered.
+// An endpoint that answers nothing for a second has an outage. One thread; pure bookkeeping.
 
 #include <array>
 #include <cstddef>
@@ -22,29 +22,29 @@ struct HttpFlight;
 class LateAfter {
 public:
     void add(std::int64_t duration_ns);
-    // Nothing before there is enough to go by.
+    // Returns nullopt until kEnough durations are known.
     std::optional<std::int64_t> ns() const;
 
 private:
     static constexpr std::size_t kKept = 512;
     static constexpr std::size_t kEnough = 100;
     std::array<std::int64_t, kKept> durations_ns_{};
-    std::size_t count_ = 0;  // ever
+    std::size_t count_ = 0;  // durations added so far
 };
 
 struct HttpEndpoint {
     explicit HttpEndpoint(std::size_t connections_max) : limit(connections_max) {}
 
-    // The outage that this ends, if there was one.
+    // Call when the endpoint has answered. Returns the outage that this ended, if any.
     std::optional<HttpOutage> answered(std::int64_t now_ns);
     void failed(std::string why, int why_errno, std::int64_t now_ns);
-    // The outage, once, when it has lasted long enough to be one.
+    // Returns the outage once, as soon as the silence counts as an outage.
     std::optional<HttpOutage> outage_begins(std::int64_t now_ns);
-    // The outage, once, when nobody has asked for so long that it is not known to last.
+    // Ends the outage and returns it once, if no request was made for so long that its end would go unnoticed.
     std::optional<HttpOutage> outage_forgotten(std::int64_t now_ns);
     std::optional<HttpOutage> outage() const;
-    // Whether what was submitted then and still waits is to be told so: nothing that was tried all that time has had an
-    // answer.
+    // True if a waiting request that was submitted at `submitted_ns` must fail: for all of `retry_for_ns` it has waited
+    // and the endpoint has not answered.
     bool is_given_up(std::int64_t submitted_ns, std::int64_t retry_for_ns, std::int64_t now_ns) const;
 
     ConcurrencyLimit limit;
@@ -54,7 +54,7 @@ struct HttpEndpoint {
     std::string last_failure;
     int last_errno = 0;
     std::int64_t last_failed_ns = 0;
-    std::uint64_t failures = 0;  // since then
+    std::uint64_t failures = 0;  // since silent_since_ns
     bool is_outage = false;
 
     static constexpr std::int64_t kOutageAfter_ns = 1'000'000'000;

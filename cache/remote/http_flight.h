@@ -1,6 +1,6 @@
 #pragma once
 
-// One get on its way through the transfers, between its tries. The transfers' thread only.
+// The state of one HttpGet in the transfers, across its tries. Used on the transfers' thread only.
 
 #include <cstdint>
 
@@ -9,21 +9,21 @@
 
 namespace larder::cache {
 
-// The tries that run for it, or when the next is due.
+// A get waits for a turn, or has one or two tries in flight, or waits until the next try is due.
 struct HttpFlight {
     HttpGet* get = nullptr;
     HttpEndpoint* endpoint = nullptr;
     HttpAttempt* running = nullptr;
     HttpAttempt* hedge = nullptr;
     std::int64_t submitted_ns = 0;
-    std::int64_t failing_since_ns = 0;  // 0: the last try did not fail. Waiting for a turn does not count
+    std::int64_t failing_since_ns = 0;  // first failure, moved on by the time spent waiting for a turn; 0: none
     std::int64_t waiting_since_ns = 0;
-    std::int64_t due_ns = 0;  // of the next try; 0: none is planned
+    std::int64_t due_ns = 0;  // when to queue the next try; 0: none is planned
     unsigned failures = 0;
     unsigned changes = 0;
-    bool told_when = false;  // the server said how long the next try is to wait
+    bool told_when = false;  // `due_ns` follows the server's Retry-After
     bool hedged = false;
-    std::uint64_t deposit_bytes = 0;  // what the second request may take, paid until it is known
+    std::uint64_t deposit_bytes = 0;  // paid in advance for the second request; refunded when that request ends
 };
 
 }  // namespace larder::cache

@@ -1,7 +1,8 @@
 #pragma once
 
-// One GET of an object, or of a range of it (or what a peer is sent), and what became of it. The asker owns it and the
-// memory it names until `done` has run, on the transfers' own thread (cache/remote/http_transfers.h).
+// One HTTP request and its outcome: a GET of an object or of a range, or a POST of a block to a peer. The caller owns
+// the HttpGet and the memory it names. Both must stay valid until `done` has run, on the transfers' thread
+// (cache/remote/http_transfers.h).
 
 #include <cstddef>
 #include <cstdint>
@@ -18,30 +19,30 @@ struct curl_slist;
 
 namespace larder::cache {
 
-// What is the same for all requests of one dataset: who is asked, and how they are signed. Used on the transfers'
-// thread.
+// The part that all requests of one dataset share: the endpoint, the signing, and the meaning of errors. Used on the
+// transfers' thread.
 class HttpOrigin {
 public:
     virtual ~HttpOrigin() = default;
-    // "https://host:port": requests to one endpoint share its limits.
+    // "https://host:port". Requests to one endpoint share its limits.
     virtual const std::string& endpoint() const = 0;
-    // Adds headers and signs. `headers` is the list so far, and what it returns is the whole list.
+    // Adds headers to the list and signs the request. `headers` is the list so far; returns the whole list.
     virtual Result<curl_slist*> prepare(CURL* easy, curl_slist* headers) const = 0;
-    // Signed requests must not follow redirects: the signature is for this host.
+    // False for signed requests: a signature is valid for one host only.
     virtual bool follows_redirects() const = 0;
-    // What an answer other than 2xx means, for people; `body` is its beginning.
+    // Explains an answer other than 2xx to the user. `body` is the beginning of its body.
     virtual std::string explain(int status, std::string_view body) const = 0;
-    // True if the answer says that the whole bucket is missing, and not one object of it.
+    // True if the answer says that the whole bucket is missing, not only the object.
     virtual bool lacks_bucket(int /*status*/, std::string_view /*body*/) const { return false; }
-    // Whether it will be another answer a little later, although the status does not say so.
+    // True if a retry may succeed although the status is one of a lasting error.
     virtual bool passes(int /*status*/, std::string_view /*body*/) const { return false; }
 };
 
 enum class HttpAsk : std::uint8_t {
-    range,  // `into` at `offset`: whole or not at all
-    whole,  // the whole object into `into`, without asking for a range
-    probe,  // its first byte, for its size and tag, and to see whether ranges are served
-    text,   // all of a small body, to `body`
+    range,  // fills `into` from `offset`, completely or not at all
+    whole,  // fills `into` with the whole object, without a range request
+    probe,  // reads the first byte, to find size, tag and whether the server supports ranges
+    text,   // reads a small body into `body`
     send,   // POSTs `into`; for peers, never for a remote
 };
 
@@ -50,30 +51,30 @@ enum class HttpOutcome : std::uint8_t { ok, missing, changed, failed, cancelled 
 struct HttpGet {
     void (*done)(HttpGet& get) noexcept = nullptr;
     const HttpOrigin* origin = nullptr;
-    const void* owner = nullptr;  // who may cancel it
-    void* context = nullptr;      // the asker's own
+    const void* owner = nullptr;  // the key for HttpTransfers::cancel
+    void* context = nullptr;      // for the caller's use
     std::string url;              // percent-encoded
     HttpAsk ask = HttpAsk::range;
     std::uint64_t offset = 0;
     std::span<std::byte> into;
-    std::uint64_t object_bytes = 0;      // expected; 0: not known. Set by a probe
-    std::int64_t tag = 0;                // expected; 0: not known. Set by a probe
-    std::int64_t retry_for_ns = 0;       // 0: as the transfers were told, who are never outdone
-    std::shared_ptr<RemotePayer> payer;  // of what is taken beyond the answer; null: nobody
+    std::uint64_t object_bytes = 0;      // expected; 0: unknown. Set by a probe
+    std::int64_t tag = 0;                // expected; 0: unknown. Set by a probe
+    std::int64_t retry_for_ns = 0;       // at most the transfers' retry_for_ns; 0: equal to it
+    std::shared_ptr<RemotePayer> payer;  // pays for bytes received beyond the answer; null: nobody
 
     HttpOutcome outcome = HttpOutcome::failed;
-    int status = 0;               // the last answer's; 0: there was none
-    int system_errno = 0;         // of `failed`
-    std::string message;          // why not ok: what was asked, what came
-    bool serves_ranges = false;   // of a probe
-    std::vector<std::byte> body;  // of `text`
+    int status = 0;               // HTTP status of the last answer; 0: no answer
+    int system_errno = 0;         // set if the outcome is `failed`
+    std::string message;          // why the outcome is not ok, with the URL
+    bool serves_ranges = false;   // result of a probe
+    std::vector<std::byte> body;  // result of `text`
     unsigned attempts = 0;
-    std::uint64_t extra_bytes = 0;  // of bodies that were not the answer
+    std::uint64_t extra_bytes = 0;  // body bytes received beyond the answer
 
-    HttpGet* next = nullptr;  // the transfers' own
+    HttpGet* next = nullptr;  // for the transfers' use
 };
 
-// What stands for an object's version: made of the ETag, else of Last-Modified; 0 where there is neither.
+// The tag of an object's version (see cache/object_source.h): from the ETag, else Last-Modified; 0 if both are missing.
 std::int64_t tag_of_etag(std::string_view etag);
 std::int64_t tag_of_headers(const char* etag, const char* last_modified);
 

@@ -16,8 +16,8 @@
 namespace larder::cache {
 namespace {
 
-constexpr std::int64_t kRetryFor_ns = 30'000'000'000;  // somebody waits for it
-// Shorter for a server that has never answered: most likely its address is wrong.
+constexpr std::int64_t kRetryFor_ns = 30'000'000'000;  // short, because a user waits
+// Shorter for a server that has never answered: its address is probably wrong.
 constexpr std::int64_t kFirstRetryFor_ns = 10'000'000'000;
 constexpr std::size_t kProbesAtOnce = 256;
 constexpr std::uint64_t kObjectsPerReport = 1024;
@@ -31,7 +31,7 @@ Error error_of(const HttpGet& get) {
     }
     ErrorCode code = ErrorCode::unavailable;
     if (get.system_errno == EACCES) code = ErrorCode::permission_denied;
-    if (get.system_errno == ENOENT) code = ErrorCode::not_found;  // the bucket
+    if (get.system_errno == ENOENT) code = ErrorCode::not_found;  // the bucket is missing
     return {.code = code, .message = get.message, .system_errno = get.system_errno};
 }
 
@@ -109,7 +109,7 @@ private:
         return {};
     }
 
-    // For a part of it, of a server that gives nothing less.
+    // Reads and keeps the whole object, to serve reads of parts of it if the server does not support ranges.
     Result<void> get_whole() {
         if (size_bytes_ > protocol::kBlockBytesMax) {
             return fail(ErrorCode::unsupported,
@@ -134,13 +134,13 @@ private:
     std::vector<std::byte> whole_;
 };
 
-// Many objects asked at once for their size and tag.
+// Probes many objects at once for size and tag.
 class Probes {
 public:
     Probes(const HttpRoot& root, HttpTransfers& transfers, std::int64_t retry_for_ns)
         : root_(root), transfers_(transfers), retry_for_ns_(retry_for_ns) {}
 
-    // Calls `take` for each of `names` in their order, on this thread; the first error ends it.
+    // Calls `take` for each of `names` in order, on the calling thread. Stops at the first error and returns it.
     template <typename Take>
     Result<void> run(const std::vector<std::string>& names, const std::stop_token& stop, Take take) {
         std::size_t started = 0;
@@ -190,9 +190,9 @@ private:
     const HttpRoot& root_;
     HttpTransfers& transfers_;
     const std::int64_t retry_for_ns_;
-    std::mutex mutex_;  // over Probe::over
+    std::mutex mutex_;  // guards Probe::over
     std::condition_variable_any ended_;
-    std::deque<Probe> window_;  // references stay good
+    std::deque<Probe> window_;  // a deque keeps references to probes valid
 };
 
 class HttpObjects final : public ObjectSource {
@@ -208,7 +208,7 @@ public:
 
     Result<ObjectListing> list(const std::function<void(std::uint64_t, std::uint64_t)>& found,
                                std::stop_token stop) override {
-        // An indexer looks at it more than once.
+        // Indexing lists the objects more than once.
         if (!listed_) {
             auto listing = url_.scheme == RemoteScheme::s3 ? list_bucket(found, stop) : ask_for_all(found, stop);
             if (!listing) return listing;
@@ -226,7 +226,7 @@ public:
         return std::make_unique<Reader>(root_.origin, transfers_, stop_, probe);
     }
 
-    // Without a request: whoever reads says what is expected.
+    // Sends no request: the reader's requests carry the expected size and tag.
     Result<std::unique_ptr<ObjectReader>> open_as(const std::string& path, std::uint64_t size_bytes,
                                                   std::int64_t tag) override {
         HttpGet known = get_of(path, HttpAsk::probe);
@@ -312,7 +312,8 @@ private:
         return names;
     }
 
-    // One name a line, relative to the list's place or as a URL below it; empty lines and those with # are no names.
+    // Reads the list: one name on each line, relative to the list or as a URL below the root. Skips empty lines and
+    // lines that begin with #.
     Result<std::vector<std::string>> read_list() {
         HttpGet get = get_of(url_.list, HttpAsk::text);
         ask(get);
@@ -330,7 +331,7 @@ private:
             if (line.starts_with(root_.url + "/")) {
                 names.push_back(percent_decode_leniently(line.substr(root_.url.size() + 1)));
             } else if (line.find("://") != std::string_view::npos || line.find('?') != std::string_view::npos) {
-                // Not quoted: a query may be a signature.
+                // The error does not quote the line, because a query may be a signature.
                 return fail(ErrorCode::invalid_argument, get.url + ", line " + std::to_string(number) +
                                                              ": is neither a name nor a URL below " + root_.url +
                                                              "/, without a query");
@@ -375,7 +376,7 @@ private:
                 const std::string_view key = std::string_view(object.key);
                 if (!key.starts_with(prefix)) continue;
                 const std::string_view path = key.substr(prefix.size());
-                if (path.empty() || path.ends_with('/')) continue;  // a directory, as some tools write them
+                if (path.empty() || path.ends_with('/')) continue;  // some tools write such keys for directories
                 if (object.size_bytes == 0) {
                     listing.empty.emplace_back(path);
                 } else if (is_hidden(path)) {
@@ -397,7 +398,7 @@ private:
 
     RemoteUrl url_;
     HttpRoot root_;
-    HttpRoot bucket_;  // of s3
+    HttpRoot bucket_;  // for s3:// only: the root without the prefix
     HttpTransfers& transfers_;
     std::stop_token stop_;
     std::optional<ObjectListing> listed_;

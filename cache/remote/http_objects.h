@@ -1,9 +1,9 @@
 #pragma once
 
-// The objects of an http(s):// or s3:// URL, for indexing. HTTP has no listing: the names come from the URL's braces or
-// its list, or an index.json describes them; each is asked for its size and tag. S3 lists, a page of a thousand keys at
-// a time. Every call blocks, and fails within half a minute of a remote that does not answer, and at once when it is
-// asked to stop.
+// The ObjectSource of an http(s):// or s3:// URL, for indexing. HTTP has no listing: the names come from the URL's
+// braces, from its list, or from an index.json, and a probe of each object returns its size and tag. S3 lists a page of
+// a thousand keys at a time. Every call blocks. A call fails after half a minute if the remote does not answer, and at
+// once after a stop request.
 
 #include <memory>
 #include <stop_token>
@@ -14,7 +14,8 @@
 
 namespace larder::cache {
 
-// `root` is that of `url`; `transfers` must outlive it. `stop` holds for all calls of it and its readers.
+// `root`: the HttpRoot of `url`. `transfers` must outlive the source. `stop` ends all calls of the source and of its
+// readers.
 std::unique_ptr<ObjectSource> make_http_objects(const RemoteUrl& url, const HttpRoot& root, HttpTransfers& transfers,
                                                 std::stop_token stop = {});
 

@@ -12,11 +12,11 @@
 namespace larder::cache {
 namespace {
 
-// SHA-256 of nothing: what a GET carries, said where S3 insists on it.
+// The SHA-256 of an empty body, as a GET has. S3 requires this header.
 constexpr const char* kNoContent =
     "x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-// Servers that are asked in plain HTTP where they speak TLS say so in words, with status 400.
+// A TLS server answers a plain HTTP request with status 400 and a text.
 bool wants_tls(int status, std::string_view body) {
     return status == 400 && body.find("HTTPS port") != std::string_view::npos;
 }
@@ -71,7 +71,7 @@ public:
 
     bool follows_redirects() const override { return false; }
 
-    // Of the answer's body only code and message: the rest may quote what was signed.
+    // Quotes only code and message of the body, because the rest may contain what was signed.
     std::string explain(int status, std::string_view body) const override {
         if (wants_tls(status, body)) return std::string(kWriteHttps);
         pugi::xml_document document;
@@ -89,13 +89,13 @@ public:
         return text;
     }
 
-    // An answer of 404 for any object of it.
+    // S3 answers 404 for any object of a missing bucket; the error code tells the two apart.
     bool lacks_bucket(int status, std::string_view body) const override {
         pugi::xml_document document;
         return status == 404 && std::string_view(error_of(document, body).child_value("Code")) == "NoSuchBucket";
     }
 
-    // Keys that expired on the way, or whose renewal is late.
+    // The keys expired before the request arrived, or their renewal is late.
     bool passes(int status, std::string_view body) const override {
         if (credentials_ == nullptr || !credentials_->are_renewed() || (status != 400 && status != 403)) return false;
         pugi::xml_document document;
@@ -131,7 +131,7 @@ Result<HttpRoot> make_s3_root(const RemoteUrl& url, const RemoteOptions& options
         if (!found) return std::unexpected(found.error());
         credentials = std::move(*found);
     }
-    // A certificate for *.host names no bucket with a dot in it.
+    // A certificate for *.host is not valid for a bucket with a dot in its name.
     const bool in_path =
         options.addressing == S3Addressing::path ||
         (options.addressing == S3Addressing::automatic && (given || url.base.find('.') != std::string::npos));

@@ -1,6 +1,6 @@
 #pragma once
 
-// Who is asked for a dataset's objects: a plain HTTP server, or an S3 endpoint whose requests are signed.
+// Makes the HttpOrigin of a dataset: a plain HTTP server, or an S3 endpoint with signed requests.
 
 #include <memory>
 #include <string>
@@ -12,10 +12,10 @@
 
 namespace larder::cache {
 
-// Of http:// and s3://. May look for credentials, and so block for some seconds.
+// `url` is an http(s):// or s3:// URL. May block for some seconds to look for credentials.
 Result<HttpRoot> make_http_root(const RemoteUrl& url, const RemoteOptions& options);
 
-// "https://host:port" of "https://host:port/path".
+// Returns "https://host:port" for "https://host:port/path".
 std::string endpoint_of_url(std::string_view url);
 
 }  // namespace larder::cache

@@ -1,6 +1,6 @@
 #pragma once
 
-// A time in which nothing that was asked of one endpoint had an answer.
+// An outage is a time in which one endpoint answered no request.
 
 #include <atomic>
 #include <cstdint>
@@ -16,19 +16,19 @@ namespace larder::cache {
 struct HttpOutage {
     std::string endpoint;        // "https://host:port"
     std::int64_t began_ns = 0;   // the first failure after the last answer
-    std::int64_t ended_ns = 0;   // 0: it lasts
-    bool answers = false;        // how it ended: with an answer, or because nobody asks any more
-    std::uint64_t failures = 0;  // of tries
-    std::string why;             // the last failure
+    std::int64_t ended_ns = 0;   // 0: the outage lasts
+    bool answers = false;        // true: an answer ended the outage; false: no requests were made any more
+    std::uint64_t failures = 0;  // number of failed tries
+    std::string why;             // message of the last failure
 };
 
 // The outages of all endpoints. Call `tell` on one thread, the rest on any.
 class HttpOutages {
 public:
-    // `listener` hears of each outage when it begins and when it ends, on the thread of `tell`. May be empty.
+    // `listener` is called when an outage begins and when it ends, on the thread of `tell`. May be empty.
     explicit HttpOutages(std::function<void(const HttpOutage&)> listener) : listener_(std::move(listener)) {}
 
-    // An outage of this endpoint has begun, or ended. Does nothing without one.
+    // Records that an outage of `endpoint` has begun or ended. Does nothing if `outage` is nullopt.
     void tell(const std::string& endpoint, std::optional<HttpOutage> outage);
     std::vector<HttpOutage> lasting() const;
     std::uint64_t begun() const { return begun_.load(std::memory_order_relaxed); }
@@ -36,7 +36,7 @@ public:
 private:
     std::function<void(const HttpOutage&)> listener_;
     std::atomic<std::uint64_t> begun_{0};
-    mutable std::mutex mutex_;  // over what follows
+    mutable std::mutex mutex_;  // guards the members below
     std::vector<HttpOutage> lasting_;
 };
 

@@ -23,12 +23,12 @@ class HttpRemote;
 struct HttpRead : HttpGet {
     HttpRemote* remote = nullptr;
     RemoteRead* request = nullptr;
-    HttpRead* next_read = nullptr;  // in the free list, or of those that have ended
+    HttpRead* next_read = nullptr;  // link in the free list or in the list of ended reads
 };
 
 class HttpRemote final : public PeerRemote {
 public:
-    // `problems` is null for a peer's cache: what cannot be had there is read from the remote.
+    // `problems` is null for a peer: a read that fails there is read from the remote.
     HttpRemote(HttpRoot root, Device& device, HttpTransfers& transfers, FileDescriptor event,
                std::shared_ptr<RemoteProblems> problems)
         : root_(std::move(root)),
@@ -47,7 +47,7 @@ public:
     HttpRemote(const HttpRemote&) = delete;
     HttpRemote& operator=(const HttpRemote&) = delete;
 
-    // Reads that Device::stop left behind still have their memory until here.
+    // Cancels reads that were in flight at Device::stop. Their memory must stay valid until here.
     ~HttpRemote() override {
         if (in_flight_ > 0) transfers_.cancel(this);
     }
@@ -97,13 +97,13 @@ private:
         return read;
     }
 
-    // On the transfers' thread.
+    // Runs on the transfers' thread.
     void ended(HttpRead& read) {
         HttpRead* head = ended_.load(std::memory_order_relaxed);
         do {
             read.next_read = head;
         } while (!ended_.compare_exchange_weak(head, &read, std::memory_order_release, std::memory_order_relaxed));
-        if (head != nullptr) return;  // whoever put the first one there has written
+        if (head != nullptr) return;  // the first read of the list has written to the eventfd
         const std::uint64_t one = 1;
         const ssize_t written = ::write(event_.get(), &one, sizeof one);
         LARDER_ASSERT(written == sizeof one);
@@ -117,7 +117,7 @@ private:
 
     void take_ended() {
         std::uint64_t count = 0;
-        // Before the list is taken: what ends from now on writes again.
+        // Read the eventfd before taking the list: a read that ends later then writes to the eventfd again.
         const ssize_t got = ::read(event_.get(), &count, sizeof count);
         LARDER_ASSERT(got == sizeof count || errno == EAGAIN || errno == EINTR);
         HttpRead* read = ended_.exchange(nullptr, std::memory_order_acquire);
@@ -129,7 +129,7 @@ private:
         watch();
     }
 
-    // The state is free again before `done` runs, which may start the next read.
+    // Frees the state before `done` runs, because `done` may start the next read.
     void finish(HttpRead& read) {
         RemoteRead& request = *std::exchange(read.request, nullptr);
         request.remote_state = nullptr;

@@ -1,8 +1,8 @@
 #pragma once
 
-// The Remote of an http(s):// or s3:// URL: each read becomes one GET of the process's HttpTransfers, whose thread puts
-// the bytes straight into the read's memory and hands it back; the data-plane thread learns of it through an eventfd,
-// one wake-up for all that has ended meanwhile.
+// The Remote of an http(s):// or s3:// URL. Each read becomes one GET of the process's HttpTransfers. The transfers'
+// thread copies the bytes straight into the read's memory and hands the read back. An eventfd wakes the data-plane
+// thread, once for all reads that have ended meanwhile.
 
 #include <memory>
 #include <string>
@@ -17,13 +17,13 @@ namespace larder::cache {
 
 struct HttpRoot {
     std::shared_ptr<const HttpOrigin> origin;
-    std::string url;  // percent-encoded, without a slash at the end: objects are url + "/" + their encoded path
+    std::string url;  // percent-encoded, no trailing slash; the URL of an object is url + "/" + its encoded path
 };
 
-// `device` and `transfers` must outlive it. What fails is logged and noted in `problems`.
+// `device` and `transfers` must outlive the remote. Failed reads are logged and noted in `problems`.
 Result<std::unique_ptr<Remote>> make_http_remote(HttpRoot root, Device& device, HttpTransfers& transfers,
                                                  std::shared_ptr<RemoteProblems> problems);
-// Of a peer. What fails is not logged: it is read from the remote instead, and counted.
+// Makes the remote of a peer. Failed reads are not logged, because the caller counts them and reads from the remote.
 Result<std::unique_ptr<PeerRemote>> make_http_peer(HttpRoot root, Device& device, HttpTransfers& transfers);
 
 }  // namespace larder::cache

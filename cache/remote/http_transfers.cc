@@ -26,7 +26,7 @@ namespace larder::cache {
 namespace {
 
 constexpr std::int64_t kPollMost_ns = 1'000'000'000;
-// An object that seems another is looked at once more: a proxy may have mixed up answers.
+// An object counts as changed after this many answers that say so: a proxy may have mixed up answers.
 constexpr unsigned kChangesBelieved = 2;
 
 }  // namespace
@@ -38,7 +38,7 @@ public:
         LARDER_ASSERT(multi_ != nullptr);
         curl_multi_setopt(multi_, CURLMOPT_MAX_HOST_CONNECTIONS, static_cast<long>(options.connections_max));
         curl_multi_setopt(multi_, CURLMOPT_MAXCONNECTS, static_cast<long>(options.connections_max) * 4);
-        // Signals are for other threads.
+        // The thread inherits this mask, so that other threads handle the signals.
         sigset_t all;
         sigset_t before;
         sigfillset(&all);
@@ -67,7 +67,7 @@ public:
         do {
             get.next = head;
         } while (!submitted_.compare_exchange_weak(head, &get, std::memory_order_release, std::memory_order_relaxed));
-        // Whoever finds the list empty wakes; the loop takes all of it at once.
+        // Only the first entry of the list must wake the loop, because the loop takes the whole list at once.
         if (head == nullptr) curl_multi_wakeup(multi_);
     }
 
@@ -141,7 +141,7 @@ private:
     void take_cancels() {
         std::unique_lock lock(cancel_mutex_);
         if (cancels_.empty()) return;
-        // What the owner submitted before may not have been seen yet.
+        // The loop may not have seen the owner's latest requests.
         take_submitted();
         for (const void* owner : cancels_) {
             for (std::size_t i = 0; i < flights_.size();) {
@@ -158,7 +158,7 @@ private:
         cancelled_.notify_all();
     }
 
-    // Starts what may start; returns when the next is due.
+    // Starts all tries that may start. Returns the time at which the next is due.
     std::int64_t start_due() {
         std::int64_t wake_ns = now_ns_ + kPollMost_ns;
         for (const auto& flight : flights_) {
@@ -197,7 +197,7 @@ private:
         }
     }
 
-    // What waits out a delay because the endpoint was silent need not wait any longer.
+    // The endpoint has answered. If this ends an outage, retries that wait for their backoff are due at once.
     void answers_again(const HttpFlight& first) {
         HttpEndpoint& endpoint = *first.endpoint;
         auto over = endpoint.answered(now_ns_);
@@ -208,7 +208,7 @@ private:
         }
     }
 
-    // Those that wait for an endpoint that has long been silent have no turn to fail in.
+    // Fails requests that wait for an endpoint that has long been silent: without a turn they would wait forever.
     void give_up_waiting(HttpEndpoint& endpoint) {
         if (endpoint.silent_since_ns == 0 || is_answering(endpoint)) return;
         const auto given_up = std::ranges::stable_partition(endpoint.waiting, [&](const HttpFlight* flight) {
@@ -226,7 +226,7 @@ private:
         }
     }
 
-    // An answer may be long on its way.
+    // True if an answer has begun to arrive. A long answer may take long to end.
     bool is_answering(const HttpEndpoint& endpoint) const {
         return std::ranges::any_of(flights_, [&](const auto& flight) {
             const auto has_begun = [](const HttpAttempt* of) { return of != nullptr && of->received_bytes() > 0; };
@@ -238,7 +238,7 @@ private:
         return get.retry_for_ns != 0 ? std::min(get.retry_for_ns, options_.retry_for_ns) : options_.retry_for_ns;
     }
 
-    // When it will be late; what is late already goes to `late_`.
+    // Returns the time at which the request will be late. Adds a request that is late already to `late_`.
     std::int64_t late_ns(HttpFlight& flight) {
         constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
         if (flight.running == nullptr || flight.hedged || flight.get->ask == HttpAsk::text) return kNever;
@@ -308,7 +308,7 @@ private:
             endpoint.limit.ended();
         }
         if (verdict.kind == Verdict::Kind::overloaded || verdict.kind == Verdict::Kind::failed) {
-            // Without the URL: it may be told of others.
+            // Leaves out the URL, because the failure may be reported for other requests.
             endpoint.failed(verdict.message.substr(std::min(flight.get->url.size(), verdict.message.size())),
                             verdict.system_errno, now_ns_);
         } else {
@@ -320,7 +320,7 @@ private:
         end_deposit(flight, &attempt);
         give_back(was_hedge ? flight.hedge : flight.running);
         if (verdict.kind != Verdict::Kind::ok) {
-            // The other one may still bring it.
+            // The other try may still succeed.
             if (flight.running != nullptr || flight.hedge != nullptr) return;
         } else {
             if (was_hedge) hedges_won_.fetch_add(1, std::memory_order_relaxed);
@@ -330,7 +330,7 @@ private:
         settle(flight, std::move(verdict));
     }
 
-    // What a try's verdict means for the get: over, or once more.
+    // Ends the get or plans the next try, depending on the verdict.
     void settle(HttpFlight& flight, Verdict verdict) {
         HttpGet& get = *flight.get;
         get.message = std::move(verdict.message);
@@ -358,7 +358,7 @@ private:
         flight.told_when = verdict.retry_after_ns > 0;
     }
 
-    // A try whose bytes are not the answer.
+    // Pays for the bytes of a try that are not the answer.
     void pay_for(HttpFlight& flight, const HttpAttempt& attempt) {
         const std::uint64_t bytes = attempt.received_bytes();
         flight.get->extra_bytes += bytes;
@@ -377,7 +377,7 @@ private:
         get.done(get);
     }
 
-    // Without telling the asker.
+    // Ends a get without calling `done`.
     void drop(HttpFlight& flight) {
         end_attempt(flight, flight.running);
         end_attempt(flight, flight.hedge);
@@ -427,13 +427,13 @@ private:
     std::atomic<std::uint64_t> hedges_won_{0};
     HttpOutages outages_;
 
-    std::mutex cancel_mutex_;  // over what follows
+    std::mutex cancel_mutex_;  // guards the next four members
     std::condition_variable cancelled_;
     std::vector<const void*> cancels_;
     std::uint64_t cancels_asked_ = 0;
     std::uint64_t cancels_done_ = 0;
 
-    // The thread's own.
+    // Used on the transfers' thread only.
     std::int64_t now_ns_ = 0;
     std::map<std::string, HttpEndpoint, std::less<>> endpoints_;
     std::vector<std::unique_ptr<HttpFlight>> flights_;
@@ -466,7 +466,7 @@ void HttpTransfers::cancel(const void* owner) {
 
 void HttpTransfers::run(HttpGet& get, const std::stop_token& stop) {
     struct Wait {
-        std::counting_semaphore<2> over{0};  // by its end, by a stop, or by both
+        std::counting_semaphore<2> over{0};  // released by the end of the get, by a stop request, or by both
         std::atomic<bool> done{false};
     } wait;
     get.owner = &wait;

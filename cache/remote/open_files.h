@@ -1,9 +1,9 @@
 #pragma once
 
-// The open files of a FileRemote: large objects are read a block at a time, in random order, so the descriptors of the
-// last few stay open. A fixed number of entries, searched by hash; nothing is allocated once each entry has had a path.
-// An entry in use is never taken for another file. A retired one (its file is known to be stale) is found no more and
-// is closed when its last user leaves.
+// The open files of a FileRemote. Large objects are read a block at a time, in random order, so the last few
+// descriptors stay open. There is a fixed number of entries, compared by hash; nothing is allocated once each entry has
+// had a path. An entry in use is never reused for another file. A retired entry (its file is stale) is not found any
+// more and is closed when its last user leaves.
 
 #include <cstdint>
 #include <string>
@@ -24,7 +24,7 @@ struct OpenFile {
     std::uint64_t path_hash = 0;
     std::uint64_t last_use = 0;
     std::string path;
-    FileRead* waiting = nullptr;  // reads that came while it was opening
+    FileRead* waiting = nullptr;  // reads that wait for the open
 };
 
 class OpenFiles {
@@ -34,9 +34,9 @@ public:
     OpenFiles& operator=(const OpenFiles&) = delete;
     ~OpenFiles();
 
-    // The entry of `path`, open or opening, with one more user; null when there is none.
+    // Returns the entry of `path`, open or opening, and adds a user to it. Returns null if there is no entry.
     OpenFile* use(std::string_view path);
-    // A fresh entry for `path`, opening, with one user; null when all are in use.
+    // Returns a new entry for `path`, opening, with one user. Returns null if all entries are in use.
     OpenFile* claim(std::string_view path);
     void retire(OpenFile& file);
     void leave(OpenFile& file);

@@ -1,6 +1,7 @@
 #pragma once
 
-// Another node's cache, read like a remote, and offered blocks. Offering is for peers alone: a Remote is never written.
+// The cache of another node. Reads work as with a remote. Blocks may be offered to a peer only: a Remote is never
+// written.
 
 #include "cache/remote.h"
 
@@ -8,8 +9,8 @@ namespace larder::cache {
 
 class PeerRemote : public Remote {
 public:
-    // `into` of the RemoteRead is what is sent; it ends ok when the peer has taken the block, object_missing when it
-    // did not want it. Completes as a read does.
+    // Sends `block.into` to the peer. Completes like a read: with ok if the peer has taken the block, object_missing if
+    // the peer refused it.
     virtual void offer(RemoteRead& block) = 0;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Where a dataset lies, found once and then used from both sides: its objects, for indexing, and its blocks, for the
-// data plane. Opening looks for credentials and so may block for some seconds; nothing else here does.
+// The place of a dataset: the parsed URL and the credentials, found once. Indexing gets an ObjectSource from the place,
+// the data plane a Remote. `open` may block for some seconds to look for credentials; nothing else here blocks.
 
 #include <memory>
 #include <optional>
@@ -20,18 +20,18 @@ namespace larder::cache {
 
 class RemotePlace {
 public:
-    // `transfers` may be null for file:// and must outlive the place and what it makes.
+    // `transfers` must outlive the place and all that the place makes. May be null for file://.
     static Result<std::shared_ptr<const RemotePlace>> open(std::string_view url, const RemoteOptions& options,
                                                            HttpTransfers* transfers);
 
     const RemoteUrl& url() const { return url_; }
-    // As HttpOutage names it; empty: it is not reached over HTTP.
+    // HttpOutage::endpoint of this place; empty if the place is not reached over HTTP.
     std::string endpoint() const { return http_ ? http_->origin->endpoint() : std::string(); }
-    // Whatever waits for the network there fails with ErrorCode::cancelled once `stop` is asked for.
+    // Network waits of the source fail with ErrorCode::cancelled after a stop request.
     std::unique_ptr<ObjectSource> objects(std::stop_token stop = {}) const;
-    // On the thread of `device`, which must outlive it.
+    // Call on the thread of `device`. `device` must outlive the remote.
     Result<std::unique_ptr<Remote>> remote(Device& device) const;
-    // Why the latest reads by those remotes failed.
+    // Why the latest reads of the place's remotes failed.
     const RemoteProblems& problems() const { return *problems_; }
 
 private:

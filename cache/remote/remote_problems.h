@@ -1,7 +1,7 @@
 #pragma once
 
-// Why the latest reads of a remote failed, in full, for readers who were only told that they did. The data plane notes,
-// the control thread asks; any thread may do either.
+// Keeps the full messages of the latest failed reads of a remote, because clients get only a status. The data plane
+// notes messages, the control thread asks for them; both may be done on any thread.
 
 #include <cstddef>
 #include <deque>
@@ -16,7 +16,7 @@ public:
     static constexpr std::size_t kObjectsMax = 256;
 
     void note(std::string_view path, std::string_view message);
-    // The latest of an object; empty if none is known.
+    // Returns the latest message for an object; empty: none is known.
     std::string latest(std::string_view path) const;
 
 private:
@@ -26,7 +26,7 @@ private:
     };
 
     mutable std::mutex mutex_;
-    std::deque<Problem> problems_;  // one for each object, the latest last
+    std::deque<Problem> problems_;  // at most one for each object, the latest last
 };
 
 }  // namespace larder::cache

@@ -23,7 +23,7 @@ std::string without_slashes_at_end(std::string_view text) {
     return std::string(text);
 }
 
-// "007" to 7 with width 3.
+// A parsed number: "007" has value 7 and width 3.
 struct Number {
     std::uint64_t value = 0;
     std::size_t width = 0;
@@ -35,7 +35,7 @@ bool parse_number(std::string_view text, Number& number) {
     return error == std::errc{} && end == text.data() + text.size();
 }
 
-// What one pair of braces stands for.
+// Returns the alternatives of one pair of braces.
 Result<std::vector<std::string>> choices_of(std::string_view inside, std::string_view pattern) {
     std::vector<std::string> choices;
     const std::size_t dots = inside.find("..");

@@ -32,8 +32,8 @@ std::string_view trimmed(std::string_view text) {
     return begin == std::string_view::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
 }
 
-// Of the file the one section's own lines, each where it was: others' are not ours to read, and settings nested in a
-// setting, which are indented, say nothing we use.
+// Returns the lines of one section; other lines are made empty, so that line numbers in errors stay right. Other
+// sections must not be parsed. Indented lines are nested settings, which are not used.
 std::string lines_of_section(std::istream& file, const std::string& section) {
     std::string kept;
     bool inside = false;
@@ -50,7 +50,7 @@ std::string lines_of_section(std::istream& file, const std::string& section) {
     return kept;
 }
 
-// The section's keys; an absent file or section has none.
+// Returns the settings of the section; empty if the file or the section is missing.
 Result<pt::ptree> read_section(const std::string& path, const std::string& section) {
     std::error_code ignored;
     if (path.empty() || !std::filesystem::exists(path, ignored)) return pt::ptree{};
@@ -61,7 +61,7 @@ Result<pt::ptree> read_section(const std::string& path, const std::string& secti
         std::istringstream lines(lines_of_section(file, section));
         pt::read_ini(lines, tree);
     } catch (const pt::ini_parser_error& error) {
-        // Its message quotes the line's number, never the line.
+        // The message has the number of the line, never its text, which may be a secret.
         return fail(ErrorCode::invalid_argument,
                     path + ", line " + std::to_string(error.line()) + ": not a line of a profile");
     }

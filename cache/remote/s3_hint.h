@@ -1,22 +1,22 @@
 #pragma once
 
-// What a user can do about an S3 error. Source: Amazon S3 API Reference, Error Responses.
+// Hints for the user on how to fix an S3 error. Source: Amazon S3 API Reference, Error Responses.
 
 #include <string>
 #include <string_view>
 
 namespace larder::cache {
 
-// How the request was made that got the error.
+// The request that failed.
 struct S3Asked {
     std::string_view bucket;
     std::string_view endpoint;
-    std::string_view region;  // as the error names the bucket's; empty: it does not
+    std::string_view region;  // the bucket's region if the error names it, else empty
     bool is_signed = false;
     bool requester_pays = false;
 };
 
-// For an HTTP status and the error's Code (empty: none came). Empty where there is nothing to advise.
+// Returns the hint for an HTTP status and the error's Code (empty: no Code). Returns "" if there is no hint.
 std::string s3_hint(int status, std::string_view code, const S3Asked& asked);
 
 }  // namespace larder::cache

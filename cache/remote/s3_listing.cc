@@ -11,7 +11,7 @@ namespace larder::cache {
 std::string s3_list_query(std::string_view prefix, std::string_view from) {
     std::string query;
     if (!from.empty()) query += "continuation-token=" + percent_encode(from) + "&";
-    // Keys come as they are: some servers, asked to encode them, encode the token of the next page too.
+    // Does not request encoded keys (encoding-type): some servers then encode the continuation token too.
     return query + "list-type=2&max-keys=1000&prefix=" + percent_encode(prefix);
 }
 
@@ -28,7 +28,7 @@ Result<S3Page> parse_s3_page(std::span<const std::byte> xml) {
     S3Page page;
     for (const pugi::xml_node& item : result.children("Contents")) {
         S3Object object{.key = item.child_value("Key"), .etag = item.child_value("ETag")};
-        // Some servers write spaces of encoded keys as forms do.
+        // Some servers encode a space as '+'.
         if (encoded) {
             for (char& c : object.key) c = c == '+' ? ' ' : c;
             object.key = percent_decode_leniently(object.key);

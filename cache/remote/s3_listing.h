@@ -1,7 +1,7 @@
 #pragma once
 
-// Pages of S3's ListObjectsV2: the query that asks for one, and what its XML says. Source: Amazon S3 API Reference,
-// ListObjectsV2.
+// The pages of S3's ListObjectsV2: makes the query for a page and parses the XML of a page. Source: Amazon S3 API
+// Reference, ListObjectsV2.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,10 +22,10 @@ struct S3Object {
 
 struct S3Page {
     std::vector<S3Object> objects;
-    std::string next;  // what the next page is asked with; empty: this is the last
+    std::string next;  // continuation token of the next page; empty: this is the last page
 };
 
-// Sorted and encoded as signatures want it. `from`: a page's `next`.
+// Returns the query, sorted and encoded as signatures require. `from`: S3Page::next of the previous page; empty: first.
 std::string s3_list_query(std::string_view prefix, std::string_view from);
 
 Result<S3Page> parse_s3_page(std::span<const std::byte> xml);

@@ -30,7 +30,7 @@ constexpr std::int64_t kLookMost_ns = std::int64_t{24} * 3600 * kSecond_ns;
 constexpr std::size_t kAnswerBytesMax = 64 << 10;
 
 struct Ask {
-    std::string who;  // for people: whoever reads a path or a query of a credentials URL can ask for them, too
+    std::string who;  // for messages: without path and query, with which anyone could fetch the credentials
     const char* method = "GET";
     std::string url;
     std::vector<std::string> headers;
@@ -99,7 +99,7 @@ Result<Fetched> parse(const std::string& text, const std::string& from) {
     return fetched;
 }
 
-// "http://host:port", without user, path or query; empty for what is no URL.
+// Returns "http://host:port", without user, path or query; empty if `url` is not a URL.
 std::string host_of(const std::string& url) {
     CURLU* parts = curl_url();
     std::string host;
@@ -122,7 +122,7 @@ std::string with_host(const std::string& who, const std::string& url) {
     return host.empty() ? who : who + " " + host;
 }
 
-// What the container's endpoint wants to see. A file's is renewed by the platform, so it is read each time.
+// Returns the token for the container's endpoint. The platform renews a token file, so the file is read each time.
 Result<std::string> container_token() {
     const std::string path = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
     if (path.empty()) return environment("AWS_CONTAINER_AUTHORIZATION_TOKEN");

@@ -1,7 +1,8 @@
 #pragma once
 
-// Temporary credentials of a container or a machine, from the endpoint the platform gives it. Fetched when made, and
-// again before they expire, on a thread of their own: who reads meanwhile signs with the keys of before.
+// Temporary credentials of a container or a machine, from the endpoint that the platform provides. They are fetched at
+// construction, and again before they expire, on a thread of their own. Until new keys arrive, requests are signed with
+// the old keys.
 
 #include <cstdint>
 #include <memory>
@@ -11,11 +12,12 @@
 
 namespace larder::cache {
 
-// Blocks for as long as the endpoint takes, two seconds a request at most.
+// Blocks until the endpoint answers, for at most two seconds a request.
 Result<std::shared_ptr<const S3Credentials>> make_s3_role();
 
-// When to ask for new ones, from now: five minutes before the old expire, or half way there where that is later. What
-// could not be had is asked for again within a minute, and more often the nearer the end is.
+// Returns the time to wait before the next renewal: until five minutes before the keys expire, or for half of the
+// remaining time if that is longer. After a failed renewal: a quarter of the remaining time, at most a minute. At least
+// a second.
 std::int64_t s3_role_renewal_ns(std::int64_t remaining_ns, bool failed);
 
 }  // namespace larder::cache
