@@ -18,10 +18,10 @@
 namespace larder::cache {
 namespace {
 
-// A signal makes close() go on where it waits for a socket that lingers.
+// The interval of the signals that interrupt close() while it waits for a lingering socket.
 constexpr timespec kNudgeEvery{.tv_sec = 0, .tv_nsec = 100'000};
 
-// Closes sockets on a thread of its own, which ends with the process.
+// Closes sockets on its own thread, which ends with the process.
 class Closer {
 public:
     void close(FileDescriptor socket) {
@@ -51,7 +51,7 @@ private:
         }
     }
 
-    // A timer that signals this thread. Again and again, as one signal may come before close() waits.
+    // Makes a timer that signals this thread. The signal must repeat, because one may come before close() waits.
     static std::optional<timer_t> make_nudges() {
         const int signal = SIGRTMIN;
         struct sigaction ignored{};
@@ -81,7 +81,7 @@ private:
     bool started_ = false;
 };
 
-// Never destroyed: its thread is detached.
+// The Closer is never destroyed, because its thread is detached.
 Closer& closer() {
     static Closer* const one = new Closer;
     return *one;
@@ -99,7 +99,7 @@ ClientSocket& ClientSocket::operator=(ClientSocket&& other) noexcept {
 
 void ClientSocket::reset() {
     if (!socket_) return;
-    // The client sees the end at once, and can send nothing more.
+    // The client sees the end of the connection at once, and can send nothing more.
     ::shutdown(socket_.get(), SHUT_RDWR);
     closer().close(std::move(socket_));
 }
@@ -109,7 +109,7 @@ std::size_t ClientSocket::closing() {
 }
 
 ssize_t ClientSocket::receive(int socket, std::span<std::byte> into) {
-    // A look leaves the message where it is. MSG_CTRUNC: it carries descriptors, and `look` has no room for them.
+    // MSG_PEEK leaves the message unread. MSG_CTRUNC: the message has descriptors, for which `look` has no room.
     msghdr look{};
     if (::recvmsg(socket, &look, MSG_PEEK | MSG_DONTWAIT) < 0) return -1;
     if ((look.msg_flags & MSG_CTRUNC) != 0) {

@@ -1,9 +1,9 @@
 #pragma once
 
-// The daemon's end of a client's SOCK_SEQPACKET socket. A client may send descriptors, though nobody asks for any.
-// Whoever discards such a message closes its descriptors, and closing a TCP socket that lingers blocks for as long as
-// its sender said. Linux 6.16 can refuse such messages (listen_on_unix). For older kernels, ClientSocket::receive takes
-// none of them, and the socket is closed, with all that lies unread in it, on a thread of its own.
+// The daemon's end of a client's SOCK_SEQPACKET socket, which a slow close cannot block. A client may send descriptors,
+// although the protocol has none. Discarding such a message closes its descriptors, and to close a lingering TCP socket
+// blocks for as long as the client has set. Linux 6.16 can refuse such messages (listen_on_unix). For older kernels,
+// ClientSocket::receive leaves such a message unread, and a separate thread closes the socket and what is unread in it.
 
 #include <sys/types.h>
 
@@ -24,16 +24,17 @@ public:
     ClientSocket& operator=(ClientSocket&& other) noexcept;
 
     int get() const { return socket_.get(); }
-    // The caller closes it, as a ClientSocket.
+    // The caller must close the descriptor, as a ClientSocket.
     int release() { return socket_.release(); }
     explicit operator bool() const { return static_cast<bool>(socket_); }
 
-    // Ends the connection. Never blocks: the descriptor is closed a moment later.
+    // Ends the connection. Never blocks: another thread closes the descriptor later.
     void reset();
     // Returns how many of the sockets that were reset still have an open descriptor.
     static std::size_t closing();
 
-    // As recv() with MSG_DONTWAIT. EBADMSG: the next message carries descriptors; it stays unread.
+    // Receives like recv() with MSG_DONTWAIT. Fails with EBADMSG if the next message carries descriptors; that message
+    // stays unread.
     static ssize_t receive(int socket, std::span<std::byte> into);
 
 private:

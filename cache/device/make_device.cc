@@ -8,7 +8,7 @@ namespace larder::cache {
 
 namespace {
 
-// Why the kernel refused a ring, and how to allow it.
+// Explains to the user why the kernel refused a ring, and how to allow one.
 std::string explain(const Error& error) {
     switch (error.system_errno) {
         case EPERM: {

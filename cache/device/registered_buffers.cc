@@ -11,7 +11,7 @@ namespace larder::cache {
 
 namespace {
 
-constexpr unsigned kTableEntries = 1u << 14;  // the most the kernel takes
+constexpr unsigned kTableEntries = 1u << 14;  // the kernel's limit
 
 }  // namespace
 

@@ -1,8 +1,8 @@
 #pragma once
 
 // The ring's table of memory registered with the kernel. The kernel takes at most 1 GiB a piece, so a larger span is
-// several; an operation that crosses from one piece to the next uses the plain form. Registration pins the memory
-// (RLIMIT_MEMLOCK counts it, unless the process has CAP_IPC_LOCK).
+// split into several pieces. An operation that crosses two pieces cannot use the registered form. Registration pins the
+// memory and counts against RLIMIT_MEMLOCK, unless the process has CAP_IPC_LOCK.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,14 +17,14 @@ class RegisteredBuffers {
 public:
     static constexpr std::size_t kPieceBytesMax = std::size_t{1} << 30;  // the kernel's limit
 
-    // Reserves the kernel's (empty) table; without it every add is refused.
+    // Reserves an empty table in the kernel. If that fails, every `add` returns false.
     explicit RegisteredBuffers(io_uring& ring, std::size_t piece_bytes_max = kPieceBytesMax);
 
-    // All of `memory`, or nothing of it.
+    // Registers all of `memory`, or nothing and returns false.
     bool add(std::span<std::byte> memory);
     void remove(std::span<std::byte> memory);
 
-    // The table index that covers [data, data + bytes), or -1.
+    // Returns the index of the piece that covers [data, data + bytes), or -1.
     int find(const std::byte* data, std::size_t bytes) const;
 
 private:
@@ -37,7 +37,7 @@ private:
 
     io_uring& ring_;
     const std::size_t piece_bytes_max_;
-    std::vector<Piece> pieces_;  // by address
+    std::vector<Piece> pieces_;  // sorted by address
     std::vector<std::uint16_t> free_indices_;
 };
 

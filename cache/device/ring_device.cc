@@ -21,8 +21,8 @@ namespace larder::cache {
 
 namespace {
 
-constexpr std::uint32_t kTransferBytesMax = 1u << 30;  // an operation's length is 32 bits; longer ones complete short
-constexpr unsigned kBlockingWorkersMax = 32;           // kernel threads for what cannot be done without blocking
+constexpr std::uint32_t kTransferBytesMax = 1u << 30;  // an operation's length has 32 bits; longer ones complete short
+constexpr unsigned kBlockingWorkersMax = 32;           // kernel threads for operations that block
 constexpr std::int64_t kStopWaitMax_ns = 5'000'000'000;
 constexpr std::uint64_t kOpenMark = 1;  // lowest bit of user_data: the result is a descriptor
 
@@ -39,7 +39,7 @@ constexpr NamedOperation kNeeded[] = {
     {IORING_OP_POLL_ADD, "poll"}, {IORING_OP_ASYNC_CANCEL, "cancel"},
 };
 
-// The result of an enter call that will be right again later; anything else is a mistake of ours.
+// True if an enter call failed for a passing reason. Any other error is a bug in this file.
 bool transient(int result) {
     return result == -ETIME || result == -EINTR || result == -EBUSY || result == -EAGAIN || result == -ENOMEM;
 }
@@ -59,11 +59,11 @@ Result<void> check_operations(io_uring& ring) {
 
 class RingDevice final : public Device {
 public:
-    // Takes over `ring`. `ring` must not move, so the device owns it by pointer.
+    // Takes ownership of `ring`, by pointer because an io_uring must not move.
     RingDevice(std::unique_ptr<io_uring> ring, const Clock& clock)
         : clock_(clock), ring_(std::move(ring)), buffers_(*ring_) {
         skips_success_ = (ring_->features & IORING_FEAT_CQE_SKIP) != 0;
-        unsigned workers[2] = {kBlockingWorkersMax, 0};  // {for files, for what never ends}; 0 keeps the kernel's
+        unsigned workers[2] = {kBlockingWorkersMax, 0};  // {bounded (files), unbounded}; 0 keeps the kernel's limit
         io_uring_register_iowq_max_workers(ring_.get(), workers);
     }
     RingDevice(const RingDevice&) = delete;
@@ -138,7 +138,7 @@ public:
 
     void cancel(Operation& operation) override {
         if (stopped_ || operation.device_state == nullptr) return;
-        // An operation is found by its whole user_data, and only `operation` itself knows whether it is marked.
+        // The kernel compares the whole user_data, with kOpenMark, so device_state holds the whole value.
         const auto user_data = reinterpret_cast<std::uintptr_t>(operation.device_state);
         io_uring_sqe& entry = next_entry();
         io_uring_prep_cancel64(&entry, user_data, 0);
@@ -182,7 +182,7 @@ public:
     const char* kind() const override { return "io_uring"; }
 
 private:
-    // A submission entry to fill: in the queue, or, when the kernel takes no more for now, in our own memory.
+    // Returns a submission entry to fill: in the queue, or in overflow_ if the kernel takes no more at the moment.
     io_uring_sqe& next_entry() {
         LARDER_ASSERT(!stopped_);
         if (overflow_.empty()) {
@@ -201,13 +201,13 @@ private:
         ++in_flight_;
     }
 
-    // user_data 0: nobody waits for it.
+    // user_data 0 marks an operation without a completion.
     void begin_unnoticed(io_uring_sqe& entry) {
         entry.user_data = 0;
         if (skips_success_) entry.flags |= IOSQE_CQE_SKIP_SUCCESS;
     }
 
-    // In the order they were started, so that a cancel comes after what it cancels.
+    // Keeps the order in which operations were started, so that a cancel comes after the operation it cancels.
     void drain_overflow() {
         std::size_t moved = 0;
         for (; moved < overflow_.size(); ++moved) {
@@ -218,8 +218,8 @@ private:
         overflow_.erase(overflow_.begin(), overflow_.begin() + static_cast<std::ptrdiff_t>(moved));
     }
 
-    // At most one system call: submits, and waits when no completion is there yet. Does not wait while some of what was
-    // started is not in the queue: what completes first may be among it.
+    // Submits, and waits if there is no completion yet, in at most one system call. Does not wait while overflow_ has
+    // entries, because one of those may be the first to complete.
     void enter(std::int64_t deadline_ns) {
         if (!overflow_.empty()) deadline_ns = std::numeric_limits<std::int64_t>::min();
         const bool to_submit = io_uring_sq_ready(ring_.get()) > 0;
@@ -239,7 +239,7 @@ private:
         LARDER_ASSERT(result >= 0 || transient(result));
     }
 
-    // Whether the kernel holds completions that only an enter call brings to the queue.
+    // True if the kernel may hold completions that reach the queue only by an enter call.
     bool work_pending() const {
         return (IO_URING_READ_ONCE(*ring_->sq.kflags) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0 ||
                (ring_->flags & IORING_SETUP_TASKRUN_FLAG) == 0;
@@ -247,10 +247,10 @@ private:
 
     void deliver() {
         std::array<io_uring_cqe*, 64> batch;
-        // Asked first, because peek enters the kernel when it finds nothing.
+        // Check before peek, because peek enters the kernel if the queue is empty.
         while (io_uring_cq_ready(ring_.get()) > 0) {
             const unsigned count = io_uring_peek_batch_cqe(ring_.get(), batch.data(), batch.size());
-            // Copied out first: `done` may start operations, and those may enter the kernel.
+            // Copy the results first: `done` may start operations, which may enter the kernel and reuse the queue.
             std::array<std::pair<std::uint64_t, std::int32_t>, batch.size()> ended;
             for (unsigned i = 0; i < count; ++i) ended[i] = {batch[i]->user_data, batch[i]->res};
             io_uring_cq_advance(ring_.get(), count);
@@ -272,7 +272,7 @@ private:
     const Clock& clock_;
     std::unique_ptr<io_uring> ring_;
     RegisteredBuffers buffers_;
-    std::vector<io_uring_sqe> overflow_;  // started, but not yet in the queue; keeps its capacity
+    std::vector<io_uring_sqe> overflow_;  // entries started but not yet in the queue; keeps its capacity
     std::uint64_t in_flight_ = 0;
     bool skips_success_ = false;
     bool waiting_ = false;
@@ -282,7 +282,7 @@ private:
 }  // namespace
 
 Result<std::unique_ptr<Device>> make_ring_device(const Clock& clock, const RingOptions& options) {
-    // Best first; a kernel that does not know a flag says EINVAL.
+    // The best set first. A kernel that does not know a flag returns EINVAL.
     constexpr unsigned kAlways = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP;
     constexpr unsigned kFlagSets[] = {
         kAlways | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
@@ -292,7 +292,7 @@ Result<std::unique_ptr<Device>> make_ring_device(const Clock& clock, const RingO
     };
     auto ring = std::make_unique<io_uring>();
     int result = -EINVAL;
-    // Recent kernels count a ring's own memory in RLIMIT_MEMLOCK: a smaller ring is better than none.
+    // Some kernels count the ring's memory against RLIMIT_MEMLOCK. A smaller ring is better than none.
     for (unsigned entries = options.entries; entries > 0; entries = result == -ENOMEM ? entries / 2 : 0) {
         for (const unsigned flags : kFlagSets) {
             if (!options.defer_task_work && (flags & IORING_SETUP_DEFER_TASKRUN) != 0) continue;

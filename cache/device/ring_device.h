@@ -1,9 +1,9 @@
 #pragma once
 
-// The Device on io_uring: one ring, made on the thread that uses it, no lock and no allocation per operation. Starting
-// an operation fills a submission entry; `wait` submits them all, and waits, in one system call. What the kernel can
-// do is probed, never guessed from its version. Memory given to add_buffer is registered with the kernel, and reads
-// and writes that lie in it use the registered form by themselves.
+// The Device on io_uring: one ring, made on the thread that uses the device; no lock and no allocation per operation.
+// Starting an operation fills a submission entry; `wait` submits all entries and waits, in one system call. The device
+// probes what the kernel supports, and never guesses from its version. Memory given to add_buffer is registered with
+// the kernel, and reads and writes inside that memory use the registered form.
 
 #include <memory>
 
@@ -14,11 +14,12 @@
 namespace larder::cache {
 
 struct RingOptions {
-    unsigned entries = 1024;      // of the submission queue; more operations than that queue up in user memory
-    bool defer_task_work = true;  // false: as on kernels before 6.1, which cannot
+    unsigned entries = 1024;      // size of the submission queue; further operations wait in user memory
+    bool defer_task_work = true;  // false: like kernels before 6.1, which do not support it
 };
 
-// The error's system_errno is io_uring_setup's (EPERM, ENOSYS, ENOMEM, ...), or 0 when an operation is missing.
+// The error's system_errno is that of io_uring_setup (EPERM, ENOSYS, ENOMEM, ...), or 0 if the kernel lacks an
+// operation.
 Result<std::unique_ptr<Device>> make_ring_device(const Clock& clock, const RingOptions& options = {});
 
 }  // namespace larder::cache

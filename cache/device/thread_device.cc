@@ -39,7 +39,7 @@ struct Task {
     std::int32_t result = 0;
 };
 
-// Tasks in the order they came.
+// A queue of tasks, first in, first out.
 struct TaskQueue {
     Task* head = nullptr;
     Task* tail = nullptr;
@@ -81,7 +81,7 @@ std::int32_t perform(Task& task) {
             case Action::write: result = ::pwrite(task.fd, task.memory, task.bytes, offset); break;
             case Action::allocate: result = ::fallocate(task.fd, 0, 0, offset); break;
             case Action::unlink: result = ::unlink(task.path); break;
-            case Action::close: ::close(task.fd); return 0;  // the descriptor is gone whatever close says
+            case Action::close: ::close(task.fd); return 0;  // close frees the descriptor even if it fails
             case Action::watch: LARDER_ASSERT(false);
         }
     } while (result < 0 && errno == EINTR);
@@ -151,13 +151,13 @@ public:
             drop_watch(static_cast<std::size_t>(watching - watches_.begin()));
         } else {
             const std::scoped_lock lock(mutex_);
-            if (!waiting_tasks_.remove(*task)) return;  // it runs or has ended: its own result comes
+            if (!waiting_tasks_.remove(*task)) return;  // the task runs or has ended: deliver its result
         }
         task->result = -ECANCELED;
         ended_here_.push(*task);
     }
 
-    // Threads copy through the kernel anyway: there is nothing to register.
+    // Ordinary system calls cannot use registered memory.
     bool add_buffer(std::span<std::byte>) override { return false; }
     void remove_buffer(std::span<std::byte>) override {}
 
@@ -287,19 +287,19 @@ private:
     FileDescriptor wake_;
     std::vector<std::thread> threads_;
 
-    // The owner's alone.
+    // Used on the owner's thread only.
     std::deque<Task> tasks_;
     TaskQueue free_tasks_;
-    TaskQueue ended_here_;        // watches, and what was cancelled before it ran
+    TaskQueue ended_here_;        // ended watches, and tasks cancelled before they ran
     std::vector<pollfd> polled_;  // [0] is wake_
-    std::vector<Task*> watches_;  // beside polled_
+    std::vector<Task*> watches_;  // watches_[i] polls polled_[i]; [0] is null
     bool in_wait_ = false;
 
-    std::mutex mutex_;  // for what follows
+    std::mutex mutex_;  // guards the members below
     std::condition_variable changed_;
     TaskQueue waiting_tasks_;
     TaskQueue ended_tasks_;
-    bool sleeping_ = false;  // the owner polls: write to wake_
+    bool sleeping_ = false;  // the owner polls; write to wake_ to wake it
     bool stopped_ = false;   // written by the owner only
 };
 

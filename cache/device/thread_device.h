@@ -1,8 +1,9 @@
 #pragma once
 
-// The Device on a small pool of threads that make ordinary system calls: for hosts that refuse io_uring, and to keep
-// the seam honest. Completions are handed over under a lock and run inside `wait`, on the thread that owns the device;
-// watches are polled there too. Slower than the ring, for correctness.
+// The Device on a small pool of threads that make ordinary system calls. It serves hosts that refuse io_uring, and
+// shows that the Device interface does not depend on io_uring. Completions are handed over under a lock and run inside
+// `wait`, on the thread that owns the device, which also polls watches. The device aims at correctness and is slower
+// than the ring.
 
 #include <memory>
 
@@ -13,7 +14,7 @@
 namespace larder::cache {
 
 struct ThreadOptions {
-    unsigned threads = 8;  // operations that can run at once
+    unsigned threads = 8;  // number of operations that can run at once
 };
 
 Result<std::unique_ptr<Device>> make_thread_device(const Clock& clock, const ThreadOptions& options = {});
