@@ -12,7 +12,8 @@ constexpr double kWindowLeast = 1;
 constexpr double kWindowWhenSlow = 4;  // slow answers alone do not shrink the window below this
 constexpr double kUsed = 0.75;         // the window grows only if this fraction of it is in flight
 constexpr std::int64_t kPeriod_ns = 30'000'000'000;
-constexpr std::int64_t kHalveEvery_ns = 200'000'000;  // least time between halvings: answers to older requests repeat
+// The least time between halvings, so that answers to requests sent before a halving do not halve again.
+constexpr std::int64_t kHalveEvery_ns = 200'000'000;
 constexpr std::int64_t kNoise_ns = 2'000'000;
 
 }  // namespace
