@@ -2,8 +2,8 @@
 
 // The journal keeps the results of an indexing run in a file beside the future manifest. If a signal, a crash or a lost
 // network ends an add or index, the next run resumes from the journal. The result of each object is appended at once.
-// It is used again only for the same object: same path, size and tag, and same request. Journals are optional: without
-// one, or if it cannot be written, all objects are indexed again.
+// A result is reused only for the same object (same path, size and tag) and the same request. Journals are optional: if
+// there is none, or if the file cannot be written, all objects are indexed again.
 //
 // The file is created with the first result. The caller removes it once the manifest is in use. `find` and `add` may be
 // called from any thread; a file has one IndexJournal at a time.
