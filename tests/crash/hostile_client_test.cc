@@ -180,7 +180,7 @@ protected:
     pid_t daemon = -1;
 };
 
-TEST_F(HostileNeighbour, FillsEveryEventItWasHandedAndNobodyElseWaits) {
+TEST_F(HostileNeighbour, FilledEventsDelayNoOtherSession) {
     Loader neighbour = open_neighbour();
     read_epoch(neighbour);
     {
@@ -208,7 +208,7 @@ TEST_F(HostileNeighbour, FillsEveryEventItWasHandedAndNobodyElseWaits) {
 
 // Whoever discards a message closes the descriptors in it, and a client can choose ones that are slow to close. The
 // kernel refuses them (EPERM), or is too old for that.
-TEST_F(HostileNeighbour, SendsADescriptorThatIsSlowToCloseAndNobodyElseWaits) {
+TEST_F(HostileNeighbour, SlowToCloseDescriptorDelaysNoOtherSession) {
     Loader neighbour = open_neighbour();
     HostileClient hostile(socket());
     test::LingeringSocket lingering(3600);
@@ -218,7 +218,7 @@ TEST_F(HostileNeighbour, SendsADescriptorThatIsSlowToCloseAndNobodyElseWaits) {
     read_epoch(late);
 }
 
-TEST_F(HostileNeighbour, EmptiesItsEventBeforeTheDaemonDoesAndNobodyElseWaits) {
+TEST_F(HostileNeighbour, EventEmptiedByClientDelaysNoOtherSession) {
     Loader neighbour = open_neighbour();
     HostileClient hostile(socket());
     EXPECT_EQ(::fcntl(hostile.request_event(), F_SETFL, 0), 0);

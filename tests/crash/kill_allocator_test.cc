@@ -100,7 +100,7 @@ void register_until(const std::string& socket, const std::atomic<bool>& done, st
     }
 }
 
-TEST(KilledAllocator, KeepsItsPlanItsWishesAndTheSumOfRates) {
+TEST(KilledAllocator, KeepsPlanSettingsAndSumOfRates) {
     const test::TempDirectory directory;
     test::KilledAllocator allocator(directory / "state", {"--remote-bandwidth", "1 GB/s", "--floor", "1 MB/s"});
     std::atomic<bool> done = false;

@@ -81,7 +81,7 @@ private:
     pid_t pid_ = -1;
 };
 
-TEST(Crash, ADaemonKilledAgainAndAgainLosesAndSpoilsNothing) {
+TEST(Crash, DaemonKilledRepeatedlyLosesAndCorruptsNothing) {
     const char* wanted = std::getenv("LARDER_KILLS");
     const int kills = wanted != nullptr ? std::atoi(wanted) : 200;
     test::TempDirectory directory;

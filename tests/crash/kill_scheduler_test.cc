@@ -114,7 +114,7 @@ TEST_F(KilledScheduler, NoJobIsLostAndNoneStartsTwice) {
     EXPECT_EQ(runs.size(), submitted.size());
 }
 
-TEST_F(KilledScheduler, AJobThatRunsIsTakenUpAndItsEndIsSeen) {
+TEST_F(KilledScheduler, RunningJobIsAdoptedAndItsEndIsSeen) {
     const auto quick = submit(job("ends-meanwhile", "sleep 0.3; exit 7"));
     const auto slow = submit(job("goes-on", "trap 'exit 0' TERM; while :; do sleep 0.02; done", R"(,"grace_s":20)"));
     ASSERT_TRUE(quick && slow);

@@ -79,7 +79,7 @@ protected:
         state, {"--remote-bandwidth", "1 GB/s", "--scheduler.gpus", "1"}, with_images(state, images)};
 };
 
-TEST_F(PowerCut, AnAcknowledgedJobIsInTheQueueAfterwards) {
+TEST_F(PowerCut, AcknowledgedJobIsInTheQueueAfterwards) {
     for (int cut = 1; cut <= 5; ++cut) {
         const std::string name = "n" + std::to_string(cut);
         const std::uint64_t job = submit(name, "touch " + name + "; exit 3");
@@ -91,7 +91,7 @@ TEST_F(PowerCut, AnAcknowledgedJobIsInTheQueueAfterwards) {
     }
 }
 
-TEST_F(PowerCut, AllOfManyAcknowledgedJobsAreThereAndNoNumberComesTwice) {
+TEST_F(PowerCut, ManyAcknowledgedJobsSurviveAndNoNumberIsReused) {
     submit("first", kUntilTold);
     std::set<std::uint64_t> numbers;
     for (int job = 0; job < 150; ++job) numbers.insert(submit("j" + std::to_string(job) + "x", "true"));
@@ -101,7 +101,7 @@ TEST_F(PowerCut, AllOfManyAcknowledgedJobsAreThereAndNoNumberComesTwice) {
     fs::remove(directory / "hold");
 }
 
-TEST_F(PowerCut, AnAcknowledgedCancellationHolds) {
+TEST_F(PowerCut, AcknowledgedCancellationHolds) {
     submit("first", kUntilTold);
     const std::uint64_t job = submit("second", "touch second");
     ask("DELETE", "/v1/queue/" + std::to_string(job));
@@ -110,7 +110,7 @@ TEST_F(PowerCut, AnAcknowledgedCancellationHolds) {
     fs::remove(directory / "hold");
 }
 
-TEST_F(PowerCut, WhatOperatorsSetHolds) {
+TEST_F(PowerCut, OperatorSettingsHold) {
     ask("POST", "/v1/jobs", R"({"name":"vision","weight":2})");
     ask("PUT", "/v1/remote", R"({"bytes_per_second":5e8})");
     cut_power();
@@ -123,7 +123,7 @@ TEST_F(PowerCut, WhatOperatorsSetHolds) {
     EXPECT_TRUE(ask("GET", "/v1/jobs").at("jobs").as_array().empty());
 }
 
-TEST_F(PowerCut, AJobOfANewQueueIsNotTakenForAnEarlierOne) {
+TEST_F(PowerCut, JobOfNewQueueIsNotTakenForEarlierOne) {
     const std::uint64_t before = submit("before", "true");
     EXPECT_EQ(wait_for_end(before).at("state").as_string(), "succeeded");
     allocator.kill_and_restart([&] { fs::remove_all(state + "/queue"); });
@@ -135,7 +135,7 @@ TEST_F(PowerCut, AJobOfANewQueueIsNotTakenForAnEarlierOne) {
     EXPECT_TRUE(fs::exists(directory / "ran"));
 }
 
-TEST_F(PowerCut, ANewQueueWithoutTheFileOfNumbersStartsAboveTheJobsThatHaveFiles) {
+TEST_F(PowerCut, NewQueueWithoutNumberFileStartsAboveJobsWithFiles) {
     const std::uint64_t before = submit("before", "true");
     wait_for_end(before);
     allocator.kill_and_restart([&] {

@@ -121,7 +121,7 @@ protected:
     pid_t pid = -1;
 };
 
-TEST_F(UnprivilegedDaemon, ServesFromUnregisteredBuffersAndSaysSoOnce) {
+TEST_F(UnprivilegedDaemon, ServesFromUnregisteredBuffersAndLogsOnce) {
     ASSERT_NO_FATAL_FAILURE(start());
     struct stat socket{};
     ASSERT_EQ(::stat(admin.c_str(), &socket), 0);

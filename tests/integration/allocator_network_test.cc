@@ -15,7 +15,7 @@
 namespace larder::test {
 namespace {
 
-TEST(AllocatorOverTheNetwork, ANodeReportsOverTlsWithItsToken) {
+TEST(AllocatorOverTheNetwork, NodeReportsOverTlsAfterItsTokenIsReplaced) {
     const TempDirectory directory;
     CertificateAuthority authority(directory.path().string(), "authority");
     const auto files = authority.issue("allocator", {.common_name = "allocator", .alternative_names = "IP:127.0.0.1"});

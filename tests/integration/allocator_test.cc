@@ -127,7 +127,7 @@ TEST_F(UnderAnAllocator, QuotasAndRatesComeWithThePlan) {
     EXPECT_THAT(first->get("/metrics").text, HasSubstr("larder_allocator_connected 1"));
 }
 
-TEST_F(UnderAnAllocator, WithoutItRatesFallToTheFloorAndQuotasStay) {
+TEST_F(UnderAnAllocator, LostAllocatorLowersRatesToFloorAndKeepsQuotas) {
     start_allocator();
     const auto daemon = node("only");
     Loader loader = open(*daemon, "job");
@@ -144,7 +144,7 @@ TEST_F(UnderAnAllocator, WithoutItRatesFallToTheFloorAndQuotasStay) {
     TestDaemon::wait_until([&] { return rate_of(*daemon, "job") == kRemote; });
 }
 
-TEST_F(UnderAnAllocator, WhatAJobTakesFromTheRemoteIsSeen) {
+TEST_F(UnderAnAllocator, RemoteRateOfJobIsReported) {
     start_allocator();
     const auto daemon = node("only");
     Loader loader = open(*daemon, "job");
@@ -158,7 +158,7 @@ TEST_F(UnderAnAllocator, WhatAJobTakesFromTheRemoteIsSeen) {
     });
 }
 
-TEST_F(UnderAnAllocator, AQuotaSetOnTheNodeIsInEveryPlanUntilItIsGivenBack) {
+TEST_F(UnderAnAllocator, QuotaSetOnNodeIsInEveryPlanUntilReleased) {
     start_allocator();
     const auto daemon = node("only");
     Loader loader = open(*daemon, "job");
@@ -175,7 +175,7 @@ TEST_F(UnderAnAllocator, AQuotaSetOnTheNodeIsInEveryPlanUntilItIsGivenBack) {
     TestDaemon::wait_until([&] { return quota_of(*daemon) > 2'000'000; });
 }
 
-TEST_F(UnderAnAllocator, APinReachesTheNode) {
+TEST_F(UnderAnAllocator, PinReachesNode) {
     start_allocator();
     const auto daemon = node("only");
     Loader loader = open(*daemon, "job");
@@ -186,7 +186,7 @@ TEST_F(UnderAnAllocator, APinReachesTheNode) {
     TestDaemon::wait_until([&] { return quota_of(*daemon) == 123456u; });
 }
 
-TEST_F(UnderAnAllocator, WhatItSaysOfDatasetsTheNodeLacksIsPassedOver) {
+TEST_F(UnderAnAllocator, QuotaOfUnknownDatasetIsIgnored) {
     TestServer odd(
         socket, HttpResponse{.content_type = "application/json",
                              .body = R"({"plan":1,"quotas":[{"name":"elsewhere","memory_bytes":9,"disk_bytes":9},)"
@@ -196,7 +196,7 @@ TEST_F(UnderAnAllocator, WhatItSaysOfDatasetsTheNodeLacksIsPassedOver) {
     TestDaemon::wait_until([&] { return quota_of(*daemon) == 1000u; });
 }
 
-TEST_F(UnderAnAllocator, QuotasThatDoNotFitAreRefusedAsOneAndSaid) {
+TEST_F(UnderAnAllocator, QuotasThatDoNotFitAreRefusedTogetherAndReported) {
     TestServer odd(socket,
                    HttpResponse{.content_type = "application/json",
                                 .body = R"({"plan":1,"quotas":[{"name":"images","memory_bytes":1000000000000,)"
@@ -212,7 +212,7 @@ TEST_F(UnderAnAllocator, QuotasThatDoNotFitAreRefusedAsOneAndSaid) {
     });
 }
 
-TEST_F(UnderAnAllocator, CapacityLoweredBelowUseIsFollowedAtTheNextStart) {
+TEST_F(UnderAnAllocator, CapacityLoweredBelowUseHoldsAfterRestart) {
     start_allocator();
     const auto daemon = node("only");
     daemon->stop();
@@ -243,7 +243,7 @@ TEST_F(UnderAnAllocator, CapacityLoweredBelowUseIsFollowedAtTheNextStart) {
     EXPECT_EQ(daemon->get("/v1/status").body.at("allocator").at("problem").as_string(), "");
 }
 
-TEST_F(UnderAnAllocator, TwoNodesWithOneNameAreTold) {
+TEST_F(UnderAnAllocator, SecondNodeWithSameNameIsReported) {
     start_allocator();
     const auto first = node("same");
     Loader loader = open(*first, "job");

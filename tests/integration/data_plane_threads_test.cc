@@ -79,7 +79,7 @@ protected:
     std::array<Dataset, 4> datasets;
 };
 
-TEST_F(DataPlaneThreads, DatasetsAreReadAllAtOnceWhileQuotasMove) {
+TEST_F(DataPlaneThreads, AllDatasetsAreReadAtOnceWhileQuotasChange) {
     EXPECT_EQ(number_at(daemon.get("/v1/status").body, "data_plane_threads"), kThreads);
     for (const Dataset& dataset : datasets) daemon.add(dataset.name, dataset.root, dataset.bytes / 2, 32 * kMiB);
     constexpr std::uint64_t kEpochs = 3;
@@ -112,7 +112,7 @@ TEST_F(DataPlaneThreads, DatasetsAreReadAllAtOnceWhileQuotasMove) {
     }
 }
 
-TEST_F(DataPlaneThreads, OneJobOnAllOfThemTakesNoMoreThanItsLimit) {
+TEST_F(DataPlaneThreads, JobOnAllThreadsKeepsItsLimit) {
     constexpr double kRate = 8e6;
     constexpr std::uint64_t kBurst = 64 << 10;
     constexpr std::uint64_t kLargestBlock = 40'000;
@@ -135,7 +135,7 @@ TEST_F(DataPlaneThreads, OneJobOnAllOfThemTakesNoMoreThanItsLimit) {
     EXPECT_GT(taken, 2 * (kBurst + kLargestBlock)) << "the limit was never met";
 }
 
-TEST_F(DataPlaneThreads, ARestartKnowsWhatEachOfThemHad) {
+TEST_F(DataPlaneThreads, RestartFindsDiskBlocksOfEachThread) {
     for (const Dataset& dataset : datasets) {
         daemon.add(dataset.name, dataset.root, 0, 32 * kMiB);
         Loader loader = open(dataset, "job");

@@ -81,7 +81,7 @@ protected:
     std::uint64_t total_bytes = 0;
 };
 
-TEST_F(EndToEnd, TheSecondEpochHitsWhatTheFirstOneCached) {
+TEST_F(EndToEnd, SecondEpochHitsWhatFirstEpochCached) {
     daemon.add("d", root, total_bytes / 2);
     Loader loader = open(options());
     EXPECT_EQ(loader.sample_count(), files.size());
@@ -104,7 +104,7 @@ TEST_F(EndToEnd, TheSecondEpochHitsWhatTheFirstOneCached) {
     EXPECT_EQ(statistics.memory_blocks, cached);
 }
 
-TEST_F(EndToEnd, TheDiskTierServesToo) {
+TEST_F(EndToEnd, DiskTierServesHits) {
     daemon.add("d", root, 0, 32 * kMiB);
     Loader loader = open(options());
     read_epoch(loader);
@@ -115,7 +115,7 @@ TEST_F(EndToEnd, TheDiskTierServesToo) {
     EXPECT_EQ(counter("misses"), files.size());
 }
 
-TEST_F(EndToEnd, WithoutIoUringThreadsServeTheSame) {
+TEST_F(EndToEnd, ThreadsServeTheSameWithoutIoUring) {
     daemon.config().io = cache::IoMode::threads;
     daemon.stop();
     daemon.start();
@@ -131,7 +131,7 @@ TEST_F(EndToEnd, WithoutIoUringThreadsServeTheSame) {
     EXPECT_GT(counter("disk_hits"), 0u);
 }
 
-TEST_F(EndToEnd, WebDatasetShardsInBlocksOfManySamples) {
+TEST_F(EndToEnd, WebDatasetSamplesAreReadInLargeBlocks) {
     const auto members = make_samples(60, 20'000, 7);
     const std::string shards = daemon.state / "shards";
     std::filesystem::create_directory(shards);
@@ -181,7 +181,7 @@ TEST_F(EndToEnd, DiskBlocksOutliveTheDaemon) {
     EXPECT_EQ(counter("misses"), 0u);
 }
 
-TEST_F(EndToEnd, AQuotaMayGrowAndShrinkUnderARunningJob) {
+TEST_F(EndToEnd, QuotaGrowsAndShrinksUnderRunningJob) {
     daemon.add("d", root);
     Loader loader = open(options());
     read_epoch(loader);
@@ -252,7 +252,7 @@ TEST_F(EndToEnd, RanksOfOneJobReadEachSampleOnceBetweenThem) {
     EXPECT_EQ(number_at(jobs[0], "samples"), files.size());
 }
 
-TEST_F(EndToEnd, ARunningJobKeepsItsVersion) {
+TEST_F(EndToEnd, RunningJobKeepsItsVersion) {
     daemon.add("d", root, 16 * kMiB);
     Loader old = open(options());
     std::multiset<std::string> seen;
@@ -285,7 +285,7 @@ TEST_F(EndToEnd, ARunningJobKeepsItsVersion) {
     TestDaemon::wait_until([&] { return !std::filesystem::exists(daemon.state / "state/datasets/d/manifest-2"); });
 }
 
-TEST_F(EndToEnd, OnlyWhoMayReadADatasetOpensIt) {
+TEST_F(EndToEnd, OpenIsRefusedWithoutReadPermission) {
     daemon.add("d", root, 0, 0, {{"owner", "4000001"}, {"group", "4000002"}, {"mode", "0640"}});
     // Others must reach the socket to be refused by it.
     for (const std::string& path : {daemon.state.path().string(), daemon.config().state_directory}) {
@@ -308,7 +308,7 @@ TEST_F(EndToEnd, OnlyWhoMayReadADatasetOpensIt) {
     EXPECT_THAT(refused.error().message, HasSubstr("mode 0640"));
 }
 
-TEST_F(EndToEnd, WhatIsNotThereIsSaidSo) {
+TEST_F(EndToEnd, UnknownDatasetAndTooSmallBudgetAreNamed) {
     const auto unknown = Loader::open(options());
     ASSERT_FALSE(unknown.has_value());
     EXPECT_EQ(unknown.error().code, ErrorCode::not_found);
@@ -324,7 +324,7 @@ TEST_F(EndToEnd, WhatIsNotThereIsSaidSo) {
     EXPECT_THAT(refused.error().message, HasSubstr("session.slot_memory_max"));
 }
 
-TEST_F(EndToEnd, AJobTakesNoMoreThanItsLimit) {
+TEST_F(EndToEnd, JobKeepsItsLimit) {
     constexpr double kRate = 8e6;
     constexpr std::uint64_t kBurst = 64 << 10;
     const auto began = std::chrono::steady_clock::now();
@@ -340,7 +340,7 @@ TEST_F(EndToEnd, AJobTakesNoMoreThanItsLimit) {
     EXPECT_GT(static_cast<double>(taken), static_cast<double>(kBurst + kLargestBlock)) << "the limit was never met";
 }
 
-TEST_F(EndToEnd, AChangedFileIsOneErrorAndOthersGoOn) {
+TEST_F(EndToEnd, ChangedFileIsOneErrorAndOtherFilesAreRead) {
     daemon.add("d", root);
     const std::string changed = "class_002/file_00007.bin";
     write_file(root + "/" + changed, "shorter");
@@ -364,7 +364,7 @@ TEST_F(EndToEnd, AChangedFileIsOneErrorAndOthersGoOn) {
     EXPECT_EQ(skipping.statistics().skipped_samples, 1u);
 }
 
-TEST_F(EndToEnd, FlippedBitsOnDiskAreNeverSeen) {
+TEST_F(EndToEnd, FlippedBitsOnDiskAreNeverDelivered) {
     daemon.add("d", root, 0, 32 * kMiB);
     Loader loader = open(options());
     read_epoch(loader);
@@ -385,7 +385,7 @@ TEST_F(EndToEnd, FlippedBitsOnDiskAreNeverSeen) {
     EXPECT_EQ(counter("disk_hits") + counter("misses"), 2 * files.size());
 }
 
-TEST_F(EndToEnd, AnEpochOutlivesTheDaemon) {
+TEST_F(EndToEnd, EpochOutlivesTheDaemon) {
     daemon.add("d", root, 16 * kMiB, 32 * kMiB);
     Loader loader = open(options());
     std::multiset<std::string> seen;
@@ -400,7 +400,7 @@ TEST_F(EndToEnd, AnEpochOutlivesTheDaemon) {
     read_epoch(loader);
 }
 
-TEST_F(EndToEnd, ARaisedLimitReachesWhoWaitsAlready) {
+TEST_F(EndToEnd, RaisedLimitReachesWaitingRead) {
     daemon.add("d", root);
     ASSERT_EQ(daemon.put("/v1/jobs/job/limit", {{"rate_bytes_per_s", 1}, {"burst_bytes", 1}}).status, 200u);
     Loader loader = open(options());
@@ -413,7 +413,7 @@ TEST_F(EndToEnd, ARaisedLimitReachesWhoWaitsAlready) {
     raising.join();
 }
 
-TEST_F(EndToEnd, ARemovedDatasetEndsItsSessions) {
+TEST_F(EndToEnd, RemovedDatasetEndsItsSessions) {
     daemon.add("d", root, 16 * kMiB);
     LoaderOptions impatient = options();
     impatient.reconnect_timeout_ms = 50;

@@ -82,7 +82,7 @@ protected:
     std::uint64_t total_bytes = 0;
 };
 
-TEST_F(FullDisk, EndsAdmissionNotServiceAndIsSaidOnce) {
+TEST_F(FullDisk, StopsAdmissionButNotServiceAndIsLoggedOnce) {
     const LogFile log(LogLevel::info);
     // State, index and segments are all on the small disk.
     TestDaemon daemon([&](cache::Config& config) { config = test_config(disk.path()); });

@@ -135,14 +135,14 @@ protected:
     std::unique_ptr<Remote> remote_;
 };
 
-TEST_F(HttpRemoteTest, BringsRangesAndWholeObjects) {
+TEST_F(HttpRemoteTest, ReadsRangesAndWholeObjects) {
     test::ServerProgram nginx({"nginx.py", directory_.path()});
     ASSERT_NO_FATAL_FAILURE(open(nginx["http"]));
     read_all();
     EXPECT_EQ(transfers_->statistics().retries, 0u);
 }
 
-TEST_F(HttpRemoteTest, FaultsCostTimeNeverData) {
+TEST_F(HttpRemoteTest, FaultsCostTimeButNoData) {
     test::ServerProgram nginx({"nginx.py", directory_.path()});
     test::ServerProgram proxy({"fault_proxy.py", "--upstream", "127.0.0.1:" + nginx["http"], "--transient", "0.3",
                                "--stall-s", "0.2", "--seed", "7"});
@@ -153,7 +153,7 @@ TEST_F(HttpRemoteTest, FaultsCostTimeNeverData) {
     EXPECT_EQ(proxy.stop(), 0) << "3: something tried to write";
 }
 
-TEST_F(HttpRemoteTest, AChangedObjectIsSaidToHaveChanged) {
+TEST_F(HttpRemoteTest, ChangedAndMissingObjectsAreReported) {
     test::ServerProgram nginx({"nginx.py", directory_.path()});
     ASSERT_NO_FATAL_FAILURE(open(nginx["http"]));
     std::string other = contents_[3];
@@ -170,7 +170,7 @@ TEST_F(HttpRemoteTest, AChangedObjectIsSaidToHaveChanged) {
     EXPECT_EQ(pieces[2]->status, BlockStatus::ok);
 }
 
-TEST_F(HttpRemoteTest, WhatKeepsFailingIsGivenUpWithItsErrno) {
+TEST_F(HttpRemoteTest, PersistentFailureIsGivenUpWithItsErrno) {
     auto nginx = std::make_unique<test::ServerProgram>(std::vector<std::string>{"nginx.py", directory_.path()});
     ASSERT_NO_FATAL_FAILURE(open((*nginx)["http"], {.retry_for_ns = 300'000'000}));
     nginx.reset();
@@ -181,7 +181,7 @@ TEST_F(HttpRemoteTest, WhatKeepsFailingIsGivenUpWithItsErrno) {
     EXPECT_EQ(pieces[0]->system_errno, ECONNREFUSED);
 }
 
-TEST_F(HttpRemoteTest, AHedgedRequestCountsOnce) {
+TEST_F(HttpRemoteTest, HedgedReadCompletesOnce) {
     test::ServerProgram nginx({"nginx.py", directory_.path()});
     test::ServerProgram proxy({"fault_proxy.py", "--upstream", "127.0.0.1:" + nginx["http"], "--probability",
                                "stall_before=0.02", "--stall-s", "2"});
@@ -190,7 +190,7 @@ TEST_F(HttpRemoteTest, AHedgedRequestCountsOnce) {
     EXPECT_GT(transfers_->statistics().hedges, 0u);
 }
 
-TEST_F(HttpRemoteTest, EndsWithReadsUnderWay) {
+TEST_F(HttpRemoteTest, EndsWithReadsInFlight) {
     test::ServerProgram nginx({"nginx.py", directory_.path()});
     ASSERT_NO_FATAL_FAILURE(open(nginx["http"]));
     std::vector<std::unique_ptr<Piece>> pieces;

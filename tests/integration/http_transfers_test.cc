@@ -90,14 +90,14 @@ void expect_all_ok(const std::deque<HttpGet>& gets) {
     for (const HttpGet& get : gets) ASSERT_EQ(get.outcome, HttpOutcome::ok) << get.message;
 }
 
-TEST_F(HttpTransfersTest, OverHttpAndHttps) {
+TEST_F(HttpTransfersTest, HttpAndHttpsDeliverEveryRange) {
     const auto over = transfers();
     expect_all_ok(get_ranges(*over, "http://localhost:" + (*nginx_)["http"]));
     expect_all_ok(get_ranges(*over, "https://localhost:" + (*nginx_)["https"]));
     EXPECT_EQ(over->statistics().requests, 2 * kRanges);
 }
 
-TEST_F(HttpTransfersTest, AWaitEndsWhenItIsAskedToStop) {
+TEST_F(HttpTransfersTest, StopRequestEndsWaits) {
     const auto silent = proxy({"--probability", "stall_before=1", "--stall-s", "3600"});
     const auto over = transfers({.settings = {.stall_timeout_s = 3600}, .retry_for_ns = 3'600'000'000'000});
     const auto root = make_http_root(parse_remote_url("http://localhost:" + (*silent)["port"]).value(), {});
@@ -120,7 +120,7 @@ TEST_F(HttpTransfersTest, AWaitEndsWhenItIsAskedToStop) {
 
 class TransientFault : public HttpTransfersTest, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(TransientFault, CostsTimeNeverData) {
+TEST_P(TransientFault, CostsTimeButNoData) {
     const auto harmful = proxy({"--probability", std::string(GetParam()) + "=0.2", "--stall-s", "0.2",
                                 "--burst-requests", "2", "--drip-bytes-per-s", "200000"});
     const auto over = transfers();
@@ -137,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(Each, TransientFault,
                                            "range_shifted", "length_short", "length_long", "whole_object"),
                          [](const auto& name) { return std::string(name.param); });
 
-TEST_F(HttpTransfersTest, AllFaultsTogetherWithASecondRequestBesideSlowOnes) {
+TEST_F(HttpTransfersTest, AllFaultsTogetherWithHedgingCostNoData) {
     const auto harmful = proxy({"--transient", "0.1", "--stall-s", "0.5"});
     const auto over = transfers({.hedge = true});
     for (int i = 0; i < 3; ++i) expect_all_ok(get_ranges(*over, "http://localhost:" + (*harmful)["port"]));
@@ -145,7 +145,7 @@ TEST_F(HttpTransfersTest, AllFaultsTogetherWithASecondRequestBesideSlowOnes) {
 }
 
 // Of requests whose first try the remote holds back, how many answers come before it lets go.
-TEST_F(HttpTransfersTest, ASecondRequestBesideALateOneWins) {
+TEST_F(HttpTransfersTest, HedgedRequestOvertakesLateOne) {
     constexpr int kHeld = 3;
     constexpr int kAsked = 12;
     const auto before = proxy({});
@@ -200,7 +200,7 @@ public:
     std::atomic<bool> empty = false;
 };
 
-TEST_F(HttpTransfersTest, WhatFailedTriesTookIsPaidForToTheByte) {
+TEST_F(HttpTransfersTest, BytesOfFailedTriesArePaidExactly) {
     const auto harmful = proxy({"--probability", "truncated_body=0.3"});
     const auto over = transfers();
     const auto purse = std::make_shared<Purse>();
@@ -215,7 +215,7 @@ TEST_F(HttpTransfersTest, WhatFailedTriesTookIsPaidForToTheByte) {
     EXPECT_NE(counts.find(sent + ","), std::string::npos) << counts << " wanted " << sent;
 }
 
-TEST_F(HttpTransfersTest, WhoOwesIsHelpedAgainAfterAFailureAndPaysForIt) {
+TEST_F(HttpTransfersTest, IndebtedPayerMayRetryAndPaysForIt) {
     const auto harmful = proxy({"--probability", "truncated_body=0.3"});
     const auto over = transfers();
     const auto purse = std::make_shared<Purse>();
@@ -229,7 +229,7 @@ TEST_F(HttpTransfersTest, WhoOwesIsHelpedAgainAfterAFailureAndPaysForIt) {
     EXPECT_EQ(purse->paid_bytes, extra_bytes);
 }
 
-TEST_F(HttpTransfersTest, WhoCannotPayForASecondRequestHasNone) {
+TEST_F(HttpTransfersTest, PayerWithoutFundsGetsNoHedge) {
     const auto before = proxy({});
     const auto root = make_http_root(parse_remote_url("http://localhost:" + (*before)["port"]).value(), {});
     const auto over = transfers({.hedge = true});
@@ -264,7 +264,7 @@ TEST_F(HttpTransfersTest, WhoCannotPayForASecondRequestHasNone) {
     EXPECT_EQ(purse->most_paid_bytes, kRangeBytes + gets[0].extra_bytes) << "and was there meanwhile";
 }
 
-TEST_F(HttpTransfersTest, BrokenConnectionsUnderTls) {
+TEST_F(HttpTransfersTest, BrokenTlsConnectionsCostNoData) {
     ServerProgram harmful({"fault_proxy.py", "--tcp", "--upstream", "127.0.0.1:" + (*nginx_)["https"], "--probability",
                            "reset_before=0.3", "--probability", "reset_body=0.3", "--probability",
                            "truncated_body=0.3"});
@@ -273,7 +273,7 @@ TEST_F(HttpTransfersTest, BrokenConnectionsUnderTls) {
     EXPECT_GT(over->statistics().retries, 0U);
 }
 
-TEST_F(HttpTransfersTest, ARemoteThatOnlyFailsIsGivenUp) {
+TEST_F(HttpTransfersTest, RemoteThatAlwaysFailsIsGivenUp) {
     const auto harmful = proxy({"--probability", "error_500=1"});
     const auto over = transfers();
     for (const HttpGet& get :
@@ -285,7 +285,7 @@ TEST_F(HttpTransfersTest, ARemoteThatOnlyFailsIsGivenUp) {
     EXPECT_GT(over->statistics().retries, 0U);
 }
 
-TEST_F(HttpTransfersTest, WhatWaitsForASilentRemoteIsGivenUpWithoutATurn) {
+TEST_F(HttpTransfersTest, QueuedReadsOfSilentRemoteAreGivenUpUntried) {
     const auto silent = proxy({"--probability", "stall_before=1", "--stall-s", "3600"});
     const auto over = transfers({.settings = {.stall_timeout_s = 1}, .retry_for_ns = 1'000'000'000});
     for (const HttpGet& get : get_ranges(*over, "http://localhost:" + (*silent)["port"])) {
@@ -296,7 +296,7 @@ TEST_F(HttpTransfersTest, WhatWaitsForASilentRemoteIsGivenUpWithoutATurn) {
     EXPECT_LT(over->statistics().requests, kRanges / 2) << "most had no try";
 }
 
-TEST_F(HttpTransfersTest, AnotherTagIsAChangedObject) {
+TEST_F(HttpTransfersTest, DifferentTagMeansChangedObject) {
     const auto over = transfers();
     for (const HttpGet& get : get_ranges(*over, "http://localhost:" + (*nginx_)["http"], {.tag = 12345})) {
         EXPECT_EQ(get.outcome, HttpOutcome::changed);

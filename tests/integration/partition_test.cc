@@ -203,7 +203,7 @@ protected:
     std::vector<std::unique_ptr<Reader>> readers;
 };
 
-TEST_F(Partition, TheNodeFallsToItsFloorTheSumHoldsAndThePlanComesBack) {
+TEST_F(Partition, NodeFallsToFloorWithinRemoteAndThePlanReturns) {
     // Both read, and have what the plan gives them; how large records are is known, and with it what is cached.
     TestDaemon::wait_until([&] {
         const auto now = rates();

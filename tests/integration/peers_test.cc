@@ -107,7 +107,7 @@ protected:
     std::unique_ptr<TestDaemon> reader;
 };
 
-TEST_F(Peers, WhatOneHasCachedCostsTheOtherNoRemoteByte) {
+TEST_F(Peers, BlocksCachedByPeerCostNoRemoteBytes) {
     start();
     lender->add("d", root, 8 * kMiB);
     reader->add("d", root, 8 * kMiB);
@@ -136,7 +136,7 @@ TEST_F(Peers, BlocksOnDiskAreLentToo) {
     EXPECT_EQ(counter(*lender, "disk_hits"), 0u) << "what is lent is no job's hit";
 }
 
-TEST_F(Peers, CompressedBlocksComeAsTheyWere) {
+TEST_F(Peers, CompressedBlocksAreReadFromPeer) {
     for (auto& [name, content] : files) {
         content = std::string(content.size() + 20'000, name.back()) + content;
         write_file(std::filesystem::path(root) / name, content);
@@ -152,7 +152,7 @@ TEST_F(Peers, CompressedBlocksComeAsTheyWere) {
     EXPECT_EQ(counter(*reader, "peer_hits"), files.size());
 }
 
-TEST_F(Peers, HalfAtThePeerAndHalfAtHomeMakeAWholeCache) {
+TEST_F(Peers, HalfAtPeerAndHalfLocalMakeWholeCache) {
     start();
     lender->add("d", root, total_bytes / 2);
     reader->add("d", root, total_bytes);
@@ -170,7 +170,7 @@ TEST_F(Peers, HalfAtThePeerAndHalfAtHomeMakeAWholeCache) {
     EXPECT_EQ(loader.statistics().peer_blocks, 2 * lent);
 }
 
-TEST_F(Peers, WhatHasNoRoomAtHomeGoesToThePeerThatHas) {
+TEST_F(Peers, BlocksWithoutLocalRoomGoToPeerWithRoom) {
     start();
     lender->add("d", root, 8 * kMiB);
     reader->add("d", root, total_bytes / 4);
@@ -200,7 +200,7 @@ TEST_F(Peers, OfferedBlocksGoToDiskToo) {
     EXPECT_EQ(counter(*lender, "crc_failures"), 0u);
 }
 
-TEST_F(Peers, APeerThatIsGoneCostsTimeAndNoData) {
+TEST_F(Peers, LostPeerCostsTimeButNoData) {
     start();
     lender->add("d", root, 8 * kMiB);
     reader->add("d", root);
@@ -215,7 +215,7 @@ TEST_F(Peers, APeerThatIsGoneCostsTimeAndNoData) {
     lender->start();
 }
 
-TEST_F(Peers, WhatAPeerHasDroppedComesFromTheRemote) {
+TEST_F(Peers, BlocksDroppedByPeerComeFromRemote) {
     start();
     lender->add("d", root, 8 * kMiB);
     reader->add("d", root);
@@ -230,7 +230,7 @@ TEST_F(Peers, WhatAPeerHasDroppedComesFromTheRemote) {
     EXPECT_EQ(counter(*reader, "peer_failures"), failures) << "it is known by then";
 }
 
-TEST_F(Peers, AnotherVersionIsNotMixedUp) {
+TEST_F(Peers, OtherVersionOfPeerIsNotUsed) {
     start();
     lender->add("d", root, 8 * kMiB);
     read_epoch(*lender);
@@ -247,7 +247,7 @@ TEST_F(Peers, AnotherVersionIsNotMixedUp) {
     EXPECT_EQ(number_at(peer(), "held_blocks"), 0u);
 }
 
-TEST_F(Peers, WithoutTheTokenNothingIsLent) {
+TEST_F(Peers, NothingIsLentWithoutToken) {
     write_file(remote / "right", "the right secret\n");
     write_file(remote / "wrong", "another secret\n");
     start({.token_file = remote / "right"}, {.token_file = remote / "wrong"});
@@ -270,7 +270,7 @@ TEST_F(Peers, WithoutTheTokenNothingIsLent) {
     }
 }
 
-TEST_F(Peers, NothingElseIsServedThere) {
+TEST_F(Peers, PeerEndpointServesNothingElse) {
     start();
     lender->add("d", root, 8 * kMiB);
     const std::string endpoint = text_at(lender->get("/v1/status").body.at("peers"), "endpoint");
@@ -285,7 +285,7 @@ TEST_F(Peers, NothingElseIsServedThere) {
     EXPECT_EQ(posted->status, 405u);
 }
 
-TEST_F(Peers, OverTls) {
+TEST_F(Peers, BlocksAreReadOverTls) {
     CertificateAuthority authority(remote / "", "authority");
     const CertificateFiles ours =
         authority.issue("lender", {.common_name = "lender", .alternative_names = "IP:127.0.0.1"});

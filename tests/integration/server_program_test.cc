@@ -50,7 +50,7 @@ TEST(ServerProgram, NginxServesAndEndsWithIt) {
     EXPECT_EQ(request(port, "GET", "/a.txt"), "");
 }
 
-TEST(ServerProgram, FaultProxyTellsWhatItDidAndThatAWriteWasTried) {
+TEST(ServerProgram, FaultProxyReportsFaultsAndAttemptedWrites) {
     const TempDirectory directory;
     std::ofstream(directory / "a.txt") << "contents";
     ServerProgram nginx({"nginx.py", directory.path()});
@@ -68,7 +68,7 @@ TEST(ServerProgram, FaultProxyTellsWhatItDidAndThatAWriteWasTried) {
     EXPECT_EQ(nginx.stop(), 0);
 }
 
-TEST(ServerProgram, S3IsFilledAndRefusesStrangers) {
+TEST(ServerProgram, S3IsFilledAndRefusesUnsignedRequests) {
     const TempDirectory directory;
     std::ofstream(directory / "a.txt") << "contents";
     ServerProgram s3({"s3.py", "--bucket", "shut", "--upload", directory.path()});

@@ -61,13 +61,13 @@ protected:
     std::uint64_t total_bytes = 0;
 };
 
-TEST_F(SlotMemory, ASessionThatReadsNothingHasNone) {
+TEST_F(SlotMemory, SessionThatReadsNothingUsesNone) {
     daemon.add("d", root, 0, 32 * kMiB);
     const Loader loader = open();
     EXPECT_EQ(slot_memory_bytes(), 0u);
 }
 
-TEST_F(SlotMemory, ASessionThatReadsLittleHasLittle) {
+TEST_F(SlotMemory, SessionThatReadsLittleUsesLittle) {
     daemon.add("d", root, 0, 32 * kMiB);
     Loader loader = open();
     EXPECT_EQ(read_epoch(loader), total_bytes);
@@ -75,7 +75,7 @@ TEST_F(SlotMemory, ASessionThatReadsLittleHasLittle) {
     EXPECT_LE(slot_memory_bytes(), 16 * kMiB) << "of a budget of 256 MiB";
 }
 
-TEST_F(SlotMemory, ASessionThatHitsMemoryOnlyHasNone) {
+TEST_F(SlotMemory, SessionWithOnlyMemoryHitsUsesNone) {
     daemon.add("d", root, 32 * kMiB, 0);
     {
         Loader warming = open();

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the cases worked out by hand are written in: small clusters, and plans compared number by number. Bytes are in
-// GB, rates in GB per second.
+// Helpers for cases worked out by hand: they build small clusters and compare plans number by number. Bytes are in GB,
+// rates in GB per second.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ inline std::uint64_t bytes(double gb) {
     return static_cast<std::uint64_t>(gb * kBytesPerGB);
 }
 
-// One node with all the cache, no network or disk that binds, and GPUs enough.
+// One node that has all the cache and enough GPUs. Its network and disk never bind.
 inline allocator::ClusterState cluster(double remote, double cache) {
     allocator::ClusterState state{.remote_bytes_per_second = remote * kBytesPerGB};
     state.nodes.push_back({.name = "node", .gpus = 100, .disk_bytes = bytes(cache)});

@@ -20,7 +20,7 @@ using namespace allocator;
 
 // --- the formulas
 
-TEST(Model, ARateIsTheIdealOrWhatTheMissesBandwidthAllows) {
+TEST(Model, RateIsTheLowerOfIdealAndWhatBandwidthForMissesAllows) {
     EXPECT_DOUBLE_EQ(predicted_rate(10, 2, 0), 2);
     EXPECT_DOUBLE_EQ(predicted_rate(10, 2, 0.5), 4);
     EXPECT_DOUBLE_EQ(predicted_rate(3, 2, 0.5), 3);
@@ -28,14 +28,14 @@ TEST(Model, ARateIsTheIdealOrWhatTheMissesBandwidthAllows) {
     EXPECT_DOUBLE_EQ(predicted_rate(10, 0, 0.9), 0);
 }
 
-TEST(Model, LruHitsFarLessThanItHolds) {
+TEST(Model, LruHitRatioIsFarBelowCachedShare) {
     EXPECT_NEAR(lru_hit_ratio(0.5), 0.153426, 1e-6);
     EXPECT_NEAR(lru_hit_ratio(0.9), 0.669741, 1e-6);
     EXPECT_EQ(lru_hit_ratio(0), 0);
     EXPECT_EQ(lru_hit_ratio(1), 1);
 }
 
-TEST(Model, TheRestOfAnEpochHitsWhatIsCachedOfTheUnread) {
+TEST(Model, RestOfEpochHitsCachedPartOfUnreadBytes) {
     Job job;
     EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3, 0), 0.3);
     job.unread_bytes = 50;
@@ -49,9 +49,9 @@ TEST(Model, TheRestOfAnEpochHitsWhatIsCachedOfTheUnread) {
     EXPECT_DOUBLE_EQ(effective_hit_ratio(job, 0.3, 100), 0.3);
 }
 
-// What is cached in an epoch helps in the next one only: at its end nothing of the rest may be hit, and all of the
-// next.
-TEST(Model, AnEpochEndsInTimeHoweverMuchTheNextOneHits) {
+// Blocks cached during an epoch help only in the next epoch. Near the end of an epoch the rest may hit nothing, and the
+// next epoch hits everything.
+TEST(Model, EpochEndsInTimeEvenIfNextEpochHitsEverything) {
     constexpr double ideal = 30e6;
     constexpr double horizon_s = 10;
     Job job{.ideal_bytes_per_second = ideal, .unread_bytes = 300'000'000};
@@ -64,7 +64,7 @@ TEST(Model, AnEpochEndsInTimeHoweverMuchTheNextOneHits) {
 
 // --- efficiency
 
-TEST(Efficiency, TheDensestDatasetIsCachedFirst) {
+TEST(Efficiency, DensestDatasetIsCachedFirst) {
     ClusterState state = cluster(0.6, 100);
     add_dataset(state, "A", 100);
     add_dataset(state, "B", 100);
@@ -72,7 +72,7 @@ TEST(Efficiency, TheDensestDatasetIsCachedFirst) {
     add_job(state, "b", 1, 0.5);
     const Plan plan = planned(state, ObjectiveKind::efficiency);
     expect_quotas(plan, {100, 0});
-    // 50 GB and 0.3 GB/s each: 0.3 / (1 - 0.5).
+    // Each job's equal share is 50 GB and 0.3 GB/s: 0.3 / (1 - 0.5).
     expect_equal_shares(plan, {0.6, 0.5});
     expect_steady_rates(plan, {1.0, 0.5});
     EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 0.5, kDigits);
@@ -82,7 +82,7 @@ TEST(Efficiency, TheDensestDatasetIsCachedFirst) {
     EXPECT_EQ(plan.moved_bytes, bytes(100));
 }
 
-TEST(Efficiency, TheLastDatasetThatFitsIsCachedInPart) {
+TEST(Efficiency, LastDatasetThatFitsIsCachedInPart) {
     ClusterState state = cluster(2, 120);
     add_dataset(state, "A", 100);
     add_dataset(state, "B", 50);
@@ -94,7 +94,7 @@ TEST(Efficiency, TheLastDatasetThatFitsIsCachedInPart) {
     EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 0.3, kDigits);
 }
 
-TEST(Efficiency, ASharedDatasetHasTheDensityOfAllItsJobs) {
+TEST(Efficiency, SharedDatasetCountsDensityOfAllItsJobs) {
     ClusterState state = cluster(1, 100);
     add_dataset(state, "A", 100);
     add_dataset(state, "B", 100);
@@ -108,9 +108,9 @@ TEST(Efficiency, ASharedDatasetHasTheDensityOfAllItsJobs) {
     EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 0.6, kDigits);
 }
 
-// By density A should have all the cache, which would push b below its equal share of 0.1: it gets as much as leaves
-// both their shares, x = 50 in 0.05 / 0.95 * (1 - x / 1000) + 0.1 * x / 100 = 0.1.
-TEST(Efficiency, StopsWhereSomebodyWouldFallBelowAnEqualShare) {
+// By density A would get all the cache, which would push b below its equal share of 0.1. A gets as much as leaves both
+// jobs at their shares: x = 50 in 0.05 / 0.95 * (1 - x / 1000) + 0.1 * x / 100 = 0.1.
+TEST(Efficiency, StopsBeforeJobFallsBelowEqualShare) {
     ClusterState state = cluster(0.1, 100);
     add_dataset(state, "A", 1000);
     add_dataset(state, "B", 100);
@@ -124,9 +124,9 @@ TEST(Efficiency, StopsWhereSomebodyWouldFallBelowAnEqualShare) {
 
 // --- utilisation
 
-// One GPU that reads 10 bytes a second, one that reads 1, four that read 1 each. Everybody has a third of the remote,
-// and what one does not need keeps more of a GPU at work where less is read.
-TEST(Utilisation, ServesFirstWhoNeedsLessForAGpu) {
+// One GPU that reads 10 GB/s, one that reads 1, and four that read 1 each. Each job has a third of the remote.
+// Bandwidth that a job does not need keeps more GPUs busy where each GPU reads less.
+TEST(Utilisation, JobThatReadsLessPerGpuIsServedFirst) {
     ClusterState state = cluster(4, 0);
     add_dataset(state, "A", 1000);
     add_dataset(state, "B", 1000);
@@ -141,8 +141,8 @@ TEST(Utilisation, ServesFirstWhoNeedsLessForAGpu) {
     expect_steady_rates(planned(state, ObjectiveKind::utilisation), {5.0 / 3, 1, 4.0 / 3});
 }
 
-// The cache goes where it keeps most GPUs at work: eight that read little before one that reads as much.
-TEST(Utilisation, CachesForGpusNotForBytes) {
+// The cache goes where it keeps the most GPUs busy: to eight GPUs that read 6 GB/s together before one that reads 8.
+TEST(Utilisation, CacheGoesToJobWithMoreGpus) {
     ClusterState state = cluster(1, 100);
     add_dataset(state, "A", 100);
     add_dataset(state, "B", 100);
@@ -155,8 +155,9 @@ TEST(Utilisation, CachesForGpusNotForBytes) {
 
 // --- throughput
 
-// The same cluster: b with its dataset cached needs no remote, and leaves all of it to a.
-TEST(Throughput, GivesUpTheDensestForALargerSum) {
+// The same cluster as in StopsBeforeJobFallsBelowEqualShare: b with its dataset cached needs no remote and leaves all
+// of it to a.
+TEST(Throughput, DensestDatasetIsPassedOverForLargerSum) {
     ClusterState state = cluster(0.1, 100);
     add_dataset(state, "A", 1000);
     add_dataset(state, "B", 100);
@@ -167,7 +168,8 @@ TEST(Throughput, GivesUpTheDensestForALargerSum) {
     expect_steady_rates(plan, {0.1, 0.5});
 }
 
-// Splits in hundredths of the cache, each with its best rates: the equal shares, then the fewest misses first.
+// The best sum of rates over all splits in hundredths of the cache. A split's best rates are the equal shares, then the
+// rest goes to the jobs with the fewest misses.
 double best_of_grid(const ClusterState& state, const Plan& plan) {
     constexpr int kParts = 100;
     const auto cache = static_cast<double>(state.nodes[0].disk_bytes);
@@ -198,7 +200,7 @@ double best_of_grid(const ClusterState& state, const Plan& plan) {
     return best;
 }
 
-TEST(Throughput, ComesWithinOnePercentOfTheBestOfAGridOfSplits) {
+TEST(Throughput, SumIsWithinOnePercentOfBestGridSplit) {
     constexpr int kCases = 300;
     std::mt19937_64 random(1);
     const auto spread = [&](double low, double high) {
@@ -231,8 +233,8 @@ TEST(Throughput, ComesWithinOnePercentOfTheBestOfAGridOfSplits) {
 
 // --- max_min
 
-// a reads at f* from its cache alone; 50 GB are left for b: r * (1 - 50 / 200) = 0.3.
-TEST(MaxMin, TheLevelIsWhatTheRemoteAllowsWithTheBestSplit) {
+// a reads at f* from its cache alone. That leaves 50 GB for b: r * (1 - 50 / 200) = 0.3.
+TEST(MaxMin, LevelIsWhatRemoteAllowsWithBestSplit) {
     ClusterState state = cluster(0.3, 100);
     add_dataset(state, "A", 50);
     add_dataset(state, "B", 200);
@@ -244,8 +246,8 @@ TEST(MaxMin, TheLevelIsWhatTheRemoteAllowsWithTheBestSplit) {
     expect_steady_rates(plan, {1, 0.4});
 }
 
-// The 0.2 that c leaves of its share go to a and b by 1 : 1.2, as level * weight * 0.3.
-TEST(MaxMin, WhatOthersLeaveGoesByWeights) {
+// c leaves 0.2 of its share. a and b get it as 1 : 1.2, by level * weight * 0.3.
+TEST(MaxMin, UnusedShareIsSplitByWeight) {
     ClusterState state = cluster(0.9, 0);
     for (const char* name : {"A", "B", "C"}) add_dataset(state, name, 100);
     add_job(state, "a", 0, 1);
@@ -257,7 +259,7 @@ TEST(MaxMin, WhatOthersLeaveGoesByWeights) {
     expect_bandwidths(plan, {0.8 / 2.2, 0.8 * 1.2 / 2.2, 0.1});
 }
 
-TEST(MaxMin, NoWeightTakesAnotherJobsEqualShare) {
+TEST(MaxMin, LargeWeightTakesNoOtherJobsEqualShare) {
     ClusterState state = cluster(0.9, 0);
     for (const char* name : {"A", "B", "C"}) add_dataset(state, name, 100);
     add_job(state, "a", 0, 1);
@@ -266,8 +268,8 @@ TEST(MaxMin, NoWeightTakesAnotherJobsEqualShare) {
     expect_steady_rates(planned(state, ObjectiveKind::max_min), {0.3, 0.5, 0.1});
 }
 
-// Either dataset's cache gives the same smallest rate; who has it needs no remote and goes on to f*.
-TEST(MaxMin, RisesOnWhenSomebodyIsHeldBack) {
+// Caching either dataset gives the same smallest rate. The job whose dataset is cached needs no remote and rises to f*.
+TEST(MaxMin, OtherJobsRiseWhenOneIsHeldBack) {
     ClusterState state = cluster(1, 100);
     add_dataset(state, "A", 100);
     add_dataset(state, "B", 100);
@@ -276,16 +278,16 @@ TEST(MaxMin, RisesOnWhenSomebodyIsHeldBack) {
     Plan plan = planned(state, ObjectiveKind::max_min);
     expect_quotas(plan, {100, 0});
     expect_steady_rates(plan, {10, 1});
-    // The heavier job's dataset is the denser at one level.
+    // At one level, the heavier job's dataset is the denser one.
     state.jobs[1].weight = 2;
     plan = planned(state, ObjectiveKind::max_min);
     expect_quotas(plan, {0, 100});
     expect_steady_rates(plan, {1, 10});
 }
 
-// --- the baseline and the operator's own
+// --- the baseline and operators' settings
 
-TEST(EqualShares, EachJobBringsItsDatasetAnEqualPart) {
+TEST(EqualShares, DatasetGetsOneEqualPartPerJob) {
     ClusterState state = cluster(0.9, 90);
     add_dataset(state, "A", 40);
     add_dataset(state, "B", 100);
@@ -298,7 +300,7 @@ TEST(EqualShares, EachJobBringsItsDatasetAnEqualPart) {
     expect_bandwidths(plan, {0.3, 0.3, 0.3});
 }
 
-TEST(EqualShares, WhatADatasetCannotUseStaysUnused) {
+TEST(EqualShares, QuotaBeyondDatasetSizeStaysUnused) {
     ClusterState state = cluster(1, 100);
     add_dataset(state, "A", 30);
     add_dataset(state, "B", 100);
@@ -309,7 +311,7 @@ TEST(EqualShares, WhatADatasetCannotUseStaysUnused) {
     expect_steady_rates(plan, {1, 1});
 }
 
-TEST(Pinned, QuotasAndBandwidthAreTheOperators) {
+TEST(Pinned, QuotasAndBandwidthAreWhatOperatorSet) {
     ClusterState state = cluster(1, 100);
     add_dataset(state, "A", 100).quota_floor_bytes = bytes(30);
     add_dataset(state, "B", 100).quota_floor_bytes = bytes(20);
@@ -317,7 +319,7 @@ TEST(Pinned, QuotasAndBandwidthAreTheOperators) {
     add_job(state, "b", 1, 1);
     const Plan plan = planned(state, ObjectiveKind::pinned);
     expect_quotas(plan, {30, 20});
-    // The other 0.8 in equal parts.
+    // The other 0.8 is split equally.
     expect_bandwidths(plan, {0.6, 0.4});
     expect_steady_rates(plan, {0.6 / 0.7, 0.4 / 0.8});
     expect_rates_now(plan, {0.6, 0.4});
@@ -325,8 +327,8 @@ TEST(Pinned, QuotasAndBandwidthAreTheOperators) {
 
 // --- floors and caps
 
-TEST(OperatorLimits, MaxMinPromisesAJobWhatItsFloorCarriesItTo) {
-    // a hits 99 of 100, so that its floor of 0.1 carries it to f*; b takes the rest, and its level is all b can have.
+TEST(OperatorLimits, MaxMinGivesJobTheRateItsFloorCarries) {
+    // a hits 99 %, so its floor of 0.1 carries it to f*. b takes the rest, and b's level is all that b can have.
     ClusterState state = cluster(1, 0);
     add_dataset(state, "A", 100);
     add_dataset(state, "B", 100);
@@ -340,14 +342,14 @@ TEST(OperatorLimits, MaxMinPromisesAJobWhatItsFloorCarriesItTo) {
     EXPECT_NEAR(plan.jobs[0].predicted_bytes_per_second / kBytesPerGB, 4, kDigits);
     EXPECT_NEAR(plan.jobs[1].predicted_bytes_per_second / kBytesPerGB, 0.9, kDigits);
     EXPECT_NEAR(plan.jobs[0].bandwidth_bytes_per_second / kBytesPerGB, 0.1, kDigits);
-    // Beyond, it rises with the others: 0.1 carries it to 0.2 now.
+    // Above its floor's rate, a job rises with the others. The floor of 0.1 now carries a to 0.2.
     state.jobs[0].unread_cached_bytes = bytes(50);
     plan = planned(state, ObjectiveKind::max_min);
     EXPECT_NEAR(plan.jobs[0].predicted_bytes_per_second, 2 * plan.jobs[0].bandwidth_bytes_per_second, 1e3);
     EXPECT_GT(plan.jobs[0].predicted_bytes_per_second / kBytesPerGB, 0.2);
 }
 
-// B = 1, cache for one of two datasets of 100; "a" at f* = 1, "b" at `ideal_b`.
+// Remote of 1 and cache for one of two datasets of 100. f* is 1 for "a" and `ideal_b` for "b".
 ClusterState two_alike(double ideal_b) {
     ClusterState state = cluster(1, 100);
     add_dataset(state, "A", 100);
@@ -357,20 +359,20 @@ ClusterState two_alike(double ideal_b) {
     return state;
 }
 
-TEST(OperatorLimits, ACapDoesNotCostAJobItsEqualShare) {
+TEST(OperatorLimits, CappedJobKeepsItsEqualShare) {
     ClusterState state = two_alike(2);
     state.jobs[0].bandwidth_cap_bytes_per_second = 0.3 * kBytesPerGB;
     Plan plan = planned(state, ObjectiveKind::efficiency);
     expect_equal_shares(plan, {0.6, 1});
     expect_quotas(plan, {50, 50});
     expect_steady_rates(plan, {0.6, 1.4});
-    // 1.2 times everybody's share: a misses 5/12 of 0.72, b 7/12 of 1.2.
+    // Each job gets 1.2 times its share: a misses 5/12 of 0.72, b 7/12 of 1.2.
     plan = planned(state, ObjectiveKind::max_min);
     EXPECT_NEAR(static_cast<double>(plan.datasets[0].quota_bytes), 100e9 * 7 / 12, 10);
     expect_steady_rates(plan, {0.72, 1.2});
 }
 
-TEST(OperatorLimits, AJobWithAFloorIsCachedOnlyAsFarAsThatSaves) {
+TEST(OperatorLimits, JobWithFloorIsCachedOnlyAsFarAsThatSaves) {
     ClusterState state = two_alike(0.9);
     state.jobs[0].bandwidth_floor_bytes_per_second = 0.4 * kBytesPerGB;
     for (const ObjectiveKind kind : {ObjectiveKind::efficiency, ObjectiveKind::max_min}) {
@@ -380,7 +382,7 @@ TEST(OperatorLimits, AJobWithAFloorIsCachedOnlyAsFarAsThatSaves) {
     }
 }
 
-TEST(OperatorLimits, FloorsAndCapsHoldAndTheRestIsPlannedAroundThem) {
+TEST(OperatorLimits, FloorsAndCapsHoldAndRestIsPlannedAroundThem) {
     ClusterState state = cluster(1, 100);
     add_dataset(state, "A", 100).quota_cap_bytes = bytes(40);
     add_dataset(state, "B", 100);
@@ -394,14 +396,14 @@ TEST(OperatorLimits, FloorsAndCapsHoldAndTheRestIsPlannedAroundThem) {
         expect_equal_shares(plan, {0.5, 0.5});
         expect_steady_rates(plan, {0.3 / 0.6, 0.5});
         expect_rates_now(plan, {0.3, 0.5});
-        // 0.2 are over: a may not have its half, b does.
+        // 0.2 are left over: a is at its cap, so b takes its half.
         expect_bandwidths(plan, {0.3, 0.6});
     }
 }
 
 // --- networks and disks
 
-TEST(Bounds, AJobBoundByItsNetworkLeavesTheRemoteToOthers) {
+TEST(Bounds, NetworkBoundJobLeavesRemoteToOthers) {
     ClusterState state = cluster(1, 0);
     state.nodes.push_back({.name = "slow", .gpus = 100, .nic_bytes_per_second = 0.2 * kBytesPerGB});
     add_dataset(state, "A", 100);
@@ -417,8 +419,8 @@ TEST(Bounds, AJobBoundByItsNetworkLeavesTheRemoteToOthers) {
     }
 }
 
-// At f* A would be the denser, but a cannot read it faster than 0.2 from the other node.
-TEST(Bounds, AJobBoundByItsNetworkLeavesTheCacheToOthers) {
+// At f* A would be the denser dataset, but a cannot read A faster than 0.2 from the other node.
+TEST(Bounds, NetworkBoundJobLeavesCacheToOthers) {
     ClusterState state = cluster(1, 100);
     state.nodes.push_back({.name = "slow", .gpus = 100, .nic_bytes_per_second = 0.2 * kBytesPerGB});
     add_dataset(state, "A", 100);
@@ -431,7 +433,7 @@ TEST(Bounds, AJobBoundByItsNetworkLeavesTheCacheToOthers) {
     EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 0.2, kDigits);
 }
 
-TEST(Bounds, ANodeThatServesOthersIsBoundByItsNetworkOut) {
+TEST(Bounds, ServingNodeIsBoundByOutgoingNetwork) {
     ClusterState state = cluster(1, 100);
     state.nodes[0].nic_bytes_per_second = 0.3 * kBytesPerGB;
     state.nodes.push_back({.name = "reader", .gpus = 100});
@@ -440,17 +442,17 @@ TEST(Bounds, ANodeThatServesOthersIsBoundByItsNetworkOut) {
     add_job(state, "near", 0, 5, 0);
     const Plan plan = planned(state, ObjectiveKind::max_min);
     expect_quotas(plan, {100});
-    // What it caches itself does not come over the network.
+    // Hits in the node's own cache do not use the network.
     EXPECT_NEAR(plan.jobs[0].steady_bytes_per_second / kBytesPerGB, 0.3, kDigits);
     EXPECT_NEAR(plan.jobs[1].steady_bytes_per_second / kBytesPerGB, 5, kDigits);
 }
 
-TEST(Bounds, HitsOnADiskComeNoFasterThanItReads) {
+TEST(Bounds, DiskHitsAreBoundByDiskReadRate) {
     ClusterState state = cluster(1, 50);
     state.nodes[0].disk_read_bytes_per_second = 0.3 * kBytesPerGB;
     add_dataset(state, "A", 100);
     add_job(state, "a", 0, 5);
-    // Half of what is read comes from the disk.
+    // Half of the bytes read come from the disk.
     expect_steady_rates(planned(state, ObjectiveKind::max_min), {0.6});
     // Memory has no such bound.
     state.nodes[0].memory_bytes = bytes(50);

@@ -1,4 +1,4 @@
-// A cluster that is lost and taken up again from what was kept: the same plan, and never more rates than there are.
+// A cluster that is restored from its record after a restart has the same plan, and its rates never exceed the remote.
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ void merge(std::map<std::string, std::optional<Value>>& into, const std::map<std
     }
 }
 
-// What a store does, in memory.
+// An in-memory store.
 struct Memory {
     ClusterRecord kept;
 
@@ -79,7 +79,7 @@ protected:
     }
 };
 
-TEST_F(ClusterMemory, TheSamePlanComesBackWithoutAReport) {
+TEST_F(ClusterMemory, PlanIsRestoredWithoutReports) {
     NodeReport a = node_report("a", "vision", "images");
     NodeReport b = node_report("b", "language", "text");
     for (int second = 0; second < 10; ++second) {
@@ -113,7 +113,7 @@ TEST_F(ClusterMemory, TheSamePlanComesBackWithoutAReport) {
     EXPECT_EQ(exchange(b).plan, before.plan) << "a node that reports gets its part";
 }
 
-TEST_F(ClusterMemory, FinishedEpochsAreCountedThroughARestart) {
+TEST_F(ClusterMemory, FinishedEpochsAreCountedAcrossRestart) {
     NodeReport a = node_report("a", "vision", "images");
     ASSERT_TRUE(cluster->register_job({.name = "vision", .epochs = 90}));
     a.jobs[0].epoch = 0;
@@ -134,7 +134,7 @@ TEST_F(ClusterMemory, FinishedEpochsAreCountedThroughARestart) {
     EXPECT_EQ(cluster->remaining_epochs("vision"), 10);
 }
 
-TEST_F(ClusterMemory, OfAJobThatIsNeitherRegisteredNorRunsNothingIsKept) {
+TEST_F(ClusterMemory, NothingIsKeptOfJobNeitherRegisteredNorRunning) {
     NodeReport a = node_report("a", "vision", "images");
     NodeReport b = node_report("b", "vision", "images");
     for (int second = 0; second < 20; ++second) {
@@ -167,7 +167,7 @@ TEST_F(ClusterMemory, OfAJobThatIsNeitherRegisteredNorRunsNothingIsKept) {
     EXPECT_TRUE(memory.kept.ideal_bytes_per_second.empty()) << "its node went";
 }
 
-TEST_F(ClusterMemory, WhatTheConfigSaysAnewWinsOverWhatWasSet) {
+TEST_F(ClusterMemory, ChangedConfigOverridesBandwidthSetByOperator) {
     ASSERT_TRUE(cluster->set_remote(8e8));
     restart();
     EXPECT_EQ(cluster->state(now_ns).remote_bytes_per_second, 8e8);
@@ -176,7 +176,7 @@ TEST_F(ClusterMemory, WhatTheConfigSaysAnewWinsOverWhatWasSet) {
     EXPECT_EQ(cluster->state(now_ns).remote_bytes_per_second, 2e9);
 }
 
-TEST_F(ClusterMemory, NothingIsLeasedBeforeItMayBe) {
+TEST_F(ClusterMemory, NoLeaseIsGivenDuringWaitAfterRestart) {
     NodeReport a = node_report("a", "vision", "images");
     exchange(a);
     memory.kept.no_lease_before_ns = now_ns + 10 * kSecond_ns;
@@ -191,7 +191,7 @@ TEST_F(ClusterMemory, NothingIsLeasedBeforeItMayBe) {
     EXPECT_TRUE(cluster->plan_for("a", now_ns));
 }
 
-TEST_F(ClusterMemory, AfterTenMinutesDownTheClusterIsStillThere) {
+TEST_F(ClusterMemory, ClusterIsRestoredAfterTenMinutesDown) {
     NodeReport a = node_report("a", "vision", "images");
     NodeReport b = node_report("b", "language", "text");
     exchange(a);
@@ -202,16 +202,16 @@ TEST_F(ClusterMemory, AfterTenMinutesDownTheClusterIsStillThere) {
     EXPECT_EQ(*cluster->replan(now_ns), before.plan);
     const NodePlan part = exchange(a);
     EXPECT_EQ(part.plan, before.plan);
-    // All leases are over, and b has its floor at most: a is given all it was planned, at once.
+    // All leases have expired, and b holds its floor at most: a gets all its planned rate at once.
     EXPECT_FALSE(part.lease.cut);
     EXPECT_GT(part.lease.sum(), 1e8);
-    // b never comes back: it is gone when it has been silent for as long as a node may be.
+    // b never comes back. It is dropped once it has been silent for as long as a node may be.
     now_ns += 10 * kSecond_ns;
     exchange(a);
     EXPECT_EQ(cluster->planned_state().nodes.size(), 1u);
 }
 
-TEST_F(ClusterMemory, ALostStateIsRebuiltFromReportsAndNumbersGoOn) {
+TEST_F(ClusterMemory, LostStateIsRebuiltFromReportsAndNumbersContinue) {
     NodeReport a = node_report("a", "vision", "images");
     const NodePlan before = exchange(a);
     for (int i = 0; i < 20; ++i) a.lease_applied = exchange(a).lease.number;
@@ -223,8 +223,8 @@ TEST_F(ClusterMemory, ALostStateIsRebuiltFromReportsAndNumbersGoOn) {
     EXPECT_GT(after.lease.number, a.lease_applied) << "else the node would take it for an old one";
 }
 
-// A node that is cut off keeps what it has until that is over, then its floors; the other gets only what is left.
-TEST_F(ClusterMemory, APartitionedNodeIsCountedThroughARestart) {
+// A node that is cut off keeps its lease until the lease expires, then its floors. The other node gets only the rest.
+TEST_F(ClusterMemory, PartitionedNodeIsCountedAcrossRestart) {
     NodeReport a = node_report("a", "vision", "images");
     NodeReport b = node_report("b", "language", "text");
     a.lease_applied = exchange(a).lease.number;
@@ -242,9 +242,9 @@ TEST_F(ClusterMemory, APartitionedNodeIsCountedThroughARestart) {
     EXPECT_NEAR(all.sum() + of_a.floor_bytes_per_second, kSmallRemote, 1) << "all but a's floor";
 }
 
-// Nodes with clocks of their own, answers that are lost or late, an allocator killed at any moment: what nodes use
-// never adds up to more than the remote has.
-TEST_F(ClusterMemory, TheRatesInUseStayWithinTheRemoteThroughoutRestarts) {
+// Nodes have clocks of their own, answers are lost or late, and the allocator is killed at any moment. The rates that
+// nodes use never add up to more than the remote has.
+TEST_F(ClusterMemory, RatesInUseStayWithinRemoteAcrossRestarts) {
     struct Node {
         NodeReport report;
         Lease lease;
@@ -260,7 +260,7 @@ TEST_F(ClusterMemory, TheRatesInUseStayWithinTheRemoteThroughoutRestarts) {
         for (std::size_t i = 0; i < nodes.size(); ++i) {
             const std::string name(1, static_cast<char>('a' + i));
             nodes[i].report = node_report(name, "own-" + name, i % 2 == 0 ? "images" : "text");
-            // An hour fast, an hour slow: only durations are told.
+            // Clocks are hours fast or slow: messages carry only durations.
             nodes[i].clock_ahead_ns = (static_cast<std::int64_t>(i) - 2) * 3600 * kSecond_ns;
         }
         for (int step = 0; step < 300; ++step) {
@@ -274,7 +274,7 @@ TEST_F(ClusterMemory, TheRatesInUseStayWithinTheRemoteThroughoutRestarts) {
             const NodePlan part = exchange(node.report);
             if (random() % 20 == 0) restart();  // after the answer was made
             if (random() % 4 != 0) {
-                // What it was told is how long the lease lasts; the node counts from when it asked.
+                // The answer says how long the lease lasts. The node counts from when it asked.
                 node.ends_own_ns = sent_own_ns + (part.lease.expires_ns - now_ns);
                 node.lease = part.lease;
             }
@@ -288,7 +288,7 @@ TEST_F(ClusterMemory, TheRatesInUseStayWithinTheRemoteThroughoutRestarts) {
     }
 }
 
-TEST_F(ClusterMemory, WhatCanBeKnownIsLimited) {
+TEST_F(ClusterMemory, JobsAndNodesBeyondLimitsAreRefused) {
     options.jobs_max = 2;
     options.nodes_max = 1;
     cluster = make();
@@ -307,7 +307,7 @@ TEST_F(ClusterMemory, WhatCanBeKnownIsLimited) {
     EXPECT_EQ(cluster->nodes().size(), 1u);
 }
 
-TEST_F(ClusterMemory, ARemovedNodeHoldsNothingAndIsForgotten) {
+TEST_F(ClusterMemory, RemovedNodeHoldsNothingAndIsForgotten) {
     NodeReport a = node_report("a", "vision", "images");
     NodeReport b = node_report("b", "language", "text");
     exchange(a);
@@ -325,7 +325,7 @@ TEST_F(ClusterMemory, ARemovedNodeHoldsNothingAndIsForgotten) {
     EXPECT_NEAR(cluster->in_force(now_ns), cluster->plan_for("b", now_ns)->lease.sum(), 1);
 }
 
-TEST_F(ClusterMemory, WhatWasMeasuredOfAJobGoesWithIt) {
+TEST_F(ClusterMemory, MeasuredRateIsDroppedWithItsJob) {
     ASSERT_TRUE(cluster->register_job({.name = "vision"}));
     NodeReport a = node_report("a", "vision", "images");
     for (int second = 0; second < 10; ++second) {
@@ -342,8 +342,8 @@ TEST_F(ClusterMemory, WhatWasMeasuredOfAJobGoesWithIt) {
     EXPECT_FALSE(memory.kept.ideal_bytes_per_second.contains("vision"));
 }
 
-// A plan that could not be kept is kept as soon as it can be: its number must not be given to another.
-TEST_F(ClusterMemory, APlanThatCouldNotBeKeptIsKeptLater) {
+// A plan that could not be saved is saved as soon as possible, because its number must not be given to another plan.
+TEST_F(ClusterMemory, UnsavedPlanIsSavedLater) {
     bool full = false;
     cluster->save_with([&](const ClusterRecord& change) -> Result<void> {
         if (full) return fail(ErrorCode::no_space, "full");

@@ -1,4 +1,4 @@
-// The cluster as the allocator's daemon keeps it: nodes that report, vanish, restart and lie; jobs that come and go.
+// The allocator's view of the cluster: nodes that report, vanish, restart and lie, and jobs that come and go.
 
 #include "allocator/cluster.h"
 
@@ -60,7 +60,7 @@ protected:
     static std::string message(const Result<void>& result) { return result ? "" : result.error().message; }
 };
 
-TEST_F(ClusterTest, AReportingNodeGetsQuotasAndRatesForItsJobs) {
+TEST_F(ClusterTest, ReportingNodeGetsQuotasAndRatesForItsJobs) {
     NodeReport a = node_report("a");
     a.jobs = {job_report("vision", "images"), job_report("language", "text")};
     report(a);
@@ -74,8 +74,8 @@ TEST_F(ClusterTest, AReportingNodeGetsQuotasAndRatesForItsJobs) {
     EXPECT_EQ(replan(), 1u) << "nothing changed";
 }
 
-// Who needs nothing of the remote has its floor of it all the same, so nobody may be promised that.
-TEST_F(ClusterTest, WhatLeasesGiveAnywayThePlanPromisesToNobodyElse) {
+// A job that needs no remote still has its floor of it, so the plan must not promise that floor to another job.
+TEST_F(ClusterTest, PlanPromisesNoFloorToAnotherJob) {
     const double floor = ClusterOptions{}.floor_bytes_per_second;
     ASSERT_TRUE(cluster.register_job({.name = "language", .ideal_bytes_per_second = 5e8}));
     ASSERT_TRUE(cluster.register_job({.name = "vision", .ideal_bytes_per_second = 9e9}));
@@ -95,7 +95,7 @@ TEST_F(ClusterTest, WhatLeasesGiveAnywayThePlanPromisesToNobodyElse) {
     }
 }
 
-TEST_F(ClusterTest, FloorsThatFillTheRemoteArePlannedWith) {
+TEST_F(ClusterTest, FloorsThatFillTheRemoteStillGiveAPlan) {
     ASSERT_TRUE(cluster.set_remote(1e6 / 3));  // less than one floor
     NodeReport a = node_report("a");
     for (int count = 1; count <= 200; ++count) {
@@ -106,7 +106,7 @@ TEST_F(ClusterTest, FloorsThatFillTheRemoteArePlannedWith) {
     }
 }
 
-TEST_F(ClusterTest, NodesOfOneGroupAreToldOfEachOtherAndPlannedAsOne) {
+TEST_F(ClusterTest, NodesOfOneGroupKnowTheirPeersAndArePlannedAsOne) {
     for (const char* name : {"a", "b", "c"}) {
         NodeReport node = node_report(name);
         if (std::string_view(name) != "c") {
@@ -121,7 +121,7 @@ TEST_F(ClusterTest, NodesOfOneGroupAreToldOfEachOtherAndPlannedAsOne) {
     EXPECT_EQ(cluster.plan_for("a", now_ns)->peers, std::vector<std::string>{"http://b:7474"});
     EXPECT_EQ(cluster.plan_for("b", now_ns)->peers, std::vector<std::string>{"http://a:7474"});
     EXPECT_TRUE(cluster.plan_for("c", now_ns)->peers.empty());
-    // The cache of both serves it; that of the third cannot.
+    // The caches of both nodes of the group serve the job. The third node's cache cannot.
     EXPECT_NEAR(job_plan("vision").steady_hit_ratio, 1.0, 1e-6);
     EXPECT_GE(quota("images"), 199 * kGB);
 
@@ -137,7 +137,7 @@ TEST_F(ClusterTest, NodesOfOneGroupAreToldOfEachOtherAndPlannedAsOne) {
     EXPECT_NE(message(cluster.report(again, now_ns)).find("peer_endpoint"), std::string::npos);
 }
 
-TEST_F(ClusterTest, TwoDaemonsMustNotShareAName) {
+TEST_F(ClusterTest, SecondDaemonWithTakenNameIsRefused) {
     report(node_report("a", 1));
     now_ns += kSecond_ns;
     const auto other = cluster.report(node_report("a", 2), now_ns);
@@ -148,7 +148,7 @@ TEST_F(ClusterTest, TwoDaemonsMustNotShareAName) {
     report(node_report("a", 2));  // a restart: the old one has fallen silent
 }
 
-TEST_F(ClusterTest, ADaemonStartedAgainOnItsStateDirectoryGoesOnAtOnce) {
+TEST_F(ClusterTest, RestartedDaemonOnSameStateDirectoryIsTakenAtOnce) {
     NodeReport a = node_report("a", 1);
     a.state_directory = 77;
     report(a);
@@ -165,7 +165,7 @@ TEST_F(ClusterTest, ADaemonStartedAgainOnItsStateDirectoryGoesOnAtOnce) {
     EXPECT_TRUE(cluster.report(again, now_ns)) << "again and again";
 }
 
-TEST_F(ClusterTest, AWrongReportIsRefusedWholeAndNamesItsField) {
+TEST_F(ClusterTest, InvalidReportIsRefusedWholeAndNamesItsField) {
     const auto refused = [&](auto&& spoil) {
         NodeReport spoiled = node_report("a");
         spoiled.jobs = {job_report("vision", "images")};
@@ -191,7 +191,7 @@ TEST_F(ClusterTest, AWrongReportIsRefusedWholeAndNamesItsField) {
     EXPECT_EQ(cluster.plan_for("a", now_ns).error().code, ErrorCode::not_found);
 }
 
-TEST_F(ClusterTest, AMeasuredRateWinsOverADeclaredOne) {
+TEST_F(ClusterTest, MeasuredRateOverridesDeclaredRate) {
     ASSERT_TRUE(cluster.register_job({.name = "vision", .ideal_bytes_per_second = 5e8}));
     NodeReport a = node_report("a");
     a.jobs = {job_report("vision", "images")};
@@ -200,7 +200,7 @@ TEST_F(ClusterTest, AMeasuredRateWinsOverADeclaredOne) {
     EXPECT_FALSE(cluster.measured_ideal("vision").has_value());
     for (int second = 0; second < 20; ++second) {
         now_ns += kSecond_ns;
-        // Half of the time it waits.
+        // The job waits half of the time.
         a.jobs[0].busy_s += 0.5;
         a.jobs[0].bytes += 100'000'000;
         report(a);
@@ -210,7 +210,7 @@ TEST_F(ClusterTest, AMeasuredRateWinsOverADeclaredOne) {
     EXPECT_NEAR(cluster.state(now_ns).jobs[0].ideal_bytes_per_second, 2e8, 1e6);
 }
 
-TEST_F(ClusterTest, AJobOnSeveralNodesIsMeasuredAsOne) {
+TEST_F(ClusterTest, JobOnSeveralNodesIsMeasuredAsOne) {
     NodeReport a = node_report("a");
     NodeReport b = node_report("b");
     a.jobs = b.jobs = {job_report("vision", "images")};
@@ -229,7 +229,7 @@ TEST_F(ClusterTest, AJobOnSeveralNodesIsMeasuredAsOne) {
     EXPECT_EQ(cluster.state(now_ns).jobs[0].gpus, 4u);
 }
 
-TEST_F(ClusterTest, ARestartedDaemonsCountersMeasureNothing) {
+TEST_F(ClusterTest, RestartedDaemonsCountersChangeNoMeasuredRate) {
     NodeReport a = node_report("a");
     a.jobs = {job_report("vision", "images")};
     for (int second = 0; second < 20; ++second) {
@@ -252,7 +252,7 @@ TEST_F(ClusterTest, ARestartedDaemonsCountersMeasureNothing) {
     EXPECT_DOUBLE_EQ(*cluster.measured_ideal("vision"), before);
 }
 
-TEST_F(ClusterTest, RegistrationsAreCheckedAndUnique) {
+TEST_F(ClusterTest, RegistrationsAreValidatedAndUnique) {
     EXPECT_TRUE(cluster.register_job({.name = "vision"}).has_value());
     EXPECT_EQ(cluster.register_job({.name = "vision"}).error().code, ErrorCode::already_exists);
     EXPECT_EQ(message(cluster.register_job({.name = "x", .weight = 0})), "weight: must be above 0");
@@ -265,7 +265,7 @@ TEST_F(ClusterTest, RegistrationsAreCheckedAndUnique) {
     EXPECT_TRUE(cluster.register_job({.name = "vision"}).has_value());
 }
 
-TEST_F(ClusterTest, NothingComesInThatNoPlanCanBeMadeOf) {
+TEST_F(ClusterTest, ValuesThatAllowNoPlanAreRefused) {
     report(node_report("a"));
     EXPECT_EQ(message(cluster.register_job({.name = "x", .weight = 1e7})), "weight: is not from 1e-6 to 1e6");
     EXPECT_EQ(message(cluster.register_job({.name = "x", .weight = 1e-7})), "weight: is not from 1e-6 to 1e6");
@@ -281,7 +281,7 @@ TEST_F(ClusterTest, NothingComesInThatNoPlanCanBeMadeOf) {
     EXPECT_EQ(message(cluster.report(fast, now_ns)), "nic_bytes_per_second: is too large");
     NodeReport wide = node_report("a");
     wide.jobs = {job_report("vision", "images"), job_report("language", "text")};
-    wide.jobs[0].ranks = wide.jobs[1].ranks = 1U << 31;  // together none, in 32 bits
+    wide.jobs[0].ranks = wide.jobs[1].ranks = 1U << 31;  // their sum is 0 in 32 bits
     EXPECT_EQ(message(cluster.report(wide, now_ns)), "jobs[0].ranks: the node's jobs have more than 65536");
     wide.jobs[0].ranks = wide.jobs[1].ranks = 40'000;
     EXPECT_EQ(message(cluster.report(wide, now_ns)), "jobs[1].ranks: the node's jobs have more than 65536");
@@ -290,7 +290,7 @@ TEST_F(ClusterTest, NothingComesInThatNoPlanCanBeMadeOf) {
     replan();
 }
 
-TEST_F(ClusterTest, AJobThatRunsIsMeasuredOnWhenItsRegistrationGoes) {
+TEST_F(ClusterTest, RunningJobStaysMeasuredAfterItsRegistrationIsRemoved) {
     ASSERT_TRUE(cluster.register_job({.name = "vision", .weight = 3}));
     NodeReport a = node_report("a");
     a.jobs = {job_report("vision", "images")};
@@ -308,7 +308,7 @@ TEST_F(ClusterTest, AJobThatRunsIsMeasuredOnWhenItsRegistrationGoes) {
     EXPECT_TRUE(cluster.registered_jobs().empty());
 }
 
-TEST_F(ClusterTest, EpochsAreCountedDownFromWhereItWasRegistered) {
+TEST_F(ClusterTest, EpochsAreCountedDownFromRegistration) {
     NodeReport a = node_report("a");
     NodeReport b = node_report("b");
     a.jobs = b.jobs = {job_report("vision", "images")};
@@ -339,7 +339,7 @@ TEST_F(ClusterTest, EpochsAreCountedDownFromWhereItWasRegistered) {
     EXPECT_EQ(remaining(6, 6, 5), (std::vector<double>{4, 2})) << "it was started anew from a checkpoint";
 }
 
-TEST_F(ClusterTest, AThousandRegistrationsAreKept) {
+TEST_F(ClusterTest, ThousandRegistrationsAreKept) {
     for (int i = 0; i < 1000; ++i) ASSERT_TRUE(cluster.register_job({.name = "job-" + std::to_string(i)}).has_value());
     NodeReport a = node_report("a");
     for (int i = 0; i < 1000; ++i) a.jobs.push_back(job_report("job-" + std::to_string(i), "images"));
@@ -349,12 +349,12 @@ TEST_F(ClusterTest, AThousandRegistrationsAreKept) {
     EXPECT_LE(cluster.in_force(now_ns), kRemote * (1 + 1e-9));
 }
 
-TEST_F(ClusterTest, TheSumOfFloorsIsThatOfTheRegisteredJobs) {
+TEST_F(ClusterTest, SumOfFloorsMatchesRegisteredJobs) {
     std::mt19937_64 random(5);
     for (int i = 0; i < 2000; ++i) {
         const std::string name = "job-" + std::to_string(random() % 50);
         const double floor = random() % 4 == 0 ? 0 : static_cast<double>(random() % 1'000'000'000) / 29;
-        // Some are refused: there already, not there, or more than the remote gives.
+        // Some calls are refused: the job exists already, does not exist, or its floor exceeds the remote.
         if (random() % 2 == 0) {
             static_cast<void>(cluster.register_job({.name = name, .bandwidth_floor_bytes_per_second = floor}));
         } else {
@@ -370,7 +370,7 @@ TEST_F(ClusterTest, TheSumOfFloorsIsThatOfTheRegisteredJobs) {
     EXPECT_EQ(cluster.floors_bytes_per_second(), 0);
 }
 
-TEST_F(ClusterTest, APinHoldsUntilItIsTakenBack) {
+TEST_F(ClusterTest, PinHoldsUntilReleased) {
     NodeReport a = node_report("a");
     a.jobs = {job_report("vision", "images"), job_report("language", "text")};
     report(a);
@@ -390,7 +390,7 @@ TEST_F(ClusterTest, APinHoldsUntilItIsTakenBack) {
     EXPECT_EQ(quota("images"), free);
 }
 
-TEST_F(ClusterTest, APinHoldsOverNodesThatDoNotReadEachOther) {
+TEST_F(ClusterTest, PinIsSplitOverNodesThatDoNotReadEachOther) {
     NodeReport a = node_report("a");
     NodeReport b = node_report("b");
     NodeReport idle = node_report("c");
@@ -419,7 +419,7 @@ TEST_F(ClusterTest, APinHoldsOverNodesThatDoNotReadEachOther) {
     EXPECT_EQ(cluster.pin_quota("images", 151 * kGB, now_ns).error().code, ErrorCode::no_space);
 }
 
-TEST_F(ClusterTest, CapacityLoweredBelowUseIsFollowed) {
+TEST_F(ClusterTest, QuotasFollowCapacityLoweredBelowUse) {
     NodeReport a = node_report("a");
     a.jobs = {job_report("vision", "images")};
     a.datasets[0].quota_disk_bytes = a.datasets[0].cached_disk_bytes = 90 * kGB;
@@ -435,7 +435,7 @@ TEST_F(ClusterTest, CapacityLoweredBelowUseIsFollowed) {
     EXPECT_LE(disk_bytes, 20 * kGB);
 }
 
-TEST_F(ClusterTest, ASilentNodeIsPlannedWithoutOnceItsLeaseIsOver) {
+TEST_F(ClusterTest, SilentNodeIsLeftOutOnceItsLeaseExpires) {
     NodeReport a = node_report("a");
     NodeReport b = node_report("b");
     a.jobs = {job_report("vision", "images")};
@@ -460,8 +460,9 @@ TEST_F(ClusterTest, ASilentNodeIsPlannedWithoutOnceItsLeaseIsOver) {
     EXPECT_EQ(cluster.plan_for("a", now_ns).error().code, ErrorCode::not_found);
 }
 
-// Nodes that come and go, with clocks nobody compares: what they may take never adds up to more than the remote has.
-TEST_F(ClusterTest, TheRatesInForceStayWithinTheRemoteThroughoutALife) {
+// Nodes come and go, and their clocks are never compared. Their rates in force never add up to more than the remote
+// has.
+TEST_F(ClusterTest, RatesInForceStayWithinRemoteAsNodesComeAndGo) {
     std::mt19937_64 random(7);
     std::vector<NodeReport> nodes;
     for (int i = 0; i < 5; ++i) {

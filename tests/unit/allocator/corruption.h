@@ -1,6 +1,6 @@
 #pragma once
 
-// Breaks a ClusterState in random ways, from a seed, and says what a plan made of one must still be.
+// Breaks a ClusterState in random ways, from a seed, and checks what must still hold of a plan made from one.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ class Corruption {
 public:
     explicit Corruption(std::uint64_t seed) : random_(seed ^ 0x5eed) {}
 
-    // One to three changes; returns what they were, for a failed test's message.
+    // Makes one to three changes and returns their names, for a failed test's message.
     std::string apply(allocator::ClusterState& state) {
         std::string what;
         const std::size_t changes = 1 + below(3);
@@ -101,7 +101,7 @@ private:
             case 1: state.datasets.resize(below(state.datasets.size() + 2)); return "datasets resized";
             case 2: state.jobs.resize(below(state.jobs.size() + 2)); return "jobs resized";
             default:
-                // A list with the same entry twice, as from a job that was registered twice.
+                // One job twice in the list, as if it had been registered twice.
                 if (!state.jobs.empty()) state.jobs.push_back(any(state.jobs));
                 return "job listed twice";
         }
@@ -166,7 +166,7 @@ private:
     std::mt19937_64 random_;
 };
 
-// "jobs[3].dataset: 7 is not below 2" and the like.
+// True for messages like "jobs[3].dataset: 7 is not below 2".
 inline bool names_a_field(std::string_view message) {
     if (message.starts_with("remote_bytes_per_second: ")) return true;
     for (const std::string_view list : {"nodes[", "datasets[", "jobs["}) {

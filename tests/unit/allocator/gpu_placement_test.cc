@@ -1,5 +1,5 @@
-// GPUs for jobs that wait: against every possible placement on small clusters, against a placement that knows nothing
-// of data, and what must hold of any.
+// Placement of waiting jobs: compared with every possible placement on small clusters, compared with a placement that
+// ignores data, and checked for what must hold of any placement.
 
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ std::string percent(std::uint64_t count, std::uint64_t of) {
 
 // --- measured on random clusters
 
-TEST(GpuPlacement, ComesWithinOnePercentOfTheBestOfAllPlacements) {
+TEST(GpuPlacement, RateIsWithinOnePercentOfBestPlacement) {
     std::uint64_t within = 0;
     std::uint64_t matters = 0;
     std::uint64_t within_where_it_matters = 0;
@@ -72,12 +72,12 @@ TEST(GpuPlacement, ComesWithinOnePercentOfTheBestOfAllPlacements) {
     RecordProperty("percent_where_placement_matters", percent(matters, kCases));
     RecordProperty("percent_within_where_it_matters", percent(within_where_it_matters, matters));
     EXPECT_GE(within, kCases * 95 / 100);
-    // Not for want of a choice.
+    // The clusters must offer a real choice.
     EXPECT_GE(matters, kCases * 2 / 5);
     EXPECT_GE(within_where_it_matters, matters * 95 / 100);
 }
 
-// The first free GPUs in the order of names.
+// Takes the first free GPUs in the order of node names.
 Placement blind_placement(const ClusterState& state, std::size_t job) {
     Placement placement;
     std::uint32_t missing = state.jobs[job].gpus;
@@ -90,7 +90,7 @@ Placement blind_placement(const ClusterState& state, std::size_t job) {
     return placement;
 }
 
-TEST(GpuPlacement, BeatsPlacementThatIsBlindToData) {
+TEST(GpuPlacement, BeatsPlacementThatIgnoresData) {
     double sum_of_ratios = 0;
     std::uint64_t better = 0;
     std::uint64_t worse = 0;
@@ -142,9 +142,9 @@ Plan planned(const ClusterState& state, const Objective& objective = {}) {
     return plan ? *plan : Plan{.jobs = std::vector<JobPlan>(state.jobs.size())};
 }
 
-TEST(GpuPlacement, GoesToTheNodeWhoseNetworkIsFree) {
+TEST(GpuPlacement, JobGoesToNodeWithFreeNetwork) {
     ClusterState state = alike(2);
-    // No cache: all is read over the network, of which "busy" leaves 1 GB/s on "a".
+    // No cache: every byte is read over the network, of which "busy" leaves 1 GB/s on "a".
     for (Node& node : state.nodes) node.disk_bytes = 0;
     state.nodes[0].nic_bytes_per_second = 3e9;
     state.nodes[1].nic_bytes_per_second = 2.5e9;
@@ -155,7 +155,7 @@ TEST(GpuPlacement, GoesToTheNodeWhoseNetworkIsFree) {
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
 }
 
-TEST(GpuPlacement, SpreadsAGangThatNeedsMoreNetworkThanOneNodeHas) {
+TEST(GpuPlacement, GangThatNeedsMoreNetworkThanOneNodeHasIsSpread) {
     ClusterState state = alike(2);
     for (Node& node : state.nodes) {
         node.disk_bytes = 0;
@@ -167,8 +167,8 @@ TEST(GpuPlacement, SpreadsAGangThatNeedsMoreNetworkThanOneNodeHas) {
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
 }
 
-// Nothing is cached yet, so only the plan knows that "b" will keep the dataset and "a" cannot.
-TEST(GpuPlacement, GoesWhereThePlanWillPutItsCache) {
+// Nothing is cached yet. Only the plan knows that "b" will cache the dataset and "a" cannot.
+TEST(GpuPlacement, JobGoesWhereThePlanPutsItsCache) {
     ClusterState state = alike(2);
     state.nodes[0].disk_bytes = 0;
     for (Node& node : state.nodes) node.nic_bytes_per_second = 1e9;
@@ -179,7 +179,7 @@ TEST(GpuPlacement, GoesWhereThePlanWillPutItsCache) {
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
 }
 
-TEST(GpuPlacement, StaysTogetherWhereRatesTie) {
+TEST(GpuPlacement, GangStaysOnOneNodeWhenRatesTie) {
     ClusterState state = alike(3);
     state.jobs = {placed("other", {{.node = 0, .gpus = 2}}), waiting("new", 4)};
     const Plan plan = planned(state);
@@ -188,7 +188,7 @@ TEST(GpuPlacement, StaysTogetherWhereRatesTie) {
     EXPECT_NE(plan.jobs[1].found_placement[0].node, 0u);
 }
 
-TEST(GpuPlacement, GoesNearItsDataWhereRatesTie) {
+TEST(GpuPlacement, JobGoesNearItsDataWhenRatesTie) {
     for (std::uint32_t holder = 0; holder < 3; ++holder) {
         ClusterState state = alike(3);
         state.datasets[0].cached = {{.node = holder, .disk_bytes = 30 * kGB},
@@ -198,13 +198,13 @@ TEST(GpuPlacement, GoesNearItsDataWhereRatesTie) {
     }
 }
 
-TEST(GpuPlacement, LeavesWholeNodesToOthersWhereAllElseTies) {
+TEST(GpuPlacement, EmptyNodesStayFreeWhenAllElseTies) {
     ClusterState state = alike(3);
     state.jobs = {placed("other", {{.node = 1, .gpus = 2}}), waiting("new", 2)};
     EXPECT_EQ(planned(state).jobs[1].found_placement, (Placement{{.node = 1, .gpus = 2}}));
 }
 
-TEST(GpuPlacement, AGangThatDoesNotFitWaitsAndThePlanGoesOn) {
+TEST(GpuPlacement, GangThatDoesNotFitWaitsAndOthersArePlaced) {
     ClusterState state = alike(2);
     state.jobs = {placed("runs", {{.node = 0, .gpus = 3}}), waiting("large", 6), waiting("small", 5)};
     // The heaviest is placed first, if it can be.
@@ -220,7 +220,7 @@ TEST(GpuPlacement, AGangThatDoesNotFitWaitsAndThePlanGoesOn) {
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_bytes_per_second, 2e9);
 }
 
-TEST(GpuPlacement, TheHeaviestOfTheWaitingComesFirstThenTheNames) {
+TEST(GpuPlacement, WaitingJobsArePlacedByWeightThenByName) {
     ClusterState state = alike(1);
     state.jobs = {waiting("b", 3), waiting("c", 3), waiting("a", 3)};
     EXPECT_TRUE(planned(state).jobs[2].running);
@@ -230,7 +230,7 @@ TEST(GpuPlacement, TheHeaviestOfTheWaitingComesFirstThenTheNames) {
     EXPECT_FALSE(planned(state).jobs[2].running);
 }
 
-TEST(GpuPlacement, NobodyIsPlacedWhenNotAskedTo) {
+TEST(GpuPlacement, NoJobIsPlacedWhenPlacingIsOff) {
     ClusterState state = alike(2);
     state.jobs = {waiting("new", 2), placed("runs", {{.node = 0, .gpus = 1}})};
     const Plan plan = planned(state, {.place_jobs = false});
@@ -238,13 +238,13 @@ TEST(GpuPlacement, NobodyIsPlacedWhenNotAskedTo) {
     EXPECT_TRUE(plan.jobs[1].running);
 }
 
-TEST(GpuPlacement, AJobThatAsksForNoGpuWaits) {
+TEST(GpuPlacement, JobWithoutGpusIsNotPlaced) {
     ClusterState state = alike(1);
     state.jobs = {waiting("new", 0)};
     EXPECT_FALSE(planned(state).jobs[0].running);
 }
 
-TEST(GpuPlacement, BillionsOfGpusAreNotPlacedOneByOne) {
+TEST(GpuPlacement, BillionsOfGpusArePlacedAtOnce) {
     ClusterState state = alike(4);
     for (Node& node : state.nodes) {
         node.gpus = 4'000'000'000;
@@ -261,7 +261,7 @@ TEST(GpuPlacement, BillionsOfGpusAreNotPlacedOneByOne) {
 
 // --- what holds of any placement
 
-TEST(GpuPlacement, NoGpuIsGivenTwiceWhenSeveralJobsWait) {
+TEST(GpuPlacement, SeveralWaitingJobsNeverShareAGpu) {
     std::uint64_t waited = 0;
     for (std::uint64_t seed = 0; seed < test::property_cases(3000); ++seed) {
         ClusterState state = SmallClusters(seed).make();
@@ -290,7 +290,7 @@ TEST(GpuPlacement, NoGpuIsGivenTwiceWhenSeveralJobsWait) {
             }
             EXPECT_EQ(gpus, state.jobs[j].gpus) << "a gang comes whole";
         }
-        // Who waits does so because too little was free when its turn came, and is free still.
+        // A job still waits only because too few GPUs were free when its turn came, and too few are free now.
         const std::uint32_t left = std::accumulate(free.begin(), free.end(), 0u);
         for (std::size_t j = 0; j < state.jobs.size(); ++j) {
             if (!plan.jobs[j].running) {
@@ -302,7 +302,7 @@ TEST(GpuPlacement, NoGpuIsGivenTwiceWhenSeveralJobsWait) {
     EXPECT_GT(waited, 100u) << "the clusters were too large to show anything";
 }
 
-TEST(GpuPlacement, TheOrderOfTheNodesDoesNotMatter) {
+TEST(GpuPlacement, PlacementIsIndependentOfNodeOrder) {
     for (std::uint64_t seed = 0; seed < test::property_cases(2000); ++seed) {
         const ClusterState state = SmallClusters(seed).make();
         const auto last = static_cast<std::uint32_t>(state.nodes.size() - 1);
@@ -324,7 +324,7 @@ TEST(GpuPlacement, TheOrderOfTheNodesDoesNotMatter) {
 
 // --- rules
 
-// Allows what a function says, and remembers what it was asked.
+// Allows the placements that a function accepts, and checks what it is asked about.
 class Rules : public PlacementRules {
 public:
     explicit Rules(std::function<bool(std::span<const GpuShare>)> rule) : rule_(std::move(rule)) {}
@@ -341,12 +341,12 @@ private:
     std::function<bool(std::span<const GpuShare>)> rule_;
 };
 
-TEST(GpuPlacement, ObeysTheRules) {
+TEST(GpuPlacement, PlacementObeysTheRules) {
     constexpr std::uint64_t kClusters = test::property_cases(3000);
     std::uint64_t forbidden = 0;
     for (std::uint64_t seed = 0; seed < kClusters; ++seed) {
         const ClusterState state = SmallClusters(seed).make();
-        // Any rule will do: two fifths of all placements, by a hash.
+        // Any rule serves here: this one allows two fifths of all placements, by a hash.
         const Rules rules([&](std::span<const GpuShare> placement) {
             std::uint64_t hash = seed;
             for (const GpuShare& share : placement) hash = hash * 31 + share.node * 7 + share.gpus * 13;
@@ -369,17 +369,17 @@ TEST(GpuPlacement, ObeysTheRules) {
     EXPECT_GT(forbidden, kClusters / 30) << "the rules always left something";
 }
 
-TEST(GpuPlacement, WaitsWhenTheRulesAllowNothing) {
+TEST(GpuPlacement, JobWaitsWhenRulesAllowNothing) {
     ClusterState state = alike(4);
     state.jobs = {waiting("new", 2), placed("runs", {{.node = 0, .gpus = 1}})};
     const Rules none([](std::span<const GpuShare>) { return false; });
     const Plan plan = planned(state, {.placement_rules = &none});
     EXPECT_FALSE(plan.jobs[0].running);
-    // Who runs is not asked about.
+    // The rules are not applied to running jobs.
     EXPECT_TRUE(plan.jobs[1].running);
 }
 
-TEST(GpuPlacement, TakesTheBestOfWhatTheRulesAllow) {
+TEST(GpuPlacement, BestPlacementTheRulesAllowIsTaken) {
     ClusterState state = alike(3);
     state.datasets[0].cached = {{.node = 0, .disk_bytes = 30 * kGB}, {.node = 2, .disk_bytes = 10 * kGB}};
     state.jobs = {waiting("new", 2)};
@@ -406,22 +406,22 @@ ClusterState large(std::uint32_t waiting_jobs) {
     return state;
 }
 
-TEST(GpuPlacement, ManyJobsOnALargeClusterStillGoNearTheirData) {
+TEST(GpuPlacement, ManyJobsOnLargeClusterGoNearTheirData) {
     const ClusterState state = large(500);
     const Plan plan = planned(state);
     for (std::uint32_t j = 0; j < 500; ++j) {
         EXPECT_TRUE(plan.jobs[j].running);
-        // Two fit on the node that has the data.
+        // Two jobs fit on the node that has their data.
         if (j < 20) {
             EXPECT_EQ(plan.jobs[j].found_placement, (Placement{{.node = 20 * (j % 10) + 7, .gpus = 4}})) << j;
         }
     }
 }
 
-TEST(GpuPlacement, ManyJobsOnALargeClusterKeepAwayFromADiskThatIsTooSlowForThem) {
+TEST(GpuPlacement, ManyJobsOnLargeClusterAvoidDiskThatIsTooSlow) {
     ClusterState state = large(500);
     for (std::uint32_t n = 0; n < state.nodes.size(); ++n) state.nodes[n].peer_group = n;
-    // Half of what is read there comes from the disk, and 1e8 is wanted.
+    // Half of the bytes read there come from the disk, and f* is 1e8.
     state.nodes[7].disk_read_bytes_per_second = 1e7;
     state.nodes[27].disk_read_bytes_per_second = 1e9;
     const Plan plan = planned(state);
@@ -429,7 +429,7 @@ TEST(GpuPlacement, ManyJobsOnALargeClusterKeepAwayFromADiskThatIsTooSlowForThem)
     EXPECT_EQ(plan.jobs[1].found_placement[0].node, 27u);
 }
 
-TEST(GpuPlacement, ManyJobsOnALargeClusterStayNearDataOnADiskThatPeersWouldReadAsSlowly) {
+TEST(GpuPlacement, ManyJobsOnLargeClusterStayNearSlowDiskIfPeersAreNoFaster) {
     ClusterState state = large(500);
     for (Node& node : state.nodes) node.disk_read_bytes_per_second = 4e7;
     const Plan plan = planned(state);
@@ -438,7 +438,7 @@ TEST(GpuPlacement, ManyJobsOnALargeClusterStayNearDataOnADiskThatPeersWouldReadA
     }
 }
 
-TEST(GpuPlacement, FindsTheFewNodesOfALargeClusterThatTheRulesAllow) {
+TEST(GpuPlacement, FewAllowedNodesOfLargeClusterAreFound) {
     const ClusterState state = large(8);
     const Rules cell([](std::span<const GpuShare> placement) {
         return std::ranges::all_of(placement,

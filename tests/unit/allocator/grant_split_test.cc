@@ -10,29 +10,29 @@ namespace {
 
 using Parts = std::vector<double>;
 
-TEST(SplitGrant, SmallDemandsAreMetAndTheLargeOnesShareTheRest) {
+TEST(SplitGrant, SmallDemandsAreMetAndLargeOnesShareTheRest) {
     EXPECT_EQ(split_grant(100, Parts{10, 80, 200}, 0), (Parts{10, 45, 45}));
 }
 
-TEST(SplitGrant, WhatNobodyAskedForGoesToAllAlike) {
+TEST(SplitGrant, UnclaimedRestIsSplitEqually) {
     EXPECT_EQ(split_grant(100, Parts{10, 30}, 0), (Parts{40, 60}));
 }
 
-TEST(SplitGrant, AFloorLetsASilentNodeShowItsDemand) {
+TEST(SplitGrant, NodeWithoutDemandGetsFloor) {
     EXPECT_EQ(split_grant(100, Parts{0, 200}, 5), (Parts{5, 95}));
 }
 
-TEST(SplitGrant, FloorsAboveTheGrantShareIt) {
+TEST(SplitGrant, FloorsAboveGrantShareTheGrant) {
     EXPECT_EQ(split_grant(6, Parts{0, 200, 1}, 5), (Parts{2, 2, 2}));
     EXPECT_TRUE(split_grant(6, {}, 5).empty());
 }
 
-TEST(SplitGrant, FloorsThatTogetherRoundAboveTheGrantLeaveNothing) {
+TEST(SplitGrant, FloorsThatRoundAboveGrantLeaveNothing) {
     EXPECT_EQ(split_grant(0.3, Parts{9, 9, 9}, 1), (Parts(3, 0.3 / 3)));
     EXPECT_EQ(split_grant(0.3, Parts{0, 0, 0}, 1), (Parts(3, 0.3 / 3)));
 }
 
-TEST(SplitGrant, TheSumIsTheGrantAndMoreDemandNeverGetsLess) {
+TEST(SplitGrant, PartsSumToGrantAndMoreDemandNeverGetsLess) {
     std::mt19937_64 random(5);
     for (int round = 0; round < 20'000; ++round) {
         Parts demands(1 + random() % 8);

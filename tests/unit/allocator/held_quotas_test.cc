@@ -1,4 +1,4 @@
-// Quotas that operators set on nodes: a plan has them as they are, and deals out what they leave.
+// Quotas that operators hold on nodes: a plan contains them unchanged and deals out the rest.
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ NodeCache quota_on(const Plan& plan, std::uint32_t dataset, std::uint32_t node) 
     return found == quotas.end() ? NodeCache{.node = node} : *found;
 }
 
-// Some datasets have quotas on some nodes, of which some are held.
+// Gives some datasets quotas on some nodes and holds some of these quotas.
 void hold_some(ClusterState& state, std::mt19937_64& random) {
     const auto part = [&](std::uint64_t bytes) { return bytes / 8 * (random() % 9); };
     for (std::uint32_t n = 0; n < state.nodes.size(); ++n) {
@@ -40,7 +40,7 @@ void hold_some(ClusterState& state, std::mt19937_64& random) {
     }
 }
 
-TEST(HeldQuotas, AreInEveryPlanAsTheyAreAndTheRestFitsBesideThem) {
+TEST(HeldQuotas, AreInEveryPlanUnchangedAndTheRestFitsBesideThem) {
     const std::uint64_t cases = test::property_cases(5'000);
     for (std::uint64_t seed = 0; seed < cases; ++seed) {
         ClusterState state = test::RandomState(seed, {.operator_limits = seed % 3 == 0, .turns = true}).make();
@@ -69,7 +69,7 @@ TEST(HeldQuotas, AreInEveryPlanAsTheyAreAndTheRestFitsBesideThem) {
 
 class HeldQuotasTest : public testing::Test {
 protected:
-    // 10 GB of memory and 90 GB of disk; `images` is held there.
+    // A node of 10 GB of memory and 90 GB of disk that holds a quota of `images`.
     static NodeReport held_report(std::uint64_t memory_bytes, std::uint64_t disk_bytes) {
         return {.node = "a",
                 .instance = 1,
@@ -94,7 +94,7 @@ protected:
     Cluster cluster{{.remote_bytes_per_second = 1e9}};
 };
 
-TEST_F(HeldQuotasTest, OfANodeAreInItsPart) {
+TEST_F(HeldQuotasTest, OfNodeAreInItsPlan) {
     const NodePlan part = plan_of(held_report(4 * kGB, 20 * kGB));
     EXPECT_EQ(part.quotas.at(0), (DatasetQuota{"images", 4 * kGB, 20 * kGB}));
     const DatasetQuota& text = part.quotas.at(1);
@@ -102,13 +102,13 @@ TEST_F(HeldQuotasTest, OfANodeAreInItsPart) {
     EXPECT_NEAR(static_cast<double>(text.memory_bytes + text.disk_bytes), 50e9, 2);
 }
 
-TEST_F(HeldQuotasTest, AboveWhatTheNodeReportsItHasDoNotStopThePlan) {
+TEST_F(HeldQuotasTest, AboveNodeCapacityAreClampedToIt) {
     const NodePlan part = plan_of(held_report(4 * kGB, 200 * kGB));
     EXPECT_EQ(part.quotas.at(0), (DatasetQuota{"images", 4 * kGB, 90 * kGB}));
     EXPECT_LE(part.quotas.at(1).memory_bytes, 6 * kGB);
 }
 
-TEST_F(HeldQuotasTest, LimitWhatCanBePinned) {
+TEST_F(HeldQuotasTest, ReduceWhatCanBePinned) {
     (void)plan_of(held_report(4 * kGB, 56 * kGB));
     const auto pinned = cluster.pin_quota("text", 41 * kGB, 0);
     ASSERT_FALSE(pinned.has_value());
@@ -117,7 +117,7 @@ TEST_F(HeldQuotasTest, LimitWhatCanBePinned) {
     EXPECT_TRUE(cluster.pin_quota("text", 40 * kGB, 0));
 }
 
-TEST_F(HeldQuotasTest, ScansAreLeasedWhatJobsLeaveOfTheRemote) {
+TEST_F(HeldQuotasTest, ScansGetTheBandwidthThatJobsLeave) {
     NodeReport report = held_report(4 * kGB, 20 * kGB);
     report.jobs.clear();
     EXPECT_TRUE(plan_of(report).lease.rates.empty());

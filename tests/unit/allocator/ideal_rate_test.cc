@@ -11,14 +11,14 @@ namespace {
 
 constexpr double kIdeal = 4e8;  // of one rank
 
-// A second of a rank that computes at kIdeal and waits for the rest of the time, give or take some noise.
+// One second of each rank: it computes at kIdeal for `busy_part` of the time and waits for the rest, with some noise.
 IdealRate::Interval second(double busy_part, std::mt19937_64& random, std::uint32_t ranks = 1) {
     const double noise = 0.9 + 0.2 * static_cast<double>(random() % 1000) / 1000;
     const double busy_s = busy_part * ranks;
     return {.bytes = static_cast<std::uint64_t>(kIdeal * busy_s * noise), .busy_s = busy_s, .ranks = ranks};
 }
 
-TEST(IdealRate, SaysNothingBeforeItKnows) {
+TEST(IdealRate, IsUnknownBeforeEnoughIntervals) {
     IdealRate rate;
     std::mt19937_64 random(1);
     EXPECT_FALSE(rate.bytes_per_second().has_value());
@@ -38,8 +38,9 @@ TEST(IdealRate, IsTheSameWhetherDataIsTheBottleneckOrNot) {
     }
 }
 
-TEST(IdealRate, LargeBatchesDoNotBiasIt) {
-    // Whole batches a second, now one more, now one less: seven of eight seconds have the same number.
+TEST(IdealRate, IsNotBiasedByLargeBatches) {
+    // Each second holds whole batches, so the count varies by one between seconds: at 1.125 a second, seven of eight
+    // seconds have the same count.
     for (const double batches_per_second : {1.125, 2.875, 6.67, 6.9}) {
         IdealRate rate;
         double done = 0;
@@ -54,9 +55,9 @@ TEST(IdealRate, LargeBatchesDoNotBiasIt) {
     }
 }
 
-TEST(IdealRate, BatchesCountedAheadOfTheLoopDoNotBiasIt) {
-    // Batches of 4 MiB and seconds, like those reported of a loop at 39.9e6 bytes/s whose four workers wait for the
-    // remote.
+TEST(IdealRate, IsNotBiasedByBatchesCountedAheadOfTheLoop) {
+    // Counts of 4 MiB batches and busy seconds, as reported for a loop at 39.9e6 bytes/s whose four workers wait for
+    // the remote.
     constexpr std::pair<int, double> kReported[] = {
         {20, 2.1}, {3, 0.37}, {6, 0.33},  {1, 0.46}, {3, 0.21}, {6, 0.41}, {5, 0.85}, {7, 0.75}, {3, 0.3},
         {6, 0.2},  {2, 0.63}, {13, 1.37}, {4, 0.35}, {3, 0.49}, {4, 0.32}, {8, 0.84}, {6, 0.2},  {6, 1.05},
@@ -80,18 +81,18 @@ TEST(IdealRate, BatchesCountedAheadOfTheLoopDoNotBiasIt) {
     EXPECT_NEAR(*epochs.bytes_per_second(), kIdeal, 0.02 * kIdeal);
 }
 
-TEST(IdealRate, IsTheWholeJobsNotOneRanks) {
+TEST(IdealRate, IsOfTheWholeJobNotOfOneRank) {
     IdealRate rate;
     std::mt19937_64 random(3);
     for (int i = 0; i < 60; ++i) rate.add(second(0.3, random, 8));
     EXPECT_NEAR(*rate.bytes_per_second(), 8 * kIdeal, 0.05 * 8 * kIdeal);
 }
 
-TEST(IdealRate, PausesOfTheTrainingLoopAreLeftOut) {
+TEST(IdealRate, ExcludesPausesOfTheTrainingLoop) {
     IdealRate rate;
     std::mt19937_64 random(4);
     for (int i = 0; i < 60; ++i) {
-        // A checkpoint now and then: a second of work in which nothing is read.
+        // Every tenth second has a checkpoint: one more second of work that reads nothing.
         auto interval = second(0.5, random);
         if (i % 10 == 9) interval.busy_s += 1;
         rate.add(interval);
@@ -111,7 +112,7 @@ TEST(IdealRate, FollowsAJobThatBecomesFaster) {
     EXPECT_NEAR(*rate.bytes_per_second(), 3 * kIdeal, 0.15 * kIdeal);
 }
 
-TEST(IdealRate, StartsAnewWhenRanksChange) {
+TEST(IdealRate, StartsOverWhenRanksChange) {
     IdealRate rate;
     std::mt19937_64 random(6);
     for (int i = 0; i < 20; ++i) rate.add(second(1, random, 2));
@@ -121,7 +122,7 @@ TEST(IdealRate, StartsAnewWhenRanksChange) {
     EXPECT_NEAR(*rate.bytes_per_second(), 4 * kIdeal, 0.2 * kIdeal);
 }
 
-TEST(IdealRate, NonsenseIsIgnored) {
+TEST(IdealRate, IgnoresInvalidIntervals) {
     IdealRate rate;
     rate.add({.bytes = 5, .busy_s = -1, .ranks = 1});
     rate.add({.bytes = 5, .busy_s = std::numeric_limits<double>::quiet_NaN(), .ranks = 1});

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kLease_ns = 10 * kSecond_ns;
 
-TEST(LeaseLedger, ANodeGetsWhatIsFree) {
+TEST(LeaseLedger, NodeGetsWhatItAsksForIfFree) {
     LeaseLedger ledger(100, 1, kLease_ns);
     const Lease lease = ledger.lease("a", {{"x", 30}, {"y", 50}}, 0);
     EXPECT_FALSE(lease.cut);
@@ -25,11 +25,11 @@ TEST(LeaseLedger, ANodeGetsWhatIsFree) {
     EXPECT_DOUBLE_EQ(ledger.in_force(0), 80);
 }
 
-TEST(LeaseLedger, WhatOneNodeStillHoldsAnotherMustWaitFor) {
+TEST(LeaseLedger, NodeMustWaitForRateAnotherStillHolds) {
     LeaseLedger ledger(100, 1, kLease_ns);
     ledger.lease("a", {{"x", 90}}, 0);
     const Lease smaller = ledger.lease("a", {{"x", 20}}, kSecond_ns);
-    // It has not said that it took the smaller one.
+    // "a" has not confirmed the smaller lease yet.
     const Lease cut = ledger.lease("b", {{"y", 80}}, kSecond_ns);
     EXPECT_TRUE(cut.cut);
     EXPECT_DOUBLE_EQ(cut.sum(), 10);
@@ -40,7 +40,7 @@ TEST(LeaseLedger, WhatOneNodeStillHoldsAnotherMustWaitFor) {
     EXPECT_DOUBLE_EQ(whole.sum(), 80);
 }
 
-TEST(LeaseLedger, AnExpiredLeaseLeavesItsFloor) {
+TEST(LeaseLedger, ExpiredLeaseFallsBackToFloor) {
     LeaseLedger ledger(100, 2, kLease_ns);
     const Lease lost = ledger.lease("a", {{"x", 60}, {"y", 30}}, 0);
     EXPECT_DOUBLE_EQ(lost.floor_bytes_per_second, 2);
@@ -49,7 +49,7 @@ TEST(LeaseLedger, AnExpiredLeaseLeavesItsFloor) {
     EXPECT_DOUBLE_EQ(ledger.lease("b", {{"z", 100}}, kLease_ns).sum(), 96);
 }
 
-TEST(LeaseLedger, ANodeWithoutJobsHoldsALittleForThoseThatStartWhileItIsCutOff) {
+TEST(LeaseLedger, NodeWithoutJobsHoldsFloorForJobsThatStartWhileCutOff) {
     LeaseLedger ledger(1000, 8, kLease_ns);
     const Lease none = ledger.lease("a", {}, 0);
     EXPECT_DOUBLE_EQ(none.floor_bytes_per_second, 8);
@@ -63,7 +63,7 @@ TEST(LeaseLedger, ANodeWithoutJobsHoldsALittleForThoseThatStartWhileItIsCutOff) 
     EXPECT_LE(ledger.in_force(kLease_ns), 1000);
 }
 
-TEST(LeaseLedger, WhatIsCutKeepsItsFloorsAndSharesTheRest) {
+TEST(LeaseLedger, CutLeaseKeepsFloorsAndSharesTheRest) {
     LeaseLedger ledger(100, 10, kLease_ns);
     const Lease lease = ledger.lease("a", {{"x", 10}, {"y", 60}, {"z", 110}}, 0);
     EXPECT_TRUE(lease.cut);
@@ -72,14 +72,14 @@ TEST(LeaseLedger, WhatIsCutKeepsItsFloorsAndSharesTheRest) {
     EXPECT_NEAR((lease.rates[2].bytes_per_second - 10) / (lease.rates[1].bytes_per_second - 10), 2, 1e-9);
 }
 
-TEST(LeaseLedger, ARemovedNodeHoldsNothing) {
+TEST(LeaseLedger, RemovedNodeHoldsNothing) {
     LeaseLedger ledger(100, 1, kLease_ns);
     ledger.lease("a", {{"x", 100}}, 0);
     ledger.remove("a");
     EXPECT_DOUBLE_EQ(ledger.lease("b", {{"y", 100}}, 0).sum(), 100);
 }
 
-TEST(LeaseLedger, AWordOnALeaseItNeverGaveChangesNothing) {
+TEST(LeaseLedger, ConfirmationOfUnknownLeaseChangesNothing) {
     LeaseLedger ledger(100, 1, kLease_ns);
     ledger.lease("a", {{"x", 90}}, 0);
     ledger.lease("a", {{"x", 20}}, 0);
@@ -88,8 +88,8 @@ TEST(LeaseLedger, AWordOnALeaseItNeverGaveChangesNothing) {
     EXPECT_DOUBLE_EQ(ledger.in_force(0), 90);
 }
 
-// Nodes that lose answers, apply them late, vanish and come back; the rates they really use never exceed the remote's.
-TEST(LeaseLedger, TheRatesInForceNeverExceedTheRemotesWhateverIsLost) {
+// Nodes lose answers, apply them late, vanish and come back. The rates they really use never exceed the remote's.
+TEST(LeaseLedger, RatesInForceNeverExceedRemoteWhateverIsLost) {
     constexpr double kLeased = 1000;
     struct Node {
         Lease using_now;
@@ -114,7 +114,7 @@ TEST(LeaseLedger, TheRatesInForceNeverExceedTheRemotesWhateverIsLost) {
                     break;
                 }
                 case 1:
-                    // An answer arrives, maybe not the newest; an older one than what is in use is ignored.
+                    // An answer arrives, maybe not the newest. An answer older than the lease in use is ignored.
                     if (!node.on_its_way.empty()) {
                         const Lease arrived = node.on_its_way[random() % node.on_its_way.size()];
                         if (arrived.number > node.using_now.number) node.using_now = arrived;

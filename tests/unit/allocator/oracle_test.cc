@@ -1,5 +1,5 @@
-// assign() against linear programs solved by CLP: the same optimum, on random clusters where the remote and the cache
-// are what binds.
+// Compares assign() with linear programs solved by CLP: both reach the same optimum on random clusters where only the
+// remote and the cache bind.
 
 #include <gtest/gtest.h>
 
@@ -19,8 +19,8 @@ using namespace bench::oracle;
 
 constexpr double kSame = 1e-6;
 
-// The steady state only: no epochs under way, no node's limits. Operators' limits in one half, several peer groups in
-// the other: how a limit is dealt to several groups is not the linear program's.
+// Covers the steady state only: no epochs under way, no limits of nodes. Half of the states have operators' limits and
+// the other half several peer groups, because the linear program does not model how a limit is split between groups.
 ClusterState random_state(std::uint64_t seed) {
     RandomStateOptions options{.node_limits = false, .epochs = false};
     options.operator_limits = seed % 2 == 1;
@@ -50,7 +50,7 @@ protected:
     static constexpr int kSeedsEach = 100;
 };
 
-TEST_P(Oracle, EfficiencyIsTheLinearProgramsOptimum) {
+TEST_P(Oracle, EfficiencyReachesTheLinearProgramsOptimum) {
     int summed = 0;
     for (int k = 0; k < kSeedsEach; ++k) {
         const auto seed = static_cast<std::uint64_t>(GetParam() * kSeedsEach + k);
@@ -92,7 +92,7 @@ TEST_P(Oracle, MaxMinReachesTheLinearProgramsLevel) {
             const LpJob& job = problem.jobs[j];
             const double rate = plan->jobs[j].steady_bytes_per_second;
             EXPECT_GE(rate, job.equal_rate * (1 - kSame)) << "seed " << seed;
-            // Who is at f*, or as far as its cap allows, or is held up by the guarantee is not at the level.
+            // A job at f*, at its cap or held up by the guarantee is not at the level.
             if (rate >= job.highest * (1 - kSame) || rate <= job.equal_rate * (1 + kSame)) continue;
             smallest = std::min(smallest, rate / (job.weight * job.equal_rate));
         }

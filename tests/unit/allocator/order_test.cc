@@ -1,4 +1,4 @@
-// Indices in the order of their keys, beside what a stable sort says; and names that are there twice among thousands.
+// Compares the order of indices by key with a stable sort, and finds a duplicate among thousands of names.
 
 #include "allocator/order.h"
 
@@ -35,7 +35,7 @@ void expect_sorted(const std::vector<double>& keys) {
     EXPECT_EQ(descending(keys), expected);
 }
 
-TEST(Order, IsThatOfTheKeysAndThenOfTheIndices) {
+TEST(Order, IsByKeyAndThenByIndex) {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     expect_sorted({});
     expect_sorted({1});
@@ -56,11 +56,11 @@ TEST(Order, IsThatOfTheKeysAndThenOfTheIndices) {
     }
 }
 
-TEST(Order, WholeNumbersAreOrderedByAllOfTheirBits) {
+TEST(Order, IntegersAreOrderedByAllBits) {
     std::mt19937_64 random(2);
     for (const std::size_t count : {1, 2, 7, 100, 5000}) {
         std::vector<std::uint64_t> keys(count);
-        // Some differ in their lowest bits only, and some not at all.
+        // Some keys differ in their lowest bits only, and some are equal.
         for (std::uint64_t& key : keys) key = random() % 4 == 0 ? (std::uint64_t{1} << 63) + random() % 3 : random();
         std::vector<std::uint32_t> expected(count);
         std::iota(expected.begin(), expected.end(), 0u);
@@ -69,7 +69,7 @@ TEST(Order, WholeNumbersAreOrderedByAllOfTheirBits) {
     }
 }
 
-TEST(SortFew, KeepsEqualKeysInTheirOrderHoweverManyThereAre) {
+TEST(SortFew, KeepsOrderOfEqualKeysAtAnyLength) {
     struct Thing {
         double key;
         std::uint32_t number;
@@ -84,7 +84,7 @@ TEST(SortFew, KeepsEqualKeysInTheirOrderHoweverManyThereAre) {
         std::ranges::stable_sort(expected, {}, key);
         sort_few(std::span(things), key);
         ASSERT_EQ(things, expected);
-        // And those of one key in an order of their own: the last first.
+        // Sorts equal keys by number, the largest first.
         std::ranges::sort(expected, [](const Thing& a, const Thing& b) {
             return a.key != b.key ? a.key < b.key : a.number > b.number;
         });
@@ -93,7 +93,7 @@ TEST(SortFew, KeepsEqualKeysInTheirOrderHoweverManyThereAre) {
     }
 }
 
-TEST(Names, AreHashedByEveryByteWhateverLiesBehindThem) {
+TEST(Names, HashCoversEveryByteAndReadsNoFurther) {
     const auto plainly = [](std::string_view name) {
         std::uint64_t hash = name.size();
         do {
@@ -108,7 +108,7 @@ TEST(Names, AreHashedByEveryByteWhateverLiesBehindThem) {
     const std::string text = "abcdefghijklmnopqrstuvwxyz\xff\x80";
     for (std::size_t begin = 0; begin < 3; ++begin) {
         for (std::size_t size = 0; begin + size <= text.size(); ++size) {
-            // On the heap and of this size, so that a byte read too far is found out.
+            // The buffer is on the heap and exactly this long, so that sanitizers detect a read past its end.
             const std::vector<char> bytes(text.begin() + static_cast<std::ptrdiff_t>(begin),
                                           text.begin() + static_cast<std::ptrdiff_t>(begin + size));
             const std::string_view name(bytes.data(), bytes.size());
@@ -117,7 +117,7 @@ TEST(Names, AreHashedByEveryByteWhateverLiesBehindThem) {
     }
 }
 
-TEST(Names, OneThatIsThereTwiceIsFoundAmongThousands) {
+TEST(Names, DuplicateIsFoundAmongThousands) {
     ClusterState state = cluster(1, 100);
     add_dataset(state, "A", 100);
     for (int j = 0; j < 5000; ++j) add_job(state, ("job-of-a-longer-name-" + std::to_string(j)).c_str(), 0, 1);

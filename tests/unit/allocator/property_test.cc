@@ -1,4 +1,4 @@
-// What holds for every plan, on 100,000 random clusters: LARDER_PLANS sets how many.
+// Properties of every plan, checked on 100,000 random clusters. LARDER_PLANS sets the number.
 
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ void expect_within_bandwidth(const ClusterState& state, const Plan& plan) {
         EXPECT_LE(job.bandwidth_bytes_per_second, state.jobs[j].bandwidth_cap_bytes_per_second * (1 + kRounding));
         EXPECT_GE(job.bandwidth_bytes_per_second, state.jobs[j].bandwidth_floor_bytes_per_second * (1 - kRounding));
         EXPECT_LE(job.predicted_bytes_per_second, state.jobs[j].ideal_bytes_per_second * (1 + kRounding));
-        // The grant carries the prediction.
+        // The granted bandwidth suffices for the predicted rate.
         EXPECT_GE(job.bandwidth_bytes_per_second * (1 + kRounding) + 1e-6,
                   job.predicted_bytes_per_second * (1 - job.hit_ratio));
     }
@@ -113,7 +113,7 @@ void expect_network_and_disks_carry_it(const ClusterState& state, const Plan& pl
     }
 }
 
-TEST(PlanProperties, CapacityBandwidthNetworkAndDisksHold) {
+TEST(PlanProperties, CapacityBandwidthNetworkAndDiskLimitsHold) {
     for (std::uint64_t seed = 0; seed < plans(); ++seed) {
         const ClusterState state = RandomState(seed, {.turns = true}).make();
         const auto plan = assign(state, {.kind = kind_of(seed)});
@@ -125,7 +125,7 @@ TEST(PlanProperties, CapacityBandwidthNetworkAndDisksHold) {
     }
 }
 
-TEST(PlanProperties, NobodyIsBelowAnEqualShare) {
+TEST(PlanProperties, NoJobIsBelowItsEqualShare) {
     std::uint64_t limited = 0;
     for (std::uint64_t seed = 0; seed < plans(); ++seed) {
         const ClusterState state = RandomState(seed, {.node_limits = false, .turns = true}).make();
@@ -141,7 +141,7 @@ TEST(PlanProperties, NobodyIsBelowAnEqualShare) {
     EXPECT_GT(limited, plans() / 10);
 }
 
-TEST(PlanProperties, MoreIsNeverWorse) {
+TEST(PlanProperties, MoreRemoteOrCacheIsNeverWorse) {
     const RandomStateOptions options{.operator_limits = false, .node_limits = false, .epochs = false};
     std::uint64_t bound = 0;
     std::uint64_t unbound = 0;
@@ -163,13 +163,14 @@ TEST(PlanProperties, MoreIsNeverWorse) {
             needed_before += ideal * (1 - before->jobs[j].steady_hit_ratio);
             needed_after += ideal * (1 - after->jobs[j].steady_hit_ratio);
         }
-        // Whatever binds, what everybody is guaranteed does not fall.
+        // Whatever binds, no job's guarantee falls.
         for (std::size_t j = 0; j < state.jobs.size(); ++j) {
             const double share_before = before->jobs[j].equal_share_bytes_per_second;
             EXPECT_GE(after->jobs[j].equal_share_bytes_per_second, share_before * (1 - kRounding));
             EXPECT_GE(after->jobs[j].steady_bytes_per_second, share_before * (1 - 1e-6));
         }
-        // Where the remote is too slow for f*, a larger guarantee may ask for another split; f* for all does not.
+        // Where the remote is too slow for f*, a larger guarantee may need another split. Where all jobs reach f*, it
+        // does not.
         const bool binds = needed_before > state.remote_bytes_per_second;
         ++(binds ? bound : unbound);
         if (!binds) {
@@ -181,7 +182,7 @@ TEST(PlanProperties, MoreIsNeverWorse) {
     EXPECT_GT(unbound, plans() / 5);
 }
 
-// Where the element that was at an index is after a shuffle.
+// Maps each index to its index after a shuffle.
 std::vector<std::uint32_t> shuffled_indices(std::size_t count, std::mt19937_64& random) {
     std::vector<std::uint32_t> at(count);
     std::iota(at.begin(), at.end(), 0u);
@@ -189,7 +190,7 @@ std::vector<std::uint32_t> shuffled_indices(std::size_t count, std::mt19937_64& 
     return at;
 }
 
-// Of bytes or GPUs on nodes, each node at its new place.
+// Maps the nodes in a list of bytes or GPUs per node to their new indices.
 template <typename OnNode>
 std::vector<OnNode> moved(std::vector<OnNode> list, std::span<const std::uint32_t> node_at) {
     for (OnNode& there : list) there.node = node_at[there.node];
@@ -197,9 +198,9 @@ std::vector<OnNode> moved(std::vector<OnNode> list, std::span<const std::uint32_
     return list;
 }
 
-TEST(PlanProperties, TheOrderOfTheListsDoesNotMatter) {
+TEST(PlanProperties, PlanIsIndependentOfListOrder) {
     for (std::uint64_t seed = 0; seed < plans(); ++seed) {
-        // Now and then with more jobs and nodes, where sums have more last digits to differ in.
+        // Some states have more jobs and nodes, so that rounding of sums differs more.
         RandomStateOptions options{.turns = true};
         if (seed % 20 == 0) options = {.jobs_max = 120, .datasets_max = 8, .nodes_max = 12, .turns = true};
         const ClusterState state = RandomState(seed, options).make();

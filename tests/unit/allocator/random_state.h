@@ -21,7 +21,7 @@ struct RandomStateOptions {
     bool node_limits = true;      // disks and networks that may bind
     bool epochs = true;           // jobs in their last epoch, jobs in the middle of one, caches that are filling
     bool waiting = false;         // jobs without GPUs
-    bool peer_groups = true;      // several, in half of the clusters
+    bool peer_groups = true;      // several peer groups, in half of the clusters
     bool turns = false;           // jobs that take turns, in half of the clusters
 };
 
@@ -115,7 +115,7 @@ private:
         for (const auto& node : state.nodes) bytes += node.memory_bytes + node.disk_bytes;
         return bytes;
     }
-    // So that the order of names is not the order of the list.
+    // The random part makes the order of names differ from the order of the list.
     std::string name(const char* kind, std::uint32_t index) {
         return std::string(kind) + "-" + std::to_string(random_() % 1000) + "-" + std::to_string(index);
     }

@@ -1,5 +1,5 @@
-// What a plan makes of what has gone before: epochs that are under way or the last, caches that are filling, quotas in
-// force. Worked out by hand, in GB and GB per second.
+// How a plan takes account of the past: epochs under way, last epochs, caches that are filling, quotas in force. Cases
+// are worked out by hand, in GB and GB per second.
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ using namespace allocator;
 
 // --- epochs
 
-TEST(Epochs, AJobInItsLastEpochGivesItsCacheAway) {
+TEST(Epochs, JobInLastEpochGivesItsCacheAway) {
     ClusterState state = cluster(0.5, 100);
     add_dataset(state, "A", 100).cached = {{.node = 0, .disk_bytes = bytes(100)}};
     add_dataset(state, "B", 100);
@@ -31,7 +31,7 @@ TEST(Epochs, AJobInItsLastEpochGivesItsCacheAway) {
     plan = planned(state, ObjectiveKind::max_min);
     expect_quotas(plan, {0, 100});
     EXPECT_EQ(plan.moved_bytes, bytes(100));
-    // What is cached of its unread bytes still counts: a misses a fifth, b as yet everything.
+    // The cached part of a's unread bytes still counts: a misses a fifth, and b misses everything for now.
     EXPECT_DOUBLE_EQ(plan.jobs[0].hit_ratio, 0.8);
     EXPECT_DOUBLE_EQ(plan.jobs[0].steady_hit_ratio, 0.8);
     expect_rates_now(plan, {1, 0.3});
@@ -39,7 +39,7 @@ TEST(Epochs, AJobInItsLastEpochGivesItsCacheAway) {
     expect_steady_rates(plan, {1, 0.5});
 }
 
-TEST(MovedBytes, QuotaSetByHandCountsNoMoreThanItsDataset) {
+TEST(MovedBytes, QuotaSetByHandCountsUpToDatasetSize) {
     ClusterState state = cluster(5, 100);
     add_dataset(state, "A", 20);
     state.datasets[0].held = {{.node = 0, .disk_bytes = bytes(80)}};
@@ -48,7 +48,7 @@ TEST(MovedBytes, QuotaSetByHandCountsNoMoreThanItsDataset) {
     EXPECT_EQ(planned(state, ObjectiveKind::max_min).moved_bytes, bytes(20));
 }
 
-TEST(Epochs, AJobThatReadsOnceGetsNoCache) {
+TEST(Epochs, JobThatReadsOnceGetsNoCache) {
     ClusterState state = cluster(5, 100);
     add_dataset(state, "A", 100);
     add_dataset(state, "B", 100);
@@ -57,7 +57,7 @@ TEST(Epochs, AJobThatReadsOnceGetsNoCache) {
     expect_quotas(planned(state, ObjectiveKind::efficiency), {0, 100});
 }
 
-TEST(Epochs, CacheThatSavesNobodyAnythingStaysWhereItIs) {
+TEST(Epochs, CacheThatSavesNothingStaysInPlace) {
     ClusterState state = cluster(5, 100);
     add_dataset(state, "A", 100).cached = {{.node = 0, .disk_bytes = bytes(70)}};
     add_dataset(state, "B", 40);
@@ -67,8 +67,8 @@ TEST(Epochs, CacheThatSavesNobodyAnythingStaysWhereItIs) {
     EXPECT_EQ(plan.moved_bytes, bytes(40));
 }
 
-// A is cached whole, but was so too late for the half of this epoch that is left.
-TEST(Epochs, BandwidthFollowsWhatCanBeHitNowNotWhatIsAllocated) {
+// A is cached whole, but the rest of this epoch cannot hit it.
+TEST(Epochs, BandwidthFollowsCurrentHitsNotQuotas) {
     ClusterState state = cluster(1, 100);
     add_dataset(state, "A", 100).cached = {{.node = 0, .disk_bytes = bytes(100)}};
     add_dataset(state, "B", 100);
@@ -91,7 +91,7 @@ TEST(Epochs, BandwidthFollowsWhatCanBeHitNowNotWhatIsAllocated) {
 
 // --- hysteresis
 
-// "A" is cached and has its quota; "B" would save a little more.
+// "A" is cached and has its quota. "B" would save a little more.
 ClusterState settled(double ideal_of_b) {
     ClusterState state = cluster(10, 100);
     Dataset& cached = add_dataset(state, "A", 100);
@@ -102,8 +102,8 @@ ClusterState settled(double ideal_of_b) {
     return state;
 }
 
-TEST(Hysteresis, QuotasStayWhereMovingCacheGainsTooLittle) {
-    // 1 instead of 1.01 GB/s from the remote: 1%, and less than the 2% that are asked for.
+TEST(Hysteresis, QuotasStayWhenMovingGainsTooLittle) {
+    // Moving would take 1 instead of 1.01 GB/s from the remote: 1 %, less than the threshold of 2 %.
     const Plan plan = planned(settled(1.01), {.kind = ObjectiveKind::efficiency});
     EXPECT_TRUE(plan.kept_quotas);
     expect_quotas(plan, {100, 0});
@@ -111,7 +111,7 @@ TEST(Hysteresis, QuotasStayWhereMovingCacheGainsTooLittle) {
     EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 1.01, kDigits);
 }
 
-TEST(Hysteresis, QuotasMoveWhereItGainsEnough) {
+TEST(Hysteresis, QuotasMoveWhenMovingGainsEnough) {
     const Plan plan = planned(settled(1.05), {.kind = ObjectiveKind::efficiency});
     EXPECT_FALSE(plan.kept_quotas);
     expect_quotas(plan, {0, 100});
@@ -119,13 +119,13 @@ TEST(Hysteresis, QuotasMoveWhereItGainsEnough) {
     EXPECT_NEAR(plan.steady_remote_bytes_per_second / kBytesPerGB, 1, kDigits);
 }
 
-TEST(Hysteresis, TheThresholdIsTheObjectives) {
+TEST(Hysteresis, ThresholdComesFromObjective) {
     EXPECT_TRUE(planned(settled(1.05), {.kind = ObjectiveKind::efficiency, .hysteresis = 0.1}).kept_quotas);
     EXPECT_FALSE(planned(settled(1.01), {.kind = ObjectiveKind::efficiency, .hysteresis = 0.005}).kept_quotas);
     EXPECT_FALSE(planned(settled(1.01), {.kind = ObjectiveKind::efficiency, .hysteresis = 0}).kept_quotas);
 }
 
-TEST(Hysteresis, QuotasThatAreNotFilledYetStillCount) {
+TEST(Hysteresis, QuotasNotFilledYetStillCount) {
     ClusterState state = settled(1.01);
     state.datasets[0].cached[0].disk_bytes = bytes(60);
     const Plan plan = planned(state, {.kind = ObjectiveKind::efficiency});
@@ -134,7 +134,7 @@ TEST(Hysteresis, QuotasThatAreNotFilledYetStillCount) {
     EXPECT_EQ(plan.moved_bytes, bytes(40));
 }
 
-TEST(Hysteresis, NothingIsKeptThatBreaksALimit) {
+TEST(Hysteresis, QuotasThatBreakALimitAreNotKept) {
     ClusterState state = settled(1.01);
     state.datasets[0].quota_cap_bytes = bytes(80);
     Plan plan = planned(state, {.kind = ObjectiveKind::efficiency});
@@ -153,13 +153,13 @@ TEST(Hysteresis, NothingIsKeptThatBreaksALimit) {
     EXPECT_FALSE(plan.kept_quotas);
 }
 
-TEST(Hysteresis, BandwidthIsGivenAnewThoughQuotasStay) {
+TEST(Hysteresis, BandwidthIsReplannedThoughQuotasStay) {
     ClusterState state = settled(1.01);
     state.remote_bytes_per_second = 2 * kBytesPerGB;
     state.jobs[0].unread_bytes = bytes(50);
     const Plan plan = planned(state, {.kind = ObjectiveKind::efficiency});
     EXPECT_TRUE(plan.kept_quotas);
-    // Of a's unread bytes none is cached: 1 + 1.01 are wanted of 2.
+    // None of a's unread bytes is cached: the jobs want 1 + 1.01 of a remote of 2.
     EXPECT_NEAR((plan.jobs[0].bandwidth_bytes_per_second + plan.jobs[1].bandwidth_bytes_per_second) / kBytesPerGB, 2,
                 kDigits);
     EXPECT_GE(plan.jobs[0].bandwidth_bytes_per_second / kBytesPerGB, 0.99);

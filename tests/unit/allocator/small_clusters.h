@@ -1,7 +1,7 @@
 #pragma once
 
-// Random clusters small enough to try every way to place a job: some jobs run, one waits, caches are partly filled, and
-// networks, disks and the remote may each bind.
+// Random clusters that are small enough to try every placement of a job. Some jobs run, one waits, caches are partly
+// filled, and networks, disks and the remote may each bind.
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,7 @@ class SmallClusters {
 public:
     explicit SmallClusters(std::uint64_t seed) : random_(seed) {}
 
-    // The waiting job is the last one, and fits with GPUs to spare.
+    // The last job is the waiting one. It fits with GPUs to spare.
     allocator::ClusterState make() {
         using namespace allocator;
         ClusterState state{.remote_bytes_per_second = spread(1e8, 1e10)};
@@ -56,7 +56,7 @@ public:
             for (std::uint32_t k = 0; k < spread_over; ++k) {
                 const std::uint32_t n = (first + k) % nodes;
                 const std::uint32_t gpus = std::min(free[n], 1 + below(2));
-                // Two are left, so that the job that waits has a choice.
+                // Two GPUs stay free, so that the waiting job has a choice.
                 if (gpus == 0 || gpus + 2 > sum(free)) continue;
                 free[n] -= gpus;
                 job.gpus += gpus;
@@ -104,7 +104,7 @@ inline std::vector<std::uint32_t> free_gpus(const allocator::ClusterState& state
     return free;
 }
 
-// Calls `visit` with each way to take so many of the free GPUs.
+// Calls `visit` with each way to take `gpus` of the free GPUs.
 inline void for_each_placement(const std::vector<std::uint32_t>& free, std::uint32_t gpus,
                                const std::function<void(const allocator::Placement&)>& visit) {
     allocator::Placement placement;

@@ -11,7 +11,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// One node of 100 bytes of memory and 50 of disk; nobody reads anything.
+// One node of 100 bytes of memory and 50 of disk. No job runs.
 ClusterState idle_cluster(std::vector<std::uint64_t> sizes) {
     ClusterState state;
     state.nodes.push_back({.name = "n", .memory_bytes = 100, .disk_bytes = 50});
@@ -29,7 +29,7 @@ Plan empty_plan(const ClusterState& state) {
     return plan;
 }
 
-TEST(SpareRoom, IsDealtInEqualPartsUpToEachOnesSize) {
+TEST(SpareRoom, IsSplitEquallyUpToDatasetSize) {
     const ClusterState state = idle_cluster({10, 400, 400});
     Plan plan = empty_plan(state);
     give_spare_room(state, plan);
@@ -39,7 +39,7 @@ TEST(SpareRoom, IsDealtInEqualPartsUpToEachOnesSize) {
     EXPECT_EQ(plan.datasets[1].quota_bytes, 70u);
 }
 
-TEST(SpareRoom, LeavesWhatIsPlannedAndWhatIsReadAlone) {
+TEST(SpareRoom, ChangesNoQuotaOfDatasetsInUse) {
     ClusterState state = idle_cluster({400, 400});
     state.jobs.push_back({.name = "j", .dataset = 0, .placement = {{.node = 0}}});
     Plan plan = empty_plan(state);
@@ -50,7 +50,7 @@ TEST(SpareRoom, LeavesWhatIsPlannedAndWhatIsReadAlone) {
     EXPECT_THAT(plan.datasets[1].quotas, ElementsAre(NodeCache{.node = 0, .memory_bytes = 40, .disk_bytes = 50}));
 }
 
-TEST(SpareRoom, KeepsToCaps) {
+TEST(SpareRoom, RespectsCaps) {
     ClusterState state = idle_cluster({400, 400});
     state.datasets[0].quota_cap_bytes = 0;
     state.datasets[1].quota_cap_bytes = 30;
@@ -60,7 +60,7 @@ TEST(SpareRoom, KeepsToCaps) {
     EXPECT_EQ(plan.datasets[1].quota_bytes, 30u);
 }
 
-TEST(SpareRoom, GivesADatasetNoMoreThanItsSizeWithinAPeerGroup) {
+TEST(SpareRoom, GivesDatasetAtMostItsSizeWithinPeerGroup) {
     ClusterState state = idle_cluster({120});
     state.nodes.push_back({.name = "m", .memory_bytes = 100, .peer_group = 0});
     state.datasets[0].quotas.push_back({.node = 1});
@@ -73,7 +73,7 @@ TEST(SpareRoom, GivesADatasetNoMoreThanItsSizeWithinAPeerGroup) {
     EXPECT_EQ(plan.datasets[0].quota_bytes, 220u) << "nodes that cannot read each other's cache each need their own";
 }
 
-TEST(SpareRoom, IsDealtAnewWithEveryPlan) {
+TEST(SpareRoom, IsSplitAgainWithEveryPlan) {
     ClusterState state = idle_cluster({400});
     state.remote_bytes_per_second = 1e6;
     const Objective objective{.spare_room = true, .place_jobs = false};
@@ -88,7 +88,7 @@ TEST(SpareRoom, IsDealtAnewWithEveryPlan) {
     EXPECT_EQ(plan->datasets[1].quota_bytes, 75u);
 }
 
-TEST(SpareRoom, GoesOnlyWhereTheDatasetIs) {
+TEST(SpareRoom, IsGivenOnlyOnNodesThatHaveTheDataset) {
     ClusterState state = idle_cluster({400});
     state.nodes.push_back({.name = "m", .memory_bytes = 100, .peer_group = 1});
     Plan plan = empty_plan(state);

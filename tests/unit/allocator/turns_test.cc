@@ -1,4 +1,4 @@
-// Jobs that take turns: quotas are for all in the rotation, bandwidth for those that run.
+// Jobs that take turns: all jobs in the rotation have quotas, and only running jobs have bandwidth.
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ Job& add_waiting_job(ClusterState& state, const char* name, std::uint32_t datase
     return job;
 }
 
-// Of two jobs that have half of the time each, `running` runs.
+// Two jobs have half of the time each. Job `running` runs.
 ClusterState two_in_turn(int running, double remote = 1) {
     ClusterState state = cluster(remote, 60);
     add_dataset(state, "a", 40);
@@ -35,7 +35,7 @@ ClusterState two_in_turn(int running, double remote = 1) {
     return state;
 }
 
-TEST(Turns, QuotasAreTheSameWhoeverRuns) {
+TEST(Turns, QuotasAreTheSameWhicheverJobRuns) {
     for (const ObjectiveKind kind : {ObjectiveKind::efficiency, ObjectiveKind::max_min, ObjectiveKind::throughput,
                                      ObjectiveKind::utilisation, ObjectiveKind::equal_shares}) {
         const Plan first = planned(two_in_turn(0), kind);
@@ -47,24 +47,25 @@ TEST(Turns, QuotasAreTheSameWhoeverRuns) {
     }
 }
 
-TEST(Turns, BandwidthIsForWhoRuns) {
+TEST(Turns, BandwidthGoesToRunningJobs) {
     const Plan plan = planned(two_in_turn(0), ObjectiveKind::max_min);
     EXPECT_TRUE(plan.jobs[0].running);
     EXPECT_FALSE(plan.jobs[1].running);
     expect_bandwidths(plan, {1, 0});
-    expect_quotas(plan, {40, 20});  // the denser one first, as all that is needed of the remote then fits it
+    expect_quotas(plan, {40, 20});  // the denser dataset first: the remote then suffices
     EXPECT_NEAR(plan.jobs[0].steady_bytes_per_second, 3e9, 1) << "a job that runs has the remote, not half of it";
 }
 
-TEST(Turns, WhoRunsHasItsEqualShareThen) {
-    // Of averages, the first one's data saves most. With half of its own the second one would come to 1.2 GB/s.
+TEST(Turns, RunningJobHasItsEqualShare) {
+    // On average, caching the first job's data saves most. With half of its own dataset the second job would reach 1.2
+    // GB/s.
     const Plan plan = planned(two_in_turn(1, 0.6), ObjectiveKind::max_min);
     expect_equal_shares(plan, {0, 2});
     EXPECT_NEAR(plan.jobs[1].steady_bytes_per_second / kBytesPerGB, 2, 1e-5);
     EXPECT_NEAR(static_cast<double>(plan.datasets[1].quota_bytes) / kBytesPerGB, 28, 1e-4) << "no more than it takes";
 }
 
-TEST(Turns, WhoRunsMoreOfTheTimeHasMoreOfTheCache) {
+TEST(Turns, JobWithLargerTimeShareGetsMoreCache) {
     const auto quotas = [](double share_of_a, double share_of_b) {
         ClusterState state = cluster(0.1, 50);
         add_dataset(state, "a", 50);
@@ -78,7 +79,7 @@ TEST(Turns, WhoRunsMoreOfTheTimeHasMoreOfTheCache) {
     EXPECT_EQ(quotas(0.5, 0.5), std::pair(bytes(25), bytes(25)));
 }
 
-TEST(Turns, ADatasetThatIsWaitedForIsNotSpareRoom) {
+TEST(Turns, DatasetOfWaitingJobGetsNoSpareRoom) {
     ClusterState state = two_in_turn(0);
     add_dataset(state, "idle", 100);
     for (Dataset& dataset : state.datasets) dataset.quotas.push_back({.node = 0});
@@ -86,13 +87,13 @@ TEST(Turns, ADatasetThatIsWaitedForIsNotSpareRoom) {
     expect_quotas(plan, {40, 20, 0});
 }
 
-TEST(Turns, NobodyIsGivenAPlaceOutOfTurn) {
+TEST(Turns, WaitingJobIsNotPlacedOutOfTurn) {
     const Plan plan = planned(two_in_turn(0), Objective{.place_jobs = true});
     EXPECT_FALSE(plan.jobs[1].running);
     EXPECT_TRUE(plan.jobs[1].found_placement.empty());
 }
 
-TEST(Turns, WhatMakesNoSenseIsRefused) {
+TEST(Turns, InvalidTimeSharesAreRefused) {
     const auto refused = [](auto change) {
         ClusterState state = two_in_turn(0);
         change(state);
@@ -114,8 +115,8 @@ TEST(Turns, WhatMakesNoSenseIsRefused) {
               std::string::npos);
 }
 
-// What a scheduler says of its turns counts as long as nodes say nothing else.
-TEST(Turns, TheClusterKeepsTheCacheOfWhoWaits) {
+// A scheduler's turns count unless a node reports the job.
+TEST(Turns, ClusterKeepsCacheOfWaitingJob) {
     Cluster kept{{.remote_bytes_per_second = 1e8}};
     const auto report = [&](const char* job, const char* dataset, std::int64_t now_ns) {
         NodeReport said{.node = "n",

@@ -1,4 +1,4 @@
-// What validate() refuses, field by field, and what assign() makes of states that something broke.
+// What validate() refuses, field by field, and what assign() makes of broken states.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 constexpr std::uint64_t kAnyBytes = std::numeric_limits<std::uint64_t>::max();
 
-// Two nodes, two datasets, four jobs, of which the last waits.
+// Two nodes, two datasets and four jobs, of which the last waits.
 ClusterState valid_state() {
     ClusterState state{.remote_bytes_per_second = 1e9};
     for (const char* name : {"left", "right"}) {
@@ -58,7 +58,7 @@ void expect_errors(std::initializer_list<Case> cases) {
         ASSERT_FALSE(valid) << message;
         EXPECT_EQ(valid.error().code, ErrorCode::invalid_argument) << message;
         EXPECT_EQ(valid.error().message, message);
-        // assign() looks before it computes.
+        // assign() validates before it computes.
         const auto plan = assign(state, {});
         ASSERT_FALSE(plan) << message;
         EXPECT_EQ(plan.error().message, message);
@@ -87,7 +87,7 @@ TEST(Validate, AcceptsAnEmptyCluster) {
     EXPECT_TRUE(plan->jobs.empty());
 }
 
-TEST(Validate, AcceptsNoLimitWhereOneIsOptional) {
+TEST(Validate, AcceptsMissingOptionalLimits) {
     expect_accepted("disk", [](ClusterState& state) { state.nodes[0].disk_read_bytes_per_second = kUnlimited; });
     expect_accepted("network", [](ClusterState& state) { state.nodes[0].nic_bytes_per_second = kUnlimited; });
     expect_accepted("cap", [](ClusterState& state) { state.jobs[0].bandwidth_cap_bytes_per_second = kUnlimited; });
@@ -95,7 +95,7 @@ TEST(Validate, AcceptsNoLimitWhereOneIsOptional) {
     expect_accepted("quota cap", [](ClusterState& state) { state.datasets[0].quota_cap_bytes = kAnyBytes; });
 }
 
-TEST(Validate, AcceptsZeroWhereNothingIsLeft) {
+TEST(Validate, AcceptsZeroCapacitiesAndRates) {
     expect_accepted("remote", [](ClusterState& state) { state.remote_bytes_per_second = 0; });
     expect_accepted("memory", [](ClusterState& state) { state.nodes[0].memory_bytes = 0; });
     expect_accepted("disk", [](ClusterState& state) { state.nodes[0].disk_bytes = 0; });
@@ -114,7 +114,7 @@ TEST(Validate, AcceptsZeroWhereNothingIsLeft) {
     });
 }
 
-TEST(Validate, AcceptsLimitsThatAreJustReached) {
+TEST(Validate, AcceptsLimitsExactlyReached) {
     expect_accepted("pinned quota", [](ClusterState& state) {
         state.datasets[0].quota_floor_bytes = state.datasets[0].quota_cap_bytes = 5 * kGiB;
     });
@@ -137,7 +137,7 @@ TEST(Validate, AcceptsLimitsThatAreJustReached) {
     });
 }
 
-TEST(Validate, NamesTheClustersField) {
+TEST(Validate, NamesInvalidFieldOfCluster) {
     expect_errors({
         {"remote_bytes_per_second: nan is not finite", [](ClusterState& s) { s.remote_bytes_per_second = kNan; }},
         {"remote_bytes_per_second: inf is not finite", [](ClusterState& s) { s.remote_bytes_per_second = kUnlimited; }},
@@ -145,7 +145,7 @@ TEST(Validate, NamesTheClustersField) {
     });
 }
 
-TEST(Validate, NamesTheNodesField) {
+TEST(Validate, NamesInvalidFieldOfNode) {
     expect_errors({
         {"nodes[1].name: is empty", [](ClusterState& s) { s.nodes[1].name.clear(); }},
         {"nodes[1].name: \"left\" is there twice", [](ClusterState& s) { s.nodes[1].name = "left"; }},
@@ -164,7 +164,7 @@ TEST(Validate, NamesTheNodesField) {
     });
 }
 
-TEST(Validate, NamesTheDatasetsField) {
+TEST(Validate, NamesInvalidFieldOfDataset) {
     expect_errors({
         {"datasets[0].name: is empty", [](ClusterState& s) { s.datasets[0].name.clear(); }},
         {"datasets[1].name: \"images\" is there twice", [](ClusterState& s) { s.datasets[1].name = "images"; }},
@@ -195,7 +195,7 @@ TEST(Validate, NamesTheDatasetsField) {
     });
 }
 
-TEST(Validate, NamesTheJobsField) {
+TEST(Validate, NamesInvalidFieldOfJob) {
     expect_errors({
         {"jobs[0].name: is empty", [](ClusterState& s) { s.jobs[0].name.clear(); }},
         {"jobs[3].name: \"b\" is there twice", [](ClusterState& s) { s.jobs[3].name = "b"; }},
@@ -245,7 +245,7 @@ TEST(Validate, NamesTheJobsField) {
     });
 }
 
-TEST(Validate, RefusesGpusThatAreBookedTwice) {
+TEST(Validate, RefusesGpusBookedTwice) {
     expect_errors({
         {"jobs[0].placement: node 0 has no more than 4 GPUs", [](ClusterState& s) { s.jobs[0].placement[0].gpus = 5; }},
         {"jobs[2].placement: node 1 has no more than 4 GPUs", [](ClusterState& s) { s.jobs[2].placement[0].gpus = 4; }},
@@ -258,8 +258,8 @@ TEST(Validate, RefusesGpusThatAreBookedTwice) {
     });
 }
 
-// Where sums and quotients would overflow.
-TEST(Validate, RefusesRatesAndWeightsBeyondAllMeasure) {
+// Such values would make sums and quotients overflow.
+TEST(Validate, RefusesRatesAndWeightsThatWouldOverflow) {
     expect_errors({
         {"remote_bytes_per_second: 2e+18 is above 1e+18", [](ClusterState& s) { s.remote_bytes_per_second = 2e18; }},
         {"nodes[0].nic_bytes_per_second: 1e+100 is above 1e+18",
@@ -278,8 +278,8 @@ TEST(Validate, RefusesRatesAndWeightsBeyondAllMeasure) {
     expect_accepted("the largest rate", [](ClusterState& state) { state.jobs[0].ideal_bytes_per_second = 1e18; });
 }
 
-// The first of several errors is the one that is told.
-TEST(Validate, NamesOneFieldOfSeveral) {
+// Only the first of several errors is reported.
+TEST(Validate, NamesFirstOfSeveralInvalidFields) {
     expect_errors({{"nodes[0].nic_bytes_per_second: is not a number", [](ClusterState& s) {
                         s.jobs[2].dataset = 9;
                         s.nodes[0].nic_bytes_per_second = kNan;
@@ -287,7 +287,7 @@ TEST(Validate, NamesOneFieldOfSeveral) {
                     }}});
 }
 
-TEST(Validate, ABrokenStateGivesAnErrorThatNamesAFieldOrAFinitePlan) {
+TEST(Validate, BrokenStateGivesErrorWithFieldOrFinitePlan) {
     constexpr std::uint64_t kStates = test::property_cases(20'000);
     int refused = 0;
     for (std::uint64_t seed = 0; seed < kStates; ++seed) {
@@ -305,7 +305,7 @@ TEST(Validate, ABrokenStateGivesAnErrorThatNamesAFieldOrAFinitePlan) {
         if (HasFailure()) FAIL() << "seed " << seed << ": " << broken;
     }
     RecordProperty("refused", refused);
-    // Both happen often, so the loop shows something of both.
+    // Both outcomes must be frequent for the loop to test both.
     EXPECT_GT(refused, static_cast<int>(kStates / 5));
     EXPECT_LT(refused, static_cast<int>(kStates * 4 / 5));
 }

@@ -19,7 +19,7 @@ std::vector<double> simulated_s(const std::string& policy, const std::vector<dou
     return times.value_or(std::vector<double>{});
 }
 
-// What each job takes at f* without any wait for data.
+// The duration of each job at f*, without any wait for data.
 std::vector<double> ideal_s(const JointScenario& scenario) {
     std::vector<double> times;
     for (const bench::JointJob& job : scenario.jobs) {
@@ -29,7 +29,7 @@ std::vector<double> ideal_s(const JointScenario& scenario) {
     return times;
 }
 
-TEST(JointSimulated, NoJobIsFasterThanItsIdealRateAndAllEndWhateverTheReportsAges) {
+TEST(JointSimulated, JobsEndAndNoneExceedsIdealRateAtAnyReportAge) {
     const std::vector<double> ideal = ideal_s(joint_scenario(true));
     for (const std::string policy : {"static", "max_min", "efficiency"}) {
         for (const std::vector<double>& ages_s :
@@ -44,7 +44,7 @@ TEST(JointSimulated, NoJobIsFasterThanItsIdealRateAndAllEndWhateverTheReportsAge
     }
 }
 
-TEST(JointSimulated, TheLastJobEndsAtMuchTheSameTimeWhateverTheReportsAges) {
+TEST(JointSimulated, LastJobEndsAtSimilarTimeAtAnyReportAge) {
     for (const std::string policy : {"static", "max_min", "efficiency"}) {
         const auto first = simulated_s(policy, {0, 0, 0, 0});
         const auto second = simulated_s(policy, {0.9, 0.1, 0.2, 0.8});

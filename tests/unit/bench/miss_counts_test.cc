@@ -17,7 +17,7 @@ constexpr MissCounts kGood{.blocks = 512,
                            .remote_bytes = 3 * 512 * 4096,
                            .remote_bytes_read = 3 * 512 * 4096};
 
-TEST(MissCounts, EveryCountThatIsOffByOneIsNamed) {
+TEST(MissCounts, CountOffByOneIsNamed) {
     EXPECT_TRUE(check(kGood));
     const std::pair<std::uint64_t MissCounts::*, const char*> counts[] = {
         {&MissCounts::blocks_read, "blocks the loader had are 1537, not 1536"},

@@ -14,7 +14,7 @@ std::map<std::string, TierQuota> one(std::uint64_t planned_bytes, std::uint64_t 
     return {{"node-0 images disk", {.planned_bytes = planned_bytes, .in_force_bytes = in_force_bytes}}};
 }
 
-TEST(QuotaWatch, QuotasStandFromTheLookThatFoundThemInForce) {
+TEST(QuotaWatch, QuotasCountAsStableOnceInForce) {
     QuotaWatch watch;
     watch.look(one(100 * kMiB, 0), 10);
     EXPECT_EQ(watch.stood_ns(), 0);
@@ -26,7 +26,7 @@ TEST(QuotaWatch, QuotasStandFromTheLookThatFoundThemInForce) {
     EXPECT_EQ(watch.stood_ns(), 15);
 }
 
-TEST(QuotaWatch, OneThatChangesAndChangesBackHasNotStood) {
+TEST(QuotaWatch, QuotaThatChangesAndChangesBackIsNotStable) {
     QuotaWatch watch;
     watch.look(one(100 * kMiB, 100 * kMiB), 10);
     watch.look(one(200 * kMiB, 200 * kMiB), 20);
@@ -36,7 +36,7 @@ TEST(QuotaWatch, OneThatChangesAndChangesBackHasNotStood) {
     EXPECT_EQ(watch.stood_ns(), 1);
 }
 
-TEST(QuotaWatch, ANodeThatLostOneForAWhileHasNotHadIt) {
+TEST(QuotaWatch, QuotaLostForAWhileIsNotStable) {
     QuotaWatch watch;
     watch.look(one(100 * kMiB, 100 * kMiB), 10);
     watch.look(one(100 * kMiB, 0), 20);
@@ -45,7 +45,7 @@ TEST(QuotaWatch, ANodeThatLostOneForAWhileHasNotHadIt) {
     EXPECT_EQ(watch.stood_ns(), 0);
 }
 
-TEST(QuotaWatch, OneThatChangesALittleAtEveryLookHasNotStood) {
+TEST(QuotaWatch, QuotaThatDriftsSlowlyIsNotStable) {
     QuotaWatch watch;
     std::int64_t longest_ns = 0;
     for (std::int64_t look = 0; look < 20; ++look) {
@@ -67,7 +67,7 @@ TEST(QuotaWatch, EstimatesMayVaryByOnePercentOrOneMebibyte) {
     EXPECT_EQ(watch.stood_ns(), 10);
 }
 
-TEST(QuotaWatch, ADatasetThatComesOrGoesIsAChange) {
+TEST(QuotaWatch, AddedOrRemovedDatasetIsAChange) {
     QuotaWatch watch;
     watch.look(one(100 * kMiB, 100 * kMiB), 10);
     watch.look({{"node-0 images disk", {100 * kMiB, 100 * kMiB}}, {"node-0 text disk", {9 * kMiB, 9 * kMiB}}}, 20);

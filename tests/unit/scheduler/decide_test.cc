@@ -13,7 +13,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Wants what it is told.
+// Returns the decision that the test sets.
 class Told final : public Policy {
 public:
     std::string_view name() const override { return "told"; }
@@ -27,7 +27,7 @@ public:
     bool throws = false;
 };
 
-TEST(Decide, StopsWhatIsNotWantedWhenOthersNeedItsGpus) {
+TEST(Decide, UnwantedJobIsStoppedWhenItsGpusAreNeeded) {
     tests::World world(1);
     world.add(8);
     world.add(8);
@@ -41,7 +41,7 @@ TEST(Decide, StopsWhatIsNotWantedWhenOthersNeedItsGpus) {
     EXPECT_THAT(world.running(), ElementsAre(1));
 }
 
-TEST(Decide, KeepsWhatIsNotWantedWhenNobodyNeedsItsGpus) {
+TEST(Decide, UnwantedJobRunsOnWhenItsGpusAreNotNeeded) {
     tests::World world(2);
     world.add(8);
     world.add(8);
@@ -57,7 +57,7 @@ TEST(Decide, KeepsWhatIsNotWantedWhenNobodyNeedsItsGpus) {
     EXPECT_EQ(world.states[0].placement, before);
 }
 
-TEST(Decide, NeverStopsWhatIsNotPreemptible) {
+TEST(Decide, NonPreemptibleJobIsNeverStopped) {
     tests::World world(1);
     world.add(8).preemptible = false;
     world.add(8);
@@ -69,7 +69,7 @@ TEST(Decide, NeverStopsWhatIsNotPreemptible) {
     EXPECT_THAT(world.running(), ElementsAre(0));
 }
 
-TEST(Decide, ResizesAnElasticJobInPlaceOfItself) {
+TEST(Decide, ElasticJobGrowsOntoItsOwnGpus) {
     tests::World world(1);
     JobSpec& elastic = world.add(4);
     elastic.gpus_min = 2;
@@ -85,7 +85,7 @@ TEST(Decide, ResizesAnElasticJobInPlaceOfItself) {
     EXPECT_EQ(gpu_count(actions->starts[0].placement), 8);
 }
 
-TEST(Decide, PacksAJobOntoAnothersGpus) {
+TEST(Decide, PackedJobSharesGpusOfItsHost) {
     tests::World world(1);
     world.add(8);
     world.add(8);
@@ -99,7 +99,7 @@ TEST(Decide, PacksAJobOntoAnothersGpus) {
     EXPECT_TRUE(again->stops.empty() && again->starts.empty());
 }
 
-TEST(Decide, APolicyThatThrowsIsAnErrorAndChangesNothing) {
+TEST(Decide, PolicyThatThrowsIsAnErrorAndChangesNothing) {
     tests::World world(1);
     world.add(8);
     Told policy;
@@ -117,7 +117,7 @@ public:
     Result<Decision> decide(const Snapshot&) override { throw 7; }
 };
 
-TEST(Decide, WhateverAPolicyThrowsIsAnError) {
+TEST(Decide, AnyThrownTypeIsAnError) {
     tests::World world(1);
     world.add(8);
     ThrowsANumber policy;
@@ -126,7 +126,7 @@ TEST(Decide, WhateverAPolicyThrowsIsAnError) {
     EXPECT_THAT(actions.error().message, HasSubstr("throws a number"));
 }
 
-TEST(Decide, RefusesWhatNoPolicyMayWant) {
+TEST(Decide, InvalidWantIsRefused) {
     tests::World world(1);
     world.add(8);
     Told policy;
@@ -138,7 +138,7 @@ TEST(Decide, RefusesWhatNoPolicyMayWant) {
     EXPECT_THAT(world.step(policy).error().message, HasSubstr("not there"));
 }
 
-TEST(Decide, SaysOfAJobLargerThanTheClusterThatItNeverFits) {
+TEST(Decide, JobLargerThanClusterNeverFits) {
     tests::World world(1);
     world.add(9);
     Told policy;
@@ -147,7 +147,7 @@ TEST(Decide, SaysOfAJobLargerThanTheClusterThatItNeverFits) {
     EXPECT_EQ(world.waits[0], WaitsFor::never_fits);
 }
 
-TEST(Decide, UnderEveryPolicyAHigherPriorityGoesFirst) {
+TEST(Decide, HigherPriorityGoesFirstUnderAnyPolicy) {
     tests::World world(1);
     world.add(8);
     world.add(8).priority = 1;
@@ -157,7 +157,7 @@ TEST(Decide, UnderEveryPolicyAHigherPriorityGoesFirst) {
     EXPECT_THAT(world.running(), ElementsAre(1));
 }
 
-TEST(Decide, NoPriorityGoesBeforeAPromise) {
+TEST(Decide, PromisedJobGoesBeforeAnyPriority) {
     tests::World world(1);
     world.add(8);
     world.add(8).priority = 1;
@@ -167,7 +167,7 @@ TEST(Decide, NoPriorityGoesBeforeAPromise) {
     EXPECT_THAT(world.running(), ElementsAre(0));
 }
 
-TEST(Decide, APackedJobGoesWithItsHostWhateverItsPriority) {
+TEST(Decide, PackedJobFollowsItsHostWhateverItsPriority) {
     tests::World world(1);
     world.add(8);
     world.add(8).priority = 5;
@@ -177,7 +177,7 @@ TEST(Decide, APackedJobGoesWithItsHostWhateverItsPriority) {
     EXPECT_THAT(world.running(), ElementsAre(0, 1));
 }
 
-TEST(Decide, ATenantAtItsQuotaWaitsAndHoldsNobodyUp) {
+TEST(Decide, TenantAtQuotaWaitsAndBlocksNoOther) {
     tests::World world(1);
     world.tenants = {{.name = "one", .gpu_quota = 4}, {.name = "two"}};
     world.add(3);
@@ -191,7 +191,7 @@ TEST(Decide, ATenantAtItsQuotaWaitsAndHoldsNobodyUp) {
     EXPECT_EQ(world.waits[1], WaitsFor::quota);
 }
 
-TEST(Decide, AQuotaHoldsForAllTenantsBelow) {
+TEST(Decide, QuotaCoversAllChildTenants) {
     tests::World world(1);
     world.tenants = {{.name = "all", .gpu_quota = 4}, {.name = "one", .parent = 0}, {.name = "two", .parent = 0}};
     world.add(3).tenant = 1;
@@ -204,7 +204,7 @@ TEST(Decide, AQuotaHoldsForAllTenantsBelow) {
     EXPECT_EQ(world.waits[1], WaitsFor::quota);
 }
 
-TEST(Decide, AnElasticJobTakesWhatItsQuotaLeaves) {
+TEST(Decide, ElasticJobTakesWhatQuotaLeaves) {
     tests::World world(1);
     world.tenants[0].gpu_quota = 3;
     world.add(6).gpus_min = 2;
@@ -217,7 +217,7 @@ TEST(Decide, AnElasticJobTakesWhatItsQuotaLeaves) {
     EXPECT_TRUE(again->stops.empty() && again->starts.empty());
 }
 
-TEST(Decide, AQuotaThatWasLoweredStopsWhatIsPreemptible) {
+TEST(Decide, LoweredQuotaStopsPreemptibleJob) {
     tests::World world(1);
     world.add(4);
     world.add(4);
@@ -230,7 +230,7 @@ TEST(Decide, AQuotaThatWasLoweredStopsWhatIsPreemptible) {
     EXPECT_EQ(world.waits[1], WaitsFor::quota);
 }
 
-TEST(Decide, AGuestGoesAsSoonAsItIsNotWantedThere) {
+TEST(Decide, GuestIsStoppedOnceUnwanted) {
     tests::World world(1);
     world.add(8);
     world.add(8);
@@ -245,7 +245,7 @@ TEST(Decide, AGuestGoesAsSoonAsItIsNotWantedThere) {
     EXPECT_EQ(world.waits[1], WaitsFor::gpus);
 }
 
-TEST(Decide, MovesAJobOntoFewerNodesAndOnlyThen) {
+TEST(Decide, JobMovesOnlyOntoFewerNodes) {
     tests::World world(2);
     world.add(6);
     world.add(6);
@@ -270,7 +270,7 @@ TEST(Decide, MovesAJobOntoFewerNodesAndOnlyThen) {
     EXPECT_EQ(world.pool->free_gpus(0), 6);
 }
 
-TEST(Decide, SaysOfARefusedJobThatItWaitsForItsDeadline) {
+TEST(Decide, RefusedJobWaitsForDeadline) {
     tests::World world(1);
     world.add(8);
     Told policy;
@@ -281,7 +281,7 @@ TEST(Decide, SaysOfARefusedJobThatItWaitsForItsDeadline) {
     EXPECT_EQ(actions->refused.size(), 1);
 }
 
-TEST(AddRun, WhatAJobRanLatelyFades) {
+TEST(AddRun, RecentRunTimeDecays) {
     tests::World world(1, {"a", "b"});
     world.add(2);
     JobState& job = world.states[0];
@@ -298,7 +298,7 @@ TEST(AddRun, WhatAJobRanLatelyFades) {
     EXPECT_EQ(lately_s(job, 0, 100 * kHalfLifeS), 0);
 }
 
-TEST(Decide, WhoSharesGpusCountsAgainstItsQuota) {
+TEST(Decide, SharedGpusCountAgainstQuota) {
     tests::World world(2);
     world.tenants = {{.name = "one"}, {.name = "two", .gpu_quota = 4}};
     world.add(8);

@@ -1,5 +1,5 @@
-// Elastic jobs under every policy that may stop jobs: they grow into what everybody else leaves, and go back before
-// anybody has to wait for it.
+// Elastic jobs under every policy that may stop jobs: they grow into idle GPUs and shrink before another job has to
+// wait for GPUs.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Gandiva sizes jobs itself (gandiva_test.cc).
+// Without Gandiva, which sizes jobs itself (see gandiva_test.cc).
 std::vector<std::string_view> policies_that_stop_jobs() {
     std::vector<std::string_view> names;
     for (const std::string_view name : policy_names()) {
@@ -30,7 +30,7 @@ protected:
         EXPECT_TRUE(actions) << actions.error().message;
         return actions ? *actions : Actions{};
     }
-    // 2 GPUs, or up to 8.
+    // Adds a job of 2 to 8 GPUs.
     JobSpec& add_elastic(double seconds = 1e6) {
         JobSpec& spec = world_.add(2, 2e8 * seconds);
         spec.gpus_max = 8;
@@ -41,7 +41,7 @@ protected:
     std::unique_ptr<Policy> policy_;
 };
 
-TEST_P(Elastic, GrowsIntoWhatIsIdleAndShrinksForAGang) {
+TEST_P(Elastic, GrowsIntoIdleGpusAndShrinksForGang) {
     add_elastic();
     step();
     EXPECT_EQ(world_.states[0].gpus, 8U) << "from its start";
@@ -60,7 +60,7 @@ TEST_P(Elastic, GrowsIntoWhatIsIdleAndShrinksForAGang) {
     EXPECT_THAT(step().stops, IsEmpty()) << "and stays so";
 }
 
-TEST_P(Elastic, GivesBackAllButWhatItStates) {
+TEST_P(Elastic, ShrinksNoFurtherThanItsMinimum) {
     add_elastic();
     step();
     world_.pass(1000);
@@ -70,7 +70,7 @@ TEST_P(Elastic, GivesBackAllButWhatItStates) {
     EXPECT_EQ(world_.states[0].gpus, 2U);
 }
 
-TEST_P(Elastic, NobodyStartsAgainForLessThanItGains) {
+TEST_P(Elastic, DoesNotRestartWhenGrowingGainsLess) {
     JobSpec& spec = add_elastic(100);
     spec.restart_s = 500;
     world_.add(6, 6e8 * 10);
@@ -82,20 +82,20 @@ TEST_P(Elastic, NobodyStartsAgainForLessThanItGains) {
     EXPECT_EQ(world_.states[0].gpus, 2U);
 }
 
-TEST_P(Elastic, AQuotaHoldsWhileItGrows) {
+TEST_P(Elastic, GrowsNoFurtherThanItsQuota) {
     world_.tenants[0].gpu_quota = 5;
     add_elastic();
     step();
     EXPECT_EQ(world_.states[0].gpus, 5U);
 }
 
-TEST_P(Elastic, WhoMayNotBeStoppedDoesNotGrow) {
+TEST_P(Elastic, NonPreemptibleJobDoesNotGrow) {
     add_elastic().preemptible = false;
     step();
     EXPECT_EQ(world_.states[0].gpus, 2U);
 }
 
-TEST_P(Elastic, OpportunisticJobsGoBeforeGrowing) {
+TEST_P(Elastic, OpportunisticJobsStartBeforeOthersGrow) {
     add_elastic();
     step();
     world_.pass(1000);
@@ -105,8 +105,8 @@ TEST_P(Elastic, OpportunisticJobsGoBeforeGrowing) {
     EXPECT_EQ(world_.states[0].gpus, 4U);
 }
 
-// A small trace, run to its end: it is over sooner with elastic jobs than with the same ones rigid, and nobody is left.
-TEST_P(Elastic, ATraceIsOverSooner) {
+// A small trace, run to its end: it ends sooner with elastic jobs than with the same jobs rigid, and every job ends.
+TEST_P(Elastic, TraceEndsSoonerThanWithRigidJobs) {
     const auto run = [](std::string_view name, bool elastic) {
         World world(2);
         Random random(3);

@@ -9,7 +9,7 @@ using testing::ElementsAre;
 
 constexpr TimeWindow kWindow{.interval_s = 100, .intervals = 3};
 
-TEST(GpuTime, IsKeptByTheIntervalsItFallsInto) {
+TEST(GpuTime, IsSplitOverTheIntervalsItFallsInto) {
     GpuTime had;
     had.add(150, 320, 2, kWindow);
     EXPECT_EQ(had.interval, 3);
@@ -21,7 +21,7 @@ TEST(GpuTime, IsKeptByTheIntervalsItFallsInto) {
     EXPECT_THAT(had.gpu_s_by_interval, ElementsAre(40, 0, 10)) << "what is older is forgotten";
 }
 
-TEST(GpuTime, LongSpansLeaveOnlyTheWindow) {
+TEST(GpuTime, LongSpanKeepsOnlyTheWindow) {
     GpuTime had;
     had.add(0, 1e6 + 50, 1, kWindow);
     EXPECT_THAT(had.gpu_s_by_interval, ElementsAre(100, 100, 50));
@@ -29,7 +29,7 @@ TEST(GpuTime, LongSpansLeaveOnlyTheWindow) {
     EXPECT_EQ(had.sum(2e6 + 10, kWindow), 10);
 }
 
-TEST(GpuTime, AClockThatIsSetBackLosesNothing) {
+TEST(GpuTime, ClockSetBackLosesNothing) {
     GpuTime had;
     had.add(500, 550, 1, kWindow);
     had.add(420, 440, 1, kWindow);

@@ -1,4 +1,4 @@
-// Jobs without a claim, under every policy: they use what others leave, and make room as soon as they are in the way.
+// Jobs without a claim, under every policy: they use idle GPUs and make room as soon as a claim needs it.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ protected:
     std::unique_ptr<Policy> policy_;
 };
 
-TEST_P(Opportunistic, MakesRoomForClaimsAndRunsAgainAfterwards) {
+TEST_P(Opportunistic, MakesRoomForClaimAndRunsAgainAfterwards) {
     add(8, true);
     add(8, true);
     step();
@@ -55,7 +55,7 @@ TEST_P(Opportunistic, MakesRoomForClaimsAndRunsAgainAfterwards) {
     EXPECT_THAT(world_.running(), ElementsAre(0, 1));
 }
 
-TEST_P(Opportunistic, MakesRoomForAGangThatIsSpreadOut) {
+TEST_P(Opportunistic, MakesRoomForGangAcrossNodes) {
     for (int j = 0; j < 16; ++j) add(1, true);
     step();
     ASSERT_THAT(world_.running(), SizeIs(16));
@@ -66,7 +66,7 @@ TEST_P(Opportunistic, MakesRoomForAGangThatIsSpreadOut) {
     EXPECT_THAT(world_.running(), SizeIs(5));
 }
 
-TEST_P(Opportunistic, StopsNobodyWithAClaim) {
+TEST_P(Opportunistic, StopsNoJobWithClaim) {
     const std::uint32_t claims = add(16, false, 1e6);
     step();
     const std::uint32_t quick = add(16, true, 1);
@@ -79,7 +79,7 @@ TEST_P(Opportunistic, StopsNobodyWithAClaim) {
     EXPECT_EQ(world_.waits[1], WaitsFor::gpus);
 }
 
-TEST_P(Opportunistic, ClaimsAreDecidedUponAsIfTheyWereAlone) {
+TEST_P(Opportunistic, DoesNotChangeDecisionsAboutClaims) {
     World alone(2);
     Random random(4);
     for (int j = 0; j < 12; ++j) {

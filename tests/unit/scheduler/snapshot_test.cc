@@ -7,11 +7,11 @@
 namespace larder::scheduler {
 namespace {
 
-TEST(TimeShare, IsThePartOfTheTimeThatAJobRan) {
+TEST(TimeShare, IsFractionOfTimeThatJobRan) {
     const JobSpec spec{.ideal_bytes_per_second = {1}};
     JobState job{.spec = &spec, .gpus = 1, .first_started_s = 1000};
     EXPECT_DOUBLE_EQ(time_share(job, 1000), 1) << "it has just started";
-    // A third of the time, for days.
+    // The job runs a third of the time, for days.
     double now_s = 1000;
     for (int turn = 0; turn < 500; ++turn) {
         add_run(job, now_s, now_s + 300);
@@ -22,7 +22,7 @@ TEST(TimeShare, IsThePartOfTheTimeThatAJobRan) {
     EXPECT_GT(time_share(job, now_s + 1e7), 0);
 }
 
-TEST(TimeShare, IsNotedAnewWhenItIsAnother) {
+TEST(TimeShare, IsUpdatedOnlyAfterLargerChange) {
     const JobSpec spec{.ideal_bytes_per_second = {1}};
     JobState job{.spec = &spec, .gpus = 1, .first_started_s = 0};
     add_run(job, 0, 1000);
@@ -33,7 +33,7 @@ TEST(TimeShare, IsNotedAnewWhenItIsAnother) {
     EXPECT_NEAR(job.time_share, 0.5, 0.03);
 }
 
-TEST(ExpectedRate, FarFromItsDataTheNodesNetworksBindIt) {
+TEST(ExpectedRate, IsBoundByNodeNetworkFarFromData) {
     JobSpec spec{.gpus = 4, .gpus_min = 4, .gpus_max = 4, .ideal_bytes_per_second = {4e8}, .dataset = 0};
     const JobState job{.spec = &spec, .remaining_bytes = 1e12};
     const std::vector<GpuTypeState> types{{.name = "a", .gpus = 16}};
@@ -55,7 +55,7 @@ TEST(ExpectedRate, FarFromItsDataTheNodesNetworksBindIt) {
     EXPECT_EQ(expected_rate_far(snapshot, job, 0, 4), 4e8);
 }
 
-TEST(NearNodes, WhoHoldsMostComesFirst) {
+TEST(NearNodes, NodeThatHoldsMostComesFirst) {
     NearNodes near;
     near.begin(2);
     near.add(0, 3, 10);
@@ -69,7 +69,7 @@ TEST(NearNodes, WhoHoldsMostComesFirst) {
     EXPECT_TRUE(near.of(kNoDataset).empty());
 }
 
-TEST(NearNodes, OfVeryManyTheyAreThoseThatHoldMost) {
+TEST(NearNodes, ListIsLimitedToNodesThatHoldMost) {
     NearNodes near;
     near.begin(1);
     constexpr std::uint32_t kNodes = 4 * NearNodes::kNodesMax;

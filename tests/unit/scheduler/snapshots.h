@@ -1,6 +1,6 @@
 #pragma once
 
-// Snapshots to decide upon, built a line a job.
+// Builds snapshots for decisions, one line per job.
 
 #include <algorithm>
 #include <deque>
@@ -26,14 +26,14 @@ public:
         return z ^ (z >> 31);
     }
     std::uint32_t below(std::uint32_t count) { return static_cast<std::uint32_t>(next() % count); }
-    // In [0, 1).
+    // A number in [0, 1).
     double part() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 
 private:
     std::uint64_t state_;
 };
 
-// Owns what a Snapshot refers to. One GPU type "a" unless more are named; nodes of 8 GPUs.
+// Owns what a Snapshot refers to. There is one GPU type "a" unless more are named, and nodes have 8 GPUs.
 class World {
 public:
     explicit World(std::uint32_t nodes, std::vector<std::string> types = {"a"}) {
@@ -48,7 +48,8 @@ public:
         tenants.push_back({.name = "one"});
     }
 
-    // Rigid, 100 MB/s a GPU on every type, no dataset; change what it returns before the first decision.
+    // Adds a rigid job of 100 MB/s per GPU on every type, without a dataset. The caller may change the returned spec
+    // before the first decision.
     JobSpec& add(std::uint32_t gpus, double total_bytes = 1e12) {
         JobSpec& spec = specs.emplace_back();
         spec.name = "job" + std::to_string(specs.size() - 1);
@@ -77,7 +78,7 @@ public:
                 .storage_aware = storage_aware};
     }
 
-    // Decides and carries it out on the states.
+    // Makes a decision and applies it to the states.
     Result<Actions> step(Policy& policy) {
         const Snapshot taken = snapshot();
         auto actions = decide(policy, *pool, {.snapshot = taken, .ids = ids}, &waits);
@@ -99,7 +100,7 @@ public:
         return actions;
     }
 
-    // Time passes; running jobs attain service and get on at their expected rates, once they have started again.
+    // Advances time. Running jobs attain service and progress at their expected rates once their restart is over.
     void pass(double seconds) {
         const Snapshot taken = snapshot();
         for (JobState& state : states) {
@@ -112,7 +113,7 @@ public:
         now_s += seconds;
     }
 
-    // When the first of the running jobs is through.
+    // The time at which the first running job ends.
     double next_end_s() const {
         const Snapshot taken = snapshot();
         double first = kNever;
@@ -127,7 +128,7 @@ public:
         return found == ready_s.end() ? 0 : std::max(0.0, found->second - now_s);
     }
 
-    // Their guests go back to waiting.
+    // Ends the jobs that have no work left. Their guests wait again.
     void end_finished() {
         for (std::uint32_t j = 0; j < states.size(); ++j) {
             const bool there = std::ranges::find(jobs, &states[j]) != jobs.end();
@@ -142,7 +143,7 @@ public:
         }
     }
 
-    // Takes a job out of the snapshot; indices of later ones shift there, but not in `states`.
+    // Removes a job from the snapshot. Indices of later jobs shift in the snapshot, but not in `states`.
     void end(std::uint32_t state) {
         const auto at = static_cast<std::ptrdiff_t>(std::ranges::find(jobs, &states[state]) - jobs.begin());
         if (states[state].running && states[state].packed_with == nullptr) pool->release(ids[at]);
@@ -175,7 +176,7 @@ public:
     bool storage_aware = true;
     std::unique_ptr<Placer> pool;
     std::vector<WaitsFor> waits;
-    std::map<const JobState*, double> ready_s;  // of those that started again
+    std::map<const JobState*, double> ready_s;  // of restarted jobs
 };
 
 }  // namespace larder::scheduler::tests

@@ -1,4 +1,4 @@
-// The words of `larder whatif`: jobs that do not run yet, and changes of size.
+// The arguments of `larder whatif`: jobs to add, and changes of size.
 
 #include "tools/cli/added_job.h"
 
@@ -13,7 +13,7 @@ std::string parsed(const std::string& text) {
     return job ? boost::json::serialize(*job) : "error: " + job.error().message;
 }
 
-TEST(AddedJob, IsANameAndWhatIsKnownOfIt) {
+TEST(AddedJob, IsNameFollowedByKnownProperties) {
     EXPECT_EQ(parsed("big,dataset=images"), R"({"name":"big","dataset":"images"})");
     EXPECT_EQ(parsed("big,dataset=d,size=2TB,ideal=800Mbit,gpus=8,nodes=a+b,weight=0.5,epochs=10,floor=1MB/s,cap=0"),
               R"({"name":"big","dataset":"d","dataset_size_bytes":2000000000000,"ideal_bytes_per_second":1E8,"gpus":8,)"
@@ -21,7 +21,7 @@ TEST(AddedJob, IsANameAndWhatIsKnownOfIt) {
               R"("bandwidth_cap_bytes_per_second":0E0})");
 }
 
-TEST(AddedJob, SaysWhichPartIsWrong) {
+TEST(AddedJob, ErrorNamesWrongPart) {
     EXPECT_EQ(parsed("big"), "error: \"big\": says no dataset=NAME");
     EXPECT_EQ(parsed("").substr(0, 40), "error: \"\": a job begins with its name: N");
     EXPECT_EQ(parsed("dataset=d").substr(0, 31), "error: \"dataset=d\": a job begin");
@@ -32,7 +32,7 @@ TEST(AddedJob, SaysWhichPartIsWrong) {
     EXPECT_EQ(parsed("big,dataset=d,gpus="), "error: \"gpus=\": \"\" is not a number");
 }
 
-TEST(SignedBytes, TakesMoreAndLess) {
+TEST(SignedBytes, ParsesPlusAndMinus) {
     EXPECT_EQ(parse_signed_bytes("+2TiB").value(), std::int64_t{1} << 41);
     EXPECT_EQ(parse_signed_bytes("2TiB").value(), std::int64_t{1} << 41);
     EXPECT_EQ(parse_signed_bytes("-500GB").value(), -500'000'000'000);

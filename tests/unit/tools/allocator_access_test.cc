@@ -1,4 +1,4 @@
-// How `larder` reaches an allocator over TCP: TLS, tokens, certificates, against a server made up here.
+// How `larder` reaches an allocator over TCP: with TLS, tokens and certificates, against a fake server.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ protected:
                                           .client_ca_file = authority.file(),
                                           .client_certificate_required = certificate_required});
         ASSERT_TRUE(tls) << tls.error().message;
-        // Whose token or certificate it is comes back as the only job.
+        // The answer's only job is named after the token or the certificate.
         service = std::make_unique<test::HttpService>(
             [](const HttpRequest& request, const HttpRespond& respond) {
                 if (request.bearer_token.empty() && request.certificate_name.empty()) {
@@ -53,7 +53,7 @@ protected:
     std::string endpoint;
 };
 
-TEST_F(AllocatorAccess, ShowsTheTokenOfItsFile) {
+TEST_F(AllocatorAccess, TokenOfFileIsSent) {
     start(false);
     const std::string token = file("token", "secret-of-an-operator\nmore\n");
     const ProgramResult shown = ask({"--allocator-ca", authority.file(), "--allocator-token-file", token});
@@ -64,7 +64,7 @@ TEST_F(AllocatorAccess, ShowsTheTokenOfItsFile) {
     EXPECT_EQ(by_environment.exit_code, 0) << by_environment.errors;
 }
 
-TEST_F(AllocatorAccess, ShowsItsCertificate) {
+TEST_F(AllocatorAccess, ClientCertificateIsSent) {
     start(true);
     const auto own = authority.issue("own", {.common_name = "ops", .alternative_names = ""});
     const ProgramResult shown = ask(
@@ -74,7 +74,7 @@ TEST_F(AllocatorAccess, ShowsItsCertificate) {
     EXPECT_NE(ask({"--allocator-ca", authority.file()}).exit_code, 0);
 }
 
-TEST_F(AllocatorAccess, SaysWhyItIsNotLetIn) {
+TEST_F(AllocatorAccess, RefusalNamesItsCause) {
     start(false);
     const ProgramResult without = ask({"--allocator-ca", authority.file()});
     EXPECT_EQ(without.exit_code, 5) << without.errors;

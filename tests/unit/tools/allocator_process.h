@@ -1,6 +1,7 @@
 #pragma once
 
-// A larder-allocator on a socket of its own, for one test; ends with it. Nodes are what the test reports.
+// A larder-allocator on its own socket, for one test. The destructor ends it. Its nodes are those that the test
+// reports.
 
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -41,7 +42,7 @@ public:
     AllocatorProcess(const AllocatorProcess&) = delete;
     AllocatorProcess& operator=(const AllocatorProcess&) = delete;
 
-    // Node "a" with 1 MB of memory; job "vision" on it reads the 4 MB of "images".
+    // Reports node "a" with 1 MB of memory and job "vision" on it, which reads the 4 MB of "images".
     void report() const {
         const auto answer = http_request(
             socket, "POST", "/v1/reports",

@@ -35,11 +35,11 @@ protected:
         return result.output;
     }
 
-    // Longer than any test, on whatever machine.
+    // Longer than any test takes on any machine.
     test::AllocatorProcess allocator{{"--lease", "3600 s"}};
 };
 
-TEST(ClusterCommandsWithoutAllocator, SayHowToNameOne) {
+TEST(ClusterCommandsWithoutAllocator, SayHowToNameAnAllocator) {
     for (const std::vector<std::string>& command :
          std::vector<std::vector<std::string>>{{"plan"},
                                                {"events"},
@@ -57,7 +57,7 @@ TEST(ClusterCommandsWithoutAllocator, SayHowToNameOne) {
     }
 }
 
-TEST_F(ClusterCommands, TheOptionWinsOverTheEnvironment) {
+TEST_F(ClusterCommands, OptionOverridesEnvironment) {
     EXPECT_EQ(run_larder({"plan", "--allocator", allocator.socket}, "/nowhere/allocator.sock").exit_code, 0);
 }
 
@@ -97,7 +97,7 @@ TEST_F(ClusterCommands, QuotasArePinnedAndReleased) {
     EXPECT_THAT(large.errors, HasSubstr("2.00 MB cannot be had for \"images\": 1.00 MB can"));
 }
 
-TEST_F(ClusterCommands, TheRemotesBandwidthIsSet) {
+TEST_F(ClusterCommands, RemoteBandwidthIsSet) {
     allocator.report();
     EXPECT_EQ(output({"remote", "set", "--bandwidth", "400Mbit"}),
               "all jobs together may take 50.00 MB/s from the remote\n");
@@ -113,7 +113,7 @@ TEST_F(ClusterCommands, TheRemotesBandwidthIsSet) {
     EXPECT_THAT(output({"plan"}), ContainsRegex("remote +10.00 MB/s, of which"));
 }
 
-TEST_F(ClusterCommands, NodesAreListedAndThoseGoneForGoodRemoved) {
+TEST_F(ClusterCommands, NodesAreListedAndRemovalWaitsForLease) {
     EXPECT_EQ(output({"node", "ls"}), "no node has reported yet\n");
     EXPECT_EQ(larder({"node", "rm", "a"}).exit_code, 4);
     allocator.report();
@@ -125,7 +125,7 @@ TEST_F(ClusterCommands, NodesAreListedAndThoseGoneForGoodRemoved) {
     EXPECT_EQ(larder({"node", "rm"}).exit_code, 2);
 }
 
-TEST(ClusterCommandsOfAShortLease, ANodeIsRemovedOnceItsLeaseIsOver) {
+TEST(ClusterCommandsOfAShortLease, NodeIsRemovedOnceItsLeaseExpires) {
     const test::AllocatorProcess allocator({"--lease", "1 s"});
     allocator.report();
     ProgramResult removed;
@@ -137,7 +137,7 @@ TEST(ClusterCommandsOfAShortLease, ANodeIsRemovedOnceItsLeaseIsOver) {
     EXPECT_EQ(run_larder({"node", "ls"}, allocator.socket).output, "no node has reported yet\n");
 }
 
-TEST_F(ClusterCommands, ThePlanIsShown) {
+TEST_F(ClusterCommands, PlanIsShown) {
     allocator.report();
     const std::string plan = output({"plan"});
     EXPECT_THAT(plan, ContainsRegex("plan +1\nobjective +max_min\n"));
@@ -147,7 +147,7 @@ TEST_F(ClusterCommands, ThePlanIsShown) {
     EXPECT_THAT(output({"plan", "--json"}), StartsWith("{\"plan\":1,\"objective\":\"max_min\","));
 }
 
-TEST_F(ClusterCommands, WhatIfShowsTheChangeOfEachJob) {
+TEST_F(ClusterCommands, WhatIfShowsChangeOfEachJob) {
     allocator.report();
     const std::string table = output({"whatif", "--remote-bandwidth", "400Mbit", "--cache=-500KB", "--add-job",
                                       "big,dataset=text,size=1MB,ideal=10MB/s,nodes=a", "--objective", "efficiency"});
@@ -166,7 +166,7 @@ TEST_F(ClusterCommands, WhatIfShowsTheChangeOfEachJob) {
     EXPECT_EQ(larder({"whatif", "--objective", "luck"}).exit_code, 2);
 }
 
-TEST_F(ClusterCommands, TopShowsTheClusterUnlessTheNodeIsMeant) {
+TEST_F(ClusterCommands, TopShowsClusterUnlessNodeIsRequested) {
     EXPECT_THAT(output({"top", "--count", "1"}), HasSubstr("no node has reported yet"));
     allocator.report();
     const std::string look = output({"top", "--count", "1"});
@@ -180,7 +180,7 @@ TEST_F(ClusterCommands, TopShowsTheClusterUnlessTheNodeIsMeant) {
     EXPECT_THAT(node.errors, HasSubstr("no daemon answers"));
 }
 
-TEST_F(ClusterCommands, EventsAreListedAfterANumber) {
+TEST_F(ClusterCommands, EventsAfterNumberAreListed) {
     EXPECT_EQ(output({"events"}), "");
     EXPECT_EQ(larder({"job", "register", "vision"}).exit_code, 0);
     allocator.report();

@@ -1,4 +1,4 @@
-// The larder-allocator program: it serves on its socket, and says what is wrong with how it is called.
+// The larder-allocator program: it serves on its socket and reports invalid arguments.
 
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -29,7 +29,7 @@ constexpr const char* kReport =
     R"("cached_disk_bytes":0}],"jobs":[{"name":"vision","dataset":"images","ranks":1,"bytes":0,"busy_s":0,)"
     R"("demand_bytes_per_second":0,"unread_bytes":0,"unread_cached_bytes":0}]})";
 
-// Started on the socket, and serving.
+// Starts it on the socket and waits until it serves.
 pid_t start(const std::string& socket, const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {LARDER_ALLOCATOR_PROGRAM, "--socket", socket, "--remote-bandwidth",
                                           "100 MB/s"};
@@ -43,7 +43,7 @@ pid_t start(const std::string& socket, const std::vector<std::string>& more) {
     return pid;
 }
 
-TEST(LarderAllocator, TakesTokensAnewOnSighup) {
+TEST(LarderAllocator, SighupReloadsTokens) {
     test::TempDirectory directory;
     const std::string tokens = directory / "tokens";
     const std::string log = directory / "log";
@@ -52,7 +52,7 @@ TEST(LarderAllocator, TakesTokensAnewOnSighup) {
     const pid_t pid =
         start(directory / "allocator.sock", {"--listen", "127.0.0.1:0", "--access.tokens", tokens, "--log.file", log});
     std::string logged;
-    // The log is written behind.
+    // The log is written asynchronously.
     for (; logged.find(" tls=") == std::string::npos; logged = read_file(log).value_or("")) {
     }
     const std::string endpoint =
@@ -75,7 +75,7 @@ TEST(LarderAllocator, TakesTokensAnewOnSighup) {
     EXPECT_EQ(read_file(log)->find("token-0123456789"), std::string::npos) << "no token is ever logged";
 }
 
-TEST(LarderAllocator, ServesUntilItIsAskedToEnd) {
+TEST(LarderAllocator, ServesUntilSigterm) {
     test::TempDirectory directory;
     const std::string socket = directory / "allocator.sock";
     const pid_t pid = start(socket, {"--log.level", "error"});
@@ -95,7 +95,7 @@ TEST(LarderAllocator, ServesUntilItIsAskedToEnd) {
     EXPECT_NE(::access(socket.c_str(), F_OK), 0) << "the socket goes with it";
 }
 
-TEST(LarderAllocator, SaysWhatIsWrongWithItsArguments) {
+TEST(LarderAllocator, InvalidArgumentsAreNamed) {
     const auto wrong = [](const std::vector<std::string>& arguments) {
         std::vector<std::string> all = {LARDER_ALLOCATOR_PROGRAM};
         all.insert(all.end(), arguments.begin(), arguments.end());
@@ -116,7 +116,7 @@ TEST(LarderAllocator, SaysWhatIsWrongWithItsArguments) {
         std::string::npos);
 }
 
-TEST(LarderAllocator, ChecksTheFileOfCellsToo) {
+TEST(LarderAllocator, CheckCoversFileOfCells) {
     const test::TempDirectory directory;
     const std::string file = directory / "cells.toml";
     const auto check = [&](const std::string& cells, const std::vector<std::string>& tenants) {
@@ -149,7 +149,7 @@ TEST(LarderAllocator, ChecksTheFileOfCellsToo) {
     EXPECT_NE(missing.errors.find("/nowhere/cells"), std::string::npos) << missing.errors;
 }
 
-TEST(LarderAllocator, PlansPursueWhatThePolicyDoesUnlessToldOtherwise) {
+TEST(LarderAllocator, ObjectiveFollowsPolicyUnlessSet) {
     const auto objective = [](const std::vector<std::string>& more) {
         const test::AllocatorProcess allocator(more);
         allocator.report();
@@ -170,7 +170,7 @@ TEST(LarderAllocator, PlansPursueWhatThePolicyDoesUnlessToldOtherwise) {
     EXPECT_EQ(with_jobs({"--objective", "throughput"}), "throughput");
 }
 
-TEST(LarderAllocator, ASocketItCannotMakeIsAnError) {
+TEST(LarderAllocator, SocketThatCannotBeCreatedIsAnError) {
     const auto result =
         test::run_program({LARDER_ALLOCATOR_PROGRAM, "--socket", "/nowhere/a.sock", "--remote-bandwidth", "1 Gbit"});
     EXPECT_EQ(result.exit_code, 1);

@@ -1,4 +1,4 @@
-// The `larder` program against a daemon's API made up here: what it asks, what it shows, how it exits.
+// The `larder` program against a fake daemon: what it requests, what it prints and its exit codes.
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -39,7 +39,7 @@ constexpr const char* kJob =
     R"("unread_bytes":524288,"effective_cache_bytes":131072,"stall_s":1.5,"samples":8,"bytes":8192,)"
     R"("rate_bytes_per_s":125000000})";
 
-// Answers "METHOD /path" from a table and remembers what it was asked.
+// Answers "METHOD /path" from a table and records the requests.
 class FakeDaemon {
 public:
     explicit FakeDaemon(const std::string& socket) {
@@ -63,7 +63,7 @@ public:
         const std::lock_guard lock(mutex_);
         return asked_;
     }
-    // Those that were not empty.
+    // The queries that were not empty.
     std::vector<std::string> queries() {
         const std::lock_guard lock(mutex_);
         return queries_;
@@ -81,7 +81,7 @@ private:
         auto& answers = answers_[what];
         if (answers.empty()) return respond(http_error(404, "not_found", "nothing at " + what));
         respond(answers.front());
-        // The last answer stays.
+        // The last answer is repeated.
         if (answers.size() > 1) answers.erase(answers.begin());
     }
 
@@ -125,7 +125,7 @@ TEST_F(LarderTest, HelpNamesTheCommandsAndTheExitCodes) {
     EXPECT_EQ(version.output, larder({"version"}).output);
 }
 
-TEST_F(LarderTest, WrongUsageExitsWith2AndSaysWhy) {
+TEST_F(LarderTest, WrongUsageExitsWith2AndNamesCause) {
     const struct {
         std::vector<std::string> arguments;
         const char* says;
@@ -187,7 +187,7 @@ TEST_F(LarderTest, UsageErrorsAreJsonOnStandardOutputIfAskedFor) {
     EXPECT_THAT(larder({"job", "submit", "--gpus", "x", "--", "true", "--json"}).output, IsEmpty());
 }
 
-TEST_F(LarderWithDaemonTest, ListAndRemoveAreNamesOfLsAndRm) {
+TEST_F(LarderWithDaemonTest, ListAndRemoveAreAliasesOfLsAndRm) {
     daemon.answer("GET /v1/datasets", R"({"datasets":[]})");
     daemon.answer("DELETE /v1/datasets/images", "{}");
     EXPECT_EQ(larder({"dataset", "list"}).output, larder({"dataset", "ls"}).output);
@@ -257,7 +257,7 @@ TEST_F(LarderWithDaemonTest, ShowsStatus) {
     EXPECT_THAT(larder({"status", "--json"}).output, HasSubstr("\"pid\":42"));
 }
 
-TEST_F(LarderWithDaemonTest, AddsADatasetAndFollowsTheTask) {
+TEST_F(LarderWithDaemonTest, AddsDatasetAndFollowsItsTask) {
     daemon.answer("POST /v1/datasets", {202, "application/json", R"({"task":7})", {}});
     daemon.answer("GET /v1/tasks/7",
                   R"({"id":7,"kind":"add","dataset":"images","state":"running","done":1,"total":0})");
@@ -276,7 +276,7 @@ TEST_F(LarderWithDaemonTest, AddsADatasetAndFollowsTheTask) {
                             "GET /v1/tasks/7", "GET /v1/tasks/7"));
 }
 
-TEST_F(LarderWithDaemonTest, ADryRunShowsWhatAddingWouldFind) {
+TEST_F(LarderWithDaemonTest, DryRunShowsWhatAddingWouldFind) {
     daemon.answer("POST /v1/datasets", {202, "application/json", R"({"task":7})", {}});
     daemon.answer("GET /v1/tasks/7",
                   R"({"id":7,"kind":"survey","dataset":"images","state":"done","seconds":0.1,"result":{)"
@@ -298,7 +298,7 @@ TEST_F(LarderWithDaemonTest, ADryRunShowsWhatAddingWouldFind) {
     EXPECT_EQ(daemon.asked().front(), R"(POST /v1/datasets {"name":"images","url":"file:///x","dry_run":true})");
 }
 
-TEST_F(LarderWithDaemonTest, AFailedTaskGivesItsErrorAndExitCode) {
+TEST_F(LarderWithDaemonTest, FailedTaskGivesItsErrorAndExitCode) {
     daemon.answer("POST /v1/datasets", {202, "application/json", R"({"task":8})", {}});
     daemon.answer("GET /v1/tasks/8",
                   R"({"id":8,"state":"failed","error":{"code":"not_found","message":"no directory /x"}})");
@@ -312,7 +312,7 @@ TEST_F(LarderWithDaemonTest, AFailedTaskGivesItsErrorAndExitCode) {
     EXPECT_EQ(cancelled.errors, "larder: warm was cancelled\n");
 }
 
-TEST_F(LarderWithDaemonTest, WarmSaysWhatItPromisesWhatIsCachedAndWhyTheRestIsNot) {
+TEST_F(LarderWithDaemonTest, WarmShowsPromisedAndCachedBytesAndWhyRestIsMissing) {
     const std::string plan = R"("blocks":40,"bytes":4194304,"promised_blocks":30,"promised_bytes":3145728,)"
                              R"("quota":{"memory_bytes":4096,"disk_bytes":0})";
     const auto warm = [&](const std::string& id, const std::string& result) {
@@ -340,7 +340,7 @@ TEST_F(LarderWithDaemonTest, WarmSaysWhatItPromisesWhatIsCachedAndWhyTheRestIsNo
     EXPECT_THAT(broken.output, HasSubstr("note: a.bin: gone\n"));
 }
 
-TEST_F(LarderWithDaemonTest, ATaskWhoseRemoteDoesNotAnswerHasAnExitCodeOfItsOwn) {
+TEST_F(LarderWithDaemonTest, SilentRemoteHasItsOwnExitCode) {
     daemon.answer("POST /v1/datasets", {202, "application/json", R"({"task":8})", {}});
     daemon.answer("GET /v1/tasks/8",
                   R"({"id":8,"state":"failed","error":{"code":"unavailable","message":"http://x: refused"},)"
@@ -412,7 +412,7 @@ TEST_F(LarderWithDaemonTest, ShowsAndLimitsJobs) {
     EXPECT_EQ(larder({"job", "limit", "resnet", "--none", "--rate", "0"}).exit_code, 2);
 }
 
-TEST_F(LarderWithDaemonTest, ALimitOfAnUnknownJobIsRefusedUnlessItIsSetAhead) {
+TEST_F(LarderWithDaemonTest, LimitOfUnknownJobIsRefusedUnlessSetAhead) {
     daemon.answer("GET /v1/jobs", std::string("{\"jobs\":[") + kJob + "]}");
     daemon.answer("PUT /v1/jobs/resnt/limit", "{}");
     for (const char* const how : {"--rate=200MB/s", "--none"}) {
@@ -449,7 +449,7 @@ TEST_F(LarderWithDaemonTest, StatusShowsTheAllocator) {
     EXPECT_THAT(ask(), HasSubstr("jobs waiting: 2, running: 1"));
 }
 
-TEST_F(LarderWithDaemonTest, TopAsksForListsWhereAnAllocatorHasNoStream) {
+TEST_F(LarderWithDaemonTest, TopFallsBackToListsWithoutStream) {
     for (const std::string list : {"nodes", "datasets", "jobs"}) {
         daemon.answer("GET /v1/" + list, R"({"plan":7,")" + list + R"(":[]})");
     }
@@ -459,7 +459,7 @@ TEST_F(LarderWithDaemonTest, TopAsksForListsWhereAnAllocatorHasNoStream) {
     EXPECT_THAT(result.errors, HasSubstr("nothing at GET /v1/events/stream; asking for lists instead"));
 }
 
-TEST_F(LarderWithDaemonTest, TopConnectsAgainAfterTheLastEventItWasTold) {
+TEST_F(LarderWithDaemonTest, TopReconnectsAfterLastEventItReceived) {
     const std::string status = "event: status\ndata: {\"plan\":7,\"nodes\":[],\"datasets\":[],\"jobs\":[]}\n\n";
     daemon.answer("GET /v1/events/stream",
                   {200, "text/event-stream", "id: 5\nevent: pin_set\ndata: {\"message\":\"pinned\"}\n\n" + status, {}});
@@ -471,7 +471,7 @@ TEST_F(LarderWithDaemonTest, TopConnectsAgainAfterTheLastEventItWasTold) {
     EXPECT_THAT(daemon.queries(), ElementsAre("after=0&status_ms=100", "after=5&status_ms=100"));
 }
 
-TEST_F(LarderWithDaemonTest, TopShowsRatesBetweenTwoLooks) {
+TEST_F(LarderWithDaemonTest, TopShowsRatesBetweenTwoPolls) {
     std::string later = kJob;
     later.replace(later.find("\"bytes_remote\":4096"), 19, "\"bytes_remote\":4096000");
     daemon.answer("GET /v1/datasets", std::string("{\"datasets\":[") + kDataset + "]}");

@@ -1,4 +1,4 @@
-// The `larderd` program: what it says of its config.
+// The `larderd` program: how it checks its config.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(LarderdProgram, ChecksItsConfig) {
+TEST(LarderdProgram, CheckReportsConfigErrors) {
     const test::TempDirectory directory;
     const auto larderd = [](std::vector<std::string> arguments) {
         arguments.insert(arguments.begin(), LARDERD_PROGRAM);

@@ -1,4 +1,4 @@
-// Server-sent events in whatever pieces they arrive.
+// Server-sent events, split into pieces of every size.
 
 #include "tools/cli/sent_events.h"
 
@@ -10,7 +10,7 @@
 namespace larder::cli {
 namespace {
 
-TEST(SentEvents, AreTheSameInWhateverPiecesTheyArrive) {
+TEST(SentEvents, AreTheSameForEveryPieceSize) {
     const std::string stream =
         "id: 3\nevent: node_came\ndata: {\"a\":1}\n\n: nothing new\n\nevent: status\ndata: {}\n\nid: 4\n";
     for (std::size_t size = 1; size <= stream.size(); ++size) {

@@ -24,7 +24,7 @@ TEST(Table, AlignsByTheWidestCell) {
               "\u00fc\u00fc         20  \u00e9\n");
 }
 
-// The columns of the widest line.
+// The width of the widest line, in columns.
 std::size_t width_of_lines(const std::string& text) {
     std::size_t widest = 0;
     std::size_t columns = 0;
@@ -37,7 +37,7 @@ std::size_t width_of_lines(const std::string& text) {
     return widest;
 }
 
-TEST(Table, CutsNamesOffAndThenLeavesColumnsOutToFit) {
+TEST(Table, TruncatesNamesThenDropsColumnsToFit) {
     Table table({"NAME", ">COUNT", "ON", ">RATE"});
     table.add({"a-name-of-twenty-six-chars", "1,000", "\u00fcber-all-the-nodes", "1.25 GB/s"});
     EXPECT_EQ(table.text_within(200, {"RATE"}), table.text());
@@ -78,7 +78,7 @@ TEST(Numbers, AreReadable) {
     EXPECT_EQ(format_seconds(0), "0 s");
 }
 
-TEST(Progress, ShowsPartRateAndTimeLeft) {
+TEST(Progress, ShowsPercentageRateAndTimeLeft) {
     EXPECT_EQ(progress_line("indexing images",
                             {.done = 250, .total = 1000, .unit = "objects", .bytes_done = 0, .seconds = 10}, 200),
               "indexing images  [======>                 ] 25%  250 of 1,000 objects  25/s  30.0 s left");
@@ -90,7 +90,7 @@ TEST(Progress, ShowsPartRateAndTimeLeft) {
               "done  [========================] 100%  4 of 4 blocks  4 B/s");
 }
 
-TEST(Progress, SaysNoMoreThanItKnows) {
+TEST(Progress, OmitsUnknownValues) {
     EXPECT_EQ(progress_line("x", {.done = 1500, .total = 0, .unit = "objects", .seconds = 0, .resumed = 1200}, 200),
               "x  1,500 objects (1,200 from before)");
     EXPECT_EQ(progress_line("x", {.done = 12, .total = 0, .unit = "objects", .bytes_done = 0, .seconds = 0.1}, 200),

@@ -1,4 +1,4 @@
-// Who may do what: every route with and without a token, and what a token file may hold.
+// Access rules: every route with and without a token, and the contents of a token file.
 
 #include "allocator/service/access.h"
 
@@ -55,7 +55,7 @@ HttpRequest over_tcp(std::string_view method, std::string_view path, const std::
     return {.method = std::string(method), .path = segments(path), .peer_address = "10.0.0.7", .bearer_token = token};
 }
 
-TEST(Access, WithoutATokenNothingIsAnsweredButHealth) {
+TEST(Access, OnlyHealthIsAnsweredWithoutToken) {
     const Access access = larder::allocator::access();
     for (const AccessRule& rule : access_rules()) {
         for (const char* token : {"", "wrong-token-0123456789", "operator-token-012345678", "alice"}) {
@@ -72,7 +72,7 @@ TEST(Access, WithoutATokenNothingIsAnsweredButHealth) {
     EXPECT_EQ(access.admit(elsewhere)->status, 401u) << "nor what does not exist";
 }
 
-TEST(Access, ARoleMayWhatTheTableSays) {
+TEST(Access, RoleMayDoWhatTheTableAllows) {
     const Access access = larder::allocator::access();
     const std::vector<std::pair<Role, std::string>> holders{{Role::viewer, "viewer-token-0123456789"},
                                                             {Role::job, "job-token-0123456789"},
@@ -93,7 +93,7 @@ TEST(Access, ARoleMayWhatTheTableSays) {
         HttpRequest request = over_tcp(method, path, token);
         return !access.admit(request);
     };
-    // What the table must never come to say.
+    // Rules that must never change.
     EXPECT_FALSE(may("viewer-token-0123456789", "POST", "/v1/reports"));
     EXPECT_FALSE(may("viewer-token-0123456789", "POST", "/v1/jobs"));
     EXPECT_FALSE(may("node-token-0123456789", "PUT", "/v1/remote"));
@@ -102,7 +102,7 @@ TEST(Access, ARoleMayWhatTheTableSays) {
     EXPECT_TRUE(may("operator-token-0123456789", "PUT", "/v1/remote"));
 }
 
-TEST(Access, TheTableHasTheRoutesOfTheApi) {
+TEST(Access, TableCoversEveryRouteOfTheApi) {
     std::vector<std::string> named;
     std::vector<std::string> served;
     for (const AccessRule& rule : access_rules())
@@ -113,7 +113,7 @@ TEST(Access, TheTableHasTheRoutesOfTheApi) {
     EXPECT_THAT(named, ::testing::UnorderedElementsAreArray(served));
 }
 
-TEST(Access, WhatTheTableDoesNotNameIsTheOperatorsAlone) {
+TEST(Access, RouteMissingFromTableIsForOperatorsOnly) {
     const Access access = larder::allocator::access();
     HttpRequest by_node = over_tcp("POST", "/v1/plan", "node-token-0123456789");
     EXPECT_EQ(access.admit(by_node)->status, 403u);
@@ -122,7 +122,7 @@ TEST(Access, WhatTheTableDoesNotNameIsTheOperatorsAlone) {
     EXPECT_EQ(by_operator.authenticated_as, "alice");
 }
 
-TEST(Access, TheUnixSocketIsGuardedByItsMode) {
+TEST(Access, UnixSocketNeedsNoToken) {
     const Access access = larder::allocator::access();
     HttpRequest request = over_tcp("PUT", "/v1/remote", "");
     request.peer = PeerCredentials{.uid = 17, .gid = 1, .pid = 1};
@@ -130,7 +130,7 @@ TEST(Access, TheUnixSocketIsGuardedByItsMode) {
     EXPECT_EQ(request.authenticated_as, "local user 17");
 }
 
-TEST(Access, ACertificateStandsForARoleWhereItIsMapped) {
+TEST(Access, MappedCertificateGrantsItsRole) {
     const Access access = larder::allocator::access();
     HttpRequest mapped = over_tcp("POST", "/v1/reports", "");
     mapped.certificate_name = "node-7";
@@ -144,7 +144,7 @@ TEST(Access, ACertificateStandsForARoleWhereItIsMapped) {
     EXPECT_EQ(access.admit(wrong)->status, 401u) << "a wrong token is wrong whoever shows it";
 }
 
-TEST(Tokens, AreChecked) {
+TEST(Tokens, InvalidLinesAreNamed) {
     EXPECT_EQ(parse_tokens("", "t")->size(), 0u);
     EXPECT_EQ(message_of(parse_tokens("\nviewer eye", "t")), "t:2: expected ROLE NAME TOKEN");
     EXPECT_EQ(message_of(parse_tokens("viewer eye a-token-0123456789 more", "t")), "t:1: expected ROLE NAME TOKEN");
@@ -160,7 +160,7 @@ TEST(Tokens, AreChecked) {
                 HasSubstr("t:2: the token of \"b\" is there already, as \"a\""));
 }
 
-TEST(Tokens, AFileThatOthersCanReadIsRefused) {
+TEST(Tokens, FileOthersCanAccessIsRefused) {
     const test::TempDirectory directory;
     const std::string file = directory / "tokens";
     std::ofstream(file) << kTokens;

@@ -1,6 +1,6 @@
 #pragma once
 
-// An Api on a cluster of its own and a clock that is moved by hand, asked by whole requests.
+// An Api with its own cluster and a clock that the test advances. Tests send it whole requests.
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ protected:
         request.body = body;
         return request;
     }
-    // Status 0: not answered yet.
+    // Status 0 means that there is no answer yet.
     HttpResponse ask(const std::string& method, const std::vector<std::string>& path, const std::string& body = "",
                      const std::map<std::string, std::string>& query = {}) {
         HttpResponse given;
@@ -71,7 +71,7 @@ protected:
     static std::string message(const HttpResponse& response) {
         return std::string(object(response).at("error").at("message").as_string());
     }
-    // The only thing in GET /v1/LIST.
+    // Returns the only entry of GET /v1/LIST.
     boost::json::object only(const std::string& list) {
         const HttpResponse response = ask("GET", {"v1", list});
         EXPECT_EQ(response.status, 200u) << response.body;

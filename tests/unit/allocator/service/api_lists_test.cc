@@ -1,4 +1,4 @@
-// What an operator sees through the API: lists with the reported, the planned and the measured; events; what-if.
+// What an operator sees through the API: lists with reported, planned and measured values, events, and what-if.
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace json = boost::json;
 
 class AllocatorLists : public AllocatorApi {
 protected:
-    // Ten seconds in which the job is busy half of the time.
+    // Reports ten seconds in which the job is busy half of the time.
     void run(NodeReport& node) {
         for (int i = 0; i < 10; ++i) {
             node.jobs[0].bytes += 400'000'000;
@@ -30,7 +30,7 @@ protected:
     static std::string text(const json::value& of, const char* key) { return std::string(of.at(key).as_string()); }
 };
 
-TEST_F(AllocatorLists, AJobShowsDeclaredMeasuredAndPredicted) {
+TEST_F(AllocatorLists, JobShowsDeclaredMeasuredAndPredictedRates) {
     ASSERT_EQ(ask("POST", {"v1", "jobs"}, R"({"name":"vision","ideal_bytes_per_second":5e8,"epochs":3})").status, 200u);
     json::object job = only("jobs");
     EXPECT_TRUE(job.at("registered").as_bool());
@@ -56,7 +56,7 @@ TEST_F(AllocatorLists, AJobShowsDeclaredMeasuredAndPredicted) {
     EXPECT_FALSE(job.contains("bandwidth_cap_bytes_per_second")) << "it has none";
 }
 
-TEST_F(AllocatorLists, ADatasetShowsQuotaCachedAndEffective) {
+TEST_F(AllocatorLists, DatasetShowsQuotaCachedAndEffectiveBytes) {
     NodeReport node = report_of("a");
     node.datasets[0].cached_disk_bytes = 60'000'000'000;
     ASSERT_EQ(report(node).status, 200u);
@@ -77,7 +77,7 @@ TEST_F(AllocatorLists, ADatasetShowsQuotaCachedAndEffective) {
     EXPECT_EQ(number(only("datasets"), "effective_bytes"), 60e9) << "no job: all that is cached";
 }
 
-TEST_F(AllocatorLists, ANodeShowsItsLeaseAndWhenItWasHeard) {
+TEST_F(AllocatorLists, NodeShowsItsLeaseAndAgeOfLastReport) {
     NodeReport node = report_of("a");
     node.datasets[0].cached_memory_bytes = 7;
     ASSERT_EQ(report(node).status, 200u);
@@ -99,7 +99,7 @@ TEST_F(AllocatorLists, ANodeShowsItsLeaseAndWhenItWasHeard) {
     EXPECT_EQ(number(shown.at("quota").as_object(), "memory_bytes"), 0) << "it is not planned with";
 }
 
-TEST_F(AllocatorLists, EventsTellWhatHappened) {
+TEST_F(AllocatorLists, EventsNameEveryChange) {
     ASSERT_EQ(ask("POST", {"v1", "jobs"}, R"({"name":"vision"})").status, 200u);
     ASSERT_EQ(report(report_of("a")).status, 200u);
     for (int second = 0; second < 6; ++second) {
@@ -127,7 +127,7 @@ TEST_F(AllocatorLists, EventsTellWhatHappened) {
                                                "job_gone vision"}));
 }
 
-TEST_F(AllocatorLists, AChangeOfThePlanSaysWhy) {
+TEST_F(AllocatorLists, PlanChangeEventNamesItsCause) {
     ASSERT_EQ(report(report_of("a")).status, 200u);
     ASSERT_EQ(ask("PUT", {"v1", "datasets", "images", "pin"}, R"({"bytes":1000})").status, 200u);
     std::vector<std::string> messages;
@@ -139,7 +139,7 @@ TEST_F(AllocatorLists, AChangeOfThePlanSaysWhy) {
     EXPECT_EQ(messages[1], "plan 2: quotas of 1 dataset, 995 B to fetch; because quota of images is pinned to 1000 B");
 }
 
-TEST_F(AllocatorLists, RatesThatFollowTheCacheAreToldSeldom) {
+TEST_F(AllocatorLists, RatesThatFollowTheCacheCauseFewEvents) {
     ASSERT_EQ(ask("POST", {"v1", "jobs"}, R"({"name":"small","ideal_bytes_per_second":2e8})").status, 200u);
     NodeReport node = report_of("a");
     JobReport small = node.jobs[0];
@@ -147,7 +147,7 @@ TEST_F(AllocatorLists, RatesThatFollowTheCacheAreToldSeldom) {
     small.unread_bytes = 100'000'000'000;
     node.jobs.push_back(small);
     for (std::uint64_t i = 0; i < 25; ++i) {
-        // It needs less and less of the remote for its f*.
+        // The job needs less and less of the remote for its f*.
         node.jobs[1].unread_cached_bytes = i * 1'000'000'000;
         ASSERT_EQ(report(node).status, 200u);
         clock.advance_ns(kSecond_ns);
@@ -158,7 +158,7 @@ TEST_F(AllocatorLists, RatesThatFollowTheCacheAreToldSeldom) {
     EXPECT_EQ(told, 4u) << "that the node came, and then one in ten seconds";
 }
 
-TEST_F(AllocatorLists, WhatIfAnswersAndAppliesNothing) {
+TEST_F(AllocatorLists, WhatIfAnswersAndChangesNothing) {
     ASSERT_EQ(report(report_of("a")).status, 200u);
     const std::string before = ask("GET", {"v1", "plan"}).body;
     const HttpResponse response =
@@ -185,7 +185,7 @@ TEST_F(AllocatorLists, WhatIfAnswersAndAppliesNothing) {
     EXPECT_EQ(ask("GET", {"v1", "plan"}).body, before);
 }
 
-TEST_F(AllocatorLists, WhatIfRefusesWhatItDoesNotKnow) {
+TEST_F(AllocatorLists, WhatIfRefusesUnknownKeysAndNames) {
     ASSERT_EQ(report(report_of("a")).status, 200u);
     const auto refused = [&](const std::string& body) {
         const HttpResponse response = ask("POST", {"v1", "whatif"}, body);

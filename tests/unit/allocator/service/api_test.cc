@@ -1,4 +1,4 @@
-// The allocator's API as nodes and operators use it: whole requests in, whole answers out.
+// The allocator's API as nodes and operators use it: tests send whole requests and check whole answers.
 
 #include "allocator/service/api.h"
 
@@ -12,7 +12,7 @@ namespace {
 
 namespace json = boost::json;
 
-TEST_F(AllocatorApi, AReportSurvivesItsJson) {
+TEST_F(AllocatorApi, ReportIsUnchangedByJsonRoundTrip) {
     const NodeReport before = report_of("a");
     const auto after = read_node_report(to_json(before), "");
     ASSERT_TRUE(after.has_value()) << after.error().message;
@@ -22,7 +22,7 @@ TEST_F(AllocatorApi, AReportSurvivesItsJson) {
     EXPECT_EQ(after->jobs[0].busy_s, 1.5);
 }
 
-TEST_F(AllocatorApi, AReportIsAnsweredWithQuotasAndALease) {
+TEST_F(AllocatorApi, ReportIsAnsweredWithQuotasAndLease) {
     const HttpResponse response = report(report_of("a"));
     ASSERT_EQ(response.status, 200u) << response.body;
     const auto part = read_node_plan(object(response), "", 500);
@@ -55,7 +55,7 @@ TEST_F(AllocatorApi, ReportIsReadInTheVersionItNames) {
     EXPECT_EQ(post("2").status, 200u);
 }
 
-TEST_F(AllocatorApi, ThePlanSaysWhatItIsMadeFrom) {
+TEST_F(AllocatorApi, PlanShowsItsInputs) {
     ASSERT_EQ(report(report_of("a")).status, 200u);
     const json::object plan = object(ask("GET", {"v1", "plan"}));
     EXPECT_EQ(plan.at("objective").as_string(), "max_min");
@@ -75,7 +75,7 @@ TEST_F(AllocatorApi, JobsAreRegisteredOnceAndRemoved) {
     EXPECT_EQ(ask("DELETE", {"v1", "jobs", "x"}).status, 404u);
 }
 
-// Every look at it takes a millisecond, and so does a plan.
+// Each reading advances the clock by a millisecond, so a plan takes a millisecond.
 class SlowClock final : public Clock {
 public:
     std::int64_t now_ns() const override { return now_ns_ += 1'000'000; }
@@ -84,7 +84,7 @@ private:
     mutable std::int64_t now_ns_ = 0;
 };
 
-TEST_F(AllocatorApi, AThousandRegistrationsShareTheirPlans) {
+TEST_F(AllocatorApi, ThousandRegistrationsShareTheirPlans) {
     const SlowClock slow;
     Api busy(cluster, slow);
     const auto post = [&](const char* list, const std::string& body) {
@@ -105,7 +105,7 @@ TEST_F(AllocatorApi, AThousandRegistrationsShareTheirPlans) {
     EXPECT_EQ(cluster.registered_jobs().size(), 1000u);
 }
 
-TEST_F(AllocatorApi, WhatARegistrationAsksForIsPlannedAtTheNextTick) {
+TEST_F(AllocatorApi, RegistrationIsPlannedAtNextTick) {
     const SlowClock slow;
     Api busy(cluster, slow);
     busy.handle(request("POST", {"v1", "reports"}, json::serialize(to_json(report_of("a")))), [](const auto&) {});
@@ -126,7 +126,7 @@ TEST_F(AllocatorApi, PinsAndTheRemoteCanBeSet) {
     EXPECT_EQ(plan.at("remote_bytes_per_second").to_number<double>(), 2e9);
 }
 
-TEST_F(AllocatorApi, WhatIsWrongIsNamedAndChangesNothing) {
+TEST_F(AllocatorApi, InvalidRequestIsNamedAndChangesNothing) {
     json::object spoiled = to_json(report_of("a"));
     spoiled["jobs"].at(0).as_object()["dataset"] = "lost";
     HttpResponse refused = ask("POST", {"v1", "reports"}, json::serialize(spoiled));
@@ -144,7 +144,7 @@ TEST_F(AllocatorApi, WhatIsWrongIsNamedAndChangesNothing) {
     EXPECT_TRUE(cluster.state(clock.now_ns()).nodes.empty());
 }
 
-TEST_F(AllocatorApi, EveryRouteKnowsItsMethods) {
+TEST_F(AllocatorApi, WrongMethodsAndUnknownRoutesAreRefused) {
     EXPECT_EQ(ask("GET", {"healthz"}).status, 200u);
     EXPECT_EQ(ask("POST", {"healthz"}).status, 405u);
     EXPECT_EQ(ask("GET", {"v1", "reports"}).status, 405u);
@@ -159,14 +159,14 @@ TEST_F(AllocatorApi, EveryRouteKnowsItsMethods) {
     EXPECT_EQ(ask("GET", {"v2", "plan"}).status, 404u);
 }
 
-TEST_F(AllocatorApi, TheIndexListsEveryRoute) {
+TEST_F(AllocatorApi, IndexListsEveryRoute) {
     const json::array routes = object(ask("GET", {"v1"})).at("routes").as_array();
     EXPECT_EQ(routes.size(), Api::routes().size());
     EXPECT_EQ(routes[0].at("method").as_string(), "GET");
     EXPECT_EQ(routes[0].at("path").as_string(), "/healthz");
 }
 
-TEST_F(AllocatorApi, QueriesAreChecked) {
+TEST_F(AllocatorApi, InvalidQueriesAreNamed) {
     EXPECT_EQ(message(ask("GET", {"v1", "plan"}, "", {{"color", "red"}})), "query: key \"color\" is unknown here");
     EXPECT_EQ(message(ask("GET", {"v1", "events"}, "", {{"color", "red"}})),
               "query: key \"color\" is unknown here; known: after wait_s");
@@ -176,7 +176,7 @@ TEST_F(AllocatorApi, QueriesAreChecked) {
     EXPECT_EQ(ask("GET", {"v1", "events"}, "", {{"after", "18446744073709551616"}}).status, 400u);
 }
 
-// Moves by hand, and by 50 ms with every plan; plans are told apart by what the job has not read.
+// The test advances this clock, and every plan advances it by 50 ms. Plans are told apart by the job's unread bytes.
 class PlanningClock final : public Clock {
 public:
     explicit PlanningClock(const Cluster& cluster) : cluster_(cluster) {}
@@ -214,10 +214,10 @@ TEST(AllocatorApiPlanning, LargeClustersAreNotPlannedForEveryReport) {
         if (cluster.planned_state().jobs[0].unread_bytes != before) ++plans;
         clock.advance_ns(10'000'000);
     }
-    // One takes 50 ms, so the next comes 200 ms later: in a second of reports there are four or five.
+    // A plan takes 50 ms, so the next one comes 200 ms later: one second of reports gets four or five plans.
     EXPECT_GE(plans, 4u);
     EXPECT_LE(plans, 6u);
-    // A node that is new is not made to wait.
+    // A new node is planned at once.
     report = report_of("b");
     request.body = json::serialize(to_json(report));
     api.handle(request, [](const HttpResponse& response) { EXPECT_EQ(response.status, 200u) << response.body; });

@@ -14,7 +14,7 @@ namespace json = boost::json;
 
 class AllocatorWaits : public AllocatorApi {
 protected:
-    // Asks and keeps the answer for later: status 0 until then.
+    // Sends a request and returns its answer, whose status is 0 until it arrives.
     std::shared_ptr<HttpResponse> wait(const std::vector<std::string>& path, const std::string& after,
                                        const std::string& wait_s) {
         auto answer = std::make_shared<HttpResponse>();
@@ -35,7 +35,7 @@ TEST_F(AllocatorWaits, NodePlanIsAnsweredAtOnce) {
     EXPECT_EQ(ask("GET", {"v1", "nodes", "a", "plan"}).status, 404u) << "it fell silent and has to report first";
 }
 
-TEST_F(AllocatorWaits, EventsAreAwaited) {
+TEST_F(AllocatorWaits, EventRequestWaitsForNextEvent) {
     const std::string last = std::to_string(object(ask("GET", {"v1", "events"})).at("last").to_number<std::uint64_t>());
     const auto answer = wait({"v1", "events"}, last, "30");
     const auto another = wait({"v1", "events"}, last, "2");
@@ -50,7 +50,7 @@ TEST_F(AllocatorWaits, EventsAreAwaited) {
     EXPECT_EQ(object(*answer).at("events").at(0).at("kind").as_string(), "report_refused");
 }
 
-TEST_F(AllocatorWaits, TheEndAnswersAll) {
+TEST_F(AllocatorWaits, EndOfServiceAnswersAllWaits) {
     const auto events = wait({"v1", "events"}, "100", "30");
     ASSERT_EQ(events->status, 200u) << "a number from before a restart";
     const std::string last = std::to_string(object(*events).at("last").to_number<std::uint64_t>());

@@ -92,7 +92,7 @@ TEST(AllocatorConfig, ReadsEveryKey) {
     EXPECT_EQ(config.log_file, "/l");
 }
 
-TEST(AllocatorConfig, AFlagWinsOverTheFile) {
+TEST(AllocatorConfig, FlagOverridesFile) {
     const Config config = parsed("objective = \"static\"", {{"objective", "max_min"},
                                                             {"remote_bandwidth", "2 Gbit"},
                                                             {"hysteresis", "0.25"},
@@ -105,7 +105,7 @@ TEST(AllocatorConfig, AFlagWinsOverTheFile) {
     EXPECT_EQ(config.limits.connections, 5u);
 }
 
-TEST(AllocatorConfig, WhatIsWrongIsNamedWithItsValueAndWhatIsAllowed) {
+TEST(AllocatorConfig, ErrorNamesKeyValueAndWhatIsAllowed) {
     EXPECT_EQ(refused("lense = \"1 s\""), "a.toml:3: unknown key \"lense\": did you mean \"lease\"?");
     EXPECT_EQ(refused("lease = \"10 ms\""),
               "a.toml:3: lease = \"10 ms\": expected a time from \"1 s\" to \"1 h\", in text");
@@ -128,7 +128,7 @@ TEST(AllocatorConfig, WhatIsWrongIsNamedWithItsValueAndWhatIsAllowed) {
     EXPECT_EQ(parse_config("state = \"/s\"\nremote_bandwidth = \"1 Gbit\"", "a.toml")->socket, "/s/allocator.sock");
 }
 
-TEST(AllocatorConfig, PlainTcpBeyondThisMachineMustBeInsistedOn) {
+TEST(AllocatorConfig, PlainTcpToOtherMachinesNeedsExplicitKey) {
     const std::string tokens = "[access]\ntokens = \"/t\"\n";
     EXPECT_THAT(refused("listen = \"0.0.0.0:7600\"\n" + tokens), HasSubstr("without TLS would show every token"));
     EXPECT_THAT(refused("listen = \"10.0.0.1:7600\"\n" + tokens), HasSubstr("plain_tcp = true"));
@@ -137,7 +137,7 @@ TEST(AllocatorConfig, PlainTcpBeyondThisMachineMustBeInsistedOn) {
     EXPECT_TRUE(parsed("listen = \"0.0.0.0:7600\"\nplain_tcp = true\n" + tokens).plain_tcp);
 }
 
-TEST(AllocatorConfig, WhatBelongsTogetherIsMissedByName) {
+TEST(AllocatorConfig, MissingCompanionKeyIsNamed) {
     EXPECT_THAT(refused("listen = \"127.0.0.1:0\""), HasSubstr("set access.tokens or certificate.NAME.role"));
     EXPECT_THAT(refused("listen = \"127.0.0.1:0\"\n[tls]\ncertificate = \"/c\""), HasSubstr("tls.key is missing"));
     EXPECT_THAT(refused("[tls]\nkey = \"/k\""), HasSubstr("tls.certificate is missing"));
@@ -146,9 +146,9 @@ TEST(AllocatorConfig, WhatBelongsTogetherIsMissedByName) {
     EXPECT_THAT(refused("[certificate.a]\nrole = \"node\""), HasSubstr("certificate.NAME.role needs tls.client_ca"));
 }
 
-TEST(AllocatorConfig, TheExampleIsGoodAndShowsEveryKey) {
+TEST(AllocatorConfig, ExampleIsValidAndShowsEveryKey) {
     const std::string path = LARDER_SOURCE_DIRECTORY "/tools/larder-allocator.example.toml";
-    // The scheduler's keys are in it, too.
+    // The example also has the scheduler's keys.
     const auto jobs_keys = scheduler::live_config_keys();
     OthersConfig others{.keys = jobs_keys, .settings = {}, .empty_tables = {}};
     const auto config = load_config(path, {}, &others);
@@ -163,7 +163,7 @@ TEST(AllocatorConfig, TheExampleIsGoodAndShowsEveryKey) {
         EXPECT_THAT(content, ::testing::ContainsRegex("\n#?" + std::string(last) + " = "))
             << key.key << " is not shown";
     }
-    // What the file calls a default is one.
+    // The values that the file calls defaults are the defaults.
     const Config defaults = parsed("");
     EXPECT_EQ(config->socket_mode, defaults.socket_mode);
     EXPECT_EQ(config->plain_tcp, defaults.plain_tcp);

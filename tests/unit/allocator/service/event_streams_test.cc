@@ -1,4 +1,4 @@
-// Events as a stream over a real connection: what there is, what comes, and readers that leave.
+// Event streams over a real connection: past events, new events, and readers that disconnect.
 
 #include "allocator/service/event_streams.h"
 
@@ -34,7 +34,7 @@ protected:
         ASSERT_TRUE(answer.has_value());
         ASSERT_EQ(answer->status, 200u);
     }
-    // All that comes until it contains `last`.
+    // Reads until the text contains `last`.
     std::string read(const std::string& target, const std::string& last, const std::function<void()>& once_begun) {
         std::string got;
         bool begun = false;
@@ -48,7 +48,7 @@ protected:
     }
 };
 
-TEST_F(EventStreamsTest, AReaderIsGivenWhatThereIsAndWhatComes) {
+TEST_F(EventStreamsTest, ReaderGetsPastAndNewEvents) {
     register_job("one");
     const std::string got = read("/v1/events/stream", "job three", [&] {
         register_job("two");
@@ -60,7 +60,7 @@ TEST_F(EventStreamsTest, AReaderIsGivenWhatThereIsAndWhatComes) {
     EXPECT_THAT(got, HasSubstr("id: 3\nevent: job_registered\n"));
 }
 
-TEST_F(EventStreamsTest, AReaderGoesOnWhereItWas) {
+TEST_F(EventStreamsTest, ReaderResumesAfterItsLastEvent) {
     register_job("one");
     register_job("two");
     const std::string got = read("/v1/events/stream?after=1", "job two", [] {});
@@ -68,7 +68,7 @@ TEST_F(EventStreamsTest, AReaderGoesOnWhereItWas) {
     EXPECT_THAT(got, Not(HasSubstr("job one")));
 }
 
-TEST_F(EventStreamsTest, SilenceIsFilledWithComments) {
+TEST_F(EventStreamsTest, QuietStreamSendsComments) {
     register_job("one");
     const std::string got = read("/v1/events/stream", ": nothing new\n\n", [&] {
         clock.advance_ns(15'000'000'000);
@@ -77,7 +77,7 @@ TEST_F(EventStreamsTest, SilenceIsFilledWithComments) {
     EXPECT_THAT(got, HasSubstr("job one"));
 }
 
-TEST_F(EventStreamsTest, WhoAsksForItIsToldTheStatusAgainAndAgain) {
+TEST_F(EventStreamsTest, StatusIsRepeatedForReadersThatAskForIt) {
     register_job("one");
     const auto statuses_in = [](std::string_view text) {
         constexpr std::string_view kStatus = "\n\nevent: status\ndata: {\"plan\":1,\"nodes\":[]";
@@ -91,7 +91,7 @@ TEST_F(EventStreamsTest, WhoAsksForItIsToldTheStatusAgainAndAgain) {
         got += part;
         if (statuses_in(got) == told) return true;
         EXPECT_EQ(statuses_in(got), ++told);
-        // Too early for the next one, then in time.
+        // First one nanosecond too early for the next status, then on time.
         for (const std::int64_t step_ns : {999'999'999, 1}) {
             clock.advance_ns(step_ns);
             service.on_thread([&] { api.tick(); });
@@ -109,14 +109,14 @@ TEST_F(EventStreamsTest, WhoAsksForItIsToldTheStatusAgainAndAgain) {
     }
 }
 
-TEST_F(EventStreamsTest, TheEndEndsStreamsWell) {
+TEST_F(EventStreamsTest, EndOfServiceEndsStreamsCleanly) {
     register_job("one");
     const std::string got = read("/v1/events/stream", "never", [&] { service.on_thread([&] { api.end_waits(); }); });
     EXPECT_THAT(got, HasSubstr("job one"));
 }
 
 TEST_F(EventStreamsTest, ClientThatLeavesWhileWaitingIsForgotten) {
-    const auto left = http_request(service.socket, "GET", "/v1/events?after=99&wait_s=60", {}, {.timeout_ms = 50});
+    const auto left = http_request(service.socket, "GET", "/v1/events?after=0&wait_s=60", {}, {.timeout_ms = 50});
     EXPECT_FALSE(left.has_value());
     while (service.on_thread([&] { return service.server().connections(); }) > 0) {
     }

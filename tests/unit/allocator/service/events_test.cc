@@ -1,4 +1,4 @@
-// The ring of events: what it keeps, what it leaves out, and how a reader goes on.
+// The ring of events: what it keeps, what it leaves out, and how a reader resumes.
 
 #include "allocator/service/events.h"
 
@@ -23,7 +23,7 @@ std::vector<std::string> messages(const std::vector<Event>& events) {
 }
 using Messages = std::vector<std::string>;
 
-TEST(EventLog, AReaderGoesOnAfterTheLastItSaw) {
+TEST(EventLog, ReaderResumesAfterLastEventItSaw) {
     EventLog log;
     EXPECT_TRUE(log.after(0).empty());
     EXPECT_EQ(log.first(), 1u);
@@ -37,7 +37,7 @@ TEST(EventLog, AReaderGoesOnAfterTheLastItSaw) {
     EXPECT_GT(log.after(0)[0].unix_ms, 0);
 }
 
-TEST(EventLog, KeepsTheLastOnes) {
+TEST(EventLog, KeepsLatestEvents) {
     EventLog log(3);
     for (int i = 1; i <= 5; ++i) log.add(EventKind::job_seen, "j", std::to_string(i));
     EXPECT_EQ(messages(log.after(0)), (Messages{"3", "4", "5"}));
@@ -47,13 +47,13 @@ TEST(EventLog, KeepsTheLastOnes) {
     EXPECT_EQ(log.count(EventKind::job_seen), 5u);
 }
 
-TEST(EventLog, ANumberFromBeforeARestartGetsAllThereIs) {
+TEST(EventLog, NumberFromBeforeRestartReturnsAllEvents) {
     EventLog log;
     log.add(EventKind::node_came, "a", "one");
     EXPECT_EQ(messages(log.after(900)), (Messages{"one"}));
 }
 
-TEST(EventLog, WhatGoesOnIsToldSeldom) {
+TEST(EventLog, RepeatedEventIsLoggedSeldom) {
     EventLog log;
     for (int second = 0; second < 10; ++second) {
         log.add_seldom(EventKind::lease_cut, "a", "cut", second * kSecond_ns);
@@ -68,7 +68,7 @@ TEST(EventLog, WhatGoesOnIsToldSeldom) {
     EXPECT_EQ(log.count(EventKind::lease_cut), 13u) << "those left out count";
 }
 
-TEST(EventLog, EveryKindHasANameOfItsOwn) {
+TEST(EventLog, EveryKindHasItsOwnName) {
     std::vector<std::string_view> names;
     names.reserve(kEventKinds);
     for (std::size_t i = 0; i < kEventKinds; ++i) names.push_back(name(static_cast<EventKind>(i)));

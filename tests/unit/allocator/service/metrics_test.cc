@@ -1,4 +1,4 @@
-// What the allocator shows Prometheus.
+// The allocator's metrics for Prometheus.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ protected:
     }
 };
 
-TEST_F(AllocatorMetrics, AnEmptyClusterHasOnlyTheServicesOwn) {
+TEST_F(AllocatorMetrics, EmptyClusterShowsOnlyServiceMetrics) {
     const std::string text = metrics();
     EXPECT_THAT(text, HasSubstr("larder_allocator_uptime_seconds 0\n"));
     EXPECT_THAT(text, HasSubstr("larder_remote_bytes_per_second 1000000000\n"));
@@ -32,7 +32,7 @@ TEST_F(AllocatorMetrics, AnEmptyClusterHasOnlyTheServicesOwn) {
     EXPECT_THAT(text, HasSubstr("# TYPE larder_plan_duration_seconds histogram\n"));
 }
 
-TEST_F(AllocatorMetrics, ShowsPlanAndMeasurementOfEveryEntity) {
+TEST_F(AllocatorMetrics, EveryEntityShowsItsPlanAndMeasurements) {
     NodeReport node = report_of("a\"b");
     node.datasets[0].cached_disk_bytes = 60'000'000'000;
     for (int i = 0; i < 10; ++i) {
@@ -47,7 +47,7 @@ TEST_F(AllocatorMetrics, ShowsPlanAndMeasurementOfEveryEntity) {
     EXPECT_EQ(report({}).status, 400u);
     ASSERT_EQ(ask("PUT", {"v1", "datasets", "images", "pin"}, R"({"bytes":60000000000})").status, 200u);
     const std::string text = metrics();
-    // f = 0.8 GB/s, as f* is that and 1 GB/s of remote carries more at h = 0.3; it read 0.4 GB/s.
+    // f = f* = 0.8 GB/s, because 1 GB/s of remote carries more than that at h = 0.3. The job read 0.4 GB/s.
     for (const char* line : {
              "larder_reports_total{result=\"taken\"} 10\n",
              "larder_reports_total{result=\"refused\"} 1\n",
@@ -71,7 +71,7 @@ TEST_F(AllocatorMetrics, ShowsPlanAndMeasurementOfEveryEntity) {
     }
 }
 
-TEST(ServiceCounts, PlansAreCountedByTheTimeTheyTake) {
+TEST(ServiceCounts, PlansAreCountedByDuration) {
     ServiceCounts counts;
     counts.add_plan(0);
     counts.add_plan(100'000);    // 0.1 ms: at most the first bound

@@ -1,4 +1,4 @@
-// Measured rates and waits, from the counters that nodes report.
+// Measured rates and stalls, from the counters that nodes report.
 
 #include "allocator/service/observed.h"
 
@@ -16,7 +16,7 @@ protected:
     Observed observed;
     std::int64_t now_ns = 0;
 
-    // A second in which each rank of the job read so much and was busy for so long.
+    // Reports that each rank of the job read `bytes` and was busy for `busy_s`.
     void second(NodeReport& node, std::uint64_t bytes, double busy_s) {
         for (JobReport& job : node.jobs) {
             job.bytes += bytes * job.ranks;
@@ -29,7 +29,7 @@ protected:
     }
 };
 
-TEST_F(ObservedTest, RatesAndWaitsAreThoseOfTheLastSeconds) {
+TEST_F(ObservedTest, RatesAndStallsCoverTheLastSeconds) {
     NodeReport a = node_with("a");
     second(a, 5000, 1);
     EXPECT_TRUE(observed.job_rates(now_ns).empty()) << "one report has no rate";
@@ -47,7 +47,7 @@ TEST_F(ObservedTest, RatesAndWaitsAreThoseOfTheLastSeconds) {
     EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").stall_ratio, 0.75);
 }
 
-TEST_F(ObservedTest, WhatIsTakenFromTheRemoteAddsUpWhereAllNodesSay) {
+TEST_F(ObservedTest, RemoteRatesAddUpOnceAllNodesReportThem) {
     NodeReport a = node_with("a");
     NodeReport b = node_with("b");
     a.jobs[0].remote_bytes = 1'000'000;
@@ -66,7 +66,7 @@ TEST_F(ObservedTest, WhatIsTakenFromTheRemoteAddsUpWhereAllNodesSay) {
     EXPECT_EQ(run(), 42);
 }
 
-TEST_F(ObservedTest, TheNodesOfAJobAddUp) {
+TEST_F(ObservedTest, RatesOfOneJobAddUpOverNodes) {
     NodeReport a = node_with("a", 3);
     NodeReport b = node_with("b", 1);
     for (int i = 0; i < 4; ++i) {
@@ -79,13 +79,13 @@ TEST_F(ObservedTest, TheNodesOfAJobAddUp) {
     EXPECT_NEAR(rate.stall_ratio, 0.8 / 4, 1e-9) << "of the time of all four ranks";
 }
 
-TEST_F(ObservedTest, ARestartBeginsAnew) {
+TEST_F(ObservedTest, RestartedNodeStartsNewMeasurement) {
     NodeReport a = node_with("a");
     second(a, 1'000'000, 1);
     now_ns += kSecond_ns;
     second(a, 1'000'000, 1);
     a.instance = 2;
-    a.jobs[0].bytes = 5'000'000'000;  // more than before: only the instance tells
+    a.jobs[0].bytes = 5'000'000'000;  // more than before: only the instance shows the restart
     now_ns += kSecond_ns;
     second(a, 0, 0);
     EXPECT_TRUE(observed.job_rates(now_ns).empty());
@@ -98,7 +98,7 @@ TEST_F(ObservedTest, ARestartBeginsAnew) {
     EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").bytes_per_second, 70);
 }
 
-TEST_F(ObservedTest, WhoLeftOrFellSilentHasNoRate) {
+TEST_F(ObservedTest, EndedJobOrSilentNodeHasNoRate) {
     NodeReport a = node_with("a");
     NodeReport b = node_with("b");
     for (int i = 0; i < 3; ++i) {
@@ -112,7 +112,7 @@ TEST_F(ObservedTest, WhoLeftOrFellSilentHasNoRate) {
     EXPECT_TRUE(observed.job_rates(now_ns + 11 * kSecond_ns).empty());
 }
 
-TEST_F(ObservedTest, ReportsFarApartHaveARateToo) {
+TEST_F(ObservedTest, ReportsFarApartStillGiveRate) {
     NodeReport a = node_with("a");
     second(a, 0, 0);
     now_ns += 8 * kSecond_ns;
@@ -122,7 +122,7 @@ TEST_F(ObservedTest, ReportsFarApartHaveARateToo) {
     EXPECT_DOUBLE_EQ(observed.job_rates(now_ns).at("vision").bytes_per_second, 200) << "a second report at one time";
 }
 
-TEST_F(ObservedTest, TheLastLeaseIsKept) {
+TEST_F(ObservedTest, LastLeaseIsKept) {
     EXPECT_FALSE(observed.lease_of("a").has_value());
     observed.leased("a", {.number = 4, .expires_ns = 9, .rates = {{"x", 3.0}, {"y", 4.0}}, .cut = true}, 5);
     ASSERT_TRUE(observed.lease_of("a").has_value());
@@ -132,7 +132,7 @@ TEST_F(ObservedTest, TheLastLeaseIsKept) {
     EXPECT_TRUE(observed.lease_of("a")->cut);
 }
 
-TEST_F(ObservedTest, ALeaseIsShortFromTheFirstOfARow) {
+TEST_F(ObservedTest, LeaseIsShortSinceFirstShortOne) {
     const auto lease = [&](double bytes_per_second, std::int64_t at_ns) {
         observed.leased("a", {.rates = {{"x", bytes_per_second}}, .cut = true, .wanted_bytes_per_second = 100}, at_ns);
         return observed.lease_of("a")->short_since_ns;

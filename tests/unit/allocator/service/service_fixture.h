@@ -1,6 +1,6 @@
 #pragma once
 
-// The allocator's service on a thread of its own, over real sockets, TLS and files, for one test.
+// The allocator's service on its own thread, over real sockets, TLS and files, for one test.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>

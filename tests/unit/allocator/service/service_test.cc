@@ -1,4 +1,4 @@
-// The allocator's service from outside: who is let in over TCP, what changes on reload, and what it refuses.
+// The allocator's service from outside: who may connect over TCP, what a reload changes, and what the service refuses.
 
 #include "allocator/service/service.h"
 
@@ -22,7 +22,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Key;
 
-// A body that would change something, had it been let through.
+// A body that would change something if the request were let through.
 std::string body_for(const AccessRule& rule) {
     if (rule.method == "GET" || rule.method == "DELETE") return "";
     if (rule.path == "/v1/reports") return report_json("intruder");
@@ -39,7 +39,7 @@ std::string target_of(const AccessRule& rule) {
     return target;
 }
 
-TEST_F(ServiceTest, EveryRouteOverTheNetworkNeedsATokenOfTheRightRole) {
+TEST_F(ServiceTest, EveryNetworkRouteNeedsTokenOfRightRole) {
     use_tls();
     start();
     ASSERT_EQ(local("POST", "/v1/reports", report_json("node-1")).status, 200u);
@@ -81,7 +81,7 @@ TEST_F(ServiceTest, EachRoleCanDoItsPartOverTls) {
                 HasSubstr("\"remote_bytes_per_second\":500000000"));
 }
 
-TEST_F(ServiceTest, AClientCertificateStandsForItsRole) {
+TEST_F(ServiceTest, ClientCertificateGrantsItsRole) {
     use_tls();
     config.certificates = {{"node-7", Role::node}};
     start();
@@ -97,7 +97,7 @@ TEST_F(ServiceTest, AClientCertificateStandsForItsRole) {
     EXPECT_EQ(ask("POST", "/v1/reports", report_json("node-8"), showing).status, 401u);
 }
 
-TEST_F(ServiceTest, TokensAndCertificatesAreTakenAnewAllOrNone) {
+TEST_F(ServiceTest, ReloadTakesAllNewTokensAndCertificatesOrNone) {
     use_tls();
     start();
     const std::string fresh = "fresh-token-0123456789";
@@ -116,7 +116,7 @@ TEST_F(ServiceTest, TokensAndCertificatesAreTakenAnewAllOrNone) {
     EXPECT_EQ(ask("GET", "/v1/plan", "", with_token(fresh)).status, 200u) << "none of it was taken";
 }
 
-TEST_F(ServiceTest, LimitsHold) {
+TEST_F(ServiceTest, RequestLimitsHold) {
     config.listen = "127.0.0.1:0";
     config.limits.body_bytes = 64u << 10;
     config.limits.header_bytes = 2u << 10;
@@ -125,7 +125,7 @@ TEST_F(ServiceTest, LimitsHold) {
     start();
     EXPECT_EQ(ask("POST", "/v1/jobs", std::string(65u << 10, ' '), with_token(kJobToken)).status, 413u);
     EXPECT_EQ(ask("GET", "/v1/plan?" + std::string(3000, 'x'), "", with_token(kJobToken)).status, 431u);
-    // However fast this runs, of so many in a row some come before there is a token again.
+    // However slowly this runs, some of 1,000 requests come before the rate limiter allows another.
     bool limited = false;
     for (int i = 0; i < 1000 && !limited; ++i) {
         const auto answer = ask("GET", "/v1/plan", "", with_token("wrong-token-0123456789"));
@@ -137,7 +137,7 @@ TEST_F(ServiceTest, LimitsHold) {
     EXPECT_TRUE(limited) << "guessing tokens is slow work";
 }
 
-TEST_F(ServiceTest, AThousandJobsMayRegisterAtOnce) {
+TEST_F(ServiceTest, ThousandJobsMayRegisterAtOnce) {
     config.listen = "127.0.0.1:0";
     config.state_directory = directory / "state";
     start();
@@ -163,7 +163,7 @@ TEST_F(ServiceTest, AThousandJobsMayRegisterAtOnce) {
     }
 }
 
-TEST_F(ServiceTest, TwoNodesWithOneNameAreNotMixedUp) {
+TEST_F(ServiceTest, SecondNodeWithSameNameIsRefused) {
     start();
     ASSERT_EQ(local("POST", "/v1/reports", report_json("a", 1)).status, 200u);
     const auto refused = local("POST", "/v1/reports", report_json("a", 2));
@@ -172,7 +172,7 @@ TEST_F(ServiceTest, TwoNodesWithOneNameAreNotMixedUp) {
     EXPECT_EQ(local("POST", "/v1/reports", report_json("a", 1)).status, 200u);
 }
 
-TEST_F(ServiceTest, ItComesBackWithItsPlanWishesAndLeases) {
+TEST_F(ServiceTest, PlanSettingsAndLeasesSurviveRestart) {
     config.state_directory = directory / "state";
     start();
     clock.advance_ns(config.cluster.lease_ns);
@@ -197,7 +197,7 @@ TEST_F(ServiceTest, ItComesBackWithItsPlanWishesAndLeases) {
     EXPECT_GT(renewed.at("lease").at("number").to_number<int>(), part.at("lease").at("number").to_number<int>());
 }
 
-TEST_F(ServiceTest, AfterTenMinutesDownItsPlanIsInForceAtOnce) {
+TEST_F(ServiceTest, PlanIsInForceAtOnceAfterTenMinutesDown) {
     config.state_directory = directory / "state";
     start();
     clock.advance_ns(config.cluster.lease_ns);
@@ -215,13 +215,13 @@ TEST_F(ServiceTest, AfterTenMinutesDownItsPlanIsInForceAtOnce) {
     EXPECT_EQ(after.at("plan"), before.at("plan"));
     EXPECT_EQ(after.at("quotas"), before.at("quotas"));
     EXPECT_EQ(after.at("lease").at("rates"), before.at("lease").at("rates"));
-    // The other one does not come back, and is planned without once a lease is over.
+    // The other node does not come back. Plans leave it out once its lease has expired.
     clock.advance_ns(config.cluster.lease_ns);
     ASSERT_EQ(local("POST", "/v1/reports", report_json("a", 1, 8)).status, 200u);
     EXPECT_EQ(boost::json::parse(local("GET", "/v1/plan").body).at("nodes").as_array().size(), 1u);
 }
 
-TEST_F(ServiceTest, WhenItsStateIsFullItSaysSoAndWhatIsInForceStays) {
+TEST_F(ServiceTest, FullStateIsReportedAndPlanInForceStays) {
     config.state_directory = directory / "state";
     config.state_bytes_max = 192u << 10;
     start();
@@ -239,7 +239,7 @@ TEST_F(ServiceTest, WhenItsStateIsFullItSaysSoAndWhatIsInForceStays) {
     EXPECT_GT(kept, 100);
     EXPECT_EQ(local("DELETE", "/v1/jobs/job-" + std::to_string(kept)).status, 404u) << "refused, so not known";
     EXPECT_THAT(local("GET", "/v1/plan").body, HasSubstr("\"vision\""));
-    // A node is leased what can be put on record, or told to carry on under the lease it has.
+    // A node gets a lease that can be saved, or is told to continue under its current lease.
     const unsigned reported = local("POST", "/v1/reports", report_json("a", 1, 1)).status;
     EXPECT_TRUE(reported == 200u || reported == 507u) << reported;
     stop();
@@ -249,7 +249,7 @@ TEST_F(ServiceTest, WhenItsStateIsFullItSaysSoAndWhatIsInForceStays) {
     EXPECT_EQ(local("POST", "/v1/jobs", R"({"name":"one-more"})").status, 200u) << "and there is room again";
 }
 
-TEST_F(ServiceTest, ASecondAllocatorDoesNotTouchTheState) {
+TEST_F(ServiceTest, SecondAllocatorIsRefusedAndLeavesTheState) {
     config.state_directory = directory / "state";
     start();
     Config other = config;

@@ -1,4 +1,5 @@
-// The allocator's state on a real LMDB: what is kept, what damage does to it, and whose clock it is told in.
+// The allocator's state in a real LMDB: what is kept, what damage does to it, and how clocks of other boots are
+// handled.
 
 #include "allocator/service/state_store.h"
 
@@ -62,7 +63,7 @@ protected:
         return record;
     }
 
-    // Rows as another version would write them.
+    // Writes rows as another version would.
     void put_rows(const std::vector<std::pair<std::string, std::string>>& rows) const {
         MDB_env* environment = nullptr;
         MDB_txn* transaction = nullptr;
@@ -86,7 +87,7 @@ protected:
     std::string state = directory / "state";
 };
 
-TEST_F(StateStoreTest, WhatWasSavedIsFound) {
+TEST_F(StateStoreTest, SavedRecordIsFound) {
     open(0)->save(example()).value();
     const auto store = open(kSecond_ns);
     const ClusterRecord& found = store->found();
@@ -111,7 +112,7 @@ TEST_F(StateStoreTest, WhatWasSavedIsFound) {
     EXPECT_EQ(found.leases.at("a")->front().rates, example().leases.at("a")->front().rates);
 }
 
-TEST_F(StateStoreTest, AChangeReplacesAndRemoves) {
+TEST_F(StateStoreTest, ChangeReplacesAndRemovesEntries) {
     const auto store = open(0);
     store->save(example()).value();
     ClusterRecord change;
@@ -130,13 +131,13 @@ TEST_F(StateStoreTest, AChangeReplacesAndRemoves) {
     EXPECT_EQ(again->found().leases.size(), 1u) << "what is not in a change stays";
 }
 
-TEST_F(StateStoreTest, WithoutARecordOfLeasesOneLeaseIsWaitedFor) {
+TEST_F(StateStoreTest, MissingLeaseRecordDelaysLeasesByOneLeaseTime) {
     EXPECT_EQ(open(100)->found().no_lease_before_ns, 100 + kLease_ns);
-    // Killed and started again meanwhile: the wait is still on.
+    // Killed and restarted during the wait: the wait continues.
     EXPECT_EQ(open(200)->found().no_lease_before_ns, 100 + kLease_ns);
 }
 
-TEST_F(StateStoreTest, NothingIsWaitedForWhereWhoHoldsLeasesEndsWithTheProcess) {
+TEST_F(StateStoreTest, LeasesAreNotDelayedWhenHoldersEndWithTheProcess) {
     for (const char* boot : {"boot-1", "boot-2"}) {
         const auto store = StateStore::open({.directory = state,
                                              .map_bytes = 64u << 20,
@@ -149,7 +150,7 @@ TEST_F(StateStoreTest, NothingIsWaitedForWhereWhoHoldsLeasesEndsWithTheProcess) 
     }
 }
 
-TEST_F(StateStoreTest, AfterARebootTheClockIsAnother) {
+TEST_F(StateStoreTest, LeasesOfAnotherBootKeepOnlyTheirFloors) {
     open(0)->save(example()).value();
     const auto store = open(42, "boot-2");
     EXPECT_EQ(store->found().no_lease_before_ns, 42 + kLease_ns);
@@ -159,12 +160,12 @@ TEST_F(StateStoreTest, AfterARebootTheClockIsAnother) {
     EXPECT_EQ(store->found().jobs.size(), 2u);
 }
 
-TEST_F(StateStoreTest, ALongerLeaseOfBeforeIsWaitedForInFull) {
+TEST_F(StateStoreTest, LongerLeaseTimeOfEarlierRunIsWaitedForInFull) {
     StateStore::open({.directory = state, .lease_ns = 60 * kSecond_ns, .boot_id = "boot-1"}, 0).value();
     EXPECT_EQ(open(0, "boot-2")->found().no_lease_before_ns, 60 * kSecond_ns);
 }
 
-TEST_F(StateStoreTest, ANewerVersionIsRefusedAndNotTouched) {
+TEST_F(StateStoreTest, NewerVersionIsRefusedAndLeftUnchanged) {
     open(0)->save(example()).value();
     put_rows({{"version", R"({"version":99})"}, {"unheard/of", "[1]"}});
     for (int i = 0; i < 2; ++i) {
@@ -176,7 +177,7 @@ TEST_F(StateStoreTest, ANewerVersionIsRefusedAndNotTouched) {
     EXPECT_FALSE(std::filesystem::exists(state + "/cluster.damaged"));
 }
 
-TEST_F(StateStoreTest, AReportOfAnotherFormIsLeftOutAndTheRestStays) {
+TEST_F(StateStoreTest, ReportOfAnotherFormIsDroppedAndTheRestKept) {
     open(0)->save(example()).value();
     put_rows({{"node/b", R"({"node":"b","colour":"red"})"}, {"quotas/b", R"({"quotas":[1]})"}});
     const auto store = open(0);
@@ -185,7 +186,7 @@ TEST_F(StateStoreTest, AReportOfAnotherFormIsLeftOutAndTheRestStays) {
     EXPECT_EQ(store->found().jobs.size(), 2u);
 }
 
-TEST_F(StateStoreTest, ADamagedStateIsPutAsideAndStartedAfresh) {
+TEST_F(StateStoreTest, DamagedStateIsMovedAsideAndReplaced) {
     const std::string file = state + "/cluster/data.mdb";
     open(0)->save(example()).value();
     std::string sound;
@@ -211,7 +212,7 @@ TEST_F(StateStoreTest, ADamagedStateIsPutAsideAndStartedAfresh) {
             EXPECT_TRUE(store->found().nodes.empty());
             EXPECT_EQ(store->found().no_lease_before_ns, kLease_ns);
         } else if (!store->found().nodes.empty()) {
-            // The flips hit nothing that is in use.
+            // The flipped bits were in unused space.
             EXPECT_EQ(store->found().nodes.at("a")->instance, 7u);
         }
         EXPECT_EQ(store->found().jobs.at("vision")->weight, 2) << "settings lie elsewhere";
@@ -221,7 +222,7 @@ TEST_F(StateStoreTest, ADamagedStateIsPutAsideAndStartedAfresh) {
     EXPECT_GE(afresh, 20);
 }
 
-TEST_F(StateStoreTest, DamagedSettingsArePutAside) {
+TEST_F(StateStoreTest, DamagedSettingsAreMovedAside) {
     open(0)->save(example()).value();
     std::filesystem::resize_file(state + "/settings/data.mdb", 5000);
     const auto store = open(0);
@@ -230,7 +231,7 @@ TEST_F(StateStoreTest, DamagedSettingsArePutAside) {
     EXPECT_EQ(store->found().plan_number, 17u);
 }
 
-TEST_F(StateStoreTest, SettingsOfAnOlderVersionAreMoved) {
+TEST_F(StateStoreTest, SettingsOfOlderVersionAreMigrated) {
     open(0);
     put_rows({{"version", R"({"version":2})"},
               {"pin/images", R"({"bytes":77})"},
@@ -242,7 +243,7 @@ TEST_F(StateStoreTest, SettingsOfAnOlderVersionAreMoved) {
     }
 }
 
-TEST_F(StateStoreTest, AFullMapRefusesSettingsAndKeepsTheRest) {
+TEST_F(StateStoreTest, FullMapRefusesSettingsAndKeepsTheRest) {
     std::string refused;
     {
         const auto store = open(0, "boot-1", 128u << 10);
@@ -263,7 +264,7 @@ TEST_F(StateStoreTest, AFullMapRefusesSettingsAndKeepsTheRest) {
     EXPECT_EQ(store->found().plan_number, 3u);
 }
 
-TEST_F(StateStoreTest, ALeaseThatCannotBeKeptIsNotGiven) {
+TEST_F(StateStoreTest, LeaseThatCannotBeSavedIsNotGiven) {
     const auto store = open(0, "boot-1", 128u << 10);
     Cluster cluster({.remote_bytes_per_second = 1e9});
     cluster.save_with([&](const ClusterRecord& change) { return store->save(change); });

@@ -1,4 +1,4 @@
-// "What if" on clusters whose plans can be worked out by hand.
+// "What if" on clusters whose plans are worked out by hand.
 
 #include "allocator/service/whatif.h"
 
@@ -47,14 +47,14 @@ Error refused(const Change& change) {
     return comparison ? Error{} : comparison.error();
 }
 
-TEST(WhatIf, TheRemoteIsSlower) {
+TEST(WhatIf, SlowerRemoteLowersRate) {
     const Comparison comparison = compare(two_nodes(), {.remote_bytes_per_second = 0.6e9});
     EXPECT_DOUBLE_EQ(plan_of(comparison.before, "vision").steady_bytes_per_second, 1.6e9);
     EXPECT_NEAR(plan_of(comparison.after, "vision").steady_bytes_per_second, 1.2e9, 1);
     EXPECT_EQ(comparison.before.state.remote_bytes_per_second, 1e9);
 }
 
-TEST(WhatIf, CacheComesAndGoesInProportionToWhatIsThere) {
+TEST(WhatIf, CacheIsAddedAndRemovedInProportion) {
     Comparison comparison = compare(two_nodes(), {.cache_bytes = 50 * static_cast<std::int64_t>(kGB)});
     EXPECT_EQ(comparison.after.state.nodes[0].memory_bytes, 10 * kGB);
     EXPECT_EQ(comparison.after.state.nodes[0].disk_bytes, 40 * kGB);
@@ -64,7 +64,7 @@ TEST(WhatIf, CacheComesAndGoesInProportionToWhatIsThere) {
     EXPECT_NEAR(plan_of(comparison.after, "vision").steady_bytes_per_second, 1e9, 1);
 }
 
-TEST(WhatIf, CacheThatGoesTakesWhatIsCachedWithIt) {
+TEST(WhatIf, RemovedCacheTakesCachedBytesWithIt) {
     ClusterState state = two_nodes();
     state.datasets[0].cached = {{.node = 0, .memory_bytes = 5 * kGB, .disk_bytes = 20 * kGB}};
     state.jobs[0].unread_bytes = 40 * kGB;
@@ -76,7 +76,7 @@ TEST(WhatIf, CacheThatGoesTakesWhatIsCachedWithIt) {
     EXPECT_DOUBLE_EQ(plan_of(comparison.after, "vision").hit_ratio, 0.25);
 }
 
-TEST(WhatIf, NodesWithoutCacheShareEvenly) {
+TEST(WhatIf, NodesWithoutCacheGetEqualParts) {
     ClusterState state = two_nodes();
     for (Node& node : state.nodes) node.memory_bytes = node.disk_bytes = 0;
     const Comparison comparison = compare(state, {.cache_bytes = 50 * static_cast<std::int64_t>(kGB)});
@@ -84,8 +84,8 @@ TEST(WhatIf, NodesWithoutCacheShareEvenly) {
     EXPECT_NEAR(plan_of(comparison.after, "vision").steady_hit_ratio, 0.5, 1e-9);
 }
 
-TEST(WhatIf, AnotherJobTakesItsPart) {
-    // On the same dataset: both hit half, and 1 GB/s carries 2 GB/s, a half each.
+TEST(WhatIf, AddedJobTakesItsShare) {
+    // Both jobs read the same dataset and hit half of it: 1 GB/s carries 2 GB/s, half for each job.
     const AddedJob added{.spec = {.name = "big", .ideal_bytes_per_second = 1.6e9}, .dataset = "images", .nodes = {"b"}};
     const Comparison comparison = compare(two_nodes(), {.add_jobs = {added}});
     EXPECT_NEAR(plan_of(comparison.after, "vision").steady_bytes_per_second, 1e9, 1e3);
@@ -93,7 +93,7 @@ TEST(WhatIf, AnotherJobTakesItsPart) {
     EXPECT_EQ(comparison.before.state.jobs.size(), 1u);
 }
 
-TEST(WhatIf, AnotherJobBringsItsDatasetAndFindsItsGpus) {
+TEST(WhatIf, AddedJobBringsItsDatasetAndIsPlaced) {
     AddedJob added{.spec = {.name = "big"}, .dataset = "new", .dataset_size_bytes = 10 * kGB, .gpus = 4};
     Comparison comparison = compare(two_nodes(), {.add_jobs = {added}});
     ASSERT_EQ(plan_of(comparison.after, "big").found_placement.size(), 1u);
@@ -107,19 +107,19 @@ TEST(WhatIf, AnotherJobBringsItsDatasetAndFindsItsGpus) {
     EXPECT_EQ(comparison.after.state.jobs[1].ideal_bytes_per_second, 1e9) << "f* unknown: all there is";
 }
 
-TEST(WhatIf, AJobEnds) {
+TEST(WhatIf, RemovedJobIsGone) {
     const Comparison comparison = compare(two_nodes(), {.remove_jobs = {"vision"}});
     EXPECT_TRUE(comparison.after.state.jobs.empty());
     EXPECT_EQ(comparison.before.plan.jobs.size(), 1u);
 }
 
-TEST(WhatIf, AnotherObjective) {
+TEST(WhatIf, ObjectiveIsReplaced) {
     const Comparison comparison = compare(two_nodes(), {.objective = ObjectiveKind::equal_shares});
     EXPECT_EQ(comparison.before.objective.kind, ObjectiveKind::max_min);
     EXPECT_EQ(comparison.after.objective.kind, ObjectiveKind::equal_shares);
 }
 
-TEST(WhatIf, WhatCannotBeIsNamed) {
+TEST(WhatIf, InvalidChangeIsNamed) {
     EXPECT_EQ(refused({.remove_jobs = {"lost"}}).message, "remove_jobs: no job \"lost\" runs");
     EXPECT_EQ(refused({.remove_jobs = {"lost"}}).code, ErrorCode::not_found);
     EXPECT_EQ(refused({.cache_bytes = -51 * static_cast<std::int64_t>(kGB)}).message,

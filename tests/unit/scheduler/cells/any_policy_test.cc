@@ -1,4 +1,4 @@
-// Every policy under decide() over cells, with nodes that are lost and come back.
+// Every policy under decide() over cells, while nodes are lost and recover.
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@ namespace {
 constexpr std::uint32_t kSeeds = test::property_cases(8, 4);
 constexpr int kTroubleSteps = 150;
 
-// Four nodes of each of two types, two to a rack. "one" owns a rack of the first type and two nodes of the other, "two"
-// a node and a rack, "three" nothing: it runs without claims only.
+// Four nodes of each of two types, two in a rack. "one" owns a rack of the first type and two nodes of the other, "two"
+// a node and a rack. "three" owns nothing, so all its jobs run without claims.
 class Shared : public World {
 public:
     explicit Shared(std::uint64_t seed) : World(4, {"a", "b"}), random_(seed) {
@@ -39,7 +39,7 @@ public:
         for (int j = 0; j < 24; ++j) add_any();
     }
 
-    // A node is lost, with all that runs there, or is back.
+    // Loses a random node with all its jobs, or recovers one.
     void lose_or_recover(bool recover_all) {
         for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) {
             GpuNode& node = cluster.nodes[n];
@@ -121,7 +121,7 @@ private:
     Cells* cells_ = nullptr;
 };
 
-TEST(AnyPolicyOnCells, ServesEveryoneInTheEndWhateverNodesAreLost) {
+TEST(AnyPolicyOnCells, EveryJobEndsWhateverNodesAreLost) {
     for (const std::string_view name : policy_names()) {
         for (std::uint32_t seed = 0; seed < kSeeds; ++seed) {
             SCOPED_TRACE(std::string(name) + ", seed " + std::to_string(seed));

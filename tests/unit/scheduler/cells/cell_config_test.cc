@@ -39,7 +39,7 @@ std::string error_of(std::string_view toml) {
     return read ? "" : read.error().message;
 }
 
-TEST(CellConfig, IsRead) {
+TEST(CellConfig, ValidFileIsParsed) {
     const auto read = parse_cell_config(kGood, "cells.toml");
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_THAT(read->hierarchies[0].nodes, ElementsAre("a0", "a1", "a2", "a3"));
@@ -52,7 +52,7 @@ TEST(CellConfig, IsRead) {
     EXPECT_EQ(cluster.nodes[3].gpus, 8U);
 }
 
-TEST(CellConfig, TheExampleIsRead) {
+TEST(CellConfig, ExampleIsValid) {
     const auto read = load_cell_config(LARDER_SOURCE_DIRECTORY "/tools/larder-cells.example.toml");
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_EQ(gpus_owned(*read, 0, "V100"), 2U * 32 + 4);
@@ -61,7 +61,7 @@ TEST(CellConfig, TheExampleIsRead) {
     EXPECT_TRUE(Cells::create(*read, cluster_of(*read), tenants));
 }
 
-TEST(CellConfig, AnOverCommittedLevelIsNamedWithTheShortage) {
+TEST(CellConfig, OverCommittedLevelIsNamedWithShortage) {
     EXPECT_EQ(error_of(with("level = \"rack\", count = 1", "level = \"rack\", count = 2")),
               "cells.toml: level \"rack\" of hierarchy \"v100\" is over-committed: virtual clusters own 2 cells of it "
               "(\"vision\" 2) where 1 can be had: 1 too many");
@@ -115,13 +115,13 @@ TEST(CellConfig, MistakesAreNamedByLineKeyAndValue) {
     EXPECT_EQ(error_of(""), "cells.toml: hierarchy is missing: expected at least one [[hierarchy]]");
 }
 
-TEST(CellConfig, AMissingFileIsNamed) {
+TEST(CellConfig, MissingFileIsNamed) {
     const auto read = load_cell_config("/nowhere/cells.toml");
     ASSERT_FALSE(read);
     EXPECT_THAT(read.error().message, HasSubstr("/nowhere/cells.toml"));
 }
 
-TEST(CellConfig, RangesOfNames) {
+TEST(CellConfig, RangesExpandToNames) {
     EXPECT_THAT(expand_names("n[08-11]x"), ElementsAre("n08x", "n09x", "n10x", "n11x"));
     EXPECT_THAT(expand_names("n7"), ElementsAre("n7"));
     for (const auto* wrong : {"", "n[1]", "n[1-", "n1-2]", "n[2-1]", "n[a-b]", "n[1-2][1-2]", "n[0-1000000]", "n[[1-2]",
@@ -130,7 +130,7 @@ TEST(CellConfig, RangesOfNames) {
     }
 }
 
-// What is read, whatever it is, is either refused in words or good enough to place on.
+// Every mangled file is either refused with a message or gives cells that jobs can be placed on.
 TEST(CellConfig, MangledFilesAreReadOrRefused) {
     Dice dice(7);
     std::uint32_t refused = 0;
@@ -169,7 +169,7 @@ TEST(CellConfig, MangledFilesAreReadOrRefused) {
     EXPECT_GT(read, 500U);
 }
 
-TEST(CellConfig, ThePrivateClusterHasJustWhatIsOwned) {
+TEST(CellConfig, PrivateClusterHasExactlyTheOwnedGpus) {
     Dice dice(11);
     for (std::uint32_t i = 0; i < 500; ++i) {
         const CellConfig config = random_config(dice);

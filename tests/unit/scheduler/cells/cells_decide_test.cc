@@ -1,4 +1,5 @@
-// Cells under decide(): who stops for whom is the policy's to say, what a tenant's claim is worth the placer's.
+// Cells under decide(): the policy decides which job stops for which, and the placer decides what a tenant's claim
+// covers.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ public:
     Decision decision;
 };
 
-// Tenants "one" and "two" own so many nodes of 8 GPUs each.
+// Tenants "one" and "two" own whole nodes of 8 GPUs, as use_cells() says.
 class CellsDecide : public testing::Test {
 protected:
     void use_cells(std::uint32_t one, std::uint32_t two, bool two_is_pinned = false) {
@@ -52,7 +53,7 @@ protected:
     Told policy_;
 };
 
-TEST_F(CellsDecide, EachTenantHasItsShare) {
+TEST_F(CellsDecide, EachTenantGetsItsOwnCells) {
     use_cells(1, 1);
     world_.add(8);
     world_.add(8);
@@ -64,7 +65,7 @@ TEST_F(CellsDecide, EachTenantHasItsShare) {
     EXPECT_THAT(world_.running(), ElementsAre(0, 2));
 }
 
-TEST_F(CellsDecide, OpportunisticJobsGoForClaims) {
+TEST_F(CellsDecide, OpportunisticJobStopsForClaim) {
     use_cells(1, 1);
     world_.add(8);
     world_.add(8);
@@ -76,13 +77,13 @@ TEST_F(CellsDecide, OpportunisticJobsGoForClaims) {
     EXPECT_THAT(world_.running(), ElementsAre(0, 2));
 }
 
-TEST_F(CellsDecide, WhoGoesForAClaimFindsOtherCells) {
+TEST_F(CellsDecide, JobStoppedForClaimMovesToOtherCells) {
     use_cells(1, 1, true);
     const auto fifo = std::move(*make_policy("fifo-backfill", {}));
     world_.add(4).opportunistic = true;
     ASSERT_TRUE(world_.step(*fifo));
     ASSERT_EQ(world_.states[0].placement.front().node, 0U);
-    world_.add(8).tenant = 1;  // whose one cell is that node
+    world_.add(8).tenant = 1;  // its tenant's only cell is that node
     const auto actions = world_.step(*fifo);
     ASSERT_TRUE(actions);
     EXPECT_THAT(actions->stops, ElementsAre(0));
@@ -92,8 +93,8 @@ TEST_F(CellsDecide, WhoGoesForAClaimFindsOtherCells) {
     EXPECT_TRUE(cells_->sound());
 }
 
-// Under a real policy, job after job of one tenant.
-TEST_F(CellsDecide, WhoGaveUpItsClaimHasItAgainWhenItsTenantHasRoom) {
+// Under a real policy, one tenant submits job after job.
+TEST_F(CellsDecide, DemotedJobRegainsClaimWhenItsTenantHasRoom) {
     use_cells(1, 1);
     const auto srtf = std::move(*make_policy("srtf", {}));
     world_.add(8, 1e14);
@@ -113,7 +114,7 @@ TEST_F(CellsDecide, WhoGaveUpItsClaimHasItAgainWhenItsTenantHasRoom) {
     EXPECT_THAT(world_.running(), ElementsAre(0, 2)) << "nobody with a claim in its own cells has to go";
 }
 
-TEST_F(CellsDecide, ATenantWithoutCellsHasAClaimToNothing) {
+TEST_F(CellsDecide, TenantWithoutCellsHasNoClaim) {
     use_cells(2, 0);
     EXPECT_EQ(cells_->owned_gpus(0, 0), 16U);
     EXPECT_EQ(cells_->owned_gpus(1, 0), 0U);
@@ -125,7 +126,7 @@ TEST_F(CellsDecide, ATenantWithoutCellsHasAClaimToNothing) {
     EXPECT_THAT(world_.running(), ElementsAre(1));
 }
 
-TEST_F(CellsDecide, WhoIsPassedByRunsOnWhereOthersLeaveRoom) {
+TEST_F(CellsDecide, UnwantedJobRunsOnWithoutClaimWhereOthersLeaveRoom) {
     use_cells(1, 1);
     world_.add(8);
     world_.add(8);
@@ -138,22 +139,22 @@ TEST_F(CellsDecide, WhoIsPassedByRunsOnWhereOthersLeaveRoom) {
     EXPECT_TRUE(world_.states[0].opportunistic);
     EXPECT_EQ(world_.states[0].placement, before);
     EXPECT_THAT(world_.running(), ElementsAre(0, 1));
-    // Wanted again, with a claim that another one has: it stays as it is.
+    // The job is wanted again, but another job has the claim: nothing changes.
     actions = step({{.job = 1, .gpus = 8}, {.job = 0, .gpus = 8}});
     EXPECT_THAT(actions.promoted, IsEmpty());
     EXPECT_THAT(world_.running(), ElementsAre(0, 1));
-    // Passed by in its turn, the other one gives the claim back, and both run on.
+    // Now the other job is not wanted. It gives the claim back, and both run on.
     actions = step({{.job = 0, .gpus = 8}});
     EXPECT_THAT(actions.promoted, ElementsAre(0));
     EXPECT_THAT(actions.demoted, ElementsAre(1));
     EXPECT_THAT(actions.stops, IsEmpty());
-    // The other tenant comes.
+    // The other tenant's job arrives.
     actions = step({{.job = 2, .gpus = 8}, {.job = 0, .gpus = 8}});
     EXPECT_THAT(actions.stops, ElementsAre(1));
     EXPECT_THAT(world_.running(), ElementsAre(0, 2));
 }
 
-TEST_F(CellsDecide, WhoIsPassedByStopsWhereThereIsNoRoom) {
+TEST_F(CellsDecide, UnwantedJobStopsWhereThereIsNoRoom) {
     use_cells(2, 0);
     world_.add(16);
     world_.add(16);
@@ -164,7 +165,7 @@ TEST_F(CellsDecide, WhoIsPassedByStopsWhereThereIsNoRoom) {
     EXPECT_THAT(world_.running(), ElementsAre(1));
 }
 
-TEST_F(CellsDecide, WhoIsPassedByForNothingKeepsItsClaim) {
+TEST_F(CellsDecide, UnwantedJobKeepsClaimIfStoppingItHelpsNoOther) {
     use_cells(1, 1);
     world_.add(8);
     world_.add(16);
@@ -176,19 +177,19 @@ TEST_F(CellsDecide, WhoIsPassedByForNothingKeepsItsClaim) {
     EXPECT_THAT(world_.running(), ElementsAre(0));
 }
 
-TEST_F(CellsDecide, BackfillKeepsTheClaimThatTheFirstOfATenantNeeds) {
+TEST_F(CellsDecide, BackfillKeepsClaimForFirstWaitingJobOfTenant) {
     use_cells(1, 1);
     world_.add(4, 4e8 * 100);
     world_.add(8);             // its tenant has 4 left, the cluster 12
-    world_.add(4, 4e8 * 200);  // would take them
+    world_.add(4, 4e8 * 200);  // would take those 4
     world_.add(8, 8e8 * 200).tenant = 1;
-    world_.add(4, 4e8 * 50);  // is gone before
+    world_.add(4, 4e8 * 50);  // ends before
     const auto fifo = std::move(*make_policy("fifo-backfill", {}));
     ASSERT_TRUE(world_.step(*fifo));
     EXPECT_THAT(world_.running(), ElementsAre(0, 3, 4));
 }
 
-TEST_F(CellsDecide, NobodySharesGpusInAnotherTenantsCells) {
+TEST_F(CellsDecide, NoJobSharesGpusInAnotherTenantsCells) {
     use_cells(1, 1);
     world_.add(8);
     world_.add(8).tenant = 1;
@@ -198,7 +199,7 @@ TEST_F(CellsDecide, NobodySharesGpusInAnotherTenantsCells) {
     EXPECT_THAT(world_.running(), ElementsAre(0, 2)) << "only those of its own tenant";
 }
 
-TEST_F(CellsDecide, OpportunisticJobsShareGpusWithAnyOther) {
+TEST_F(CellsDecide, OpportunisticJobsShareGpusAcrossTenants) {
     use_cells(1, 1);
     world_.add(8);
     world_.add(8).tenant = 1;

@@ -1,4 +1,4 @@
-// A million random operations on random configurations; after each, all that must hold is counted anew, from the
+// A million random operations on random configurations. After each operation, every invariant is recomputed from the
 // configuration and from what was handed out.
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint32_t kOperations = test::property_cases(1'000'000, 25);
 constexpr std::uint32_t kWorlds = 250;
 
-// How often what was to be tested came up.
+// How often each tested situation occurred.
 struct Seen {
     std::uint64_t placed = 0;
     std::uint64_t refused = 0;
@@ -129,7 +129,7 @@ private:
         }
     }
 
-    // The guarantee.
+    // Checks the guarantee.
     void check_answer(const PlaceRequest& asked, Room room, const Placement* placement) {
         if (asked.tenant + 1 == tenants_) {
             ASSERT_EQ(placement, nullptr);
@@ -196,7 +196,7 @@ private:
         read_claims();
     }
 
-    // Who has taken up his claim again.
+    // Updates which jobs have taken up their claims again.
     void read_claims() {
         for (auto& [id, job] : jobs_) {
             if (job.opportunistic) job.opportunistic = cells_->is_opportunistic(id);
@@ -257,7 +257,7 @@ private:
         if (!victims.empty()) waiting_[asked.job] = victims;
         seen_.reserved += victims.empty() ? 0 : 1;
         for (const JobId id : made->demoted) seen_.demoted_but_runs += victims.contains(id) ? 0 : 1;
-        // Given up at once: all is as it was.
+        // The preemption is cancelled at once: all claims are as before.
         if (!dice_.chance(30) || !made->cancelled.empty() || victims.empty()) return;
         ++seen_.given_up;
         cells_->release(asked.job);
@@ -280,7 +280,7 @@ private:
         read_claims();
     }
 
-    // As after a restart: all GPUs are given back and taken again, just these, by the cells that they were held by.
+    // As after a restart: releases all GPUs and places every job again on the same GPUs, in the same cells.
     void put_back() {
         if (!waiting_.empty()) return;
         std::map<JobId, std::vector<HeldCell>> held;
@@ -329,7 +329,7 @@ private:
 
 class CellsProperties : public testing::TestWithParam<std::uint32_t> {};
 
-TEST_P(CellsProperties, HoldAfterEveryOperation) {
+TEST_P(CellsProperties, AllHoldAfterEveryOperation) {
     constexpr std::uint32_t kPerCase = kWorlds / 10;
     Seen seen;
     for (std::uint32_t w = 0; w < kPerCase; ++w) {
@@ -350,7 +350,7 @@ TEST_P(CellsProperties, HoldAfterEveryOperation) {
     EXPECT_GT(seen.doomed, 0U);
     EXPECT_GT(seen.reserved, 0U);
     if (kOperations >= 1'000'000) {
-        EXPECT_GT(seen.demoted_but_runs, 0U);  // too rare for fewer
+        EXPECT_GT(seen.demoted_but_runs, 0U);  // too rare in shorter runs
     }
     EXPECT_GT(seen.given_up, 0U);
 }

@@ -14,7 +14,7 @@ struct Share {
     std::uint32_t count;
 };
 
-// One hierarchy: switches of 2 GPUs (level 1), nodes of 2 switches (2), racks of so many nodes (3).
+// One hierarchy: switches of 2 GPUs (level 1), nodes of 2 switches (level 2), racks of several nodes (level 3).
 class Small {
 public:
     Small(std::uint32_t racks, std::uint32_t nodes_in_rack, const std::vector<std::vector<Share>>& shares) {
@@ -81,21 +81,21 @@ std::vector<std::uint32_t> nodes_of(const Placement& placement) {
     return nodes;
 }
 
-TEST(Cells, OneTenantsSmallJobsLeaveTheOtherItsWholeNode) {
+TEST(Cells, SmallJobsOfOneTenantLeaveTheOtherItsWholeNode) {
     Small small(1, 2, {{{2, 1}}, {{2, 1}}});
     for (JobId job = 0; job < 4; ++job) {
         const auto placed = small.place(job, 0, 1);
         ASSERT_TRUE(placed);
         EXPECT_THAT(nodes_of(placed->placement), ElementsAre(0));
     }
-    EXPECT_FALSE(small.place(4, 0, 1));  // free GPUs there are, but they are not its own
+    EXPECT_FALSE(small.place(4, 0, 1));  // GPUs are free, but belong to the other tenant
     EXPECT_EQ(small.cells->free_gpus(0), 4U);
     const auto whole = small.place(5, 1, 4);
     ASSERT_TRUE(whole);
     EXPECT_THAT(whole->placement, ElementsAre(NodeGpus{1, 0xf}));
 }
 
-TEST(Cells, NobodyWithoutAVirtualClusterHasAClaim) {
+TEST(Cells, TenantWithoutVirtualClusterHasNoClaim) {
     Small small(1, 2, {{{2, 1}}});
     small.cells->name_tenant(3, "stranger");
     EXPECT_FALSE(small.place(0, 3, 1));
@@ -119,9 +119,9 @@ TEST(Cells, CellsAreSplitAndMerge) {
     EXPECT_THAT(nodes_of(again->placement), ElementsAre(0, 1));
 }
 
-TEST(Cells, AGangLiesOnFewNodesCloseTogether) {
+TEST(Cells, GangIsPlacedOnFewNodesCloseTogether) {
     Small small(4, 4, {{{3, 3}}});
-    ASSERT_TRUE(small.place(0, 0, 4 * 2));  // rack 0, half of it
+    ASSERT_TRUE(small.place(0, 0, 4 * 2));  // half of rack 0
     const auto gang = small.place(1, 0, 4 * 3);
     ASSERT_TRUE(gang);
     EXPECT_THAT(nodes_of(gang->placement), ElementsAre(4, 5, 6));
@@ -134,7 +134,7 @@ TEST(Cells, AGangLiesOnFewNodesCloseTogether) {
     EXPECT_TRUE(one->placement[0].gpus == 0b11 || one->placement[0].gpus == 0b1100);  // behind one switch
 }
 
-TEST(Cells, CellsOfOneGangAreBoundBesideEachOther) {
+TEST(Cells, CellsOfOneGangAreAdjacent) {
     Small small(4, 4, {{{2, 2}}, {{2, 4}}});
     ASSERT_TRUE(small.place(0, 0, 4));
     ASSERT_TRUE(small.place(1, 0, 4));
@@ -147,7 +147,7 @@ TEST(Cells, CellsOfOneGangAreBoundBesideEachOther) {
     EXPECT_THAT(nodes_of(pair->placement), ElementsAre(0));
 }
 
-TEST(Cells, OpportunisticJobsRunAnywhereAndGoForAnyClaim) {
+TEST(Cells, OpportunisticJobsRunAnywhereAndStopForAnyClaim) {
     Small small(1, 2, {{{2, 1}}, {{2, 1}}});
     ASSERT_TRUE(small.place(0, 0, 8, true));
     EXPECT_FALSE(small.place(1, 0, 1, true));
@@ -157,7 +157,7 @@ TEST(Cells, OpportunisticJobsRunAnywhereAndGoForAnyClaim) {
     EXPECT_EQ(small.cells->free_gpus(0), 7U);
 }
 
-TEST(Cells, AClaimGoesWhereNobodyHasToGo) {
+TEST(Cells, ClaimIsPlacedWhereNoJobMustStop) {
     Small small(2, 2, {{{2, 1}}});
     ASSERT_TRUE(small.place(0, 0, 4, true));
     const auto placed = small.place(1, 0, 4);
@@ -165,7 +165,7 @@ TEST(Cells, AClaimGoesWhereNobodyHasToGo) {
     EXPECT_THAT(placed->evicted, IsEmpty());
 }
 
-TEST(Cells, PinnedCellsAreOnesOwn) {
+TEST(Cells, PinnedCellsAreUsedByTheirOwnerOnly) {
     Small small(1, 2, {{{2, 1}}, {}});
     small.config.virtual_clusters[1].pinned.push_back({.hierarchy = 0, .level = 2, .index = 0});
     const std::vector<std::string> tenants{"t0", "t1"};
@@ -175,10 +175,11 @@ TEST(Cells, PinnedCellsAreOnesOwn) {
     EXPECT_THAT(nodes_of(small.place(2, 1, 4)->placement), ElementsAre(0));
 }
 
-TEST(Cells, BadNodesAreGoneRound) {
+TEST(Cells, BadNodesAreAvoided) {
     Small small(2, 2, {{{2, 2}}, {{3, 1}}});
     small.cells->set_usable(0, false);
-    // The other node of the rack with the bad one, and then, as the bad one is nobody's any more, none.
+    // Tenant 0 gets the other node of the rack with the bad node. The bad node belongs to no tenant any more, so its
+    // next request fails.
     EXPECT_THAT(nodes_of(small.place(0, 0, 4)->placement), ElementsAre(1));
     EXPECT_FALSE(small.place(1, 0, 4));
     EXPECT_THAT(nodes_of(small.place(2, 1, 8)->placement), ElementsAre(2, 3));
@@ -186,8 +187,8 @@ TEST(Cells, BadNodesAreGoneRound) {
     EXPECT_THAT(nodes_of(small.place(3, 0, 4)->placement), ElementsAre(0));
 }
 
-// One rack too many, so that a bad node costs nobody anything, if the racks without are not split.
-TEST(Cells, WholeRacksAreLeftToThoseWhoOwnThem) {
+// There is one spare rack, so a bad node costs no tenant anything as long as the healthy racks are not split.
+TEST(Cells, WholeRacksAreLeftToTheirOwners) {
     Small small(3, 2, {{{2, 3}}, {{3, 1}}});
     small.cells->set_usable(5, false);
     ASSERT_TRUE(small.place(0, 0, 4));
@@ -198,17 +199,18 @@ TEST(Cells, WholeRacksAreLeftToThoseWhoOwnThem) {
     EXPECT_EQ(rack->placement.size(), 2U);
 }
 
-TEST(Cells, ASplitOfAHealthyRackIsSafeWhereOneIsToSpare) {
+TEST(Cells, SpareHealthyRackMayBeSplit) {
     Small small(2, 2, {{{2, 1}}, {{2, 1}}});
     ASSERT_TRUE(small.place(0, 1, 4));  // node 0: the free list has node 1 and rack 1
     small.cells->set_usable(1, false);
-    EXPECT_THAT(nodes_of(small.place(1, 0, 4)->placement), ElementsAre(2));  // not the smallest that could be split
+    // not the smallest cell that could be split
+    EXPECT_THAT(nodes_of(small.place(1, 0, 4)->placement), ElementsAre(2));
 }
 
-TEST(Cells, DoomedCellsStandForWhatCannotBeHad) {
+TEST(Cells, DoomedCellsCountWhatTenantsCannotGet) {
     Small small(1, 4, {{{2, 3}}, {{2, 1}}});
     small.cells->set_usable(0, false);
-    EXPECT_EQ(small.doomed(0), 0U);  // any one of them can still have all
+    EXPECT_EQ(small.doomed(0), 0U);  // each tenant alone can still get all its cells
     small.cells->set_usable(1, false);
     EXPECT_EQ(small.doomed(0), 1U);
     EXPECT_EQ(small.doomed(1), 0U);
@@ -223,23 +225,23 @@ TEST(Cells, DoomedCellsStandForWhatCannotBeHad) {
     EXPECT_TRUE(small.place(3, 0, 12));
 }
 
-TEST(Cells, HigherPriorityReservesWhileTheVictimsRun) {
+TEST(Cells, HigherPriorityReservesWhileVictimsRun) {
     Small small(1, 2, {{{2, 2}}});
     ASSERT_TRUE(small.reserve(0, 0, 4, 1));
     ASSERT_TRUE(small.reserve(1, 0, 4, 0));
     EXPECT_FALSE(small.reserve(2, 0, 4, 0));  // not of higher priority
     const auto made = small.reserve(3, 0, 4, 2);
     ASSERT_TRUE(made);
-    EXPECT_THAT(made->victims, ElementsAre(1));  // the one of lowest priority
+    EXPECT_THAT(made->victims, ElementsAre(1));  // the job of lowest priority
     EXPECT_TRUE(small.cells->is_reserved(3));
     EXPECT_TRUE(small.cells->is_opportunistic(1));
-    EXPECT_FALSE(small.place(4, 0, 1, true));  // what is reserved is not free
+    EXPECT_FALSE(small.place(4, 0, 1, true));  // reserved GPUs are not free
     small.release(1);
     EXPECT_FALSE(small.cells->is_reserved(3));
     EXPECT_FALSE(small.cells->is_opportunistic(3));
 }
 
-TEST(Cells, ACancelledPreemptionGivesClaimsBack) {
+TEST(Cells, CancelledPreemptionReturnsClaims) {
     Small small(1, 2, {{{2, 2}}});
     ASSERT_TRUE(small.place(0, 0, 8));
     ASSERT_TRUE(small.reserve(1, 0, 4, 1));
@@ -249,7 +251,7 @@ TEST(Cells, ACancelledPreemptionGivesClaimsBack) {
     EXPECT_FALSE(small.place(2, 0, 1));
 }
 
-TEST(Cells, AReservationGivesWayToAHigherOne) {
+TEST(Cells, ReservationYieldsToHigherPriority) {
     Small small(1, 1, {{{2, 1}}});
     ASSERT_TRUE(small.place(0, 0, 4));
     ASSERT_TRUE(small.reserve(1, 0, 4, 1));
@@ -261,12 +263,12 @@ TEST(Cells, AReservationGivesWayToAHigherOne) {
     EXPECT_FALSE(small.cells->is_reserved(2));
 }
 
-TEST(Cells, PreemptionIsLazyWhereOthersLeaveRoom) {
+TEST(Cells, PreemptedJobRunsOnWhereOthersLeaveRoom) {
     Small small(1, 2, {{{2, 1}}, {{2, 1}}});
     ASSERT_TRUE(small.place(0, 0, 4));
     const auto made = small.reserve(1, 0, 4, 1);
     ASSERT_TRUE(made);
-    EXPECT_THAT(made->victims, IsEmpty());  // it runs on the other tenant's node, as long as that one lets it
+    EXPECT_THAT(made->victims, IsEmpty());  // it runs on the other tenant's node until that tenant needs it
     EXPECT_THAT(made->demoted, ElementsAre(0));
     EXPECT_FALSE(small.cells->is_reserved(1));
     const auto other = small.place(2, 1, 4);
@@ -274,7 +276,7 @@ TEST(Cells, PreemptionIsLazyWhereOthersLeaveRoom) {
     EXPECT_THAT(other->evicted, ElementsAre(0));
 }
 
-TEST(Cells, ClaimsAreGivenUpAndTakenUp) {
+TEST(Cells, ClaimIsGivenUpAndTakenUpAgain) {
     Small small(1, 2, {{{2, 1}}, {{2, 1}}});
     ASSERT_TRUE(small.place(0, 0, 4));
     EXPECT_TRUE(small.cells->set_opportunistic(0, true));
@@ -285,18 +287,18 @@ TEST(Cells, ClaimsAreGivenUpAndTakenUp) {
     EXPECT_TRUE(small.cells->sound());
 }
 
-TEST(Cells, PlacedAtJustTheseGpus) {
+TEST(Cells, PlaceAtTakesExactlyTheGivenGpus) {
     Small small(1, 2, {{{2, 1}}, {{1, 1}}});
     EXPECT_TRUE(small.cells->place_at(Small::request(0, 0, 2), {{1, 0b0110}}));
-    EXPECT_FALSE(small.cells->place_at(Small::request(1, 1, 1), {{1, 0b0001}}));  // the node is another one's
+    EXPECT_FALSE(small.cells->place_at(Small::request(1, 1, 1), {{1, 0b0001}}));  // the node is another tenant's
     EXPECT_FALSE(small.cells->place_at(Small::request(1, 1, 2), {{0, 0b0110}}));  // more than one switch
     EXPECT_TRUE(small.cells->place_at(Small::request(1, 1, 2), {{0, 0b1100}}));
     EXPECT_FALSE(small.cells->place_at(Small::request(2, 0, 1), {{1, 0b0110}}));  // taken
     EXPECT_TRUE(small.cells->sound());
 }
 
-// A cell that was bound too small for what comes after it is bound anew, larger.
-TEST(Cells, PlacedAgainInAnyOrder) {
+// A cell that turns out too small for the jobs placed after it is bound again, larger.
+TEST(Cells, PlaceAtWorksInAnyOrder) {
     Small small(1, 2, {{{2, 1}, {1, 1}}});
     EXPECT_TRUE(small.cells->place_at(Small::request(0, 0, 2), {{0, 0b0011}}));
     EXPECT_TRUE(small.cells->place_at(Small::request(1, 0, 2), {{0, 0b1100}}));
@@ -304,7 +306,7 @@ TEST(Cells, PlacedAgainInAnyOrder) {
     EXPECT_TRUE(small.cells->sound());
 }
 
-TEST(Cells, DataThatBindsDrawsAGangToIt) {
+TEST(Cells, GangGoesNearItsDataWhenDataBinds) {
     Small small(2, 2, {{{2, 4}}});
     const std::vector<std::uint32_t> near{1, 2};
     const std::vector<double> costly{1, 0.2};
@@ -318,7 +320,7 @@ TEST(Cells, DataThatBindsDrawsAGangToIt) {
     ASSERT_TRUE(placed);
     EXPECT_THAT(nodes_of(placed->placement), ElementsAre(1, 2));
     small.release(3);
-    asked.rate_by_nodes = costly;  // two nodes cost more than the data does
+    asked.rate_by_nodes = costly;  // using two nodes costs more than remote data
     placed = small.cells->place(asked);
     ASSERT_TRUE(placed);
     EXPECT_THAT(nodes_of(placed->placement), ElementsAre(3));
@@ -330,7 +332,7 @@ TEST(Cells, DataThatBindsDrawsAGangToIt) {
     EXPECT_THAT(nodes_of(placed->placement), ElementsAre(3));
 }
 
-TEST(Cells, AmongEqualsTheNodeNearTheDataIsTaken) {
+TEST(Cells, NodeNearTheDataWinsTies) {
     Small small(2, 2, {{{2, 1}}, {{3, 1}}});
     const std::vector<std::uint32_t> near{3};
     PlaceRequest asked = Small::request(0, 0, 4);
@@ -341,7 +343,7 @@ TEST(Cells, AmongEqualsTheNodeNearTheDataIsTaken) {
     EXPECT_TRUE(small.place(1, 1, 8));
 }
 
-TEST(Cells, TheClusterHasToBeTheConfigs) {
+TEST(Cells, ClusterMustMatchConfig) {
     Small small(1, 2, {{{2, 1}}});
     const std::vector<std::string> tenants{"t0"};
     const auto error = [&](const GpuCluster& cluster) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What random operations on Cells handed out, and what follows from it for every virtual cluster, counted anew from the
-// configuration: nothing of the algorithm is used here.
+// Tracks what random operations on Cells handed out, and recomputes from the configuration what follows for every
+// virtual cluster. It uses nothing of the algorithm under test.
 
 #include <gtest/gtest.h>
 
@@ -21,14 +21,14 @@ struct Ours {
     Placement placement;
 };
 
-// What a virtual cluster has left, counted from its cells.
+// The free capacity of a virtual cluster, counted from its cells.
 struct Room {
-    std::uint32_t gpus = 0;              // healthy ones that its jobs do not hold, those of unbound cells included
-    std::uint32_t bound_gpus = 0;        // without them
-    std::vector<std::uint32_t> by_node;  // as many GPUs as each of its nodes has left
-    bool all_served = true;              // healthy cells are free for all that may be claimed, at every level
+    std::uint32_t gpus = 0;              // healthy GPUs that its jobs do not hold, including those of unbound cells
+    std::uint32_t bound_gpus = 0;        // without the GPUs of unbound cells
+    std::vector<std::uint32_t> by_node;  // free GPUs of each of its nodes
+    bool all_served = true;              // at every level, healthy cells are free for everything that may be claimed
 
-    // On how few nodes a gang fits.
+    // The smallest number of nodes that a gang of `wanted` GPUs fits on.
     std::size_t nodes_least(std::uint32_t wanted) {
         std::ranges::sort(by_node, std::ranges::greater{});
         std::size_t nodes = 0;
@@ -55,8 +55,8 @@ public:
         }
     }
 
-    // Every virtual cluster's cells are those of the config; what is bound lies apart; at each level as many physical
-    // cells are left as may still be claimed.
+    // Checks that every virtual cluster's cells match the config, that bound cells do not overlap, and that at each
+    // level enough physical cells are left for what may still be claimed.
     void check_shares() {
         std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::uint32_t> owned;
         std::vector<std::vector<int>> gpu_owner;
@@ -108,7 +108,7 @@ protected:
         return h;
     }
 
-    // By level: unowned cells, or such without bad nodes, less what may be claimed.
+    // By level: the unowned cells (with `healthy`, only those without bad nodes), less what may be claimed.
     std::vector<std::int64_t> spare_cells(std::uint32_t h, const std::vector<int>& owner, bool healthy) const {
         const HierarchyConfig& hierarchy = config_.hierarchies[h];
         std::vector<std::int64_t> spare(hierarchy.levels_count());
@@ -180,7 +180,7 @@ protected:
     std::uint32_t tenants_ = 0;  // the last one has no virtual cluster
     std::vector<std::uint32_t> first_node_;
     std::vector<bool> bad_;
-    std::uint64_t doomed_ = 0;  // virtual cells, over all the counting
+    std::uint64_t doomed_ = 0;  // virtual cells, summed over all checks
     std::map<JobId, Ours> jobs_;
     std::vector<VirtualCellState> states_;
     std::vector<std::vector<int>> gpu_owner_;

@@ -1,4 +1,4 @@
-// Deadlines over cells: what a tenant's jobs are promised, it has cells for.
+// Deadlines over cells: a tenant's jobs are promised only what its cells can do.
 
 #include <gmock/gmock.h>
 
@@ -11,7 +11,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Three nodes: "one" owns one of them, "two" two, "none" nothing. Whether admission is exact.
+// Three nodes: "one" owns one node, "two" two nodes, "none" nothing. The parameter says whether admission is exact.
 class DeadlinesOverCells : public testing::TestWithParam<bool> {
 protected:
     DeadlinesOverCells() {
@@ -39,7 +39,7 @@ protected:
     std::unique_ptr<Policy> policy = std::move(*make_policy("chronus", {.lease_s = 100, .exact = GetParam()}));
 };
 
-TEST_P(DeadlinesOverCells, AGangThatItsTenantHasNoCellsForIsRefused) {
+TEST_P(DeadlinesOverCells, GangLargerThanItsTenantsCellsIsRefused) {
     add(0, 16, 100, 5000);
     add(2, 1, 100, 5000);
     add(1, 16, 100, 5000);
@@ -51,7 +51,7 @@ TEST_P(DeadlinesOverCells, AGangThatItsTenantHasNoCellsForIsRefused) {
     EXPECT_THAT(world.running(), ElementsAre(2));
 }
 
-TEST_P(DeadlinesOverCells, NoMoreIsPromisedThanTheTenantsCellsDoInTime) {
+TEST_P(DeadlinesOverCells, PromisesStayWithinTheTenantsCells) {
     add(0, 8, 300, 350);
     add(0, 8, 300, 360);
     add(0, 8, 300, 700);
@@ -65,7 +65,7 @@ TEST_P(DeadlinesOverCells, NoMoreIsPromisedThanTheTenantsCellsDoInTime) {
     EXPECT_THAT(world.running(), ElementsAre(0, 3, 4));
 }
 
-TEST_P(DeadlinesOverCells, APromiseTakesNothingOfOthersClaims) {
+TEST_P(DeadlinesOverCells, PromiseTakesNothingFromOtherTenantsClaims) {
     add(1, 16, 300, 350);
     add(0, 8, 300, 350);
     ASSERT_TRUE(world.step(*policy));
@@ -79,7 +79,7 @@ TEST_P(DeadlinesOverCells, APromiseTakesNothingOfOthersClaims) {
     EXPECT_THAT(world.running(), ElementsAre(0, 1));
 }
 
-TEST_P(DeadlinesOverCells, WithoutAClaimAJobIsPromisedWhatTheOthersLeave) {
+TEST_P(DeadlinesOverCells, JobWithoutClaimIsPromisedWhatOthersLeave) {
     add(1, 8, 300, 350);
     add(2, 16, 100, 5000).opportunistic = true;
     const auto actions = world.step(*policy);

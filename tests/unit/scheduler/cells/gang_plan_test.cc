@@ -31,15 +31,15 @@ std::uint32_t levels_apart(const Hierarchy& hierarchy, const std::vector<std::ui
     return level;
 }
 
-// Against all subsets of the nodes: as few nodes as can be, and of those sets the closest.
-TEST(GangPlan, AsFewAndAsCloseNodesAsCanBe) {
+// Compares with all subsets of the nodes: the plan uses as few nodes as possible and, among those sets, the closest.
+TEST(GangPlan, UsesFewestAndClosestNodes) {
     const Hierarchy hierarchy(pods());
     Dice dice(3);
     for (std::uint32_t round = 0; round < 3000; ++round) {
         std::vector<NodeOffer> offers;
         std::vector<std::uint32_t> root_free(2);
         std::uint32_t all = 0;
-        for (std::uint32_t node = 0; node < 12; ++node) {  // of two pods, each a virtual cell
+        for (std::uint32_t node = 0; node < 12; ++node) {  // in two pods, each a virtual cell
             const std::uint32_t gpus = dice.between(0, 4);
             if (gpus == 0) continue;
             offers.push_back({.hierarchy = &hierarchy,
@@ -96,7 +96,7 @@ NodeOffer offer(const Hierarchy& hierarchy, std::uint32_t root, std::uint32_t gp
             .root_free = gpus};
 }
 
-TEST(GangPlan, EqualsAreToldApart) {
+TEST(GangPlan, TiesAreBrokenByPreference) {
     const Hierarchy hierarchy(pods());
     std::vector<NodeOffer> offers{offer(hierarchy, 0, 4), offer(hierarchy, 1, 3), offer(hierarchy, 2, 3),
                                   offer(hierarchy, 3, 3), offer(hierarchy, 4, 3)};
@@ -106,7 +106,7 @@ TEST(GangPlan, EqualsAreToldApart) {
     ASSERT_EQ(plan_gang(offers, 2).size(), 1U);
     EXPECT_EQ(plan_gang(offers, 2)[0].offer, 4U);  // near the data
     offers[4].quiet = 0;
-    EXPECT_EQ(plan_gang(offers, 2)[0].offer, 3U);  // nobody has to go
+    EXPECT_EQ(plan_gang(offers, 2)[0].offer, 3U);  // no job has to stop
     offers[3].gpus = 0;
     offers[4].gpus = 0;
     EXPECT_EQ(plan_gang(offers, 2)[0].offer, 2U);  // bound already
@@ -114,7 +114,7 @@ TEST(GangPlan, EqualsAreToldApart) {
     EXPECT_EQ(plan_gang(offers, 2)[0].offer, 1U);  // fewest GPUs left over
 }
 
-TEST(PickGpus, WithinTheSmallestCell) {
+TEST(PickGpus, PicksWithinSmallestCell) {
     const HierarchyConfig config{.name = "h",
                                  .gpu_type = "a",
                                  .levels = {{"pair", 2}, {"switch", 2}, {"node", 2}},
@@ -125,7 +125,7 @@ TEST(PickGpus, WithinTheSmallestCell) {
     EXPECT_EQ(pick_gpus(hierarchy, 0b1111'1110, 0, 2), 0b0000'1100U);
     EXPECT_EQ(pick_gpus(hierarchy, 0b1111'1110, 0, 1), 0b0000'0010U);
     EXPECT_EQ(pick_gpus(hierarchy, 0b1111'1110, 0, 4), 0b1111'0000U);
-    EXPECT_EQ(pick_gpus(hierarchy, 0b1111'1111, 0b0000'1111, 2), 0b0011'0000U);  // without those to avoid
+    EXPECT_EQ(pick_gpus(hierarchy, 0b1111'1111, 0b0000'1111, 2), 0b0011'0000U);  // without the GPUs to avoid
     EXPECT_EQ(pick_gpus(hierarchy, 0b0110'0111, 0, 4), 0b0010'0111U);
     EXPECT_EQ(pick_gpus(hierarchy, 0b1010'0101, 0, 4), 0b1010'0101U);
 }

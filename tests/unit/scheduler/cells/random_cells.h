@@ -45,7 +45,7 @@ inline HierarchyConfig random_hierarchy(Dice& dice, std::uint32_t number) {
     return hierarchy;
 }
 
-// Owned is about as much as there is, less often little.
+// A random configuration. Tenants mostly own about all GPUs, and sometimes few.
 inline CellConfig random_config(Dice& dice) {
     CellConfig config;
     const std::uint32_t hierarchies = dice.between(1, 3);

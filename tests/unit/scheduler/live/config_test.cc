@@ -21,12 +21,12 @@ std::string refused(std::string_view toml) {
     return config ? "" : config.error().message;
 }
 
-TEST(LiveConfig, WithoutGpusNoJobsAreRun) {
+TEST(LiveConfig, NoJobsRunWithoutGpus) {
     EXPECT_FALSE(read("")->runs_jobs());
     EXPECT_THAT(refused("[scheduler]\npolicy = \"las\""), HasSubstr("needs scheduler.gpus"));
 }
 
-TEST(LiveConfig, GpusMakeOneNodeCalledAsTheMachine) {
+TEST(LiveConfig, GpusAloneMakeOneNodeNamedAfterTheMachine) {
     const auto config = read("[scheduler]\ngpus = 8\ngpu_type = \"a100\"");
     ASSERT_TRUE(config) << config.error().message;
     const GpuCluster cluster = gpu_cluster_of(*config, "here");
@@ -36,7 +36,7 @@ TEST(LiveConfig, GpusMakeOneNodeCalledAsTheMachine) {
     EXPECT_EQ(cluster.gpu_types, std::vector<std::string>{"a100"});
 }
 
-TEST(LiveConfig, NodesMayHaveTypesOfTheirOwn) {
+TEST(LiveConfig, NodesMayHaveTheirOwnTypes) {
     const auto config = read(
         "[scheduler.node.b]\ngpus = 2\n[scheduler.node.a]\ngpus = 4\ngpu_type = \"k80\"\n[scheduler.node.c]\ngpus = "
         "1\ngpu_type = \"k80\"");
@@ -63,7 +63,7 @@ TEST(LiveConfig, TenantsFormHierarchies) {
     EXPECT_EQ(tenants_of(LiveConfig{}).value().front().name, "default");
 }
 
-TEST(LiveConfig, ATenantNeedsNoSettings) {
+TEST(LiveConfig, TenantNeedsNoSettings) {
     const auto config =
         read("[scheduler]\ngpus = 8\n[scheduler.tenant.vision]\nweight = 2\n[scheduler.tenant.language]\n");
     ASSERT_TRUE(config) << config.error().message;
@@ -71,7 +71,7 @@ TEST(LiveConfig, ATenantNeedsNoSettings) {
     EXPECT_TRUE(config->tenants.contains("vision"));
 }
 
-TEST(LiveConfig, WhatIsWrongIsNamed) {
+TEST(LiveConfig, InvalidValueIsNamed) {
     const std::string gpus = "[scheduler]\ngpus = 8\n";
     EXPECT_THAT(refused("[scheduler]\ngpus = 65"), HasSubstr("scheduler.gpus = 65: expected a whole number, 1 to 64"));
     EXPECT_THAT(refused(gpus + "policy = \"luck\""), HasSubstr("fifo-backfill"));

@@ -31,7 +31,7 @@ TEST(Dependencies, NamesAndNumbersBecomeIds) {
     EXPECT_THAT(*after, ElementsAre(ElementsAre(3, 12), IsEmpty(), IsEmpty()));
 }
 
-TEST(Dependencies, ACircleIsRefusedAndSpelledOut) {
+TEST(Dependencies, CycleIsRefusedAndNamed) {
     const auto circle = resolve({job("first", {"c"}), job("a", {"b"}), job("b", {"c"}), job("c", {"a"})});
     ASSERT_FALSE(circle);
     EXPECT_EQ(circle.error().code, ErrorCode::invalid_argument);
@@ -41,11 +41,11 @@ TEST(Dependencies, ACircleIsRefusedAndSpelledOut) {
     EXPECT_THAT(itself.error().message, HasSubstr("a after a"));
 }
 
-TEST(Dependencies, ADiamondIsNoCircle) {
+TEST(Dependencies, DiamondIsNoCycle) {
     EXPECT_TRUE(resolve({job("top", {"left", "right"}), job("left", {"end"}), job("right", {"end"}), job("end")}));
 }
 
-TEST(Dependencies, WhatCannotComeIsRefused) {
+TEST(Dependencies, UnknownOrFailedPredecessorIsRefused) {
     EXPECT_EQ(resolve({job("a", {"nobody"})}).error().code, ErrorCode::not_found);
     const auto broken = resolve({job("a", {"broken"})});
     EXPECT_EQ(broken.error().code, ErrorCode::changed);

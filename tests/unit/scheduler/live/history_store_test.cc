@@ -88,7 +88,7 @@ LiveRecord with_job(JobId id) {
     return change;
 }
 
-TEST(HistoryStore, ARecordComesBackAsItWas) {
+TEST(HistoryStore, RecordIsUnchangedByRoundTrip) {
     const boost::json::object row = row_json(full(), kTypes);
     const JobRecord back = job_of_row(row, kTypes);
     EXPECT_EQ(boost::json::serialize(row_json(back, kTypes)), boost::json::serialize(row));
@@ -101,17 +101,17 @@ TEST(HistoryStore, ARecordComesBackAsItWas) {
     EXPECT_EQ(back.counted.at("n1").bytes, 1000u);
     EXPECT_EQ(back.state.ran_s_by_type, full().state.ran_s_by_type);
     EXPECT_EQ(back.state.promised, full().state.promised);
-    // Types may be listed otherwise by then.
+    // GPU types may be listed in another order later.
     const std::vector<std::string> others{"h100", "k80", "a100"};
     EXPECT_EQ(job_of_row(row, others).state.ran_s_by_type, (std::vector<double>{0, 4, 1}));
 }
 
-TEST(HistoryStore, WhatAnybodySeesHasNoEnvironment) {
+TEST(HistoryStore, PublicJsonHasNoEnvironment) {
     EXPECT_FALSE(to_json(full()).contains("environment"));
     EXPECT_TRUE(row_json(full(), kTypes).contains("environment"));
 }
 
-TEST(HistoryStore, WhatWasSavedIsFound) {
+TEST(HistoryStore, SavedRecordIsFound) {
     const test::TempDirectory directory;
     {
         const auto store = HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes}).value();
@@ -131,7 +131,7 @@ TEST(HistoryStore, WhatWasSavedIsFound) {
     EXPECT_EQ(store->found().tenants.at("vision"), (GpuTime{.interval = 5, .gpu_s_by_interval = {1, 2}}));
 }
 
-TEST(HistoryStore, AQueueKeepsItsIdentityAndANewOneHasAnother) {
+TEST(HistoryStore, QueueKeepsItsIdentityAndNewQueueHasAnother) {
     const test::TempDirectory directory;
     const auto open = [&] {
         return HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes}).value();
@@ -143,7 +143,7 @@ TEST(HistoryStore, AQueueKeepsItsIdentityAndANewOneHasAnother) {
     EXPECT_NE(open()->identity(), first);
 }
 
-TEST(HistoryStore, ANumberIsNotGivenAgainAfterItsJobIsForgotten) {
+TEST(HistoryStore, NumberOfForgottenJobIsNotReused) {
     const test::TempDirectory directory;
     const auto open = [&] {
         return HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes}).value();
@@ -160,7 +160,7 @@ TEST(HistoryStore, ANumberIsNotGivenAgainAfterItsJobIsForgotten) {
     EXPECT_GE(open()->found().last_number, 12u) << "the queue is lost";
 }
 
-TEST(HistoryStore, ANewQueueStartsAboveTheNumbersThatWereSeen) {
+TEST(HistoryStore, NewQueueStartsAboveNumbersSeen) {
     const test::TempDirectory directory;
     const auto store =
         HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes, .number_seen = 7}).value();
@@ -168,7 +168,7 @@ TEST(HistoryStore, ANewQueueStartsAboveTheNumbersThatWereSeen) {
     EXPECT_EQ(store->first_number(), 8u);
 }
 
-TEST(HistoryStore, AFileOfNumbersWithoutANumberIsRefused) {
+TEST(HistoryStore, NumberFileWithoutNumberIsRefused) {
     const test::TempDirectory directory;
     std::filesystem::create_directories(directory / "state");
     std::ofstream(directory / "state/job-numbers") << "many\n";
@@ -177,14 +177,14 @@ TEST(HistoryStore, AFileOfNumbersWithoutANumberIsRefused) {
     EXPECT_THAT(refused.error().message, testing::HasSubstr("job-numbers"));
 }
 
-TEST(HistoryStore, OneProcessAtATimeHasIt) {
+TEST(HistoryStore, SecondProcessIsRefused) {
     const test::TempDirectory directory;
     const auto store = HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes}).value();
     EXPECT_EQ(HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes}).error().code,
               ErrorCode::already_exists);
 }
 
-TEST(HistoryStore, ADamagedOneIsPutAside) {
+TEST(HistoryStore, DamagedHistoryIsMovedAside) {
     const test::TempDirectory directory;
     {
         const auto store = HistoryStore::open({.directory = directory / "state", .gpu_types = kTypes}).value();

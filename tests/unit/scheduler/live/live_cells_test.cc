@@ -34,7 +34,7 @@ protected:
     }
 };
 
-TEST_F(LiveOnCells, AnOpportunisticJobRunsInAnybodysCellsUntilTheyAreClaimed) {
+TEST_F(LiveOnCells, OpportunisticJobRunsInAnyCellsUntilClaimed) {
     const JobId guest = runs(opportunistic(8));
     EXPECT_TRUE(job(guest).held->opportunistic);
     Submission owner = asks(2, "owner");
@@ -55,7 +55,7 @@ TEST_F(LiveOnCells, AnOpportunisticJobRunsInAnybodysCellsUntilTheyAreClaimed) {
     EXPECT_THAT(engine.starts, ElementsAre(OnCells{guest, 1}, OnCells{claims, 1}, OnCells{guest, 2}));
 }
 
-TEST_F(LiveOnCells, OperatorsSeeWhatNobodyCanHave) {
+TEST_F(LiveOnCells, OperatorsSeeDoomedCells) {
     const auto doomed = [&] { return live->options().placer->doomed_cells(); };
     EXPECT_THAT(doomed(), IsEmpty());
     engine.tell_node(EngineEvent::Kind::node_lost, "n1");
@@ -70,7 +70,7 @@ TEST_F(LiveOnCells, OperatorsSeeWhatNobodyCanHave) {
     EXPECT_THAT(doomed(), IsEmpty());
 }
 
-TEST_F(LiveOnCells, AClaimLargerThanItsTenantsCellsIsRefused) {
+TEST_F(LiveOnCells, ClaimLargerThanItsTenantsCellsIsRefused) {
     const Submission wide = asks(8);
     const auto refused = try_submit(wide);
     ASSERT_FALSE(refused);
@@ -79,7 +79,7 @@ TEST_F(LiveOnCells, AClaimLargerThanItsTenantsCellsIsRefused) {
     EXPECT_EQ(submit(opportunistic(8)), 1U);
 }
 
-TEST_F(LiveOnCells, AfterARestartItStillHasNoClaim) {
+TEST_F(LiveOnCells, OpportunisticJobHasNoClaimAfterRestart) {
     const JobId guest = runs(opportunistic(8));
     restart();
     tick();
@@ -91,7 +91,7 @@ TEST_F(LiveOnCells, AfterARestartItStillHasNoClaim) {
     EXPECT_THAT(engine.stops, ElementsAre(OnCells{guest, 1}));
 }
 
-TEST_F(LiveOnCells, WithoutClaimsInTheWayNobodyIsStopped) {
+TEST_F(LiveOnCells, NoJobIsStoppedWithoutConflictingClaim) {
     const JobId guest = runs(opportunistic(4));
     const JobId claims = runs(asks(4));
     tick(100);
@@ -100,7 +100,7 @@ TEST_F(LiveOnCells, WithoutClaimsInTheWayNobodyIsStopped) {
     EXPECT_THAT(engine.stops, IsEmpty());
 }
 
-// Four racks of two nodes; "default" owns a rack and a node, "small" a node.
+// Four racks of two nodes. "default" owns a rack and a node, "small" a node.
 class LiveOnRacks : public Live {
 protected:
     LiveOnRacks() {
@@ -130,7 +130,8 @@ protected:
         tick();
     }
     std::string node_of(JobId id) const { return job(id).held->gpus.front().node; }
-    // One job holds its node by the rack its tenant owns, one by the node: in a rack that another tenant has a node of.
+    // Runs one job that holds its node through its tenant's rack cell, and one through its tenant's node cell, in a
+    // rack where another tenant has a node.
     void run_in_both_levels() {
         const JobId first = runs_for("default");
         others = runs_for("small");
@@ -149,7 +150,7 @@ protected:
     JobId on_node = 0;
 };
 
-TEST_F(LiveOnRacks, AfterARestartEveryJobHasTheCellsItHad) {
+TEST_F(LiveOnRacks, EveryJobKeepsItsCellsAcrossRestart) {
     run_in_both_levels();
     restart();
     tick();
@@ -157,7 +158,7 @@ TEST_F(LiveOnRacks, AfterARestartEveryJobHasTheCellsItHad) {
     EXPECT_THAT(engine.stops, IsEmpty());
 }
 
-TEST_F(LiveOnRacks, RecordsOfOlderDaemonsNameNoCells) {
+TEST_F(LiveOnRacks, RecordsWithoutCellsAreAssignedInOrder) {
     run_in_both_levels();
     for (auto& [id, job] : record.jobs) {
         if (job->held) job->held->cells.clear();

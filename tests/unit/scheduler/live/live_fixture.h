@@ -1,7 +1,7 @@
 #pragma once
 
-// A scheduler of submitted jobs on a cluster of two nodes with 4 GPUs each, with a clock of the test's and an engine
-// without processes. What it puts on record is kept, so that it can be started anew.
+// A scheduler of submitted jobs on a cluster of two nodes with 4 GPUs each. The test advances its clock, and its engine
+// runs no processes. Its record is kept, so that it can be restarted.
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ class Live : public ::testing::Test {
 protected:
     void SetUp() override { restart(); }
 
-    // As a new process would, with what is on record.
+    // Restarts the scheduler from its record, as a new process would.
     void restart() {
         LiveOptions options{.cluster = gpus,
                             .tenants = tenants,
@@ -41,7 +41,7 @@ protected:
                                                });
         live->restore(record, now());
     }
-    // What waits for the disk reaches it, in order.
+    // Completes the pending writes, in order.
     void write_all() {
         for (const auto& [change, saved] : std::exchange(unwritten, {})) saved(save(change));
     }
@@ -59,7 +59,7 @@ protected:
     }
 
     Moment now() const { return {.unix_s = now_s, .steady_ns = static_cast<std::int64_t>(now_s * 1e9)}; }
-    // Under a policy by which a job that is sooner through takes the GPUs of one that is not.
+    // Selects a policy under which a shorter job takes the GPUs of a longer one.
     void shortest_first() {
         policy = "srtf";
         restart();
@@ -73,7 +73,7 @@ protected:
     static Submission asks(std::uint32_t gpus, const std::string& name = "") {
         return {.name = name, .command = {"train", name}, .directory = "/", .gpus = gpus};
     }
-    // All GPUs, to read "images" so often.
+    // A job on all GPUs that reads "images" for `epochs`.
     static Submission reads_images(const std::string& name, double epochs) {
         Submission asked = asks(8, name);
         asked.dataset = "images";
@@ -86,7 +86,7 @@ protected:
         EXPECT_TRUE(ids) << ids.error().message;
         return ids ? ids->front() : 0;
     }
-    // cancelled: it has no answer yet.
+    // Returns `cancelled` if there is no answer yet.
     Result<std::vector<JobId>> try_submit(const Submission& job) {
         const auto answer = std::make_shared<Result<std::vector<JobId>>>(fail(ErrorCode::cancelled, "no answer yet"));
         live->submit(std::span(&job, 1), now(), [answer](const Result<std::vector<JobId>>& ids) { *answer = ids; });
@@ -101,7 +101,7 @@ protected:
     Phase phase(JobId id) const { return job(id).phase; }
     std::string why(JobId id) const { return live->why(job(id), now()).text; }
     std::string_view binding(JobId id) const { return live->why(job(id), now()).binding; }
-    // Submitted, placed and started, as the engine says.
+    // Submits a job and ticks until the engine has started it.
     JobId runs(Submission asked) {
         const JobId id = submit(std::move(asked));
         tick();
@@ -110,7 +110,7 @@ protected:
         EXPECT_EQ(phase(id), Phase::running);
         return id;
     }
-    // A node's daemon that caches part of "images", and what it has read for a job.
+    // Reports a node's daemon that caches part of "images" and has read `bytes` for `job`.
     void report(const std::string& job, std::uint64_t bytes) {
         allocator::NodeReport report{
             .node = "n1",

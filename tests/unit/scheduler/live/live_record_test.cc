@@ -1,4 +1,4 @@
-// What is acknowledged, decided on and done, and when: only once it is on record, however long that takes.
+// Acknowledgements, decisions and calls of the engine wait until the change is on record, however long that takes.
 
 #include <gmock/gmock.h>
 
@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Attempt = MemoryEngine::Attempt;
 
-TEST_F(Live, ItIsOnRecordBeforeTheEngineIsTold) {
+TEST_F(Live, StartIsOnRecordBeforeTheEngineIsTold) {
     const JobId id = submit(asks(2));
     saving_fails = true;
     tick();
@@ -23,7 +23,7 @@ TEST_F(Live, ItIsOnRecordBeforeTheEngineIsTold) {
     EXPECT_EQ(record.jobs.at(id)->phase, Phase::starting);
 }
 
-TEST_F(Live, ASubmissionThatCannotBeKeptNeverWas) {
+TEST_F(Live, SubmissionThatCannotBeSavedIsDropped) {
     saving_fails = true;
     const Submission asked = asks(1, "lost");
     EXPECT_EQ(try_submit(asked).error().code, ErrorCode::no_space);
@@ -34,7 +34,7 @@ TEST_F(Live, ASubmissionThatCannotBeKeptNeverWas) {
     EXPECT_EQ(submit(asks(1, "lost")), 2u) << "its number is not given again";
 }
 
-TEST_F(Live, ASubmissionThatCannotBeKeptIsNeitherCountedNorTold) {
+TEST_F(Live, SubmissionThatCannotBeSavedIsNotCountedOrNoted) {
     const JobId before = runs(asks(1, "again"));
     engine.tell_ended({before, 1}, 0);
     tick();
@@ -50,7 +50,7 @@ TEST_F(Live, ASubmissionThatCannotBeKeptIsNeitherCountedNorTold) {
     EXPECT_EQ(live->queue().counts().submitted, 2u);
 }
 
-TEST_F(Live, AJobIsAcknowledgedAndFoundOnceItIsOnRecord) {
+TEST_F(Live, JobIsAcknowledgedAndFoundOnceOnRecord) {
     disk_is_slow = true;
     const Submission asked = asks(1, "new");
     Result<std::vector<JobId>> answer = fail(ErrorCode::cancelled, "no answer yet");
@@ -66,7 +66,7 @@ TEST_F(Live, AJobIsAcknowledgedAndFoundOnceItIsOnRecord) {
     EXPECT_TRUE(live->queue().find("new"));
 }
 
-TEST_F(Live, AJobThatWasNeverOnRecordLeavesNothingBehind) {
+TEST_F(Live, JobNeverOnRecordLeavesNothingBehind) {
     disk_is_slow = true;
     static_cast<void>(try_submit(asks(1, "lost")));
     tick();
@@ -76,12 +76,12 @@ TEST_F(Live, AJobThatWasNeverOnRecordLeavesNothingBehind) {
     EXPECT_THAT(live->queue().active(), IsEmpty());
 }
 
-TEST_F(Live, TheEngineIsToldOnlyWhatIsOnRecord) {
+TEST_F(Live, EngineIsToldOnlyWhatIsOnRecord) {
     const JobId id = submit(asks(2));
     disk_is_slow = true;
     tick();
     EXPECT_THAT(engine.starts, IsEmpty());
-    // It changes while its start is being written.
+    // The job changes while its start is being written.
     static_cast<void>(cancel(id, "alice"));
     write_all();
     EXPECT_THAT(engine.starts, IsEmpty()) << "it has changed since";
@@ -91,7 +91,7 @@ TEST_F(Live, TheEngineIsToldOnlyWhatIsOnRecord) {
     EXPECT_THAT(engine.stops, ElementsAre(Attempt{id, 1}));
 }
 
-TEST_F(Live, ACancellationIsAcknowledgedOnceItIsOnRecord) {
+TEST_F(Live, CancellationIsAcknowledgedOnceOnRecord) {
     const JobId id = submit(asks(2));
     disk_is_slow = true;
     Result<void> answer = fail(ErrorCode::cancelled, "no answer yet");
@@ -106,7 +106,7 @@ TEST_F(Live, ACancellationIsAcknowledgedOnceItIsOnRecord) {
     EXPECT_EQ(record.jobs.at(id)->phase, Phase::cancelled) << "it is tried again";
 }
 
-TEST_F(Live, AJobWhosePredecessorFailsWhileItIsBeingWrittenIsCancelled) {
+TEST_F(Live, JobIsCancelledIfPredecessorFailsDuringItsWrite) {
     const JobId before = runs(asks(1, "before"));
     disk_is_slow = true;
     Submission asked = asks(1, "after");
@@ -121,13 +121,13 @@ TEST_F(Live, AJobWhosePredecessorFailsWhileItIsBeingWrittenIsCancelled) {
     EXPECT_EQ(record.jobs.at(before + 1)->phase, Phase::cancelled);
 }
 
-TEST_F(Live, NumbersGoOnAboveTheHighestThatWasGiven) {
+TEST_F(Live, NumbersContinueAboveHighestGiven) {
     record.last_number = 41;
     restart();
     EXPECT_EQ(submit(asks(1)), 42u);
 }
 
-TEST_F(Live, WithoutATenantAJobCountsForTheOnlyOne) {
+TEST_F(Live, JobWithoutTenantCountsForTheOnlyTenant) {
     tenants = {{.name = "vision"}};
     restart();
     EXPECT_EQ(job(submit(asks(1))).asked.tenant, "vision");

@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 using Attempt = MemoryEngine::Attempt;
 using Kind = EngineEvent::Kind;
 
-TEST_F(Live, AJobRunsToItsEnd) {
+TEST_F(Live, JobRunsToItsEnd) {
     Submission asked = asks(2, "resnet");
     asked.environment = {{"SEED", "7"}};
     const JobId id = runs(asked);
@@ -38,7 +38,7 @@ TEST_F(Live, AJobRunsToItsEnd) {
     EXPECT_EQ(live->counts().waits[0], 1u) << "it waited for a second at most";
 }
 
-TEST_F(Live, AfterARestartTheIntentIsCarriedOutAndWhatRunsIsTakenUp) {
+TEST_F(Live, RestartAdoptsRunningJobsAndRepeatsPendingStarts) {
     const JobId running = runs(asks(4));
     const JobId meant = submit(asks(4));
     tick();
@@ -59,7 +59,7 @@ TEST_F(Live, AfterARestartTheIntentIsCarriedOutAndWhatRunsIsTakenUp) {
     EXPECT_EQ(phase(waiting), Phase::starting);
 }
 
-TEST_F(Live, AStrictJobWhoseDeadlinePassesFails) {
+TEST_F(Live, StrictJobFailsWhenItsDeadlinePasses) {
     policy = "chronus";
     restart();
     report("", 0);
@@ -85,7 +85,7 @@ TEST_F(Live, AStrictJobWhoseDeadlinePassesFails) {
     EXPECT_EQ(phase(first), Phase::running);
 }
 
-TEST_F(Live, ADeadlineWithoutEpochsIsTriedFor) {
+TEST_F(Live, SoftDeadlineWithoutEpochsStillRuns) {
     policy = "chronus";
     restart();
     Submission soft = asks(4, "soft");
@@ -94,7 +94,7 @@ TEST_F(Live, ADeadlineWithoutEpochsIsTriedFor) {
     (void)runs(soft);
 }
 
-TEST_F(Live, WhoIsPreemptedEndsBeforeItsGpusGoOn) {
+TEST_F(Live, PreemptedJobEndsBeforeItsGpusAreReused) {
     shortest_first();
     const JobId first = runs(reads_images("slow", 1000));
     const JobId second = submit(reads_images("quick", 1));
@@ -116,7 +116,7 @@ TEST_F(Live, WhoIsPreemptedEndsBeforeItsGpusGoOn) {
     EXPECT_THAT(engine.starts, ElementsAre(Attempt{first, 1}, Attempt{second, 1}, Attempt{first, 2}));
 }
 
-TEST_F(Live, WhoEndsByItselfWhileBeingStoppedHasEnded) {
+TEST_F(Live, JobThatEndsWhileBeingStoppedSucceeds) {
     const JobId id = runs(asks(1));
     ASSERT_TRUE(cancel(id, "alice"));
     tick();
@@ -125,7 +125,7 @@ TEST_F(Live, WhoEndsByItselfWhileBeingStoppedHasEnded) {
     EXPECT_EQ(phase(id), Phase::succeeded) << "the signal came too late";
 }
 
-TEST_F(Live, OfALostNodeJobsWaitAgain) {
+TEST_F(Live, LostNodeRequeuesItsJobs) {
     const JobId on_first = runs(asks(4));
     const JobId on_second = runs(asks(4));
     const std::string lost = engine.started.at({on_first, 1}).gpus[0].node;
@@ -143,7 +143,7 @@ TEST_F(Live, OfALostNodeJobsWaitAgain) {
     EXPECT_EQ(engine.started.at({on_first, 2}).gpus[0].node, lost);
 }
 
-TEST_F(Live, WhoHasAPlaceOnALostNodeWaitsForAnother) {
+TEST_F(Live, JobPlacedOnLostNodeWaitsForAnotherPlace) {
     shortest_first();
     const JobId first = runs(reads_images("slow", 1000));
     const JobId second = submit(reads_images("quick", 1));
@@ -162,7 +162,7 @@ TEST_F(Live, WhoHasAPlaceOnALostNodeWaitsForAnother) {
     EXPECT_THAT(engine.starts, ElementsAre(Attempt{first, 1}, Attempt{second, 1}));
 }
 
-// Wants every job with so many GPUs.
+// Wants every job to have a given number of GPUs.
 class WantsEach final : public Policy {
 public:
     explicit WantsEach(const std::uint32_t& gpus) : gpus_(gpus) {}
@@ -179,7 +179,7 @@ private:
     const std::uint32_t& gpus_;
 };
 
-TEST_F(Live, WhoMovesToANodeThatIsLostMeanwhileWaitsAgain) {
+TEST_F(Live, JobMovingToLostNodeIsRequeued) {
     std::uint32_t wanted = 4;
     own_policy = [&wanted] { return std::make_unique<WantsEach>(wanted); };
     restart();
@@ -203,7 +203,7 @@ TEST_F(Live, WhoMovesToANodeThatIsLostMeanwhileWaitsAgain) {
     EXPECT_EQ(engine.started.at({id, 2}).gpus, (std::vector<NamedGpus>{{first, 0xf}}));
 }
 
-TEST_F(Live, WhatAJobHadIsKnownWhenItMoves) {
+TEST_F(Live, MovedJobRemembersItsLastPlacement) {
     std::uint32_t wanted = 4;
     own_policy = [&wanted] { return std::make_unique<WantsEach>(wanted); };
     restart();
@@ -219,7 +219,7 @@ TEST_F(Live, WhatAJobHadIsKnownWhenItMoves) {
     EXPECT_EQ(job(id).held->count, 8u);
 }
 
-TEST_F(Live, AnElasticJobGrowsWhereItGainsByIt) {
+TEST_F(Live, ElasticJobGrowsOnlyIfItGains) {
     policy = "las";
     for (const bool gains : {true, false}) {
         restart();
@@ -239,7 +239,7 @@ TEST_F(Live, AnElasticJobGrowsWhereItGainsByIt) {
     }
 }
 
-TEST_F(Live, OnlyWhoMayBePackedShares) {
+TEST_F(Live, OnlyPackableJobsShareGpus) {
     policy = "gandiva";
     for (const double packed_rate : {0.0, 0.9}) {
         restart();
@@ -266,7 +266,7 @@ TEST_F(Live, OnlyWhoMayBePackedShares) {
     }
 }
 
-TEST_F(Live, WhatVanishesAgainAndAgainFails) {
+TEST_F(Live, JobLostFiveTimesInARowFails) {
     const JobId id = submit(asks(1));
     for (std::uint32_t attempt = 1; attempt <= 5; ++attempt) {
         tick();
@@ -278,7 +278,7 @@ TEST_F(Live, WhatVanishesAgainAndAgainFails) {
     EXPECT_THAT(job(id).end_reason, HasSubstr("lost 5 times in a row"));
 }
 
-TEST_F(Live, ADependencyIsWaitedForAndItsFailureCancels) {
+TEST_F(Live, DependentWaitsAndIsCancelledOnFailure) {
     const JobId first = runs(asks(1, "first"));
     Submission after = asks(1, "second");
     after.after = {"first"};
@@ -321,7 +321,7 @@ TEST_F(Live, CancellingWorksInEveryPhase) {
     EXPECT_EQ(engine.starts.size(), 1u);
 }
 
-TEST_F(Live, AQuotaHoldsAndIsNamed) {
+TEST_F(Live, QuotaHoldsAndIsNamed) {
     Submission asked = asks(2, "a");
     asked.tenant = "small";
     runs(asked);
@@ -335,7 +335,7 @@ TEST_F(Live, AQuotaHoldsAndIsNamed) {
     EXPECT_THAT(why(waits), HasSubstr("1 (a): 2 GPUs"));
 }
 
-TEST_F(Live, WhyNamesTheGpusAndWhoHasThem) {
+TEST_F(Live, WhyNamesGpusAndTheirHolders) {
     runs(asks(6, "big"));
     const JobId waits = submit(asks(4, "next"));
     const JobId behind = submit(asks(1, "behind"));
@@ -353,7 +353,7 @@ public:
     Result<Decision> decide(const Snapshot&) override { throw std::runtime_error("a bug"); }
 };
 
-TEST_F(Live, APolicyThatThrowsStopsNothing) {
+TEST_F(Live, PolicyThatThrowsStopsNoJob) {
     const JobId id = runs(asks(1));
     own_policy = [] { return std::make_unique<Throws>(); };
     restart();
@@ -365,8 +365,8 @@ TEST_F(Live, APolicyThatThrowsStopsNothing) {
     EXPECT_EQ(phase(id), Phase::succeeded);
 }
 
-TEST_F(Live, WhatRunsIsRegisteredAndItsReadsAreItsProgress) {
-    report("resnet", 5'000);  // of a job of that name before
+TEST_F(Live, RunningJobIsRegisteredAndItsReadsAreItsProgress) {
+    report("resnet", 5'000);  // of an earlier job of that name
     Submission asked = asks(4, "resnet");
     asked.dataset = "images";
     asked.epochs = 3;
@@ -390,7 +390,7 @@ TEST_F(Live, WhatRunsIsRegisteredAndItsReadsAreItsProgress) {
     EXPECT_EQ(cluster.registered("resnet"), nullptr);
 }
 
-TEST_F(Live, ANameInUseIsRefused) {
+TEST_F(Live, NameInUseIsRefused) {
     ASSERT_TRUE(cluster.register_job({.name = "by-hand"}));
     const Submission by_hand = asks(1, "by-hand");
     EXPECT_EQ(try_submit(by_hand).error().code, ErrorCode::already_exists);
@@ -402,7 +402,7 @@ TEST_F(Live, ANameInUseIsRefused) {
     EXPECT_EQ(submit(again), id + 1);
 }
 
-TEST_F(Live, TheHistoryIsKeptWithinItsLimit) {
+TEST_F(Live, HistoryIsKeptWithinItsLimit) {
     history_max = 2;
     restart();
     for (int i = 0; i < 4; ++i) {
@@ -416,7 +416,7 @@ TEST_F(Live, TheHistoryIsKeptWithinItsLimit) {
     EXPECT_THAT(engine.forgotten, ElementsAre(1, 2));
 }
 
-TEST_F(Live, AFailureIsToldToAllWhoWaitForItHoweverShortTheHistory) {
+TEST_F(Live, FailureReachesAllDependentsDespiteShortHistory) {
     history_max = 1;
     restart();
     const JobId failed = runs(asks(1));
@@ -434,7 +434,7 @@ TEST_F(Live, AFailureIsToldToAllWhoWaitForItHoweverShortTheHistory) {
     EXPECT_TRUE(live->queue().active().empty());
 }
 
-TEST_F(Live, TenantsAccountsGoOnAcrossARestart) {
+TEST_F(Live, TenantAccountsContinueAcrossRestart) {
     const JobId id = runs(asks(4));
     tick(100);
     tick(10);

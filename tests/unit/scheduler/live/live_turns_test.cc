@@ -1,4 +1,4 @@
-// Jobs that take turns: what the allocator is told of those that do not run just now.
+// Jobs that take turns: what the allocator is told about jobs that are not running now.
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 namespace larder::scheduler {
 namespace {
 
-TEST_F(Live, WhoWaitsForItsTurnKeepsItsCache) {
+TEST_F(Live, JobWaitingForItsTurnKeepsItsCache) {
     shortest_first();
     const JobId first = runs(reads_images("slow", 1000));
     report("slow", 5'000);
@@ -28,7 +28,7 @@ TEST_F(Live, WhoWaitsForItsTurnKeepsItsCache) {
     report("quick", 0);
     EXPECT_EQ(waiting(), 5e5);
     EXPECT_FALSE(storage_view(cluster, now().steady_ns).jobs.contains("slow")) << "it has no rate";
-    cluster.set_turns({});  // as a new process has it
+    cluster.set_turns({});  // as in a new process
     restart();
     EXPECT_EQ(waiting(), 5e5) << "where it ran is on record, and known before the first plan";
     tick();
@@ -39,7 +39,7 @@ TEST_F(Live, WhoWaitsForItsTurnKeepsItsCache) {
     EXPECT_EQ(phase(second), Phase::starting);
 }
 
-TEST_F(Live, WhoHasGpusButIsNotReportedKeepsItsCache) {
+TEST_F(Live, JobWithGpusButNoReportKeepsItsCache) {
     shortest_first();
     const JobId id = submit(reads_images("slow", 1000));
     tick();

@@ -39,7 +39,7 @@ protected:
                 .gpus = {{"n1", 0b1010}, {"n2", 0b0001}},
                 .grace_s = grace_s};
     }
-    // What comes next of this kind.
+    // Waits for the next event of this kind.
     static EngineEvent wait_for(LocalEngine& engine, Kind kind) {
         for (;;) {
             for (const EngineEvent& event : engine.poll()) {
@@ -76,7 +76,7 @@ TEST_F(LocalEngineTest, RunsACommandWithItsGpusAndKeepsItsOutput) {
     EXPECT_EQ(text_of(engine->output_of(7, 2)), "1,3,4 red " + directory.path().string() + "\noops\n");
 }
 
-TEST_F(LocalEngineTest, FilesOfAnotherQueueAreNotBelieved) {
+TEST_F(LocalEngineTest, FilesOfAnotherQueueAreIgnored) {
     engine->start(job("exit 0"));
     wait_for(*engine, Kind::ended);
     ASSERT_TRUE(files().exit());
@@ -93,7 +93,7 @@ TEST_F(LocalEngineTest, FilesOfAnotherQueueAreNotBelieved) {
     EXPECT_EQ(highest_job_number(directory / "jobs"), 7u);
 }
 
-TEST_F(LocalEngineTest, AJobOfBeforeQueuesHadIdentitiesIsFoundWhereItWas) {
+TEST_F(LocalEngineTest, JobFromBeforeQueueIdentitiesIsFound) {
     const AttemptFiles old(directory / "jobs/7/2");
     ASSERT_TRUE(old.claim({.pid = 1, .boot = "b"}));
     ASSERT_TRUE(old.write_exit({.code = 5}));
@@ -104,7 +104,7 @@ TEST_F(LocalEngineTest, AJobOfBeforeQueuesHadIdentitiesIsFoundWhereItWas) {
     EXPECT_EQ(wait_for(**upgraded, Kind::ended).exit_code, 5);
 }
 
-TEST_F(LocalEngineTest, AnAttemptIsStartedOnceWhoeverAsks) {
+TEST_F(LocalEngineTest, AttemptIsStartedOnceByAnyEngine) {
     const EngineJob once = job("echo started >> starts; while [ ! -e end ]; do sleep 0.01; done");
     engine->start(once);
     const auto other = make_engine();
@@ -118,7 +118,7 @@ TEST_F(LocalEngineTest, AnAttemptIsStartedOnceWhoeverAsks) {
     EXPECT_EQ(text_of(directory / "starts"), "started\n");
 }
 
-TEST_F(LocalEngineTest, AnotherEngineFindsWhatRunsAndHowItEnded) {
+TEST_F(LocalEngineTest, AnotherEngineFindsRunningAndEndedJobs) {
     const EngineJob known = job("touch runs; while [ ! -e end ]; do sleep 0.01; done; exit 9");
     engine->start(known);
     wait_for_file("runs");
@@ -132,7 +132,7 @@ TEST_F(LocalEngineTest, AnotherEngineFindsWhatRunsAndHowItEnded) {
     EXPECT_EQ(wait_for(*late, Kind::ended).exit_code, 9) << "it had ended before it was looked for";
 }
 
-TEST_F(LocalEngineTest, ToStopIsToAskFirst) {
+TEST_F(LocalEngineTest, StopSendsSigtermFirst) {
     engine->start(job("trap 'echo saved; exit 0' TERM; touch runs; while :; do sleep 0.01; done"));
     wait_for_file("runs");
     engine->stop(7, 2);
@@ -143,8 +143,8 @@ TEST_F(LocalEngineTest, ToStopIsToAskFirst) {
     EXPECT_THAT(text_of(engine->output_of(7, 2)), HasSubstr("saved\n"));
 }
 
-TEST_F(LocalEngineTest, WhoDoesNotListenIsKilledAfterItsGraceWithAllItStarted) {
-    // The child leaves its group and its parent; it holds the lock for as long as it lives.
+TEST_F(LocalEngineTest, JobIgnoringSigtermIsKilledAfterGraceWithDescendants) {
+    // The child leaves its process group and its parent. It holds the lock for as long as it lives.
     engine->start(
         job("trap '' TERM; (setsid sh -c 'exec 9>held; flock 9; touch locked; sleep 1000' &) ; "
             "while [ ! -e locked ]; do sleep 0.01; done; touch runs; while :; do sleep 0.01; done",
@@ -157,7 +157,7 @@ TEST_F(LocalEngineTest, WhoDoesNotListenIsKilledAfterItsGraceWithAllItStarted) {
     EXPECT_TRUE(nobody_holds("held")) << "nothing of it is left";
 }
 
-TEST_F(LocalEngineTest, WhatIsStoppedBeforeItBeganNeverBegins) {
+TEST_F(LocalEngineTest, AttemptStoppedBeforeStartNeverRuns) {
     const EngineJob never = job("touch ran");
     engine->adopt(never);
     engine->stop(7, 2);
@@ -168,7 +168,7 @@ TEST_F(LocalEngineTest, WhatIsStoppedBeforeItBeganNeverBegins) {
     EXPECT_FALSE(std::ifstream(directory / "ran"));
 }
 
-TEST_F(LocalEngineTest, WhatCannotBeRunSaysWhy) {
+TEST_F(LocalEngineTest, CommandThatCannotRunSaysWhy) {
     EngineJob missing = job("");
     missing.command = {"no-such-program"};
     engine->start(missing);
@@ -182,7 +182,7 @@ TEST_F(LocalEngineTest, WhatCannotBeRunSaysWhy) {
     EXPECT_THAT(wait_for(*engine, Kind::ended).message, HasSubstr("cannot enter its directory"));
 }
 
-TEST_F(LocalEngineTest, WithItsRunnerKilledAJobIsLostAndNothingOfItLeft) {
+TEST_F(LocalEngineTest, JobOfKilledRunnerIsLostAndLeavesNoProcess) {
     engine->start(job("(exec 9>held; flock 9; touch runs; sleep 1000) & wait"));
     wait_for_file("runs");
     ASSERT_TRUE(files().started());
@@ -192,13 +192,13 @@ TEST_F(LocalEngineTest, WithItsRunnerKilledAJobIsLostAndNothingOfItLeft) {
     while (!nobody_holds("held")) std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
-TEST_F(LocalEngineTest, WithoutItsRunnerItDoesNotStart) {
+TEST_F(LocalEngineTest, MissingRunnerIsRefused) {
     const auto refused = LocalEngine::open({.directory = directory / "jobs", .runner = directory / "missing"});
     ASSERT_FALSE(refused);
     EXPECT_THAT(refused.error().message, HasSubstr("the program that runs jobs"));
 }
 
-TEST_F(LocalEngineTest, WhatIsForgottenLeavesNoFiles) {
+TEST_F(LocalEngineTest, ForgottenJobLeavesNoFiles) {
     engine->start(job("true"));
     wait_for(*engine, Kind::ended);
     engine->forget(7);

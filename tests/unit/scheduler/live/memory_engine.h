@@ -1,6 +1,6 @@
 #pragma once
 
-// An engine without processes: what it is told is kept, and what it tells is up to the test.
+// An engine without processes. It records the calls it gets, and the test chooses its events.
 
 #include <map>
 #include <string>

@@ -8,7 +8,7 @@
 namespace larder::scheduler {
 namespace {
 
-// One job at up to 100 MB/s on node "a"; its dataset lies half on the disk of "a", half on that of its peer "b".
+// One job of up to 100 MB/s on node "a". Half of its dataset is on the disk of "a", half on the disk of its peer "b".
 struct OneJob {
     allocator::ClusterState state{.remote_bytes_per_second = 1e9,
                                   .nodes = {{.name = "a", .gpus = 4, .disk_bytes = 500'000'000},
@@ -35,19 +35,19 @@ struct OneJob {
     }
 };
 
-TEST(RateBound, IsTheRemoteWhereThatIsUsedUp) {
+TEST(RateBound, IsRemoteWhenItIsUsedUp) {
     OneJob one;
     one.state.remote_bytes_per_second = 5e7;
     EXPECT_EQ(one.bound(), "remote");
 }
 
-TEST(RateBound, IsTheNetworkOfTheNodeItRunsOn) {
+TEST(RateBound, IsNetworkOfNodeTheJobRunsOn) {
     OneJob one;
     one.state.nodes[0].nic_bytes_per_second = 5e7;
     EXPECT_EQ(one.bound(), "network of a");
 }
 
-TEST(RateBound, IsTheDiskOrTheNetworkOfTheNodeItReadsFrom) {
+TEST(RateBound, IsDiskOrNetworkOfNodeTheJobReadsFrom) {
     OneJob one;
     one.cache_all();
     one.state.nodes[1].disk_read_bytes_per_second = 2e7;
@@ -56,7 +56,7 @@ TEST(RateBound, IsTheDiskOrTheNetworkOfTheNodeItReadsFrom) {
     EXPECT_EQ(one.bound(), "network of b");
 }
 
-TEST_F(Live, WhyNamesTheNetworkThatBindsWhileTheRemoteHasSomeLeft) {
+TEST_F(Live, WhyNamesBindingNetworkWhileRemoteHasRateLeft) {
     const auto reports = [this](double nic) {
         allocator::NodeReport node{.node = "n1",
                                    .instance = 1,

@@ -37,7 +37,7 @@ Submission good() {
             .service = Service::strict_deadline};
 }
 
-TEST(Submission, WhatIsWellFormedIsTaken) {
+TEST(Submission, ValidJobIsAccepted) {
     EXPECT_TRUE(check(good()));
     Submission wide = good();
     wide.gpus = 16;
@@ -47,7 +47,7 @@ TEST(Submission, WhatIsWellFormedIsTaken) {
     EXPECT_TRUE(check(wide)) << "it can do with fewer";
 }
 
-TEST(Submission, WhatIsNotIsRefusedAndSaysWhy) {
+TEST(Submission, InvalidJobIsRefusedWithReason) {
     const std::vector<Refusal> refusals{
         {[](Submission& job) { job.gpus = 17; }, ErrorCode::no_space, "asks for 17 GPUs, but the cluster has 16"},
         {[](Submission& job) { job.gpu_type = "k80", job.gpus = 5; }, ErrorCode::no_space, "has 4 of one type"},

@@ -34,7 +34,7 @@ std::vector<std::uint32_t> nodes_of(const std::optional<Placed>& placed) {
     return nodes;
 }
 
-TEST(FreePool, WhereTheFewestGpusAreLeftOver) {
+TEST(FreePool, JobGoesWhereFewestGpusAreLeftOver) {
     FreePool pool(cluster_with({8, 4, 8, 2}));
     EXPECT_THAT(nodes_of(pool.place(request(0, 3))), ElementsAre(1));
     EXPECT_THAT(nodes_of(pool.place(request(1, 1))), ElementsAre(1));
@@ -44,7 +44,7 @@ TEST(FreePool, WhereTheFewestGpusAreLeftOver) {
     EXPECT_EQ(pool.free_gpus(1), 0U);
 }
 
-TEST(FreePool, AGangTakesTheFullestNodesAndFitsItsRest) {
+TEST(FreePool, GangTakesLargestNodesAndFitsItsRest) {
     FreePool pool(cluster_with({8, 4, 8, 3}));
     EXPECT_THAT(nodes_of(pool.place(request(0, 19))), ElementsAre(0, 2, 3));
     EXPECT_FALSE(pool.place(request(1, 5)));
@@ -61,7 +61,7 @@ TEST(FreePool, ReleasedGpusAreFreeAgain) {
     ASSERT_TRUE(pool.place(request(1, 2)));
 }
 
-TEST(FreePool, PlacedAtJustThese) {
+TEST(FreePool, PlaceAtTakesExactlyTheGivenGpus) {
     FreePool pool(cluster_with({4, 4}));
     EXPECT_TRUE(pool.place_at(request(0, 2), {{0, 0b0110}}));
     EXPECT_FALSE(pool.place_at(request(1, 2), {{0, 0b0011}}));
@@ -78,7 +78,7 @@ PlaceRequest opportunistic(JobId job, std::uint32_t gpus) {
     return asked;
 }
 
-TEST(FreePool, ClaimsTakeTheGpusOfOpportunisticJobsTheLastFirst) {
+TEST(FreePool, ClaimsEvictOpportunisticJobsLatestFirst) {
     FreePool pool(cluster_with({4, 4}));
     ASSERT_TRUE(pool.place(opportunistic(1, 2)));
     ASSERT_TRUE(pool.place(opportunistic(2, 2)));
@@ -96,18 +96,19 @@ TEST(FreePool, ClaimsTakeTheGpusOfOpportunisticJobsTheLastFirst) {
     EXPECT_EQ(pool.free_gpus(0), 0U);
 }
 
-TEST(FreePool, WhoseGpusAreNotNeededStays) {
+TEST(FreePool, OpportunisticJobStaysIfItsGpusAreNotNeeded) {
     FreePool pool(cluster_with({4, 4}));
     ASSERT_TRUE(pool.place(opportunistic(1, 4)));
     ASSERT_TRUE(pool.place(opportunistic(2, 1)));
     const auto claims = pool.place(request(3, 4));
     ASSERT_TRUE(claims);
-    // 2 came last, but alone it would not have been enough; whichever node was taken, one of both is enough to go.
+    // Job 2 came last, but evicting it alone would not have been enough. Whichever node was taken, evicting one job
+    // suffices.
     EXPECT_EQ(claims->placement.size(), 1U);
     EXPECT_EQ(claims->evicted.size(), 1U);
 }
 
-TEST(FreePool, AClaimIsTakenButNeverGivenUp) {
+TEST(FreePool, ClaimIsTakenButNeverGivenUp) {
     FreePool pool(cluster_with({4}));
     ASSERT_TRUE(pool.place(opportunistic(1, 4)));
     EXPECT_TRUE(pool.set_opportunistic(1, false));
@@ -115,7 +116,7 @@ TEST(FreePool, AClaimIsTakenButNeverGivenUp) {
     EXPECT_FALSE(pool.place(request(2, 1)));
 }
 
-TEST(FreePool, UnusableNodesAreLeftOut) {
+TEST(FreePool, UnusableNodesAreSkipped) {
     FreePool pool(cluster_with({4, 4}));
     ASSERT_TRUE(pool.place(request(0, 2)));
     pool.set_usable(0, false);
@@ -127,18 +128,18 @@ TEST(FreePool, UnusableNodesAreLeftOut) {
     EXPECT_THAT(nodes_of(pool.place(request(2, 3))), ElementsAre(0));
 }
 
-TEST(FreePool, AmongEqualsTheNodeNearTheData) {
+TEST(FreePool, NodeNearTheDataWinsTies) {
     FreePool pool(cluster_with({4, 4, 4, 2}));
     const std::vector<std::uint32_t> near{2, 1, 99};
     PlaceRequest asked = request(0, 4);
     asked.near = near;
     EXPECT_THAT(nodes_of(pool.place(asked)), ElementsAre(2));
     asked.job = 1;
-    asked.gpus = 2;  // few nodes and few left over go before
+    asked.gpus = 2;  // using few nodes and leaving few GPUs over come first
     EXPECT_THAT(nodes_of(pool.place(asked)), ElementsAre(3));
 }
 
-// Two nodes with the data have two free GPUs each; one without has four.
+// Two nodes with the data have two free GPUs each. One node without the data has four.
 class NearOrTogether : public testing::Test {
 protected:
     NearOrTogether() : pool_(cluster_with({4, 4, 4})) {
@@ -154,30 +155,30 @@ protected:
     PlaceRequest asked_;
 };
 
-TEST_F(NearOrTogether, TogetherWhereNothingBinds) {
+TEST_F(NearOrTogether, TogetherWhenNothingBinds) {
     EXPECT_THAT(nodes_of(pool_.place(asked_)), ElementsAre(2));
 }
 
-TEST_F(NearOrTogether, NearWhereTheDataBinds) {
+TEST_F(NearOrTogether, NearWhenDataBinds) {
     asked_.rate_far = 0.5;
     EXPECT_THAT(nodes_of(pool_.place(asked_)), ElementsAre(0, 1));
 }
 
-TEST_F(NearOrTogether, TogetherWhereCommunicationBindsHarder) {
+TEST_F(NearOrTogether, TogetherWhenCommunicationBindsHarder) {
     asked_.rate_far = 0.5;
     rate_by_nodes_ = {1, 0.4};
     asked_.rate_by_nodes = rate_by_nodes_;
     EXPECT_THAT(nodes_of(pool_.place(asked_)), ElementsAre(2));
 }
 
-TEST_F(NearOrTogether, NearWhereTheDataBindsHarder) {
+TEST_F(NearOrTogether, NearWhenDataBindsHarder) {
     asked_.rate_far = 0.3;
     rate_by_nodes_ = {1, 0.4};
     asked_.rate_by_nodes = rate_by_nodes_;
     EXPECT_THAT(nodes_of(pool_.place(asked_)), ElementsAre(0, 1));
 }
 
-TEST(GangRate, TheLowerOfCommunicationAndData) {
+TEST(GangRate, IsLowerOfCommunicationAndDataRates) {
     const std::vector<double> by_nodes{1, 0.8, 0.6};
     PlaceRequest asked = request(0, 8);
     asked.rate_by_nodes = by_nodes;
@@ -204,8 +205,9 @@ private:
     std::uint64_t state_;
 };
 
-// Against bits of its own: what fits is placed, on as few nodes as the free GPUs allow, never on what is taken or lost.
-TEST(FreePool, RandomOperations) {
+// Compares with the test's own bits: what fits is placed, on as few nodes as the free GPUs allow, never on taken or
+// lost GPUs.
+TEST(FreePool, RandomOperationsMatchModel) {
     for (std::uint32_t seed = 0; seed < 40; ++seed) {
         Dice dice(seed);
         GpuCluster cluster{.gpu_types = {"a", "b"}, .nodes = {}};

@@ -11,7 +11,7 @@
 namespace larder::scheduler::tests {
 namespace {
 
-TEST(TakeAlikeForEqual, LeavesSoManyKindsAndNoLargeError) {
+TEST(TakeAlikeForEqual, LeavesFewKindsAndSmallErrors) {
     Random random(1);
     std::vector<double> rows;
     for (int i = 0; i < 5000; ++i) rows.push_back(1 + 9 * random.part());
@@ -43,7 +43,7 @@ TEST(TakeAlikeForEqual, KeepsNamesAndZeros) {
     EXPECT_GE(kinds.size(), 90U);
 }
 
-TEST(TakeAlikeForEqual, ChangesNothingWhereThereAreFewKinds) {
+TEST(TakeAlikeForEqual, ChangesNothingWhenKindsAreFew) {
     std::vector<double> rows{1, 2, 3, 1, 2, 3, 0, 0, 0};
     const std::vector<double> before = rows;
     take_alike_for_equal(rows, 1, 0, 4);
@@ -51,8 +51,8 @@ TEST(TakeAlikeForEqual, ChangesNothingWhereThereAreFewKinds) {
     take_alike_for_equal({}, 1, 0, 4);
 }
 
-// Of 18 tenants, one has many jobs, no two of them alike, another has one job: by weight that one always runs.
-TEST(TakeAlikeForEqual, TenantsAreNotTakenForEachOther) {
+// Of 18 tenants, one has many jobs, no two of them alike, and another has one job. By weight, that one job always runs.
+TEST(TakeAlikeForEqual, KeepsTenantsApart) {
     World world(4, {"a", "b"});
     for (int tenant = 1; tenant < 18; ++tenant) world.tenants.push_back({.name = std::to_string(tenant)});
     Random random(3);

@@ -17,7 +17,7 @@ std::unique_ptr<Policy> astraea(double starve_s = 1e9, std::uint32_t window_inte
 
 constexpr TimeWindow kWindow{.interval_s = 3600, .intervals = 24};
 
-// Decides at each lease's end, and keeps the tenants' accounts.
+// Decides at the end of each lease and keeps the tenants' accounts.
 void run_leases(tests::World& world, Policy& policy, int leases) {
     for (int lease = 0; lease < leases; ++lease) {
         ASSERT_TRUE(world.step(policy));
@@ -29,7 +29,7 @@ void run_leases(tests::World& world, Policy& policy, int leases) {
     }
 }
 
-TEST(Astraea, TenantsHaveGpuTimeByWeightHoweverManyJobsTheyHave) {
+TEST(Astraea, TenantsGetGpuTimeByWeightWhateverTheirJobCount) {
     tests::World world(1);
     world.tenants = {{.name = "many", .weight = 1}, {.name = "few", .weight = 3}};
     for (int j = 0; j < 12; ++j) world.add(2, kNever);
@@ -41,13 +41,13 @@ TEST(Astraea, TenantsHaveGpuTimeByWeightHoweverManyJobsTheyHave) {
         had[world.specs[j].tenant] += world.states[j].attained_gpu_s;
     }
     EXPECT_NEAR(had[0] / (had[0] + had[1]), 0.25, 0.02);
-    // And each job of a tenant as much as the others.
+    // Each job of a tenant gets as much as the tenant's other jobs.
     for (std::size_t j = 0; j < 12; ++j) {
         EXPECT_NEAR(world.states[j].attained_gpu_s, had[0] / 12, 2 * kLeaseS * 2);
     }
 }
 
-TEST(Astraea, WhatWasHadBeforeTheWindowIsForgotten) {
+TEST(Astraea, GpuTimeOfTenantBeforeWindowIsForgotten) {
     for (const std::uint32_t window : {1U, 24U}) {
         tests::World world(1);
         world.tenants = {{.name = "one", .gpu_time = {.gpu_s_by_interval = {1e6, 0}}},
@@ -60,12 +60,12 @@ TEST(Astraea, WhatWasHadBeforeTheWindowIsForgotten) {
     }
 }
 
-TEST(Astraea, WhatAJobHadBeforeTheWindowIsForgottenAmongItsTenants) {
+TEST(Astraea, GpuTimeOfJobBeforeWindowIsForgotten) {
     for (const std::uint32_t window : {1U, 24U}) {
         tests::World world(1);
         world.add(8, kNever);
         world.add(8, kNever);
-        world.states[0].gpu_time = {.gpu_s_by_interval = {1e6, 0}};  // and so has attained_gpu_s
+        world.states[0].gpu_time = {.gpu_s_by_interval = {1e6, 0}};  // like attained_gpu_s
         world.states[0].attained_gpu_s = 1e6;
         world.states[1].gpu_time = {.gpu_s_by_interval = {0, 100}};
         world.states[1].attained_gpu_s = 100;
@@ -75,7 +75,7 @@ TEST(Astraea, WhatAJobHadBeforeTheWindowIsForgottenAmongItsTenants) {
     }
 }
 
-TEST(Astraea, AJobKeepsItsGpusToTheEndOfItsLease) {
+TEST(Astraea, JobKeepsItsGpusToEndOfLease) {
     tests::World world(1);
     world.tenants = {{.name = "one", .gpu_time = {.gpu_s_by_interval = {1e6}}}, {.name = "two"}};
     world.add(8, kNever);
@@ -92,10 +92,10 @@ TEST(Astraea, AJobKeepsItsGpusToTheEndOfItsLease) {
     EXPECT_THAT(world.running(), ElementsAre(1));
 }
 
-TEST(Astraea, WhoStarvesGoesFirst) {
+TEST(Astraea, StarvingJobGoesFirst) {
     tests::World world(1);
     world.tenants = {{.name = "one", .gpu_time = {.gpu_s_by_interval = {1e6}}}, {.name = "two"}};
-    world.add(8, kNever);  // of the tenant that has had much
+    world.add(8, kNever);  // of the tenant with much GPU time
     world.pass(2000);
     for (int j = 0; j < 3; ++j) world.add(4, kNever).tenant = 1;
     const auto patient = astraea(3000);

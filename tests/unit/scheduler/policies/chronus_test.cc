@@ -21,7 +21,7 @@ JobSpec& add(tests::World& world, std::uint32_t gpus, double seconds, Service se
     return spec;
 }
 
-// To the end of all jobs, or to `until_s`; when each ended.
+// Runs until all jobs have ended or until `until_s`. Returns when each job ended.
 std::vector<double> run(tests::World& world, Policy& policy, double until_s = 1e6) {
     std::vector<double> ends(world.states.size(), kNever);
     while (!world.jobs.empty() && world.now_s < until_s) {
@@ -39,7 +39,7 @@ std::vector<double> run(tests::World& world, Policy& policy, double until_s = 1e
     return ends;
 }
 
-TEST(Edf, TheEarliestDeadlineGoesFirst) {
+TEST(Edf, EarliestDeadlineGoesFirst) {
     tests::World world(1);
     world.add(8);
     add(world, 8, 100, Service::soft_deadline, 2000);
@@ -52,7 +52,7 @@ TEST(Edf, TheEarliestDeadlineGoesFirst) {
     EXPECT_THAT(world.running(), ElementsAre(1));
 }
 
-TEST(Chronus, RefusesAStrictJobThatCannotBeMetAndSaysWhenItCouldEnd) {
+TEST(Chronus, StrictJobThatWouldBeLateIsRefusedWithItsEarliestEnd) {
     tests::World world(1);
     add(world, 8, 500, Service::strict_deadline, 600);
     add(world, 8, 200, Service::strict_deadline, 550);
@@ -67,7 +67,7 @@ TEST(Chronus, RefusesAStrictJobThatCannotBeMetAndSaysWhenItCouldEnd) {
     EXPECT_EQ(world.waits[1], WaitsFor::deadline);
 }
 
-TEST(Chronus, APromiseHoldsAgainstWhoComesLaterAndTighter) {
+TEST(Chronus, PromiseHoldsAgainstLaterTighterDeadline) {
     tests::World world(1);
     add(world, 8, 300, Service::strict_deadline, 350);
     const auto chronus = lease_policy("chronus");
@@ -77,14 +77,14 @@ TEST(Chronus, APromiseHoldsAgainstWhoComesLaterAndTighter) {
     const auto actions = world.step(*chronus);
     ASSERT_TRUE(actions);
     EXPECT_EQ(actions->refused.size(), 1);
-    // The first has leases enough for one that takes no more than what it can spare.
+    // The first job has enough leases to let in a job that needs no more than its slack.
     world.end(1);
     add(world, 8, 40, Service::strict_deadline, 150);
     const auto ends = run(world, *chronus, 600);
     EXPECT_LE(ends[0], 350);
 }
 
-TEST(Chronus, AJobThatWasPromisedMayWaitForItsLeases) {
+TEST(Chronus, PromisedJobMayWaitForItsLeases) {
     tests::World world(1);
     add(world, 8, 300, Service::strict_deadline, 2000);
     add(world, 8, 100, Service::strict_deadline, 150);
@@ -96,7 +96,7 @@ TEST(Chronus, AJobThatWasPromisedMayWaitForItsLeases) {
     EXPECT_THAT(actions->refused, IsEmpty());
 }
 
-TEST(Chronus, BestEffortFillsWhatPromisesLeaveAndMakesWayAtTheEndOfALease) {
+TEST(Chronus, BestEffortFillsGapsAndYieldsAtLeaseEnd) {
     tests::World world(1);
     world.add(8, 1e8 * 8 * 1000);
     const auto chronus = lease_policy("chronus");
@@ -115,7 +115,7 @@ TEST(Chronus, BestEffortFillsWhatPromisesLeaveAndMakesWayAtTheEndOfALease) {
     EXPECT_EQ(world.states[1].admitted_s, 30);
 }
 
-TEST(Chronus, ASoftJobThatWillBeLateGoesBeforeBestEffort) {
+TEST(Chronus, LateSoftJobGoesBeforeBestEffort) {
     tests::World world(1);
     world.add(8, 1e8 * 8 * 10);
     add(world, 8, 500, Service::soft_deadline, 300);
@@ -127,7 +127,7 @@ TEST(Chronus, ASoftJobThatWillBeLateGoesBeforeBestEffort) {
     EXPECT_THAT(actions->refused, IsEmpty());
 }
 
-TEST(Chronus, NoJobThatCannotBeStoppedIsInTheWayOfAPromise) {
+TEST(Chronus, NonPreemptibleJobDelaysNoPromise) {
     tests::World world(1);
     add(world, 4, 150, Service::strict_deadline, 210).gpus = 4;
     add(world, 8, 100, Service::strict_deadline, 350);
@@ -140,8 +140,8 @@ TEST(Chronus, NoJobThatCannotBeStoppedIsInTheWayOfAPromise) {
     EXPECT_LE(ends[1], 350);
 }
 
-// With rates that hold, who was promised is never late.
-TEST(Chronus, KeepsEveryPromise) {
+// As long as rates hold, no promised job is late.
+TEST(Chronus, EveryPromiseIsKept) {
     for (const bool exact : {false, true}) {
         std::size_t promised = 0;
         for (std::uint32_t seed = 0; seed < (exact ? 15 : 200); ++seed) {
@@ -168,8 +168,8 @@ TEST(Chronus, KeepsEveryPromise) {
     }
 }
 
-// The same as jobs come and go, with gangs that fit together in one order and not in another.
-TEST(Chronus, KeepsEveryPromiseWhoeverComesLater) {
+// The same while jobs arrive and end, with gangs that fit together in one order and not in another.
+TEST(Chronus, EveryPromiseIsKeptWhateverArrivesLater) {
     std::size_t promised = 0;
     for (std::uint32_t seed = 0; seed < 1000; ++seed) {
         tests::Random random(seed);
@@ -209,8 +209,8 @@ TEST(Chronus, KeepsEveryPromiseWhoeverComesLater) {
     EXPECT_GT(promised, 1000);
 }
 
-// Time to spare is no reason to refuse: the long job waits for the short one, whoever came first.
-TEST(Chronus, LongJobsWithTimeToSpareMakeWayForShortOnes) {
+// A long job with slack waits for a short one, whichever came first, so the short job is not refused.
+TEST(Chronus, LongJobWithSlackYieldsToShortJob) {
     tests::World world(1);
     add(world, 8, 1000, Service::strict_deadline, 5000);
     const auto chronus = lease_policy("chronus");
@@ -225,7 +225,8 @@ TEST(Chronus, LongJobsWithTimeToSpareMakeWayForShortOnes) {
     EXPECT_LE(ends[0], 5000);
 }
 
-// Under overload, who admits nobody that cannot be met is late less often than who lets the earliest deadline go first.
+// Under overload, admitting only jobs that can be on time misses fewer deadlines than running the earliest deadline
+// first.
 TEST(Chronus, MissesFewerDeadlinesThanItsBaselines) {
     const auto misses = [](std::string_view name) {
         std::size_t missed = 0;
@@ -247,8 +248,8 @@ TEST(Chronus, MissesFewerDeadlinesThanItsBaselines) {
     EXPECT_LT(by_chronus, misses("fifo"));
 }
 
-// What storage lets a job make decides whether its deadline can be promised.
-TEST(Chronus, StorageDecidesWhatCanBePromised) {
+// The rate that storage allows decides whether a job's deadline can be promised.
+TEST(Chronus, SlowStorageRefusesDeadline) {
     for (const bool aware : {true, false}) {
         tests::World world(1);
         world.storage = {.cache_bytes = 0, .remote_bytes_per_second = 4e8};
@@ -262,7 +263,7 @@ TEST(Chronus, StorageDecidesWhatCanBePromised) {
     }
 }
 
-// All ways to give jobs leases; the most that can be admitted, strict ones counting twice.
+// Searches all ways to give jobs leases. Returns the highest count of admitted jobs, where strict jobs count twice.
 double most_by_search(const std::vector<JobSpec*>& specs, std::uint32_t leases, std::uint32_t gpus) {
     double most = 0;
     std::vector<std::uint32_t> used(leases);
@@ -290,7 +291,7 @@ double most_by_search(const std::vector<JobSpec*>& specs, std::uint32_t leases, 
     return most;
 }
 
-TEST(Chronus, ExactlyAdmitsAsManyAsCanBe) {
+TEST(Chronus, ExactAdmissionAdmitsAsManyAsPossible) {
     int better = 0;
     for (std::uint32_t seed = 0; seed < 60; ++seed) {
         double by_slack = 0;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The textbook's simplex on a dense tableau, for programs of a few columns: maximise cost * x with rows * x <= bounds,
-// x >= 0 and bounds >= 0, by Bland's rule (Math. of OR, 1977). What tests hold the policies' programs against.
+// The textbook simplex on a dense tableau, for programs of a few columns: maximise cost * x with rows * x <= bounds, x
+// >= 0 and bounds >= 0, by Bland's rule (Math. of OR, 1977). Tests compare the policies' programs with it.
 
 #include <cmath>
 #include <cstddef>

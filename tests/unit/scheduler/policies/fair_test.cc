@@ -13,7 +13,7 @@ using testing::ElementsAre;
 
 constexpr double kRoundS = 360;
 
-// Decides at each round's end; the parts of the time that each job ran on each type.
+// Decides at the end of each round. Returns the fraction of the time that each job ran on each type.
 std::vector<std::vector<double>> run_rounds(tests::World& world, Policy& policy, int rounds) {
     for (int round = 0; round < rounds; ++round) {
         const auto actions = world.step(policy);
@@ -32,7 +32,7 @@ std::unique_ptr<Policy> policy(std::string_view name) {
     return std::move(*make_policy(name, {.round_s = kRoundS}));
 }
 
-// What the policy means each job to have, by type.
+// The share that the policy gives each job, by type.
 std::vector<std::vector<double>> shares(const tests::World& world, Policy& policy) {
     const Snapshot taken = world.snapshot();
     const auto parts = dynamic_cast<Fair&>(policy).parts(taken);
@@ -58,7 +58,7 @@ TEST(MaxMin, EqualJobsTakeTurns) {
     for (const auto& part : parts) EXPECT_NEAR(all(part), 2 / 3.0, 0.05);
 }
 
-TEST(MaxMin, ByWeight) {
+TEST(MaxMin, SharesFollowWeights) {
     tests::World world(1);
     world.add(8, kNever).weight = 3;
     world.add(8, kNever);
@@ -67,18 +67,19 @@ TEST(MaxMin, ByWeight) {
     EXPECT_NEAR(all(parts[0]), 0.75, 0.05);
 }
 
-TEST(MaxMin, AGangOfManyGpusRunsAsMuchLess) {
+TEST(MaxMin, LargeGangRunsProportionallyLess) {
     tests::World world(1);
     world.add(8, kNever);
     for (int j = 0; j < 8; ++j) world.add(1, kNever);
     const auto fair = policy("max-min");
     const auto parts = run_rounds(world, *fair, 80);
-    // One level for all: 8 GPUs for x of the time, 1 for 8 x, at most for all of it: then half and half.
+    // All jobs have one level: 8 GPUs run for x of the time, 1 GPU for 8 x, at most for all of the time. That splits
+    // the GPUs in half.
     EXPECT_NEAR(all(parts[0]), 8 / 64.0, 0.13);
     for (std::size_t j = 1; j < parts.size(); ++j) EXPECT_GT(all(parts[j]), 0.7);
 }
 
-TEST(MaxMin, KeepsGpusToTheEndOfARound) {
+TEST(MaxMin, JobKeepsItsGpusToEndOfRound) {
     tests::World world(1);
     world.add(8, kNever);
     const auto fair = policy("max-min");
@@ -95,7 +96,7 @@ TEST(MaxMin, KeepsGpusToTheEndOfARound) {
     EXPECT_THAT(world.running(), ElementsAre(1));
 }
 
-TEST(MaxMin, AsksForNothingWhileEveryoneRuns) {
+TEST(MaxMin, NoDecisionIsDueWhileAllJobsRun) {
     tests::World world(1);
     world.add(4, kNever);
     world.add(4, kNever);
@@ -106,8 +107,8 @@ TEST(MaxMin, AsksForNothingWhileEveryoneRuns) {
     EXPECT_EQ(actions->next_s, kNever);
 }
 
-// Two types, the second faster for some jobs only: those who know it do better by everyone than those who do not.
-TEST(MaxMin, KnowsTypesWhereItsBaselineDoesNot) {
+// Two types, of which the second is faster for some jobs only: a policy that knows the types raises the lowest share.
+TEST(MaxMin, KnowingTypesBeatsBaseline) {
     const auto least = [](std::string_view name) {
         tests::World world(1, {"slow", "fast"});
         for (int j = 0; j < 8; ++j) {
@@ -124,12 +125,12 @@ TEST(MaxMin, KnowsTypesWhereItsBaselineDoesNot) {
     };
     const double knows = least("max-min");
     const double does_not = least("max-min-agnostic");
-    EXPECT_THAT(knows, DoubleNear(2.2 / 3.7, 0.04));  // as the program has it: see shares_test.cc
+    EXPECT_THAT(knows, DoubleNear(2.2 / 3.7, 0.04));  // the linear program's level: see shares_test.cc
     EXPECT_THAT(does_not, DoubleNear(0.5, 0.04));
 }
 
-// What the remote binds runs no faster on the faster type, so that type is the other's.
-TEST(MaxMin, StorageDecidesWhoGetsTheFastType) {
+// A job that the remote binds runs no faster on the faster type, so the other job gets that type.
+TEST(MaxMin, RemoteBoundJobLeavesFastTypeToOthers) {
     for (const bool aware : {true, false}) {
         tests::World world(1, {"slow", "fast"});
         world.storage = {.cache_bytes = 0, .remote_bytes_per_second = 4e8};
@@ -149,7 +150,7 @@ TEST(MaxMin, StorageDecidesWhoGetsTheFastType) {
     }
 }
 
-TEST(Makespan, AllEndTogether) {
+TEST(Makespan, AllJobsEndTogether) {
     tests::World world(1);
     world.add(8, 8e8 * 3000);
     world.add(8, 8e8 * 9000);
@@ -168,8 +169,8 @@ TEST(Makespan, AllEndTogether) {
     EXPECT_NEAR(world.now_s, 18000, 1);
 }
 
-// The longest job alone decides when all is over, so it gets the type that it is fastest on.
-TEST(Makespan, TheLongestJobGetsItsFastestType) {
+// The longest job alone decides when all jobs have ended, so it gets the type that it is fastest on.
+TEST(Makespan, LongestJobGetsItsFastestType) {
     tests::World world(1, {"slow", "fast"});
     world.add(8, 1e8 * 10000).ideal_bytes_per_second = {1e8, 2e8};
     world.add(8, 1e8 * 1000).ideal_bytes_per_second = {1e8, 2e8};
@@ -178,7 +179,7 @@ TEST(Makespan, TheLongestJobGetsItsFastestType) {
     EXPECT_GT(parts[0][1], 0.7);
 }
 
-// Of 3 jobs one waits first; then it has waited for as long as the others ran, and rho makes up for it.
+// One job has waited for 20,000 s before the other arrives. Rho makes up for that time.
 TEST(FinishTimeFairness, MakesUpForTimeLost) {
     tests::World world(1);
     world.add(8, 8e8 * 20000).submit_s = -20000;
@@ -190,8 +191,8 @@ TEST(FinishTimeFairness, MakesUpForTimeLost) {
     EXPECT_THAT(all(parts[1]), DoubleNear(0.382, 0.01));
 }
 
-// Against a search of all divisions of one GPU's time among three jobs.
-TEST(FinishTimeFairness, TheLargestRhoIsAsLowAsCanBe) {
+// Compares with a search over all divisions of one GPU's time among three jobs.
+TEST(FinishTimeFairness, LargestRhoIsMinimal) {
     for (std::uint32_t seed = 0; seed < 20; ++seed) {
         tests::Random random(seed);
         tests::World world(1);
@@ -220,7 +221,7 @@ TEST(FinishTimeFairness, TheLargestRhoIsAsLowAsCanBe) {
     }
 }
 
-TEST(WaterFilling, TenantsShareByWeightAndTheirJobsWhatTheTenantHas) {
+TEST(WaterFilling, TenantsShareByWeightAndJobsShareTheirTenantsPart) {
     tests::World world(1);
     world.tenants = {{.name = "one", .weight = 3}, {.name = "two", .weight = 1}};
     world.add(8, kNever);
@@ -233,7 +234,7 @@ TEST(WaterFilling, TenantsShareByWeightAndTheirJobsWhatTheTenantHas) {
     EXPECT_NEAR(all(parts[2]), 0.125, 0.05);
 }
 
-TEST(WaterFilling, WhatATenantCannotUseGoesToItsSiblingsFirst) {
+TEST(WaterFilling, UnusedPartGoesToSiblingsFirst) {
     const std::vector<Tenant> tenants{{.name = "left", .weight = 1},
                                       {.name = "right", .weight = 1},
                                       {.name = "small", .weight = 1, .parent = 0},
@@ -245,14 +246,15 @@ TEST(WaterFilling, WhatATenantCannotUseGoesToItsSiblingsFirst) {
     EXPECT_THAT(hierarchy.weights({false, true, true}), ElementsAre(0, 0.5, 0.5));
 }
 
-TEST(WaterFilling, ATenantsOwnJobsAreAsOneMoreTenantOfIts) {
+TEST(WaterFilling, TenantsOwnJobsCountAsOneMoreChildTenant) {
     const std::vector<Tenant> tenants{{.name = "all"}, {.name = "below", .weight = 3, .parent = 0}};
     const std::vector<Leaf> leaves{{.tenant = 0, .demand = 8}, {.tenant = 0, .demand = 8}, {.tenant = 1, .demand = 8}};
     EXPECT_THAT(TenantTree(tenants, leaves).divide(8), ElementsAre(1, 1, 6));
 }
 
-// Two types that differ in nothing that matters are as one, but only the programs know how to take them for two.
-TEST(WaterFilling, TheProgramsDivideAsTheClosedFormDoes) {
+// Two types with almost equal rates are like one type, but they make the policy use the linear program instead of the
+// closed form.
+TEST(WaterFilling, ProgramAndClosedFormAgree) {
     for (std::uint32_t seed = 0; seed < 40; ++seed) {
         tests::Random random(seed);
         std::vector<std::vector<double>> parts;

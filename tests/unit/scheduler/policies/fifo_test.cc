@@ -11,7 +11,7 @@ std::unique_ptr<Policy> fifo_policy(std::string_view name) {
     return std::move(*make_policy(name, {}));
 }
 
-TEST(Fifo, StartsInTheOrderOfSubmissionAndBlocksBehindTheFirstThatWaits) {
+TEST(Fifo, StartsInSubmissionOrderAndBlocksBehindFirstWaitingJob) {
     tests::World world(1);
     world.add(6);
     world.add(4);
@@ -23,18 +23,18 @@ TEST(Fifo, StartsInTheOrderOfSubmissionAndBlocksBehindTheFirstThatWaits) {
     EXPECT_EQ(world.waits[2], WaitsFor::turn);
 }
 
-TEST(Fifo, BackfillsWhatEndsBeforeTheFirstCanStart) {
+TEST(Fifo, BackfillsJobsThatEndBeforeFirstCanStart) {
     tests::World world(1);
     world.add(6, 6e8 * 100);  // 100 s
     world.add(4);
-    world.add(1, 1e8 * 50);   // 50 s: ends before
-    world.add(1, 1e8 * 500);  // does not, but 4 GPUs are spare then
+    world.add(1, 1e8 * 50);   // 50 s: ends before the first waiting job can start
+    world.add(1, 1e8 * 500);  // ends later, but 4 GPUs are spare then
     const auto fifo = fifo_policy("fifo-backfill");
     ASSERT_TRUE(world.step(*fifo));
     EXPECT_THAT(world.running(), ElementsAre(0, 2, 3));
 }
 
-TEST(Fifo, BackfillNeverDelaysTheFirst) {
+TEST(Fifo, BackfillNeverDelaysFirstWaitingJob) {
     tests::World world(1);
     world.add(6, 6e8 * 100);
     world.add(8);
@@ -44,12 +44,12 @@ TEST(Fifo, BackfillNeverDelaysTheFirst) {
     EXPECT_THAT(world.running(), ElementsAre(0));
 }
 
-TEST(Fifo, BackfillKeepsTheTypeThatTheFirstInsistsOn) {
+TEST(Fifo, BackfillKeepsTypeThatFirstJobRequires) {
     tests::World world(1, {"v100", "p100"});
     world.add(6, 6e8 * 100).gpu_type = 0;
     world.add(8).gpu_type = 0;             // 2 of its type are free, and 8 others
-    world.add(1, 1e8 * 50).gpu_type = 0;   // is gone before
-    world.add(1, 1e8 * 200).gpu_type = 0;  // is not
+    world.add(1, 1e8 * 50).gpu_type = 0;   // ends before
+    world.add(1, 1e8 * 200).gpu_type = 0;  // ends later
     world.add(1, 4e8 * 200).ideal_bytes_per_second = {4e8, 1e8};
     world.add(6, 6e8 * 200).gpu_type = 1;
     const auto fifo = fifo_policy("fifo-backfill");
@@ -58,7 +58,7 @@ TEST(Fifo, BackfillKeepsTheTypeThatTheFirstInsistsOn) {
     EXPECT_EQ(world.states[4].gpu_type, 1U) << "it is faster on what is kept for the first";
 }
 
-TEST(Fifo, OneAfterTheOtherNobodyTakesWhatTheFirstNeeds) {
+TEST(Fifo, StreamOfBackfillDoesNotStarveFirstJob) {
     tests::World world(1, {"v100", "p100"});
     for (int j = 0; j < 2; ++j) world.add(3, 3e8 * (100 + 60 * j)).gpu_type = 0;
     world.add(8, 8e8 * 10).gpu_type = 0;
@@ -72,7 +72,7 @@ TEST(Fifo, OneAfterTheOtherNobodyTakesWhatTheFirstNeeds) {
     EXPECT_NE(world.states[2].first_started_s, kNever);
 }
 
-TEST(Fifo, WhenNobodyKnowsWhenTheFirstCanStartOnlyWhatItLeavesIsFilled) {
+TEST(Fifo, BackfillUsesOnlyGpusFirstJobLeavesIfItsStartIsUnknown) {
     tests::World world(1);
     world.add(4, kNever);
     world.add(6, kNever);
@@ -84,7 +84,7 @@ TEST(Fifo, WhenNobodyKnowsWhenTheFirstCanStartOnlyWhatItLeavesIsFilled) {
     EXPECT_THAT(world.running(), ElementsAre(0, 2, 4));
 }
 
-TEST(Fifo, WhoCanNeverStartHoldsUpNobody) {
+TEST(Fifo, JobThatCanNeverStartBlocksNoOther) {
     tests::World world(1);
     world.add(4);
     world.add(16);
@@ -94,7 +94,7 @@ TEST(Fifo, WhoCanNeverStartHoldsUpNobody) {
     EXPECT_THAT(world.running(), ElementsAre(0, 2));
 }
 
-TEST(Fifo, AHigherPriorityGoesFirst) {
+TEST(Fifo, HigherPriorityGoesFirst) {
     tests::World world(1);
     world.add(8);
     world.add(8).priority = 1;
@@ -103,7 +103,7 @@ TEST(Fifo, AHigherPriorityGoesFirst) {
     EXPECT_THAT(world.running(), ElementsAre(1));
 }
 
-TEST(Fifo, WhoIsOverTheQuotaHoldsUpNobody) {
+TEST(Fifo, JobOverQuotaBlocksNoOther) {
     for (const char* name : {"fifo", "fifo-backfill"}) {
         tests::World world(1);
         world.tenants = {{.name = "one", .gpu_quota = 4}, {.name = "two"}};

@@ -21,7 +21,7 @@ void pass_turns(tests::World& world, Policy& policy, int rounds) {
     }
 }
 
-TEST(Gandiva, JobsTakeTurnsLargeGangsToo) {
+TEST(Gandiva, JobsAndLargeGangsTakeTurns) {
     tests::World world(1);
     world.add(8, kNever);
     for (int j = 0; j < 16; ++j) world.add(1, kNever);
@@ -30,7 +30,7 @@ TEST(Gandiva, JobsTakeTurnsLargeGangsToo) {
     for (const JobState& job : world.states) EXPECT_NEAR(job.ran_s / (90 * kTurnS), 1 / 3.0, 0.05);
 }
 
-TEST(Gandiva, ATurnLastsToTheEndOfTheRound) {
+TEST(Gandiva, TurnLastsToEndOfRound) {
     tests::World world(1);
     world.add(8, kNever);
     const auto policy = gandiva();
@@ -48,7 +48,7 @@ TEST(Gandiva, ATurnLastsToTheEndOfTheRound) {
     EXPECT_THAT(world.running(), ElementsAre(1));
 }
 
-TEST(Gandiva, PacksTwoThatMakeMoreTogetherThanByTurns) {
+TEST(Gandiva, PacksTwoJobsThatDoMoreTogetherThanInTurns) {
     for (const double packed_rate : {0.7, 0.5, 0.0}) {
         tests::World world(1);
         world.add(8, kNever).packed_rate = packed_rate;
@@ -65,8 +65,8 @@ TEST(Gandiva, PacksTwoThatMakeMoreTogetherThanByTurns) {
     EXPECT_EQ(world.running().size(), 1);
 }
 
-// What storage binds has GPU time to spare, so sharing GPUs costs it less.
-TEST(Gandiva, StorageDecidesWhatPackingPays) {
+// A job that storage binds has spare GPU time, so sharing GPUs costs it less.
+TEST(Gandiva, PacksJobsThatStorageBinds) {
     for (const bool aware : {true, false}) {
         tests::World world(1);
         world.storage = {.cache_bytes = 0, .remote_bytes_per_second = 4e8};
@@ -83,7 +83,7 @@ TEST(Gandiva, StorageDecidesWhatPackingPays) {
     }
 }
 
-TEST(Gandiva, PartsWhoSharesAsSoonAsThereIsRoom) {
+TEST(Gandiva, UnpacksJobsAsSoonAsThereIsRoom) {
     tests::World world(1);
     for (int j = 0; j < 3; ++j) world.add(4, kNever).packed_rate = 0.8;
     const auto policy = gandiva();
@@ -101,7 +101,7 @@ TEST(Gandiva, PartsWhoSharesAsSoonAsThereIsRoom) {
     EXPECT_EQ(world.pool->free_gpus(0), 0);
 }
 
-TEST(Gandiva, PartsThoseForWhomSharingTurnsOutBad) {
+TEST(Gandiva, UnpacksJobsThatRunTooSlowlyTogether) {
     tests::World world(1);
     for (int j = 0; j < 2; ++j) world.add(8, kNever).packed_rate = 0.8;
     const auto policy = gandiva();
@@ -115,7 +115,7 @@ TEST(Gandiva, PartsThoseForWhomSharingTurnsOutBad) {
     EXPECT_EQ(world.running().size(), 1);
 }
 
-TEST(Gandiva, ElasticJobsGrowIntoSpareGpusAndGiveThemBack) {
+TEST(Gandiva, ElasticJobGrowsIntoSpareGpusAndGivesThemBack) {
     tests::World world(1);
     JobSpec& elastic = world.add(2, 2e8 * 100000);
     elastic.gpus_max = 8;
@@ -128,7 +128,7 @@ TEST(Gandiva, ElasticJobsGrowIntoSpareGpusAndGiveThemBack) {
     EXPECT_EQ(world.states[0].gpus, 4);
 }
 
-TEST(Gandiva, GrowsWhomItHelpsMost) {
+TEST(Gandiva, JobThatGainsMostGrows) {
     tests::World world(1);
     for (int j = 0; j < 2; ++j) {
         JobSpec& spec = world.add(2, kNever);
@@ -141,7 +141,7 @@ TEST(Gandiva, GrowsWhomItHelpsMost) {
     EXPECT_EQ(world.states[1].gpus, 6);
 }
 
-TEST(Gandiva, NobodyGrowsForLessThanARestartCosts) {
+TEST(Gandiva, JobDoesNotGrowForLessThanRestartCosts) {
     for (const double restart_s : {10.0, 1000.0}) {
         tests::World world(1);
         JobSpec& elastic = world.add(4, 4e8 * 300);
@@ -157,7 +157,7 @@ TEST(Gandiva, NobodyGrowsForLessThanARestartCosts) {
     }
 }
 
-TEST(Gandiva, MovesAJobTogetherWhenThatPays) {
+TEST(Gandiva, SpreadJobMovesTogetherWhenThatPays) {
     for (const double restart_s : {10.0, 1e7}) {
         tests::World world(2);
         for (int j = 0; j < 2; ++j) world.add(6, kNever);

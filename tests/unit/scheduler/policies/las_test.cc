@@ -12,7 +12,7 @@ std::unique_ptr<Policy> las(std::vector<double> queue_gpu_s = {800}, double prom
     return std::move(*make_policy("las", {.queue_gpu_s = std::move(queue_gpu_s), .promote_after = promote_after}));
 }
 
-TEST(Las, WhoHasHadItsServiceMakesWay) {
+TEST(Las, JobThatHadItsServiceYields) {
     tests::World world(1);
     world.add(8, kNever);
     const auto policy = las();
@@ -23,13 +23,13 @@ TEST(Las, WhoHasHadItsServiceMakesWay) {
     world.add(8, kNever);
     actions = world.step(*policy);
     ASSERT_TRUE(actions);
-    EXPECT_THAT(world.running(), ElementsAre(0));  // of the same queue, and it started first
+    EXPECT_THAT(world.running(), ElementsAre(0));  // both are in the same queue, and job 0 started first
     world.pass(actions->next_s - world.now_s);
     ASSERT_TRUE(world.step(*policy));
     EXPECT_THAT(world.running(), ElementsAre(1));
     world.pass(100);
     ASSERT_TRUE(world.step(*policy));
-    EXPECT_THAT(world.running(), ElementsAre(0));  // both below: by first start again
+    EXPECT_THAT(world.running(), ElementsAre(0));  // both are in the lower queue: ordered by first start again
 }
 
 TEST(Las, ServiceIsTimeTimesGpus) {
@@ -44,7 +44,7 @@ TEST(Las, ServiceIsTimeTimesGpus) {
     EXPECT_THAT(world.running(), ElementsAre(1, 2));
 }
 
-TEST(Las, QueuesMayBeMany) {
+TEST(Las, JobsSinkThroughSeveralQueues) {
     tests::World world(1);
     world.add(8, kNever);
     world.add(8, kNever);
@@ -62,7 +62,7 @@ TEST(Las, QueuesMayBeMany) {
     EXPECT_NEAR(world.states[1].attained_gpu_s, 3200, 1);
 }
 
-TEST(Las, WhoStarvesIsPromotedForAsLongAsTheFirstQueueIsWide) {
+TEST(Las, StarvingJobIsPromotedForOneFirstQueue) {
     tests::World world(1);
     world.add(8, kNever);
     const auto policy = las({800}, 2);
@@ -70,7 +70,7 @@ TEST(Las, WhoStarvesIsPromotedForAsLongAsTheFirstQueueIsWide) {
     world.pass(100);
     double stopped_s = 0;
     for (int step = 0; step < 40 && !(world.states[0].running && world.now_s > 100); ++step) {
-        world.add(8, kNever);  // someone new, all the time
+        world.add(8, kNever);  // a new job at every step
         ASSERT_TRUE(world.step(*policy));
         if (step == 0) stopped_s = world.now_s;
         if (!world.states[0].running) world.pass(50);
@@ -88,7 +88,7 @@ TEST(Las, WhoStarvesIsPromotedForAsLongAsTheFirstQueueIsWide) {
     EXPECT_FALSE(world.states[0].running);
 }
 
-TEST(Las, AsksToBeAskedWhenAPromotionIsDue) {
+TEST(Las, NextDecisionIsWhenPromotionIsDue) {
     tests::World world(1);
     world.add(8, kNever);
     const auto policy = las({800}, 0.5);

@@ -19,7 +19,7 @@ protected:
     LeaseDemand demand_{.gpus = 8, .rates = {1, 0}, .remaining_bytes = 250};
 };
 
-TEST_F(LeasePlans, TakesTheFirstThatAreFree) {
+TEST_F(LeasePlans, TakesFirstFreeLeases) {
     LeasePlan leases = plan(5);
     leases.take(0, 1, 1);
     const LeaseFit fit = leases.fit(demand_);
@@ -28,28 +28,28 @@ TEST_F(LeasePlans, TakesTheFirstThatAreFree) {
     EXPECT_EQ(fit.end_s, 350);
     leases.take(fit, demand_);
     EXPECT_THAT(leases.fit(demand_).leases, ElementsAre(4));
-    EXPECT_EQ(leases.fit(demand_).end_s, 650);  // on, after the last
+    EXPECT_EQ(leases.fit(demand_).end_s, 650);  // continues after the last lease
 }
 
-TEST_F(LeasePlans, CountsARestartAfterEachGap) {
+TEST_F(LeasePlans, CountsRestartAfterEachGap) {
     LeasePlan leases = plan(6);
     leases.take(0, 1, 1);
     demand_.restart_s = 20;
     EXPECT_EQ(leases.fit(demand_).end_s, 370);
-    demand_.started = true;  // before, but does not run
+    demand_.started = true;  // started before, but is not running
     EXPECT_EQ(leases.fit(demand_).end_s, 390);
     demand_.runs = true;
     EXPECT_EQ(leases.fit(demand_).end_s, 370);
 }
 
-TEST_F(LeasePlans, WhatCannotBeStoppedHasLeasesInARow) {
+TEST_F(LeasePlans, NonPreemptibleJobGetsConsecutiveLeases) {
     LeasePlan leases = plan(5);
     leases.take(0, 1, 1);
     demand_.preemptible = false;
     EXPECT_THAT(leases.fit(demand_).leases, ElementsAre(2, 3, 4));
 }
 
-TEST_F(LeasePlans, ChoosesTheTypeThatEndsFirst) {
+TEST_F(LeasePlans, ChoosesTypeThatEndsFirst) {
     LeasePlan leases = plan(5);
     demand_.rates = {1, 2};
     EXPECT_EQ(leases.fit(demand_).gpu_type, 1);
@@ -57,7 +57,7 @@ TEST_F(LeasePlans, ChoosesTheTypeThatEndsFirst) {
     EXPECT_EQ(leases.fit(demand_).gpu_type, 0);
 }
 
-TEST_F(LeasePlans, HoldsGpusUpToATime) {
+TEST_F(LeasePlans, HoldsGpusUntilGivenTime) {
     LeasePlan leases = plan(4);
     leases.hold(0, 8, 200);
     EXPECT_EQ(leases.free(0, 1), 0);
@@ -66,8 +66,8 @@ TEST_F(LeasePlans, HoldsGpusUpToATime) {
     EXPECT_EQ(leases.free(0, 2), 0);
 }
 
-// The widths double away from now, the last reaches the end, and the boundaries of a later plan are among those of an
-// earlier one wherever that has any: a plan stays one.
+// Widths double with distance from now, and the last end reaches the horizon. Where an earlier plan has boundaries, a
+// later plan's boundaries are among them, so that a plan stays valid.
 TEST(WideningEnds, AreNestedAsTimeGoesOn) {
     constexpr double kLease = 60;
     constexpr double kLast = 60 * 5000;

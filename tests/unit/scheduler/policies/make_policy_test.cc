@@ -7,13 +7,13 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(MakePolicy, NamesWhatThereIs) {
+TEST(MakePolicy, UnknownNameListsThePolicies) {
     const auto made = make_policy("fifi", {});
     ASSERT_FALSE(made);
     EXPECT_THAT(made.error().message, HasSubstr("fifo-backfill"));
 }
 
-TEST(MakePolicy, EachHasTheNameItIsMadeBy) {
+TEST(MakePolicy, EachPolicyHasTheNameItIsMadeBy) {
     for (const std::string_view name : policy_names()) {
         const auto made = make_policy(name, {});
         ASSERT_TRUE(made) << name;
@@ -21,7 +21,7 @@ TEST(MakePolicy, EachHasTheNameItIsMadeBy) {
     }
 }
 
-TEST(MakePolicy, RefusesOptionsThatMakeNoSense) {
+TEST(MakePolicy, InvalidOptionsAreRefused) {
     const auto refused = [](const PolicyOptions& options, const char* what) {
         const auto made = make_policy("las", options);
         ASSERT_FALSE(made) << what;
@@ -39,9 +39,8 @@ TEST(MakePolicy, RefusesOptionsThatMakeNoSense) {
     refused({.starve_s = 0}, "starve: ");
 }
 
-// What every policy must do with whatever it is given: all fits that ought to, in the end everyone is served, and what
-// decide() checks holds.
-TEST(AnyPolicy, ServesEveryoneInTheEndAndNeverTwiceTheSameGpus) {
+// Properties of every policy on random jobs: no GPU is used twice, every job ends, and the checks of decide() hold.
+TEST(AnyPolicy, EveryJobEndsAndNoGpuIsUsedTwice) {
     for (const std::string_view name : policy_names()) {
         for (std::uint32_t seed = 0; seed < 8; ++seed) {
             tests::Random random(seed);

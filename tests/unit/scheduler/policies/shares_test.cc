@@ -74,7 +74,7 @@ double level_by_textbook(const ShareProblem& problem) {
     return tests::largest(cost, rows, bounds);
 }
 
-TEST(Shares, TheProgramReachesTheTextbooksLevel) {
+TEST(Shares, ProgramReachesTextbookLevel) {
     ShareProgram warm;
     for (std::uint32_t seed = 0; seed < 300; ++seed) {
         tests::Random random(seed);
@@ -93,7 +93,7 @@ TEST(Shares, TheProgramReachesTheTextbooksLevel) {
     }
 }
 
-TEST(Shares, TheClosedFormReachesTheProgramsLevel) {
+TEST(Shares, ClosedFormReachesProgramLevel) {
     for (std::uint32_t seed = 0; seed < 300; ++seed) {
         tests::Random random(seed);
         const ShareProblem problem = random_problem(random, 1, 1 + random.below(20));
@@ -113,9 +113,9 @@ TEST(Shares, TheClosedFormReachesTheProgramsLevel) {
     }
 }
 
-// What Gavel's paper opens with: types matter to some jobs more than to others, so whoever gains most gets the fast
-// one.
-TEST(Shares, WhoGainsMostFromTheFastTypeGetsIt) {
+// The opening example of Gavel's paper: types matter more to some jobs than to others, so the jobs that gain most get
+// the fast type.
+TEST(Shares, JobsThatGainMostGetFastType) {
     const ShareProblem problem{
         .gpus_by_type = {1, 1},
         .groups = {{.jobs = 2, .rates = {4, 1}, .need = 2.5}, {.jobs = 2, .rates = {1.2, 1}, .need = 1.1}}};
@@ -126,8 +126,8 @@ TEST(Shares, WhoGainsMostFromTheFastTypeGetsIt) {
     EXPECT_THAT(shares->level, DoubleNear(2.2 / 3.7, 1e-6));  // an equal share of both types reaches a half
 }
 
-TEST(Shares, NamesWhoKeepsTheLevelDown) {
-    // The first cannot get above level 1; the second could.
+TEST(Shares, BindingGroupIsNamed) {
+    // The first group cannot get above level 1. The second group could.
     const ShareProblem problem{.gpus_by_type = {4, 1},
                                .groups = {{.rates = {1, 0}, .need = 1}, {.rates = {1, 2}, .need = 0.5}}};
     ShareProgram program;
@@ -136,7 +136,7 @@ TEST(Shares, NamesWhoKeepsTheLevelDown) {
     EXPECT_THAT(shares->level, DoubleNear(1, 1e-6));
     EXPECT_TRUE(shares->binding[0]);
     EXPECT_FALSE(shares->binding[1]);
-    EXPECT_THAT(shares->part(1, 1), DoubleNear(1, 1e-6));  // of what is left, the most that can be made
+    EXPECT_THAT(shares->part(1, 1), DoubleNear(1, 1e-6));  // the second group makes the most of the rest
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(Sjf, TakesTheShortestOfThoseThatWaitAndStopsNobody) {
+TEST(Sjf, ShortestWaitingJobIsNextAndNoneIsStopped) {
     tests::World world(1);
     world.add(8, 8e8 * 1000);
     const auto sjf = std::move(*make_policy("sjf", {}));
@@ -21,7 +21,7 @@ TEST(Sjf, TakesTheShortestOfThoseThatWaitAndStopsNobody) {
     EXPECT_THAT(world.running(), ElementsAre(2));
 }
 
-TEST(Srtf, StopsWhoHasMoreLeft) {
+TEST(Srtf, JobWithMoreWorkLeftIsStopped) {
     tests::World world(1);
     world.add(8, 8e8 * 1000);
     const auto srtf = std::move(*make_policy("srtf", {}));
@@ -35,14 +35,14 @@ TEST(Srtf, StopsWhoHasMoreLeft) {
     EXPECT_THAT(world.running(), ElementsAre(2));
 }
 
-TEST(Srtf, CountsWhatStartingAgainCosts) {
+TEST(Srtf, CostOfRestartCounts) {
     tests::World world(1);
     world.add(8, 8e8 * 1000).restart_s = 300;
     const auto srtf = std::move(*make_policy("srtf", {}));
     ASSERT_TRUE(world.step(*srtf));
     world.pass(900);
     world.add(8, 8e8 * 50);
-    ASSERT_TRUE(world.step(*srtf));  // 0 is stopped with 100 s left, and 400 s of GPU time
+    ASSERT_TRUE(world.step(*srtf));  // job 0 is stopped with 100 s of work left, which take 400 s with the restart
     world.end(1);
     world.add(8, 8e8 * 200);
     ASSERT_TRUE(world.step(*srtf));
@@ -58,15 +58,15 @@ TEST(Srtf, UnknownWorkComesLast) {
     EXPECT_THAT(world.running(), ElementsAre(1));
 }
 
-// Of two jobs alike in work and f*, storage lets one read much slower.
-TEST(Srtf, StorageDecidesWhoIsShorter) {
+// Storage slows down only the job whose dataset is not cached.
+TEST(Srtf, SlowStorageMakesJobLonger) {
     for (const bool aware : {true, false}) {
         tests::World world(1);
         world.storage = {.cache_bytes = 0, .remote_bytes_per_second = 2e8};
         world.datasets = {{.name = "remote", .size_bytes = 1e12, .cached_bytes = 0},
                           {.name = "cached", .size_bytes = 1e12, .cached_bytes = 1e12}};
         world.add(8, 8e8 * 1000).dataset = 0;
-        world.add(8, 8e8 * 2000).dataset = 1;  // f* all the time: 2,000 s against 4,000 s
+        world.add(8, 8e8 * 2000).dataset = 1;  // always at f*: 2,000 s against 4,000 s
         world.storage_aware = aware;
         const auto srtf = std::move(*make_policy("srtf", {}));
         ASSERT_TRUE(world.step(*srtf));
@@ -74,8 +74,8 @@ TEST(Srtf, StorageDecidesWhoIsShorter) {
     }
 }
 
-// On one GPU, with all there from the start, no order has a lower sum of completion times than the shortest first.
-TEST(Srtf, IsTheBestOrderOfAllOnOneGpu) {
+// On one GPU with all jobs present from the start, no order has a lower sum of completion times than shortest first.
+TEST(Srtf, ShortestFirstIsOptimalOnOneGpu) {
     for (std::uint32_t seed = 0; seed < 50; ++seed) {
         tests::Random random(seed);
         std::vector<double> lengths;

@@ -7,7 +7,7 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(TenantFifo, HoldsUpOnlyTheTenantOfWhoWaits) {
+TEST(TenantFifo, WaitingJobBlocksOnlyItsOwnTenant) {
     tests::World world(1);
     world.tenants.push_back({.name = "two"});
     world.add(6);
@@ -21,8 +21,8 @@ TEST(TenantFifo, HoldsUpOnlyTheTenantOfWhoWaits) {
     EXPECT_EQ(world.waits[2], WaitsFor::turn);
 }
 
-// A long queue of one tenant takes nothing from what is left for the others.
-TEST(TenantFifo, AQueueIsNoClaim) {
+// A long queue of one tenant takes nothing that is left for other tenants.
+TEST(TenantFifo, LongQueueTakesNothingFromOtherTenants) {
     tests::World world(2);
     world.tenants.push_back({.name = "two"});
     world.add(12);

@@ -9,7 +9,7 @@ namespace {
 
 using Jobs = std::vector<std::uint32_t>;
 
-TEST(Checkpoints, ThoseOnTheirWayShareTheBandwidth) {
+TEST(Checkpoints, TransfersShareTheBandwidth) {
     Checkpoints checkpoints({.bytes_per_second = 100, .interval_s = 60}, 2);
     EXPECT_EQ(checkpoints.next_s(5), kNever);
     checkpoints.begin(0, 1000);
@@ -22,7 +22,7 @@ TEST(Checkpoints, ThoseOnTheirWayShareTheBandwidth) {
     EXPECT_EQ(checkpoints.next_s(20), kNever);
 }
 
-TEST(Checkpoints, AJobThatRunsWritesOneEveryInterval) {
+TEST(Checkpoints, RunningJobWritesOneEveryInterval) {
     Checkpoints checkpoints({.bytes_per_second = 100, .interval_s = 60}, 1);
     checkpoints.started(0, 1000, 9000, 5);
     EXPECT_DOUBLE_EQ(checkpoints.next_s(5), 65);
@@ -38,7 +38,7 @@ TEST(Checkpoints, AJobThatRunsWritesOneEveryInterval) {
     EXPECT_EQ(checkpoints.next_s(75), kNever);
 }
 
-TEST(Checkpoints, OneAtATimeIsWritten) {
+TEST(Checkpoints, OneIsWrittenAtATime) {
     Checkpoints checkpoints({.bytes_per_second = 10, .interval_s = 60}, 1);
     checkpoints.started(0, 1000, 9000, 0);
     checkpoints.write(0, 8000, 60);
@@ -51,7 +51,7 @@ TEST(Checkpoints, OneAtATimeIsWritten) {
     EXPECT_DOUBLE_EQ(checkpoints.next_s(160), 180);
 }
 
-TEST(Checkpoints, WhatIsLateInTheRunEndsAllTheSame) {
+TEST(Checkpoints, TransferLateInTheRunStillEnds) {
     for (const double bytes : {1e-6, 1.0, 1e9 / 3, 1e13 / 7}) {
         Checkpoints checkpoints({.bytes_per_second = 1e10, .interval_s = 60}, 1);
         checkpoints.begin(0, bytes);
@@ -67,14 +67,14 @@ TEST(Checkpoints, WhatIsLateInTheRunEndsAllTheSame) {
     }
 }
 
-TEST(Checkpoints, WithoutABoundTheyTakeNoTime) {
+TEST(Checkpoints, TakeNoTimeWithoutBandwidthBound) {
     Checkpoints checkpoints({.bytes_per_second = kNever, .interval_s = 60}, 1);
     EXPECT_FALSE(checkpoints.take_time(1000));
     checkpoints.started(0, 1000, 9000, 0);
     EXPECT_EQ(checkpoints.next_s(0), kNever);
 }
 
-TEST(Checkpoints, ThoseThatTakeNoTimeAreNotedWhereJobsMayBeLost) {
+TEST(Checkpoints, AreNotedWithoutBoundIfJobsMayBeLost) {
     Checkpoints checkpoints({.interval_s = 60, .jobs_may_be_lost = true}, 1);
     const auto left = [](std::uint32_t, double at_s) { return 9000 - at_s; };
     checkpoints.started(0, 1000, 9000, 0);

@@ -12,7 +12,7 @@
 namespace larder::scheduler {
 namespace {
 
-TEST(CheckpointsOfJobs, PreemptionCostsARestartAndTheCheckpointsWay) {
+TEST(CheckpointsOfJobs, PreemptionCostsRestartAndCheckpointTransfer) {
     SimulatedCluster cluster(8);
     JobSpec& longer = cluster.add(0, 8, 2);
     longer.dataset = kNoDataset;
@@ -24,12 +24,12 @@ TEST(CheckpointsOfJobs, PreemptionCostsARestartAndTheCheckpointsWay) {
     const double long_s = 2 * kSize / (8 * kIdeal);
     const double short_s = 0.1 * kSize / (8 * kIdeal);
     EXPECT_NEAR(outcome.jobs[1].finish_s, 10 + short_s, 1e-6);
-    // Written while the other runs (10 s of 12.5 s), then read, then the restart.
+    // The checkpoint is written while the other job runs (10 s of 12.5 s), then read, then the job restarts.
     EXPECT_NEAR(outcome.jobs[0].finish_s, long_s + short_s + 10 + 7, 1e-3);
     EXPECT_EQ(outcome.jobs[0].preemptions, 1);
 }
 
-TEST(CheckpointsOfJobs, CheckpointsByIntervalTakeBandwidthFromThoseOthersWaitFor) {
+TEST(CheckpointsOfJobs, PeriodicCheckpointsDelayOtherCheckpoints) {
     SimulatedCluster cluster(16);
     JobSpec& writer = cluster.add(0, 8, 2);
     writer.dataset = kNoDataset;
@@ -44,11 +44,12 @@ TEST(CheckpointsOfJobs, CheckpointsByIntervalTakeBandwidthFromThoseOthersWaitFor
     const double each_s = kSize / (8 * kIdeal);
     EXPECT_NEAR(outcome.jobs[0].finish_s, 2 * each_s, 1e-6) << "its own ones are beside its training";
     EXPECT_EQ(outcome.jobs[1].preemptions, 1);
-    // Each way takes 10 s alone. From 100 to 120 s the other's is on its way too: written by 110, read by 125.
+    // Each transfer takes 10 s alone. From 100 to 120 s the other job's checkpoint is in flight too: written by 110,
+    // read by 125.
     EXPECT_NEAR(outcome.jobs[1].finish_s, 4 * each_s + (125 - 95), 1e-3);
 }
 
-// On the first type of GPU until 100 s, then on the second.
+// Runs the job on the first GPU type until 100 s, then on the second.
 class MovesAt100 final : public Policy {
 public:
     std::string_view name() const override { return "moves"; }
@@ -62,7 +63,7 @@ public:
     }
 };
 
-TEST(CheckpointsOfJobs, AMoveWritesOneAndReadsItAgain) {
+TEST(CheckpointsOfJobs, MoveWritesCheckpointAndReadsIt) {
     SimulatedCluster jobs(1);
     JobSpec& job = jobs.add(0, 1, 1);
     job.dataset = kNoDataset;
@@ -83,10 +84,10 @@ TEST(CheckpointsOfJobs, AMoveWritesOneAndReadsItAgain) {
 struct LossyRun {
     Outcome outcome;
     Summary summary;
-    double lost_s = 0;  // beyond the work there was
+    double lost_s = 0;  // beyond the jobs' own work
 };
 
-// Jobs for all GPUs, one after the other, while nodes fail and come back after 100 s.
+// Runs jobs on all GPUs, one after the other, while nodes fail and recover after 100 s.
 LossyRun run_on_failing_nodes(std::uint32_t gpus, int jobs, double epochs, double node_lifetime_s,
                               double checkpoint_bytes = 0) {
     SimulatedCluster cluster(gpus);
@@ -108,32 +109,33 @@ LossyRun run_on_failing_nodes(std::uint32_t gpus, int jobs, double epochs, doubl
     return run;
 }
 
-TEST(LostNodes, ALostNodeCostsWhatWasDoneSinceTheCheckpoint) {
+TEST(LostNodes, LostNodeCostsWorkSinceCheckpoint) {
     const LossyRun run = run_on_failing_nodes(8, 40, 1, 3000);
     EXPECT_EQ(run.outcome.node_failures, run.summary.failures);  // one node, always busy
     EXPECT_GE(run.lost_s, 99 * static_cast<double>(run.summary.failures));
     EXPECT_LE(run.lost_s, 161 * static_cast<double>(run.summary.failures));
 }
 
-TEST(LostNodes, ALostNodeCostsWhatTheLastWholeCheckpointLacks) {
+TEST(LostNodes, LostNodeCostsWorkSinceLastCompleteCheckpoint) {
     const auto lost_s = [](double checkpoint_bytes) {
         const LossyRun run = run_on_failing_nodes(8, 40, 8, 3000, checkpoint_bytes);
         return run.lost_s / static_cast<double>(run.summary.failures) - 100;
     };
     EXPECT_LE(lost_s(1e3), 61);
-    // Each is 50 s on its way, and as long again when it is read: what was done since it began is lost with it.
+    // Each checkpoint takes 50 s to write and 50 s to read. The work since an unfinished checkpoint began is lost with
+    // it.
     EXPECT_GE(lost_s(5e9), 100);
     EXPECT_LE(lost_s(5e9), 161);
 }
 
-TEST(LostNodes, AGangIsLostWithOneOfItsNodesAndWaitsForAll) {
+TEST(LostNodes, GangIsLostWithOneNodeAndWaitsForAll) {
     const LossyRun run = run_on_failing_nodes(16, 20, 1, 1000);
-    // The other node may be lost while it waits for the first.
+    // The other node may be lost while the gang waits for the first.
     EXPECT_GE(run.outcome.node_failures, run.summary.failures);
     EXPECT_GE(run.lost_s, 99 * static_cast<double>(run.summary.failures));
 }
 
-// First come, first served; what each job has left whenever it waits.
+// First come, first served. Records the remaining work of each job whenever it waits.
 class NotesWhatIsLeft final : public Policy {
 public:
     std::string_view name() const override { return "notes"; }
@@ -151,7 +153,7 @@ public:
     std::map<std::string, std::vector<double>> left_bytes;
 };
 
-TEST(LostNodes, NobodyFallsBehindItsOwnCheckpoint) {
+TEST(LostNodes, RemainingWorkNeverGrows) {
     SimulatedCluster cluster(8);
     for (int j = 0; j < 5; ++j) {
         JobSpec& job = cluster.add(0, 8, 8);

@@ -13,7 +13,7 @@ namespace {
 
 using bench::oracle::LruBlocks;
 
-// Hit ratios by the closed form, of jobs as above.
+// The hit ratios of the jobs by the closed form.
 std::vector<double> predicted(double capacity, const std::vector<LruBlocks::Job>& jobs) {
     std::vector<Reader> readers(jobs.size());
     std::vector<Store> stores;
@@ -48,7 +48,7 @@ void expect_near_blocks(std::size_t capacity, const std::vector<LruBlocks::Job>&
     }
 }
 
-TEST(Lru, OneJobHitsWhatTheClosedFormSays) {
+TEST(Lru, OneJobMatchesClosedForm) {
     for (const double k : {0.1, 0.25, 0.5, 0.75, 0.9}) {
         const auto hits = predicted(k * 10000, {{.blocks = 10000}});
         EXPECT_NEAR(hits[0], allocator::lru_hit_ratio(k), 1e-6);
@@ -56,7 +56,7 @@ TEST(Lru, OneJobHitsWhatTheClosedFormSays) {
     }
 }
 
-TEST(Lru, JobsOnDatasetsOfTheirOwnShareByTheirRates) {
+TEST(Lru, JobsOnOwnDatasetsShareByRate) {
     expect_near_blocks(8000, {{.dataset = 0, .blocks = 8000, .rate = 4}, {.dataset = 1, .blocks = 8000, .rate = 1}},
                        0.06);
     expect_near_blocks(6000, {{.dataset = 0, .blocks = 3000, .rate = 1}, {.dataset = 1, .blocks = 9000, .rate = 2}},
@@ -68,7 +68,7 @@ TEST(Lru, JobsOnOneDatasetHitWhatOthersRead) {
     expect_near_blocks(5000, {{.blocks = 10000}, {.blocks = 10000}, {.blocks = 10000, .rate = 3}}, 0.05);
 }
 
-// Of jobs that read a block a second, each from a dataset of its own, in turns.
+// The predicted hit ratio of jobs in turns. Each reads one block a second from its own dataset.
 double predicted_in_turns(double capacity, std::size_t jobs, double blocks, double turn_s) {
     std::vector<Reader> readers(jobs);
     std::vector<Store> stores(jobs);
@@ -105,13 +105,14 @@ double predicted_in_turns(double capacity, std::size_t jobs, double blocks, doub
     return hits / reads;
 }
 
-TEST(Lru, WhoTakesTurnsFindsWhatTheOthersLeft) {
+TEST(Lru, JobInTurnsFindsWhatOthersLeft) {
     struct Case {
-        double capacity = 0;  // over a dataset
+        double capacity = 0;  // as a multiple of a dataset
         std::size_t jobs = 2;
-        double turn = 0;  // likewise
+        double turn = 0;  // in epochs
     };
-    // Turns of just an epoch would all begin where the last one ended, and that is not averaged over.
+    // Turns of exactly an epoch are left out: they would all begin where the last one ended, which the prediction does
+    // not model.
     for (const Case& one : {Case{1, 2, 0.05}, Case{1, 2, 0.5}, Case{1, 2, 3}, Case{2.5, 3, 0.1}, Case{2.5, 3, 0.9},
                             Case{2, 4, 0.2}, Case{3, 4, 2}, Case{0.5, 2, 5}, Case{3.5, 3, 1}}) {
         constexpr std::size_t kBlocks = 4000;
@@ -133,7 +134,7 @@ TEST(Lru, WhoTakesTurnsFindsWhatTheOthersLeft) {
     }
 }
 
-TEST(Lru, WhoIsNotBackLeavesNothing) {
+TEST(Lru, AbsentJobLosesItsCache) {
     const GpuCluster cluster{.gpu_types = {"a"}, .nodes = {{"n", 0, 8, true}}};
     const std::vector<DatasetState> datasets{{"d", 1e9}};
     const SimulationOptions options{.cache = *parse_cache("lru", ""),
@@ -158,13 +159,13 @@ TEST(Lru, WhoIsNotBackLeavesNothing) {
     EXPECT_EQ(data.cached_bytes(0), 0);
 }
 
-TEST(Lru, AllFitsAllHits) {
+TEST(Lru, EverythingHitsWhenEverythingFits) {
     const auto hits = predicted(100, {{.dataset = 0, .blocks = 40}, {.dataset = 1, .blocks = 50}});
     EXPECT_DOUBLE_EQ(hits[0], 1);
     EXPECT_DOUBLE_EQ(hits[1], 1);
 }
 
-TEST(Lru, TheFirstEpochHitsNothingOfItsOwn) {
+TEST(Lru, FirstEpochHasNoOwnHits) {
     Reader reader{.rate = 1};
     Store store{.size_bytes = 10, .readers = {&reader}};
     Store* const all[] = {&store};

@@ -1,4 +1,4 @@
-// Caches, disks and networks of single nodes, and plans that come from reports.
+// Caches, disks and networks of single nodes, and plans made from reports.
 
 #include <gmock/gmock.h>
 
@@ -52,53 +52,53 @@ private:
     Workload workload_;
 };
 
-TEST(NodeStorage, AJobHitsOnlyWhatItsOwnNodeCached) {
+TEST(NodeStorage, JobHitsOnlyItsOwnNodesCache) {
     for (const bool own : {false, true}) {
         TwoNodes nodes;
         nodes.options.cache.own_caches = own;
         nodes.add(4, 2);
-        nodes.add(4, 2, 1000);  // on the other node, or the same: the first one is over
+        nodes.add(4, 2, 1000);  // on either node: the first job has ended
         nodes.add(4, 2, 1000);
         const Outcome outcome = nodes.run();
         EXPECT_NEAR(outcome.jobs[0].remote_bytes, kBytes, 1e3);
-        // One of the two has the node that the first one left its cache on.
+        // One of the two jobs runs on the node with the first job's cache.
         EXPECT_NEAR(outcome.jobs[1].remote_bytes + outcome.jobs[2].remote_bytes, own ? kBytes : 0, 1e3) << own;
     }
 }
 
-TEST(NodeStorage, WhereTheRemoteBindsAJobGoesToItsData) {
+TEST(NodeStorage, JobGoesToItsDataWhenRemoteBinds) {
     TwoNodes nodes;
     nodes.options.cache.own_caches = true;
     nodes.options.storage = {.cache_bytes = kBytes, .remote_bytes_per_second = 300e6};
-    nodes.add(4, 2);  // half of the dataset is on its node then
+    nodes.add(4, 2);  // caches half of the dataset on its node
     nodes.add(1, 20).dataset = kNoDataset;
-    nodes.add(3, 1, 200);  // for which the other one has just room enough
+    nodes.add(3, 1, 200);  // the other node has just enough room for it
     EXPECT_NEAR(nodes.run().jobs[2].remote_bytes, 0.5 * kBytes, 1e3);
 }
 
-TEST(NodeStorage, WhereTheRemoteBindsOnlyWhoHitsNothingAJobGoesToItsData) {
+TEST(NodeStorage, JobGoesToItsDataWhenRemoteBindsOnlyUncachedJobs) {
     TwoNodes nodes;
     nodes.options.cache.own_caches = true;
     nodes.options.storage.remote_bytes_per_second = 600e6;
-    nodes.add(4, 2);  // all of the dataset is on its node then
+    nodes.add(4, 2);  // caches all of the dataset on its node
     nodes.add(1, 20).dataset = kNoDataset;
-    nodes.add(3, 1, 200);  // for which the other one has just room enough
+    nodes.add(3, 1, 200);  // the other node has just enough room for it
     EXPECT_NEAR(nodes.run().jobs[2].remote_bytes, 0, 1e3);
 }
 
-TEST(NodeStorage, AGangReadsAndCachesItsPartOnEachOfItsNodes) {
+TEST(NodeStorage, GangCachesItsPartOnEachOfItsNodes) {
     TwoNodes nodes;
     nodes.options.cache.own_caches = true;
     nodes.options.storage.cache_bytes = kBytes;  // half the dataset on each node
     nodes.options.storage.remote_bytes_per_second = 400e6;
     nodes.add(8, 3);
     const Outcome outcome = nodes.run();
-    // Each node reads half an epoch, other blocks each time: it hits half of that.
+    // Each node reads half an epoch, different blocks each time, and hits half of them.
     EXPECT_NEAR(outcome.jobs[0].remote_bytes, kBytes * (1 + 0.5 + 0.5), 1e4);
     EXPECT_NEAR(outcome.jobs[0].finish_s, kBytes / 400e6 + 2 * kBytes / 800e6, 0.1);
 }
 
-TEST(NodeStorage, ADiskBindsWhatItsNodeHits) {
+TEST(NodeStorage, HitsAreBoundByDiskOfNode) {
     TwoNodes nodes;
     nodes.options.cache.own_caches = true;
     nodes.options.node_disk_bytes_per_second = 150e6;
@@ -108,7 +108,7 @@ TEST(NodeStorage, ADiskBindsWhatItsNodeHits) {
     for (const JobOutcome& job : outcome.jobs) EXPECT_NEAR(job.finish_s, kBytes / 400e6 + 2 * kBytes / 150e6, 1);
 }
 
-TEST(NodeStorage, TheDisksOfAPoolTogetherBindWhatAllHit) {
+TEST(NodeStorage, HitsInPoolAreBoundByAllItsDisks) {
     TwoNodes nodes;
     nodes.options.node_disk_bytes_per_second = 150e6;
     nodes.add(4, 3);
@@ -116,19 +116,19 @@ TEST(NodeStorage, TheDisksOfAPoolTogetherBindWhatAllHit) {
     EXPECT_NEAR(outcome.jobs[0].finish_s, kBytes / 400e6 + 2 * kBytes / 300e6, 1);
 }
 
-TEST(NodeStorage, ANetworkBindsWhatComesOverIt) {
+TEST(NodeStorage, ReadsOverNetworkAreBoundByNetwork) {
     for (const bool own : {false, true}) {
         TwoNodes nodes;
         nodes.options.cache.own_caches = own;
         nodes.options.node_nic_bytes_per_second = 100e6;
         nodes.add(4, 3);
         const Outcome outcome = nodes.run();
-        // What the node caches itself does not come over it: all, or of a pool half.
+        // Hits in the node's own cache do not use the network: all hits, or half of them in a pool.
         EXPECT_NEAR(outcome.jobs[0].finish_s, kBytes / 100e6 + 2 * kBytes / (own ? 400e6 : 200e6), own ? 1 : 5) << own;
     }
 }
 
-TEST(NodeStorage, OtherCachesArePools) {
+TEST(NodeStorage, OwnCachesNeedUniformOrNone) {
     TwoNodes nodes;
     nodes.options.cache = *parse_cache("lru", "");
     nodes.options.cache.own_caches = true;
@@ -138,7 +138,7 @@ TEST(NodeStorage, OtherCachesArePools) {
     EXPECT_THAT(outcome.error().message, testing::HasSubstr("uniform or none, not with lru"));
 }
 
-TEST(ReportedPlans, BandwidthPassesOnWhenNodesHaveSaidThatTheyGaveItUp) {
+TEST(ReportedPlans, BandwidthMovesOnceNodesReportGivingItUp) {
     for (const bool reported : {false, true}) {
         TwoNodes nodes;
         nodes.options.cache.own_caches = true;
@@ -148,7 +148,7 @@ TEST(ReportedPlans, BandwidthPassesOnWhenNodesHaveSaidThatTheyGaveItUp) {
         nodes.add(4, 1);
         nodes.add(4, 1, 50);
         const Outcome outcome = nodes.run();
-        // Alone, then with half each, then alone: what is lost at each change is a second or two.
+        // The jobs run alone, then with half each, then alone. Each change costs a second or two.
         const double whole_s = 2 * kBytes / 100e6;
         if (reported) {
             EXPECT_GT(outcome.jobs[1].finish_s, whole_s + 0.1);
@@ -160,7 +160,7 @@ TEST(ReportedPlans, BandwidthPassesOnWhenNodesHaveSaidThatTheyGaveItUp) {
     }
 }
 
-TEST(ReportedPlans, WhoReportsFirstHasTheRemoteUntilItReportsAgain) {
+TEST(ReportedPlans, FirstReporterHasRemoteUntilItsNextReport) {
     const auto finishes_s = [](std::vector<double> report_ages_s) {
         TwoNodes nodes;
         nodes.options.cache.own_caches = true;
@@ -176,11 +176,11 @@ TEST(ReportedPlans, WhoReportsFirstHasTheRemoteUntilItReportsAgain) {
     const auto [first_s, second_s] = finishes_s({0.15, 0.05});
     EXPECT_LT(first_s, second_s);
     EXPECT_EQ(finishes_s({0.05, 0.15}), std::pair(second_s, first_s));
-    // At the very moment when the jobs start.
+    // The first node reports at the very moment when the jobs start.
     EXPECT_LT(finishes_s({0.2, 0.05}).first, second_s);
 }
 
-TEST(ReportedPlans, TakeOwnCachesAndJointPlans) {
+TEST(ReportedPlans, NeedOwnCachesAndJointPlans) {
     TwoNodes nodes;
     nodes.options.reported_plans = true;
     nodes.add(4, 1);

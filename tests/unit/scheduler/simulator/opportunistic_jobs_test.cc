@@ -50,7 +50,7 @@ protected:
     CellConfig config_;
 };
 
-TEST_F(OpportunisticJobs, UseCellsOfOthersAndGoForTheirOwners) {
+TEST_F(OpportunisticJobs, UseCellsOfOthersAndYieldToOwners) {
     JobSpec& guest = add(0, 0, 16, 1000);
     guest.opportunistic = true;
     guest.restart_s = 10;
@@ -61,7 +61,7 @@ TEST_F(OpportunisticJobs, UseCellsOfOthersAndGoForTheirOwners) {
     EXPECT_NEAR(outcome.jobs[0].finish_s, 1000 + 300 + 10, 1e-3);
 }
 
-TEST_F(OpportunisticJobs, NeedNoCellsOfTheirTenantWhereClaimsDo) {
+TEST_F(OpportunisticJobs, NeedNoCellsOfTheirTenant) {
     add(0, 2, 8, 100);
     add(1, 2, 8, 100).opportunistic = true;
     add(2, 0, 16, 100);
@@ -71,8 +71,8 @@ TEST_F(OpportunisticJobs, NeedNoCellsOfTheirTenantWhereClaimsDo) {
     EXPECT_EQ(outcome.jobs[2].end, JobEnd::rejected) << "more than its tenant's cells have";
 }
 
-// Owners' jobs start and end as if the guests were not there, whatever the policy.
-TEST_F(OpportunisticJobs, CostOwnersNothing) {
+// Under every policy, owners' jobs start and end as if the guests were not there.
+TEST_F(OpportunisticJobs, DelayNoOwnersJob) {
     const auto owners = [&] {
         for (int j = 0; j < 30; ++j) {
             add(50.0 * j, static_cast<std::uint32_t>(j % 2), 1U << (j % 4), 100 + 37 * (j % 7));

@@ -9,7 +9,7 @@ namespace larder::scheduler {
 namespace {
 
 // Gandiva moves jobs that share their GPUs.
-TEST(SharedGpus, WhoSharesGpusGoesWithTheJobTheyAre) {
+TEST(SharedGpus, GuestsMoveWithTheirHosts) {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
         ScenarioOptions options;
         options.trace = "poisson:30,80";
@@ -48,11 +48,11 @@ public:
     std::set<double> asked_s;
 };
 
-TEST(SharedGpus, AGuestThatGoesWithItsHostIsDecidedForAtOnce) {
+TEST(SharedGpus, GuestStoppedWithItsHostIsRescheduledAtOnce) {
     SimulatedCluster cluster(2);
     cluster.options.cache = *parse_cache("none", "");
     for (const double epochs : {1.0, 1.0, 0.1}) cluster.add(0, 1, epochs).dataset = kNoDataset;
-    cluster.workload.jobs[0].gpus_max = 2;  // it grows when the third one ends, and its guest is stopped with it
+    cluster.workload.jobs[0].gpus_max = 2;  // it grows when the third job ends, and its guest is stopped with it
     Packs policy;
     const Outcome outcome = cluster.run(policy);
     const double grown_s = outcome.jobs[2].finish_s;
@@ -63,7 +63,7 @@ TEST(SharedGpus, AGuestThatGoesWithItsHostIsDecidedForAtOnce) {
     EXPECT_LT(*next, grown_s + 1) << "not when the next job ends";
 }
 
-TEST(SharedGpus, AGuestRunsOnWhereItsHostHasEnded) {
+TEST(SharedGpus, GuestRunsOnAfterItsHostEnds) {
     SimulatedCluster cluster(1);
     cluster.options.cache = *parse_cache("none", "");
     for (const double epochs : {1.0, 2.0}) {
@@ -81,7 +81,7 @@ TEST(SharedGpus, AGuestRunsOnWhereItsHostHasEnded) {
     EXPECT_NEAR(outcome.jobs[1].allocated_gpu_s, alone_s, 1e-3) << "since it was alone";
 }
 
-TEST(SharedGpus, AGuestIsLostWithTheNode) {
+TEST(SharedGpus, GuestIsLostWithItsNode) {
     SimulatedCluster cluster(1);
     cluster.options.cache = *parse_cache("none", "");
     for (int j = 0; j < 2; ++j) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// A simulated cluster of one GPU type under test, and the jobs it is given.
+// A simulated cluster of one GPU type for tests, and its jobs.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace larder::scheduler {
 inline constexpr double kSize = 100e9;   // of each dataset
 inline constexpr double kIdeal = 100e6;  // f* of one GPU
 
-// A workload, a job a line.
+// Builds a workload, one line per job.
 class SimulatedCluster {
 public:
     explicit SimulatedCluster(std::uint32_t gpus) : gpus_(gpus) { workload.tenants.push_back({.name = "one"}); }
@@ -45,7 +45,7 @@ public:
         return run(**policy);
     }
 
-    // With the storage and the cache that `options` say.
+    // Uses the storage and the cache of `options`.
     Outcome run(Policy& policy) {
         const GpuGroup group{.type = "a", .gpus = gpus_};
         const GpuCluster cluster = make_cluster(std::span(&group, 1), 8);

@@ -15,26 +15,26 @@ namespace {
 
 using Cluster = SimulatedCluster;
 
-TEST(Simulation, OneJobTakesWhatTheModelSays) {
+TEST(Simulation, OneJobMatchesTheModel) {
     Cluster cluster(8);
     cluster.add(10, 1, 4);
     const double remote = 20e6;
     const Outcome outcome = cluster.run("fifo", 0.6 * kSize, remote);
-    // The first epoch misses all; then h = 0.6, f = b / 0.4 = 50 MB/s.
+    // The first epoch misses everything. Then h = 0.6 and f = b / 0.4 = 50 MB/s.
     EXPECT_NEAR(outcome.jobs[0].finish_s, 10 + kSize / remote + 3 * kSize / (remote / 0.4), 1e-3);
     EXPECT_NEAR(outcome.jobs[0].remote_bytes, kSize * (1 + 3 * 0.4), 1e3);
     EXPECT_NEAR(outcome.jobs[0].read_bytes, 4 * kSize, 1);
     EXPECT_NEAR(outcome.jobs[0].useful_gpu_s, 4 * kSize / kIdeal, 1e-3);
 }
 
-TEST(Simulation, TheLastEpochMayBeAPart) {
+TEST(Simulation, LastEpochMayBePartial) {
     Cluster cluster(8);
     cluster.add(0, 1, 1.5);
     const Outcome outcome = cluster.run("fifo", kSize, 20e6);
     EXPECT_NEAR(outcome.jobs[0].finish_s, kSize / 20e6 + 0.5 * kSize / kIdeal, 1e-3);
 }
 
-TEST(Simulation, EveryCacheSystemMeetsItsOwnClosedForm) {
+TEST(Simulation, EveryCacheSystemMatchesItsClosedForm) {
     const double remote = 20e6;
     const auto finish_s = [&](std::string_view cache) {
         Cluster cluster(8);
@@ -77,7 +77,7 @@ public:
     Result<Decision> decide(const Snapshot&) override { throw std::runtime_error("a bug"); }
 };
 
-TEST(Simulation, APolicyThatThrowsIsAnErrorWithItsTime) {
+TEST(Simulation, PolicyThatThrowsIsAnErrorWithItsTime) {
     Workload workload;
     workload.tenants.push_back({.name = "one"});
     JobSpec& job = workload.jobs.emplace_back();
@@ -94,7 +94,7 @@ TEST(Simulation, APolicyThatThrowsIsAnErrorWithItsTime) {
     EXPECT_EQ(outcome.error().message, "at 7.000000 s: policy throws: a bug");
 }
 
-TEST(Simulation, AJobLargerThanTheClusterIsRejectedAndTheOthersGoOn) {
+TEST(Simulation, JobLargerThanClusterIsRejectedAndOthersRun) {
     Cluster cluster(8);
     cluster.add(0, 9, 1);
     cluster.add(1, 8, 1);
@@ -103,7 +103,7 @@ TEST(Simulation, AJobLargerThanTheClusterIsRejectedAndTheOthersGoOn) {
     EXPECT_EQ(outcome.jobs[1].end, JobEnd::finished);
 }
 
-TEST(Simulation, AStrictDeadlineThatWasNeverPromisedExpires) {
+TEST(Simulation, UnpromisedStrictDeadlineExpires) {
     Cluster cluster(8);
     for (int j = 0; j < 3; ++j) {
         JobSpec& job = cluster.add(j, 8, 10);
@@ -118,7 +118,7 @@ TEST(Simulation, AStrictDeadlineThatWasNeverPromisedExpires) {
     EXPECT_EQ(summary.deadlines_missed, 2);
 }
 
-// Four jobs: two datasets that are worth caching, for one and for two jobs, on a remote that is too slow for all.
+// Four jobs: two datasets are worth caching, one for one job and one for two, and the remote is too slow for all.
 Cluster contended() {
     Cluster cluster(8);
     cluster.add(0, 1, 6, 0);
@@ -128,7 +128,7 @@ Cluster contended() {
     return cluster;
 }
 
-TEST(Simulation, NeverTakesMoreThanTheRemoteGivesOrTheCacheHolds) {
+TEST(Simulation, RemoteAndCacheLimitsAlwaysHold) {
     for (const std::string_view cache :
          {"uniform+joint", "uniform", "lru", "static-per-job", "whole-dataset", "none"}) {
         Cluster cluster = contended();
@@ -147,7 +147,7 @@ TEST(Simulation, NeverTakesMoreThanTheRemoteGivesOrTheCacheHolds) {
     }
 }
 
-TEST(Simulation, TheJointPlanIsNoWorseThanTheOthers) {
+TEST(Simulation, JointPlanBeatsOtherSystems) {
     const auto mean_s = [](std::string_view cache) {
         Cluster cluster = contended();
         const Outcome outcome = cluster.run("fifo", 1.2 * kSize, 90e6, cache);
@@ -157,7 +157,7 @@ TEST(Simulation, TheJointPlanIsNoWorseThanTheOthers) {
     for (const std::string_view cache : {"lru", "static-per-job", "none"}) EXPECT_LT(joint_s, mean_s(cache)) << cache;
 }
 
-TEST(Simulation, TheLargestDatasetsAreSampledAndTheOthersTogether) {
+TEST(Simulation, LargestDatasetsAreSampledAndOthersSummed) {
     Cluster cluster(16);
     for (std::uint32_t d = 0; d < 12; ++d) {
         cluster.add(0, 1, 4, d);
@@ -181,7 +181,7 @@ TEST(Simulation, TheLargestDatasetsAreSampledAndTheOthersTogether) {
     EXPECT_GT(others, 0);
 }
 
-TEST(Simulation, AQuotaHoldsATenantBack) {
+TEST(Simulation, TenantAtQuotaWaits) {
     Cluster cluster(8);
     cluster.workload.tenants[0].gpu_quota = 4;
     for (int j = 0; j < 2; ++j) cluster.add(0, 4, 1).dataset = kNoDataset;
@@ -189,8 +189,8 @@ TEST(Simulation, AQuotaHoldsATenantBack) {
     EXPECT_NEAR(outcome.jobs[1].start_s, outcome.jobs[0].finish_s, 1e-6);
 }
 
-// A plan is made when a job has but some bytes to read, by others that start just before.
-TEST(Simulation, NobodyStandsStillOverItsLastBytes) {
+// Another job starts, and causes a plan, when the first job has only a few bytes left to read.
+TEST(Simulation, JobDoesNotStallOnItsLastBytes) {
     for (int bytes = 1; bytes < 20; ++bytes) {
         Cluster cluster(8);
         cluster.add(0, 1, 3, 0);
@@ -201,7 +201,7 @@ TEST(Simulation, NobodyStandsStillOverItsLastBytes) {
     }
 }
 
-TEST(Simulation, MaxMinKeepsEverybodyAtAnEqualShare) {
+TEST(Simulation, MaxMinKeepsEveryJobAtItsEqualShare) {
     Cluster cluster = contended();
     cluster.options.cache = *parse_cache("uniform+joint", "");
     const GpuGroup group{.type = "a", .gpus = 8};
@@ -212,12 +212,13 @@ TEST(Simulation, MaxMinKeepsEverybodyAtAnEqualShare) {
     cluster.options.cache.objective = allocator::ObjectiveKind::max_min;
     const auto outcome = simulate(cluster.workload, gpus, **policy, pool, cluster.options);
     ASSERT_TRUE(outcome);
-    // The cache has yet to be filled when they start, and e counts it as full; so a little less over their lives.
+    // The equal rate e counts the cache as full, but it is empty when the jobs start. So jobs get a little less over
+    // their lives.
     for (const JobOutcome& job : outcome->jobs) EXPECT_GE(job.read_bytes / job.equal_bytes, 0.8);
 }
 
-// Two jobs in turn on one GPU.
-TEST(Simulation, WhoWaitsForItsTurnFindsItsDataCached) {
+// Two jobs take turns on one GPU.
+TEST(Simulation, JobWaitingForItsTurnFindsItsDataCached) {
     for (const char* policy : {"max-min", "las", "gandiva", "astraea", "finish-time-fairness"}) {
         Cluster cluster(1);
         cluster.options.policy.round_s = 300;
@@ -225,7 +226,7 @@ TEST(Simulation, WhoWaitsForItsTurnFindsItsDataCached) {
         cluster.options.policy.queue_gpu_s = {300, 600, 900, 1200};
         cluster.add(0, 1, 6, 0);
         cluster.add(1, 1, 6, 1);
-        // Half of what they read fits: each keeps its part, whoever's turn it is.
+        // Half of what they read fits. Each job keeps its part of the cache, whichever job runs.
         const Outcome outcome = cluster.run(policy, kSize, 80e6);
         EXPECT_GT(outcome.jobs[0].preemptions + outcome.jobs[1].preemptions, 0u) << policy;
         const double remote_bytes = outcome.jobs[0].remote_bytes + outcome.jobs[1].remote_bytes;
@@ -233,7 +234,7 @@ TEST(Simulation, WhoWaitsForItsTurnFindsItsDataCached) {
     }
 }
 
-TEST(Simulation, AnLruForgetsWhoWaits) {
+TEST(Simulation, LruDropsDataOfWaitingJob) {
     Cluster cluster(1);
     cluster.options.policy.round_s = 3600;  // several epochs
     cluster.add(0, 1, 40, 0);
@@ -259,8 +260,8 @@ Report drawn(std::string policy) {
     return std::move(*report);
 }
 
-// The same on every machine. Who changes what comes out of a simulation changes these numbers, and knows it.
-TEST(Simulation, ComesOutTheSameEverywhere) {
+// Results are the same on every machine. A change of the simulation's results must update these numbers.
+TEST(Simulation, ResultsAreTheSameOnEveryMachine) {
     const auto hash = [](const Report& report) {
         std::uint32_t checksum = 0;
         for (const JobOutcome& job : report.outcome.jobs) {
@@ -274,7 +275,7 @@ TEST(Simulation, ComesOutTheSameEverywhere) {
     EXPECT_EQ(hash(drawn("max-min")), 3691017161u);
 }
 
-TEST(Simulation, TheSameSeedGivesTheSameOutcome) {
+TEST(Simulation, SameSeedGivesSameOutcome) {
     const Report one = drawn("srtf");
     const Report two = drawn("srtf");
     ASSERT_EQ(one.outcome.jobs.size(), two.outcome.jobs.size());
@@ -286,7 +287,7 @@ TEST(Simulation, TheSameSeedGivesTheSameOutcome) {
     EXPECT_EQ(one.summary.finished, 300);
 }
 
-TEST(ParseCache, OneNameMaySayBoth) {
+TEST(ParseCache, OneNameMaySetCacheAndBandwidth) {
     const auto parsed = parse_cache("lru+first-come", "");
     ASSERT_TRUE(parsed);
     EXPECT_EQ(parsed->cache, CacheKind::lru);
@@ -297,7 +298,7 @@ TEST(ParseCache, OneNameMaySayBoth) {
     EXPECT_FALSE(parse_cache("lru+", ""));
 }
 
-TEST(ParseCache, RefusesWhatDoesNotGoTogether) {
+TEST(ParseCache, RefusesInvalidCombinations) {
     EXPECT_EQ(name(*parse_cache("uniform", "")), "uniform+joint");
     EXPECT_EQ(name(*parse_cache("lru", "")), "lru+fair");
     EXPECT_EQ(name(*parse_cache("uniform", "first-come")), "uniform+first-come");
@@ -307,7 +308,7 @@ TEST(ParseCache, RefusesWhatDoesNotGoTogether) {
     EXPECT_THAT(parse_cache("uniform+joint", "fair").error().message, testing::HasSubstr("contradicts"));
 }
 
-TEST(Bandwidth, FairGivesWhatIsNotNeededToTheOthers) {
+TEST(Bandwidth, FairGivesUnneededRateToOthers) {
     Reader small{.ideal = 10, .started = 0};
     Reader large{.ideal = 100, .started = 1};
     Reader hits{.ideal = 100, .started = 2, .hit_ratio = 0.9};
@@ -323,7 +324,7 @@ TEST(Bandwidth, FairGivesWhatIsNotNeededToTheOthers) {
     EXPECT_DOUBLE_EQ(hits.rate, 0);
 }
 
-TEST(Quantiles, AreOfTheValuesThemselves) {
+TEST(Quantiles, AreActualValues) {
     const Quantiles values = quantiles({5, 1, 2, 4, 3});
     EXPECT_DOUBLE_EQ(values.mean, 3);
     EXPECT_DOUBLE_EQ(values.p50, 3);

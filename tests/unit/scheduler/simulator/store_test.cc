@@ -33,7 +33,7 @@ struct Reading {
     }
 };
 
-TEST(Store, FillsUpToItsQuotaAndHelpsFromTheNextEpochOn) {
+TEST(Store, FillsUpToQuotaAndHelpsFromNextEpoch) {
     Reading one(400);
     one.read({300});
     EXPECT_DOUBLE_EQ(one.store.cached_bytes, 300);
@@ -46,7 +46,7 @@ TEST(Store, FillsUpToItsQuotaAndHelpsFromTheNextEpochOn) {
     EXPECT_DOUBLE_EQ(one.readers[0]->unread_cached_bytes / one.readers[0]->unread_bytes, 0.4);
 }
 
-TEST(Store, ALargerQuotaHelpsNobodyAloneBeforeItsNextEpoch) {
+TEST(Store, LargerQuotaHelpsSingleJobOnlyFromNextEpoch) {
     Reading one(200);
     one.read({1000});
     begin_epoch(one.store, *one.readers[0]);
@@ -58,12 +58,12 @@ TEST(Store, ALargerQuotaHelpsNobodyAloneBeforeItsNextEpoch) {
     EXPECT_DOUBLE_EQ(one.store.cached_bytes, 1000);
 }
 
-TEST(Store, ASmallerQuotaTakesFirstWhatWasRead) {
+TEST(Store, SmallerQuotaDropsReadBytesFirst) {
     Reading one(1000);
     one.read({1000});
     begin_epoch(one.store, *one.readers[0]);
     one.read({600});
-    one.store.quota_bytes = 400;  // the 600 that were read go
+    one.store.quota_bytes = 400;  // drops the 600 bytes that were read
     cut_to_quota(one.store);
     EXPECT_DOUBLE_EQ(one.store.cached_bytes, 400);
     EXPECT_NEAR(one.readers[0]->unread_cached_bytes, 400, 1e-6);
@@ -72,14 +72,14 @@ TEST(Store, ASmallerQuotaTakesFirstWhatWasRead) {
     EXPECT_NEAR(one.readers[0]->unread_cached_bytes, 100, 1e-6);
 }
 
-// The same blocks, one by one: every job reads them in an order of its own, a miss is admitted while there is room.
+// Simulates single blocks: every job reads them in its own order, and a miss is admitted while there is room.
 class Blocks {
 public:
     Blocks(std::size_t blocks, std::size_t quota, std::size_t jobs, std::uint64_t seed)
         : quota_(quota), cached_(blocks), random_(seed), jobs_(jobs) {
         for (Job& job : jobs_) begin(job);
     }
-    // Job reads one block; true if it was there.
+    // The job reads its next block. True if it was a hit.
     bool read(std::size_t index) {
         Job& job = jobs_[index];
         const std::size_t block = job.order[job.next++];
@@ -111,9 +111,9 @@ private:
     std::vector<Job> jobs_;
 };
 
-// Several jobs share a dataset while its cache fills, at different rates: hits over each tenth of the first job's
-// epoch, fluid against blocks.
-TEST(Store, IsTheFluidLimitOfBlocks) {
+// Several jobs read a dataset at different rates while its cache fills. Compares the hits of the fluid model with those
+// of blocks over each tenth of the first job's epoch.
+TEST(Store, MatchesSimulationOfBlocks) {
     constexpr std::size_t kBlocks = 200000;
     for (const double quota : {0.3, 0.8, 1.0}) {
         const std::vector<std::size_t> rates{4, 2, 1};

@@ -21,7 +21,7 @@ std::vector<double> entitled_gpus(const std::vector<double>& demands, std::vecto
     return shares.entitled();
 }
 
-TEST(EntitledGpus, GoByWeightUpToWhatIsAskedFor) {
+TEST(EntitledGpus, FollowWeightsUpToDemand) {
     const std::vector<Tenant> tenants{
         {.name = "a", .weight = 1}, {.name = "b", .weight = 1}, {.name = "c", .weight = 2}};
     EXPECT_THAT(entitled_gpus({100, 100, 100}, tenants, 8), ElementsAre(2, 2, 4));
@@ -30,7 +30,7 @@ TEST(EntitledGpus, GoByWeightUpToWhatIsAskedFor) {
     EXPECT_THAT(entitled_gpus({0, 0, 0}, tenants, 10), ElementsAre(0, 0, 0));
 }
 
-TEST(EntitledGpus, AreThePartOfTheParentsPart) {
+TEST(EntitledGpus, AreSharesOfTheParentsShare) {
     const std::vector<Tenant> tenants{{.name = "lab", .weight = 1},
                                       {.name = "vision", .weight = 3, .parent = 0},
                                       {.name = "speech", .weight = 1, .parent = 0},
@@ -89,7 +89,7 @@ Workload contended(std::uint64_t seed) {
     return workload;
 }
 
-TEST(Guarantee, CellsHaveTheNodesThatAreAskedFor) {
+TEST(Guarantee, CellsHaveRequestedNodeSize) {
     const std::vector<Tenant> tenants{{.name = "red"}, {.name = "blue", .weight = 3}};
     const std::vector<std::string> names{"red", "blue"};
     for (const std::uint32_t gpus_per_node : {1U, 2U, 3U, 4U, 8U, 16U}) {
@@ -107,7 +107,7 @@ TEST(Guarantee, CellsHaveTheNodesThatAreAskedFor) {
     EXPECT_NE(few.error().message.find("31 GPUs make 0 nodes of 8"), std::string::npos) << few.error().message;
 }
 
-TEST(Guarantee, NobodyStartsLaterThanAlone) {
+TEST(Guarantee, NoJobStartsLaterThanAlone) {
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
         const Workload workload = contended(seed);
         const auto config = cells_by_weight(workload.tenants, {.type = "v100", .gpus = 64}, 8);

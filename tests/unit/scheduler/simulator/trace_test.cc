@@ -21,7 +21,7 @@ std::string trace_error_of(const std::string& text) {
 
 constexpr const char* kHeader = "submit_s,duration_s,gpus,vc\n";
 
-TEST(Trace, ReadsPhillysColumns) {
+TEST(Trace, ReadsPhillyColumns) {
     const auto trace = parse(std::string(kHeader) + "37841,2240194,8,7f04ca\n40000,60,1,ed69ec\n");
     ASSERT_TRUE(trace) << trace.error().message;
     EXPECT_EQ(trace->format, "larder");
@@ -33,7 +33,7 @@ TEST(Trace, ReadsPhillysColumns) {
     EXPECT_EQ(trace->jobs[0].tenant, "7f04ca");
 }
 
-TEST(Trace, ReadsAllOfItsOwnColumns) {
+TEST(Trace, ReadsAllLarderColumns) {
     const auto trace = parse(
         "name,submit_s,duration_s,gpus,tenant,model,gpu_type,gpus_min,gpus_max,priority,deadline_s,service,"
         "preemptible\n"
@@ -54,7 +54,7 @@ TEST(Trace, ReadsAllOfItsOwnColumns) {
     EXPECT_EQ(trace->jobs[0].deadline_s, kNever);
 }
 
-TEST(Trace, ADeadlineIsStrictWhereNothingIsSaid) {
+TEST(Trace, DeadlineIsStrictByDefault) {
     const auto without = parse("submit_s,duration_s,gpus,deadline_s\n0,100,1,500\n0,100,1,\n");
     ASSERT_TRUE(without) << without.error().message;
     EXPECT_EQ(without->jobs[0].deadline_s, 500);
@@ -80,7 +80,7 @@ TEST(Trace, ReadsTiresias) {
     EXPECT_EQ(trace->jobs[0].model, "vgg11");
 }
 
-TEST(Trace, ReadsChronusWithDeadlinesFromTheSubmission) {
+TEST(Trace, ReadsChronusDeadlinesRelativeToSubmission) {
     const auto trace = parse(
         "job_id,user,num_gpu,submit_time,iterations,model_name,duration,interval,expect_time_list,expect_value_list,"
         "best_effort,job_type\n"
@@ -96,7 +96,7 @@ TEST(Trace, ReadsChronusWithDeadlinesFromTheSubmission) {
     EXPECT_EQ(trace->jobs[2].deadline_s, kNever);
 }
 
-TEST(Trace, ReadsGavelsThreeShapes) {
+TEST(Trace, ReadsAllThreeGavelFormats) {
     const auto six = parse("A3C\tpython3 main.py\t--max-steps\t6948\t12.5\t1\n");
     ASSERT_TRUE(six) << six.error().message;
     EXPECT_EQ(six->format, "gavel");
@@ -115,7 +115,7 @@ TEST(Trace, ReadsGavelsThreeShapes) {
     EXPECT_THAT(trace_error_of("A3C\tpython3\t1\n"), HasSubstr("line 1: 3 columns"));
 }
 
-TEST(Trace, NamesTheLineOfWhatMakesNoSense) {
+TEST(Trace, NamesLineOfInvalidValue) {
     const std::string header = kHeader;
     EXPECT_THAT(trace_error_of(header + "0,10,1,a\n0,10,0,a\n"), HasSubstr("line 3: a job with 0 GPUs"));
     EXPECT_THAT(trace_error_of(header + "0,-10,1,a\n"), HasSubstr("line 2: a negative duration"));
@@ -132,7 +132,7 @@ TEST(Trace, NamesTheLineOfWhatMakesNoSense) {
     EXPECT_THAT(trace_error_of(kHeader), HasSubstr("no jobs"));
 }
 
-TEST(Trace, OpportunisticJobsHaveNoDeadlineAndMayBeStopped) {
+TEST(Trace, OpportunisticJobsHaveNoDeadlineAndArePreemptible) {
     const std::string header = "submit_s,duration_s,gpus,opportunistic,service,deadline_s,preemptible\n";
     const auto trace = parse(header + "0,10,1,1,,,\n1,10,1,0,strict,50,\n");
     ASSERT_TRUE(trace) << trace.error().message;
@@ -142,17 +142,17 @@ TEST(Trace, OpportunisticJobsHaveNoDeadlineAndMayBeStopped) {
     EXPECT_THAT(trace_error_of(header + "1,10,1,1,,,0\n"), HasSubstr("line 2: an opportunistic job that may not"));
 }
 
-TEST(Trace, UnsortedTimesAreSortedAndEqualOnesStayInTheirOrder) {
+TEST(Trace, SortsByTimeAndKeepsOrderOfEqualTimes) {
     const auto trace = parse(std::string(kHeader) + "50,10,1,d\n7,10,1,a\n20,10,1,b\n20,10,2,c\n");
     ASSERT_TRUE(trace) << trace.error().message;
     std::string order;
     for (const TraceJob& job : trace->jobs) order += job.tenant;
     EXPECT_EQ(order, "abcd");
-    // Lines are those of the file all the same.
+    // Errors still name lines of the file.
     EXPECT_THAT(trace_error_of(std::string(kHeader) + "50,10,1,d\n7,10,0,a\n"), HasSubstr("line 3: a job with 0 GPUs"));
 }
 
-TEST(Trace, AnUnknownColumnIsAnErrorEvenWhereBadRowsAreSkipped) {
+TEST(Trace, UnknownColumnIsAnErrorEvenWhenBadRowsAreSkipped) {
     const auto own = parse("# a comment\nsubmit_s,duration_s,gpus,colour\n0,10,1,red\n", {.skip_bad = true});
     ASSERT_FALSE(own);
     EXPECT_THAT(own.error().message, HasSubstr("line 2: unknown column \"colour\""));
@@ -169,14 +169,14 @@ TEST(Trace, SkipsAndCountsBadRowsWhenTold) {
     EXPECT_THAT(trace->first_skipped, HasSubstr("line 2"));
 }
 
-TEST(Trace, TakesTheFirstSoManyByTime) {
+TEST(Trace, TakesEarliestJobsUpToLimit) {
     const auto trace = parse(std::string(kHeader) + "9,10,1,late\n1,10,1,early\n", {.jobs_max = 1});
     ASSERT_TRUE(trace);
     ASSERT_EQ(trace->jobs.size(), 1);
     EXPECT_EQ(trace->jobs[0].tenant, "early");
 }
 
-TEST(Trace, SaysThatAFileIsNotThere) {
+TEST(Trace, NamesMissingFile) {
     const auto trace = read_trace("/nonexistent/trace.csv", {});
     ASSERT_FALSE(trace);
     EXPECT_THAT(trace.error().message, HasSubstr("/nonexistent/trace.csv"));

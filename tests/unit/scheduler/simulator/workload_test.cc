@@ -33,7 +33,7 @@ dataset = "d"
 rate = {a = "100MB/s", b = "50MB/s"}
 )";
 
-TEST(Workload, TheDefaultTableServesEveryJobOfATrace) {
+TEST(Workload, DefaultTableServesEveryJobOfTrace) {
     const auto table = parse_workload(default_workload());
     ASSERT_TRUE(table) << table.error().message;
     const auto made = make_workload(trace_of(500), *table, {"v100", "h100"}, {});
@@ -48,7 +48,7 @@ TEST(Workload, TheDefaultTableServesEveryJobOfATrace) {
     }
 }
 
-TEST(Workload, DurationsAreThoseOfTheReferenceGpus) {
+TEST(Workload, DurationsAreOnReferenceGpus) {
     auto table = parse_workload(std::string("reference = \"b\"\n") + std::string(kOne));
     ASSERT_TRUE(table) << table.error().message;
     const Trace trace = trace_of(1);
@@ -58,7 +58,7 @@ TEST(Workload, DurationsAreThoseOfTheReferenceGpus) {
     EXPECT_DOUBLE_EQ(made->jobs[0].ideal_bytes_per_second[0], 100e6);
 }
 
-TEST(Workload, ElasticJobsScaleAsTheirModelSays) {
+TEST(Workload, ElasticJobsScaleLikeTheirModel) {
     const auto table = parse_workload(std::string(kOne) + "scaling = [0.7, 1, 1.2]\n");
     ASSERT_TRUE(table) << table.error().message;
     Trace trace = trace_of(2);
@@ -110,7 +110,7 @@ TEST(Workload, WrongTenantsAreRefusedByLine) {
     EXPECT_EQ(parse_tenants("[scheduler.tenant.a]\n", "t.toml")->size(), 1u) << "nothing is said of it";
 }
 
-TEST(Workload, AJobDrawsTheSameWhateverTheOthersAre) {
+TEST(Workload, DrawOfAJobIsIndependentOfOtherJobs) {
     const auto table = parse_workload(default_workload());
     const auto few = make_workload(trace_of(10), *table, {"v100"}, {.seed = 9});
     const auto many = make_workload(trace_of(100), *table, {"v100"}, {.seed = 9});
@@ -120,7 +120,7 @@ TEST(Workload, AJobDrawsTheSameWhateverTheOthersAre) {
     EXPECT_NE(many->models, other->models);
 }
 
-TEST(Workload, CopiesOfADatasetAreDealtOut) {
+TEST(Workload, JobsAreSpreadOverDatasetCopies) {
     const auto table = parse_workload(kOne);
     ASSERT_TRUE(table) << table.error().message;
     const auto own = make_workload(trace_of(20), *table, {"a"}, {});
@@ -131,7 +131,7 @@ TEST(Workload, CopiesOfADatasetAreDealtOut) {
     EXPECT_EQ(shared->datasets.size(), 3);
 }
 
-TEST(Workload, DrawsDeadlinesForAPartOfTheJobs) {
+TEST(Workload, DrawsDeadlinesForFractionOfJobs) {
     const auto table = parse_workload(kOne);
     const Trace trace = trace_of(2000);
     const auto made = make_workload(trace, *table, {"a"}, {.deadlines_part = 0.25});
@@ -147,7 +147,7 @@ TEST(Workload, DrawsDeadlinesForAPartOfTheJobs) {
     EXPECT_NEAR(static_cast<double>(strict) / 2000, 0.25, 0.04);
 }
 
-TEST(Workload, DrawsJobsWithoutAClaimOfThoseWithoutADeadline) {
+TEST(Workload, DrawsOpportunisticJobsOnlyWithoutDeadlines) {
     const auto table = parse_workload(kOne);
     Trace trace = trace_of(2000);
     trace.jobs[7].opportunistic = true;
@@ -164,7 +164,7 @@ TEST(Workload, DrawsJobsWithoutAClaimOfThoseWithoutADeadline) {
     EXPECT_NEAR(static_cast<double>(without) / 2000, 0.25, 0.04);
 }
 
-TEST(Workload, NamesWhatIsWrongInATable) {
+TEST(Workload, NamesErrorInTable) {
     EXPECT_THAT(error_of("colour = 1"), HasSubstr("unknown key \"colour\""));
     EXPECT_THAT(error_of("reference = \"a\""), HasSubstr("[[model]] must be there"));
     EXPECT_THAT(error_of("[[model]]\nname = \"m\"\n"), HasSubstr("model[0].rate must be a table of rates"));
@@ -178,7 +178,7 @@ TEST(Workload, NamesWhatIsWrongInATable) {
     EXPECT_THAT(error_of("[[dataset"), HasSubstr("line 1"));
 }
 
-TEST(Workload, SaysWhichJobCannotRun) {
+TEST(Workload, NamesWhyAJobCannotRun) {
     const auto table = parse_workload(kOne);
     Trace trace = trace_of(1);
     const auto unknown_type = make_workload(trace, *table, {"c"}, {});
@@ -215,7 +215,7 @@ TEST(Workload, ReadsMeasuredThroughputs) {
     EXPECT_THAT(read_throughputs(path, "simulation").error().message, HasSubstr("no JSON"));
 }
 
-TEST(Poisson, ArrivesAtItsRateWithGavelsDurations) {
+TEST(Poisson, ArrivalsFollowRateAndGavelDurations) {
     const Trace trace = generate_poisson({.jobs_per_hour = 10, .jobs = 20000, .seed = 1});
     const double hours = trace.jobs.back().submit_s / 3600;
     EXPECT_NEAR(20000 / hours, 10, 0.3);
