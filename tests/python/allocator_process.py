@@ -1,4 +1,4 @@
-"""A real larder-allocator for tests, and what nodes tell it."""
+"""A real larder-allocator for tests, and node reports for it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 class Allocator:
-    """A larder-allocator on a socket of its own; `end` ends the process this object started."""
+    """A larder-allocator on its own socket. `end` ends the process that this object started."""
 
     def __init__(self, programs: pathlib.Path, directory: pathlib.Path, *options: str) -> None:
         self.socket = directory / "allocator.sock"
@@ -58,11 +58,11 @@ class Allocator:
                 time.sleep(0.01)
 
     def ask(self, method: str, target: str, body: object = None) -> Answer:
-        """One request over the Unix socket; bytes go as they are, anything else as JSON."""
+        """Sends one request over the Unix socket. Bytes are sent unchanged, anything else as JSON."""
         return self._ask(UnixConnection(self.socket), method, target, body, {})
 
     def ask_tcp(self, method: str, target: str, body: object = None, token: str | None = None) -> Answer:
-        """One request over TCP, where the allocator was told to listen on a port of the kernel's."""
+        """Sends one request over TCP. The allocator must listen on a port that the kernel chose."""
         found = re.search(r"listening .*port=(\d+)", self.log.read_text())
         assert found, self.log.read_text()
         connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
@@ -83,7 +83,7 @@ class Allocator:
             connection.close()
 
     def stream(self, target: str, until: bytes) -> Answer:
-        """The beginning of an answer that goes on, up to the line in which this is complete."""
+        """Reads the beginning of an endless answer, up to the line that completes `last`."""
         connection = UnixConnection(self.socket)
         try:
             connection.request("GET", target)

@@ -22,7 +22,7 @@ from servers import S3, FaultProxy, InstanceRole, Nginx
 
 
 class Daemon:
-    """A larderd on a directory of its own; `stop` and `kill` end the process this object started, and no other."""
+    """A larderd on its own directory. `stop` and `kill` end the process that this object started, and no other."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Daemon:
         environment: dict[str, str] | None = None,
     ) -> None:
         self.programs = programs
-        self.prefix = prefix  # a command that runs the daemon in its place
+        self.prefix = prefix  # a command that runs the daemon, put before its command line
         self.options = options
         self.environment = environment
         self.state = state
@@ -68,7 +68,7 @@ class Daemon:
         return ran.stdout
 
     def try_command(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """The same, whatever comes of it."""
+        """Like `command`, but accepts any exit status."""
         return subprocess.run(self._command(*arguments), capture_output=True, text=True)
 
     def send(self, number: signal.Signals) -> None:
@@ -86,7 +86,7 @@ class Daemon:
 
 @dataclasses.dataclass
 class Data:
-    """A dataset and what is in it."""
+    """A dataset and its contents."""
 
     name: str
     daemon: Daemon
@@ -137,7 +137,7 @@ def write_shards(
 def start_daemon(
     larder_bin: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., Daemon]]:
-    """Starts daemons, with these options and this environment if any; they end with the tests, at the latest."""
+    """Starts daemons with the given options and environment. They end with the tests, at the latest."""
     started: list[Daemon] = []
 
     def start(*options: str, environment: dict[str, str] | None = None) -> Daemon:
@@ -159,7 +159,7 @@ def daemon(start_daemon: Callable[[], Daemon]) -> Daemon:
 
 @pytest.fixture(scope="session")
 def make_raw(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Data]:
-    """Adds a tree of random files to a daemon, one sample a file."""
+    """Adds a tree of random files to a daemon, one sample per file."""
     count = iter(range(1_000_000))
 
     def make(daemon: Daemon, per_class: int = 70) -> Data:
@@ -206,7 +206,7 @@ def shards(daemon: Daemon, make_shards: Callable[..., Data]) -> Data:
 
 @pytest.fixture
 def in_child() -> Callable[[Callable[[], None]], None]:
-    """Runs a function in a forked child, which must return without an exception."""
+    """Runs a function in a forked child. The function must return without an exception."""
 
     def run(function: Callable[[], None]) -> None:
         child = os.fork()
@@ -228,7 +228,7 @@ def in_child() -> Callable[[Callable[[], None]], None]:
 
 @pytest.fixture
 def allocator(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Allocator]:
-    """A larder-allocator that no node has reported to yet, with four GPUs to run jobs on."""
+    """A larder-allocator with four GPUs for jobs. No node has reported to it yet."""
     started = Allocator(larder_bin, tmp_path, "--scheduler.directory", str(tmp_path / "jobs"), "--scheduler.gpus", "4")
     yield started
     assert started.end() == 0, started.log.read_text()
@@ -236,13 +236,13 @@ def allocator(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Allo
 
 @pytest.fixture
 def description(repository: pathlib.Path) -> Description:
-    """What docs/openapi/allocator.yaml says of the allocator's API."""
+    """The description of the allocator's API in docs/openapi/allocator.yaml."""
     return Description(repository / "docs" / "openapi" / "allocator.yaml")
 
 
 @pytest.fixture(scope="session")
 def serve_directory() -> Iterator[Callable[..., Nginx]]:
-    """Starts nginx on a directory, with these options of tests/servers/nginx.py; all end with the tests."""
+    """Starts nginx on a directory, with options of tests/servers/nginx.py. All servers end with the tests."""
     started: list[Nginx] = []
 
     def start(directory: pathlib.Path, *options: str) -> Nginx:
@@ -255,7 +255,7 @@ def serve_directory() -> Iterator[Callable[..., Nginx]]:
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3]:
-    """An S3 server without buckets; every test makes its own. A write that did not come from its `client` fails all."""
+    """An S3 server without buckets: every test makes its own. A write by others than `client` fails the session."""
     server = S3()
     yield server
     assert server.stop() == 0, "the cache never writes to the remote"
@@ -274,7 +274,7 @@ dataset_names = itertools.count()
 
 @pytest.fixture
 def add_url(daemon: Daemon) -> Iterator[Callable[..., str]]:
-    """Adds a dataset, which goes with the test."""
+    """Adds a dataset, which is removed after the test."""
     added = []
 
     def add_one(url: str, *options: str) -> str:
@@ -290,13 +290,13 @@ def add_url(daemon: Daemon) -> Iterator[Callable[..., str]]:
 
 @pytest.fixture
 def add(add_url: Callable[..., str]) -> Callable[..., str]:
-    """Adds a directory as a dataset, which goes with the test."""
+    """Adds a directory as a dataset, which is removed after the test."""
     return lambda directory, *options: add_url(f"file://{directory}", *options)
 
 
 @pytest.fixture
 def instance_role(s3: S3) -> Iterator[Callable[..., InstanceRole]]:
-    """Starts metadata services that give out the S3 server's credentials, with these options of instance_role.py."""
+    """Starts metadata services that give out the S3 server's credentials, with options of instance_role.py."""
     started: list[InstanceRole] = []
 
     def start(**options: object) -> InstanceRole:
@@ -309,7 +309,7 @@ def instance_role(s3: S3) -> Iterator[Callable[..., InstanceRole]]:
 
 @pytest.fixture
 def fault_proxy() -> Iterator[Callable[..., FaultProxy]]:
-    """Starts fault proxies before the port of an upstream. The test fails when anything was written through one."""
+    """Starts fault proxies in front of an upstream's port. The test fails if anything was written through one."""
     started: list[FaultProxy] = []
 
     def start(upstream_port: int, **options: object) -> FaultProxy:

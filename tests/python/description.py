@@ -1,4 +1,4 @@
-"""docs/openapi/allocator.yaml as something to check answers with."""
+"""Checks answers against docs/openapi/allocator.yaml."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Description:
         jsonschema.Draft202012Validator(schema, resolver=self._resolver).validate(value)
 
     def path_of(self, target: str) -> str:
-        """The path of the file that a request's target is an instance of."""
+        """The path in the description that a request's target matches."""
         target = target.split("?")[0]
         fits = [
             path for path in self.document["paths"] if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", path), target)

@@ -1,4 +1,4 @@
-"""The fixtures in tests/data/formats: what each writer was given, and how to find out which sample came."""
+"""The fixtures in tests/data/formats: what each writer was given, and how to identify a sample that was read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ generate = load_generator()
 
 
 def same(value: Any, expected: Any) -> bool:
-    """Equal in type, dtype, shape and every value."""
+    """True if the two are equal in type, dtype, shape and every value."""
     if isinstance(expected, PIL.Image.Image):
         if isinstance(value, bytes):
             value = PIL.Image.open(io.BytesIO(value))
@@ -60,14 +60,14 @@ def tfrecord_sample(i: int) -> Any:
 
 
 def in_any_order(value: Any) -> Any:
-    """Protobuf's maps and MDS's columns have no order of their own."""
+    """Sorts dictionaries by key: Protobuf's maps and MDS's columns have no order."""
     if isinstance(value, dict):
         return {
 key: in_any_order(value[key]) for key in sorted(value)
 }
     return value
 
-# Fixture: format, what sample `i` of the writer was, how to find i in what came.
+# By fixture: its format, the writer's sample `i`, and how to find `i` from the sample that was read.
 CASES: dict[str, tuple[str, Callable[[int], Any], Callable[[Any], int]]] = {
     "mds": ("mds", generate.mds_sample, lambda value: (value["id"] + 5) // 1_000_003),
     "mds_zstd": ("mds", generate.mds_sample, lambda value: (value["id"] + 5) // 1_000_003),

@@ -1,4 +1,4 @@
-"""A page of docs/ as its reader uses it: the commands in its code blocks, and what it shows of their output."""
+"""A page of docs/ as its reader uses it: the commands in its code blocks, and the output that it shows for them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-# A block that begins with one of these has commands only. A block with prompts ("$ ") has output between its commands.
+# A block that begins with one of these programs has commands only. A block with prompts ("$ ") has output between its
+# commands.
 PROGRAMS = re.compile(r"(larder|kill|cat|larderd|larder-allocator|mkdir|export|[A-Z_]+=\S+ larder|tests/servers/s3\.py) ")
-# A number with its unit, if any: what differs from run to run.
+# A number with its unit, if any. Numbers differ from run to run.
 NUMBER = re.compile(r"(?<![\w.-])[-+]?\d+(\.\d+)?(e[-+]?\d+)?( ([kKMGT]i?B(/s)?|B(/s)?|%|ns|us|ms|s|min|m|h|d)(?![\w/]))?")
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """One command, with the lines that the page shows below it."""
+    """One command, with the output lines that the page shows below it."""
 
     line: int
     text: str
@@ -78,7 +79,7 @@ def commands(page: pathlib.Path) -> list[Command]:
 
 
 def shape(line: str) -> str:
-    """The line without what differs from run to run: numbers, times, the widths of columns."""
+    """The line without the parts that differ from run to run: numbers, times and column widths."""
     return " ".join(NUMBER.sub("N", TIME.sub("T", line)).split())
 
 
@@ -93,10 +94,10 @@ def run(
     before: Callable[[Command], str] = lambda step: ":",
     **variables: str,
 ) -> dict[Command, Ran]:
-    """Runs the commands one after the other in one shell, as a reader would, in `directory`.
+    """Runs the commands one after the other in one shell in `directory`, as a reader would.
 
-    `before` gives what the shell does before a command, such as waiting for what a reader would wait for. What the
-    commands leave in the background ends with the shell.
+    `before` returns what the shell does before a command, such as waiting where a reader would wait. Background
+    processes of the commands end with the shell.
     """
     notes = directory / ".notes"
     notes.mkdir()
@@ -118,7 +119,7 @@ def run(
         shell.wait()
     finally:
         try:
-            os.killpg(shell.pid, signal.SIGKILL)  # nothing is left of a walk that was interrupted
+            os.killpg(shell.pid, signal.SIGKILL)  # an interrupted walk leaves no process
         except ProcessLookupError:
             pass
         shell.wait()

@@ -1,4 +1,4 @@
-"""What lies at the remotes of the tests: files of awkward names, held against what is read of them."""
+"""The data at the tests' remotes: files with awkward names, compared with what is read from them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from allocator_process import UnixConnection
 
 @dataclasses.dataclass
 class Source:
-    """What lies under a directory called `name`, below the web server's root and in the bucket: samples by key."""
+    """Samples by key, in a directory called `name` below the web server's root and in the bucket."""
 
     name: str
     directory: pathlib.Path
-    field: str  # of a sample, with its bytes
+    field: str  # the field of a sample that holds its bytes
     contents: dict[str, bytes]
 
     def read(self, daemon: Any, dataset: str, **options: Any) -> dict[str, bytes]:
-        """An epoch of everything."""
+        """Reads one epoch of all samples."""
         with larder.Loader(dataset=dataset, socket=daemon.socket, batch_size=16, **options) as loader:
             return {sample.key: bytes(sample[self.field]) for batch in loader for sample in batch}
 
@@ -33,7 +33,7 @@ def write_list(directory: pathlib.Path) -> None:
 
 
 def make_images(root: pathlib.Path, name: str, count: int, bytes_max: int = 40_000) -> Source:
-    """One file a sample, in classes; some of the names need care."""
+    """One file per sample, in class directories. Some names need escaping."""
     directory = root / name
     draw = random.Random(name)
     keys = [f"{'ant' if i % 3 else 'bee'}/{i:05}.png" for i in range(count)]
@@ -47,13 +47,13 @@ def make_images(root: pathlib.Path, name: str, count: int, bytes_max: int = 40_0
 
 
 def environment(tmp_path: pathlib.Path, **variables: str) -> dict[str, str]:
-    """What a daemon sees: nothing of what this machine has for S3, and these."""
+    """The environment of a daemon: `variables`, and none of this machine's settings for S3 and proxies."""
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(("AWS_", "HTTP"))}
     return kept | {"HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"} | variables
 
 
 def traces(daemon: Any, name: str) -> str:
-    """All that others than the daemon get to see: its log, its metrics, what its commands say, what it wrote."""
+    """Everything visible outside the daemon: its log, its metrics, the output of its commands and its files."""
     with_json = ("--json", "dataset", "info", name)
     commands = [
         daemon.try_command(*words) for words in (("dataset", "info", name), with_json, ("--json", "dataset", "ls"))

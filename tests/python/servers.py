@@ -1,4 +1,4 @@
-"""Starts the real servers of tests/servers, each a process that ends with what started it."""
+"""Starts the real servers of tests/servers. Each is a process that ends with its starter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = pathlib.Path(__file__).resolve().parent.parent / "servers"
 
 
 class ServerProgram:
-    """One program of tests/servers: `values` is what it printed once it was ready."""
+    """One program of tests/servers. `values` holds what it printed once it was ready."""
 
     def __init__(self, *arguments: object) -> None:
         name, *rest = map(str, arguments)
@@ -33,14 +33,14 @@ class ServerProgram:
         pytest.fail(f"{arguments} ended with {self._process.wait()}")
 
     def ask(self, command: dict[str, object]) -> object:
-        """One line to its standard input, and its answer."""
+        """Writes one line to its standard input and returns its answer."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(command).encode() + b"\n")
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
     def stop(self) -> int:
-        """Its exit status."""
+        """Stops the program and returns its exit status."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         try:
@@ -54,7 +54,7 @@ class ServerProgram:
 
 @dataclasses.dataclass
 class Request:
-    """What nginx's log says of one request."""
+    """One request in nginx's log."""
 
     method: str
     target: str
@@ -77,7 +77,7 @@ class Nginx(ServerProgram):
         self._log = pathlib.Path(self.values["log"])
 
     def requests(self, at_least: int = 0) -> list[Request]:
-        """All it has answered; a request is in the log a moment after its client has the answer."""
+        """All requests it has answered. A request appears in the log a moment after its client has the answer."""
         for _ in range(500):
             text = self._log.read_text()
             found = [Request(**json.loads(line)) for line in text[: text.rfind("\n") + 1].splitlines()]
@@ -87,7 +87,7 @@ class Nginx(ServerProgram):
         raise AssertionError(f"nginx answered {len(found)} requests, not {at_least}")
 
     def requests_at_rest(self) -> list[Request]:
-        """The same, once the log has stopped growing: for a client that asks no more."""
+        """The same, once the log has stopped growing. The client must be idle."""
         found = self.requests()
         while True:
             time.sleep(0.2)
@@ -98,9 +98,9 @@ class Nginx(ServerProgram):
 
 
 class S3(ServerProgram):
-    """An S3 server; `client` is one of its owner's, for filling it.
+    """An S3 server. `client` acts as its owner and fills it.
 
-    All others ask at `endpoint`, where anything but GET and HEAD is refused, and makes `stop` return 3.
+    All others use `endpoint`, which refuses anything but GET and HEAD. A refused request makes `stop` return 3.
     """
 
     def __init__(self, *options: object) -> None:
@@ -117,12 +117,12 @@ class S3(ServerProgram):
         return super().stop() or written
 
     def environment(self) -> dict[str, str]:
-        """Its credentials, as everything that speaks S3 reads them."""
+        """Its credentials, in the environment variables that S3 clients read."""
         return {"AWS_ACCESS_KEY_ID": self.key_id, "AWS_SECRET_ACCESS_KEY": self.secret, "AWS_REGION": "us-east-1"}
 
 
 class InstanceRole(ServerProgram):
-    """What gives a machine or a container its credentials; `counts` says how often what was asked for and given."""
+    """The service that gives a machine or a container its credentials. `counts` says how often each path was served."""
 
     def __init__(self, s3: S3, **options: object) -> None:
         words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
@@ -138,7 +138,7 @@ class InstanceRole(ServerProgram):
 
 class FaultProxy(ServerProgram):
     def __init__(self, upstream_port: int, **options: object) -> None:
-        """`probabilities` by fault; other options as fault_proxy.py has them, with underscores."""
+        """`probabilities` is by fault. Other options are those of fault_proxy.py, with underscores."""
         probabilities = options.pop("probabilities", {})
         assert isinstance(probabilities, dict)
         words = [f"--{name.replace('_', '-')}" for name in ("tcp", "expiring_tokens") if options.pop(name, False)]
@@ -154,7 +154,7 @@ class FaultProxy(ServerProgram):
         return got
 
     def injected(self) -> dict[str, int]:
-        """How often each fault took place."""
+        """How often each fault was injected."""
         got = self.counts()["injected"]
         assert isinstance(got, dict)
         return got
@@ -166,5 +166,5 @@ class FaultProxy(ServerProgram):
         return got
 
     def set(self, **probabilities: float) -> None:
-        """From now on these faults, and no others."""
+        """Replaces all fault probabilities with these."""
         self.ask({"do": "set", "probabilities": probabilities})

@@ -1,5 +1,5 @@
-"""docs/openapi/allocator.yaml against the allocator as it runs: every route is in the file and the other way round, every
-answer fits its schema, and every documented answer is seen."""
+"""Compares docs/openapi/allocator.yaml with a running allocator: both have the same routes, every answer fits its
+schema, and every documented answer is seen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def schemas_in(part: object) -> list[dict]:
     return own + [schema for item in part.values() for schema in schemas_in(item)]
 
 
-def test_the_file_itself_is_sound(description: Description) -> None:
+def test_description_is_valid(description: Description) -> None:
     document = description.document
     assert document["openapi"].startswith("3.1.")
     named = list(document["components"]["schemas"].values())
@@ -44,14 +44,14 @@ def test_the_file_itself_is_sound(description: Description) -> None:
     assert used == set(document["components"]["schemas"]), "each schema is used, and each that is used is there"
 
 
-def test_the_servers_routes_are_those_of_the_file(allocator: Allocator, description: Description) -> None:
+def test_server_and_description_have_the_same_routes(allocator: Allocator, description: Description) -> None:
     index = allocator.ask("GET", "/v1").json()
     served = {(route["method"], route["path"]) for route in index["routes"]}
     assert len(served) == len(index["routes"])
     assert served == set(description.operations())
 
 
-def test_other_methods_are_refused_and_told_which_there_are(allocator: Allocator, description: Description) -> None:
+def test_other_methods_are_refused_with_the_allowed_ones(allocator: Allocator, description: Description) -> None:
     operations = set(description.operations())
     for path in description.document["paths"]:
         allowed = {method for method, of in operations if of == path}
@@ -65,7 +65,7 @@ def test_other_methods_are_refused_and_told_which_there_are(allocator: Allocator
 
 
 def submit_jobs(ask: Callable[..., object]) -> None:
-    """Jobs in every state, and every answer about them. Node "a" has reported "images"."""
+    """Creates jobs in every state and requests every answer about them. Node "a" has reported "images"."""
     def submit(*jobs: dict[str, object], status: int = 200) -> object:
         return ask("POST", "/v1/queue", {"jobs": [{"command": ["true"], "directory": "/"} | job for job in jobs]}, status)
 
@@ -110,7 +110,7 @@ def submit_jobs(ask: Callable[..., object]) -> None:
     ask("GET", "/v1/history?limit=0", None, 400)
 
 
-def test_every_answer_fits_its_schema(
+def test_every_answer_fits_its_schema_and_every_one_is_seen(
     allocator: Allocator, description: Description, larder_bin: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     def ask(method: str, target: str, body: object = None, status: int = 200) -> object:
@@ -189,7 +189,7 @@ def test_every_answer_fits_its_schema(
     ask("DELETE", "/v1/jobs/late")
     ask("DELETE", "/v1/jobs/late", None, 404)
     look()
-    # A node can be removed once its lease is over.
+    # A node can be removed once its lease has expired.
     (tmp_path / "brief").mkdir()
     brief = Allocator(larder_bin, tmp_path / "brief", "--lease", "1 s")
     assert brief.ask("POST", "/v1/reports", node_report()).status == 200
@@ -202,7 +202,7 @@ def test_every_answer_fits_its_schema(
         (method, path, status)
         for (method, path), operation in description.operations().items()
         for status in operation["responses"]
-        if status != "default"  # what any route may answer over TCP: see test_allocator_tokens.py
+        if status != "default"  # any route may give it over TCP: see test_allocator_tokens.py
     }
     assert description.seen == described, "every described answer was given"
 
@@ -224,7 +224,7 @@ def test_every_answer_fits_its_schema(
     ],
     ids=lambda value: "large" if value is LARGE else None,
 )  # fmt: skip
-def test_every_error_has_one_shape(
+def test_every_error_has_the_same_schema(
     allocator: Allocator, description: Description, method: str, target: str, body: object, status: int, code: str
 ) -> None:
     answer = allocator.ask(method, target, body)
@@ -234,7 +234,7 @@ def test_every_error_has_one_shape(
     assert answer.json()["error"]["code"] == code
 
 
-def test_requests_the_file_forbids_are_refused(allocator: Allocator, description: Description) -> None:
+def test_requests_outside_the_schema_are_refused(allocator: Allocator, description: Description) -> None:
     allocator.ask("POST", "/v1/reports", node_report())
     cases = [
         ("PUT", "/v1/remote", {}),

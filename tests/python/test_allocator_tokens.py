@@ -1,4 +1,4 @@
-"""The allocator over TCP: who has no token is told so at every route of the description, and changes nothing."""
+"""The allocator over TCP: without a token, every route of the description refuses and nothing changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def guarded(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Alloca
 
 
 def bodies() -> dict[tuple[str, str], object]:
-    """A request of each kind that would change something, or tell something."""
+    """A valid body for each request that has one."""
     return {
         ("POST", "/v1/reports"): node_report("evil"),
         ("POST", "/v1/jobs"): {"name": "evil"},
@@ -39,14 +39,14 @@ def bodies() -> dict[tuple[str, str], object]:
 
 
 def what_is_known(allocator: Allocator) -> str:
-    """All that a request could have changed, without what only time changes."""
+    """All state that a request could have changed, without what time alone changes."""
     state = {path: allocator.ask("GET", f"/v1/{path}").json() for path in ("plan", "datasets", "jobs", "queue", "history")}
     state["nodes"] = [node["name"] for node in allocator.ask("GET", "/v1/nodes").json()["nodes"]]
     return json.dumps(state, sort_keys=True)
 
 
 @pytest.mark.parametrize("token", [None, "wrong-0123456789abcdef"], ids=["no token", "wrong token"])
-def test_without_a_token_every_route_refuses_and_nothing_changes(
+def test_every_route_refuses_without_token_and_nothing_changes(
     guarded: Allocator, description: Description, token: str | None
 ) -> None:
     assert guarded.ask("POST", "/v1/reports", node_report()).status == 200
@@ -64,7 +64,7 @@ def test_without_a_token_every_route_refuses_and_nothing_changes(
     assert what_is_known(guarded) == before
 
 
-def test_a_role_may_its_own_and_is_told_of_the_rest(guarded: Allocator, description: Description) -> None:
+def test_role_may_use_its_routes_and_is_refused_others(guarded: Allocator, description: Description) -> None:
     assert guarded.ask_tcp("POST", "/v1/reports", node_report(), TOKENS["node"]).status == 200
     assert guarded.ask_tcp("GET", "/v1/plan", None, TOKENS["viewer"]).status == 200
     assert guarded.ask_tcp("GET", "/metrics", None, TOKENS["viewer"]).status == 200

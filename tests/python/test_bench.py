@@ -1,4 +1,4 @@
-"""The short forms of the benches: their output is whole and their counts are exact. Speeds are not looked at."""
+"""The short forms of the benches: their output is complete and their counts are exact. Speeds are not checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PIL import Image
 from servers import S3, FaultProxy
 
 
-def test_hits_come_from_where_they_should(bench) -> None:
+def test_hits_come_from_the_expected_tier(bench) -> None:
     result = bench("hits")
     assert result["blocks_per_second_4k"] > 0
     for tier, peer in (("memory", "loop_bytes_per_second"), ("disk", "fio_bytes_per_second")):
@@ -22,7 +22,7 @@ def test_hits_come_from_where_they_should(bench) -> None:
             assert row["larder_bytes_per_second"] > 0 and row[peer] > 0
 
 
-def test_the_curves_hit_ratios_are_the_cached_share(bench, tmp_path: pathlib.Path) -> None:
+def test_curve_hit_ratios_equal_the_cached_share(bench, tmp_path: pathlib.Path) -> None:
     svg = tmp_path / "curve.svg"
     points = bench("curve", "--plot", svg)
     assert [point["kappa"] for point in points] == [0, 0.1, 0.25, 0.5, 0.75, 0.9, 1]
@@ -33,7 +33,7 @@ def test_the_curves_hit_ratios_are_the_cached_share(bench, tmp_path: pathlib.Pat
     assert xml.etree.ElementTree.parse(svg).getroot().tag.endswith("svg")
 
 
-def test_a_plan_is_as_good_as_the_linear_programs(bench) -> None:
+def test_plan_matches_the_linear_program(bench) -> None:
     rows = bench("assign")
     assert [(row["objective"], row["jobs"]) for row in rows] == [
         ("efficiency", 1000), ("max_min", 1000), ("efficiency", 200), ("max_min", 200)
@@ -44,7 +44,7 @@ def test_a_plan_is_as_good_as_the_linear_programs(bench) -> None:
             assert row["max_abs_diff"] < 1e-6
 
 
-def test_decisions_are_taken_in_every_setting(bench) -> None:
+def test_decisions_are_made_in_every_setting(bench) -> None:
     rows = bench("decide")
     settings = {(row["gpu_types"], row["tight_deadlines"], row["cells"]) for row in rows}
     assert settings == {(1, False, False), (3, False, False), (1, True, False), (1, False, True)}
@@ -53,10 +53,10 @@ def test_decisions_are_taken_in_every_setting(bench) -> None:
         assert row["running"] > 0
         assert 0 < row["first_decide_ms"] <= row["first_ms"]
     (cells,) = [row for row in rows if row["cells"]]
-    assert cells["running"] == 48  # one gang to each cell of one node
+    assert cells["running"] == 48  # one gang for each cell of one node
 
 
-def test_the_simulated_lru_hits_what_blocks_do(bench) -> None:
+def test_simulated_lru_matches_lru_of_blocks(bench) -> None:
     rows = bench("lru")
     one = [row for row in rows if row["closed_form"] is not None]
     assert [row["kappa"] for row in one] == [0.1, 0.25, 0.5, 0.75, 0.9]
@@ -89,7 +89,7 @@ def test_misses_are_counted_for_every_job(bench) -> None:
             assert job["bytes"] == job["blocks"] * 65536
 
 
-def test_misses_of_a_remote_that_is_named(
+def test_misses_are_measured_at_a_given_remote(
     bench, s3: S3, fault_proxy: Callable[..., FaultProxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3.client.create_bucket("bench-misses")
@@ -109,15 +109,15 @@ def test_misses_of_a_remote_that_is_named(
     assert {str(one["target"]).split("?")[0].rsplit("/", 1)[0] for one in proxy.requests()} >= {"/bench-misses/data"}
 
 
-def test_every_layout_of_tokens_is_read_whole(bench) -> None:
+def test_every_layout_of_tokens_is_read_completely(bench) -> None:
     result = bench("layout")
     assert result["samples"] == 2048
     assert len(result["layouts"]) == 4
-    assert result["token_sum"] > 0  # the bench fails where one layout gives other tokens than another
+    assert result["token_sum"] > 0  # the bench fails if layouts give different tokens
     assert all(row["samples_per_second"] > 0 for row in result["layouts"])
 
 
-def test_a_compressed_cache_holds_more(bench) -> None:
+def test_compressed_cache_holds_more(bench) -> None:
     runs = {(run["data"], run["cache"], run["compression"]): run["hit_ratio"] for run in bench("compression")["runs"]}
     assert len(runs) == 12
     for setting in ("zstd:3", "auto"):
@@ -125,7 +125,7 @@ def test_a_compressed_cache_holds_more(bench) -> None:
         assert abs(runs["random", "half", setting] - runs["random", "half", "none"]) < 0.1
 
 
-def test_a_restarted_daemon_has_every_block(bench) -> None:
+def test_restarted_daemon_has_every_block(bench) -> None:
     result = bench("start")
     assert result["cached_blocks"] == 20_000
     assert result["first_block_was_a_hit"] is True

@@ -1,4 +1,4 @@
-"""The short forms of the benches that run several nodes: their output is whole and their counts are exact."""
+"""The short forms of the benches that run several nodes: their output is complete and their counts are exact."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def test_jobs_on_several_nodes_share_one_remote(bench, tmp_path: pathlib.Path) -
         for job in row["jobs"]:
             assert 0 < job["measured"] <= 1.1 * job["ideal"]
             assert job["equal_share"] > 0 and (job["predicted"] is None) == (policy == "lru")
-        # Six jobs' bursts of 1 MiB, whatever the machine does meanwhile.
+        # Covers the six jobs' bursts of 1 MiB, however busy the machine is.
         assert row["excess_bytes"] <= 8 * (1 << 20)
     for policy in ("static", "max_min", "efficiency"):
         assert policies[policy]["min_ratio_predicted"] >= 0.999, "nobody is promised less than an equal share"
     assert xml.etree.ElementTree.parse(svg).getroot().tag.endswith("svg")
 
 
-def test_the_simulator_takes_the_scenario_that_runs(bench) -> None:
+def test_simulator_runs_the_same_scenario(bench) -> None:
     rows = bench("reality", "--policy", "static", "--policy", "max_min")
     assert [row["policy"] for row in rows] == ["static", "max_min"]
     names = ["images-large", "images-small", "speech", "text", "video", "scans"]
@@ -36,8 +36,8 @@ def test_the_simulator_takes_the_scenario_that_runs(bench) -> None:
         for job in row["jobs"]:
             assert job["measured_s"] > 0
             assert job["off"] == pytest.approx(job["simulated_s"] / job["measured_s"] - 1)
-    # How the two compare is up to what else the machine does; tests/unit/bench/joint_simulated_test.cc holds the simulator.
-    # Nobody reads two epochs faster than at f*.
+    # How the two compare depends on the machine's load. tests/unit/bench/joint_simulated_test.cc tests the simulator.
+    # No job reads two epochs faster than at f*.
     ideal = [20 * 2**20 / 30e6, 20 * 2**20 / 10e6, 12 * 2**20 / 15e6, 16 * 2**20 / 6e6, 24 * 2**20 / 20e6, 18 * 2**20 / 7e6]
     for row in rows:
         for at_ideal_s, job in zip(ideal, row["jobs"], strict=True):

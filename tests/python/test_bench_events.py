@@ -1,4 +1,4 @@
-"""The bench in which the cluster changes in mid-run, in its short form: every event is followed to its end."""
+"""The short form of the bench in which the cluster changes in mid-run: every event is followed to its end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 
-def test_events_in_mid_run_are_each_followed_to_the_end(bench) -> None:
+def test_every_event_in_mid_run_is_followed_to_its_end(bench) -> None:
     (row,) = bench("joint", "--events")
     assert row["policy"] == "max_min"
     assert row["network"] == ("namespaces" if may_make_networks() else "loopback")

@@ -15,7 +15,7 @@ def children_of(process: int) -> list[int]:
     for status in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
             parent = int(status.read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it has just ended
+        except OSError:  # the process has just ended
             continue
         if parent == process:
             children.append(int(status.parent.name))
@@ -23,7 +23,7 @@ def children_of(process: int) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_bench_leaves_nothing(larder_bin: pathlib.Path, tmp_path: pathlib.Path, number: signal.Signals) -> None:
+def test_interrupted_bench_leaves_nothing_behind(larder_bin: pathlib.Path, tmp_path: pathlib.Path, number: signal.Signals) -> None:
     links = subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True).stdout
     bench = subprocess.Popen(
         [larder_bin / "larder", "bench", "joint", "--events", "--quick", "--directory", tmp_path],

@@ -1,4 +1,4 @@
-"""A real allocator and real node daemons, when something about the machines is wrong."""
+"""A real allocator and real node daemons on faulty machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from allocator_process import Allocator
 from conftest import Daemon, write_tree
 
-# Another time namespace: CLOCK_MONOTONIC, by which daemons count, is an hour ahead of everybody else's there.
+# Runs a program in a time namespace whose CLOCK_MONOTONIC, the daemons' clock, is an hour ahead.
 AN_HOUR_AHEAD = ["unshare", "--time", "--monotonic", "3600", "--boottime", "3600"]
 FLOOR = 1e6
 
@@ -30,7 +30,7 @@ def remote_rate(daemon: Daemon) -> float:
     return jobs[0]["remote_rate"] if jobs else 0.0
 
 
-def test_a_node_whose_clock_is_an_hour_ahead_is_one_like_any_other(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_node_with_clock_an_hour_ahead_works_like_any_other(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
     if uptime_s(*AN_HOUR_AHEAD) - uptime_s() < 3000:
         pytest.skip("this kernel does not let a program start in another time namespace")
     write_tree(tmp_path / "files", per_class=40, seed=3)
@@ -47,7 +47,7 @@ def test_a_node_whose_clock_is_an_hour_ahead_is_one_like_any_other(larder_bin: p
         while min(remote_rate(ahead), remote_rate(usual)) <= FLOOR:
             for loader in loaders:
                 assert sum(len(batch) for batch in loader) == 120
-        # Long enough for a lease to end that was not renewed.
+        # Long enough for an unrenewed lease to expire.
         ends_s = time.monotonic() + 3
         while time.monotonic() < ends_s:
             for node_view in allocator.ask("GET", "/v1/nodes").json()["nodes"]:

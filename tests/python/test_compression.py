@@ -1,4 +1,5 @@
-"""A cache that compresses: jobs get the remote's bytes, the cache holds more than its quota of them, also after a restart."""
+"""A compressing cache: jobs get the remote's bytes, and the cache holds more of them than its quota, also after a
+restart."""
 
 from __future__ import annotations
 
@@ -38,13 +39,13 @@ def read(name: str, socket: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("tier", ["--quota-memory", "--quota-disk"])
 @pytest.mark.parametrize("compression", ["zstd:3", "auto"])
-def test_a_compressed_cache_holds_more_than_its_quota(
+def test_compressed_cache_holds_more_than_its_quota(
     start_daemon: Callable[..., Any], texts: pathlib.Path, compression: str, tier: str
 ) -> None:
     daemon = start_daemon()
     size = sum(len(content(i)) for i in range(SAMPLES))
     daemon.command("dataset", "add", "texts", texts, tier, f"{size * 3 // 4} B", "--compression", compression)
-    for _ in range(20):  # the last blocks are compressed and written after they were read
+    for _ in range(20):  # the last blocks are compressed and written after the job has read them
         read("texts", daemon.socket)
         info = daemon.command("dataset", "info", "texts")
         if re.search(rf"cached +100.0 %, {SAMPLES} blocks", info):
@@ -59,7 +60,7 @@ def test_a_compressed_cache_holds_more_than_its_quota(
         assert read("texts", daemon.socket)["remote"] == 0
 
 
-def test_a_wrong_compression_is_named(daemon: Any, texts: pathlib.Path) -> None:
+def test_unknown_compression_is_named(daemon: Any, texts: pathlib.Path) -> None:
     refused = daemon.try_command("dataset", "add", "texts", texts, "--compression", "lz4")
     assert refused.returncode != 0
     assert 'compression "lz4" is not none, auto, zstd or zstd:LEVEL' in refused.stderr

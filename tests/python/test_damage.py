@@ -1,4 +1,4 @@
-"""Damage that only what stands in the data tells, found by the job that reads it: the remote is read anew, once."""
+"""Damage that only the data itself reveals, found by the job that reads it: the block is refetched once."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ RECORDS = "train-{00000..00002}-of-00003.tfrecord"
 
 
 def read(daemon: Any, name: str, case: str, **options: Any) -> collections.Counter[int]:
-    """Which samples came, in an epoch."""
+    """Counts the samples read in an epoch."""
     with larder.Loader(name, socket=daemon.socket, batch_size=7, decode=larder.decode, **options) as loader:
         return collections.Counter(check(value, case) for batch in loader for value in batch)
 
 
 def rewrite(path: pathlib.Path, data: bytes) -> None:
-    """Other bytes, but the size and the time they had."""
+    """Writes other bytes, but keeps the file's size and modification time."""
     before = path.stat()
     path.write_bytes(data)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def test_what_was_damaged_on_its_way_into_the_cache_is_healed(
+def test_block_damaged_in_transit_to_the_cache_is_refetched(
     start_daemon: Callable[..., Any], serve_directory: Callable[..., Nginx], fault_proxy: Callable[..., FaultProxy]
 ) -> None:
     nginx = serve_directory(DATA / "tfrecord")
@@ -67,7 +67,7 @@ def test_what_was_damaged_on_its_way_into_the_cache_is_healed(
         ("litdata_zstd", None, 7, None),
     ],
 )
-def test_what_is_damaged_at_the_remote_is_told_and_healed_by_verify(
+def test_damage_at_the_remote_is_reported_and_cleared_by_verify(
     daemon: Any, add: Callable[..., str], tmp_path: pathlib.Path, case: str, file: str | None, at: int, skipped: int | None
 ) -> None:  # fmt: skip
     root = pathlib.Path(shutil.copytree(DATA / case, tmp_path / case))
@@ -93,7 +93,7 @@ def test_what_is_damaged_at_the_remote_is_told_and_healed_by_verify(
     assert read(daemon, name, case) == dict.fromkeys(range(generate.SAMPLES), 1)
 
 
-def test_a_block_of_damaged_samples_is_read_anew_once(
+def test_block_of_damaged_samples_is_refetched_once(
     daemon: Any, add: Callable[..., str], tmp_path: pathlib.Path
 ) -> None:
     root = pathlib.Path(shutil.copytree(DATA / "tfrecord", tmp_path / "tfrecord"))
@@ -103,7 +103,7 @@ def test_a_block_of_damaged_samples_is_read_anew_once(
     at = damaged = 0
     while at < len(data):
         (length,) = struct.unpack_from("<Q", data, at)
-        data[at + 12] ^= 0xFF  # the first byte of the record, whose checksum no longer holds
+        data[at + 12] ^= 0xFF  # the first byte of the record: its checksum no longer matches
         at += 12 + length + 4
         damaged += 1
     rewrite(victim, bytes(data))
@@ -119,7 +119,7 @@ def test_a_block_of_damaged_samples_is_read_anew_once(
 
 
 class Zstd:
-    """The library itself: Python 3.11 brings none."""
+    """Calls the zstd library: Python 3.11 has no module for it."""
 
     def __init__(self) -> None:
         self.library = ctypes.CDLL("libzstd.so.1")
@@ -138,10 +138,10 @@ class Zstd:
         return out.raw[:size]
 
 
-def test_damaged_samples_of_a_block_compressed_at_the_remote_are_listed(
+def test_damaged_samples_of_a_compressed_block_are_listed(
     daemon: Any, add: Callable[..., str], tmp_path: pathlib.Path
 ) -> None:
-    """The frame is whole and what stands in it is not, so only what came anew tells which bytes were damaged."""
+    """The frame is valid and its content is not, so only the refetched block shows which bytes were damaged."""
     root = pathlib.Path(shutil.copytree(DATA / "mds_zstd", tmp_path / "mds_zstd"))
     index = json.loads((root / "index.json").read_text())
     shard = index["shards"][1]

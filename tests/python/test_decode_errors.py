@@ -22,7 +22,7 @@ def undecodable(sample: larder.Sample) -> str:
     return sample.key
 
 
-def test_a_decode_error_names_the_sample_and_loses_nothing(raw: Any) -> None:
+def test_decode_error_names_its_sample_and_loses_nothing(raw: Any) -> None:
     says = rf'sample "(bee/0003|cat/0004).png" \(index \d+\) of dataset "{raw.name}" cannot be decoded: OSError: no im'
     bad = {"bee/0003.png", "cat/0004.png"}
     mended: set[str] = set()
@@ -56,7 +56,7 @@ def test_a_decode_error_names_the_sample_and_loses_nothing(raw: Any) -> None:
                 ask()
 
 
-def test_a_pass_after_a_decode_error_in_its_first_batch_walks_the_same_epoch(raw: Any) -> None:
+def test_pass_after_error_in_first_batch_repeats_the_epoch(raw: Any) -> None:
     with larder.Loader(**raw.options(batch_size=16)) as loader:
         order = keys_of(loader)
     mended: list[bool] = []
@@ -73,7 +73,7 @@ def test_a_pass_after_a_decode_error_in_its_first_batch_walks_the_same_epoch(raw
         assert [key for made in loader for key in made] == order
 
 
-def test_decode_errors_can_be_skipped_and_are_counted(raw: Any) -> None:
+def test_skipped_decode_errors_are_counted(raw: Any) -> None:
     with larder.Loader(**raw.options(batch_size=16), decode=undecodable, decode_errors="skip") as loader:
         for epochs in (1, 2):
             made = [key for keys in loader for key in keys]
@@ -88,7 +88,7 @@ def labelled(sample: larder.Sample) -> tuple[str, int | None]:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_decode_error_of_a_data_loader_names_the_sample_and_its_batch_comes_again(raw: Any, num_workers: int) -> None:
+def test_data_loader_error_names_sample_and_batch_is_retried(raw: Any, num_workers: int) -> None:
     with larder.Loader(**raw.options(batch_size=8, seed=2)) as plain:
         order = keys_of(plain)
     dataset = larder.torch.IterableDataset(**raw.options(batch_size=8, seed=2), decode=labelled)
@@ -109,7 +109,7 @@ def test_a_decode_error_of_a_data_loader_names_the_sample_and_its_batch_comes_ag
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_decode_errors_can_be_skipped_and_are_counted_in_workers(raw: Any, num_workers: int) -> None:
+def test_decode_errors_skipped_in_workers_are_counted(raw: Any, num_workers: int) -> None:
     dataset = larder.torch.IterableDataset(
         **raw.options(batch_size=1, memory_budget="4MiB"), decode=labelled, decode_errors="skip"
     )
@@ -123,7 +123,7 @@ def test_decode_errors_can_be_skipped_and_are_counted_in_workers(raw: Any, num_w
 
 
 @pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (2, True)])
-def test_after_an_error_a_data_loaders_iterator_goes_on_where_it_was(
+def test_data_loader_iterator_continues_after_an_error(
     raw: Any, tmp_path: pathlib.Path, num_workers: int, persistent: bool
 ) -> None:
     with larder.Loader(**raw.options(batch_size=8)) as plain:

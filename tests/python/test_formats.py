@@ -1,6 +1,7 @@
-"""Datasets written by each format's own writer, read back through a real daemon: what the writer took is what comes.
+"""Datasets written by each format's own writer and read back through a real daemon: the samples are those the writer
+was given.
 
-The files lie in tests/data/formats; generate.py there says how they were made and knows what was put in.
+The files are in tests/data/formats. generate.py there made them and knows their contents.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from servers import S3, Nginx
 
 @pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("case", CASES)
-def test_reads_back_what_the_writer_took(daemon: Any, add: Callable[..., str], case: str, block: str) -> None:
+def test_samples_are_read_back_as_written(daemon: Any, add: Callable[..., str], case: str, block: str) -> None:
     name = add(DATA / case, "--block", block)
     options: dict[str, Any] = {"dataset": name, "socket": daemon.socket}
     assert ["format", CASES[case][0]] in [line.split() for line in daemon.command("dataset", "info", name).splitlines()]
@@ -76,7 +77,7 @@ def test_documents_are_arrays_of_tokens_without_a_copy(
 
 @pytest.mark.parametrize("tokens", [1, 100, 129])
 @pytest.mark.parametrize(("case", "dtype"), [("megatron_int32", "int32"), ("litdata_tokens", "int32")])
-def test_windows_are_the_stream_of_each_file_cut_up(
+def test_windows_are_consecutive_parts_of_each_files_tokens(
     daemon: Any, add: Callable[..., str], case: str, dtype: str, tokens: int
 ) -> None:
     name = add(DATA / case, "--tokens-per-sample", str(tokens), "--block", "2KiB")
@@ -102,7 +103,7 @@ def test_windows_are_the_stream_of_each_file_cut_up(
                 assert (got == expected) is not mode["shuffle"]
 
 
-def test_fields_encodings_and_types_of_columns(daemon: Any, add: Callable[..., str]) -> None:
+def test_columns_have_fields_encodings_and_types(daemon: Any, add: Callable[..., str]) -> None:
     name = add(DATA / "mds")
     with larder.Dataset(name, socket=daemon.socket) as dataset:
         sample = dataset[0]
@@ -116,7 +117,7 @@ def test_fields_encodings_and_types_of_columns(daemon: Any, add: Callable[..., s
         assert list(sample.fields)[:7] == ["id", "score", "good", "name", "raw", "pair.0", "pair.1.0"]
         assert sample.numpy("vector").dtype == "int64" and sample.structure is not None
 
-def test_a_tensor_is_the_same_memory(daemon: Any, add: Callable[..., str]) -> None:
+def test_tensor_shares_memory_with_sample(daemon: Any, add: Callable[..., str]) -> None:
     import larder.torch
     import torch
 
@@ -132,11 +133,11 @@ def test_a_tensor_is_the_same_memory(daemon: Any, add: Callable[..., str]) -> No
 
 
 @pytest.mark.parametrize("case", ["mds_zstd", "litdata", "tfrecord"])
-def test_workers_of_a_dataloader_decode(daemon: Any, add: Callable[..., str], case: str) -> None:
+def test_dataloader_workers_decode(daemon: Any, add: Callable[..., str], case: str) -> None:
     import larder.torch
 
     name = add(DATA / case, "--block", "2KiB")
-    # In the worker, because torch makes tensors of arrays on their way to the main process.
+    # Decodes in the worker, because torch converts arrays to tensors on their way to the main process.
     def decode(sample: larder.Sample) -> int:
         return check(larder.decode(sample), case)
 
@@ -147,7 +148,7 @@ def test_workers_of_a_dataloader_decode(daemon: Any, add: Callable[..., str], ca
         assert seen == dict.fromkeys(range(generate.SAMPLES), 1)
 
 
-def test_a_compressed_dataset_goes_on_after_the_daemon_was_killed(
+def test_compressed_dataset_continues_after_daemon_is_killed(
     start_daemon: Callable[..., Any], tmp_path: pathlib.Path
 ) -> None:
     daemon = start_daemon()
@@ -164,7 +165,7 @@ def test_a_compressed_dataset_goes_on_after_the_daemon_was_killed(
     daemon.end()
 
 
-def test_tensors_of_older_and_newer_litdata() -> None:
+def test_tensors_of_old_and_new_litdata_are_decoded() -> None:
     values = numpy.arange(6, dtype="int16").reshape(2, 3)
     decode = larder.litdata.decoder("tensor", "")
     assert decode is not None
@@ -175,7 +176,7 @@ def test_tensors_of_older_and_newer_litdata() -> None:
             decode(memoryview(header + values.tobytes()[1:]))
 
 
-def test_json_leaves_that_are_cut_off_or_of_no_kind_are_errors() -> None:
+def test_truncated_or_unknown_json_leaves_are_errors() -> None:
     decode = larder.litdata_json.decode
     assert decode(memoryview(b'{"a": [1]}')) == {"a": [1]}
     good = b"\x05\x01\x00\x00\x00\x01\x00\x00\x00k\x08" + bytes(8)
@@ -187,7 +188,7 @@ def test_json_leaves_that_are_cut_off_or_of_no_kind_are_errors() -> None:
             decode(memoryview(bad))
 
 
-def test_records_that_are_no_example_are_said_to_be_none() -> None:
+def test_records_that_are_no_example_are_corrupt_or_empty() -> None:
     for record in (b"\x0a\xff", b"\x0a\x05abc", b"\x08\x80", b"\x0b", b"\x0a\x02\x08\x01"):
         with contextlib.suppress(larder.Corrupt):
             assert larder.tfrecord.features(memoryview(record)) == {}
@@ -215,7 +216,7 @@ def bucket(s3: S3) -> str:
 
 
 @pytest.mark.parametrize("case", WEB)
-def test_reads_back_over_http(
+def test_samples_are_read_back_over_http(
     daemon: Any, serve_directory: Callable[..., Nginx], add_url: Callable[..., str], case: str
 ) -> None:
     name = add_url(serve_directory(DATA).http + WEB[case], "--block", "4KiB")
@@ -226,7 +227,7 @@ def test_reads_back_over_http(
 
 
 @pytest.mark.parametrize("case", ["mds", "mds_zstd", "litdata", "tfrecord"])
-def test_reads_back_as_whole_objects_over_http_without_ranges(
+def test_samples_are_read_back_over_http_without_ranges(
     daemon: Any, serve_directory: Callable[..., Nginx], add_url: Callable[..., str], case: str
 ) -> None:
     name = add_url(serve_directory(DATA, "--no-ranges").http + WEB[case], "--block", "object")
@@ -236,7 +237,7 @@ def test_reads_back_as_whole_objects_over_http_without_ranges(
             assert seen == dict.fromkeys(range(generate.SAMPLES), 1)
 
 
-def test_blocks_that_are_always_parts_of_files_need_ranges(
+def test_blocks_within_files_need_ranges(
     daemon: Any, serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path
 ) -> None:
     daemon.command("dataset", "pack", DATA / "mds", tmp_path / "packed", "--format", "larder")
@@ -260,7 +261,7 @@ def s3_daemon(start_daemon: Callable[..., Any], s3: S3) -> Any:
 
 
 @pytest.mark.parametrize("case", [*CASES, "megatron_int32"])
-def test_reads_back_from_s3(s3_daemon: Any, s3: S3, bucket: str, case: str) -> None:
+def test_samples_are_read_back_from_s3(s3_daemon: Any, s3: S3, bucket: str, case: str) -> None:
     name = f"formats{next(names)}"
     s3_daemon.command(
         "dataset", "add", name, f"s3://{bucket}/data/{case}", "--endpoint", s3.endpoint, "--block", "4KiB"
@@ -274,7 +275,7 @@ def test_reads_back_from_s3(s3_daemon: Any, s3: S3, bucket: str, case: str) -> N
     s3_daemon.command("dataset", "rm", name)
 
 
-# --- what is refused, and what is damaged
+# --- refused and damaged data
 
 
 def refusal(daemon: Any, directory: pathlib.Path, *options: str) -> str:
@@ -302,7 +303,7 @@ def test_pickled_columns_are_refused_by_name(daemon: Any, tmp_path: pathlib.Path
 
 
 @pytest.mark.parametrize("case", ["mds_zstd", "litdata_zstd"])
-def test_a_damaged_compressed_file_is_one_error_that_names_it(
+def test_damaged_compressed_file_is_named_in_one_error(
     daemon: Any, add: Callable[..., str], tmp_path: pathlib.Path, case: str
 ) -> None:
     root = copy(tmp_path, case)
@@ -320,7 +321,7 @@ def test_a_damaged_compressed_file_is_one_error_that_names_it(
         assert 0 < count < generate.SAMPLES and loader.statistics().skipped_samples == generate.SAMPLES - count
 
 
-def test_a_bomb_is_refused(daemon: Any, tmp_path: pathlib.Path) -> None:
+def test_decompression_bomb_is_refused(daemon: Any, tmp_path: pathlib.Path) -> None:
     root = copy(tmp_path, "mds_zstd")
     index = root / "index.json"
     changed = json.loads(index.read_text())
@@ -334,7 +335,7 @@ def test_rows_in_an_arrow_table_are_refused_by_name(daemon: Any) -> None:
     assert "chunk-0-0.bin" in says and "Arrow" in says and "pyarrow" in says
 
 
-def test_a_damaged_table_of_frames_is_refused_with_file_and_place(daemon: Any, tmp_path: pathlib.Path) -> None:
+def test_damaged_frame_table_is_refused_with_file_and_offset(daemon: Any, tmp_path: pathlib.Path) -> None:
     root = copy(tmp_path, "litdata_new_frames")
     victim = root / "chunk-0-1.bin"
     good = victim.read_bytes()
@@ -344,7 +345,7 @@ def test_a_damaged_table_of_frames_is_refused_with_file_and_place(daemon: Any, t
         assert "chunk-0-1.bin: at offset" in says, at
 
 
-def test_a_damaged_record_is_found_by_its_checksum(
+def test_damaged_record_is_found_by_its_checksum(
     daemon: Any, add: Callable[..., str], tmp_path: pathlib.Path
 ) -> None:
     root = copy(tmp_path, "tfrecord")
@@ -361,7 +362,7 @@ def test_a_damaged_record_is_found_by_its_checksum(
         assert sum(len(batch) for batch in loader) == generate.SAMPLES - 1
 
 
-def test_damaged_indexes_are_refused_with_file_and_place(daemon: Any, tmp_path: pathlib.Path) -> None:
+def test_damaged_indexes_are_refused_with_their_file(daemon: Any, tmp_path: pathlib.Path) -> None:
     root = copy(tmp_path, "megatron_int32")
     index = root / "part1.idx"
     index.write_bytes(index.read_bytes()[:-9])
@@ -378,7 +379,7 @@ def test_damaged_indexes_are_refused_with_file_and_place(daemon: Any, tmp_path: 
     assert "tokens" in refusal(daemon, DATA / "mds", "--tokens-per-sample", "8")
 
 
-def test_a_format_that_is_wished_for_wins(daemon: Any, add: Callable[..., str]) -> None:
+def test_given_format_overrides_detection(daemon: Any, add: Callable[..., str]) -> None:
     name = add(DATA / "mds", "--format", "raw")
     with larder.Dataset(name, socket=daemon.socket) as dataset:
         assert dataset[0].key == "index.json"

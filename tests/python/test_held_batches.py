@@ -1,4 +1,4 @@
-"""A loop that keeps batches, samples and views, random ones for random times, never lacks memory within its budget."""
+"""A loop that keeps random batches, samples and views for random times never lacks memory within its budget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOT_HEADER = 64
 
 
 class Kept:
-    """What a loop keeps, of at most so many batches. All is checked when it is dropped, in random order."""
+    """Keeps samples' views and holders of at most `batches_max` batches. Drops them in random order and checks each."""
 
     def __init__(self, contents: dict[str, bytes], seed: int, batches_max: int) -> None:
         self._contents = contents
@@ -26,7 +26,7 @@ class Kept:
         self._things: list[tuple[str, Any]] = []
 
     def keep(self, sample: larder.Sample, *holders: Any) -> None:
-        """Maybe keeps a view of the sample, or one of the holders of its memory."""
+        """Keeps, at random, a view of the sample or an object that holds its memory."""
         if self._batches_max == 0 or self._draw.randrange(8) > 0:
             return
         while len(self._things) == self._batches_max:
@@ -36,7 +36,7 @@ class Kept:
             self.drop()
 
     def drop(self) -> None:
-        # The one kept longest often stays.
+        # The oldest one often stays.
         first = len(self._things) == 1 or self._draw.randrange(4) == 0
         place = 0 if first else self._draw.randrange(1, len(self._things))
         key, thing = self._things.pop(place)
@@ -47,13 +47,13 @@ class Kept:
         assert bytes(thing) == self._contents[key]
 
     def decode(self, sample: larder.Sample) -> tuple[str, bytes]:
-        """For a loader: its batches are released, so views alone may be kept."""
+        """A `decode` for a loader. Its batches are released, so only views may be kept."""
         self.keep(sample)
         return sample.key, bytes(sample.bytes)
 
 
 def least_budget(options: dict[str, Any]) -> int:
-    """What a loader that is opened with too little says is enough."""
+    """The budget that the error names when a loader is opened with too little."""
     with pytest.raises(larder.InvalidArgument) as refused:
         larder.Loader(**{**options, "memory_budget": 1})
     return _larder.parse_bytes(re.search(r"blocks need ([\d.]+ \w+) with blocks", str(refused.value))[1])
@@ -69,7 +69,7 @@ def expect_whole(seen: Iterable[tuple[str, bytes]], contents: dict[str, bytes]) 
 def data(
     request: pytest.FixtureRequest, daemon: Any, make_raw: Callable[..., Any], make_shards: Callable[..., Any]
 ) -> Any:
-    """About half of it comes from memory and disk, the rest from the remote."""
+    """About half of the dataset comes from memory and disk, the rest from the remote."""
     made = make_raw(daemon) if request.param == "files" else make_shards(daemon, "16KiB")
     daemon.command("quota", "set", made.name, "--memory", "512KiB", "--disk", "512KiB")
     return made
@@ -84,13 +84,13 @@ def draw_options(draw: random.Random, data: Any, kept_max: int) -> dict[str, Any
     )
     block = max(map(len, data.contents.values())) if data.classes else 32_000
     slot = -(-(block + SLOT_HEADER) // SLOT_PAGE) * SLOT_PAGE
-    held = kept_max + 1  # and the loop's variable
+    held = kept_max + 1  # plus the loop variable's batch
     enough = slot * ((held + 1) * options["batch_size"] + (0 if data.classes else options["shuffle_window_blocks"]))
     return {**options, "memory_budget": max(least_budget(options), enough)}
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_loop_keeps_what_its_budget_allows(data: Any, seed: int) -> None:
+def test_loop_may_keep_batches_within_its_budget(data: Any, seed: int) -> None:
     draw = random.Random(seed)
     kept_max = draw.randrange(4)
     kept = Kept(data.contents, seed, kept_max)
@@ -109,7 +109,7 @@ def test_a_loop_keeps_what_its_budget_allows(data: Any, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_workers_keep_what_their_budget_allows(data: Any, seed: int) -> None:
+def test_workers_may_keep_batches_within_their_budget(data: Any, seed: int) -> None:
     draw = random.Random(seed)
     kept_max = draw.randrange(1, 4)
     kept = Kept(data.contents, seed, kept_max)  # a copy in each worker
@@ -128,7 +128,7 @@ def test_workers_keep_what_their_budget_allows(data: Any, seed: int) -> None:
                 expect_whole(seen, data.contents)
 
 
-def test_the_budget_that_an_error_names_opens_and_a_loop_goes_on_with_it(data: Any) -> None:
+def test_budget_named_by_the_error_suffices_for_a_loop(data: Any) -> None:
     for batch_size in (1, 3, 16, 50):
         options = data.options(batch_size=batch_size)
         with larder.Loader(**{**options, "memory_budget": least_budget(options)}) as loader:

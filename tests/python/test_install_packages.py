@@ -1,4 +1,4 @@
-"""tools/install-packages with a dpkg and an apt-get made up here: what is missing is installed, and nothing else."""
+"""tools/install-packages with a fake dpkg and a fake apt-get: it installs missing packages and nothing else."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def program(folder: pathlib.Path, name: str, script: str) -> None:
 
 
 def run(repository: pathlib.Path, folder: pathlib.Path, known: list[str], group: str) -> tuple[int, str]:
-    """Its exit code, and what apt-get was asked."""
-    # As dpkg-query does: it lists what it knows, and fails when there is one it does not know.
+    """Runs the script. Returns its exit code and the arguments of apt-get."""
+    # Like dpkg-query, lists the packages it knows, and fails if one is unknown.
     program(
         folder,
         "dpkg-query",
@@ -31,17 +31,17 @@ def run(repository: pathlib.Path, folder: pathlib.Path, known: list[str], group:
     return ran.returncode, asked.read_text() if asked.exists() else ""
 
 
-def test_what_is_missing_is_installed(repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_missing_packages_are_installed(repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
     code, asked = run(repository, tmp_path, ["fio"], "bench")
     assert code == 0
     install = asked.splitlines()[-1].split()
     assert "install" in install and "jq" in install and "fio" not in install
 
 
-def test_nothing_is_done_when_all_is_there(repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_nothing_is_installed_when_no_package_is_missing(repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
     assert run(repository, tmp_path, ["openclipart-png"], "data") == (0, "")
 
 
-def test_an_unknown_group_is_an_error(repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_unknown_group_is_an_error(repository: pathlib.Path, tmp_path: pathlib.Path) -> None:
     code, asked = run(repository, tmp_path, [], "nonsense")
     assert (code, asked) == (2, "")

@@ -1,4 +1,4 @@
-"""What `cmake --install` puts on a machine works without the source tree: programs, and the loader for C++ programs."""
+"""The result of `cmake --install` works without the source tree: programs, and the loader for C++ programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cached(build: pathlib.Path, name: str) -> str:
     return found[1] if found else ""
 
 
-def test_a_cpp_program_reads_through_the_installed_loader(
+def test_cpp_program_reads_through_the_installed_loader(
     installed: pathlib.Path, raw: Any, repository: pathlib.Path, larder_bin: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     sanitizers = cached(larder_bin.parent, "LARDER_SANITIZE")
@@ -55,7 +55,7 @@ def test_a_cpp_program_reads_through_the_installed_loader(
     ]
 
 
-def test_programs_use_the_scripts_beside_them(installed: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_programs_use_the_installed_scripts(installed: pathlib.Path, tmp_path: pathlib.Path) -> None:
     trace = tmp_path / "jobs.csv"
     trace.write_text("submit_s,duration_s,gpus\n0,600,1\n60,900,1\n")
     script = installed / "share" / "larder" / "tools" / "simulate" / "plot_simulation.py"
@@ -69,7 +69,7 @@ def test_programs_use_the_scripts_beside_them(installed: pathlib.Path, tmp_path:
     assert "the installed one" in ran.stderr
 
 
-def test_units_and_examples_fit_the_programs(installed: pathlib.Path) -> None:
+def test_installed_units_and_examples_match_the_programs(installed: pathlib.Path) -> None:
     for name in ("larderd", "larder-allocator"):
         unit = (installed / "lib" / "systemd" / "system" / f"{name}.service").read_text()
         assert f"ExecStart={installed}/bin/{name} " in unit

@@ -1,4 +1,5 @@
-"""What goes bad at the remote is found by the checksums kept at indexing: no job ever sees it, every operator can."""
+"""Checksums taken at indexing find data that is damaged at the remote later: no job gets it, and operators can see it.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +24,13 @@ def tree(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def spoil(path: pathlib.Path) -> None:
-    """Other bytes, but the size and the time they had."""
+    """Writes other bytes, but keeps the file's size and modification time."""
     before = path.stat()
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def test_bytes_that_went_bad_at_the_remote_never_come(
+def test_bytes_damaged_at_the_remote_are_never_delivered(
     daemon: Any, add: Callable[..., str], tree: pathlib.Path
 ) -> None:
     name = add(tree, "--checksum")
@@ -51,7 +52,7 @@ def test_bytes_that_went_bad_at_the_remote_never_come(
     assert f'larder_dataset_quarantined_blocks{{dataset="{name}"}} 1' in metrics
 
 
-def test_verify_finds_what_went_bad_and_what_was_mended(
+def test_verify_finds_damaged_and_repaired_blocks(
     daemon: Any, add: Callable[..., str], tree: pathlib.Path
 ) -> None:
     name = add(tree, "--checksum")

@@ -33,7 +33,7 @@ cells = [{ hierarchy = "box", level = "pair", count = 1 }]
 
 
 class Cluster:
-    """An allocator that runs jobs, and the command of a user who sits in `directory`."""
+    """An allocator that runs jobs, and a user's commands, run in `directory`."""
 
     def __init__(self, programs: pathlib.Path, directory: pathlib.Path, *options: str) -> None:
         self.programs = programs
@@ -94,11 +94,11 @@ def start_cluster(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[
 
 
 def kill_runners(directory: pathlib.Path) -> None:
-    """Kills what still runs jobs of a cluster in `directory`, with all they started."""
+    """Kills the runners that still run jobs of a cluster in `directory`, with all their processes."""
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:  # it has just ended
+        except OSError:  # the process has just ended
             continue
         if "larder-runner" not in command.split(" ")[0] or str(directory) not in command:
             continue
@@ -111,7 +111,7 @@ def kill_runners(directory: pathlib.Path) -> None:
                 continue
 
 
-def test_a_job_from_submission_to_history(start_cluster: Callable[..., Cluster]) -> None:
+def test_job_can_be_followed_from_submission_to_history(start_cluster: Callable[..., Cluster]) -> None:
     cluster = start_cluster("--scheduler.gpus", "4")
     said = cluster.larder(
         "job", "submit", "--gpus", "2", "--name", "resnet", "--env", "SEED=7", "--",
@@ -142,7 +142,7 @@ def test_a_job_from_submission_to_history(start_cluster: Callable[..., Cluster])
     assert 'larder_queue_ended_total{state="failed"} 1' in metrics
 
 
-def test_the_submissions_of_the_page_fit_the_file_of_the_page(
+def test_submissions_of_the_page_fit_its_config_file(
     start_cluster: Callable[..., Cluster], repository: pathlib.Path, larder_bin: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     scheduling = repository / "docs" / "scheduling.md"
@@ -178,7 +178,7 @@ def test_the_submissions_of_the_page_fit_the_file_of_the_page(
         ([], 2, "needs -- and a COMMAND"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_and_says_why(
+def test_invalid_submission_is_refused_with_its_reason(
     start_cluster: Callable[..., Cluster], arguments: list[str], code: int, says: str
 ) -> None:
     cluster = start_cluster("--scheduler.gpus", "4")
@@ -188,7 +188,7 @@ def test_what_cannot_be_is_refused_and_says_why(
     assert "no jobs wait or run" in cluster.larder("jobs", "--queue")
 
 
-def test_several_jobs_come_or_stay_together(start_cluster: Callable[..., Cluster]) -> None:
+def test_jobs_of_one_file_are_submitted_all_or_none(start_cluster: Callable[..., Cluster]) -> None:
     cluster = start_cluster("--scheduler.gpus", "1")
     touch = [{"name": f"step-{i}", "command": ["sh", "-c", f"echo {i} >> order"]} for i in range(3)]
     touch[0]["after"], touch[1]["after"] = ["step-1"], ["step-2"]
@@ -204,7 +204,7 @@ def test_several_jobs_come_or_stay_together(start_cluster: Callable[..., Cluster
     assert "in a circle: step-0 after step-1 after step-2 after step-0" in ran.stderr
 
 
-def test_a_shorter_job_preempts_and_the_longer_one_goes_on(start_cluster: Callable[..., Cluster]) -> None:
+def test_shorter_job_preempts_and_longer_one_resumes(start_cluster: Callable[..., Cluster]) -> None:
     cluster = start_cluster("--scheduler.gpus", "2", "--scheduler.policy", "srtf")
     assert cluster.allocator.ask("POST", "/v1/reports", node_report()).status == 200
     forever = 'echo "$LARDER_ATTEMPT" >> starts; trap "echo saved >> starts; exit 0" TERM; touch runs; while :; do sleep 0.01; done'
@@ -220,7 +220,7 @@ def test_a_shorter_job_preempts_and_the_longer_one_goes_on(start_cluster: Callab
     assert any("preempted: others come first, says srtf" in entry["text"] for entry in shown["log"])
 
 
-def test_an_elastic_job_has_what_nobody_else_wants(start_cluster: Callable[..., Cluster]) -> None:
+def test_elastic_job_gets_idle_gpus(start_cluster: Callable[..., Cluster]) -> None:
     cluster = start_cluster("--scheduler.gpus", "4", "--scheduler.policy", "srtf")
     elastic = cluster.submit(
         "--gpus", "1", "--gpus-max", "4", "--name", "elastic",
@@ -232,7 +232,7 @@ def test_an_elastic_job_has_what_nobody_else_wants(start_cluster: Callable[..., 
     assert row.split()[:5] == ["1", "elastic", "running", "default", "4"]
 
 
-def test_what_policies_cannot_measure_is_said(start_cluster: Callable[..., Cluster]) -> None:
+def test_submission_states_what_policies_cannot_measure(start_cluster: Callable[..., Cluster]) -> None:
     cluster = start_cluster("--scheduler.gpus", "4")
     job = cluster.submit(
         "--gpus", "1", "--gpus-max", "3", "--scaling", "1,1.7,2.1", "--rate-by-nodes", "1,0.9", "--restart-cost", "5",
@@ -246,7 +246,7 @@ def test_what_policies_cannot_measure_is_said(start_cluster: Callable[..., Clust
     assert refused.returncode == 2 and "from gpus_min to gpus_max" in refused.stderr
 
 
-def test_a_daemon_that_ends_leaves_jobs_running(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
+def test_jobs_keep_running_when_the_daemon_ends(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
     first = start_cluster("--scheduler.gpus", "1")
     job = first.submit("--name", "long", script="echo start >> starts; while [ ! -e end ]; do sleep 0.01; done")
     first.wait_for("starts")
@@ -257,7 +257,7 @@ def test_a_daemon_that_ends_leaves_jobs_running(start_cluster: Callable[..., Clu
     assert (tmp_path / "starts").read_text() == "start\n"
 
 
-def test_cells_give_tenants_their_own(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
+def test_cells_give_tenants_their_own_gpus(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
     cells = tmp_path / "cells.toml"
     cells.write_text(CELLS)
     cluster = start_cluster(
@@ -274,7 +274,7 @@ def test_cells_give_tenants_their_own(start_cluster: Callable[..., Cluster], tmp
     cluster.wait(more, "succeeded")
 
 
-def test_an_opportunistic_job_uses_others_cells_and_makes_way(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
+def test_opportunistic_job_uses_others_cells_and_yields(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
     cells = tmp_path / "cells.toml"
     cells.write_text(CELLS)
     cluster = start_cluster(
@@ -306,7 +306,7 @@ def test_an_opportunistic_job_uses_others_cells_and_makes_way(start_cluster: Cal
     cluster.wait(guest, "succeeded")
 
 
-def test_a_signal_to_the_daemons_group_spares_the_jobs(start_cluster: Callable[..., Cluster]) -> None:
+def test_signal_to_the_daemons_group_spares_jobs(start_cluster: Callable[..., Cluster]) -> None:
     cluster = start_cluster("--scheduler.gpus", "1")
     cluster.submit("--name", "long", script='echo $$ > started; mv started pid; while :; do sleep 0.01; done')
     cluster.wait_for("pid")
@@ -317,7 +317,7 @@ def test_a_signal_to_the_daemons_group_spares_the_jobs(start_cluster: Callable[.
     assert cluster.wait("long", "cancelled")["exit_signal"] == signal.SIGTERM
 
 
-def test_logs_show_the_latest_attempt_and_follow_to_the_end(start_cluster: Callable[..., Cluster]) -> None:
+def test_logs_show_latest_attempt_and_follow_to_its_end(start_cluster: Callable[..., Cluster]) -> None:
     cluster = start_cluster("--scheduler.gpus", "1")
     job = cluster.submit("--name", "talks", script="echo one; echo two >&2; while [ ! -e go ]; do sleep 0.01; done; echo three")
     cluster.wait(job, "running")
@@ -340,7 +340,7 @@ def test_logs_show_the_latest_attempt_and_follow_to_the_end(start_cluster: Calla
     assert refused.returncode == 4 and "nobody" in refused.stderr
 
 
-def test_a_first_start_warns_of_nothing(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
+def test_first_start_logs_no_warning(start_cluster: Callable[..., Cluster], tmp_path: pathlib.Path) -> None:
     cluster = start_cluster("--scheduler.gpus", "1", "--state", str(tmp_path / "state"))
     log = cluster.allocator.log.read_text()
     assert "no leases are on record" in log

@@ -27,10 +27,10 @@ def take(batches: Iterator[larder.Batch], count: int) -> list[str]:
     return [sample.key for _ in range(count) for sample in next(batches)]
 
 
-# --- what comes
+# --- contents
 
 
-def test_raw_bytes_keys_and_labels(raw: Any) -> None:
+def test_raw_samples_have_bytes_keys_and_labels(raw: Any) -> None:
     with larder.Loader(**raw.options(batch_size=16)) as loader:
         assert loader.sample_count == len(raw.contents)
         assert loader.class_names == raw.classes
@@ -48,7 +48,7 @@ def test_raw_bytes_keys_and_labels(raw: Any) -> None:
     assert seen == dict.fromkeys(raw.contents, 1)
 
 
-def test_webdataset_fields(shards: Any) -> None:
+def test_webdataset_samples_have_their_fields(shards: Any) -> None:
     with larder.Loader(**shards.options(batch_size=7)) as loader:
         seen = collections.Counter()
         for batch in loader:
@@ -64,28 +64,28 @@ def test_webdataset_fields(shards: Any) -> None:
 
 
 @pytest.mark.parametrize("block", ["sample", "object"])
-def test_blocks_of_any_size(daemon: Any, make_shards: Callable[..., Any], block: str) -> None:
+def test_blocks_of_any_size_give_every_sample(daemon: Any, make_shards: Callable[..., Any], block: str) -> None:
     data = make_shards(daemon, block)
     with larder.Loader(**data.options(batch_size=9)) as loader:
         assert {s.key: bytes(s["jpg"]) for batch in loader for s in batch} == data.contents
 
 
-def test_index_is_the_place_in_the_dataset(raw: Any) -> None:
+def test_index_is_the_position_in_the_dataset(raw: Any) -> None:
     with larder.Dataset(**raw.options()) as dataset, larder.Loader(**raw.options(batch_size=32)) as loader:
         for batch in loader:
             assert batch.indices() == [sample.index for sample in batch]
             assert keys_of([dataset.fetch(batch.indices())]) == keys_of([batch])
 
 
-# --- in which order
+# --- order
 
 
-def test_without_shuffle_the_order_is_the_datasets(raw: Any) -> None:
+def test_order_without_shuffle_is_the_datasets(raw: Any) -> None:
     with larder.Loader(**raw.options(batch_size=50, shuffle=False)) as loader:
         assert keys_of(loader) == sorted(raw.contents)
 
 
-def test_order_is_a_function_of_seed_and_epoch(raw: Any) -> None:
+def test_order_depends_only_on_seed_and_epoch(raw: Any) -> None:
     def two_epochs(seed: int) -> tuple[list[str], list[str]]:
         with larder.Loader(**raw.options(batch_size=16, seed=seed)) as loader:
             return keys_of(loader), keys_of(loader)
@@ -103,7 +103,7 @@ def test_order_is_a_function_of_seed_and_epoch(raw: Any) -> None:
 
 @pytest.mark.parametrize("name", ["raw", "shards"])
 @pytest.mark.parametrize(("world_size", "worker_count"), [(1, 3), (4, 1), (3, 2)])
-def test_ranks_and_workers_share_an_epoch(
+def test_ranks_and_workers_split_an_epoch(
     request: pytest.FixtureRequest, name: str, world_size: int, worker_count: int
 ) -> None:
     data = request.getfixturevalue(name)
@@ -116,7 +116,7 @@ def test_ranks_and_workers_share_an_epoch(
     assert seen == dict.fromkeys(data.contents, 1)
 
 
-def test_drop_last_gives_every_rank_the_same_whole_batches(raw: Any) -> None:
+def test_drop_last_gives_every_rank_equally_many_full_batches(raw: Any) -> None:
     seen = collections.Counter()
     for rank in range(4):
         with larder.Loader(**raw.options(batch_size=16, rank=rank, world_size=4, drop_last=True)) as loader:
@@ -129,7 +129,7 @@ def test_drop_last_gives_every_rank_the_same_whole_batches(raw: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["raw", "shards"])
-def test_resume_on_other_ranks_and_workers_gives_the_rest_once(request: pytest.FixtureRequest, name: str) -> None:
+def test_resume_on_other_ranks_and_workers_reads_the_rest_once(request: pytest.FixtureRequest, name: str) -> None:
     data = request.getfixturevalue(name)
     draw = random.Random(3)
     for _ in range(8):
@@ -158,7 +158,7 @@ def test_resume_on_other_ranks_and_workers_gives_the_rest_once(request: pytest.F
         assert seen == dict.fromkeys(data.contents, 1)
 
 
-def test_a_state_of_another_order_is_refused(raw: Any, shards: Any) -> None:
+def test_state_of_another_order_is_refused(raw: Any, shards: Any) -> None:
     with larder.Loader(**raw.options(seed=1)) as loader:
         state = loader.state_dict()
         assert state["dataset"] == raw.name
@@ -177,12 +177,12 @@ def test_a_state_of_another_order_is_refused(raw: Any, shards: Any) -> None:
 # --- decode, statistics, closing
 
 
-def test_decode(raw: Any) -> None:
+def test_decode_replaces_samples(raw: Any) -> None:
     with larder.Loader(**raw.options(batch_size=64), decode=lambda s: (s.key, bytes(s.bytes))) as loader:
         assert dict(pair for made in loader for pair in made) == raw.contents
 
 
-def test_statistics_count_what_came(raw: Any) -> None:
+def test_statistics_count_delivered_samples(raw: Any) -> None:
     with larder.Loader(**raw.options(batch_size=64, job="statistics")) as loader:
         assert loader.statistics() == larder.Statistics()
         assert sum(map(len, loader)) == len(raw.contents)
@@ -195,20 +195,20 @@ def test_statistics_count_what_came(raw: Any) -> None:
         assert loader.statistics().stall_s >= 0
 
 
-def test_every_block_is_counted_once_an_epoch_whatever_the_loop_holds(daemon: Any, make_raw: Callable[..., Any]) -> None:
+def test_every_block_counts_once_per_epoch_whatever_is_held(daemon: Any, make_raw: Callable[..., Any]) -> None:
     data = make_raw(daemon)
-    daemon.command("quota", "set", data.name, "--memory", "1MiB", "--disk", "0")  # about half of it
+    daemon.command("quota", "set", data.name, "--memory", "1MiB", "--disk", "0")  # about half of the dataset
     with larder.Loader(**data.options(batch_size=16)) as loader:
         for _ in range(3):
             before = loader.statistics()
-            for batch in loader:  # the last one is held until the next epoch's first comes
+            for batch in loader:  # the last batch is held until the next epoch's first one arrives
                 pass
             now = loader.statistics() - before
             assert now.memory_blocks + now.disk_blocks + now.remote_blocks == now.samples == len(data.contents)
         assert 0 < now.remote_blocks < len(data.contents)
 
 
-def test_closed(raw: Any) -> None:
+def test_closed_loader_refuses_and_its_batches_stay(raw: Any) -> None:
     with larder.Loader(**raw.options()) as loader:
         walk = iter(loader)
         batch = next(walk)
@@ -228,7 +228,7 @@ def test_closed(raw: Any) -> None:
 # --- Dataset
 
 
-def test_dataset_by_index(raw: Any) -> None:
+def test_dataset_is_read_by_index(raw: Any) -> None:
     with larder.Dataset(**raw.options()) as dataset:
         order = sorted(raw.contents)
         assert len(dataset) == len(order)
@@ -246,27 +246,27 @@ def test_dataset_by_index(raw: Any) -> None:
         assert dataset.statistics().samples > len(order)
 
 
-def test_dataset_decodes_and_travels(raw: Any) -> None:
+def test_dataset_decodes_and_can_be_pickled(raw: Any) -> None:
     dataset = larder.Dataset(**raw.options(), decode=larder.Sample.key.__get__)
     assert dataset[7] == sorted(raw.contents)[7]
     plain = pickle.loads(pickle.dumps(larder.Dataset(**raw.options())))
     assert plain[7].bytes == raw.contents[plain[7].key]
 
 
-# --- what can go wrong
+# --- errors
 
 
-def test_unknown_dataset(daemon: Any) -> None:
+def test_unknown_dataset_is_named(daemon: Any) -> None:
     with pytest.raises(larder.NotFound, match="nothing-of-the-kind"):
         larder.Loader("nothing-of-the-kind", socket=daemon.socket)
 
 
-def test_a_budget_that_is_too_small_says_what_is_needed(raw: Any) -> None:
+def test_too_small_budget_error_names_the_needed_budget(raw: Any) -> None:
     with pytest.raises(larder.InvalidArgument, match="memory budget of .* is too small.* need .*"):
         larder.Loader(**raw.options(batch_size=64, memory_budget="64KiB"))
 
 
-def test_changed_object(daemon: Any, make_raw: Callable[..., Any]) -> None:
+def test_changed_object_is_an_error_or_skipped(daemon: Any, make_raw: Callable[..., Any]) -> None:
     data = make_raw(daemon, per_class=10)
     changed, gone = "bee/0003.png", "cat/0004.png"
     (data.directory / changed).write_bytes(b"something else, of another length")
@@ -291,7 +291,7 @@ def test_changed_object(daemon: Any, make_raw: Callable[..., Any]) -> None:
         assert loader.statistics().skipped_samples == 2
 
 
-def test_daemon_restarts_in_mid_epoch(start_daemon: Callable[[], Any], make_raw: Callable[..., Any]) -> None:
+def test_epoch_continues_after_daemon_restart(start_daemon: Callable[[], Any], make_raw: Callable[..., Any]) -> None:
     daemon = start_daemon()
     data = make_raw(daemon, per_class=60)
     with larder.Loader(**data.options(batch_size=8, memory_budget="2MiB")) as loader:
@@ -314,7 +314,7 @@ def test_daemon_restarts_in_mid_epoch(start_daemon: Callable[[], Any], make_raw:
             list(walk)
 
 
-def test_what_is_opened_while_the_daemon_restarts_waits_for_it(
+def test_open_waits_while_the_daemon_restarts(
     start_daemon: Callable[[], Any], make_raw: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     daemon = start_daemon()
@@ -334,7 +334,7 @@ def test_what_is_opened_while_the_daemon_restarts_waits_for_it(
             caplog.clear()
 
 
-def test_ctrl_c_ends_a_wait(
+def test_ctrl_c_ends_a_waiting_read(
     start_daemon: Callable[[], Any], make_raw: Callable[..., Any], tmp_path: pathlib.Path
 ) -> None:
     daemon = start_daemon()
@@ -359,7 +359,7 @@ except KeyboardInterrupt:
         daemon.send(signal.SIGSTOP)
         child.stdin.write("\n")
         child.stdin.flush()
-        time.sleep(0.2)  # too short would only make the test easier
+        time.sleep(0.2)  # too short a time would only make the test easier
         child.send_signal(signal.SIGINT)
         assert child.communicate(timeout=60)[0] == "interrupted\n"
     finally:
@@ -368,7 +368,7 @@ except KeyboardInterrupt:
         child.wait()
 
 
-def test_fork(raw: Any, in_child: Callable[[Callable[[], None]], None]) -> None:
+def test_forked_child_reads_on_its_own(raw: Any, in_child: Callable[[Callable[[], None]], None]) -> None:
     with larder.Loader(**raw.options(batch_size=16)) as loader, larder.Dataset(**raw.options()) as dataset:
         walk = iter(loader)
         held = next(walk)

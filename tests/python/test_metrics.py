@@ -1,4 +1,4 @@
-"""What both daemons show Prometheus, held against Prometheus' own checker and the example dashboard."""
+"""The metrics of both daemons, checked with promtool and against the example dashboard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from allocator_process import Allocator, UnixConnection, node_report
 
 
 def allocator_metrics(allocator: Allocator) -> str:
-    """After enough reports that all there is to show is shown."""
+    """The allocator's metrics after enough reports for every metric to appear."""
     allocator.ask("POST", "/v1/jobs", {"name": "vision", "ideal_bytes_per_second": 4e8})
     report = node_report('no"de\\\n')
     for _ in range(3):
@@ -28,7 +28,7 @@ def allocator_metrics(allocator: Allocator) -> str:
 
 
 def daemon_metrics(raw: Any) -> str:
-    """While a job is connected that has read an epoch."""
+    """The daemon's metrics while a job that has read an epoch is connected."""
     with larder.Loader(**raw.options(batch_size=16)) as loader:
         for _ in loader:
             pass
@@ -40,7 +40,7 @@ def daemon_metrics(raw: Any) -> str:
 
 
 def families(text: str) -> dict[str, str]:
-    """Type by name."""
+    """The types of the metrics by name."""
     return dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
 
 
@@ -49,13 +49,13 @@ def texts(allocator: Allocator, raw: Any) -> dict[str, str]:
     return {"larder-allocator": allocator_metrics(allocator), "larderd": daemon_metrics(raw)}
 
 
-def test_promtool_finds_nothing(texts: dict[str, str]) -> None:
+def test_promtool_accepts_all_metrics(texts: dict[str, str]) -> None:
     for program, text in texts.items():
         checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
         assert (checked.returncode, checked.stdout + checked.stderr) == (0, ""), program
 
 
-def test_the_two_daemons_name_nothing_alike(texts: dict[str, str]) -> None:
+def test_two_daemons_share_no_metric_name(texts: dict[str, str]) -> None:
     of_allocator, of_daemon = (set(families(text)) for text in texts.values())
     assert of_allocator and of_daemon
     assert not of_allocator & of_daemon
@@ -63,7 +63,7 @@ def test_the_two_daemons_name_nothing_alike(texts: dict[str, str]) -> None:
         assert re.fullmatch(r"larder(_[a-z0-9]+)+", name), name
 
 
-def test_counters_and_only_counters_end_in_total(texts: dict[str, str]) -> None:
+def test_only_names_of_counters_end_in_total(texts: dict[str, str]) -> None:
     for text in texts.values():
         for name, kind in families(text).items():
             assert name.endswith("_total") == (kind == "counter"), name
@@ -73,7 +73,7 @@ def series_of(expression: str) -> set[str]:
     return set(re.findall(r"\blarder_\w+", expression))
 
 
-def test_the_dashboard_names_only_metrics_that_exist(texts: dict[str, str], repository: pathlib.Path) -> None:
+def test_dashboard_names_only_existing_metrics(texts: dict[str, str], repository: pathlib.Path) -> None:
     kinds = {name: kind for text in texts.values() for name, kind in families(text).items()}
     series = set(kinds)
     for name, kind in kinds.items():
@@ -100,7 +100,7 @@ def test_the_dashboard_names_only_metrics_that_exist(texts: dict[str, str], repo
                     )
 
 
-def test_the_dashboard_loads_as_one(repository: pathlib.Path) -> None:
+def test_dashboard_has_unique_ids_and_no_overlapping_panels(repository: pathlib.Path) -> None:
     dashboard = json.loads((repository / "tools" / "grafana-dashboard.json").read_text(encoding="utf-8"))
     ids = [panel["id"] for panel in dashboard["panels"]]
     assert len(ids) == len(set(ids))

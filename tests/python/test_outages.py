@@ -1,4 +1,4 @@
-"""Remotes that are away for a while, as operators see it."""
+"""Outages of remotes as operators see them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def served(serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path) -> Ngi
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """Nobody listens there, and nobody else gets it."""
+    """A port that nobody listens on and no other process can get."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
@@ -42,7 +42,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_an_outage_is_shown_and_logged_once_at_its_begin_and_its_end(
+def test_outage_is_shown_and_logged_once_at_start_and_end(
     start_daemon: Callable[..., Any], served: Nginx, fault_proxy: Callable[..., FaultProxy]
 ) -> None:
     daemon = start_daemon()
@@ -75,7 +75,7 @@ def test_an_outage_is_shown_and_logged_once_at_its_begin_and_its_end(
     assert "larder_http_outages_total 1\n" in metrics
 
 
-def test_adding_a_dataset_of_a_closed_port_says_what_it_waits_for_and_has_an_exit_code_of_its_own(
+def test_adding_from_closed_port_names_it_and_has_own_exit_code(
     start_daemon: Callable[..., Any], closed_port: int
 ) -> None:
     daemon = start_daemon()

@@ -1,4 +1,4 @@
-"""The package as such: what it imports, names, promises and refuses, without a daemon."""
+"""The package without a daemon: its imports, names, documentation and argument errors."""
 
 import ast
 import json
@@ -15,12 +15,12 @@ import pytest
 from larder import Statistics
 
 
-def test_import_takes_neither_torch_nor_numpy() -> None:
+def test_import_loads_neither_torch_nor_numpy() -> None:
     program = "import larder, sys; print('torch' in sys.modules, 'numpy' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", program], text=True).split() == ["False", "False"]
 
 
-def test_is_typed_and_all_that_is_public_is_documented() -> None:
+def test_package_is_typed_and_public_names_are_documented() -> None:
     folder = pathlib.Path(larder.__file__).parent
     assert (folder / "py.typed").exists()
     for name in larder.__all__:
@@ -28,7 +28,7 @@ def test_is_typed_and_all_that_is_public_is_documented() -> None:
 
 
 @pytest.mark.parametrize("kind", [larder.Batch, larder.Sample])
-def test_stub_names_what_there_is(kind: type) -> None:
+def test_stub_lists_every_method(kind: type) -> None:
     stub = ast.parse((pathlib.Path(larder.__file__).parent / "_larder.pyi").read_text())
     (body,) = [node.body for node in stub.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__]
     named = {node.name for node in body if isinstance(node, ast.FunctionDef)}
@@ -39,12 +39,12 @@ def test_stub_names_what_there_is(kind: type) -> None:
 
 
 @pytest.mark.parametrize("kind", [larder.Batch, larder.Sample])
-def test_batches_come_from_loaders_only(kind: type) -> None:
+def test_loader_objects_cannot_be_constructed(kind: type) -> None:
     with pytest.raises(TypeError):
         kind()
 
 
-def test_every_error_is_an_error() -> None:
+def test_every_error_class_is_a_larder_error() -> None:
     for code, kind in larder.errors.BY_CODE.items():
         assert issubclass(kind, larder.Error) and kind.code == code
         copied = pickle.loads(pickle.dumps(kind("what went wrong")))
@@ -53,7 +53,7 @@ def test_every_error_is_an_error() -> None:
     assert issubclass(larder.Timeout, TimeoutError)
 
 
-def test_no_daemon(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_daemon_is_unavailable_and_named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     named = str(tmp_path / "none.sock")
     with pytest.raises(larder.Unavailable, match="larder up") as raised:
         larder.Loader("pets", socket=named, reconnect_timeout_s=0)
@@ -63,7 +63,7 @@ def test_no_daemon(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> N
         larder.Dataset("pets", reconnect_timeout_s=0)
 
 
-def test_the_admin_socket_is_no_place_for_a_loader(tmp_path: pathlib.Path) -> None:
+def test_loader_on_admin_socket_is_refused(tmp_path: pathlib.Path) -> None:
     admin = str(tmp_path / "admin.sock")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(admin)
@@ -92,13 +92,13 @@ def test_the_admin_socket_is_no_place_for_a_loader(tmp_path: pathlib.Path) -> No
         ({"job": ""}, "job is ''"),
     ],
 )
-def test_wrong_arguments_are_named(arguments: dict[str, object], says: str) -> None:
+def test_invalid_arguments_are_named(arguments: dict[str, object], says: str) -> None:
     with pytest.raises(larder.InvalidArgument) as raised:
         larder.Loader("pets", socket="/nowhere", **arguments)
     assert says in str(raised.value)
 
 
-def test_statistics() -> None:
+def test_statistics_add_and_subtract() -> None:
     assert Statistics().hit_ratio == 0
     first = Statistics(samples=4, memory_blocks=1, disk_blocks=1, remote_blocks=2, stall_s=0.5)
     second = Statistics(samples=10, memory_blocks=4, disk_blocks=4, remote_blocks=2, stall_s=0.75)

@@ -1,4 +1,4 @@
-"""`larder dataset pack`: whatever is packed, and as what, every field of every sample comes back as it was."""
+"""`larder dataset pack`: in every format, every field of every sample is read back unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ names = itertools.count()
 
 @pytest.fixture
 def pack(daemon: Any, tmp_path: pathlib.Path) -> Callable[..., pathlib.Path]:
-    """Packs a directory into another, which goes with the test."""
+    """Packs a directory into another, which is removed after the test."""
 
     def pack_one(source: pathlib.Path, *options: str) -> pathlib.Path:
         packed = tmp_path / f"packed{next(names)}"
@@ -36,7 +36,7 @@ PACKINGS = [("--block", "sample"), ("--block", "2KiB", "--compression", "zstd:1"
 
 @pytest.mark.parametrize("packing", PACKINGS, ids=["sample", "zstd", "shards"])
 @pytest.mark.parametrize("case", CASES)
-def test_packed_samples_are_what_the_first_writer_took(
+def test_packed_samples_are_read_back_as_written(
     daemon: Any, add: Callable[..., str], pack: Callable[..., pathlib.Path], case: str, packing: tuple[str, ...]
 ) -> None:
     name = add(pack(DATA / case, "--format", "larder", *packing))
@@ -68,7 +68,7 @@ def test_packed_windows_are_arrays_of_tokens_without_a_copy(
     assert taken[packed] == taken[directory]
 
 
-def test_packing_into_tars_keeps_every_field(
+def test_packing_to_tars_keeps_every_field(
     daemon: Any, add: Callable[..., str], pack: Callable[..., pathlib.Path]
 ) -> None:
     rows, tars = add(DATA / "mds"), add(pack(DATA / "mds", "--format", "webdataset"))
@@ -84,7 +84,7 @@ def test_packing_into_tars_keeps_every_field(
         assert kept == {key: value for key, value in row.items() if key in kept}
 
 
-def test_packed_files_of_raw_trees_have_their_labels(
+def test_packed_raw_trees_keep_their_labels(
     daemon: Any, add: Callable[..., str], pack: Callable[..., pathlib.Path], tmp_path: pathlib.Path
 ) -> None:
     for i in range(30):
@@ -97,7 +97,7 @@ def test_packed_files_of_raw_trees_have_their_labels(
     assert found == {(f"text {i}".encode(), str(i % 3).encode()) for i in range(30)}
 
 
-def test_packing_over_the_network_asks_for_each_object_once(
+def test_packing_over_http_requests_each_object_once(
     daemon: Any, add: Callable[..., str], serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path
 ) -> None:
     server = serve_directory(DATA)
@@ -112,7 +112,7 @@ def test_packing_over_the_network_asks_for_each_object_once(
 
 
 @pytest.mark.parametrize("fault", ["stall_before", "stall_body"])
-def test_packing_from_a_remote_gone_silent_can_be_interrupted(
+def test_packing_from_a_silent_remote_can_be_interrupted(
     larder_bin: pathlib.Path,
     serve_directory: Callable[..., Nginx],
     fault_proxy: Callable[..., FaultProxy],

@@ -1,4 +1,4 @@
-"""Passes over a larder.Loader: where each begins and ends, as with torch's DataLoader."""
+"""Passes over a larder.Loader: where each pass begins and ends, as with torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def orders(raw: Any) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("left_after", [1, 5, BATCHES])
-def test_a_loop_that_is_left_ends_its_epoch(raw: Any, orders: list[list[str]], left_after: int) -> None:
+def test_loop_left_early_ends_its_epoch(raw: Any, orders: list[list[str]], left_after: int) -> None:
     with larder.Loader(**raw.options(batch_size=16)) as loader:
         for epoch in (0, 1):
             for count, batch in enumerate(loader, start=1):
@@ -45,7 +45,7 @@ def test_a_loop_that_is_left_ends_its_epoch(raw: Any, orders: list[list[str]], l
         assert loader.epoch == 3
 
 
-def test_each_pass_has_an_iterator_of_its_own_which_stays_at_its_end(raw: Any, orders: list[list[str]]) -> None:
+def test_each_pass_has_its_own_iterator_which_stays_exhausted(raw: Any, orders: list[list[str]]) -> None:
     with larder.Loader(**raw.options(batch_size=16)) as loader:
         first = iter(loader)
         assert first is not loader and iter(first) is first
@@ -59,7 +59,7 @@ def test_each_pass_has_an_iterator_of_its_own_which_stays_at_its_end(raw: Any, o
         assert next(first, None) is None and next(second, None) is None
 
 
-def test_an_iterator_goes_on_until_another_pass_begins(raw: Any, orders: list[list[str]]) -> None:
+def test_iterator_continues_until_another_pass_begins(raw: Any, orders: list[list[str]]) -> None:
     with larder.Loader(**raw.options(batch_size=16)) as loader:
         kept = iter(loader)
         begun = []
@@ -82,7 +82,7 @@ def test_an_iterator_goes_on_until_another_pass_begins(raw: Any, orders: list[li
                     next(older)
 
 
-def test_a_pass_without_a_batch_does_not_count(raw: Any, orders: list[list[str]]) -> None:
+def test_pass_without_a_batch_does_not_count(raw: Any, orders: list[list[str]]) -> None:
     with larder.Loader(**raw.options(batch_size=16)) as loader:
         iter(loader)
         begun = take(iter(loader), 3)
@@ -93,7 +93,7 @@ def test_a_pass_without_a_batch_does_not_count(raw: Any, orders: list[list[str]]
         assert keys_of(loader) == orders[1]
 
 
-def test_iterators_of_several_ranks_end_in_lock_step(raw: Any) -> None:
+def test_iterators_of_all_ranks_end_together(raw: Any) -> None:
     for world_size in (2, 3):
         ranks = [raw.options(batch_size=16, rank=rank, world_size=world_size) for rank in range(world_size)]
         loaders = [larder.Loader(**options) for options in ranks]
@@ -109,7 +109,7 @@ def test_iterators_of_several_ranks_end_in_lock_step(raw: Any) -> None:
 
 
 @pytest.mark.parametrize("taken", [0, 1, 7, BATCHES - 1, BATCHES])
-def test_the_pass_after_a_resumed_one_is_the_next_epoch(raw: Any, orders: list[list[str]], taken: int) -> None:
+def test_pass_after_a_resumed_one_is_the_next_epoch(raw: Any, orders: list[list[str]], taken: int) -> None:
     with larder.Loader(**raw.options(batch_size=16, first_epoch=1)) as loader:
         begun = take(iter(loader), taken)
         state = loader.state_dict()
@@ -126,7 +126,7 @@ def test_the_pass_after_a_resumed_one_is_the_next_epoch(raw: Any, orders: list[l
 
 
 class Model:
-    """Where a loader must stand: what is left of the pass under way, and the epoch it is in."""
+    """The expected position of a loader: the rest of the current pass, and its epoch."""
 
     def __init__(self, orders: list[list[str]]) -> None:
         self.orders = orders
@@ -151,7 +151,7 @@ class Model:
 
 @pytest.mark.parametrize("kind", ["Loader", "torch", "torch with workers"])
 @pytest.mark.parametrize("seed", range(4))
-def test_any_sequence_of_passes_and_states_walks_whole_epochs(
+def test_any_sequence_of_passes_and_states_reads_whole_epochs(
     raw: Any, orders: list[list[str]], kind: str, seed: int
 ) -> None:
     draw = random.Random(seed)
@@ -164,7 +164,7 @@ def test_any_sequence_of_passes_and_states_walks_whole_epochs(
         return larder.torch.DataLoader(dataset, num_workers=2 if kind == "torch with workers" else 0)
 
     loader, model = make(), Model(orders)
-    walks: list[tuple[Any, list[bool]]] = []  # with whether each has ended
+    walks: list[tuple[Any, list[bool]]] = []  # each with whether it has ended
     saved = (loader.state_dict(), (0, 0))
     for _ in range(40 if kind == "torch with workers" else 150):
         act = draw.choice(["next"] * 6 + ["iter", "iter", "save", "load", "resume", "start"])

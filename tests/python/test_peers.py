@@ -1,4 +1,5 @@
-"""Nodes that read each other's caches under a real allocator: it names them to each other and plans their cache as one."""
+"""Nodes that read each other's caches under a real allocator, which tells each node its peers and plans their caches as
+one."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def used_blocks(node: Daemon) -> int:
     return json.loads(node.command("--json", "dataset", "info", "files"))["used"]["blocks"]
 
 
-def test_a_job_on_two_nodes_has_the_cache_of_both(pair, tmp_path: pathlib.Path) -> None:
+def test_job_on_two_nodes_uses_both_caches(pair, tmp_path: pathlib.Path) -> None:
     allocator, nodes = pair
     while not all(len(others(node)) == 1 and others(node)[0]["answers"] for node in nodes):
         time.sleep(0.05)
@@ -60,7 +61,7 @@ def test_a_job_on_two_nodes_has_the_cache_of_both(pair, tmp_path: pathlib.Path) 
     ranks = [larder.Loader("files", socket=node.socket, job="train", rank=rank, world_size=2, batch_size=8) for rank, node in enumerate(nodes)]
     epochs = 0
     try:
-        # Once all is cached somewhere, whoever has it, no byte comes from the remote any more.
+        # Once every block is cached on some node, no byte comes from the remote.
         while True:
             before = [counters(node)["bytes_remote_read"] for node in nodes]
             assert sum(len(batch) for rank in ranks for batch in rank) == 180
@@ -77,7 +78,7 @@ def test_a_job_on_two_nodes_has_the_cache_of_both(pair, tmp_path: pathlib.Path) 
     assert [dataset["name"] for dataset in plan["datasets"]] == ["files"]
 
 
-def test_status_says_whom_it_reads_from(pair) -> None:
+def test_status_names_peers_and_own_endpoint(pair) -> None:
     _, nodes = pair
     while not all(len(others(node)) == 1 and others(node)[0]["answers"] for node in nodes):
         time.sleep(0.05)
@@ -87,7 +88,7 @@ def test_status_says_whom_it_reads_from(pair) -> None:
     assert "what peers share" not in text + nodes[0].command("--json", "status") + nodes[0].log.read_text()
 
 
-def test_a_node_that_is_gone_is_nobodys_peer_any_more(pair) -> None:
+def test_lost_node_is_no_longer_a_peer(pair) -> None:
     _, nodes = pair
     while not all(len(others(node)) == 1 for node in nodes):
         time.sleep(0.05)
@@ -96,7 +97,7 @@ def test_a_node_that_is_gone_is_nobodys_peer_any_more(pair) -> None:
         time.sleep(0.05)
 
 
-def test_listening_to_others_needs_a_token(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_listening_for_peers_needs_a_token(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
     ran = subprocess.run(
         [larder_bin / "larderd", "--state-directory", tmp_path / "state", "--peers.listen", "0.0.0.0:0"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""tools/quickstart on URLs, to its end, with programs that are built already."""
+"""tools/quickstart on URLs, run to its end with programs that are already built."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BUCKET = "quickstart-data"
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Images in class directories, and tar shards of a format that is not trained on here."""
+    """Images in class directories, and tar shards of samples that quickstart cannot train on."""
     root = tmp_path_factory.mktemp("quickstart")
     for kind in ("ant", "bee", "cat"):
         (root / "images" / kind).mkdir(parents=True)
@@ -65,7 +65,7 @@ def check_training(says: str) -> None:
     assert "What to try next" in says
 
 
-def test_a_directory_of_images_in_classes(
+def test_directory_of_images_in_classes_is_trained_on(
     quickstart: Callable[..., str], root: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:  # fmt: skip
     shutil.copytree(root / "images", tmp_path / "images", ignore=shutil.ignore_patterns("list.txt"))
@@ -74,20 +74,22 @@ def test_a_directory_of_images_in_classes(
     assert "as tar shards" in says, "what is here is packed, and trained on once more"
 
 
-def test_http(quickstart: Callable[..., str], serve_directory: Callable[..., Nginx], root: pathlib.Path) -> None:
+def test_images_over_http_are_trained_on(
+    quickstart: Callable[..., str], serve_directory: Callable[..., Nginx], root: pathlib.Path
+) -> None:
     says = quickstart(f"{serve_directory(root).http}/images/list.txt")
     check_training(says)
     assert "as tar shards" not in says
 
 
-def test_s3(quickstart: Callable[..., str], s3: S3, root: pathlib.Path) -> None:
+def test_images_in_s3_are_trained_on(quickstart: Callable[..., str], s3: S3, root: pathlib.Path) -> None:
     s3.client.create_bucket(BUCKET)
     s3.client.upload(BUCKET, root)
     s3.client.delete(BUCKET, "images/list.txt")
     check_training(quickstart(f"s3://{BUCKET}/images", "--endpoint", s3.endpoint, **s3.environment()))
 
 
-def test_what_is_no_images_is_read(
+def test_samples_without_images_are_read(
     quickstart: Callable[..., str], serve_directory: Callable[..., Nginx], root: pathlib.Path
 ) -> None:
     says = quickstart(f"{serve_directory(root).http}/tars/{{000..001}}.tar")
@@ -95,7 +97,7 @@ def test_what_is_no_images_is_read(
     assert "What to try next" in says
 
 
-def test_a_directory_of_files_without_classes_is_read(quickstart: Callable[..., str], tmp_path: pathlib.Path) -> None:
+def test_directory_without_classes_is_read(quickstart: Callable[..., str], tmp_path: pathlib.Path) -> None:
     (tmp_path / "files").mkdir()
     for i in range(30):
         (tmp_path / "files" / f"{i}.bin").write_bytes(bytes([i]) * 5000)
@@ -103,7 +105,7 @@ def test_a_directory_of_files_without_classes_is_read(quickstart: Callable[..., 
     assert "Reading two epochs" in says and "epoch 2: " in says and "quickstart-shards" in says
 
 
-def test_a_url_that_leads_nowhere_says_so(
+def test_unreachable_url_is_named(
     larder_bin: pathlib.Path, repository: pathlib.Path, tmp_path: pathlib.Path,
     serve_directory: Callable[..., Nginx], root: pathlib.Path,
 ) -> None:  # fmt: skip

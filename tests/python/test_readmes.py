@@ -1,4 +1,4 @@
-"""The examples of the READMEs, run as they stand there."""
+"""The examples of the READMEs, run unchanged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_python_examples_run(pets: Any, repository: pathlib.Path, readme: str) -
         assert ran.returncode == 0, f"{example}\n{ran.stdout}{ran.stderr}"
 
 
-# They build, and take minutes: test_quickstart.py runs the first with what is built.
+# These build and take minutes. test_quickstart.py runs the first with programs that are already built.
 BUILDING = {"tools/quickstart [DIRECTORY | URL]", "tools/test"}
 
 

@@ -1,4 +1,5 @@
-"""What a remote costs is counted and paid for, tries that failed included; who changed without an ETag is noticed."""
+"""Bytes from a remote are counted and charged, including those of failed tries. Changes are detected without an ETag.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def metric(daemon: Any, name: str, labels: str) -> float:
     return float(found[1])
 
 
-def test_bytes_of_failed_tries_are_counted_and_paid_for(
+def test_bytes_of_failed_tries_are_counted_and_charged(
     start_daemon: Callable[..., Any], serve_directory: Callable[..., Nginx], images: Source,
     fault_proxy: Callable[..., FaultProxy], tmp_path: pathlib.Path,
 ) -> None:  # fmt: skip
@@ -54,7 +55,7 @@ def test_bytes_of_failed_tries_are_counted_and_paid_for(
     assert metric(daemon, "larder_dataset_remote_read_bytes_total", 'dataset="billed"') == sent
 
 
-def test_last_modified_stands_for_an_etag_where_there_is_none(
+def test_last_modified_replaces_a_missing_etag(
     daemon: Any, serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path
 ) -> None:
     source = make_images(tmp_path, "dated", 9)
@@ -77,10 +78,10 @@ def test_last_modified_stands_for_an_etag_where_there_is_none(
 
 
 @pytest.mark.parametrize("options", [(), ("--checksum",)], ids=["plain", "checksum"])
-def test_what_has_no_version_is_read_again_after_indexing(
+def test_object_without_version_is_refetched_after_indexing(
     daemon: Any, serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path, options: tuple[str, ...]
 ) -> None:
-    """A server that says neither ETag nor Last-Modified: the same length is no sign of the same bytes."""
+    """The server sends neither ETag nor Last-Modified, and equal length does not prove equal bytes."""
     source = make_images(tmp_path, "undated", 9)
     nginx = serve_directory(tmp_path, "--directive", "etag off;", "--directive", 'add_header Last-Modified "";')
     name = f"undated-images{len(options)}"
@@ -94,7 +95,7 @@ def test_what_has_no_version_is_read_again_after_indexing(
     daemon.command("dataset", "rm", name)
 
 
-def test_info_shows_how_s3_is_asked_and_no_secret(
+def test_info_shows_s3_options_but_no_secret(
     start_daemon: Callable[..., Any], s3: S3, tmp_path: pathlib.Path
 ) -> None:
     s3.client.create_bucket("shown")
@@ -119,11 +120,12 @@ OBJECT_BYTES = 16384
 BURST_OBJECTS = 16
 
 
-def test_jobs_at_one_bucket_get_what_they_are_granted(
+def test_jobs_at_one_bucket_get_their_granted_rates(
     start_daemon: Callable[..., Any], serve_directory: Callable[..., Nginx], s3: S3, tmp_path: pathlib.Path
 ) -> None:
-    """Eight of them, as the bucket counts it. None ever has more than its grant, 3 % and a burst since the beginning. In
-    one of several stretches of time, none has less than its grant but 3 %: in others the machine may have been busy."""
+    """Eight jobs, as the bucket counts their requests. No job ever exceeds its grant by more than 3 % and a burst. In
+    at least one of several periods, no job is more than 3 % below its grant: in the others the machine may have been
+    busy."""
     s3.client.create_bucket("granted")
     for job in range(len(RATES)):
         for i in range(64):
@@ -160,12 +162,12 @@ def test_jobs_at_one_bucket_get_what_they_are_granted(
             time.sleep(3)
             after = taken()
             ended = time.monotonic()
-            # Since the beginning: on a busy machine, requests that were paid for in one stretch are sent in the next.
+            # Counts from the start: on a busy machine, requests paid for in one period are sent in the next.
             for had, rate in zip(after, RATES, strict=True):
                 assert had <= 1.03 * rate * (ended - limited) / OBJECT_BYTES + BURST_OBJECTS + 2
             objects = [now - then for now, then in zip(after, before, strict=True)]
             granted = [rate * (ended - began) / OBJECT_BYTES for rate in RATES]
-            # One object may be on its way at either end.
+            # One object may be in flight at either end of the period.
             if held := all(had >= 0.97 * may - 2 for had, may in zip(objects, granted, strict=True)):
                 break
         assert held, (objects, granted)

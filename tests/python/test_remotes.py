@@ -1,4 +1,4 @@
-"""Datasets on http(s):// and s3://, from real servers through the real daemon, held against the bytes at the source."""
+"""Datasets on http(s):// and s3://, read from real servers through the real daemon and compared with the source."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def upload(s3: S3, source: Source, bucket: str = BUCKET) -> None:
 
 @pytest.fixture(scope="module")
 def bucket(s3: S3, images: Source, tars: Source) -> str:
-    """Both of them."""
+    """The bucket with both sources."""
     s3.client.create_bucket(BUCKET)
     upload(s3, images)
     upload(s3, tars)
@@ -76,7 +76,7 @@ def bucket(s3: S3, images: Source, tars: Source) -> str:
 
 @pytest.fixture(scope="module")
 def daemon(start_daemon: Callable[..., Any], nginx: Nginx, s3: S3, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Trusts nginx's authority, and has the S3 server's credentials."""
+    """A daemon that trusts nginx's authority and has the S3 server's credentials."""
     home = tmp_path_factory.mktemp("home")
     return start_daemon("--remote.ca", str(nginx.authority), environment=environment(home, **s3.environment()))
 
@@ -88,7 +88,7 @@ def add(daemon: Any, url: str, *options: object, quota: str = "4MiB") -> str:
 
 
 def refused(daemon: Any, url: str, *options: object) -> str:
-    """What it says, having added nothing."""
+    """The error of a failed `dataset add`, which must add nothing."""
     name = next(NAMES)
     ran = daemon.try_command("dataset", "add", name, url, *options)
     assert ran.returncode != 0, ran.stdout
@@ -101,7 +101,9 @@ def refused(daemon: Any, url: str, *options: object) -> str:
 
 @pytest.mark.parametrize("kind", ["images", "tars"])
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_http(request: pytest.FixtureRequest, daemon: Any, nginx: Nginx, scheme: str, kind: str) -> None:
+def test_datasets_are_read_over_http(
+    request: pytest.FixtureRequest, daemon: Any, nginx: Nginx, scheme: str, kind: str
+) -> None:
     source: Source = request.getfixturevalue(kind)
     name = add(daemon, f"{getattr(nginx, scheme)}/{kind}/list.txt")
     assert source.read(daemon, name) == source.contents
@@ -118,7 +120,9 @@ def test_http(request: pytest.FixtureRequest, daemon: Any, nginx: Nginx, scheme:
 
 @pytest.mark.parametrize("style", ["path", "host"])
 @pytest.mark.parametrize("kind", ["images", "tars"])
-def test_s3(request: pytest.FixtureRequest, daemon: Any, s3: S3, bucket: str, style: str, kind: str) -> None:
+def test_datasets_are_read_from_s3(
+    request: pytest.FixtureRequest, daemon: Any, s3: S3, bucket: str, style: str, kind: str
+) -> None:
     source: Source = request.getfixturevalue(kind)
     name = add(daemon, f"{bucket}/{kind}", "--endpoint", s3.endpoint, "--addressing", style)
     assert source.read(daemon, name) == source.contents
@@ -126,20 +130,24 @@ def test_s3(request: pytest.FixtureRequest, daemon: Any, s3: S3, bucket: str, st
 
 
 @pytest.mark.parametrize("block", ["sample", "object", "64KiB"])
-def test_blocks_of_any_size(daemon: Any, nginx: Nginx, s3: S3, bucket: str, tars: Source, block: str) -> None:
+def test_blocks_of_any_size_give_every_sample(
+    daemon: Any, nginx: Nginx, s3: S3, bucket: str, tars: Source, block: str
+) -> None:
     for place in ((f"{nginx.http}/tars/train-{{000..003}}.tar",), (f"{bucket}/tars", "--endpoint", s3.endpoint)):
         name = add(daemon, *place, "--block", block)
         assert tars.read(daemon, name) == tars.contents
 
 
-def test_one_shard(daemon: Any, nginx: Nginx, s3: S3, bucket: str, tars: Source) -> None:
+def test_single_shard_is_read(daemon: Any, nginx: Nginx, s3: S3, bucket: str, tars: Source) -> None:
     wanted = {key: data for key, data in tars.contents.items() if key.startswith("002")}
     shard = "tars/train-002.tar"
     for place in ((f"{nginx.http}/{shard}",), (f"{bucket}/{shard}", "--endpoint", s3.endpoint)):
         assert tars.read(daemon, add(daemon, *place)) == wanted
 
 
-def test_more_objects_than_a_page_lists(daemon: Any, s3: S3, fault_proxy: Callable[..., FaultProxy]) -> None:
+def test_objects_beyond_one_page_of_a_list_are_read(
+    daemon: Any, s3: S3, fault_proxy: Callable[..., FaultProxy]
+) -> None:
     s3.client.create_bucket("many-objects")
     contents = {f"{i % 7}/{i:04}.bin": b"%d" % i for i in range(2_050)}
     for key, data in contents.items():
@@ -151,10 +159,10 @@ def test_more_objects_than_a_page_lists(daemon: Any, s3: S3, fault_proxy: Callab
     assert Source("", pathlib.Path(), "bin", contents).read(daemon, name) == contents
 
 
-# --- who may
+# --- permissions
 
 
-def test_session_token_and_requester_pays(
+def test_session_token_and_requester_pays_are_sent(
     start_daemon: Callable[..., Any], s3: S3, bucket: str, images: Source, tmp_path: pathlib.Path,
     fault_proxy: Callable[..., FaultProxy],
 ) -> None:  # fmt: skip
@@ -166,13 +174,13 @@ def test_session_token_and_requester_pays(
         assert all(header in str(one["headers"]) for one in proxy.requests()), header
 
 
-def test_public_bucket_without_credentials(
+def test_public_bucket_is_read_without_credentials(
     start_daemon: Callable[..., Any], s3: S3, images: Source, tmp_path: pathlib.Path, bucket: str,
     fault_proxy: Callable[..., FaultProxy],
 ) -> None:  # fmt: skip
     s3.client.create_bucket("public-data")
     s3.client.make_public("public-data")
-    # The server does not decode keys of requests that are not signed.
+    # The server does not decode keys of unsigned requests.
     plain = {key: data for key, data in images.contents.items() if key[4:9].isdigit()}
     for key, data in plain.items():
         s3.client.put("public-data", key, data)
@@ -186,7 +194,7 @@ def test_public_bucket_without_credentials(
     assert "AccessDenied" in refused(daemon, bucket, "--endpoint", s3.endpoint, "--unsigned")
 
 
-def test_profile(
+def test_credentials_of_a_profile_are_used(
     start_daemon: Callable[..., Any], s3: S3, bucket: str, images: Source, tmp_path: pathlib.Path
 ) -> None:  # fmt: skip
     (tmp_path / ".aws").mkdir()
@@ -206,7 +214,7 @@ def test_profile(
 
 
 @pytest.mark.parametrize("of", ["machine", "container", "container with its token in a file"])
-def test_role(
+def test_credentials_of_a_role_are_used(
     start_daemon: Callable[..., Any], s3: S3, bucket: str, images: Source, tmp_path: pathlib.Path,
     instance_role: Callable[..., InstanceRole], of: str,
 ) -> None:  # fmt: skip
@@ -227,7 +235,7 @@ def test_role(
     assert service.counts()
 
 
-def test_secrets_are_seen_nowhere(
+def test_secrets_appear_nowhere(
     start_daemon: Callable[..., Any], s3: S3, bucket: str, images: Source, tmp_path: pathlib.Path
 ) -> None:  # fmt: skip
     for secret, right in ((s3.secret, True), ("wr0ng" * 8, False)):
@@ -254,7 +262,7 @@ def test_secrets_are_seen_nowhere(
             assert hidden not in seen, hidden[:5]
 
 
-def test_a_password_in_a_url_is_refused_and_not_repeated(
+def test_password_in_a_url_is_refused_and_not_repeated(
     start_daemon: Callable[..., Any], daemon: Any, nginx: Nginx, tmp_path: pathlib.Path
 ) -> None:  # fmt: skip
     url = nginx.http.replace("http://", "http://me:p4ssw0rd@") + "/images/list.txt"
@@ -267,7 +275,7 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(
         assert "p4ssw0rd" not in of.log.read_text()
 
 
-def test_a_list_with_urls_of_elsewhere_is_refused_and_a_signature_not_repeated(
+def test_list_with_foreign_urls_is_refused_without_signatures(
     daemon: Any, nginx: Nginx, images: Source
 ) -> None:
     for name, line in (
@@ -281,7 +289,7 @@ def test_a_list_with_urls_of_elsewhere_is_refused_and_a_signature_not_repeated(
         (images.directory / name).unlink()
 
 
-def test_a_server_that_nobody_vouches_for(
+def test_untrusted_server_is_refused_without_retries(
     start_daemon: Callable[..., Any], nginx: Nginx, tmp_path: pathlib.Path
 ) -> None:  # fmt: skip
     daemon = start_daemon(environment=environment(tmp_path))
@@ -292,11 +300,11 @@ def test_a_server_that_nobody_vouches_for(
     assert "larder_http_retries_total 0\n" in metrics.stdout, "asking again does not help"
 
 
-# --- what is not as it was, or not there
+# --- changed and missing objects
 
 
 def replace(nginx: Nginx, s3: S3, key: str, data: bytes | None) -> None:
-    """At both places; None: deleted."""
+    """Replaces an object at both places. None deletes it."""
     path = nginx.directory / key
     if data is None:
         path.unlink()
@@ -309,7 +317,7 @@ def replace(nginx: Nginx, s3: S3, key: str, data: bytes | None) -> None:
 
 @pytest.fixture
 def own_images(nginx: Nginx, s3: S3, bucket: str, root: pathlib.Path) -> Iterator[Source]:
-    """A dataset at both places that a test may change."""
+    """A source at both places that a test may change."""
     source = make_images(root, next(NAMES), 12)
     upload(s3, source)
     yield source
@@ -338,7 +346,7 @@ def test_changed_and_deleted_objects_are_named(
     assert own_images.read(daemon, dataset, skip_failed=True) == left
 
 
-def test_an_object_of_the_same_length_that_changed_is_noticed(daemon: Any, s3: S3, own_images: Source) -> None:
+def test_changed_object_of_the_same_length_is_detected(daemon: Any, s3: S3, own_images: Source) -> None:
     key = "ant/00001.png"
     dataset = add(daemon, f"s3://{BUCKET}/{own_images.name}", "--endpoint", s3.endpoint)
     s3.client.put(BUCKET, f"{own_images.name}/{key}", bytes(len(own_images.contents[key])))
@@ -346,7 +354,7 @@ def test_an_object_of_the_same_length_that_changed_is_noticed(daemon: Any, s3: S
         own_images.read(daemon, dataset)
 
 
-def test_a_server_without_ranges_is_refused_where_they_are_needed(
+def test_server_without_ranges_is_refused_if_ranges_are_needed(
     daemon: Any, serve_directory: Callable[..., Nginx], root: pathlib.Path, images: Source, tars: Source
 ) -> None:
     server = serve_directory(root, "--no-ranges")
@@ -356,7 +364,7 @@ def test_a_server_without_ranges_is_refused_where_they_are_needed(
     assert images.read(daemon, add(daemon, f"{server.http}/images/list.txt")) == images.contents
 
 
-def test_what_is_not_there(daemon: Any, nginx: Nginx, s3: S3, bucket: str) -> None:
+def test_missing_objects_and_buckets_are_named(daemon: Any, nginx: Nginx, s3: S3, bucket: str) -> None:
     assert "nothing.txt" in refused(daemon, f"{nginx.http}/images/nothing.txt")
     assert "train-004.tar" in refused(daemon, f"{nginx.http}/tars/train-{{000..004}}.tar")
     assert "cannot be listed" in refused(daemon, f"{nginx.http}/images")
@@ -364,14 +372,14 @@ def test_what_is_not_there(daemon: Any, nginx: Nginx, s3: S3, bucket: str) -> No
     refused(daemon, f"{bucket}/no/such/prefix", "--endpoint", s3.endpoint)
 
 
-# --- a flaky remote costs time, never data
+# --- a flaky remote costs time but no data
 
 FLAKY = dict(transient=0.05, stall_s=1)
 
 
 @pytest.mark.parametrize("scheme", ["http", "s3"])
 @pytest.mark.parametrize("kind", ["images", "tars"])
-def test_training_through_faults_gets_every_byte(
+def test_training_through_faults_reads_every_byte(
     request: pytest.FixtureRequest, daemon: Any, nginx: Nginx, s3: S3, bucket: str,
     fault_proxy: Callable[..., FaultProxy], scheme: str, kind: str,
 ) -> None:  # fmt: skip
@@ -381,7 +389,7 @@ def test_training_through_faults_gets_every_byte(
         place = (f"{proxy.endpoint}/{kind}/list.txt",)
     else:
         place = (f"{bucket}/{kind}", "--endpoint", proxy.endpoint)
-    # A cache that holds a part: every epoch asks for the rest.
+    # The cache holds a part, so every epoch requests the rest.
     name = add(daemon, *place, quota="256KiB")
     injected: dict[str, int] = {}
     for epoch in range(12):
@@ -394,7 +402,7 @@ def test_training_through_faults_gets_every_byte(
     assert proxy.counts()["writes_refused"] == 0
 
 
-def test_a_remote_that_stays_down_is_an_error_that_names_the_object(
+def test_remote_that_stays_down_is_an_error_naming_the_object(
     start_daemon: Callable[..., Any], nginx: Nginx, images: Source, tmp_path: pathlib.Path,
     fault_proxy: Callable[..., FaultProxy],
 ) -> None:  # fmt: skip
@@ -408,7 +416,7 @@ def test_a_remote_that_stays_down_is_an_error_that_names_the_object(
     assert images.read(daemon, name) == images.contents
 
 
-def test_stalls_end_by_themselves(
+def test_stalled_requests_time_out_and_are_retried(
     start_daemon: Callable[..., Any], nginx: Nginx, images: Source, tmp_path: pathlib.Path,
     fault_proxy: Callable[..., FaultProxy],
 ) -> None:  # fmt: skip
@@ -420,11 +428,11 @@ def test_stalls_end_by_themselves(
     assert proxy.injected()
 
 
-def test_what_drips_is_asked_for_anew(
+def test_dripping_answer_is_requested_again(
     start_daemon: Callable[..., Any], nginx: Nginx, images: Source, tmp_path: pathlib.Path,
     fault_proxy: Callable[..., FaultProxy],
 ) -> None:  # fmt: skip
-    # Slower than this no answer of 5 KB ends within the second it has; faster than what counts as a stall.
+    # At this rate no answer of 5 KB ends within its second, but the rate is too high to count as a stall.
     daemon = start_daemon("--remote.request-timeout", "1 s", environment=environment(tmp_path))
     assert max(map(len, images.contents.values())) > 5_000
     proxy = fault_proxy(nginx.port, drip_bytes_per_s=4_500)
@@ -434,7 +442,7 @@ def test_what_drips_is_asked_for_anew(
     assert proxy.injected() and int(traces(daemon, name).split("\nlarder_http_retries_total ")[1].split()[0]) > 0
 
 
-def test_a_daemon_ends_and_starts_while_its_remote_does_not_answer(
+def test_daemon_stops_and_starts_while_its_remote_is_silent(
     start_daemon: Callable[..., Any], nginx: Nginx, images: Source, tmp_path: pathlib.Path,
     fault_proxy: Callable[..., FaultProxy],
 ) -> None:  # fmt: skip
@@ -463,7 +471,7 @@ def test_a_daemon_ends_and_starts_while_its_remote_does_not_answer(
     assert images.read(daemon, name) == images.contents
 
 
-def test_a_forward_proxy_of_the_environment_is_used(
+def test_forward_proxy_of_the_environment_is_used(
     start_daemon: Callable[..., Any], nginx: Nginx, images: Source, tmp_path: pathlib.Path,
     fault_proxy: Callable[..., FaultProxy],
 ) -> None:  # fmt: skip
@@ -475,8 +483,8 @@ def test_a_forward_proxy_of_the_environment_is_used(
     assert proxy.requests()
 
 
-def test_nothing_is_ever_written(nginx: Nginx, s3: S3, bucket: str, images: Source, tars: Source) -> None:
-    """After all of the above: no other method was used, and the bucket holds what it held."""
+def test_nothing_is_written_to_a_remote(nginx: Nginx, s3: S3, bucket: str, images: Source, tars: Source) -> None:
+    """Runs after all tests above: no writing method was used, and the bucket's contents are unchanged."""
     assert {one.method for one in nginx.requests()} <= {"GET", "HEAD", "OPTIONS"}
     for source in (images, tars):
         for path in source.directory.rglob("*"):

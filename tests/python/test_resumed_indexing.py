@@ -1,4 +1,4 @@
-"""Datasets whose adding is stopped: asked for again, it goes on where it was, and reads of the remote only the rest."""
+"""Datasets whose adding was interrupted: the next attempt resumes and reads only the rest from the remote."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def make_tars(root: pathlib.Path, shards: int = 48) -> Source:
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory, s3: S3) -> dict[str, Source]:
-    """Shards and single files, in the bucket."""
+    """Shards and single files in the bucket."""
     root = tmp_path_factory.mktemp("stopped")
     made = {source.name: source for source in (make_tars(root), make_images(root, "images", 60, 4096))}
     s3.client.create_bucket(BUCKET)
@@ -55,7 +55,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory, s3: S3) -> dict[str, Sourc
 
 @dataclasses.dataclass
 class Adding:
-    """`larder dataset add` of one of the sources, as often as it takes, through a proxy that takes its time."""
+    """`larder dataset add` of one of the sources, repeated as needed, through a slow proxy."""
 
     daemon: Any
     proxy: FaultProxy
@@ -68,7 +68,7 @@ class Adding:
         )  # fmt: skip
 
     def task(self) -> dict[str, Any]:
-        """The daemon's first task; it may not be there yet."""
+        """The daemon's first task, or {} if there is none yet."""
         connection = UnixConnection(self.daemon.state / "admin.sock")
         connection.request("GET", "/v1/tasks/1")
         answer = json.loads(connection.getresponse().read())
@@ -76,7 +76,7 @@ class Adding:
         return answer
 
     def wait_for(self, objects: int) -> int:
-        """How many are done, once it is so many."""
+        """Waits until at least this many objects are done and returns the number."""
         while True:
             task = self.task()
             assert task.get("state", "running") == "running", task
@@ -85,7 +85,7 @@ class Adding:
             time.sleep(0.01)
 
     def end(self) -> dict[str, Any]:
-        """The rest, without delay: what it says, and which objects' bytes it asked for."""
+        """Finishes the rest without delay. Returns the result, and the objects whose bytes were requested."""
         self.proxy.set()
         before = len(self.proxy.requests())
         told = json.loads(self.daemon.command("--json", *self.words))["result"]
@@ -111,7 +111,7 @@ def begin(
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL, "network"])
 @pytest.mark.parametrize("kind", ["tars", "images"])
-def test_it_goes_on_where_it_was(
+def test_interrupted_adding_resumes(
     begin: Callable[..., Adding], sources: dict[str, Source], kind: str, end: signal.Signals | str
 ) -> None:
     source = sources[kind]
@@ -135,7 +135,9 @@ def test_it_goes_on_where_it_was(
     assert list((adding.daemon.state / "datasets").rglob("*.journal")) == [], "it is of no more use"
 
 
-def test_what_changed_meanwhile_is_read_again(begin: Callable[..., Adding], s3: S3, sources: dict[str, Source]) -> None:
+def test_object_changed_in_between_is_read_again(
+    begin: Callable[..., Adding], s3: S3, sources: dict[str, Source]
+) -> None:
     adding = begin("tars")
     adding.proxy.set(stall_before=0.9)
     client = adding.begin()
@@ -157,7 +159,7 @@ def test_what_changed_meanwhile_is_read_again(begin: Callable[..., Adding], s3: 
         s3.client.put(BUCKET, key, data)
 
 
-def test_asked_for_in_another_way_it_begins_anew(begin: Callable[..., Adding]) -> None:
+def test_adding_with_other_options_starts_over(begin: Callable[..., Adding]) -> None:
     adding = begin("tars")
     adding.proxy.set(stall_before=0.9)
     client = adding.begin()
@@ -170,7 +172,7 @@ def test_asked_for_in_another_way_it_begins_anew(begin: Callable[..., Adding]) -
     assert told["objects_resumed"] == 0 and len(told["read"]) == told["objects"]
 
 
-def test_a_daemon_ends_at_once_while_the_remote_says_nothing(
+def test_daemon_stops_at_once_while_the_remote_is_silent(
     start_daemon: Callable[..., Any], s3: S3, sources: dict[str, Source], tmp_path: pathlib.Path,
     fault_proxy: Callable[..., FaultProxy],
 ) -> None:  # fmt: skip
@@ -182,12 +184,12 @@ def test_a_daemon_ends_at_once_while_the_remote_says_nothing(
     client = adding.begin()
     while not proxy.injected():
         time.sleep(0.01)
-    daemon.end()  # which would fail after a minute
+    daemon.end()  # fails after a minute
     client.wait(120)
     assert client.returncode != 0
 
 
-def test_progress_says_what_is_from_before(begin: Callable[..., Adding]) -> None:
+def test_progress_shows_resumed_objects(begin: Callable[..., Adding]) -> None:
     adding = begin("tars")
     adding.proxy.set(stall_before=0.9)
     client = adding.begin()

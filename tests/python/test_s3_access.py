@@ -1,4 +1,4 @@
-"""S3 as those who run it set it up: behind TLS with an authority of their own, for machines with roles."""
+"""S3 as operators set it up: behind TLS with a private authority, for machines with roles."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def add(daemon: Any, *words: object) -> str:
 
 
 def refused(daemon: Any, *words: object) -> str:
-    """What it says, soon and having added nothing."""
+    """The error of a failed `dataset add`, which must fail soon and add nothing."""
     name = next(NAMES)
     ran = daemon.try_command("dataset", "add", name, *words)
     assert ran.returncode != 0, ran.stdout
@@ -52,7 +52,7 @@ def refused(daemon: Any, *words: object) -> str:
     return ran.stdout + ran.stderr
 
 
-def test_every_byte_comes_over_tls(
+def test_every_byte_is_read_over_tls(
     start_daemon: Callable[..., Any], s3: S3, guarded: Nginx, bucket: str, images: Source, tmp_path: pathlib.Path
 ) -> None:
     daemon = start_daemon(
@@ -66,7 +66,7 @@ def test_every_byte_comes_over_tls(
     assert sum(one.target.startswith(f"/{BUCKET}/images/") for one in asked) >= 3 * len(images.contents) - 60
 
 
-def test_a_certificate_nobody_vouches_for_is_refused(
+def test_untrusted_certificate_is_refused(
     start_daemon: Callable[..., Any], s3: S3, guarded: Nginx, bucket: str, tmp_path: pathlib.Path
 ) -> None:  # fmt: skip
     daemon = start_daemon(environment=environment(tmp_path, **s3.environment()))
@@ -76,7 +76,7 @@ def test_a_certificate_nobody_vouches_for_is_refused(
     assert guarded.requests() == []
 
 
-def test_a_certificate_for_another_name_is_refused(
+def test_certificate_for_another_name_is_refused(
     start_daemon: Callable[..., Any], s3: S3, guarded: Nginx, bucket: str, tmp_path: pathlib.Path
 ) -> None:  # fmt: skip
     daemon = start_daemon(
@@ -86,7 +86,7 @@ def test_a_certificate_for_another_name_is_refused(
     assert f"{BUCKET}.localhost" in says and "certificate" in says
 
 
-def test_trust_that_ends_is_an_error_of_the_reads(
+def test_reads_fail_once_the_certificate_is_no_longer_trusted(
     start_daemon: Callable[..., Any], serve_directory: Callable[..., Nginx], s3: S3, guarded: Nginx, bucket: str,
     images: Source, tmp_path: pathlib.Path,
 ) -> None:  # fmt: skip
@@ -107,7 +107,7 @@ def test_trust_that_ends_is_an_error_of_the_reads(
     assert images.read(daemon, name) == images.contents
 
 
-def test_access_that_ends_is_told_with_status_code_and_remedy(
+def test_revoked_access_is_reported_with_status_and_remedy(
     start_daemon: Callable[..., Any], s3: S3, bucket: str, images: Source, tmp_path: pathlib.Path
 ) -> None:  # fmt: skip
     daemon = start_daemon(environment=environment(tmp_path, **s3.environment()))
@@ -120,7 +120,7 @@ def test_access_that_ends_is_told_with_status_code_and_remedy(
         images.read(daemon, name)
 
 
-def test_http_where_tls_is_spoken_is_named_and_the_other_way_round(
+def test_mixing_up_http_and_https_is_named(
     start_daemon: Callable[..., Any], serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path
 ) -> None:  # fmt: skip
     (tmp_path / "a.png").write_bytes(b"a")
@@ -132,7 +132,7 @@ def test_http_where_tls_is_spoken_is_named_and_the_other_way_round(
     assert "the server speaks no TLS on this port: write http://" in says
 
 
-def test_a_refusal_after_another_indexing_is_told_with_its_status(
+def test_refusal_after_reindexing_is_reported_with_its_status(
     start_daemon: Callable[..., Any], serve_directory: Callable[..., Nginx], tmp_path: pathlib.Path
 ) -> None:  # fmt: skip
     for file in ("a.png", "b.png"):
@@ -141,7 +141,7 @@ def test_a_refusal_after_another_indexing_is_told_with_its_status(
     daemon = start_daemon()
     name = add(daemon, server.http + "/{a,b}.png")
     daemon.command("dataset", "index", name)
-    # A directory, which nginx does not list.
+    # Replaces the file with a directory, which nginx does not list.
     (tmp_path / "a.png").unlink()
     (tmp_path / "a.png").mkdir()
     daemon.command("quota", "set", name, "--memory", "1 MiB")
@@ -153,7 +153,7 @@ def test_a_refusal_after_another_indexing_is_told_with_its_status(
             next(iter(loader))
 
 
-def test_a_missing_bucket_is_named(
+def test_missing_bucket_is_named(
     start_daemon: Callable[..., Any], s3: S3, tmp_path: pathlib.Path
 ) -> None:  # fmt: skip
     daemon = start_daemon(environment=environment(tmp_path, **s3.environment()))
@@ -162,7 +162,7 @@ def test_a_missing_bucket_is_named(
     assert "dataset index" not in says
 
 
-# --- a role's credentials, which live for seconds here
+# --- a role's credentials, which are valid for seconds here
 
 
 def role_of(service: InstanceRole) -> dict[str, str]:
@@ -170,18 +170,18 @@ def role_of(service: InstanceRole) -> dict[str, str]:
 
 
 def times_given(service: InstanceRole) -> int:
-    """How often it gave credentials."""
+    """How often the service gave credentials."""
     return sum(count for path, count in service.counts().items() if path.endswith("-role"))
 
 
-def test_a_roles_credentials_are_renewed_while_reads_go_on(
+def test_role_credentials_are_renewed_while_reads_continue(
     start_daemon: Callable[..., Any], s3: S3, bucket: str, images: Source, tmp_path: pathlib.Path,
     instance_role: Callable[..., InstanceRole], fault_proxy: Callable[..., FaultProxy],
 ) -> None:  # fmt: skip
     service = instance_role(expires_s=4)
     proxy = fault_proxy(s3.port, expiring_tokens=True)
     daemon = start_daemon(environment=environment(tmp_path, **role_of(service)))
-    name = add(daemon, bucket, "--endpoint", proxy.endpoint)  # without a quota: every read goes to the remote
+    name = add(daemon, bucket, "--endpoint", proxy.endpoint)  # without a quota, every read goes to the remote
     first, given = proxy.counts()["requests"], times_given(service)
     for epoch in itertools.count():
         assert images.read(daemon, name, first_epoch=epoch) == images.contents
@@ -191,7 +191,7 @@ def test_a_roles_credentials_are_renewed_while_reads_go_on(
     assert "cannot renew" not in daemon.log.read_text()
 
 
-def test_reads_wait_for_a_renewal_that_is_late(
+def test_reads_wait_for_a_late_renewal(
     start_daemon: Callable[..., Any], s3: S3, bucket: str, images: Source, tmp_path: pathlib.Path,
     instance_role: Callable[..., InstanceRole], fault_proxy: Callable[..., FaultProxy],
 ) -> None:  # fmt: skip
@@ -211,7 +211,7 @@ def test_reads_wait_for_a_renewal_that_is_late(
 
     reading = threading.Thread(target=read_on)
     reading.start()
-    while not proxy.injected():  # the old ones have expired, in the midst of reading
+    while not proxy.injected():  # the old credentials have expired while jobs read
         time.sleep(0.05)
     expired.set()
     metadata.set()
@@ -222,11 +222,11 @@ def test_reads_wait_for_a_renewal_that_is_late(
     assert "cannot renew the role's credentials" in log and s3.secret not in log
 
 
-def test_a_containers_credentials_url_is_seen_nowhere(
+def test_container_credentials_url_appears_nowhere(
     start_daemon: Callable[..., Any], s3: S3, bucket: str, tmp_path: pathlib.Path,
     instance_role: Callable[..., InstanceRole], fault_proxy: Callable[..., FaultProxy],
 ) -> None:  # fmt: skip
-    """Whoever has its path gets the keys."""
+    """Anyone who knows its path can get the keys."""
     service = fault_proxy(instance_role(expires_s=3).port)
     host = service.endpoint.removeprefix("http://")
     variables = {

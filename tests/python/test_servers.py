@@ -1,4 +1,4 @@
-"""The servers that remotes are tested against do what those tests take for granted, as plain Python clients see it."""
+"""The servers that stand in for remotes behave as the tests assume, as seen by plain Python clients."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Client:
 # nginx.
 
 
-def test_nginx_serves_ranges_and_what_changes(nginx: Nginx, directory: pathlib.Path) -> None:
+def test_nginx_serves_ranges_and_changed_files(nginx: Nginx, directory: pathlib.Path) -> None:
     client = Client(nginx.port)
     response, body = client.get(byte_range="1000-1999")
     assert (response.status, response.getheader("Content-Range")) == (206, "bytes 1000-1999/1000000")
@@ -65,7 +65,7 @@ def test_nginx_serves_ranges_and_what_changes(nginx: Nginx, directory: pathlib.P
     assert second.getheader("Last-Modified") is not None
 
 
-def test_nginx_says_who_asked_what_over_which_connection(
+def test_nginx_logs_requests_and_their_connections(
     serve_directory: Callable[..., Nginx], directory: pathlib.Path
 ) -> None:
     server = serve_directory(directory)
@@ -83,12 +83,14 @@ def test_nginx_says_who_asked_what_over_which_connection(
     assert log[0].connection == log[1].connection != log[2].connection
 
 
-def test_nginx_without_ranges(serve_directory: Callable[..., Nginx], directory: pathlib.Path) -> None:
+def test_nginx_without_ranges_sends_the_whole_file(
+    serve_directory: Callable[..., Nginx], directory: pathlib.Path
+) -> None:
     response, body = Client(serve_directory(directory, "--no-ranges").port).get(byte_range="0-9")
     assert (response.status, body) == (200, DATA)
 
 
-def test_nginx_over_tls_speaks_http2_and_is_trusted_only_with_its_authority(nginx: Nginx) -> None:
+def test_nginx_over_tls_speaks_http2_and_needs_its_authority(nginx: Nginx) -> None:
     port = int(nginx.values["https"])
     context = ssl.create_default_context(cafile=nginx.authority)
     connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=30)
@@ -113,7 +115,7 @@ def bucket(s3: S3, directory: pathlib.Path) -> str:
     return "self-test"
 
 
-def test_s3_refuses_a_wrong_secret_and_none(s3: S3, bucket: str) -> None:
+def test_s3_refuses_wrong_and_missing_secrets(s3: S3, bucket: str) -> None:
     key = "deep/a b+ü.bin"
     assert s3.client.ask("GET", bucket, key).body == DATA
     wrong = S3Client(s3.port, s3.key_id, "wrong").ask("GET", bucket, key)
@@ -125,7 +127,7 @@ def test_s3_refuses_a_wrong_secret_and_none(s3: S3, bucket: str) -> None:
     assert S3Client(s3.port).ask("GET", bucket, query={"list-type": "2"}).status == 403
 
 
-def test_s3_ranges_etags_and_both_styles(s3: S3, bucket: str) -> None:
+def test_s3_serves_ranges_and_etags_in_both_styles(s3: S3, bucket: str) -> None:
     for client in (s3.client, S3Client(s3.port, s3.key_id, s3.secret, host_style=True)):
         answer = client.ask("GET", bucket, "deep/a b+ü.bin", headers={"Range": "bytes=5-9"})
         assert (answer.status, answer.headers["content-range"], answer.body) == (206, "bytes 5-9/1000000", DATA[5:10])
@@ -178,7 +180,7 @@ def test_s3_program_fills_its_buckets(directory: pathlib.Path, tmp_path: pathlib
 # Credentials of a machine.
 
 
-def test_instance_role_gives_credentials_to_who_has_a_token(
+def test_instance_role_gives_credentials_only_with_a_token(
     s3: S3, bucket: str, instance_role: Callable[..., InstanceRole]
 ) -> None:
     service = instance_role(session_token="given", expires_s=60)
@@ -202,7 +204,7 @@ def test_instance_role_gives_credentials_to_who_has_a_token(
     assert service.counts() == {"/latest/api/token": 1, roles: 1, roles + role: 1}
 
 
-def test_instance_role_of_a_container(instance_role: Callable[..., InstanceRole]) -> None:
+def test_container_role_needs_its_token(instance_role: Callable[..., InstanceRole]) -> None:
     service = instance_role(container_token="let me in")
     for header, status in (("no", 401), ("let me in", 200)):
         connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
@@ -215,7 +217,7 @@ def test_instance_role_of_a_container(instance_role: Callable[..., InstanceRole]
 Proxy = Callable[..., FaultProxy]
 
 
-def test_proxy_lets_through_what_it_does_not_harm(nginx: Nginx, fault_proxy: Proxy) -> None:
+def test_proxy_without_faults_passes_everything_through(nginx: Nginx, fault_proxy: Proxy) -> None:
     proxy = fault_proxy(nginx.port)
     client = Client(proxy.port)
     for byte_range in ("0-0", "10-500000", "999999-999999"):
@@ -236,7 +238,7 @@ def test_proxy_lets_through_what_it_does_not_harm(nginx: Nginx, fault_proxy: Pro
     }  # fmt: skip
 
 
-def test_proxy_before_s3_leaves_signatures_valid(s3: S3, bucket: str, fault_proxy: Proxy) -> None:
+def test_proxy_before_s3_keeps_signatures_valid(s3: S3, bucket: str, fault_proxy: Proxy) -> None:
     proxy = fault_proxy(s3.port)
     for host_style in (False, True):
         client = S3Client(proxy.port, s3.key_id, s3.secret, session_token="token", host_style=host_style)
@@ -247,7 +249,7 @@ def test_proxy_before_s3_leaves_signatures_valid(s3: S3, bucket: str, fault_prox
     assert isinstance(headers, list) and {"authorization", "x-amz-security-token"} < set(headers)
 
 
-def test_proxy_stands_in_for_a_forward_proxy(nginx: Nginx, fault_proxy: Proxy) -> None:
+def test_proxy_works_as_a_forward_proxy(nginx: Nginx, fault_proxy: Proxy) -> None:
     proxy = fault_proxy(nginx.port)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({"http": proxy.endpoint}))
     with opener.open(f"{nginx.http}/a.bin") as response:
@@ -256,26 +258,26 @@ def test_proxy_stands_in_for_a_forward_proxy(nginx: Nginx, fault_proxy: Proxy) -
 
 
 def once(fault_proxy: Proxy, nginx: Nginx, fault: str, **options: object) -> tuple[FaultProxy, Client]:
-    """A proxy that does this to every request."""
+    """A proxy that injects `fault` into every request, and a client of it."""
     proxy = fault_proxy(nginx.port, probabilities={fault: 1}, **options)
     return proxy, Client(proxy.port)
 
 
-def test_reset_before(nginx: Nginx, fault_proxy: Proxy) -> None:
+def test_reset_before_breaks_the_connection(nginx: Nginx, fault_proxy: Proxy) -> None:
     proxy, client = once(fault_proxy, nginx, "reset_before")
     with pytest.raises(ConnectionResetError):
         client.get()
     assert proxy.injected() == {"reset_before": 1}
 
 
-def test_reset_body(nginx: Nginx, fault_proxy: Proxy) -> None:
+def test_reset_body_breaks_the_connection(nginx: Nginx, fault_proxy: Proxy) -> None:
     proxy, client = once(fault_proxy, nginx, "reset_body")
     with pytest.raises((ConnectionResetError, http.client.IncompleteRead)):
         client.get()
     assert proxy.injected() == {"reset_body": 1}
 
 
-def test_truncated_body(nginx: Nginx, fault_proxy: Proxy) -> None:
+def test_truncated_body_ends_early(nginx: Nginx, fault_proxy: Proxy) -> None:
     proxy, client = once(fault_proxy, nginx, "truncated_body")
     with pytest.raises(http.client.IncompleteRead) as caught:
         client.get()
@@ -284,7 +286,7 @@ def test_truncated_body(nginx: Nginx, fault_proxy: Proxy) -> None:
     assert proxy.injected() == {"truncated_body": 1}
 
 
-def test_close_after(nginx: Nginx, fault_proxy: Proxy) -> None:
+def test_close_after_ends_the_connection_after_the_answer(nginx: Nginx, fault_proxy: Proxy) -> None:
     proxy, client = once(fault_proxy, nginx, "close_after")
     response, body = client.get()
     assert (body, response.will_close) == (DATA, False)
@@ -294,7 +296,7 @@ def test_close_after(nginx: Nginx, fault_proxy: Proxy) -> None:
 
 
 @pytest.mark.parametrize("fault", ["stall_before", "stall_body"])
-def test_stall(nginx: Nginx, fault_proxy: Proxy, fault: str) -> None:
+def test_stall_delays_the_answer(nginx: Nginx, fault_proxy: Proxy, fault: str) -> None:
     proxy, client = once(fault_proxy, nginx, fault, stall_s=0.3)
     began = time.monotonic()
     assert client.get()[1] == DATA
@@ -305,7 +307,7 @@ def test_stall(nginx: Nginx, fault_proxy: Proxy, fault: str) -> None:
         Client(proxy.port, timeout_s=0.2).get()
 
 
-def test_drip(nginx: Nginx, fault_proxy: Proxy) -> None:
+def test_drip_slows_the_body(nginx: Nginx, fault_proxy: Proxy) -> None:
     proxy, client = once(fault_proxy, nginx, "drip", drip_bytes_per_s=100_000)
     began = time.monotonic()
     assert client.get(byte_range="0-49999")[1] == DATA[:50_000]
@@ -314,7 +316,7 @@ def test_drip(nginx: Nginx, fault_proxy: Proxy) -> None:
 
 
 @pytest.mark.parametrize("fault", faults.BURSTS)
-def test_bursts(nginx: Nginx, fault_proxy: Proxy, fault: str) -> None:
+def test_bursts_fail_requests_in_a_row(nginx: Nginx, fault_proxy: Proxy, fault: str) -> None:
     proxy = fault_proxy(nginx.port, probabilities={fault: 0.1}, burst_requests=4, seed=3)
     client = Client(proxy.port)
     answers = [client.get(byte_range=f"{i}-{i}") for i in range(100)]
@@ -328,7 +330,7 @@ def test_bursts(nginx: Nginx, fault_proxy: Proxy, fault: str) -> None:
     assert (b"<Code>SlowDown</Code>" in body) == (fault == "slow_down")
 
 
-def test_wrong_content_range(nginx: Nginx, fault_proxy: Proxy) -> None:
+def test_range_faults_change_content_range(nginx: Nginx, fault_proxy: Proxy) -> None:
     for fault, says in (("range_shifted", "bytes 11-20/1000000"), ("range_total", "bytes 10-19/1000001")):
         proxy, client = once(fault_proxy, nginx, fault)
         response, body = client.get(byte_range="10-19")
@@ -337,7 +339,7 @@ def test_wrong_content_range(nginx: Nginx, fault_proxy: Proxy) -> None:
         assert proxy.injected() == {fault: 1}  # the whole file has no Content-Range
 
 
-def test_wrong_content_length(nginx: Nginx, fault_proxy: Proxy) -> None:
+def test_length_faults_change_content_length(nginx: Nginx, fault_proxy: Proxy) -> None:
     proxy, client = once(fault_proxy, nginx, "length_short")
     response, body = client.get(byte_range="10-19")
     assert (response.getheader("Content-Length"), body) == ("9", DATA[10:19])
@@ -348,7 +350,7 @@ def test_wrong_content_length(nginx: Nginx, fault_proxy: Proxy) -> None:
     assert proxy.injected() == {"length_long": 1}
 
 
-def test_whole_object_for_a_range(nginx: Nginx, fault_proxy: Proxy) -> None:
+def test_whole_object_ignores_the_range(nginx: Nginx, fault_proxy: Proxy) -> None:
     proxy, client = once(fault_proxy, nginx, "whole_object")
     response, body = client.get(byte_range="400000-699999")
     assert (response.status, response.getheader("Content-Range"), len(body)) == (200, None, len(DATA))
@@ -357,7 +359,7 @@ def test_whole_object_for_a_range(nginx: Nginx, fault_proxy: Proxy) -> None:
     assert proxy.injected() == {"whole_object": 1}
 
 
-def test_etag_changes(nginx: Nginx, fault_proxy: Proxy) -> None:
+def test_etag_fault_changes_the_etag(nginx: Nginx, fault_proxy: Proxy) -> None:
     proxy, client = once(fault_proxy, nginx, "etag")
     plain, _ = Client(nginx.port).get()
     response, body = client.get()
@@ -365,14 +367,14 @@ def test_etag_changes(nginx: Nginx, fault_proxy: Proxy) -> None:
     assert proxy.injected() == {"etag": 1}
 
 
-def test_flip(nginx: Nginx, fault_proxy: Proxy) -> None:
+def test_flip_changes_one_bit(nginx: Nginx, fault_proxy: Proxy) -> None:
     proxy, client = once(fault_proxy, nginx, "flip")
     body = client.get()[1]
     assert sum((a ^ b).bit_count() for a, b in zip(body, DATA, strict=True)) == 1
     assert proxy.injected() == {"flip": 1}
 
 
-def test_proxy_of_bytes_lets_tls_through_and_breaks_it(nginx: Nginx, fault_proxy: Proxy) -> None:
+def test_tcp_proxy_passes_tls_and_breaks_connections(nginx: Nginx, fault_proxy: Proxy) -> None:
     proxy = fault_proxy(int(nginx.values["https"]), tcp=True, stall_s=0.01, drip_bytes_per_s=1e7)
     context = ssl.create_default_context(cafile=nginx.authority)
 
@@ -395,7 +397,7 @@ def test_proxy_of_bytes_lets_tls_through_and_breaks_it(nginx: Nginx, fault_proxy
     assert broken == injected["reset_before"] + injected["reset_body"] + injected["truncated_body"]
 
 
-def test_every_fault_has_its_test_above() -> None:
+def test_every_fault_is_tested_above() -> None:
     above = {
         *faults.BURSTS,
         "stall_before",
@@ -409,7 +411,7 @@ def test_every_fault_has_its_test_above() -> None:
     assert above == set(faults.NAMES)
 
 
-def test_a_write_never_reaches_the_upstream(s3: S3, bucket: str) -> None:
+def test_writes_never_reach_the_upstream(s3: S3, bucket: str) -> None:
     proxy = FaultProxy(s3.port)
     for method in ("PUT", "POST", "DELETE", "PATCH"):
         client = S3Client(proxy.port, s3.key_id, s3.secret)
@@ -420,7 +422,7 @@ def test_a_write_never_reaches_the_upstream(s3: S3, bucket: str) -> None:
 
 
 def fates(nginx: Nginx, fault_proxy: Proxy, seed: int, order: list[int]) -> dict[int, str]:
-    """What became of 60 ranges, each asked for over a connection of its own, several at a time."""
+    """The outcomes of 60 ranges, each requested over its own connection, several at a time."""
     proxy = fault_proxy(nginx.port, seed=seed, probabilities={"truncated_body": 0.2, "flip": 0.2, "etag": 0.1})
 
     def ask(i: int) -> tuple[int, str]:
@@ -434,7 +436,7 @@ def fates(nginx: Nginx, fault_proxy: Proxy, seed: int, order: list[int]) -> dict
         return dict(pool.map(ask, order))
 
 
-def test_a_seed_tells_all_whatever_the_order(nginx: Nginx, fault_proxy: Proxy) -> None:
+def test_seed_determines_faults_whatever_the_order(nginx: Nginx, fault_proxy: Proxy) -> None:
     order = list(range(60))
     first = fates(nginx, fault_proxy, 1, order)
     assert fates(nginx, fault_proxy, 1, order[::-1]) == first
@@ -454,7 +456,7 @@ def test_faults_can_be_turned_off(nginx: Nginx, fault_proxy: Proxy) -> None:
         assert Client(proxy.port).get(byte_range=f"{i}-{i + 500}")[1] == DATA[i : i + 501]
 
 
-def test_a_server_ends_when_its_starter_is_killed(directory: pathlib.Path) -> None:
+def test_server_ends_when_its_starter_is_killed(directory: pathlib.Path) -> None:
     server = ServerProgram("nginx.py", directory)
     port = int(server.values["http"])
     server._process.send_signal(signal.SIGKILL)
@@ -469,6 +471,6 @@ def test_a_server_ends_when_its_starter_is_killed(directory: pathlib.Path) -> No
         pytest.fail("nginx outlived the program that started it")
     server.stop()
     left = pathlib.Path(server.values["log"]).parent
-    while (left / "nginx.pid").exists():  # nginx's last deed, after its sockets are closed
+    while (left / "nginx.pid").exists():  # nginx removes it last, after it has closed its sockets
         time.sleep(0.02)
-    shutil.rmtree(left)  # killed, it could not
+    shutil.rmtree(left)  # the killed starter could not remove it

@@ -1,4 +1,5 @@
-"""`larder simulate` as a user runs it: one simulation, matrices, purchases, guarantees; and traces that make no sense."""
+"""`larder simulate` as a user runs it: single simulations, comparisons, capacity searches, guarantees and invalid
+traces."""
 
 import csv
 import json
@@ -41,7 +42,7 @@ def trace_file(path: pathlib.Path, rows: str, header: str = "submit_s,duration_s
     return str(path)
 
 
-def test_a_stretch_of_the_jobs_is_measured(simulate, tmp_path: pathlib.Path) -> None:
+def test_measure_limits_statistics_to_a_range_of_jobs(simulate, tmp_path: pathlib.Path) -> None:
     jobs = tmp_path / "jobs.csv"
     result = json.loads(
         simulate(POISSON, "--gpus", "24", *STORAGE, "--measure", "100-149", "--jobs-csv", str(jobs), "--json")
@@ -54,7 +55,7 @@ def test_a_stretch_of_the_jobs_is_measured(simulate, tmp_path: pathlib.Path) -> 
         assert "is not FIRST-LAST" in simulate(POISSON, "--measure", wrong, status=2)
 
 
-def test_the_same_seed_gives_the_same_bytes(simulate, tmp_path: pathlib.Path) -> None:
+def test_same_seed_gives_the_same_files(simulate, tmp_path: pathlib.Path) -> None:
     def run(name: str, seed: int) -> list[bytes]:
         files = [tmp_path / f"{name}-{kind}.csv" for kind in ("jobs", "timeline")]
         simulate(POISSON, "--gpus", "24", *STORAGE, "--seed", str(seed), "--node-lifetime", "1e6",
@@ -65,7 +66,7 @@ def test_the_same_seed_gives_the_same_bytes(simulate, tmp_path: pathlib.Path) ->
     assert run("one", 1) != run("three", 2)
 
 
-def test_a_run_tells_of_every_job(simulate, tmp_path: pathlib.Path) -> None:
+def test_run_reports_every_job(simulate, tmp_path: pathlib.Path) -> None:
     jobs = tmp_path / "jobs.csv"
     result = json.loads(simulate(POISSON, "--gpus", "24", *STORAGE, "--policy", "srtf", "--jobs-csv", str(jobs), "--json"))
     assert result["jobs"] == result["finished"] == 300
@@ -78,7 +79,7 @@ def test_a_run_tells_of_every_job(simulate, tmp_path: pathlib.Path) -> None:
     assert "completion time" in text and "events/s" in text
 
 
-def test_a_run_is_drawn(simulate, tmp_path: pathlib.Path) -> None:
+def test_run_is_plotted(simulate, tmp_path: pathlib.Path) -> None:
     simulate(POISSON, "--gpus", "24", *STORAGE, "--plot", str(tmp_path / "drawings"))
     for name in ("jct.svg", "utilisation.svg", "datasets.svg"):
         assert "<svg" in (tmp_path / "drawings" / name).read_text()
@@ -87,7 +88,7 @@ def test_a_run_is_drawn(simulate, tmp_path: pathlib.Path) -> None:
         assert drawing.read_bytes() == (tmp_path / "again" / drawing.name).read_bytes()
 
 
-def test_a_drawing_says_what_it_is_of(simulate, tmp_path: pathlib.Path) -> None:
+def test_plot_names_its_policy_cache_and_trace(simulate, tmp_path: pathlib.Path) -> None:
     simulate(POISSON, "--gpus", "24", "--cache-size", "20TB", "--bandwidth", "2GB/s", "--dataset-copies", "0",
              "--policy", "srtf", "--plot", str(tmp_path))  # fmt: skip
     for name in ("jct.svg", "utilisation.svg", "datasets.svg"):
@@ -95,7 +96,7 @@ def test_a_drawing_says_what_it_is_of(simulate, tmp_path: pathlib.Path) -> None:
     assert "<!-- cached (TB) -->" in (tmp_path / "datasets.svg").read_text()
 
 
-def test_a_comparison_is_drawn(simulate, tmp_path: pathlib.Path) -> None:
+def test_comparison_is_plotted(simulate, tmp_path: pathlib.Path) -> None:
     drawing = tmp_path / "compare.svg"
     simulate("compare", POISSON, "--gpus", "24", "--policies", "fifo,srtf", "--caches", "uniform+joint,lru",
              "--cache-sizes", "500GB,2TB", "--bandwidths", "200MB/s", "--plot", str(drawing))  # fmt: skip
@@ -104,7 +105,7 @@ def test_a_comparison_is_drawn(simulate, tmp_path: pathlib.Path) -> None:
         assert f"<!-- {shown} -->" in text or shown in text
 
 
-def test_of_many_datasets_the_largest_are_drawn(simulate, tmp_path: pathlib.Path) -> None:
+def test_only_the_largest_of_many_datasets_are_plotted(simulate, tmp_path: pathlib.Path) -> None:
     timeline = tmp_path / "timeline.csv"
     simulate(POISSON, "--gpus", "24", *STORAGE, "--dataset-copies", "0",
              "--plot", str(tmp_path), "--timeline-csv", str(timeline))  # fmt: skip
@@ -118,7 +119,7 @@ def test_of_many_datasets_the_largest_are_drawn(simulate, tmp_path: pathlib.Path
     assert "<!-- others -->" in (tmp_path / "datasets.svg").read_text()
 
 
-def test_tenants_are_as_the_allocators_file_has_them(simulate, tmp_path: pathlib.Path) -> None:
+def test_tenants_are_read_like_the_allocators_config(simulate, tmp_path: pathlib.Path) -> None:
     trace = trace_file(tmp_path / "trace.csv", "0,100,4,vision\n0,100,4,vision\n0,100,4,language\n")
     tenants = tmp_path / "tenants.toml"
     jobs = tmp_path / "jobs.csv"
@@ -137,7 +138,7 @@ def test_tenants_are_as_the_allocators_file_has_them(simulate, tmp_path: pathlib
     assert "--cells" in simulate("guarantee", trace, "--tenants", str(tenants), status=2)
 
 
-def test_a_matrix_has_a_row_for_each_choice(simulate) -> None:
+def test_compare_has_a_row_for_each_combination(simulate) -> None:
     rows = json.loads(simulate("compare", POISSON, "--gpus", "24", "--policies", "fifo,srtf,srtf/blind", "--caches",
                                "uniform+joint,lru,none", "--cache-sizes", "1TB,2TB", "--bandwidths", "200MB/s", "--json"))  # fmt: skip
     assert len(rows) == 3 * 3 * 2
@@ -147,7 +148,7 @@ def test_a_matrix_has_a_row_for_each_choice(simulate) -> None:
     assert by_choice["fifo", "uniform+joint", 1e12] < by_choice["fifo", "none+fair", 1e12]
 
 
-def test_a_purchase_reaches_its_target_and_less_does_not(simulate) -> None:
+def test_capacity_found_reaches_its_target_and_less_does_not(simulate) -> None:
     found = json.loads(simulate("capacity", POISSON, "--gpus", "24", "--bandwidth", "200MB/s", "--of", "cache", "--most", "4TB",
                                 "--metric", "utilisation", "--within", "0.1", "--json"))  # fmt: skip
     assert 0 < found["least"] <= 4e12
@@ -166,7 +167,7 @@ def test_no_tenant_waits_longer_than_alone(simulate, tmp_path: pathlib.Path) -> 
     assert found["later"] == 0
 
 
-def test_tenants_own_nodes_of_the_size_that_was_asked_for(simulate, tmp_path: pathlib.Path) -> None:
+def test_tenants_own_nodes_of_the_requested_size(simulate, tmp_path: pathlib.Path) -> None:
     trace = trace_file(tmp_path / "t.csv", "".join(f"{60 * i},900,2,{'abc'[i % 3]}\n" for i in range(30)))
     found = json.loads(simulate("guarantee", trace, "--gpus", "96", "--gpus-per-node", "4", "--json"))
     assert sum(tenant["gpus"] for tenant in found["tenants"]) == 96
@@ -184,11 +185,11 @@ def test_tenants_own_nodes_of_the_size_that_was_asked_for(simulate, tmp_path: pa
         (["capacity", POISSON, "--of", "bandwidth", "--most", "1GB/s"], ["--bandwidth", "1GB/s"]),
     ],
 )
-def test_an_option_that_would_do_nothing_is_refused(simulate, command: list[str], option: list[str]) -> None:
+def test_option_without_effect_is_refused(simulate, command: list[str], option: list[str]) -> None:
     assert option[0] in simulate(*command, *option, status=2)
 
 
-def test_objectives_are_named_as_in_the_allocators_file(simulate) -> None:
+def test_objectives_are_named_as_in_the_allocators_config(simulate) -> None:
     def plan(objective: str) -> dict:
         return json.loads(simulate(POISSON, "--gpus", "24", *STORAGE, "--objective", objective, "--json"))
 
@@ -215,7 +216,7 @@ def test_bad_rows_are_named_or_skipped(simulate, tmp_path: pathlib.Path, rows: s
     assert result["finished"] == result["jobs"]
 
 
-def test_what_cannot_be_is_said(simulate, tmp_path: pathlib.Path) -> None:
+def test_invalid_arguments_are_named(simulate, tmp_path: pathlib.Path) -> None:
     assert "unknown column" in simulate(trace_file(tmp_path / "t.csv", "", "submit_s,duration_s,gpus,colour"), status=2)
     assert 'there is no policy "fifi"; did you mean fifo?' in simulate(POISSON, "--policy", "fifi", status=2)
     assert "there are fifo, " in simulate(POISSON, "--policy", "alphabetical", status=2)
@@ -230,7 +231,7 @@ def test_what_cannot_be_is_said(simulate, tmp_path: pathlib.Path) -> None:
     assert (large["rejected"], large["finished"]) == (1, 1)
 
 
-def test_the_workload_table_can_be_printed_and_used(simulate, tmp_path: pathlib.Path) -> None:
+def test_workload_table_can_be_printed_and_used(simulate, tmp_path: pathlib.Path) -> None:
     table = tmp_path / "table.toml"
     table.write_text(simulate("workload"))
     assert json.loads(simulate(POISSON, *STORAGE, "--json")) == json.loads(
@@ -248,7 +249,7 @@ def test_real_traces_are_read_and_run(simulate, trace: str) -> None:
     assert result["finished"] == result["jobs"] > 0
 
 
-def test_a_cache_may_name_its_bandwidth_rule(simulate) -> None:
+def test_cache_name_may_include_a_bandwidth_rule(simulate) -> None:
     rows = json.loads(simulate("compare", POISSON, "--gpus", "24", "--caches", "lru+first-come,lru,uniform+fair",
                                "--cache-sizes", "500GB", "--bandwidths", "200MB/s", "--json"))  # fmt: skip
     assert [row["cache"] for row in rows] == ["lru+first-come", "lru+fair", "uniform+fair"]
@@ -266,7 +267,7 @@ def test_a_cache_may_name_its_bandwidth_rule(simulate) -> None:
         ("astraea", ["--starve", "60"]),
     ],
 )
-def test_policies_have_options(simulate, policy: str, option: list[str], tmp_path: pathlib.Path) -> None:
+def test_policy_options_change_the_result(simulate, policy: str, option: list[str], tmp_path: pathlib.Path) -> None:
     rows = "".join(f"{60 * i},{900 + 977 * (i % 11)},{(1, 2, 8, 4)[i % 4]},{'aab'[i % 3]}\n" for i in range(200))
     run = [trace_file(tmp_path / "t.csv", rows), "--gpus", "16", "--policy", policy, "--json"]
     plain, changed = (json.loads(simulate(*run, *options)) for options in ([], option))
@@ -274,7 +275,8 @@ def test_policies_have_options(simulate, policy: str, option: list[str], tmp_pat
     assert option[0] in simulate(*run, option[0], "0", status=2)
 
 
-# The published comparisons of docs/scheduling.md, small enough to run at every change: who wins, not by how much.
+# The published comparisons of docs/scheduling.md, small enough to run at every change. They check which policy wins,
+# not by how much.
 
 
 @pytest.fixture
@@ -291,7 +293,7 @@ THROUGHPUTS = """{"simulation": {
 "fast": {"1": {"v100": 40, "p100": 12, "k80": 2}}, "even": {"1": {"v100": 11, "p100": 10, "k80": 8}}}}"""
 
 
-def test_gavel_gains_by_knowing_the_types(mean_jct, tmp_path: pathlib.Path) -> None:
+def test_gavel_gains_from_knowing_gpu_types(mean_jct, tmp_path: pathlib.Path) -> None:
     table = TRACES / "gavel_throughputs_isolated.json"
     if not table.is_file():
         table = tmp_path / "throughputs.json"

@@ -1,4 +1,4 @@
-"""torchdata's StatefulDataLoader, which asks a larder.torch.IterableDataset for its state inside workers."""
+"""torchdata's StatefulDataLoader, which reads the state of a larder.torch.IterableDataset inside workers."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def test_each_pass_is_an_epoch(raw: Any, orders: list[list[str]], workers: tuple
 
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize(("first", "second"), [(5, 9), (0, 1), (13, BATCHES - 13)])
-def test_resume_twice_in_a_row_is_exact(
+def test_resuming_twice_in_a_row_is_exact(
     raw: Any, orders: list[list[str]], workers: tuple[int, bool], first: int, second: int
 ) -> None:
     loader = make_loader(raw, workers)
-    assert keys_of(loader) == orders[0]  # an epoch, so that the states are of a later one
+    assert keys_of(loader) == orders[0]  # reads an epoch, so that the states belong to a later one
     seen = take(iter(loader), first)
     states = [through_json(loader.state_dict())]
     loader = make_loader(raw, workers)
@@ -78,14 +78,14 @@ def test_resume_twice_in_a_row_is_exact(
     assert seen + keys_of(loader) == orders[1]
     assert keys_of(loader) == orders[2]
     assert keys_of(loader) == orders[3]
-    loader.load_state_dict(states[0])  # where this loader has been elsewhere
+    loader.load_state_dict(states[0])  # a position that this loader has already left
     rest = keys_of(loader)
     assert collections.Counter(seen[: 8 * first] + rest) == dict.fromkeys(raw.contents, 1)
     assert keys_of(loader) == orders[2]
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_a_state_of_an_ended_pass_goes_on_with_the_next_epoch(
+def test_state_of_an_ended_pass_resumes_with_the_next_epoch(
     raw: Any, orders: list[list[str]], workers: tuple[int, bool]
 ) -> None:
     loader = make_loader(raw, workers)
@@ -98,7 +98,7 @@ def test_a_state_of_an_ended_pass_goes_on_with_the_next_epoch(
         assert keys_of(loader) == orders[2]
 
 
-def test_workers_agree_on_the_pass_whichever_is_told_its_state_first() -> None:
+def test_workers_agree_on_the_pass_in_any_order_of_loading() -> None:
     for first, second in ((0, 1), (1, 0)):
         board = Board()
         board.begin_pass(2, key=5)  # of a loader with more workers
@@ -119,7 +119,7 @@ def test_snapshots_taken_every_few_steps_are_exact(raw: Any, orders: list[list[s
     assert seen + keys_of(loader) == orders[0]
 
 
-def test_workers_that_are_not_forked_resume(raw: Any, orders: list[list[str]]) -> None:
+def test_spawned_workers_resume(raw: Any, orders: list[list[str]]) -> None:
     loader = make_loader(raw, (1, False), multiprocessing_context="spawn")
     seen = take(iter(loader), 6)
     state = loader.state_dict()
@@ -148,7 +148,7 @@ def test_shards_and_ranks_resume(shards: Any) -> None:
     assert seen == dict.fromkeys(shards.contents, 1)
 
 
-def test_a_state_of_one_worker_is_refused_elsewhere(raw: Any) -> None:
+def test_state_of_one_worker_is_refused_elsewhere(raw: Any) -> None:
     loader = make_loader(raw, (2, False))
     next(iter(loader))
     workers = loader.state_dict()["_snapshot"]["_worker_snapshots"]
@@ -157,12 +157,12 @@ def test_a_state_of_one_worker_is_refused_elsewhere(raw: Any) -> None:
         larder.torch.IterableDataset(**raw.options(batch_size=8, seed=4)).load_state_dict(state)
 
 
-def test_a_pass_is_told_apart_from_the_last_whatever_seed_torch_has(
+def test_passes_are_told_apart_under_equal_torch_seeds(
     raw: Any, orders: list[list[str]]
 ) -> None:
     loader = make_loader(raw, (2, False))
     for order in orders[:3]:
-        torch.manual_seed(1)  # workers are told a seed that is drawn from this
+        torch.manual_seed(1)  # torch draws the workers' seed from this one
         assert keys_of(loader) == order
 
 
@@ -170,7 +170,7 @@ def expect(seen: list[str], expected: list[str]) -> None:
     assert seen == expected
 
 
-def test_a_forked_process_walks_by_itself(
+def test_forked_process_reads_on_its_own(
     raw: Any, orders: list[list[str]], in_child: Callable[[Callable[[], None]], None]
 ) -> None:
     loader = make_loader(raw, (0, False))
@@ -181,7 +181,7 @@ def test_a_forked_process_walks_by_itself(
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_a_state_taken_before_the_first_pass_is_its_beginning(
+def test_state_before_the_first_pass_is_its_beginning(
     raw: Any, orders: list[list[str]], workers: tuple[int, bool]
 ) -> None:
     loader = make_loader(raw, workers)

@@ -1,4 +1,5 @@
-"""What the daemons tell systemd, through a socket as its own, and whether their units are what it takes."""
+"""What the daemons send to systemd, received on a socket like systemd's own, and whether systemd accepts their units.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class Manager:
         self._socket.bind("\0" + address[1:] if address.startswith("@") else address)
 
     def hears(self, process: subprocess.Popen[bytes]) -> bytes:
-        """The next message; a process that ends without one fails the test."""
+        """The next message. The test fails if the process ends without one."""
         self._socket.settimeout(0.1)
         while True:
             ended = process.poll() is not None
@@ -65,21 +66,21 @@ def run(programs: pathlib.Path, name: str, manager: Manager, *options: object) -
 
 
 def options_of(name: str, directory: pathlib.Path) -> tuple[Sequence[object], pathlib.Path]:
-    """With which it runs in the directory, and its HTTP socket."""
+    """The options to run the daemon in the directory, and its HTTP socket."""
     if name == "larderd":
         return ("--state-directory", directory, "--memory", "16 MiB", "--disk", "16 MiB"), directory / "admin.sock"
     return ("--socket", directory / "socket", "--remote-bandwidth", "1 GB/s"), directory / "socket"
 
 
 @pytest.mark.parametrize("name", DAEMONS)
-def test_systemd_hears_when_a_daemon_is_ready_and_when_it_stops(
+def test_systemd_is_notified_of_ready_and_stopping(
     larder_bin: pathlib.Path, name: str, manager: Manager, tmp_path: pathlib.Path
 ) -> None:
     options, http_socket = options_of(name, tmp_path)
     process = run(larder_bin, name, manager, *options)
     try:
         assert manager.hears(process) == b"READY=1"
-        process.send_signal(signal.SIGHUP)  # systemctl reload, at once
+        process.send_signal(signal.SIGHUP)  # as `systemctl reload` at once
         connection = UnixConnection(http_socket)
         connection.request("GET", "/healthz")
         assert connection.getresponse().status == 200, "ready means that it answers, at the first try"
@@ -88,13 +89,13 @@ def test_systemd_hears_when_a_daemon_is_ready_and_when_it_stops(
         assert manager.hears(process) == b"STOPPING=1"
         assert process.wait() == 0
     finally:
-        process.kill()  # where it has not ended
+        process.kill()  # if it has not ended
         process.wait()
     assert manager.silent()
 
 
 @pytest.mark.parametrize("name", DAEMONS)
-def test_a_daemon_that_cannot_start_is_never_ready(
+def test_daemon_that_cannot_start_is_never_ready(
     larder_bin: pathlib.Path, name: str, manager: Manager, tmp_path: pathlib.Path
 ) -> None:
     options, _ = options_of(name, tmp_path / "no such directory" / "within")
@@ -104,7 +105,7 @@ def test_a_daemon_that_cannot_start_is_never_ready(
 
 
 @pytest.mark.parametrize("name", DAEMONS)
-def test_a_unit_runs_its_daemon_with_options_that_it_has(
+def test_unit_uses_only_existing_options(
     larder_bin: pathlib.Path, repository: pathlib.Path, name: str
 ) -> None:
     unit = (repository / "tools" / f"{name}.service").read_text()
@@ -118,7 +119,7 @@ def test_a_unit_runs_its_daemon_with_options_that_it_has(
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 @pytest.mark.parametrize("name", DAEMONS)
-def test_systemd_takes_a_unit_as_it_is(
+def test_systemd_accepts_the_unit(
     larder_bin: pathlib.Path, repository: pathlib.Path, name: str, tmp_path: pathlib.Path
 ) -> None:
     unit = (repository / "tools" / f"{name}.service").read_text()

@@ -1,4 +1,4 @@
-"""`larder top` on a terminal: how wide it is, and that q ends it."""
+"""`larder top` on a terminal: its width, and that q ends it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LONG = "a-dataset-with-a-name-that-is-far-too-long-for-a-narrow-terminal"
 
 
 class Terminal:
-    """`larder top` in a terminal of its own, whose screen can be waited for."""
+    """`larder top` in its own terminal. Tests can wait for its screen."""
 
     def __init__(self, command: list[str], columns: int, rows: int = 24) -> None:
         self.controller, inside = pty.openpty()
         fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        # A session of its own with this terminal, so that top is in its foreground.
+        # Starts a new session with this terminal, so that top runs in its foreground.
         self.process = subprocess.Popen(
             [*command, "top", "--interval", "0.1"], stdin=inside, stdout=inside, stderr=inside,
             start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
@@ -37,7 +37,7 @@ class Terminal:
         self.shown = ""
 
     def wait_for(self, pattern: str) -> str:
-        """The last whole screen, once `pattern` is in one."""
+        """Waits for a complete screen that contains `pattern` and returns the latest one."""
         while True:
             screens = self.shown.split("\033[H")
             for screen in reversed(screens[1:-1]):
@@ -64,7 +64,7 @@ class Terminal:
 
 @pytest.fixture(scope="module")
 def crowded(start_daemon: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A daemon with a dataset of a long name."""
+    """A daemon with a dataset that has a long name."""
     directory = tmp_path_factory.mktemp("images")
     (directory / "a.png").write_bytes(b"x" * 5000)
     daemon = start_daemon()
@@ -92,16 +92,16 @@ def test_no_line_is_wider_than_the_terminal(top: Callable[..., Terminal], column
     assert "…" in screen and "HITS" in screen and "REMOTE" in screen
 
 
-def test_a_wide_terminal_shows_whole_names_and_all_columns(top: Callable[..., Terminal]) -> None:
+def test_wide_terminal_shows_whole_names_and_all_columns(top: Callable[..., Terminal]) -> None:
     screen = top(200).wait_for(LONG)
     assert "TOTAL" in screen and "…" not in screen
 
 
-def test_a_low_terminal_does_not_scroll(top: Callable[..., Terminal]) -> None:
+def test_terminal_with_few_rows_does_not_scroll(top: Callable[..., Terminal]) -> None:
     assert len(top(80, rows=3).wait_for("DATASET").splitlines()) < 3
 
 
-def test_q_ends_it_and_gives_the_terminal_back(top: Callable[..., Terminal]) -> None:
+def test_q_ends_top_and_restores_the_terminal(top: Callable[..., Terminal]) -> None:
     terminal = top(80)
     terminal.wait_for("q ends this")
     assert not terminal.echoes()
@@ -113,7 +113,7 @@ def test_q_ends_it_and_gives_the_terminal_back(top: Callable[..., Terminal]) -> 
     assert terminal.echoes()
 
 
-def test_ctrl_c_ends_it_and_gives_the_terminal_back(top: Callable[..., Terminal]) -> None:
+def test_ctrl_c_ends_top_and_restores_the_terminal(top: Callable[..., Terminal]) -> None:
     terminal = top(80)
     terminal.wait_for("DATASET")
     terminal.type(b"\x03")
@@ -121,7 +121,7 @@ def test_ctrl_c_ends_it_and_gives_the_terminal_back(top: Callable[..., Terminal]
     assert terminal.echoes()
 
 
-def test_the_clusters_lines_fit_the_terminal_too(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_lines_of_the_cluster_fit_the_terminal(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
     allocator = Allocator(larder_bin, tmp_path, "--state", str(tmp_path / "state"), "--lease", "1 s")
     text = json.dumps(node_report(node="node-" + LONG)).replace('"images"', f'"{LONG}"')
     report = json.loads(text.replace('"vision"', f'"job-{LONG}"'))
@@ -146,5 +146,5 @@ def test_the_clusters_lines_fit_the_terminal_too(larder_bin: pathlib.Path, tmp_p
         assert heading in screen, screen
 
 
-def test_into_a_pipe_nothing_is_cut_off(crowded: Any) -> None:
+def test_output_to_a_pipe_is_not_truncated(crowded: Any) -> None:
     assert LONG in crowded.command("top", "--count", "1", "--interval", "0.1")

@@ -33,7 +33,7 @@ def plain_order(data: Any, epoch: int, **options: object) -> list[str]:
 
 
 @pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (2, True), (4, True)])
-def test_epochs_come_whole_and_in_order(raw: Any, num_workers: int, persistent: bool) -> None:
+def test_epochs_are_complete_and_in_order(raw: Any, num_workers: int, persistent: bool) -> None:
     dataset = larder.torch.IterableDataset(**raw.options(batch_size=8, seed=4, memory_budget="4MiB"))
     assert dataset.sample_count == len(raw.contents) and dataset.class_names == raw.classes
     loader = larder.torch.DataLoader(dataset, num_workers=num_workers, persistent_workers=persistent)
@@ -53,7 +53,7 @@ def test_epochs_come_whole_and_in_order(raw: Any, num_workers: int, persistent: 
     assert statistics.stall_s == loader.stall_s > 0
 
 
-def test_decode_and_collate_run_in_the_worker(raw: Any) -> None:
+def test_decode_and_collate_run_in_workers(raw: Any) -> None:
     dataset = larder.torch.IterableDataset(**raw.options(batch_size=16), decode=decode, collate=pairs)
     loader = larder.torch.DataLoader(dataset, num_workers=2)
     seen = {key: pixels for batch in loader for key, pixels in batch}
@@ -62,7 +62,7 @@ def test_decode_and_collate_run_in_the_worker(raw: Any) -> None:
         assert pixels.numpy().tobytes() == raw.contents[key]
 
 
-def test_what_decode_returns_is_collated_as_torch_does(raw: Any) -> None:
+def test_decoded_values_are_collated_like_torch(raw: Any) -> None:
     dataset = larder.torch.IterableDataset(
         **raw.options(batch_size=10), decode=lambda sample: (torch.full((2, 3), len(sample.bytes)), sample.label)
     )
@@ -73,7 +73,7 @@ def test_what_decode_returns_is_collated_as_torch_does(raw: Any) -> None:
 @pytest.mark.parametrize("name", ["raw", "shards"])
 @pytest.mark.parametrize("first_workers", [0, 3])
 @pytest.mark.parametrize("then_workers", [0, 2])
-def test_state_is_exact_whatever_workers_are_ahead(
+def test_state_is_exact_while_workers_are_ahead(
     request: pytest.FixtureRequest, name: str, first_workers: int, then_workers: int
 ) -> None:
     data = request.getfixturevalue(name)
@@ -83,7 +83,7 @@ def test_state_is_exact_whatever_workers_are_ahead(
         return larder.torch.DataLoader(dataset, num_workers=num_workers)
 
     loader = make(first_workers, 6)
-    keys_of(loader)  # an epoch, so that the state is of a later one
+    keys_of(loader)  # reads an epoch, so that the state belongs to a later one
     seen: list[str] = []
     iterator = iter(loader)
     for _ in range(7):
@@ -104,7 +104,7 @@ def test_state_is_exact_whatever_workers_are_ahead(
 
 @pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (2, True)])
 @pytest.mark.parametrize("left_after", [1, 7, 27])
-def test_a_loop_that_is_left_ends_its_epoch(raw: Any, num_workers: int, persistent: bool, left_after: int) -> None:
+def test_loop_left_early_ends_its_epoch(raw: Any, num_workers: int, persistent: bool, left_after: int) -> None:
     dataset = larder.torch.IterableDataset(**raw.options(batch_size=8, seed=2, memory_budget="4MiB"))
     loader = larder.torch.DataLoader(dataset, num_workers=num_workers, persistent_workers=persistent)
     for epoch in range(2):
@@ -116,7 +116,7 @@ def test_a_loop_that_is_left_ends_its_epoch(raw: Any, num_workers: int, persiste
 
 
 @pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (2, True)])
-def test_the_pass_after_a_resumed_one_is_the_next_epoch(raw: Any, num_workers: int, persistent: bool) -> None:
+def test_pass_after_a_resumed_one_is_the_next_epoch(raw: Any, num_workers: int, persistent: bool) -> None:
     def make() -> larder.torch.DataLoader:
         dataset = larder.torch.IterableDataset(**raw.options(batch_size=8, seed=2, memory_budget="4MiB"))
         return larder.torch.DataLoader(dataset, num_workers=num_workers, persistent_workers=persistent)
@@ -136,14 +136,14 @@ def test_the_pass_after_a_resumed_one_is_the_next_epoch(raw: Any, num_workers: i
     loader.close()
 
 
-def test_a_pass_without_a_batch_does_not_count(raw: Any) -> None:
+def test_pass_without_a_batch_does_not_count(raw: Any) -> None:
     loader = larder.torch.DataLoader(larder.torch.IterableDataset(**raw.options(batch_size=8)), num_workers=2)
     iter(loader)
     assert keys_of(loader) == plain_order(raw, 0, batch_size=8)
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_an_iterator_goes_on_until_another_pass_begins_and_stays_at_its_end(raw: Any, num_workers: int) -> None:
+def test_iterator_continues_until_next_pass_and_stays_exhausted(raw: Any, num_workers: int) -> None:
     loader = larder.torch.DataLoader(larder.torch.IterableDataset(**raw.options(batch_size=8)), num_workers=num_workers)
     kept = iter(loader)
     begun = keys_of([next(kept), next(kept)])
@@ -177,7 +177,7 @@ def test_samples_without_a_label_are_collated(add: Callable[..., str], daemon: A
     assert [batch["__label__"] for batch in mapped] == [[None] * 5] * 2
 
 
-def test_collate_is_torchs_but_for_values_that_are_missing() -> None:
+def test_collate_equals_torch_except_for_missing_values() -> None:
     point = collections.namedtuple("point", "x y")
     numbers, texts = larder.torch.collate([(1, "a"), (2, "b")])
     assert numbers.tolist() == [1, 2] and texts == ("a", "b")
@@ -189,7 +189,7 @@ def test_collate_is_torchs_but_for_values_that_are_missing() -> None:
     assert larder.torch.collate([(1, None), (2,)]) == [(1, None), (2,)]
 
 
-def test_two_loaders_of_one_dataset_do_not_meet(raw: Any) -> None:
+def test_two_loaders_of_one_dataset_are_independent(raw: Any) -> None:
     dataset = larder.torch.IterableDataset(**raw.options(batch_size=8))
     first, second = (larder.torch.DataLoader(dataset, num_workers=1) for _ in range(2))
     second.start_epoch(5)
@@ -220,7 +220,7 @@ def test_ranks_come_from_torch_distributed(raw: Any, monkeypatch: pytest.MonkeyP
     assert seen == dict.fromkeys(raw.contents, 1)
 
 
-def test_workers_that_are_not_forked(raw: Any) -> None:
+def test_spawned_workers_read_every_epoch(raw: Any) -> None:
     dataset = larder.torch.IterableDataset(**raw.options(batch_size=32))
     loader = larder.torch.DataLoader(
         dataset, num_workers=2, persistent_workers=True, multiprocessing_context="spawn"
@@ -229,7 +229,7 @@ def test_workers_that_are_not_forked(raw: Any) -> None:
         assert keys_of(loader) == plain_order(raw, epoch, batch_size=32)
 
 
-def test_torchs_own_dataloader(raw: Any) -> None:
+def test_plain_torch_dataloader_reads_every_epoch(raw: Any) -> None:
     dataset = larder.torch.IterableDataset(**raw.options(batch_size=8))
     loader = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2)
     assert len(loader) == 27
@@ -262,7 +262,7 @@ def test_skipped_samples_leave_no_empty_batches(daemon: Any, make_raw: Callable[
     assert sorted(keys_of(torch.utils.data.DataLoader(dataset, batch_size=None))) == left
 
 
-def test_errors_come_out_of_workers(daemon: Any, make_raw: Callable[..., Any]) -> None:
+def test_errors_in_workers_are_raised(daemon: Any, make_raw: Callable[..., Any]) -> None:
     data = make_raw(daemon, per_class=4)
     (data.directory / "bee/0001.png").write_bytes(b"changed")
     dataset = larder.torch.IterableDataset(**data.options(batch_size=2))
@@ -271,13 +271,13 @@ def test_errors_come_out_of_workers(daemon: Any, make_raw: Callable[..., Any]) -
 
 
 @pytest.mark.parametrize("wrong", ["batch_size", "sampler", "collate_fn", "drop_last"])
-def test_what_belongs_to_the_dataset_is_refused(raw: Any, wrong: str) -> None:
+def test_data_loader_refuses_options_of_the_dataset(raw: Any, wrong: str) -> None:
     dataset = larder.torch.IterableDataset(**raw.options())
     with pytest.raises(larder.InvalidArgument, match=wrong):
         larder.torch.DataLoader(dataset, **{wrong: 2})
 
 
-def test_wrong_arguments() -> None:
+def test_invalid_arguments_are_named() -> None:
     with pytest.raises(larder.InvalidArgument, match="together"):
         larder.torch.IterableDataset("pets", rank=1)
     with pytest.raises(larder.InvalidArgument, match="rank 3"):
@@ -286,11 +286,11 @@ def test_wrong_arguments() -> None:
         larder.torch.DataLoader([1, 2, 3])
 
 
-def test_workers_of_one_pass_give_it_the_same_number_whichever_of_them_came_before() -> None:
+def test_workers_of_one_pass_agree_on_its_number() -> None:
     board = larder.torch.shared.Board()
-    assert [board.begin_pass(worker, key=7) for worker in (0, 2)] == [0, 0]  # worker 1 ended before it began
+    assert [board.begin_pass(worker, key=7) for worker in (0, 2)] == [0, 0]  # worker 1 ended before the pass began
     assert [board.begin_pass(worker, key=8) for worker in (1, 2, 0)] == [1, 1, 1]
-    assert [board.begin_pass(worker, key=8) for worker in (2, 0, 1)] == [2, 2, 2]  # workers live on, and keep their key
+    assert [board.begin_pass(worker, key=8) for worker in (2, 0, 1)] == [2, 2, 2]  # persistent workers keep their key
     assert [board.begin_pass(worker, key=2**63 - 1) for worker in (0, 1)] == [3, 3]
     assert board.passes == 4
     board.state = b"another beginning"
@@ -301,7 +301,7 @@ def test_workers_of_one_pass_give_it_the_same_number_whichever_of_them_came_befo
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_map_dataset(raw: Any, num_workers: int) -> None:
+def test_map_dataset_gives_every_sample(raw: Any, num_workers: int) -> None:
     dataset = larder.torch.MapDataset(**raw.options())
     assert len(dataset) == len(raw.contents) and dataset.class_names == raw.classes
     loader = torch.utils.data.DataLoader(
@@ -312,7 +312,7 @@ def test_map_dataset(raw: Any, num_workers: int) -> None:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_map_dataset_by_batches(raw: Any, num_workers: int) -> None:
+def test_map_dataset_is_read_by_batches(raw: Any, num_workers: int) -> None:
     dataset = larder.torch.MapDataset(**raw.options(), decode=decode)
     sampler = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(dataset), 32, drop_last=False)
     loader = torch.utils.data.DataLoader(
@@ -323,7 +323,7 @@ def test_map_dataset_by_batches(raw: Any, num_workers: int) -> None:
     assert sorted(key for batch in loader for key, _ in batch) == sorted(raw.contents)
 
 
-def test_map_dataset_as_torch_2_asks(raw: Any) -> None:
+def test_map_dataset_supports_getitems(raw: Any) -> None:
     dataset = larder.torch.MapDataset(**raw.options())
     order = sorted(raw.contents)
     assert [sample["__key__"] for sample in dataset.__getitems__([4, 2, 9])] == [order[i] for i in (4, 2, 9)]

@@ -1,4 +1,4 @@
-"""When larder.torch opens and ends sessions, and the states that a dataset itself knows."""
+"""When larder.torch opens and ends sessions, and the states that a dataset itself gives."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def until_no_session(daemon: Any) -> None:
 
 
 @pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (2, False), (2, True)])
-def test_a_data_loader_is_closed(raw: Any, daemon: Any, num_workers: int, persistent: bool) -> None:
+def test_closed_data_loader_ends_its_sessions(raw: Any, daemon: Any, num_workers: int, persistent: bool) -> None:
     whole = keys_of(larder.torch.IterableDataset(**raw.options(batch_size=8)))
     dataset = larder.torch.IterableDataset(**raw.options(batch_size=8, memory_budget="4MiB"))
     with larder.torch.DataLoader(dataset, num_workers=num_workers, persistent_workers=persistent) as loader:
@@ -44,7 +44,7 @@ def test_a_data_loader_is_closed(raw: Any, daemon: Any, num_workers: int, persis
     until_no_session(daemon)
 
 
-def test_a_map_dataset_is_closed(raw: Any, daemon: Any) -> None:
+def test_closed_map_dataset_ends_its_session(raw: Any, daemon: Any) -> None:
     with larder.torch.MapDataset(**raw.options()) as dataset:
         first = dataset[0]
         assert sessions(daemon) == 1
@@ -53,7 +53,7 @@ def test_a_map_dataset_is_closed(raw: Any, daemon: Any) -> None:
     dataset.close()
 
 
-def test_an_iterable_dataset_knows_where_it_is(raw: Any, daemon: Any) -> None:
+def test_iterable_dataset_state_is_its_position(raw: Any, daemon: Any) -> None:
     with larder.torch.IterableDataset(**raw.options(batch_size=8, seed=3)) as dataset:
         beginning = dataset.state_dict()
         whole = keys_of(dataset)
@@ -75,7 +75,7 @@ def test_an_iterable_dataset_knows_where_it_is(raw: Any, daemon: Any) -> None:
     dataset.close()
 
 
-def test_an_iterable_dataset_walks_the_next_epoch_in_each_pass(raw: Any) -> None:
+def test_iterable_dataset_reads_the_next_epoch_in_each_pass(raw: Any) -> None:
     with larder.Loader(**raw.options(batch_size=8, seed=3)) as loader:
         orders = [[sample.key for batch in loader for sample in batch] for _ in range(4)]
     with larder.torch.IterableDataset(**raw.options(batch_size=8, seed=3)) as dataset:
@@ -93,7 +93,7 @@ def test_an_iterable_dataset_walks_the_next_epoch_in_each_pass(raw: Any) -> None
         assert keys_of(dataset) == orders[2]
 
 
-def test_a_dataset_does_not_know_what_workers_are_ahead(raw: Any) -> None:
+def test_dataset_state_is_refused_after_reads_in_workers(raw: Any) -> None:
     dataset = larder.torch.IterableDataset(**raw.options(batch_size=8))
     before = dataset.state_dict()
     loader = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2)
@@ -104,7 +104,7 @@ def test_a_dataset_does_not_know_what_workers_are_ahead(raw: Any) -> None:
     assert dataset.state_dict() == before
 
 
-def test_a_pass_that_failed_in_its_first_batch_does_not_count(raw: Any) -> None:
+def test_pass_that_fails_in_its_first_batch_does_not_count(raw: Any) -> None:
     fails = [True]
 
     def decode(sample: larder.Sample) -> str:

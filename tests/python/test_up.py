@@ -1,4 +1,4 @@
-"""`larder up`: daemon and allocator in one process, quotas that set themselves."""
+"""`larder up`: daemon and allocator in one process, and automatic quotas."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Up:
         return subprocess.run(self.words(*arguments), capture_output=True, text=True)
 
     def log(self) -> str:
-        """What it wrote to its standard error, after its end."""
+        """Its standard error, complete after it has ended."""
         return self.errors
 
     def command(self, *arguments: object) -> str:
@@ -90,11 +90,11 @@ def read_epoch(up: Up, name: str) -> int:
         return sum(len(sample.bytes) for batch in loader for sample in batch)
 
 
-def test_quotas_set_themselves(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
+def test_quotas_are_set_automatically(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
     up = start_up()
     added = up.command("dataset", "add", "files", write_files(tmp_path / "files", 64))
     assert "quota set" not in added
-    # All of it fits, so all of it may stay, before anybody has read a byte.
+    # The whole dataset fits, so its quota covers it before any job has read a byte.
     until(lambda: up.quota_bytes("files") >= 64 * (1 << 16))
     assert read_epoch(up, "files") == 64 * (1 << 16)
     until(lambda: json.loads(up.command("--json", "dataset", "info", "files"))["cached_ratio"] == 1)
@@ -102,12 +102,12 @@ def test_quotas_set_themselves(start_up: Callable[..., Up], tmp_path: pathlib.Pa
     assert up.end() == 0
 
 
-def test_a_quota_set_by_hand_holds_until_it_is_let_go(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
+def test_quota_set_by_hand_holds_until_released(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
     up = start_up()
     up.command("dataset", "add", "files", write_files(tmp_path / "files", 64))
     up.command("dataset", "add", "others", write_files(tmp_path / "others", 480))
     up.command("quota", "set", "files", "--memory", "1 MiB", "--disk", "0")
-    # The rest of the node is the other one's.
+    # The other dataset gets the rest of the node.
     until(lambda: up.quota_bytes("others") > 22 * MIB)
     assert up.quota_bytes("files") == 1 * MIB
     assert up.end() == 0
@@ -122,7 +122,9 @@ def test_a_quota_set_by_hand_holds_until_it_is_let_go(start_up: Callable[..., Up
     assert again.end() == 0
 
 
-def test_rates_are_the_users_unless_the_remote_has_a_limit(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
+def test_rates_are_set_by_users_unless_the_remote_is_limited(
+    start_up: Callable[..., Up], tmp_path: pathlib.Path
+) -> None:
     files = write_files(tmp_path / "files", 64)
     up = start_up()
     up.command("dataset", "add", "files", files)
@@ -140,7 +142,7 @@ def test_rates_are_the_users_unless_the_remote_has_a_limit(start_up: Callable[..
     assert limited.end() == 0
 
 
-def test_a_new_dataset_is_warmed_at_once_with_all_the_bandwidth_that_nobody_uses(
+def test_new_dataset_is_warmed_at_once_with_all_idle_bandwidth(
     start_up: Callable[..., Up], tmp_path: pathlib.Path
 ) -> None:
     up = start_up("--remote-bandwidth", "4 MB/s")
@@ -154,14 +156,14 @@ def test_a_new_dataset_is_warmed_at_once_with_all_the_bandwidth_that_nobody_uses
     assert sum("quota set" in line for line in lines) <= 5, "once, and a few times as sizes become known"
 
 
-def test_what_is_not_warmed_is_said_with_its_reason(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
+def test_warm_reports_what_is_not_cached_and_why(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
     up = start_up()
     up.command("dataset", "add", "files", write_files(tmp_path / "files", 64), "--quota-memory", "1 MiB")
     small = up.command("dataset", "warm", "files")
     assert "its quota, 1.00 MiB of memory and 0 B of disk, has no room for more" in small
     assert "of 64 blocks are cached, " in small
     assert "blocks: its quota, 1.00 MiB of memory and 0 B of disk, has no room for them: larder quota set" in small
-    # Another dataset: "files" may have the blocks of 0007.bin cached by now.
+    # Uses another dataset, because "files" may have cached the blocks of 0007.bin by now.
     up.command("dataset", "add", "others", write_files(tmp_path / "others", 64), "--quota-memory", "6 MiB")
     (tmp_path / "others" / "0007.bin").unlink()
     lost = up.run("dataset", "warm", "others")
@@ -172,7 +174,7 @@ def test_what_is_not_warmed_is_said_with_its_reason(start_up: Callable[..., Up],
     assert up.end() == 0
 
 
-def test_an_interrupted_warm_has_ended_when_its_command_ends(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
+def test_interrupted_warm_has_ended_when_its_command_ends(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
     up = start_up("--remote-bandwidth", "1 MB/s")
     up.command("dataset", "add", "files", write_files(tmp_path / "files", 160))
     for _ in range(3):
@@ -187,14 +189,14 @@ def test_an_interrupted_warm_has_ended_when_its_command_ends(start_up: Callable[
     assert up.end() == 0
 
 
-def test_what_an_operator_says_goes_before_what_was_dealt_out(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
+def test_quota_of_an_operator_overrides_automatic_quotas(start_up: Callable[..., Up], tmp_path: pathlib.Path) -> None:
     for options in ((), ("--remote-bandwidth", "20 MB/s")):
         up = start_up(*options)
         directory = tmp_path / f"files{len(options)}"
         write_files(directory, 320)
         for name in ("one", "two"):
             up.command("dataset", "add", name, directory)
-        # The two have all of the node, and cache nothing.
+        # The two datasets have all of the node and cache nothing.
         until(lambda: up.quota_bytes("one") + up.quota_bytes("two") > 22 * MIB)
         up.command("quota", "set", "one", "--memory", "7 MiB", "--disk", "13 MiB")
         assert up.quota_bytes("one") == 20 * MIB
@@ -223,7 +225,7 @@ def small_disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
     subprocess.run(["umount", directory], check=True)
 
 
-def test_what_is_cached_counts_as_room_at_the_next_start(
+def test_cached_blocks_count_as_room_after_restart(
     small_disk: pathlib.Path, start_up: Callable[..., Up], tmp_path: pathlib.Path
 ) -> None:
     write_files(tmp_path / "files", 600)
@@ -240,7 +242,7 @@ def test_what_is_cached_counts_as_room_at_the_next_start(
     assert up.end() == 0
 
 
-def test_warming_on_a_full_disk_fails_and_says_so(
+def test_warming_on_a_full_disk_fails_with_reason(
     small_disk: pathlib.Path, start_up: Callable[..., Up], tmp_path: pathlib.Path
 ) -> None:
     write_files(tmp_path / "files", 600)
@@ -260,7 +262,7 @@ def test_warming_on_a_full_disk_fails_and_says_so(
     assert "not all that warming promised is cached" in up.log()
 
 
-def test_two_on_one_state_directory(start_up: Callable[..., Up], larder_bin: pathlib.Path) -> None:
+def test_second_up_on_one_state_directory_is_refused(start_up: Callable[..., Up], larder_bin: pathlib.Path) -> None:
     up = start_up()
     second = subprocess.run([larder_bin / "larder", "up", "--state", up.state], capture_output=True, text=True)
     assert second.returncode != 0
@@ -307,7 +309,7 @@ def test_up_in_the_background_serves_until_down(larder_bin: pathlib.Path, tmp_pa
     assert run("down", "--state", state).stdout == f"no larder up runs on {state}\n"
 
 
-def test_up_in_the_background_tells_why_it_could_not_start(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_background_up_that_cannot_start_says_why(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
     wrong = tmp_path / "file"
     wrong.touch()
     ran = subprocess.run(
@@ -323,7 +325,7 @@ def test_up_in_the_background_tells_why_it_could_not_start(larder_bin: pathlib.P
     assert much.returncode == 2 and "more than there is" in much.stderr
 
 
-def test_a_daemon_waits_for_an_allocator_that_starts_later_without_a_warning(
+def test_daemon_waits_for_a_late_allocator_without_warning(
     start_daemon: Callable[..., Any], tmp_path: pathlib.Path
 ) -> None:
     daemon = start_daemon("--allocator.endpoint", str(tmp_path / "allocator.sock"))

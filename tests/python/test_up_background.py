@@ -1,4 +1,4 @@
-"""`larder up -d` and `larder down`: who is started, who is ended."""
+"""`larder up -d` and `larder down`: which processes they start and end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_one_process_is_started_and_ended(larder_bin: pathlib.Path, tmp_path: pa
     assert ended.stdout == f"larder daemon is down (it was pid {says['pid']})\n"
 
 
-def test_its_sizes_are_shown(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_sizes_and_how_to_end_it_are_shown(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
     background = Background(larder_bin, tmp_path / "state")
     shown = background.up("-d").stdout
     assert background.run("down").returncode == 0

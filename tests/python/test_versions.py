@@ -1,4 +1,4 @@
-"""What becomes of a dataset's versions: their blocks, their sessions, their manifests."""
+"""A dataset's versions: their blocks, sessions and manifests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def test_a_new_version_gets_the_room_of_the_one_before(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> None:
+def test_new_version_gets_the_room_of_the_old_one(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> None:
     daemon = start_daemon("--version-grace", "0 s")
     files = tmp_path / "files"
     write_files(files, 1)
@@ -53,7 +53,7 @@ def test_a_new_version_gets_the_room_of_the_one_before(start_daemon: Callable[..
     assert info(daemon, "files")["cached_ratio"] == 1
 
 
-def test_a_job_keeps_its_version_while_its_daemon_starts_again(
+def test_job_keeps_its_version_across_daemon_restart(
     start_daemon: Callable[..., Any], tmp_path: pathlib.Path
 ) -> None:
     daemon = start_daemon()
@@ -70,12 +70,12 @@ def test_a_job_keeps_its_version_while_its_daemon_starts_again(
         assert info(daemon, "files")["versions"] == [1, 2, 3]
         daemon.end(signal.SIGKILL)
         daemon.start()
-        time.sleep(2.5)  # of training: the daemon keeps house meanwhile, with no session there
+        time.sleep(2.5)  # of training, while the daemon runs its maintenance without a session
         assert len(first) + sum(len(batch) for batch in walk) == FILES
     assert info(daemon, "files")["versions"] == [1, 2, 3]
 
 
-def test_a_job_that_runs_again_begins_anew(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> None:
+def test_restarted_job_starts_over(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> None:
     daemon = start_daemon()
     files = tmp_path / "files"
     write_files(files, 1)
@@ -91,7 +91,7 @@ def test_a_job_that_runs_again_begins_anew(start_daemon: Callable[..., Any], tmp
         assert 0 < job["unread_bytes"] < FILES * SIZE
 
 
-def test_a_damaged_manifest_harms_no_other_dataset(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> None:
+def test_damaged_manifest_harms_no_other_dataset(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> None:
     daemon = start_daemon()
     files = tmp_path / "files"
     write_files(files, 1)
@@ -103,7 +103,7 @@ def test_a_damaged_manifest_harms_no_other_dataset(start_daemon: Callable[..., A
     daemon.end()
     [manifest] = (daemon.state / "datasets" / "bad").glob("*manifest*")
     content = bytearray(manifest.read_bytes())
-    content[4096 + 20] ^= 1  # behind the header
+    content[4096 + 20] ^= 1  # after the header
     manifest.write_bytes(content)
     daemon.start()
     read_epoch(daemon, "good")
@@ -118,14 +118,14 @@ def test_a_damaged_manifest_harms_no_other_dataset(start_daemon: Callable[..., A
     read_epoch(daemon, "bad")
 
 
-def test_quotas_fit_a_node_that_has_less_than_before(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> None:
+def test_quotas_are_lowered_to_fit_a_smaller_node(start_daemon: Callable[..., Any], tmp_path: pathlib.Path) -> None:
     daemon = start_daemon()
     files = tmp_path / "files"
     write_files(files, 1)
     daemon.command("dataset", "add", "files", files)
     daemon.command("quota", "set", "files", "--memory", "200 MiB")
     daemon.end()
-    # As of a daemon that had twice the 256 MiB.
+    # As written by a daemon that had twice the 256 MiB.
     path = daemon.state / "datasets" / "files" / "dataset.json"
     record = json.loads(path.read_text())
     assert record["quota"]["memory_bytes"] == 200 << 20

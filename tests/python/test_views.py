@@ -1,4 +1,4 @@
-"""Who holds a batch's memory, for how long; and that what is held is always the right bytes."""
+"""Which objects hold a batch's memory and for how long, and that held memory always has the right bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def batch(raw: Any) -> larder.Batch:
     return next(iter(larder.Loader(**raw.options(batch_size=32, seed=9))))
 
 
-def test_a_batch_is_a_sequence(raw: Any, batch: larder.Batch) -> None:
+def test_batch_is_a_sequence(raw: Any, batch: larder.Batch) -> None:
     assert isinstance(batch, Sequence)
     assert len(batch) == 32 and repr(batch) == "<larder.Batch of 32 samples>"
     keys = [sample.key for sample in batch]
@@ -37,7 +37,7 @@ def test_a_batch_is_a_sequence(raw: Any, batch: larder.Batch) -> None:
         memoryview(batch)
 
 
-def test_fields_of_a_sample(batch: larder.Batch) -> None:
+def test_sample_gives_its_fields_and_names_missing_ones(batch: larder.Batch) -> None:
     sample = batch[3]
     assert "png" in sample and "jpg" not in sample and 3 not in sample
     with pytest.raises(KeyError, match=f'sample "{sample.key}" has no field "jpg"; it has png'):
@@ -58,7 +58,7 @@ def test_views_are_read_only(batch: larder.Batch) -> None:
         array.flags.writeable = True
 
 
-def test_numpy_is_the_same_memory(raw: Any, batch: larder.Batch) -> None:
+def test_numpy_shares_memory_with_sample(raw: Any, batch: larder.Batch) -> None:
     for sample in batch:
         array = sample.numpy()
         assert array.tobytes() == raw.contents[sample.key]
@@ -84,7 +84,7 @@ def test_views_outlive_batches_and_loaders(raw: Any) -> None:
         assert bytes(view) == (expected[1:] if i % 4 == 2 else expected)
 
 
-def test_release(raw: Any, batch: larder.Batch) -> None:
+def test_released_batch_keeps_views_valid(raw: Any, batch: larder.Batch) -> None:
     sample = batch[2]
     view = sample.bytes
     expected = raw.contents[sample.key]
@@ -115,7 +115,7 @@ def test_release(raw: Any, batch: larder.Batch) -> None:
             use()
 
 
-def test_nothing_keeps_a_batch_that_should_not(batch: larder.Batch) -> None:
+def test_calls_keep_no_reference_to_a_batch(batch: larder.Batch) -> None:
     before = sys.getrefcount(batch)
     for use in (
         lambda: batch.samples_bytes(),
@@ -132,21 +132,21 @@ def test_nothing_keeps_a_batch_that_should_not(batch: larder.Batch) -> None:
         assert sys.getrefcount(batch) == before
 
 
-def test_with_releases(batch: larder.Batch) -> None:
+def test_with_block_releases_the_batch(batch: larder.Batch) -> None:
     with batch as same:
         assert same is batch and len(batch) == 32
     assert batch.released
 
 
-def test_a_small_budget_suffices_when_batches_go(raw: Any) -> None:
+def test_small_budget_suffices_when_batches_are_dropped(raw: Any) -> None:
     with larder.Loader(**raw.options(batch_size=8, memory_budget="2MiB")) as loader:
         for _ in range(5):
             assert sum(len(view) > 0 for batch in loader for view in batch.samples_bytes()) > 100
 
 
-def test_batches_that_are_kept_are_named_in_the_error(daemon: Any, make_raw: Callable[..., Any]) -> None:
+def test_no_space_error_blames_kept_batches(daemon: Any, make_raw: Callable[..., Any]) -> None:
     data = make_raw(daemon, per_class=200)
-    daemon.command("quota", "set", data.name, "--memory", "0", "--disk", "0")  # so that all come through slots
+    daemon.command("quota", "set", data.name, "--memory", "0", "--disk", "0")  # so that every block comes through slots
     with larder.Loader(**data.options(batch_size=8, memory_budget="1MiB")) as loader:
         kept = []
         walk = iter(loader)
@@ -161,7 +161,7 @@ def test_batches_that_are_kept_are_named_in_the_error(daemon: Any, make_raw: Cal
         assert sorted(seen) == sorted(data.contents)
 
 
-def test_one_thread_at_a_time_but_batches_go_from_any(
+def test_loader_refuses_second_thread_but_any_may_drop_batches(
     start_daemon: Callable[[], Any], make_raw: Callable[..., Any]
 ) -> None:
     daemon = start_daemon()
@@ -170,7 +170,7 @@ def test_one_thread_at_a_time_but_batches_go_from_any(
     iterator = iter(loader)
     batches = [next(iterator)]
     seen = [sample.key for sample in batches[0]]
-    daemon.send(signal.SIGSTOP)  # so that the walker waits inside the loader
+    daemon.send(signal.SIGSTOP)  # so that the reading thread waits inside the loader
 
     def walk() -> None:
         for batch in iterator:
@@ -189,7 +189,7 @@ def test_one_thread_at_a_time_but_batches_go_from_any(
             except RuntimeError as error:
                 assert "another thread" in str(error)
                 refused += 1
-        assert loader.epoch == 0 and loader.statistics().samples >= 4  # these answer at any time
+        assert loader.epoch == 0 and loader.statistics().samples >= 4  # these work from any thread at any time
         view = batches[0][0].bytes
         key = batches[0][0].key
         batches.clear()
@@ -202,7 +202,7 @@ def test_one_thread_at_a_time_but_batches_go_from_any(
     assert sum(len(batch) for batch in loader) == len(data.contents)
 
 
-def test_epochs_pass_while_the_loop_variable_or_one_view_is_kept(daemon: Any, tmp_path: Any) -> None:
+def test_epochs_continue_while_one_batch_or_view_is_kept(daemon: Any, tmp_path: Any) -> None:
     for i in range(60):
         (tmp_path / f"{i:02}.bin").write_bytes(bytes([i]) * 100_000)
     daemon.command("dataset", "add", "uncached", f"file://{tmp_path}", "--quota-memory", "0", "--quota-disk", "0")

@@ -1,4 +1,4 @@
-"""docs/allocator.md as an operator walks through it: each command as it stands there, and the shape of its output."""
+"""docs/allocator.md as an operator follows it: runs each command unchanged and compares the shape of its output."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import socket
 import page
 import pytest
 
-# Less data and cache than on the page, in about the same proportions, so that it takes seconds.
+# Less data and cache than on the page, in about the same proportions, so that the test takes seconds.
 SMALLER = {"seq 1000": "seq 60", "seq 500": "seq 30", "384MiB": "24MiB", "128MiB": "8MiB", "-256MiB": "-16MiB"}
-# Both jobs have an f* and rates that were measured.
+# Succeeds once both jobs have a measured f* and measured rates.
 MEASURED = (
     """larder --json job ls | python -c 'import json, sys; jobs = json.load(sys.stdin)["jobs"]; words = """
     """{"measured_ideal_bytes_per_second", "measured_bytes_per_second", "predicted_bytes_per_second"}; """
@@ -24,7 +24,7 @@ def until(condition: str) -> str:
 
 
 def before(step: page.Command) -> str:
-    """What a reader waits for without noticing, or is told to."""
+    """Waits where a reader waits without noticing, or because the page says so."""
     if step.text.startswith(("larder top", "larder job ls", "larder plan --allocator")):
         return until(MEASURED)
     if step.text.startswith("larder --admin-socket"):
@@ -47,7 +47,7 @@ def walk(
 
 
 def kinds(lines: list[str]) -> set[str]:
-    """Of events: what happened, without what it happened to."""
+    """The kinds of events, without their subjects."""
     return {line.split()[1] for line in lines}
 
 
@@ -69,7 +69,7 @@ def test_the_output_has_the_shape_that_the_page_shows(walk: dict[page.Command, p
             assert "remote_set" in ran.output, where
         elif "events/stream" in step.text:
             assert [line.split(":")[0] for line in expected] == [line.split(":")[0] for line in printed], where
-        elif step.text.startswith("larder top"):  # which event was the last is a matter of time
+        elif step.text.startswith("larder top"):  # the last event depends on timing
             assert expected.pop().startswith("last event: ") and printed.pop().startswith("last event: "), where
             assert sorted(expected) == sorted(printed), where
         else:

@@ -1,4 +1,4 @@
-"""docs/formats.md as a user walks through it: each command and each Python example, on data of the formats it names."""
+"""docs/formats.md as a user follows it: runs each command and Python example on data of the formats it names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from servers import S3
 
 
 def write_megatron(directory: pathlib.Path) -> None:
-    """Five documents of 1,000 int32 tokens each, as Megatron's indexed dataset has them."""
+    """Writes five documents of 1,000 int32 tokens each as a Megatron indexed dataset."""
     directory.mkdir()
     documents = [numpy.arange(1000, dtype="int32") + 1000 * i for i in range(5)]
     (directory / "corpus.bin").write_bytes(b"".join(one.tobytes() for one in documents))
@@ -31,7 +31,7 @@ def write_megatron(directory: pathlib.Path) -> None:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """What the page has in /data."""
+    """The data that the page has in /data."""
     data = tmp_path_factory.mktemp("data")
     shutil.copytree(DATA / "mds", data / "c4-mds")
     write_megatron(data / "tokens")
@@ -71,7 +71,7 @@ def test_python_examples_run(walk: tuple[Any, dict[page.Command, page.Ran]], rep
     daemon, _ = walk
     examples = re.findall(r"^```python\n(.*?)^```$", (repository / "docs" / "formats.md").read_text(), re.MULTILINE | re.DOTALL)
     assert len(examples) == 2
-    # The second goes on where the first has imported what both use.
+    # The second example uses the imports of the first.
     run = subprocess.run(
         [sys.executable, "-c", "\n".join(examples)],
         env={**os.environ, "LARDER_SOCKET": daemon.socket}, capture_output=True, text=True,

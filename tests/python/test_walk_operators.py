@@ -1,4 +1,4 @@
-"""docs/operators.md as an operator walks through it: each command as it stands there, with places of this test's own."""
+"""docs/operators.md as an operator follows it: runs each command unchanged, with directories of this test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import page
 import pytest
 from PIL import Image
 
-# Commands that are not run here, with the reason.
+# Commands that are not run here, with their reasons.
 ELSEWHERE = {
     "tools/install-packages build": "installs packages; tools/test begins with it",
     "cmake --preset release && cmake --build --preset release": "takes minutes; tools/quickstart does it",
@@ -30,7 +30,7 @@ EXAMPLE_SECTIONS = ("[job.resnet50]", "[dataset.imagenet]")
 
 @dataclasses.dataclass
 class Machine:
-    """Places that stand for those of the page, and what a shell there sees."""
+    """Directories that stand for those of the page, and the shell's environment there."""
 
     root: pathlib.Path
     programs: pathlib.Path
@@ -64,7 +64,7 @@ class Machine:
         )  # fmt: skip
 
     def serves(self, process: subprocess.Popen[str], exports: str = "true") -> None:
-        """Waits until a daemon answers; one that ends instead fails the test."""
+        """Waits until a daemon answers. The test fails if the daemon ends instead."""
         while self.run(f"{exports}; larder status").returncode != 0:
             assert process.poll() is None, "it ended"
             time.sleep(0.05)
@@ -93,7 +93,7 @@ def machine(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Iterator[Machin
 
 
 def commands(lines: list[str]) -> list[str]:
-    """Without the remarks behind them."""
+    """The lines without their trailing comments."""
     return [command for line in lines if (command := re.sub(r"\s+# .*$", "", line).strip())]
 
 
@@ -103,7 +103,7 @@ def catches(process: subprocess.Popen[str], number: signal.Signals) -> bool:
 
 
 def end(process: subprocess.Popen[str], number: signal.Signals) -> None:
-    while not catches(process, number):  # a daemon answers a moment before it hears signals
+    while not catches(process, number):  # a daemon answers a moment before it handles signals
         time.sleep(0.01)
     process.send_signal(number)
     process.communicate(timeout=60)
@@ -111,7 +111,7 @@ def end(process: subprocess.Popen[str], number: signal.Signals) -> None:
 
 
 def edit_example(config: pathlib.Path, machine: Machine) -> None:
-    """As the page says: without the example's dataset and job, and with sizes of this machine."""
+    """Edits the config as the page says: without the example's dataset and job, and with sizes for this machine."""
     sections = re.split(r"^(?=\[)", machine.here(config.read_text()), flags=re.MULTILINE)
     kept = [section for section in sections if not section.startswith(EXAMPLE_SECTIONS)]
     assert len(kept) == len(sections) - len(EXAMPLE_SECTIONS)
@@ -128,7 +128,7 @@ def test_every_command_of_the_page_works(machine: Machine, repository: pathlib.P
         if lines[0].startswith(("find_package", "[peers]")):
             continue  # tested below
         if lines[0].startswith("larder dataset"):
-            assert machine.run("larder status || larder up -d").returncode == 0  # after larder down, which is shown before
+            assert machine.run("larder status || larder up -d").returncode == 0  # the page shows `larder down` before
         if lines[0] == "larder jobs":
             loader = larder.Loader("shards", job="resnet50", socket=str(socket), batch_size=4)
             next(iter(loader))
@@ -162,8 +162,8 @@ def test_every_command_of_the_page_works(machine: Machine, repository: pathlib.P
     loader.close()
 
 
-def test_a_program_links_the_loader_as_the_page_says(repository: pathlib.Path) -> None:
-    """test_installation.py builds the example; the page's lines are the example's."""
+def test_program_links_the_loader_as_the_page_says(repository: pathlib.Path) -> None:
+    """The page's lines must match the example, which test_installation.py builds."""
     (lines,) = [lines for _, lines in page.blocks(repository / "docs" / "operators.md") if "find_package" in lines[0]]
     example = repository / "loader" / "examples"
     for command in commands(lines):

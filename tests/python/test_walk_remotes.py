@@ -1,4 +1,5 @@
-"""docs/remotes.md as an operator walks through it: its commands at servers of this test's own, and its table of options."""
+"""docs/remotes.md as an operator follows it: runs its commands against servers of this test and checks its table of
+options."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def test_every_command_of_the_page_works(
     assert re.search(r"pages +raw +sample +1 ", listed)
 
 
-def test_the_options_of_s3_are_those_of_the_programs(repository: pathlib.Path, larder_bin: pathlib.Path) -> None:
+def test_s3_options_of_the_page_match_the_programs(repository: pathlib.Path, larder_bin: pathlib.Path) -> None:
     rows = re.findall(r"^\| `(--\S+)[^|]*` \| `(\w+)` \|", (repository / "docs" / "remotes.md").read_text().replace("\\|", "/"), re.MULTILINE)
     assert len(rows) == 6
     example = (repository / "tools" / "larderd.example.toml").read_text()

@@ -1,4 +1,4 @@
-"""docs/scheduling.md as an operator walks through it: simulations, on small traces of the same names, and running jobs."""
+"""docs/scheduling.md as an operator follows it: simulations on small traces of the same names, and running jobs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import socket
 import page
 import pytest
 
-# Smaller sizes for what takes long on the page: so many jobs on average, and which of them are measured.
+# Smaller sizes for slow commands of the page: the mean number of jobs, and the range that is measured.
 SMALLER = {"poisson:3,9000": "poisson:3,90", "4000-4999": "40-49"}
 MODELS = {"fast": {"1": {"v100": 40, "p100": 12, "k80": 2}}, "even": {"1": {"v100": 11, "p100": 10, "k80": 8}}}
 
 
 @pytest.fixture
 def directory(repository: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
-    """Where the page has its traces; these have a few jobs each."""
+    """The directory of the page's traces. These have a few jobs each."""
     (tmp_path / "docs").symlink_to(repository / "docs")
     philly = "".join(f"{900 * i},{300 + 661 * (i % 37)},{(1, 2, 8, 4)[i % 4]},{'abc'[i % 3]}\n" for i in range(60))
     (tmp_path / "philly_jobs.csv").write_text("submit_s,duration_s,gpus,vc\n" + philly)
@@ -35,7 +35,7 @@ def steps_of(repository: pathlib.Path, *, simulated: bool) -> list[page.Command]
 
 
 def shapes(text: str) -> list[str]:
-    """The same for every queue, whatever its identity."""
+    """The shape of the text, equal for every queue identity."""
     return page.shapes(re.sub(r"q-[0-9a-f]+", "QUEUE", text))
 
 
@@ -57,7 +57,7 @@ def test_running_jobs_prints_what_the_page_shows(repository: pathlib.Path, larde
     assert any(step.shown for step in steps)
 
     def before(step: page.Command) -> str:
-        """Waits for what the page's `sleep` gives time for, however busy the machine is."""
+        """Replaces the page's `sleep` by waiting for its purpose, however busy the machine is."""
         return {
             "sleep 1": "until larder --allocator demo/allocator.sock jobs --queue; do sleep 0.1; done",
             "larder jobs --queue": "until larder jobs --queue | grep -q 'hello *running'; do sleep 0.1; done",

@@ -1,4 +1,4 @@
-"""Shards that webdataset's own TarWriter wrote, in this test's environment, read back in every shuffle mode."""
+"""Shards written by webdataset's own TarWriter in this test's environment and read back in every shuffle mode."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def check(sample: larder.Sample) -> int:
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_reads_back_what_the_writer_took(
+def test_samples_are_read_back_as_written(
     daemon: Any, add: Callable[..., str], shards: pathlib.Path, block: str
 ) -> None:
     name = add(shards, "--block", block)

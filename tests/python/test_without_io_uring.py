@@ -1,4 +1,4 @@
-"""A daemon that is refused io_uring serves all the same, and says why and what to do."""
+"""A daemon that is refused io_uring still serves, and logs why and what to do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def refused(larder_bin: pathlib.Path, repository: pathlib.Path, tmp_path: pathli
     daemon.end(signal.SIGTERM)
 
 
-def test_threads_take_its_place(refused: Daemon, tmp_path: pathlib.Path) -> None:
+def test_threads_replace_io_uring(refused: Daemon, tmp_path: pathlib.Path) -> None:
     line = next(line for line in refused.log.read_text().splitlines() if "io_uring is not used" in line)
     assert "seccomp" in line and "io_uring_enter" in line
     assert "io=threads" in refused.log.read_text()

@@ -1,4 +1,4 @@
-"""What the allocator measures of a training loop whose f* is known: a real DataLoader, a daemon and an allocator."""
+"""What the allocator measures for a training loop with a known f*: a real DataLoader, a daemon and an allocator."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import larder.torch  # noqa: E402
 
 from allocator_process import Allocator  # noqa: E402
 
-BATCH = 64  # large, so that what lies between batches is little beside the pause for each
+BATCH = 64  # large, so that the time between batches is small compared with the pause for each
 IDEAL = 40e6  # bytes/s of the training loop
-WARM_UP_S = 2  # of computing: what the allocator leaves out too
-COMPUTED_S = 10  # most of a window of the allocator's: what workers have ahead is little beside it
+WARM_UP_S = 2  # of computing, which the allocator leaves out too
+COMPUTED_S = 10  # most of the allocator's window, and long compared with the workers' lead
 
 
 def write_equal_files(directory: pathlib.Path, count: int, size: int) -> None:
@@ -33,7 +33,7 @@ def expect_the_loops_own_rate(
     num_workers: int,
     remote: float | None,
 ) -> None:
-    """`remote`: bytes/s, so few that data is the bottleneck; None: enough."""
+    """`remote` is in bytes/s and so low that data is the bottleneck. None means enough."""
     write_equal_files(tmp_path / "files", count=2048, size=64 << 10)
     allocator = Allocator(larder_bin, tmp_path)
     daemon = start_daemon("--allocator.endpoint", str(allocator.socket), "--allocator.node", "node")
@@ -42,7 +42,7 @@ def expect_the_loops_own_rate(
         if remote is not None:
             assert allocator.ask("PUT", "/v1/remote", {"bytes_per_second": remote}).status == 200
             while allocator.ask("PUT", "/v1/datasets/files/pin", {"bytes": 0}).status == 404:
-                time.sleep(0.1)  # until the node has told of the dataset
+                time.sleep(0.1)  # until the node has reported the dataset
         dataset = larder.torch.IterableDataset(
             "files", job="train", socket=daemon.socket, batch_size=BATCH, memory_budget="16MiB", decode=len_of
         )
@@ -50,8 +50,8 @@ def expect_the_loops_own_rate(
         read = 0
         warmed_s = computed_s = 0.0
         measured: float | None = None
-        # Asked in the middle of an epoch: workers that load ahead count what the loop has yet to take, as much then as
-        # when the warm-up was over, and nothing at an epoch's end.
+        # Measures in the middle of an epoch. Workers that load ahead count samples that the loop has yet to take: in
+        # mid-epoch as many as at the end of the warm-up, but none at an epoch's end.
         while measured is None:
             for batch, lengths in enumerate(loader, start=1):
                 started = time.monotonic()
@@ -69,7 +69,7 @@ def expect_the_loops_own_rate(
                     break
         if remote is not None:
             assert loader.stall_s > warmed_s + computed_s, "data was not the bottleneck"
-        # What the loop itself says: sleeping takes longer than asked for on a busy machine.
+        # Compares with the loop's own count: sleeping takes longer than requested on a busy machine.
         assert measured == pytest.approx(read / computed_s, rel=0.05)
     finally:
         daemon.end()

@@ -109,7 +109,7 @@ TEST(Gandiva, UnpacksJobsThatRunTooSlowlyTogether) {
     ASSERT_THAT(world.running(), ElementsAre(0, 1));
     for (JobState& job : world.states) job.rate_bytes_per_second = 8e8 * 0.6;
     pass_turns(world, *policy, 1);
-    ASSERT_THAT(world.running(), ElementsAre(0, 1));  // 1.2 of a whole
+    ASSERT_THAT(world.running(), ElementsAre(0, 1));  // together 1.2 times one job alone
     for (JobState& job : world.states) job.rate_bytes_per_second = 8e8 * 0.4;
     pass_turns(world, *policy, 1);
     EXPECT_EQ(world.running().size(), 1);
