@@ -275,7 +275,7 @@ def test_password_in_a_url_is_refused_and_not_repeated(
         assert "p4ssw0rd" not in of.log.read_text()
 
 
-def test_list_with_foreign_urls_is_refused_without_signatures(
+def test_list_with_foreign_urls_is_refused_hiding_signatures(
     daemon: Any, nginx: Nginx, images: Source
 ) -> None:
     for name, line in (

@@ -56,7 +56,7 @@ def test_every_command_does_what_the_page_says(walk: dict[page.Command, page.Ran
         assert ran.status == 0, f"line {step.line}: {step.text}\n{ran.output}"
 
 
-def test_the_output_has_the_shape_that_the_page_shows(walk: dict[page.Command, page.Ran]) -> None:
+def test_output_has_the_shape_that_the_page_shows(walk: dict[page.Command, page.Ran]) -> None:
     shown = {step: ran for step, ran in walk.items() if step.shown}
     assert len(shown) > 20
     for step, ran in shown.items():

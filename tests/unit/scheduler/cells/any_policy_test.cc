@@ -39,7 +39,7 @@ public:
         for (int j = 0; j < 24; ++j) add_any();
     }
 
-    // Loses a random node with all its jobs, or recovers one.
+    // Loses random nodes with all their jobs, and recovers random lost nodes, or all of them with `recover_all`.
     void lose_or_recover(bool recover_all) {
         for (std::uint32_t n = 0; n < cluster.nodes.size(); ++n) {
             GpuNode& node = cluster.nodes[n];

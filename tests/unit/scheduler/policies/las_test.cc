@@ -62,7 +62,7 @@ TEST(Las, JobsSinkThroughSeveralQueues) {
     EXPECT_NEAR(world.states[1].attained_gpu_s, 3200, 1);
 }
 
-TEST(Las, StarvingJobIsPromotedForOneFirstQueue) {
+TEST(Las, StarvingJobIsPromotedForWidthOfFirstQueue) {
     tests::World world(1);
     world.add(8, kNever);
     const auto policy = las({800}, 2);
