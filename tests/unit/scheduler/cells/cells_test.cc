@@ -203,7 +203,7 @@ TEST(Cells, SpareHealthyRackMayBeSplit) {
     Small small(2, 2, {{{2, 1}}, {{2, 1}}});
     ASSERT_TRUE(small.place(0, 1, 4));  // node 0: the free list has node 1 and rack 1
     small.cells->set_usable(1, false);
-    // not the smallest cell that could be split
+    // Node 2 is not in the smallest cell that could be split.
     EXPECT_THAT(nodes_of(small.place(1, 0, 4)->placement), ElementsAre(2));
 }
 
