@@ -271,7 +271,7 @@ def test_second_up_on_one_state_directory_is_refused(start_up: Callable[..., Up]
     assert up.end(signal.SIGINT) == 0
 
 
-def test_the_daemons_allocator_is_asked_if_none_is_named(start_up: Callable[..., Up], larder_bin: pathlib.Path) -> None:
+def test_daemons_allocator_is_asked_if_none_is_named(start_up: Callable[..., Up], larder_bin: pathlib.Path) -> None:
     up = start_up()
     words = [larder_bin / "larder", "--admin-socket", up.listens["admin_socket"]]
     assert "objective" in subprocess.run([*words, "plan"], capture_output=True, text=True).stdout
@@ -284,7 +284,7 @@ def test_the_daemons_allocator_is_asked_if_none_is_named(start_up: Callable[...,
     assert "no daemon answers here that could name its own" in alone.stderr
 
 
-def test_up_in_the_background_serves_until_down(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_background_up_serves_until_down(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run([larder_bin / "larder", *map(str, arguments)], capture_output=True, text=True, timeout=120)
 
