@@ -15,7 +15,7 @@
 namespace larder {
 namespace {
 
-TEST(FileLock, OneAtATimeAndFreeWithItsDescriptor) {
+TEST(FileLock, ExcludesOthersUntilItsDescriptorCloses) {
     const test::TempDirectory directory;
     const std::string path = directory / "lock";
     {
@@ -29,8 +29,8 @@ TEST(FileLock, OneAtATimeAndFreeWithItsDescriptor) {
     EXPECT_TRUE(lock_file(path, 0600));
 }
 
-// As a child holds it for a moment that its parent, killed since, was just starting.
-TEST(FileLock, IsWaitedForWhenItsOwnerIsNoMore) {
+// A child that a process was starting when it was killed may hold the lock for a moment longer.
+TEST(FileLock, IsWaitedForWhenItsOwnerIsDead) {
     const test::TempDirectory directory;
     const std::string path = directory / "lock";
     auto held = lock_file(path, 0600);
@@ -46,7 +46,7 @@ TEST(FileLock, IsWaitedForWhenItsOwnerIsNoMore) {
     EXPECT_TRUE(lock_file(path, 0600));
 }
 
-TEST(FileLock, WhatCannotBeMadeSaysWhy) {
+TEST(FileLock, UncreatableLockFileIsAnError) {
     const auto nowhere = lock_file("/nowhere/at-all/lock", 0600);
     ASSERT_FALSE(nowhere);
     EXPECT_NE(nowhere.error().code, ErrorCode::already_exists);

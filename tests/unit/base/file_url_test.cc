@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(FileUrl, names_an_absolute_path) {
+TEST(FileUrl, UrlNamesAnAbsolutePath) {
     EXPECT_EQ(path_of_file_url("file:///data/images").value(), "/data/images");
     EXPECT_EQ(path_of_file_url("file:///data/images//").value(), "/data/images");
     EXPECT_EQ(path_of_file_url("file://localhost/data").value(), "/data");
@@ -18,7 +18,7 @@ TEST(FileUrl, names_an_absolute_path) {
     EXPECT_EQ(path_of_file_url("file:///my%20data/100%25%c3%A9 x").value(), "/my data/100%\xc3\xa9 x");
 }
 
-TEST(FileUrl, says_what_is_wrong) {
+TEST(FileUrl, InvalidUrlErrorSaysWhatIsWrong) {
     for (const char* url : {"", "/data", "data", "://x"}) {
         const auto path = path_of_file_url(url);
         ASSERT_FALSE(path) << url;
@@ -38,7 +38,7 @@ TEST(FileUrl, says_what_is_wrong) {
     EXPECT_FALSE(path_of_file_url("file:///a%00b"));
 }
 
-TEST(FileUrl, AnyPathComesBackFromItsUrl) {
+TEST(FileUrl, PathsSurviveTheRoundTrip) {
     for (const std::string path : {"/", "/data/images", "/100% real/a%20b", "/why?/#1", "/sp ace/\xc3\xa9"}) {
         EXPECT_EQ(path_of_file_url(file_url_of_path(path)).value(), path);
     }

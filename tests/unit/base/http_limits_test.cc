@@ -1,4 +1,4 @@
-// What one peer of a server may take, and who is let in before a body is read.
+// Limits per peer of a server, and admission before the body is read.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ std::string tcp(const test::HttpService& service) {
     return "127.0.0.1:" + std::to_string(service.port);
 }
 
-TEST(HttpLimits, ARequestTooManyIsToldToWait) {
+TEST(HttpLimits, ExcessRequestGets429WithRetryAfter) {
     const test::HttpService service(plain, {.requests_per_second_per_peer = 1e-6, .request_burst_per_peer = 3});
     for (int i = 0; i < 3; ++i) EXPECT_EQ(http_request(tcp(service), "GET", "/")->status, 200u);
     const auto refused = http_request(tcp(service), "POST", "/", std::string(100'000, 'b'));
@@ -38,7 +38,7 @@ TEST(HttpLimits, ARequestTooManyIsToldToWait) {
     EXPECT_EQ(http_request(service.socket, "GET", "/")->status, 200u) << "the user on the Unix socket is another peer";
 }
 
-TEST(HttpLimits, AConnectionTooManyIsClosed) {
+TEST(HttpLimits, ExcessConnectionIsClosed) {
     const test::HttpService service(plain, {.connections_per_peer_max = 2});
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -47,7 +47,7 @@ TEST(HttpLimits, AConnectionTooManyIsClosed) {
     for (int i = 0; i < 2; ++i) {
         open.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
         ASSERT_EQ(::connect(open.back().get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-        // An answer shows that it was let in.
+        // An answer shows that the server accepted the connection.
         ASSERT_EQ(::send(open.back().get(), "GET / HTTP/1.1\r\n\r\n", 18, 0), 18);
         char letter = 0;
         ASSERT_EQ(::read(open.back().get(), &letter, 1), 1);
@@ -55,12 +55,12 @@ TEST(HttpLimits, AConnectionTooManyIsClosed) {
     EXPECT_FALSE(http_request(service.socket, "GET", "/"));
     EXPECT_TRUE(http_request(tcp(service), "GET", "/")) << "another peer";
     open.pop_back();
-    // The server sees the close in its own time.
+    // The server notices the close some time later.
     while (!http_request(service.socket, "GET", "/")) {
     }
 }
 
-TEST(HttpLimits, AConnectionWithoutRequestsIsClosed) {
+TEST(HttpLimits, IdleConnectionIsClosed) {
     const test::HttpService service(plain, {.idle_timeout_ms = 1});
     const FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
@@ -77,7 +77,7 @@ TEST(HttpLimits, AConnectionWithoutRequestsIsClosed) {
     EXPECT_TRUE(answer.starts_with("HTTP/1.1 200 ")) << answer;
 }
 
-TEST(HttpLimits, WhoIsNotLetInIsToldSoBeforeTheBody) {
+TEST(HttpLimits, UnadmittedRequestIsRefusedBeforeItsBody) {
     std::atomic<int> handled = 0;
     HttpServerOptions options{.body_bytes_max = 8u << 20};
     options.admit = [](HttpRequest& request) -> std::optional<HttpResponse> {
@@ -102,7 +102,7 @@ TEST(HttpLimits, WhoIsNotLetInIsToldSoBeforeTheBody) {
     EXPECT_EQ(let_in->body, "good\n" + body);
 }
 
-TEST(HttpEndpoints, HaveThreeForms) {
+TEST(HttpEndpoints, ParseAsUnixPathUrlOrAddress) {
     EXPECT_EQ(parse_http_endpoint("unix:/run/a.sock")->path, "/run/a.sock");
     EXPECT_EQ(parse_http_endpoint("unix:a.sock")->path, "a.sock");
     EXPECT_EQ(parse_http_endpoint("/run/a.sock")->path, "/run/a.sock");

@@ -32,7 +32,7 @@ TEST(HttpPeers, EachPeerHasItsOwnTokens) {
     EXPECT_EQ(peers.take_request("a", 100 * kSecond_ns), 1);
 }
 
-TEST(HttpPeers, ASlowRateSaysHowLongToWait) {
+TEST(HttpPeers, RefusedRequestGetsSecondsToWait) {
     HttpPeers peers({.requests_per_second_max = 0.1, .request_burst = 0});
     EXPECT_EQ(peers.take_request("a", 0), 0);
     EXPECT_EQ(peers.take_request("a", 0), 10);
@@ -48,11 +48,11 @@ TEST(HttpPeers, ReconnectingGivesNoNewTokens) {
     EXPECT_EQ(peers.take_request("a", 0), 1);
 }
 
-TEST(HttpPeers, WhatItKnowsStaysBounded) {
+TEST(HttpPeers, KnownPeersStayBounded) {
     HttpPeers peers({.connections_max = 8, .requests_per_second_max = 10, .request_burst = 10});
     ASSERT_TRUE(peers.open("stays"));
     for (int i = 0; i < 100'000; ++i) {
-        // Ten thousand peers a second, each full again after a tenth of one.
+        // Ten thousand peers a second, each with a full bucket again after 0.1 s.
         EXPECT_EQ(peers.take_request(std::to_string(i), i * (kSecond_ns / 10'000)), 0);
     }
     EXPECT_LT(peers.known(), 5000u);

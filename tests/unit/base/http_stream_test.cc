@@ -1,4 +1,4 @@
-// Answers that take long: pieces pushed until either side ends it, and handlers that learn that their client has gone.
+// Long answers: streams that either side may end, and handlers that learn that their client has gone.
 
 #include "base/server/http_stream.h"
 
@@ -24,7 +24,7 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// A connection that says what it is told and can be left at any moment.
+// A connection that sends `text` and can be closed at any moment.
 class Client {
 public:
     Client(const std::string& path, std::string_view text) : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -34,7 +34,7 @@ public:
         EXPECT_EQ(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
         EXPECT_EQ(::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
     }
-    // All that comes until it contains `end`, or until the server closes.
+    // Reads until the text contains `end` or the server closes. Returns the text.
     std::string read_until(std::string_view end) {
         std::string got;
         char letter = 0;
@@ -47,7 +47,7 @@ private:
     FileDescriptor fd_;
 };
 
-// What the handler of one request was given, for the test to answer with.
+// A request that the handler left open, for the test to answer.
 struct Taken {
     std::promise<HttpRespond> respond;
     std::promise<void> gone;
@@ -82,7 +82,7 @@ protected:
     }
 };
 
-TEST_F(HttpStreamTest, HeadersComeAtOnceAndPiecesWhenTheyArePushed) {
+TEST_F(HttpStreamTest, HeadersComeAtOnceAndPiecesWhenPushed) {
     Client client(service.socket, "GET /events HTTP/1.1\r\n\r\n");
     const std::string header = client.read_until("\r\n\r\n");
     EXPECT_THAT(header, StartsWith("HTTP/1.1 200 OK\r\n"));
@@ -99,7 +99,7 @@ TEST_F(HttpStreamTest, HeadersComeAtOnceAndPiecesWhenTheyArePushed) {
     EXPECT_FALSE(push("late"));
 }
 
-TEST_F(HttpStreamTest, AClientOfOldGetsItWithoutChunks) {
+TEST_F(HttpStreamTest, Http10ClientGetsNoChunks) {
     Client client(service.socket, "GET /events HTTP/1.0\r\n\r\n");
     EXPECT_THAT(client.read_until("\r\n\r\n"), ::testing::Not(HasSubstr("chunked")));
     EXPECT_EQ(client.read_until("\n\n"), ": hello\n\n");
@@ -107,7 +107,7 @@ TEST_F(HttpStreamTest, AClientOfOldGetsItWithoutChunks) {
     EXPECT_EQ(client.read_until("never"), "");
 }
 
-TEST_F(HttpStreamTest, TheStreamKnowsWhenItsClientLeaves) {
+TEST_F(HttpStreamTest, StreamClosesWhenItsClientLeaves) {
     Client client(service.socket, "GET /events HTTP/1.1\r\n\r\n");
     client.read_until(": hello");
     client.leave();
@@ -116,19 +116,19 @@ TEST_F(HttpStreamTest, TheStreamKnowsWhenItsClientLeaves) {
     EXPECT_EQ(http_request(service.socket, "GET", "/")->body, "plain") << "and the server goes on";
 }
 
-TEST_F(HttpStreamTest, ASlowClientIsDroppedAndOthersAreNot) {
+TEST_F(HttpStreamTest, SlowClientIsDroppedAndOthersAreServed) {
     Client slow(service.socket, "GET /events HTTP/1.1\r\n\r\n");
     slow.read_until(": hello");
     const std::string piece(64u << 10, 'x');
     int pushed = 0;
-    // The kernel takes some, the backlog the rest; the client nothing.
+    // The kernel buffers some, the backlog the rest; the client reads nothing.
     while (push(piece)) ASSERT_LT(++pushed, 1000);
     EXPECT_GE(pushed, (4u << 20) / piece.size() - 1);
     closed.get();
     EXPECT_EQ(http_request(service.socket, "GET", "/")->body, "plain");
 }
 
-TEST_F(HttpStreamTest, AStreamEndsWithTheServer) {
+TEST_F(HttpStreamTest, StoppingTheServerCutsTheStream) {
     Client client(service.socket, "GET /events HTTP/1.1\r\n\r\n");
     client.read_until(": hello");
     service.on_thread([this] { service.server().stop(); });
@@ -136,13 +136,13 @@ TEST_F(HttpStreamTest, AStreamEndsWithTheServer) {
     EXPECT_THAT(client.read_until("never"), ::testing::Not(HasSubstr("0\r\n\r\n"))) << "cut, not ended";
 }
 
-TEST_F(HttpStreamTest, TheHeadOfAStreamEnds) {
+TEST_F(HttpStreamTest, HeadOfAStreamEndsAfterTheHeaders) {
     Client client(service.socket, "HEAD /events HTTP/1.1\r\n\r\n");
     EXPECT_THAT(client.read_until("never"), HasSubstr("text/event-stream"));
     closed.get();
 }
 
-TEST_F(HttpStreamTest, TheClientFollowsAStreamToItsEndOrAsLongAsItLikes) {
+TEST_F(HttpStreamTest, ClientFollowsAStreamUntilEitherSideEndsIt) {
     std::string all;
     const auto followed = std::async(std::launch::async, [&] {
                               return http_get_stream(service.socket, "/events", [&](std::string_view part) {
@@ -164,7 +164,7 @@ TEST_F(HttpStreamTest, TheClientFollowsAStreamToItsEndOrAsLongAsItLikes) {
     closed.get();
 }
 
-TEST_F(HttpStreamTest, AStreamThatIsCutIsAnErrorForTheClient) {
+TEST_F(HttpStreamTest, CutStreamIsAnErrorForTheClient) {
     const auto cut = http_get_stream(service.socket, "/events", [&](std::string_view) {
         service.on_thread([this] { service.server().stop(); });
         return true;
@@ -173,7 +173,7 @@ TEST_F(HttpStreamTest, AStreamThatIsCutIsAnErrorForTheClient) {
     EXPECT_EQ(cut.error().code, ErrorCode::unavailable) << cut.error().message;
 }
 
-TEST_F(HttpStreamTest, AHandlerMayAnswerLate) {
+TEST_F(HttpStreamTest, HandlerMayAnswerLate) {
     Client client(service.socket, "GET /wait HTTP/1.1\r\n\r\n");
     const HttpRespond respond = taken->respond.get_future().get();
     respond({.content_type = "text/plain", .body = "late"});
@@ -181,7 +181,7 @@ TEST_F(HttpStreamTest, AHandlerMayAnswerLate) {
     EXPECT_EQ(gone.wait_for(std::chrono::seconds(0)), std::future_status::timeout) << "it was answered";
 }
 
-TEST_F(HttpStreamTest, AHandlerThatWaitsLearnsThatItsClientHasGone) {
+TEST_F(HttpStreamTest, WaitingHandlerLearnsThatItsClientHasGone) {
     Client client(service.socket, "GET /wait HTTP/1.1\r\n\r\n");
     const HttpRespond respond = taken->respond.get_future().get();
     client.leave();
@@ -190,7 +190,7 @@ TEST_F(HttpStreamTest, AHandlerThatWaitsLearnsThatItsClientHasGone) {
     EXPECT_EQ(service.on_thread([this] { return service.server().connections(); }), 0u);
 }
 
-TEST_F(HttpStreamTest, ThoseWhoWaitAreToldThatTheServerStops) {
+TEST_F(HttpStreamTest, WaitingRequestGets503WhenTheServerStops) {
     Client client(service.socket, "GET /wait HTTP/1.1\r\n\r\n");
     const HttpRespond respond = taken->respond.get_future().get();
     service.on_thread([this] { service.server().stop(); });
@@ -199,7 +199,7 @@ TEST_F(HttpStreamTest, ThoseWhoWaitAreToldThatTheServerStops) {
     respond({.content_type = "text/plain", .body = "too late"});
 }
 
-TEST_F(HttpStreamTest, ANextRequestSentWhileOneWaitsEndsWithIt) {
+TEST_F(HttpStreamTest, LateAnswerClosesAPipelinedConnection) {
     Client client(service.socket, "GET /wait HTTP/1.1\r\n\r\nGET /next HTTP/1.1\r\n\r\n");
     const HttpRespond respond = taken->respond.get_future().get();
     respond({.content_type = "text/plain", .body = "late"});

@@ -26,7 +26,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Echoes what it was asked as lines of text; a few paths do what a good handler does not.
+// Echoes each request as lines of text. A few paths misbehave on purpose.
 class Echo {
 public:
     void operator()(const HttpRequest& request, HttpRespond respond) {
@@ -74,7 +74,7 @@ protected:
         EXPECT_TRUE(answer) << answer.error().message;
         return answer ? *answer : HttpResponse{};
     }
-    // Sends bytes as they are and gives all that comes back until the server closes.
+    // Sends the bytes unchanged. Returns all that the server sends until it closes.
     std::string raw(std::string_view text) {
         const FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
         sockaddr_un address{};
@@ -101,7 +101,7 @@ protected:
     std::jthread thread;
 };
 
-TEST_F(HttpTest, HandsTheRequestOverDecoded) {
+TEST_F(HttpTest, HandlerGetsTheDecodedRequest) {
     start();
     const auto answer = get("POST", "/v1/a%20b%2Fc/?x=1&y=a+b%26&z", "hello");
     EXPECT_EQ(answer.status, 200u);
@@ -136,7 +136,7 @@ TEST_F(HttpTest, OnlyTheFirstAnswerCounts) {
     EXPECT_THAT(get("GET", "/after").body, StartsWith("GET\n/after")) << "the second answer went to nobody";
 }
 
-TEST_F(HttpTest, AHandlerThatThrowsOrForgetsAnswers500) {
+TEST_F(HttpTest, HandlerThatThrowsOrForgetsGives500) {
     start();
     const auto thrown = get("GET", "/throw");
     EXPECT_EQ(thrown.status, 500u);
@@ -157,7 +157,7 @@ TEST_F(HttpTest, ErrorsKeepTheirCodeAndMessage) {
     EXPECT_EQ(error_of_response({503, "text/html", "<html>", {}}).code, ErrorCode::unavailable);
 }
 
-TEST_F(HttpTest, RefusesALargeBodyAndTheClientSeesWhy) {
+TEST_F(HttpTest, OversizedBodyGets413WithReason) {
     start({.body_bytes_max = 1000});
     EXPECT_EQ(get("PUT", "/x", std::string(1000, 'b')).status, 200u);
     const auto answer = get("PUT", "/x", std::string(4u << 20, 'b'));
@@ -168,12 +168,12 @@ TEST_F(HttpTest, RefusesALargeBodyAndTheClientSeesWhy) {
     EXPECT_THAT(chunked, StartsWith("HTTP/1.1 413 "));
 }
 
-TEST_F(HttpTest, RefusesALargeHeader) {
+TEST_F(HttpTest, OversizedHeaderGets431) {
     start({.header_bytes_max = 1024});
     EXPECT_THAT(raw("GET / HTTP/1.1\r\nX: " + std::string(5000, 'h') + "\r\n\r\n"), StartsWith("HTTP/1.1 431 "));
 }
 
-TEST_F(HttpTest, RefusesWhatIsNotHttp) {
+TEST_F(HttpTest, InvalidHttpGets400) {
     start();
     EXPECT_THAT(raw("hello there\r\n\r\n"), StartsWith("HTTP/1.1 400 "));
     EXPECT_THAT(raw(std::string("\x16\x03\x01\x00\x00\r\n\r\n", 9)), StartsWith("HTTP/1.1 400 "));
@@ -192,14 +192,14 @@ TEST_F(HttpTest, KeepsAConnectionForTheNextRequest) {
     EXPECT_THAT(answers, ::testing::Not(HasSubstr("/c"))) << "after Connection: close";
 }
 
-TEST_F(HttpTest, HeadHasTheLengthAndNoBody) {
+TEST_F(HttpTest, HeadAnswerHasTheLengthAndNoBody) {
     start();
     const std::string answer = raw("HEAD /large HTTP/1.1\r\nConnection: close\r\n\r\n");
     EXPECT_THAT(answer, HasSubstr("Content-Length: 8388608\r\n"));
     EXPECT_THAT(answer, ::testing::EndsWith("\r\n\r\n"));
 }
 
-TEST_F(HttpTest, ServesManyAtOnce) {
+TEST_F(HttpTest, ServesManyClientsAtOnce) {
     start();
     std::atomic<int> good = 0;
     {
@@ -224,7 +224,7 @@ TEST_F(HttpTest, ClosesConnectionsAboveTheLimit) {
     EXPECT_EQ(answer.error().code, ErrorCode::unavailable) << answer.error().message;
 }
 
-TEST_F(HttpTest, ASlowRequestIsCutOff) {
+TEST_F(HttpTest, SlowRequestIsCutOff) {
     start({.request_timeout_ms = 1});
     const FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
@@ -236,7 +236,7 @@ TEST_F(HttpTest, ASlowRequestIsCutOff) {
     EXPECT_LE(::read(fd.get(), buffer, sizeof buffer), 0) << "blocks for ever unless the server closes";
 }
 
-TEST_F(HttpTest, TheSocketHasItsModeAndGoesWithTheServer) {
+TEST_F(HttpTest, SocketHasItsModeAndIsRemovedOnStop) {
     start();
     struct stat status{};
     ASSERT_EQ(::stat(socket.c_str(), &status), 0);
@@ -254,7 +254,7 @@ TEST_F(HttpTest, TheSocketHasItsModeAndGoesWithTheServer) {
     EXPECT_THAT(answer.error().message, HasSubstr(socket));
 }
 
-TEST_F(HttpTest, AnAnswerAfterTheServerHasGoneIsLostQuietly) {
+TEST_F(HttpTest, AnswerAfterTheServerIsGoneIsIgnored) {
     std::promise<HttpRespond> taken;
     server = std::make_unique<HttpServer>(context,
                                           [&](const HttpRequest&, HttpRespond respond) { taken.set_value(respond); });
@@ -274,7 +274,7 @@ TEST_F(HttpTest, AnAnswerAfterTheServerHasGoneIsLostQuietly) {
     EXPECT_EQ(answer.error().code, ErrorCode::unavailable);
 }
 
-TEST_F(HttpTest, TakesOverADeadServersSocketOnly) {
+TEST_F(HttpTest, TakesOverOnlyADeadServersSocket) {
     start();
     HttpServer other(context, echo);
     const auto taken = other.listen_unix(socket, 0600);
@@ -299,7 +299,7 @@ TEST_F(HttpTest, TakesOverADeadServersSocketOnly) {
     EXPECT_EQ(longer.error().code, ErrorCode::invalid_argument);
 }
 
-TEST(HttpAddresses, WrongOnesAreErrors) {
+TEST(HttpAddresses, InvalidAddressesAreErrors) {
     boost::asio::io_context context;
     HttpServer server(context, Echo());
     for (const char* address : {"", "9464", "127.0.0.1", "127.0.0.1:", "127.0.0.1:99999", "example.org:80", ":80"}) {
@@ -311,7 +311,7 @@ TEST(HttpAddresses, WrongOnesAreErrors) {
     EXPECT_TRUE(server.listen_tcp("localhost:0"));
 }
 
-TEST(HttpClient, GivesUpInTime) {
+TEST(HttpClient, SilentServerGivesATimeout) {
     const test::TempDirectory directory;
     const std::string path = directory / "silent.sock";
     const FileDescriptor silent(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -1,4 +1,4 @@
-// HTTP over TLS, with real certificates: who is believed, who is not, and what both sides say then.
+// HTTP over TLS with real certificates: which ones each side accepts, and the errors for the others.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ TEST_F(HttpTls, CarriesRequestsAndAnswers) {
     ASSERT_TRUE(by_name) << by_name.error().message;
 }
 
-TEST_F(HttpTls, AServerNobodyVouchesForIsNotTalkedTo) {
+TEST_F(HttpTls, ServerOfUnknownAuthorityIsRefused) {
     start();
     const test::CertificateAuthority other(directory.path().string(), "other");
     const auto answer = http_request(endpoint(), "GET", "/", {}, {.ca_file = other.file()});
@@ -70,7 +70,7 @@ TEST_F(HttpTls, AServerNobodyVouchesForIsNotTalkedTo) {
     EXPECT_FALSE(http_request(endpoint(), "GET", "/")) << "nor do the system's authorities vouch for it";
 }
 
-TEST_F(HttpTls, ACertificateForAnotherHostIsNoGood) {
+TEST_F(HttpTls, CertificateForAnotherHostIsRefused) {
     server_files = authority.issue("elsewhere", {.common_name = "127.0.0.1", .alternative_names = "DNS:elsewhere"});
     start();
     const auto answer = http_request(endpoint(), "GET", "/", {}, trusting());
@@ -78,7 +78,7 @@ TEST_F(HttpTls, ACertificateForAnotherHostIsNoGood) {
     EXPECT_EQ(answer.error().code, ErrorCode::protocol);
 }
 
-TEST_F(HttpTls, ACertificateThatHasRunOutIsNoGood) {
+TEST_F(HttpTls, ExpiredCertificateIsRefused) {
     server_files = authority.issue(
         "old",
         {.common_name = "old", .alternative_names = "IP:127.0.0.1", .valid_from_s = -7200, .valid_until_s = -3600});
@@ -88,7 +88,7 @@ TEST_F(HttpTls, ACertificateThatHasRunOutIsNoGood) {
     EXPECT_EQ(answer.error().code, ErrorCode::protocol);
 }
 
-TEST_F(HttpTls, PlainHttpToATlsPortIsToldToWriteHttps) {
+TEST_F(HttpTls, HttpToATlsPortErrorSuggestsHttps) {
     start();
     const std::string host_port = "127.0.0.1:" + std::to_string(service->port);
     for (const std::string& address : {"http://" + host_port, host_port}) {
@@ -103,7 +103,7 @@ TEST_F(HttpTls, PlainHttpToATlsPortIsToldToWriteHttps) {
     EXPECT_TRUE(http_request(endpoint(), "GET", "/", {}, trusting())) << "and the server goes on";
 }
 
-TEST_F(HttpTls, HttpsToAPlainPortIsToldToWriteHttp) {
+TEST_F(HttpTls, HttpsToAPlainPortErrorSuggestsHttp) {
     service = std::make_unique<test::HttpService>([](const HttpRequest&, const HttpRespond& respond) { respond({}); },
                                                   HttpServerOptions{}, nullptr);
     const auto answer = http_request(endpoint(), "GET", "/", {}, trusting());
@@ -112,7 +112,7 @@ TEST_F(HttpTls, HttpsToAPlainPortIsToldToWriteHttp) {
     EXPECT_THAT(answer.error().message, HasSubstr("plain HTTP is spoken there: write http://"));
 }
 
-TEST_F(HttpTls, OnlyACheckedClientCertificateNamesItsOwner) {
+TEST_F(HttpTls, OnlyAVerifiedClientCertificateGivesAName) {
     start({.client_ca_file = authority.file()});
     const auto node = authority.issue("node", {.common_name = "node-7"});
     EXPECT_EQ(http_request(endpoint(), "GET", "/", {}, showing(node))->body, "node-7||127.0.0.1|");
@@ -122,14 +122,14 @@ TEST_F(HttpTls, OnlyACheckedClientCertificateNamesItsOwner) {
     EXPECT_FALSE(http_request(endpoint(), "GET", "/", {}, showing(forged)));
 }
 
-TEST_F(HttpTls, WithoutACertificateNobodyIsLetInWhereOneIsRequired) {
+TEST_F(HttpTls, MissingRequiredClientCertificateIsRefused) {
     start({.client_ca_file = authority.file(), .client_certificate_required = true});
     EXPECT_FALSE(http_request(endpoint(), "GET", "/", {}, trusting()));
     const auto node = authority.issue("node", {.common_name = "node-7"});
     EXPECT_TRUE(http_request(endpoint(), "GET", "/", {}, showing(node)));
 }
 
-TEST_F(HttpTls, ARenewedCertificateIsShownFromThenOn) {
+TEST_F(HttpTls, RenewedCertificateIsUsedFromThenOn) {
     start();
     test::CertificateAuthority other(directory.path().string(), "other");
     const auto renewed = other.issue("renewed", {.common_name = "server", .alternative_names = "IP:127.0.0.1"});
@@ -140,7 +140,7 @@ TEST_F(HttpTls, ARenewedCertificateIsShownFromThenOn) {
     EXPECT_TRUE(http_request(endpoint(), "GET", "/", {}, {.ca_file = other.file()}));
 }
 
-TEST_F(HttpTls, WrongFilesAreNamed) {
+TEST_F(HttpTls, InvalidFileErrorNamesTheFile) {
     const auto key = authority.issue("other-key", {.common_name = "x"}).key;
     const auto mismatched = make_tls_server({.certificate_file = server_files.certificate, .key_file = key});
     ASSERT_FALSE(mismatched);

@@ -39,13 +39,13 @@ TEST(HugePages, BackingAMappingKeepsItsBytes) {
         const bool written = i >= 12'345 && i < 112'345;
         ASSERT_EQ(std::to_integer<int>(middle[i]), written ? 0x5a : 0) << i;
     }
-    // Not every kernel gives them; one that says so has.
+    // Not every kernel gives huge pages. If this one claims to, the mapping uses one.
     if (backed) {
         EXPECT_EQ(huge_mapped_kib(), before_kib + kHugePageBytes / 1024);
     }
 }
 
-TEST(HugePages, AMappingTooSmallForOneIsMappedAllTheSame) {
+TEST(HugePages, MappingSmallerThanAHugePageWorks) {
     const FileDescriptor memory(::memfd_create("small", MFD_CLOEXEC));
     ASSERT_EQ(::ftruncate(memory.get(), 5000), 0);
     const auto mapping = Mapping::of(memory.get(), 5000, Mapping::Access::read_write);

@@ -13,7 +13,7 @@ boost::json::object object_of(std::string_view text) {
     return parse_json_object(text, "text").value();
 }
 
-TEST(JsonReader, ReadsWhatIsThere) {
+TEST(JsonReader, ReadsValuesOfEveryType) {
     const auto object =
         object_of(R"({"s": "a", "n": 18446744073709551615, "i": 5, "d": 1.5, "b": true, "o": {"x": 1}})");
     JsonReader reader(object, "body");
@@ -28,7 +28,7 @@ TEST(JsonReader, ReadsWhatIsThere) {
     EXPECT_TRUE(finished.has_value()) << finished.error().message;
 }
 
-TEST(JsonReader, NamesTheKeyAndTheValueThatAreWrong) {
+TEST(JsonReader, ErrorNamesTheWrongKeyAndValue) {
     const auto error = [](std::string_view text, auto read) {
         const auto object = object_of(text);
         JsonReader reader(object, "body");
@@ -50,7 +50,7 @@ TEST(JsonReader, NamesTheKeyAndTheValueThatAreWrong) {
     EXPECT_THAT(error(R"({"b": null})", [](JsonReader& r) { r.optional_boolean("b"); }), HasSubstr("true or false"));
 }
 
-TEST(JsonReader, OnlyObjectsAreTaken) {
+TEST(JsonReader, TextThatIsNotAnObjectIsRefused) {
     for (const char* wrong : {"", "[]", "3", "{", "{} {}", "nonsense", R"({"a": 1,})"}) {
         const auto parsed = parse_json_object(wrong, "request body");
         ASSERT_FALSE(parsed.has_value()) << wrong;

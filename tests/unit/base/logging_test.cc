@@ -57,7 +57,7 @@ TEST_F(LoggingTest, WritesMessageAndFields) {
                                    "ratio=0.25 ready=true note=\"two words\""));
 }
 
-TEST_F(LoggingTest, LeavesOutLevelsBelowTheConfigured) {
+TEST_F(LoggingTest, OmitsLinesBelowTheConfiguredLevel) {
     start(LogLevel::warn);
     log_debug("one");
     log_info("two");
@@ -70,7 +70,7 @@ TEST_F(LoggingTest, LeavesOutLevelsBelowTheConfigured) {
     EXPECT_EQ(lines_of(file).size(), 3u) << "a log that is opened again goes on where it was";
 }
 
-TEST_F(LoggingTest, AValueCannotForgeALine) {
+TEST_F(LoggingTest, ValuesCannotForgeALine) {
     start();
     log_info("a\nb", {{"name", "x\n2020-01-01 error y"}, {"quote", "say \"hi\"\\"}, {"empty", ""}, {"bell", "\x07"}});
     const auto lines = lines_of(file);
@@ -79,7 +79,7 @@ TEST_F(LoggingTest, AValueCannotForgeALine) {
                                    "bell=\\x07"));
 }
 
-TEST_F(LoggingTest, ThreadsThatDoNotWaitLoseNothingWhileTheQueueLasts) {
+TEST_F(LoggingTest, NonWaitingThreadsLoseNothingWhileTheQueueHasRoom) {
     start();
     std::thread([] {
         log_without_waiting();
@@ -92,8 +92,8 @@ TEST_F(LoggingTest, ThreadsThatDoNotWaitLoseNothingWhileTheQueueLasts) {
     EXPECT_THAT(lines[999], EndsWith("i=999"));
 }
 
-TEST_F(LoggingTest, AFullQueueDropsItsOldestLinesAndCountsThem) {
-    // A FIFO nobody reads yet holds the writer up after 64 KiB.
+TEST_F(LoggingTest, FullQueueDropsAndCountsItsOldestLines) {
+    // A FIFO without a reader blocks the writer after 64 KiB.
     const std::string fifo = directory / "fifo";
     ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
     const int keep_open = ::open(fifo.c_str(), O_RDWR | O_CLOEXEC);
@@ -125,7 +125,7 @@ TEST_F(LoggingTest, AFullQueueDropsItsOldestLinesAndCountsThem) {
     EXPECT_THAT(content, HasSubstr("i=19999"));
 }
 
-TEST_F(LoggingTest, AFileThatCannotBeOpenedIsAnErrorAndChangesNothing) {
+TEST_F(LoggingTest, UnopenableFileIsAnErrorAndChangesNothing) {
     start();
     std::ofstream(directory / "plain") << "x";
     const auto blocked = start_logging({LogLevel::error, directory / "plain/x.log"});
@@ -135,7 +135,7 @@ TEST_F(LoggingTest, AFileThatCannotBeOpenedIsAnErrorAndChangesNothing) {
     EXPECT_THAT(lines_of(file), ElementsAre(EndsWith("still here")));
 }
 
-TEST(LogLevels, Parse) {
+TEST(LogLevels, KnownNamesParseAndOthersAreErrors) {
     EXPECT_EQ(*parse_log_level("trace"), LogLevel::trace);
     EXPECT_EQ(*parse_log_level("error"), LogLevel::error);
     for (const char* wrong : {"", "INFO", "loud", "warning"}) {

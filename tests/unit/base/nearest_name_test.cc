@@ -9,18 +9,18 @@ namespace {
 
 const std::vector<std::string> kKnown{"remote_bandwidth", "log.level", "list", "remove", "dataset"};
 
-TEST(NearestName, FewChangedLettersGiveTheName) {
+TEST(NearestName, NameWithFewChangedLettersMatches) {
     EXPECT_EQ(nearest_name("lits", kKnown), "list");
     EXPECT_EQ(nearest_name("datasets", kKnown), "dataset");
     EXPECT_EQ(nearest_name("log.levl", kKnown), "log.level");
 }
 
-TEST(NearestName, APartOfANameStandsForIt) {
+TEST(NearestName, PartOfANameMatches) {
     EXPECT_EQ(nearest_name("bandwith", kKnown), "remote_bandwidth");
     EXPECT_EQ(nearest_name("level", kKnown), "log.level");
 }
 
-TEST(NearestName, NothingNearGivesNothing) {
+TEST(NearestName, DistantNameMatchesNothing) {
     EXPECT_FALSE(nearest_name("nonsense", kKnown));
     EXPECT_FALSE(nearest_name("xyz", kKnown));
     EXPECT_FALSE(nearest_name("list", {}));

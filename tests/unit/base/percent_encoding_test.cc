@@ -14,7 +14,7 @@ TEST(PercentEncoding, KeepsUnreservedCharactersOnly) {
     EXPECT_EQ(url, "http://host/a%20b/c");
 }
 
-TEST(PercentEncoding, EveryByteComesBack) {
+TEST(PercentEncoding, EveryByteSurvivesTheRoundTrip) {
     std::string all;
     for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
     EXPECT_EQ(percent_decode(percent_encode(all)), all);
@@ -22,7 +22,7 @@ TEST(PercentEncoding, EveryByteComesBack) {
     EXPECT_EQ(percent_decode_leniently(percent_encode(all)), all);
 }
 
-TEST(PercentEncoding, ABrokenTripleIsNothingOrItself) {
+TEST(PercentEncoding, BrokenTripleIsRefusedOrKeptLeniently) {
     for (const char* broken : {"%", "a%4", "%zz", "%4g", "50%%"}) {
         EXPECT_EQ(percent_decode(broken), std::nullopt) << broken;
         EXPECT_EQ(percent_decode_leniently(broken), broken);
@@ -30,13 +30,13 @@ TEST(PercentEncoding, ABrokenTripleIsNothingOrItself) {
     EXPECT_EQ(percent_decode_leniently("100% of%20it%2"), "100% of it%2");
 }
 
-TEST(PercentEncoding, APlusIsASpaceInQueriesAlone) {
+TEST(PercentEncoding, PlusIsASpaceOnlyInQueries) {
     EXPECT_EQ(percent_decode("a+b%2b"), "a+b+");
     EXPECT_EQ(percent_decode("a+b%2b", true), "a b+");
 }
 
-// What is not ASCII in a target was never encoded, and is taken as it is.
-TEST(PercentEncoding, OtherBytesStay) {
+// Bytes of a target that are not ASCII were never encoded, so decoding keeps them.
+TEST(PercentEncoding, NonAsciiBytesStayUnchanged) {
     EXPECT_EQ(percent_decode("caf\xc3\xa9"), "caf\xc3\xa9");
     EXPECT_EQ(percent_decode_leniently("caf\xc3\xa9%20"), "caf\xc3\xa9 ");
 }

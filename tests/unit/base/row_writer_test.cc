@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Commits wait for the test; what each had is kept.
+// Blocks the first commit until the test continues. Records the keys of every commit.
 struct SlowDisk {
     Result<void> commit(std::span<const Row> rows) {
         std::vector<std::string> keys;
@@ -38,7 +38,7 @@ struct SlowDisk {
     std::vector<std::string> answers;
 };
 
-TEST(RowWriter, PostsThatWaitForTheDiskAreWrittenTogetherAndAnsweredInOrder) {
+TEST(RowWriter, WaitingPostsAreCommittedTogetherAndAnsweredInOrder) {
     SlowDisk disk;
     {
         RowWriter writer([&](std::span<const Row> rows) { return disk.commit(rows); });
@@ -53,7 +53,7 @@ TEST(RowWriter, PostsThatWaitForTheDiskAreWrittenTogetherAndAnsweredInOrder) {
     EXPECT_THAT(disk.answers, ElementsAre("a kept", "b kept", "nothing kept", "d kept"));
 }
 
-TEST(RowWriter, APostThatCannotBeWrittenRefusesNoOther) {
+TEST(RowWriter, RefusedPostDoesNotFailOthers) {
     SlowDisk disk;
     {
         RowWriter writer([&](std::span<const Row> rows) { return disk.commit(rows); });

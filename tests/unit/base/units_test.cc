@@ -51,7 +51,7 @@ TEST(Units, ParsesSizes) {
     }
 }
 
-TEST(Units, RefusesWhatIsNotASize) {
+TEST(Units, RefusesInvalidSizes) {
     for (const char* text : {"",
                              " ",
                              "10",
@@ -123,7 +123,7 @@ TEST(Units, ParsesRates) {
     }
 }
 
-TEST(Units, RefusesWhatIsNotARate) {
+TEST(Units, RefusesInvalidRates) {
     for (const char* text : {"", "10", "250 MB/m", "250 MB/s/s", "250 MB /s", "10 Gb/s", "/s", "-1 MB/s", "nan",
                              "1e300 B/s", "10 GBIT", "10/s", "2000000 TB/s"}) {
         const auto parsed = parse_bytes_per_second(text);
@@ -168,7 +168,7 @@ TEST(Units, FormatsSizes) {
     EXPECT_EQ(format_bytes(10'000'000'000, UnitFamily::binary), "9.31 GiB");
 }
 
-TEST(Units, RoundsASizeThatIsToBeGivenUp) {
+TEST(Units, RoundsMinimumSizesUp) {
     EXPECT_EQ(format_bytes_at_least(0, UnitFamily::binary), "0 B");
     EXPECT_EQ(format_bytes_at_least(1023, UnitFamily::binary), "1023 B");
     EXPECT_EQ(format_bytes_at_least(1024, UnitFamily::binary), "1.00 KiB");
@@ -188,7 +188,7 @@ TEST(Units, RoundsASizeThatIsToBeGivenUp) {
     }
 }
 
-TEST(Units, ShowsSizesInTheFamilyTheyWereGivenIn) {
+TEST(Units, FormatsSizesInTheirOriginalUnitFamily) {
     for (const char* text : {"500.00 KB", "1.00 MB", "10.00 GB", "2.05 TB", "1.50 GB", "2.25 TB", "20.00 TB",
                              "1.00 MiB", "10.00 GiB", "1.50 GiB", "2.25 TiB", "768.00 MiB", "512.00 GiB", "7.00 KiB"}) {
         const auto bytes = parse_bytes(text);

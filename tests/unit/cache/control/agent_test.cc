@@ -1,5 +1,4 @@
-// The node's side of an allocator: which version of the protocol it speaks, and what it does when the allocator is
-// replaced by another one.
+// The node's allocator agent: the protocol version it speaks, and how it reacts when another allocator takes over.
 
 #include "cache/control/agent.h"
 
@@ -20,14 +19,14 @@ namespace {
 // An allocator that gives every node an empty plan.
 class PlainAllocator {
 public:
-    // 0: an allocator that names no version, as those did that knew version 1 only.
+    // 0 means that the allocator names no version, as allocators that know only version 1 do.
     explicit PlainAllocator(unsigned newest_protocol) : newest_(newest_protocol) {}
 
     void set_newest(unsigned version) {
         const std::scoped_lock lock(mutex_);
         newest_ = version;
     }
-    // The versions that reports came in so far; 0: it was not named.
+    // The protocol version of each report so far, 0 if the report named none.
     std::vector<unsigned> versions() const {
         const std::scoped_lock lock(mutex_);
         return versions_;

@@ -10,7 +10,7 @@ constexpr const char* kAnswer =
     R"("lease":{"number":9,"lease_ms":5000,"floor_bytes_per_second":8,)"
     R"("rates":[{"job":"vision","bytes_per_second":1.5e6}],"cut":true}})";
 
-TEST(AllocatorAnswer, IsReadWhole) {
+TEST(AllocatorAnswer, ValidAnswerGivesPlanQuotasAndLease) {
     const auto plan = read_allocator_answer(kAnswer, 2, 1'000);
     ASSERT_TRUE(plan.has_value()) << plan.error().message;
     EXPECT_EQ(plan->plan, 7u);
@@ -27,7 +27,7 @@ std::string with(std::string_view from, std::string_view to) {
     return text.replace(text.find(from), from.size(), to);
 }
 
-TEST(AllocatorAnswer, WhatIsWrongIsNamed) {
+TEST(AllocatorAnswer, InvalidAnswerErrorNamesTheKey) {
     const auto message = [](const std::string& text) {
         const auto plan = read_allocator_answer(text, 2, 0);
         return plan ? std::string("taken") : plan.error().message;
@@ -42,7 +42,7 @@ TEST(AllocatorAnswer, WhatIsWrongIsNamed) {
     EXPECT_NE(message(with("\"number\":9,", "\"number\":9,\"more\":1,")).find("more"), std::string::npos);
 }
 
-TEST(AllocatorAnswer, ALeaseOfYearsLastsAnHour) {
+TEST(AllocatorAnswer, LeaseIsCappedAtOneHour) {
     const auto plan = read_allocator_answer(with("5000", "900000000000000000"), 2, 0);
     ASSERT_TRUE(plan.has_value()) << plan.error().message;
     EXPECT_EQ(plan->rates.expires_ns, 3'600'000'000'000);

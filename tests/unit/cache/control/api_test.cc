@@ -30,7 +30,7 @@ protected:
     std::uint64_t total_bytes = 0;
 };
 
-TEST_F(ApiTest, Status) {
+TEST_F(ApiTest, StatusReportsProcessAndCapacity) {
     const auto status = daemon.get("/v1/status");
     EXPECT_EQ(status.status, 200u);
     EXPECT_EQ(number_at(status.body, "pid"), static_cast<std::uint64_t>(::getpid()));
@@ -44,7 +44,7 @@ TEST_F(ApiTest, Status) {
     EXPECT_EQ(daemon.get("/healthz").text, "ok\n");
 }
 
-TEST_F(ApiTest, ADatasetFromAdditionToRemoval) {
+TEST_F(ApiTest, DatasetCanBeAddedListedRemovedAndAddedAgain) {
     const std::string root = make_files();
     const auto task = daemon.finished(daemon.post(
         "/v1/datasets",
@@ -83,7 +83,7 @@ TEST_F(ApiTest, ADatasetFromAdditionToRemoval) {
     daemon.add("d", root);
 }
 
-TEST_F(ApiTest, WrongBodiesAre400AndNamed) {
+TEST_F(ApiTest, InvalidBodiesGet400NamingTheKey) {
     const std::string root = make_files();
     const std::pair<const char*, const char*> bodies[] = {
         {"", "name"},
@@ -118,7 +118,7 @@ TEST_F(ApiTest, WrongBodiesAre400AndNamed) {
     EXPECT_THAT(daemon.post("/v1/datasets/d/verify", {{"deep", true}}).error_message(), HasSubstr("deep"));
 }
 
-TEST_F(ApiTest, WrongPathsAndMethods) {
+TEST_F(ApiTest, UnknownPathsGet404AndWrongMethodsGet405) {
     for (const char* path : {"/", "/v1", "/v2/status", "/v1/nothing", "/v1/datasets/a/b", "/v1/datasets/a/quota/x",
                              "/v1/jobs/a", "/v1/tasks", "/v1/status/x"}) {
         EXPECT_EQ(daemon.get(path).status, 404u) << path;
@@ -136,7 +136,7 @@ TEST_F(ApiTest, WrongPathsAndMethods) {
     EXPECT_THAT(daemon.get("/v1/datasets/none").error_message(), HasSubstr("none"));
 }
 
-TEST_F(ApiTest, ANameIsTakenOnce) {
+TEST_F(ApiTest, AddingATakenNameGets409) {
     const std::string root = make_files();
     daemon.add("d", root);
     const auto again = daemon.post("/v1/datasets", {{"name", "d"}, {"url", "file://" + root}});
@@ -144,7 +144,7 @@ TEST_F(ApiTest, ANameIsTakenOnce) {
     EXPECT_THAT(again.error_message(), HasSubstr("\"d\""));
 }
 
-TEST_F(ApiTest, ADryRunSaysWhatAddingWouldFindAndAddsNothing) {
+TEST_F(ApiTest, DryRunReportsSurveyAndAddsNothing) {
     const std::string root = make_files();
     const auto task =
         daemon.finished(daemon.post("/v1/datasets", {{"name", "d"}, {"url", "file://" + root}, {"dry_run", true}}));
@@ -157,7 +157,7 @@ TEST_F(ApiTest, ADryRunSaysWhatAddingWouldFindAndAddsNothing) {
     EXPECT_FALSE(std::filesystem::exists(daemon.state / "state/datasets/d"));
 }
 
-TEST_F(ApiTest, WhatCannotBeIndexedLeavesNothing) {
+TEST_F(ApiTest, FailedIndexingLeavesNoDataset) {
     std::filesystem::create_directory(daemon.state / "empty");
     for (const char* root : {"missing", "empty"}) {
         const auto task =
@@ -170,9 +170,9 @@ TEST_F(ApiTest, WhatCannotBeIndexedLeavesNothing) {
     daemon.add("d", make_files());
 }
 
-TEST_F(ApiTest, ADatasetWhoseRecordCannotBeWrittenIsNotThere) {
+TEST_F(ApiTest, UnwritableRecordFailsTheAddition) {
     const std::string root = make_files();
-    // The record is renamed into its place: not over a directory that holds something.
+    // The record is written by a rename, which fails over a directory that is not empty.
     const std::string in_the_way = daemon.config().state_directory + "/datasets/d/dataset.json";
     std::filesystem::create_directories(in_the_way + "/x");
     const auto task = daemon.finished(daemon.post("/v1/datasets", {{"name", "d"}, {"url", "file://" + root}}));
@@ -185,7 +185,7 @@ TEST_F(ApiTest, ADatasetWhoseRecordCannotBeWrittenIsNotThere) {
     EXPECT_EQ(daemon.get("/v1/datasets/d").status, 200u);
 }
 
-TEST_F(ApiTest, QuotasFitTheNode) {
+TEST_F(ApiTest, QuotasBeyondNodeCapacityAreRefused) {
     const std::string root = make_files();
     daemon.add("a", root, 40 * kMiB, 100 * kMiB);
     daemon.add("b", root);
@@ -207,7 +207,7 @@ TEST_F(ApiTest, QuotasFitTheNode) {
     EXPECT_EQ(third.status, http_status_of(ErrorCode::no_space));
 }
 
-TEST_F(ApiTest, QuotasAndLimitsAreKeptOverARestart) {
+TEST_F(ApiTest, QuotasAndLimitsSurviveRestart) {
     daemon.add("d", make_files(), 1 * kMiB, 2 * kMiB);
     ASSERT_EQ(daemon.put("/v1/datasets/d/quota", {{"memory_bytes", 3 * kMiB}, {"disk_bytes", 4 * kMiB}}).status, 200u);
     ASSERT_EQ(daemon.put("/v1/jobs/new%2Fjob/limit", {{"rate_bytes_per_s", 1.5e6}, {"burst_bytes", 4096}}).status,
@@ -231,7 +231,7 @@ TEST_F(ApiTest, QuotasAndLimitsAreKeptOverARestart) {
     EXPECT_TRUE(daemon.get("/v1/jobs").body.at("jobs").as_array().empty());
 }
 
-TEST_F(ApiTest, WarmsAndVerifies) {
+TEST_F(ApiTest, WarmCachesAllBlocksAndVerifyFindsNoneBad) {
     daemon.add("d", make_files(), 16 * kMiB);
     const auto warm = daemon.finished(daemon.post("/v1/datasets/d/warm"));
     ASSERT_EQ(text_at(warm, "state"), "done") << json::serialize(warm);
@@ -248,7 +248,7 @@ TEST_F(ApiTest, WarmsAndVerifies) {
     }
 }
 
-TEST_F(ApiTest, ATaskCanBeCancelledAndADatasetHasOneAtATime) {
+TEST_F(ApiTest, DatasetRunsOneTaskUntilItIsCancelled) {
     daemon.config().default_job = {.remote_bytes_per_second = 1, .remote_burst_bytes = 1};
     daemon.stop();
     daemon.start();
@@ -263,7 +263,7 @@ TEST_F(ApiTest, ATaskCanBeCancelledAndADatasetHasOneAtATime) {
     EXPECT_EQ(daemon.call("DELETE", "/v1/datasets/d").status, 200u);
 }
 
-TEST_F(ApiTest, IndexingAgainMakesAVersion) {
+TEST_F(ApiTest, ReindexingAddsAVersion) {
     const std::string root = make_files();
     daemon.add("d", root);
     write_file(root + "/class_000/zzz.bin", "new");
@@ -279,7 +279,7 @@ TEST_F(ApiTest, IndexingAgainMakesAVersion) {
     EXPECT_EQ(number_at(daemon.dataset("d"), "version"), 2u);
 }
 
-TEST_F(ApiTest, Metrics) {
+TEST_F(ApiTest, MetricsListenerServesOnlyMetricsAndHealth) {
     daemon.config().metrics_listen = "127.0.0.1:0";
     daemon.stop();
     daemon.start();

@@ -41,14 +41,14 @@ protected:
     Catalog catalog{directory / "datasets"};
 };
 
-TEST_F(CatalogTest, AnEmptyOneIsMade) {
+TEST_F(CatalogTest, LoadCreatesAMissingDirectory) {
     const auto loaded = catalog.load();
     ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
     EXPECT_TRUE(loaded->records.empty());
     EXPECT_TRUE(exists(""));
 }
 
-TEST_F(CatalogTest, GivesBackWhatItWasGiven) {
+TEST_F(CatalogTest, SavedRecordsLoadUnchanged) {
     put(record("b"));
     put(record("a.1"));
     const auto loaded = catalog.load();
@@ -72,7 +72,7 @@ TEST_F(CatalogTest, GivesBackWhatItWasGiven) {
     EXPECT_TRUE(loaded->removed.empty());
 }
 
-TEST_F(CatalogTest, RemovesWhatWasLeftHalfMade) {
+TEST_F(CatalogTest, LoadRemovesUnfinishedDatasetsAndFiles) {
     put(record("good"));
     ASSERT_TRUE(catalog.create("half"));
     test::write_file(catalog.manifest_path("half", 1), "manifest");
@@ -86,7 +86,7 @@ TEST_F(CatalogTest, RemovesWhatWasLeftHalfMade) {
     EXPECT_TRUE(exists("good/manifest-2"));
 }
 
-TEST_F(CatalogTest, KeepsAWeekTheJournalOfWhatMayGoOn) {
+TEST_F(CatalogTest, UnfinishedJournalsAreKeptForAWeek) {
     put(record("good"));
     ASSERT_TRUE(catalog.create("half"));
     test::write_file(catalog.manifest_path("half", 1) + ".new", "manifest");
@@ -111,13 +111,13 @@ TEST_F(CatalogTest, KeepsAWeekTheJournalOfWhatMayGoOn) {
     EXPECT_FALSE(exists("good/manifest-3.journal"));
 }
 
-TEST_F(CatalogTest, ASavedVersionNeedsNoJournal) {
+TEST_F(CatalogTest, SavingAVersionRemovesItsJournal) {
     test::write_file(catalog.manifest_path("a", 2) + ".journal", "journal");
     put(record("a"));
     EXPECT_FALSE(exists("a/manifest-2.journal"));
 }
 
-TEST_F(CatalogTest, AnAbandonedAdditionLeavesItsJournalAtMost) {
+TEST_F(CatalogTest, AbandonedAdditionLeavesAtMostItsJournal) {
     test::write_file(catalog.manifest_path("a", 1), "manifest");
     test::write_file(catalog.manifest_path("b", 1) + ".journal", "journal");
     EXPECT_EQ(catalog.abandon("a"), true);
@@ -127,7 +127,7 @@ TEST_F(CatalogTest, AnAbandonedAdditionLeavesItsJournalAtMost) {
     EXPECT_TRUE(exists("b/manifest-1.journal"));
 }
 
-TEST_F(CatalogTest, LeavesAloneWhatItNeverWrote) {
+TEST_F(CatalogTest, LoadKeepsForeignFiles) {
     test::write_file(directory / "datasets/imagenet/train/n01440764/a.jpg", "somebody's data");
     test::write_file(directory / "datasets/notes.txt", "somebody's notes");
     put(record("good"));
@@ -138,7 +138,7 @@ TEST_F(CatalogTest, LeavesAloneWhatItNeverWrote) {
     EXPECT_TRUE(exists("good/README"));
 }
 
-TEST_F(CatalogTest, AnOldVersionMayBeGoneButNotTheNewest) {
+TEST_F(CatalogTest, OldManifestMayBeMissingButNotTheNewest) {
     put(record("a"));
     std::filesystem::remove(catalog.manifest_path("a", 1));
     auto loaded = catalog.load();
@@ -151,7 +151,7 @@ TEST_F(CatalogTest, AnOldVersionMayBeGoneButNotTheNewest) {
     EXPECT_THAT(loaded.error().message, HasSubstr("manifest-2"));
 }
 
-TEST_F(CatalogTest, ABrokenRecordIsAnErrorThatNamesFileAndKey) {
+TEST_F(CatalogTest, BrokenRecordErrorNamesFileAndKey) {
     put(record("a"));
     const std::string path = directory / "datasets/a/dataset.json";
     const std::string good = read_file(path).value();
@@ -192,7 +192,7 @@ TEST_F(CatalogTest, RemovesADataset) {
     EXPECT_EQ(catalog.load()->records.size(), 1u);
 }
 
-TEST(CatalogNames, AreCheckedBeforeTheyBecomePaths) {
+TEST(CatalogNames, UnsafeNamesAreRejected) {
     for (const char* good : {"a", "imagenet-1k", "A.b_c-9", "0"}) EXPECT_TRUE(check_dataset_name(good)) << good;
     const std::string longest(128, 'x');
     EXPECT_TRUE(check_dataset_name(longest));
@@ -203,7 +203,7 @@ TEST(CatalogNames, AreCheckedBeforeTheyBecomePaths) {
     }
 }
 
-TEST(CatalogNames, BlockGoalsSurviveTheirText) {
+TEST(CatalogNames, BlockGoalsSurviveTheRoundTrip) {
     using protocol::BlockTarget;
     for (const BlockGoal& goal : {BlockGoal{BlockTarget::sample, 0}, BlockGoal{BlockTarget::object, 0},
                                   BlockGoal{BlockTarget::bytes, 1}, BlockGoal{BlockTarget::bytes, 8'388'609},

@@ -27,7 +27,7 @@ std::string message_of(std::string_view toml, const std::vector<ConfigOverride>&
     return config.error().message;
 }
 
-TEST(Config, AnEmptyFileGivesTheDefaults) {
+TEST(Config, EmptyFileGivesDefaults) {
     const Config config = parsed("");
     EXPECT_EQ(config.state_directory, default_state_directory());
     EXPECT_EQ(config.socket_path, default_state_directory() + "/larderd.sock");
@@ -105,7 +105,7 @@ TEST(Config, ReadsEveryKey) {
     EXPECT_EQ(images.quota_disk_bytes, 0u);
 }
 
-TEST(Config, AFlagWinsOverTheFile) {
+TEST(Config, FlagOverridesFile) {
     const Config config =
         parsed("[log]\nlevel = \"info\"\n[job.a]\nremote_rate = \"1 MB/s\"\n", {{"log.level", "error"},
                                                                                 {"data_plane_threads", "2"},
@@ -121,7 +121,7 @@ TEST(Config, AFlagWinsOverTheFile) {
     EXPECT_EQ(config.datasets.at("x").url, "file:///x");
 }
 
-TEST(Config, AWrongKeyIsNamedWithItsLineAndTheNearest) {
+TEST(Config, UnknownKeyErrorNamesLineAndNearestKey) {
     EXPECT_EQ(message_of("io = \"auto\"\n[log]\nlevle = \"info\"\n"),
               "larderd.toml:3: unknown key \"log.levle\": did you mean \"log.level\"?");
     EXPECT_EQ(message_of("\nmemroy = \"1 GiB\""), "larderd.toml:2: unknown key \"memroy\": did you mean \"memory\"?");
@@ -141,7 +141,7 @@ TEST(Config, AWrongKeyIsNamedWithItsLineAndTheNearest) {
               "flag --log.levl: unknown key \"log.levl\": did you mean \"log.level\"?");
 }
 
-TEST(Config, AWrongTypeSaysWhatIsAllowed) {
+TEST(Config, WrongTypeErrorSaysWhatIsExpected) {
     EXPECT_EQ(message_of("io = 3"), "larderd.toml:1: io = 3: expected \"auto\", \"ring\" or \"threads\"");
     EXPECT_EQ(message_of("data_plane_threads = \"2\""),
               "larderd.toml:1: data_plane_threads = \"2\": expected a whole number, 0 to 64");
@@ -154,7 +154,7 @@ TEST(Config, AWrongTypeSaysWhatIsAllowed) {
     EXPECT_THAT(message_of("socket = {a = 1}"), HasSubstr("expected a path"));
 }
 
-TEST(Config, AWrongValueOrUnitIsNamedWithItsLine) {
+TEST(Config, WrongValueErrorNamesLineAndKey) {
     EXPECT_EQ(message_of("[log]\n\nlevel = \"loud\""),
               "larderd.toml:3: log.level = \"loud\": expected \"trace\", \"debug\", \"info\", \"warn\" or \"error\"");
     for (const char* wrong :
@@ -173,12 +173,12 @@ TEST(Config, AWrongValueOrUnitIsNamedWithItsLine) {
               "--session.count-max many: expected a whole number, 1 to 65536");
 }
 
-TEST(Config, BrokenTomlIsNamedWithItsLine) {
+TEST(Config, BrokenTomlErrorNamesLine) {
     EXPECT_THAT(message_of("io = \"auto\"\nmemory = \n"), StartsWith("larderd.toml:2: "));
     EXPECT_THAT(message_of("io = \"auto\"\nio = \"ring\"\n"), StartsWith("larderd.toml:2: "));
 }
 
-TEST(Config, SizesAndRatesAreWrittenAsOnTheCommandLine) {
+TEST(Config, SizesAndRatesUseCommandLineUnits) {
     const auto config = parse_config("memory = \"10G\"\ndisk = \"2 TB\"\ndefault_remote_rate = \"80 kB/s\"\n", "t");
     ASSERT_TRUE(config) << config.error().message;
     EXPECT_EQ(config->memory_bytes, 10'000'000'000u);
@@ -186,7 +186,7 @@ TEST(Config, SizesAndRatesAreWrittenAsOnTheCommandLine) {
     EXPECT_EQ(config->default_job.remote_bytes_per_second, 80e3);
 }
 
-TEST(Config, MoreMemoryThanTheMachineHasIsAnError) {
+TEST(Config, MemoryBeyondTheMachineIsAnError) {
     const auto config = parse_config("memory = \"2000 GiB\"", "t").value();
     constexpr std::uint64_t gib = std::uint64_t{1} << 30;
     const auto machine = check_memory(config, {.bytes = 24 * gib});
@@ -199,7 +199,7 @@ TEST(Config, MoreMemoryThanTheMachineHasIsAnError) {
     EXPECT_TRUE(check_memory(config, {.bytes = 2000 * gib}));
 }
 
-TEST(Config, NamesMustBeGoodFileNames) {
+TEST(Config, UnsafeDatasetAndJobNamesAreRejected) {
     for (const char* wrong : {"[dataset.\"a/b\"]\nurl = \"file:///x\"", "[dataset.\"..\"]\nurl = \"file:///x\"",
                               "[dataset.\"\"]\nurl = \"file:///x\"", "[job.\"a b\"]\nremote_rate = 0",
                               "[dataset.-a]\nurl = \"file:///x\""}) {
@@ -207,7 +207,7 @@ TEST(Config, NamesMustBeGoodFileNames) {
     }
 }
 
-TEST(Config, WhatDoesNotFitTogetherIsAnError) {
+TEST(Config, ConflictingSettingsAreErrors) {
     EXPECT_THAT(message_of("[dataset.a]\nformat = \"raw\""), HasSubstr("[dataset.a] has no url"));
     EXPECT_THAT(message_of("[dataset.a]"), HasSubstr("[dataset.a] has no url"));
     EXPECT_EQ(
@@ -220,7 +220,7 @@ TEST(Config, WhatDoesNotFitTogetherIsAnError) {
     EXPECT_THAT(message_of("state_directory = \"/" + deep + "\""), HasSubstr("set socket to a shorter path"));
 }
 
-TEST(Config, AFileThatIsNotThereIsAnError) {
+TEST(Config, MissingFileIsAnError) {
     const test::TempDirectory directory;
     const auto config = load_config(directory / "none.toml");
     ASSERT_FALSE(config);
@@ -229,14 +229,14 @@ TEST(Config, AFileThatIsNotThereIsAnError) {
     EXPECT_TRUE(load_config(""));
 }
 
-TEST(Config, DataPlaneThreadsFollowTheCores) {
+TEST(Config, DataPlaneThreadsScaleWithCores) {
     EXPECT_EQ(data_plane_threads_of(0), 1u);
     EXPECT_EQ(data_plane_threads_of(2), 1u);
     EXPECT_EQ(data_plane_threads_of(8), 2u);
     EXPECT_EQ(data_plane_threads_of(96), 8u);
 }
 
-TEST(ExampleConfig, IsGoodAndShowsEveryKey) {
+TEST(ExampleConfig, ParsesAndShowsEveryKey) {
     const std::string path = LARDER_SOURCE_DIRECTORY "/tools/larderd.example.toml";
     const auto config = load_config(path);
     ASSERT_TRUE(config) << config.error().message;
@@ -247,7 +247,7 @@ TEST(ExampleConfig, IsGoodAndShowsEveryKey) {
         const std::string_view last = key.substr(key.rfind('.') + 1);
         EXPECT_THAT(content, ::testing::ContainsRegex("\n#?" + std::string(last) + " = ")) << key << " is not shown";
     }
-    // What the file calls a default is one.
+    // Values that the file shows as defaults are the defaults.
     const Config defaults = parsed("");
     EXPECT_EQ(config->memory_bytes, defaults.memory_bytes);
     EXPECT_EQ(config->disk_bytes, defaults.disk_bytes);

@@ -1,4 +1,4 @@
-// Starting, reloading and ending a daemon in this process.
+// Starting, reloading and stopping a daemon in this process.
 
 #include "cache/control/daemon.h"
 
@@ -22,7 +22,7 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-TEST(DaemonTest, OneADirectory) {
+TEST(DaemonTest, SecondDaemonInSameDirectoryIsRefused) {
     TestDaemon daemon;
     const auto second = cache::Daemon::start(daemon.config());
     ASSERT_FALSE(second.has_value());
@@ -34,14 +34,14 @@ TEST(DaemonTest, OneADirectory) {
     EXPECT_TRUE(cache::Daemon::start(daemon.config()).has_value());
 }
 
-TEST(DaemonTest, LeavesNoSocketBehind) {
+TEST(DaemonTest, StopRemovesBothSockets) {
     TestDaemon daemon;
     daemon.stop();
     EXPECT_NE(::access(daemon.config().socket_path.c_str(), F_OK), 0);
     EXPECT_NE(::access(daemon.config().admin_socket_path.c_str(), F_OK), 0);
 }
 
-TEST(DaemonTest, WhatItCachesIsItsOwnToRead) {
+TEST(DaemonTest, StateDirectoriesAreOpenToTheOwnerOnly) {
     TestDaemon daemon;
     for (const char* name : {"state/datasets", "state/segments", "state/index"}) {
         struct stat status{};
@@ -50,7 +50,7 @@ TEST(DaemonTest, WhatItCachesIsItsOwnToRead) {
     }
 }
 
-TEST(DaemonTest, AStateDirectoryThatCannotBeIsAnError) {
+TEST(DaemonTest, ImpossibleStateDirectoryFailsTheStart) {
     TempDirectory directory;
     write_file(directory.path() / "file", "x");
     const auto started = cache::Daemon::start(test_config(directory / "file/state"));
@@ -58,7 +58,7 @@ TEST(DaemonTest, AStateDirectoryThatCannotBeIsAnError) {
     EXPECT_THAT(started.error().message, HasSubstr(directory / "file/state"));
 }
 
-TEST(DaemonTest, ABrokenRecordStopsTheStart) {
+TEST(DaemonTest, BrokenRecordFailsTheStart) {
     TestDaemon daemon;
     make_tree(daemon.state / "tree");
     daemon.add("d", daemon.state / "tree");
@@ -74,7 +74,7 @@ TEST(DaemonTest, ABrokenRecordStopsTheStart) {
     EXPECT_EQ(daemon.get("/v1/datasets/d").status, 200u);
 }
 
-TEST(DaemonTest, DatasetsOfTheConfigAreAddedOnce) {
+TEST(DaemonTest, ConfiguredDatasetsAreAddedOnce) {
     TempDirectory data;
     make_tree(data / "tree");
     TestDaemon daemon([&](cache::Config& config) {
@@ -93,7 +93,7 @@ TEST(DaemonTest, DatasetsOfTheConfigAreAddedOnce) {
     EXPECT_EQ(number_at(again.at("quota"), "disk_bytes"), 2 * kMiB);
 }
 
-TEST(DaemonTest, TooLargeQuotasInTheConfigStopTheStart) {
+TEST(DaemonTest, ConfiguredQuotasAboveCapacityFailTheStart) {
     TempDirectory directory;
     cache::Config config = test_config(directory / "state");
     config.datasets["d"] = {.url = "file:///x", .quota_memory_bytes = config.memory_bytes + 1};
@@ -102,7 +102,7 @@ TEST(DaemonTest, TooLargeQuotasInTheConfigStopTheStart) {
     EXPECT_EQ(started.error().code, ErrorCode::no_space);
 }
 
-TEST(DaemonTest, AReloadTakesQuotasLimitsAndLogLevel) {
+TEST(DaemonTest, ReloadAppliesQuotasLimitsAndLogLevelOrNothing) {
     const LogFile log(LogLevel::info);
     TestDaemon daemon;
     make_tree(daemon.state / "tree");
@@ -139,8 +139,8 @@ TEST(DaemonTest, AReloadTakesQuotasLimitsAndLogLevel) {
     EXPECT_THAT(log.lines_with("left out"), IsEmpty());
 }
 
-// The allocator never answers, so every quota is the config's or the API's.
-TEST(DaemonTest, ReloadUnderAnAllocatorSetsTheConfigsQuotas) {
+// The allocator never answers, so every quota comes from the config or the API.
+TEST(DaemonTest, ReloadUnderAnAllocatorSetsConfiguredQuotas) {
     TestDaemon daemon([](cache::Config& config) { config.allocator.endpoint = "/nowhere/allocator.sock"; });
     make_tree(daemon.state / "tree");
     for (const char* name : {"d", "e", "f"}) daemon.add(name, daemon.state / "tree");
@@ -163,7 +163,7 @@ TEST(DaemonTest, ReloadUnderAnAllocatorSetsTheConfigsQuotas) {
     EXPECT_EQ(quota_of("f"), 0u);
 }
 
-TEST(DaemonTest, ADatasetWhoseRemoteIsAwayIsServedWhenItIsBack) {
+TEST(DaemonTest, OfflineDatasetIsServedOnceItsRemoteReturns) {
     TestDaemon daemon;
     make_tree(daemon.state / "tree");
     daemon.add("d", daemon.state / "tree");
@@ -188,12 +188,12 @@ TEST(DaemonTest, RunEndsWhenStopped) {
     EXPECT_FALSE((*daemon).reload(daemon.config()).has_value());
 }
 
-TEST(DaemonTest, SigtermEndsAndSighupReloads) {
+TEST(DaemonTest, SigtermStopsAndSighupReloads) {
     const LogFile log(LogLevel::info);
     TestDaemon daemon;
     make_tree(daemon.state / "tree");
     daemon.add("d", daemon.state / "tree", kMiB);
-    // Until `run` listens, the signals must not end the test.
+    // The signals must not end the test before `run` handles them.
     ::signal(SIGHUP, SIG_IGN);
     ::signal(SIGTERM, SIG_IGN);
     bool reloaded = false;
@@ -202,7 +202,7 @@ TEST(DaemonTest, SigtermEndsAndSighupReloads) {
             ::kill(::getpid(), SIGHUP);
             return number_at(daemon.dataset("d").at("quota"), "memory_bytes") == 2 * kMiB;
         });
-        // The level follows the quotas.
+        // The reload sets the log level after the quotas.
         TestDaemon::wait_until([&] {
             log_debug("wanted now");
             return !log.lines_with("wanted now").empty();

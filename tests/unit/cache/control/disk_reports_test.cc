@@ -34,7 +34,7 @@ protected:
     std::int64_t now_ns = 0;
 };
 
-TEST_F(DiskReportsTest, ATroubleIsOneLineHoweverLong) {
+TEST_F(DiskReportsTest, LastingProblemIsLoggedOnce) {
     look_at({"", ""});
     EXPECT_THAT(log.lines(), IsEmpty());
     for (int i = 0; i < 200; ++i) look_at({"", i % 2 == 0 ? "no space" : "no space either"});
@@ -44,7 +44,7 @@ TEST_F(DiskReportsTest, ATroubleIsOneLineHoweverLong) {
     EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("dataset=d2"), HasSubstr("dataset=d1")));
 }
 
-TEST_F(DiskReportsTest, ADiskThatTakesABlockNowAndThenIsStillInTrouble) {
+TEST_F(DiskReportsTest, IntermittentProblemIsLoggedOnce) {
     for (int i = 0; i < 300; ++i) look_at({i % 10 < 8 ? "no space" : ""});
     EXPECT_EQ(log.lines().size(), 1u);
     for (int i = 0; i < 300; ++i) look_at({""});
@@ -53,7 +53,7 @@ TEST_F(DiskReportsTest, ADiskThatTakesABlockNowAndThenIsStillInTrouble) {
     EXPECT_EQ(log.lines().size(), 3u) << "a new trouble is a new line";
 }
 
-TEST_F(DiskReportsTest, ARemovedDatasetIsForgotten) {
+TEST_F(DiskReportsTest, RemovedDatasetIsForgotten) {
     look_at({"no space"});
     look_at({});
     for (int i = 0; i < 300; ++i) look_at({""});

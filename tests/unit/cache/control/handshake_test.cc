@@ -32,7 +32,7 @@ using protocol::OpenReply;
 using protocol::OpenRequest;
 using testing::HasSubstr;
 
-// A node with one dataset, which keeps the sessions it is given.
+// A session host with one dataset. Keeps each attached session until the test takes it.
 class OneDataset final : public SessionHost {
 public:
     explicit OneDataset(const test::TempDirectory& directory) {
@@ -102,7 +102,7 @@ public:
         send(&message, sizeof message);
     }
 
-    // Bytes received; 0 when the daemon has hung up.
+    // Returns the bytes received, 0 if the daemon has hung up.
     template <typename Message>
     std::size_t receive(Message& into) {
         iovec content{&into, sizeof into};
@@ -190,7 +190,7 @@ protected:
     std::thread thread;
 };
 
-TEST_F(HandshakeTest, ExplainsAFailedReadToThoseWhoMayReadTheDataset) {
+TEST_F(HandshakeTest, FailedReadIsExplainedOnlyToPermittedReaders) {
     serve();
     const auto explained = [&](const char* dataset) {
         Client client(path);
@@ -208,7 +208,7 @@ TEST_F(HandshakeTest, ExplainsAFailedReadToThoseWhoMayReadTheDataset) {
     EXPECT_EQ(explained("elsewhere"), "");
 }
 
-TEST_F(HandshakeTest, OpensAndAttaches) {
+TEST_F(HandshakeTest, ClientOpensDatasetAndAttachesSession) {
     serve();
     Client client(path);
     const OpenReply opened = client.open();
@@ -236,7 +236,7 @@ TEST_F(HandshakeTest, OpensAndAttaches) {
     EXPECT_EQ(server->sessions(), 1u);
     EXPECT_EQ(server->slot_bytes(), 1u << 20);
 
-    // Each end is what its name says.
+    // Both sides share the ring, the slots, the event and the socket.
     const auto ring = Mapping::of(client.fds[0].get(), setup.ring.size(), Mapping::Access::read_write);
     const auto slots = Mapping::of(client.fds[1].get(), setup.slots->size(), Mapping::Access::read_only);
     ASSERT_TRUE(ring && slots);
@@ -259,7 +259,7 @@ TEST_F(HandshakeTest, OpensAndAttaches) {
     EXPECT_EQ(host.populated[0], attached.session_id);
 }
 
-TEST_F(HandshakeTest, WhatASessionHadIsCountedUntilItEnds) {
+TEST_F(HandshakeTest, SessionCountsAgainstLimitsUntilItEnds) {
     serve({.slot_bytes_max = 3 << 20, .sessions_max = 2});
     Client first(path);
     first.open();
@@ -276,7 +276,7 @@ TEST_F(HandshakeTest, WhatASessionHadIsCountedUntilItEnds) {
     fourth.open();
     EXPECT_THAT(fourth.attach(Client::attach_request(4096)).error, HasSubstr("3.00 MiB"));
 
-    host.take_session();  // the first session ends
+    host.take_session();  // ends the first session
     while (server->sessions() != 1) std::this_thread::yield();
     EXPECT_EQ(server->slot_bytes(), 1u << 20);
     EXPECT_EQ(first.fds.size(), 3u) << "though its client holds on to its slots";
@@ -288,7 +288,7 @@ TEST_F(HandshakeTest, WhatASessionHadIsCountedUntilItEnds) {
     EXPECT_NE(sixth.attach(Client::attach_request(4096)).status, 0u);
 }
 
-TEST_F(HandshakeTest, SaysWhyADatasetCannotBeOpened) {
+TEST_F(HandshakeTest, FailedOpenSaysWhy) {
     serve();
     Client client(path);
     const OpenReply reply = client.open("nowhere");
@@ -309,7 +309,7 @@ TEST_F(HandshakeTest, SaysWhyADatasetCannotBeOpened) {
     EXPECT_THAT(scan.open("here", "(scan)").error, HasSubstr("job name"));
 }
 
-TEST_F(HandshakeTest, SaysWhyAJobCannotHaveASession) {
+TEST_F(HandshakeTest, JobOverTheLimitIsRefusedWithReason) {
     serve();
     Client client(path);
     client.open("here", "one-too-many");
@@ -320,7 +320,7 @@ TEST_F(HandshakeTest, SaysWhyAJobCannotHaveASession) {
     EXPECT_EQ(server->sessions(), 0u);
 }
 
-TEST_F(HandshakeTest, RefusesBadAttachments) {
+TEST_F(HandshakeTest, InvalidAttachRequestsAreRefused) {
     serve({.session_slot_bytes_max = 1 << 20});
     const auto changed = [](auto change) {
         AttachRequest request = Client::attach_request();
@@ -349,7 +349,7 @@ TEST_F(HandshakeTest, RefusesBadAttachments) {
     EXPECT_EQ(server->sessions(), 0u);
 }
 
-TEST_F(HandshakeTest, ClosesWhoSendsGarbage) {
+TEST_F(HandshakeTest, ClientThatSendsGarbageIsDisconnected) {
     serve();
     std::mt19937_64 random(1);
     const OpenRequest good = Client::open_request("here", "job");
@@ -389,7 +389,7 @@ TEST_F(HandshakeTest, ClosesWhoSendsGarbage) {
     EXPECT_EQ(last.open().status, 0u) << "others are served on";
 }
 
-TEST_F(HandshakeTest, ClosesWhoStalls) {
+TEST_F(HandshakeTest, StalledClientIsDisconnected) {
     serve({.stall_ms = 1});
     Client silent(path);
     EXPECT_TRUE(silent.hung_up());
@@ -401,7 +401,7 @@ TEST_F(HandshakeTest, ClosesWhoStalls) {
     EXPECT_EQ(server->sessions(), 0u);
 }
 
-TEST_F(HandshakeTest, NoMoreThanSoManyAtOnce) {
+TEST_F(HandshakeTest, ConcurrentHandshakesAreLimited) {
     serve({.handshakes_max = 2});
     Client first(path);
     Client second(path);
@@ -418,7 +418,7 @@ TEST_F(HandshakeTest, NoMoreThanSoManyAtOnce) {
     }
 }
 
-TEST_F(HandshakeTest, StopTakesItsSocketAway) {
+TEST_F(HandshakeTest, StopRemovesTheSocket) {
     serve();
     Client client(path);
     ASSERT_EQ(client.open().status, 0u);

@@ -14,7 +14,7 @@ Config config_with(std::map<std::string, JobConfig> jobs, JobConfig fallback = {
     return config;
 }
 
-TEST(JobLimits, WhoSaysIt) {
+TEST(JobLimits, ApiLimitOverridesConfigAndConfigOverridesDefault) {
     JobLimits limits;
     limits.apply(config_with({{"named", {.remote_bytes_per_second = 100, .remote_burst_bytes = 7}}},
                              {.remote_bytes_per_second = 50, .remote_burst_bytes = 5}),
@@ -28,7 +28,7 @@ TEST(JobLimits, WhoSaysIt) {
     EXPECT_EQ((*limits.bucket("named", 0))->rate_bytes_per_second(0), 20);
 }
 
-TEST(JobLimits, AReloadWinsForJobsItNames) {
+TEST(JobLimits, ReloadOverridesApiLimitsOfNamedJobsOnly) {
     JobLimits limits;
     const auto named = *limits.bucket("named", 0);
     const auto other = *limits.bucket("other", 0);
@@ -41,13 +41,13 @@ TEST(JobLimits, AReloadWinsForJobsItNames) {
     EXPECT_EQ(third->rate_bytes_per_second(0), 50);
 }
 
-TEST(JobLimits, OneBucketAJob) {
+TEST(JobLimits, EachJobHasOneBucket) {
     JobLimits limits;
     EXPECT_EQ(*limits.bucket("a", 0), *limits.bucket("a", 0));
     EXPECT_NE(*limits.bucket("a", 0), *limits.bucket("b", 0));
 }
 
-TEST(JobLimits, WhatTheApiSetIsKept) {
+TEST(JobLimits, ApiLimitsSurviveSaveAndLoad) {
     JobLimits before;
     before.set("a", {.rate_bytes_per_second = 1.5e8, .burst_bytes = 1 << 20}, 0);
     before.set("b", {}, 0);
@@ -60,7 +60,7 @@ TEST(JobLimits, WhatTheApiSetIsKept) {
     EXPECT_EQ((*after.bucket("a", 0))->burst_bytes(), 1u << 20);
 }
 
-TEST(JobLimits, ABrokenFileIsAnError) {
+TEST(JobLimits, BrokenFileErrorNamesTheFile) {
     for (const char* text :
          {"", "[]", R"({"a": 3})", R"({"a": {"rate_bytes_per_s": "fast", "burst_bytes": 1}})",
           R"({"a": {"rate_bytes_per_s": 1}})", R"({"a": {"rate_bytes_per_s": -1, "burst_bytes": 1}})"}) {
@@ -71,7 +71,7 @@ TEST(JobLimits, ABrokenFileIsAnError) {
     }
 }
 
-TEST(JobLimits, NamesOfJobs) {
+TEST(JobLimits, JobNamesAreValidated) {
     for (const char* good : {"a", "resnet50/run-3", "1234.batch", "user@host:job"})
         EXPECT_TRUE(check_job_name(good)) << good;
     for (const std::string& bad : {std::string(), std::string("(scan)"), std::string("a b"), std::string("a\n"),
@@ -84,7 +84,7 @@ TEST(JobLimits, NamesOfJobs) {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
 
-TEST(JobLimits, ALeaseGivesEachJobItsRateUntilItExpires) {
+TEST(JobLimits, LeaseSetsJobRatesUntilItExpires) {
     JobLimits limits;
     const auto leased = *limits.bucket("leased", 0);
     limits.lease({.rates = {{"leased", 100}}, .floor_bytes_per_second = 8, .expires_ns = 5 * kSecond}, 0);
@@ -98,7 +98,7 @@ TEST(JobLimits, ALeaseGivesEachJobItsRateUntilItExpires) {
     EXPECT_EQ(leased->rate_bytes_per_second(0), 50);
 }
 
-// Other nodes are given the bandwidth from then on, so a control thread that is late must not matter.
+// Other nodes get the bandwidth from the expiry on, so a late control thread must not matter.
 TEST(JobLimits, BucketsFallToTheFloorOnTimeWhenNobodyCallsExpire) {
     JobLimits limits;
     const auto a = *limits.bucket("a", 0);
@@ -117,7 +117,7 @@ TEST(JobLimits, BucketsFallToTheFloorOnTimeWhenNobodyCallsExpire) {
     EXPECT_GT(a->rate_bytes_per_second(7 * kSecond), 40e6);
 }
 
-TEST(JobLimits, AJobTheLeaseDoesNotNameStandsAtTheFloor) {
+TEST(JobLimits, UnleasedJobGetsTheFloor) {
     JobLimits limits;
     EXPECT_FALSE(limits.any_unleased());
     limits.lease({.rates = {{"leased", 100}}, .floor_bytes_per_second = 8, .expires_ns = kSecond}, 0);
@@ -136,7 +136,7 @@ double sum_of(JobLimits& limits, const std::vector<std::string>& jobs) {
     return sum;
 }
 
-TEST(JobLimits, NewcomersTakeTheirRateFromTheLease) {
+TEST(JobLimits, NewJobsShareTheLeasedRate) {
     JobLimits limits;
     limits.lease({.rates = {{"a", 100e3}, {"b", 60e3}}, .floor_bytes_per_second = 8e3, .expires_ns = kSecond}, 0);
     EXPECT_DOUBLE_EQ(sum_of(limits, {"a", "b"}), 160e3);
@@ -149,7 +149,7 @@ TEST(JobLimits, NewcomersTakeTheirRateFromTheLease) {
     limits.expire(kSecond);
     EXPECT_NEAR(sum_of(limits, jobs), 2 * 8e3, 1e-6) << "two are counted";
 
-    // Who has ended leaves its part to the others.
+    // An ended job leaves its share to the others.
     limits.seen_reading({"c"}, kSecond);
     EXPECT_NEAR((*limits.bucket("c", 0))->rate_bytes_per_second(0), 16e3 / 103, 1e-6)
         << "it may be between two sessions";
@@ -161,7 +161,7 @@ TEST(JobLimits, NewcomersTakeTheirRateFromTheLease) {
     EXPECT_DOUBLE_EQ(sum_of(limits, {"c", "d", "e"}), 16e3);
 }
 
-TEST(JobLimits, AScanThatGoesOnHasItsPartOfTheLease) {
+TEST(JobLimits, RunningScanSharesTheLeasedRate) {
     JobLimits limits;
     limits.lease({.rates = {{"a", 100e3}}, .floor_bytes_per_second = 8e3, .expires_ns = kSecond}, 0);
     const auto job = *limits.bucket("a", 0);
@@ -175,7 +175,7 @@ TEST(JobLimits, AScanThatGoesOnHasItsPartOfTheLease) {
     EXPECT_EQ(job->rate_bytes_per_second(0), 100e3) << "it is over";
 }
 
-TEST(JobLimits, WhoEndsIsForgottenOnceItsBucketIsFull) {
+TEST(JobLimits, EndedJobIsForgottenOnceItsBucketIsFull) {
     JobLimits limits;
     limits.apply(config_with({}, {.remote_bytes_per_second = 1000, .remote_burst_bytes = 4000}), 0);
     auto held = *limits.bucket("a", 0);
@@ -193,7 +193,7 @@ TEST(JobLimits, WhoEndsIsForgottenOnceItsBucketIsFull) {
     EXPECT_EQ(limits.buckets(), 0u);
 }
 
-TEST(JobLimits, JobsUnderEverNewNamesAreRefusedAndThenForgotten) {
+TEST(JobLimits, ExcessJobsAreRefusedUntilIdleOnesAreForgotten) {
     JobLimits limits;
     for (std::size_t i = 0; i < JobLimits::kJobsMax; ++i) ASSERT_TRUE(limits.bucket("job-" + std::to_string(i), 0));
     const auto refused = limits.bucket("another", 0);
@@ -206,7 +206,7 @@ TEST(JobLimits, JobsUnderEverNewNamesAreRefusedAndThenForgotten) {
     EXPECT_TRUE(limits.bucket("another", kSecond));
 }
 
-TEST(JobLimits, JobsOfALeaseForNoneShareItsFloor) {
+TEST(JobLimits, JobsUnderAnEmptyLeaseShareItsFloor) {
     JobLimits limits;
     limits.lease({.floor_bytes_per_second = 8e3, .expires_ns = kSecond}, 0);
     EXPECT_EQ((*limits.bucket("a", 0))->rate_bytes_per_second(0), 8e3);
@@ -217,7 +217,7 @@ TEST(JobLimits, JobsOfALeaseForNoneShareItsFloor) {
     EXPECT_DOUBLE_EQ(sum_of(limits, {"a", "b"}), 8e3);
 }
 
-TEST(JobLimits, WhatALeaseTakesAwayIsSeen) {
+TEST(JobLimits, ReducedLeaseIsDetected) {
     JobLimits limits;
     const RateLease lease{.rates = {{"a", 100}, {"b", 100}}, .expires_ns = kSecond};
     EXPECT_FALSE(limits.leases_more_than(lease));
@@ -229,7 +229,7 @@ TEST(JobLimits, WhatALeaseTakesAwayIsSeen) {
     EXPECT_FALSE(limits.leases_more_than({.rates = {{"a", 1}}})) << "all have fallen to the floor already";
 }
 
-TEST(JobLimits, TheOperatorsLimitHoldsUnderALeaseToo) {
+TEST(JobLimits, OperatorLimitCapsTheLeasedRate) {
     JobLimits limits;
     limits.set("a", {.rate_bytes_per_second = 30, .burst_bytes = 7}, 0);
     limits.set("b", {.rate_bytes_per_second = 300}, 0);
@@ -241,14 +241,14 @@ TEST(JobLimits, TheOperatorsLimitHoldsUnderALeaseToo) {
     EXPECT_EQ((*limits.bucket("a", 0))->rate_bytes_per_second(0), 100);
 }
 
-TEST(JobLimits, ALeaseOfNothingIsNotALeaseWithoutLimit) {
+TEST(JobLimits, ZeroRateLeaseStillLimits) {
     JobLimits limits;
     limits.lease({.rates = {{"a", 0}}, .floor_bytes_per_second = 0, .expires_ns = kSecond}, 0);
     EXPECT_TRUE((*limits.bucket("a", 0))->limited());
     EXPECT_TRUE((*limits.bucket("b", 0))->limited());
 }
 
-TEST(JobLimits, ALeaseThatCameTooLateIsAFloor) {
+TEST(JobLimits, ExpiredLeaseGivesTheFloor) {
     JobLimits limits;
     limits.lease({.rates = {{"a", 100}}, .floor_bytes_per_second = 8, .expires_ns = kSecond}, 2 * kSecond);
     EXPECT_EQ((*limits.bucket("a", 2 * kSecond))->rate_bytes_per_second(0), 8);

@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(Metrics, SaysWhatTheDataPlaneCounts) {
+TEST(Metrics, ExportsDataPlaneCounters) {
     ShardStatistics statistics;
     DatasetStatistics dataset{.dataset_id = 1, .name = "quo\"ted"};
     dataset.counters.memory_hits = 3;
@@ -36,7 +36,7 @@ TEST(Metrics, SaysWhatTheDataPlaneCounts) {
     }
 }
 
-TEST(Metrics, LeavesOutWhatHasNoValues) {
+TEST(Metrics, OmitsMetricsWithoutValues) {
     const std::string text = metrics_text({}, {});
     EXPECT_THAT(text, HasSubstr("larder_node_uptime_seconds 0\n"));
     EXPECT_EQ(text.find("larder_job"), std::string::npos);

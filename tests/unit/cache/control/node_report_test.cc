@@ -33,7 +33,7 @@ JobStatistics job(std::uint64_t bytes, std::int64_t busy_ns, std::uint32_t loops
             .bytes_delivered = bytes};
 }
 
-// Makes reports as they are sent.
+// Makes reports in the JSON form in which they are sent.
 class Reports {
 public:
     explicit Reports(std::uint64_t state_directory) : reporter_(state_directory) {}
@@ -51,7 +51,7 @@ const boost::json::object& only_job(const boost::json::object& report) {
     return report.at("jobs").as_array().at(0).as_object();
 }
 
-TEST(NodeReport, BusyIsTheTimeALoopDidNotWait) {
+TEST(NodeReport, BusySecondsExcludeWaiting) {
     Reports reports(1);
     (void)reports.make(config(), kRoom, kDatasets, {.jobs = {job(0, 0)}}, 0, kOneSecond_ns);
     const auto report =
@@ -63,7 +63,7 @@ TEST(NodeReport, BusyIsTheTimeALoopDidNotWait) {
     EXPECT_DOUBLE_EQ(only_job(report).at("busy_s").to_number<double>(), 0.25);
 }
 
-TEST(NodeReport, WithoutALoopNothingIsBusy) {
+TEST(NodeReport, JobWithoutTrainingLoopReportsNoBusyTime) {
     Reports reports(1);
     (void)reports.make(config(), kRoom, kDatasets, {.jobs = {job(0, 0, 0)}}, 0, kOneSecond_ns);
     const auto report = reports.make(config(), kRoom, kDatasets, {.jobs = {job(5000, 0, 0)}}, 0, 2 * kOneSecond_ns);
@@ -71,7 +71,7 @@ TEST(NodeReport, WithoutALoopNothingIsBusy) {
     EXPECT_EQ(only_job(report).at("busy_s").to_number<double>(), 0);
 }
 
-TEST(NodeReport, DemandIsWhatCameAndWhatWaits) {
+TEST(NodeReport, DemandCountsBytesReadAndWaiting) {
     Reports reports(1);
     JobStatistics first = job(0, 0);
     first.counters.remote_read_bytes = 1000;
@@ -84,7 +84,7 @@ TEST(NodeReport, DemandIsWhatCameAndWhatWaits) {
     EXPECT_EQ(only_job(report).at("remote_bytes").to_number<int>(), 5000);
 }
 
-TEST(NodeReport, AJobBetweenTwoEpochsIsStillThereAndThenGone) {
+TEST(NodeReport, IdleJobIsReportedBrieflyThenDropped) {
     Reports reports(1);
     (void)reports.make(config(), kRoom, kDatasets, {.jobs = {job(0, 0)}}, 0, kOneSecond_ns);
     JobStatistics idle = job(10, 0, 0);
@@ -99,7 +99,7 @@ TEST(NodeReport, AJobBetweenTwoEpochsIsStillThereAndThenGone) {
     EXPECT_TRUE(other.at("jobs").as_array().empty());
 }
 
-TEST(NodeReport, AJobOfTwoDatasetsCountsUnderTheOneItReadsMostOf) {
+TEST(NodeReport, JobOfTwoDatasetsCountsUnderItsMostReadOne) {
     Reports reports(1);
     JobStatistics less = job(100, kOneSecond_ns / 10);
     less.dataset = "text";
@@ -117,7 +117,7 @@ TEST(NodeReport, AJobOfTwoDatasetsCountsUnderTheOneItReadsMostOf) {
     }
 }
 
-TEST(NodeReport, AnEpochIsSaidOnceSomethingOfItWasRead) {
+TEST(NodeReport, EpochIsReportedOnceReadingStarts) {
     Reports reports(1);
     const auto opened = reports.make(config(), kRoom, kDatasets, {.jobs = {job(0, 0)}}, 0, kOneSecond_ns);
     EXPECT_FALSE(only_job(opened).contains("epoch")) << "it may be resumed at any";
@@ -127,7 +127,7 @@ TEST(NodeReport, AnEpochIsSaidOnceSomethingOfItWasRead) {
     EXPECT_EQ(only_job(report).at("epoch").to_number<int>(), 7);
 }
 
-TEST(NodeReport, SizesAreAsStored) {
+TEST(NodeReport, DatasetSizeIncludesStorageOverhead) {
     Reports reports(1);
     DatasetStatistics images{.name = "images"};
     images.usage = {.memory_bytes = 22 * kMiB, .payload_bytes = 20 * kMiB};
@@ -139,7 +139,7 @@ TEST(NodeReport, SizesAreAsStored) {
         << "nothing is known of it yet: the most it can be";
 }
 
-TEST(NodeReport, SizesMoveSeldomWhileADatasetFillsAndAreExactWhenItIsAllThere) {
+TEST(NodeReport, SizeEstimateIsSteadyWhileFillingAndExactWhenFull) {
     Reports reports(1);
     std::set<std::uint64_t> sizes;
     std::uint64_t stored = 0;
@@ -159,7 +159,7 @@ TEST(NodeReport, SizesMoveSeldomWhileADatasetFillsAndAreExactWhenItIsAllThere) {
     EXPECT_LE(sizes.size(), 3u);
 }
 
-TEST(NodeReport, SaysWhichQuotasAreHeldAndHowManyScansRun) {
+TEST(NodeReport, ReportsHeldQuotasAndRunningScans) {
     Reports reports(1);
     const std::vector<ReportedDataset> datasets = {
         {.name = "images", .payload_bytes = kMiB, .quota = {.memory_bytes = 7}, .quota_held = true},
@@ -170,7 +170,7 @@ TEST(NodeReport, SaysWhichQuotasAreHeldAndHowManyScansRun) {
     EXPECT_FALSE(report.at("datasets").at(1).at("quota_held").as_bool());
 }
 
-TEST(NodeReport, AJobOnADatasetThatIsGoneIsLeftOut) {
+TEST(NodeReport, JobOnARemovedDatasetIsOmitted) {
     Reports reports(1);
     JobStatistics orphan = job(1, 0);
     orphan.dataset = "removed";

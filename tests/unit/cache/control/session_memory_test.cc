@@ -28,7 +28,7 @@ std::size_t resident_bytes(const Mapping& mapping) {
     return static_cast<std::size_t>(resident) * protocol::kPageBytes;
 }
 
-TEST(SessionMemory, SlotsAreTheDaemonsToWriteOnly) {
+TEST(SessionMemory, OnlyTheDaemonCanWriteSlots) {
     auto memory = make_session_memory(64, kSlotBytes);
     ASSERT_TRUE(memory.has_value()) << memory.error().message;
     EXPECT_EQ(memory->slots.size(), kSlotBytes);
@@ -44,7 +44,7 @@ TEST(SessionMemory, SlotsAreTheDaemonsToWriteOnly) {
     EXPECT_EQ(::mprotect(reader->data(), kSlotBytes, PROT_READ | PROT_WRITE), -1);
 }
 
-TEST(SessionMemory, RingsAreBothSidesToWriteButOfFixedSize) {
+TEST(SessionMemory, BothSidesCanWriteRingsOfFixedSize) {
     auto memory = make_session_memory(64, kSlotBytes);
     ASSERT_TRUE(memory.has_value()) << memory.error().message;
     EXPECT_EQ(memory->ring.size(), protocol::ring_bytes(64));
@@ -55,7 +55,7 @@ TEST(SessionMemory, RingsAreBothSidesToWriteButOfFixedSize) {
     EXPECT_EQ(::ftruncate(memory->ring_fd.get(), 0), -1);
 }
 
-// What a keeper said.
+// Records the progress that a keeper reports.
 struct Told {
     void operator()(std::uint64_t bytes, bool settled) {
         populated_bytes = bytes;
@@ -67,7 +67,7 @@ struct Told {
     std::counting_semaphore<> now_settled{0};
 };
 
-TEST(SlotKeeper, PopulatesAsMuchAsIsAskedForAndNoMore) {
+TEST(SlotKeeper, PopulatesOnlyTheRequestedBytes) {
     Told told;
     SlotKeeper keeper;
     auto memory = make_session_memory(64, kSlotBytes);
@@ -86,7 +86,7 @@ TEST(SlotKeeper, PopulatesAsMuchAsIsAskedForAndNoMore) {
     EXPECT_EQ(told.pieces, 2) << "one for each huge page";
 }
 
-TEST(SlotKeeper, PopulatesSlotsOfLessThanAHugePage) {
+TEST(SlotKeeper, PopulatesSlotsSmallerThanAHugePage) {
     Told told;
     SlotKeeper keeper;
     auto memory = make_session_memory(64, 3 * protocol::kPageBytes);
@@ -98,7 +98,7 @@ TEST(SlotKeeper, PopulatesSlotsOfLessThanAHugePage) {
     EXPECT_EQ(resident_bytes(*slots), 3 * protocol::kPageBytes);
 }
 
-TEST(SlotKeeper, TellsWhenTheLastHolderHasGone) {
+TEST(SlotKeeper, CallsBackWhenTheLastHolderIsGone) {
     std::promise<void> ended;
     SlotKeeper keeper;
     auto memory = make_session_memory(64, kSlotBytes);
@@ -112,7 +112,7 @@ TEST(SlotKeeper, TellsWhenTheLastHolderHasGone) {
     waiting.wait();
 }
 
-TEST(SlotKeeper, DoesNotPopulateForASessionThatHasEnded) {
+TEST(SlotKeeper, DoesNotPopulateAfterTheSessionEnded) {
     std::latch busy(1);
     bool called = false;
     {

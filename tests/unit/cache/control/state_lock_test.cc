@@ -19,7 +19,7 @@ TEST(StateDirectory, KeepsItsNumber) {
     EXPECT_NE(number_of_state_directory(other.path()).value(), *number);
 }
 
-TEST(StateDirectory, ANumberThatIsDamagedIsDrawnAnew) {
+TEST(StateDirectory, DamagedNumberIsReplaced) {
     const test::TempDirectory directory;
     std::ofstream(directory / "number") << "no number";
     const auto number = number_of_state_directory(directory.path());
@@ -27,7 +27,7 @@ TEST(StateDirectory, ANumberThatIsDamagedIsDrawnAnew) {
     EXPECT_EQ(number_of_state_directory(directory.path()).value(), *number);
 }
 
-TEST(StateDirectory, AnErrorNamesTheFile) {
+TEST(StateDirectory, ErrorNamesTheFile) {
     const auto number = number_of_state_directory("/nowhere/at/all");
     ASSERT_FALSE(number.has_value());
     EXPECT_NE(number.error().message.find("/nowhere/at/all/number"), std::string::npos) << number.error().message;

@@ -10,7 +10,7 @@
 namespace larder::cache {
 namespace {
 
-// The control thread's part, played by the test.
+// Stands in for the control thread. The test runs the posted work.
 class ControlQueue {
 public:
     void post(std::function<void()> work) {
@@ -56,7 +56,7 @@ protected:
     Tasks tasks{clock, [this](std::function<void()> work) { control.post(std::move(work)); }};
 };
 
-TEST_F(TasksTest, TellsHowFarItIs) {
+TEST_F(TasksTest, RunningTaskReportsProgress) {
     std::latch half(1);
     std::latch go_on(1);
     const auto id = start([&](TaskProgress& progress, std::stop_token) -> Tasks::Outcome {
@@ -84,7 +84,7 @@ TEST_F(TasksTest, TellsHowFarItIs) {
     EXPECT_DOUBLE_EQ(view->seconds, 3);
 }
 
-TEST_F(TasksTest, IsDoneOnlyWhenTheControlThreadHasTakenOver) {
+TEST_F(TasksTest, IsDoneOnlyAfterTheControlThreadFinishesIt) {
     std::function<void(Tasks::Outcome)> settle;
     const auto id = start([](TaskProgress&, std::stop_token) -> Tasks::Outcome { return "1"; },
                           [&](Tasks::Outcome outcome, std::function<void(Tasks::Outcome)> with) {
@@ -98,7 +98,7 @@ TEST_F(TasksTest, IsDoneOnlyWhenTheControlThreadHasTakenOver) {
     EXPECT_EQ(tasks.view(id)->error->message, "no room");
 }
 
-TEST_F(TasksTest, CanBeCancelled) {
+TEST_F(TasksTest, RunningTaskCanBeCancelled) {
     const auto id = start(wait_for_stop);
     EXPECT_TRUE(tasks.cancel(id));
     control.run_one();
@@ -108,20 +108,20 @@ TEST_F(TasksTest, CanBeCancelled) {
     EXPECT_FALSE(tasks.view(id + 1).has_value());
 }
 
-TEST_F(TasksTest, StopEndsAll) {
+TEST_F(TasksTest, StopEndsAllTasks) {
     start(wait_for_stop);
     start(wait_for_stop);
     tasks.stop();
 }
 
-TEST_F(TasksTest, NoMoreThanSoManyRun) {
+TEST_F(TasksTest, ExcessTaskIsRefused) {
     for (std::size_t i = 0; i < Tasks::kRunningMax; ++i) start(wait_for_stop);
     const auto refused = tasks.start({.run = wait_for_stop});
     ASSERT_FALSE(refused.has_value());
     EXPECT_EQ(refused.error().code, ErrorCode::unavailable);
 }
 
-TEST_F(TasksTest, AFinishedOneIsForgottenAfterAWhile) {
+TEST_F(TasksTest, FinishedTaskIsForgottenAfterAWhile) {
     const auto id = start([](TaskProgress&, std::stop_token) -> Tasks::Outcome { return "{}"; });
     control.run_one();
     clock.advance_ns(Tasks::kRememberedNs);

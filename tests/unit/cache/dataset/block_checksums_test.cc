@@ -1,4 +1,5 @@
-// Checksums at indexing: those of the remote's bytes, in the order of the manifest, read once and carried over.
+// Checksums made while indexing: they match the remote's bytes, follow the order of the manifest, and carry over to
+// the next version without a second read.
 
 #include "cache/dataset/block_checksums.h"
 
@@ -45,14 +46,14 @@ protected:
     int versions_ = 0;
 };
 
-TEST_F(BlockChecksumsTest, OfFiles) {
+TEST_F(BlockChecksumsTest, FileChecksumsMatchTheirContent) {
     test::make_tree(root_);
     const auto manifest = index(std::nullopt, {});
     ASSERT_TRUE(manifest) << manifest.error().message;
     expect_right(*manifest);
 }
 
-TEST_F(BlockChecksumsTest, OfBlocksOfShards) {
+TEST_F(BlockChecksumsTest, ShardBlockChecksumsMatchTheirContent) {
     std::filesystem::create_directories(root_);
     for (const char* name : {"b.tar", "a.tar", "c.tar"}) {
         test::write_tar(root_ / name, test::TarDialect::pax,
@@ -65,7 +66,7 @@ TEST_F(BlockChecksumsTest, OfBlocksOfShards) {
     expect_right(*manifest);
 }
 
-TEST_F(BlockChecksumsTest, WhatHasNotChangedIsNotReadAgain) {
+TEST_F(BlockChecksumsTest, UnchangedObjectsAreNotReadAgain) {
     test::MemorySource source;
     source.objects = {{"a", "first"}, {"b", "second"}};
     const auto content = [&] {
@@ -94,7 +95,7 @@ TEST_F(BlockChecksumsTest, WhatHasNotChangedIsNotReadAgain) {
     EXPECT_NE(after.block_checksum(1), before.block_checksum(1));
 }
 
-TEST_F(BlockChecksumsTest, AnObjectThatChangesMeanwhileIsAnError) {
+TEST_F(BlockChecksumsTest, ObjectChangedWhileIndexingIsAnError) {
     test::MemorySource source;
     source.objects = {{"a", "first"}};
     DatasetContent found;
@@ -105,7 +106,7 @@ TEST_F(BlockChecksumsTest, AnObjectThatChangesMeanwhileIsAnError) {
     EXPECT_THAT(summed.error().message, HasSubstr("a changed while it was indexed"));
 }
 
-TEST_F(BlockChecksumsTest, StopsWhenAsked) {
+TEST_F(BlockChecksumsTest, StopRequestCancelsIndexing) {
     test::make_tree(root_);
     std::stop_source stop;
     bool summing = false;

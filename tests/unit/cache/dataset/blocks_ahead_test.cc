@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 constexpr std::uint32_t kObjects = 20;
 
-// Its first objects are opened only once several are asked for at the same time.
+// The first kReadsMax opens block until all of them are in flight.
 class SlowSource final : public ObjectSource {
 public:
     std::string description() const override { return "slow"; }
@@ -60,7 +60,7 @@ protected:
     std::vector<std::uint32_t> order_;  // backwards
 };
 
-TEST_F(BlocksAheadTest, SeveralAreReadAtOnceAndComeInOrder) {
+TEST_F(BlocksAheadTest, ReadsConcurrentlyAndDeliversInOrder) {
     BlocksAhead ahead(source_, *manifest_, order_);
     for (const std::uint32_t block : order_) {
         const auto read = ahead.next();
@@ -70,7 +70,7 @@ TEST_F(BlocksAheadTest, SeveralAreReadAtOnceAndComeInOrder) {
     }
 }
 
-TEST_F(BlocksAheadTest, AnObjectThatChangedIsAnErrorWhenItsTurnComes) {
+TEST_F(BlocksAheadTest, ChangedObjectFailsWhenItsTurnComes) {
     source_.memory.objects["object-109"] += " and more";
     BlocksAhead ahead(source_, *manifest_, order_);
     for (std::uint32_t i = 0; i < 10; ++i) ASSERT_TRUE(ahead.next());
@@ -80,7 +80,7 @@ TEST_F(BlocksAheadTest, AnObjectThatChangedIsAnErrorWhenItsTurnComes) {
     EXPECT_THAT(changed.error().message, HasSubstr("object-109 changed"));
 }
 
-TEST_F(BlocksAheadTest, MayBeLeftInTheMiddle) {
+TEST_F(BlocksAheadTest, CanBeDestroyedBeforeTheEnd) {
     BlocksAhead ahead(source_, *manifest_, order_);
     ASSERT_TRUE(ahead.next());
 }

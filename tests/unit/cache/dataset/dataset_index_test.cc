@@ -15,7 +15,7 @@ using protocol::BlockTarget;
 using protocol::Format;
 using ::testing::HasSubstr;
 
-TEST(ParseBlockGoal, TakesTheThreeForms) {
+TEST(ParseBlockGoal, AcceptsSampleObjectAndSize) {
     EXPECT_EQ(parse_block_goal("sample")->target, BlockTarget::sample);
     EXPECT_EQ(parse_block_goal("object")->target, BlockTarget::object);
     EXPECT_EQ(parse_block_goal("8MiB")->target, BlockTarget::bytes);
@@ -27,13 +27,13 @@ TEST(ParseBlockGoal, TakesTheThreeForms) {
     }
 }
 
-TEST(ParseFormat, TakesTheNamesOfAllFormats) {
+TEST(ParseFormat, AcceptsTheNamesOfAllFormats) {
     for (const Format format : protocol::kFormats) EXPECT_EQ(parse_format(name(format)), format);
     EXPECT_THAT(parse_format("zip").error().message,
                 HasSubstr("\"zip\" is unknown; known: raw, webdataset, mds, litdata, tfrecord, megatron"));
 }
 
-TEST(IndexDataset, TellsTheFormatByTheFiles) {
+TEST(IndexDataset, DetectsTheFormatFromTheFiles) {
     test::TempDirectory directory;
     const auto root = directory.path() / "data";
     const auto format = [&] {
@@ -49,7 +49,7 @@ TEST(IndexDataset, TellsTheFormatByTheFiles) {
     EXPECT_EQ(format(), Format::raw);
 }
 
-TEST(IndexDataset, RefusesParquetUnlessItIsTakenAsItIs) {
+TEST(IndexDataset, RefusesParquetUnlessTheFormatIsRaw) {
     test::TempDirectory directory;
     test::write_file(directory.path() / "data/part-0.parquet", "PAR1");
     test::write_file(directory.path() / "data/_SUCCESS", "x");
@@ -62,7 +62,7 @@ TEST(IndexDataset, RefusesParquetUnlessItIsTakenAsItIs) {
     EXPECT_TRUE(index_dataset(request, {}, {}));
 }
 
-TEST(IndexDataset, RefusesABlockSizeThatWouldDoNothing) {
+TEST(IndexDataset, RefusesABlockSizeForARawDataset) {
     test::TempDirectory directory;
     test::write_file(directory.path() / "data/a", "x");
     const IndexRequest request{
@@ -72,7 +72,7 @@ TEST(IndexDataset, RefusesABlockSizeThatWouldDoNothing) {
     EXPECT_THAT(report.error().message, HasSubstr("a block of a raw dataset is one file"));
 }
 
-TEST(IndexDataset, NamesARootThatIsNotThere) {
+TEST(IndexDataset, MissingRootErrorNamesThePath) {
     test::TempDirectory directory;
     const auto report = index_dataset({.url = directory / "absent", .manifest_path = directory / "m"}, {}, {});
     ASSERT_FALSE(report);

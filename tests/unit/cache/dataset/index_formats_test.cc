@@ -1,6 +1,6 @@
-// Indexing MDS, LitData, TFRecord and Megatron over objects in memory: every sample leads to its bytes under every
-// block goal, only what must be read is read, and whatever is wrong is said with the file's name. Files that the
-// formats' own writers made are read by tests/python/test_formats.py.
+// Indexing of MDS, LitData, TFRecord and Megatron over objects in memory. Every sample maps to its bytes under every
+// block goal, indexing reads no more than it must, and errors name the file. tests/python/test_formats.py reads files
+// that the formats' own writers made.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ const std::vector<BlockGoal> kGoals{{BlockTarget::sample, 0},
                                     {BlockTarget::bytes, 100},
                                     {BlockTarget::bytes, 1 << 20}};
 
-// The bytes of every sample, as its extents say.
+// The bytes at each sample's extents.
 std::vector<std::string> samples_of(const MemorySource& source, const DatasetContent& content) {
     std::vector<std::string> samples;
     for (const auto& object : content.objects) {
@@ -105,7 +105,7 @@ void put_mds(MemorySource& source, const std::string& directory, std::size_t sam
     source.objects[directory + "index.json"] = mds_index({mds_shard("shard.mds", samples, shard.size())});
 }
 
-TEST(IndexMds, EverySampleLeadsToItsBytes) {
+TEST(IndexMds, EverySampleMapsToItsBytes) {
     MemorySource source;
     put_mds(source, "", 9, 20);
     for (const BlockGoal& goal : kGoals) {
@@ -126,7 +126,7 @@ TEST(IndexMds, ReadsIndexAndTablesOnly) {
     EXPECT_LT(source.bytes_read, source.objects["index.json"].size() + 200);
 }
 
-TEST(IndexMds, StreamsInDirectoriesAreOneDataset) {
+TEST(IndexMds, StreamsInSubdirectoriesFormOneDataset) {
     MemorySource source;
     put_mds(source, "b/", 3, 5);
     put_mds(source, "a/x/", 2, 5);
@@ -138,7 +138,7 @@ TEST(IndexMds, StreamsInDirectoriesAreOneDataset) {
     EXPECT_EQ(index_as_mds(source).content.samples.size(), 3u);
 }
 
-TEST(IndexMds, OneCompressedShardMakesAllWholeBlocks) {
+TEST(IndexMds, OneCompressedShardMakesEveryShardABlock) {
     MemorySource source;
     const std::string one = test::table_file(mds_samples(4, 30));
     const std::string two = test::table_file(mds_samples(6, 10));
@@ -157,11 +157,11 @@ TEST(IndexMds, OneCompressedShardMakesAllWholeBlocks) {
     EXPECT_EQ(indexed.content.blocks[1].length, source.objects["two.mds.zstd"].size());
     EXPECT_THAT(indexed.notes, ElementsAre(HasSubstr("compressed")));
 
-    source.objects["two.mds"] = two;  // now there both ways
+    source.objects["two.mds"] = two;  // now present in both forms
     EXPECT_FALSE(index_as_mds(source).content.samples_by_ordinal);
 }
 
-TEST(IndexMds, ARemoteWithoutAListingIsAskedForOneShard) {
+TEST(IndexMds, WithoutListingOneShardTellsTheCompression) {
     MemorySource source;
     source.lists = false;
     const std::string one = test::table_file(mds_samples(4, 30));
@@ -180,7 +180,7 @@ TEST(IndexMds, ARemoteWithoutAListingIsAskedForOneShard) {
     EXPECT_EQ(indexed.content.blocks[1].raw_bytes, two.size());
 }
 
-TEST(IndexMds, SaysWhatIsWrong) {
+TEST(IndexMds, InvalidIndexErrorNamesTheProblem) {
     MemorySource good;
     put_mds(good, "", 3, 5);
     const std::size_t bytes = good.objects["shard.mds"].size();
@@ -213,7 +213,7 @@ TEST(IndexMds, SaysWhatIsWrong) {
     EXPECT_THAT(with(mds_index({})), HasSubstr("no samples"));
 }
 
-TEST(IndexMds, SizesOnceDecompressedAreBoundAndHeldAgainstTheFrame) {
+TEST(IndexMds, DecompressedSizeIsBoundedAndMustMatchTheFrame) {
     MemorySource source;
     const std::string raw = test::table_file(mds_samples(4, 30));
     source.objects["a.zstd"] = compressed(raw);
@@ -255,7 +255,7 @@ Indexed index_as_litdata(MemorySource& source, const BlockGoal& goal = {}, std::
     return indexed;
 }
 
-TEST(IndexLitdata, EverySampleLeadsToItsBytesAndLeavesHaveTheirPaths) {
+TEST(IndexLitdata, SamplesMapToTheirBytesAndLeavesToTheirPaths) {
     MemorySource source;
     std::vector<std::string> samples;
     for (int i = 0; i < 7; ++i) {
@@ -296,7 +296,7 @@ TEST(IndexLitdata, TokensAreDocumentsOrWindows) {
     EXPECT_EQ(info_of(windows.content).tokens_per_sample, 2u);
 }
 
-TEST(IndexLitdata, RefusesWhatItCannotRead) {
+TEST(IndexLitdata, UnsupportedOrBrokenChunksAreRefused) {
     MemorySource source;
     source.objects["c.bin"] = test::table_file({"sample"});
     const auto with = [&](const std::string& index) {
@@ -324,7 +324,7 @@ TEST(IndexLitdata, RefusesWhatItCannotRead) {
                 HasSubstr("c.bin: its samples lie in an Arrow table"));
 }
 
-TEST(IndexLitdata, CompressedChunksOfOldAndNewWriters) {
+TEST(IndexLitdata, ReadsCompressedChunksOfOldAndNewWriters) {
     const std::string raw = test::table_file({"first sample", "second sample, longer"});
     for (const std::size_t counted : {raw.size(), raw.size() - 16}) {
         MemorySource source;
@@ -347,7 +347,7 @@ Indexed index_as_tfrecord(MemorySource& source, const BlockGoal& goal = {}) {
     return indexed;
 }
 
-TEST(IndexTfrecord, EveryRecordLeadsToItsBytes) {
+TEST(IndexTfrecord, EveryRecordMapsToItsBytes) {
     MemorySource source;
     std::vector<std::string> expected;
     for (int file = 0; file < 3; ++file) {
@@ -368,14 +368,14 @@ TEST(IndexTfrecord, EveryRecordLeadsToItsBytes) {
     }
 }
 
-TEST(IndexTfrecord, LargeRecordsAreSteppedOver) {
+TEST(IndexTfrecord, LargeRecordsAreSkippedUnread) {
     MemorySource source;
     source.objects["a.tfrecord"] = test::tfrecord_file(std::vector<std::string>(50, std::string(200'000, 'x')));
     ASSERT_TRUE(index_as_tfrecord(source).result);
     EXPECT_LT(source.bytes_read, std::uint64_t{400'000});
 }
 
-TEST(IndexTfrecord, SaysFileAndOffset) {
+TEST(IndexTfrecord, ErrorNamesFileAndOffset) {
     MemorySource source;
     source.objects["a.tfrecord"] = test::tfrecord_file({"one", "two"});
     source.objects["a.tfrecord"][20] ^= 1;
@@ -397,7 +397,7 @@ void put_megatron(MemorySource& source, const std::string& stem,
     source.objects[stem + ".idx"] = files.idx;
 }
 
-TEST(IndexMegatron, SamplesAreDocumentsAndEmptyOnesAreLeftOut) {
+TEST(IndexMegatron, SamplesAreNonEmptyDocuments) {
     MemorySource source;
     put_megatron(source, "a", {{{1, 2}, {3}}, {}, {{4}}});
     put_megatron(source, "b", {{{5, 6, 7}}});
@@ -413,7 +413,7 @@ TEST(IndexMegatron, SamplesAreDocumentsAndEmptyOnesAreLeftOut) {
     }
 }
 
-TEST(IndexMegatron, WindowsGoAcrossDocumentsButNotFiles) {
+TEST(IndexMegatron, WindowsCrossDocumentsButNotFiles) {
     MemorySource source;
     put_megatron(source, "a", {{{1, 2, 3}}, {{4, 5}}, {{6, 7}}});
     put_megatron(source, "b", {{{8, 9, 10}}});
@@ -426,14 +426,14 @@ TEST(IndexMegatron, WindowsGoAcrossDocumentsButNotFiles) {
     EXPECT_THAT(index_as_megatron(source, {}, 50).error(), HasSubstr("no samples"));
 }
 
-TEST(IndexMegatron, ReadsNothingOfTheTokens) {
+TEST(IndexMegatron, ReadsNoTokens) {
     MemorySource source;
     put_megatron(source, "a", {{std::vector<std::int32_t>(1'000'000, 5)}});
     ASSERT_TRUE(index_as_megatron(source).result);
     EXPECT_LT(source.bytes_read, std::uint64_t{200});
 }
 
-TEST(IndexMegatron, SaysWhatIsWrong) {
+TEST(IndexMegatron, InvalidIndexErrorNamesTheProblem) {
     MemorySource source;
     put_megatron(source, "a", {{{1}}});
     put_megatron(source, "b", {{{2}}});
@@ -445,9 +445,9 @@ TEST(IndexMegatron, SaysWhatIsWrong) {
     EXPECT_THAT(index_as_megatron(source).error(), HasSubstr("no samples"));
 }
 
-// --- which is which
+// --- format detection
 
-TEST(DetectFormat, ByIndexThenByNames) {
+TEST(DetectFormat, UsesTheIndexThenFileNames) {
     const auto detected = [](std::map<std::string, std::string> objects) {
         MemorySource source;
         source.objects = std::move(objects);

@@ -1,5 +1,5 @@
-// The journal of an indexing: what was found counts for the very object it was found in, whatever was cut off or
-// damaged is found anew, and an indexing that goes on ends as one that was never stopped.
+// The journal of an indexing run. A record counts only for the exact object it was made from, torn or damaged records
+// are made again, and a resumed run gives the same manifest as an uninterrupted one.
 
 #include "cache/dataset/index_journal.h"
 
@@ -39,7 +39,7 @@ JournalKey key_of(const IndexedObject& object) {
     return {.path = object.path, .size_bytes = object.size_bytes, .tag = object.tag, .depends_on = 9};
 }
 
-// All that there is to it, in one string.
+// All fields of the object in one string.
 std::string text_of(const IndexedObject& object) {
     return encode_journal_record(key_of(object), object);
 }
@@ -51,13 +51,13 @@ protected:
         EXPECT_TRUE(journal) << journal.error().message;
         return std::move(*journal);
     }
-    // A journal of objects a, b and c.
+    // Writes a journal of objects a, b and c.
     void write() {
         const auto journal = open();
         for (const IndexedObject& object : objects_) journal->add(key_of(object), object);
         EXPECT_EQ(journal->failure(), std::nullopt);
     }
-    // Which of them are found; each as it was put there.
+    // The names of the objects that the journal holds. Checks that each record is unchanged.
     std::string found(IndexJournal& journal) {
         std::string names;
         for (const IndexedObject& object : objects_) {
@@ -74,7 +74,7 @@ protected:
     std::vector<IndexedObject> objects_{object_of("a", 3), object_of("b", 0), object_of("c", 40)};
 };
 
-TEST_F(IndexJournalTest, GivesBackWhatItWasGiven) {
+TEST_F(IndexJournalTest, FindsRecordsAsTheyWereAdded) {
     EXPECT_EQ(found(*open()), "");
     EXPECT_FALSE(std::filesystem::exists(path_)) << "there is nothing to keep yet";
     write();
@@ -84,7 +84,7 @@ TEST_F(IndexJournalTest, GivesBackWhatItWasGiven) {
     EXPECT_EQ(journal->found(JournalKind::checksums), 0u);
 }
 
-TEST_F(IndexJournalTest, CountsForTheVeryObjectOnly) {
+TEST_F(IndexJournalTest, RecordMatchesOnlyItsExactObject) {
     write();
     const auto journal = open();
     const JournalKey key = key_of(objects_[0]);
@@ -99,14 +99,14 @@ TEST_F(IndexJournalTest, CountsForTheVeryObjectOnly) {
     EXPECT_TRUE(journal->find(key));
 }
 
-TEST_F(IndexJournalTest, AnotherIndexingBeginsAnew) {
+TEST_F(IndexJournalTest, DifferentIndexingDiscardsTheJournal) {
     write();
     EXPECT_EQ(found(*open("tars of another size")), "");
     EXPECT_FALSE(std::filesystem::exists(path_));
     EXPECT_EQ(found(*open()), "");
 }
 
-TEST_F(IndexJournalTest, WhatWasTornOffIsFoundAnewAndTheRestStays) {
+TEST_F(IndexJournalTest, TruncationLosesOnlyTornRecords) {
     write();
     const std::string whole = test::read_bytes(path_);
     const std::size_t a = text_of(objects_[0]).size();
@@ -121,7 +121,7 @@ TEST_F(IndexJournalTest, WhatWasTornOffIsFoundAnewAndTheRestStays) {
     }
 }
 
-TEST_F(IndexJournalTest, AFlippedBitCostsWhatComesAfterIt) {
+TEST_F(IndexJournalTest, FlippedBitDiscardsItsRecordAndLaterOnes) {
     write();
     const std::string whole = test::read_bytes(path_);
     for (std::size_t at = 0; at < whole.size(); at += 7) {
@@ -133,13 +133,13 @@ TEST_F(IndexJournalTest, AFlippedBitCostsWhatComesAfterIt) {
     }
 }
 
-TEST_F(IndexJournalTest, ARecordThatMakesNoSenseIsPassedOver) {
+TEST_F(IndexJournalTest, InvalidRecordIsSkipped) {
     IndexedObject wrong = objects_[0];
-    wrong.blocks[1].offset = wrong.size_bytes;  // outside
+    wrong.blocks[1].offset = wrong.size_bytes;  // outside the object
     IndexedObject other = objects_[2];
     other.samples[5].length = 1000;  // outside its block
     IndexedObject lonely = object_of("d", 2);
-    lonely.samples.push_back({0, 1});  // of no block
+    lonely.samples.push_back({0, 1});  // in no block
     const auto journal = open();
     for (const IndexedObject* object : {&wrong, &other, &lonely}) journal->add(key_of(*object), *object);
     journal->add(key_of(objects_[1]), objects_[1]);
@@ -148,7 +148,7 @@ TEST_F(IndexJournalTest, ARecordThatMakesNoSenseIsPassedOver) {
     EXPECT_FALSE(again->find(key_of(lonely)));
 }
 
-TEST_F(IndexJournalTest, AnObjectWithoutATagIsAlwaysReadAgain) {
+TEST_F(IndexJournalTest, ObjectWithoutTagIsAlwaysReadAgain) {
     IndexedObject object = objects_[0];
     object.tag = 0;
     int times = 0;
@@ -162,7 +162,7 @@ TEST_F(IndexJournalTest, AnObjectWithoutATagIsAlwaysReadAgain) {
     EXPECT_EQ(times, 2);
 }
 
-TEST_F(IndexJournalTest, WhereItCannotBeWrittenIndexingGoesOn) {
+TEST_F(IndexJournalTest, UnwritableJournalDoesNotStopIndexing) {
     path_ = directory_ / "no such directory/manifest-1.journal";
     const auto journal = open();
     const auto known =
@@ -172,7 +172,7 @@ TEST_F(IndexJournalTest, WhereItCannotBeWrittenIndexingGoesOn) {
     EXPECT_THAT(journal->failure()->message, HasSubstr("no such directory"));
 }
 
-// --- indexing that is stopped
+// --- resumed indexing
 
 class ResumedIndexingTest : public ::testing::Test {
 protected:
@@ -206,7 +206,7 @@ protected:
     IndexProgress last_;
 };
 
-TEST_F(ResumedIndexingTest, EndsAsOneThatWasNeverStopped) {
+TEST_F(ResumedIndexingTest, GivesTheManifestOfAnUninterruptedRun) {
     for (const bool checksum : {false, true}) {
         checksum_ = checksum;
         const std::string once = checksum ? "once-summed" : "once";
@@ -225,7 +225,7 @@ TEST_F(ResumedIndexingTest, EndsAsOneThatWasNeverStopped) {
     }
 }
 
-TEST_F(ResumedIndexingTest, WhatHasChangedMeanwhileIsReadAgain) {
+TEST_F(ResumedIndexingTest, ChangedShardIsReadAgain) {
     ASSERT_TRUE(index("manifest"));
     ASSERT_EQ(index("manifest")->objects_resumed, 30u);
     test::write_tar(root_ / "shard-104.tar", test::TarDialect::ustar, test::make_samples(21, 2000, 99));
@@ -241,7 +241,7 @@ TEST_F(ResumedIndexingTest, WhatHasChangedMeanwhileIsReadAgain) {
     EXPECT_EQ(manifest("manifest"), manifest("anew"));
 }
 
-TEST_F(ResumedIndexingTest, AnotherBlockIsAnotherIndexing) {
+TEST_F(ResumedIndexingTest, DifferentBlockGoalResumesNothing) {
     ASSERT_TRUE(index("manifest"));
     const auto report = index_dataset({.url = root_.string(),
                                        .manifest_path = directory_ / "manifest",
@@ -252,7 +252,7 @@ TEST_F(ResumedIndexingTest, AnotherBlockIsAnotherIndexing) {
     EXPECT_EQ(report->manifest.block_count, 600u);
 }
 
-TEST_F(ResumedIndexingTest, OfRawFilesTheChecksums) {
+TEST_F(ResumedIndexingTest, ResumesTheChecksumsOfRawFiles) {
     test::make_tree(directory_.path() / "tree");
     root_ = directory_.path() / "tree";
     for (const char* name : {"manifest", "manifest"}) {
@@ -268,7 +268,8 @@ TEST_F(ResumedIndexingTest, OfRawFilesTheChecksums) {
     EXPECT_EQ(last_.objects_resumed, 30u);
 }
 
-// What is read of a source the second time, with the same result.
+// Indexes twice with the same journal and checks that the results are equal. Returns the bytes that the second run
+// reads.
 template <typename Index>
 std::uint64_t bytes_read_again(MemorySource& source, const std::string& path, Index index) {
     DatasetContent contents[2];
@@ -287,7 +288,7 @@ std::uint64_t bytes_read_again(MemorySource& source, const std::string& path, In
     return source.bytes_read - before;
 }
 
-TEST(JournalOfFormats, Tfrecord) {
+TEST(JournalOfFormats, TfrecordFilesAreNotReadAgain) {
     const test::TempDirectory directory;
     MemorySource source;
     for (const char* name : {"a.tfrecord", "b.tfrecord"}) source.objects[name] = test::tfrecord_file({"one", "two"});
@@ -299,7 +300,7 @@ TEST(JournalOfFormats, Tfrecord) {
               0u);
 }
 
-TEST(JournalOfFormats, MegatronAndItsTokenType) {
+TEST(JournalOfFormats, MegatronRereadsOnlyChangedIndexes) {
     const test::TempDirectory directory;
     MemorySource source;
     for (const std::string stem : {"a", "b"}) {
@@ -312,7 +313,7 @@ TEST(JournalOfFormats, MegatronAndItsTokenType) {
         return index_megatron(source, {}, 2, content, notes, {}, {}, journal);
     };
     EXPECT_EQ(bytes_read_again(source, directory / "j", index), 0u);
-    // An index that says something else of the same tokens.
+    // A different index of the same tokens.
     source.objects["b.idx"] = test::megatron_files({{{1, 2}, {3}}, {{4}, {5}}}).idx;
     const std::uint64_t before = source.bytes_read;
     const auto journal = IndexJournal::open(directory / "j", "");
@@ -322,7 +323,7 @@ TEST(JournalOfFormats, MegatronAndItsTokenType) {
     EXPECT_GT(source.bytes_read, before);
 }
 
-TEST(JournalOfFormats, MdsItsIndexJsonOnly) {
+TEST(JournalOfFormats, MdsRereadsOnlyIndexJson) {
     const test::TempDirectory directory;
     MemorySource source;
     const std::string row = test::number_bytes(std::uint32_t{5}) + "hello";
@@ -340,7 +341,7 @@ TEST(JournalOfFormats, MdsItsIndexJsonOnly) {
               source.objects["index.json"].size());
 }
 
-TEST(JournalOfFormats, PackedFilesAndTheirFormat) {
+TEST(JournalOfFormats, PackedFilesAreNotReadAgain) {
     const test::TempDirectory directory;
     MemorySource source;
     for (const char* name : {"a.larder", "b.larder"}) {

@@ -1,4 +1,4 @@
-// Indexing raw trees: labels, order, what is left out, and the bytes every sample leads to.
+// Indexing of raw trees: labels, order, skipped entries, and the bytes of every sample.
 
 #include "cache/dataset/index_raw.h"
 
@@ -51,13 +51,13 @@ protected:
     std::filesystem::path root_ = directory_.path() / "data";
 };
 
-TEST_F(IndexRawTest, LabelsAreImageFoldersClasses) {
+TEST_F(IndexRawTest, LabelsMatchImageFolder) {
     write("dog/b.jpg");
     write("dog/a.jpg");
     write("cat/deep/er/c.jpg");
     write("cat-big/x.png");
     write("top.txt");
-    std::filesystem::create_directories(root_ / "ant");  // a class without files is a class still
+    std::filesystem::create_directories(root_ / "ant");  // a class without files is still a class
     const auto report = index();
     ASSERT_TRUE(report) << report.error().message;
     EXPECT_EQ(report->manifest.class_count, 4u);
@@ -70,7 +70,7 @@ TEST_F(IndexRawTest, LabelsAreImageFoldersClasses) {
     EXPECT_EQ(manifest->url(), "file://" + root_.string());
 }
 
-TEST_F(IndexRawTest, EverySampleLeadsToItsFilesBytes) {
+TEST_F(IndexRawTest, EverySampleMapsToItsFile) {
     for (std::uint64_t seed = 0; seed < 10; ++seed) {
         const auto root = directory_.path() / ("tree" + std::to_string(seed));
         const auto files = test::make_tree(
@@ -89,7 +89,7 @@ TEST_F(IndexRawTest, EverySampleLeadsToItsFilesBytes) {
     }
 }
 
-TEST_F(IndexRawTest, KeepsTheTimesThatTellAChangedFile) {
+TEST_F(IndexRawTest, StoresModificationTimes) {
     write("a", "hello");
     const timespec times[2] = {{.tv_sec = 5, .tv_nsec = 6}, {.tv_sec = 1'600'000'000, .tv_nsec = 123'456'789}};
     ASSERT_EQ(::utimensat(AT_FDCWD, (root_ / "a").c_str(), times, 0), 0);
@@ -97,7 +97,7 @@ TEST_F(IndexRawTest, KeepsTheTimesThatTellAChangedFile) {
     EXPECT_EQ(protocol::Manifest::open(directory_ / "manifest")->object(0).mtime_ns, 1'600'000'000'123'456'789);
 }
 
-TEST_F(IndexRawTest, ADirectoryThatIsALinkIsAClassAsAnyOther) {
+TEST_F(IndexRawTest, LinkedDirectoryIsAClass) {
     write("../elsewhere/dog/1.jpg");
     write("cat/1.jpg");
     write("fox/1.jpg");
@@ -108,7 +108,7 @@ TEST_F(IndexRawTest, ADirectoryThatIsALinkIsAClassAsAnyOther) {
     EXPECT_THAT(listing(), ElementsAre("cat/1.jpg 0", "dog/1.jpg 1", "fox/1.jpg 2", "fox/cat/1.jpg 2"));
 }
 
-TEST_F(IndexRawTest, FollowsLinksAndLeavesOutTheRest) {
+TEST_F(IndexRawTest, FollowsLinksAndNotesSkippedEntries) {
     write("a/real.jpg", "12345");
     write("a/empty.jpg", "");
     write("a/.hidden.jpg");
@@ -130,7 +130,7 @@ TEST_F(IndexRawTest, FollowsLinksAndLeavesOutTheRest) {
                     HasSubstr("2 symbolic link(s) to nothing"), HasSubstr("1 entries that are neither")));
 }
 
-TEST_F(IndexRawTest, AFifoInTheListedFilesPlaceIsNotWaitedFor) {
+TEST_F(IndexRawTest, FifoReplacingAFileIsAChangeAndDoesNotBlock) {
     write("file");
     const auto objects = make_file_objects(root_.string());
     ASSERT_TRUE(objects->open("file"));
@@ -141,7 +141,7 @@ TEST_F(IndexRawTest, AFifoInTheListedFilesPlaceIsNotWaitedFor) {
     EXPECT_EQ(opened.error().code, ErrorCode::changed);
 }
 
-TEST_F(IndexRawTest, SaysWhatIsWrongWithADirectory) {
+TEST_F(IndexRawTest, UnusableDirectoryErrorSaysWhy) {
     EXPECT_THAT(error(), HasSubstr("there is no file or directory " + root_.string()));
     std::filesystem::create_directories(root_ / "class");
     EXPECT_THAT(error(), HasSubstr("has no files to train on"));
@@ -156,10 +156,10 @@ TEST_F(IndexRawTest, SaysWhatIsWrongWithADirectory) {
     EXPECT_FALSE(std::filesystem::exists(directory_.path() / "m"));
 }
 
-TEST_F(IndexRawTest, NamesADirectoryItMayNotRead) {
+TEST_F(IndexRawTest, UnreadableDirectoryErrorNamesIt) {
     write("class/a");
     std::filesystem::permissions(root_ / "class", std::filesystem::perms::none);
-    // The way there is open.
+    // The other user may enter the parent directory.
     ASSERT_EQ(::chmod(directory_.path().c_str(), 0755), 0);
     const auto report = [&] {
         const test::AnotherUser other;
@@ -171,7 +171,7 @@ TEST_F(IndexRawTest, NamesADirectoryItMayNotRead) {
     EXPECT_THAT(report.error().message, HasSubstr((root_ / "class").string()));
 }
 
-TEST_F(IndexRawTest, NamesAFileThatIsTooLarge) {
+TEST_F(IndexRawTest, OversizedFileErrorNamesIt) {
     write("class/huge.bin");
     std::filesystem::resize_file(root_ / "class/huge.bin", std::uint64_t{protocol::kBlockBytesMax} + 1);
     EXPECT_THAT(error(), HasSubstr("class/huge.bin has 1"));
@@ -179,7 +179,7 @@ TEST_F(IndexRawTest, NamesAFileThatIsTooLarge) {
     EXPECT_EQ(error(), "no error");
 }
 
-TEST_F(IndexRawTest, ReportsProgressAndStops) {
+TEST_F(IndexRawTest, ReportsProgressAndStopsOnRequest) {
     for (int i = 0; i < 2500; ++i) write("class/" + std::to_string(i));
     std::vector<std::uint64_t> seen;
     const IndexRequest request{.url = root_.string(), .manifest_path = directory_ / "manifest"};
@@ -195,7 +195,7 @@ TEST_F(IndexRawTest, ReportsProgressAndStops) {
     EXPECT_FALSE(std::filesystem::exists(directory_.path() / "manifest"));
 }
 
-TEST_F(IndexRawTest, AChangedFileGetsANewIdAndTheOthersKeepTheirs) {
+TEST_F(IndexRawTest, ChangedFileGetsANewIdAndOthersKeepTheirs) {
     const auto files = test::make_tree(root_, {.class_count = 2, .files_per_class = 5});
     const auto before = test::make_manifest(root_, directory_ / "1");
     test::write_file(root_ / files[3].name, "changed");

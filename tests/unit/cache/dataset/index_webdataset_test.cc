@@ -1,5 +1,5 @@
-// Indexing tar shards: samples and blocks lead to the members' bytes in every dialect and with every block target, and
-// whatever is wrong with a shard is said with its name and offset.
+// Indexing of tar shards. Samples and blocks map to the members' bytes in every dialect and with every block target, and
+// errors name the shard and the offset.
 
 #include "cache/dataset/index_webdataset.h"
 
@@ -75,13 +75,13 @@ protected:
     std::filesystem::path root_ = directory_.path() / "shards";
 };
 
-TEST_F(IndexWebdatasetTest, EverySampleLeadsToItsMembersInEveryDialectAndBlockTarget) {
+TEST_F(IndexWebdatasetTest, SamplesMapToMembersInEveryDialectAndBlockTarget) {
     for (const auto dialect : {TarDialect::ustar, TarDialect::pax, TarDialect::gnu}) {
         SCOPED_TRACE(test::name(dialect));
         std::filesystem::remove_all(root_);
         Samples expected;
         for (std::uint64_t shard = 0; shard < 4; ++shard) {
-            // Small members are read ahead, large ones stepped over.
+            // Small members are read ahead, large ones are skipped.
             auto members = test::make_samples(30, shard % 2 == 0 ? 300 : 200'000, shard);
             if (dialect != TarDialect::ustar) {
                 members.push_back(
@@ -112,7 +112,7 @@ TEST_F(IndexWebdatasetTest, EverySampleLeadsToItsMembersInEveryDialectAndBlockTa
                 }
                 if (goal.target == BlockTarget::bytes) {
                     EXPECT_TRUE(block.length <= goal.bytes || block.sample_count == 1);
-                    // As many as fit: the next sample of the shard would have been too much.
+                    // A block holds as many samples as fit: the shard's next sample would exceed the goal.
                     if (i + 1 < found.block_count() && found.block(i + 1).object == block.object) {
                         EXPECT_GT(block.length + found.sample(found.block(i + 1).first_sample).length, goal.bytes);
                     }
@@ -125,7 +125,7 @@ TEST_F(IndexWebdatasetTest, EverySampleLeadsToItsMembersInEveryDialectAndBlockTa
     }
 }
 
-TEST_F(IndexWebdatasetTest, GroupsOnlyMembersInARow) {
+TEST_F(IndexWebdatasetTest, GroupsOnlyConsecutiveMembers) {
     tar("a.tar", std::vector<NamedBytes>{{"dir/", ""},
                                          {"dir/1.jpg", "a"},
                                          {"README", "-"},
@@ -140,12 +140,12 @@ TEST_F(IndexWebdatasetTest, GroupsOnlyMembersInARow) {
     EXPECT_EQ(manifest().sample(0).length, 3 * 1024u) << "with what stands between its members";
 }
 
-TEST_F(IndexWebdatasetTest, RefusesAFieldTwice) {
+TEST_F(IndexWebdatasetTest, DuplicateFieldIsAnError) {
     tar("a.tar", std::vector<NamedBytes>{{"0.jpg", "a"}, {"1.jpg", "a"}, {"1.cls", "b"}, {"1.JPG", "c"}});
     EXPECT_THAT(error(), AllOf(HasSubstr("a.tar: at offset 3072"), HasSubstr("the sample 1 has two fields named jpg")));
 }
 
-TEST_F(IndexWebdatasetTest, NamesTheBrokenShardAndTheOffset) {
+TEST_F(IndexWebdatasetTest, BrokenShardErrorNamesShardAndOffset) {
     for (std::uint64_t i = 0; i < 12; ++i) tar(std::to_string(i) + ".tar", test::make_samples(5, 100, i));
     ASSERT_EQ(error(), "no error");
     const auto good = test::read_bytes(root_ / "7.tar");
@@ -172,12 +172,12 @@ TEST_F(IndexWebdatasetTest, NamesTheBrokenShardAndTheOffset) {
     }
 }
 
-TEST_F(IndexWebdatasetTest, OfManyBrokenShardsNamesTheSameOneEachTime) {
+TEST_F(IndexWebdatasetTest, ErrorNamesTheFirstOfManyBrokenShards) {
     for (std::uint64_t i = 10; i < 40; ++i) test::write_file(root_ / (std::to_string(i) + ".tar"), "broken");
     for (int i = 0; i < 20; ++i) EXPECT_THAT(error(), HasSubstr("/10.tar"));
 }
 
-TEST_F(IndexWebdatasetTest, TakesOneTar) {
+TEST_F(IndexWebdatasetTest, SingleTarIsADataset) {
     const auto members = test::make_samples(10, 1000, 1);
     tar("a.tar", members);
     tar("b.tar", test::make_samples(10, 1000, 2));
@@ -191,7 +191,7 @@ TEST_F(IndexWebdatasetTest, TakesOneTar) {
     EXPECT_EQ(samples_through(root_, found), samples_of(members));
 }
 
-TEST_F(IndexWebdatasetTest, LeavesOutWhatHoldsNoSamplesAndSaysSo) {
+TEST_F(IndexWebdatasetTest, SkipsAndNotesFilesWithoutSamples) {
     tar("a.tar", test::make_samples(2, 10, 1));
     tar("empty.tar", {});
     tar(".hidden.tar", test::make_samples(2, 10, 2));
@@ -217,7 +217,7 @@ TEST_F(IndexWebdatasetTest, LeavesOutWhatHoldsNoSamplesAndSaysSo) {
         HasSubstr("has no .tar files"));
 }
 
-TEST_F(IndexWebdatasetTest, ReportsProgressToTheEndAndStops) {
+TEST_F(IndexWebdatasetTest, ReportsProgressToTheEndAndStopsOnRequest) {
     std::uint64_t bytes = 0;
     for (std::uint64_t i = 0; i < 10; ++i) {
         tar(std::to_string(i) + ".tar", test::make_samples(1000, 10, i));
@@ -243,7 +243,7 @@ TEST_F(IndexWebdatasetTest, ReportsProgressToTheEndAndStops) {
     EXPECT_FALSE(std::filesystem::exists(directory_.path() / "manifest"));
 }
 
-TEST_F(IndexWebdatasetTest, AShardTooLongForOneBlockSaysWhatToDo) {
+TEST_F(IndexWebdatasetTest, OversizedShardBlockErrorSuggestsABlockSize) {
     // A sparse file: its payload takes no room on disk, and the indexer never reads it.
     tar("a.tar", std::vector<NamedBytes>{{"1.bin", "x"}, {"2.bin", "x"}});
     const std::string archive = test::read_bytes(root_ / "a.tar");

@@ -1,4 +1,4 @@
-// write_manifest: ids carried over between versions, and nothing left behind when it fails.
+// write_manifest carries block ids over between versions and leaves nothing behind on failure.
 
 #include "cache/dataset/manifest_writer.h"
 
@@ -71,12 +71,12 @@ TEST_F(ManifestWriterTest, KeepsTheIdsOfUnchangedFilesOnly) {
     EXPECT_EQ(summary_.objects_carried_over, 2u);
     EXPECT_EQ(summary_.bytes_carried_over, 200u);
 
-    // An id that went with its object never comes back, not even for the same object.
+    // The id of a removed object is never used again, not even for the same object.
     const auto third = write(first, Format::raw, &after);
     EXPECT_EQ(ids(third), (std::map<std::string, std::uint32_t>{{"b", 0}, {"d", 8}, {"f", 9}, {"h", 3}}));
 }
 
-TEST_F(ManifestWriterTest, GivesFreshIdsToWhatHasNoVersion) {
+TEST_F(ManifestWriterTest, ObjectsWithoutTagGetFreshIds) {
     DatasetContent content;
     content.add_object("a", 100, 0, protocol::kNoLabel);
     const auto before = write(content, Format::raw, nullptr);
@@ -111,7 +111,7 @@ TEST_F(ManifestWriterTest, KeepsTheIdsOfShardsWithEqualBlocksOnly) {
     EXPECT_EQ(other.block_id(3), 5u);
 }
 
-TEST_F(ManifestWriterTest, CarriesNothingOverToAnotherUrl) {
+TEST_F(ManifestWriterTest, AnotherUrlGetsFreshIds) {
     DatasetContent content;
     content.add_object("a", 100, 1, protocol::kNoLabel);
     const auto before = write(content, Format::raw, nullptr);
@@ -121,7 +121,7 @@ TEST_F(ManifestWriterTest, CarriesNothingOverToAnotherUrl) {
 }
 
 // Property: over a random history of versions, equal ids mean equal objects, and unchanged objects keep their ids.
-TEST_F(ManifestWriterTest, AnIdMeansOneContentForEver) {
+TEST_F(ManifestWriterTest, IdAlwaysMeansTheSameContent) {
     struct State {
         std::uint64_t size_bytes = 0;
         std::int64_t mtime_ns = 1;
@@ -161,7 +161,7 @@ TEST_F(ManifestWriterTest, AnIdMeansOneContentForEver) {
     EXPECT_GT(meaning.size(), 100u);
 }
 
-TEST_F(ManifestWriterTest, RefusesWhatItCannotWrite) {
+TEST_F(ManifestWriterTest, InvalidContentOrPathFailsCleanly) {
     DatasetContent empty;
     EXPECT_EQ(write_manifest(empty, {.path = directory_ / "m"}).error().code, ErrorCode::invalid_argument);
 
@@ -184,7 +184,7 @@ TEST_F(ManifestWriterTest, RefusesWhatItCannotWrite) {
     EXPECT_FALSE(std::filesystem::exists(directory_.path() / "taken.new")) << "the temporary file is removed";
 }
 
-TEST_F(ManifestWriterTest, ReplacesAManifestThatIsMapped) {
+TEST_F(ManifestWriterTest, MappedManifestSurvivesReplacement) {
     DatasetContent content;
     content.add_object("a", 100, 1, protocol::kNoLabel);
     const auto before = write(content, Format::raw, nullptr);

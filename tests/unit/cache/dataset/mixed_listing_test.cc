@@ -16,7 +16,7 @@ MixedListing mixed(const std::vector<std::string>& paths, protocol::Format forma
     return mixed_listing(listing, format);
 }
 
-TEST(MixedListing, ShardsBesideOtherFilesGiveADoubtThatNamesTheOddOnes) {
+TEST(MixedListing, DoubtNamesOddFilesAmongShards) {
     ObjectListing listing;
     const MixedListing raw =
         mixed({"a.tar", "b.tar", "c.tar", "README.txt", "notes.md"}, protocol::Format::raw, listing);
@@ -28,14 +28,14 @@ TEST(MixedListing, ShardsBesideOtherFilesGiveADoubtThatNamesTheOddOnes) {
                 HasSubstr("1 of 2 files is a TFRecord file, but b.jpg is not"));
 }
 
-TEST(MixedListing, OneTarAmongManyFilesIsTheOddOne) {
+TEST(MixedListing, OneTarAmongManyFilesIsOdd) {
     ObjectListing listing;
     const MixedListing raw = mixed({"1.jpg", "2.jpg", "3.jpg", "old.tar"}, protocol::Format::raw, listing);
     EXPECT_THAT(raw.odd, testing::ElementsAre("old.tar"));
     EXPECT_THAT(raw.doubt, HasSubstr("1 of 4 files is a tar, but 1.jpg and 2 more are not"));
 }
 
-TEST(MixedListing, AFormatThatWasFoundOrSaidGivesNoDoubt) {
+TEST(MixedListing, FoundOrGivenFormatGivesNoDoubt) {
     ObjectListing said;
     const MixedListing tars = mixed({"a.tar", "README.txt"}, protocol::Format::webdataset, said);
     EXPECT_THAT(tars.odd, testing::ElementsAre("README.txt"));

@@ -1,4 +1,4 @@
-// Packing a raw tree into shards: nothing lost, nothing that varies, all or nothing.
+// Packing of a raw tree into shards: no sample is lost, equal input gives equal bytes, and a failure leaves no output.
 
 #include "cache/dataset/pack.h"
 
@@ -34,7 +34,7 @@ protected:
         }
         return found;
     }
-    // Names in the test's directory: nothing else may be left there.
+    // The sorted names in the test's directory, to check that nothing else is left there.
     std::vector<std::string> left() const {
         std::vector<std::string> names;
         for (const auto& entry : std::filesystem::directory_iterator(directory_.path()))
@@ -106,7 +106,7 @@ TEST_F(PackTest, NamesFieldsBySuffix) {
         << "no label, no cls";
 }
 
-TEST_F(PackTest, TakesAnEmptyDestinationOnly) {
+TEST_F(PackTest, NonEmptyDestinationIsRefused) {
     test::make_tree(source_);
     std::filesystem::create_directory(directory_.path() / "shards");
     EXPECT_TRUE(pack());
@@ -122,7 +122,7 @@ TEST_F(PackTest, TakesAnEmptyDestinationOnly) {
     EXPECT_EQ(nowhere.error().code, ErrorCode::not_found);
 }
 
-TEST_F(PackTest, LeavesNothingBehindWhenItFails) {
+TEST_F(PackTest, FailureLeavesNothingBehind) {
     test::make_tree(source_);
     std::stop_source stop;
     const auto stopped = pack(1 << 20, "shards", stop.get_token(), [&](const IndexProgress& progress) {
@@ -132,7 +132,7 @@ TEST_F(PackTest, LeavesNothingBehindWhenItFails) {
     EXPECT_EQ(stopped.error().code, ErrorCode::cancelled);
     EXPECT_THAT(left(), ElementsAre("data"));
 
-    // Files that change under its hands: shorter, then gone.
+    // Files that shrink while they are packed. Afterwards every file is empty.
     const auto shorten = [&](const IndexProgress& progress) {
         if (progress.objects_done != 1) return;
         for (auto& entry : std::filesystem::recursive_directory_iterator(source_)) {
@@ -161,7 +161,7 @@ TEST_F(PackTest, ReportsProgress) {
     EXPECT_EQ(last.bytes_done, last.bytes_total);
 }
 
-TEST_F(PackTest, FilesBecomePackedBlocks) {
+TEST_F(PackTest, FilesSurvivePackingIntoBlocks) {
     const auto expected = test::make_tree(source_, {.class_count = 3, .files_per_class = 40, .bytes_max = 5000});
     for (const auto& level : {std::optional<int>{}, std::optional<int>{1}}) {
         const std::string destination = level ? "compressed" : "packed";
@@ -201,7 +201,7 @@ TEST_F(PackTest, FilesBecomePackedBlocks) {
     }
 }
 
-TEST_F(PackTest, PacksAsTarsOrBlocksOnly) {
+TEST_F(PackTest, OtherTargetFormatsAreRefused) {
     test::make_tree(source_);
     const auto packed = pack_dataset(
         {.source = source_.string(), .destination = directory_ / "shards", .format = protocol::Format::mds}, {}, {});

@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t kBytes = std::size_t{64} << 20;
 constexpr std::size_t kMost = std::size_t{4} << 20;
 
-// What is read of a file of so many bytes.
+// A source of kBytes bytes that counts reads.
 class CountingSource final : public protocol::ByteSource {
 public:
     std::uint64_t size_bytes() const override { return kBytes; }
@@ -36,14 +36,14 @@ void step_through(CountingSource& source, std::size_t step_bytes) {
     }
 }
 
-TEST(ReadAhead, ReadsMoreAndMoreOfWhatLiesCloseTogether) {
+TEST(ReadAhead, CloseReadsGrowTheReadAhead) {
     CountingSource source;
     ASSERT_NO_FATAL_FAILURE(step_through(source, 200));
     EXPECT_LE(source.reads, kBytes / kMost + 8);
     EXPECT_LE(source.bytes_read, kBytes + kBytes / 100);
 }
 
-TEST(ReadAhead, StepsOverWhatIsLarge) {
+TEST(ReadAhead, DistantReadsSkipTheGaps) {
     CountingSource source;
     ASSERT_NO_FATAL_FAILURE(step_through(source, 100'000));
     EXPECT_LE(source.bytes_read, kBytes / 100);

@@ -28,7 +28,7 @@ protected:
     test::TempDirectory root;
 };
 
-TEST_F(Survey, CountsFilesByKindAndNamesTheOddOnes) {
+TEST_F(Survey, CountsFilesBySuffixAndNamesOddFiles) {
     for (const char* tar : {"a.tar", "b.tar", "c.tar"}) write(tar, 100);
     write("README.txt", 7);
     write("empty.tmp", 0);
@@ -46,7 +46,7 @@ TEST_F(Survey, CountsFilesByKindAndNamesTheOddOnes) {
     EXPECT_THAT(found->notes.back(), HasSubstr("say --format webdataset"));
 }
 
-TEST_F(Survey, AFormatThatWasSaidIsTakenWithoutADoubt) {
+TEST_F(Survey, GivenFormatIsAcceptedWithoutDoubt) {
     write("a.tar", 100);
     write("README.txt", 7);
     const auto found = survey("", protocol::Format::webdataset);
@@ -56,7 +56,7 @@ TEST_F(Survey, AFormatThatWasSaidIsTakenWithoutADoubt) {
     EXPECT_THAT(found->notes, IsEmpty());
 }
 
-TEST_F(Survey, AFormatOfWhichThereIsNoFileIsAnErrorAsItIsForAdding) {
+TEST_F(Survey, FormatWithoutFilesIsAnError) {
     write("a.png", 100);
     for (const auto format : {protocol::Format::webdataset, protocol::Format::larder, protocol::Format::mds,
                               protocol::Format::litdata, protocol::Format::megatron}) {
@@ -66,11 +66,11 @@ TEST_F(Survey, AFormatOfWhichThereIsNoFileIsAnErrorAsItIsForAdding) {
         EXPECT_THAT(found.error().message,
                     HasSubstr("has no files of the format " + std::string(protocol::name(format))));
     }
-    // Files of any name are records where nothing is called .tfrecord.
+    // If no file is named .tfrecord, files of any name count as records.
     EXPECT_TRUE(survey("", protocol::Format::tfrecord));
 }
 
-TEST_F(Survey, ChoicesThatAddingRefusesAreRefused) {
+TEST_F(Survey, RefusesChoicesThatAddingRefuses) {
     const auto none = survey();
     ASSERT_FALSE(none);
     EXPECT_THAT(none.error().message, HasSubstr("has no files to train on"));
@@ -84,7 +84,7 @@ TEST_F(Survey, ChoicesThatAddingRefusesAreRefused) {
     EXPECT_TRUE(survey_dataset({.url = url, .format = raw}, {}, {}));
 }
 
-TEST_F(Survey, ATreeOfFilesIsRawWithItsDirectories) {
+TEST_F(Survey, TreeOfFilesIsRawAndCountsTopDirectories) {
     write("cat/1.jpg", 10);
     write("dog/1.jpg", 10);
     const auto found = survey();
@@ -94,7 +94,7 @@ TEST_F(Survey, ATreeOfFilesIsRawWithItsDirectories) {
     EXPECT_EQ(found->odd_objects, 0u);
 }
 
-TEST_F(Survey, ATarIsADatasetAndAnotherFileNamesItsDirectory) {
+TEST_F(Survey, SingleTarIsADatasetButOtherFilesAreErrors) {
     write("one.tar", 10240);
     write("notes.txt", 3);
     const auto tar = survey("one.tar");

@@ -1,4 +1,4 @@
-// The fake remote is what other tests stand on, so it is tested itself.
+// Other tests rely on the fake remote, so it has tests of its own.
 
 #include "tests/support/fake_remote.h"
 
@@ -30,7 +30,7 @@ struct Read : RemoteRead {
     int completions = 0;
 };
 
-TEST(FakeRemote, delivers_after_its_delay_and_checks_as_a_real_one_does) {
+TEST(FakeRemote, DeliversAfterItsDelayAndChecksLikeARealRemote) {
     FakeDisk disk;
     ManualClock clock;
     FakeDevice device(disk, clock);
@@ -49,7 +49,7 @@ TEST(FakeRemote, delivers_after_its_delay_and_checks_as_a_real_one_does) {
     EXPECT_EQ(remote.bytes_delivered(), 3u);
 }
 
-TEST(FakeRemote, faults_hit_the_reads_they_name) {
+TEST(FakeRemote, FaultsHitTheReadsTheyName) {
     FakeDisk disk;
     ManualClock clock;
     FakeDevice device(disk, clock);

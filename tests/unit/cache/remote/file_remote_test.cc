@@ -41,7 +41,7 @@ struct Read : RemoteRead {
             ++self.completions;
         };
     }
-    // Reads [offset, offset + bytes) of an object as it is described here.
+    // Sets up a read of [from, from + bytes) of an object with this path, size and mtime.
     void describe(std::string_view object, std::uint64_t size, std::int64_t mtime, std::uint64_t from,
                   std::size_t bytes) {
         path = object;
@@ -107,7 +107,7 @@ protected:
 INSTANTIATE_TEST_SUITE_P(Device, FileRemoteTest, testing::Values(DeviceKind::ring, DeviceKind::threads),
                          [](const auto& kind) { return kind.param == DeviceKind::ring ? "ring" : "threads"; });
 
-TEST_P(FileRemoteTest, reads_whole_objects) {
+TEST_P(FileRemoteTest, ReadsWholeObjects) {
     const std::string content = noise(300'000, 1);
     const std::int64_t written_ns = write("class a/x.png", content);
     Read read;
@@ -117,7 +117,7 @@ TEST_P(FileRemoteTest, reads_whole_objects) {
     EXPECT_EQ(read.content, content);
 }
 
-TEST_P(FileRemoteTest, reads_ranges_of_many_shards_at_once) {
+TEST_P(FileRemoteTest, ReadsRangesOfManyShardsAtOnce) {
     constexpr std::size_t kShards = 12, kBlocks = 16, kBlockBytes = 8192;
     std::vector<std::string> names, contents;
     std::vector<std::int64_t> times_ns;
@@ -147,7 +147,7 @@ TEST_P(FileRemoteTest, reads_ranges_of_many_shards_at_once) {
     EXPECT_LE(open_descriptors(), before + 4) << "only as many as open_files stay open";
 }
 
-TEST_P(FileRemoteTest, many_small_objects_leave_no_descriptor) {
+TEST_P(FileRemoteTest, ManySmallObjectsLeaveNoDescriptorOpen) {
     constexpr std::size_t kObjects = 400;
     std::vector<std::string> names;
     std::vector<std::int64_t> times_ns;
@@ -171,7 +171,7 @@ TEST_P(FileRemoteTest, many_small_objects_leave_no_descriptor) {
     EXPECT_EQ(open_descriptors(), before);
 }
 
-TEST_P(FileRemoteTest, a_missing_object_is_missing) {
+TEST_P(FileRemoteTest, MissingObjectIsReportedMissing) {
     write("file", "x");
     for (const char* path : {"none", "no/such/directory", "file/below"}) {
         Read read;
@@ -181,7 +181,7 @@ TEST_P(FileRemoteTest, a_missing_object_is_missing) {
     }
 }
 
-TEST_P(FileRemoteTest, another_size_or_time_is_a_change) {
+TEST_P(FileRemoteTest, DifferentSizeOrTimeIsAChange) {
     const std::int64_t written_ns = write("x", noise(1000, 1));
     Read grown, touched, cut;
     grown.describe("x", 999, written_ns, 0, 999);
@@ -195,7 +195,7 @@ TEST_P(FileRemoteTest, another_size_or_time_is_a_change) {
     EXPECT_EQ(cut.status, BlockStatus::object_changed);
 }
 
-TEST_P(FileRemoteTest, less_than_its_stat_says_is_truncated) {
+TEST_P(FileRemoteTest, ReadPastTheEndIsTruncated) {
     const std::int64_t written_ns = write("x", noise(1000, 1));
     Read read;
     read.describe("x", 1000, written_ns, 900, 200);
@@ -203,7 +203,7 @@ TEST_P(FileRemoteTest, less_than_its_stat_says_is_truncated) {
     EXPECT_EQ(read.status, BlockStatus::object_truncated);
 }
 
-TEST_P(FileRemoteTest, a_shard_that_changes_while_it_is_open) {
+TEST_P(FileRemoteTest, OpenShardOverwrittenInPlaceIsAChange) {
     const std::string old_content = noise(10'000, 1), new_content = noise(10'000, 2);
     const std::int64_t old_ns = write("shard", old_content);
     Read first;
@@ -223,7 +223,7 @@ TEST_P(FileRemoteTest, a_shard_that_changes_while_it_is_open) {
     EXPECT_EQ(fresh.content, new_content.substr(5000, 1000));
 }
 
-TEST_P(FileRemoteTest, a_shard_that_is_replaced_while_it_is_open) {
+TEST_P(FileRemoteTest, OpenShardReplacedByRenameIsAChange) {
     const std::string old_content = noise(10'000, 1);
     const std::int64_t old_ns = write("shard", old_content);
     Read reads[3];
@@ -232,7 +232,7 @@ TEST_P(FileRemoteTest, a_shard_that_is_replaced_while_it_is_open) {
     write("new", noise(10'000, 2));
     set_mtime("new", old_ns + 1'000'000'000);
     std::filesystem::rename(directory_ / "new", directory_ / "shard");
-    run(reads[1]);  // the old bytes, or the news: never the new bytes as if they were old
+    run(reads[1]);  // old bytes or object_changed, never new bytes as ok
     if (reads[1].status == BlockStatus::ok) {
         EXPECT_EQ(reads[1].content, old_content.substr(5000, 1000));
     }
@@ -240,7 +240,7 @@ TEST_P(FileRemoteTest, a_shard_that_is_replaced_while_it_is_open) {
     EXPECT_EQ(reads[2].status, BlockStatus::object_changed);
 }
 
-TEST_P(FileRemoteTest, a_directory_in_an_objects_place_is_a_change) {
+TEST_P(FileRemoteTest, DirectoryInPlaceOfObjectIsAChange) {
     std::filesystem::create_directory(directory_ / "x");
     Read read;
     read.describe("x", 10, 0, 0, 10);
@@ -248,7 +248,7 @@ TEST_P(FileRemoteTest, a_directory_in_an_objects_place_is_a_change) {
     EXPECT_EQ(read.status, BlockStatus::object_changed);
 }
 
-TEST_P(FileRemoteTest, a_fifo_in_an_objects_place_is_a_change) {
+TEST_P(FileRemoteTest, FifoInPlaceOfObjectIsAChange) {
     ASSERT_EQ(::mkfifo((directory_ / "object").c_str(), 0600), 0);
     Read read;
     read.describe("object", 100, mtime("object"), 0, 100);
@@ -256,7 +256,7 @@ TEST_P(FileRemoteTest, a_fifo_in_an_objects_place_is_a_change) {
     EXPECT_EQ(read.status, BlockStatus::object_changed);
 }
 
-TEST_P(FileRemoteTest, paths_stay_below_the_root) {
+TEST_P(FileRemoteTest, PathsOutsideTheRootAreRefused) {
     for (const std::string& path : {std::string("../x"), std::string("a/../../x"), std::string("/etc/hostname"),
                                     std::string(".."), std::string("a/.."), std::string(), std::string("a\0b", 3)}) {
         Read read;
@@ -272,7 +272,7 @@ TEST_P(FileRemoteTest, paths_stay_below_the_root) {
     EXPECT_EQ(read.status, BlockStatus::ok);
 }
 
-TEST_P(FileRemoteTest, ends_cleanly_with_reads_in_flight) {
+TEST_P(FileRemoteTest, EndsCleanlyWithReadsInFlight) {
     const std::string content = noise(100'000, 1);
     const std::int64_t written_ns = write("x", content);
     Read warm;
@@ -290,7 +290,7 @@ TEST_P(FileRemoteTest, ends_cleanly_with_reads_in_flight) {
     EXPECT_LE(open_descriptors(), before);
 }
 
-// On the fake device, where the test decides what happens between two steps.
+// Uses the fake device, so that the test decides what happens between two steps.
 class FileRemoteOnFakeDevice : public testing::Test {
 protected:
     FileRemoteOnFakeDevice() {
@@ -317,7 +317,7 @@ protected:
     std::unique_ptr<Remote> remote_;
 };
 
-TEST_F(FileRemoteOnFakeDevice, a_write_between_two_halves_of_a_read_is_seen) {
+TEST_F(FileRemoteOnFakeDevice, WriteBetweenTwoHalvesOfAReadIsAChange) {
     device_.inject({.action = test::FakeAction::read, .kind = test::Fault::Kind::short_count});
     Read read;
     read.describe("x", 4000, kMtime_ns, 0, 4000);
@@ -331,7 +331,7 @@ TEST_F(FileRemoteOnFakeDevice, a_write_between_two_halves_of_a_read_is_seen) {
     EXPECT_EQ(read.status, BlockStatus::object_changed);
 }
 
-TEST_F(FileRemoteOnFakeDevice, short_reads_are_continued) {
+TEST_F(FileRemoteOnFakeDevice, ShortReadsAreContinued) {
     device_.inject({.action = test::FakeAction::read, .kind = test::Fault::Kind::short_count, .times = 5});
     Read read;
     read.describe("x", 4000, kMtime_ns, 0, 4000);
@@ -340,7 +340,7 @@ TEST_F(FileRemoteOnFakeDevice, short_reads_are_continued) {
     EXPECT_EQ(read.content, noise(4000, 1));
 }
 
-TEST_F(FileRemoteOnFakeDevice, an_error_at_any_step_fails_that_read_only) {
+TEST_F(FileRemoteOnFakeDevice, ErrorAtAnyStepFailsOnlyThatRead) {
     for (const auto action : {test::FakeAction::open, test::FakeAction::read, test::FakeAction::stat}) {
         for (const std::size_t bytes : {4000, 1000}) {
             device_.inject({.action = action, .error = EIO});
@@ -363,7 +363,7 @@ TEST_F(FileRemoteOnFakeDevice, an_error_at_any_step_fails_that_read_only) {
     EXPECT_EQ(device_.open_files(), 0u);
 }
 
-TEST_F(FileRemoteOnFakeDevice, a_failed_open_fails_all_that_wait_for_it) {
+TEST_F(FileRemoteOnFakeDevice, FailedOpenFailsAllReadsWaitingForIt) {
     device_.inject({.action = test::FakeAction::open, .error = EACCES});
     std::vector<Read> reads(5);
     for (Read& read : reads) {
@@ -378,7 +378,7 @@ TEST_F(FileRemoteOnFakeDevice, a_failed_open_fails_all_that_wait_for_it) {
     EXPECT_EQ(device_.operations(test::FakeAction::open), 1u);
 }
 
-TEST_F(FileRemoteOnFakeDevice, a_stale_handle_is_opened_anew_once) {
+TEST_F(FileRemoteOnFakeDevice, StaleHandleIsReopenedOnce) {
     device_.inject({.action = test::FakeAction::read, .error = ESTALE});
     Read healed, lost;
     healed.describe("x", 4000, kMtime_ns, 0, 1000);
@@ -392,7 +392,7 @@ TEST_F(FileRemoteOnFakeDevice, a_stale_handle_is_opened_anew_once) {
     EXPECT_EQ(lost.system_errno, ESTALE);
 }
 
-TEST_F(FileRemoteOnFakeDevice, one_open_serves_many_blocks_of_a_shard) {
+TEST_F(FileRemoteOnFakeDevice, OneOpenServesManyBlocksOfAShard) {
     std::vector<Read> reads(40);
     for (std::size_t i = 0; i < reads.size(); ++i) {
         reads[i].describe("x", 4000, kMtime_ns, i * 100, 100);

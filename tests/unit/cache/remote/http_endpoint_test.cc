@@ -24,7 +24,7 @@ protected:
     HttpEndpoint endpoint_{64};
 };
 
-TEST_F(HttpEndpointTest, GivesUpWhatHasWaitedForAsLongAsNothingWasAnswered) {
+TEST_F(HttpEndpointTest, RequestIsGivenUpAfterRetryTimeWithoutAnswers) {
     clock_.advance_ns(kSecond_ns);
     const std::int64_t submitted_ns = clock_.now_ns();
     endpoint_.failed(": timed out", ETIMEDOUT, clock_.now_ns());
@@ -36,7 +36,7 @@ TEST_F(HttpEndpointTest, GivesUpWhatHasWaitedForAsLongAsNothingWasAnswered) {
     EXPECT_FALSE(is_given_up(clock_.now_ns() - kRetryFor_ns)) << "a late comer has its time, too";
 }
 
-TEST_F(HttpEndpointTest, GoesOnAfterAnyAnswer) {
+TEST_F(HttpEndpointTest, AnyAnswerRestartsTheRetryTime) {
     clock_.advance_ns(kSecond_ns);
     const std::int64_t submitted_ns = clock_.now_ns();
     endpoint_.failed(": timed out", ETIMEDOUT, clock_.now_ns());
@@ -48,12 +48,12 @@ TEST_F(HttpEndpointTest, GoesOnAfterAnyAnswer) {
     EXPECT_FALSE(is_given_up(submitted_ns));
 }
 
-TEST_F(HttpEndpointTest, IsGivenTimeWhereNothingHasFailed) {
+TEST_F(HttpEndpointTest, RequestIsNotGivenUpWithoutFailures) {
     clock_.advance_ns(10 * kRetryFor_ns);
     EXPECT_FALSE(is_given_up(0));
 }
 
-TEST_F(HttpEndpointTest, HasAnOutageAfterASecondOfFailuresAndTellsItOnce) {
+TEST_F(HttpEndpointTest, OutageBeginsAfterASecondOfFailuresAndIsReportedOnce) {
     clock_.advance_ns(kSecond_ns);
     const std::int64_t began_ns = clock_.now_ns();
     endpoint_.failed(": refused", ECONNREFUSED, began_ns);
@@ -79,7 +79,7 @@ TEST_F(HttpEndpointTest, HasAnOutageAfterASecondOfFailuresAndTellsItOnce) {
     EXPECT_FALSE(endpoint_.outage());
 }
 
-TEST_F(HttpEndpointTest, HasNoOutageAfterOneFailureOrWithAnAnswerBetween) {
+TEST_F(HttpEndpointTest, OneFailureOrAnAnswerBetweenIsNoOutage) {
     clock_.advance_ns(kSecond_ns);
     endpoint_.failed(": reset", ECONNRESET, clock_.now_ns());
     clock_.advance_ns(10 * kSecond_ns);
@@ -91,7 +91,7 @@ TEST_F(HttpEndpointTest, HasNoOutageAfterOneFailureOrWithAnAnswerBetween) {
     EXPECT_FALSE(endpoint_.outage_begins(clock_.now_ns()));
 }
 
-TEST_F(HttpEndpointTest, ForgetsAnOutageThatNobodyAsksAbout) {
+TEST_F(HttpEndpointTest, OutageWithoutRequestsIsForgotten) {
     clock_.advance_ns(kSecond_ns);
     endpoint_.failed(": refused", ECONNREFUSED, clock_.now_ns());
     clock_.advance_ns(kSecond_ns);

@@ -28,14 +28,14 @@ protected:
     test::FakeDevice device_{disk_, clock_};
 };
 
-TEST_F(MakeRemote, a_remote_over_the_network_needs_the_network) {
+TEST_F(MakeRemote, NetworkUrlWithoutNetworkIsUnsupported) {
     const auto remote = make_remote("s3://bucket/data", device_);
     ASSERT_FALSE(remote);
     EXPECT_EQ(remote.error().code, ErrorCode::unsupported);
     EXPECT_THAT(remote.error().message, testing::AllOf(HasSubstr("s3://bucket/data"), HasSubstr("network")));
 }
 
-TEST_F(MakeRemote, the_directory_must_be_there_and_readable) {
+TEST_F(MakeRemote, DirectoryMustExistAndBeReadable) {
     EXPECT_EQ(error("file://" + directory_.path().string()), "");
     EXPECT_THAT(error("file://" + (directory_ / "missing")), HasSubstr("does not exist"));
     std::ofstream(directory_ / "file") << "x";

@@ -26,7 +26,7 @@ void run(ConcurrencyLimit& limit, std::size_t answers, std::int64_t first_byte_n
     }
 }
 
-TEST(ConcurrencyLimit, GrowsWhileAnswersComeAsFastAsEver) {
+TEST(ConcurrencyLimit, GrowsWhileAnswersStayFast) {
     ConcurrencyLimit limit(64);
     std::int64_t now_ns = kSecond;
     const std::size_t before = limit.window();
@@ -36,7 +36,7 @@ TEST(ConcurrencyLimit, GrowsWhileAnswersComeAsFastAsEver) {
     EXPECT_EQ(limit.window(), 64u);
 }
 
-TEST(ConcurrencyLimit, DoesNotGrowUnused) {
+TEST(ConcurrencyLimit, DoesNotGrowWhileUnused) {
     ConcurrencyLimit limit(64);
     const std::size_t before = limit.window();
     for (int i = 0; i < 1000; ++i) {
@@ -46,7 +46,7 @@ TEST(ConcurrencyLimit, DoesNotGrowUnused) {
     EXPECT_EQ(limit.window(), before);
 }
 
-TEST(ConcurrencyLimit, ShrinksWhenAnswersTakeSeveralTimesAsLong) {
+TEST(ConcurrencyLimit, ShrinksWhenAnswersSlowDown) {
     ConcurrencyLimit limit(64);
     std::int64_t now_ns = kSecond;
     run(limit, 10'000, 10 * kMs, now_ns);
@@ -71,12 +71,12 @@ TEST(ConcurrencyLimit, HalvesOnceForOneBurstOfRefusals) {
     EXPECT_TRUE(limit.in_flight() < 1 || !limit.may_start());
 }
 
-// A remote that answers 503 SlowDown at once to what is above its capacity, and the rest in 10 ms, over simulated time.
+// A remote in simulated time. Answers requests above its capacity with 503 SlowDown at once, all others in 10 ms.
 class BusyRemote {
 public:
     std::size_t capacity = 1000;
 
-    // The mean number of requests under way in the last second of these.
+    // Runs for `seconds`. Returns the mean number of requests in flight during the last second.
     double run(ConcurrencyLimit& limit, std::int64_t seconds) {
         double sum = 0;
         for (std::int64_t ms = 0; ms < seconds * 1000; ++ms) {
@@ -109,7 +109,7 @@ private:
     std::size_t refused_ = 0;
 };
 
-TEST(ConcurrencyLimit, FollowsWhatTheRemoteRefusesDownAndBackUp) {
+TEST(ConcurrencyLimit, FollowsTheRemotesCapacityDownAndUp) {
     ConcurrencyLimit limit(64);
     BusyRemote remote;
     EXPECT_NEAR(remote.run(limit, 30), 64, 1);
@@ -119,13 +119,13 @@ TEST(ConcurrencyLimit, FollowsWhatTheRemoteRefusesDownAndBackUp) {
     EXPECT_LE(limit.window(), 6u);
     const std::size_t refusals = remote.refusals;
     remote.run(limit, 10);
-    // Fixed at 64 it would be refused 60 times a millisecond.
+    // A fixed window of 64 would be refused 60 times a millisecond.
     EXPECT_LT(remote.refusals - refusals, 10 * 2000u);
     remote.capacity = 1000;
     EXPECT_NEAR(remote.run(limit, 60), 64, 1);
 }
 
-TEST(RetryDelay, GrowsAndIsDrawn) {
+TEST(RetryDelay, GrowsWithTriesAndIsRandom) {
     EXPECT_EQ(retry_delay_ns(1, 0), 25 * kMs);
     EXPECT_LE(retry_delay_ns(1, ~std::uint64_t{0}), 50 * kMs);
     EXPECT_EQ(retry_delay_ns(2, 0), 31'250'000);
@@ -133,7 +133,7 @@ TEST(RetryDelay, GrowsAndIsDrawn) {
     EXPECT_EQ(retry_delay_ns(1000, 0), 2500 * kMs);
 }
 
-TEST(RetryDelay, MakesAnOutageCostLittleMoreThanItLasts) {
+TEST(RetryDelay, RetriesSucceedSoonAfterAnOutage) {
     std::minstd_rand draw(7);
     for (const std::int64_t outage_ns : {kSecond / 4, kSecond, 5 * kSecond, 20 * kSecond}) {
         double over = 0;
@@ -150,12 +150,12 @@ TEST(RetryDelay, MakesAnOutageCostLittleMoreThanItLasts) {
     }
 }
 
-TEST(RetryDelay, WaitsAsLongAsTheRemoteAsks) {
+TEST(RetryDelay, HonoursRetryAfterUpToAMinute) {
     EXPECT_GE(retry_delay_ns(1, 0, 7 * kSecond), 7 * kSecond);
     EXPECT_LE(retry_delay_ns(1, 0, 3600 * kSecond), 60 * kSecond) << "within reason";
 }
 
-TEST(LateAfter, IsThe99thPercentileOfWhatCameLately) {
+TEST(LateAfter, IsThe99thPercentileOfRecentAnswers) {
     LateAfter late;
     for (int i = 0; i < 99; ++i) late.add(10 * kMs);
     EXPECT_FALSE(late.ns()) << "too few to go by";
@@ -165,7 +165,7 @@ TEST(LateAfter, IsThe99thPercentileOfWhatCameLately) {
     EXPECT_EQ(late.ns(), 500 * kMs);
 }
 
-TEST(Tag, IsTheEtagsElseLastModifieds) {
+TEST(Tag, ComesFromEtagElseLastModified) {
     EXPECT_EQ(tag_of_etag("\"abc\""), tag_of_etag("abc")) << "listings leave quotes out";
     EXPECT_EQ(tag_of_etag("W/\"abc\""), tag_of_etag("abc"));
     EXPECT_NE(tag_of_etag("\"abc\""), tag_of_etag("\"abd\""));

@@ -5,7 +5,7 @@
 namespace larder::cache {
 namespace {
 
-TEST(RemoteProblems, TheLatestOfAnObjectIsKept) {
+TEST(RemoteProblems, KeepsTheLatestProblemOfEachObject) {
     RemoteProblems problems;
     EXPECT_EQ(problems.latest("a"), "");
     problems.note("a", "HTTP 403");
@@ -15,7 +15,7 @@ TEST(RemoteProblems, TheLatestOfAnObjectIsKept) {
     EXPECT_EQ(problems.latest("b"), "HTTP 500");
 }
 
-TEST(RemoteProblems, TheOldestObjectGoesWhenThereAreTooMany) {
+TEST(RemoteProblems, DropsTheOldestObjectAboveTheLimit) {
     RemoteProblems problems;
     for (std::size_t i = 0; i < RemoteProblems::kObjectsMax; ++i) problems.note(std::to_string(i), "first");
     problems.note("0", "again");

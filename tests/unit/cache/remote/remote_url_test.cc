@@ -28,7 +28,7 @@ TEST(RemoteUrl, FilesArePathsOrUrls) {
     EXPECT_THAT(error("ftp://host/x"), HasSubstr("ftp://host/x"));
 }
 
-TEST(RemoteUrl, S3IsABucketAndAPrefix) {
+TEST(RemoteUrl, S3UrlIsABucketAndAPrefix) {
     const RemoteUrl url = parsed("s3://bucket/a/b/");
     EXPECT_EQ(url.scheme, RemoteScheme::s3);
     EXPECT_EQ(url.base, "bucket");
@@ -39,7 +39,7 @@ TEST(RemoteUrl, S3IsABucketAndAPrefix) {
     EXPECT_THAT(error("s3://buck et/key"), HasSubstr("names no bucket"));
 }
 
-TEST(RemoteUrl, OneTarIsItsDirectoryAndItsName) {
+TEST(RemoteUrl, SingleTarSplitsIntoDirectoryAndName) {
     const RemoteUrl s3 = parsed("s3://bucket/a/train.tar");
     EXPECT_EQ(s3.root, "a");
     EXPECT_EQ(s3.only, "train.tar");
@@ -49,7 +49,7 @@ TEST(RemoteUrl, OneTarIsItsDirectoryAndItsName) {
     EXPECT_THAT(http.names, ElementsAre("train.tar"));
 }
 
-TEST(RemoteUrl, HttpNamesObjectsInBracesOrInAList) {
+TEST(RemoteUrl, HttpObjectsComeFromBracesOrAList) {
     const RemoteUrl braces = parsed("http://host:8080/data/train-{08..11}.tar");
     EXPECT_EQ(braces.text(), "http://host:8080/data");
     EXPECT_THAT(braces.names, ElementsAre("train-08.tar", "train-09.tar", "train-10.tar", "train-11.tar"));
@@ -62,7 +62,7 @@ TEST(RemoteUrl, HttpNamesObjectsInBracesOrInAList) {
     EXPECT_EQ(parsed("https://host/a%20b/").text(), "https://host/a%20b");
 }
 
-TEST(RemoteUrl, HttpRefusesWhatWouldBeKeptOrLost) {
+TEST(RemoteUrl, HttpUrlWithSecretOrBadBracesIsRefused) {
     EXPECT_THAT(error("https://me:secret@host/x"), AllOf(HasSubstr("password"), Not(HasSubstr("secret"))));
     EXPECT_THAT(error("https://host/x?token=secret"), AllOf(HasSubstr("query"), Not(HasSubstr("secret"))));
     EXPECT_THAT(error("http:///x"), HasSubstr("names no host"));
@@ -73,7 +73,7 @@ TEST(RemoteUrl, HttpRefusesWhatWouldBeKeptOrLost) {
     EXPECT_THAT(error("http://host/{0..9999}{0..9999}"), HasSubstr("a million"));
 }
 
-TEST(RemoteUrl, AnEndpointIsAHostAndNoSecret) {
+TEST(RemoteUrl, EndpointWithoutHostOrWithSecretIsRefused) {
     EXPECT_TRUE(check_endpoint("http://localhost:9000"));
     EXPECT_TRUE(check_endpoint("https://store.example/s3/"));
     for (const char* endpoint : {"", "localhost:9000", "ftp://secret", "http://", "https:///secret",
@@ -84,7 +84,7 @@ TEST(RemoteUrl, AnEndpointIsAHostAndNoSecret) {
     }
 }
 
-TEST(RemoteUrl, NormalisingKeepsWhatSelectsObjects) {
+TEST(RemoteUrl, NormalisingKeepsObjectSelectors) {
     EXPECT_EQ(normalise_url("http://host/a/{0..3}.tar"), "http://host/a/{0..3}.tar");
     EXPECT_EQ(normalise_url("s3://bucket/a//"), "s3://bucket/a");
     EXPECT_EQ(normalise_url("/a//b"), "file:///a/b");

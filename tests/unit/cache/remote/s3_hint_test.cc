@@ -12,7 +12,7 @@ using testing::Not;
 
 constexpr S3Asked kSigned{.bucket = "train", .endpoint = "https://s3.example", .region = "", .is_signed = true};
 
-TEST(S3Hint, DeniedWithCredentialsPointsToThePolicyAndToWhoPays) {
+TEST(S3Hint, DeniedWithCredentialsPointsToPolicyAndRequesterPays) {
     EXPECT_THAT(s3_hint(403, "AccessDenied", kSigned), HasSubstr("let the policy of bucket train allow"));
     EXPECT_THAT(s3_hint(403, "AccessDenied", kSigned), HasSubstr("--requester-pays"));
     EXPECT_THAT(s3_hint(403, "", kSigned), HasSubstr("let the policy of bucket train allow"));
@@ -27,7 +27,7 @@ TEST(S3Hint, DeniedWithoutCredentialsPointsToCredentials) {
     EXPECT_THAT(s3_hint(403, "AccessDenied", plain), HasSubstr("bucket train is not public: add it with credentials"));
 }
 
-TEST(S3Hint, EachCodeNamesWhatIsWrong) {
+TEST(S3Hint, ErrorCodeHintNamesTheCause) {
     EXPECT_THAT(s3_hint(403, "InvalidAccessKeyId", kSigned), HasSubstr("AWS_ACCESS_KEY_ID"));
     EXPECT_THAT(s3_hint(403, "SignatureDoesNotMatch", kSigned), HasSubstr("AWS_SECRET_ACCESS_KEY"));
     EXPECT_THAT(s3_hint(403, "RequestTimeTooSkewed", kSigned), HasSubstr("clock"));
@@ -36,14 +36,14 @@ TEST(S3Hint, EachCodeNamesWhatIsWrong) {
               "there is no bucket train at https://s3.example: check the URL and --endpoint");
 }
 
-TEST(S3Hint, AnotherRegionIsNamedIfTheErrorNamesIt) {
+TEST(S3Hint, WrongRegionHintNamesTheRegionIfKnown) {
     EXPECT_THAT(s3_hint(301, "", kSigned), HasSubstr("another region: give --region"));
     S3Asked elsewhere = kSigned;
     elsewhere.region = "eu-west-1";
     EXPECT_THAT(s3_hint(400, "AuthorizationHeaderMalformed", elsewhere), HasSubstr("give --region eu-west-1"));
 }
 
-TEST(S3Hint, OtherErrorsHaveNone) {
+TEST(S3Hint, OtherErrorsGiveNoHint) {
     EXPECT_THAT(s3_hint(404, "NoSuchKey", kSigned), IsEmpty());
     EXPECT_THAT(s3_hint(500, "InternalError", kSigned), IsEmpty());
 }

@@ -12,7 +12,7 @@ Result<S3Page> parse(std::string_view xml) {
     return parse_s3_page(std::as_bytes(std::span(xml)));
 }
 
-TEST(S3Listing, AsksInTheOrderAndFormSignaturesWant) {
+TEST(S3Listing, QueryIsSortedAndEncodedForSigning) {
     EXPECT_EQ(s3_list_query("", ""), "list-type=2&max-keys=1000&prefix=");
     EXPECT_EQ(s3_list_query("a b/ü", "x+/="),
               "continuation-token=x%2B%2F%3D&list-type=2&max-keys=1000&prefix=a%20b%2F%C3%BC");
@@ -33,7 +33,7 @@ TEST(S3Listing, ReadsAPage) {
     EXPECT_EQ(page->next, "t/1=");
 }
 
-TEST(S3Listing, KeysAreAsTheyAreWhereTheServerDoesNotEncode) {
+TEST(S3Listing, KeysAreNotDecodedIfTheServerDoesNotEncode) {
     const auto page =
         parse("<ListBucketResult><Contents><Key>a+b%20</Key><Size>1</Size></Contents></ListBucketResult>");
     ASSERT_TRUE(page);
@@ -41,7 +41,7 @@ TEST(S3Listing, KeysAreAsTheyAreWhereTheServerDoesNotEncode) {
     EXPECT_EQ(page->next, "");
 }
 
-TEST(S3Listing, RefusesWhatIsNoPage) {
+TEST(S3Listing, InvalidPageIsAnError) {
     const auto message = [](std::string_view xml) {
         const auto page = parse(xml);
         return page ? std::string() : page.error().message;

@@ -13,30 +13,30 @@ using test::kSecond_ns;
 
 constexpr std::int64_t kHour_ns = 3600 * kSecond_ns;
 
-TEST(S3RoleRenewal, ComesFiveMinutesBeforeTheEnd) {
+TEST(S3RoleRenewal, ComesFiveMinutesBeforeExpiry) {
     EXPECT_EQ(s3_role_renewal_ns(6 * kHour_ns, false), 6 * kHour_ns - 300 * kSecond_ns);
     EXPECT_EQ(s3_role_renewal_ns(kHour_ns, false), kHour_ns - 300 * kSecond_ns);
 }
 
-TEST(S3RoleRenewal, ComesHalfWayWhereTheyLiveForMinutes) {
+TEST(S3RoleRenewal, ComesHalfWayForShortLivedCredentials) {
     EXPECT_EQ(s3_role_renewal_ns(400 * kSecond_ns, false), 200 * kSecond_ns);
     EXPECT_EQ(s3_role_renewal_ns(10 * kSecond_ns, false), 5 * kSecond_ns);
 }
 
-TEST(S3RoleRenewal, IsNeverMoreThanOnceASecond) {
+TEST(S3RoleRenewal, ComesAtMostOnceASecond) {
     for (const std::int64_t remaining_ns : {kSecond_ns, std::int64_t{0}, -kHour_ns}) {
         EXPECT_EQ(s3_role_renewal_ns(remaining_ns, false), kSecond_ns);
         EXPECT_EQ(s3_role_renewal_ns(remaining_ns, true), kSecond_ns);
     }
 }
 
-TEST(S3RoleRenewal, LooksOnceADayAtThoseThatDoNotExpire) {
+TEST(S3RoleRenewal, ChecksNonExpiringCredentialsOnceADay) {
     constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
     EXPECT_EQ(s3_role_renewal_ns(kNever, false), 24 * kHour_ns);
     EXPECT_EQ(s3_role_renewal_ns(kNever, true), 60 * kSecond_ns);
 }
 
-TEST(S3RoleRenewal, IsTriedAgainWithinAMinuteAndMoreOftenNearTheEnd) {
+TEST(S3RoleRenewal, RetriesWithinAMinuteAndMoreOftenNearExpiry) {
     EXPECT_EQ(s3_role_renewal_ns(300 * kSecond_ns, true), 60 * kSecond_ns);
     EXPECT_EQ(s3_role_renewal_ns(40 * kSecond_ns, true), 10 * kSecond_ns);
 }
