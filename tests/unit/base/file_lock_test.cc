@@ -29,7 +29,7 @@ TEST(FileLock, ExcludesOthersUntilItsDescriptorCloses) {
     EXPECT_TRUE(lock_file(path, 0600));
 }
 
-// A child that a process was starting when it was killed may hold the lock for a moment longer.
+// A killed process may leave behind a child, just being started, that holds the lock for a moment longer.
 TEST(FileLock, IsWaitedForWhenItsOwnerIsDead) {
     const test::TempDirectory directory;
     const std::string path = directory / "lock";

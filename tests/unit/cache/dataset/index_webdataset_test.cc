@@ -1,5 +1,5 @@
-// Indexing of tar shards. Samples and blocks map to the members' bytes in every dialect and with every block target, and
-// errors name the shard and the offset.
+// Indexing of tar shards. Samples and blocks map to the members' bytes in every dialect and with every block target.
+// Errors name the shard and the offset.
 
 #include "cache/dataset/index_webdataset.h"
 
