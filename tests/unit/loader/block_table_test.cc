@@ -9,7 +9,7 @@
 namespace larder::detail {
 namespace {
 
-TEST(BlockTable, OneEntryABlockHoweverManyAsk) {
+TEST(BlockTable, RepeatedAcquireReturnsTheSameEntry) {
     BlockTable table;
     const auto first = table.acquire(7);
     const auto second = table.acquire(7);
@@ -22,7 +22,7 @@ TEST(BlockTable, OneEntryABlockHoweverManyAsk) {
     EXPECT_LT(table[first.tag].order, table[other.tag].order);
 }
 
-TEST(BlockTable, AnEntryBesideIsNotFoundUntilItIsPutFirst) {
+TEST(BlockTable, SecondEntryIsHiddenUntilPutFirst) {
     BlockTable table;
     for (std::uint32_t other = 100; other < 400; ++other) table.acquire(other);
     const std::uint32_t old = table.acquire(7).tag;
@@ -42,7 +42,7 @@ TEST(BlockTable, AnEntryBesideIsNotFoundUntilItIsPutFirst) {
     EXPECT_EQ(table.acquire(7).tag, unfound);
 }
 
-TEST(BlockTable, AgreesWithAMapUnderRandomUse) {
+TEST(BlockTable, MatchesAMapUnderRandomUse) {
     std::mt19937_64 random(1);
     BlockTable table;
     std::map<std::uint32_t, std::uint32_t> tags;  // by block

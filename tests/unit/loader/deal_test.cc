@@ -34,7 +34,7 @@ DealOptions random_options(std::mt19937_64& random, bool contiguous) {
             .batch_size = static_cast<std::uint32_t>(1 + random() % 12)};
 }
 
-TEST(Deal, EveryPositionOnceOverAnyChainOfResumes) {
+TEST(Deal, EveryPositionIsDealtOnceOverAnyChainOfResumes) {
     std::mt19937_64 random(7);
     for (int round = 0; round < 4000; ++round) {
         const std::uint64_t n = random() % 700;
@@ -71,7 +71,7 @@ TEST(Deal, EveryPositionOnceOverAnyChainOfResumes) {
     }
 }
 
-TEST(Deal, DropLastGivesEveryRankTheSameWholeBatchesAndNothingTwice) {
+TEST(Deal, DropLastGivesEveryRankEquallyManyFullBatches) {
     std::mt19937_64 random(8);
     for (int round = 0; round < 1000; ++round) {
         const std::uint64_t n = random() % 900;
@@ -99,7 +99,7 @@ TEST(Deal, DropLastGivesEveryRankTheSameWholeBatchesAndNothingTwice) {
     }
 }
 
-TEST(Deal, InterleavedPrefixIsTheSameOnAnyWorld) {
+TEST(Deal, InterleavedPrefixDoesNotDependOnWorldSize) {
     std::mt19937_64 random(9);
     for (int round = 0; round < 500; ++round) {
         const std::uint64_t n = 1 + random() % 800;
@@ -118,7 +118,7 @@ TEST(Deal, InterleavedPrefixIsTheSameOnAnyWorld) {
     }
 }
 
-TEST(Deal, ResumingUnchangedGivesTheVeryBatchesThatWouldHaveCome) {
+TEST(Deal, ResumingUnchangedGivesTheRemainingBatches) {
     std::mt19937_64 random(10);
     for (int round = 0; round < 600; ++round) {
         const std::uint64_t n = 1 + random() % 800;
@@ -139,7 +139,7 @@ TEST(Deal, ResumingUnchangedGivesTheVeryBatchesThatWouldHaveCome) {
     }
 }
 
-TEST(Deal, ContiguousWorkersReadOneStretchEach) {
+TEST(Deal, ContiguousWorkersReadOneRangeEach) {
     const DealOptions options{.contiguous = true, .world_size = 4, .worker_count = 3, .batch_size = 5};
     const Dealer dealer(1000, {}, options);
     for (std::uint32_t rank = 0; rank < 4; ++rank) {
@@ -151,7 +151,7 @@ TEST(Deal, ContiguousWorkersReadOneStretchEach) {
     }
 }
 
-TEST(Deal, SamplesOfAWholeJobComeOnceWithTheOrderBehindIt) {
+TEST(Deal, JobDeliversEverySampleOnceThroughEpochOrder) {
     std::mt19937_64 random(11);
     for (int round = 0; round < 200; ++round) {
         const test::TestLayout layout = test::TestLayout::random(random, 1 + random() % 60, random() % 12);

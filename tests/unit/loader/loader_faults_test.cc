@@ -16,7 +16,7 @@ namespace {
 
 using protocol::BlockStatus;
 
-TEST_F(LoaderTest, AChangedObjectIsNamedAndAskedForAgain) {
+TEST_F(LoaderTest, ChangedObjectIsNamedAndRetried) {
     make_raw(40);
     std::atomic<bool> changed = true;
     daemon->stop();
@@ -41,7 +41,7 @@ TEST_F(LoaderTest, AChangedObjectIsNamedAndAskedForAgain) {
     expect_each_sample_once();
 }
 
-TEST_F(LoaderTest, FailedObjectsAreSkippedWhenAskedTo) {
+TEST_F(LoaderTest, SkipFailedSkipsFailedObjects) {
     make_raw(40);
     daemon->stop();
     daemon->behaviour.status = [](std::uint32_t block) {
@@ -60,7 +60,7 @@ TEST_F(LoaderTest, FailedObjectsAreSkippedWhenAskedTo) {
     EXPECT_EQ(loader.statistics().samples, 37u);
 }
 
-TEST_F(LoaderTest, EveryKindOfFailureHasItsCode) {
+TEST_F(LoaderTest, EachFailureKindHasItsErrorCode) {
     make_raw(40);
     std::atomic<BlockStatus> status = BlockStatus::object_missing;
     daemon->stop();
@@ -74,7 +74,7 @@ TEST_F(LoaderTest, EveryKindOfFailureHasItsCode) {
     EXPECT_EQ(loader.next().error().code, ErrorCode::io);
 }
 
-TEST_F(LoaderTest, AFailureSaysWhatHappenedToWhichObjectAndWhatToDo) {
+TEST_F(LoaderTest, FailureMessageNamesCauseAndRemedy) {
     make_raw(40);
     std::atomic<BlockStatus> status = BlockStatus::remote_failed;
     daemon->stop();
@@ -93,7 +93,7 @@ TEST_F(LoaderTest, AFailureSaysWhatHappenedToWhichObjectAndWhatToDo) {
     EXPECT_NE(corrupt.find("put a good copy in its place and run `larder dataset index test`"), std::string::npos);
 }
 
-TEST_F(LoaderTest, ADaemonThatGoesAwayWhileALoaderAttachesIsWaitedFor) {
+TEST_F(LoaderTest, AttachIsRetriedWhenTheDaemonHangsUp) {
     make_raw(40);
     daemon->behaviour.attaches_refused = 2;
     Loader loader = open(options());
@@ -102,7 +102,7 @@ TEST_F(LoaderTest, ADaemonThatGoesAwayWhileALoaderAttachesIsWaitedFor) {
     expect_each_sample_once();
 }
 
-TEST_F(LoaderTest, ADaemonThatIsLostAgainAndAgainIsWaitedForUntilTheTimeout) {
+TEST_F(LoaderTest, RepeatedDaemonLossIsRetriedUntilTheTimeout) {
     make_raw(40);
     daemon->behaviour.sessions_cut = 25;
     Loader loader = open(options());
@@ -120,7 +120,7 @@ TEST_F(LoaderTest, ADaemonThatIsLostAgainAndAgainIsWaitedForUntilTheTimeout) {
     EXPECT_NE(batch.error().message.find("within 100 ms"), std::string::npos) << batch.error().message;
 }
 
-TEST_F(LoaderTest, ARestartedDaemonLosesAndDoublesNothing) {
+TEST_F(LoaderTest, DaemonRestartLosesAndRepeatsNoSamples) {
     make_shards(4, 150, 32'000);
     daemon->behaviour.memory_every = 3;
     Loader loader = open(options());
@@ -144,7 +144,7 @@ TEST_F(LoaderTest, ARestartedDaemonLosesAndDoublesNothing) {
     EXPECT_GE(loader.statistics().reconnects, 1u);
 }
 
-TEST_F(LoaderTest, HangUpsMidBatchAreSurvived) {
+TEST_F(LoaderTest, SurvivesHangUpsMidBatch) {
     make_raw(200, 4000);
     auto with = options();
     with.batch_size = 32;
@@ -185,7 +185,7 @@ TEST_F(LoaderTest, BrokenCompletionsEndTheSessionNotTheEpoch) {
     }
 }
 
-TEST_F(LoaderTest, ADaemonThatStaysAwayIsAnErrorThatSaysSo) {
+TEST_F(LoaderTest, LostDaemonIsAnErrorAfterTheTimeout) {
     make_raw(80);
     auto with = options();
     with.reconnect_timeout_ms = 30;
@@ -206,7 +206,7 @@ TEST_F(LoaderTest, ADaemonThatStaysAwayIsAnErrorThatSaysSo) {
     expect_each_sample_once();
 }
 
-TEST_F(LoaderTest, NoDaemonAtAllSaysHowToStartOne) {
+TEST_F(LoaderTest, MissingDaemonErrorSaysHowToStartOne) {
     LoaderOptions with;
     with.dataset = "test";
     with.socket = directory / "none.sock";
@@ -240,7 +240,7 @@ void start_while_opening(ConnectOptions& with, FakeDaemon& daemon) {
     };
 }
 
-TEST_F(LoaderTest, ALoaderOpenedWhileTheDaemonIsAwayWaitsForIt) {
+TEST_F(LoaderTest, OpeningALoaderWaitsForTheDaemon) {
     make_raw(40);
     auto with = options();
     start_while_opening(with, *daemon);
@@ -251,7 +251,7 @@ TEST_F(LoaderTest, ALoaderOpenedWhileTheDaemonIsAwayWaitsForIt) {
     EXPECT_EQ(loader.statistics().reconnects, 0u);
 }
 
-TEST_F(LoaderTest, ADatasetOpenedWhileTheDaemonIsAwayWaitsForIt) {
+TEST_F(LoaderTest, OpeningADatasetWaitsForTheDaemon) {
     make_raw(40);
     ConnectOptions with = options();
     start_while_opening(with, *daemon);
@@ -261,7 +261,7 @@ TEST_F(LoaderTest, ADatasetOpenedWhileTheDaemonIsAwayWaitsForIt) {
     EXPECT_EQ(told_away, 1);
 }
 
-TEST_F(LoaderTest, OpeningWhileTheDaemonIsAwayCanBeInterrupted) {
+TEST_F(LoaderTest, WaitingForTheDaemonAtOpenCanBeInterrupted) {
     make_raw(40);
     daemon->stop();
     auto with = options();
@@ -269,7 +269,7 @@ TEST_F(LoaderTest, OpeningWhileTheDaemonIsAwayCanBeInterrupted) {
     EXPECT_EQ(Loader::open(with).error().code, ErrorCode::cancelled);
 }
 
-TEST_F(LoaderTest, ADroppedSegmentIsUnmappedOnceNothingLiesInIt) {
+TEST_F(LoaderTest, DroppedSegmentIsUnmappedOnceNoBatchUsesIt) {
     make_raw(200);
     daemon->behaviour.memory_every = 1;
     Loader loader = open(options());
@@ -290,7 +290,7 @@ TEST_F(LoaderTest, ADroppedSegmentIsUnmappedOnceNothingLiesInIt) {
     EXPECT_EQ(loader.statistics().reconnects, 0u);
 }
 
-TEST_F(LoaderTest, AForkedChildOpensItsOwnSession) {
+TEST_F(LoaderTest, ForkedChildOpensItsOwnSession) {
     make_raw(80);
     Loader loader = open(options());
     EXPECT_TRUE(take(loader, 2));
@@ -314,7 +314,7 @@ TEST_F(LoaderTest, AForkedChildOpensItsOwnSession) {
     EXPECT_EQ(daemon->sessions_opened, 2u);
 }
 
-TEST_F(LoaderTest, AWaitCanBeInterrupted) {
+TEST_F(LoaderTest, WaitingForABatchCanBeInterrupted) {
     make_raw(40);
     auto with = options();
     with.interrupted = [] { return true; };
@@ -334,7 +334,7 @@ TEST_F(LoaderTest, AWaitCanBeInterrupted) {
     expect_each_sample_once();
 }
 
-TEST_F(LoaderTest, ASlowDaemonIsWaitedFor) {
+TEST_F(LoaderTest, SlowDaemonStallsButDeliversEverySample) {
     make_raw(40);
     daemon->behaviour.delay_us = 3000;
     auto with = options();
@@ -345,7 +345,7 @@ TEST_F(LoaderTest, ASlowDaemonIsWaitedFor) {
     EXPECT_GT(loader.statistics().stall_ns, 0);
 }
 
-TEST_F(LoaderTest, AMapStyleFetchSurvivesARestart) {
+TEST_F(LoaderTest, MapStyleFetchSurvivesADaemonRestart) {
     make_raw(80);
     auto dataset = Dataset::open(options());
     ASSERT_TRUE(dataset.has_value());

@@ -47,7 +47,7 @@ protected:
     }
 };
 
-TEST_F(LoaderMemoryTest, EpochsPassWhileTheLoopVariableHoldsTheLastBatch) {
+TEST_F(LoaderMemoryTest, EpochsCompleteWhileTheLoopVariableHoldsTheLastBatch) {
     make_raw(200);
     auto with = options();
     with.batch_size = 8;
@@ -60,7 +60,7 @@ TEST_F(LoaderMemoryTest, EpochsPassWhileTheLoopVariableHoldsTheLastBatch) {
     }
 }
 
-TEST_F(LoaderMemoryTest, ABatchKeptForEverCostsOneBatch) {
+TEST_F(LoaderMemoryTest, BatchKeptForeverCostsTheMemoryOfOneBatch) {
     make_raw(200);
     auto with = options();
     with.batch_size = 8;
@@ -79,7 +79,7 @@ TEST_F(LoaderMemoryTest, ABatchKeptForEverCostsOneBatch) {
     EXPECT_EQ(seen, of_kept) << "the kept batch still has its bytes";
 }
 
-TEST_F(LoaderMemoryTest, EachEpochFetchesABlockThatAnOldBatchHolds) {
+TEST_F(LoaderMemoryTest, HeldBlockIsFetchedAgainInEachEpoch) {
     make_raw(40);
     auto with = options();
     with.shuffle = false;
@@ -92,7 +92,7 @@ TEST_F(LoaderMemoryTest, EachEpochFetchesABlockThatAnOldBatchHolds) {
 }
 
 // The need follows the sizes that come together on average. Here the large ones all come first.
-TEST_F(LoaderMemoryTest, ABatchLargerThanSlotMemoryIsBroughtInParts) {
+TEST_F(LoaderMemoryTest, BatchLargerThanSlotMemoryIsFetchedInParts) {
     make_tree(root() / "a", {.class_count = 1, .files_per_class = 48, .bytes_min = 60'000, .bytes_max = 60'000});
     make_tree(root() / "b", {.class_count = 1, .files_per_class = 600, .bytes_max = 100});
     start(make_manifest(root(), manifest_path()));
@@ -110,7 +110,7 @@ TEST_F(LoaderMemoryTest, ABatchLargerThanSlotMemoryIsBroughtInParts) {
 }
 
 // The small batches that are kept lie in each slab, so none has room for the large batch, but the gaps have.
-TEST_F(LoaderMemoryTest, ALargeBatchIsSpreadOverTheGapsBetweenKeptOnes) {
+TEST_F(LoaderMemoryTest, LargeBatchIsSpreadOverGapsBetweenKeptBatches) {
     make_tree(root() / "a", {.class_count = 1, .files_per_class = 96, .bytes_min = 10'000, .bytes_max = 10'000});
     make_tree(root() / "b", {.class_count = 1, .files_per_class = 8, .bytes_min = 100'000, .bytes_max = 100'000});
     make_tree(root() / "c", {.class_count = 1, .files_per_class = 304, .bytes_min = 10'000, .bytes_max = 10'000});
@@ -163,7 +163,7 @@ protected:
     }
 };
 
-TEST_P(LoaderUnevenTest, ALoopGoesOnWithTheLeastBudgetThatOpens) {
+TEST_P(LoaderUnevenTest, SmallestAcceptedBudgetCompletesEveryEpoch) {
     std::mt19937_64 random(GetParam() ? 5 : 3);
     for (std::uint64_t round = 0; round < property_cases(10, 5); ++round) {
         make_uneven(random);
@@ -220,7 +220,7 @@ class LoaderHoldingTest : public LoaderMemoryTest, public testing::WithParamInte
 
 // Sizes go from a byte to about a tenth of the budget. The budget is at most what loader/larder.h promises to be
 // enough.
-TEST_P(LoaderHoldingTest, ALoopThatHoldsWhatTheBudgetAllowsNeverFails) {
+TEST_P(LoaderHoldingTest, HoldingAsManyBatchesAsTheBudgetAllowsNeverFails) {
     const bool shards = GetParam();
     std::mt19937_64 random(shards ? 11 : 7);
     if (shards) {

@@ -48,7 +48,7 @@ std::uint64_t blocks(const LoaderStatistics& statistics) {
     return statistics.memory_blocks + statistics.peer_blocks + statistics.disk_blocks + statistics.remote_blocks;
 }
 
-TEST_F(LoaderTest, BlocksOfABatchHeldFromTheLastEpochCountOnceAnEpoch) {
+TEST_F(LoaderTest, BlocksHeldSinceTheLastEpochCountOncePerEpoch) {
     make_raw(200);
     Loader loader = open(options());
     std::optional<Batch> held;
@@ -59,7 +59,7 @@ TEST_F(LoaderTest, BlocksOfABatchHeldFromTheLastEpochCountOnceAnEpoch) {
     EXPECT_EQ(held->size(), 200 % 16u);
 }
 
-TEST_F(LoaderTest, BlocksOfSeveralSamplesCountOnceAnEpochWhateverIsHeld) {
+TEST_F(LoaderTest, MultiSampleBlocksCountOncePerEpochWhileBatchesAreHeld) {
     make_shards(4, 150, 32'000);
     Loader loader = open(options());
     std::vector<Batch> held;
@@ -74,7 +74,7 @@ TEST_F(LoaderTest, BlocksOfSeveralSamplesCountOnceAnEpochWhateverIsHeld) {
     }
 }
 
-TEST_F(LoaderTest, BlocksThatWerePrefetchedAndDroppedAreNotCounted) {
+TEST_F(LoaderTest, PrefetchedBlocksThatAreDroppedAreNotCounted) {
     make_raw(200);
     Loader loader = open(options());
     EXPECT_TRUE(take(loader, 2));
@@ -84,7 +84,7 @@ TEST_F(LoaderTest, BlocksThatWerePrefetchedAndDroppedAreNotCounted) {
     EXPECT_EQ(blocks(loader.statistics()), 32u + 200u);
 }
 
-TEST_F(LoaderTest, BlocksAreCountedOnceWhereHeldBatchesLeaveNoRoomToPrefetch) {
+TEST_F(LoaderTest, BlocksCountOnceWhenHeldBatchesPreventPrefetch) {
     make_raw(200);
     auto with = options();
     with.batch_size = 8;
@@ -97,7 +97,7 @@ TEST_F(LoaderTest, BlocksAreCountedOnceWhereHeldBatchesLeaveNoRoomToPrefetch) {
     }
 }
 
-TEST_F(LoaderTest, ADatasetCountsABlockThatIsStillHeldAsAMemoryBlock) {
+TEST_F(LoaderTest, DatasetCountsAStillHeldBlockAsAMemoryBlock) {
     make_raw(40);
     auto dataset = Dataset::open(options());
     ASSERT_TRUE(dataset.has_value());
@@ -126,7 +126,7 @@ TEST_F(LoaderTest, SamplesCarryKeyLabelAndField) {
     EXPECT_EQ(sample.fields[0].name, "bin");
 }
 
-TEST_F(LoaderTest, ShardsGiveFieldsAndEachBlockIsFetchedOnce) {
+TEST_F(LoaderTest, ShardSamplesHaveFieldsAndBlocksAreFetchedOnce) {
     make_shards(4, 150, 32'000);
     ASSERT_GT(manifest.block_count(), 40u);
     auto with = options();
@@ -174,7 +174,7 @@ TEST_F(LoaderTest, RanksAndWorkersShareAnEpoch) {
     }
 }
 
-TEST_F(LoaderTest, ResumesOnAnotherWorldSize) {
+TEST_F(LoaderTest, ResumesWithAnotherWorldSize) {
     make_raw(200, 3000);
     auto with = options();
     with.batch_size = 5;
@@ -216,7 +216,7 @@ TEST_F(LoaderTest, ResumingUnchangedGivesTheSameBatches) {
     }
 }
 
-TEST_F(LoaderTest, AStateOfAnotherOrderIsRefused) {
+TEST_F(LoaderTest, StateOfAnotherOrderIsRefused) {
     make_raw(40);
     Loader loader = open(options());
     EXPECT_TRUE(take(loader, 1));
@@ -229,7 +229,7 @@ TEST_F(LoaderTest, AStateOfAnotherOrderIsRefused) {
     EXPECT_FALSE(take(other));
 }
 
-TEST_F(LoaderTest, ATooSmallBudgetIsAnErrorAtOpen) {
+TEST_F(LoaderTest, TooSmallBudgetIsAnErrorAtOpen) {
     make_raw(200);
     auto with = options();
     with.memory_budget_bytes = 100'000;
@@ -246,7 +246,7 @@ std::string size_after(const std::string& text, const std::string& before) {
     return text.substr(begin, text.find(' ', text.find(' ', begin) + 1) - begin);
 }
 
-TEST_F(LoaderTest, TheBudgetThatAnErrorNamesOpens) {
+TEST_F(LoaderTest, BudgetNamedByTheErrorIsEnoughToOpen) {
     make_raw(200);
     for (std::uint32_t batch_size = 1; batch_size < 40; batch_size += 3) {
         for (const std::uint64_t too_small : {50'000, 51'200}) {
@@ -264,7 +264,7 @@ TEST_F(LoaderTest, TheBudgetThatAnErrorNamesOpens) {
     }
 }
 
-TEST_F(LoaderTest, HeldBatchesThatLeaveNoRoomAreAnErrorAndNothingIsLost) {
+TEST_F(LoaderTest, HeldBatchesThatLeaveNoRoomFailWithoutLosingSamples) {
     make_raw(200);
     auto with = options();
     with.batch_size = 8;
@@ -283,7 +283,7 @@ TEST_F(LoaderTest, HeldBatchesThatLeaveNoRoomAreAnErrorAndNothingIsLost) {
     expect_each_sample_once();
 }
 
-TEST_F(LoaderTest, ATightBudgetStillDeliversEverything) {
+TEST_F(LoaderTest, TightBudgetStillDeliversEverySample) {
     make_shards(4, 150, 32'000);
     auto with = options();
     with.batch_size = 4;
@@ -297,7 +297,7 @@ TEST_F(LoaderTest, ATightBudgetStillDeliversEverything) {
     EXPECT_LE(daemon->slot_bytes_attached, 600'000u);
 }
 
-TEST_F(LoaderTest, ABatchOutlivesItsLoader) {
+TEST_F(LoaderTest, BatchOutlivesItsLoader) {
     make_raw(40);
     daemon->behaviour.memory_every = 2;
     std::optional<Batch> batch;
@@ -310,7 +310,7 @@ TEST_F(LoaderTest, ABatchOutlivesItsLoader) {
     EXPECT_EQ(seen.size(), 16u);
 }
 
-TEST_F(LoaderTest, WrongOptionsAreNamed) {
+TEST_F(LoaderTest, InvalidOptionsAreNamed) {
     make_raw(40);
     const auto message = [&](auto change) {
         auto with = options();
@@ -326,7 +326,7 @@ TEST_F(LoaderTest, WrongOptionsAreNamed) {
     EXPECT_NE(message([](LoaderOptions& o) { o.dataset = ""; }).find("dataset name"), std::string::npos);
 }
 
-TEST_F(LoaderTest, DropLastAndStartEpoch) {
+TEST_F(LoaderTest, DropLastAndStartEpochDeliverFullBatchesOnly) {
     make_raw(40);
     auto with = options();
     with.drop_last = true;

@@ -5,7 +5,7 @@
 namespace larder::detail {
 namespace {
 
-TEST(LoopWait, BusyIsWhatIsLeftOfTheTimeBetweenReports) {
+TEST(LoopWait, BusyIsTheTimeBetweenReportsLessWaits) {
     LoopWait wait;
     EXPECT_EQ(wait.report(1000).busy_ns, 0) << "what was before the first report is not the session's";
     wait.begin(1300);
@@ -16,7 +16,7 @@ TEST(LoopWait, BusyIsWhatIsLeftOfTheTimeBetweenReports) {
     EXPECT_EQ(report.training_loops, 1U);
 }
 
-TEST(LoopWait, AWaitUnderWayIsNotBusy) {
+TEST(LoopWait, OngoingWaitIsNotBusy) {
     LoopWait wait;
     (void)wait.report(1000);
     wait.begin(1100);
@@ -27,7 +27,7 @@ TEST(LoopWait, AWaitUnderWayIsNotBusy) {
     EXPECT_EQ(report.stall_ns, 0);
 }
 
-TEST(LoopWait, ASessionBeginsAnew) {
+TEST(LoopWait, NewSessionResetsBusyTime) {
     LoopWait wait;
     (void)wait.report(1000);
     wait.begin(1500);
@@ -39,7 +39,7 @@ TEST(LoopWait, ASessionBeginsAnew) {
     EXPECT_EQ(report.stall_ns, 1000);
 }
 
-TEST(LoopWait, ALoopElsewhereIsBusyAsOfTheLastReport) {
+TEST(LoopWait, FollowedLoopIsBusySinceTheLastReport) {
     auto loop = std::make_shared<TrainingLoopWait>();
     LoopWait wait;
     loop->waited_ns = 70;
@@ -54,7 +54,7 @@ TEST(LoopWait, ALoopElsewhereIsBusyAsOfTheLastReport) {
     EXPECT_EQ(wait.report(9000).busy_ns, 800);
 }
 
-TEST(LoopWait, AWaitThatEndsWhileItIsReadIsNeverTakenForWork) {
+TEST(LoopWait, WaitEndingDuringAReportIsNotCountedAsBusy) {
     auto loop = std::make_shared<TrainingLoopWait>();
     LoopWait wait;
     wait.follow(loop);
@@ -66,7 +66,7 @@ TEST(LoopWait, AWaitThatEndsWhileItIsReadIsNeverTakenForWork) {
     EXPECT_EQ(wait.report(2000).busy_ns, 200);
 }
 
-TEST(LoopWait, WithoutALoopNothingIsSaid) {
+TEST(LoopWait, WithoutALoopNothingIsReported) {
     LoopWait wait;
     wait.follow(nullptr);
     wait.begin(1000);

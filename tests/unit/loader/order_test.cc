@@ -23,7 +23,7 @@ std::vector<std::uint64_t> walk(const SampleLayout& layout, OrderOptions options
     return samples;
 }
 
-TEST(EpochOrder, GivesEverySampleOnceInItsOwnBlock) {
+TEST(EpochOrder, VisitsEverySampleOnceWithItsOwnBlock) {
     std::mt19937_64 random(1);
     for (int round = 0; round < 300; ++round) {
         const TestLayout layout = TestLayout::random(random, 1 + random() % 200, random() % 9);
@@ -43,7 +43,7 @@ TEST(EpochOrder, GivesEverySampleOnceInItsOwnBlock) {
     }
 }
 
-TEST(EpochOrder, AnyPositionCanBeAskedForInAnyOrder) {
+TEST(EpochOrder, RandomAccessMatchesSequentialOrder) {
     std::mt19937_64 random(2);
     for (int round = 0; round < 50; ++round) {
         const TestLayout layout = TestLayout::random(random, 5 + random() % 20'000, 3);
@@ -76,7 +76,7 @@ TEST(EpochOrder, MixesSamplesOnlyWithinAGroupOfBlocks) {
     }
 }
 
-TEST(EpochOrder, IsAFunctionOfSeedAndEpoch) {
+TEST(EpochOrder, DependsOnlyOnSeedAndEpoch) {
     for (const TestLayout& layout : {TestLayout::uniform(1000, 1), TestLayout::uniform(100, 10)}) {
         const auto order = walk(layout, {.seed = 1, .epoch = 0});
         EXPECT_EQ(order, walk(layout, {.seed = 1, .epoch = 0}));
@@ -85,7 +85,7 @@ TEST(EpochOrder, IsAFunctionOfSeedAndEpoch) {
     }
 }
 
-TEST(EpochOrder, WithoutShuffleIsTheManifestsOrder) {
+TEST(EpochOrder, WithoutShuffleFollowsTheManifest) {
     for (const TestLayout& layout : {TestLayout::uniform(100, 1), TestLayout::uniform(30, 7)}) {
         const auto order = walk(layout, {.shuffle = false});
         for (std::uint64_t i = 0; i < order.size(); ++i) ASSERT_EQ(order[i], i);
@@ -97,7 +97,7 @@ TEST(EpochOrder, OneSamplePerBlockIgnoresTheWindow) {
     EXPECT_EQ(walk(layout, {.seed = 1, .window_blocks = 1}), walk(layout, {.seed = 1, .window_blocks = 100}));
 }
 
-TEST(EpochOrder, IsFixedForEver) {
+TEST(EpochOrder, MatchesItsGoldenValues) {
     const TestLayout layout = TestLayout::uniform(6, 3);
     EXPECT_EQ(walk(layout, {.seed = 42, .epoch = 3, .window_blocks = 4}),
               (std::vector<std::uint64_t>{15, 3, 7, 5, 16, 0, 4, 6, 1, 17, 8, 2, 9, 12, 11, 13, 14, 10}));

@@ -94,7 +94,7 @@ TEST(Permutation, SuccessiveEpochsAndNeighbouringSeedsAreIndependent) {
     EXPECT_LT(std::abs(deviation(neighbours, size - 2)), 5.0);
 }
 
-TEST(Permutation, AnyStretchOfALargeOneIsSpreadEvenly) {
+TEST(Permutation, AnyRangeOfALargePermutationIsSpreadEvenly) {
     constexpr std::uint64_t size = 10'000'019;
     constexpr std::uint64_t cells = 100;
     const Permutation permutation(size, 1, 0, 0);

@@ -13,13 +13,13 @@ using detail::prefetch_batches;
 
 constexpr std::int64_t kMs = 1'000'000;
 
-TEST(PrefetchDepth, CoversTheLatencyAndHalfOfItMore) {
+TEST(PrefetchDepth, CoversOneAndAHalfTimesTheLatency) {
     EXPECT_EQ(prefetch_batches(100 * kMs, 10 * kMs, 64), 15u + 2);
     EXPECT_EQ(prefetch_batches(20 * kMs, 10 * kMs, 64), 3u + 2);
     EXPECT_EQ(prefetch_batches(1 * kMs, 10 * kMs, 64), 2u);
 }
 
-TEST(PrefetchDepth, AFasterConsumerAndASlowerRemoteWantMore) {
+TEST(PrefetchDepth, GrowsWithLatencyAndConsumerSpeed) {
     std::uint64_t before = 0;
     for (const std::int64_t latency_ms : {1, 5, 20, 80, 320}) {
         const std::uint64_t batches = prefetch_batches(latency_ms * kMs, 5 * kMs, 64);
@@ -37,7 +37,7 @@ TEST(PrefetchDepth, StaysWithinItsBounds) {
 }
 
 // A loader in front of a daemon that answers late asks further ahead than it did before it knew.
-TEST_F(LoaderTest, AsksFurtherAheadOfASlowDaemon) {
+TEST_F(LoaderTest, PrefetchesFurtherAheadOfASlowDaemon) {
     make_raw(800, 2000);
     daemon->behaviour.delay_us = 100'000;
     auto with = options();

@@ -90,7 +90,7 @@ TEST_F(SampleFormatTest, ColumnsHaveNamesEncodingsAndTypes) {
     EXPECT_EQ(text_of(state_.samples[0].fields[1].bytes), "");
 }
 
-TEST_F(SampleFormatTest, SamplesAreFoundByTheirPlaceInAWholeObject) {
+TEST_F(SampleFormatTest, SamplesAreFoundByOrdinalInAWholeObject) {
     make(Format::mds, test::table_file({row(1, "one"), row(2, "two")}), {{}, {}}, kColumns, true);
     ASSERT_TRUE(add(1));
     state_.finish();
@@ -101,7 +101,7 @@ TEST_F(SampleFormatTest, SamplesAreFoundByTheirPlaceInAWholeObject) {
     EXPECT_THAT(damaged.error().message, HasSubstr("sample 0 in a/b.bin: at offset 0"));
 }
 
-TEST_F(SampleFormatTest, ABareSampleIsItsOneColumn) {
+TEST_F(SampleFormatTest, BareSampleIsItsOneColumn) {
     const protocol::FormatInfo tokens{
         .columns = {{"tokens", "tokens:int32", 0, ElementType::int32}}, .bare = true, .tokens_per_sample = 2};
     make(Format::megatron, test::numbers_bytes<std::int32_t>({1, 2, 3, 4}), {{0, 8}, {8, 8}}, tokens);
@@ -111,7 +111,7 @@ TEST_F(SampleFormatTest, ABareSampleIsItsOneColumn) {
     EXPECT_EQ(text_of(state_.samples[0].bytes()), test::numbers_bytes<std::int32_t>({3, 4}));
 }
 
-TEST_F(SampleFormatTest, ARecordIsVerified) {
+TEST_F(SampleFormatTest, RecordChecksumIsVerified) {
     const std::string record = test::tfrecord_file({"data"});
     make(Format::tfrecord, record, {{0, static_cast<std::uint32_t>(record.size())}}, {});
     ASSERT_TRUE(add(0));
@@ -124,7 +124,7 @@ TEST_F(SampleFormatTest, ARecordIsVerified) {
     EXPECT_THAT(damaged.error().message, HasSubstr("checksum"));
 }
 
-TEST_F(SampleFormatTest, ASampleThatDoesNotFitLeavesNoFieldBehind) {
+TEST_F(SampleFormatTest, InvalidSampleLeavesNoFieldBehind) {
     const std::string good = row(7, "seven");
     const std::string bad = good.substr(0, good.size() - 1);
     const auto good_bytes = static_cast<std::uint32_t>(good.size());

@@ -100,7 +100,7 @@ protected:
     std::thread server;
 };
 
-TEST_F(SessionTest, RefusalsComeThroughInTheDaemonsWords) {
+TEST_F(SessionTest, RefusalKeepsTheDaemonsCodeAndMessage) {
     OpenReply reply = good_open();
     reply.status = 1 + static_cast<std::uint32_t>(ErrorCode::permission_denied);
     std::string("dataset \"d\" is not yours").copy(reply.error, sizeof reply.error - 1);
@@ -131,20 +131,20 @@ TEST_F(SessionTest, BrokenRepliesToOpenAreProtocolErrors) {
     }
 }
 
-TEST_F(SessionTest, AManifestThatIsNoneIsNamed) {
+TEST_F(SessionTest, InvalidManifestErrorNamesTheDataset) {
     const FileDescriptor empty(::memfd_create("empty", MFD_CLOEXEC));
     const Error error = open_error({bytes_of(good_open()), {empty.get()}});
     EXPECT_NE(error.message.find("manifest of dataset \"d\""), std::string::npos) << error.message;
 }
 
-TEST_F(SessionTest, AHangUpDuringTheHandshakeIsUnavailable) {
+TEST_F(SessionTest, HangUpDuringTheHandshakeIsUnavailable) {
     serve({});
     auto session = Session::open({.socket = path, .dataset = "d", .job = "j"});
     ASSERT_FALSE(session.has_value());
     EXPECT_EQ(session.error().code, ErrorCode::unavailable);
 }
 
-TEST_F(SessionTest, AttachChecksWhatItIsGiven) {
+TEST_F(SessionTest, AttachRefusesBrokenReplies) {
     AttachReply attached{};
     attached.magic = protocol::kMagic;
     attached.kind = MessageKind::attach;

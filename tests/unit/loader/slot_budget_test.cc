@@ -21,7 +21,7 @@ protected:
     test::TempDirectory directory;
 };
 
-TEST_F(SlotBudgetTest, OneSampleBlocksNeedTwoBatches) {
+TEST_F(SlotBudgetTest, OneSampleBlocksNeedRoomForTwoBatches) {
     const auto manifest = files(100, 10'000);
     const std::uint64_t page = protocol::kPageBytes;
     const std::uint64_t needed = needed_slot_bytes(manifest, {.batch_size = 8, .window_blocks = 64});
@@ -33,7 +33,7 @@ TEST_F(SlotBudgetTest, OneSampleBlocksNeedTwoBatches) {
         << "there are no more blocks than the dataset has";
 }
 
-TEST_F(SlotBudgetTest, ManySampleBlocksNeedTheirWindow) {
+TEST_F(SlotBudgetTest, ManySampleBlocksNeedRoomForTheirWindow) {
     std::filesystem::create_directories(directory.path() / "tar");
     test::write_tar(directory.path() / "tar" / "a.tar", test::TarDialect::ustar, test::make_samples(400, 3000, 1));
     const auto manifest =
@@ -48,7 +48,7 @@ TEST_F(SlotBudgetTest, ManySampleBlocksNeedTheirWindow) {
         << "ranks that share blocks each touch more of them";
 }
 
-TEST_F(SlotBudgetTest, TheBudgetIsTheLimit) {
+TEST_F(SlotBudgetTest, PlanStaysWithinTheBudget) {
     const auto manifest = files(100, 10'000);
     const SlotNeeds needs{.batch_size = 8, .window_blocks = 1};
     const std::uint64_t needed = needed_slot_bytes(manifest, needs);
@@ -67,7 +67,7 @@ TEST_F(SlotBudgetTest, TheBudgetIsTheLimit) {
         << "no more than a small dataset can use";
 }
 
-TEST_F(SlotBudgetTest, ASlabHoldsTheLargestBatch) {
+TEST_F(SlotBudgetTest, SlabHoldsTheLargestBatch) {
     const auto manifest = files(100, 10'000);
     const std::uint64_t run = 3 * std::uint64_t{protocol::kPageBytes};
     const SlotNeeds needs{.batch_size = 8, .window_blocks = 1};
@@ -80,7 +80,7 @@ TEST_F(SlotBudgetTest, ASlabHoldsTheLargestBatch) {
     }
 }
 
-TEST_F(SlotBudgetTest, WithoutABudgetItFollowsTheNeed) {
+TEST_F(SlotBudgetTest, WithoutABudgetThePlanFollowsTheNeed) {
     const auto manifest = files(20, 10'000);
     const std::uint64_t everything = 20 * 3 * std::uint64_t{protocol::kPageBytes};
     const auto plan = plan_slots(manifest, {.batch_size = 4}, 0);

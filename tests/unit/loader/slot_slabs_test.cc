@@ -24,7 +24,7 @@ std::vector<SlotSlabs::Run> bundle(SlotSlabs& slabs, std::initializer_list<std::
     return allocated;
 }
 
-TEST(SlotSlabs, ABundleLiesInOneSlab) {
+TEST(SlotSlabs, BundleLiesInOneSlab) {
     SlotSlabs slabs(32, 8);
     const auto first = bundle(slabs, {3, 2});
     const auto second = bundle(slabs, {2, 2});
@@ -40,7 +40,7 @@ TEST(SlotSlabs, SmallBundlesShareASlab) {
     EXPECT_EQ(slabs.occupied_pages(), 8u);
 }
 
-TEST(SlotSlabs, TheSlabThatWasEmptiedLastIsUsedFirst) {
+TEST(SlotSlabs, LastEmptiedSlabIsUsedFirst) {
     SlotSlabs slabs(800, 8);
     for (int i = 0; i < 1000; ++i) {
         const auto held = bundle(slabs, {8});
@@ -49,7 +49,7 @@ TEST(SlotSlabs, TheSlabThatWasEmptiedLastIsUsedFirst) {
     }
 }
 
-TEST(SlotSlabs, AGapIsUsedWhenEverySlabIsOccupied) {
+TEST(SlotSlabs, GapIsUsedWhenEverySlabIsOccupied) {
     SlotSlabs slabs(16, 8);
     const auto first = bundle(slabs, {3, 5});
     bundle(slabs, {8});
@@ -60,7 +60,7 @@ TEST(SlotSlabs, AGapIsUsedWhenEverySlabIsOccupied) {
     EXPECT_EQ(slabs.allocate(3)->page, first[0].page);
 }
 
-TEST(SlotSlabs, ARunIsAllocatedBesideItsBundle) {
+TEST(SlotSlabs, RunIsAllocatedBesideItsBundle) {
     SlotSlabs slabs(32, 8);
     const auto first = bundle(slabs, {3, 3});
     const auto second = bundle(slabs, {8});
@@ -72,7 +72,7 @@ TEST(SlotSlabs, ARunIsAllocatedBesideItsBundle) {
     EXPECT_FALSE(slabs.allocate_beside(24, 1).has_value()) << "no bundle lies there";
 }
 
-TEST(SlotSlabs, NeverGivesAPageTwiceAndNeverLosesOne) {
+TEST(SlotSlabs, NeverAllocatesAPageTwiceOrLosesOne) {
     std::mt19937_64 random(1);
     for (std::uint64_t round = 0; round < test::property_cases(200); ++round) {
         const auto slab_pages = static_cast<std::uint32_t>(1 + random() % 32);

@@ -19,7 +19,7 @@ JobState some_state() {
             .history = {{.contiguous = false, .taken = 4096}, {true, true, 8, 4, 256, 17}}};
 }
 
-TEST(State, ComesBackAsItWas) {
+TEST(State, DecodesWhatWasEncoded) {
     const JobState state = some_state();
     const auto bytes = encode(state);
     EXPECT_LE(bytes.size(), 100u);
@@ -28,7 +28,7 @@ TEST(State, ComesBackAsItWas) {
     EXPECT_EQ(*back, state);
 }
 
-TEST(State, AnyFlippedBitOrLostByteIsFound) {
+TEST(State, AnyFlippedBitOrLostByteIsDetected) {
     const auto bytes = encode(some_state());
     for (std::size_t i = 0; i < bytes.size(); ++i) {
         for (int bit = 0; bit < 8; ++bit) {
@@ -40,7 +40,7 @@ TEST(State, AnyFlippedBitOrLostByteIsFound) {
     }
 }
 
-TEST(State, AMismatchIsNamed) {
+TEST(State, MismatchIsNamed) {
     const JobState loader = some_state();
     const auto message = [&](auto change) {
         JobState saved = some_state();

@@ -23,7 +23,7 @@ struct Pair {
     FileDescriptor client;
 };
 
-TEST(ClientSocket, TakesMessagesOneByOneAndNeverWaits) {
+TEST(ClientSocket, ReceivesOneMessageAtATimeWithoutWaiting) {
     const Pair pair;
     std::array<std::byte, 16> into{};
     EXPECT_EQ(ClientSocket::receive(pair.daemon.get(), into), -1);
@@ -37,7 +37,7 @@ TEST(ClientSocket, TakesMessagesOneByOneAndNeverWaits) {
 }
 
 // A close that waits for the lingering socket waits for an hour.
-TEST(ClientSocket, LeavesDescriptorsUnreadAndIsClosedWithoutWaitingForThem) {
+TEST(ClientSocket, LeavesDescriptorsUnreadAndClosesWithoutWaiting) {
     Pair pair;
     test::LingeringSocket lingering(3600);
     ASSERT_EQ(test::send_descriptor(pair.client.get(), lingering.release()), 0);

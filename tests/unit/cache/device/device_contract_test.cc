@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(Device, DeviceContract,
                          testing::Values(Kind::ring, Kind::tiny_ring, Kind::plain_ring, Kind::threads, Kind::fake),
                          kind_name);
 
-TEST_P(DeviceContract, what_is_written_is_read_back) {
+TEST_P(DeviceContract, WrittenBytesAreReadBack) {
     const int fd = open(path("file"), O_RDWR | O_CREAT);
     ASSERT_GE(fd, 0);
     const Pages out(256 * 1024, 7);
@@ -164,7 +164,7 @@ TEST_P(DeviceContract, what_is_written_is_read_back) {
     device_->close(fd);
 }
 
-TEST_P(DeviceContract, a_read_ends_at_the_end_of_the_file) {
+TEST_P(DeviceContract, ReadStopsAtTheEndOfTheFile) {
     const int fd = open(path("file"), O_RDWR | O_CREAT);
     const Pages memory(4096, 3);
     EXPECT_EQ(write(fd, memory.span().first(1000), 0), 1000);
@@ -174,7 +174,7 @@ TEST_P(DeviceContract, a_read_ends_at_the_end_of_the_file) {
     device_->close(fd);
 }
 
-TEST_P(DeviceContract, failures_are_negative_errnos) {
+TEST_P(DeviceContract, FailuresAreNegativeErrnos) {
     EXPECT_EQ(open(path("missing"), O_RDONLY), -ENOENT);
     const int fd = open(path("file"), O_RDONLY | O_CREAT);
     ASSERT_GE(fd, 0);
@@ -192,20 +192,20 @@ TEST_P(DeviceContract, failures_are_negative_errnos) {
     device_->close(fd);
 }
 
-TEST_P(DeviceContract, descriptors_do_not_cross_exec) {
+TEST_P(DeviceContract, DescriptorsDoNotCrossExec) {
     const int fd = open(path("file"), O_RDWR | O_CREAT);
     EXPECT_NE(::fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
     device_->close(fd);
 }
 
-TEST_P(DeviceContract, a_fifo_is_refused_and_not_waited_for) {
+TEST_P(DeviceContract, FifoIsRefusedWithoutWaiting) {
     ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
     const std::size_t before = open_descriptors();
     EXPECT_EQ(open(path("fifo"), O_RDONLY), GetParam() == Kind::fake ? -ENOENT : -ESPIPE);
     EXPECT_EQ(open_descriptors(), before);
 }
 
-TEST_P(DeviceContract, a_descriptor_has_the_flags_that_were_asked_for) {
+TEST_P(DeviceContract, DescriptorHasTheRequestedFlags) {
     const int fd = open(path("file"), O_RDWR | O_CREAT | O_APPEND);
     ASSERT_GE(fd, 0);
     if (GetParam() != Kind::fake) {
@@ -214,7 +214,7 @@ TEST_P(DeviceContract, a_descriptor_has_the_flags_that_were_asked_for) {
     device_->close(fd);
 }
 
-TEST_P(DeviceContract, stat_tells_size_type_time_and_alignment) {
+TEST_P(DeviceContract, StatReportsSizeTypeTimeAndAlignment) {
     const int fd = open(path("file"), O_RDWR | O_CREAT);
     const Pages memory(4096, 1);
     EXPECT_EQ(write(fd, memory.span().first(1234), 0), 1234);
@@ -229,7 +229,7 @@ TEST_P(DeviceContract, stat_tells_size_type_time_and_alignment) {
     device_->close(fd);
 }
 
-TEST_P(DeviceContract, direct_input_and_output) {
+TEST_P(DeviceContract, DirectIoReadsAndWrites) {
     const FileDescriptor direct(::open(path("file").c_str(), O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600));
     const int why_not = direct ? 0 : errno;
     const int fd = open(path("file"), O_RDWR | O_CREAT | O_DIRECT);
@@ -245,7 +245,7 @@ TEST_P(DeviceContract, direct_input_and_output) {
     device_->close(fd);
 }
 
-TEST_P(DeviceContract, buffers_that_were_added_work_as_any_other) {
+TEST_P(DeviceContract, AddedBuffersWorkLikeAnyOther) {
     const Pages memory(std::size_t{4} << 20, 5);
     const std::string before = memory.text();
     const bool added = device_->add_buffer(memory.span());
@@ -259,7 +259,7 @@ TEST_P(DeviceContract, buffers_that_were_added_work_as_any_other) {
     device_->close(fd);
 }
 
-TEST_P(DeviceContract, allocate_reserves_and_unlink_removes) {
+TEST_P(DeviceContract, AllocateReservesAndUnlinkRemoves) {
     const std::string file = path("file");
     const int fd = open(file, O_RDWR | O_CREAT);
     Recorded allocate;
@@ -277,7 +277,7 @@ TEST_P(DeviceContract, allocate_reserves_and_unlink_removes) {
     device_->close(fd);
 }
 
-TEST_P(DeviceContract, a_watch_fires_once_and_can_be_renewed) {
+TEST_P(DeviceContract, WatchFiresOnceAndCanBeRenewed) {
     const FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     Recorded watch;
     device_->watch(event.get(), watch);
@@ -295,7 +295,7 @@ TEST_P(DeviceContract, a_watch_fires_once_and_can_be_renewed) {
     }
 }
 
-TEST_P(DeviceContract, a_cancelled_watch_says_so) {
+TEST_P(DeviceContract, CancelledWatchReportsItsCancellation) {
     const FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     Recorded submitted, fresh;
     device_->watch(event.get(), submitted);
@@ -312,7 +312,7 @@ TEST_P(DeviceContract, a_cancelled_watch_says_so) {
     EXPECT_EQ(fresh.completions, 1);
 }
 
-TEST_P(DeviceContract, cancelling_a_read_completes_it_exactly_once) {
+TEST_P(DeviceContract, CancellingAReadCompletesItExactlyOnce) {
     const int fd = open(path("file"), O_RDWR | O_CREAT);
     const Pages memory(20 * 4096, 2);
     EXPECT_EQ(write(fd, memory.span(), 0), 20 * 4096);
@@ -328,7 +328,7 @@ TEST_P(DeviceContract, cancelling_a_read_completes_it_exactly_once) {
     device_->close(fd);
 }
 
-TEST_P(DeviceContract, nothing_completes_inside_a_start_call) {
+TEST_P(DeviceContract, NothingCompletesInsideAStartCall) {
     const std::string file = path("file");
     const int fd = open(file, O_RDWR | O_CREAT);
     const FileDescriptor event(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -359,7 +359,7 @@ TEST_P(DeviceContract, nothing_completes_inside_a_start_call) {
     device_->close(fd);
 }
 
-TEST_P(DeviceContract, far_more_operations_than_the_queue_is_deep) {
+TEST_P(DeviceContract, AcceptsFarMoreOperationsThanTheQueueDepth) {
     const int fd = open(path("file"), O_RDWR | O_CREAT);
     constexpr std::size_t kCount = 5000, kBytes = 64;
     std::vector<Recorded> writes(kCount), reads(kCount);
@@ -385,7 +385,7 @@ struct Chain : Operation {
     int links = 0;
 };
 
-TEST_P(DeviceContract, done_may_start_the_next_operation) {
+TEST_P(DeviceContract, DoneMayStartTheNextOperation) {
     const int fd = open(path("file"), O_RDWR | O_CREAT);
     const Pages memory(4096, 4);
     EXPECT_EQ(write(fd, memory.span(), 0), 4096);
@@ -404,7 +404,7 @@ TEST_P(DeviceContract, done_may_start_the_next_operation) {
     device_->close(fd);
 }
 
-TEST_P(DeviceContract, wait_comes_back_at_its_deadline) {
+TEST_P(DeviceContract, WaitReturnsAtItsDeadline) {
     const FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     Recorded watch;
     device_->watch(event.get(), watch);
@@ -417,7 +417,7 @@ TEST_P(DeviceContract, wait_comes_back_at_its_deadline) {
     EXPECT_EQ(watch.completions, 0);
 }
 
-TEST_P(DeviceContract, ends_cleanly_with_operations_in_flight) {
+TEST_P(DeviceContract, StopsCleanlyWithOperationsInFlight) {
     const std::string file = path("file");
     const FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     const int fd = open(file, O_RDWR | O_CREAT);
@@ -442,7 +442,7 @@ TEST_P(DeviceContract, ends_cleanly_with_operations_in_flight) {
     EXPECT_LE(open_descriptors(), before) << "descriptors of unfinished opens were left behind";
 }
 
-TEST_P(DeviceContract, a_closed_descriptor_is_free) {
+TEST_P(DeviceContract, ClosedDescriptorIsFreed) {
     const int fd = open(path("file"), O_RDWR | O_CREAT);
     device_->close(fd);
     const std::int64_t deadline_ns = clock_->now_ns() + kSecond_ns * 10;

@@ -50,7 +50,7 @@ struct Bench {
     int fd = -1;
 };
 
-TEST(FakeDevice, the_same_seed_gives_the_same_order_and_another_seed_another) {
+TEST(FakeDevice, SeedDeterminesTheCompletionOrder) {
     const auto trace = [](std::uint64_t seed) {
         Bench bench({.seed = seed, .jitter_ns = 1'000'000});
         std::vector<Recorded> writes(50);
@@ -64,7 +64,7 @@ TEST(FakeDevice, the_same_seed_gives_the_same_order_and_another_seed_another) {
     EXPECT_NE(trace(1), trace(2));
 }
 
-TEST(FakeDevice, a_full_disk_refuses_and_deleting_makes_room) {
+TEST(FakeDevice, FullDiskRefusesWritesAndUnlinkFreesSpace) {
     Bench bench({}, 1000);
     EXPECT_EQ(bench.write(std::string(900, 'a'), 0), 900);
     EXPECT_EQ(bench.write(std::string(200, 'b'), 900), -ENOSPC);
@@ -73,7 +73,7 @@ TEST(FakeDevice, a_full_disk_refuses_and_deleting_makes_room) {
     EXPECT_EQ(bench.disk.bytes_used(), 0u);
 }
 
-TEST(FakeDevice, faults_tear_cut_and_flip) {
+TEST(FakeDevice, FaultsTearShortenAndFlipWrites) {
     Bench bench;
     bench.device.inject({.action = FakeAction::write, .kind = Fault::Kind::torn, .path_part = "f"});
     EXPECT_EQ(bench.write(std::string(2048, 'a'), 0), -EIO);
@@ -87,7 +87,7 @@ TEST(FakeDevice, faults_tear_cut_and_flip) {
     EXPECT_EQ(bench.write(std::string(2048, 'd'), 0), 2048);
 }
 
-TEST(FakeDevice, a_crash_stops_everything_and_the_disk_lives_on) {
+TEST(FakeDevice, CrashStopsTheDeviceButKeepsTheDisk) {
     Bench bench;
     ASSERT_EQ(bench.write(std::string(4096, 'a'), 0), 4096);
     bench.device.inject({.action = FakeAction::write, .kind = Fault::Kind::crash});

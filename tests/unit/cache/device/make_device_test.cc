@@ -45,21 +45,21 @@ protected:
     RefusalTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 
-TEST_F(RefusalTest, a_seccomp_refusal_gives_threads_and_the_remedy) {
+TEST_F(RefusalTest, SeccompRefusalFallsBackToThreadsAndNamesTheRemedy) {
     EXPECT_EXIT(report_refusal(EPERM), testing::ExitedWithCode(0),
                 testing::AllOf(testing::HasSubstr("seccomp"), testing::HasSubstr("io_uring_enter"),
                                testing::HasSubstr("--security-opt")));
 }
 
-TEST_F(RefusalTest, an_absent_system_call_gives_threads_and_the_remedy) {
+TEST_F(RefusalTest, MissingSystemCallFallsBackToThreadsAndNamesTheRemedy) {
     EXPECT_EXIT(report_refusal(ENOSYS), testing::ExitedWithCode(0), testing::HasSubstr("CONFIG_IO_URING"));
 }
 
-TEST_F(RefusalTest, a_lack_of_memory_gives_threads_and_the_remedy) {
+TEST_F(RefusalTest, LackOfMemoryFallsBackToThreadsAndNamesTheRemedy) {
     EXPECT_EXIT(report_refusal(ENOMEM), testing::ExitedWithCode(0), testing::HasSubstr("RLIMIT_MEMLOCK"));
 }
 
-TEST(MakeDevice, threads_when_asked_for) {
+TEST(MakeDevice, UsesThreadsWhenRequested) {
     const SteadyClock clock;
     const auto made = make_device(DeviceKind::threads, clock);
     ASSERT_TRUE(made);
@@ -67,7 +67,7 @@ TEST(MakeDevice, threads_when_asked_for) {
     EXPECT_EQ(made->why_not_ring, "");
 }
 
-TEST(MakeDevice, automatic_says_why_exactly_when_it_takes_threads) {
+TEST(MakeDevice, AutomaticGivesAReasonExactlyWhenItUsesThreads) {
     const SteadyClock clock;
     const auto made = make_device(DeviceKind::automatic, clock);
     ASSERT_TRUE(made);

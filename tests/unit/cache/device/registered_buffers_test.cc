@@ -34,7 +34,7 @@ protected:
     std::span<std::byte> memory_;
 };
 
-TEST_F(RegisteredBuffersTest, covers_what_lies_in_one_piece) {
+TEST_F(RegisteredBuffersTest, FindsOnlyRangesWithinOnePiece) {
     RegisteredBuffers buffers(ring_, 4 * kPage);
     ASSERT_TRUE(buffers.add(pages(8, 10)));  // pieces [8, 12), [12, 16), [16, 18)
     const std::byte* begin = memory_.data() + 8 * kPage;
@@ -53,7 +53,7 @@ TEST_F(RegisteredBuffersTest, covers_what_lies_in_one_piece) {
     EXPECT_EQ(buffers.find(memory_.data(), 1), -1);
 }
 
-TEST_F(RegisteredBuffersTest, what_was_removed_is_found_no_more_and_its_neighbours_are) {
+TEST_F(RegisteredBuffersTest, RemovedBufferIsNotFoundButItsNeighboursAre) {
     RegisteredBuffers buffers(ring_, 4 * kPage);
     ASSERT_TRUE(buffers.add(pages(20, 8)));
     ASSERT_TRUE(buffers.add(pages(0, 8)));
@@ -66,7 +66,7 @@ TEST_F(RegisteredBuffersTest, what_was_removed_is_found_no_more_and_its_neighbou
     }
 }
 
-TEST_F(RegisteredBuffersTest, all_or_nothing) {
+TEST_F(RegisteredBuffersTest, FailedAddRegistersNothing) {
     RegisteredBuffers buffers(ring_, 4 * kPage);
     ::munmap(pages(40, 24).data(), 24 * kPage);
     EXPECT_FALSE(buffers.add(pages(32, 16)));  // its second half is no memory

@@ -124,11 +124,11 @@ protected:
     RingDeviceTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 
-TEST_F(RingDeviceTest, operations_queue_up_in_order_while_the_kernel_takes_none) {
+TEST_F(RingDeviceTest, OperationsStayInOrderWhenSubmissionIsRefused) {
     EXPECT_EXIT(overflow_the_queue(), testing::ExitedWithCode(0), "");
 }
 
-TEST_F(RingDeviceTest, works_unregistered_where_the_limit_refuses) {
+TEST_F(RingDeviceTest, WorksUnregisteredWhenTheMemlockLimitRefuses) {
     EXPECT_EXIT(read_without_registration(), testing::ExitedWithCode(0), "");
 }
 

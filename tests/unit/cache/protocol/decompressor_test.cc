@@ -35,13 +35,13 @@ std::string run(const std::string& input, std::size_t raw_bytes) {
     return raw ? std::string(reinterpret_cast<const char*>(raw->get()), raw_bytes) : raw.error().message;
 }
 
-TEST(Decompressor, GivesWhatWasCompressed) {
+TEST(Decompressor, RestoresTheCompressedBytes) {
     const std::string raw(100'000, 'x');
     EXPECT_EQ(run(compressed(raw), raw.size()), raw);
     EXPECT_EQ(run(streamed(raw), raw.size()), raw);
 }
 
-TEST(Decompressor, AnotherSizeThanSaidIsAnError) {
+TEST(Decompressor, WrongExpectedSizeIsAnError) {
     const std::string raw(100'000, 'x');
     EXPECT_THAT(run(compressed(raw), raw.size() - 1), HasSubstr("not a zstd frame of 99999 bytes"));
     EXPECT_THAT(run(compressed(raw), raw.size() + 1), HasSubstr("not a zstd frame of 100001 bytes"));
@@ -49,7 +49,7 @@ TEST(Decompressor, AnotherSizeThanSaidIsAnError) {
     EXPECT_THAT(run(streamed(raw), raw.size() + 1), HasSubstr("has 100000 bytes once decompressed"));
 }
 
-TEST(Decompressor, DamagedInputIsAnErrorAndTheNextIsFine) {
+TEST(Decompressor, DamagedInputFailsWithoutAffectingTheNextCall) {
     const std::string raw(100'000, 'x');
     const std::string good = compressed(raw);
     EXPECT_THAT(run(good.substr(0, good.size() - 1), raw.size()), HasSubstr("zstd: "));

@@ -18,7 +18,7 @@ const FormatInfo kInfo{.columns = {{"id", "int", 8, ElementType::int64}, {"text"
                        .tokens_per_sample = 0,
                        .structure = "[1, {}]"};
 
-TEST(FormatInfo, ComesBackAsItWasEncoded) {
+TEST(FormatInfo, DecodesWhatWasEncoded) {
     const FormatInfo tokens{.columns = {{"tokens", "tokens:uint16", 0, ElementType::uint16}},
                             .bare = true,
                             .tokens_per_sample = 2049,
@@ -30,7 +30,7 @@ TEST(FormatInfo, ComesBackAsItWasEncoded) {
     }
 }
 
-TEST(FormatInfo, NoPartMayBeMissingOrFollow) {
+TEST(FormatInfo, TruncatedOrExtendedInfoIsRefused) {
     const std::string blob = encode(kInfo);
     for (std::size_t bytes = 0; bytes < blob.size(); ++bytes) {
         EXPECT_FALSE(parse_format_info(as_bytes(blob.substr(0, bytes)))) << bytes;
@@ -38,7 +38,7 @@ TEST(FormatInfo, NoPartMayBeMissingOrFollow) {
     EXPECT_FALSE(parse_format_info(as_bytes(blob + "x")));
 }
 
-TEST(FormatInfo, UnknownKindsAreRefused) {
+TEST(FormatInfo, InvalidValuesAreRefused) {
     const auto with = [](std::size_t at, std::uint32_t number) {
         std::string blob = encode(kInfo);
         std::memcpy(blob.data() + at, &number, sizeof number);
@@ -51,7 +51,7 @@ TEST(FormatInfo, UnknownKindsAreRefused) {
     EXPECT_FALSE(with(24, 0xffffffff));  // length of a name
 }
 
-TEST(ElementType, NamesAndSizesAreThoseOfNumpy) {
+TEST(ElementType, NamesAndSizesMatchNumpy) {
     for (std::uint8_t i = 1; i < kElementTypeEnd; ++i) {
         const auto type = static_cast<ElementType>(i);
         EXPECT_EQ(element_type_of(name(type)), type);

@@ -93,7 +93,7 @@ std::uint64_t touch_everything(const Manifest& manifest) {
     return sum;
 }
 
-TEST_F(ManifestTest, GivesRawAsWritten) {
+TEST_F(ManifestTest, RawDatasetReadsAsWritten) {
     const auto manifest = Manifest::open(write(four_files(), Format::raw));
     ASSERT_TRUE(manifest) << manifest.error().message;
     ASSERT_TRUE(manifest->check()) << manifest->check().error().message;
@@ -137,7 +137,7 @@ TEST_F(ManifestTest, GivesRawAsWritten) {
     EXPECT_EQ(manifest->find_object("zebras/1.jpg"), std::nullopt);
 }
 
-TEST_F(ManifestTest, GivesBlocksOfManySamplesAsWritten) {
+TEST_F(ManifestTest, BlocksOfManySamplesReadAsWritten) {
     const auto manifest = Manifest::open(write(two_shards(), Format::webdataset));
     ASSERT_TRUE(manifest) << manifest.error().message;
     ASSERT_TRUE(manifest->check()) << manifest->check().error().message;
@@ -191,7 +191,7 @@ TEST_F(ManifestTest, BoundIsExactForEqualBlocks) {
     for (std::uint64_t count = 0; count <= 100; ++count) EXPECT_EQ(manifest->blocks_bytes_max(count), 777 * count);
 }
 
-TEST_F(ManifestTest, FindsEveryFlippedBitOfTheHeader) {
+TEST_F(ManifestTest, DetectsEveryFlippedBitOfTheHeader) {
     const std::string good = test::read_bytes(write(two_shards(), Format::webdataset));
     for (std::size_t at = 0; at < kManifestHeaderBytes; ++at) {
         std::string bad = good;
@@ -202,7 +202,7 @@ TEST_F(ManifestTest, FindsEveryFlippedBitOfTheHeader) {
     }
 }
 
-TEST_F(ManifestTest, FindsEveryFlippedBitOfTheBodyAndStaysInside) {
+TEST_F(ManifestTest, DetectsEveryFlippedBitOfTheBodyAndReadsInBounds) {
     for (const bool raw : {true, false}) {
         const std::string good =
             test::read_bytes(raw ? write(four_files(), Format::raw) : write(two_shards(), Format::webdataset));
@@ -283,7 +283,7 @@ TEST_F(ManifestTest, OpenRefusesForgedHeaders) {
     refused("samples per block", [](auto& h) { h.samples_per_block_max = 6; });
 }
 
-TEST_F(ManifestTest, CheckFindsForgedBodies) {
+TEST_F(ManifestTest, CheckRefusesForgedBodies) {
     const std::string good = test::read_bytes(write(two_shards(), Format::webdataset));
     struct Body {
         ManifestObject objects[2];
@@ -385,7 +385,7 @@ TEST_F(ManifestTest, ChecksumsOfRawDatasetsFollowTheirObjects) {
     }
 }
 
-TEST_F(ManifestTest, TheOldestLayoutIsStillRead) {
+TEST_F(ManifestTest, OldestLayoutIsStillReadable) {
     const std::string good = test::read_bytes(write(two_shards(), Format::webdataset));
     const auto old = open_bytes(forge(good, [](ManifestHeader& header, char*) { header.layout = 1; }));
     ASSERT_TRUE(old) << old.error().message;
@@ -395,7 +395,7 @@ TEST_F(ManifestTest, TheOldestLayoutIsStillRead) {
 
 // Opening touches the header's page and the page tables, whatever the number of samples: a manifest of a million
 // samples that is a hole after its header opens like any other.
-TEST_F(ManifestTest, OpenReadsNothingButTheHeader) {
+TEST_F(ManifestTest, OpenReadsOnlyTheHeader) {
     DatasetContent content;
     content.names.reserve(std::size_t{1} << 24);
     for (std::uint32_t i = 0; i < 1'000'000; ++i) content.add_object(std::to_string(1'000'000 + i), 1000, 0, kNoLabel);
@@ -419,7 +419,7 @@ TEST_F(ManifestTest, OpenReadsNothingButTheHeader) {
     EXPECT_FALSE(manifest->check());
 }
 
-TEST_F(ManifestTest, OpensFromADescriptorThatIsClosedAfterwards) {
+TEST_F(ManifestTest, StaysValidAfterItsDescriptorIsClosed) {
     auto file = open_file(write(four_files(), Format::raw), O_RDONLY);
     ASSERT_TRUE(file);
     const auto manifest = Manifest::open(file->get());

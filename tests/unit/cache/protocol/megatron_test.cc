@@ -36,7 +36,7 @@ std::string error_of(const MegatronFiles& files) {
 
 const Documents kDocuments{{{1, 2, 3}}, {{4}, {5, 6}}, {}, {{7, 8, 9, 10}}};
 
-TEST(MegatronIndex, DocumentsAreTheirSequencesTogether) {
+TEST(MegatronIndex, DocumentConcatenatesItsSequences) {
     const auto documents = documents_of(test::megatron_files(kDocuments));
     ASSERT_TRUE(documents) << documents.error().message;
     ASSERT_EQ(documents->size(), 4u);
@@ -46,7 +46,7 @@ TEST(MegatronIndex, DocumentsAreTheirSequencesTogether) {
     EXPECT_EQ((*documents)[3], test::numbers_bytes<std::int32_t>({7, 8, 9, 10}));
 }
 
-TEST(MegatronIndex, AnIndexLongerThanOnePieceIsStreamed) {
+TEST(MegatronIndex, LongIndexIsStreamedInPieces) {
     Documents many;
     for (std::int32_t i = 0; i < 300'000; ++i) many.push_back({{i}});
     const auto documents = documents_of(test::megatron_files(many));
@@ -55,13 +55,13 @@ TEST(MegatronIndex, AnIndexLongerThanOnePieceIsStreamed) {
     EXPECT_EQ(documents->back(), number_bytes(std::int32_t{299'999}));
 }
 
-TEST(MegatronIndex, ModesOfMultimodalDatasetsAreSteppedOver) {
+TEST(MegatronIndex, ModesOfMultimodalDatasetsAreSkipped) {
     MegatronFiles files = test::megatron_files(kDocuments);
     files.idx += std::string(4, '\0');
     EXPECT_TRUE(documents_of(files));
 }
 
-TEST(MegatronIndex, SaysWhatIsWrongAndWhere) {
+TEST(MegatronIndex, ErrorsSayWhatIsWrongAndWhere) {
     const MegatronFiles good = test::megatron_files(kDocuments);
     const auto with = [&](std::size_t at, const std::string& bytes) {
         MegatronFiles files = good;

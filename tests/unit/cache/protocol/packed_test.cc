@@ -81,7 +81,7 @@ std::vector<std::string> mixed_samples() {
     return samples;
 }
 
-TEST_F(PackedTest, GivesBackWhatWasWritten) {
+TEST_F(PackedTest, ReadsBackWhatWasWritten) {
     for (const auto& level : {std::optional<int>{}, std::optional<int>{3}}) {
         for (const std::uint32_t block_bytes : {0u, 1000u, 65536u, 1u << 22}) {
             const std::string file = write(mixed_samples(), {.block_bytes = block_bytes, .zstd_level = level});
@@ -94,7 +94,7 @@ TEST_F(PackedTest, GivesBackWhatWasWritten) {
     }
 }
 
-TEST_F(PackedTest, BlocksAreCompressedWhereThatPays) {
+TEST_F(PackedTest, BlocksAreCompressedOnlyWhenTheyShrink) {
     std::vector<std::string> samples;
     for (int i = 0; i < 10; ++i) {
         samples.push_back(std::string(50'000, 'x'));
@@ -108,7 +108,7 @@ TEST_F(PackedTest, BlocksAreCompressedWhereThatPays) {
     }
 }
 
-TEST_F(PackedTest, WindowsOfOneLengthHaveNoRows) {
+TEST_F(PackedTest, WindowsOfEqualLengthNeedNoRows) {
     std::vector<std::string> windows;
     for (std::uint64_t i = 0; i < 100; ++i) windows.push_back(test::random_bytes(2049 * 4, i));
     const std::string file = write(windows, {.block_bytes = 1 << 17});
@@ -119,7 +119,7 @@ TEST_F(PackedTest, WindowsOfOneLengthHaveNoRows) {
     EXPECT_EQ(header.index_bytes, header.block_count * sizeof(PackedBlock));
 }
 
-TEST_F(PackedTest, CarriesTheFormatOfItsSamples) {
+TEST_F(PackedTest, StoresTheFormatOfItsSamples) {
     const std::string info = encode({.columns = {{"a", "int", 8, ElementType::int64}}, .structure = {}});
     const auto index = index_of(write({"12345678"}, {.sample_format = Format::mds, .format_info = info}));
     ASSERT_TRUE(index);
@@ -128,13 +128,13 @@ TEST_F(PackedTest, CarriesTheFormatOfItsSamples) {
     EXPECT_THAT(error_of(write({"12345678"}, {.sample_format = Format::mds})), HasSubstr("lacks the format info"));
 }
 
-TEST_F(PackedTest, AnEmptySampleIsRefused) {
+TEST_F(PackedTest, EmptySampleIsRefused) {
     auto writer = PackedWriter::create(directory_ / "empty", {});
     ASSERT_TRUE(writer);
     EXPECT_FALSE(writer->add({}));
 }
 
-TEST_F(PackedTest, EveryCutIsAnError) {
+TEST_F(PackedTest, EveryTruncationIsAnError) {
     const std::string good = write({"one", "two", "three"}, {.block_bytes = 32});
     for (std::size_t bytes = 0; bytes < good.size(); bytes += bytes < 64 || bytes > 4000 ? 1 : 512) {
         EXPECT_NE(error_of(good.substr(0, bytes)), "no error") << bytes;
@@ -142,7 +142,7 @@ TEST_F(PackedTest, EveryCutIsAnError) {
     EXPECT_NE(error_of(good + "x"), "no error");
 }
 
-TEST_F(PackedTest, EveryFlippedBitOfHeaderAndIndexIsFound) {
+TEST_F(PackedTest, EveryFlippedBitOfHeaderAndIndexIsDetected) {
     const std::string good = write({"one", "two", "three"}, {.block_bytes = 32});
     PackedHeader header;
     std::memcpy(&header, good.data(), sizeof header);

@@ -37,7 +37,7 @@ std::string error_of(const std::string& file, std::uint64_t expected) {
     return samples ? "no error" : samples.error().message;
 }
 
-TEST(SampleTable, EachSampleIsWhereItWasPut) {
+TEST(SampleTable, SamplesAreReadBackUnchanged) {
     const std::vector<std::string> samples{"first", "", "third one", std::string(70'000, 'x')};
     for (const char* between : {"", "{\"column_names\": []}"}) {
         const std::string file = test::table_file(samples, between);
@@ -52,7 +52,7 @@ TEST(SampleTable, EachSampleIsWhereItWasPut) {
     }
 }
 
-TEST(SampleTable, MoreSamplesThanOneReadTakes) {
+TEST(SampleTable, ReadsMoreSamplesThanFitInOneRead) {
     std::vector<std::string> samples;
     for (int i = 0; i < 40'000; ++i) samples.push_back(std::to_string(i));
     const auto read = samples_of(test::table_file(samples), samples.size());
@@ -60,7 +60,7 @@ TEST(SampleTable, MoreSamplesThanOneReadTakes) {
     EXPECT_EQ(*read, samples);
 }
 
-TEST(SampleTable, SaysWhatIsWrongAndWhere) {
+TEST(SampleTable, ErrorsSayWhatIsWrongAndWhere) {
     const std::string good = test::table_file({"abc", "de"});
     EXPECT_THAT(error_of("", 2), HasSubstr("too few"));
     EXPECT_THAT(error_of(good.substr(0, 7), 2), HasSubstr("too few"));
@@ -85,7 +85,7 @@ TEST(SampleTable, SaysWhatIsWrongAndWhere) {
     EXPECT_FALSE(sample_in({}, 0, 2));
 }
 
-TEST(SplitColumns, FixedColumnsHaveNoSizeOfTheirOwn) {
+TEST(SplitColumns, FixedSizeColumnsStoreNoSize) {
     const std::vector<FormatColumn> columns{{"a", "str", 0}, {"b", "int32", 4}, {"c", "bytes", 0}};
     const std::string sample =
         number_bytes(std::uint32_t{2}) + number_bytes(std::uint32_t{0}) + "hi" + number_bytes(std::uint32_t{77});
@@ -98,7 +98,7 @@ TEST(SplitColumns, FixedColumnsHaveNoSizeOfTheirOwn) {
     EXPECT_EQ(text_of(fields[2]), "");
 }
 
-TEST(SplitColumns, ColumnsFillTheSampleExactly) {
+TEST(SplitColumns, FieldsMustFillTheSampleExactly) {
     const std::vector<FormatColumn> columns{{"a", "str", 0}, {"b", "int32", 4}};
     const auto error = [&](const std::string& sample) {
         std::vector<std::span<const std::byte>> fields;

@@ -196,7 +196,7 @@ TEST(TarReader, ReadsEveryDialectOfGnuTar) {
     }
 }
 
-TEST(TarReader, TakesWhatStandardsAllow) {
+TEST(TarReader, AcceptsEveryStandardHeaderVariant) {
     const std::string base256 = std::string("\x80\0\0\0\0\0\0\0\0\0\0\x03", 12);
     const auto listed = list(
         bytes_of({.name = "prefixed.jpg", .content = "1", .prefix = "some/dir"}) +
@@ -219,7 +219,7 @@ TEST(TarReader, TakesWhatStandardsAllow) {
     EXPECT_EQ(*listed, expected) << "also without the end's zero blocks";
 }
 
-TEST(TarReader, TakesTheSumOfSignedBytesToo) {
+TEST(TarReader, AcceptsChecksumsOfSignedBytes) {
     std::string archive = bytes_of({.name = "caf\xc3\xa9.jpg", .content = "1"});
     unsigned sum = 0;
     std::memset(archive.data() + 148, ' ', 8);
@@ -240,7 +240,7 @@ TEST(TarReader, StopsAtTheFirstZeroBlock) {
     EXPECT_EQ(listed->size(), 1u);
 }
 
-TEST(TarReader, SaysWhyAndWhereAnArchiveIsBroken) {
+TEST(TarReader, ErrorsSayWhyAndWhereAnArchiveIsBroken) {
     const std::string first = bytes_of({.name = "a.jpg", .content = std::string(600, 'a')});  // 1536 bytes
     const std::string second = bytes_of({.name = "b.jpg", .content = "b"});
 
@@ -281,7 +281,7 @@ TEST(TarReader, SaysWhyAndWhereAnArchiveIsBroken) {
         HasSubstr("truncated"));
 }
 
-TEST(TarReader, NamesTheCompression) {
+TEST(TarReader, ErrorNamesTheUnsupportedCompression) {
     const auto padded = [](std::string head) { return head + std::string(1024 - head.size(), 'z'); };
     EXPECT_THAT(error_of("\x1f\x8b\x08"), HasSubstr("compressed tar (gzip) is not supported"));
     EXPECT_THAT(error_of(padded("\x1f\x8b\x08")), HasSubstr("compressed tar (gzip) is not supported"));
@@ -292,7 +292,7 @@ TEST(TarReader, NamesTheCompression) {
     EXPECT_THAT(error_of(padded("\x28\xb5\x2f\xfd")), HasSubstr("compressed tar (zstd)"));
 }
 
-TEST(TarReader, EveryCutIsAnErrorOrAWholeMember) {
+TEST(TarReader, TruncationIsAnErrorExceptAtMemberBoundaries) {
     const std::string archive = bytes_of({.name = "h", .content = pax_record("path", "long.jpg"), .type = 'x'}) +
                                 bytes_of({.name = "a", .content = "1"}) + bytes_of({.name = "b", .content = "2"}) +
                                 kEnd;
@@ -303,7 +303,7 @@ TEST(TarReader, EveryCutIsAnErrorOrAWholeMember) {
     }
 }
 
-TEST(SampleKey, FollowsWebDataset) {
+TEST(SampleKey, FollowsWebDatasetRules) {
     const auto key = [](std::string_view name, std::string_view prefix = {}) -> std::string {
         const auto found = sample_key(TarMember{.type = '0', .prefix = prefix, .name = name});
         return found ? std::string(found->stem) + "|" + std::string(found->suffix) : "none";
@@ -323,7 +323,7 @@ TEST(SampleKey, FollowsWebDataset) {
     EXPECT_EQ(key("__meta/info.json"), "__meta/info|json");
 }
 
-TEST(SplitSample, GivesKeyAndFields) {
+TEST(SplitSample, ReturnsKeyAndFields) {
     const std::string sample = bytes_of({.name = "dir", .type = '5'}) +
                                bytes_of({.name = "a.JPG", .content = "picture", .prefix = "dir"}) +
                                bytes_of({.name = "__x__/meta.txt", .content = "no"}) +
@@ -340,7 +340,7 @@ TEST(SplitSample, GivesKeyAndFields) {
     EXPECT_EQ(text_of(fields[2].bytes), "7");
 }
 
-TEST(SplitSample, CopiesNoTextThatStandsInTheBytes) {
+TEST(SplitSample, PointsIntoTheSampleInsteadOfCopyingText) {
     const std::string path = std::string(150, 'p') + "/a.jpg";
     const std::string sample = bytes_of({.name = "h", .content = pax_record("path", path), .type = 'x'}) +
                                bytes_of({.name = "short", .content = "1"});

@@ -35,12 +35,12 @@ std::string error_of(const std::string& file) {
     return records ? "no error" : records.error().message;
 }
 
-TEST(Tfrecord, MaskedCrcIsThatOfTensorflow) {
+TEST(Tfrecord, MaskedCrcMatchesTensorflow) {
     // The CRC32C of "123456789" is 0xe3069283; rotated right by 15 bits, plus 0xa282ead8.
     EXPECT_EQ(masked_crc(as_bytes("123456789")), ((0xe3069283u >> 15) | (0xe3069283u << 17)) + 0xa282ead8u);
 }
 
-TEST(Tfrecord, RecordsComeBack) {
+TEST(Tfrecord, RecordsAreReadBack) {
     const std::vector<std::string> records{"one", "", std::string(100'000, 'z'), "four"};
     const auto read = records_of(test::tfrecord_file(records));
     ASSERT_TRUE(read) << read.error().message;
@@ -48,7 +48,7 @@ TEST(Tfrecord, RecordsComeBack) {
     EXPECT_TRUE(records_of("")->empty());
 }
 
-TEST(Tfrecord, SaysWhatIsWrongAndWhere) {
+TEST(Tfrecord, ErrorsSayWhatIsWrongAndWhere) {
     const std::string file = test::tfrecord_file({"one", "two"});
     EXPECT_THAT(error_of(file.substr(0, 25)), HasSubstr("at offset 19: the file ends 6 bytes into a record"));
     EXPECT_THAT(error_of(file.substr(0, 37)), HasSubstr("at offset 19: a record of 3 bytes goes past the end"));
@@ -61,7 +61,7 @@ TEST(Tfrecord, SaysWhatIsWrongAndWhere) {
     EXPECT_THAT(error_of("\x1f\x8b" + std::string(30, 'g')), HasSubstr("gzip"));
 }
 
-TEST(Tfrecord, ARecordIsTakenWholeOrNotAtAll) {
+TEST(Tfrecord, RecordOfTheWrongLengthIsRefused) {
     const std::string record = test::tfrecord_file({"hello"});
     for (std::size_t bytes = 0; bytes < record.size(); ++bytes) {
         EXPECT_FALSE(record_data(as_bytes(record.substr(0, bytes)))) << bytes;

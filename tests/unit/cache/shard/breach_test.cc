@@ -30,7 +30,7 @@ struct Breach {
 
 class ShardBreach : public testing::TestWithParam<Breach> {};
 
-TEST_P(ShardBreach, ClosesTheSessionAndNoOther) {
+TEST_P(ShardBreach, ClosesOnlyTheOffendingSession) {
     ShardWorld world({.quota = {.memory_bytes = 0, .disk_bytes = 64 * test::kMiB}});
     RingClient& good = world.attach({.session_id = 1});
     RingClient& bad = world.attach({.session_id = 2, .job = "bad", .pid = 4711, .uid = 1234});
@@ -50,7 +50,7 @@ TEST_P(ShardBreach, ClosesTheSessionAndNoOther) {
                                                HasSubstr("session=2 dataset=data job=bad pid=4711 uid=1234"))));
 }
 
-TEST(ShardBreachLog, KeepingADroppedSegmentIsOne) {
+TEST(ShardBreachLog, KeepingADroppedSegmentIsLoggedAsABreach) {
     ShardWorld world({.quota = {.memory_bytes = 4 * test::kMiB}});
     RingClient& client = world.attach({.job = "keeper"});
     world.read_epoch(client, 1);
@@ -65,7 +65,7 @@ TEST(ShardBreachLog, KeepingADroppedSegmentIsOne) {
     EXPECT_THAT(log.lines(), ElementsAre(AllOf(HasSubstr("not unmapped in time"), HasSubstr("job=keeper"))));
 }
 
-TEST(ShardBreachLog, AClientThatDiedBeforeItGotASegmentBreaksNothing) {
+TEST(ShardBreachLog, ClientDeathBeforeReceivingASegmentIsNoBreach) {
     ShardWorld world({.quota = {.memory_bytes = 4 * test::kMiB}});
     RingClient& other = world.attach({.session_id = 1});
     world.read_epoch(other, 1);
@@ -80,7 +80,7 @@ TEST(ShardBreachLog, AClientThatDiedBeforeItGotASegmentBreaksNothing) {
     EXPECT_THAT(log.lines(), IsEmpty());
 }
 
-TEST(ShardBreachLog, ManyAreCountedButDoNotFillTheLog) {
+TEST(ShardBreachLog, AllBreachesAreCountedButLoggingIsRateLimited) {
     ShardWorld world({});
     const test::LogFile log(LogLevel::warn);
     const auto break_it = [&](int times) {

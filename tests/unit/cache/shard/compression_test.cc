@@ -34,7 +34,7 @@ protected:
     }
 };
 
-TEST_P(CompressionTest, EveryBlockComesBackAsItWas) {
+TEST_P(CompressionTest, CompressedBlocksAreServedUnchanged) {
     ShardWorld world({.block_bytes_max = 60'000,
                       .quota = quota(on_disk(), 64 * test::kMiB),
                       .compression = kZstd,
@@ -52,7 +52,7 @@ TEST_P(CompressionTest, EveryBlockComesBackAsItWas) {
     EXPECT_EQ(world.job("job").unread_bytes, 0u);
 }
 
-TEST_P(CompressionTest, MoreFitsIntoAQuota) {
+TEST_P(CompressionTest, QuotaHoldsMoreBlocksWhenCompressed) {
     const auto cached = [&](Compression compression) {
         ShardWorld world({.blocks = 200,
                           .block_bytes_max = 60'000,
@@ -70,7 +70,7 @@ TEST_P(CompressionTest, MoreFitsIntoAQuota) {
     EXPECT_GT(cached(kAuto), plain * 5 / 4);
 }
 
-TEST_P(CompressionTest, WhatDoesNotShrinkIsTriedNoMoreThanASample) {
+TEST_P(CompressionTest, IncompressibleBlocksAreStoredUncompressed) {
     ShardWorld world({.block_bytes_max = 60'000, .quota = quota(on_disk(), 64 * test::kMiB), .compression = kZstd});
     RingClient& client = world.attach();
     world.read_epoch(client, 1);
@@ -79,7 +79,7 @@ TEST_P(CompressionTest, WhatDoesNotShrinkIsTriedNoMoreThanASample) {
     EXPECT_EQ(world.dataset().usage.payload_bytes, world.total_bytes);
 }
 
-TEST_P(CompressionTest, AutomaticLeavesAloneWhatFits) {
+TEST_P(CompressionTest, AutomaticModeKeepsAFittingDatasetUncompressed) {
     ShardWorld world({.block_bytes_max = 60'000,
                       .quota = quota(on_disk(), 64 * test::kMiB),
                       .compression = kAuto,
@@ -89,7 +89,7 @@ TEST_P(CompressionTest, AutomaticLeavesAloneWhatFits) {
     EXPECT_GE(world.dataset().usage.memory_bytes + world.dataset().usage.disk_bytes, world.total_bytes);
 }
 
-TEST_P(CompressionTest, VerifyKnowsCompressedBlocks) {
+TEST_P(CompressionTest, VerifyAcceptsCompressedBlocks) {
     ShardWorld world({.block_bytes_max = 60'000,
                       .quota = quota(on_disk(), 64 * test::kMiB),
                       .checksums = true,
@@ -116,7 +116,7 @@ TEST_P(CompressionTest, WarmingFillsTheQuotaWithCompressedBlocks) {
     EXPECT_GT(world.dataset().usage.payload_bytes, 3 * test::kMiB) << "more than its quota, as it is compressed";
 }
 
-TEST_P(CompressionTest, AClientMayLeaveWhileItsBlocksAreCompressed) {
+TEST_P(CompressionTest, ClientLeavingDuringCompressionIsCleanedUp) {
     ShardWorld world({.block_bytes_max = 60'000,
                       .quota = quota(on_disk(), 64 * test::kMiB),
                       .compression = kZstd,
@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Tiers, CompressionTest, ::testing::Bool(),
                          [](const auto& tier) { return tier.param ? "disk" : "memory"; });
 
 // The compressor's own thread, on a real device.
-TEST(Compressor, WakesItsDevice) {
+TEST(Compressor, FinishedWorkWakesTheDevice) {
     const SteadyClock clock;
     auto made = make_device(DeviceKind::automatic, clock);
     ASSERT_TRUE(made);

@@ -53,7 +53,7 @@ TEST(Job, CountsUnreadAndEffectiveBytesExactly) {
     }
 }
 
-TEST(Job, ForgetsWhatItReadWithItsLastSession) {
+TEST(Job, ForgetsReadBlocksWhenItsLastSessionLeaves) {
     Job job;
     job.sessions = 2;
     job.begin_epoch(3, 1000, 500, 64);
@@ -69,7 +69,7 @@ TEST(Job, ForgetsWhatItReadWithItsLastSession) {
     EXPECT_EQ(job.effective_bytes, 0u) << "nobody reads";
 }
 
-TEST(Job, TheQueueForTokensIsFirstInFirstOut) {
+TEST(Job, TokenQueueIsFirstInFirstOut) {
     Job job;
     Fetch fetches[3];
     for (Fetch& fetch : fetches) job.enqueue(fetch);

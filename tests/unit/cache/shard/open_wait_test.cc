@@ -9,15 +9,15 @@ namespace {
 
 constexpr std::int64_t kNow_ns = 1'000'000'000'000;
 
-TEST(OpenWait, CountsFromWhenItBegan) {
+TEST(OpenWait, CountsFromTheStartOfTheWait) {
     EXPECT_EQ(open_wait_ns(kNow_ns - 250'000'000, kNow_ns), 250'000'000);
 }
 
-TEST(OpenWait, IsNothingWhileTheLoopDoesNotWait) {
+TEST(OpenWait, IsZeroWhileTheLoopDoesNotWait) {
     EXPECT_EQ(open_wait_ns(0, kNow_ns), 0);
 }
 
-TEST(OpenWait, WhatCannotBeCountsForNothing) {
+TEST(OpenWait, ImplausibleStartTimesCountAsZero) {
     EXPECT_EQ(open_wait_ns(kNow_ns + 1, kNow_ns), 0);
     EXPECT_EQ(open_wait_ns(-1, kNow_ns), 0);
     EXPECT_EQ(open_wait_ns(std::numeric_limits<std::int64_t>::max(), kNow_ns), 0);

@@ -38,7 +38,7 @@ protected:
     ShardWorld world_{{.quota = GetParam(), .checksums = true}};
 };
 
-TEST_P(QuarantineTest, WrongBytesAreAskedForTwiceThenNeverAgain) {
+TEST_P(QuarantineTest, WrongBytesAreRefetchedOnceThenQuarantined) {
     RingClient& client = world_.attach();
     spoil(kBad);
     EXPECT_EQ(world_.read(client, kBad).status, BlockStatus::object_corrupt);
@@ -59,7 +59,7 @@ TEST_P(QuarantineTest, WrongBytesAreAskedForTwiceThenNeverAgain) {
     }
 }
 
-TEST_P(QuarantineTest, BytesThatComeRightTheSecondTimeAreDelivered) {
+TEST_P(QuarantineTest, CorrectBytesOnRefetchAreDeliveredAndCached) {
     RingClient& client = world_.attach();
     spoil(kBad);
     client.fetch(kBad, 0, kBad, 1);
@@ -76,7 +76,7 @@ TEST_P(QuarantineTest, BytesThatComeRightTheSecondTimeAreDelivered) {
     EXPECT_NE(world_.read(client, kBad).source, BlockSource::remote) << "what came right is cached";
 }
 
-TEST_P(QuarantineTest, EveryWaiterHearsOfIt) {
+TEST_P(QuarantineTest, EveryWaitingClientGetsTheCorruptError) {
     RingClient& first = world_.attach();
     RingClient& second = world_.attach();
     spoil(kBad);
@@ -90,7 +90,7 @@ TEST_P(QuarantineTest, EveryWaiterHearsOfIt) {
     EXPECT_EQ(world_.dataset().counters.remote_reads, 2u) << "once for both";
 }
 
-TEST_P(QuarantineTest, AClientThatLeavesBetweenTheTwoReadsLeavesNothingBehind) {
+TEST_P(QuarantineTest, ClientLeavingBeforeTheRefetchLeavesNothingBehind) {
     RingClient& client = world_.attach();
     spoil(kBad);
     client.fetch(kBad, 0, kBad, 1);
@@ -100,7 +100,7 @@ TEST_P(QuarantineTest, AClientThatLeavesBetweenTheTwoReadsLeavesNothingBehind) {
     EXPECT_EQ(world_.dataset().sessions, 0u);
 }
 
-TEST_P(QuarantineTest, AClientThatLeavesBetweenTheTwoReadsLeavesTheSecondToTheOthers) {
+TEST_P(QuarantineTest, RefetchContinuesForOtherClientsWhenOneLeaves) {
     auto slow = std::make_shared<TokenBucket>();
     slow->set_limit(1, 1, world_.clock.now_ns());
     RingClient& poor = world_.attach({.session_id = 1, .job = "poor", .bucket = slow});
@@ -117,7 +117,7 @@ TEST_P(QuarantineTest, AClientThatLeavesBetweenTheTwoReadsLeavesTheSecondToTheOt
     EXPECT_EQ(rich.payload(*got), world_.content[kBad]);
 }
 
-TEST_P(QuarantineTest, VerifyHoldsTheWholeRemoteAgainstTheChecksums) {
+TEST_P(QuarantineTest, VerifyRemoteChecksEveryBlockChecksum) {
     RingClient& client = world_.attach();
     for (std::uint32_t block = 0; block < 10; ++block) world_.read(client, block);
     world_.turns(20);

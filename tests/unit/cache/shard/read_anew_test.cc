@@ -66,7 +66,7 @@ protected:
                        .compressible = true}};
 };
 
-TEST_P(ReadAnewTest, TheSameBytesAgainAreDamagedAtTheRemote) {
+TEST_P(ReadAnewTest, SameBytesOnRefetchMarkTheRemoteObjectCorrupt) {
     RingClient& client = world_.attach();
     const std::string bytes = world_.read(client, kSpoilt).bytes;
     world_.turns(20);
@@ -85,7 +85,7 @@ TEST_P(ReadAnewTest, TheSameBytesAgainAreDamagedAtTheRemote) {
     EXPECT_EQ(remote_reads(), 2u) << "it is still cached";
 }
 
-TEST_P(ReadAnewTest, OtherBytesTakeThePlaceOfTheCachedOnes) {
+TEST_P(ReadAnewTest, DifferentBytesOnRefetchReplaceTheCachedBlock) {
     RingClient& client = world_.attach();
     put(kSpoilt, spoilt(kSpoilt));
     const std::string bad = world_.read(client, kSpoilt).bytes;
@@ -108,7 +108,7 @@ TEST_P(ReadAnewTest, OtherBytesTakeThePlaceOfTheCachedOnes) {
     EXPECT_EQ(remote_reads(), 2u);
 }
 
-TEST_P(ReadAnewTest, AReaderThatLiesCostsItselfARead) {
+TEST_P(ReadAnewTest, FalseDamageReportsCostOneReadAndEvictNothing) {
     RingClient& liar = world_.attach();
     world_.read_epoch(liar, 1);
     const std::uint64_t blocks = world_.dataset().usage.blocks;
@@ -127,7 +127,7 @@ TEST_P(ReadAnewTest, AReaderThatLiesCostsItselfARead) {
     EXPECT_EQ(world_.read_epoch(honest, 1), world_.content.size()) << "all hits";
 }
 
-TEST_P(ReadAnewTest, OneThatComesOtherwiseEveryTimeIsGivenUp) {
+TEST_P(ReadAnewTest, BlockThatDiffersOnEveryRefetchIsQuarantined) {
     RingClient& client = world_.attach();
     put(kSpoilt, spoilt(kSpoilt, 1));
     std::string bytes = world_.read(client, kSpoilt).bytes;
@@ -143,7 +143,7 @@ TEST_P(ReadAnewTest, OneThatComesOtherwiseEveryTimeIsGivenUp) {
     EXPECT_EQ(world_.dataset().quarantined_blocks, 1u);
 }
 
-TEST_P(ReadAnewTest, VerifyFindsWhatWasMendedAtTheRemote) {
+TEST_P(ReadAnewTest, VerifyRemoteReleasesABlockRepairedAtTheRemote) {
     RingClient& client = world_.attach();
     put(kSpoilt, spoilt(kSpoilt));
     const std::string bad = world_.read(client, kSpoilt).bytes;
@@ -159,7 +159,7 @@ TEST_P(ReadAnewTest, VerifyFindsWhatWasMendedAtTheRemote) {
     EXPECT_EQ(world_.read(client, kSpoilt).bytes, world_.content[kSpoilt]);
 }
 
-TEST_P(ReadAnewTest, WaitsForTheTokensOfItsJob) {
+TEST_P(ReadAnewTest, RefetchWaitsForTheTokensOfItsJob) {
     RingClient& client = world_.attach();
     const std::string bytes = world_.read(client, kSpoilt).bytes;
     auto empty = std::make_shared<TokenBucket>();
@@ -190,7 +190,7 @@ int spoil_memory(const std::string& bytes) {
     return spoilt;
 }
 
-TEST(ReadAnew, WhatMemorySpoiltIsBroughtAnew) {
+TEST(ReadAnew, BlockDamagedInMemoryIsRefetched) {
     ShardWorld world({.quota = test::kMemory});
     RingClient& client = world.attach();
     world.read(client, kSpoilt);
@@ -205,7 +205,7 @@ TEST(ReadAnew, WhatMemorySpoiltIsBroughtAnew) {
     EXPECT_EQ(world.read(client, kSpoilt).bytes, world.content[kSpoilt]);
 }
 
-TEST(ReadAnew, WhatMemorySpoiltAfterItCameAnewIsBroughtOnceMore) {
+TEST(ReadAnew, BlockDamagedInMemoryAfterARefetchIsRefetchedAgain) {
     ShardWorld world({.quota = test::kMemory});
     RingClient& client = world.attach();
     const std::string good = world.content[kSpoilt];
@@ -231,7 +231,7 @@ TEST(ReadAnew, WhatMemorySpoiltAfterItCameAnewIsBroughtOnceMore) {
     EXPECT_EQ(world.read(client, kSpoilt).bytes, good);
 }
 
-TEST(ReadAnew, WithoutACacheItIsTheSame) {
+TEST(ReadAnew, SameBytesOnRefetchAreCorruptWithoutACache) {
     ShardWorld world({.quota = {}});
     RingClient& client = world.attach();
     const std::string bytes = world.read(client, kSpoilt).bytes;

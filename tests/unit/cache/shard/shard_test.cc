@@ -17,7 +17,7 @@ using test::kMillisecond_ns;
 using test::RingClient;
 using test::ShardWorld;
 
-TEST(Shard, ABlockComesFromTheRemoteOnceAndThenFromMemory) {
+TEST(Shard, BlockIsReadFromRemoteOnceThenServedFromMemory) {
     ShardWorld world({.quota = kMemory});
     RingClient& client = world.attach();
     EXPECT_EQ(world.read_epoch(client, 1), 0u);
@@ -30,7 +30,7 @@ TEST(Shard, ABlockComesFromTheRemoteOnceAndThenFromMemory) {
     EXPECT_EQ(dataset.usage.payload_bytes, world.total_bytes);
 }
 
-TEST(Shard, AHitFromMemoryTakesAsLongAsItsBatchDid) {
+TEST(Shard, MemoryHitLatencyIsTheTimeOfItsBatch) {
     ShardWorld world({.quota = kMemory});
     RingClient& client = world.attach();
     world.read_epoch(client, 1);
@@ -43,7 +43,7 @@ TEST(Shard, AHitFromMemoryTakesAsLongAsItsBatchDid) {
     EXPECT_EQ(memory.buckets[2], memory.count) << "2 to 4 us";
 }
 
-TEST(Shard, ABlockAdmittedToDiskIsReadBackFromDisk) {
+TEST(Shard, BlockAdmittedToDiskIsServedFromDisk) {
     ShardWorld world({.quota = kDisk});
     RingClient& client = world.attach();
     EXPECT_EQ(world.read_epoch(client, 1), 0u);
@@ -51,7 +51,7 @@ TEST(Shard, ABlockAdmittedToDiskIsReadBackFromDisk) {
     EXPECT_EQ(world.dataset().counters.disk_hits, world.content.size());
 }
 
-TEST(Shard, HitsAreTheCachedShareOfTheDataset) {
+TEST(Shard, HitCountEqualsCachedBlockCount) {
     ShardWorld world({.blocks = 200, .quota = {.memory_bytes = 500'000, .disk_bytes = 500'000}});
     RingClient& client = world.attach();
     world.read_epoch(client, 1);
@@ -64,7 +64,7 @@ TEST(Shard, HitsAreTheCachedShareOfTheDataset) {
     EXPECT_EQ(world.read_epoch(client, 3), usage.blocks) << "what is cached is never replaced";
 }
 
-TEST(Shard, NoMoreDiskReadsAreInFlightThanAllowed) {
+TEST(Shard, DiskReadsInFlightStayWithinTheLimit) {
     ShardWorld world(
         {.blocks = 32, .quota = {.disk_bytes = std::uint64_t{1} << 20}, .shard = {.disk_reads_in_flight_max = 3}});
     RingClient& client = world.attach();
@@ -88,7 +88,7 @@ TEST(Shard, NoMoreDiskReadsAreInFlightThanAllowed) {
     for (std::uint32_t i = 0; i < order.size(); ++i) EXPECT_LE(order[i], i + 16);
 }
 
-TEST(Shard, AFlippedBitOnDiskIsFoundCountedAndFetchedAgain) {
+TEST(Shard, FlippedBitOnDiskIsCountedAndRefetched) {
     ShardWorld world({.quota = kDisk});
     RingClient& client = world.attach();
     world.read_epoch(client, 1);
@@ -101,7 +101,7 @@ TEST(Shard, AFlippedBitOnDiskIsFoundCountedAndFetchedAgain) {
     EXPECT_EQ(world.read_epoch(client, 3), world.content.size()) << "the good bytes were admitted again";
 }
 
-TEST(Shard, ABlockThatCouldNotBeReadForAMomentStaysCached) {
+TEST(Shard, BlockStaysCachedAfterTransientReadFailure) {
     using test::FakeAction;
     using test::Fault;
     ShardWorld world({.quota = kDisk});
@@ -117,7 +117,7 @@ TEST(Shard, ABlockThatCouldNotBeReadForAMomentStaysCached) {
     EXPECT_EQ(world.dataset().counters.crc_failures, 0u);
 }
 
-TEST(Shard, AClientIsToldOfMoreSegmentsThanItsSocketHolds) {
+TEST(Shard, HitsAreCopiedWhenSegmentMessagesFillTheSocket) {
     ShardWorld world({.quota = {.memory_bytes = 20'100, .disk_bytes = 0}});
     RingClient& writer = world.attach({.session_id = 1});
     for (std::uint32_t block = 0; block < world.content.size(); ++block) {
@@ -147,7 +147,7 @@ TEST(Shard, AClientIsToldOfMoreSegmentsThanItsSocketHolds) {
     EXPECT_LT(copied, hits);
 }
 
-TEST(Shard, AJobThatComesAgainBeginsAnew) {
+TEST(Shard, ReturningJobStartsWithAllBlocksUnread) {
     ShardWorld world({.quota = kDisk});
     RingClient& first = world.attach({.session_id = 1, .job = "job"});
     world.read_epoch(first, 7);
@@ -162,7 +162,7 @@ TEST(Shard, AJobThatComesAgainBeginsAnew) {
     EXPECT_EQ(world.job("job").effective_cache_bytes, world.job("job").unread_bytes) << "all of it is cached";
 }
 
-TEST(Shard, OfJobsUnderEverNewNamesTheLastAreKept) {
+TEST(Shard, OnlyTheLatestEndedJobsAreKept) {
     ShardWorld world({.quota = kDisk});
     world.read_epoch(world.attach({.session_id = 1, .job = "stays"}), 1);
     constexpr std::uint64_t kJobs = 3 * BlockServer::kEndedJobsMax;
@@ -179,7 +179,7 @@ TEST(Shard, OfJobsUnderEverNewNamesTheLastAreKept) {
     EXPECT_EQ(world.dataset().counters.disk_hits, kJobs) << "the dataset's counts keep theirs";
 }
 
-TEST(Shard, SessionsThatMissOneBlockShareOneRead) {
+TEST(Shard, ConcurrentMissesOfOneBlockShareOneRemoteRead) {
     for (const Quota quota : {kMemory, kDisk, Quota{}}) {
         ShardWorld world({.quota = quota});
         std::vector<RingClient*> clients;
@@ -198,7 +198,7 @@ TEST(Shard, SessionsThatMissOneBlockShareOneRead) {
     }
 }
 
-TEST(Shard, AJobsRateLimitHoldsWhateverItsNumberOfSessions) {
+TEST(Shard, JobRateLimitHoldsAcrossItsSessions) {
     ShardWorld world({.blocks = 400});
     auto bucket = std::make_shared<TokenBucket>();
     const double rate = 1e6;
@@ -233,7 +233,7 @@ TEST(Shard, AJobsRateLimitHoldsWhateverItsNumberOfSessions) {
     EXPECT_EQ(world.job("job").sessions, 2u);
 }
 
-TEST(Shard, ABlockTwoJobsWaitForIsPaidByTheOneThatHasTokens) {
+TEST(Shard, BlockWantedByTwoJobsIsPaidByTheJobWithTokens) {
     ShardWorld world({});
     auto slow = std::make_shared<TokenBucket>();
     slow->set_limit(1, 1, world.clock.now_ns());
@@ -251,7 +251,7 @@ TEST(Shard, ABlockTwoJobsWaitForIsPaidByTheOneThatHasTokens) {
     EXPECT_EQ(world.job("poor").counters.remote_read_bytes, 0u);
 }
 
-TEST(Shard, CountsWhatAJobHasStillToReadAndCanHit) {
+TEST(Shard, CountsUnreadAndEffectiveCacheBytesOfAJob) {
     ShardWorld world({.quota = kMemory});
     RingClient& client = world.attach();
     world.read_epoch(client, 1);
@@ -269,7 +269,7 @@ TEST(Shard, CountsWhatAJobHasStillToReadAndCanHit) {
     EXPECT_EQ(world.job("job").effective_cache_bytes, 0u);
 }
 
-TEST(Shard, AShrunkQuotaDropsSegmentsWhoseBlocksAllJobsHaveRead) {
+TEST(Shard, ShrunkQuotaFirstDropsSegmentsThatAllJobsHaveRead) {
     // Segments of 16 MiB: two blocks of 7 MB each fill one.
     ShardWorld world({.blocks = 12, .block_bytes_max = 7'000'000, .quota = {.memory_bytes = 200 * kMiB}, .seed = 5});
     RingClient& client = world.attach({.slot_bytes = 64 * kMiB});
@@ -285,7 +285,7 @@ TEST(Shard, AShrunkQuotaDropsSegmentsWhoseBlocksAllJobsHaveRead) {
     EXPECT_EQ(world.read_epoch(client, 2) > 0, true);
 }
 
-TEST(Shard, AClientIsToldOfADroppedSegmentAndClosedWhenItKeepsIt) {
+TEST(Shard, ClientThatKeepsADroppedSegmentIsDisconnected) {
     for (const bool polite : {true, false}) {
         ShardWorld world({.quota = kMemory});
         RingClient& client = world.attach();
@@ -310,7 +310,7 @@ TEST(Shard, AClientIsToldOfADroppedSegmentAndClosedWhenItKeepsIt) {
     }
 }
 
-TEST(Shard, AnObjectThatChangedIsAnErrorAndTheOthersGoOn) {
+TEST(Shard, ChangedObjectFailsWithoutAffectingOthers) {
     ShardWorld world({.quota = kMemory});
     RingClient& client = world.attach();
     world.disk.put(world.path(2), world.content[2] + "x", 1002);
@@ -326,7 +326,7 @@ TEST(Shard, AnObjectThatChangedIsAnErrorAndTheOthersGoOn) {
     EXPECT_EQ(world.read(client, 2).status, BlockStatus::object_changed) << "the slot was free again";
 }
 
-TEST(Shard, WhoJoinsAReadThatFailsGetsATryOfItsOwn) {
+TEST(Shard, FetchThatJoinedAFailedReadIsRetried) {
     for (const Quota quota : {kMemory, kDisk}) {
         for (const bool first_has_left : {false, true}) {
             ShardWorld world({.quota = quota, .device = {.latency_ns = 10 * kMillisecond_ns}});
@@ -357,7 +357,7 @@ TEST(Shard, WhoJoinsAReadThatFailsGetsATryOfItsOwn) {
     }
 }
 
-TEST(Shard, AClientThatDiesMidBatchFreesAllAndHoldsUpNobody) {
+TEST(Shard, ClientDyingMidBatchIsCleanedUpAndDelaysNobody) {
     for (const Quota quota : {kMemory, kDisk}) {
         ShardWorld world({.quota = quota});
         auto bucket = std::make_shared<TokenBucket>();
@@ -376,7 +376,7 @@ TEST(Shard, AClientThatDiesMidBatchFreesAllAndHoldsUpNobody) {
     }
 }
 
-TEST(Shard, AWarmedDatasetIsAUniformSampleWithinItsQuota) {
+TEST(Shard, WarmUpCachesAUniformSampleWithinTheQuota) {
     ShardWorld world({.blocks = 600, .quota = {.memory_bytes = 2'000'000}});
     auto progress = std::make_shared<ScanProgress>();
     ASSERT_TRUE(world.shard->start_scan(test::kDatasetId, ScanKind::warm, std::make_shared<TokenBucket>(), progress)
@@ -397,7 +397,7 @@ TEST(Shard, AWarmedDatasetIsAUniformSampleWithinItsQuota) {
     EXPECT_NEAR(hits_in_first_half / blocks, 0.5, 0.15);
 }
 
-TEST(Shard, VerifyDropsAndRepairsWhatIsBad) {
+TEST(Shard, VerifyDropsAndRepairsBadBlocks) {
     ShardWorld world({.quota = kDisk});
     RingClient& client = world.attach();
     world.read_epoch(client, 1);
@@ -418,7 +418,7 @@ TEST(Shard, VerifyDropsAndRepairsWhatIsBad) {
     EXPECT_EQ(world.dataset().counters.crc_failures, 1u);
 }
 
-TEST(Shard, ARemovedDatasetTakesItsSessionsAndFilesAlong) {
+TEST(Shard, RemovingADatasetClosesItsSessionsAndDeletesItsFiles) {
     ShardWorld world({.quota = kDisk});
     RingClient& client = world.attach();
     world.read_epoch(client, 1);
@@ -431,7 +431,7 @@ TEST(Shard, ARemovedDatasetTakesItsSessionsAndFilesAlong) {
     for (const std::string& path : world.disk.paths()) EXPECT_EQ(path.find("segment"), std::string::npos) << path;
 }
 
-TEST(Shard, StopsThoughARemoteNeverAnswers) {
+TEST(Shard, StopsWhenTheRemoteNeverAnswers) {
     ShardWorld world({.quota = kDisk, .device = {.latency_ns = 3'600'000'000'000}});
     RingClient& client = world.attach();
     auto progress = std::make_shared<ScanProgress>();
@@ -445,7 +445,7 @@ TEST(Shard, StopsThoughARemoteNeverAnswers) {
     world.device.reset();
 }
 
-TEST(Shard, StopsThoughARemoteNeverAnswersForARemovedDataset) {
+TEST(Shard, StopsWhenTheRemoteOfARemovedDatasetNeverAnswers) {
     ShardWorld world({.quota = kDisk, .device = {.latency_ns = 3'600'000'000'000}});
     RingClient& client = world.attach();
     client.fetch(1, 0);

@@ -203,7 +203,7 @@ protected:
     static void TearDownTestSuite() { stop_logging(); }
 };
 
-TEST_P(ShardSimulation, DeliversOnlyTheObjectsBytesAndComesToRest) {
+TEST_P(ShardSimulation, DeliversCorrectBytesOrErrorsAndDrainsAfterFaults) {
     Simulation first(GetParam());
     const std::uint64_t trace = first.run();
     EXPECT_GT(first.good(), 200u);

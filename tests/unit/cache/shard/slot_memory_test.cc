@@ -32,14 +32,14 @@ protected:
     std::vector<std::uint64_t> asked_bytes;
 };
 
-TEST_F(SlotMemory, NothingIsAskedForBeforeTheFirstFetch) {
+TEST_F(SlotMemory, NoMemoryIsRequestedBeforeTheFirstFetch) {
     ShardWorld world({.quota = kDisk});
     attach(world);
     world.turns(5);
     EXPECT_TRUE(asked_bytes.empty());
 }
 
-TEST_F(SlotMemory, AFetchWaitsForMemoryBehindItsSlot) {
+TEST_F(SlotMemory, FetchWaitsForMemoryBehindItsSlot) {
     ShardWorld world({.quota = kDisk});
     RingClient& client = attach(world);
     client.fetch(3, 0, 3);
@@ -54,7 +54,7 @@ TEST_F(SlotMemory, AFetchWaitsForMemoryBehindItsSlot) {
     EXPECT_EQ(client.payload(*completion), world.content[3]);
 }
 
-TEST_F(SlotMemory, AFetchGoesOnWhenItsOwnPagesAreThere) {
+TEST_F(SlotMemory, FetchResumesOnceItsOwnPagesArePopulated) {
     ShardWorld world({.quota = kDisk});
     RingClient& client = attach(world);
     client.fetch(3, 0, 3);
@@ -74,7 +74,7 @@ TEST_F(SlotMemory, AFetchGoesOnWhenItsOwnPagesAreThere) {
     EXPECT_EQ(client.payload(*second), world.content[4]);
 }
 
-TEST_F(SlotMemory, AMemoryHitNeedsNone) {
+TEST_F(SlotMemory, MemoryHitNeedsNoSlotMemory) {
     ShardWorld world({.quota = kMemory});
     RingClient& other = world.attach({.session_id = 1});
     EXPECT_EQ(world.read(other, 3).status, BlockStatus::ok);
@@ -83,7 +83,7 @@ TEST_F(SlotMemory, AMemoryHitNeedsNone) {
     EXPECT_TRUE(asked_bytes.empty());
 }
 
-TEST_F(SlotMemory, ItIsAskedForInStepsThatGrow) {
+TEST_F(SlotMemory, MemoryIsRequestedInGrowingSteps) {
     ShardWorld world({.quota = kDisk});
     RingClient& client = attach(world);
     // Each fetch ends a page after the one before.
@@ -101,7 +101,7 @@ TEST_F(SlotMemory, ItIsAskedForInStepsThatGrow) {
     }
 }
 
-TEST_F(SlotMemory, ASessionThatEndsWhileItWaitsLeavesNothing) {
+TEST_F(SlotMemory, SessionEndingWhileAFetchWaitsIsCleanedUp) {
     ShardWorld world({.quota = kDisk});
     RingClient& client = attach(world);
     client.fetch(3, 0, 3);

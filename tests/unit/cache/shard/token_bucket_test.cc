@@ -13,14 +13,14 @@ namespace larder::cache {
 using test::kSecond_ns;
 namespace {
 
-TEST(TokenBucket, WithoutALimitEverythingMayBeTaken) {
+TEST(TokenBucket, UnlimitedBucketGrantsEverything) {
     TokenBucket bucket;
     for (int i = 0; i < 100; ++i) EXPECT_TRUE(bucket.try_take(std::uint64_t{1} << 40, 0));
     EXPECT_EQ(bucket.taken_bytes(), std::uint64_t{100} << 40);
     EXPECT_EQ(bucket.ready_at_ns(1), 0);
 }
 
-TEST(TokenBucket, WhatHasBeenReadIsPaidForBelowZero) {
+TEST(TokenBucket, PayGoesBelowZeroAndDelaysLaterTakes) {
     TokenBucket bucket;
     bucket.set_limit(1000, 500, 0);
     EXPECT_EQ(bucket.ready_at_ns(0), -kSecond_ns / 2) << "nothing is owed";
@@ -42,7 +42,7 @@ TEST(TokenBucket, GivesTheBurstAtOnceAndThenTheRate) {
     EXPECT_EQ(bucket.ready_at_ns(200), kSecond_ns / 10 + kSecond_ns / 5);
 }
 
-TEST(TokenBucket, ABlockLargerThanTheBurstIsPaidForAfterwards) {
+TEST(TokenBucket, BlockLargerThanTheBurstLeavesADebt) {
     TokenBucket bucket;
     bucket.set_limit(1000, 100, 0);
     EXPECT_TRUE(bucket.try_take(1000, 0));
@@ -51,7 +51,7 @@ TEST(TokenBucket, ABlockLargerThanTheBurstIsPaidForAfterwards) {
     EXPECT_TRUE(bucket.try_take(1000, kSecond_ns));
 }
 
-TEST(TokenBucket, WhatIsOwedStaysOwedWhenTheLimitChanges) {
+TEST(TokenBucket, ChangingTheLimitKeepsTheDebt) {
     TokenBucket bucket;
     bucket.set_limit(1000, 1000, 0);
     EXPECT_TRUE(bucket.try_take(1000, 0));
@@ -62,7 +62,7 @@ TEST(TokenBucket, WhatIsOwedStaysOwedWhenTheLimitChanges) {
     EXPECT_TRUE(bucket.try_take(1'000'000, kSecond_ns / 2));
 }
 
-TEST(TokenBucket, ExpiredLimitFallsToTheOtherAndKeepsWhatIsOwed) {
+TEST(TokenBucket, ExpiredLimitFallsBackToFloorAndKeepsTheDebt) {
     TokenBucket bucket;
     bucket.set_limit(1000, 1000, 0);
     bucket.set_expiry(kSecond_ns, 100, 1000);
@@ -98,7 +98,7 @@ TEST(TokenBucket, NeverGivesMoreThanRateTimesTimePlusOneBurst) {
     }
 }
 
-TEST(TokenBucket, ThreadsTogetherTakeNoMoreThanOneBurst) {
+TEST(TokenBucket, ConcurrentThreadsTakeNoMoreThanOneBurst) {
     TokenBucket bucket;
     bucket.set_limit(1, 10'000, 0);
     std::vector<std::thread> threads;

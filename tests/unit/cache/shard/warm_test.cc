@@ -28,7 +28,7 @@ protected:
     }
 };
 
-TEST_F(WarmTest, BringsAllThatItPromisesWhereTheQuotaHasRoomForAll) {
+TEST_F(WarmTest, CachesEveryPromisedBlockWhenTheQuotaFitsAll) {
     for (const Quota& quota : {test::kMemory, test::kDisk}) {
         ShardWorld world({.blocks = 300, .quota = quota});
         RingClient& client = world.attach();
@@ -46,7 +46,7 @@ TEST_F(WarmTest, BringsAllThatItPromisesWhereTheQuotaHasRoomForAll) {
     }
 }
 
-TEST_F(WarmTest, PromisesWhatTheQuotaHasRoomForAndBringsAtLeastThat) {
+TEST_F(WarmTest, CachesAtLeastThePromisedBlocksUnderASmallQuota) {
     for (const Quota& quota : {Quota{.memory_bytes = 2'000'000}, Quota{.disk_bytes = 2'000'000},
                                Quota{.memory_bytes = 1'000'000, .disk_bytes = 1'000'000}, Quota{}}) {
         ShardWorld world({.blocks = 600, .quota = quota});
@@ -58,7 +58,7 @@ TEST_F(WarmTest, PromisesWhatTheQuotaHasRoomForAndBringsAtLeastThat) {
     }
 }
 
-TEST_F(WarmTest, AFullDiskEndsItAndIsTheReasonForAllThatIsMissing) {
+TEST_F(WarmTest, FullDiskEndsTheWarmUpAndExplainsMissingBlocks) {
     ShardWorld world({.blocks = 600, .block_bytes_max = 100'000, .quota = test::kDisk});
     // One segment of 16 MiB.
     world.disk.set_bytes_max(world.disk.bytes_used() + 20 * test::kMiB);
@@ -72,7 +72,7 @@ TEST_F(WarmTest, AFullDiskEndsItAndIsTheReasonForAllThatIsMissing) {
     EXPECT_LT(progress->bytes_done, world.total_bytes * 3 / 4) << "what cannot be kept is not read";
 }
 
-TEST_F(WarmTest, AnotherOneTriesAFullDiskAgainAndBringsTheRestWhereThereIsRoomNow) {
+TEST_F(WarmTest, NextWarmUpRetriesAFullDiskAndCachesTheRest) {
     ShardWorld world({.blocks = 600, .block_bytes_max = 100'000, .quota = test::kDisk});
     const std::uint64_t used_bytes = world.disk.bytes_used();
     world.disk.set_bytes_max(used_bytes + 20 * test::kMiB);
@@ -84,7 +84,7 @@ TEST_F(WarmTest, AnotherOneTriesAFullDiskAgainAndBringsTheRestWhereThereIsRoomNo
     EXPECT_EQ(progress->outcome.disk_problem, "");
 }
 
-TEST_F(WarmTest, FillsTheRoomThatCompressionLeaves) {
+TEST_F(WarmTest, FillsTheRoomThatCompressionFrees) {
     // Half of the blocks shrink to a fraction: the quota holds all blocks compressed, and four of five as they are.
     ShardWorld world({.blocks = 600,
                       .quota = {.memory_bytes = 4'000'000},
@@ -94,7 +94,7 @@ TEST_F(WarmTest, FillsTheRoomThatCompressionLeaves) {
     EXPECT_EQ(warm(world)->outcome.cached_blocks, 600u);
 }
 
-TEST_F(WarmTest, ABlockThatTheRemoteDoesNotGiveIsNamedWithItsCause) {
+TEST_F(WarmTest, FailedBlockIsReportedWithItsCause) {
     ShardWorld world({.blocks = 100, .quota = test::kMemory});
     world.disk.unlink(world.path(9));
     const auto progress = warm(world);
@@ -105,7 +105,7 @@ TEST_F(WarmTest, ABlockThatTheRemoteDoesNotGiveIsNamedWithItsCause) {
     EXPECT_EQ(progress->found[0].why, "it is not there any more");
 }
 
-TEST_F(WarmTest, ABlockThatWasBusyOnItsWayInIsAskedForAgain) {
+TEST_F(WarmTest, BlockRefusedAsBusyIsRetried) {
     // Of blocks this large only a few may be on their way to disk at one time.
     ShardWorld world({.blocks = 12, .block_bytes_max = 12'000'000, .quota = {.disk_bytes = 200 * test::kMiB}});
     const auto progress = warm(world);

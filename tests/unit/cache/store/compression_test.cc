@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Compression, IsSaidAsItIsRead) {
+TEST(Compression, ParsesAndFormatsTheSameText) {
     for (const char* text : {"none", "auto", "zstd:1", "zstd:3", "zstd:19"}) {
         const auto parsed = parse_compression(text);
         ASSERT_TRUE(parsed) << text;
@@ -28,13 +28,13 @@ TEST(Compression, IsSaidAsItIsRead) {
     }
 }
 
-TEST(Compression, OnlyWhatShrinksByMoreThanATenthIsKept) {
+TEST(Compression, KeepsOnlyBlocksThatShrinkByMoreThanATenth) {
     EXPECT_EQ(compressed_bytes_max(1000), 899u);
     EXPECT_EQ(compressed_bytes_max(1), 0u);
     EXPECT_EQ(compressed_bytes_max(0), 0u);
 }
 
-TEST(CompressionChoice, StopsAfterASampleThatDoesNotShrink) {
+TEST(CompressionChoice, StopsAfterAnIncompressibleSample) {
     CompressionChoice choice({CompressionKind::zstd, 3});
     for (std::uint32_t i = 0; i < CompressionChoice::kSampleBlocks; ++i) {
         EXPECT_TRUE(choice.wants(100, 1000)) << i;
@@ -45,7 +45,7 @@ TEST(CompressionChoice, StopsAfterASampleThatDoesNotShrink) {
     EXPECT_EQ(choice.stored_ratio(), 1);
 }
 
-TEST(CompressionChoice, GoesOnWithWhatShrinks) {
+TEST(CompressionChoice, ContinuesWhileBlocksShrink) {
     CompressionChoice choice({CompressionKind::zstd, 3});
     EXPECT_EQ(choice.stored_ratio(), 1);
     for (int i = 0; i < 100; ++i) choice.note(1000, i % 2 == 0 ? 500 : 1000);
@@ -53,14 +53,14 @@ TEST(CompressionChoice, GoesOnWithWhatShrinks) {
     EXPECT_EQ(choice.stored_ratio(), 0.75);
 }
 
-TEST(CompressionChoice, AutomaticLeavesAloneWhatFits) {
+TEST(CompressionChoice, AutomaticCompressesOnlyADatasetLargerThanTheQuota) {
     const CompressionChoice choice({CompressionKind::automatic, 1});
     EXPECT_FALSE(choice.wants(1000, 1000));
     EXPECT_TRUE(choice.wants(1001, 1000));
     EXPECT_FALSE(CompressionChoice({}).wants(1001, 1000));
 }
 
-TEST(CompressedBlocks, TheTableKnowsWhatTheyHave) {
+TEST(CompressedBlocks, TableKeepsTheirUncompressedSizes) {
     BlockTable table(10);
     table.set(3, {.slot = 0, .offset_units = 1, .payload_bytes = 100, .payload_crc = 1});
     EXPECT_EQ(table.raw_bytes(3), 100u);
@@ -76,7 +76,7 @@ TEST(CompressedBlocks, TheTableKnowsWhatTheyHave) {
     EXPECT_EQ(table.raw_bytes(15), 70u);
 }
 
-TEST(CompressedBlocks, RowsOfBothKindsAreRead) {
+TEST(CompressedBlocks, ReadsPlainAndCompressedIndexRows) {
     const IndexKey key(1, 2, 3);
     const std::span<const unsigned char> bytes(key.bytes);
     const auto read = [&](auto row) {
@@ -95,7 +95,7 @@ TEST(CompressedBlocks, RowsOfBothKindsAreRead) {
     EXPECT_FALSE(read_block_row(bytes, {reinterpret_cast<const unsigned char*>(&unsealed), sizeof unsealed}));
 }
 
-TEST(CompressedBlocks, ARecordOfNoLessThanItsBlockIsNone) {
+TEST(CompressedBlocks, RecordNotSmallerThanItsBlockIsRejected) {
     const auto read = [](std::uint32_t payload_bytes, std::uint32_t raw_bytes) {
         const auto header =
             protocol::make_record_header(1, 2, payload_bytes, 3, 4, {.raw_bytes = raw_bytes, .raw_crc = 5});

@@ -84,13 +84,13 @@ protected:
     std::string content_;
 };
 
-TEST_F(IndexDamage, NoneIsFoundInASoundOne) {
+TEST_F(IndexDamage, IntactFileOpensWithoutRebuild) {
     restore(content_);
     EXPECT_FALSE(open_and_check());
     EXPECT_FALSE(open_and_check());
 }
 
-TEST_F(IndexDamage, TruncatedAnywhere) {
+TEST_F(IndexDamage, TruncatedFileTriggersARebuild) {
     const std::size_t page = 4096;
     for (std::size_t bytes = 0; bytes < content_.size(); bytes += bytes < 3 * page ? page / 2 : 5 * page) {
         restore(content_.substr(0, bytes));
@@ -101,7 +101,7 @@ TEST_F(IndexDamage, TruncatedAnywhere) {
     EXPECT_TRUE(std::filesystem::exists(directory_ / "index.damaged/data.mdb"));
 }
 
-TEST_F(IndexDamage, OverwrittenPages) {
+TEST_F(IndexDamage, OverwrittenPagesYieldNoWrongRows) {
     for (std::size_t page = 0; page * 4096 < content_.size(); page += 3) {
         for (const char fill : {'\0', '\xff', 'x'}) {
             std::string damaged = content_;
@@ -112,7 +112,7 @@ TEST_F(IndexDamage, OverwrittenPages) {
     }
 }
 
-TEST_F(IndexDamage, FlippedBits) {
+TEST_F(IndexDamage, FlippedBitsYieldNoWrongRows) {
     std::size_t rebuilt = 0;
     for (std::uint64_t seed = 0; seed < 120; seed++) {
         std::string damaged = content_;
@@ -127,12 +127,12 @@ TEST_F(IndexDamage, FlippedBits) {
     EXPECT_GT(rebuilt, 20u);
 }
 
-TEST_F(IndexDamage, ForeignFile) {
+TEST_F(IndexDamage, ForeignFileTriggersARebuild) {
     restore("this is no database\n");
     EXPECT_TRUE(open_and_check());
 }
 
-TEST_F(IndexDamage, Deleted) {
+TEST_F(IndexDamage, DeletedFileIsCreatedAgain) {
     std::filesystem::remove_all(directory_ / "index");
     auto opened = open();
     EXPECT_TRUE(opened.report.created);

@@ -29,7 +29,7 @@ Model loaded(const Index& index, const Model& expected) {
 
 class IndexProperty : public testing::TestWithParam<unsigned> {};
 
-TEST_P(IndexProperty, EqualsAMap) {
+TEST_P(IndexProperty, MatchesAMapUnderRandomChanges) {
     std::mt19937_64 random(GetParam());
     const test::TempDirectory directory;
     const IndexOptions options{

@@ -82,7 +82,7 @@ TEST(Index, ForgetsBlocksSegmentsAndDatasets) {
     EXPECT_EQ((*index->load(kIndexed + 1)).size(), 1u);
 }
 
-TEST(Index, RemovesMoreThanOneTransactionTakes) {
+TEST(Index, RemovesMoreThanOneTransactionHolds) {
     const TempDirectory directory;
     auto index = open_index(directory / "index");
     index->put_segment(kIndexed, 1, 1 << 30, 512, false);
@@ -98,7 +98,7 @@ TEST(Index, RemovesMoreThanOneTransactionTakes) {
     EXPECT_THAT(segments[0].blocks, IsEmpty());
 }
 
-TEST(Index, CommitsByItself) {
+TEST(Index, CommitsWithoutAFlush) {
     const TempDirectory directory;
     auto opened = Index::open({.directory = directory / "index", .commit_after_ms = 1});
     opened->index->put_segment(kIndexed, 1, 1 << 20, 512, false);
@@ -106,7 +106,7 @@ TEST(Index, CommitsByItself) {
     EXPECT_EQ((*opened->index->load(kIndexed)).size(), 1u);
 }
 
-TEST(Index, TakesPostsFromManyThreads) {
+TEST(Index, AcceptsChangesFromManyThreads) {
     const TempDirectory directory;
     auto index = open_index(directory / "index");
     std::vector<std::thread> threads;
@@ -142,7 +142,7 @@ TEST(Index, NeverReusesSegmentIds) {
     EXPECT_EQ(index->allocate_segment_id(), 1000u);
 }
 
-TEST(Index, GoesOnWhenTheMapIsFull) {
+TEST(Index, KeepsWorkingWhenTheMapIsFull) {
     const TempDirectory directory;
     auto index = std::move(Index::open({.directory = directory / "index",
                                         .map_bytes = 256 * 1024,
@@ -165,7 +165,7 @@ TEST(Index, GoesOnWhenTheMapIsFull) {
     EXPECT_THAT((*index->load(kIndexed))[0].blocks, testing::Contains(block(1)));
 }
 
-TEST(Index, LosesChangesBeyondItsBound) {
+TEST(Index, DropsChangesBeyondItsPendingLimit) {
     const TempDirectory directory;
     auto opened =
         Index::open({.directory = directory / "index", .commit_after_ms = 3'600'000, .pending_changes_max = 10});
@@ -176,7 +176,7 @@ TEST(Index, LosesChangesBeyondItsBound) {
     EXPECT_EQ((*opened->index->load(kIndexed))[0].blocks.size(), 9u);
 }
 
-TEST(Index, SaysWhyItCannotBeOpened) {
+TEST(Index, OpenErrorNamesTheMissingDirectory) {
     const TempDirectory directory;
     const auto opened = Index::open({.directory = directory / "no/such/parent"});
     ASSERT_FALSE(opened);
@@ -191,7 +191,7 @@ protected:
     std::unique_ptr<Index> index_ = open_index(GetParam() ? directory_ / "index" : "");
 };
 
-TEST_P(EveryIndex, AllocatesIdsAndTakesChanges) {
+TEST_P(EveryIndex, AllocatesIdsAndAcceptsChanges) {
     const std::uint32_t first = index_->allocate_segment_id();
     EXPECT_GT(first, 0u);
     EXPECT_EQ(index_->allocate_segment_id(), first + 1);

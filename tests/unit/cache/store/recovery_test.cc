@@ -21,13 +21,13 @@ using testing::SizeIs;
 
 class Recovery : public test::RestartFixture {};
 
-TEST_F(Recovery, OfNothing) {
+TEST_F(Recovery, EmptyDirectoryHasNoSegments) {
     start();
     EXPECT_EQ(report_.segments, 0u);
     EXPECT_TRUE(opened_.created);
 }
 
-TEST_F(Recovery, TakesInWhatTheIndexKnows) {
+TEST_F(Recovery, RestoresBlocksFromTheIndexWithoutAScan) {
     start();
     admit(0, 150);
     const StoreUsage before = store_->usage();
@@ -47,7 +47,7 @@ TEST_F(Recovery, TakesInWhatTheIndexKnows) {
     expect_held(0, 152);
 }
 
-TEST_F(Recovery, AfterKillScansTheTails) {
+TEST_F(Recovery, ScansSegmentTailsAfterAKill) {
     start();
     admit(0, 50);
     index_->flush();
@@ -65,7 +65,7 @@ TEST_F(Recovery, AfterKillScansTheTails) {
     EXPECT_EQ(report_.blocks_scanned, 0u);
 }
 
-TEST_F(Recovery, AfterKillFindsASegmentTheIndexNeverHeardOf) {
+TEST_F(Recovery, FindsASegmentMissingFromTheIndexAfterAKill) {
     start();
     admit(0, 100);
     const std::uint32_t id = store_->find(0)->segment->id();
@@ -77,7 +77,7 @@ TEST_F(Recovery, AfterKillFindsASegmentTheIndexNeverHeardOf) {
     EXPECT_GT(index_->allocate_segment_id(), id);
 }
 
-TEST_F(Recovery, WithoutAnIndex) {
+TEST_F(Recovery, RestoresBlocksWithoutAnIndex) {
     start({.memory_bytes = 0, .disk_bytes = 64 * kMiB}, false);
     admit(0, 100);
     const std::uint32_t segments = store_->usage().disk_segments;
@@ -91,7 +91,7 @@ TEST_F(Recovery, WithoutAnIndex) {
     expect_held(0, 200);
 }
 
-TEST_F(Recovery, OfADeletedIndex) {
+TEST_F(Recovery, DeletedIndexIsRebuiltFromTheSegments) {
     start();
     admit(0, 200);
     stop();
@@ -107,7 +107,7 @@ TEST_F(Recovery, OfADeletedIndex) {
     EXPECT_EQ(report_.segments_scanned, 0u);
 }
 
-TEST_F(Recovery, OfADamagedIndex) {
+TEST_F(Recovery, DamagedIndexIsRebuiltFromTheSegments) {
     start();
     admit(0, 200);
     stop();
@@ -118,7 +118,7 @@ TEST_F(Recovery, OfADamagedIndex) {
     expect_held(0, 200);
 }
 
-TEST_F(Recovery, ScanPassesOverDamagedRecords) {
+TEST_F(Recovery, ScanSkipsDamagedRecords) {
     start();
     admit(0, 50);
     // One record's header is damaged, another's payload.
@@ -161,7 +161,7 @@ TEST_F(Recovery, PrefersTheLaterRecordOfABlock) {
     expect_held(0, 10);
 }
 
-TEST_F(Recovery, OfATruncatedSegment) {
+TEST_F(Recovery, TruncatedSegmentLosesOnlyTheBlocksCutOff) {
     for (const bool with_index : {true, false}) {
         start();
         admit(0, 100);
@@ -188,7 +188,7 @@ TEST_F(Recovery, OfATruncatedSegment) {
     }
 }
 
-TEST_F(Recovery, DropsEntriesThatPointOutside) {
+TEST_F(Recovery, DropsIndexEntriesWithInvalidLocations) {
     start();
     admit(0, 20);
     const Segment& segment = *store_->find(0)->segment;
@@ -212,7 +212,7 @@ TEST_F(Recovery, DropsEntriesThatPointOutside) {
     EXPECT_EQ(report_.entries_dropped, 0u);
 }
 
-TEST_F(Recovery, ForgetsSegmentsWhoseFileIsGone) {
+TEST_F(Recovery, ForgetsSegmentsWithMissingFiles) {
     start();
     admit(0, 200);
     const std::string path = path_of(199);
@@ -227,7 +227,7 @@ TEST_F(Recovery, ForgetsSegmentsWhoseFileIsGone) {
     EXPECT_EQ(report_.segments_missing, 0u);
 }
 
-TEST_F(Recovery, RemovesWhatIsNoSegmentOfTheDataset) {
+TEST_F(Recovery, RemovesFilesThatAreNoSegmentsOfTheDataset) {
     start();
     admit(0, 20);
     const std::string own = path_of(0);
@@ -249,7 +249,7 @@ TEST_F(Recovery, RemovesWhatIsNoSegmentOfTheDataset) {
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(segments_), {}), report_.segments);
 }
 
-TEST_F(Recovery, OfADamagedSegmentHeader) {
+TEST_F(Recovery, SegmentWithADamagedHeaderIsRemoved) {
     start();
     admit(0, 20);
     const std::string path = path_of(0);
@@ -264,7 +264,7 @@ TEST_F(Recovery, OfADamagedSegmentHeader) {
     expect_held(0, 20);
 }
 
-TEST_F(Recovery, UnderASmallerQuota) {
+TEST_F(Recovery, SmallerQuotaDropsRecoveredSegments) {
     start();
     admit(0, 200);
     ASSERT_GT(store_->usage().disk_bytes, 10 * kMiB);

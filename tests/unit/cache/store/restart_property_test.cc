@@ -64,7 +64,7 @@ protected:
     std::set<std::uint32_t> flushed_;
 };
 
-TEST_P(RestartProperty, NothingWrongComesBack) {
+TEST_P(RestartProperty, RecoveredBlocksAreCorrectOrFailTheirCrc) {
     std::mt19937_64 random(GetParam());
     const Quota quota{.memory_bytes = 0, .disk_bytes = 32 * kMiB};
     start(quota);

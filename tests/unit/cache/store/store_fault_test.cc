@@ -17,7 +17,7 @@ using test::TestWrite;
 constexpr std::int32_t kDiskFull = 1 + static_cast<std::int32_t>(Refusal::disk_full);
 constexpr std::int32_t kDiskFailed = 1 + static_cast<std::int32_t>(Refusal::disk_failed);
 
-TEST(StoreFault, RestsOnAFullDiskAndTriesAgain) {
+TEST(StoreFault, FullDiskIsRetriedAfterTheRetryInterval) {
     StoreFixture f(1000, kMiB, true, 4 * kMiB);
     f.store->set_quota({.memory_bytes = 0, .disk_bytes = 8 * kMiB}, {});
     EXPECT_EQ(f.admit_to_disk(1, 1000), -ENOSPC);
@@ -70,7 +70,7 @@ TEST(StoreFault, EndsEveryQueuedWriteWhenTheSegmentFails) {
     }
 }
 
-TEST(StoreFault, GivesUpTheRoomOfAFailedWrite) {
+TEST(StoreFault, FailedWriteReleasesItsRoom) {
     StoreFixture f;
     f.store->set_quota({.memory_bytes = 0, .disk_bytes = 8 * kMiB}, {});
     ASSERT_EQ(f.admit_to_disk(1, 1000), 0);
@@ -90,7 +90,7 @@ TEST(StoreFault, GivesUpTheRoomOfAFailedWrite) {
     f.store->check_invariants();
 }
 
-TEST(StoreFault, GoesOnAfterAShortWrite) {
+TEST(StoreFault, ContinuesAfterAShortWrite) {
     StoreFixture f;
     f.store->set_quota({.memory_bytes = 0, .disk_bytes = 8 * kMiB}, {});
     ASSERT_EQ(f.admit_to_disk(1, 1000), 0);
@@ -99,7 +99,7 @@ TEST(StoreFault, GoesOnAfterAShortWrite) {
     EXPECT_TRUE(f.holds(2, 100'001));
 }
 
-TEST(StoreFault, WritesBufferedWhereDirectIsRefused) {
+TEST(StoreFault, FallsBackToBufferedWritesWithoutDirectIo) {
     StoreFixture f;
     f.store->set_quota({.memory_bytes = 0, .disk_bytes = 8 * kMiB}, {});
     f.device.inject({.action = FakeAction::open, .error = EINVAL});
@@ -108,7 +108,7 @@ TEST(StoreFault, WritesBufferedWhereDirectIsRefused) {
     EXPECT_FALSE(f.store->disk_problem());
 }
 
-TEST(StoreFault, NeedsNoPreallocation) {
+TEST(StoreFault, WorksWithoutPreallocation) {
     StoreFixture f;
     f.store->set_quota({.memory_bytes = 0, .disk_bytes = 8 * kMiB}, {});
     f.device.inject({.action = FakeAction::allocate, .error = EOPNOTSUPP});

@@ -213,7 +213,7 @@ private:
 
 class StoreProperty : public testing::TestWithParam<unsigned> {};
 
-TEST_P(StoreProperty, AccountsAndBytesHold) {
+TEST_P(StoreProperty, AccountingAndBytesStayCorrect) {
     Life life(GetParam());
     for (int step = 0; step < 1500 && !testing::Test::HasFailure(); step++) {
         SCOPED_TRACE(step);

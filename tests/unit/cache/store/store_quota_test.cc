@@ -26,7 +26,7 @@ struct FullStore : StoreFixture {
     std::uint32_t blocks = 0;
 };
 
-TEST(StoreQuota, DropsFewestUnreadFirstThenNewest) {
+TEST(StoreQuota, DropsSegmentsWithFewestUnreadBlocksThenNewest) {
     FullStore f(Tier::memory);
     ASSERT_EQ(f.store->usage().memory_segments, 4u);
     // Of equal segments the newest goes; the one with nothing unread goes before.
@@ -77,7 +77,7 @@ TEST(StoreQuota, KeepsADroppedSegmentWhileItIsReferenced) {
     f.store->check_invariants();
 }
 
-TEST(StoreQuota, HandsDroppedMemoryToWhoeverMayWait) {
+TEST(StoreQuota, HandsDroppedMemoryToTheUnmapCallback) {
     FakeDisk disk;
     ManualClock clock;
     FakeDevice device(disk, clock);

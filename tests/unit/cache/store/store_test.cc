@@ -30,7 +30,7 @@ TEST(Store, KeepsBlocksInMemory) {
     f.store->check_invariants();
 }
 
-TEST(Store, SealsMemorySegmentsAgainstTheirReaders) {
+TEST(Store, ReadersCannotWriteToMemorySegments) {
     StoreFixture f;
     f.store->set_quota({.memory_bytes = kMiB, .disk_bytes = 0}, {});
     ASSERT_TRUE(f.admit_to_memory(1, 100));
@@ -45,7 +45,7 @@ TEST(Store, SealsMemorySegmentsAgainstTheirReaders) {
     ::munmap(mapped, segment.size_bytes());
 }
 
-TEST(Store, FillsTheMemoryQuotaToTheRecord) {
+TEST(Store, FillsTheMemoryQuotaToTheLastRecord) {
     StoreFixture f(1000, 100 * 1024);
     const std::uint64_t quota = 40 * kMiB + 12345;
     f.store->set_quota({.memory_bytes = quota, .disk_bytes = 0}, {});
@@ -87,7 +87,7 @@ TEST(Store, GivesOneReservationPerBlock) {
     f.store->check_invariants();
 }
 
-TEST(Store, UsesAbandonedRoomAgain) {
+TEST(Store, ReusesAbandonedRoom) {
     StoreFixture f;
     f.store->set_quota({.memory_bytes = kMiB, .disk_bytes = 0}, {});
     std::vector<Reservation> rooms;
@@ -106,7 +106,7 @@ TEST(Store, UsesAbandonedRoomAgain) {
     f.store->abandon(*room);
 }
 
-TEST(Store, WritesRecordsThatDescribeThemselves) {
+TEST(Store, WritesSelfDescribingRecords) {
     StoreFixture f;
     f.store->set_quota({.memory_bytes = 0, .disk_bytes = 4 * kMiB}, {});
     EXPECT_EQ(f.admit_to_disk(5, 100'000), 0);
@@ -130,7 +130,7 @@ TEST(Store, WritesRecordsThatDescribeThemselves) {
     f.store->check_invariants();
 }
 
-TEST(Store, QueuesWritesWhileTheSegmentIsMade) {
+TEST(Store, QueuesWritesWhileTheSegmentIsCreated) {
     StoreFixture f;
     f.store->set_quota({.memory_bytes = 0, .disk_bytes = 4 * kMiB}, {});
     std::vector<std::unique_ptr<TestWrite>> writes;
@@ -164,7 +164,7 @@ TEST(Store, BoundsTheBytesInFlight) {
     f.run();
 }
 
-TEST(Store, ForgetsABlockAndTakesItAgain) {
+TEST(Store, ForgottenBlockCanBeAdmittedAgain) {
     StoreFixture f;
     f.store->set_quota({.memory_bytes = 0, .disk_bytes = kMiB}, {});
     ASSERT_EQ(f.admit_to_disk(5, 1000), 0);

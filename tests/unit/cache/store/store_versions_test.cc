@@ -29,7 +29,7 @@ std::uint32_t fill(StoreFixture& f) {
     return blocks;
 }
 
-TEST(StoreVersions, RoomOfBlocksThatNobodyNeedsIsRoomAgain) {
+TEST(StoreVersions, RoomOfDeadBlocksIsReused) {
     StoreFixture f(1024, kBytes);
     const std::uint32_t blocks = fill(f);
     ASSERT_GT(blocks, 32u);
@@ -47,7 +47,7 @@ TEST(StoreVersions, RoomOfBlocksThatNobodyNeedsIsRoomAgain) {
     f.store->check_invariants();
 }
 
-TEST(StoreVersions, SegmentsWithMostlyLiveBlocksStay) {
+TEST(StoreVersions, SegmentsWithMostlyLiveBlocksAreKept) {
     StoreFixture f(1024, kBytes);
     const std::uint32_t blocks = fill(f);
     const std::uint32_t segments = f.store->usage().memory_segments;
@@ -63,14 +63,14 @@ TEST(StoreVersions, SegmentsWithMostlyLiveBlocksStay) {
     f.store->check_invariants();
 }
 
-TEST(StoreVersions, IdsOfVersionsToComeCountAsLive) {
+TEST(StoreVersions, BlockIdsOfLaterVersionsCountAsLive) {
     StoreFixture f(1024, kBytes);
     const std::uint32_t blocks = fill(f);
     f.store->keep_only(std::vector<std::uint64_t>{}, {});
     EXPECT_EQ(f.store->usage().blocks, blocks);
 }
 
-TEST(SegmentSizes, AllSegmentsAreNoMoreThanTheQuotaAndOne) {
+TEST(SegmentSizes, AllocatedBytesExceedTheQuotaByAtMostOneSegment) {
     constexpr std::uint32_t kLarge = 11 * kMiB;
     constexpr std::uint64_t kQuota = 128 * kMiB;
     StoreFixture f(400, kLarge);
@@ -82,7 +82,7 @@ TEST(SegmentSizes, AllSegmentsAreNoMoreThanTheQuotaAndOne) {
     f.store->check_invariants();
 }
 
-TEST(SegmentSizes, AQuotaThatGrowsInSmallStepsMakesFewSegments) {
+TEST(SegmentSizes, QuotaGrowingInSmallStepsMakesFewSegments) {
     StoreFixture f(2000, kMiB / 16);
     std::uint32_t admitted = 0;
     for (std::uint64_t step = 1; step <= 600; ++step) {
