@@ -30,7 +30,7 @@ TEST(BlockTable, SecondEntryIsHiddenUntilPutFirst) {
     EXPECT_EQ(table.acquire(7).tag, old);
     table.put_first(anew);
     EXPECT_EQ(table.acquire(7).tag, anew);
-    for (std::uint32_t other = 400; other < 1000; ++other) table.acquire(other);  // grows
+    for (std::uint32_t other = 400; other < 1000; ++other) table.acquire(other);  // the table grows
     EXPECT_EQ(table.acquire(7).tag, anew);
     table[old].references = 0;
     table.erase(old);

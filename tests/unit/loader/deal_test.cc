@@ -13,7 +13,7 @@
 namespace larder::detail {
 namespace {
 
-// What a rank delivers from one dealing: positions of the epoch, batch by batch.
+// The epoch positions that a rank delivers, batch by batch.
 std::vector<std::vector<std::uint64_t>> deliver(const Dealer& dealer, std::uint32_t rank, std::uint64_t batches_max) {
     std::vector<std::vector<std::uint64_t>> batches;
     for (std::uint64_t i = 0; i < std::min(dealer.rank_batches(rank), batches_max); ++i) {
@@ -38,7 +38,7 @@ TEST(Deal, EveryPositionIsDealtOnceOverAnyChainOfResumes) {
     std::mt19937_64 random(7);
     for (int round = 0; round < 4000; ++round) {
         const std::uint64_t n = random() % 700;
-        const int kind = round % 3;  // interleaved, contiguous, both in turn
+        const int kind = round % 3;  // 0: interleaved, 1: contiguous, 2: either, at random
         std::vector<int> seen(n);
         std::vector<DealLevel> history;
         const int resumes = static_cast<int>(random() % 5);

@@ -1,9 +1,8 @@
 #pragma once
 
-// A stand-in for the other process: a thread that speaks cache/protocol/wire.h over a real Unix socket and serves the
-// blocks of one dataset from a byte generator. It checks what a client must never do (fetch into pages it holds,
-// release what it does not) and can misbehave on demand: fail blocks, delay, hang up, send broken completions, drop
-// segments.
+// A stand-in for the daemon process: a thread that speaks cache/protocol/wire.h over a real Unix socket and serves the
+// blocks of one dataset from memory. It checks that a client never fetches into pages it holds or releases pages it
+// does not hold. It can misbehave on demand: fail blocks, delay, hang up, send broken completions, drop segments.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -33,14 +32,14 @@
 
 namespace larder::test {
 
-// Changed by tests while the daemon runs; every field may be.
+// Tests may change the atomic fields while the daemon runs.
 struct FakeBehaviour {
-    std::atomic<std::uint32_t> memory_every = 0;   // every so-manyth block is served from a memory segment; 0: none
+    std::atomic<std::uint32_t> memory_every = 0;   // serves every n-th block from a memory segment; 0: none
     std::atomic<int> delay_us = 0;                 // before each round of answers
-    std::atomic<std::int64_t> hang_up_after = -1;  // completions; then the session is closed, once
+    std::atomic<std::int64_t> hang_up_after = -1;  // closes the session after this many fetches, once; -1: never
     std::atomic<bool> silent = false;              // takes requests, answers none
-    std::atomic<int> sessions_cut = 0;             // so many sessions end at their first fetch
-    std::atomic<int> attaches_refused = 0;         // so many sessions end instead of being attached
+    std::atomic<int> sessions_cut = 0;             // this many sessions end at their first fetch
+    std::atomic<int> attaches_refused = 0;         // this many sessions end instead of being attached
     std::function<protocol::BlockStatus(std::uint32_t)> status;  // set before start
     std::string reason;                                          // why reads fail; set before start
     std::function<void(protocol::Completion&)> corrupt;          // set before start
@@ -80,7 +79,7 @@ public:
         ASSERT_EQ(::listen(listener_.get(), 16), 0);
         thread_ = std::thread([this] { run(); });
     }
-    // As a killed daemon: every session ends, answers under way are lost.
+    // Acts like a killed daemon: every session ends, and answers in flight are lost.
     void stop() {
         stopping_ = true;
         if (thread_.joinable()) thread_.join();

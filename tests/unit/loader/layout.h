@@ -1,6 +1,6 @@
 #pragma once
 
-// Manifest shapes for tests of the order, without a manifest.
+// Sample layouts for tests of the epoch order, without a manifest.
 
 #include <cstdint>
 #include <random>
@@ -15,7 +15,7 @@ public:
     static TestLayout uniform(std::uint32_t blocks, std::uint64_t samples_per_block) {
         return TestLayout(std::vector<std::uint64_t>(blocks, samples_per_block));
     }
-    // Blocks of 0 to `samples_max` samples; 0 means one each.
+    // Blocks of 0 to `samples_max` samples. If `samples_max` is 0, each block has one sample.
     static TestLayout random(std::mt19937_64& random, std::uint64_t blocks, std::uint64_t samples_max) {
         std::vector<std::uint64_t> counts(blocks, 1);
         for (auto& count : counts) {

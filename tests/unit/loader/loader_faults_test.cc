@@ -1,4 +1,4 @@
-// The loader when things go wrong: objects that change, a daemon that dies, hangs up, lies or drops segments, forks.
+// The loader under faults: changed objects, forks, and a daemon that dies, hangs up, lies or drops segments.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -225,7 +225,7 @@ TEST_F(LoaderTest, MissingDaemonErrorSaysHowToStartOne) {
 FakeDaemon* away = nullptr;
 int told_away = 0;
 
-// The daemon starts only when the opening call asks whether it was interrupted, so while that call waits.
+// Starts the daemon only when the opening call polls `interrupted`, that is, while the call waits.
 void start_while_opening(ConnectOptions& with, FakeDaemon& daemon) {
     daemon.stop();
     away = &daemon;
@@ -297,7 +297,7 @@ TEST_F(LoaderTest, ForkedChildOpensItsOwnSession) {
     std::optional<Batch> held = std::move(*loader.next());
     const pid_t child = ::fork();
     if (child == 0) {
-        // No gtest in the child: its exit code tells.
+        // The child must not use gtest: its exit code is the result.
         std::uint64_t samples = held->size();
         held.reset();
         auto batch = loader.next();

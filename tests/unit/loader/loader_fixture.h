@@ -1,6 +1,6 @@
 #pragma once
 
-// A small real dataset on disk, a FakeDaemon that serves it, and loaders on both.
+// A small real dataset on disk, a FakeDaemon that serves it, and loaders that read from the daemon.
 
 #include <gtest/gtest.h>
 
@@ -78,7 +78,7 @@ protected:
             }
         }
     }
-    // Takes up to `batches_max` batches; false when the epoch ended.
+    // Takes up to `batches_max` batches. Returns false if the epoch ended.
     bool take(Loader& loader, std::uint64_t batches_max = ~std::uint64_t{0}) {
         for (std::uint64_t i = 0; i < batches_max; ++i) {
             auto batch = loader.next();

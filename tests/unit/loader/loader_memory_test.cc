@@ -35,12 +35,12 @@ protected:
                                                     .window_blocks = with.shuffle_window_blocks,
                                                     .interleaved_ranks = with.world_size * with.worker_count});
     }
-    // Walks an epoch as a `for` loop does, whose variable holds each batch until the next one is there.
+    // Walks an epoch like a `for` loop whose variable holds each batch until the next one arrives.
     void walk_epoch(Loader& loader, std::optional<Batch>& variable) {
         for (bool of_this_epoch = false;; of_this_epoch = true) {
             auto batch = loader.next();
             ASSERT_TRUE(batch.has_value()) << batch.error().message;
-            if (of_this_epoch) count(*variable);  // has its bytes still
+            if (of_this_epoch) count(*variable);  // still has its bytes
             if (!*batch) return;
             variable = std::move(*batch);
         }
@@ -91,7 +91,7 @@ TEST_F(LoaderMemoryTest, HeldBlockIsFetchedAgainInEachEpoch) {
               2 * manifest.block_count());
 }
 
-// The need follows the sizes that come together on average. Here the large ones all come first.
+// The needed memory assumes an average mix of block sizes. Here all large blocks come first.
 TEST_F(LoaderMemoryTest, BatchLargerThanSlotMemoryIsFetchedInParts) {
     make_tree(root() / "a", {.class_count = 1, .files_per_class = 48, .bytes_min = 60'000, .bytes_max = 60'000});
     make_tree(root() / "b", {.class_count = 1, .files_per_class = 600, .bytes_max = 100});
@@ -109,7 +109,7 @@ TEST_F(LoaderMemoryTest, BatchLargerThanSlotMemoryIsFetchedInParts) {
     }
 }
 
-// The small batches that are kept lie in each slab, so none has room for the large batch, but the gaps have.
+// Kept small batches lie in every slab, so no slab has room for the large batch, but the gaps together have.
 TEST_F(LoaderMemoryTest, LargeBatchIsSpreadOverGapsBetweenKeptBatches) {
     make_tree(root() / "a", {.class_count = 1, .files_per_class = 96, .bytes_min = 10'000, .bytes_max = 10'000});
     make_tree(root() / "b", {.class_count = 1, .files_per_class = 8, .bytes_min = 100'000, .bytes_max = 100'000});
@@ -131,7 +131,7 @@ TEST_F(LoaderMemoryTest, LargeBatchIsSpreadOverGapsBetweenKeptBatches) {
     expect_each_sample_once();
 }
 
-// Datasets in which a few blocks are much larger than the others, often one after the other.
+// Datasets in which a few blocks are much larger than the others, often several in a row.
 class LoaderUnevenTest : public LoaderMemoryTest, public testing::WithParamInterface<bool> {
 protected:
     void make_uneven(std::mt19937_64& random) {
@@ -191,7 +191,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, LoaderUnevenTest, testing::Bool(), [](const au
     return instance.param ? "BlocksOfManySamples" : "BlocksOfOneSample";
 });
 
-// Keeps up to `held_max` batches and gives them back in random order, over several epochs, some left early.
+// Holds up to `held_max` batches and releases them in random order.
 class HeldBatches {
 public:
     HeldBatches(std::uint64_t seed, std::size_t held_max) : random_(seed), held_max_(held_max) {}
@@ -202,7 +202,7 @@ public:
         held_.push_back(std::move(**batch));
         while (!held_.empty() && random_() % 3 == 0) drop_one();
     }
-    // The batch kept longest is the one to stay, often enough.
+    // Mostly spares the batch held longest.
     void drop_one() {
         const std::size_t i = held_.size() == 1 || random_() % 4 == 0 ? 0 : 1 + random_() % (held_.size() - 1);
         held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -218,8 +218,8 @@ private:
 
 class LoaderHoldingTest : public LoaderMemoryTest, public testing::WithParamInterface<bool> {};
 
-// Sizes go from a byte to about a tenth of the budget. The budget is at most what loader/larder.h promises to be
-// enough.
+// Holds batches over several epochs and leaves some epochs early. Block sizes range from a byte to about a tenth of the
+// budget. The budget is at most what loader/larder.h promises to be enough.
 TEST_P(LoaderHoldingTest, HoldingAsManyBatchesAsTheBudgetAllowsNeverFails) {
     const bool shards = GetParam();
     std::mt19937_64 random(shards ? 11 : 7);

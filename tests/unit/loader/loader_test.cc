@@ -1,4 +1,4 @@
-// The loader over a daemon that does what it should: order, bytes, fields, ranks, resume, budgets.
+// The loader with a well-behaved daemon: order, bytes, fields, ranks, resume, budgets.
 
 #include <gtest/gtest.h>
 
@@ -240,7 +240,7 @@ TEST_F(LoaderTest, TooSmallBudgetIsAnErrorAtOpen) {
     EXPECT_NE(loader.error().message.find("raise the memory budget"), std::string::npos);
 }
 
-// The size in the text after `before`: a number, a space and a unit.
+// The size that follows `before` in the text: a number, a space and a unit.
 std::string size_after(const std::string& text, const std::string& before) {
     const std::size_t begin = text.find(before) + before.size();
     return text.substr(begin, text.find(' ', text.find(' ', begin) + 1) - begin);

@@ -46,10 +46,10 @@ TEST(LoopWait, FollowedLoopIsBusySinceTheLastReport) {
     loop->waiting_since_ns = 900;
     wait.follow(loop);
     EXPECT_EQ(wait.report(1000).busy_ns, 0) << "it waits";
-    loop->waited_ns = 370;  // until 1200
+    loop->waited_ns = 370;  // a wait until 1200
     loop->waiting_since_ns = 0;
     EXPECT_EQ(wait.report(1500).busy_ns, 300);
-    // The loop works until 2000, then waits: a report that comes late finds as much as one in time would have.
+    // The loop works until 2000, then waits. A late report finds the same busy time as a timely one.
     loop->waiting_since_ns = 2000;
     EXPECT_EQ(wait.report(9000).busy_ns, 800);
 }
@@ -60,7 +60,7 @@ TEST(LoopWait, WaitEndingDuringAReportIsNotCountedAsBusy) {
     wait.follow(loop);
     (void)wait.report(1000);
     loop->waiting_since_ns = 1200;
-    loop->waited_ns = 800;  // over at 2000, and only half said
+    loop->waited_ns = 800;  // the wait ended at 2000, but waiting_since_ns is still set
     EXPECT_EQ(wait.report(2000).busy_ns, 0);
     loop->waiting_since_ns = 0;
     EXPECT_EQ(wait.report(2000).busy_ns, 200);

@@ -36,7 +36,7 @@ TEST(PrefetchDepth, StaysWithinItsBounds) {
     EXPECT_EQ(prefetch_batches(1000 * kMs, 0, 100'000), 2u);
 }
 
-// A loader in front of a daemon that answers late asks further ahead than it did before it knew.
+// The loader prefetches further ahead once it has measured that the daemon is slow.
 TEST_F(LoaderTest, PrefetchesFurtherAheadOfASlowDaemon) {
     make_raw(800, 2000);
     daemon->behaviour.delay_us = 100'000;

@@ -1,5 +1,5 @@
-// From a sample's bytes to its fields, by the manifest's format: names, encodings and types are there, nothing is
-// copied, and what does not fit is an error and leaves no field behind.
+// Splits a sample's bytes into fields by the manifest's format. Fields have names, encodings and types, and no bytes
+// are copied. A sample that does not match the format is an error and leaves no field behind.
 
 #include "loader/formats/sample_format.h"
 
@@ -24,7 +24,7 @@ std::string text_of(std::span<const std::byte> bytes) {
 
 class SampleFormatTest : public ::testing::Test {
 protected:
-    // A dataset of one object, which is one block of these samples.
+    // Makes a dataset of one object, which is one block of these samples.
     void make(Format format, const std::string& object, std::vector<protocol::ManifestSample> samples,
               const protocol::FormatInfo& info, bool by_ordinal = false) {
         object_ = object;

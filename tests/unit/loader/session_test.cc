@@ -1,4 +1,4 @@
-// The handshake with something that is no good daemon: every reply is checked, and the error says what is wrong.
+// The handshake with a broken daemon: every reply is checked, and the error says what is wrong.
 
 #include "loader/session.h"
 
@@ -41,7 +41,7 @@ protected:
         if (server.joinable()) server.join();
     }
 
-    // Accepts one client and answers its messages with these, in turn; then hangs up.
+    // serve() accepts one client, replies to its messages with the answers in order, then hangs up.
     struct Answer {
         std::string bytes;
         std::vector<int> descriptors;
@@ -83,7 +83,7 @@ protected:
         reply.manifest_version = manifest.header().version;
         return reply;
     }
-    // The error of opening a session against one answer.
+    // Opens a session with a daemon that gives this answer. Returns the error.
     Error open_error(Answer answer) {
         serve({std::move(answer)});
         auto session = Session::open({.socket = path, .dataset = "d", .job = "j"});

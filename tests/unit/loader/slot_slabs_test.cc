@@ -123,7 +123,7 @@ TEST(SlotSlabs, NeverAllocatesAPageTwiceOrLosesOne) {
     }
 }
 
-// Held batches in any order of release: with one slab more than batches that are held, the next always has room.
+// Releases held bundles in random order. With one slab more than held bundles, the next bundle always has room.
 TEST(SlotSlabs, OneSlabMoreThanHeldBundlesIsAlwaysEnough) {
     std::mt19937_64 random(2);
     for (std::uint64_t round = 0; round < test::property_cases(200); ++round) {

@@ -36,7 +36,7 @@ TEST(ClientSocket, ReceivesOneMessageAtATimeWithoutWaiting) {
     EXPECT_EQ(ClientSocket::receive(pair.daemon.get(), into), 0);
 }
 
-// A close that waits for the lingering socket waits for an hour.
+// A close that waited for the lingering socket would take an hour.
 TEST(ClientSocket, LeavesDescriptorsUnreadAndClosesWithoutWaiting) {
     Pair pair;
     test::LingeringSocket lingering(3600);
@@ -47,7 +47,7 @@ TEST(ClientSocket, LeavesDescriptorsUnreadAndClosesWithoutWaiting) {
     EXPECT_EQ(ClientSocket::receive(pair.daemon.get(), into), -1);
     EXPECT_EQ(errno, EBADMSG) << "it is still there";
     pair.daemon.reset();
-    // The client sees the end, or a reset where the socket is closed by then: a message in it was not read.
+    // The client sees the end of the stream, or a reset if the socket is already closed with a message unread.
     const ssize_t got = ::recv(pair.client.get(), into.data(), into.size(), 0);
     EXPECT_TRUE(got == 0 || (got < 0 && errno == ECONNRESET)) << got;
     while (ClientSocket::closing() > 0) std::this_thread::yield();

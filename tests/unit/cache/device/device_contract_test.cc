@@ -103,7 +103,7 @@ protected:
 
     std::string path(const std::string& name) const { return directory_ / name; }
 
-    // Runs the device until every operation has completed once more than before.
+    // Runs the device until each operation has completed once more than before.
     void finish(std::initializer_list<const Recorded*> operations) {
         const std::int64_t deadline_ns = clock_->now_ns() + kLongEnough_ns;
         for (const Recorded* operation : operations) {
@@ -307,7 +307,7 @@ TEST_P(DeviceContract, CancelledWatchReportsItsCancellation) {
     finish({&submitted, &fresh});
     EXPECT_EQ(submitted.result, -ECANCELED);
     EXPECT_EQ(fresh.result, -ECANCELED);
-    device_->cancel(fresh);  // of what does not run: nothing
+    device_->cancel(fresh);  // no effect: the watch has already ended
     device_->wait(clock_->now_ns());
     EXPECT_EQ(fresh.completions, 1);
 }
@@ -421,7 +421,7 @@ TEST_P(DeviceContract, StopsCleanlyWithOperationsInFlight) {
     const std::string file = path("file");
     const FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     const int fd = open(file, O_RDWR | O_CREAT);
-    const std::size_t before = open_descriptors() - 1;  // without fd
+    const std::size_t before = open_descriptors() - 1;  // does not count fd
     Recorded watch, started;
     std::vector<Recorded> reads(200), opens(50);
     const Pages memory(1 << 20, 1);

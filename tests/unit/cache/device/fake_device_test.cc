@@ -1,4 +1,4 @@
-// What the fake device adds to the contract: order by seed, faults, a full disk, crashes. Other tests stand on it.
+// What the fake device adds to the contract: order by seed, faults, a full disk, crashes. Other tests rely on these.
 
 #include "tests/support/fake_device.h"
 

@@ -1,4 +1,4 @@
-// The choice between io_uring and threads, with io_uring really refused by a seccomp filter in a child process.
+// The choice between io_uring and threads. A seccomp filter in a child process really refuses io_uring.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace larder::cache {
 namespace {
 
-// Makes io_uring_setup fail in this process, for good.
+// Makes io_uring_setup fail with `with_errno` in this process, for good.
 bool deny_io_uring(int with_errno) {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
     if (filter == nullptr) return false;
@@ -26,7 +26,7 @@ bool deny_io_uring(int with_errno) {
     return loaded;
 }
 
-// In a child: prints what make_device says, and ends with 0 when all was as it should be.
+// Runs in a child: prints make_device's reason and exits with 0 if every check held.
 void report_refusal(int with_errno) {
     if (!deny_io_uring(with_errno)) std::exit(2);
     const SteadyClock clock;
@@ -41,7 +41,7 @@ void report_refusal(int with_errno) {
 
 class RefusalTest : public testing::Test {
 protected:
-    // The child is a fresh process, so that a sanitizer's threads are no trouble.
+    // The child is a fresh process, so a sanitizer's threads cause no trouble.
     RefusalTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 

@@ -69,7 +69,7 @@ TEST_F(RegisteredBuffersTest, RemovedBufferIsNotFoundButItsNeighboursAre) {
 TEST_F(RegisteredBuffersTest, FailedAddRegistersNothing) {
     RegisteredBuffers buffers(ring_, 4 * kPage);
     ::munmap(pages(40, 24).data(), 24 * kPage);
-    EXPECT_FALSE(buffers.add(pages(32, 16)));  // its second half is no memory
+    EXPECT_FALSE(buffers.add(pages(32, 16)));  // its second half is unmapped
     EXPECT_EQ(buffers.find(pages(32, 1).data(), kPage), -1);
     EXPECT_TRUE(buffers.add(pages(32, 8)));
 }

@@ -1,5 +1,5 @@
-// What happens to the ring when the kernel gives less than usual. Each case is a child process with a seccomp filter or
-// a limit that cannot be lifted again.
+// The ring when the kernel refuses submissions or memory. Each case is a child process with a seccomp filter or a limit
+// that cannot be lifted again.
 
 #include "cache/device/ring_device.h"
 
@@ -27,7 +27,7 @@ namespace {
 constexpr std::int64_t kNever_ns = std::numeric_limits<std::int64_t>::max();
 constexpr std::size_t kBytes = 512;
 
-// Ends the child with the line that did not hold.
+// Ends the child and prints the line whose condition did not hold.
 void require(bool holds, int line) {
     if (!holds) {
         std::fprintf(stderr, "line %d\n", line);
@@ -48,7 +48,7 @@ struct RingOperation : Operation {
     int completions = 0;
 };
 
-// io_uring_enter that only submits says EAGAIN, as the kernel does when it is short of memory; one that waits works.
+// Makes io_uring_enter return EAGAIN if it only submits, as a kernel short of memory does. A call that waits works.
 bool refuse_plain_submission() {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
     const bool loaded = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EAGAIN), seccomp_syscall_resolve_name("io_uring_enter"),
@@ -82,7 +82,7 @@ void overflow_the_queue() {
     for (std::size_t i = 0; i < kCount; ++i)
         device.read(file, std::span(in).subspan(i * kBytes, kBytes), i * kBytes, reads[i]);
     for (RingOperation& watch : watches) device.watch(event, watch);
-    for (RingOperation& watch : watches) device.cancel(watch);  // comes after its watch in the queue too
+    for (RingOperation& watch : watches) device.cancel(watch);  // queued after its watch, too
     finish(reads);
     finish(watches);
     REQUIRE(in == out);
@@ -93,11 +93,11 @@ void overflow_the_queue() {
     for (int i = 0; i < 10; ++i) device.close(::dup(event));
     device.stop();
     const int next = ::dup(event);
-    REQUIRE(next == event + 1);  // all of those were closed
+    REQUIRE(next == event + 1);  // all ten copies were closed
     std::_Exit(0);
 }
 
-// As for an ordinary user with little left of the limit, which counts (since Linux 6.14) the ring's own memory too.
+// Runs as an ordinary user with a small RLIMIT_MEMLOCK, which since Linux 6.14 also counts the ring's own memory.
 void read_without_registration() {
     const rlimit little{.rlim_cur = 64 << 10, .rlim_max = 64 << 10};
     REQUIRE(::setrlimit(RLIMIT_MEMLOCK, &little) == 0);

@@ -1,4 +1,4 @@
-// The decompressor gives exactly the bytes that were compressed, or an error: never more than was said, never less.
+// The decompressor returns exactly the bytes that were compressed, or an error if their size is not the expected one.
 
 #include "cache/protocol/decompressor.h"
 
@@ -19,7 +19,7 @@ std::string compressed(const std::string& raw) {
     return out;
 }
 
-// The same without the size in its header, as streaming writers leave it.
+// Like compressed(), but without the size in the frame header, as streaming writers leave it.
 std::string streamed(const std::string& raw) {
     ZSTD_CCtx* context = ::ZSTD_createCCtx();
     ::ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, 0);

@@ -1,4 +1,4 @@
-// The format info comes back as it was encoded, and no part of it can be missing, longer or of an unknown kind.
+// Format info decodes to what was encoded. Info with a part missing, too long or of an unknown kind is refused.
 
 #include "cache/protocol/format_info.h"
 

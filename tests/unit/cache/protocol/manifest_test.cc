@@ -1,5 +1,5 @@
-// Manifest: what the accessors give, and that no damage to the file gets past open and check or makes an accessor read
-// outside the mapping.
+// Manifest: the accessors return what was written. No damage to the file gets past open and check or makes an accessor
+// read outside the mapping.
 
 #include "cache/protocol/manifest.h"
 
@@ -25,7 +25,7 @@ namespace {
 using cache::DatasetContent;
 using ::testing::HasSubstr;
 
-// Two shards: a.tar with blocks of 2 and 1 samples, b.tar with one of 2.
+// Two shards: a.tar with blocks of 2 and 1 samples, b.tar with one block of 2.
 DatasetContent two_shards() {
     DatasetContent content;
     content.add_object("b.tar", 5000, 20, kNoLabel);
@@ -63,7 +63,7 @@ protected:
         return options.path;
     }
 
-    // A manifest with `bytes` as its file.
+    // Opens a manifest file that consists of `bytes`.
     Result<Manifest> open_bytes(std::string_view bytes) {
         const FileDescriptor file(::memfd_create("damaged", MFD_CLOEXEC));
         EXPECT_EQ(::write(file.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
@@ -233,7 +233,7 @@ TEST_F(ManifestTest, RefusesEveryTruncationAndGrowth) {
     EXPECT_EQ(Manifest::open(directory_ / "absent").error().code, ErrorCode::not_found);
 }
 
-// Changes fields and makes both checksums right again, as a hostile writer would.
+// Changes fields and corrects both checksums, as a hostile writer would.
 std::string forge(std::string bytes, const std::function<void(ManifestHeader&, char* body)>& change) {
     ManifestHeader header;
     std::memcpy(&header, bytes.data(), sizeof header);
@@ -254,7 +254,7 @@ TEST_F(ManifestTest, OpenRefusesForgedHeaders) {
         ASSERT_FALSE(manifest) << what;
         EXPECT_EQ(manifest.error().code, ErrorCode::corrupt) << what;
     };
-    constexpr std::uint64_t huge = std::uint64_t{1} << 61;  // times 8, 24 or 32 it wraps round
+    constexpr std::uint64_t huge = std::uint64_t{1} << 61;  // times 8, 24 or 32 wraps to 0
     refused("objects", [](auto& h) { h.object_count = huge; });
     refused("no objects", [](auto& h) { h.object_count = 0; });
     refused("blocks", [](auto& h) { h.block_count = huge; });
@@ -331,7 +331,7 @@ TEST_F(ManifestTest, CheckRefusesForgedBodies) {
 
 TEST_F(ManifestTest, PackedBlocksMayBeCompressedAndHaveChecksums) {
     DatasetContent content;
-    // Objects come in any order, and checksums follow them.
+    // Objects may be added in any order. Their checksums follow them.
     content.add_object("b.larder", 9000, 7, kNoLabel);
     content.add_object("a.larder", 20'000, 7, kNoLabel);
     content.objects[0].first_block = 0;
@@ -393,8 +393,8 @@ TEST_F(ManifestTest, OldestLayoutIsStillReadable) {
     EXPECT_FALSE(old->has_checksums());
 }
 
-// Opening touches the header's page and the page tables, whatever the number of samples: a manifest of a million
-// samples that is a hole after its header opens like any other.
+// Opening touches only the header's page and the page tables, whatever the number of samples. So a manifest of a
+// million samples opens even if its file is a hole after the header.
 TEST_F(ManifestTest, OpenReadsOnlyTheHeader) {
     DatasetContent content;
     content.names.reserve(std::size_t{1} << 24);

@@ -1,4 +1,4 @@
-// MegatronIndex: documents are where their sequences lie, and an index that cannot be true is an error that says where.
+// MegatronIndex: a document is the bytes of its sequences, and an impossible index is an error that says where.
 
 #include "cache/protocol/megatron.h"
 

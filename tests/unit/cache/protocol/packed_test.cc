@@ -1,4 +1,4 @@
-// Packed files: what the writer put in is found again, and whatever leads outside the file or a block is refused.
+// Packed files: the reader returns what the writer stored, and refuses offsets outside the file or a block.
 
 #include "cache/protocol/packed.h"
 
@@ -44,7 +44,7 @@ protected:
         const auto index = index_of(file);
         return index ? "no error" : index.error().message;
     }
-    // What a reader of the blocks finds.
+    // The samples that a reader of the blocks finds.
     static std::vector<std::string> samples_of(const std::string& file) {
         const auto index = index_of(file);
         EXPECT_TRUE(index) << index.error().message;

@@ -1,4 +1,4 @@
-// SampleTable, sample_in and split_columns: each sample is where it was put, and whatever is cut off or points outside
+// SampleTable, sample_in and split_columns: samples are read back unchanged, and truncated data or an offset outside it
 // is an error that says where.
 
 #include "cache/protocol/sample_table.h"

@@ -1,5 +1,5 @@
-// TarReader and split_sample: over archives by libarchive and by GNU tar in every dialect, over archives whose headers
-// are written here byte by byte, and over broken ones.
+// TarReader and split_sample on archives that libarchive and GNU tar write in every dialect, on archives whose headers
+// are written here byte by byte, and on broken ones.
 
 #include "cache/protocol/tar.h"
 
@@ -33,7 +33,7 @@ std::string full_name(const TarMember& member) {
     return (member.prefix.empty() ? "" : std::string(member.prefix) + "/") + std::string(member.name);
 }
 
-// Hands out a copy that lives only until the next call, as a file's buffer does.
+// Returns a copy that is valid only until the next call, like a file's buffer.
 class CopyingSource final : public ByteSource {
 public:
     explicit CopyingSource(std::string_view archive) : archive_(archive) {}
@@ -79,7 +79,7 @@ Result<std::vector<Listed>> list(std::string_view archive) {
     return list(TarReader(as_bytes(archive)), archive);
 }
 
-// A header block as POSIX has it, and its payload.
+// A header block in POSIX layout, and its payload.
 struct HandMade {
     std::string name;
     std::string content;

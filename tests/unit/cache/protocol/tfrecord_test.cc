@@ -1,4 +1,4 @@
-// TFRecord: what is read of a record lies where it says, and both checksums are held against the bytes.
+// TFRecord: a record's data is found where its header says, and both checksums are verified.
 
 #include "cache/protocol/tfrecord.h"
 

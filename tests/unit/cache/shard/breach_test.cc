@@ -1,5 +1,4 @@
-// A client writes what it should not. Its session is closed, the log says why, and another's goes on as if nothing had
-// been.
+// A client breaks the protocol. The shard closes its session, the log says why, and other sessions are unaffected.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +23,7 @@ using testing::IsEmpty;
 
 struct Breach {
     const char* name;
-    const char* reason;  // as the log says it
+    const char* reason;  // part of the log line
     std::function<void(ShardWorld&, RingClient&)> commit;
 };
 

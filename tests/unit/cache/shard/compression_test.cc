@@ -1,5 +1,5 @@
-// Blocks compressed on their way into the cache: jobs get what the remote has, more of it fits, and what does not
-// shrink is left as it is.
+// Blocks compressed on admission: jobs get the remote's bytes, more blocks fit, and incompressible blocks are stored
+// raw.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -134,7 +134,7 @@ TEST_P(CompressionTest, ClientLeavingDuringCompressionIsCleanedUp) {
 INSTANTIATE_TEST_SUITE_P(Tiers, CompressionTest, ::testing::Bool(),
                          [](const auto& tier) { return tier.param ? "disk" : "memory"; });
 
-// The compressor's own thread, on a real device.
+// Runs the compressor's own thread with a real device.
 TEST(Compressor, FinishedWorkWakesTheDevice) {
     const SteadyClock clock;
     auto made = make_device(DeviceKind::automatic, clock);

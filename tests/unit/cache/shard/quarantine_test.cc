@@ -1,5 +1,5 @@
-// Bytes that went bad at the remote: found by the manifest's checksums, asked for once more, then quarantined. They are
-// never delivered and never cached.
+// Corrupt remote bytes: the manifest's checksums find them. The shard refetches the block once, then quarantines it.
+// Corrupt bytes are never delivered or cached.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ constexpr std::uint32_t kBad = 7;
 
 class QuarantineTest : public ::testing::TestWithParam<Quota> {
 protected:
-    // Of another content, but of the size and time it had.
+    // Changes the object's bytes, but neither its size nor its time.
     void spoil(std::uint32_t block) {
         std::string bytes = world_.content[block];
         bytes.back() = static_cast<char>(bytes.back() ^ 1);
@@ -121,7 +121,7 @@ TEST_P(QuarantineTest, VerifyRemoteChecksEveryBlockChecksum) {
     RingClient& client = world_.attach();
     for (std::uint32_t block = 0; block < 10; ++block) world_.read(client, block);
     world_.turns(20);
-    spoil(3);   // cached: the cache has it right
+    spoil(3);   // cached: the cached copy is good
     spoil(20);  // not cached
     auto progress = scan(ScanKind::verify);
     EXPECT_EQ(progress->blocks_bad, 0u);

@@ -1,5 +1,5 @@
-// Blocks that a reader found damaged by what stands in them, without checksums in the manifest: the remote is read once
-// more, past the cache, and what the daemon sees decides. A reader that lies harms nobody.
+// A reader reports a block as damaged because of its content; the manifest has no checksums. The shard reads the remote
+// once more, past the cache, and decides by the bytes it gets. A false report harms no other job.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ struct How {
 
 class ReadAnewTest : public ::testing::TestWithParam<How> {
 protected:
-    // What the remote has from now on, of the size and time it had.
+    // Replaces the object's bytes at the remote and keeps its time. `bytes` has the object's size.
     void put(std::uint32_t block, const std::string& bytes) {
         world_.disk.put(world_.path(block), bytes, 1000 + block);
     }
@@ -40,7 +40,7 @@ protected:
         bytes.back() = static_cast<char>(bytes.back() ^ by);
         return bytes;
     }
-    // Says that the bytes it had are damaged.
+    // Reports the bytes in `had` as damaged and waits for the block.
     ShardWorld::Fetched anew(RingClient& client, std::uint32_t block, const std::string& had) {
         client.fetch_anew(block, 0, block, 1, crc_of(had));
         const auto got = world_.completion(client);
@@ -100,7 +100,7 @@ TEST_P(ReadAnewTest, DifferentBytesOnRefetchReplaceTheCachedBlock) {
     EXPECT_EQ(again.bytes, world_.content[kSpoilt]);
     EXPECT_EQ(world_.dataset().quarantined_blocks, 0u);
 
-    // One that had the bad bytes too, and says so later.
+    // Another client with the bad bytes reports them later.
     RingClient& late = world_.attach({.session_id = 2, .job = "late"});
     const auto healed = anew(late, kSpoilt, bad);
     EXPECT_NE(healed.source, BlockSource::remote);
@@ -172,7 +172,7 @@ TEST_P(ReadAnewTest, RefetchWaitsForTheTokensOfItsJob) {
     EXPECT_EQ(remote_reads(), 1u);
 }
 
-// Flips the first byte of these bytes wherever the daemon's own memory has them.
+// Flips a bit in the first copy of `bytes` in each writable memfd mapping. Returns the number of copies flipped.
 int spoil_memory(const std::string& bytes) {
     int spoilt = 0;
     std::ifstream maps("/proc/self/maps");
@@ -224,7 +224,7 @@ TEST(ReadAnew, BlockDamagedInMemoryAfterARefetchIsRefetchedAgain) {
         world.turns(20);
         if (had == bad) {
             ASSERT_EQ(world.read(client, kSpoilt).bytes, good);
-            ASSERT_GE(spoil_memory(good), 1);  // slots that were used hold it, too
+            ASSERT_GE(spoil_memory(good), 1);  // used slots hold a copy, too
         }
     }
     EXPECT_EQ(world.dataset().counters.crc_failures, 1u);

@@ -1,7 +1,7 @@
 #pragma once
 
-// A shard on a fake device with a manual clock: a raw dataset on a fake disk read through the real file remote, and
-// bare ring clients.
+// A shard on a fake device with a manual clock. The real file remote reads a raw dataset from a fake disk, and the
+// clients are bare ring clients.
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ namespace larder::test {
 
 inline constexpr std::uint64_t kDatasetId = 0x1234;
 inline constexpr std::int64_t kMillisecond_ns = 1'000'000;
-// Room for all in one tier.
+// Room for all blocks in one tier.
 inline constexpr cache::Quota kMemory{.memory_bytes = 64 * kMiB, .disk_bytes = 0};
 inline constexpr cache::Quota kDisk{.memory_bytes = 0, .disk_bytes = 64 * kMiB};
 
@@ -39,10 +39,10 @@ struct ShardWorldOptions {
     std::uint64_t seed = 1;
     bool checksums = false;  // in the manifest
     cache::Compression compression = {};
-    bool compressible = false;  // every second block; the others are random
+    bool compressible = false;  // every second block compresses, the others are random
 };
 
-// As the shard sees a manual clock: each reading moves it on by a step, where one is set.
+// The shard's view of a manual clock: each reading advances the clock by step_ns.
 class SteppingClock final : public Clock {
 public:
     explicit SteppingClock(ManualClock& clock) : clock_(clock) {}
@@ -102,7 +102,7 @@ public:
         if (shard != nullptr) shard->stop(clock.now_ns() + 60'000'000'000);
     }
 
-    // Of a block's object, on the fake disk.
+    // The path of a block's object on the fake disk.
     std::string path(std::uint32_t block) const { return (root() / object_name(block)).string(); }
 
     static std::string object_name(std::uint32_t block) {
@@ -123,7 +123,7 @@ public:
         for (int i = 0; i < count; ++i) shard->turn(clock.now_ns() + kMillisecond_ns);
     }
 
-    // Turns until the client has a completion.
+    // Turns the shard until the client has a completion, at most `turns_max` times.
     std::optional<protocol::Completion> completion(RingClient& client, int turns_max = 5000) {
         for (int i = 0; i < turns_max; ++i) {
             if (auto got = client.next_completion()) return got;
@@ -132,7 +132,7 @@ public:
         return std::nullopt;
     }
 
-    // Fetches one block into the first slot and releases it: its bytes and where they came from.
+    // The result of read(), which fetches one block into a slot and releases the slot.
     struct Fetched {
         protocol::BlockStatus status = protocol::BlockStatus::remote_failed;
         protocol::BlockSource source = protocol::BlockSource::none;
@@ -153,7 +153,7 @@ public:
         return fetched;
     }
 
-    // Reads every block once; how many were hits.
+    // Reads every block once. Returns the number of hits.
     std::uint32_t read_epoch(RingClient& client, std::uint32_t epoch) {
         std::uint32_t hits = 0;
         for (std::uint32_t block = 0; block < content.size(); ++block) {
@@ -162,7 +162,7 @@ public:
             EXPECT_EQ(fetched.bytes, content[block]) << "block " << block;
             hits += fetched.source != protocol::BlockSource::remote;
         }
-        turns(20);  // admissions to disk end
+        turns(20);  // lets admissions to disk finish
         return hits;
     }
 

@@ -84,7 +84,7 @@ TEST(Shard, DiskReadsInFlightStayWithinTheLimit) {
     }
     EXPECT_EQ(order.size(), 32u);
     EXPECT_EQ(most, 3u);
-    // Three places: nobody overtakes by much.
+    // With three reads in flight, no read overtakes the others by much.
     for (std::uint32_t i = 0; i < order.size(); ++i) EXPECT_LE(order[i], i + 16);
 }
 
@@ -276,7 +276,7 @@ TEST(Shard, ShrunkQuotaFirstDropsSegmentsThatAllJobsHaveRead) {
     world.read_epoch(client, 1);
     const StoreUsage before = world.dataset().usage;
     ASSERT_GE(before.memory_segments, 3u);
-    // In epoch 2 the job has read the blocks admitted last; these must go first.
+    // In epoch 2 the job has read the blocks admitted last, so their segments must drop first.
     for (std::uint32_t block = 8; block < 12; ++block) world.read(client, block, 2);
     const std::uint64_t unread = world.job("job").effective_cache_bytes;
     world.shard->set_quota(test::kDatasetId, {.memory_bytes = before.memory_bytes - 1});
@@ -332,7 +332,7 @@ TEST(Shard, FetchThatJoinedAFailedReadIsRetried) {
             ShardWorld world({.quota = quota, .device = {.latency_ns = 10 * kMillisecond_ns}});
             RingClient& first = world.attach({.session_id = 1, .job = "first"});
             RingClient& joined = world.attach({.session_id = 2, .job = "joined"});
-            // The remote's root is open, and the shard looks at both rings.
+            // Makes the remote open its root and the shard poll both rings.
             (void)world.read(first, 0);
             (void)world.read(joined, 0);
             world.device->inject({.path_part = ShardWorld::object_name(7)});
@@ -350,7 +350,7 @@ TEST(Shard, FetchThatJoinedAFailedReadIsRetried) {
                 ASSERT_TRUE(failed.has_value());
                 EXPECT_EQ(failed->status, BlockStatus::remote_failed);
             }
-            // Nobody joined the second read: its failure is the answer.
+            // No fetch joined this read, so the client gets its failure.
             world.device->inject({.path_part = ShardWorld::object_name(8)});
             EXPECT_EQ(world.read(joined, 8, 1, 16).status, BlockStatus::remote_failed);
         }

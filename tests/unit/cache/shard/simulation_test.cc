@@ -1,7 +1,7 @@
-// A seeded life of one shard: sessions come and go, misbehave and die; quotas grow and shrink; disk and remote fail,
-// answer short, tear writes and flip bits, all on a fake device whose jitter reorders what completes. What a client is
-// given must be the object's bytes or an explicit error, accounts must hold throughout, and when the faults end
-// everything drains and hits come again. Each seed runs twice and must leave the same trace.
+// A seeded random run of one shard. Sessions come and go, misbehave and die; quotas grow and shrink; disk and remote
+// fail, answer short, tear writes and flip bits. The fake device's jitter reorders completions. A client must get the
+// object's bytes or an explicit error, and accounts must hold throughout. Once the faults end, every fetch must
+// complete and hits must return. Each seed runs twice and must leave the same trace.
 
 #include <gtest/gtest.h>
 
@@ -91,7 +91,7 @@ private:
         if (players_.size() < 2) return;
         const auto who = below(static_cast<std::uint32_t>(players_.size()));
         if (below(3) == 0) {
-            players_[who].client->release(39);  // nothing is held there: a breach
+            players_[who].client->release(39);  // a breach: the page is not held
             world_.turns(2);
             EXPECT_TRUE(players_[who].client->hung_up());
         } else {
@@ -168,7 +168,7 @@ private:
     void heal() {
         world_.device->clear_faults();
         world_.shard->set_quota(test::kDatasetId, {.memory_bytes = 8 << 20, .disk_bytes = 8 << 20});
-        world_.clock.advance_ns(11'000'000'000);  // a disk found full is tried again
+        world_.clock.advance_ns(11'000'000'000);  // past the retry interval of a full disk
         for (int i = 0; i < 20'000; ++i) {
             bool waiting = false;
             for (Player& player : players_) {
@@ -198,7 +198,7 @@ private:
 
 class ShardSimulation : public testing::TestWithParam<std::uint64_t> {
 protected:
-    // Its players break the protocol on purpose, many times.
+    // Logs errors only: the players break the protocol on purpose, many times.
     static void SetUpTestSuite() { EXPECT_TRUE(start_logging({LogLevel::error, {}})); }
     static void TearDownTestSuite() { stop_logging(); }
 };

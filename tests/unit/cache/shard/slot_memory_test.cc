@@ -1,5 +1,4 @@
-// A session's slot memory comes from the kernel as it is used: fetches wait for memory behind their slots, and nothing
-// else does.
+// The kernel provides a session's slot memory as it is used. Only fetches wait for the memory behind their slots.
 
 #include <gtest/gtest.h>
 
@@ -86,7 +85,7 @@ TEST_F(SlotMemory, MemoryHitNeedsNoSlotMemory) {
 TEST_F(SlotMemory, MemoryIsRequestedInGrowingSteps) {
     ShardWorld world({.quota = kDisk});
     RingClient& client = attach(world);
-    // Each fetch ends a page after the one before.
+    // Each fetch ends one page after the previous one.
     for (std::uint32_t page = 0; page + 8 <= kSlotBytes / protocol::kPageBytes; ++page) {
         client.fetch(3, page, page);
         world.turns(3);

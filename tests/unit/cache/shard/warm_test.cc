@@ -1,4 +1,4 @@
-// Warming a dataset: what is promised, what is brought, and why the rest is not.
+// Warming a dataset: which blocks are promised and cached, and why the rest are not.
 
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ TEST_F(WarmTest, CachesAtLeastThePromisedBlocksUnderASmallQuota) {
 
 TEST_F(WarmTest, FullDiskEndsTheWarmUpAndExplainsMissingBlocks) {
     ShardWorld world({.blocks = 600, .block_bytes_max = 100'000, .quota = test::kDisk});
-    // One segment of 16 MiB.
+    // Room for one segment of 16 MiB.
     world.disk.set_bytes_max(world.disk.bytes_used() + 20 * test::kMiB);
     const auto progress = warm(world);
     const WarmOutcome& outcome = progress->outcome;
@@ -85,7 +85,7 @@ TEST_F(WarmTest, NextWarmUpRetriesAFullDiskAndCachesTheRest) {
 }
 
 TEST_F(WarmTest, FillsTheRoomThatCompressionFrees) {
-    // Half of the blocks shrink to a fraction: the quota holds all blocks compressed, and four of five as they are.
+    // Half of the blocks compress well: the quota holds all blocks compressed, but only four of five raw.
     ShardWorld world({.blocks = 600,
                       .quota = {.memory_bytes = 4'000'000},
                       .compression = {CompressionKind::zstd, 3},
@@ -106,7 +106,7 @@ TEST_F(WarmTest, FailedBlockIsReportedWithItsCause) {
 }
 
 TEST_F(WarmTest, BlockRefusedAsBusyIsRetried) {
-    // Of blocks this large only a few may be on their way to disk at one time.
+    // Only a few blocks of this size may be in flight to disk at a time.
     ShardWorld world({.blocks = 12, .block_bytes_max = 12'000'000, .quota = {.disk_bytes = 200 * test::kMiB}});
     const auto progress = warm(world);
     EXPECT_EQ(progress->outcome.cached_blocks, 12u);

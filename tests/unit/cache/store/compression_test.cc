@@ -1,4 +1,4 @@
-// What may be wished of compression, and what is made of it once blocks have been tried.
+// Compression settings, the choice to compress, and the table, index rows and records of compressed blocks.
 
 #include "cache/store/compression.h"
 

@@ -1,4 +1,4 @@
-// LMDB files that are truncated, flipped or missing: the index opens all the same, and never tells a wrong row.
+// The index opens even if its LMDB file is truncated, damaged or missing, and never returns a wrong row.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ protected:
             }
             opened.index->flush();
         }
-        // Freed pages as well.
+        // Leaves freed pages in the file, too.
         opened.index->remove_segment(kDataset, 3);
         opened.index->flush();
         opened.index.reset();
@@ -56,7 +56,7 @@ protected:
         std::filesystem::create_directory(directory_ / "index");
         std::ofstream(data_, std::ios::binary) << content;
     }
-    // Opens, and holds every row against what was put.
+    // Opens the index and compares every row with what was put. Returns true if the index was rebuilt.
     bool open_and_check() {
         auto opened = open();
         const auto segments = opened.index->load(kDataset);
@@ -68,7 +68,7 @@ protected:
                 EXPECT_EQ(it, block(segment.id, (it.offset_units - 64) / 8));
             }
         }
-        // It takes changes in any case.
+        // The index accepts changes in any case.
         opened.index->put_segment(kDataset, 1000, 5, 512, false);
         opened.index->flush();
         EXPECT_EQ(opened.index->status().problem, "");
@@ -116,7 +116,7 @@ TEST_F(IndexDamage, FlippedBitsYieldNoWrongRows) {
     std::size_t rebuilt = 0;
     for (std::uint64_t seed = 0; seed < 120; seed++) {
         std::string damaged = content_;
-        // Half of them where LMDB keeps its structure: the first bytes of a page.
+        // Half of the flips hit the first bytes of a page, where LMDB keeps its structure.
         std::size_t at = mix64(seed) % content_.size();
         if (seed % 2 == 0) at = at / 4096 * 4096 + mix64(at) % 48;
         damaged[at] = static_cast<char>(damaged[at] ^ (1 << (seed % 8)));

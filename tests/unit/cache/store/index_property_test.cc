@@ -1,4 +1,5 @@
-// Random changes against a plain map; after every commit the file passes the check that comes before each opening.
+// Compares an index under random changes with a plain map. After every commit the file passes the check that runs
+// before each opening.
 
 #include <gtest/gtest.h>
 

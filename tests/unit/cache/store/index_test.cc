@@ -35,7 +35,7 @@ TEST(Index, RemembersBlocksBySegmentInOrder) {
         index->put_segment(kIndexed, 2, 1 << 20, 4096, false);
         for (const std::uint32_t number : {9u, 1u, 500u}) index->put_block(kIndexed, 300, block(number));
         index->put_block(kIndexed, 2, block(7));
-        // Neighbours in the key space.
+        // Rows of the neighbouring datasets in the key space.
         index->put_segment(kIndexed + 1, 1, 5, 512, false);
         index->put_block(kIndexed + 1, 1, block(8));
         index->put_segment(kIndexed - 1, 0xffffffff, 5, 512, false);
@@ -73,7 +73,7 @@ TEST(Index, ForgetsBlocksSegmentsAndDatasets) {
     EXPECT_EQ(segments[1].id, 3u);
     EXPECT_EQ(segments[1].blocks.size(), 100u);
     index->remove_dataset(kIndexed);
-    // What is posted later counts, though it is committed together.
+    // A change posted after the removal survives, although both commit together.
     index->put_segment(kIndexed, 4, 1 << 20, 512, false);
     index->flush();
     segments = *index->load(kIndexed);
@@ -157,7 +157,7 @@ TEST(Index, KeepsWorkingWhenTheMapIsFull) {
     EXPECT_THAT(status.problem, testing::HasSubstr("MDB_MAP_FULL"));
     EXPECT_GT(status.changes_lost, 0u);
     EXPECT_TRUE(status.persisting);
-    // What was there before still is, and room that comes free is used.
+    // Earlier rows remain, and freed room is used.
     EXPECT_EQ((*index->load(kIndexed)).size(), 1u);
     index->put_block(kIndexed, 1, block(1));
     index->flush();
@@ -184,7 +184,7 @@ TEST(Index, OpenErrorNamesTheMissingDirectory) {
     EXPECT_THAT(opened.error().message, testing::HasSubstr("no/such/parent"));
 }
 
-// What holds with LMDB and with nothing behind it.
+// Runs with LMDB (true) and with no storage behind the index (false).
 class EveryIndex : public testing::TestWithParam<bool> {
 protected:
     TempDirectory directory_;

@@ -41,7 +41,7 @@ TEST_F(Recovery, RestoresBlocksFromTheIndexWithoutAScan) {
     expect_held(0, 150);
     EXPECT_EQ(store_->usage().disk_bytes, before.disk_bytes);
     EXPECT_EQ(store_->usage().disk_segments, before.disk_segments);
-    // Open segments take more: no new file for what fits.
+    // Open segments admit more blocks: a block that fits needs no new file.
     admit(150, 152);
     EXPECT_EQ(store_->usage().disk_segments, before.disk_segments);
     expect_held(0, 152);
@@ -57,7 +57,7 @@ TEST_F(Recovery, ScansSegmentTailsAfterAKill) {
     EXPECT_EQ(report_.blocks, 60u);
     EXPECT_EQ(report_.blocks_scanned, 10u);
     expect_held(0, 60);
-    // What the scan found is in the index now.
+    // The index now has the blocks that the scan found.
     index_->flush();
     kill();
     start();
@@ -85,7 +85,7 @@ TEST_F(Recovery, RestoresBlocksWithoutAnIndex) {
     start({.memory_bytes = 0, .disk_bytes = 64 * kMiB}, false);
     EXPECT_EQ(report_.blocks, 100u);
     expect_held(0, 100);
-    // New segments do not collide with the old.
+    // New segments do not collide with old ones.
     admit(100, 200);
     EXPECT_GT(store_->usage().disk_segments, segments);
     expect_held(0, 200);
@@ -121,7 +121,7 @@ TEST_F(Recovery, DamagedIndexIsRebuiltFromTheSegments) {
 TEST_F(Recovery, ScanSkipsDamagedRecords) {
     start();
     admit(0, 50);
-    // One record's header is damaged, another's payload.
+    // Damages the header of one record and the payload of another.
     const BlockLocation damaged = *store_->find(20);
     const BlockLocation flipped = *store_->find(30);
     ASSERT_EQ(damaged.segment, flipped.segment);
@@ -135,7 +135,7 @@ TEST_F(Recovery, ScanSkipsDamagedRecords) {
     EXPECT_FALSE(store_->find(20));
     expect_held(0, 20);
     expect_held(31, 50);
-    // Its reader will see the CRC fail, and forget it.
+    // The reader of block 30 will see its CRC fail and forget the block.
     EXPECT_TRUE(store_->find(30));
     EXPECT_FALSE(holds(30));
     store_->forget(30);
@@ -199,7 +199,7 @@ TEST_F(Recovery, DropsIndexEntriesWithInvalidLocations) {
     put(0, 100, 10);                                         // in the header page
     put(store_->find(3)->offset + 512, 101, 10);             // within another record
     put(store_->find(19)->offset + 64, 102, 10);             // not aligned
-    put(segment.size_bytes() - 512, 103, 5000);              // over the end
+    put(segment.size_bytes() - 512, 103, 5000);              // past the end of the segment
     put(std::uint64_t{64} * 0xffffffff / 64 * 64, 104, 10);  // far outside
     stop();
     start();
@@ -234,7 +234,7 @@ TEST_F(Recovery, RemovesFilesThatAreNoSegmentsOfTheDataset) {
     stop();
     std::ofstream(segments_ + "/notes.txt") << "hello";
     std::ofstream(segments_ + "/000000ff.segment") << "short";
-    std::filesystem::copy_file(own, segments_ + "/00000aaa.segment");  // names another id
+    std::filesystem::copy_file(own, segments_ + "/00000aaa.segment");  // its header names another id
     std::vector<std::byte> page(kSegmentHeaderBytes);
     write_segment_header(page, kDatasetId + 1, 0xbbb, kMiB, 512);
     std::ofstream(segments_ + "/00000bbb.segment").write(reinterpret_cast<const char*>(page.data()), 4096);

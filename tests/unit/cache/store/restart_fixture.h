@@ -1,7 +1,7 @@
 #pragma once
 
-// A DatasetStore with its index on real files that a test can stop, kill and start again, damaging what it likes in
-// between. Commits to the index happen only in flush, so that a kill loses what a test wants lost.
+// A DatasetStore with its index on real files. A test can stop, kill and restart them, and damage the files in between.
+// The index commits only in flush(), so a test decides which changes a kill loses.
 
 #include <gtest/gtest.h>
 
@@ -58,7 +58,7 @@ protected:
         device_.reset();
         index_.reset();
     }
-    // As kill -9: what was not committed to the index is not in it. Commits happen in flush only.
+    // Acts like kill -9: the index loses every change since its last flush().
     void kill() {
         const std::string as_it_was = directory_ / "as_it_was";
         std::filesystem::copy(index_directory_, as_it_was);

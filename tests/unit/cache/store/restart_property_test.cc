@@ -1,5 +1,5 @@
-// A store that is killed again and again, with writes in flight and the index behind: what was flushed comes back,
-// whatever comes back is right or fails its CRC, and the accounts add up.
+// Kills a store again and again, with writes in flight and index changes uncommitted. Every flushed block comes back,
+// every block that comes back is right or fails its CRC, and the accounts add up.
 
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ protected:
             }
             store_->check_invariants();
         }
-        // Some still in flight.
+        // Some writes are still in flight.
         kill();
     }
 
@@ -54,7 +54,7 @@ protected:
             const auto payload = test::stored_payload(*location);
             const bool good = payload == test::payload_of(block_id, bytes_of(block_id));
             ASSERT_EQ(good, crc32c(payload) == location->payload_crc) << block_id;
-            // Only what was in flight may be torn.
+            // Only blocks that were in flight may be torn.
             ASSERT_TRUE(good || !flushed_.contains(block_id)) << block_id;
             if (!good) store_->forget(block_id);
         }

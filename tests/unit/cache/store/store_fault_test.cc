@@ -1,4 +1,4 @@
-// Disks that are full, fail, write short or know no direct I/O.
+// Disks that are full, fail, write short or lack direct I/O.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(StoreFault, FullDiskIsRetriedAfterTheRetryInterval) {
     EXPECT_TRUE(f.disk.paths().empty());
     f.store->check_invariants();
 
-    // Still full: one try in ten seconds.
+    // The disk is still full: the store tries once in ten seconds.
     f.clock.advance_ns(DiskSegments::kRetryAfterNs);
     EXPECT_EQ(f.admit_to_disk(1, 1000), -ENOSPC);
     EXPECT_EQ(f.admit_to_disk(1, 1000), kDiskFull);
@@ -80,7 +80,7 @@ TEST(StoreFault, FailedWriteReleasesItsRoom) {
     EXPECT_FALSE(f.store->disk_full());
     EXPECT_TRUE(f.store->disk_problem());
     EXPECT_EQ(f.admit_to_disk(2, 100'000), kDiskFailed);
-    // Serving goes on, and so does memory.
+    // The store still serves cached blocks and admits to memory.
     EXPECT_TRUE(f.holds(1, 1000));
     f.store->set_quota({.memory_bytes = kMiB, .disk_bytes = 8 * kMiB}, {});
     EXPECT_TRUE(f.admit_to_memory(2, 100'000));
@@ -116,7 +116,7 @@ TEST(StoreFault, WorksWithoutPreallocation) {
     EXPECT_TRUE(f.holds(1, 1000));
 }
 
-// Each single failing operation, at any point: the failed block is not cached, the accounts hold, later ones work.
+// Fails one operation at any point: the failed block is not cached, the accounts hold, and later blocks are cached.
 TEST(StoreFault, SurvivesTheFailureOfAnyOperation) {
     for (const FakeAction action : {FakeAction::open, FakeAction::allocate, FakeAction::write, FakeAction::unlink}) {
         for (const std::uint64_t skip : {0, 1, 2, 16, 17, 18}) {

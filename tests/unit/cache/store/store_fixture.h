@@ -40,7 +40,7 @@ struct FreeDeleter {
     void operator()(std::byte* memory) const { std::free(memory); }
 };
 
-// A record in page-aligned memory on its way to disk.
+// A write of one record from page-aligned memory to disk.
 struct TestWrite : cache::StoreWrite {
     TestWrite(const cache::Reservation& room, std::uint32_t crc_flip = 0) {
         const std::uint64_t bytes = protocol::record_bytes(room.payload_bytes, 4096);
@@ -59,7 +59,7 @@ struct TestWrite : cache::StoreWrite {
     std::optional<std::int32_t> result;
 };
 
-// The block's payload as it is stored, by plain reads.
+// Reads a block's stored payload with plain reads.
 inline std::vector<std::byte> stored_payload(const cache::BlockLocation& location) {
     std::vector<std::byte> payload(location.payload_bytes);
     if (payload.empty()) return payload;
@@ -68,7 +68,7 @@ inline std::vector<std::byte> stored_payload(const cache::BlockLocation& locatio
         std::memcpy(payload.data(), location.segment->memory() + at, payload.size());
         return payload;
     }
-    // The fd may be direct: read the aligned record.
+    // The fd may use direct I/O, so read the whole aligned record.
     const std::uint64_t bytes = protocol::record_bytes(location.payload_bytes, location.segment->alignment());
     std::unique_ptr<std::byte, FreeDeleter> record(
         static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)));
@@ -103,7 +103,7 @@ struct StoreFixture {
         fill_payload(store->payload(*room), block_id);
         return store->commit(*room, crc32c(store->payload(*room)));
     }
-    // 0, -errno, or the refusal as 1 + Refusal.
+    // Returns 0, -errno, or 1 + Refusal if refused.
     std::int32_t admit_to_disk(std::uint32_t block_id, std::uint32_t bytes) {
         const auto room = store->reserve(cache::Tier::disk, block_id, bytes);
         if (!room) return 1 + static_cast<std::int32_t>(room.error());

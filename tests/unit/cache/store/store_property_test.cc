@@ -1,5 +1,5 @@
-// Random life of a store on a fake disk that reorders, tears, fails and fills up, against a plain model. After every
-// step the accounts add up, use is within the quota, and what is found has the right bytes.
+// Compares a store under random operations with a plain model. Its fake disk reorders, tears and fails operations, and
+// fills up. After every step the accounts add up, use is within the quota, and cached blocks have the right bytes.
 
 #include <gtest/gtest.h>
 
@@ -170,7 +170,7 @@ private:
         clock.advance_ns(DiskSegments::kRetryAfterNs);
     }
 
-    // Holds a segment, perhaps until long after its drop; its bytes stay.
+    // References a segment, perhaps until long after it is dropped. Its bytes must stay.
     void refer() {
         if (references_.size() > 4) {
             const auto& [segment, kept] = references_.front();

@@ -1,4 +1,4 @@
-// Quotas that shrink, segments that go while they are used, and datasets that are removed.
+// Shrinking quotas, segments dropped while in use, and removed datasets.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ using test::kMiB;
 using test::StoreFixture;
 using test::TestWrite;
 
-// Blocks 0..n-1 of 1 MiB less the header, in as many segments as a quota of 64 MiB makes.
+// A store with one tier filled to a quota of 64 MiB by blocks 0 to `blocks` - 1. A block with its header takes 1 MiB.
 struct FullStore : StoreFixture {
     explicit FullStore(Tier tier) : StoreFixture(1000, kBytes) {
         const Quota quota{.memory_bytes = tier == Tier::memory ? 64 * kMiB : 0,
@@ -29,7 +29,7 @@ struct FullStore : StoreFixture {
 TEST(StoreQuota, DropsSegmentsWithFewestUnreadBlocksThenNewest) {
     FullStore f(Tier::memory);
     ASSERT_EQ(f.store->usage().memory_segments, 4u);
-    // Of equal segments the newest goes; the one with nothing unread goes before.
+    // The segment with nothing unread drops first. Of equal segments the newest drops.
     std::vector<std::uint32_t> dropped;
     const std::uint32_t read_segment = f.store->find(20)->segment->id();
     const DatasetStore::DropObserver observer{
@@ -45,7 +45,7 @@ TEST(StoreQuota, DropsSegmentsWithFewestUnreadBlocksThenNewest) {
     f.store->check_invariants();
     EXPECT_FALSE(f.store->find(20));
     EXPECT_TRUE(f.holds(0, FullStore::kBytes));
-    // What was freed is admitted to again.
+    // The freed room admits blocks again.
     EXPECT_TRUE(f.admit_to_memory(20, FullStore::kBytes));
     f.store->check_invariants();
 }
@@ -118,7 +118,7 @@ TEST(StoreQuota, EndsReservationsOfADroppedSegment) {
     f.store->check_invariants();
 }
 
-// Drops the segment after each possible number of device steps; wherever that strikes, all ends.
+// Drops the segment after each possible number of device steps. Every write must end, whatever the step.
 TEST(StoreQuota, EndsWritesOfADroppedSegmentAtEveryStep) {
     for (int steps = 0; steps < 8; steps++) {
         StoreFixture f;
@@ -140,7 +140,7 @@ TEST(StoreQuota, EndsWritesOfADroppedSegmentAtEveryStep) {
         EXPECT_EQ(f.store->usage().draining_segments, 0u) << steps;
         EXPECT_TRUE(f.disk.paths().empty()) << steps;
         EXPECT_EQ(f.device.open_files(), 0u) << steps;
-        // And the blocks can be admitted anew.
+        // The blocks can be admitted again.
         f.store->set_quota({.memory_bytes = 0, .disk_bytes = 8 * kMiB}, {});
         EXPECT_EQ(f.admit_to_disk(3, 3000), 0);
         EXPECT_EQ(f.admit_to_disk(1, 1000), 0);

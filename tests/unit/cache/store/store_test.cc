@@ -99,7 +99,7 @@ TEST(Store, ReusesAbandonedRoom) {
         if (block_id != 50) f.store->abandon(rooms[block_id]);
         f.store->check_invariants();
     }
-    // A remote that fails for long leaves the quota as it was.
+    // A long remote failure uses up no quota.
     EXPECT_EQ(f.store->usage().memory_bytes, protocol::record_bytes(4000, 64));
     const auto room = f.store->reserve(Tier::memory, 0, 4000);
     EXPECT_EQ(room->offset, 0u);
@@ -122,7 +122,7 @@ TEST(Store, WritesSelfDescribingRecords) {
     EXPECT_EQ(header->block_id, 5u);
     EXPECT_EQ(header->payload_bytes, 100'000u);
     EXPECT_EQ(header->segment, location.segment->id());
-    // Padding is zeroed.
+    // Padding is zero.
     const BlockLocation small = *f.store->find(6);
     ASSERT_EQ(::pread(small.segment->fd(), bytes, sizeof bytes, static_cast<off_t>(small.offset)), 512);
     for (std::size_t at = 65; at < sizeof bytes; at++) ASSERT_EQ(bytes[at], std::byte{0});

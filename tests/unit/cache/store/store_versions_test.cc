@@ -1,4 +1,4 @@
-// Blocks that no version of the dataset has any more, and the room they leave; and how large segments get.
+// Room of blocks that no dataset version uses any more, and the sizes of segments.
 
 #include <gtest/gtest.h>
 
@@ -56,7 +56,7 @@ TEST(StoreVersions, SegmentsWithMostlyLiveBlocksAreKept) {
     EXPECT_FALSE(f.store->find(0));
     EXPECT_TRUE(f.holds(1, kBytes));
     f.store->check_invariants();
-    // A third of each is dead now: as many go as one more block needs.
+    // A third of each segment is dead now. Only as many segments drop as one more block needs.
     f.store->keep_only(live_blocks(1024, [](std::uint32_t id) { return id % 3 != 0; }), {});
     EXPECT_EQ(f.store->usage().memory_segments, segments - 1);
     EXPECT_TRUE(f.admit_to_memory(blocks, kBytes));
@@ -75,7 +75,7 @@ TEST(SegmentSizes, AllocatedBytesExceedTheQuotaByAtMostOneSegment) {
     constexpr std::uint64_t kQuota = 128 * kMiB;
     StoreFixture f(400, kLarge);
     f.store->set_quota({.memory_bytes = 0, .disk_bytes = kQuota}, {});
-    // Six of eleven leave a tail of five in every segment of eleven.
+    // A block of 6 MiB leaves a tail of 5 MiB in every segment of 11 MiB.
     for (std::uint32_t block_id = 0; block_id < 40; ++block_id) f.admit_to_disk(block_id, 6 * kMiB);
     EXPECT_LE(f.store->usage().disk_allocated_bytes, kQuota + 16 * kMiB);
     EXPECT_GT(f.store->usage().disk_bytes, kQuota / 2);
