@@ -39,7 +39,7 @@ std::string all_names(const Table& table) {
     return names;
 }
 
-// Quotas by a rule, hits from the stores (or LRU's formula), bandwidth by the rule asked for.
+// Sets quotas by a rule, hit ratios from the stores (or by LRU's formula), and bandwidth by the given bandwidth rule.
 class Independent : public CacheSystem {
 public:
     explicit Independent(BandwidthKind bandwidth) : bandwidth_(bandwidth) {}
@@ -95,7 +95,7 @@ public:
     using Independent::Independent;
 
 private:
-    // The benefit of a cached dataset is what its jobs then need not fetch.
+    // The benefit of caching a dataset is the remote reads that its jobs save, per cached byte.
     void set_quotas(const ReadersState& state) override {
         struct Choice {
             Store* store = nullptr;
@@ -133,7 +133,7 @@ private:
     void set_quotas(const ReadersState& state) override {
         for (Store* store : state.stores) store->quota_bytes = 0;
     }
-    // Rates decide what stays cached, and that decides the rates: a few rounds settle it.
+    // Rates decide what stays cached, and what stays cached decides the rates. A few rounds converge.
     void set_rates(const ReadersState& state) override {
         for (Reader* reader : state.readers) reader->rate = reader->ideal;
         constexpr int kRounds = 6;

@@ -1,15 +1,17 @@
 #pragma once
 
-// The cache systems and bandwidth rules that are compared. Given who runs now, a system sets the quota of every store,
-// and of every reader what it hits, its remote bandwidth and so its rate, f = min(f*, b / (1 - h)).
+// The cache systems and bandwidth rules that the simulator compares. A cache system is given the running jobs. It sets
+// the quota of each store, and the hit ratio h, the remote bandwidth b and the rate f = min(f*, b / (1 - h)) of each
+// reader.
 //
-//     uniform              uniform caching, quotas and (with `joint`) bandwidth from allocator::assign: Larder's own
+//     uniform              Larder's own: quotas and (with `joint`) bandwidth from allocator::assign
 //     lru                  one LRU cache over all datasets
-//     static-per-job       a part by GPUs for each job, nobody shares (CoorDL, VLDB '21)
-//     whole-dataset        whole datasets by benefit for their size (Quiver, FAST '20)
+//     static-per-job       a private cache for each job, in proportion to its GPUs (CoorDL, VLDB '21)
+//     whole-dataset        whole datasets, by benefit per byte (Quiver, FAST '20)
 //     none
 //
-// Bandwidth: joint, from the plan; fair, max-min over what the jobs could take; first-come, in the order of starts.
+// Bandwidth rules: `joint` takes bandwidth from the plan; `fair` is max-min over what the jobs could take; `first-come`
+// serves jobs in the order of their starts.
 
 #include <cstdint>
 #include <memory>
@@ -32,12 +34,12 @@ struct CacheOptions {
     CacheKind cache = CacheKind::uniform;
     BandwidthKind bandwidth = BandwidthKind::joint;
     allocator::ObjectiveKind objective = allocator::ObjectiveKind::efficiency;
-    // A node's cache, an equal part of all, serves the jobs that run there and no others. Of uniform and none.
+    // Each node's cache, an equal part of the whole, serves only the jobs that run there. For uniform and none only.
     bool own_caches = false;
 };
 
-// Names as in the table above; `cache` may name both ("uniform+joint", "lru+first-come"). invalid_argument has what is
-// allowed.
+// Parses names from the table above. `cache` may name both ("uniform+joint", "lru+first-come"). invalid_argument lists
+// the allowed names.
 Result<CacheOptions> parse_cache(std::string_view cache, std::string_view bandwidth);
 std::string name(const CacheOptions& options);
 
@@ -46,13 +48,13 @@ struct WaitingReader {
     const Reader* reader = nullptr;
     std::uint32_t gpus = 0;
     double time_share = 1;
-    const Placement* placement = nullptr;  // where it ran last
+    const Placement* placement = nullptr;  // its last placement
 };
 
 struct ReadersState {
     double now_s = 0;
     std::span<Reader* const> readers;
-    std::span<Store* const> stores;       // those with readers, and those with anything cached
+    std::span<Store* const> stores;       // stores with readers or with cached bytes
     std::span<const std::uint32_t> gpus;  // of each reader's job
     std::uint32_t gpus_all = 0;
     Storage storage;
@@ -68,11 +70,11 @@ class CacheSystem {
 public:
     virtual ~CacheSystem() = default;
     virtual Result<void> plan(const ReadersState& state) = 0;
-    // Whether every job has a store of its own.
+    // True if every job has a store of its own.
     virtual bool per_job() const { return false; }
-    // Whether what is hit follows from the stores; if not, plan() sets it.
+    // True if hit ratios follow from the contents of the stores. If false, plan() sets them.
     virtual bool fluid() const { return true; }
-    // Of those that are not fluid: when to plan again though nothing happens.
+    // For systems that are not fluid: when to plan again even if nothing happens.
     virtual double next_plan_s(std::span<const std::unique_ptr<Store>> stores, double now_s) const {
         static_cast<void>(stores), static_cast<void>(now_s);
         return kNever;
@@ -81,18 +83,18 @@ public:
 
 std::unique_ptr<CacheSystem> make_cache_system(const CacheOptions& options);
 
-// The parts, for tests.
+// Building blocks, public for tests.
 
-// Each reader's remote bandwidth from what it could take, f* (1 - h).
+// Sets each reader's remote bandwidth, at most f* (1 - h), and its rate.
 void share_bandwidth(BandwidthKind kind, std::span<Reader* const> readers, double remote_bytes_per_second);
-// What an LRU cache hits that all readers share, at the rates they read with: the time T after which a block is evicted
-// is the one in which just as many distinct bytes are read as fit (Che, Tung, Wang 2002), with per-epoch permutations
-// for the request process. Who was stopped meanwhile counts with what it read in its turns: the blocks of those that
-// wait grow old, and who is back finds what is left.
+// Sets the hit ratios of readers that share one LRU cache, at their present rates. A block is evicted after a time T,
+// in which the readers read as many distinct bytes as the cache holds (Che, Tung, Wang 2002). Requests follow one
+// permutation per epoch. A stopped job counts with what it read in its turns: its blocks age while it waits, and it
+// finds what is left when it resumes.
 void set_lru_hits(std::span<Store* const> stores, double cache_bytes, double now_s = 0);
-// When those that are back hit so much more, or less, that it should be done again.
+// When hit ratios of resumed jobs will have moved enough to set them again; kNever if they will not.
 double next_lru_refresh_s(std::span<const std::unique_ptr<Store>> stores, double now_s);
-// The part of a dataset that one job reads in a window of `epochs` epochs' length, on average over where it begins.
+// The part of a dataset that one job reads in a window of `epochs` epochs, averaged over where the window begins.
 double distinct_part(double epochs);
 void set_equal_rates(const ReadersState& state);
 

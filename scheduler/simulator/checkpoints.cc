@@ -6,7 +6,7 @@
 namespace larder::scheduler {
 namespace {
 
-// What takes less is there: a point in time some weeks on is not stated more closely.
+// A transfer with less time left than this has ended: simulated times of some weeks are no more precise.
 constexpr double kInstant_s = 1e-6;
 
 }  // namespace
@@ -67,7 +67,7 @@ std::vector<std::uint32_t> Checkpoints::due(double now_s) const {
 void Checkpoints::write(std::uint32_t job, double remaining_bytes, double now_s) {
     set_due(job, now_s + options_.interval_s);
     const auto of_job = [&](const Transfer& transfer) { return transfer.job == job; };
-    if (std::ranges::any_of(transfers_, of_job)) return;  // the last one is still on its way
+    if (std::ranges::any_of(transfers_, of_job)) return;  // the previous one is still in flight
     jobs_[job].written_remaining_bytes = remaining_bytes;
     transfers_.push_back({.job = job, .bytes_left = jobs_[job].bytes});
 }

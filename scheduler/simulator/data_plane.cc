@@ -10,7 +10,7 @@
 namespace larder::scheduler {
 namespace {
 
-// f* with its GPUs where they are, and with whom it shares them.
+// f* of the job with its present GPUs and the jobs that share them.
 double ideal_of(const SimulatedJob& job) {
     const bool shares = job.guests > 0 || job.state.packed_with != nullptr;
     return shares ? job.ideal_full * job.state.spec->packed_rate : job.ideal_full;
@@ -21,7 +21,7 @@ void set_rate(Reader& reader) {
     reader.rate = allocator::predicted_rate(std::min(reader.ideal, reader.cap), reader.bandwidth, reader.hit_ratio);
 }
 
-// What it has yet to read is what its parts have.
+// The job's unread bytes are those of its parts.
 void add_up(SimulatedJob& job) {
     job.reader.unread_bytes = 0;
     job.reader.unread_cached_bytes = 0;
@@ -31,7 +31,7 @@ void add_up(SimulatedJob& job) {
     }
 }
 
-// They all read as fast as the job does.
+// All parts of the job keep pace with each other.
 void spread_rate(SimulatedJob& job) {
     for (const ReaderPart& part : job.parts) {
         part.own->rate = job.reader.rate * part.part;
@@ -67,7 +67,7 @@ Store& DataPlane::store_for(std::uint32_t dataset, std::uint32_t node) {
     return store;
 }
 
-// Its GPUs on each node read an equal part of its epoch each.
+// Each GPU of the job reads an equal part of its epoch, through its node's store.
 void DataPlane::find_stores(SimulatedJob& job) {
     const std::uint32_t dataset = job.state.spec->dataset;
     if (!options_.cache.own_caches) {
@@ -106,7 +106,7 @@ void DataPlane::start(SimulatedJob& job, std::uint32_t index, double now_s) {
         begin_epoch(job);
         return;
     }
-    // It goes on within its epoch; of the stores' blocks it has read a part like any other.
+    // The job resumes within its epoch. It has read the same part of the cached blocks as of all others.
     const double unread = reader.unread_bytes;
     for (const ReaderPart& part : job.parts) {
         Reader& own = reader_of(job, part);
@@ -191,7 +191,7 @@ bool DataPlane::end_epoch(SimulatedJob& job) {
     begin_epoch(job);
     if (!system_->fluid()) return first;
     set_rate(reader);
-    // A plan for every epoch of every job would be most of the work, and change nothing where caches are full.
+    // A plan for every epoch of every job would cost most of the run time, and change nothing where caches are full.
     constexpr double kOfRemote = 0.002;
     constexpr double kOfRate = 0.02;
     const double need = reader.ideal * (1 - reader.hit_ratio);
@@ -266,7 +266,7 @@ Result<void> DataPlane::plan(double now_s, std::span<SimulatedJob* const> runnin
     }
     if (bound) bound_rates(state, planned_jobs_);
     for (SimulatedJob* job : split_) spread_rate(*job);
-    // Who starts up is planned for, as it is by the daemon, but reads nothing yet.
+    // Jobs that start up are planned for, as by the daemon, but read nothing yet.
     for (SimulatedJob* job : running) {
         if (job->paused) job->reader.rate = 0;
     }
@@ -311,7 +311,7 @@ double DataPlane::next_refresh_s(double now_s) const {
         double admitted = 0;
         for (const Reader* reader : store->readers) admitted += reader->rate * (1 - reader->hit_ratio);
         if (!(admitted > 0)) continue;
-        // An epoch's hit ratio moves by at most this step's part.
+        // Limits how far an epoch's hit ratio moves between two refreshes.
         const double step = std::max(std::min(store->size_bytes / 32, store->quota_bytes - store->cached_bytes), 1e6);
         soonest = std::min(soonest, now_s + step / admitted);
     }

@@ -1,8 +1,8 @@
 #pragma once
 
-// The simulated data plane: the stores, who reads them, and the plan in force. Between two plans everybody reads at
-// constant rates; what changes them by itself (an epoch's end, a store that fills while several read it) is told to the
-// caller as a time.
+// The simulated data plane: the stores, their readers, and the plan in force. Between two plans all readers have
+// constant rates. Changes that need no plan (an epoch's end, a store that fills while several jobs read it) are
+// announced to the caller as times.
 
 #include <map>
 #include <memory>
@@ -18,32 +18,32 @@ class DataPlane {
 public:
     DataPlane(const SimulationOptions& options, std::span<const DatasetState> datasets, const GpuCluster& cluster);
 
-    // The job has its GPUs and begins to read, or to read on. `users_left`: whether later jobs read the dataset, too.
+    // The job has its GPUs and begins or resumes reading.
     void start(SimulatedJob& job, std::uint32_t index, double now_s);
     void stop(SimulatedJob& job, bool dataset_is_done, double now_s);
-    // It was stopped, and will not be back.
+    // The job was stopped and will not come back.
     void forget(const SimulatedJob& job);
-    // Everybody reads for so long. Adds what was read to the jobs and `outcomes`.
+    // All readers read for `seconds`. Adds the bytes read to the jobs and to `outcomes`.
     void advance(double seconds, std::span<SimulatedJob* const> running, std::vector<JobOutcome>& outcomes);
-    // The job's epoch is over: true if a new plan should be made of what it needs now.
+    // The job's epoch has ended. True if its needs have changed enough to warrant a new plan.
     bool end_epoch(SimulatedJob& job);
-    // `waiting`: for their next turns; they keep their part of the cache.
+    // `waiting`: jobs that wait for their next turns. They keep their part of the cache.
     Result<void> plan(double now_s, std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting);
-    // It had its GPUs, and now begins to read.
+    // The job had its GPUs but was paused, and now begins to read.
     void resume(SimulatedJob& job, double now_s);
-    // When the next node reports, where plans come from reports; then a plan is due.
+    // When the next node reports, if plans come from reports. A plan is due then.
     double next_report_s() const { return reported_ == nullptr ? kNever : reported_->next_s(); }
     Result<void> report(double now_s, std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting);
-    // Rates of the jobs that read stores which several fill at a time; true if any changed, or a plan is due.
+    // Updates the rates of jobs that read stores with several readers. True if any hit ratio changed, or a plan is due.
     bool refresh_shared();
-    // When that is worth doing again.
+    // When to call refresh_shared() again.
     double next_refresh_s(double now_s) const;
 
     double remote_rate(std::span<SimulatedJob* const> running) const;
     double cached_bytes(std::uint32_t dataset) const;
     double cached_bytes_all() const;
     void describe(std::span<DatasetState> datasets) const;
-    // Where every node caches for itself: who holds what; else nobody is near anything.
+    // Says which nodes hold what, if every node caches for itself. Else does nothing.
     void describe(NearNodes& near) const;
 
 private:
@@ -57,12 +57,12 @@ private:
     const GpuCluster& cluster_;
     std::uint32_t gpus_all_ = 0;
     std::unique_ptr<CacheSystem> system_;
-    std::unique_ptr<ReportedPlans> reported_;  // null: plans are made at once
+    std::unique_ptr<ReportedPlans> reported_;  // null: plans are made immediately
     std::uint64_t starts_ = 0;
-    std::vector<std::unique_ptr<Store>> stores_;                          // by dataset and, per job, by start
+    std::vector<std::unique_ptr<Store>> stores_;                          // one per dataset and node, or per job start
     std::map<std::pair<std::uint32_t, std::uint32_t>, Store*> by_place_;  // dataset, node
-    std::vector<SimulatedJob*> split_;                                    // read through several stores
-    // Of one plan, kept for their memory.
+    std::vector<SimulatedJob*> split_;                                    // jobs that read through several stores
+    // Buffers of one plan, kept to reuse their memory.
     std::vector<SimulatedJob*> planned_jobs_;
     std::vector<Reader*> readers_;
     std::vector<std::uint32_t> gpus_;

@@ -36,7 +36,7 @@ Trace generate_poisson(const PoissonOptions& options) {
         TraceJob job;
         job.name = std::to_string(j);
         job.submit_s = now_s;
-        job.duration_s = std::round(60 * std::pow(10, exponent));  // to the second, so that machines agree
+        job.duration_s = std::round(60 * std::pow(10, exponent));  // whole seconds, so that all machines agree
         job.gpus = job.gpus_min = job.gpus_max = 1;
         trace.jobs.push_back(std::move(job));
     }

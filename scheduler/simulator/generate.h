@@ -1,7 +1,8 @@
 #pragma once
 
-// Traces that are drawn, not recorded: single-GPU jobs that arrive as a Poisson process, with the durations of Gavel's
-// evaluation (OSDI '20): 10^x minutes, x uniform on [1.5, 3] for four jobs in five, on [3, 4] for the others.
+// Generates synthetic traces: single-GPU jobs that arrive as a Poisson process, with the durations of Gavel's
+// evaluation (OSDI '20). A job takes 10^x minutes, with x uniform on [1.5, 3] for 80% of the jobs and on [3, 4] for the
+// others.
 
 #include <string_view>
 
@@ -15,7 +16,7 @@ struct PoissonOptions {
     std::uint64_t seed = 1;
 };
 
-// "poisson:JOBS_PER_HOUR,JOBS".
+// Parses "poisson:JOBS_PER_HOUR,JOBS".
 Result<PoissonOptions> parse_poisson(std::string_view text);
 Trace generate_poisson(const PoissonOptions& options);
 

@@ -9,7 +9,7 @@ namespace larder::scheduler {
 namespace {
 
 constexpr double kUnlimited_bytes_per_second = 1e18;
-constexpr double kRounding_s = 1e-3;  // times of months are sums of many
+constexpr double kRounding_s = 1e-3;  // rounding errors of times that are sums over months
 
 Result<Outcome> run(const Workload& workload, const CellConfig& config) {
     const GpuCluster cluster = cluster_of(config);
@@ -26,7 +26,7 @@ Result<Outcome> run(const Workload& workload, const CellConfig& config) {
     return simulate(workload, cluster, **policy, **cells, options);
 }
 
-// The tenant's jobs that its cells have room for, with their places in the whole workload.
+// The tenant's jobs that fit its cells, with their places in the whole workload.
 struct Part {
     Workload workload;
     std::vector<std::size_t> places;

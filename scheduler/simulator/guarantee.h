@@ -1,8 +1,8 @@
 #pragma once
 
-// HiveD's promise, put to the test with a trace (HiveD, OSDI '20, section 6): no job of a tenant waits longer in the
-// shared cluster, with its guaranteed cells, than it would in a cluster of just those, alone. Both are simulated under
-// a queue per tenant; jobs keep their durations, so what differs is only where there was room.
+// Checks HiveD's guarantee with a trace (HiveD, OSDI '20, section 6): no job of a tenant waits longer in the shared
+// cluster, with the tenant's guaranteed cells, than in a private cluster of just those cells. Both clusters are
+// simulated with one queue per tenant. Jobs keep their durations, so only the available room differs.
 
 #include <cstdint>
 #include <functional>
@@ -17,24 +17,23 @@ namespace larder::scheduler {
 struct TenantGuarantee {
     std::string tenant;
     std::uint32_t gpus = 0;
-    std::uint64_t jobs = 0;  // that its cells have room for at all
+    std::uint64_t jobs = 0;  // jobs that fit the tenant's cells
     std::uint64_t too_large = 0;
-    std::uint64_t later = 0;  // started later than alone: violations
-    // Started later, too, but because another job of the tenant had found room earlier than it would have alone, and
-    // ran when this one's turn came: first come, first served is not monotone where gangs need whole cells (Graham
-    // '69).
+    std::uint64_t later = 0;  // jobs that started later than alone: violations
+    // Jobs that started later only because another job of the tenant had started earlier than alone, and was still
+    // running. First come, first served is not monotone where gangs need whole cells (Graham '69).
     std::uint64_t behind_earlier = 0;
-    double waited_shared_s = 0;  // mean
+    double waited_shared_s = 0;  // mean over the jobs
     double waited_alone_s = 0;
 };
 
-// A cluster of one hierarchy (GPU, pair where nodes have an even number, node, rack of 4) that the workload's tenants
-// own in whole nodes, by their weights; everybody has one. Only GPUs that make up whole racks count. invalid_argument:
+// A cluster of one hierarchy (GPU, pair if nodes have an even number of GPUs, node, rack of 4 nodes). The workload's
+// tenants own whole nodes of it, by weight, at least one each. GPUs beyond whole racks are left out. invalid_argument:
 // more tenants than nodes.
 Result<CellConfig> cells_by_weight(std::span<const Tenant> tenants, const GpuGroup& gpus, std::uint32_t gpus_per_node);
 
-// By tenant, of those that have cells. GPUs as the config has them; the workload is one for its types. `simulated`, if
-// given, is told after each cluster how many of all have been simulated: the shared one, then each tenant's.
+// One result for each tenant that has cells. The GPUs are the config's; the workload must be made for their types.
+// `simulated`, if given, is called after each cluster, first the shared one, then each tenant's.
 Result<std::vector<TenantGuarantee>> check_guarantee(
     const Workload& workload, const CellConfig& config,
     const std::function<void(std::size_t done, std::size_t all)>& simulated = {});

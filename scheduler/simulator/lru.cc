@@ -5,9 +5,9 @@
 
 namespace larder::scheduler {
 
-// The window begins at a uniform place in an epoch; the part a of the epoch that is over when the window ends is
-// uniform on [0, 1]. Up to one epoch's length x, the window has x if a >= x, else a of this epoch and of the one before
-// a part x - a that overlaps it by chance: the mean is x - x^3/6. Up to two, it has everything where a <= x - 1.
+// At the window's end a part `a` of the current epoch is over; `a` is uniform on [0, 1]. For x <= 1 the window covers x
+// if a >= x. Else it covers `a` of this epoch and x - a of the one before, which overlap by chance. The mean is x -
+// x^3/6. For x <= 2 the window covers everything if a <= x - 1.
 double distinct_part(double epochs) {
     const double x = epochs;
     if (x >= 2) return 1;
@@ -18,8 +18,8 @@ double distinct_part(double epochs) {
 
 namespace {
 
-// What it read in the last so many seconds: in this turn, and in those before. Who was never stopped counts as having
-// read for ever.
+// Bytes that the reader read in the last `seconds`, in this turn and in those before. A reader that was never stopped
+// counts as having read forever.
 double read_lately(const Reader& reader, bool runs, double seconds, double now_s) {
     if (runs && reader.turns.empty()) return reader.rate * seconds;
     const double since_s = now_s - seconds;
@@ -33,12 +33,12 @@ double read_lately(const Reader& reader, bool runs, double seconds, double now_s
     return bytes;
 }
 
-// The parts of a store's dataset that were read in the last so many seconds, by each of its readers.
+// The part of the store's dataset that the reader read in the last `seconds`.
 double distinct(const Store& store, const Reader& reader, bool runs, double seconds, double now_s) {
     return distinct_part(read_lately(reader, runs, seconds, now_s) / store.size_bytes);
 }
 
-// The part of a store's dataset that is cached when blocks stay for so long after they were read.
+// The part of the store's dataset that is cached if blocks stay for `stay_s` after they were read.
 double cached_part(const Store& store, double stay_s, double now_s) {
     double absent = 1;
     for (const Reader* reader : store.readers) absent *= 1 - distinct(store, *reader, true, stay_s, now_s);
@@ -46,7 +46,7 @@ double cached_part(const Store& store, double stay_s, double now_s) {
     return 1 - absent;
 }
 
-// As long as any block can have stayed.
+// The longest time that a block can have stayed.
 double longest_stay_s(const Store& store, double now_s) {
     double longest_s = 0;
     for (const Reader* reader : store.readers) {
@@ -81,7 +81,7 @@ void set_lru_hits(std::span<Store* const> stores, double cache_bytes, double now
     }
     for (Store* store : stores) {
         store->cached_bytes = store->size_bytes * cached_part(*store, stay_s, now_s);
-        double by_paused = 1;  // missed, of what those who wait have read
+        double by_paused = 1;  // the part that no waiting job has read
         for (const Reader* reader : store->paused) by_paused *= 1 - distinct(*store, *reader, false, stay_s, now_s);
         for (Reader* reader : store->readers) {
             const double own = distinct(*store, *reader, true, stay_s, now_s);

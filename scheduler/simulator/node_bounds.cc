@@ -7,7 +7,7 @@ namespace {
 
 class Bounds {
 public:
-    // `jobs`: of state.readers, in their order.
+    // `jobs`: the jobs of state.readers, in the same order.
     Bounds(const ReadersState& state, std::span<SimulatedJob* const> jobs) : limits_(jobs.size()) {
         const auto nodes = static_cast<double>(state.nodes.size());
         std::vector<std::uint32_t> in;
@@ -38,7 +38,7 @@ public:
         limits_.finish();
     }
 
-    // Each rate, or what is left of it when all who use a bound that is exceeded are slowed down alike.
+    // The rates, with all jobs that use an exceeded bound slowed down alike.
     std::vector<double> within(const std::vector<double>& rates) const {
         const std::vector<double> low(rates.size());
         return limits_.fits(rates) ? rates : limits_.fill(low, rates, rates);

@@ -1,18 +1,20 @@
 #pragma once
 
-// Disks and networks of single nodes, which bind beside the remote: what a node's disk reads of the cache that lies
-// there, what comes to the node's jobs over its network, and what its cache sends to others. Where all nodes' cache is
-// one pool it lies spread evenly over them; where each caches for itself, a job finds there what it hits there.
+// Bounds of the disks and networks of single nodes, in addition to the remote's. A node's disk reads the cache that
+// lies on the node. A node's network carries what its jobs receive and what its cache sends to other nodes. If the
+// caches of all nodes form one pool, the pool is spread evenly over the nodes. If each node caches for itself, all hits
+// of a job are on its own nodes.
 
 #include "scheduler/simulator/running_job.h"
 
 namespace larder::scheduler {
 
-// Whether any of them can bind.
+// True if any node bound is set.
 bool nodes_bind(const SimulationOptions& options);
-// The most that networks let through, before a plan is made: Reader::ideal.
+// Reduces Reader::ideal to the node bounds, before a plan is made.
 void bound_ideals(const ReadersState& state, std::span<SimulatedJob* const> jobs);
-// With the rates of a plan: where a bound is exceeded, those who use it give way alike. Reader::rate and cap.
+// Reduces Reader::rate of a plan to the node bounds, and sets Reader::cap where they bind. All jobs that use an
+// exceeded bound are slowed down alike.
 void bound_rates(const ReadersState& state, std::span<SimulatedJob* const> jobs);
 
 }  // namespace larder::scheduler

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which nodes are lost when, and come back: each independently, after an exponentially distributed time.
+// When each node is lost and comes back. Nodes fail independently, after exponentially distributed times.
 
 #include <algorithm>
 #include <vector>
@@ -35,7 +35,7 @@ public:
         }
         return gpus;
     }
-    // Calls changed(node, usable) for each whose time has come.
+    // Calls changed(node, usable) for each node that fails or recovers by `now_s`.
     template <typename Changed>
     void happen(double now_s, Changed changed) {
         for (std::uint32_t n = 0; n < nodes_.size(); ++n) {

@@ -20,7 +20,7 @@ public:
     std::uint64_t below(std::uint64_t below) {
         return static_cast<std::uint64_t>(uniform() * static_cast<double>(below));
     }
-    // Exponentially distributed, to the millisecond: logarithms differ between machines in their last bit.
+    // Exponentially distributed, rounded to the millisecond: the last bit of logarithms differs between machines.
     double exponential_s(double mean_s) { return std::round(-std::log1p(-uniform()) * mean_s * 1e3) / 1e3; }
 
 private:

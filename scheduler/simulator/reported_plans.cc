@@ -37,7 +37,7 @@ allocator::ClusterOptions cluster_options(const SimulationOptions& options) {
     return cluster;
 }
 
-// What the job reads on the node, and the GPUs that it has there.
+// The part of a job on one node: its reader, and its GPUs there.
 struct There {
     Reader* reader = nullptr;
     double part = 0;
@@ -129,7 +129,7 @@ Result<void> ReportedPlans::report(double now_s, std::span<SimulatedJob* const> 
         if (agent.next_s > now_s) continue;
         agent.reported_s = now_s;
         const std::int64_t now_ns = nanoseconds(now_s);
-        // What a job declares is what is measured of it.
+        // A job declares the rate that is measured later.
         for (SimulatedJob* job : running) {
             if (cluster_.registered(job_name(*job)) != nullptr || !part_on(*job, n)) continue;
             auto registered = cluster_.register_job(

@@ -1,10 +1,10 @@
 #pragma once
 
-// Plans as the daemons make them, for simulations of minutes: every node's agent reports once a second, sooner where
-// something waits for it (cache/control/agent.h), to an allocator::Cluster, the daemon's own; what comes back is the
-// node's quotas and, under a lease, its jobs' rates. So bandwidth passes from one node to another only when the first
-// has said that it gave it up, plans are kept where little would be gained, and grants look a lease ahead. Every node
-// caches for itself.
+// Makes plans from node reports, as the daemons do, for simulations of minutes. Every node's agent reports once a
+// second, or sooner if something waits for a report (cache/control/agent.h), to an allocator::Cluster like the
+// daemon's. The answer holds the node's quotas and, under a lease, the rates of its jobs. So bandwidth passes from one
+// node to another only after the first has reported that it gave it up, plans are kept if a new one would gain little,
+// and grants look one lease ahead. Every node caches for itself.
 
 #include <map>
 #include <memory>
@@ -21,24 +21,24 @@ class ReportedPlans {
 public:
     ReportedPlans(const SimulationOptions& options, std::span<const DatasetState> datasets, const GpuCluster& cluster);
 
-    // A job's sessions open on its nodes.
+    // The job opens its sessions on its nodes.
     void started(const SimulatedJob& job, double now_s);
-    // When the next node reports; kNever: no job was ever started.
+    // When the next node reports; kNever if no job was ever started.
     double next_s() const;
-    // Those report for which it is time, and apply what comes back: quotas of stores, bandwidth of readers.
+    // Lets the nodes that are due report, and applies the answers: quotas of stores, bandwidth of readers.
     Result<void> report(double now_s, std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting,
                         std::span<const std::unique_ptr<Store>> stores);
 
 private:
     struct Agent {
-        double look_s = 0;  // one of the moments at which it looks whether to report
+        double look_s = 0;  // phase of the periodic checks whether to report
         double reported_s = 0;
         double next_s = 0;
         std::uint64_t lease_applied = 0;
-        std::map<std::string, double> rates;  // by job, of the lease
+        std::map<std::string, double> rates;  // of the lease, by job
     };
 
-    // Its next look that comes so long after its last report, and not before now.
+    // Schedules the report at the first check that is `period_s` after the last report and not before `now_s`.
     static void report_after(Agent& agent, double period_s, double now_s);
     void tell_turns(std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting);
     allocator::NodeReport report_of(std::uint32_t node, std::span<SimulatedJob* const> running,

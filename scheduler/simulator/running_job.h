@@ -1,6 +1,6 @@
 #pragma once
 
-// A job as the simulation keeps it: what a policy sees of it, what it reads, and when it next does something.
+// The simulation's state of a job: what a policy sees of it, what it reads, and its next event.
 
 #include <algorithm>
 #include <memory>
@@ -11,32 +11,32 @@
 
 namespace larder::scheduler {
 
-// What a job reads through one store: all of it, or, where every node caches for itself, what its GPUs there read.
+// What a job reads through one store: everything, or, if every node caches for itself, what its GPUs on that node read.
 struct ReaderPart {
     Store* store = nullptr;
     double part = 1;
-    std::unique_ptr<Reader> own;  // null: the job's
+    std::unique_ptr<Reader> own;  // null: the job's reader is used
 };
 
 struct SimulatedJob {
     JobState state;
     Reader reader;
-    std::vector<ReaderPart> parts;  // empty: it reads no dataset, or does not run
-    bool live = false;              // a policy may see it
+    std::vector<ReaderPart> parts;  // empty: the job reads no dataset or does not run
+    bool live = false;              // visible to policies
     bool paused = false;            // has GPUs, but loads its checkpoint or starts up
-    double ready_s = 0;             // while paused
-    double ideal_full = 0;          // f* with its GPUs where they are
-    double accounted_s = 0;         // add_run() was told until then
+    double ready_s = 0;             // when a paused job begins to read
+    double ideal_full = 0;          // f* with its present GPUs, not shared
+    double accounted_s = 0;         // add_run() covers the time until then
     double guests = 0;              // jobs packed onto its GPUs
-    Placement last_placement;       // while it waits for its next turn
+    Placement last_placement;       // where it ran, while it waits for its next turn
     std::uint32_t last_gpus = 0;
     bool has_checkpoint = false;
-    bool moves = false;  // stopped to start with other GPUs at once
-    // The next thing it does by itself, at the rate it has.
+    bool moves = false;  // stopped only to start at once with other GPUs
+    // The job's next event, at its present rate.
     double next_s = kNever;
     bool finishes_next = false;
 
-    // Reads the dataset at its own rate f*, and nothing binds but GPUs.
+    // True if the job has no dataset: it runs at its own rate f*, bound only by its GPUs.
     bool reads_nothing() const { return state.spec->dataset == kNoDataset; }
 
     void predict(double now_s) {

@@ -21,7 +21,7 @@ Result<allocator::ObjectiveKind> parse_objective(std::string_view name) {
         std::pair{std::string_view("throughput"), ObjectiveKind::throughput},
         std::pair{std::string_view("utilisation"), ObjectiveKind::utilisation},
         std::pair{std::string_view("static"), ObjectiveKind::equal_shares},
-        // As policies are spelt, and as it was called before.
+        // Aliases: the spelling of policies, and an older name.
         std::pair{std::string_view("max-min"), ObjectiveKind::max_min},
         std::pair{std::string_view("equal-shares"), ObjectiveKind::equal_shares},
     };

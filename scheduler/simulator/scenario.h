@@ -1,7 +1,7 @@
 #pragma once
 
-// One whole simulation as a user describes it: trace, workload table, cluster, policy, cache system; and what came of
-// it. The commands, the bench and the tests all run scenarios through here.
+// One complete simulation as a user describes it (trace, workload table, cluster, policy, cache system), and its
+// results. The commands, the bench and the tests all run scenarios through this header.
 
 #include <cstdint>
 #include <functional>
@@ -25,16 +25,16 @@ struct ScenarioOptions {
     std::string trace;  // a file, or "poisson:JOBS_PER_HOUR,JOBS"
     TraceOptions trace_options;
     std::string workload;          // a file; empty: default_workload()
-    std::string throughputs;       // in place of a workload: a file of isolated throughputs,
-    std::string throughput_table;  // and the table in it
+    std::string throughputs;       // instead of a workload: a file of isolated throughputs
+    std::string throughput_table;  // and the name of the table in it
     WorkloadOptions workload_options;
     std::vector<GpuGroup> gpus{{.type = "v100", .gpus = 96}};
     std::uint32_t gpus_per_node = 8;
     std::string cells;  // a file; empty: any free GPU
     std::string policy = "fifo";
     std::string cache = "uniform+joint";
-    std::string bandwidth_rule;  // empty: what fits the cache
-    std::string objective;       // empty: what fits the policy
+    std::string bandwidth_rule;  // empty: the default of the cache
+    std::string objective;       // empty: the default of the policy
     SimulationOptions simulation;
     MeasuredJobs measured;
 };
@@ -56,12 +56,11 @@ struct Report {
 };
 
 GpuCluster make_cluster(std::span<const GpuGroup> gpus, std::uint32_t gpus_per_node);
-// "96", "v100:36".
+// Parses "96" or "v100:36".
 Result<GpuGroup> parse_gpu_group(std::string_view text);
-// The cells of its tenants where it has any, else any free GPU.
+// Places jobs in the scenario's cells if it has any, else on any free GPU.
 Result<std::unique_ptr<Placer>> make_placer(const Scenario& scenario);
 Result<Scenario> make_scenario(const ScenarioOptions& options);
-// Takes over `scenario`.
 Result<Report> run_scenario(Scenario scenario, const ScenarioOptions& options);
 
 }  // namespace larder::scheduler

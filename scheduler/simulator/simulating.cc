@@ -46,7 +46,7 @@ Simulating::Simulating(const Workload& workload, const GpuCluster& cluster, Poli
 Result<Outcome> Simulating::run() {
     while (!over()) {
         const double next_s = next_event_s();
-        if (next_s == kNever) break;  // jobs wait that nobody will ever start
+        if (next_s == kNever) break;  // nobody will ever start the jobs that wait
         pass(next_s);
         if (auto happened = happen(); !happened) return std::unexpected(happened.error().within(at()));
         ++outcome_.events;
@@ -61,7 +61,7 @@ double Simulating::next_event_s() const {
     double next_s = std::min({decide_again_s_, checkpoints_.next_s(now_s_), next_refresh_s_, data_->next_report_s()});
     if (arrived_ < jobs_.size()) next_s = std::min(next_s, workload_.jobs[arrived_].submit_s);
     for (const SimulatedJob* job : running_) next_s = std::min(next_s, job->next_s);
-    // Nodes fail for ever: that alone is no reason to go on.
+    // Nodes fail forever, so failures alone do not keep the simulation running.
     if (next_s == kNever && !failures_.any_lost()) return kNever;
     return std::max(now_s_, std::min(next_s, failures_.next_s()));
 }
@@ -137,7 +137,7 @@ void Simulating::node_changed(std::uint32_t node, bool usable) {
         const Placement& on = job->state.placement;
         if (std::ranges::find(on, node, &NodeGpus::node) != on.end()) lost.push_back(index(*job));
     }
-    // Guests first: they would go with their hosts as if they were preempted.
+    // Guests first: losing a host would stop its guests as if they were preempted.
     std::ranges::stable_partition(lost, [&](std::uint32_t j) { return jobs_[j].state.packed_with != nullptr; });
     for (const std::uint32_t j : lost) lose(j);
 }
@@ -174,10 +174,10 @@ Result<void> Simulating::decide_now() {
     if (!actions) return std::unexpected(actions.error());
     ++outcome_.decisions;
     decide_again_s_ = std::max(actions->next_s, now_s_ + kShortestRound_s);
-    // By job, as stopping one changes who is live.
+    // Job ids, since stopping a job changes which jobs are live.
     std::vector<std::uint32_t> stops;
     for (const std::uint32_t at : actions->stops) stops.push_back(static_cast<std::uint32_t>(ids_[at]));
-    // All that go on with other GPUs stop before any of them starts: who shares another's goes with it.
+    // Stop all resized jobs before any of them starts: a guest stops with its host.
     std::vector<std::pair<std::uint32_t, const Start*>> resized;
     for (const Start& one : actions->starts) {
         const auto j = static_cast<std::uint32_t>(ids_[one.job]);

@@ -1,7 +1,7 @@
 #pragma once
 
-// One simulation on its way, as simulate() runs it: the event loop (simulating.cc), and what happens to one job
-// (simulating_jobs.cc).
+// The state of one simulation while simulate() runs it. simulating.cc has the event loop, simulating_jobs.cc what
+// happens to one job.
 
 #include <map>
 #include <memory>
@@ -36,7 +36,7 @@ private:
     Result<void> happen();
     void node_changed(std::uint32_t node, bool usable);
     Result<void> decide_now();
-    // Those that wait for their next turns.
+    // Jobs that wait for their next turns.
     std::span<SimulatedJob* const> waiting();
     Result<void> plan_now();
     void tell_progress();
@@ -46,25 +46,25 @@ private:
     std::uint32_t index(const SimulatedJob& job) const { return static_cast<std::uint32_t>(&job - jobs_.data()); }
     void arrive(std::uint32_t j);
     std::uint32_t total_gpus(std::uint32_t type) const;
-    // A policy sees it from now on.
+    // Makes the job visible to the policy.
     void enter(std::uint32_t j);
     void leave(std::uint32_t j);
     void finish(SimulatedJob& job);
-    // Who shares the GPUs of a job that has ended runs on there alone.
+    // Lets the guests of a finished host run on alone on its GPUs.
     void leave_gpus_to_guests(const SimulatedJob& host);
-    // Late is worthless: it is not tried again.
+    // Drops a waiting job whose strict deadline has passed.
     void expire(std::uint32_t j);
     void stop_running(SimulatedJob& job, bool dataset_is_done = false);
     void unpack(SimulatedJob& job);
-    // Stopped for others; it writes its checkpoint before it may start again.
+    // Stops the job for others. It writes its checkpoint before it may start again.
     void preempt(std::uint32_t j);
     void transfer_ended(std::uint32_t j);
     void start(std::uint32_t j, const Start& start);
-    // With other GPUs it starts again at once: there it waits until its checkpoint is written and read.
+    // Stops a job that starts again at once with other GPUs, where it waits until its checkpoint is written and read.
     void stop_to_resize(std::uint32_t j);
-    // Its node is lost, and with it what was done since its last checkpoint.
+    // The job's node is lost, and with it all work since the job's last checkpoint.
     void lose(std::uint32_t j);
-    // Policies see what it attained.
+    // Adds the job's run so far to what policies see.
     void account(SimulatedJob& job);
     void account_all();
 
@@ -93,12 +93,12 @@ private:
     double now_s_ = 0;
     std::uint32_t arrived_ = 0;
     std::uint64_t done_ = 0;
-    std::vector<std::uint32_t> away_;  // neither live nor done: checkpoints are being written
+    std::vector<std::uint32_t> away_;  // neither live nor done: their checkpoints are being written
     std::vector<const JobState*> live_;
-    std::vector<JobId> ids_;  // of live_
+    std::vector<JobId> ids_;  // of live_, in the same order
     std::vector<SimulatedJob*> running_;
-    std::vector<SimulatedJob*> waiting_;                // of waiting(), kept for its memory
-    std::map<std::uint32_t, std::uint32_t> packed_on_;  // guest, host
+    std::vector<SimulatedJob*> waiting_;                // returned by waiting(), kept to reuse its memory
+    std::map<std::uint32_t, std::uint32_t> packed_on_;  // guest to host
     std::vector<std::uint32_t> transferred_;
     bool decide_due_ = false;
     bool plan_due_ = false;

@@ -118,8 +118,8 @@ void Simulating::unpack(SimulatedJob& job) {
     job.state.packed_with = nullptr;
     packed_on_.erase(index(job));
     if (job.guests == 0) return;
-    // Its host goes: the guest has no GPUs of its own, and waits for the next decision, which is due soon: within a
-    // decision, `decide_due_` would be looked at only when something else happens.
+    // The host stops, so the guest has no GPUs and waits for the next decision. Schedule that decision soon: within a
+    // decision, `decide_due_` would take effect only at the next event.
     for (const auto& [guest, host] : std::vector(packed_on_.begin(), packed_on_.end())) {
         if (host != index(job)) continue;
         stop_running(jobs_[guest]);
@@ -129,7 +129,7 @@ void Simulating::unpack(SimulatedJob& job) {
 
 void Simulating::preempt(std::uint32_t j) {
     SimulatedJob& job = jobs_[j];
-    if (job.state.running) stop_running(job);  // else it went with its host
+    if (job.state.running) stop_running(job);  // else it stopped with its host
     ++job.state.preemptions;
     ++outcome_.jobs[j].preemptions;
     job.has_checkpoint = true;
@@ -140,7 +140,7 @@ void Simulating::preempt(std::uint32_t j) {
 }
 
 void Simulating::transfer_ended(std::uint32_t j) {
-    if (jobs_[j].live) {  // read
+    if (jobs_[j].live) {  // the checkpoint has been read
         jobs_[j].ready_s = now_s_ + jobs_[j].state.spec->restart_s;
         jobs_[j].predict(now_s_);
         return;
@@ -170,7 +170,7 @@ void Simulating::start(std::uint32_t j, const Start& start) {
     job.ready_s = now_s_ + state.spec->restart_s;
     checkpoints_.started(j, state.spec->checkpoint_bytes, job.reader.remaining_bytes, now_s_);
     if (again && job.has_checkpoint && checkpoints_.take_time(state.spec->checkpoint_bytes)) {
-        job.ready_s = kNever;  // until it is read, and written before where it has just been stopped
+        job.ready_s = kNever;  // until the checkpoint is read, and after a resize first written
         checkpoints_.begin(j, state.spec->checkpoint_bytes * (job.moves ? 2 : 1));
     }
     job.moves = false;

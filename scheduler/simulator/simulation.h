@@ -1,12 +1,12 @@
 #pragma once
 
-// A cluster's months in seconds: jobs of a workload arrive, a policy decides, a cache system plans, and everybody reads
-// at fluid rates until the next thing happens. Policies are called through decide(), Larder's plans made by
-// allocator::assign: the code of the daemon. Deterministic: the same workload, options and seed give the same outcome,
-// byte for byte.
+// Simulates months of a cluster in seconds: the jobs of a workload arrive, a policy decides, a cache system plans, and
+// all jobs read at fluid rates until the next event. Policies are called through decide() and Larder's plans are made
+// by allocator::assign, the same code as in the daemon. Deterministic: the same workload, options and seed give the
+// same outcome, byte for byte.
 //
-// Things that happen: a job arrives, ends, comes to an epoch's end, is ready again after a restart; a store fills; a
-// checkpoint is written or read; a node is lost or comes back; a policy's round is over.
+// Events: a job arrives, ends, ends an epoch, or is ready after a restart; a store fills; a checkpoint is written or
+// read; a node is lost or comes back; a policy's round ends.
 
 #include <cstdint>
 #include <functional>
@@ -34,42 +34,42 @@ struct SimulationOptions {
     Storage storage;
     bool storage_aware = true;
     std::uint64_t seed = 1;
-    double checkpoint_bytes_per_second = kNever;  // of all checkpoints together, beside the remote's bandwidth
-    double checkpoint_interval_s = 1800;          // what a job loses when its node is lost is since its last one
-    double node_lifetime_s = kNever;              // mean time of a node between failures
+    double checkpoint_bytes_per_second = kNever;  // shared by all checkpoints, beside the remote's bandwidth
+    double checkpoint_interval_s = 1800;          // a job whose node is lost repeats the work since its last checkpoint
+    double node_lifetime_s = kNever;              // mean time between failures of a node
     double node_repair_s = 3600;
-    // Of every node: what it reads of its cache, and what comes to it and, each way, leaves it over the network.
+    // Of each node: reads of its cache, and network traffic in each direction.
     double node_disk_bytes_per_second = kNever;
     double node_nic_bytes_per_second = kNever;
-    // Plans as daemons make them (reported_plans.h), not at once whenever anything changes. With own caches.
+    // Makes plans from reports, as the daemons do (reported_plans.h), not at once at every change. Needs own caches.
     bool reported_plans = false;
-    double report_lease_s = 10;                      // of the leases
-    double report_floor_bytes_per_second = 1 << 20;  // of a job
-    std::vector<double> report_ages_s;               // how long before 0 each node reported last; empty: spread evenly
-    std::uint32_t samples = 500;                     // of the timeline
-    // Called now and then, from the thread that runs; may be empty.
+    double report_lease_s = 10;                      // length of the leases
+    double report_floor_bytes_per_second = 1 << 20;  // floor of each job
+    std::vector<double> report_ages_s;               // seconds before 0 of each node's last report; empty: even spread
+    std::uint32_t samples = 500;                     // in the timeline
+    // Called now and then, on the thread that simulates; may be empty.
     std::function<void(const SimulationProgress&)> progress;
 };
 
-// Rejected: larger than the cluster, or than what its tenant has a claim to. Expired: a strict deadline passed that the
-// policy never promised.
+// Rejected: larger than the cluster, or than its tenant's claim. Expired: a strict deadline passed that the policy had
+// not promised to meet.
 enum class JobEnd : std::uint8_t { finished, rejected, expired, unfinished };
 
 struct JobOutcome {
     JobEnd end = JobEnd::unfinished;
     double start_s = kNever;
     double finish_s = kNever;
-    double ran_s = 0;  // had GPUs
+    double ran_s = 0;  // time with GPUs
     double read_bytes = 0;
     double remote_bytes = 0;
-    double useful_gpu_s = 0;  // GPU time, less what waited for data
+    double useful_gpu_s = 0;  // GPU time, less the time spent waiting for data
     double allocated_gpu_s = 0;
-    double equal_bytes = 0;  // what it would have read meanwhile under an equal share
+    double equal_bytes = 0;  // what it would have read in the same time under an equal share
     std::uint32_t preemptions = 0;
     std::uint32_t failures = 0;
 };
 
-// The cluster at a moment.
+// The state of the cluster at one time.
 struct Sample {
     double at_s = 0;
     std::uint32_t running = 0;
@@ -78,26 +78,25 @@ struct Sample {
     double gpus_useful = 0;
     double remote_bytes_per_second = 0;
     double cached_bytes_all = 0;
-    std::vector<double> cached_bytes;  // of the sampled datasets, and of all others together
+    std::vector<double> cached_bytes;  // of each sampled dataset, and of all others together
     std::vector<double> dataset_bytes_per_second;
 };
 
 struct Outcome {
-    std::vector<JobOutcome> jobs;  // as in the workload
+    std::vector<JobOutcome> jobs;  // in the workload's order
     std::vector<Sample> timeline;
-    std::vector<std::uint32_t> sampled_datasets;  // all, or the largest
+    std::vector<std::uint32_t> sampled_datasets;  // all datasets, or the largest
     bool others_sampled = false;
     double end_s = 0;
     std::uint64_t events = 0;
     std::uint64_t decisions = 0;
     std::uint64_t plans = 0;
     std::uint64_t node_failures = 0;
-    // See tenant_shares.h: how much of its share each tenant had, window by window.
+    // How much of its share each tenant had, window by window. See tenant_shares.h.
     std::vector<double> tenant_ratios;
 };
 
-// Errors: the policy's, the placer's or assign()'s own, with the time in the simulation; invalid_argument: of the
-// options.
+// Errors are those of the policy, the placer or assign(), with the simulated time. invalid_argument: bad options.
 Result<Outcome> simulate(const Workload& workload, const GpuCluster& cluster, Policy& policy, Placer& placer,
                          const SimulationOptions& options);
 

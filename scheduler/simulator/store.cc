@@ -32,7 +32,7 @@ void advance(Store& store, std::span<const double> read) {
         Reader& reader = *store.readers[i];
         const double own = std::min(read[i], reader.unread_bytes) * (1 - reader.hit_ratio);
         const double by_others = admitted * std::max(0.0, 1 - own / missed);
-        // What others admit is a uniform sample of what was not cached.
+        // Blocks admitted by others are a uniform sample of the uncached blocks.
         const double unread = (reader.unread_bytes - reader.unread_cached_bytes) / uncached;
         reader.unread_cached_bytes = std::min({reader.unread_cached_bytes + by_others * std::clamp(unread, 0.0, 1.0),
                                                reader.unread_bytes, store.cached_bytes});
@@ -53,14 +53,14 @@ void begin_turn(Reader& reader, double now_s) {
 void end_turn(Reader& reader, double now_s) {
     const double bytes = std::max(0.0, reader.remaining_then - reader.remaining_bytes);
     reader.turns.push_back({.from_s = reader.turn_s, .to_s = now_s, .bytes = bytes});
-    // Of many turns the two that are closest in time are taken for one: what was read when is known well enough.
+    // Merge the two turns that are closest in time: when the bytes were read stays precise enough.
     constexpr std::size_t kTurnsMax = 8;
     if (reader.turns.size() <= kTurnsMax) return;
     std::size_t closest = 0;
     double span_s = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i + 1 < reader.turns.size(); ++i) {
         const double age_s = now_s - reader.turns[i].from_s;
-        // For its age: what is long ago may be known less exactly.
+        // Relative to age: older turns may be less precise.
         const double relative = (reader.turns[i + 1].to_s - reader.turns[i].from_s) / age_s;
         if (relative >= span_s) continue;
         span_s = relative;

@@ -1,10 +1,10 @@
 #pragma once
 
-// What is cached, and what of it each job can still hit: the fluid form of the node cache. A store holds blocks of one
-// dataset, a uniform random sample of it, up to its quota (design: uniform caching). Of each reader two counts are
-// kept, bytes unread in its epoch and those of them that are cached; their ratio is the exact expected hit ratio of the
-// rest of the epoch, so what is admitted during an epoch helps a job only where it has not read yet (delayed
-// effectiveness; SiloD, EuroSys '23).
+// What is cached, and what each job can still hit of it: a fluid model of the node cache. A store holds a uniform
+// random sample of one dataset's blocks, up to its quota (uniform caching). Each reader has two counts: the unread
+// bytes of its epoch, and those of them that are cached. Their ratio is the exact expected hit ratio of the rest of the
+// epoch. So blocks admitted during an epoch help a job only where it has not read yet (delayed effectiveness; SiloD,
+// EuroSys '23).
 
 #include <cstdint>
 #include <limits>
@@ -16,62 +16,62 @@ namespace larder::scheduler {
 inline constexpr std::uint32_t kNoStore = std::numeric_limits<std::uint32_t>::max();
 inline constexpr std::uint32_t kAllNodes = std::numeric_limits<std::uint32_t>::max();
 
-// What a job read from one start to the next stop.
+// What a job read between a start and the next stop.
 struct ReadTurn {
     double from_s = 0;
     double to_s = 0;
     double bytes = 0;
 };
 
-// One running job's reading.
+// The reading state of one running job.
 struct Reader {
-    std::uint32_t job = 0;           // index of the simulation's
-    std::uint32_t store = kNoStore;  // index in what is planned
+    std::uint32_t job = 0;           // index in the simulation's jobs
+    std::uint32_t store = kNoStore;  // index in the planned stores
     double weight = 1;
-    double ideal = 0;  // f* as things are: GPUs, their places, packing
+    double ideal = 0;  // f* with the present GPUs, placement and packing
     double remaining_bytes = 0;
     double unread_bytes = 0;  // of the current epoch
     double unread_cached_bytes = 0;
     bool first_epoch = true;
     std::uint64_t started = 0;  // rank in the order of starts
-    double equal_rate = 0;      // e: under an equal share of cache and bandwidth among all readers
+    double equal_rate = 0;      // e: the rate if all readers shared cache and bandwidth equally
     double bandwidth = 0;
     double hit_ratio = 0;
     double rate = 0;
-    double cap = std::numeric_limits<double>::infinity();  // what disks and networks of its nodes let it read
-    const Reader* whole = nullptr;                         // the job's, of which this one is the part of a node
-    // Its turns before this one, the oldest first; none: it was never stopped.
+    double cap = std::numeric_limits<double>::infinity();  // bound by the disks and networks of its nodes
+    const Reader* whole = nullptr;                         // the job's reader, if this one is its part on one node
+    // The turns before this one, oldest first; empty if the job was never stopped.
     std::vector<ReadTurn> turns{};
     double turn_s = 0;          // when this turn began
-    double remaining_then = 0;  // remaining_bytes at that time
+    double remaining_then = 0;  // remaining_bytes when this turn began
 };
 
 struct Store {
     std::uint32_t dataset = 0;
-    std::uint32_t node = kAllNodes;  // that caches it, where every node does for itself
-    std::uint32_t index = kNoStore;  // in what is planned
+    std::uint32_t node = kAllNodes;  // the node that caches it, if every node caches for itself
+    std::uint32_t index = kNoStore;  // index in the planned stores
     double size_bytes = 0;
     double cached_bytes = 0;
     double quota_bytes = 0;
     std::vector<Reader*> readers;
-    std::vector<Reader*> paused{};  // who wait for their next turn
+    std::vector<Reader*> paused{};  // jobs that wait for their next turn
 
     bool fills() const { return cached_bytes < quota_bytes && !readers.empty(); }
 };
 
-// What the reader hits of the rest of its epoch. What differs from 1 by rounding is 1: a job that needs nothing from
-// the remote is granted nothing.
+// The reader's hit ratio in the rest of its epoch. A ratio that differs from 1 only by rounding is 1: a job that needs
+// nothing from the remote is granted nothing.
 double rest_hit_ratio(const Reader& reader);
-// Time passes for everybody who reads the store: they read at their rates, misses are admitted up to the quota. `read`
-// has the bytes each of them read meanwhile, by place in store.readers.
+// Advances all readers of the store and admits their misses up to the quota. `read` has the bytes read by each of
+// store.readers, in the same order.
 void advance(Store& store, std::span<const double> read);
-// A reader begins an epoch (its first one, too): all that it will read of it through this store, `part` of the dataset,
-// is unread, and what is cached now can be hit.
+// Begins an epoch, also the first one. The reader's `part` of the dataset is unread, and all that is cached now can be
+// hit.
 void begin_epoch(const Store& store, Reader& reader, double part = 1);
-// A turn of its reading begins, or is over: to be told of all turns but the last.
+// Begin and end a turn of reading. The last turn need not be ended.
 void begin_turn(Reader& reader, double now_s);
 void end_turn(Reader& reader, double now_s);
-// Cuts what is cached to the quota, first what every reader has read already.
+// Cuts cached bytes to the quota. First drops what every reader has already read.
 void cut_to_quota(Store& store);
 
 }  // namespace larder::scheduler

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a simulation comes to, in the figures that schedulers are compared by.
+// The results of a simulation, in the figures by which schedulers are compared.
 
 #include <cstdint>
 #include <limits>
@@ -21,18 +21,18 @@ struct Quantiles {
 
 struct Summary {
     std::uint64_t jobs = 0;
-    std::uint64_t measured = 0;  // of them, those that completion times, queueing and fairness are of
+    std::uint64_t measured = 0;  // jobs that count for completion times, queueing and fairness
     std::uint64_t finished = 0;
     std::uint64_t rejected = 0;
     std::uint64_t expired = 0;
     std::uint64_t unfinished = 0;
     double makespan_s = 0;       // from the first submission to the last end
-    Quantiles jct_s;             // job completion time: end less submission
-    Quantiles queueing_s;        // of that, without GPUs
-    double gpu_utilisation = 0;  // useful GPU time over allocated
-    double gpu_allocation = 0;   // allocated GPU time over what there was until the last end
-    Quantiles fairness;          // what jobs read over what they would have under equal shares, while they ran
-    Quantiles tenant_fairness;   // GPU time of a tenant in a window over its share by the tree of weights, at most 1
+    Quantiles jct_s;             // job completion time: end minus submission
+    Quantiles queueing_s;        // the part of it without GPUs
+    double gpu_utilisation = 0;  // useful over allocated GPU time
+    double gpu_allocation = 0;   // allocated over available GPU time until the last end
+    Quantiles fairness;          // bytes that jobs read over those under equal shares, while they ran
+    Quantiles tenant_fairness;   // GPU time of a tenant in a window over its share by the weight tree, at most 1
     double read_bytes = 0;
     double remote_bytes = 0;
     std::uint64_t deadlines = 0;
@@ -41,7 +41,7 @@ struct Summary {
     std::uint64_t failures = 0;  // jobs stopped by lost nodes
 };
 
-// The jobs, in the order of submission, whose times and fairness are told: all, or those of a stretch in which the
+// The jobs, in the order of submission, that count for times and fairness: all, or those of a period in which the
 // cluster neither fills nor empties.
 struct MeasuredJobs {
     std::size_t begin = 0;

@@ -7,7 +7,7 @@ namespace larder::scheduler {
 
 namespace {
 
-// One for all jobs of a tenant.
+// One leaf per tenant, for all its jobs.
 std::vector<Leaf> leaf_each(std::size_t tenants) {
     std::vector<Leaf> leaves(tenants);
     for (std::uint32_t t = 0; t < tenants; ++t) leaves[t].tenant = t;

@@ -1,8 +1,8 @@
 #pragma once
 
-// GPU time by tenant: what each attained, as Tenant::gpu_time has it, and what it was entitled to meanwhile: its part
-// of all GPUs, by weight among its parent's tenants of the parent's part, of which nobody needs more than its jobs ask
-// for. What a tenant attained of that, window by window, is how fair a policy is to tenants (Astraea, TPDS '22).
+// GPU time by tenant: what each tenant attained (Tenant::gpu_time), and what it was entitled to in the same time. A
+// tenant is entitled to a part of its parent's GPUs, by its weight among its siblings, but to no more than its jobs ask
+// for. What it attained of that, window by window, measures how fair a policy is to tenants (Astraea, TPDS '22).
 
 #include <cstdint>
 #include <vector>
@@ -16,18 +16,19 @@ class TenantShares {
 public:
     TenantShares(const PolicyOptions& options, std::vector<Tenant>& tenants);
 
-    // Its jobs, running and waiting, ask for so many GPUs more (or less).
+    // The tenant's jobs, running and waiting, ask for `gpus` more GPUs (negative: fewer).
     void change_demand(std::uint32_t tenant, double gpus);
     void set_gpus(double gpus);
-    // Each tenant's part of the GPUs at present.
+    // The GPUs that each tenant is entitled to at present.
     std::vector<double> entitled() const { return tree_.divide(gpus_); }
-    // A job of the tenant had so many GPUs all that time.
+    // A job of the tenant had `gpus` GPUs from `from_s` to `to_s`.
     void add(std::uint32_t tenant, double from_s, double to_s, double gpus);
-    // When the interval ends; all that ran until then is to be told of before.
+    // When the interval ends. All GPU time until then must be added before `pass` reaches it.
     double next_s() const { return (interval_ + 1) * window_.interval_s; }
     void pass(double seconds, double now_s);
 
-    // Attained over entitled, at most 1, of each tenant and window in which it was entitled to an hour of a GPU.
+    // Attained over entitled GPU time, at most 1, of each tenant and window in which it was entitled to an hour of a
+    // GPU.
     const std::vector<double>& ratios() const { return ratios_; }
 
 private:
@@ -39,7 +40,7 @@ private:
     std::vector<Tenant>& tenants_;
     double gpus_ = 0;
     std::vector<Leaf> demands_;  // by tenant
-    TenantTree tree_;            // with them as its leaves
+    TenantTree tree_;            // its leaves are demands_
     std::vector<double> entitled_;
     bool stale_ = true;
     std::vector<double> attained_s_;  // in this window

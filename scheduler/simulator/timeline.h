@@ -1,6 +1,6 @@
 #pragma once
 
-// Samples of the cluster, at even times over the trace's length and beyond.
+// Samples of the cluster's state, at equal intervals over the trace and beyond.
 
 #include <algorithm>
 #include <functional>
@@ -30,7 +30,7 @@ public:
         outcome_.others_sampled = true;
     }
 
-    // What held from `from_s` on, at each sample's time before `until_s`.
+    // Takes the samples that are due before `until_s`, of the state that has held since `from_s`.
     void take(double from_s, double until_s, std::span<SimulatedJob* const> running, std::size_t waiting,
               const DataPlane& data) {
         next_s_ = std::max(next_s_, from_s);

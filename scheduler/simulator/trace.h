@@ -1,7 +1,7 @@
 #pragma once
 
-// Job traces: which jobs came when, with how many GPUs and for how long. Read from files in the formats people have,
-// told apart by their columns:
+// Job traces: when each job arrived, with how many GPUs and for how long. Trace files have one of these formats,
+// detected by its columns:
 //
 //     larder    submit_s,duration_s,gpus and, in any order, any of name, tenant (or vc), model, gpu_type, gpus_min,
 //               gpus_max, priority, deadline_s (a point in time), service (best_effort, soft, strict), preemptible,
@@ -10,8 +10,8 @@
 //     chronus   the same with user, expect_time_list, best_effort, job_type            (Chronus, SoCC '21)
 //     gavel     tab-separated: job type, command, ..., steps, arrival, GPUs            (Gavel, OSDI '20)
 //
-// Rows need not be sorted by time. A row that makes no sense is an error with its line number, or is counted and left
-// out when bad rows are skipped.
+// Rows need not be sorted by time. An invalid row is an error with its line number; with `skip_bad` it is counted and
+// left out.
 
 #include <cstdint>
 #include <iosfwd>
@@ -26,13 +26,13 @@ namespace larder::scheduler {
 struct TraceJob {
     std::string name;
     std::string tenant;
-    std::string model;     // empty: the workload table draws one
+    std::string model;     // empty: drawn from the workload table
     std::string gpu_type;  // empty: any
     double submit_s = 0;
-    double duration_s = 0;  // with `gpus` GPUs and data never the bottleneck; 0: total_steps says it
+    double duration_s = 0;  // with `gpus` GPUs and no wait for data; 0: given by total_steps
     double total_steps = 0;
     std::uint32_t gpus = 1;
-    std::uint32_t gpus_min = 0;  // 0: as many as `gpus`
+    std::uint32_t gpus_min = 0;  // 0: same as `gpus`
     std::uint32_t gpus_max = 0;
     double weight = 1;
     std::int32_t priority = 0;
@@ -43,15 +43,15 @@ struct TraceJob {
 };
 
 struct Trace {
-    std::vector<TraceJob> jobs;  // by time of submission
+    std::vector<TraceJob> jobs;  // by submission time
     std::string format;
     std::uint64_t skipped = 0;
-    std::string first_skipped;  // why
+    std::string first_skipped;  // the error of the first skipped row
 };
 
 struct TraceOptions {
     bool skip_bad = false;
-    std::uint64_t jobs_max = 0;  // the first so many; 0: all
+    std::uint64_t jobs_max = 0;  // keeps the first jobs_max jobs; 0: all
 };
 
 // invalid_argument: "line 7: ..."; io: the file cannot be read.

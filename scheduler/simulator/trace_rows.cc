@@ -110,8 +110,8 @@ constexpr std::array kLarderColumns{
     Column{"opportunistic", take<&TraceJob::opportunistic>},
 };
 
-// Tiresias's columns, with those that Chronus has beside them. Its expect_time_list is how long after its submission a
-// job should end; more than one, for soft deadlines, are separated by "-", and the first is the deadline.
+// Tiresias's columns, and those that Chronus adds. expect_time_list holds times after the submission by which a job
+// should end. Soft deadlines have several, separated by "-"; the first is the deadline.
 Result<void> take_expected(TraceJob& job, const Cell& cell) {
     std::string all;
     if (auto taken = cell.into(all); !taken) return taken;
@@ -133,10 +133,10 @@ constexpr std::array kTiresiasColumns{
     Column{"job_type", take<&TraceJob::service>},
 };
 
-// What a row's deadline means.
+// How a row's deadline is interpreted.
 enum class Deadlines : std::uint8_t {
-    as_asked,            // strict where nothing is said of the service; none with best effort
-    from_the_submission  // Chronus's, who states one for best effort, too
+    as_asked,            // strict if the row names no service; an error with best effort
+    from_the_submission  // Chronus's: also given, and ignored, for best effort
 };
 
 class ColumnsReader final : public RowReader {
@@ -183,8 +183,8 @@ private:
     Deadlines deadlines_;
 };
 
-// job type, command, steps argument, total steps, arrival, GPUs; later with more columns before, and at last with
-// weight and SLO between.
+// Columns: job type, command, steps argument, total steps, arrival, GPUs. Later versions have more columns in front;
+// the latest has GPUs, weight and SLO before the arrival.
 class GavelReader final : public RowReader {
 public:
     std::string_view format() const override { return "gavel"; }

@@ -1,7 +1,7 @@
 #pragma once
 
-// One reader per trace format: a line in, a job out. What a row means is decided here, whether it makes sense by the
-// caller.
+// One reader per trace format turns a line into a job. The reader decides what a row means; the caller checks that the
+// job is valid.
 
 #include <memory>
 #include <string>
@@ -19,7 +19,7 @@ public:
     virtual Result<TraceJob> read(std::string_view line) = 0;
 };
 
-// Chosen by the first line, which is the header where the format has one. An error names a column that is not known.
+// Chosen by the first line, which is the header if the format has one. Errors name the unknown or missing column.
 Result<std::unique_ptr<RowReader>> row_reader(std::string_view first_line);
 
 }  // namespace larder::scheduler

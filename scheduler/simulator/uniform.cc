@@ -8,8 +8,8 @@
 namespace larder::scheduler {
 namespace {
 
-// Larder's own plan, by the very function that the daemon calls. The nodes count as one peer group with one pool of
-// cache, as they do where networks between nodes are not what binds.
+// Larder's own plan, made by the function that the daemon calls. The nodes count as one peer group with one pool of
+// cache, which holds if networks between nodes are not the bottleneck.
 class Uniform final : public CacheSystem {
 public:
     explicit Uniform(const CacheOptions& options) : options_(options) {
@@ -44,7 +44,7 @@ private:
 
     void describe(const ReadersState& state) {
         cluster_.remote_bytes_per_second = state.storage.remote_bytes_per_second;
-        // Two jobs may share GPUs, where a policy packs them.
+        // Twice the GPUs: a policy may pack two jobs onto the same GPUs.
         cluster_.nodes.resize(1);
         cluster_.nodes[0].name = "all";
         cluster_.nodes[0].gpus = 2 * state.gpus_all;
@@ -64,8 +64,8 @@ private:
             allocator::Job& job = cluster_.jobs[i];
             describe(reader, state, job);
             job.gpus = state.gpus[i];
-            // Only their ratio counts, as plans are made anew at an epoch's end; the last bytes of one are too few
-            // whole bytes to tell it.
+            // Only the ratio counts, since plans are made again at an epoch's end. The ratio is scaled up, since the
+            // last few bytes of an epoch would round it too coarsely.
             constexpr std::uint64_t kWhole = 1'000'000'000'000;
             job.unread_bytes = reader.unread_bytes > 0 ? kWhole : 0;
             job.unread_cached_bytes = std::min(kWhole, bytes(rest_hit_ratio(reader) * static_cast<double>(kWhole)));

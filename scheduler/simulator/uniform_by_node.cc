@@ -12,8 +12,8 @@ std::uint64_t whole_bytes(double value) {
     return static_cast<std::uint64_t>(std::max(0.0, value));
 }
 
-// Larder's own plan, by the very function that the daemon calls, for nodes that each cache for themselves: as the
-// daemon describes them, while they do not read from each other.
+// Larder's own plan, made by the function that the daemon calls, for nodes that each cache for themselves. They are
+// described as the daemon describes nodes that do not read from each other.
 class UniformByNode final : public CacheSystem {
 public:
     explicit UniformByNode(const CacheOptions& options) : options_(options) {
@@ -55,7 +55,7 @@ private:
         for (std::uint32_t n = 0; n < state.nodes.size(); ++n) {
             allocator::Node& node = cluster_.nodes[n];
             node.name = state.nodes[n].name;
-            node.gpus = 2 * state.nodes[n].gpus;  // two jobs may share GPUs, where a policy packs them
+            node.gpus = 2 * state.nodes[n].gpus;  // a policy may pack two jobs onto the same GPUs
             node.disk_bytes = whole_bytes(state.storage.cache_bytes / static_cast<double>(state.nodes.size()));
             node.disk_read_bytes_per_second = state.node_disk_bytes_per_second;
             node.nic_bytes_per_second = state.node_nic_bytes_per_second;
@@ -122,7 +122,7 @@ private:
     CacheOptions options_;
     allocator::Objective objective_;
     allocator::ClusterState cluster_;
-    std::map<std::uint32_t, std::uint32_t> dataset_at_;  // in cluster_
+    std::map<std::uint32_t, std::uint32_t> dataset_at_;  // index in cluster_.datasets
 };
 
 }  // namespace

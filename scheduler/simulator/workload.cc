@@ -12,7 +12,7 @@
 namespace larder::scheduler {
 namespace {
 
-// FNV-1a, which is the same everywhere.
+// FNV-1a, which is the same on every machine.
 std::uint64_t hash_text(std::string_view text) {
     std::uint64_t hash = 0xcbf29ce484222325U;
     for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
@@ -52,7 +52,7 @@ public:
         const auto refuse = [&](ErrorCode code, const std::string& why) {
             return fail(code, "job " + job.name + ": " + why);
         };
-        // Every job draws the same numbers whatever the others are.
+        // A job's draws do not depend on the other jobs.
         Random random(options_.seed ^ hash_text(job.model.empty() ? job.name : job.model));
         const auto model = model_of(job, random);
         if (!model)

@@ -1,26 +1,27 @@
 #pragma once
 
-// What the jobs of a trace train on. Traces say when jobs came and for how long; a workload table says which models
-// there are, how fast each reads on which GPUs, and from which dataset. It is TOML (see default_workload()):
+// What the jobs of a trace train on. A trace says when jobs arrived and for how long they ran. A workload table says
+// which models there are, which dataset each reads, and how fast on which GPUs. The table is TOML (see
+// default_workload()):
 //
 //     reference = "v100"           durations in traces are on these GPUs
 //     [[dataset]]
 //     name = "imagenet-1k"
 //     size = "143GB"
-//     copies = 1                   so many of this shape, each job reads one; 0: every job has one of its own
+//     copies = 1                   number of datasets like this, each job reads one; 0: one for every job
 //     [[model]]
 //     name = "resnet50"
-//     dataset = "imagenet-1k"      none: it reads nothing that matters
-//     weight = 2                   how often a job without a model is given this one
+//     dataset = "imagenet-1k"      omitted: the model reads no dataset
+//     weight = 2                   how often a job without a model gets this one
 //     rate = {v100 = "114MB/s"}    f* of one GPU; `any` for types not named
-//     scaling = [0.6, 1, 1.3]      of elastic jobs: rate with gpus_min ... gpus_max GPUs over that with `gpus`
-//     by_nodes = [1, 0.9]          rate on 1, 2, ... nodes over that on one; the last holds for more
-//     restart = "30s"              lost at each start after the first
+//     scaling = [0.6, 1, 1.3]      of elastic jobs: rate with gpus_min ... gpus_max GPUs over the rate with `gpus`
+//     by_nodes = [1, 0.9]          rate on 1, 2, ... nodes over the rate on one; the last holds for more
+//     restart = "30s"              time lost at each start after the first
 //     checkpoint = "1GB"           written when stopped, read when started again
-//     packed = 0.6                 what is left of the rate when two share their GPUs; 0: they may not
+//     packed = 0.6                 part of the rate that is left when two jobs share GPUs; 0: they may not
 //
-// A job's model is the one its trace names, if the table has it; else one is drawn by weight, the same for the same
-// name and seed.
+// A job's model is the one that its trace names, if the table has it. Else a model is drawn by weight; the same name
+// and seed draw the same model.
 
 #include <cstdint>
 #include <map>
@@ -42,14 +43,14 @@ struct DatasetShape {
 
 struct ModelShape {
     std::string name;
-    std::uint32_t dataset = kNoDataset;  // in WorkloadTable::datasets
+    std::uint32_t dataset = kNoDataset;  // index in WorkloadTable::datasets
     double weight = 1;
-    // f* of one GPU, by type; "any" for the others.
+    // f* of one GPU, by GPU type; "any" for types not named.
     std::map<std::string, double> rates;
-    // Where they were measured: f* of the whole job, by GPUs, then type. Used in place of `rates`.
+    // Measured rates, if any: f* of the whole job, by number of GPUs, then type. They replace `rates`.
     std::map<std::uint32_t, std::map<std::string, double>> measured_rates;
     double bytes_per_step = 0;
-    std::vector<double> scaling;  // JobSpec's, of elastic jobs; empty: in proportion
+    std::vector<double> scaling;  // JobSpec::scaling of elastic jobs; empty: in proportion to GPUs
     std::vector<double> rate_by_nodes;
     double restart_s = 0;
     double checkpoint_bytes = 0;
@@ -67,34 +68,35 @@ Result<WorkloadTable> parse_workload(std::string_view toml);
 Result<WorkloadTable> read_workload(const std::string& path);
 std::string_view default_workload();
 
-// A table of isolated throughputs, as Gavel publishes them: {TABLE: {MODEL: {GPUS: {TYPE: steps per second}}}}. A step
-// counts as one megabyte of no dataset: storage does not bind.
+// Reads a table of isolated throughputs, as Gavel publishes them: {TABLE: {MODEL: {GPUS: {TYPE: steps per second}}}}. A
+// step counts as one megabyte of no dataset, so storage never binds.
 Result<WorkloadTable> read_throughputs(const std::string& path, const std::string& table);
 
 struct Workload {
-    std::vector<JobSpec> jobs;        // by time of submission
-    std::vector<std::string> models;  // of each job
+    std::vector<JobSpec> jobs;        // by submission time
+    std::vector<std::string> models;  // the model of each job
     std::vector<DatasetState> datasets;
     std::vector<Tenant> tenants;
 };
 
 struct WorkloadOptions {
     std::uint64_t seed = 1;
-    double arrivals_faster = 1;   // times of submission are divided by this
+    double arrivals_faster = 1;   // submission times are divided by this
     double durations_longer = 1;  // durations are multiplied by this
-    // So large a part of the jobs, drawn by seed, is given strict deadlines, where the trace has none: a minute and
-    // from 1.1 to 3 times their duration after they were submitted, about what Chronus's own traces have.
+    // This part of the jobs, drawn by seed, gets strict deadlines if the trace has none: a minute and 1.1 to 3 times
+    // the job's duration after its submission, about as in Chronus's own traces.
     double deadlines_part = 0;
-    double opportunistic_part = 0;  // so large a part of those without deadlines, drawn by seed, have no claim
-    std::map<std::string, double> tenant_weights;  // of 1 where a tenant is not named
-    std::vector<Tenant> tenants;                   // in place of weights: as configured; others have no quota
-    std::optional<std::uint32_t> dataset_copies;   // of every dataset, in place of what the table says
+    double opportunistic_part = 0;  // this part of the jobs without deadlines, drawn by seed, has no claim
+    std::map<std::string, double> tenant_weights;  // 1 for tenants not named
+    std::vector<Tenant> tenants;                   // instead of weights: as configured; others have no quota
+    std::optional<std::uint32_t> dataset_copies;   // of every dataset, instead of the table's
 };
 
-// NAME,WEIGHT a line, after a header: Astraea's shares, for one.
+// Reads lines of NAME,WEIGHT after a header line, such as Astraea's shares.
 Result<std::map<std::string, double>> read_tenant_weights(const std::string& path);
 
-// not_found: a job's GPU type is not in the cluster; invalid_argument: its model has no rate on any type of it.
+// not_found: a job's GPU type is not in the cluster. invalid_argument: its model has no rate on any type of the
+// cluster.
 Result<Workload> make_workload(const Trace& trace, const WorkloadTable& table,
                                const std::vector<std::string>& gpu_types, const WorkloadOptions& options);
 

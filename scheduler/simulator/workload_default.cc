@@ -2,8 +2,8 @@
 
 namespace larder::scheduler {
 
-// Dataset sizes, and ResNet-50's 114 MB/s on a V100, are those of SiloD (EuroSys '23); rates of unet3d, cosmoflow and
-// resnet50 on an H100 are MLPerf Storage's. The other rates are ours, for the shape of the mix.
+// Dataset sizes, and ResNet-50's 114 MB/s on a V100, are from SiloD (EuroSys '23). Rates of unet3d, cosmoflow and
+// resnet50 on an H100 are from MLPerf Storage. The other rates are ours, chosen for the shape of the mix.
 std::string_view default_workload() {
     return R"(reference = "v100"
 

@@ -15,7 +15,7 @@
 namespace larder::scheduler {
 namespace {
 
-// One table of the file: every key taken once, and what nobody took is an error.
+// One table of the file. Each key is taken once; a key that was not taken is an error.
 class Keys {
 public:
     Keys(const toml::table& table, std::string where) : table_(table), where_(std::move(where)) {}
@@ -38,7 +38,7 @@ public:
         if (!value || !(*value >= 0) || *value > 1e9) return refuse(key, "a number from 0 to 1e9");
         return *value;
     }
-    // A quantity with its unit, through `parse`.
+    // A quantity with its unit, parsed by `parse`.
     template <typename Value>
     Result<double> quantity(std::string_view key, Result<Value> (*parse)(std::string_view),
                             std::string_view otherwise) {
@@ -98,7 +98,7 @@ private:
 
 constexpr double kScalingMost = 1e4;
 
-// Stops at the first that failed.
+// Moves the value to `to`. False, with `error` set, if there is no value.
 template <typename Value>
 bool put(Result<Value> from, auto& to, Error& error) {
     if (!from) {
@@ -153,7 +153,7 @@ Result<ModelShape> model_of(const toml::table& table, const std::string& where, 
     return model;
 }
 
-// The tables of an array, each with its place in messages: "model[3]".
+// Calls `take` for each table of an array, with its place for messages, such as "model[3]".
 template <typename Take>
 Result<void> each(const toml::table& root, std::string_view name, Take take) {
     const toml::node* node = root.get(name);
