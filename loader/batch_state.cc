@@ -8,7 +8,7 @@
 namespace larder::detail {
 namespace {
 
-// The bytes of a sample in those of its block.
+// The bytes of a sample within those of its block.
 Result<std::span<const std::byte>> sample_bytes(const protocol::Manifest& manifest, std::uint64_t sample,
                                                 const protocol::Block& in, std::span<const std::byte> block) {
     if (manifest.samples_by_ordinal()) {

@@ -27,21 +27,21 @@ constexpr std::int64_t kMessagesPeriod_ns = 20'000'000;
 constexpr std::int64_t kWaitSlice_ns = 100'000'000;
 constexpr std::int64_t kFullRingPause_ns = 50'000;
 constexpr std::int64_t kAttemptPeriod_ns = 50'000'000;
-constexpr std::uint32_t kBreachesMax = 20;  // a daemon that speaks nonsense will not learn
+constexpr std::uint32_t kBreachesMax = 20;  // give up on a daemon that keeps breaking the protocol
 constexpr std::int64_t kBackoffFirst_ns = 5'000'000;
-constexpr std::uint32_t kBackoffDoublingsMax = 4;  // for sessions in vain
+constexpr std::uint32_t kBackoffDoublingsMax = 4;  // for sessions that brought no block
 constexpr std::int64_t kBackoffMax_ns = 500'000'000;
 
 std::unexpected<Error> bad_completion(const char* why) {
     return fail(ErrorCode::protocol, std::string("the Larder daemon sent a completion with ") + why);
 }
 
-// What a session broke of, other than by the user's wish: the daemon went away or spoke nonsense.
+// True if the session broke against the user's wish: the daemon went away or broke the protocol.
 bool worth_reconnecting(const Error& error) {
     return error.code == ErrorCode::unavailable || error.code == ErrorCode::protocol;
 }
 
-// Nobody listens, or the daemon went away while it answered.
+// True if nobody listens, or the daemon went away while it answered.
 bool is_away(const Error& error) {
     return error.code == ErrorCode::unavailable;
 }
@@ -143,7 +143,7 @@ Result<void> BlockClient::check_interrupted() const {
     return fail(ErrorCode::cancelled, "interrupted while waiting for data");
 }
 
-// The time to wait for a daemon is over.
+// The error when the time to wait for a daemon is over.
 Error BlockClient::gave_up(const Error& cause) const {
     const std::string within = " within " + std::to_string(options_.reconnect_timeout_ms) + " ms: ";
     const bool opened = attach_options_.slot_bytes > 0;
@@ -199,7 +199,7 @@ BlockTable::Acquired BlockClient::acquire(std::uint32_t block, std::uint64_t bun
     entry.bundle = bundle;
     entry.length = manifest_.block_bytes(block);
     if (entry.length == 0) {
-        entry.state = BlockState::ready;  // an empty object: there is nothing to bring
+        entry.state = BlockState::ready;  // an empty object: there is nothing to fetch
         entry.source = BlockSource::memory;
     } else {
         wanted_.push_back(acquired.tag);
@@ -211,7 +211,7 @@ void BlockClient::release(std::uint32_t tag) {
     BlockEntry& entry = table_[tag];
     LARDER_ASSERT(entry.references > 0);
     if (--entry.references > 0) return;
-    // One that is wanted or requested is forgotten when its turn comes.
+    // A wanted or requested block is forgotten when its turn comes.
     if (entry.state == BlockState::ready || entry.state == BlockState::failed) forget(tag);
 }
 
@@ -263,7 +263,7 @@ void BlockClient::drop_unwanted() {
         return true;
     });
     wanted_.erase(end, wanted_.end());
-    open_bundle_ = kNoBundle;  // a batch that is planned again is a bundle that begins again
+    open_bundle_ = kNoBundle;  // a batch that is planned again begins its bundle again
 }
 
 // --- the wire
@@ -279,7 +279,7 @@ bool BlockClient::send_releases() {
 
 void BlockClient::send_wanted() {
     no_room_ = false;
-    // Releases go with the next fetches: alone they would cost a system call and help nobody.
+    // Releases go with the next fetches: alone they would cost a system call and gain nothing.
     if (wanted_begin_ == wanted_.size() && releases_.size() < attach_options_.ring_entries / 4) return;
     if (send_releases() && wanted_begin_ < wanted_.size()) {
         const std::int64_t now_ns = clock_.now_ns();
@@ -388,7 +388,7 @@ Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns
 
     latency_ns_ = std::max(now_ns - entry.requested_ns, latency_ns_ - latency_ns_ / 64);
     entry.source = completion.source;
-    // One that is wanted anew is forgotten when its turn comes.
+    // A block that is wanted again is forgotten when its turn comes.
     if (entry.references == 0 && entry.state != BlockState::wanted) forget(completion.tag);
     return {};
 }

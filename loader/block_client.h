@@ -1,12 +1,12 @@
 #pragma once
 
-// Brings blocks from the node's daemon into this process and keeps them until they are let go. It owns the session, the
-// slots and the table of blocks; callers acquire blocks in the order they will need them, call `progress` until
-// those they wait for are ready or failed, and release them.
+// Brings blocks from the node's daemon into this process and keeps them until they are released. A BlockClient owns the
+// session, the slots and the table of blocks. Callers acquire blocks in the order in which they will need them, call
+// `progress` until the blocks they wait for are ready or failed, and release them.
 //
-// A session that breaks (daemon restarted, process forked) is replaced: blocks already here stay readable in the old
-// session's memory, everything awaited is asked for again, in order. Blocks held by batches keep the client alive, not
-// its session. One thread at a time.
+// A broken session (daemon restarted, process forked) is replaced. Blocks already here stay readable in the old
+// session's memory; all other blocks are requested again, in order. Blocks held by batches keep the client alive, but
+// not its session. One thread at a time.
 
 #include <cstddef>
 #include <cstdint>
@@ -30,74 +30,74 @@ namespace larder::detail {
 struct AttachOptions {
     std::uint32_t ring_entries = 1024;
     std::uint64_t slot_bytes = 0;
-    std::uint64_t slab_bytes = 0;  // of whole pages; at least the largest block's run
+    std::uint64_t slab_bytes = 0;  // in whole pages; at least the run of the largest block
     bool sequential = false;
 };
 
 class BlockClient {
 public:
-    // Connects and opens the dataset (`version` 0: the newest).
+    // Connects and opens the dataset. `version` 0: the newest.
     static Result<std::shared_ptr<BlockClient>> open(const ConnectOptions& options, std::uint64_t version);
     ~BlockClient();
 
     const protocol::Manifest& manifest() const { return manifest_; }
     SampleFormat& format() { return *format_; }
-    // Once, before the first block.
+    // Must be called once, before the first block is acquired.
     Result<void> attach(const AttachOptions& options);
-    // Ends the session; blocks here stay readable.
+    // Ends the session. Blocks already here stay readable.
     void close();
 
-    // Statistics count each block that is delivered once a pass, also one that is still here from an earlier pass.
+    // Begins a pass. Statistics count each delivered block once per pass, even if it is still here from an earlier
+    // pass.
     void begin_pass() { ++pass_; }
-    // A pass over this epoch begins. Requests made from now on carry the epoch.
+    // Begins a pass over this epoch. Later requests carry the epoch.
     void set_epoch(std::uint64_t epoch) {
         epoch_ = static_cast<std::uint32_t>(epoch);
         begin_pass();
     }
 
-    // Blocks that are acquired one after the other with the same `bundle` share a slab of slot memory
-    // (loader/slot_slabs.h), so they should be released together. kNoBundle: the block is a bundle of its own.
+    // Consecutive blocks with the same `bundle` share a slab of slot memory (loader/slot_slabs.h), so they should be
+    // released together. kNoBundle: the block is a bundle of its own.
     BlockTable::Acquired acquire(std::uint32_t block, std::uint64_t bundle);
     void release(std::uint32_t tag);
-    // A failed block is asked for once more, before all others.
+    // Requests a failed block once more, before all others.
     void retry(std::uint32_t tag);
-    // Blocks acquired from now on are fetched again, even if a batch of an earlier epoch still holds them: each epoch
-    // fetches each of its blocks once, and a batch never keeps two slabs.
+    // Makes later calls of `acquire` fetch blocks again, even if a batch of an earlier epoch still holds them. So each
+    // epoch fetches each of its blocks once, and a batch never keeps two slabs.
     void forget_blocks();
-    // Takes blocks that nobody refers to any more out of the queue.
+    // Removes blocks without references from the queue.
     void drop_unwanted();
-    // For the next batch, where no slab has room for it: spreads its blocks over the gaps that there are, then copies
-    // blocks that no batch hands out from slots to memory of this process, the one needed last first, until there is
-    // room for what is wanted. False if nothing helped, or if a caller that holds several batches has as much in such
-    // copies as slot memory has.
+    // Makes room for the next batch if no slab has any: first spreads its blocks over the existing gaps, then copies
+    // blocks that no batch hands out from slots to memory of this process, the one needed last first. False if nothing
+    // helped, or if a caller that holds several batches already has as many bytes in such copies as slot memory has.
     bool make_room();
-    // For a batch that is about to be handed out: copies blocks, where they lie in every slab, so that one slab has
-    // none of them. The next batch then has room, at least in parts, while this one is held.
+    // If a batch that is about to be handed out has blocks in every slab, copies those of one slab. The next batch then
+    // has room, at least in parts, while this one is held.
     void leave_a_slab(std::span<const std::uint32_t> tags);
-    // A block that is here is damaged by what stands in it: it is asked for anew, from the remote, before all others,
-    // with one reference. Others go on with what they have of it. Nothing where it came anew already.
+    // Refetches a ready block from the remote, before all others, because its content is damaged. The new entry has one
+    // reference. Other holders keep the damaged block. Nothing if the block was already refetched.
     std::optional<std::uint32_t> ask_anew(std::uint32_t tag, std::string damage);
     const BlockEntry& block(std::uint32_t tag) const { return table_[tag]; }
-    // Asks the daemon why a failed block could not be read; empty if it knows no more than the entry says.
+    // Asks the daemon why a failed block could not be read. Empty if the daemon knows no more than the entry says.
     std::string failure_reason_of(const BlockEntry& entry) const;
 
     enum class Progress : std::uint8_t {
         moved,    // something may have become ready
-        starved,  // nothing is under way and no room is left to ask for more
+        starved,  // nothing is in flight, and no room is left to request more
     };
-    // Takes what came and sends what is wanted, without waiting, not even for a daemon that is away.
+    // Takes completions and sends requests without waiting, not even for a daemon that is away.
     Result<void> tick();
-    // The same; when nothing came, waits for something, and for the daemon.
+    // Like `tick`, but waits for a completion, and for the daemon, if nothing came.
     Result<Progress> progress();
 
-    // How long a block lately took from request to arrival: the slowest, forgotten slowly.
+    // The slowest recent time from a block's request to its arrival. It decays slowly.
     std::int64_t latency_ns() const { return latency_ns_; }
     std::uint64_t slot_bytes() const { return attach_options_.slot_bytes; }
-    // Of slabs in which a block lies.
+    // Bytes of the slabs that hold a block.
     std::uint64_t slot_bytes_occupied() const;
 
     void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop);
-    // The caller waits for data, from now until `end_wait`, which counts it as stall.
+    // The caller waits for data from now until `end_wait`, which counts the wait as stall.
     void begin_wait();
     void end_wait();
     LoaderStatistics& statistics() { return statistics_; }
@@ -105,7 +105,7 @@ public:
     std::int64_t now_ns() const { return clock_.now_ns(); }
 
     std::shared_ptr<BatchState> take_batch_state();
-    // The batch leaves for the caller: its blocks stay where they are until `give_back`.
+    // Hands the batch to the caller. Its blocks stay in place until `give_back`.
     void hand_out(BatchState& state);
     void give_back(std::shared_ptr<BatchState> state);
 
@@ -116,7 +116,7 @@ private:
     };
     struct SlabUse {
         std::uint64_t bytes = 0;
-        bool held = false;  // some of them by another batch
+        bool held = false;  // another batch holds some of the bytes
     };
 
     explicit BlockClient(ConnectOptions options);
@@ -125,7 +125,7 @@ private:
     Result<void> reconnect();
     Result<void> check_interrupted() const;
     Error gave_up(const Error& cause) const;
-    // The session is of no more use; an error when another would fail the same way.
+    // Drops a broken session. Fails if the next one would fail the same way.
     Result<void> lose_session(Error cause);
     void drop_session();
     void reset_slots();
@@ -157,15 +157,15 @@ private:
     std::unique_ptr<Session> session_;
     int session_pid_ = 0;
     SlotSlabs slots_{0, 0};
-    std::uint64_t open_bundle_ = kNoBundle;  // the one that slots_ has room for
-    bool spread_ = false;                    // bundles over gaps, until the next batch is handed out
+    std::uint64_t open_bundle_ = kNoBundle;  // the bundle that slots_ has room for
+    bool spread_ = false;                    // spread bundles over gaps until the next batch is handed out
     std::uint64_t copied_bytes_ = 0;         // in blocks that were copied out of slots
-    std::uint64_t batches_out_ = 0;          // that the caller has
-    std::vector<SlabUse> slab_use_;          // what `leave_a_slab` works on
+    std::uint64_t batches_out_ = 0;          // batches that the caller has
+    std::vector<SlabUse> slab_use_;          // scratch space of `leave_a_slab`
     BlockTable table_;
-    std::vector<std::uint32_t> wanted_;  // tags, from wanted_begin_ on, in the order to ask
+    std::vector<std::uint32_t> wanted_;  // tags from wanted_begin_ on, in the order of requests
     std::size_t wanted_begin_ = 0;
-    std::vector<SlotRelease> releases_;  // slots let go, not yet told to the daemon
+    std::vector<SlotRelease> releases_;  // slots released, but not yet reported to the daemon
     std::vector<std::unique_ptr<SessionMemory>> old_memory_;
     std::uint32_t epoch_ = 0;
     std::uint64_t pass_ = 0;
@@ -173,14 +173,14 @@ private:
     std::int64_t latency_ns_ = 0;
     std::int64_t messages_read_ns_ = 0;
     std::int64_t next_attempt_ns_ = 0;    // to connect
-    std::uint32_t sessions_in_vain_ = 0;  // lost in a row without having brought a block
+    std::uint32_t sessions_in_vain_ = 0;  // lost in a row before any block arrived
     std::int64_t in_vain_since_ns_ = 0;
-    bool lost_ = false;     // the last session broke, other than by a fork
+    bool lost_ = false;     // the last session broke, and not by a fork
     bool no_room_ = false;  // for the next wanted block
-    bool arrived_ = false;  // completions, since the present call began
+    bool arrived_ = false;  // completions arrived since the current call began
     Error last_error_;      // why there is no session
     LoaderStatistics statistics_;
-    LoaderStatistics reported_before_;  // by earlier sessions
+    LoaderStatistics reported_before_;  // what earlier sessions reported
     LoopWait loop_wait_;
     std::vector<std::shared_ptr<BatchState>> idle_states_;
 };

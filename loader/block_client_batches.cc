@@ -1,4 +1,4 @@
-// BlockClient: batches that leave for the caller, and the statistics of what they hold.
+// BlockClient: handing out batches, and the statistics of their blocks.
 
 #include <memory>
 #include <utility>

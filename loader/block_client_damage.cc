@@ -1,5 +1,5 @@
-// BlockClient: blocks that turn out to be damaged when they are decompressed or parsed. The daemon is asked for them
-// anew.
+// BlockClient: blocks that turn out to be damaged when they are decompressed or parsed. They are requested from the
+// daemon again.
 
 #include <utility>
 
@@ -12,14 +12,14 @@ namespace larder::detail {
 using protocol::BlockStatus;
 
 std::optional<std::uint32_t> BlockClient::ask_anew(std::uint32_t tag, std::string damage) {
-    // What came anew is damaged for good. Only where the first report could not say which bytes it had does another say
-    // it of those that came then.
+    // A refetched block that is damaged is damaged for good. A second report is useful only if the first had no
+    // checksum of the damaged bytes, and the second has one.
     const bool said = table_[tag].damaged_crc != 0 || table_[tag].compressed_crc == 0;
     if (table_[tag].anew && said) return std::nullopt;
     const std::uint32_t block = table_[tag].block;
-    // Somebody asked before, and got other bytes: they are the block's now.
+    // The block was refetched before, and its bytes have changed. Use the new ones.
     if (!table_[tag].found) return acquire(block, kNoBundle).tag;
-    // Another sample of it was found damaged before: both wait for the same.
+    // Another sample found the block damaged before. Both wait for the same refetch.
     if (const std::uint32_t asked = table_[tag].asked_anew;
         table_.contains(asked) && table_[asked].anew && table_[asked].block == block) {
         ++table_[asked].references;
@@ -35,7 +35,7 @@ std::optional<std::uint32_t> BlockClient::ask_anew(std::uint32_t tag, std::strin
     entry.bundle = table_[tag].bundle;
     entry.had_slot = table_[tag].had_slot;
     entry.slot_page = table_[tag].slot_page;
-    // Of what was compressed at the remote the bytes it came in are gone, unless it came anew.
+    // The compressed bytes of a block compressed at the remote are gone. Only a refetched block has their checksum.
     const bool as_at_remote = table_[tag].bytes().size() == entry.length && manifest_.block(block).raw_bytes == 0;
     entry.damaged_crc = as_at_remote ? crc32c(table_[tag].bytes()) : table_[tag].compressed_crc;
     want_first(anew);
@@ -47,7 +47,7 @@ std::string BlockClient::failure_reason_of(const BlockEntry& entry) const {
         {.socket = socket_path_, .dataset = options_.dataset, .manifest_version = version_, .block = entry.block});
 }
 
-// The block's place in shared memory is given back at once: who reads it reads the copy.
+// Gives the block's place in shared memory back at once: readers use the copy.
 void BlockClient::decompress(std::uint32_t tag, std::span<const std::byte> bytes, std::uint32_t raw_bytes) {
     BlockEntry& entry = table_[tag];
     auto raw = decompressor_.run(bytes, raw_bytes);

@@ -1,4 +1,4 @@
-// BlockClient: where blocks lie in slot memory, and how room is made for the next.
+// BlockClient: where blocks lie in slot memory, and how room is made for the next one.
 
 #include <algorithm>
 #include <functional>
@@ -26,7 +26,7 @@ void BlockClient::reset_slots() {
     open_bundle_ = kNoBundle;
 }
 
-// A run for the first wanted block that somebody refers to.
+// A run for the first wanted block that has references.
 std::optional<SlotSlabs::Run> BlockClient::allocate_slot(const BlockEntry& entry) {
     const std::uint32_t pages = slot_pages(entry.length);
     if (entry.had_slot) {
@@ -41,7 +41,7 @@ std::optional<SlotSlabs::Run> BlockClient::allocate_slot(const BlockEntry& entry
         if (other.bundle != entry.bundle) break;
         if (other.references > 0) bundle_pages += slot_pages(other.length);
     }
-    // A bundle may be larger than a slab where the memory budget is small.
+    // A bundle may be larger than a slab if the memory budget is small.
     const auto fitting = static_cast<std::uint32_t>(std::min<std::uint64_t>(bundle_pages, slots_.slab_pages()));
     if (!slots_.begin_bundle(fitting) && !(spread_ && slots_.begin_bundle(pages))) return std::nullopt;
     open_bundle_ = entry.bundle;

@@ -27,7 +27,7 @@ Error block_error(const BlockClient& client, const BlockEntry& entry, const std:
     const std::string what = "object \"" + std::string(object.path) + "\" of dataset \"" + dataset + "\" ";
     const std::string index = "`larder dataset index " + dataset + "`";
     const std::string skip = "; a Loader with skip_failed leaves it out";
-    // Indexing again does not mend bytes that are wrong.
+    // Indexing again does not repair wrong bytes.
     const std::string mend = ": put a good copy in its place and run " + index + skip;
     Error error{.code = ErrorCode::io, .message = {}, .system_errno = entry.system_errno};
     switch (entry.status) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a loader says when it cannot give a batch.
+// The errors of a loader that cannot deliver a batch.
 
 #include <string>
 
@@ -10,11 +10,11 @@
 
 namespace larder::detail {
 
-// Why a failed block could not be had: which object, what happened to it, what to do. Asks the daemon for the remote's
-// own words, and so may take a moment.
+// Why a block failed: which object, what happened to it, what to do. Asks the daemon for the remote's own message, so
+// it may take a moment.
 Error block_error(const BlockClient& client, const BlockEntry& entry, const std::string& dataset);
 
-// What waits has no room and nothing is under way that could make some.
+// The blocks that are waited for have no room, and nothing in flight could make some.
 Error starved_error(const BlockClient& client, const std::string& who_holds);
 
 }  // namespace larder::detail

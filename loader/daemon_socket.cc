@@ -56,7 +56,7 @@ Result<DaemonSocket> DaemonSocket::connect(const std::string& path) {
     std::memcpy(address.sun_path, path.data(), path.size());
     FileDescriptor fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (!fd) return fail_errno(errno, "socket");
-    // A daemon that has stopped accepting must not hold the job for ever; connect and send then fail with EAGAIN.
+    // A daemon that has stopped accepting must not block the job forever: connect and send then fail with EAGAIN.
     const timeval timeout{.tv_sec = kSendTimeout_s, .tv_usec = 0};
     ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
     while (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {

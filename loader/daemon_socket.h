@@ -14,7 +14,7 @@
 
 namespace larder::detail {
 
-// The socket named by `configured`, else by $LARDER_SOCKET, else where `larder up` puts it.
+// The socket path: `configured`, else $LARDER_SOCKET, else the default of `larder up`.
 Result<std::string> socket_path(const std::string& configured);
 
 class DaemonSocket {
@@ -30,7 +30,7 @@ public:
     static Result<DaemonSocket> connect(const std::string& path);
 
     Result<void> send(std::span<const std::byte> message);
-    // Waits until `timeout_ms` for the next message; with 0 it only looks. A hang-up is ErrorCode::unavailable.
+    // Waits up to `timeout_ms` for the next message; 0 does not wait. A hang-up is ErrorCode::unavailable.
     Result<Message> receive(std::span<std::byte> into, int timeout_ms);
 
 private:

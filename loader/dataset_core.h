@@ -1,6 +1,6 @@
 #pragma once
 
-// What a Dataset does: brings the blocks of the samples asked for, all at once, and hands them out as one batch.
+// Implements Dataset: fetches the blocks of all requested samples at once, and hands the samples out as one batch.
 
 #include <cstdint>
 #include <memory>

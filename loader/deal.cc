@@ -7,7 +7,7 @@
 namespace larder::detail {
 namespace {
 
-// `total` things dealt evenly to `parts` in stretches, the first ones taking one more: where stretch `part` begins.
+// Where stretch `part` begins if `total` things are dealt evenly to `parts` stretches. The first ones take one more.
 std::uint64_t stretch_begin(std::uint64_t total, std::uint64_t parts, std::uint64_t part) {
     return part * (total / parts) + std::min(part, total % parts);
 }
@@ -70,7 +70,7 @@ std::vector<PositionRun> ContiguousDivision::left() const {
             add(first + begin + delivered, first + end);
         }
     }
-    add(batches_, ceiling(size_, level_.batch_size));  // what drop_last kept from everyone
+    add(batches_, ceiling(size_, level_.batch_size));  // what drop_last withheld from all ranks
     return runs;
 }
 

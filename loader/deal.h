@@ -1,18 +1,18 @@
 #pragma once
 
-// Deals an epoch's order to ranks, and says what is left of it when the job stops, so that any number of ranks can take
-// it up again. Pure arithmetic on positions; no manifest, no files.
+// Deals an epoch's order to ranks, and describes what is left of it when the job stops, so that any number of ranks can
+// resume it. Pure arithmetic on positions; no manifest, no files.
 //
-// A history is the list of dealings an epoch has been through before now, each taken over what the ones before left:
-//   interleaved  the first `taken` of what was left went out: batch by batch, rank after rank;
-//   contiguous   what was left was cut into whole batches; each rank took one stretch of them, each worker of the rank
-//                one stretch of that, and every rank has delivered `taken` batches, in turn from its workers. What is
-//                left is what the workers' stretches still hold, one after the other.
-// An epoch just begun has an empty history. Going on with the same ranks, workers and batch size adds nothing to it and
-// goes on with the very batches that would have come; a change adds one entry.
+// A history lists the past dealings of an epoch, each over what the ones before it left:
+//   interleaved  the first `taken` positions of what was left were delivered, batch by batch, rank after rank;
+//   contiguous   what was left was cut into whole batches; each rank took one stretch of them, and each worker of the
+//                rank one stretch of that. Every rank has delivered `taken` batches, in turn from its workers. What is
+//                left is the rest of the workers' stretches, one after the other.
+// A new epoch has an empty history. Resuming with the same ranks, workers and batch size adds nothing to the history
+// and continues with the very next batches. A change adds one entry.
 //
-// Rank batches are numbered from 0 where this dealing begins. Batch i of a rank comes from its worker i mod
-// worker_count. With drop_last every rank has the same number of batches, all whole; without it every position is dealt
+// Rank batches are numbered from 0 at the start of this dealing. Batch i of a rank comes from its worker i mod
+// worker_count. With drop_last every rank has the same number of batches, all whole. Without it every position is dealt
 // once, ranks differ by at most one batch, and only the epoch's last batch may be short.
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct DealLevel {
     std::uint32_t world_size = 1;
     std::uint32_t worker_count = 1;
     std::uint32_t batch_size = 1;
-    std::uint64_t taken = 0;  // interleaved: positions; contiguous: batches by each rank
+    std::uint64_t taken = 0;  // interleaved: positions; contiguous: batches of each rank
 
     friend bool operator==(const DealLevel&, const DealLevel&) = default;
 };
@@ -46,14 +46,14 @@ struct PositionRun {
     std::uint64_t count = 0;  // 0: the rank has no such batch
 };
 
-// What one contiguous dealing gives to whom; a position is one of the order it divides.
+// How one contiguous dealing divides an order. Positions are those of the order that it divides.
 class ContiguousDivision {
 public:
     ContiguousDivision(std::uint64_t size, DealLevel level);
     std::uint64_t rank_batches(std::uint32_t rank) const;
-    // The rank's batch counted from the division's beginning.
+    // The rank's batch `index`, counted from the start of the division.
     PositionRun batch(std::uint32_t rank, std::uint64_t index) const;
-    // The runs of positions that are left once every rank has delivered level.taken batches, in order.
+    // The runs of positions, in order, that are left once every rank has delivered level.taken batches.
     std::vector<PositionRun> left() const;
 
 private:
@@ -68,27 +68,27 @@ class Dealer {
 public:
     Dealer(std::uint64_t sample_count, std::vector<DealLevel> history, DealOptions options);
 
-    // Batches this rank will have from here to the epoch's end.
+    // The batches of this rank from here to the end of the epoch.
     std::uint64_t rank_batches(std::uint32_t rank) const;
-    // Positions in what is left of the order; `position` makes them positions of the epoch.
+    // Positions within what is left of the order. `position` maps them to positions of the epoch.
     PositionRun batch(std::uint32_t rank, std::uint64_t index) const;
     std::uint64_t position(std::uint64_t left_position) const;
 
-    // The history once every rank has taken `rank_batches` batches more (or all it has).
+    // The history once every rank has taken `rank_batches` more batches, or all that it has.
     std::vector<DealLevel> history_after(std::uint64_t rank_batches) const;
 
 private:
     struct Piece {
-        std::uint64_t end;    // of the piece, in what is left
-        std::uint64_t shift;  // added to a position in what is left, gives one in the order that level divided
+        std::uint64_t end;    // end of the piece, within what is left
+        std::uint64_t shift;  // from a position within what is left to one in the order that the level divided
     };
 
     void take_up(const DealLevel& level);
 
     DealOptions options_;
-    std::vector<DealLevel> history_;          // dealings that are over
-    std::vector<std::vector<Piece>> pieces_;  // of each, what it left
-    std::uint64_t left_ = 0;                  // positions this dealing divides
+    std::vector<DealLevel> history_;          // past dealings
+    std::vector<std::vector<Piece>> pieces_;  // what each past dealing left
+    std::uint64_t left_ = 0;                  // positions that this dealing divides
     std::uint64_t taken_ = 0;                 // of this dealing, before now
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The daemon's words on why a block could not be read: a completion has room for an errno only.
+// The daemon's message on why a block could not be read: a completion has room for an errno only.
 
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@ struct FailedBlock {
     std::uint32_t block = 0;
 };
 
-// Asks over a connection of its own, for two seconds at most. Empty if the daemon knows no more, or does not answer.
+// Asks over a connection of its own, for at most two seconds. Empty if the daemon knows no more or does not answer.
 std::string failure_reason(const FailedBlock& failed);
 
 }  // namespace larder::detail

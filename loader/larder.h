@@ -11,17 +11,17 @@
 // A Loader walks epochs: every sample of the dataset is delivered exactly once per epoch to the whole job, in an order
 // that is a pure function of (seed, epoch, manifest). Samples are spans into memory the daemon shares read-only; they
 // are valid until their Batch is destroyed. The loader prefetches into a memory budget that held batches share. A
-// budget of (held + prefetched + 1) times the largest batch, and the shuffle window, is always enough. A loop that
-// holds one batch until it has the next goes on with any budget that `open` took. `next` fails with ErrorCode::no_space
-// only if several held batches leave no room for the batch that is due.
+// budget of (held + prefetched + 1) times the largest batch, plus the shuffle window, is always enough. A loop that
+// holds one batch until it has the next works with any budget that `open` accepts. `next` fails with
+// ErrorCode::no_space only if several held batches leave no room for the batch that is due.
 //
 // A Dataset reads any samples by index, for map-style use.
 //
 // Threads: a Loader, a Dataset and their batches belong to one thread at a time. Fork: open after fork; an object
-// inherited across a fork opens its own session on first use in the child. Errors: values; after an error from `next`
-// the loader may be asked again (a changed object is skipped over only when asked to, see LoaderOptions::skip_failed).
-// `open` waits up to `reconnect_timeout_ms` for a daemon that is away. If the daemon restarts later, the loader
-// reconnects and goes on, with nothing lost or doubled, and gives ErrorCode::unavailable only after the same time.
+// inherited across a fork opens its own session on first use in the child. Errors: values; after an error `next` may be
+// called again (a changed object is skipped only on request, see LoaderOptions::skip_failed). `open` waits up to
+// `reconnect_timeout_ms` for a daemon that is away. If the daemon restarts later, the loader reconnects and continues,
+// with nothing lost or repeated. It returns ErrorCode::unavailable only after the same time.
 
 #include <atomic>
 #include <cstddef>
@@ -38,14 +38,14 @@
 
 namespace larder {
 
-// One field of a sample. Raw: one, named by the file's suffix. WebDataset: the member's suffix ("jpg", "cls"). MDS: the
-// column. LitData: the leaf, by its path in the sample ("image", "meta.width", "0"). TFRecord: "record". Megatron:
-// "tokens".
+// One field of a sample. Its name depends on the format. Raw: the file's suffix. WebDataset: the member's suffix
+// ("jpg", "cls"). MDS: the column. LitData: the leaf, by its path in the sample ("image", "meta.width", "0"). TFRecord:
+// "record". Megatron: "tokens".
 struct Field {
     std::string_view name;
     std::span<const std::byte> bytes;
     std::string_view encoding{};              // as the format spells it ("int", "ndarray:int32:3"); empty: bytes
-    ElementType element = ElementType::none;  // of a field that is an array of numbers
+    ElementType element = ElementType::none;  // set if the field is an array of numbers
 };
 
 // One sample, valid while its batch lives.
@@ -54,7 +54,7 @@ struct Sample {
     std::string_view key;     // WebDataset: the members' common key; else the path of its file
     std::uint32_t label = 0;  // class index, or kNoLabel
     std::span<const Field> fields;
-    std::string_view structure{};  // LitData: the tree whose leaves the fields are, as LitData's index.json has it
+    std::string_view structure{};  // LitData: the tree whose leaves are the fields, as in LitData's index.json
     std::span<const std::byte> bytes() const {
         return fields.empty() ? std::span<const std::byte>{} : fields.front().bytes;
     }
@@ -63,14 +63,14 @@ inline constexpr std::uint32_t kNoLabel = 0xffffffff;
 
 struct ConnectOptions {
     std::string dataset;
-    std::string job = "default";  // sessions of one job share its rate limit and its count of what is unread
+    std::string job = "default";  // sessions of one job share its rate limit and its count of unread bytes
     std::string socket;           // empty: $LARDER_SOCKET, else the default of `larder up`
-    // For blocks on their way and in batches. 0: twice what two batches and the shuffle window need, 256 MiB to 1 GiB.
+    // For blocks in flight and in batches. 0: twice what two batches and the shuffle window need, 256 MiB to 1 GiB.
     std::uint64_t memory_budget_bytes = 0;
-    std::int64_t reconnect_timeout_ms = 30'000;  // `open` waits as long for a daemon as an open loader does
-    // Asked some ten times a second while a call waits; true makes the call return ErrorCode::cancelled.
+    std::int64_t reconnect_timeout_ms = 30'000;  // how long `open`, and an open loader, wait for a daemon
+    // Called some ten times a second while a call waits; true makes the call return ErrorCode::cancelled.
     bool (*interrupted)() = nullptr;
-    // Told why, once each time a call begins to wait for a daemon that is away.
+    // Called with the reason, once each time a call begins to wait for a daemon that is away.
     void (*daemon_away)(const std::string& why) = nullptr;
 };
 
@@ -90,21 +90,21 @@ struct LoaderOptions : ConnectOptions {
     std::uint32_t worker = 0;  // this process's place among the rank's loading processes
     std::uint32_t worker_count = 1;
     bool drop_last = false;  // only whole batches, the same number for every rank
-    // Leave out samples whose object changed or failed, and count them; batches get shorter, down to empty, and keep
+    // Leaves out samples whose object changed or failed, and counts them. Batches get shorter, down to empty, and keep
     // their places.
     bool skip_failed = false;
     Deal deal = Deal::automatic;
     std::uint64_t first_epoch = 0;
-    // For a process that collects batches from others, which load them: it needs epochs, lengths and states, no
-    // samples. The loader then keeps no session and no memory, and `next` is an error.
+    // For a process that collects batches loaded by other processes: it needs epochs, lengths and states, but no
+    // samples. The loader then keeps no session and no memory, and `next` fails.
     bool plan_only = false;
 };
 
-// Of what was delivered: each block counts once an epoch, and not when it was only prefetched.
+// Counts of what was delivered. A block counts once per epoch, and not if it was only prefetched.
 struct LoaderStatistics {
     std::uint64_t samples = 0;
     std::uint64_t bytes = 0;
-    std::uint64_t memory_blocks = 0;  // in memory: the daemon's, or still in a batch that this process holds
+    std::uint64_t memory_blocks = 0;  // from the daemon's memory, or from a batch that this process still holds
     std::uint64_t peer_blocks = 0;    // from other nodes' caches
     std::uint64_t disk_blocks = 0;
     std::uint64_t remote_blocks = 0;
@@ -115,11 +115,11 @@ struct LoaderStatistics {
 };
 
 // For a process that makes batches for a training loop elsewhere (a DataLoader worker): how long that loop waits for
-// batches, of which the daemon is told in place of this process's own waiting. It lies in memory the two share; the
-// loop writes, loaders read. Times are CLOCK_MONOTONIC's.
+// batches. The daemon is told these waits instead of this process's own. The object lies in memory that the two
+// processes share; the loop writes, loaders read. Times are CLOCK_MONOTONIC's.
 struct TrainingLoopWait {
-    std::atomic<std::int64_t> waited_ns{0};         // in waits that are over
-    std::atomic<std::int64_t> waiting_since_ns{0};  // 0: it does not wait
+    std::atomic<std::int64_t> waited_ns{0};         // in finished waits
+    std::atomic<std::int64_t> waiting_since_ns{0};  // 0: not waiting
 };
 
 namespace detail {
@@ -132,7 +132,7 @@ class Batch {
 public:
     Batch(Batch&&) noexcept;
     Batch& operator=(Batch&&) noexcept;
-    ~Batch();  // the samples' memory goes back to the loader
+    ~Batch();  // gives the samples' memory back to the loader
 
     std::span<const Sample> samples() const;
     std::size_t size() const { return samples().size(); }
@@ -153,29 +153,30 @@ public:
     ~Loader();
 
     // The next batch of this rank (and worker) in the current epoch; nullopt once at the end of the epoch, after which
-    // the next epoch begins. A loop that is left in mid-epoch goes on with the next call: to begin the next epoch
+    // the next epoch begins. If a loop is left in mid-epoch, the next call continues there. To begin the next epoch
     // instead, call start_epoch(epoch() + 1).
     Result<std::optional<Batch>> next();
 
     std::uint64_t epoch() const;
-    // Batches this rank has over all its workers, from where this loader began in the epoch (its start, or the restored
-    // state) to its end.
+    // The batches of this rank, over all its workers, from where this loader began in the epoch (its start, or the
+    // restored state) to the epoch's end.
     std::uint64_t batches_per_epoch() const;
     std::uint64_t sample_count() const;
     std::vector<std::string> class_names() const;
 
-    // Where the whole job stands, in a few bytes, when every rank has taken as many batches as this one. Restore it on
-    // any number of ranks and workers (same dataset version, seed, shuffle and window; a mismatch is an error).
+    // The position of the whole job, in a few bytes, when every rank has taken as many batches as this one. It can be
+    // restored on any number of ranks and workers (same dataset version, seed, shuffle and window; a mismatch is an
+    // error).
     std::vector<std::byte> state() const;
-    // The state once this rank has taken `rank_batches` batches over all its workers, from where this loader began in
-    // the epoch; for a main process that collects from workers.
+    // The state after this rank has taken `rank_batches` batches over all its workers, from where this loader began in
+    // the epoch. For a main process that collects batches from workers.
     std::vector<std::byte> state_after(std::uint64_t rank_batches) const;
     Result<void> restore(std::span<const std::byte> state);
     // Goes to the start of an epoch.
     Result<void> start_epoch(std::uint64_t epoch);
 
-    // The loop this loader's batches go to runs in another process. One of its loaders tells how long it waits; the
-    // others, and all where nobody knows, have null here.
+    // Tells the loader that its batches go to a training loop in another process. One of that loop's loaders is given
+    // the loop's waits. The others, and all of them if nobody knows the waits, are given null.
     void set_training_loop(std::shared_ptr<const TrainingLoopWait> loop);
 
     LoaderStatistics statistics() const;

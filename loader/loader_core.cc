@@ -134,7 +134,7 @@ Result<void> LoaderCore::restore(std::span<const std::byte> bytes) {
     if (!saved) return std::unexpected(saved.error());
     const JobState mine = job_state();
     if (saved->dataset_id == mine.dataset_id && saved->manifest_version != mine.manifest_version) {
-        // The dataset was indexed again since: the job goes on with the version it began with.
+        // The dataset was indexed again since then. The job continues with the version it began with.
         JobState of_its_version = mine;
         of_its_version.manifest_version = saved->manifest_version;
         of_its_version.sample_count = saved->sample_count;
@@ -155,7 +155,7 @@ Result<void> LoaderCore::restore(std::span<const std::byte> bytes) {
 
 void LoaderCore::extend_plan() {
     const std::uint64_t target = prefetch_batches(client_->latency_ns(), period_ns_, options_.batch_size);
-    // In steps, so that many small batches are asked for at once.
+    // In steps, so that many small batches are requested at once.
     if (planned_ > target / 2 && planned_ >= 2) return;
     while (planned_ < target && plan_batch()) {
     }
@@ -185,7 +185,7 @@ bool LoaderCore::plan_batch() {
     batch.samples.clear();
     batch.arrived = 0;
     const bool grouped = !layout_->one_sample_per_block();
-    // Batches share blocks of many samples, so each of these is a bundle of its own.
+    // Batches share blocks of many samples, so each such block is a bundle of its own.
     const std::uint64_t bundle = grouped ? kNoBundle : (passes_begun_ << 40) + delivered_ + planned_;
     for (std::uint64_t i = 0; i < run.count; ++i) {
         const OrderedSample at = order_->at(dealer_->position(run.begin + i));

@@ -1,12 +1,12 @@
 #pragma once
 
-// What a Loader does. It walks its part of the epoch's order (EpochOrder, Dealer), planning batches some way ahead: a
-// planned sample holds a reference to its block, so its block is asked for as soon as there is room. `next` waits until
-// the blocks of the first planned batch are here and hands it out. How far it plans ahead follows what it observes
-// (loader/prefetch_depth.h).
+// Implements Loader. A LoaderCore walks its part of the epoch's order (EpochOrder, Dealer) and plans batches ahead. A
+// planned sample holds a reference to its block, so the block is requested as soon as there is room. `next` waits until
+// the blocks of the first planned batch are here, and hands the batch out. How far ahead it plans follows from measured
+// times (loader/prefetch_depth.h).
 //
-// Where blocks hold many samples, the blocks of the group being planned are held until the plan leaves the group, so
-// none is fetched twice for one group.
+// If blocks hold many samples, the blocks of the group being planned are held until the plan leaves the group, so that
+// no block is fetched twice for one group.
 
 #include <cstdint>
 #include <memory>
@@ -64,7 +64,7 @@ private:
     };
     struct PlannedBatch {
         std::vector<PlannedSample> samples;
-        std::size_t arrived = 0;  // samples from the front known to be ready or failed
+        std::size_t arrived = 0;  // leading samples that are known to be ready or failed
     };
 
     explicit LoaderCore(LoaderOptions options) : options_(std::move(options)) {}
@@ -78,7 +78,7 @@ private:
     void leave_group();
     PlannedBatch& planned(std::size_t i) { return plan_[(plan_begin_ + i) % plan_.size()]; }
     Result<void> await(PlannedBatch& batch);
-    // Nothing: some blocks are damaged, were asked for anew and are to be awaited.
+    // Nothing if some blocks are damaged: they were requested again and must be awaited.
     Result<std::optional<Batch>> deliver(PlannedBatch& batch);
 
     LoaderOptions options_;
@@ -91,7 +91,7 @@ private:
     std::optional<Dealer> dealer_;
     std::optional<EpochOrder> order_;  // made when the epoch's first batch is planned
     std::uint64_t delivered_ = 0;      // batches by this worker since the epoch or the restored state began
-    std::vector<PlannedBatch> plan_;   // a ring: `planned_` batches from plan_begin_ on
+    std::vector<PlannedBatch> plan_;   // a ring of `planned_` batches from plan_begin_ on
     std::size_t plan_begin_ = 0;
     std::size_t planned_ = 0;
     bool plan_ended_ = false;
@@ -99,7 +99,7 @@ private:
     std::vector<std::uint32_t> group_tags_;  // blocks held for the group being planned
 
     std::int64_t returned_ns_ = 0;  // when `next` last returned; 0: never
-    std::int64_t period_ns_ = 0;    // between batches, waiting not counted; smoothed
+    std::int64_t period_ns_ = 0;    // between batches, without waits; smoothed
 };
 
 }  // namespace larder::detail

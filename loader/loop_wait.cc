@@ -47,8 +47,8 @@ LoopWait::Report LoopWait::report(std::int64_t now_ns) {
 
 LoopWait::Waits LoopWait::waits() const {
     if (!loop_) return own_;
-    // The loop writes them in the other order: a wait that ends in between counts twice, for a moment, and never not
-    // at all, which `busy_ns` would not forget.
+    // The loop writes these values in the other order. So a wait that ends in between counts twice for a moment, and is
+    // never missed: `busy_ns` would keep the error of a missed wait.
     const std::int64_t since_ns = loop_->waiting_since_ns.load(std::memory_order_acquire);
     return {.waited_ns = loop_->waited_ns.load(std::memory_order_acquire), .since_ns = since_ns};
 }

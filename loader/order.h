@@ -2,10 +2,10 @@
 
 // The order of one epoch for the whole job: position -> sample, a pure function of (seed, epoch, the manifest's shape,
 // shuffle, window). Blocks are permuted globally; each `window_blocks` consecutive blocks of that order form a group;
-// the samples of a group are permuted within it. Where every block holds one sample this is a permutation of the
-// samples alone and every position is O(1). Elsewhere groups have unequal sizes: a short table, filled only as far as
-// positions are asked for, remembers where every so-many groups begin, and one group is kept unfolded, so walking
-// forward costs a constant per sample. Without shuffle the order is the manifest's.
+// the samples of a group are permuted within it. If every block holds one sample, the order is a permutation of the
+// samples and every position takes O(1). Otherwise groups have unequal sizes. A short table, filled only as far as
+// positions are requested, holds where every n-th group begins. One group is kept expanded, so walking forward takes
+// constant time per sample. Without shuffle the order is the manifest's.
 
 #include <cstdint>
 #include <vector>
@@ -19,14 +19,14 @@ struct SampleRun {
     std::uint64_t count = 0;
 };
 
-// What the order needs to know of a manifest. Blocks hold consecutive samples, in order.
+// What the order needs from a manifest. Blocks hold consecutive samples, in order.
 class SampleLayout {
 public:
     virtual ~SampleLayout() = default;
     virtual std::uint32_t block_count() const = 0;
     virtual std::uint64_t sample_count() const = 0;
     virtual SampleRun samples_of(std::uint32_t block) const = 0;
-    // Block i holds sample i and nothing else.
+    // True if block i holds sample i and nothing else.
     virtual bool one_sample_per_block() const = 0;
 };
 
@@ -45,11 +45,11 @@ struct OrderedSample {
 
 class EpochOrder {
 public:
-    // `layout` must outlive it.
+    // `layout` must outlive the EpochOrder.
     EpochOrder(const SampleLayout& layout, OrderOptions options);
 
     std::uint64_t size() const { return sample_count_; }
-    // `position` < size(). Not const: it keeps the group it was last in.
+    // `position` < size(). Not const: keeps the group of the last position.
     OrderedSample at(std::uint64_t position);
 
 private:
@@ -57,7 +57,7 @@ private:
     void unfold(std::uint64_t group, std::uint64_t begin);
 
     struct BlockEnd {
-        std::uint64_t end;  // samples of the group up to and with this block
+        std::uint64_t end;  // samples of the group up to and including this block
         std::uint64_t first_sample;
         std::uint32_t block;
     };
@@ -68,7 +68,7 @@ private:
     bool one_sample_per_block_;
     Permutation blocks_;
     std::uint64_t groups_per_mark_ = 1;
-    std::vector<std::uint64_t> marks_;  // [i]: the position at which group i * groups_per_mark_ begins
+    std::vector<std::uint64_t> marks_;  // [i]: position at which group i * groups_per_mark_ begins
 
     std::uint64_t group_ = 0;
     std::uint64_t group_begin_ = 0;

@@ -5,7 +5,7 @@
 namespace larder::detail {
 namespace {
 
-// The least r with r * r >= value, in integers alone: the same on every machine.
+// The least r with r * r >= value, in integer arithmetic, which is the same on every machine.
 std::uint64_t root_ceiling(std::uint64_t value) {
     std::uint64_t low = 0;
     std::uint64_t high = std::uint64_t{1} << 31;

@@ -6,7 +6,7 @@ namespace larder::detail {
 namespace {
 
 constexpr std::uint64_t kPlannedSamplesMin = 64;    // so that small batches share a wake-up of the daemon
-constexpr std::uint64_t kPlannedSamplesMax = 8192;  // unless two batches are more
+constexpr std::uint64_t kPlannedSamplesMax = 8192;  // unless two batches have more
 
 }  // namespace
 

@@ -1,15 +1,15 @@
 #pragma once
 
-// How far ahead a loader asks for blocks. Enough batches are under way to cover the latency of a block, and half of it
-// more, at the pace at which the training loop consumes batches: no more, since what waits in slots is memory that
-// other batches could use. Pure arithmetic; the memory budget limits what comes of it (loader/slot_slabs.h).
+// How far ahead a loader requests blocks. Enough batches are in flight to cover 1.5 times the latency of a block, at
+// the pace at which the training loop consumes batches. No more, since blocks that wait in slots take memory that other
+// batches could use. Pure arithmetic; the memory budget limits the result (loader/slot_slabs.h).
 
 #include <cstdint>
 
 namespace larder::detail {
 
-// Batches to plan ahead, at least two. `latency_ns`: from asking for a block to having it; `period_ns`: between two
-// batches, without waiting for data; 0 where nothing was measured yet.
+// Batches to plan ahead, at least two. `latency_ns`: from a block's request to its arrival. `period_ns`: between two
+// batches, without waits for data. 0: not measured yet.
 std::uint64_t prefetch_batches(std::int64_t latency_ns, std::int64_t period_ns, std::uint64_t batch_size);
 
 }  // namespace larder::detail

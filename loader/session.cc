@@ -22,7 +22,7 @@ using protocol::RequestOperation;
 namespace {
 
 constexpr int kHandshakeTimeout_ms = 10'000;
-// How long the end of a daemon that was killed goes unseen by a client that sleeps.
+// How long a sleeping client may miss that its daemon was killed.
 constexpr std::int64_t kSleepMax_ns = 20'000'000;
 constexpr std::int64_t kSpinMin_ns = 2'000;
 constexpr std::int64_t kSpinMax_ns = 30'000;
@@ -46,7 +46,7 @@ std::span<const std::byte> bytes_of(const T& message) {
     return std::as_bytes(std::span(&message, 1));
 }
 
-// The daemon's own words, with its code; `status` is 1 + ErrorCode.
+// The daemon's own message, with its code; `status` is 1 + ErrorCode.
 template <std::size_t N>
 std::unexpected<Error> refused(std::uint32_t status, const char (&text)[N]) {
     const std::uint32_t code = status - 1;
@@ -139,7 +139,7 @@ Result<void> Session::attach(std::uint32_t ring_entries, std::uint64_t slot_byte
     requests_ = reinterpret_cast<Request*>(ring_.data() + protocol::requests_offset());
     completions_ = reinterpret_cast<const Completion*>(ring_.data() + protocol::completions_offset(ring_entries));
     entries_ = ring_entries;
-    // Spinning takes the core the daemon may need, where there is only one.
+    // If there is only one core, spinning takes it from the daemon.
     spin_ns_ = ::sysconf(_SC_NPROCESSORS_ONLN) > 1 ? kSpinMax_ns : 0;
     return {};
 }
@@ -191,7 +191,7 @@ void Session::publish() {
     if (control_->daemon_sleeping.load(std::memory_order_relaxed) != 0 &&
         control_->daemon_sleeping.exchange(0, std::memory_order_relaxed) != 0) {
         const std::uint64_t one = 1;
-        // A full counter wakes the daemon just as well.
+        // A full counter wakes the daemon too.
         [[maybe_unused]] const ssize_t written = ::write(request_event_.get(), &one, sizeof one);
     }
 }
@@ -212,7 +212,7 @@ Result<std::size_t> Session::poll(std::span<Completion> into) {
     return count;
 }
 
-// Looks at the ring for as long as it lately paid: a completion that comes within the spin doubles the next one.
+// Polls the ring for as long as that paid off lately: a completion within the spin doubles the next spin.
 bool Session::spin() {
     if (spin_ns_ == 0) return false;
     const std::int64_t until = clock_.now_ns() + spin_ns_;

@@ -1,12 +1,12 @@
 #pragma once
 
-// One connection to the node's daemon, as cache/protocol/wire.h describes it: `open` connects and maps the manifest,
-// `attach` sets up the rings. Then requests are queued, made visible with `publish` (at most one system call, none
-// while the daemon is awake), and completions taken with `poll`, or waited for with `wait`. A session belongs to the
+// One connection to the node's daemon, as cache/protocol/wire.h describes it. `open` connects and maps the manifest,
+// `attach` sets up the rings. Then requests are queued and made visible with `publish` (at most one system call, none
+// while the daemon is awake). Completions are taken with `poll`, or awaited with `wait`. A session belongs to the
 // process that opened it and to one thread at a time; it starts no thread.
 //
 // Errors of `poll`, `wait` and `read_messages` end the session: the caller drops it and opens another. The mapped
-// memory may outlive it (`memory`).
+// memory may outlive the session (`take_memory`).
 
 #include <cstdint>
 #include <memory>
@@ -36,33 +36,33 @@ public:
     static Result<std::unique_ptr<Session>> open(const SessionTarget& target);
     ~Session();
 
-    // The dataset version the daemon opened; take it once.
+    // The dataset version that the daemon opened. Can be taken once.
     protocol::Manifest take_manifest() { return std::move(manifest_); }
 
     Result<void> attach(std::uint32_t ring_entries, std::uint64_t slot_bytes, bool sequential);
 
-    // False: the ring is full, or as many fetches are in flight as completions have room; publish and come back.
-    // `damaged_crc`: the block came before, with this checksum, and is damaged by what stands in it.
+    // False if the ring is full, or if as many fetches are in flight as the ring has room for completions: publish and
+    // try again. `damaged_crc`: the block came before with this checksum, and its content was damaged.
     bool queue_fetch(std::uint32_t tag, std::uint32_t block, std::uint32_t slot_page, std::uint32_t epoch,
                      std::optional<std::uint32_t> damaged_crc = {});
     bool queue_release(std::uint32_t slot_page);
     void publish();
 
-    // Copies waiting completions; none is a good answer.
+    // Copies waiting completions and returns their number, which may be 0.
     Result<std::size_t> poll(std::span<protocol::Completion> into);
     bool completions_waiting() const;
     // Waits until a completion is there (true) or the deadline on SteadyClock has passed (false).
     Result<bool> wait(std::int64_t deadline_ns);
     std::uint32_t fetches_in_flight() const { return in_flight_; }
 
-    // Takes in what the daemon said on the socket: segments added and dropped. Completions of a dropped segment that
-    // are still in the ring must be polled before `unmap_dropped`.
+    // Reads the daemon's messages on the socket: segments added and dropped. Completions of a dropped segment that are
+    // still in the ring must be polled before `unmap_dropped`.
     Result<void> read_messages();
     bool any_dropped() const { return any_dropped_; }
-    // Unmaps dropped segments no block is held in, and tells the daemon.
+    // Unmaps dropped segments that hold no blocks, and tells the daemon.
     Result<void> unmap_dropped();
 
-    // The segment, mapped; null when the daemon never gave it.
+    // The mapped segment; null if the daemon never gave it.
     Result<MappedSegment*> segment(std::uint32_t id);
 
     SessionMemory& memory() { return *memory_; }
@@ -99,7 +99,7 @@ private:
     protocol::Request* requests_ = nullptr;
     const protocol::Completion* completions_ = nullptr;
     std::uint32_t entries_ = 0;
-    std::uint32_t request_tail_ = 0;  // queued; the published one is in the ring
+    std::uint32_t request_tail_ = 0;  // including queued requests; the published tail is in the ring
     std::uint32_t request_head_ = 0;  // last seen
     std::uint32_t published_tail_ = 0;
     std::uint32_t completion_head_ = 0;

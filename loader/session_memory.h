@@ -1,8 +1,8 @@
 #pragma once
 
-// The memory one session shares with the daemon: its slots and the memory segments it was given, all mapped read-only.
-// It counts the blocks that lie in each segment and in all, so that a dropped segment is unmapped as soon as nothing
-// reads it, and so that blocks outlive a session that broke: their memory stays mapped until the last is let go.
+// The memory that one session shares with the daemon: its slots and the memory segments it was given, all mapped
+// read-only. It counts the blocks in each segment and in all. So a dropped segment is unmapped as soon as nothing reads
+// it, and blocks outlive a broken session: their memory stays mapped until the last one is released.
 
 #include <cstdint>
 #include <memory>
@@ -15,16 +15,16 @@ namespace larder::detail {
 struct MappedSegment {
     std::uint32_t id = 0;
     std::uint64_t bytes = 0;
-    FileDescriptor fd;  // until it is mapped
+    FileDescriptor fd;  // until the segment is mapped
     Mapping mapping;
-    std::uint32_t blocks = 0;  // held in it
+    std::uint32_t blocks = 0;  // held in this segment
     bool dropped = false;
 };
 
 struct SessionMemory {
     Mapping slots;
     std::vector<std::unique_ptr<MappedSegment>> segments;  // by id
-    std::uint64_t blocks = 0;                              // held in any of this
+    std::uint64_t blocks = 0;                              // held in all of this memory
 };
 
 }  // namespace larder::detail

@@ -9,7 +9,7 @@
 namespace larder::detail {
 namespace {
 
-// What a block in a slot may take beyond its bytes.
+// Bytes that a slot may take beyond those of its block.
 constexpr std::uint64_t kSlotOverhead_bytes = protocol::kRecordHeaderBytes + protocol::kPageBytes - 1;
 
 constexpr std::uint64_t kAutomaticMin_bytes = std::uint64_t{256} << 20;
@@ -30,7 +30,7 @@ std::uint64_t needed_slot_bytes(const protocol::Manifest& manifest, const SlotNe
     const std::uint64_t batches_samples = std::uint64_t{2} * needs.batch_size;
     std::uint64_t blocks = batches_samples;
     if (manifest.header().samples_per_block_max > 1) {
-        // The samples of a block that come to one rank; twice as many blocks as an even spread would touch.
+        // The samples of a block that go to one rank, and twice as many blocks as an even spread would touch.
         const std::uint64_t samples_each =
             std::max<std::uint64_t>(1, manifest.sample_count() / blocks_total / needs.interleaved_ranks);
         const std::uint64_t spread = 2 * ceiling(batches_samples, samples_each);
@@ -40,7 +40,7 @@ std::uint64_t needed_slot_bytes(const protocol::Manifest& manifest, const SlotNe
     const std::uint64_t largest = manifest.header().block_bytes_max;
     const std::uint64_t mean = ceiling(manifest.total_bytes(), blocks_total);
     const std::uint64_t bytes = std::min(manifest.blocks_bytes_max(blocks), 3 * mean * blocks + 4 * largest);
-    // One block more: a run does not wrap around the end of slot memory.
+    // One more block: a run does not wrap around the end of slot memory.
     return whole_pages(bytes + blocks * kSlotOverhead_bytes + largest + kSlotOverhead_bytes);
 }
 

@@ -47,7 +47,7 @@ std::optional<SlotSlabs::Run> SlotSlabs::allocate(std::uint32_t pages) {
 
 std::optional<SlotSlabs::Run> SlotSlabs::allocate_beside(std::uint32_t page, std::uint32_t pages) {
     const std::uint32_t slab = slab_of(page);
-    // The runs of an empty slab are all gone, so a bundle has nothing to be beside of.
+    // An empty slab has lost all its runs, so there is nothing to lie beside.
     if (slab >= slab_runs_.size() || slab_runs_[slab] == 0) return std::nullopt;
     const auto gap = find_gap(slab, slab + 1, pages, room_);
     if (!gap) return std::nullopt;
@@ -84,7 +84,7 @@ void SlotSlabs::release(std::uint32_t id) {
     }
 }
 
-// The first stretch of at least `pages` without a run and outside `without`, in the slabs from first to last.
+// The first stretch of at least `pages` without a run and outside `without`, in slabs [first_slab, last_slab).
 std::optional<SlotSlabs::Gap> SlotSlabs::find_gap(std::uint32_t first_slab, std::uint32_t last_slab,
                                                   std::uint32_t pages, Gap without) {
     sorted_.clear();

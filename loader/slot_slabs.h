@@ -1,13 +1,13 @@
 #pragma once
 
-// Slot memory, given out in runs of pages. The memory is divided into slabs of equal size, and runs that are let go
-// together (the blocks of one batch) form a bundle. A bundle lies in one slab, so N bundles that are kept occupy at
-// most N slabs: as long as there is one slab more than bundles are kept, the next bundle has room, in whatever order
-// the others were released. Small bundles share a slab. Slabs that were in use last are used again first, so memory
-// that was never needed is never touched.
+// Allocates slot memory in runs of pages. The memory is divided into slabs of equal size, and runs that are released
+// together (the blocks of one batch) form a bundle. A bundle lies in one slab, so N live bundles occupy at most N
+// slabs. As long as there are more slabs than live bundles, the next bundle has room, in whatever order the others were
+// released. Small bundles share a slab. The slabs used last are reused first, so memory that was never needed is never
+// touched.
 //
-// No I/O. Allocating and releasing take constant time; only when every slab is occupied are the gaps between runs
-// searched. Allocates nothing once warm. One thread at a time.
+// No I/O. Allocating and releasing take constant time; the gaps between runs are searched only if every slab is
+// occupied. Allocates nothing once warm. One thread at a time.
 
 #include <cstdint>
 #include <optional>
@@ -26,19 +26,20 @@ public:
     // `pages` / `slab_pages` slabs; pages beyond the last whole slab stay unused.
     SlotSlabs(std::uint32_t pages, std::uint32_t slab_pages);
 
-    // Makes room for a bundle whose runs have `pages` in all, at most a slab's. False if no slab has that many pages in
-    // a row; nothing has changed then.
+    // Makes room for a bundle whose runs have `pages` in all, at most a slab's. False, with nothing changed, if no slab
+    // has that many free pages in a row.
     bool begin_bundle(std::uint32_t pages);
-    // The bundle's next run. Nothing if the room that `begin_bundle` made is used up.
+    // The bundle's next run. Nothing if the room made by `begin_bundle` is used up.
     std::optional<Run> allocate(std::uint32_t pages);
-    // A run in the same slab as `page`, which a bundle lost and asks for again. Nothing if that slab has no such gap.
+    // A run in the slab of `page`, for a block that a bundle lost and requests again. Nothing if that slab has no such
+    // gap.
     std::optional<Run> allocate_beside(std::uint32_t page, std::uint32_t pages);
     void release(std::uint32_t id);
 
     std::uint32_t slab_count() const { return slab_count_; }
     std::uint32_t slab_pages() const { return slab_pages_; }
     std::uint32_t slab_of(std::uint32_t page) const { return page / slab_pages_; }
-    // Pages of the slabs in which there is a run.
+    // Pages of the slabs that hold a run.
     std::uint32_t occupied_pages() const { return occupied_slabs_ * slab_pages_; }
 
 private:
@@ -58,13 +59,13 @@ private:
     std::uint32_t slab_count_;
     std::uint32_t slab_pages_;
     std::uint32_t occupied_slabs_ = 0;
-    Gap room_{.begin = 0, .end = 0};          // for the present bundle; its slab is in no list
+    Gap room_{.begin = 0, .end = 0};          // for the current bundle; its slab is in no list
     std::vector<std::uint32_t> slab_runs_;    // runs in each slab that was ever used
-    std::vector<std::uint32_t> empty_slabs_;  // used before, the last one first
+    std::vector<std::uint32_t> empty_slabs_;  // used before, the last one reused first
     std::vector<Allocated> runs_;             // by id
     std::vector<std::uint32_t> free_ids_;
-    std::vector<Allocated> sorted_;                    // what `find_gap` works on
-    std::uint32_t refused_pages_ = ~std::uint32_t{0};  // no gap had so many, and nothing was released since
+    std::vector<Allocated> sorted_;                    // scratch space of `find_gap`
+    std::uint32_t refused_pages_ = ~std::uint32_t{0};  // no gap had so many pages, and nothing was released since
 };
 
 }  // namespace larder::detail

@@ -1,7 +1,7 @@
 #pragma once
 
-// Where a job stands, as bytes: what fixes the order (seed, epoch, dataset version, shuffle, window) and the dealings
-// the epoch has been through. Little-endian, tens of bytes:
+// The position of a job, as bytes: what fixes the order (seed, epoch, dataset version, shuffle, window), and the
+// dealings that the epoch has been through. Little-endian, tens of bytes:
 //
 //   "LDST" | u8 layout = 1 | u8 flags (1: shuffle) | u16 level_count | u64 seed | u64 epoch | u64 dataset_id |
 //   u64 manifest_version | u64 sample_count | u32 window_blocks |
@@ -34,7 +34,7 @@ struct JobState {
 std::vector<std::byte> encode(const JobState& state);
 Result<JobState> decode_state(std::span<const std::byte> bytes);
 
-// An error that names the first thing, other than the epoch, in which a saved state's order differs from the loader's.
+// Fails with the first thing, other than the epoch, in which a saved state's order differs from the loader's.
 Result<void> check_same_order(const JobState& saved, const JobState& loader);
 
 }  // namespace larder::detail

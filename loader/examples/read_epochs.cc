@@ -1,5 +1,5 @@
-// read-epochs DATASET [EPOCHS [BATCH_SIZE]]: reads a dataset through this node's daemon as a training job does, and
-// says of each epoch what came, how fast, and how long the loop waited.
+// read-epochs DATASET [EPOCHS [BATCH_SIZE]]: reads a dataset through this node's daemon as a training job does. Prints
+// for each epoch what came, how fast, and how long the loop waited.
 
 #include <chrono>
 #include <cstdint>

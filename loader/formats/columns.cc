@@ -1,5 +1,5 @@
-// MDS, LitData and Megatron: the manifest's format info names the columns. A bare sample (tokens) is its one column, so
-// nothing of it is parsed.
+// MDS, LitData and Megatron: the manifest's format info names the columns. A bare sample (tokens) is its only column,
+// so it is not parsed.
 
 #include "cache/protocol/format_info.h"
 #include "cache/protocol/sample_table.h"

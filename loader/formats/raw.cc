@@ -1,4 +1,4 @@
-// Raw: a sample is a file, its one field is named by the file's suffix.
+// Raw: a sample is a file. Its one field is named by the file's suffix.
 
 #include "loader/formats/sample_format.h"
 

@@ -12,7 +12,7 @@ Result<std::unique_ptr<SampleFormat>> make_sample_format(const protocol::Manifes
         case Format::mds:
         case Format::litdata:
         case Format::megatron: return make_column_format(manifest);
-        case Format::larder: break;  // what is packed is one of the others
+        case Format::larder: break;  // packed files hold one of the other formats
     }
     return fail(ErrorCode::unsupported, "the dataset's format is not known to this client: it needs a newer one");
 }

@@ -1,4 +1,4 @@
-// TFRecord: a sample is a record, whose checksums are verified here; its one field, "record", is the data.
+// TFRecord: a sample is a record. Its checksums are verified here; its one field, "record", is the data.
 
 #include "cache/protocol/tfrecord.h"
 

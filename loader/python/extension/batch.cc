@@ -16,7 +16,7 @@ namespace {
 
 PyTypeObject* batch_type = nullptr;
 
-// Lets the C++ batch go, or leaves that to the thread that is inside the loader.
+// Destroys the C++ batch, or leaves that to the thread that is inside the loader.
 void let_go(BatchObject& batch) {
     if (!batch.samples) return;
     if (batch.returns->loader_busy) {
@@ -35,7 +35,7 @@ void dealloc(PyObject* self) {
     Py_DECREF(type);
 }
 
-// Only reached through `view_of`, which says what to export; there is no one buffer of a batch.
+// Reached only through `view_of`, which says what to export: a batch has no single buffer.
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
     BatchObject& batch = as_batch(self);
     if (batch.exported.data() == nullptr) {
@@ -43,7 +43,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
         PyErr_SetString(PyExc_BufferError, "a batch is many buffers; ask its samples for theirs");
         return -1;
     }
-    // The buffer protocol has no const; readonly=1 is what keeps Python from writing.
+    // The buffer protocol has no const; readonly=1 keeps Python from writing.
     auto* data = const_cast<std::byte*>(batch.exported.data());
     if (PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(batch.exported.size()), 1, flags) != 0) return -1;
     ++batch.views;
@@ -63,7 +63,7 @@ Py_ssize_t length(PyObject* self) {
     return samples == nullptr ? -1 : static_cast<Py_ssize_t>(samples->size());
 }
 
-// Iteration runs on this, until the IndexError.
+// Iteration calls this until the IndexError.
 PyObject* item(PyObject* self, Py_ssize_t index) {
     const larder::Batch* samples = samples_of(self);
     if (samples == nullptr) return nullptr;

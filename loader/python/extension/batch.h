@@ -1,13 +1,12 @@
 #pragma once
 
 // larder.Batch as a C type. Reaching a sample's bytes must cost far less than opening a file, so it uses the C API
-// directly, and all memoryviews of its samples are exported by the Batch itself, so that none needs an object of its
-// own.
+// directly. The Batch itself exports all memoryviews of its samples, so that none needs an object of its own.
 //
-// Who keeps what alive: a Sample and every memoryview (and NumPy array) of a batch refer to the Batch object. The C++
-// batch, and with it the loader's memory, goes back when nothing refers to the Batch any more; or at `release()`, as
-// soon as no view is left. All with the GIL held. A batch may be let go of by a thread while another is inside the
-// loader without the GIL: BatchReturns keeps it until the loader is free.
+// Ownership: a Sample and every memoryview (and NumPy array) of a batch refer to the Batch object. The C++ batch, and
+// with it the loader's memory, is given back when nothing refers to the Batch any more, or after `release()` as soon as
+// no view is left. The GIL is held throughout. A thread may drop a batch while another is inside the loader without the
+// GIL: BatchReturns keeps the batch until the loader is free.
 
 #include <Python.h>
 
@@ -21,7 +20,7 @@ namespace larder::python {
 // Shared by a loader (or dataset) and its batches; guarded by the GIL.
 struct BatchReturns {
     bool loader_busy = false;
-    std::vector<larder::Batch> waiting;  // to be destroyed when the loader is not busy
+    std::vector<larder::Batch> waiting;  // destroyed when the loader is no longer busy
 };
 
 // Adds the type to the module; false with an exception set.

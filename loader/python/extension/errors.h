@@ -1,6 +1,6 @@
 #pragma once
 
-// From larder::Error to Python: each ErrorCode is a class of larder/errors.py, which is where they are documented.
+// Converts larder::Error to Python exceptions. Each ErrorCode is a class of larder/errors.py, which documents it.
 // Everything here is called with the GIL held.
 
 #include <Python.h>
@@ -9,10 +9,10 @@
 
 namespace larder::python {
 
-// Sets Python's exception from the error. The exception a signal handler raised, if there is one, is kept instead.
+// Sets Python's exception from the error. An exception that a signal handler raised is kept instead.
 void set_error(const Error& error);
 
-// Sets it and throws what nanobind takes for "an exception is set".
+// Sets the exception, and throws what tells nanobind that one is set.
 [[noreturn]] void throw_error(const Error& error);
 
 template <typename T>

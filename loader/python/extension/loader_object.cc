@@ -25,13 +25,13 @@ namespace {
 
 using SharedWait = nb::ndarray<const std::int64_t, nb::shape<2>, nb::c_contig, nb::device::cpu>;
 
-// Ctrl-C while the loader waits: the signal's handler runs here and what it raised becomes the call's exception.
+// Handles Ctrl-C while the loader waits: the signal's handler runs here, and its exception becomes the call's.
 bool interrupted() {
     const nb::gil_scoped_acquire gil;
     return PyErr_CheckSignals() != 0;
 }
 
-// Says why a call waits, through the logger "larder", which prints warnings unless the program says otherwise.
+// Logs why a call waits, to the logger "larder", which prints warnings unless the program says otherwise.
 void warn_daemon_away(const std::string& why) {
     const nb::gil_scoped_acquire gil;
     try {
@@ -43,7 +43,7 @@ void warn_daemon_away(const std::string& why) {
     }
 }
 
-// Who is inside the object while the GIL is given up.
+// Marks the object as in use while the GIL is released.
 class Turn {
 public:
     explicit Turn(const std::shared_ptr<BatchReturns>& returns) : returns_(returns) {
@@ -56,7 +56,7 @@ public:
         returns_->loader_busy = false;
         take_back();
     }
-    // True: other threads had let batches go.
+    // True if other threads had dropped batches.
     bool take_back() {
         std::vector<larder::Batch> gone;
         gone.swap(returns_->waiting);
@@ -73,8 +73,8 @@ auto without_gil(Call call) {
     return call();
 }
 
-// Two integers of the training loop's process: ns it waited, and since when it waits (TrainingLoopWait's). None: nobody
-// knows. The array lives as long as the loader reads it.
+// Two integers of the training loop's process: ns it waited, and since when it waits (see TrainingLoopWait). None:
+// nobody knows. The array lives as long as the loader reads it.
 std::shared_ptr<const TrainingLoopWait> shared_wait(const std::optional<SharedWait>& wait) {
     if (!wait) return nullptr;
     static_assert(sizeof(TrainingLoopWait) == 2 * sizeof(std::int64_t));
@@ -129,7 +129,7 @@ public:
     nb::object next() {
         Turn turn(returns_);
         auto batch = without_gil([&] { return loader_.next(); });
-        // Room may have come back while the call that found none was in the loader.
+        // Room may have come back while the failed call was in the loader.
         while (!batch && batch.error().code == ErrorCode::no_space && turn.take_back()) {
             batch = without_gil([&] { return loader_.next(); });
         }

@@ -1,4 +1,4 @@
-// The private module larder._larder: what the Python package in larder/ is built on.
+// The private module larder._larder, on which the Python package in larder/ is built.
 
 #include <nanobind/nanobind.h>
 
@@ -7,7 +7,7 @@
 #include "loader/python/extension/sample.h"
 
 NB_MODULE(_larder, module) {
-    // A loader that lives until the interpreter ends is no mistake of its user's.
+    // A loader that lives until the interpreter ends is not a mistake of its user.
     nanobind::set_leak_warnings(false);
     if (!larder::python::add_batch_type(module.ptr()) || !larder::python::add_sample_type(module.ptr())) {
         throw nanobind::python_error();

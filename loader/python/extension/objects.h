@@ -1,6 +1,6 @@
 #pragma once
 
-// What a Batch object is inside, and what batch.cc and sample.cc share. With the GIL held, as everything here. A
+// The layout of a Batch object, and what batch.cc and sample.cc share. Everything here is called with the GIL held. A
 // function that returns null or nothing has set a Python exception.
 
 #include <Python.h>
@@ -17,9 +17,9 @@
 namespace larder::python {
 
 struct BatchObject {
-    PyObject_HEAD std::optional<larder::Batch> samples;  // until it is let go
+    PyObject_HEAD std::optional<larder::Batch> samples;  // empty once given back
     std::shared_ptr<BatchReturns> returns;
-    std::span<const std::byte> exported;  // what the next request for a buffer gets; see view_of
+    std::span<const std::byte> exported;  // what the next buffer request gets; see view_of
     Py_ssize_t views;                     // memoryviews of the batch's memory
     bool released;
 };
@@ -28,7 +28,8 @@ inline BatchObject& as_batch(PyObject* self) {
     return *reinterpret_cast<BatchObject*>(self);
 }
 
-// Keeps the C++ batch while its spans are read: allocating Python objects may run finalizers, which may release it.
+// Keeps the C++ batch while its spans are read: allocating Python objects may run finalizers, which may release the
+// batch.
 class Pin {
 public:
     explicit Pin(PyObject* batch);
@@ -40,20 +41,20 @@ private:
     BatchObject& batch_;
 };
 
-// The batch's samples, or a ValueError once it was released.
+// The batch's samples; null with a ValueError once the batch was released.
 const larder::Batch* samples_of(PyObject* batch);
 
-// A read-only memoryview of bytes in the batch's memory; it keeps the batch.
+// A read-only memoryview of bytes in the batch's memory. It keeps the batch alive.
 PyObject* view_of(PyObject* batch, std::span<const std::byte> bytes);
 
-// The named field, the first one for None (an empty one where there is none), or null with a KeyError that says which
-// there are.
+// The named field; for None the first one (an empty one if there is none). Null with a KeyError that lists the fields
+// if there is no such field.
 const larder::Field* field_of(const larder::Sample& sample, PyObject* field_name);
 
-// The class index as an int: the manifest's, else the number in a field named "cls"; or None.
+// The class index as an int: the manifest's, else the number in a field named "cls", else None.
 PyObject* label_of(const larder::Sample& sample);
 
-// A str; bytes that are not UTF-8 come as surrogates, as Python does with file names.
+// A str. Bytes that are not UTF-8 become surrogates, as in Python's file names.
 PyObject* new_text(std::string_view text);
 
 template <typename Make>

@@ -117,7 +117,7 @@ int contains(PyObject* self, PyObject* name) {
     return 0;
 }
 
-// numpy.frombuffer, looked up at first use: NumPy takes longer to import than all of Larder.
+// numpy.frombuffer, looked up on first use: NumPy takes longer to import than all of Larder.
 PyObject* numpy_array(PyObject* view, ElementType element) {
     static PyObject* frombuffer = nullptr;
     static PyObject* types[kElementTypeEnd] = {};

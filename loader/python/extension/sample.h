@@ -1,6 +1,6 @@
 #pragma once
 
-// larder.Sample: one sample of a Batch, as a C type that is a pointer and a reference. With the GIL held.
+// larder.Sample: one sample of a Batch, as a C type of a reference and an index. With the GIL held.
 
 #include <Python.h>
 
@@ -11,7 +11,7 @@ namespace larder::python {
 // Adds the type to the module; false with an exception set.
 bool add_sample_type(PyObject* module);
 
-// Sample `index` of a Batch object that has it; null with an exception set.
+// Sample `index` of a Batch object, which must have it. Null with an exception set.
 PyObject* make_sample(PyObject* batch, std::size_t index);
 
 }  // namespace larder::python
