@@ -1,4 +1,4 @@
-"""Reads a dataset of any format through Larder, epoch after epoch, and prints what it came to.
+"""Reads a dataset of any format through Larder, epoch after epoch, and prints the figures of each epoch.
 
     python read_epochs.py DATASET --epochs 2
 """

@@ -1,8 +1,8 @@
 """Trains a small CNN on a dataset of images in class directories (or tar shards packed from one), read through Larder.
 
-Stops whenever --stop-after batches of an epoch are done, with its whole state in --checkpoint, and goes on from there,
-exactly, when started again: no sample of the epoch is missed or seen twice. Each epoch prints its samples/s, hit ratio,
-remote MB/s and the share of time the training loop waited for data.
+Stops after --stop-after batches of an epoch, with its whole state in --checkpoint, and resumes exactly there when
+started again: no sample of the epoch is missed or seen twice. Each epoch prints its samples/s, hit ratio, remote MB/s
+and the share of time that the training loop waited for data.
 
     python train_images.py DATASET --epochs 3 --checkpoint state.pt
 """
@@ -23,15 +23,15 @@ from PIL import Image
 import larder.torch
 
 SIDE = 32
-# A handful of posters would take longer to decode than all other images together: Pillow refuses twice this many.
+# A few posters would take longer to decode than all other images together. Pillow refuses twice this many pixels.
 Image.MAX_IMAGE_PIXELS = 2_000_000
 
 
 def decode(sample: larder.Sample) -> tuple[torch.Tensor, int]:
-    """A sample to an image of shape (3, SIDE, SIDE), float32 in [0, 1], and its class index. Runs in the worker."""
+    """An image of shape (3, SIDE, SIDE), float32 in [0, 1], and its class index. Runs in the worker."""
     label = int(bytes(sample["cls"])) if "cls" in sample.fields else sample.label
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # clip art has oddities that Pillow remarks on
+        warnings.simplefilter("ignore")  # Pillow warns of oddities in clip art
         try:
             image = Image.open(io.BytesIO(sample.bytes))
         except Image.DecompressionBombError:

@@ -1,4 +1,4 @@
-"""The extension. Batch and Sample are public (larder.Batch, larder.Sample); the rest is behind larder's own classes."""
+"""The extension. Batch and Sample are public (larder.Batch, larder.Sample); larder's classes wrap the rest."""
 
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -9,17 +9,17 @@ import numpy.typing
 
 @final
 class Sample:
-    """One sample of a batch. Views stay valid as long as they are there, and keep the whole batch's memory."""
+    """One sample of a batch. Its views stay valid as long as they exist, and keep the whole batch's memory."""
 
     @property
     def index(self) -> int:
-        """The sample's place in the dataset."""
+        """The sample's index in the dataset."""
     @property
     def key(self) -> str:
-        """WebDataset: the name its members share. Else the path of its file in the dataset."""
+        """WebDataset: the name that its members share. Else the path of its file in the dataset."""
     @property
     def label(self) -> int | None:
-        """The class index: raw, of the directory; WebDataset, the number in field "cls"."""
+        """The class index. Raw: that of the directory. WebDataset: the number in field "cls"."""
     @property
     def bytes(self) -> memoryview:
         """The first field's bytes, read-only, no copy."""
@@ -28,18 +28,18 @@ class Sample:
         """Each field's name with its bytes, read-only, no copy. WebDataset: the members' suffixes; raw: the file's."""
     @property
     def encodings(self) -> dict[str, str]:
-        """Each field's name with how its format says it is encoded ("int", "ndarray:int32"); "" for plain bytes."""
+        """Each field's name with its encoding, as the format spells it ("int", "ndarray:int32"); "" for plain bytes."""
     @property
     def structure(self) -> str | None:
-        """LitData: the tree whose leaves the fields are, as its index.json has it. Else None."""
+        """LitData: the tree whose leaves are the fields, as in its index.json. Else None."""
     def __getitem__(self, field: str) -> memoryview: ...
     def __contains__(self, field: object) -> bool: ...
     def numpy(self, field: str | None = None) -> numpy.typing.NDArray[Any]:
-        """The first field, or the named one: read-only, shape (n,), of its numbers' dtype or uint8, no copy."""
+        """The first field, or the named one, no copy: read-only, shape (n,), dtype of its numbers or else uint8."""
 
 @final
 class Batch(Sequence[Sample]):
-    """Samples that came together. It holds their memory until it and all views of it are gone, or `release()`."""
+    """Samples delivered together. A batch holds their memory until it and all views of it are gone, or `release()`."""
 
     @overload
     def __getitem__(self, index: int) -> Sample: ...
@@ -52,15 +52,15 @@ class Batch(Sequence[Sample]):
     def labels(self) -> list[int | None]:
         """The class index of every sample."""
     def indices(self) -> list[int]:
-        """The place of every sample in the dataset."""
+        """The index of every sample in the dataset."""
     @property
     def nbytes(self) -> int:
         """Bytes of all fields of all samples."""
     @property
     def released(self) -> bool:
-        """Whether release() was called."""
+        """True if release() was called."""
     def release(self) -> bool:
-        """Gives the memory back to the loader; False if views are left, then it goes back with the last of them."""
+        """Gives the memory back to the loader. False if views are left: it then goes back with the last of them."""
     def __enter__(self) -> Batch: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

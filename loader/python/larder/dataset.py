@@ -16,20 +16,20 @@ if TYPE_CHECKING:  # `import larder` imports no NumPy
 
 
 class Dataset(Closing):
-    """Reads any samples of a dataset by their index. Asking for many at once (`fetch`) is much faster than one by one.
+    """Reads any samples of a dataset by index. Reading many at once (`fetch`) is much faster than one by one.
 
-    `dataset[i]` is a `Sample`, `dataset[a:b]` and `fetch([...])` are `Batch`es; with `decode`, what it makes of the
-    sample, or a list of that. A Dataset may be pickled: the copy opens a session of its own.
+    `dataset[i]` is a `Sample`; `dataset[a:b]` and `fetch([...])` are `Batch`es. With `decode`, they are a decoded
+    sample and lists of decoded samples. A Dataset may be pickled: the copy opens a session of its own.
 
     Args:
-        dataset: The name it was added with (`larder dataset add`).
+        dataset: The name given to `larder dataset add`.
         job: Sessions of one job share its rate limit. Default: $LARDER_JOB, which submitted jobs have, else "default".
-        memory_budget: Bytes, or a size such as "256MiB", for the samples asked for and those the caller holds. None:
+        memory_budget: Bytes, or a size such as "256MiB", for requested samples and those that the caller holds. None:
             256 MiB.
-        reconnect_timeout_s: For how long a daemon that is away is waited for, in opening and in reading, before
-            `Unavailable` is raised.
-        socket: The daemon's socket; None: $LARDER_SOCKET, else where `larder up` puts it.
-        decode: Called with each sample; what it returns should not hold views. Where it raises, the caller gets a
+        reconnect_timeout_s: How long opening and reading wait for a daemon that is away before they raise
+            `Unavailable`.
+        socket: The daemon's socket; None: $LARDER_SOCKET, else the default of `larder up`.
+        decode: Called with each sample; its result should not hold views. If it raises, the caller gets a
             `DecodeError` that names the sample.
     """
 
@@ -90,20 +90,20 @@ class Dataset(Closing):
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all samples, as they lie in the remote."""
+        """Bytes of all samples, as stored in the remote."""
         return self._open_core().total_bytes()
 
     @property
     def class_names(self) -> list[str]:
-        """Names of the classes; `sample.label` is a place in this list."""
+        """Names of the classes; `sample.label` is an index into this list."""
         return self._open_core().class_names()
 
     def set_training_loop(self, wait: npt.NDArray[np.int64] | None) -> None:
-        """The samples are for a training loop in another process, which tells through shared memory how long it waits.
+        """Tells the dataset that its samples go to a training loop in another process, which shares how long it waits.
 
-        `wait` is int64 of shape (2,), written by the loop: nanoseconds it has waited in waits that are over, and
-        `time.monotonic_ns()` of when the present one began, 0 when it does not wait. One of the loop's workers has it;
-        the others, and all where nobody knows, have None.
+        `wait` is int64 of shape (2,), in shared memory, written by the loop: the nanoseconds of its finished waits, and
+        the `time.monotonic_ns()` at which the current wait began, or 0 if it does not wait. One of the loop's workers
+        gets `wait`; the others, and all of them if nobody knows the waits, get None.
         """
         self._open_core().set_training_loop(wait)
 

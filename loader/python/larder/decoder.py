@@ -1,4 +1,4 @@
-"""Calls the `decode` of a loader's user, and names the sample on which it fails."""
+"""Calls the user's `decode`, and names the sample on which it fails."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Decoder:
         """Samples left out."""
 
     def batch(self, samples: _larder.Batch) -> list[Any]:
-        """What `decode` makes of each sample, without those it fails on where these are skipped."""
+        """The decoded samples. With `skip_errors`, those on which `decode` fails are left out."""
         made = []
         errors = 0
         for sample in samples:

@@ -1,7 +1,7 @@
-"""`decode`: a sample as Python values, by the encodings its format gives its fields.
+"""`decode`: a sample as Python values, by the encodings that its format gives its fields.
 
-Every function here takes bytes as they came and returns copies, so that nothing holds the batch's memory. Nothing is
-unpickled: an encoding that would need it is an error. NumPy is imported at the first array, PIL at the first image.
+Every function here takes encoded bytes and returns copies, so that nothing holds the batch's memory. Nothing is
+unpickled: an encoding that needs unpickling is an error. NumPy is imported at the first array, PIL at the first image.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from larder import _larder, litdata, litdata_json, tfrecord
 from larder.errors import Corrupt, Unsupported
 
-# MDS's codes of dtypes in arrays that say their own.
+# MDS's dtype codes, in arrays that carry their own dtype.
 _MDS_DTYPES = {
     8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32", 34: "float32",
     64: "uint64", 65: "int64", 66: "float64",
 }  # fmt: skip
 _SCALARS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
-# Files of their own kind, left to whoever knows them: PIL.Image.open(io.BytesIO(value)), and so on.
+# Whole files, which the caller decodes: PIL.Image.open(io.BytesIO(value)), and so on.
 _AS_THEY_ARE = (
     "", "bytes", "jpeg", "png", "image", "video", "audio", "file", "tiff", "tifffile", "pdf", "mesh", "nifti",
 )  # fmt: skip
@@ -30,7 +30,7 @@ Decoder = Callable[[memoryview], Any]
 
 
 def decode(sample: _larder.Sample) -> Any:
-    """What the sample's writer put in, as far as its format says what that is.
+    """The values that the sample's writer stored, as far as its format describes them.
 
     MDS: a dict of the columns. LitData: the tree (a dict, list, tuple, ...) of its leaves. TFRecord: the features of
     the tf.train.Example, as lists of bytes and NumPy arrays. Megatron, and LitData's tokens: a NumPy array. Raw and
@@ -103,7 +103,7 @@ def _mds_array(view: memoryview, dtype: str, shape: tuple[int, ...] | None) -> A
         dtype = _MDS_DTYPES[view[at]]
         at += 1
     if shape is None:
-        # The number of axes, and how many bytes the length of one takes.
+        # The number of axes, and the bytes in which the length of each is stored.
         axes, width = view[at] >> 2, 1 << (view[at] & 3)
         at += 1
         lengths = view[at : at + axes * width]

@@ -1,10 +1,10 @@
-"""What can go wrong, as exceptions. All derive from `Error`; the message says what failed, on what, and what to do."""
+"""Larder's exceptions. All derive from `Error`; the message says what failed, on what, and what to do."""
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """Anything Larder reports. `code` is its stable name, `system_errno` the kernel's number, or 0."""
+    """Any error that Larder reports. `code` is its stable name, `system_errno` the kernel's number, or 0."""
 
     code: str = "internal"
 
@@ -14,7 +14,7 @@ class Error(Exception):
 
 
 class InvalidArgument(Error, ValueError):
-    """An argument that cannot be; the message says what is allowed."""
+    """An argument is invalid; the message says what is allowed."""
 
     code = "invalid_argument"
 
@@ -26,7 +26,7 @@ class NotFound(Error):
 
 
 class AlreadyExists(Error):
-    """A name that is taken."""
+    """The name is taken."""
 
     code = "already_exists"
 
@@ -38,25 +38,25 @@ class PermissionDenied(Error):
 
 
 class Unavailable(Error):
-    """No daemon answers, and the time to wait for one is over."""
+    """No daemon answered in the time allowed."""
 
     code = "unavailable"
 
 
 class Corrupt(Error):
-    """Bytes on disk that are not what was written; never samples, which are checked and fetched again."""
+    """Bytes on disk differ from those that were written. Never samples: these are checked and fetched again."""
 
     code = "corrupt"
 
 
 class ObjectChanged(Error):
-    """A remote object is no longer what was indexed; index the dataset again."""
+    """A remote object has changed since it was indexed; index the dataset again."""
 
     code = "changed"
 
 
 class NoSpace(Error):
-    """A file system is full, or batches that are kept leave the loader no memory (raise `memory_budget`)."""
+    """A file system is full, or held batches leave the loader no memory (raise `memory_budget`)."""
 
     code = "no_space"
 
@@ -68,37 +68,37 @@ class ReadFailed(Error):
 
 
 class Timeout(Error, TimeoutError):
-    """What was waited for did not come in time."""
+    """An operation did not finish in time."""
 
     code = "timeout"
 
 
 class ProtocolError(Error):
-    """The daemon said what this client does not understand: their versions differ."""
+    """The client does not understand the daemon's message: their versions differ."""
 
     code = "protocol"
 
 
 class Unsupported(Error):
-    """Something this version, kernel or file system cannot do."""
+    """This version, kernel or file system cannot do what was asked."""
 
     code = "unsupported"
 
 
 class Cancelled(Error):
-    """A wait that was ended from outside."""
+    """A wait was ended from outside."""
 
     code = "cancelled"
 
 
 class InternalError(Error):
-    """A mistake of Larder's own; please report it."""
+    """A bug in Larder; please report it."""
 
     code = "internal"
 
 
 class DecodeError(Error):
-    """The `decode` of a loader failed on a sample; the message names it, `__cause__` is what `decode` raised."""
+    """A loader's `decode` failed on a sample. The message names the sample, `__cause__` is what `decode` raised."""
 
     code = "decode"
 

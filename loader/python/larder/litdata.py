@@ -1,7 +1,7 @@
-"""LitData's own encodings, and the tree that its leaves make.
+"""LitData's own encodings, and the tree that the leaves of a sample form.
 
-`unflatten` follows the JSON that LitData's index.json has as data_spec: [version, node], a node being {"type",
-"context", "children_spec"}, a leaf one without a type. Leaves stand in the order of the tree.
+`unflatten` reads the data_spec of LitData's index.json: [version, node]. A node is {"type", "context",
+"children_spec"}; a leaf is a node without a type. Leaves are in the order of the tree.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from larder.errors import Corrupt, Unsupported
 
-# By LitData's numbers of dtypes: torch's, several names for some, and NumPy's.
+# By LitData's dtype numbers: torch's, where some dtypes have several numbers, and NumPy's.
 _TORCH_DTYPES = {
     0: "float32", 1: "float32", 2: "float64", 3: "float64", 4: "complex64", 5: "complex64", 6: "complex128",
     7: "complex128", 8: "float16", 9: "float16", 11: "uint8", 12: "int8", 13: "int16", 14: "int16", 15: "int32",
@@ -30,7 +30,7 @@ Decoder = Callable[[memoryview], Any]
 
 
 def decoder(kind: str, rest: str) -> Decoder | None:
-    """How to decode a leaf of LitData; None for what is none. Tensors come as NumPy arrays."""
+    """The decoder of a LitData leaf, or None if the encoding is not LitData's. Tensors become NumPy arrays."""
     if kind == "no_header_tensor":
         dtype = _torch_dtype(int(rest))
         return lambda view: _array(view, dtype, (-1,))
@@ -41,7 +41,7 @@ def decoder(kind: str, rest: str) -> Decoder | None:
 
 
 def unflatten(structure: str, leaves: list[Any]) -> Any:
-    """The tree of these leaves."""
+    """The tree with these leaves."""
     build, count = _tree(structure)
     if count != len(leaves):
         raise Corrupt(f"the tree of a sample has {count} leaves, the sample {len(leaves)}")
@@ -96,7 +96,7 @@ def _array(view: memoryview, dtype: str, shape: tuple[int, ...]) -> Any:
 
 
 def _tensor(view: memoryview) -> Any:
-    # The header is little-endian in older LitData, big-endian in newer; only one of the two fits the bytes.
+    # The header is little-endian in older LitData, big-endian in newer. Only one of the two fits the bytes.
     return _shaped(view, "<", _torch_dtype) if _fits(view, "<", _torch_dtype) else _shaped(view, ">", _torch_dtype)
 
 
@@ -105,7 +105,7 @@ def _numpy(view: memoryview) -> Any:
 
 
 def _header(view: memoryview, order: str, dtype_of: Callable[[int], str]) -> tuple[str, tuple[int, ...], int]:
-    """The dtype and shape an array says it has, and the bytes it should have with them and its header."""
+    """The dtype and shape in an array's header, and the bytes that the array should have, with its header."""
     import numpy
 
     number, axes = struct.unpack_from(f"{order}II", view)

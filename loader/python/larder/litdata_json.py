@@ -1,10 +1,11 @@
 """The "json" leaves of LitData: JSON text, or in newer versions a compact form of the same values.
 
-A value of the compact form is a byte that says its kind and what that kind needs, little-endian: 0 JSON text; 7 text;
-8 an int64; 9 a float64; 10 a byte, 0 or 1; 11 nothing (None); 1 to 4 lists of text, int64, float64 and bytes 0 or 1, with
-their length first; 5 a dict: its length, then keys (texts) and values in turn; 6 a list of dicts with the same keys: its
-length, the number of keys, the keys, then for each dict the values, each after a byte of its own: 16 None, 17 text,
-18 int64, 19 float64, 20 a byte 0 or 1. Lengths are u32; a text is a length and UTF-8. Nothing begins like JSON text.
+A value of the compact form is a byte for its kind, then the kind's data, little-endian: 0 JSON text; 7 text; 8 an
+int64; 9 a float64; 10 a byte, 0 or 1; 11 nothing (None); 1 to 4 lists of text, int64, float64 and bytes 0 or 1, with
+their length first; 5 a dict: its length, then keys (texts) and values in turn; 6 a list of dicts with the same keys:
+its length, the number of keys, the keys, then the values of each dict, each after a byte for its kind: 16 None, 17
+text, 18 int64, 19 float64, 20 a byte 0 or 1. Lengths are u32; a text is a length and UTF-8. LitData's JSON text never
+begins with a byte below 12.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class _Reader:
         return self.value(_ROW_KINDS[kind])
 
     def plausible(self, count: int, bytes_each: int) -> int:
-        """A count of things that take so many bytes at least, which must be there."""
+        """Returns `count`; raises Corrupt if so many items of at least `bytes_each` do not fit in the rest."""
         if count * max(bytes_each, 1) > len(self.view) - self.at:
             raise Corrupt(f"a json leaf of {len(self.view)} bytes has {count} items at byte {self.at}")
         return count

@@ -20,43 +20,44 @@ class Loader(Closing):
     Over all ranks and workers of the job, every sample comes exactly once per epoch, in an order that is a function of
     (seed, epoch, dataset version) alone.
 
-    Each `for` loop, and each `iter(loader)`, is a pass, as with torch's DataLoader: the first walks the first epoch, or
-    what is left of it after `load_state_dict`; each later one walks the next epoch, whole, also when a loop was left
-    early (`break`). A pass from which no batch was taken does not count. To go on with a loop that was left, keep its
-    iterator (`batches = iter(loader)`) or its state (`state_dict`). An iterator that has ended stays at its end. One
-    that has not raises RuntimeError as soon as another pass began.
+    Each `for` loop, and each `iter(loader)`, is a pass, as with torch's DataLoader. The first pass walks the first
+    epoch, or what is left of it after `load_state_dict`. Each later pass walks the whole next epoch, even if the loop
+    before was left early (`break`). A pass from which no batch was taken does not count. To resume a loop that was
+    left, keep its iterator (`batches = iter(loader)`) or its state (`state_dict`). An iterator that has ended stays at
+    its end. One that has not ended raises RuntimeError once another pass has begun.
 
     Yields `Batch`es: sequences of `Sample`s whose bytes lie in memory shared with the daemon. With `decode`, yields
-    `[decode(sample) for sample in batch]` and gives the batch back; what `decode` returns should not hold views. Where
-    `decode` raises, the loop gets a `DecodeError` that names the sample, or goes on without it (`decode_errors`).
+    `[decode(sample) for sample in batch]` and gives the batch back; the result of `decode` should not hold views. If
+    `decode` raises, the loop gets a `DecodeError` that names the sample, or continues without it (`decode_errors`).
 
     Args:
-        dataset: The name it was added with (`larder dataset add`).
-        job: Sessions of one job share its rate limit and its count of what is still unread. Default: $LARDER_JOB, which
+        dataset: The name given to `larder dataset add`.
+        job: Sessions of one job share its rate limit and its count of unread bytes. Default: $LARDER_JOB, which
             submitted jobs have, else "default".
-        batch_size: Samples in a batch; only an epoch's last one may have fewer.
-        seed: Of the shuffle.
+        batch_size: Samples in a batch; only an epoch's last batch may have fewer.
+        seed: The seed of the shuffle.
         shuffle: False gives the dataset's own order.
-        shuffle_window_blocks: Where blocks hold many samples: blocks are shuffled globally, samples within so many
+        shuffle_window_blocks: If blocks hold many samples, blocks are shuffled globally, and samples within this many
             blocks.
-        rank, world_size: This process among those that train together.
-        worker, worker_count: This process among those that load for one rank.
+        rank, world_size: This process's place among those that train together, and their number.
+        worker, worker_count: This process's place among those that load for one rank, and their number.
         drop_last: Only whole batches, and the same number for every rank.
-        skip_failed: Leave out samples whose object changed or cannot be read, and count them (`statistics`).
-        deal: How the order is dealt to ranks. "interleaved": batch by batch. "contiguous": each takes one stretch, so
-            that a block of many samples is read by one rank only. "automatic": by the dataset's blocks.
-        memory_budget: Bytes, or a size such as "256MiB", for prefetched batches and those the caller holds. None: twice
-            what two batches and the shuffle window need, 256 MiB to 1 GiB.
-        reconnect_timeout_s: For how long a daemon that is away is waited for, in opening and in iterating, before
-            `Unavailable` is raised.
+        skip_failed: Leaves out samples whose object changed or cannot be read, and counts them (`statistics`).
+        deal: How the order is dealt to ranks. "interleaved": batch by batch. "contiguous": each rank takes one stretch,
+            so that a block of many samples is read by one rank only. "automatic": depends on the dataset's blocks.
+        memory_budget: Bytes, or a size such as "256MiB", for prefetched batches and those that the caller holds. None:
+            twice what two batches and the shuffle window need, 256 MiB to 1 GiB.
+        reconnect_timeout_s: How long opening and iterating wait for a daemon that is away before they raise
+            `Unavailable`.
         first_epoch: The number of the first epoch.
-        socket: The daemon's socket; None: $LARDER_SOCKET, else where `larder up` puts it.
+        socket: The daemon's socket; None: $LARDER_SOCKET, else the default of `larder up`.
         decode: See above.
-        decode_errors: "raise", or "skip": leave out samples on which `decode` raises, and count them (`statistics`).
+        decode_errors: "raise", or "skip", which leaves out samples on which `decode` raises, and counts them
+            (`statistics`).
 
     Raises:
-        larder.Error: In opening and in iterating; its subclasses say what. After an error the same iterator may be
-            asked again: nothing is lost.
+        larder.Error: Opening or iterating failed; the subclass says why. After an error the same iterator may be used
+            again: nothing is lost.
     """
 
     def __init__(
@@ -150,12 +151,12 @@ class Loader(Closing):
         return made
 
     def __len__(self) -> int:
-        """This rank's batches in the pass, over all its workers: of a whole epoch, or of what the loaded state left."""
+        """This rank's batches in the pass, over all its workers: a whole epoch's, or those that a loaded state left."""
         return self._open_core().batches_per_epoch()
 
     @property
     def epoch(self) -> int:
-        """The epoch of the pass that is under way or was left, and once one has ended, of the next."""
+        """The epoch of the current pass, also if its loop was left. Once the pass has ended, the next epoch."""
         return self._open_core().epoch()
 
     @property
@@ -165,23 +166,23 @@ class Loader(Closing):
 
     @property
     def class_names(self) -> list[str]:
-        """Names of the classes; `sample.label` is a place in this list."""
+        """Names of the classes; `sample.label` is an index into this list."""
         return self._open_core().class_names()
 
     def start_epoch(self, epoch: int) -> None:
-        """Ends the pass that is under way; the next one walks this epoch, from its start."""
+        """Ends the current pass. The next one walks this epoch from its start."""
         self._open_core().start_epoch(options.whole("epoch", epoch, 0, 2**63 - 1))
         self._begin(None)
 
     def state_dict(self) -> job_state.StateDict:
-        """Where the whole job stands, when every rank has taken as many batches as this one. JSON-able, small."""
+        """The whole job's position when every rank has taken as many batches as this one. Small, fit for JSON."""
         return job_state.to_dict(self._dataset, self._open_core().state_after(self._taken * self._worker_count))
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Ends the pass that is under way. The next one goes on from this state, the one after it walks the next epoch.
+        """Ends the current pass. The next one resumes from this state, and the one after it walks the next epoch.
 
-        The state may be of any number of ranks and workers. Dataset, seed and shuffle must be the same. Where the
-        epoch's last batch was taken before the state, the pass that goes on from it has no batches.
+        The state may come from any number of ranks and workers. Dataset, seed and shuffle must be the same. If the
+        epoch's last batch was taken before the state, the pass that resumes from it has no batches.
         """
         self._open_core().restore(job_state.to_bytes(state))
         self._begin(None)

@@ -1,4 +1,4 @@
-"""Arguments as users give them, checked and made into what the extension takes."""
+"""Checks users' arguments and converts them to those of the extension."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What passes over a loader have in common: when each is over."""
+"""The common part of passes over a loader: when each pass is over."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any, Protocol
 
 
 class Walked(Protocol):
-    """Whatever is walked in passes, of which only the newest goes on."""
+    """An object that is walked in passes, of which only the newest can continue."""
 
     def _is_current(self, walk: Pass) -> bool: ...
     def _next(self, walk: Any) -> Any:
-        """The next batch of the newest pass; StopIteration at its end."""
+        """The next batch of the newest pass. Raises StopIteration at its end."""
 
 
 class Pass(Iterator[Any]):
-    """The iterator of one pass. Its end is final, and an error is not: the next call goes on where the error came."""
+    """The iterator of one pass. Its end is final, an error is not: the next call continues where the error came."""
 
     def __init__(self, walked: Walked) -> None:
         self._walked: Walked | None = walked

@@ -1,4 +1,4 @@
-"""A job's place in its epochs, as a dict that JSON, pickle and torch.save take alike."""
+"""A job's position in its epochs, as a dict that JSON, pickle and torch.save all accept."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from larder.errors import InvalidArgument
 
 class StateDict(TypedDict, total=False):
     dataset: str
-    """For people; what must match is checked from `state`."""
+    """For people only: all checks use `state`."""
     state: str
     """The C++ loader's state (loader/state.h), base64."""
     worker: int
-    """Where the state is that of one worker of a DataLoader: which,"""
+    """If the state is that of one worker of a DataLoader: the worker's index,"""
     worker_count: int
-    """and of how many."""
+    """and the number of workers."""
 
 
 def to_dict(dataset: str, state: bytes) -> StateDict:

@@ -7,16 +7,16 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """Running totals since the loader was opened, of what it delivered: not of what it only prefetched.
+    """Running totals of what the loader delivered since it was opened. What it only prefetched does not count.
 
-    Subtract an earlier one to see what lies between.
+    Subtract earlier statistics to get the totals of the time between.
     """
 
     samples: int = 0
     bytes: int = 0
     memory_blocks: int = 0
-    """Blocks that were in memory: the daemon's, or that of a batch which this process still held. Each block counts
-    once an epoch, by where it came from."""
+    """Blocks that came from the daemon's memory, or from a batch that this process still held. Each block counts once
+    an epoch, by where it came from."""
     disk_blocks: int = 0
     """Blocks that came from the daemon's disk."""
     remote_blocks: int = 0
@@ -34,7 +34,7 @@ class Statistics:
 
     @property
     def hit_ratio(self) -> float:
-        """Blocks that came from a cache, this node's or another's, of all blocks; 0 before the first."""
+        """Blocks that came from a cache, this node's or another's, over all blocks; 0 before the first block."""
         hits = self.memory_blocks + self.disk_blocks + self.peer_blocks
         return hits / (hits + self.remote_blocks) if hits + self.remote_blocks else 0.0
 

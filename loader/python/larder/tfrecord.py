@@ -1,7 +1,7 @@
 """tf.train.Example and SequenceExample from the bytes of a record, without TensorFlow or protobuf.
 
-The layout is protobuf's wire format for tensorflow/core/example/example.proto and feature.proto: a message is a row of
-tags (field number << 3 | kind) with values; kind 2 is a length and bytes, 0 a varint, 5 four bytes, 1 eight.
+The layout is protobuf's wire format for tensorflow/core/example/example.proto and feature.proto. A message is a row of
+tags (field number << 3 | kind), each with a value: kind 2 is a length and bytes, 0 a varint, 5 four bytes, 1 eight.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def features(record: memoryview) -> dict[str, Any]:
 
 
 def _map(message: Any) -> Iterator[tuple[str, memoryview]]:
-    """The entries of a message that is a map in its field 1."""
+    """The entries of a message whose field 1 is a map."""
     for number, entry in _fields(message):
         if number != 1:
             continue
@@ -54,7 +54,7 @@ def _feature(message: memoryview) -> Any:
         if number == 1:
             found = [bytes(_view(item)) for part, item in _fields(value) if part == 1]
         elif number == 2:
-            # Packed or one by one: a reader takes both.
+            # A reader must accept floats both packed and one by one.
             pieces = [_view(item) for part, item in _fields(value) if part == 1]
             if any(len(piece) % 4 for piece in pieces):
                 raise Corrupt("a list of floats has a part of one")

@@ -9,9 +9,9 @@
         for images, labels in loader:          # one epoch; leaving the loop ends it
             ...
 
-`IterableDataset` makes batches in the order and with the exactly-once rule of `larder.Loader`; `DataLoader` walks its
+`IterableDataset` makes batches in the order and with the exactly-once rule of `larder.Loader`. `DataLoader` walks its
 epochs, knows its exact state in mid-epoch, and measures how long the training loop waited. torchdata's
-`StatefulDataLoader` may take its place. `MapDataset` reads samples by index, for samplers of your own.
+`StatefulDataLoader` can replace `DataLoader`. `MapDataset` reads samples by index, for your own samplers.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ import torch.utils.data
 
 
 def collate(samples: list[Any]) -> Any:
-    """torch's default_collate, except that a value which is None in some sample becomes a list of all samples' values.
+    """torch's default_collate, except that a value that is None in some sample becomes a list of all samples' values.
 
-    So a batch of `(tensor, sample.label)` is a tensor and, for files that are in no class directory, a list of None.
+    So a batch of `(tensor, sample.label)` is a tensor and, for files outside class directories, a list of None.
     """
     if not _lacks_a_value(samples):
         return torch.utils.data.default_collate(samples)

@@ -1,4 +1,4 @@
-"""`DataLoader`: torch's own, plus epochs, an exact state, and the training loop's waiting time."""
+"""`DataLoader`: torch's own, plus epochs, an exact state, and the time that the training loop waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from larder.torch.iterable import IterableDataset
 
 
 class _WorkersPass(Pass):
-    """A pass that goes, and ends its workers, with the loop that walks it."""
+    """A pass that is dropped, and ends its workers, together with the loop that walks it."""
 
     batches: Iterator[Any] | None = None  # torch's
 
@@ -29,19 +29,20 @@ class _WorkersPass(Pass):
 class DataLoader(torch.utils.data.DataLoader[Any], Closing):
     """torch.utils.data.DataLoader over an `IterableDataset` of this module.
 
-    Each `for` loop, and each `iter(loader)`, is a pass: the first walks the first epoch, or what is left of it after
-    `load_state_dict`; each later one walks the next epoch, whole, also when a loop was left early (`break`). A pass
-    from which no batch was taken does not count. To go on with a loop that was left, keep its iterator or its state.
+    Each `for` loop, and each `iter(loader)`, is a pass. The first pass walks the first epoch, or what is left of it
+    after `load_state_dict`. Each later pass walks the whole next epoch, even if the loop before was left early
+    (`break`). A pass from which no batch was taken does not count. To resume a loop that was left, keep its iterator or
+    its state.
 
-    The loader counts the batches that it hands out, so `state_dict()` is exact at any moment, however far workers are
-    ahead, and may be loaded with another number of workers or ranks. An iterator that has ended stays at its end; one
-    that has not raises RuntimeError as soon as another pass began. After any other error it may be asked again: workers
-    start anew at the batch that failed.
+    The loader counts the batches that it hands out, so `state_dict()` is exact at any moment, however far ahead workers
+    are. The state may be loaded with another number of workers or ranks. An iterator that has ended stays at its end.
+    One that has not ended raises RuntimeError once another pass has begun. After any other error the iterator may be
+    used again: workers restart at the batch that failed.
 
     Args:
-        dataset: What to load. The loader works on a copy, so that several loaders may be made of one.
+        dataset: The dataset to load. The loader works on a copy, so one dataset may serve several loaders.
         num_workers: Processes that load and decode; 0: this one. They may be `persistent_workers`.
-        **arguments: torch's; batch size, sampling, collating and `drop_last` are the dataset's.
+        **arguments: torch's. The dataset sets batch size, sampling, collating and `drop_last`.
     """
 
     def __init__(self, dataset: IterableDataset, *, num_workers: int = 0, **arguments: Any) -> None:
@@ -90,12 +91,12 @@ class DataLoader(torch.utils.data.DataLoader[Any], Closing):
 
     def _open_batches(self, walk: _WorkersPass) -> None:
         self.dataset.beginning = self._planner().state_after(self._received)
-        with self._waiting():  # workers start, or end what they loaded ahead
+        with self._waiting():  # workers start, or finish what they load ahead
             walk.batches = super().__iter__()
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
-        """The training loop has to wait for what the block does: it counts in `stall_s`, and the daemon is told."""
+        """Counts the `with` block as a wait of the training loop, in `stall_s`, and tells the daemon."""
         began_ns = time.monotonic_ns()
         self.dataset.begin_wait(began_ns)
         try:
@@ -111,7 +112,7 @@ class DataLoader(torch.utils.data.DataLoader[Any], Closing):
         return batch
 
     def _next_batch(self, walk: _WorkersPass) -> Any:
-        if walk.batches is None:  # an error came: the batch it came for is asked for again
+        if walk.batches is None:  # after an error: the failed batch is requested again
             self._open_batches(walk)
         assert walk.batches is not None
         try:
@@ -124,53 +125,53 @@ class DataLoader(torch.utils.data.DataLoader[Any], Closing):
             walk.batches = None
             raise
         except Exception as error:
-            # Workers are ahead by other batches than the one that failed, or dead.
+            # The workers are already past the failed batch, or dead.
             walk.batches = self._iterator = None
             if self.num_workers == 0:
                 raise
-            # Torch re-raises a worker's exception in a cycle with its traceback. Whatever hangs on that would be
-            # freed by the garbage collector only, which makes torch wait 5 s for each worker. The worker's own
-            # traceback is in the message.
+            # Torch re-raises a worker's exception in a reference cycle with its traceback. Only the garbage collector
+            # would free the objects in the traceback, and torch would then wait 5 s for each worker. The message has
+            # the worker's own traceback.
             raise error.with_traceback(None)
         self._received += 1
         return batch
 
     def __len__(self) -> int:
-        """This rank's batches in the pass: of a whole epoch, or of what the loaded state left."""
+        """This rank's batches in the pass: a whole epoch's, or those that a loaded state left."""
         return self._planner().batches_per_epoch()
 
     @property
     def epoch(self) -> int:
-        """The epoch of the pass that is under way or was left, and once one has ended, of the next."""
+        """The epoch of the current pass, also if its loop was left. Once the pass has ended, the next epoch."""
         return self._planner().epoch()
 
     @property
     def stall_s(self) -> float:
-        """Seconds the training loop has waited in all for its next batch."""
+        """Seconds in all that the training loop has waited for batches."""
         return self._stall_ns / 1e9
 
     def start_epoch(self, epoch: int) -> None:
-        """Ends the pass that is under way; the next one walks this epoch, from its start."""
+        """Ends the current pass. The next one walks this epoch from its start."""
         self._planner().start_epoch(options.whole("epoch", epoch, 0, 2**63 - 1))
         self._end_pass()
         self._received = 0
 
     def state_dict(self) -> job_state.StateDict:
-        """Where the whole job stands, when every rank has received as many batches as this one. JSON-able, small."""
+        """The whole job's position when every rank has received as many batches as this one. Small, fit for JSON."""
         return job_state.to_dict(self.dataset.name, self._planner().state_after(self._received))
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Ends the pass that is under way. The next one goes on from this state, and then the next epoch follows."""
+        """Ends the current pass. The next one resumes from this state, and the one after it walks the next epoch."""
         self._planner().restore(job_state.to_bytes(state))
         self._end_pass()
         self._received = 0
 
     def close(self) -> None:
-        """Ends the pass that is under way, the workers and their sessions. The next pass starts them again."""
+        """Ends the current pass, the workers and their sessions. The next pass starts them again."""
         self._end_pass()
-        self._iterator = None  # torch's, of workers that are persistent
+        self._iterator = None  # torch's, of persistent workers
         self.dataset.close()
 
     def statistics(self) -> Statistics:
-        """Running totals of all workers, also of what they loaded ahead; `stall_s` is what the training loop saw."""
+        """Running totals of all workers, including what they loaded ahead. `stall_s` is the training loop's wait."""
         return dataclasses.replace(self.dataset.statistics(), stall_s=self.stall_s)

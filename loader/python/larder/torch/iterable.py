@@ -28,17 +28,17 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
     """Yields whole batches: for `larder.torch.DataLoader`, or with `batch_size=None` for torch's own `DataLoader` and
     torchdata's `StatefulDataLoader`.
 
-    Each process that iterates opens a session of its own, after the fork. Its place among the DataLoader's workers is
-    taken from torch, and rank and world size, if not given, from torch.distributed where that is initialised.
+    Each process that iterates opens a session of its own, after the fork. Torch tells the process its place among the
+    DataLoader's workers. Rank and world size, if not given, come from torch.distributed if that is initialised.
 
     A batch is `collate([decode(sample), ...])`, made in the worker. `decode` gets a `larder.Sample` whose views are
-    there for the call: decode or copy. Without `decode`, a sample becomes `copy_sample(sample)`, a dict with the bytes
-    of each field, and a batch is a list of those. `collate` is, unless given, `larder.torch.collate` for what `decode`
-    returns. Both must be picklable where workers are not forked. An error of `decode` names the sample, in workers too;
-    `decode_errors="skip"` leaves such samples out and counts them.
+    valid only during the call: decode or copy. Without `decode`, a sample becomes `copy_sample(sample)`, a dict with
+    the bytes of each field, and a batch is a list of these dicts. With `decode`, the default of `collate` is
+    `larder.torch.collate`. Both must be picklable if workers are not forked. An error of `decode` names the sample, in
+    workers too; `decode_errors="skip"` leaves failing samples out and counts them.
 
-    Each pass, with any of the three loaders or without one, walks an epoch: the first one begins where `set_epoch` or
-    `load_state_dict` said, each later one walks the next epoch, whole. An older pass of this process is refused.
+    Each pass, with any of the three loaders or without one, walks an epoch. The first pass begins where `set_epoch` or
+    `load_state_dict` said; each later pass walks the whole next epoch. An older pass of this process cannot continue.
 
     The other arguments are those of `larder.Loader`; `memory_budget` is that of each worker.
     """
@@ -88,19 +88,19 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         self._core: _larder.Loader | None = None
         self._core_place: tuple[int, ...] = ()
         self._reported = Statistics()
-        self._loaded: bytes | None = None  # in a worker: where its next pass begins
+        self._loaded: bytes | None = None  # in a worker: the state at which its next pass begins
         # The pass of this process:
         self._pass: weakref.ref[Pass] | None = None
-        self._number = 0  # since the beginning was set
+        self._number = 0  # of the pass, since the beginning was set
         self._taken = 0
         self._began_at = self._ended_at = b""
-        self._left_at = b""  # by close()
+        self._left_at = b""  # the state at close()
         self._undecoded: larder.Batch | None = None  # the next batch, until it is made
 
-    # --- what the main process asks
+    # --- called by the main process
 
     def __len__(self) -> int:
-        """This rank's batches in the pass begun last, or in the first one to come, over all workers."""
+        """This rank's batches, over all workers, in the pass begun last, or in the first pass if none has begun."""
         planner = self.planner(1)
         state = self._board.state
         if state and self._board.passes <= 1:
@@ -114,22 +114,22 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
 
     @property
     def class_names(self) -> list[str]:
-        """Names of the classes; `sample.label` is a place in this list."""
+        """Names of the classes; `sample.label` is an index into this list."""
         return self.planner(1).class_names()
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass walks this epoch, from its start, and those after it the next ones."""
+        """Makes the next pass walk this epoch from its start. Later passes walk the epochs after it."""
         planner = self.planner(1)
         planner.start_epoch(options.whole("epoch", epoch, 0, 2**63 - 1))
         self.beginning = planner.state()
 
     def state_dict(self) -> job_state.StateDict:
-        """Where the whole job stands, when every rank has received as many batches as this process has.
+        """The position of the whole job when every rank has received as many batches as this process.
 
-        Known where this process iterates itself, and before a pass begins. What workers of a DataLoader have made and
-        what the training loop has received of it differ: `larder.torch.DataLoader.state_dict` knows, and torchdata's
-        `StatefulDataLoader.state_dict`. For the latter a worker is told where it stands itself; only the same worker of
-        as many takes such a state.
+        Known if this process iterates itself, and before a pass begins. With workers of a DataLoader, the training loop
+        has received less than they have made: use the exact `larder.torch.DataLoader.state_dict` or torchdata's
+        `StatefulDataLoader.state_dict`. The latter stores the state of each worker, which can be loaded only by the
+        same worker of as many.
 
         Raises:
             RuntimeError: Workers have begun a pass.
@@ -147,7 +147,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         return state
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """The next pass goes on from here, and the one after it walks the next epoch, whole."""
+        """Makes the next pass resume from this state. The pass after it walks the whole next epoch."""
         decoded = job_state.to_bytes(state)
         info = torch.utils.data.get_worker_info()
         here = {} if info is None else {"worker": info.id, "worker_count": info.num_workers}
@@ -166,7 +166,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
             self._board.load_state(info.id, info.num_workers, decoded)
 
     def statistics(self) -> Statistics:
-        """Running totals of all workers; `stall_s` is how long workers waited, not the training loop."""
+        """Running totals of all workers. `stall_s` is the wait of the workers, not of the training loop."""
         return self._board.total()
 
     def close(self) -> None:
@@ -180,10 +180,10 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         """A loader of this rank's order, without a session."""
         return self._open(worker=0, worker_count=worker_count, plan_only=True)
 
-    # --- what DataLoader asks
+    # --- called by DataLoader
 
     def detached(self) -> IterableDataset:
-        """A copy that shares nothing with this one, for a loader that counts every batch, also empty ones."""
+        """A copy that shares nothing with this dataset, for a loader that counts every batch, even empty ones."""
         other = copy.copy(self)
         other._ranks = self._ranks
         other._board = Board()
@@ -194,11 +194,11 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         return other
 
     def begin_wait(self, now_ns: int) -> None:
-        """The training loop waits for a batch since `now_ns` (`time.monotonic_ns()`): the daemon is told."""
+        """The training loop waits for a batch since `now_ns` (`time.monotonic_ns()`). The daemon will be told."""
         self._board.begin_wait(now_ns)
 
     def end_wait(self, waited_ns: int) -> None:
-        """The training loop has its batch, and has now waited `waited_ns` in all."""
+        """The training loop has its batch, and has waited `waited_ns` in all."""
         self._board.end_wait(waited_ns)
 
     @property
@@ -207,7 +207,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
 
     @property
     def beginning(self) -> bytes:
-        """The state the first pass from now goes on from; empty: the start of the first epoch."""
+        """The state from which the first pass from now resumes; empty: the start of the first epoch."""
         return self._board.state
 
     @beginning.setter
@@ -215,7 +215,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         self._board.state = state
         self._begin(None)
 
-    # --- what happens in the process that iterates
+    # --- in the process that iterates
 
     def __iter__(self) -> Iterator[Any]:
         info = torch.utils.data.get_worker_info()
@@ -225,7 +225,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         if info is None:
             number = self._board.passes
         else:
-            # Workers of one pass, and only they, were told the same seed.
+            # Torch gives the same seed to the workers of one pass, and only to them.
             number = self._board.begin_pass(worker, info.seed - info.id, None if state is None else 0)
         state = state or self._board.state
         if state:
@@ -257,22 +257,22 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         return made
 
     def _next_batch(self) -> Any:
-        """None: all its samples were left out."""
+        """The next batch; None if all its samples were left out."""
         core, (_, worker, worker_count, *_) = self._core, self._core_place
         assert core is not None, "without a session no pass is current"
         in_worker = torch.utils.data.get_worker_info() is not None
         if self._undecoded is None:
             if in_worker:
-                # The first of all the loop's workers tells the daemon; without a larder DataLoader nobody knows.
+                # The loop's first worker tells the daemon. Without larder's DataLoader nobody knows the waits.
                 core.set_training_loop(self._board.wait if worker == 0 and self._board.wait_is_known else None)
             self._undecoded = core.next()
             self._report(worker, core)
         made = None if self._undecoded is None else self._make(self._undecoded)
         if not in_worker and self._taken == 0:
-            self._board.begin_pass(0, 0, self._number)  # until here the pass did not count
+            self._board.begin_pass(0, 0, self._number)  # the pass counts from here on
         if self._undecoded is None:
             if in_worker:
-                # A state of the next epoch would not tell that this pass has begun.
+                # A state of the next epoch would not show that this pass has begun.
                 core.restore(self._began_at)
                 self._ended_at = core.state_after(self._taken * worker_count)
             self._taken = 0
@@ -292,12 +292,12 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         return self._collate(samples)
 
     def _state_here(self) -> bytes:
-        """Where the pass of this process stands, or was closed; empty: the newest pass is not of this process."""
+        """The state of this process's pass, or at its close; empty if the newest pass is another process's."""
         if torch.utils.data.get_worker_info() is not None:
             if self._pass is None or self._core_place[0] != os.getpid():
-                return b""  # it is one of the process that forked this one
+                return b""  # the pass belongs to the process that forked this one
         elif self._board.passes > self._number + 1:
-            return b""  # workers have begun one since
+            return b""  # workers have begun a pass since
         if self._core is None:
             return self._left_at
         if self._pass is None:
@@ -338,6 +338,6 @@ class IterableDataset(torch.utils.data.IterableDataset[Any], Closing):
         return _larder.Loader(**self._connection, **sampling, plan_only=plan_only)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker that is not forked knows no torch.distributed: it gets the rank as it is now.
+        # A worker that is not forked has no torch.distributed, so it gets the present rank.
         left_out = dict(_core=None, _core_place=(), _pass=None, _undecoded=None, _left_at=b"", _reported=Statistics())
         return {**self.__dict__, **left_out, "_ranks": self._rank_and_world()}

@@ -15,13 +15,13 @@ from larder.torch.samples import copy_sample
 
 
 class MapDataset(torch.utils.data.Dataset[Any], Closing):
-    """Samples by index. Each process opens a session of its own at first use, after the fork.
+    """Samples by index. Each process opens a session of its own on first use, after the fork.
 
     A sample is `decode(sample)`, called with a `larder.Sample` whose views are valid only during the call; without
     `decode`, `copy_sample(sample)`, a dict.
 
-    Many at once is much faster than one by one: `dataset[[3, 1, 4]]` is a list of samples. Torch 2 asks like that by
-    itself (`__getitems__`); with older ones, let a batch sampler be the sampler:
+    Reading many samples at once is much faster than one by one: `dataset[[3, 1, 4]]` is a list of samples. Torch 2 does
+    this by itself (`__getitems__`). With older versions, use a batch sampler as the sampler:
 
         sampler = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(dataset), 256, drop_last=False)
         loader = torch.utils.data.DataLoader(dataset, sampler=sampler, batch_size=None, collate_fn=default_collate)
@@ -47,7 +47,7 @@ class MapDataset(torch.utils.data.Dataset[Any], Closing):
         self._class_names: list[str] = []
 
     def _look(self) -> int:
-        # The main process of a DataLoader with workers needs no session, only figures.
+        # The main process of a DataLoader with workers needs no session, only the count and the class names.
         if self._count is None:
             sampling = options.sampling(
                 batch_size=1,
@@ -72,7 +72,7 @@ class MapDataset(torch.utils.data.Dataset[Any], Closing):
 
     @property
     def class_names(self) -> list[str]:
-        """Names of the classes; `sample.label` is a place in this list."""
+        """Names of the classes; `sample.label` is an index into this list."""
         self._look()
         return self._class_names
 
@@ -104,7 +104,7 @@ class MapDataset(torch.utils.data.Dataset[Any], Closing):
             )
             self._core_pid = os.getpid()
             if torch.utils.data.get_worker_info() is not None:
-                self._core.set_training_loop(None)  # how long the loop waits for this worker is not known
+                self._core.set_training_loop(None)  # the loop's waits for this worker are unknown
         return self._core
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a sample becomes: where no decode hook was given, and as a tensor."""
+"""Conversions of a sample: the default without a decode hook, and to a tensor."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def copy_sample(sample: larder.Sample) -> dict[str, Any]:
 def tensor(sample: larder.Sample, field: str | None = None) -> torch.Tensor:
     """The first field, or the named one, as a tensor of shape (n,): `sample.numpy(field)`, without a copy.
 
-    It lies in memory shared with the daemon, which is mapped read-only: writing to it ends the process, and torch does
-    not stop it. It keeps the sample's batch. `.clone()` it to keep it long, or to write.
+    The tensor lies in memory shared with the daemon and mapped read-only: writing to it kills the process, and torch
+    does not prevent that. The tensor keeps the sample's batch. `.clone()` it to keep it long, or to write.
     """
     with warnings.catch_warnings():
-        # torch warns of what the docstring says.
+        # Torch warns of read-only memory, which the docstring explains.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
         return torch.from_numpy(sample.numpy(field))

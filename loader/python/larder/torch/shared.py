@@ -1,7 +1,7 @@
-"""What a main process and its workers share: where the next pass begins, and what the workers have done.
+"""The state that a main process and its workers share: where the next pass begins, and what the workers have done.
 
-Torch tensors in shared memory, so that they reach workers however those are started, and workers that live on from one
-pass to the next see what was written since.
+The state is held in torch tensors in shared memory. So it reaches workers however they are started, and workers that
+live on from one pass to the next see what was written since.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _FIELDS = [field.name for field in dataclasses.fields(Statistics)]
 class Board:
     def __init__(self) -> None:
         self._state = torch.zeros(8 + STATE_BYTES_MAX, dtype=torch.uint8).share_memory_()
-        # The main process's training loop: ns it has waited, since when it waits now (0: it does not), 1 once it counts.
+        # The main process's training loop: ns in finished waits, start of the current wait (0: none), 1 once known.
         self._wait = torch.zeros(3, dtype=torch.int64).share_memory_()
-        # The newest pass each worker began: 39 bits that tell passes apart, then 24 with 1 + the pass's number since
-        # the state was written. One word, so that nobody reads half of it; 0: none.
+        # The newest pass that each worker began: 39 bits that tell passes apart, then 24 bits with 1 + the pass's
+        # number since the state was written; 0: none. One word, so that nobody reads half of a value.
         self._passes = torch.zeros(WORKERS_MAX, dtype=torch.int64).share_memory_()
-        # One row a worker, so that each number has one writer.
+        # One row per worker, so that each number has one writer.
         self._statistics = torch.zeros((WORKERS_MAX, len(_FIELDS)), dtype=torch.float64).share_memory_()
 
     @property
     def state(self) -> bytes:
-        """Where the first pass from now begins; empty: at the first epoch. Written before workers are told to begin."""
+        """Where the first pass from now begins; empty: at the first epoch. Written before workers begin."""
         held = self._state.numpy()
         length = int.from_bytes(held[:8].tobytes(), "little")
         return held[8 : 8 + length].tobytes()
@@ -47,9 +47,9 @@ class Board:
         self._passes.numpy()[:] = 0
 
     def load_state(self, worker: int, worker_count: int, state: bytes) -> None:
-        """Each of the workers is told its state, in any order, and may have begun its pass before another is told.
+        """Gives one worker its state. Workers get theirs in any order; some may begin their pass before others do.
 
-        All states are of the same epoch, so the first worker's is written, for later passes to count from.
+        All states are of the same epoch, so the first worker's is written, and later passes count from it.
         """
         rows = self._passes.numpy()
         rows[worker] = 0
@@ -73,10 +73,10 @@ class Board:
         return int((self._passes.numpy() & _NUMBER_MASK).max())
 
     def begin_pass(self, worker: int, key: int, number: int | None = None) -> int:
-        """Notes that a worker begins a pass, and returns the pass's number since the state was written, from 0.
+        """Records that a worker begins a pass. Returns the pass's number since the state was written, from 0.
 
-        Workers of one pass have the same `key` and get the same number, whichever of them comes first and whichever of
-        them did not live to begin the passes before. `number`: where the caller knows it.
+        Workers of one pass have the same `key` and get the same number, whichever of them comes first, and even if some
+        did not live to begin the passes before. `number`: the number, if the caller knows it.
         """
         rows = self._passes.numpy()
         key &= _KEY_MASK
@@ -94,7 +94,7 @@ class Board:
 
     @property
     def wait(self) -> npt.NDArray[np.int64]:
-        """How long the training loop waits, as `larder.Dataset.set_training_loop` has it. Written by it alone."""
+        """How long the training loop waits, for `larder.Dataset.set_training_loop`. Only the loop writes it."""
         return self._wait.numpy()[:2]
 
     @property
@@ -107,7 +107,7 @@ class Board:
 
     def end_wait(self, waited_ns: int) -> None:
         wait = self._wait.numpy()
-        wait[0] = waited_ns  # first: whoever reads in between takes too much for waiting, never too little
+        wait[0] = waited_ns  # first: a reader in between counts too much waiting, never too little
         wait[1] = 0
         wait[2] = 1
 
