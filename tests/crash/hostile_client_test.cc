@@ -1,5 +1,5 @@
-// The real daemon with a client that turns everything it was handed against it. Its neighbour on the same data-plane
-// thread goes on reading, and SIGTERM still ends the daemon.
+// The real daemon with a client that misuses everything it is handed. The client's neighbour on the same data-plane
+// thread keeps reading, and SIGTERM still ends the daemon.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ using test::kMiB;
 
 constexpr const char* kDataset = "shared";
 
-// Speaks wire.h by hand, up to the point where it stops to play by the rules.
+// Speaks wire.h by hand, until it breaks the rules.
 class HostileClient {
 public:
     explicit HostileClient(const std::string& path) : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
@@ -62,12 +62,12 @@ public:
         protocol::AttachReply attached{};
         exchange(attach, attached);
         EXPECT_EQ(attached.status, 0u) << attached.error;
-        // The manifest is the first, the ring the second.
+        // Descriptor 0 is the manifest, 1 is the ring.
         ring_ = *Mapping::of(handed_[1].get(), protocol::ring_bytes(kEntries), Mapping::Access::read_write);
     }
 
     const std::vector<FileDescriptor>& handed() const { return handed_; }
-    // What wakes the daemon.
+    // The event that wakes the daemon.
     int request_event() const { return handed_[3].get(); }
     protocol::RingControl& control() { return *reinterpret_cast<protocol::RingControl*>(ring_.data()); }
     int socket() const { return socket_.get(); }
@@ -190,7 +190,8 @@ TEST_F(HostileNeighbour, FilledEventsDelayNoOtherSession) {
             EXPECT_EQ(::fcntl(fd.get(), F_SETFL, 0), 0);
             struct stat status{};
             EXPECT_EQ(::fstat(fd.get(), &status), 0);
-            // An eventfd that holds so much lets no write return. In the rings it would only end this session.
+            // An eventfd that holds so much blocks every write. In the rings this value would only end the client's own
+            // session.
             if (!S_ISREG(status.st_mode)) {
                 EXPECT_EQ(::write(fd.get(), &kFull, sizeof kFull), ssize_t{sizeof kFull});
             }
@@ -206,8 +207,8 @@ TEST_F(HostileNeighbour, FilledEventsDelayNoOtherSession) {
     read_epoch(late);
 }
 
-// Whoever discards a message closes the descriptors in it, and a client can choose ones that are slow to close. The
-// kernel refuses them (EPERM), or is too old for that.
+// The process that discards a message closes the descriptors in it, and a client can choose descriptors that are slow
+// to close. The kernel refuses to send them (EPERM), or is too old for that.
 TEST_F(HostileNeighbour, SlowToCloseDescriptorDelaysNoOtherSession) {
     Loader neighbour = open_neighbour();
     HostileClient hostile(socket());
@@ -227,7 +228,7 @@ TEST_F(HostileNeighbour, EventEmptiedByClientDelaysNoOtherSession) {
         const std::jthread racer([&] {
             std::uint64_t count = 1;
             const iovec part{&count, sizeof count};
-            // The pause meets every moment between the daemon's waking and its reading.
+            // The varying pause meets every moment between the daemon's waking and its reading.
             for (unsigned turn = 0; !done; ++turn) {
                 count = 1;
                 [[maybe_unused]] const auto rung = ::write(hostile.request_event(), &count, sizeof count);

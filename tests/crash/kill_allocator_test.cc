@@ -1,5 +1,5 @@
-// The allocator killed at any moment, under load from nodes that report and operators that register: what nodes use
-// never adds up to more than the remote has, plan numbers never go back, and nothing that was acknowledged is lost.
+// The allocator killed at any moment, under load from nodes that report and operators that register. The nodes never
+// use more in all than the remote has, plan numbers never go back, and nothing acknowledged is lost.
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ constexpr double kRemote = 1e9;
 constexpr int kKills = 15;
 constexpr int kNodes = 4;
 
-// What each node is using, as a daemon would: its last lease until that is over, its floors from then on.
+// What each node uses, as a daemon would: its last lease until the lease expires, its floors from then on.
 class InUse {
 public:
     void take(const std::string& node, Lease lease) {
@@ -71,7 +71,7 @@ void report_until(const std::string& socket, int number, const std::atomic<bool>
         for (JobReport& job : report.jobs) job.demand_bytes_per_second = static_cast<double>(random() % 1'000'000'000);
         const std::int64_t sent_ns = clock.now_ns();
         const auto answer = http_request(socket, "POST", "/v1/reports", json::serialize(to_json(report)));
-        // Killed, being started, or waiting for what was leased before: the node goes on with what it has.
+        // The allocator is dead, starting, or waiting for old leases to expire: the node continues with its lease.
         if (!answer || answer->status == 503) {
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
             continue;
@@ -87,13 +87,13 @@ void report_until(const std::string& socket, int number, const std::atomic<bool>
     }
 }
 
-// Registers one job after the other; `kept` has those that were acknowledged.
+// Registers one job after the other. Adds those that were acknowledged to `kept`.
 void register_until(const std::string& socket, const std::atomic<bool>& done, std::set<std::string>& kept) {
     for (int number = 0; !done; ++number) {
         const std::string name = "registered-" + std::to_string(number);
         for (bool known = false; !known && !done;) {
             const auto answer = http_request(socket, "POST", "/v1/jobs", R"({"name":")" + name + R"("})");
-            // 409: the one before was killed between having it on record and saying so.
+            // 409: the previous try was killed after the job was recorded and before it was acknowledged.
             known = answer && (answer->status == 200 || answer->status == 409);
             if (known) kept.insert(name);
         }
@@ -114,7 +114,7 @@ TEST(KilledAllocator, KeepsPlanSettingsAndSumOfRates) {
         clients.emplace_back([&] { register_until(allocator.socket(), done, registered); });
         std::mt19937_64 random(11);
         for (int kill = 0; kill < kKills; ++kill) {
-            // Past the wait at the first start, and some work done.
+            // Go past the wait at the first start, and let some work be done.
             for (const int before = in_use.taken(); in_use.taken() < before + 20 && !testing::Test::HasFailure();) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
             }

@@ -1,5 +1,5 @@
-// Kills the real daemon with SIGKILL in a loop while a job reads: no bad byte, no missing and no doubled sample, and no
-// repair by hand, however often. LARDER_KILLS sets the number of kills (default 200).
+// Kills the real daemon with SIGKILL in a loop while a job reads: no bad byte, no missing or repeated sample, and no
+// manual repair, however often. LARDER_KILLS sets the number of kills (default 200).
 
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -56,7 +56,7 @@ public:
         }
     }
 
-    // False while it is not up.
+    // Returns false while the daemon is down.
     bool put(const std::string& target, const std::string& body) const {
         const auto answer = http_request(state_ + "/admin.sock", "PUT", target, body);
         return answer && answer->status < 300;
@@ -96,7 +96,7 @@ TEST(Crash, DaemonKilledRepeatedlyLosesAndCorruptsNothing) {
     std::atomic<bool> stop{false};
     std::atomic<std::uint64_t> epochs{0};
     std::atomic<std::uint64_t> hits{0};
-    std::string failure;  // the job's own until it is joined
+    std::string failure;  // belongs to the job's thread until it is joined
     std::atomic<bool> ended{false};
     std::thread job([&] {
         auto loader = Loader::open(
@@ -127,7 +127,7 @@ TEST(Crash, DaemonKilledRepeatedlyLosesAndCorruptsNothing) {
                     if (got != *content.at(std::string(sample.key)))
                         failure = "wrong bytes in " + std::string(sample.key);
                 }
-                // The rest of the epoch is still to come when the daemon is killed.
+                // Keep part of the epoch for the time after the kill.
                 std::this_thread::sleep_for(std::chrono::microseconds(300));
             }
         }
@@ -137,7 +137,7 @@ TEST(Crash, DaemonKilledRepeatedlyLosesAndCorruptsNothing) {
     std::mt19937 random(11);
     for (int kill = 0; kill < kills; ++kill) {
         std::this_thread::sleep_for(milliseconds(20 + random() % 60));
-        // Segments are dropped and filled anew while it is killed, too.
+        // Also drop and refill segments while the daemon is killed.
         if (kill % 5 == 4) {
             daemon.put("/v1/datasets/fire/quota", kill % 2 == 0 ? R"({"memory_bytes":1000000,"disk_bytes":2000000})"
                                                                 : R"({"memory_bytes":3000000,"disk_bytes":6000000})");
@@ -146,7 +146,7 @@ TEST(Crash, DaemonKilledRepeatedlyLosesAndCorruptsNothing) {
         daemon.start();
         if (HasFatalFailure()) break;
     }
-    // And in peace it still serves, from what it kept.
+    // Without kills the daemon still serves, from what it kept.
     const std::uint64_t epochs_then = epochs;
     while (epochs < epochs_then + 2 && !ended) std::this_thread::sleep_for(milliseconds(5));
     stop = true;

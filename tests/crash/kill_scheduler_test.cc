@@ -1,5 +1,5 @@
 // The allocator killed at any moment while it runs submitted jobs: between decision and start, between start and
-// record, while a job stops. Nothing that was acknowledged is lost, and each attempt runs exactly once.
+// record, while a job stops. Nothing acknowledged is lost, and each attempt runs exactly once.
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
@@ -26,11 +26,11 @@ namespace json = boost::json;
 
 constexpr int kKills = 30;
 
-using Started = std::map<std::pair<std::uint64_t, std::uint64_t>, int>;  // (job, attempt): how often
+using Started = std::map<std::pair<std::uint64_t, std::uint64_t>, int>;  // number of starts by (job, attempt)
 
 class KilledScheduler : public ::testing::Test {
 protected:
-    // Each says once for each start that it started; `more` is what it does then.
+    // Each job records each of its starts in `starts`, then runs `more`.
     std::string job(const std::string& name, const std::string& more, const std::string& rest = "") const {
         const json::value command =
             json::array{"sh", "-c", "echo $LARDER_JOB_ID $LARDER_ATTEMPT >> " + starts + "; " + more};
@@ -38,14 +38,14 @@ protected:
                R"(,"directory":"/","gpus":1)" + rest + "}]}";
     }
 
-    // As a user would: again, until it is acknowledged. Its id, or nothing where the name was there already.
+    // Submits until acknowledged, as a user would. Returns the job's id, or nothing if the name was already taken.
     std::optional<std::uint64_t> submit(const std::string& body) {
         for (;;) {
             const auto answer = http_request(allocator.socket(), "POST", "/v1/queue", body);
             if (answer && answer->status == 200) {
                 return json::parse(answer->body).at("jobs").at(0).at("id").to_number<std::uint64_t>();
             }
-            // It was on record when the acknowledgement was lost.
+            // The job was recorded, but the acknowledgement was lost.
             if (answer && answer->status == 409) return std::nullopt;
             EXPECT_FALSE(answer) << answer->status << answer->body;
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -64,7 +64,7 @@ protected:
         return count;
     }
 
-    // A runner that takes its time: often the daemon that spawned it is dead by then, and the next has spawned another.
+    // A slow runner: often the daemon that spawned it is dead by then, and the next daemon has spawned another.
     std::string slow_runner() const {
         const std::string path = directory / "slow-runner";
         std::ofstream(path) << "#!/bin/sh\nsleep 0.$(($$ % 4 * 2))\nexec " LARDER_RUNNER_PROGRAM " \"$1\"\n";
@@ -89,7 +89,7 @@ TEST_F(KilledScheduler, NoJobIsLostAndNoneStartsTwice) {
             submitted.insert(name);
         }
         std::this_thread::sleep_for(std::chrono::microseconds(random() % 300'000));
-        // Now and then again while it is starting, or has just taken up its state.
+        // Now and then kill again, while the allocator is starting or has just loaded its state.
         allocator.kill_and_spawn();
         if (kill % 3 == 0) {
             std::this_thread::sleep_for(std::chrono::microseconds(random() % 120'000));
@@ -129,10 +129,10 @@ TEST_F(KilledScheduler, RunningJobIsAdoptedAndItsEndIsSeen) {
     while (ended().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_EQ(ended()[0].at("exit_code").to_number<int>(), 7);
     const std::string target = "/v1/queue/goes-on";
-    // That it runs need not have been on record yet: then the engine finds it.
+    // The record need not say yet that the job runs. Then the engine finds it running.
     while (state_of("goes-on") == "starting") std::this_thread::sleep_for(std::chrono::milliseconds(5));
     EXPECT_EQ(state_of("goes-on"), "running");
-    // Killed between the wish to stop it and its end.
+    // Kill between the request to stop the job and its end.
     ASSERT_TRUE(http_request(allocator.socket(), "DELETE", target));
     allocator.kill_and_restart();
     while (ended().size() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));

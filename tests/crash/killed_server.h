@@ -1,6 +1,6 @@
 #pragma once
 
-// A real program that serves on a Unix socket, killed and started anew on the same state, again and again.
+// A real program that serves on a Unix socket, killed and restarted on the same state again and again.
 
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -20,7 +20,7 @@ namespace larder::test {
 
 class KilledServer {
 public:
-    // `socket`: where it answers once it serves. `environment` is added to this process's.
+    // `socket`: where the program answers once it serves. `environment` is added to this process's.
     KilledServer(std::vector<std::string> arguments, std::string socket,
                  std::vector<std::pair<std::string, std::string>> environment = {})
         : arguments_(std::move(arguments)), socket_(std::move(socket)), environment_(std::move(environment)) {
@@ -28,13 +28,13 @@ public:
     }
     ~KilledServer() { end(SIGTERM); }
 
-    // `between`: done while it is dead.
+    // `between` runs while the program is dead.
     void kill_and_restart(const std::function<void()>& between = {}) {
         end(SIGKILL);
         if (between) between();
         start();
     }
-    // Not waited for: it may be killed before it serves.
+    // Does not wait until the new process serves, so that process may be killed before it does.
     void kill_and_spawn() {
         end(SIGKILL);
         spawn();
@@ -67,7 +67,7 @@ private:
         ::kill(pid_, signal);
         int status = 0;
         ASSERT_EQ(::waitpid(pid_, &status, 0), pid_);
-        // What it was not killed by is a crash of its own.
+        // Any other end is a crash of the program.
         ASSERT_TRUE(signal == SIGKILL ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : WIFEXITED(status));
     }
 
@@ -77,7 +77,7 @@ private:
     pid_t pid_ = -1;
 };
 
-// A larder-allocator with its state there; all requests may come from one peer.
+// A larder-allocator with its state at `state`. All requests may come from one peer.
 inline std::vector<std::string> allocator_arguments(const std::string& state, const std::vector<std::string>& options) {
     std::vector<std::string> arguments = {LARDER_ALLOCATOR_PROGRAM,
                                           "--state",

@@ -1,7 +1,7 @@
-// What a power cut leaves of a program's files: loaded into the program (LD_PRELOAD), this keeps an image of every file
-// below $LARDER_POWER_CUT_OF in $LARDER_POWER_CUT, and brings it up to date only where the kernel promises that the
-// disk has it: fsync, fdatasync, writes to descriptors with O_DSYNC; a rename when its directory is synced. A test
-// kills the program and goes on with the image.
+// Keeps what a power cut would leave of a program's files. Loaded into the program (LD_PRELOAD), this library keeps an
+// image of every file below $LARDER_POWER_CUT_OF in $LARDER_POWER_CUT. It updates the image only where the kernel
+// promises that the disk has the data: at fsync, fdatasync and writes to descriptors with O_DSYNC. A rename counts when
+// its directory is synced. A test kills the program and continues with the image.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@ Function* next(const char* name) {
     return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
 }
 
-// Empty: nothing is kept of it.
+// The path of the file's image; empty: no image is kept.
 std::string image_of(const std::string& path) {
     const char* const images = std::getenv("LARDER_POWER_CUT");
     const char* const of = std::getenv("LARDER_POWER_CUT_OF");
@@ -46,7 +46,7 @@ std::string path_of(int fd) {
 std::mutex mutex;
 std::vector<std::pair<std::string, std::string>> renames;  // whose directories are not synced yet
 
-// The whole file, or the names in a directory.
+// Updates the image of the whole file, or of the names in a directory.
 void synced(int fd) {
     const int before = errno;
     const std::string path = path_of(fd);
@@ -61,7 +61,7 @@ void synced(int fd) {
         });
     } else if (const std::string image = image_of(path); !image.empty()) {
         fs::create_directories(fs::path(image).parent_path(), error);
-        // The program may be killed meanwhile, and the image is the old or the new one.
+        // If the program is killed meanwhile, the image is the old or the new one.
         const std::string copy = image + ".copy";
         fs::copy_file(path, copy, fs::copy_options::overwrite_existing, error);
         next<decltype(::rename)>("rename")(copy.c_str(), image.c_str());

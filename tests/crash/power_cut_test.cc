@@ -1,5 +1,5 @@
-// The allocator's machine loses power right after an answer: what was acknowledged is on the disk. And the queue is
-// lost: what former jobs left behind is never taken for another's.
+// The allocator's machine loses power right after an answer: everything acknowledged is on the disk. If the queue is
+// lost, the leftovers of former jobs are never taken for another job's.
 
 #include <boost/json.hpp>
 #include <gmock/gmock.h>
@@ -25,18 +25,18 @@ namespace fs = std::filesystem;
 
 std::vector<std::pair<std::string, std::string>> with_images(const std::string& state, const std::string& images) {
     return {{"LD_PRELOAD", LARDER_POWER_CUT_LIBRARY},
-            // Its place in the list of libraries is of no interest.
+            // ASan need not be the first library.
             {"ASAN_OPTIONS", "verify_asan_link_order=0"},
             {"LARDER_POWER_CUT", images},
             {"LARDER_POWER_CUT_OF", state}};
 }
 
-// Nothing is left but what had reached the disk.
+// Leaves only what had reached the disk.
 void cut_power_of(test::KilledServer& server, const std::string& state, const std::string& images) {
     server.kill_and_restart([&] {
         fs::remove_all(state);
-        fs::create_directories(images);  // where nothing has reached the disk
-        // Out of the way of jobs' processes, which a real cut would have ended.
+        fs::create_directories(images);  // in case nothing has reached the disk
+        // Moves the images out of reach of jobs' processes, which a real power cut would have ended.
         const std::string left = images + ".left";
         fs::rename(images, left);
         fs::copy(left, state, fs::copy_options::recursive);
@@ -69,7 +69,7 @@ protected:
     }
     void cut_power() { cut_power_of(allocator, state, images); }
     void SetUp() override { std::ofstream(directory / "hold") << "on"; }
-    // What a job does until the file is removed, at the latest with the test's directory.
+    // A job's command that runs until the file is removed, at the latest with the test's directory.
     static constexpr const char* kUntilTold = "while [ -e hold ]; do sleep 0.01; done";
 
     test::TempDirectory directory;

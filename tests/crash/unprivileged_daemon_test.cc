@@ -1,5 +1,5 @@
-// The real daemon as an ordinary user with the locked memory such a user has: it serves all the same, from buffers the
-// kernel does not hold for it, and says so in one line.
+// The real daemon as an ordinary user with that user's limit of locked memory: it still serves, from buffers that are
+// not registered with the kernel, and says so in one line.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ protected:
         for (test::NamedBytes& file : test::make_tree(directory.path() / "data", {.bytes_max = 100'000})) {
             files.emplace(std::move(file.name), std::move(file.content));
         }
-        // Where it was built an ordinary user may not be let in.
+        // An ordinary user may have no access to the build directory.
         std::filesystem::copy_file(LARDERD_PROGRAM, larderd);
         const auto tried = test::run_program(command({larderd, "--version"}));
         ASSERT_EQ(tried.exit_code, 0) << tried.errors;
@@ -57,7 +57,7 @@ protected:
         EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
 
-    // As that user, with 8 MiB of locked memory: the kernel's default.
+    // Runs the program as that user, with 8 MiB of locked memory, the kernel's default.
     std::vector<std::string> command(const std::vector<std::string>& program) const {
         std::vector<std::string> all{"/usr/bin/prlimit", "--memlock=8388608"};
         all.insert(all.end(), as_user.begin(), as_user.end());
@@ -132,7 +132,7 @@ TEST_F(UnprivilegedDaemon, ServesFromUnregisteredBuffersAndLogsOnce) {
     ASSERT_TRUE(added.has_value() && added->status == 202) << (added ? added->body : added.error().message);
     while (get("/v1/datasets/d").empty()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
 
-    // Each loader's memory alone is more than may be locked, and two sessions are no second line.
+    // Each loader's memory alone exceeds the limit of locked memory. Two sessions still give only one line.
     std::vector<Loader> loaders;
     for (int i = 0; i < 2; ++i) {
         auto loader = Loader::open(
@@ -153,7 +153,7 @@ TEST_F(UnprivilegedDaemon, ServesFromUnregisteredBuffersAndLogsOnce) {
         EXPECT_GT(loader.statistics().disk_blocks, 0u);
     }
 
-    // A kernel that refuses io_uring leaves no buffers to register, which is what the daemon then says, once too.
+    // If the kernel refuses io_uring there are no buffers to register. The daemon then says that instead, also once.
     if (get("/v1/status").find(R"("io":"io_uring")") == std::string::npos) {
         EXPECT_THAT(log_lines("io_uring is not used"), SizeIs(1));
         EXPECT_THAT(log_lines(" error "), SizeIs(0));

@@ -1,5 +1,5 @@
-// Any bytes as a what-if question or as a job's submission: what is taken can be answered and put on record, what is
-// refused says why, and neither changes the cluster that is asked about.
+// Any bytes as a what-if question or as a job's submission. Accepted input can be answered and recorded, refused input
+// says why, and neither changes the cluster that is asked about.
 
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>

@@ -1,5 +1,5 @@
-// Any bytes as the body of an API request, of both daemons: what is taken is within its limits, what is refused says
-// why, and what one daemon writes the other reads.
+// Any bytes as the body of an API request, of both daemons. Accepted input is within its limits, refused input says
+// why, and each daemon can read what the other writes.
 
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>

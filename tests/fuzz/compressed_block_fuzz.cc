@@ -1,5 +1,5 @@
-// Any bytes as a compressed block: it is decompressed to exactly as many bytes as are known of it, or refused, and what
-// was compressed comes back. Any bytes as the index's row of a block, too, sealed or not.
+// Any bytes as a compressed block. It is decompressed to exactly the expected number of bytes, or refused, and what was
+// compressed comes back. Also any bytes as the index's row of a block, sealed or not.
 
 #include <zstd.h>
 

@@ -1,4 +1,4 @@
-// Any bytes as a manifest's format info: what is read is encoded to the same bytes again.
+// Any bytes as a manifest's format info: what is accepted is encoded to the same bytes again.
 
 #include <cstdint>
 #include <cstring>

@@ -1,5 +1,5 @@
-// Any bytes as the journal of an indexing: once as they are, once with the checksums put right, so that what lies
-// behind them is reached. Whatever is taken lies inside its object, in order, and is written again as it was read.
+// Any bytes as the journal of an indexing: once unchanged, once with repaired checksums, so that the code behind the
+// checks is reached. Whatever is accepted lies inside its object, in order, and is written again as it was read.
 
 #include <cstdint>
 #include <cstring>
@@ -52,7 +52,7 @@ void read(std::string_view file) {
     }
 }
 
-// The header and, as far as the lengths lead, each record's checksum.
+// Repairs the header and, as far as the lengths lead, each record's checksum.
 void repair(std::string& file) {
     const JournalHeader header = make_journal_header(0);
     if (file.size() < sizeof header) file.resize(sizeof header);

@@ -1,5 +1,5 @@
 // Any text as the index.json of MDS and of LitData, over a remote that has a few files under the names that the first
-// inputs use: what is indexed lies inside its objects. The first byte says which of the two.
+// inputs use: everything indexed lies inside its object. The first byte selects the format.
 
 #include <cstdint>
 
@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::string table = test::table_file({"first", "second"});
     source.objects["a"] = table;
     source.objects["b"] = table;
-    // A zstd frame that holds `table`'s 27 bytes as they are: magic, 1-byte content size, one raw block.
+    // A zstd frame that holds `table`'s 27 bytes uncompressed: magic, 1-byte content size, one raw block.
     source.objects["f"] = framed_chunk();
     source.objects["z"] = std::string("\x28\xb5\x2f\xfd\x20\x1b\xd9\x00\x00", 9) + table;
 

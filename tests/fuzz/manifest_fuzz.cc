@@ -1,6 +1,6 @@
-// Manifests with any bytes changed and both checksums made right again: open and check refuse or accept, and no
-// accessor reads outside the mapping. After a check that passes, every block and sample lies inside what holds it. The
-// input is a list of edits, (offset, value) in 3 bytes each, to a small good manifest; its first byte says to which.
+// Manifests with any bytes changed and both checksums repaired: open and check refuse or accept, and no accessor reads
+// outside the mapping. After a check that passes, every block and sample lies inside its container. The input is a list
+// of edits, (offset, value) in 3 bytes each, to a small valid manifest, which the first byte selects.
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -105,7 +105,7 @@ void use(const Manifest& manifest) {
         LARDER_ASSERT(block.block_id < manifest.header().block_id_end);
         LARDER_ASSERT(block.sample_count <= manifest.header().samples_per_block_max);
     }
-    // Where they have no array, nothing bounds how many a header claims.
+    // Without an array of samples, nothing bounds how many a header claims.
     for (std::uint64_t i = 0; i < std::min(manifest.sample_count(), kSamplesLookedAt); ++i) {
         const std::uint32_t block = manifest.block_of_sample(i);
         const SampleExtent extent = manifest.sample(i);
@@ -133,7 +133,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     static const larder::FileDescriptor file(::memfd_create("manifest", MFD_CLOEXEC));
     if (size == 0) return 0;
     std::string bytes = bases[(data[0] >> 1) % 4];
-    // Where the header ends and the body begins the edits are dense: 0..511 of the header, then the body.
+    // Offsets 0..511 are edits of the header, those above edits of the body, so none is wasted on padding between them.
     const std::size_t body_bytes = bytes.size() - kManifestHeaderBytes;
     for (std::size_t i = 1; i + 3 <= size; i += 3) {
         const std::size_t at = (data[i] | data[i + 1] << 8) % (512 + body_bytes);

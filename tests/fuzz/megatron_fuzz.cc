@@ -1,5 +1,5 @@
-// Any bytes as the index of a Megatron dataset, for a .bin of the size its first two bytes say: documents lie in the
-// .bin, in order and apart.
+// Any bytes as the index of a Megatron dataset, for a .bin whose size the first two bytes give: documents lie in the
+// .bin, in order and without overlap.
 
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,5 @@
-// Any bytes as a packed file: once as they are, once with its checksums put right, so that what lies behind them is
-// reached. Whatever is taken lies inside the file, in order, with every sample inside its block.
+// Any bytes as a packed file: once unchanged, once with repaired checksums, so that the code behind the checks is
+// reached. Whatever is accepted lies inside the file, in order, with every sample inside its block.
 
 #include <algorithm>
 #include <cstdint>
@@ -46,7 +46,7 @@ void repair(std::string& file) {
     std::memcpy(&header, file.data(), sizeof header);
     std::memcpy(header.magic, kPackedMagic, sizeof header.magic);
     header.layout = kPackedLayout;
-    // Small files stand for large ones: the index begins where a block could.
+    // Small files stand in for large ones: the index begins where a block could.
     if (header.index_offset > file.size()) header.index_offset = kPackedBlockAlignment;
     if (header.index_offset > file.size()) file.resize(header.index_offset + file.size());
     header.index_bytes = file.size() - header.index_offset;
@@ -55,7 +55,7 @@ void repair(std::string& file) {
     std::memcpy(file.data(), &header, sizeof header);
 }
 
-// A file of one block of 4096 bytes and the rest of the input as its index, which the mutator then meets directly.
+// Reads the input as the index of a file with one block of 4096 bytes, so that the mutator works on the index directly.
 void read_as_index(std::string_view input) {
     if (input.size() < 8) return;
     PackedHeader header{};

@@ -1,5 +1,5 @@
-// Any bytes as what a client writes into its ring: requests, indices, and messages on its socket. The daemon serves
-// them or closes that session; another session beside it gets its blocks as if nothing were.
+// Any bytes as a client's requests and indices in its ring and messages on its socket. The daemon serves them or closes
+// that session. Another session beside it still gets its blocks.
 
 #include <sys/socket.h>
 
@@ -28,7 +28,7 @@ void play(test::RingClient& client, std::span<const std::uint8_t> input) {
         Request request;
         std::memcpy(&request, input.data() + 1, sizeof request);
         input = input.subspan(1 + sizeof request);
-        // Mostly small numbers, so that some requests are good.
+        // Mostly small numbers, so that some requests are valid.
         if (what & 1) request.block %= 40;
         if (what & 2) request.slot_page %= 1100;
         if (what & 4) request.operation = static_cast<protocol::RequestOperation>(1 + (what >> 6) % 3);

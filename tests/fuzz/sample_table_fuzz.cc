@@ -1,5 +1,5 @@
-// Any bytes as an MDS shard or LitData chunk: the table read piece by piece says the same as the look-up in the whole,
-// every sample lies inside, and the fields of a sample lie inside it one after the other.
+// Any bytes as an MDS shard or LitData chunk. The table read piece by piece gives the same as the look-up in the whole,
+// every sample lies inside, and the fields of a sample lie inside the sample, one after the other.
 
 #include <cstdint>
 #include <cstring>
@@ -58,7 +58,7 @@ void read(std::string_view file) {
 }  // namespace larder::protocol
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    // Exactly sized, so that a read past the end is found.
+    // Exactly sized, so that a read past the end is detected.
     const std::vector<char> file(data, data + size);
     larder::protocol::read({file.data(), file.size()});
     larder::protocol::split(std::as_bytes(std::span(file)));

@@ -1,5 +1,5 @@
-// Any bytes as a disk segment, as they are and with the checksums of their record headers put right: what the scan
-// finds lies in the segment, aligned, in order and not over each other, and every record that was put right is found.
+// Any bytes as a disk segment, unchanged and with the checksums of their record headers repaired. What the scan finds
+// lies in the segment, aligned, in order and without overlap, and every repaired record is found.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ void scan(int fd, const SegmentHeader& header, std::uint64_t offset, std::uint64
     }
 }
 
-// Wherever a record could begin and the magic stands, the header becomes one of this segment.
+// Makes each header with the magic, where a record could begin, a header of this segment.
 void repair(std::string& bytes, std::uint32_t alignment) {
     for (std::size_t at = kSegmentHeaderBytes; at + protocol::kRecordHeaderBytes <= bytes.size(); at += alignment) {
         protocol::RecordHeader record;
@@ -58,7 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::uint32_t alignment = 64u << (data[0] % 7);
     std::string bytes(kSegmentHeaderBytes, '\0');
     bytes.append(reinterpret_cast<const char*>(data) + 2, size - 2);
-    // The header page too, as the input has it.
+    // Also reads the header page as the input has it.
     const auto page = std::as_bytes(std::span(bytes)).subspan(std::min<std::size_t>(bytes.size() - 1, data[1]));
     if (const auto read = read_segment_header(page)) {
         LARDER_ASSERT(read->alignment >= 64 && (read->alignment & (read->alignment - 1)) == 0);

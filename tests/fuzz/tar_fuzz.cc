@@ -1,5 +1,5 @@
 // Any bytes as a tar: the reader stays inside, reads the same from a span as from a source, and every member lies where
-// it says. Each input is also tried with every block's checksum made right, because a fuzzer finds none by itself.
+// it says. Each input is also tried with the checksums of all blocks repaired, because a fuzzer cannot find valid ones.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +20,7 @@ public:
     std::uint64_t size_bytes() const override { return archive_.size(); }
     Result<std::span<const std::byte>> read(std::uint64_t offset, std::size_t bytes) override {
         LARDER_ASSERT(offset <= archive_.size() && bytes <= archive_.size() - offset);
-        // An allocation of its own each time, so that a stale view is a use after free.
+        // A new allocation each time, so that using a stale view is a use after free.
         copy_ = std::vector<std::byte>(archive_.begin() + static_cast<std::ptrdiff_t>(offset),
                                        archive_.begin() + static_cast<std::ptrdiff_t>(offset + bytes));
         return copy_;
@@ -78,7 +78,7 @@ void repair_checksums(std::span<std::byte> archive) {
 }  // namespace larder::protocol
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    // Exactly sized, so that a read past the end is found.
+    // Exactly sized, so that a read past the end is detected.
     std::vector<std::byte> archive(size);
     if (size > 0) std::memcpy(archive.data(), data, size);
     larder::protocol::read_all(archive);

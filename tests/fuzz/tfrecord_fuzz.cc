@@ -1,5 +1,5 @@
-// Any bytes as a TFRecord file, and once more with the lengths' checksums made right: records follow each other without
-// gaps to the end, or an error says why not, and a record's data lies inside it.
+// Any bytes as a TFRecord file, and again with the checksums of the lengths repaired. Records follow each other without
+// gaps to the end, or an error says why not, and a record's data lies inside the record.
 
 #include <cstdint>
 #include <cstring>
@@ -32,7 +32,7 @@ void read(std::string_view file) {
     LARDER_ASSERT(end == file.size());
 }
 
-// Each record ends where its length says; its checksums follow from its bytes.
+// Repairs the checksums of each record. A record ends where its length says.
 void repair(std::vector<char>& file) {
     for (std::size_t at = 0; file.size() - at >= kTfrecordOverheadBytes;) {
         std::uint64_t bytes = 0;

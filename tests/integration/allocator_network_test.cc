@@ -1,4 +1,4 @@
-// A node daemon and an allocator over the network: TLS, and a token that may be replaced while both run.
+// A node daemon and an allocator over the network, with TLS and a token that may be replaced while both run.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>

@@ -1,4 +1,4 @@
-// Node daemons under an allocator, over its real API: quotas and rates come with the plan, and go with the lease.
+// Node daemons under an allocator, over its real API: quotas and rates come with the plan and end with the lease.
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -35,7 +35,7 @@ public:
         EXPECT_TRUE(listening.has_value()) << listening.error().message;
         thread_ = std::thread([this] { context_.run(); });
     }
-    // Answers every request so.
+    // Gives every request the same answer.
     TestServer(const std::string& socket, const HttpResponse& answer)
         : TestServer(socket, [answer](const HttpRequest&, const HttpRespond& respond) { respond(answer); }) {}
     ~TestServer() {
@@ -113,7 +113,7 @@ TEST_F(UnderAnAllocator, QuotasAndRatesComeWithThePlan) {
     EXPECT_EQ(quota_of(*first), 0u);
     Loader one = open(*first, "one");
     Loader two = open(*second, "two");
-    // Until the allocator knows of it, which a report on its way may have told already.
+    // Half the floor, until the allocator knows of the job. A report in flight may have told it already.
     EXPECT_THAT(rate_of(*first, "one"),
                 ::testing::AnyOf(kFloor / 2, ::testing::AllOf(::testing::Gt(kFloor), ::testing::Le(kRemote))));
     TestDaemon::wait_until([&] { return rate_of(*first, "one") > kFloor && rate_of(*second, "two") > kFloor; });
@@ -137,7 +137,7 @@ TEST_F(UnderAnAllocator, LostAllocatorLowersRatesToFloorAndKeepsQuotas) {
     TestDaemon::wait_until([&] { return rate_of(*daemon, "job") == kFloor; });
     EXPECT_EQ(quota_of(*daemon), quota);
     EXPECT_FALSE(daemon->get("/v1/status").body.at("allocator").at("connected").as_bool());
-    // Slowly, but it reads.
+    // The job reads slowly, but it reads.
     const auto batch = loader.next();
     ASSERT_TRUE(batch.has_value()) << batch.error().message;
     start_allocator();

@@ -1,5 +1,5 @@
-// Several data-plane threads in one daemon: datasets are spread over them, and what belongs to a job or to the node,
-// its rate, its quotas, its counters, holds over all of them.
+// Several data-plane threads in one daemon. Datasets are spread over them. Rates, quotas and counters that belong to a
+// job or to the node hold over all threads.
 
 #include <gtest/gtest.h>
 

@@ -47,7 +47,7 @@ protected:
         return std::move(*loader);
     }
 
-    // Takes batches until the epoch ends, or so many; each sample's bytes must be its file's.
+    // Takes batches until the epoch ends, or `batches` of them. Each sample's bytes must be its file's.
     void read(Loader& loader, std::multiset<std::string>& seen, std::size_t batches = ~std::size_t{0}) const {
         for (; batches > 0; --batches) {
             auto batch = loader.next();
@@ -136,7 +136,7 @@ TEST_F(EndToEnd, WebDatasetSamplesAreReadInLargeBlocks) {
     const std::string shards = daemon.state / "shards";
     std::filesystem::create_directory(shards);
     const std::span<const NamedBytes> all(members);
-    const std::size_t half = members.size() / 4 * 2;  // two members a sample
+    const std::size_t half = members.size() / 4 * 2;  // two members per sample
     write_tar(shards + "/shard-000.tar", TarDialect::ustar, all.first(half));
     write_tar(shards + "/shard-001.tar", TarDialect::pax, all.subspan(half));
     daemon.add("d", shards, 16 * kMiB, 0, {{"block", "64 KiB"}});
@@ -274,7 +274,7 @@ TEST_F(EndToEnd, RunningJobKeepsItsVersion) {
     EXPECT_EQ(fresh.statistics().remote_blocks, 1u) << "what is unchanged stays cached";
     EXPECT_EQ(old.sample_count(), before.size());
 
-    // Version 1 is in use; 2 is old, and of no use to anyone when `fresh` has gone.
+    // Version 1 is in use. Version 2 is old, and unused once `fresh` is opened again.
     fresh = open(options("fresh"));
     index();
     index();
@@ -287,13 +287,13 @@ TEST_F(EndToEnd, RunningJobKeepsItsVersion) {
 
 TEST_F(EndToEnd, OpenIsRefusedWithoutReadPermission) {
     daemon.add("d", root, 0, 0, {{"owner", "4000001"}, {"group", "4000002"}, {"mode", "0640"}});
-    // Others must reach the socket to be refused by it.
+    // Other users must reach the socket to be refused by it.
     for (const std::string& path : {daemon.state.path().string(), daemon.config().state_directory}) {
         ASSERT_EQ(::chmod(path.c_str(), 0755), 0);
     }
     Result<void> refused;
     std::thread stranger([&] {
-        // Of this thread alone; a superuser may read everything.
+        // Changes the user of this thread alone, since a superuser may read everything.
         constexpr long kNobody = 65534;
         if (::geteuid() == 0) {
             ASSERT_EQ(::syscall(SYS_setresgid, kNobody, kNobody, kNobody), 0);
@@ -405,7 +405,7 @@ TEST_F(EndToEnd, RaisedLimitReachesWaitingRead) {
     ASSERT_EQ(daemon.put("/v1/jobs/job/limit", {{"rate_bytes_per_s", 1}, {"burst_bytes", 1}}).status, 200u);
     Loader loader = open(options());
     std::thread raising([&] {
-        // Once the first block is paid for, the next is hours away.
+        // Once the first block is paid for, the rate allows the next one only hours later.
         TestDaemon::wait_until([&] { return counter("bytes_remote_read") > 0; });
         ASSERT_EQ(daemon.put("/v1/jobs/job/limit", {{"rate_bytes_per_s", 1e9}}).status, 200u);
     });
@@ -417,7 +417,7 @@ TEST_F(EndToEnd, RemovedDatasetEndsItsSessions) {
     daemon.add("d", root, 16 * kMiB);
     LoaderOptions impatient = options();
     impatient.reconnect_timeout_ms = 50;
-    // Less room than the epoch takes, so that not all of it is there already when the dataset goes.
+    // Less memory than the epoch takes, so that part of it is still missing when the dataset is removed.
     impatient.batch_size = 2;
     impatient.memory_budget_bytes = 512 << 10;
     Loader loader = open(impatient);

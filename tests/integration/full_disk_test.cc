@@ -1,4 +1,4 @@
-// A cache disk that fills up while a job reads: a small tmpfs, which only the superuser may mount.
+// A cache disk that fills up while a job reads. It is a small tmpfs, which only the superuser may mount.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ public:
     SmallDisk& operator=(const SmallDisk&) = delete;
 
     std::string path() const { return directory_.path().string(); }
-    // Empty when it is.
+    // Why the disk is not mounted; empty if it is.
     std::string why_not_mounted() const { return mounted_ ? "" : std::strerror(errno_); }
     std::uint64_t bytes_used() const {
         struct statvfs status{};
@@ -58,7 +58,7 @@ protected:
         ASSERT_GT(total_bytes, 44 * kMiB);
     }
 
-    // The epoch's samples, each once and with its file's bytes.
+    // Reads an epoch. Each sample must come once, with its file's bytes.
     void read_epoch(Loader& loader) const {
         std::map<std::string, int> seen;
         for (;;) {
@@ -100,7 +100,7 @@ TEST_F(FullDisk, StopsAdmissionButNotServiceAndIsLoggedOnce) {
     EXPECT_GT(cached, 0u);
     EXPECT_LT(cached, files.size());
 
-    // The last byte goes too: now the index cannot be written either.
+    // Take the last byte too, so that the index cannot be written either.
     {
         std::ofstream ballast(disk.path() + "/ballast", std::ios::binary);
         const std::string page(4096, 'x');
@@ -109,7 +109,7 @@ TEST_F(FullDisk, StopsAdmissionButNotServiceAndIsLoggedOnce) {
     }
     const std::uint64_t hits = counter("disk_hits");
     read_epoch(*loader);
-    // At least: a small block may still fit behind the others.
+    // At least so many: a small block may still fit behind the others.
     EXPECT_GE(counter("disk_hits") - hits, cached) << "what is cached is served on";
     EXPECT_LT(cached_blocks(), files.size());
     EXPECT_GT(counter("admissions_refused"), 0u);

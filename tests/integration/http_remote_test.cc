@@ -1,4 +1,4 @@
-// Remotes over HTTP against a real nginx, and through a proxy that does it harm.
+// Remotes over HTTP against a real nginx, and through a proxy that injects faults.
 
 #include <gtest/gtest.h>
 
@@ -73,7 +73,7 @@ protected:
         return *std::ranges::find_if(listing_.objects, [&](const auto& of) { return listing_.path(of) == names_[i]; });
     }
 
-    // `offset` of object `i`, so many bytes.
+    // Starts a read of `bytes` at `offset` of object `i`.
     std::unique_ptr<Piece> start(std::size_t i, std::uint64_t offset, std::size_t bytes) {
         auto piece = std::make_unique<Piece>();
         piece->memory.resize(bytes);
@@ -100,7 +100,7 @@ protected:
         }
     }
 
-    // All pieces of all objects, at once.
+    // Reads all pieces of all objects, at once.
     void read_all() {
         std::vector<std::unique_ptr<Piece>> pieces;
         for (std::size_t i = 0; i < kObjects; ++i) {
@@ -110,7 +110,7 @@ protected:
             pieces.push_back(start(i, 0, contents_[i].size()));
         }
         wait(pieces);
-        // One that comes again would be here by then.
+        // A piece that completes twice would have done so by then.
         for (int i = 0; i < 3; ++i) device_->wait(clock_.now_ns() + 1'000'000);
         for (const auto& piece : pieces) {
             ASSERT_EQ(piece->times_done, 1) << piece->name;

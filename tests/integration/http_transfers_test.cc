@@ -1,5 +1,5 @@
-// Transfers over HTTP from real servers, and through each fault that a remote may have: every byte comes, or an error
-// that says why.
+// Transfers over HTTP from real servers, and through each fault that a remote may have: every byte arrives, or an error
+// says why.
 
 #include "cache/remote/http_transfers.h"
 
@@ -42,7 +42,7 @@ protected:
         nginx_ = std::make_unique<ServerProgram>(std::vector<std::string>{"nginx.py", directory_.path()});
     }
 
-    // A proxy before nginx with these options.
+    // A fault proxy with these options, in front of nginx.
     std::unique_ptr<ServerProgram> proxy(std::vector<std::string> options) {
         options.insert(options.begin(), {"fault_proxy.py", "--upstream", "127.0.0.1:" + (*nginx_)["http"]});
         return std::make_unique<ServerProgram>(options);
@@ -55,7 +55,7 @@ protected:
         return std::move(*started);
     }
 
-    // Ranges of the file from this server, all at once. Each is what the file holds, or failed.
+    // Gets ranges of the file from this server, all at once. Each holds the file's bytes, or failed.
     std::deque<HttpGet> get_ranges(HttpTransfers& transfers, const std::string& server, HttpGet like = {}) {
         const auto root = make_http_root(parse_remote_url(server).value(), {});
         std::vector<std::byte> memory(kRanges * kRangeBytes);
@@ -112,7 +112,7 @@ TEST_F(HttpTransfersTest, StopRequestEndsWaits) {
     stop.request_stop();
     waiting.clear();
     for (const HttpGet& get : probes) EXPECT_EQ(get.outcome, HttpOutcome::cancelled);
-    // What is asked for after that does not even begin to wait.
+    // A request made after that does not even begin to wait.
     HttpGet late{.origin = root->origin.get(), .url = root->url + "/a%20b.bin", .ask = HttpAsk::probe};
     over->run(late, stop.get_token());
     EXPECT_EQ(late.outcome, HttpOutcome::cancelled);
@@ -129,8 +129,8 @@ TEST_P(TransientFault, CostsTimeButNoData) {
     EXPECT_NE(counts.find(std::string("\"") + GetParam() + "\": "), std::string::npos) << counts;
 }
 
-// Of those in tests/servers/faults.py all but two: range_total, as two in a row are told as a changed object, and
-// retry_after, which only waits.
+// All transient faults of tests/servers/faults.py but two: range_total, since two in a row are reported as a changed
+// object, and retry_after, which only waits.
 INSTANTIATE_TEST_SUITE_P(Each, TransientFault,
                          ::testing::Values("reset_before", "reset_body", "truncated_body", "close_after",
                                            "stall_before", "stall_body", "drip", "error_500", "error_503", "slow_down",
@@ -144,7 +144,7 @@ TEST_F(HttpTransfersTest, AllFaultsTogetherWithHedgingCostNoData) {
     EXPECT_GT(over->statistics().retries, 0U);
 }
 
-// Of requests whose first try the remote holds back, how many answers come before it lets go.
+// The remote holds back the first try of some requests. With hedging all requests end before it lets go.
 TEST_F(HttpTransfersTest, HedgedRequestOvertakesLateOne) {
     constexpr int kHeld = 3;
     constexpr int kAsked = 12;
@@ -184,7 +184,7 @@ TEST_F(HttpTransfersTest, HedgedRequestOvertakesLateOne) {
     }
 }
 
-// A purse that holds what it is told to.
+// A payer whose purse is empty when the test says so.
 class Purse final : public RemotePayer {
 public:
     void pay(std::uint64_t bytes, std::int64_t) override {
@@ -253,7 +253,7 @@ TEST_F(HttpTransfersTest, PayerWithoutFundsGetsNoHedge) {
     }
     gets[0].payer = purse;
     for (HttpGet& get : gets) over->submit(get);
-    rich_ended.acquire();  // it was asked for after the other: that one is late, too
+    rich_ended.acquire();  // the other request was made first, so it is late, too
     EXPECT_EQ(over->statistics().hedges, hedges + 1);
     EXPECT_FALSE(poor_ended.try_acquire());
     purse->empty = false;

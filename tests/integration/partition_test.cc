@@ -1,5 +1,5 @@
-// A node that the network cuts off from its allocator, really: daemons in network namespaces, and one cable pulled for
-// longer than a lease lasts.
+// A node that is really cut off from its allocator by the network: daemons in network namespaces, and one cable pulled
+// for longer than a lease lasts.
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
@@ -36,7 +36,7 @@ constexpr double kPartitionedRemote = 8e6;
 constexpr double kPartitionedFloor = 5e5;
 constexpr int kNodes = 2;
 
-// An allocator at the hub, on a thread of its own.
+// An allocator at the hub, on its own thread.
 class Hub {
 public:
     Hub(const PrivateNetwork& network, const allocator::Config& config) {
@@ -58,7 +58,7 @@ private:
     std::thread thread_;
 };
 
-// Reads epoch after epoch, as fast as it is given.
+// Reads epoch after epoch, as fast as its rate allows.
 class Reader {
 public:
     Reader(const std::string& socket, const std::string& job) {
@@ -86,7 +86,7 @@ class Partition : public testing::Test {
 protected:
     static constexpr std::int64_t kLease_ns = 2'000'000'000;
 
-    // Skips where there can be no such network.
+    // Skips the test if no such network can be made.
     void SetUp() override {
         auto made = PrivateNetwork::make(kNodes);
         if (!made) GTEST_SKIP() << "no network namespaces here: " << made.error().message;
@@ -127,7 +127,7 @@ protected:
         readers.push_back(std::make_unique<Reader>(nodes.back()->socket(), "job-" + std::to_string(index)));
     }
 
-    // What each job that reads on the node may take, by its own daemon.
+    // The rate of each job that reads on the node, from the node's daemon.
     std::vector<double> rates_on(std::size_t node) const {
         std::vector<double> rates;
         const json::array jobs = nodes[node]->get("/v1/jobs").body.at("jobs").as_array();
@@ -136,7 +136,7 @@ protected:
         }
         return rates;
     }
-    // What the jobs of each node may take together.
+    // The sum of the jobs' rates, by node.
     std::vector<double> rates() const {
         std::vector<double> sums;
         for (std::size_t node = 0; node < nodes.size(); ++node) {
@@ -145,7 +145,8 @@ protected:
         }
         return sums;
     }
-    // The sum of them at one moment: they are asked for one after the other, so only what holds still counts.
+    // The sum of all rates at one moment. The nodes are asked one after the other, so the sum counts only if no rate
+    // changed.
     std::optional<double> rate_sum() const {
         const auto first = rates();
         if (rates() != first) return std::nullopt;
@@ -161,14 +162,14 @@ protected:
     bool is_connected(std::size_t node) const {
         return nodes[node]->get("/v1/status").body.at("allocator").at("connected").as_bool();
     }
-    // As far as the allocator has heard.
+    // True if all quotas are filled, as far as the allocator has heard.
     bool is_filled() const {
         const json::array datasets = ask("/v1/plan").at("datasets").as_array();
         return std::ranges::all_of(datasets, [](const json::value& of) {
             return number_at(of, "cached_bytes") * 10 > number_at(of, "quota_bytes") * 9;
         });
     }
-    // By dataset and node, and by job once the quotas are filled.
+    // The plan's values by dataset and node, and, once the quotas are filled, by job.
     std::map<std::string, double> plan() const {
         std::map<std::string, double> values;
         const json::object plan = ask("/v1/plan");
@@ -204,7 +205,7 @@ protected:
 };
 
 TEST_F(Partition, NodeFallsToFloorWithinRemoteAndThePlanReturns) {
-    // Both read, and have what the plan gives them; how large records are is known, and with it what is cached.
+    // Both nodes read at the rates of the plan. The sizes of records are known, and with them the cached bytes.
     TestDaemon::wait_until([&] {
         const auto now = rates();
         return plan().size() == 2 * kNodes && now[0] > 0.3 * kPartitionedRemote && now[1] > 0.3 * kPartitionedRemote &&
@@ -223,7 +224,7 @@ TEST_F(Partition, NodeFallsToFloorWithinRemoteAndThePlanReturns) {
     };
     ASSERT_TRUE(network->cut_off(1));
     wait_until([&] { return rates()[1] == kPartitionedFloor; });
-    // What it no longer takes goes to the other, but for its floor.
+    // The other node gets all that the lost node no longer takes, except the lost node's floor.
     wait_until([&] { return rates()[0] >= 0.99 * (kPartitionedRemote - kPartitionedFloor); });
     EXPECT_EQ(rates()[1], kPartitionedFloor);
     EXPECT_TRUE(is_connected(0));
@@ -235,7 +236,7 @@ TEST_F(Partition, NodeFallsToFloorWithinRemoteAndThePlanReturns) {
     EXPECT_LE(rates()[0], (kPartitionedRemote - kPartitionedFloor) * 1.001);
     EXPECT_FALSE(alike(plan(), before)) << "planned without it";
 
-    // One floor is counted there, which a job that starts meanwhile shares.
+    // The allocator counts one floor for the lost node. A job that starts there meanwhile shares it.
     readers.push_back(std::make_unique<Reader>(nodes[1]->socket(), "late"));
     wait_until([&] { return rates_on(1) == std::vector(2, kPartitionedFloor / 2); });
     readers.pop_back();

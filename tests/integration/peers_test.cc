@@ -1,4 +1,4 @@
-// Two real daemons that know each other: what one has cached, the other's jobs need not read from the remote.
+// Two real daemons that know each other: jobs of one need not read from the remote what the other has cached.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ protected:
         if (!loader) throw std::runtime_error(loader.error().message);
         return std::move(*loader);
     }
-    // One epoch: each sample once, with its file's bytes.
+    // Reads one epoch. Each sample must come once, with its file's bytes.
     void read_epoch(Loader& loader) const {
         std::multiset<std::string> seen;
         for (;;) {

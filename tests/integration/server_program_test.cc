@@ -1,4 +1,4 @@
-// The servers of tests/servers as C++ tests start them.
+// The servers of tests/servers, started as C++ tests start them.
 
 #include "tests/support/server_program.h"
 
@@ -17,7 +17,7 @@
 namespace larder::test {
 namespace {
 
-// What the server at this port answers, head and body; empty when nobody listens.
+// The answer of the server at this port, head and body; empty if nobody listens.
 std::string request(const std::string& port, const std::string& method, const std::string& target) {
     const FileDescriptor connection(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};

@@ -1,4 +1,4 @@
-// How much slot memory a session has from the kernel, in the real daemon with the real loader.
+// How much slot memory a session takes from the kernel, in the real daemon with the real loader.
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -14,7 +14,7 @@
 namespace larder::test {
 namespace {
 
-// Behind all slots of the daemon in this process.
+// The memory behind all slots of the daemon in this process.
 std::uint64_t slot_memory_bytes() {
     std::uint64_t bytes = 0;
     for (const auto& descriptor : std::filesystem::directory_iterator("/proc/self/fd")) {

@@ -1,15 +1,16 @@
 #!/usr/bin/python3
-"""fault_proxy.py --upstream HOST:PORT: an HTTP/1.1 proxy that harms requests at given probabilities.
+"""fault_proxy.py --upstream HOST:PORT: an HTTP/1.1 proxy that injects faults with given probabilities.
 
-faults.py names the faults. `--probability NAME=P` gives one, `--transient P` shares P among all that a client must
-survive. A request that would write (anything but GET and HEAD) never reaches the upstream: it is refused with 405 and
-counted, and the program then ends with status 3: the cache never writes to the remote.
-`--expiring-tokens` refuses session tokens of instance_role.py that have expired, as S3 does: injected `expired_token`.
-`--tcp` relays bytes instead, of TLS say: a fate is a connection's then, and only a connection's faults take place.
+faults.py names the faults. `--probability NAME=P` sets one, `--transient P` shares P among all that a client must
+survive. A request that would write (anything but GET and HEAD) never reaches the upstream, since the cache never writes
+to the remote: it is refused with 405 and counted, and the program then ends with status 3.
+`--expiring-tokens` refuses expired session tokens of instance_role.py, as S3 does; counted as `expired_token`.
+`--tcp` relays bytes instead, such as TLS. Each connection then has a fate, and only faults of connections occur.
 
-Prints `port`, which the kernel picked, and ends when its standard input is closed. Each line there is a JSON object
-that is answered by a line: {"do": "counts"}, {"do": "requests"}, {"do": "set", "probabilities": {...}}. {"do": "hold", "count": N}
-keeps back the first request for each of the next N ranges, injected `held`, until {"do": "release"}.
+Prints `port`, which the kernel picked, and ends when its standard input is closed. Each input line is a JSON object,
+answered by one line: {"do": "counts"}, {"do": "requests"}, {"do": "set", "probabilities": {...}}.
+{"do": "hold", "count": N} holds back the first request for each of the next N ranges, counted as `held`, until
+{"do": "release"}.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ Headers = list[tuple[str, str]]
 
 
 class Gone(Exception):
-    """The connection ended where it may."""
+    """The connection ended at a point where that is allowed."""
 
 
 class Peer:
@@ -75,7 +76,7 @@ class Peer:
         return first, [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines)]
 
     def piece(self, buffer: memoryview, bytes_max: int) -> memoryview:
-        """The next at most so many bytes."""
+        """The next bytes, at most `bytes_max`."""
         bytes_max = min(bytes_max, len(buffer))
         if self._ahead:
             count = min(bytes_max, len(self._ahead))
@@ -95,7 +96,7 @@ class Peer:
         return data
 
     def chunks(self) -> bytes:
-        """A body in chunks, whole."""
+        """The whole body of a chunked message."""
         body = b""
         while True:
             while (end := self._ahead.find(b"\r\n")) < 0:
@@ -113,7 +114,7 @@ class Peer:
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)  # a thread that waits in recv would keep it open
+            self.socket.shutdown(socket.SHUT_RDWR)  # a thread waiting in recv would keep the socket open
         self.socket.close()
 
 
@@ -130,7 +131,7 @@ def _bytes(first: str, headers: Headers) -> bytes:
 
 
 class FaultProxy:
-    """Listens from the start; `close` stops taking connections and frees what waits in a stall."""
+    """Listens from the start. `close` stops accepting connections and wakes those that wait in a stall."""
 
     def __init__(
         self,
@@ -160,7 +161,7 @@ class FaultProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def counts(self) -> dict[str, object]:
-        """Injected are only faults that took place: one drawn for a response that has no place for it is not."""
+        """`injected` counts only faults that took place, not those drawn for a response that cannot have them."""
         with self._lock:
             names = ("connections", "requests", "body_bytes", "writes_refused")
             return {name: self._counts[name] for name in names} | {"injected": dict(self._injected)}
@@ -237,14 +238,14 @@ class FaultProxy:
         self._count("body_bytes", count)
 
     def _answer_one(self, client: Peer, upstream: list[Peer]) -> bool:
-        """Whether the client will ask again over this connection."""
+        """Answers one request. True if the client may send another over this connection."""
         first, headers = client.head()
         goes_on = _value(headers, "connection").lower() != "close"
         method, target, _ = first.split(" ", 2)
         byte_range = _value(headers, "range")
         self._count("requests")
         with self._lock:
-            names = sorted(name.lower() for name, _ in headers)  # what they hold may be secret
+            names = sorted(name.lower() for name, _ in headers)  # values may be secret
             self._requests.append({"method": method, "target": target, "range": byte_range, "headers": names})
         if method not in ("GET", "HEAD"):
             self._count("writes_refused")
@@ -282,7 +283,7 @@ class FaultProxy:
         client.socket.sendall(head if method == "HEAD" else head + body)
 
     def _ask_upstream(self, upstream: list[Peer], request: bytes) -> tuple[Peer, str, Headers]:
-        """The beginning of its response; asks again when a kept connection turns out to have been closed."""
+        """The head of the upstream's response. Asks again if a kept connection turns out to have been closed."""
         while True:
             kept = bool(upstream)
             if not kept:
@@ -303,7 +304,7 @@ class FaultProxy:
             return self._reply(client, method, 502, b"The upstream does not answer.\n", [])
         status = int(first.split(" ")[1])
         closes = _value(headers, "connection").lower() == "close"
-        body: bytes | None = None  # of unknown length, so taken whole
+        body: bytes | None = None  # the whole body, if its length is unknown
         if method == "HEAD" or status in (204, 304):
             length = 0
         elif _value(headers, "transfer-encoding").lower() == "chunked":
@@ -338,7 +339,7 @@ class FaultProxy:
             raise Gone
 
     def _harm_head(self, fault: str | None, first: str, headers: Headers, length: int) -> tuple[str, Headers, int, int]:
-        """The head as the client gets it, and how many bytes of filling come before and after the body."""
+        """The head that the client gets, and the number of filler bytes before and after the body."""
         if fault == "etag":
             self._inject(fault)
             return first, _with(headers, "etag", '"0123456789abcdef0123456789abcdef"'), 0, 0
@@ -366,12 +367,12 @@ class FaultProxy:
             count -= min(count, len(filling))
 
     def _relay(self, client: Peer, source: Peer, body: bytes | None, length: int, fate: Fate) -> None:
-        at = int(fate.position * length)  # where in the body it happens
+        at = int(fate.position * length)  # where in the body the fault happens
         sent = 0
         buffer = memoryview(bytearray(PIECE_BYTES))
         whole = memoryview(body) if body is not None else None
         while sent < length:
-            # A piece ends where something is to happen.
+            # A piece ends where the fault is to happen.
             until = at if sent < at and fate.fault in faults.OF_BODIES else length
             if sent == at and fate.fault in ("reset_body", "truncated_body", "stall_body"):
                 self._inject(fate.fault)

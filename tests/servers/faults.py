@@ -1,7 +1,7 @@
-"""Which faults the fault proxy knows, and which request gets which.
+"""The faults of the fault proxy, and the choice of the fault for each request.
 
-That is a function of a seed and of the request, so that a run can be repeated whatever order its requests come in. Only
-who falls into a burst depends on the order.
+The choice is a function of a seed and of the request, so that a run can be repeated whatever the order of its requests.
+Only membership in a burst depends on the order.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import threading
 
-# What a client is to get over by asking again (or by reading with care), and get every byte.
+# Faults that a client must survive by retrying (or by careful reading), and still get every byte.
 TRANSIENT = {
     "reset_before": "connection reset before the response",
     "reset_body": "connection reset in the middle of the body",
@@ -30,21 +30,21 @@ TRANSIENT = {
     "length_long": "a Content-Length one byte long, and the connection closed after the body",
     "whole_object": "200 with the whole object in answer to a range; true bytes within the range only",
 }
-# What no retry heals: to be found and told.
+# Faults that no retry repairs: a client must detect and report them.
 DECEITFUL = {
     "etag": "another ETag",
     "flip": "one bit of the body flipped",
 }
 NAMES = TRANSIENT | DECEITFUL
 BURSTS = ("error_500", "error_503", "retry_after", "slow_down")
-# Those a response must have a body, or answer a range, for.
+# Faults that need a response with a body, or one to a range request.
 OF_BODIES = ("reset_body", "truncated_body", "stall_body", "drip", "length_short", "length_long", "flip")
 OF_RANGES = ("range_shifted", "range_total", "whole_object")
 
 
 @dataclasses.dataclass(frozen=True)
 class Fate:
-    """What happens to one request. `position`, in [0, 1), says where in the body."""
+    """The fault of one request. `position`, in [0, 1), is the place in the body."""
 
     fault: str | None
     position: float
@@ -65,7 +65,7 @@ def transient(probability: float) -> dict[str, float]:
 
 
 class Plan:
-    """Draws fates; from any thread."""
+    """Draws fates. Thread-safe."""
 
     def __init__(self, seed: int, probabilities: dict[str, float], burst_requests: int = 3) -> None:
         self.seed = seed
@@ -77,7 +77,7 @@ class Plan:
         self._burst_left = 0
 
     def draw(self, method: str, target: str, byte_range: str) -> Fate:
-        """The fate of the n-th request for these bytes, n being how often they were asked for, this time included."""
+        """The fate of this request for these bytes. It depends on how often the same bytes were requested before."""
         request = (method, target, byte_range)
         with self._lock:
             self._attempts[request] += 1

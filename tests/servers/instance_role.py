@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""instance_role.py --key-id ID --secret SECRET: gives out credentials as a cloud machine's metadata service does.
+"""instance_role.py --key-id ID --secret SECRET: gives out credentials like a cloud machine's metadata service.
 
-Both ways that clients know: EC2's, with a token that has to be asked for first (AWS_EC2_METADATA_SERVICE_ENDPOINT), and
-a container's, at /container and below (AWS_CONTAINER_CREDENTIALS_FULL_URI, and a token if wanted).
+It supports both ways that clients know: EC2's, which first needs a token (AWS_EC2_METADATA_SERVICE_ENDPOINT), and a
+container's, at /container and below (AWS_CONTAINER_CREDENTIALS_FULL_URI, with a token if wanted).
 
-The session token names the second it expires in, for a proxy with `--expiring-tokens` (fault_proxy.py) to go by.
+The session token contains the second at which it expires, for a proxy with `--expiring-tokens` (fault_proxy.py).
 
-Prints `port`, which the kernel picked, and ends when its standard input is closed. The line {"do": "counts"} there is
-answered by how often which path was asked for and given.
+Prints `port`, which the kernel picked, and ends when its standard input is closed. The input line {"do": "counts"} is
+answered by the number of successful requests of each path.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._answer(404)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Tests ask for the counts instead."""
+        """Logs nothing: tests ask for the counts instead."""
 
 
 def main() -> None:

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""nginx.py DIRECTORY: serves it with nginx over http and over https, on loopback ports that the kernel picks.
+"""nginx.py DIRECTORY: serves a directory with nginx over http and https, on loopback ports that the kernel picks.
 
-With `--upstream PORT` it stands before a server at that port of loopback instead, and gives it TLS.
+With `--upstream PORT` it instead forwards to a server at that loopback port, and adds TLS.
 
-Prints `http` and `https` (the ports), `authority` (the certificate to trust, made on the spot) and `log` (one JSON
-object a request). Ends when its standard input is closed.
+Prints `http` and `https` (the ports), `authority` (the certificate to trust, made for this run) and `log` (one JSON
+object per request). Ends when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ http {{
 }}
 """
 
-# Hosts and paths go through as they came: who is behind may verify signatures over them.
+# Hosts and paths are forwarded unchanged: the upstream may verify signatures over them.
 UPSTREAM = """\
 location / {{
             proxy_pass http://127.0.0.1:{port};
@@ -63,7 +63,7 @@ location / {{
 
 
 def make_certificates(state: pathlib.Path) -> None:
-    """An authority of our own, and a certificate it signed for this machine's loopback."""
+    """Makes a new authority, and a certificate signed by it for this machine's loopback addresses."""
 
     def request(name: str, subject: str, *more: str) -> None:
         subprocess.run(
@@ -92,7 +92,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="larder-nginx-") as directory:
         state = pathlib.Path(directory)
         make_certificates(state)
-        # nginx takes over sockets that are listening already, as it does when its program is replaced.
+        # nginx inherits sockets that are already listening, as it does in an upgrade of its binary.
         sockets = [socket.create_server(("127.0.0.1", 0), backlog=511) for _ in range(2)]
         http, https = (listening.getsockname()[1] for listening in sockets)
         directives = arguments.directive + (["max_ranges 0;"] if arguments.no_ranges else [])
@@ -101,7 +101,7 @@ def main() -> None:
         (state / "nginx.conf").write_text(
             CONFIGURATION.format(
                 state=state,
-                # Else a worker of root's is nobody, who may not read a test's directory.
+                # By default root's workers run as nobody, who may not read a test's directory.
                 user=f"user {pwd.getpwuid(0).pw_name};" if os.geteuid() == 0 else "",
                 http=http,
                 https=https,
@@ -120,10 +120,10 @@ def main() -> None:
         try:
             for listening in sockets:
                 listening.close()
-            # Its answer says that it runs; a connection alone would only say that the socket listens.
+            # An answer shows that nginx runs; a connection alone would only show that the socket listens.
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", http), timeout=30) as connection:
                 connection.sendall(b"HEAD / HTTP/1.0\r\n\r\n")
-                while connection.recv(4096):  # to the end: by then it is in the log, too
+                while connection.recv(4096):  # to the end: by then the request is in the log, too
                     pass
             nginx.check()
             (state / "requests.log").write_bytes(b"")

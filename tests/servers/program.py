@@ -1,8 +1,8 @@
-"""What the servers in this folder have in common as programs.
+"""The common part of the server programs in this folder.
 
-Each prints `name=value` lines and then `ready` on standard output, and ends when its standard input is closed: so it
-ends with the test that started it, however that ends. tests/python/servers.py and tests/support/server_program.h start
-them.
+Each program prints `name=value` lines and then `ready` on standard output. It ends when its standard input is closed,
+so it ends with the test that started it, however the test ends. tests/python/servers.py and
+tests/support/server_program.h start these programs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Child:
-    """A process of somebody else's that is to end with this one; `stop` ends it by its pid."""
+    """A process of another program that ends with this one. `stop` ends it by its pid."""
 
     def __init__(self, arguments: list[object], log: pathlib.Path, **options: object) -> None:
         libc = ctypes.CDLL(None)
@@ -30,7 +30,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                # When this process is killed outright.
+                # In case this process is killed with SIGKILL.
                 preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),
                 **options,  # type: ignore[call-overload]
             )
@@ -38,7 +38,7 @@ class Child:
         self._log = log
 
     def check(self) -> None:
-        """Ends this program, saying why, when the child has ended."""
+        """Ends this program with a message if the child has ended."""
         if self.process.poll() is not None:
             sys.exit(f"{self._name} ended with {self.process.returncode}:\n{self._log.read_text()[-4000:]}")
 
@@ -53,9 +53,9 @@ class Child:
 
 
 def end_on_sigterm() -> None:
-    """SIGTERM runs what `finally` and `with` are there for."""
+    """Makes SIGTERM run `finally` clauses and leave `with` blocks."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    # An interrupted pytest closes our standard input by itself.
+    # An interrupted pytest closes this program's standard input anyway.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -66,7 +66,7 @@ def announce(**values: object) -> None:
 
 
 def until_input_closes(answer: Callable[[bytes], str] | None = None) -> None:
-    """Waits for the end of standard input; answers each line before it with one line."""
+    """Waits for the end of standard input. Answers each line before the end with one line."""
     buffer = b""
     while data := os.read(sys.stdin.fileno(), 65536):
         buffer += data

@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""s3.py: an S3 server on a loopback port that the kernel picks: S3Proxy, on a directory of its own.
+"""s3.py: an S3 server on a loopback port that the kernel picks. It is S3Proxy, with its own directory.
 
-It refuses what is not signed with its secret, and answers to http://localhost:PORT/BUCKET/KEY and to
+It refuses requests that are not signed with its secret, and answers to http://localhost:PORT/BUCKET/KEY and to
 http://BUCKET.localhost:PORT/KEY. Prints `port`, `key_id`, `secret` and `log`. Ends when its standard input is closed.
-S3Proxy comes from Maven's central repository, once, into build/s3proxy; `--install` does only that. It was chosen as
-the one server that Debian 12 can install without another toolchain and that verifies signatures, answers ranges with
-206, heeds If-Match, pages its lists and has public buckets: moto takes any secret, and rclone answers ranges with 200.
-It does not check session tokens and requester-pays; what a client sent of these, the fault proxy's `requests` tells.
+S3Proxy is fetched once from Maven's central repository into build/s3proxy; `--install` does only that. It is the only
+server that Debian 12 can install without another toolchain and that verifies signatures, answers ranges with 206,
+honours If-Match, pages its lists and has public buckets: moto takes any secret, and rclone answers ranges with 200.
+It does not check session tokens and requester-pays; the fault proxy's `requests` show what a client sent of these.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ jclouds.identity=unused
 jclouds.credential=unused
 jclouds.filesystem.basedir={buckets}
 """
-# Quiet, but for the line that tells the port.
+# Quiet, except for the line with the port.
 LOGGING = """\
 <configuration>
     <appender name="log" class="ch.qos.logback.core.ConsoleAppender">
@@ -54,7 +54,7 @@ LOGGING = """\
 
 
 def install() -> pathlib.Path:
-    """Where S3Proxy's libraries are; fetches them when they are not there yet, whoever else is about to."""
+    """The directory of S3Proxy's libraries. Fetches them if they are missing; safe if several processes do so."""
     folder = program.ROOT / "build" / "s3proxy"
     wanted = (HERE / "s3proxy.xml").read_text()
     stamp = folder / "s3proxy.xml"
@@ -82,7 +82,7 @@ def fetch(folder: pathlib.Path) -> None:
 
 
 def keep_classes(folder: pathlib.Path) -> None:
-    """Writes down the classes the server loads, as Java maps them: with them it starts in half the time."""
+    """Archives the classes that the server loads, for Java to map: with the archive it starts in half the time."""
     with tempfile.TemporaryDirectory(prefix="larder-s3-", dir=os.environ.get("TMPDIR")) as directory:
         kept = f"-XX:ArchiveClassesAtExit={folder / CLASSES}"
         server, _ = start(folder / "lib", pathlib.Path(directory), "key", "secret", kept)
@@ -92,13 +92,13 @@ def keep_classes(folder: pathlib.Path) -> None:
 def start(
     libraries: pathlib.Path, state: pathlib.Path, key_id: str, secret: str, *java_options: str
 ) -> tuple[program.Child, int]:
-    """The server, and the port it has got."""
+    """Starts the server. Returns it and its port."""
     buckets = state / "buckets"
     buckets.mkdir()
     (state / "s3proxy.properties").write_text(PROPERTIES.format(key_id=key_id, secret=secret, buckets=buckets))
     (state / "logback.xml").write_text(LOGGING)
     log = state / "s3proxy.log"
-    # The first compiler alone and one collector thread: it starts in half the time, and is as fast at sending files.
+    # With only the first compiler and one collector thread it starts in half the time, and sends files as fast.
     server = program.Child(
         ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", *java_options,
          f"-Dlogback.configurationFile={state / 'logback.xml'}", "-cp", f"{libraries}/*",
@@ -149,7 +149,7 @@ def main() -> None:
             program.announce(port=port, key_id=arguments.key_id, secret=secret, log=state / "s3proxy.log")
             program.until_input_closes()
         finally:
-            server.stop(signal.SIGKILL)  # it keeps nothing that an orderly end would save
+            server.stop(signal.SIGKILL)  # an orderly end would save nothing
 
 
 if __name__ == "__main__":

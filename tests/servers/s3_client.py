@@ -1,4 +1,4 @@
-"""A small S3 client that signs as AWS describes it (Signature Version 4): fills tests' buckets, asks as others do."""
+"""A small S3 client with AWS's Signature Version 4. It fills tests' buckets and sends requests like other clients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _mac(key: bytes, text: str) -> bytes:
 
 @dataclasses.dataclass
 class S3Client:
-    """Keeps one connection. No key id: requests are not signed. `host_style`: the bucket is in the host's name."""
+    """Keeps one connection. Without a key id requests are not signed. `host_style`: the bucket is in the host name."""
 
     port: int
     key_id: str = ""
@@ -65,7 +65,7 @@ class S3Client:
                 response = self._connection.getresponse()
                 got = {name.lower(): value for name, value in response.getheaders()}
                 return Answer(response.status, got, response.read())
-            except (http.client.RemoteDisconnected, BrokenPipeError):  # a kept connection that the server had closed
+            except (http.client.RemoteDisconnected, BrokenPipeError):  # the server had closed the kept connection
                 self.close()
                 if attempt == 2:
                     raise
@@ -103,7 +103,7 @@ class S3Client:
         self._must(self.ask("PUT", bucket))
 
     def make_public(self, bucket: str, key: str = "") -> None:
-        """Anybody may list the bucket, or with a key read that object."""
+        """Lets anybody list the bucket or, with a key, read that object."""
         self._must(self.ask("PUT", bucket, key, query={"acl": ""}, headers={"x-amz-acl": "public-read"}))
 
     def put(self, bucket: str, key: str, data: bytes) -> None:
@@ -113,14 +113,14 @@ class S3Client:
         self._must(self.ask("DELETE", bucket, key))
 
     def upload(self, bucket: str, directory: pathlib.Path, prefix: str = "") -> int:
-        """Every file below the directory; how many they were."""
+        """Uploads every file below the directory. Returns the number of files."""
         files = sorted(path for path in directory.rglob("*") if path.is_file())
         for path in files:
             self.put(bucket, prefix + path.relative_to(directory).as_posix(), path.read_bytes())
         return len(files)
 
     def pages(self, bucket: str, prefix: str = "", page_keys_max: int = 1000) -> Iterator[list[str]]:
-        """The keys, a page at a time."""
+        """The keys, one page at a time."""
         query = {"list-type": "2", "prefix": prefix, "max-keys": str(page_keys_max)}
         while True:
             root = xml.etree.ElementTree.fromstring(self._must(self.ask("GET", bucket, query=query)).body)

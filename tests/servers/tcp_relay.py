@@ -1,4 +1,4 @@
-"""One connection relayed byte for byte, whatever is spoken over it, with the faults that a connection can have."""
+"""Relays one connection byte for byte, whatever its protocol, with the faults that a connection can have."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Callable
 
 from faults import Fate
 
-# The others are of HTTP.
+# The other faults are those of HTTP.
 FAULTS = ("reset_before", "reset_body", "truncated_body", "stall_before", "stall_body", "drip")
-# A fault in the middle comes somewhere in the first so many bytes of the upstream's.
+# A fault in the middle comes within this many first bytes from the upstream.
 MIDDLE_BYTES = 1 << 20
 PIECE_BYTES = 1 << 18
 
 
 def reset(connection: socket.socket) -> None:
-    """What was sent may be lost, and the other side is told so."""
+    """Resets the connection: bytes in flight may be lost, and the other side gets an error."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RD)  # a thread that waits in recv would keep it open
+        connection.shutdown(socket.SHUT_RD)  # a thread waiting in recv would keep the socket open
     connection.close()
 
 
@@ -41,7 +41,7 @@ def relay(
     drip_bytes_per_s: float,
     inject: Callable[[str], None],
 ) -> int:
-    """Returns how many bytes the client got, when either side has closed or the fault has taken place."""
+    """Relays until either side has closed or the fault has ended the connection. Returns the client's bytes."""
     fault = fate.fault if fate.fault in FAULTS else None
     if fault == "reset_before":
         inject(fault)

@@ -1,4 +1,4 @@
-"""without_io_uring.py PROGRAM ARGUMENT...: runs a program that may make no io_uring, as under a container's seccomp profile."""
+"""without_io_uring.py PROGRAM ARGUMENT...: runs a program without io_uring, as under a container's seccomp profile."""
 
 import ctypes
 import errno

@@ -1,7 +1,7 @@
 #pragma once
 
-// Drops the process's rights to those of user nobody while it lives, in all threads, because a process that may read
-// everything sees no refusal. Does nothing if the process has no such rights.
+// Gives the process the rights of user nobody while the object lives, in all threads: a process that may read
+// everything is never refused. Does nothing if the process has no special rights.
 
 #include <gtest/gtest.h>
 #include <unistd.h>

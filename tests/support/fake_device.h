@@ -25,13 +25,13 @@ struct Fault {
         fail,         // completes with -error, nothing happens
         short_count,  // a read or write does half of the request
         torn,         // a write stores a prefix, then completes with -error
-        flip_bit,     // one bit read or written is wrong; completes as if well
+        flip_bit,     // one bit read or written is wrong; reports success
         crash,        // as crash() below, at this operation
     };
     FakeAction action = FakeAction::read;
     Kind kind = Kind::fail;
     std::string path_part;    // of the file's path; empty: any
-    std::uint64_t skip = 0;   // matching operations that go well before
+    std::uint64_t skip = 0;   // matching operations that succeed before
     std::uint64_t times = 1;  // matching operations that are then hit
     int error = 5;            // EIO
 };
@@ -68,7 +68,7 @@ public:
     void inject(const Fault& fault) { faults_.push_back(fault); }
     void clear_faults() { faults_.clear(); }
 
-    // Cuts the power: a seeded prefix of whole sectors of each write in flight lands, and nothing completes any more.
+    // Cuts the power: of each write in flight a seeded prefix of whole sectors lands. Nothing completes any more.
     void crash();
     bool crashed() const { return crashed_; }
 
@@ -92,7 +92,7 @@ private:
         std::int64_t due_ns = 0;
         int fd = -1;
         int flags = 0;
-        OpenFile target;  // the file when the operation was started
+        OpenFile target;  // the file when the operation started
         std::byte* memory = nullptr;
         std::size_t bytes = 0;
         std::uint64_t offset = 0;

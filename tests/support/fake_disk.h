@@ -23,7 +23,7 @@ struct FakeFile {
 
     FileDescriptor memory;
     std::uint64_t bytes = 0;      // its size
-    std::uint64_t allocated = 0;  // this file's part of the disk
+    std::uint64_t allocated = 0;  // the bytes of the disk that the file uses
     std::int64_t mtime_ns = 0;
     std::uint64_t inode = 0;
     bool linked = true;
@@ -46,7 +46,7 @@ public:
     void set_bytes_max(std::uint64_t bytes_max) { bytes_max_ = bytes_max; }
     std::uint64_t bytes_used() const { return bytes_used_; }
 
-    // A copy of all files, to go back to.
+    // A copy of all files, to restore later.
     using Snapshot = std::map<std::string, std::pair<std::string, std::int64_t>>;
     Snapshot snapshot() const;
     void restore(const Snapshot& snapshot);

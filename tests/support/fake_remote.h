@@ -1,8 +1,8 @@
 #pragma once
 
-// A deterministic Remote for tests: objects in memory, each read completing `delay_ns` after its start (on the fake
-// device's clock), faults by path. It keeps the contract of cache/remote.h, so code under test cannot tell it from a
-// slow directory. The counters count delivered bytes.
+// A deterministic Remote for tests: objects in memory, reads that complete `delay_ns` after their start (on the fake
+// device's clock), and faults by path. It keeps the contract of cache/remote.h, so code under test cannot tell it from
+// a slow directory. The counters count delivered bytes.
 
 #include <cstdint>
 #include <deque>
@@ -20,7 +20,7 @@ struct FakeRemoteFault {
     std::string path_part;  // of the object's path; empty: any
     protocol::BlockStatus status = protocol::BlockStatus::remote_failed;
     int system_errno = 5;     // EIO
-    std::uint64_t skip = 0;   // matching reads that go well before
+    std::uint64_t skip = 0;   // matching reads that succeed before
     std::uint64_t times = 1;  // matching reads that then fail
 };
 

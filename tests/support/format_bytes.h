@@ -1,6 +1,6 @@
 #pragma once
 
-// Files of the formats that others define, written byte by byte as cache/protocol describes them.
+// Files in formats that others define, written byte by byte as cache/protocol describes them.
 
 #include <string>
 #include <string_view>
@@ -23,7 +23,7 @@ inline std::string table_file(const std::vector<std::string>& samples, std::stri
     return file;
 }
 
-// Returns a sample whose fields all have a size in front.
+// Returns a sample with the sizes of all fields in front of them.
 inline std::string sized_fields(const std::vector<std::string>& fields) {
     std::string sample;
     for (const std::string& field : fields) sample += number_bytes(static_cast<std::uint32_t>(field.size()));

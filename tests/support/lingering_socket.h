@@ -1,7 +1,6 @@
 #pragma once
 
-// A TCP socket whose close() waits for a peer that never reads, for as long as `linger_s` says; and how a client sends
-// such a descriptor.
+// A TCP socket whose close() waits up to `linger_s` for a peer that never reads, and a function to send its descriptor.
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -57,7 +56,8 @@ private:
     FileDescriptor peer_;
 };
 
-// Sends a message of one byte with a socket's descriptor, which only the message has then. Returns 0 or an errno.
+// Sends a one-byte message with a socket's descriptor. From then on only the message has the descriptor. Returns 0 or
+// an errno.
 inline int send_descriptor(int over, FileDescriptor descriptor) {
     char byte = 0;
     iovec part{&byte, sizeof byte};

@@ -1,8 +1,8 @@
 #pragma once
 
 // In-memory bytes and objects for parsers and indexers. Every read returns a copy that lives only until the next read,
-// so that a view kept too long is a use after free; reads outside are refused loudly. Reads are counted. An object
-// source may be used from several threads, as the real ones.
+// so that a view kept too long is a use after free. Reads out of range fail loudly. Reads are counted. An object source
+// may be used from several threads, like the real ones.
 
 #include <atomic>
 #include <map>

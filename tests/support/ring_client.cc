@@ -169,7 +169,7 @@ void RingClient::unmap(std::uint32_t segment) {
 bool RingClient::hung_up() {
     char byte;
     const ssize_t got = ::recv(socket_.get(), &byte, sizeof byte, MSG_DONTWAIT | MSG_PEEK);
-    // A reset: the daemon closed the socket before it had read all messages.
+    // A reset means that the daemon closed the socket before it had read all messages.
     return got == 0 || (got < 0 && errno == ECONNRESET);
 }
 

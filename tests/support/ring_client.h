@@ -1,8 +1,8 @@
 #pragma once
 
 // A bare client of a shard, in the same process. It makes both ends of a session as the handshake would, and writes
-// wire.h by hand, well-formed or not. The loader's own session is loader/session.h; this client is for tests that need
-// to misbehave or to look at single completions.
+// wire.h by hand, valid or not. The loader's own session is loader/session.h; this client is for tests that misbehave
+// or look at single completions.
 
 #include <cstdint>
 #include <functional>
@@ -35,7 +35,7 @@ public:
     RingClient(std::shared_ptr<const protocol::Manifest> manifest, const RingClientOptions& options);
     ~RingClient();
 
-    // Gives up the daemon's ends. Call once.
+    // Returns the daemon's ends. Call once.
     cache::SessionSetup take_setup() { return std::move(setup_); }
 
     void fetch(std::uint32_t block, std::uint32_t slot_page, std::uint32_t tag = 0, std::uint32_t epoch = 1);
@@ -46,7 +46,7 @@ public:
 
     // Returns the next published completion, if any.
     std::optional<protocol::Completion> next_completion();
-    // Returns the block's bytes; valid as the protocol says.
+    // Returns a copy of the block's bytes. Call it while the protocol keeps them valid.
     std::string payload(const protocol::Completion& completion);
 
     // Reads the daemon's messages; maps added segments.

@@ -42,7 +42,7 @@ enum class TarDialect { ustar, pax, gnu };
 constexpr std::string_view name(TarDialect dialect) {
     return dialect == TarDialect::ustar ? "ustar" : dialect == TarDialect::pax ? "pax" : "gnu";
 }
-// Writes a tar of these members, by libarchive.
+// Writes a tar of these members, with libarchive.
 void write_tar(const std::filesystem::path& path, TarDialect dialect, std::span<const NamedBytes> members);
 
 // Returns the members "<seed>-<i>.bin" (random bytes) and "<seed>-<i>.cls" (a digit) of `sample_count` samples.
