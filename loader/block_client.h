@@ -90,7 +90,7 @@ public:
     // Like `tick`, but waits for a completion, and for the daemon, if nothing came.
     Result<Progress> progress();
 
-    // The slowest recent time from a block's request to its arrival. It decays slowly.
+    // The longest recent time from a block's request to its arrival. Old times are forgotten slowly.
     std::int64_t latency_ns() const { return latency_ns_; }
     std::uint64_t slot_bytes() const { return attach_options_.slot_bytes; }
     // Bytes of the slabs that hold a block.
@@ -105,7 +105,7 @@ public:
     std::int64_t now_ns() const { return clock_.now_ns(); }
 
     std::shared_ptr<BatchState> take_batch_state();
-    // Hands the batch to the caller. Its blocks stay in place until `give_back`.
+    // Hands the batch to the caller. The batch's blocks stay in place until `give_back`.
     void hand_out(BatchState& state);
     void give_back(std::shared_ptr<BatchState> state);
 

@@ -21,7 +21,7 @@
 // inherited across a fork opens its own session on first use in the child. Errors: values; after an error `next` may be
 // called again (a changed object is skipped only on request, see LoaderOptions::skip_failed). `open` waits up to
 // `reconnect_timeout_ms` for a daemon that is away. If the daemon restarts later, the loader reconnects and continues,
-// with nothing lost or repeated. It returns ErrorCode::unavailable only after the same time.
+// with nothing lost or repeated. It fails with ErrorCode::unavailable only if the daemon stays away for the same time.
 
 #include <atomic>
 #include <cstddef>

@@ -1,12 +1,12 @@
 #pragma once
 
 // A pseudo-random permutation of [0, n), computed one value at a time from (seed, epoch, stream): no table, O(1)
-// memory, some tens of nanoseconds a value. It decides the order of training, so it is specified here exactly and never
-// changes; the tests hold golden values.
+// memory, some tens of nanoseconds per value. The permutation decides the order of training, so it is specified exactly
+// here and never changes; the tests hold golden values.
 //
 //   x = left * columns + right, with rows = ceil(sqrt(n)), columns = ceil(n / rows): a Feistel network whose halves are
-//   numbers modulo rows and modulo columns. Rounds r = 0, 1, ...: 24 of them where n < 256
-//   (tiny halves mix slowly), else 6:
+//   numbers modulo rows and modulo columns. Rounds r = 0, 1, ...: 24 of them if n < 256 (tiny halves mix slowly),
+//   else 6:
 //     r even:  left  = (left  + below(rows,    mix64(key[r] ^ right))) mod rows
 //     r odd:   right = (right + below(columns, mix64(key[r] ^ left ))) mod columns
 //   below(m, h) = high 64 bits of m * h (128-bit product), a number in [0, m).
@@ -22,7 +22,7 @@ namespace larder::detail {
 
 class Permutation {
 public:
-    // Identity until keyed.
+    // The identity on an empty range.
     Permutation() = default;
     Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t epoch, std::uint64_t stream);
 

@@ -22,7 +22,7 @@ using protocol::RequestOperation;
 namespace {
 
 constexpr int kHandshakeTimeout_ms = 10'000;
-// How long a sleeping client may miss that its daemon was killed.
+// A sleeping client notices after this time that its daemon was killed.
 constexpr std::int64_t kSleepMax_ns = 20'000'000;
 constexpr std::int64_t kSpinMin_ns = 2'000;
 constexpr std::int64_t kSpinMax_ns = 30'000;
@@ -139,7 +139,7 @@ Result<void> Session::attach(std::uint32_t ring_entries, std::uint64_t slot_byte
     requests_ = reinterpret_cast<Request*>(ring_.data() + protocol::requests_offset());
     completions_ = reinterpret_cast<const Completion*>(ring_.data() + protocol::completions_offset(ring_entries));
     entries_ = ring_entries;
-    // If there is only one core, spinning takes it from the daemon.
+    // On a single core, spinning would take the core from the daemon.
     spin_ns_ = ::sysconf(_SC_NPROCESSORS_ONLN) > 1 ? kSpinMax_ns : 0;
     return {};
 }

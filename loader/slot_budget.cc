@@ -30,7 +30,7 @@ std::uint64_t needed_slot_bytes(const protocol::Manifest& manifest, const SlotNe
     const std::uint64_t batches_samples = std::uint64_t{2} * needs.batch_size;
     std::uint64_t blocks = batches_samples;
     if (manifest.header().samples_per_block_max > 1) {
-        // The samples of a block that go to one rank, and twice as many blocks as an even spread would touch.
+        // `samples_each`: the samples of a block that go to one rank. Allow for twice the blocks of an even spread.
         const std::uint64_t samples_each =
             std::max<std::uint64_t>(1, manifest.sample_count() / blocks_total / needs.interleaved_ranks);
         const std::uint64_t spread = 2 * ceiling(batches_samples, samples_each);

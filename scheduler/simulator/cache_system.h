@@ -89,8 +89,8 @@ std::unique_ptr<CacheSystem> make_cache_system(const CacheOptions& options);
 void share_bandwidth(BandwidthKind kind, std::span<Reader* const> readers, double remote_bytes_per_second);
 // Sets the hit ratios of readers that share one LRU cache, at their present rates. A block is evicted after a time T,
 // in which the readers read as many distinct bytes as the cache holds (Che, Tung, Wang 2002). Requests follow one
-// permutation per epoch. A stopped job counts with what it read in its turns: its blocks age while it waits, and it
-// finds what is left when it resumes.
+// permutation per epoch. A stopped job counts with the bytes it read in its turns: its blocks age while it waits, and
+// it finds the rest of them when it resumes.
 void set_lru_hits(std::span<Store* const> stores, double cache_bytes, double now_s = 0);
 // When hit ratios of resumed jobs will have moved enough to set them again; kNever if they will not.
 double next_lru_refresh_s(std::span<const std::unique_ptr<Store>> stores, double now_s);

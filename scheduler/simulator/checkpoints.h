@@ -37,8 +37,8 @@ public:
 
     // When the next transfer ends or the next checkpoint is due.
     double next_s(double now_s) const;
-    // Advances all transfers. Returns the jobs that stood still for a transfer that ended, in the order in which they
-    // began.
+    // Advances all transfers. Returns the jobs that stood still for a transfer that ended, in the order of the
+    // transfers' starts.
     std::vector<std::uint32_t> advance(double seconds);
     // Jobs whose periodic checkpoint is due. The caller must call `write` for each of them.
     std::vector<std::uint32_t> due(double now_s) const;

@@ -50,7 +50,7 @@ private:
     void enter(std::uint32_t j);
     void leave(std::uint32_t j);
     void finish(SimulatedJob& job);
-    // Lets the guests of a finished host run on alone on its GPUs.
+    // Leaves the GPUs of a finished host to its guests, or preempts guests that cannot be placed there.
     void leave_gpus_to_guests(const SimulatedJob& host);
     // Drops a waiting job whose strict deadline has passed.
     void expire(std::uint32_t j);

@@ -1,5 +1,5 @@
-// Any bytes as a peer's answer to what it holds: it is about as many blocks as are asked about and gives back what was
-// encoded, or it is none.
+// Any bytes as a peer's answer about the blocks that it holds. An accepted answer has no bits or one bit for each block
+// asked about, and encodes to the same bytes again.
 
 #include <cstdint>
 #include <cstring>

@@ -1,5 +1,5 @@
-// Any bytes as a page of an S3 listing: what is taken has keys, and a way on where there is more; what is refused says
-// why. Whatever the next page is asked with goes into a query that stands nothing for itself.
+// Any bytes as a page of an S3 listing. Objects of an accepted page have keys, refused input says why. A query encodes
+// the key that it starts from, so that nothing in the key acts as query syntax.
 
 #include <cstdint>
 #include <span>

@@ -169,7 +169,7 @@ protected:
             return number_at(of, "cached_bytes") * 10 > number_at(of, "quota_bytes") * 9;
         });
     }
-    // The plan's values by dataset and node, and, once the quotas are filled, by job.
+    // The plan's quotas by node, and its rates by job for the time when the quotas are filled.
     std::map<std::string, double> plan() const {
         std::map<std::string, double> values;
         const json::object plan = ask("/v1/plan");

@@ -1,8 +1,8 @@
 #pragma once
 
 // One of the real servers of tests/servers (nginx, an S3 server, the fault proxy), as a process of one test. It is
-// stopped by closing its standard input, or by its pid if that is not enough. The programs document their arguments and
-// output at their top.
+// stopped by closing its standard input, or by a signal if that is not enough. The programs document their arguments
+// and output at their top.
 
 #include <sys/types.h>
 

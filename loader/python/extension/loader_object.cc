@@ -73,8 +73,8 @@ auto without_gil(Call call) {
     return call();
 }
 
-// Two integers of the training loop's process: ns it waited, and since when it waits (see TrainingLoopWait). None:
-// nobody knows. The array lives as long as the loader reads it.
+// Two integers of the training loop's process, as in TrainingLoopWait: the ns it waited, and since when it waits.
+// None: unknown. The array lives as long as the loader reads it.
 std::shared_ptr<const TrainingLoopWait> shared_wait(const std::optional<SharedWait>& wait) {
     if (!wait) return nullptr;
     static_assert(sizeof(TrainingLoopWait) == 2 * sizeof(std::int64_t));

@@ -28,8 +28,7 @@ inline BatchObject& as_batch(PyObject* self) {
     return *reinterpret_cast<BatchObject*>(self);
 }
 
-// Keeps the C++ batch while its spans are read: allocating Python objects may run finalizers, which may release the
-// batch.
+// Keeps the C++ batch while its spans are read: allocating Python objects may run finalizers that release the batch.
 class Pin {
 public:
     explicit Pin(PyObject* batch);
