@@ -46,11 +46,10 @@ Result<DaemonProcess> DaemonProcess::start(const DaemonOptions& options) {
 }
 
 Result<void> DaemonProcess::add_dataset(const DatasetOptions& options) {
-    boost::json::object wish{
-        {"name", options.name},
-        {"url", options.url.empty() ? "file://" + options.directory : options.url},
-        {"block", options.block},
-        {"compression", options.compression}};
+    boost::json::object wish{{"name", options.name},
+                             {"url", options.url.empty() ? "file://" + options.directory : options.url},
+                             {"block", options.block},
+                             {"compression", options.compression}};
     if (options.quota_memory_bytes + options.quota_disk_bytes > 0) {
         wish["quota"] = {{"memory_bytes", options.quota_memory_bytes}, {"disk_bytes", options.quota_disk_bytes}};
     }

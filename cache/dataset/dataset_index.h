@@ -53,9 +53,9 @@ struct IndexRequest {
     BlockGoal block;
     std::optional<BlockGoal> block_of_shards;  // replaces `block` in formats whose files hold many samples
     bool checksum = false;                     // read all payloads and store the checksum of each block
-    std::uint32_t tokens_per_sample = 0;  // sample length in datasets of tokens; 0: a sample is a document
-    std::string manifest_path;            // written atomically
-    std::string journal_path;             // see index_journal.h; empty: no journal. The caller removes the file
+    std::uint32_t tokens_per_sample = 0;       // sample length in datasets of tokens; 0: a sample is a document
+    std::string manifest_path;                 // written atomically
+    std::string journal_path;                  // see index_journal.h; empty: no journal. The caller removes the file
     std::uint64_t dataset_id = 0;
     std::uint64_t version = 1;
     std::int64_t created_unix_ns = 0;

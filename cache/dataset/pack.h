@@ -31,8 +31,7 @@ struct PackRequest {
     std::string destination;                                 // directory to create; may exist if it is empty
     protocol::Format format = protocol::Format::webdataset;  // or larder
     std::string shard_name = "shard";
-    std::uint64_t shard_bytes = std::uint64_t{256}
-                                << 20;  // largest shard; a larger sample gets a shard of its own
+    std::uint64_t shard_bytes = std::uint64_t{256} << 20;  // largest shard; a larger sample gets a shard of its own
     // For packed files only: the size of a block, and its compression (none: uncompressed).
     BlockGoal block = {.target = protocol::BlockTarget::bytes, .bytes = std::uint64_t{4} << 20};
     std::optional<int> zstd_level;
