@@ -132,16 +132,16 @@ bool Cluster::is_alive(const KnownNode& node, std::int64_t now_ns) const {
 
 // A daemon on the same state directory means that its predecessor has ended, because the directory has one owner at a
 // time. A daemon that reports on after it was succeeded has a copy of the directory.
-bool Cluster::is_started_again(const KnownNode& node, const NodeReport& report) {
+bool Cluster::is_restart(const KnownNode& node, const NodeReport& report) {
     return report.state_directory != 0 && report.state_directory == node.last.state_directory &&
-           report.instance != node.instance_before;
+           report.instance != node.previous_instance;
 }
 
 Result<void> Cluster::report(const NodeReport& report, std::int64_t now_ns) {
     if (auto good = check(report); !good) return good;
     const auto found = nodes_.find(report.node);
     const bool same_instance = found != nodes_.end() && found->second.last.instance == report.instance;
-    const bool one_goes_on = found == nodes_.end() || same_instance || is_started_again(found->second, report);
+    const bool one_goes_on = found == nodes_.end() || same_instance || is_restart(found->second, report);
     if (!one_goes_on && now_ns - found->second.heard_ns < options_.same_name_after_ns) {
         return fail(ErrorCode::already_exists, "node \"" + report.node +
                                                    "\" reports from two daemons: give each its own name, or wait a "
@@ -157,7 +157,7 @@ Result<void> Cluster::report(const NodeReport& report, std::int64_t now_ns) {
     // A restarted daemon holds no lease, but the bytes its predecessor asked for may be in flight until it applies one.
     if (report.lease_applied != 0) ledger_.applied(report.node, report.lease_applied);
     KnownNode& node = nodes_[report.node];
-    if (!same_instance) node.instance_before = node.last.instance;
+    if (!same_instance) node.previous_instance = node.last.instance;
     node.last = report;
     node.heard_ns = now_ns;
     unsaved_nodes_.insert(report.node);
@@ -172,9 +172,9 @@ void Cluster::measure(const NodeReport& report, const NodeReport* last, bool sam
         KnownJob& known = jobs_[job.name];
         const Counters now{.bytes = job.bytes, .busy_s = job.busy_s, .epoch = job.epoch};
         const auto before = known.before.find(report.node);
-        const bool goes_on = same_instance && before != known.before.end() && before->second.go_on &&
-                             job.bytes >= before->second.bytes && job.busy_s >= before->second.busy_s;
-        if (goes_on) {
+        const bool start_next_phase = same_instance && before != known.before.end() && before->second.go_on &&
+                                      job.bytes >= before->second.bytes && job.busy_s >= before->second.busy_s;
+        if (start_next_phase) {
             // An interval has each node at most once: a second report of a node closes it.
             if (known.reported.contains(report.node)) {
                 for (const auto& [node, ranks] : known.reported) known.open.ranks += ranks;

@@ -107,7 +107,7 @@ public:
     struct KnownNode {
         NodeReport last;
         std::int64_t heard_ns = 0;
-        std::uint64_t instance_before = 0;  // the daemon before the last restart; 0: no restart seen
+        std::uint64_t previous_instance = 0;  // the daemon before the last restart; 0: no restart seen
     };
     const std::map<std::string, KnownNode>& nodes() const { return nodes_; }
     bool is_alive(const KnownNode& node, std::int64_t now_ns) const;
@@ -138,7 +138,7 @@ private:
         std::map<std::string, std::uint32_t> reported;  // ranks per node, in the open interval
     };
 
-    static bool is_started_again(const KnownNode& node, const NodeReport& report);
+    static bool is_restart(const KnownNode& node, const NodeReport& report);
     // `last` is the node's report before this one; null if there was none.
     void measure(const NodeReport& report, const NodeReport* last, bool same_instance);
     void count_epochs(const std::string& name, KnownJob& job);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kOutlierDeviations = 5;  // times the median absolute deviation
 constexpr double kDeviationMin = 0.02;    // part of the median: even equal pieces differ by this much
-constexpr double kQuantumsOff = 1.5;      // a difference of one batch is no outlier
+constexpr double kOutlierBatches = 1.5;   // a difference of one batch is no outlier
 
 // Bytes times ranks, because busy time is summed over the ranks.
 double rank_bytes(const IdealRate::Interval& piece) {
@@ -91,7 +91,7 @@ std::optional<double> IdealRate::bytes_per_second() const {
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
         const Stretch& around = stretches[i];
         const double short_bytes = median * around.busy_s - around.bytes;
-        if (short_bytes > kOutlierDeviations * deviation * around.busy_s && short_bytes > kQuantumsOff * quantum)
+        if (short_bytes > kOutlierDeviations * deviation * around.busy_s && short_bytes > kOutlierBatches * quantum)
             continue;
         bytes += rank_bytes(pieces_[i]);
         busy_s += pieces_[i].busy_s;

@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kTiers[] = {"memory_bytes", "disk_bytes"};
 
 // A cache that grows by less than this part of its quota within the window counts as full.
-constexpr double kStill = 0.01;
+constexpr double kStableGrowth = 0.01;
 
 // True if the cached bytes are within a segment of the plan.
 bool is_near(std::uint64_t bytes, std::uint64_t planned_bytes) {
@@ -79,7 +79,7 @@ bool Convergence::has_followed(const Cached& now, const Cached* at_the_start) {
     if (now.used_bytes > planned_bytes) return false;
     if (at_the_start == nullptr || at_the_start->quota.planned_bytes != planned_bytes) return false;
     const double grown = static_cast<double>(now.used_bytes) - static_cast<double>(at_the_start->used_bytes);
-    return std::abs(grown) < kStill * static_cast<double>(planned_bytes);
+    return std::abs(grown) < kStableGrowth * static_cast<double>(planned_bytes);
 }
 
 bool Convergence::all_have_followed() const {

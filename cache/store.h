@@ -109,7 +109,7 @@ struct StoreOptions {
     std::uint64_t write_bytes_in_flight_max = std::uint64_t{64} << 20;
     // Takes the mapping of a dropped segment and frees it on a thread that may block: unmapping a gigabyte takes 100 ms
     // and more. If empty, the store unmaps it on its own thread.
-    std::function<void(std::shared_ptr<const Mapping>)> unmap_elsewhere;
+    std::function<void(std::shared_ptr<const Mapping>)> unmap_on_another_thread;
 };
 
 class DatasetStore {

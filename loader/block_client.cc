@@ -296,7 +296,7 @@ void BlockClient::send_wanted() {
                 no_room_ = true;
                 break;
             }
-            const auto damaged_crc = entry.anew ? std::optional(entry.damaged_crc) : std::nullopt;
+            const auto damaged_crc = entry.is_refetch ? std::optional(entry.damaged_crc) : std::nullopt;
             if (!session_->queue_fetch(tag, entry.block, run->page, epoch_, damaged_crc)) {
                 slots_.release(run->id);
                 break;
@@ -384,7 +384,7 @@ Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns
             decompress(completion.tag, entry.bytes(), raw_bytes);
         }
     }
-    if (entry.state == BlockState::ready && !entry.found && !entry.past) table_.put_first(completion.tag);
+    if (entry.state == BlockState::ready && !entry.found && !entry.past) table_.make_current(completion.tag);
 
     latency_ns_ = std::max(now_ns - entry.requested_ns, latency_ns_ - latency_ns_ / 64);
     entry.source = completion.source;
@@ -393,7 +393,7 @@ Result<void> BlockClient::take(const Completion& completion, std::int64_t now_ns
     return {};
 }
 
-Result<void> BlockClient::mind_segments(std::int64_t now_ns) {
+Result<void> BlockClient::service_segments(std::int64_t now_ns) {
     if (now_ns - messages_read_ns_ >= kMessagesPeriod_ns) {
         messages_read_ns_ = now_ns;
         if (auto read = session_->read_messages(); !read) return read;
@@ -407,7 +407,7 @@ Result<void> BlockClient::exchange() {
     const std::int64_t now_ns = clock_.now_ns();
     report(now_ns);
     if (auto taken = take_completions(); !taken) return std::unexpected(taken.error());
-    if (auto minded = mind_segments(now_ns); !minded) return minded;
+    if (auto minded = service_segments(now_ns); !minded) return minded;
     send_wanted();
     return {};
 }

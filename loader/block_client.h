@@ -73,10 +73,10 @@ public:
     bool make_room();
     // If a batch that is about to be handed out has blocks in every slab, copies those of one slab. The next batch then
     // has room, at least in parts, while this one is held.
-    void leave_a_slab(std::span<const std::uint32_t> tags);
+    void free_one_slab(std::span<const std::uint32_t> tags);
     // Refetches a ready block from the remote, before all others, because its content is damaged. The new entry has one
     // reference. Other holders keep the damaged block. Nothing if the block was already refetched.
-    std::optional<std::uint32_t> ask_anew(std::uint32_t tag, std::string damage);
+    std::optional<std::uint32_t> refetch_damaged(std::uint32_t tag, std::string damage);
     const BlockEntry& block(std::uint32_t tag) const { return table_[tag]; }
     // Asks the daemon why a failed block could not be read. Empty if the daemon knows no more than the entry says.
     std::string failure_reason_of(const BlockEntry& entry) const;
@@ -132,13 +132,13 @@ private:
     Result<void> exchange();
     void send_wanted();
     std::optional<SlotSlabs::Run> allocate_slot(const BlockEntry& entry);
-    void copy_aside(BlockEntry& entry);
+    void copy_out_of_slot(BlockEntry& entry);
     bool send_releases();
     Result<std::size_t> take_completions();
     Result<void> take(const protocol::Completion& completion, std::int64_t now_ns);
     void decompress(std::uint32_t tag, std::span<const std::byte> bytes, std::uint32_t raw_bytes);
     void want_first(std::uint32_t tag);
-    Result<void> mind_segments(std::int64_t now_ns);
+    Result<void> service_segments(std::int64_t now_ns);
     void let_go(BlockEntry& entry);
     void forget(std::uint32_t tag);
     void count_delivered(BlockEntry& entry);
@@ -161,7 +161,7 @@ private:
     bool spread_ = false;                    // spread bundles over gaps until the next batch is handed out
     std::uint64_t copied_bytes_ = 0;         // in blocks that were copied out of slots
     std::uint64_t batches_out_ = 0;          // batches that the caller has
-    std::vector<SlabUse> slab_use_;          // scratch space of `leave_a_slab`
+    std::vector<SlabUse> slab_use_;          // scratch space of `free_one_slab`
     BlockTable table_;
     std::vector<std::uint32_t> wanted_;  // tags from wanted_begin_ on, in the order of requests
     std::size_t wanted_begin_ = 0;

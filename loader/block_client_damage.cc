@@ -11,25 +11,25 @@ namespace larder::detail {
 
 using protocol::BlockStatus;
 
-std::optional<std::uint32_t> BlockClient::ask_anew(std::uint32_t tag, std::string damage) {
+std::optional<std::uint32_t> BlockClient::refetch_damaged(std::uint32_t tag, std::string damage) {
     // A refetched block that is damaged is damaged for good. A second report is useful only if the first had no
     // checksum of the damaged bytes, and the second has one.
     const bool said = table_[tag].damaged_crc != 0 || table_[tag].compressed_crc == 0;
-    if (table_[tag].anew && said) return std::nullopt;
+    if (table_[tag].is_refetch && said) return std::nullopt;
     const std::uint32_t block = table_[tag].block;
     // The block was refetched before, and its bytes have changed. Use the new ones.
     if (!table_[tag].found) return acquire(block, kNoBundle).tag;
     // Another sample found the block damaged before. Both wait for the same refetch.
-    if (const std::uint32_t asked = table_[tag].asked_anew;
-        table_.contains(asked) && table_[asked].anew && table_[asked].block == block) {
+    if (const std::uint32_t asked = table_[tag].refetch_tag;
+        table_.contains(asked) && table_[asked].is_refetch && table_[asked].block == block) {
         ++table_[asked].references;
         return asked;
     }
-    const std::uint32_t anew = table_.acquire_beside(block);
-    table_[tag].asked_anew = anew;
-    BlockEntry& entry = table_[anew];
+    const std::uint32_t duplicate = table_.acquire_duplicate(block);
+    table_[tag].refetch_tag = duplicate;
+    BlockEntry& entry = table_[duplicate];
     entry.length = manifest_.block_bytes(block);
-    entry.anew = true;
+    entry.is_refetch = true;
     entry.pass = pass_;
     entry.damage = std::move(damage);
     entry.bundle = table_[tag].bundle;
@@ -38,8 +38,8 @@ std::optional<std::uint32_t> BlockClient::ask_anew(std::uint32_t tag, std::strin
     // The compressed bytes of a block compressed at the remote are gone. Only a refetched block has their checksum.
     const bool as_at_remote = table_[tag].bytes().size() == entry.length && manifest_.block(block).raw_bytes == 0;
     entry.damaged_crc = as_at_remote ? crc32c(table_[tag].bytes()) : table_[tag].compressed_crc;
-    want_first(anew);
-    return anew;
+    want_first(duplicate);
+    return duplicate;
 }
 
 std::string BlockClient::failure_reason_of(const BlockEntry& entry) const {
@@ -52,10 +52,11 @@ void BlockClient::decompress(std::uint32_t tag, std::span<const std::byte> bytes
     BlockEntry& entry = table_[tag];
     auto raw = decompressor_.run(bytes, raw_bytes);
     const std::uint32_t damaged_crc = raw ? 0 : crc32c(bytes);
-    if (raw && entry.anew && bytes.size() == manifest_.block(entry.block).length) entry.compressed_crc = crc32c(bytes);
+    if (raw && entry.is_refetch && bytes.size() == manifest_.block(entry.block).length)
+        entry.compressed_crc = crc32c(bytes);
     let_go(entry);
     if (!raw && raw.error().code == ErrorCode::corrupt) {
-        const bool once_more = !std::exchange(entry.anew, true);
+        const bool once_more = !std::exchange(entry.is_refetch, true);
         entry.damage = "it is compressed, and cannot be decompressed to the size its index says";
         entry.damaged_crc = damaged_crc;
         if (once_more) {

@@ -30,7 +30,7 @@ void BlockClient::reset_slots() {
 std::optional<SlotSlabs::Run> BlockClient::allocate_slot(const BlockEntry& entry) {
     const std::uint32_t pages = slot_pages(entry.length);
     if (entry.had_slot) {
-        if (const auto run = slots_.allocate_beside(entry.slot_page, pages)) return run;
+        if (const auto run = slots_.allocate_in_slab_of(entry.slot_page, pages)) return run;
     }
     if (entry.bundle != kNoBundle && entry.bundle == open_bundle_) {
         if (const auto run = slots_.allocate(pages)) return run;
@@ -65,14 +65,14 @@ bool BlockClient::make_room() {
     }
     std::ranges::sort(movable, std::ranges::greater{}, [this](std::uint32_t tag) { return table_[tag].order; });
     for (const std::uint32_t tag : movable) {
-        copy_aside(table_[tag]);
+        copy_out_of_slot(table_[tag]);
         send_wanted();
         if (!no_room_) break;
     }
     return !movable.empty();
 }
 
-void BlockClient::copy_aside(BlockEntry& entry) {
+void BlockClient::copy_out_of_slot(BlockEntry& entry) {
     const std::span<const std::byte> bytes = entry.bytes();
     auto copy = std::make_unique_for_overwrite<std::byte[]>(bytes.size());
     std::ranges::copy(bytes, copy.get());
@@ -84,7 +84,7 @@ void BlockClient::copy_aside(BlockEntry& entry) {
     copied_bytes_ += entry.raw_bytes;
 }
 
-void BlockClient::leave_a_slab(std::span<const std::uint32_t> tags) {
+void BlockClient::free_one_slab(std::span<const std::uint32_t> tags) {
     if (tags.size() < slots_.slab_count()) return;
     slab_use_.assign(slots_.slab_count(), {});
     for (const std::uint32_t tag : tags) {
@@ -100,7 +100,7 @@ void BlockClient::leave_a_slab(std::span<const std::uint32_t> tags) {
     const auto slab = static_cast<std::uint32_t>(least - slab_use_.begin());
     for (const std::uint32_t tag : tags) {
         BlockEntry& entry = table_[tag];
-        if (entry.has_slot && slots_.slab_of(entry.slot_page) == slab) copy_aside(entry);
+        if (entry.has_slot && slots_.slab_of(entry.slot_page) == slab) copy_out_of_slot(entry);
     }
 }
 

@@ -48,8 +48,8 @@ Error block_error(const BlockClient& client, const BlockEntry& entry, const std:
                 std::to_string(block.length) + " bytes from offset " + std::to_string(block.offset);
             error.code = ErrorCode::corrupt;
             error.message = what + "is damaged at the remote: the " + bytes +
-                            (entry.anew ? " were read twice: " + entry.damage
-                                        : " do not have the checksum they had when it was indexed") +
+                            (entry.is_refetch ? " were read twice: " + entry.damage
+                                              : " do not have the checksum they had when it was indexed") +
                             mend;
             break;
         }

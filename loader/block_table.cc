@@ -24,13 +24,13 @@ BlockTable::Acquired BlockTable::acquire(std::uint32_t block) {
     return {.tag = tag, .fresh = true};
 }
 
-std::uint32_t BlockTable::acquire_beside(std::uint32_t block) {
+std::uint32_t BlockTable::acquire_duplicate(std::uint32_t block) {
     const std::uint32_t tag = take_free();
     entries_[tag] = {.state = BlockState::wanted, .found = false, .block = block, .references = 1, .order = order_++};
     return tag;
 }
 
-void BlockTable::put_first(std::uint32_t tag) {
+void BlockTable::make_current(std::uint32_t tag) {
     LARDER_ASSERT(!entries_[tag].found);
     for (std::uint32_t at = bucket(entries_[tag].block); at != 0; at = entries_[at - 1].next_in_bucket) {
         if (entries_[at - 1].block != entries_[tag].block) continue;

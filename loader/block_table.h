@@ -35,10 +35,10 @@ struct BlockEntry {
     bool had_slot = false;                                     // at slot_page, in the current session
     bool found = true;                                         // `acquire` finds it by its block's number
     bool past = false;                                         // acquired before `forget_blocks`
-    bool anew = false;  // a refetch: it came before with `damaged_crc`, and its content was damaged
+    bool is_refetch = false;  // a refetch: it came before with `damaged_crc`, and its content was damaged
     std::uint32_t damaged_crc = 0;
-    std::uint32_t compressed_crc = 0;   // of a refetch that is compressed at the remote: CRC of the compressed bytes
-    std::uint32_t asked_anew = kNoTag;  // the entry of the refetch, once this block turned out to be damaged
+    std::uint32_t compressed_crc = 0;    // of a refetch that is compressed at the remote: CRC of the compressed bytes
+    std::uint32_t refetch_tag = kNoTag;  // the entry of the refetch, once this block turned out to be damaged
     std::uint32_t block = 0;
     std::uint32_t length = 0;
     std::uint32_t references = 0;
@@ -58,7 +58,7 @@ struct BlockEntry {
     MappedSegment* segment = nullptr;  // when ready: the segment that holds data, unless a slot does
     std::unique_ptr<std::byte[]> raw;  // when ready: the bytes of a decompressed or copied block
     std::uint32_t raw_bytes = 0;
-    std::string damage;  // when `anew`: what was found to be damaged
+    std::string damage;  // if `is_refetch`: the damage that was found
 
     std::span<const std::byte> bytes() const { return {data, raw ? raw_bytes : length}; }
 };
@@ -75,9 +75,9 @@ public:
     // Returns the block's entry with one more reference. A new entry is `wanted`, but not yet in any queue.
     Acquired acquire(std::uint32_t block);
     // Adds an entry for the block that is not found by number, with one reference.
-    std::uint32_t acquire_beside(std::uint32_t block);
+    std::uint32_t acquire_duplicate(std::uint32_t block);
     // Makes such an entry the one that is found by its block's number, in place of the former one.
-    void put_first(std::uint32_t tag);
+    void make_current(std::uint32_t tag);
     // No present entry is found by its block's number any more. Each stays until it is erased.
     void forget_blocks();
     // Erases an entry without references.

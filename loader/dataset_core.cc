@@ -54,10 +54,10 @@ Result<Batch> DatasetCore::fetch(std::span<const std::uint64_t> indices) {
             continue;
         }
         if (added.error().code != ErrorCode::corrupt) return give_up(added.error());
-        const auto anew = client_->ask_anew(state->tags[i], added.error().message);
-        if (!anew) return give_up(added.error());
-        client_->release(std::exchange(state->tags[i], *anew));
-        if (auto arrived = await({&*anew, 1}); !arrived) return give_up(arrived.error());
+        const auto refetched = client_->refetch_damaged(state->tags[i], added.error().message);
+        if (!refetched) return give_up(added.error());
+        client_->release(std::exchange(state->tags[i], *refetched));
+        if (auto arrived = await({&*refetched, 1}); !arrived) return give_up(arrived.error());
     }
     state->finish();
     client_->hand_out(*state);

@@ -9,7 +9,7 @@
 namespace larder::detail {
 namespace {
 
-constexpr int kAnswerWithin_ms = 2'000;
+constexpr int kAnswerTimeout_ms = 2'000;
 
 }  // namespace
 
@@ -25,7 +25,7 @@ std::string failure_reason(const FailedBlock& failed) {
     auto socket = DaemonSocket::connect(failed.socket);
     if (!socket || !socket->send(std::as_bytes(std::span(&request, 1)))) return {};
     protocol::ExplainReply reply{};
-    const auto received = socket->receive(std::as_writable_bytes(std::span(&reply, 1)), kAnswerWithin_ms);
+    const auto received = socket->receive(std::as_writable_bytes(std::span(&reply, 1)), kAnswerTimeout_ms);
     if (!received || received->bytes != sizeof reply || reply.magic != protocol::kMagic ||
         reply.kind != protocol::MessageKind::explain) {
         return {};

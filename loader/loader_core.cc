@@ -288,9 +288,9 @@ Result<std::optional<Batch>> LoaderCore::deliver(PlannedBatch& batch) {
     };
     std::shared_ptr<BatchState> state = client_->take_batch_state();
     for (const PlannedSample& sample : batch.samples) state->tags.push_back(sample.tag);
-    client_->leave_a_slab(state->tags);
+    client_->free_one_slab(state->tags);
     std::uint64_t skipped = 0;
-    bool asked_anew = false;
+    bool refetch_tag = false;
     for (PlannedSample& sample : batch.samples) {
         const BlockEntry& entry = client_->block(sample.tag);
         Result<void> added;
@@ -305,9 +305,9 @@ Result<std::optional<Batch>> LoaderCore::deliver(PlannedBatch& batch) {
         }
         if (added) continue;
         if (entry.state != BlockState::failed && added.error().code == ErrorCode::corrupt) {
-            if (const auto anew = client_->ask_anew(sample.tag, added.error().message)) {
+            if (const auto anew = client_->refetch_damaged(sample.tag, added.error().message)) {
                 client_->release(std::exchange(sample.tag, *anew));
-                asked_anew = true;
+                refetch_tag = true;
                 continue;
             }
         }
@@ -318,7 +318,7 @@ Result<std::optional<Batch>> LoaderCore::deliver(PlannedBatch& batch) {
         }
         ++skipped;
     }
-    if (asked_anew) {
+    if (refetch_tag) {
         keep_for_later(std::move(state));
         return std::optional<Batch>{};
     }

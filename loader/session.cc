@@ -159,7 +159,7 @@ bool Session::queue(const Request& request) {
 bool Session::queue_fetch(std::uint32_t tag, std::uint32_t block, std::uint32_t slot_page, std::uint32_t epoch,
                           std::optional<std::uint32_t> damaged_crc) {
     if (in_flight_ >= entries_) return false;
-    const Request request{.operation = damaged_crc ? RequestOperation::fetch_anew : RequestOperation::fetch,
+    const Request request{.operation = damaged_crc ? RequestOperation::refetch : RequestOperation::fetch,
                           .reserved = {},
                           .tag = tag,
                           .block = block,

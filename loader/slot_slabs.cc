@@ -45,7 +45,7 @@ std::optional<SlotSlabs::Run> SlotSlabs::allocate(std::uint32_t pages) {
     return add(page, pages);
 }
 
-std::optional<SlotSlabs::Run> SlotSlabs::allocate_beside(std::uint32_t page, std::uint32_t pages) {
+std::optional<SlotSlabs::Run> SlotSlabs::allocate_in_slab_of(std::uint32_t page, std::uint32_t pages) {
     const std::uint32_t slab = slab_of(page);
     // An empty slab has lost all its runs, so there is nothing to lie beside.
     if (slab >= slab_runs_.size() || slab_runs_[slab] == 0) return std::nullopt;

@@ -33,7 +33,7 @@ public:
     std::optional<Run> allocate(std::uint32_t pages);
     // A run in the slab of `page`, for a block that a bundle lost and requests again. Nothing if that slab has no such
     // gap.
-    std::optional<Run> allocate_beside(std::uint32_t page, std::uint32_t pages);
+    std::optional<Run> allocate_in_slab_of(std::uint32_t page, std::uint32_t pages);
     void release(std::uint32_t id);
 
     std::uint32_t slab_count() const { return slab_count_; }

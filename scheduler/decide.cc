@@ -4,7 +4,7 @@
 #include <exception>
 
 #include "base/assert.h"
-#include "scheduler/deciding.h"
+#include "scheduler/decision_round.h"
 
 namespace larder::scheduler {
 namespace {
@@ -128,7 +128,7 @@ std::vector<std::uint32_t> claims_of(const Placer& placer, const Snapshot& snaps
 // Jobs without a claim must not affect jobs with one. So the policy first decides on the jobs with a claim as if they
 // were alone, then on the others with the GPUs that are left.
 Result<void> choose_in_turn(Policy& policy, const Snapshot& snapshot, std::vector<Decision>& decisions,
-                            Deciding& deciding) {
+                            DecisionRound& deciding) {
     Part claiming, others;
     for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
         (snapshot.jobs[j]->spec->opportunistic ? others : claiming).add(snapshot, j);
@@ -159,7 +159,7 @@ Result<Actions> decide(Policy& policy, Placer& placer, const DecideInput& input,
     const std::vector<std::uint32_t> claims = claims_of(placer, input.snapshot);
     Snapshot snapshot = as_stated ? as_stated->snapshot() : input.snapshot;
     snapshot.claims = claims;
-    Deciding deciding(input, placer, policy, claims);
+    DecisionRound deciding(input, placer, policy, claims);
     std::vector<Decision> decisions;
     decisions.reserve(2);  // `deciding` keeps references to the elements
     const bool all_claim =

@@ -31,11 +31,11 @@ Step next_step(const Snapshot& snapshot, const Growing& growing, std::uint32_t a
 
 void raise_all(const Snapshot& snapshot, std::span<std::uint32_t> left, std::vector<Growing>& jobs) {
     std::priority_queue<Step> steps;
-    const auto line_up = [&](std::uint32_t at) {
+    const auto sort_hosts = [&](std::uint32_t at) {
         const Step step = next_step(snapshot, jobs[at], at);
         if (step.more > 0) steps.push(step);
     };
-    for (std::uint32_t at = 0; at < jobs.size(); ++at) line_up(at);
+    for (std::uint32_t at = 0; at < jobs.size(); ++at) sort_hosts(at);
     while (!steps.empty()) {
         const Step step = steps.top();
         steps.pop();
@@ -43,7 +43,7 @@ void raise_all(const Snapshot& snapshot, std::span<std::uint32_t> left, std::vec
         if (left[growing.gpu_type] < step.more) continue;
         left[growing.gpu_type] -= step.more;
         growing.gpus += step.more;
-        line_up(step.at);
+        sort_hosts(step.at);
     }
 }
 

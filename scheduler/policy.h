@@ -53,9 +53,9 @@ struct Decision {
     // makes jobs of tenants at their quota wait. A preemptible running job that is not listed is stopped.
     std::vector<Want> wants;
     // True if later wishes are tried when one has no room.
-    bool passes_over = true;
+    bool skips_blocked = true;
     // True if a wish without room holds up only the later wishes of its tenant: each tenant has its own queue.
-    bool holds_up_tenant = false;
+    bool blocks_tenant = false;
     // The policy must be asked again by this time even if nothing happens; kNever: no need.
     double next_s = kNever;
     std::vector<std::uint32_t> admitted;  // jobs whose deadlines are promised from now on: JobState::admitted_s

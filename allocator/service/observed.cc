@@ -13,10 +13,11 @@ constexpr double kShort = 0.9;
 void Observed::take(Window& window, const Sample& sample) {
     if (!window.empty()) {
         const Sample& last = window.back();
-        const bool goes_on = sample.bytes >= last.bytes && sample.busy_s >= last.busy_s && sample.ranks == last.ranks &&
-                             sample.remote_bytes.has_value() == last.remote_bytes.has_value() &&
-                             sample.remote_bytes.value_or(0) >= last.remote_bytes.value_or(0);
-        if (!goes_on) window.clear();
+        const bool start_next_phase = sample.bytes >= last.bytes && sample.busy_s >= last.busy_s &&
+                                      sample.ranks == last.ranks &&
+                                      sample.remote_bytes.has_value() == last.remote_bytes.has_value() &&
+                                      sample.remote_bytes.value_or(0) >= last.remote_bytes.value_or(0);
+        if (!start_next_phase) window.clear();
     }
     // Two reports at one time have no rate between them, so the later one replaces the earlier.
     if (!window.empty() && window.back().at_ns >= sample.at_ns) window.pop_back();

@@ -14,7 +14,7 @@ namespace larder::bench {
 namespace {
 
 // A daemon that hangs must not delay counting the others.
-constexpr std::int64_t kAnswerWithin_ms = 1'000;
+constexpr std::int64_t kAnswerTimeout_ms = 1'000;
 
 std::string text_at(const boost::json::value& value, const char* key) {
     return std::string(value.at(key).as_string());
@@ -23,7 +23,7 @@ std::string text_at(const boost::json::value& value, const char* key) {
 }  // namespace
 
 void RemoteCounter::look(const std::string& socket) {
-    const auto answer = http_request(socket, "GET", "/v1/jobs", {}, {.timeout_ms = kAnswerWithin_ms});
+    const auto answer = http_request(socket, "GET", "/v1/jobs", {}, {.timeout_ms = kAnswerTimeout_ms});
     if (!answer || answer->status != 200) return;
     boost::system::error_code error;
     const boost::json::value body = boost::json::parse(answer->body, error);

@@ -21,8 +21,8 @@ namespace {
 constexpr std::chrono::milliseconds kLook{100};
 constexpr std::int64_t kPeriod_ns = 1'000'000'000;
 // The shortest interval between reports, used while something waits for one, such as a new job at the floor.
-constexpr std::int64_t kSoonest_ns = 200'000'000;
-constexpr std::int64_t kAnswerWithin_ms = 2'000;
+constexpr std::int64_t kReportIntervalMin_ns = 200'000'000;
+constexpr std::int64_t kAnswerTimeout_ms = 2'000;
 constexpr std::int64_t kAllocatorMayStart_ns = 10'000'000'000;
 
 // The newest version of the protocol that this node and the allocator know. An allocator that names none knows the
@@ -74,8 +74,8 @@ void AllocatorAgent::tick() {
     const bool rates = node_.config().allocator.rates;
     if (rates) node_.expire_lease();
     const std::int64_t now_ns = clock_.now_ns();
-    const bool soon = soon_ || node_.any_quota_unsaid() || (rates && node_.job_limits().any_unleased());
-    const std::int64_t period_ns = soon ? kSoonest_ns : kPeriod_ns;
+    const bool soon = report_early_ || node_.any_quota_unassigned() || (rates && node_.job_limits().any_unleased());
+    const std::int64_t period_ns = soon ? kReportIntervalMin_ns : kPeriod_ns;
     if (under_way_ || now_ns - reported_ns_ < period_ns) return;
     under_way_ = true;
     reported_ns_ = now_ns;
@@ -117,7 +117,7 @@ void AllocatorAgent::send(std::string body, std::int64_t now_ns) {
     requests_.post([this, target = std::move(target), body = std::move(body), now_ns] {
         const AllocatorConfig& allocator = node_.config().allocator;
         auto options = http_client_options(allocator.credentials);
-        if (options) options->timeout_ms = kAnswerWithin_ms;
+        if (options) options->timeout_ms = kAnswerTimeout_ms;
         auto response = options ? http_request(allocator.endpoint, "POST", target, body, *options)
                                 : Result<HttpResponse>(std::unexpected(options.error()));
         asio::post(context_, [this, response = std::move(response), now_ns] { answered(response, now_ns); });
@@ -134,14 +134,14 @@ void AllocatorAgent::answered(const Result<HttpResponse>& response, std::int64_t
     if (applied) {
         warned_of_.clear();
     } else {
-        tell_problem(applied.error());
+        log_problem(applied.error());
     }
     status_.connected = applied.has_value();
     status_.problem = applied ? "" : applied.error().message;
 }
 
 // Warns only after a grace period if the allocator never answered: daemons and allocator may start in any order.
-void AllocatorAgent::tell_problem(const Error& error) {
+void AllocatorAgent::log_problem(const Error& error) {
     const bool waits = status_.reports == 0 && error.code == ErrorCode::unavailable &&
                        clock_.now_ns() - started_ns_ < kAllocatorMayStart_ns;
     if (waits) {
@@ -167,7 +167,7 @@ Result<void> AllocatorAgent::apply(const HttpResponse& response, std::int64_t se
     lease_applied_ = answer->lease;
     // Report again soon: other nodes can use the bandwidth this node gives up only once it has reported, and the part
     // of its plan that was held back may soon be free.
-    soon_ = answer->cut || node_.job_limits().leases_more_than(answer->rates);
+    report_early_ = answer->cut || node_.job_limits().leases_more_than(answer->rates);
     status_.lease_expires_ns = answer->rates.expires_ns;
     node_.lease(std::move(answer->rates));
     return node_.apply_plan(answer->quotas, sent_ns);

@@ -53,7 +53,7 @@ private:
     // `sent_ns` is when the report was sent; the lease counts from then.
     void answered(const Result<HttpResponse>& response, std::int64_t sent_ns);
     Result<void> apply(const HttpResponse& response, std::int64_t sent_ns);
-    void tell_problem(const Error& error);
+    void log_problem(const Error& error);
 
     boost::asio::io_context& context_;
     Node& node_;
@@ -67,7 +67,7 @@ private:
     std::int64_t started_ns_ = 0;
     bool told_waiting_ = false;
     std::string warned_of_;
-    bool soon_ = false;
+    bool report_early_ = false;
     bool under_way_ = false;
     WorkThread requests_;
 };

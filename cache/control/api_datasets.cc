@@ -7,8 +7,8 @@
 #include "base/server/json_reader.h"
 #include "cache/control/api.h"
 #include "cache/control/api_json.h"
+#include "cache/control/dataset_request.h"
 #include "cache/control/remote_json.h"
-#include "cache/control/wish_json.h"
 
 namespace larder::cache {
 namespace json = boost::json;
@@ -124,10 +124,10 @@ void Api::get_dataset(const std::string& name, HttpRespond respond) {
 void Api::add_dataset(const HttpRequest& request, const HttpRespond& respond) {
     const auto object = request_object(request);
     if (!object) return respond(http_error(object.error()));
-    const auto wish = read_wish(*object);
+    const auto wish = read_dataset_request(*object);
     if (!wish) return respond(http_error(wish.error()));
     // The user who adds a dataset owns it by default.
-    auto dataset = check_wish(*wish, {.owner = request.peer->uid, .group = request.peer->gid});
+    auto dataset = check_dataset_request(*wish, {.owner = request.peer->uid, .group = request.peer->gid});
     if (!dataset) return respond(http_error(dataset.error()));
     respond(task_response(wish->dry_run ? node_.survey(std::move(*dataset)) : node_.add(std::move(*dataset))));
 }

@@ -266,9 +266,9 @@ Result<void> Catalog::remove_left_overs(const DatasetRecord& record, std::vector
                            std::ranges::any_of(record.versions, [&](std::uint64_t version) {
                                return path == manifest_path(record.name, version);
                            });
-        const bool goes_on =
+        const bool start_next_phase =
             path == journal_path(manifest_path(record.name, record.versions.back() + 1)) && is_recent(entry.path());
-        if (known || goes_on || !is_own_file(entry)) continue;
+        if (known || start_next_phase || !is_own_file(entry)) continue;
         std::error_code failed;
         fs::remove(path, failed);
         if (failed) return fail_on_files(failed, "remove " + path);
@@ -298,10 +298,10 @@ Result<void> Catalog::save(const DatasetRecord& record) {
 Result<bool> Catalog::abandon(const std::string& name) {
     const std::string directory = directory_ + "/" + name;
     std::error_code error;
-    bool goes_on = false;
+    bool start_next_phase = false;
     for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
         if (is_journal(entry.path()) && is_recent(entry.path())) {
-            goes_on = true;
+            start_next_phase = true;
         } else if (is_own_file(entry)) {
             std::error_code failed;
             fs::remove(entry.path(), failed);
@@ -309,7 +309,7 @@ Result<bool> Catalog::abandon(const std::string& name) {
         }
     }
     if (error && error != std::errc::no_such_file_or_directory) return fail_on_files(error, "list " + directory);
-    if (goes_on) return false;
+    if (start_next_phase) return false;
     if (auto removed = remove(name); !removed) return std::unexpected(removed.error());
     return true;
 }

@@ -84,7 +84,7 @@ struct Daemon::State {
     explicit State(const Config& with_config) : config(with_config) {}
 
     Result<void> start();
-    void keep_house();
+    void run_periodic_work();
     void stop();
 
     const Config config;
@@ -143,7 +143,7 @@ Result<void> Daemon::State::start() {
         if (!port) return std::unexpected(port.error());
         metrics_port = *port;
     }
-    keep_house();
+    run_periodic_work();
     if (agent != nullptr) agent->start();
     control = std::thread([this] {
         context.run();
@@ -158,12 +158,12 @@ Result<void> Daemon::State::start() {
     return {};
 }
 
-void Daemon::State::keep_house() {
+void Daemon::State::run_periodic_work() {
     housekeeping.expires_after(kHousekeepingPeriod);
     housekeeping.async_wait([this](const boost::system::error_code& error) {
         if (error) return;
-        node->keep_house();
-        keep_house();
+        node->run_periodic_work();
+        run_periodic_work();
     });
 }
 

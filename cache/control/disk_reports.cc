@@ -15,7 +15,7 @@ void DiskReports::look(std::span<const DatasetStatistics> datasets, std::int64_t
             }
             still[dataset.dataset_id] = now_ns;
         } else if (reported != trouble_seen_ns_.end()) {
-            if (now_ns - reported->second < kWellAfterNs) {
+            if (now_ns - reported->second < kRecoveredAfterNs) {
                 still.insert(*reported);
             } else {
                 log_info("the cache disk takes blocks again", {{"dataset", dataset.name}});

@@ -15,7 +15,7 @@ namespace larder::cache {
 
 class DiskReports {
 public:
-    static constexpr std::int64_t kWellAfterNs = 60'000'000'000;
+    static constexpr std::int64_t kRecoveredAfterNs = 60'000'000'000;
 
     // `datasets` holds all datasets that are served.
     void look(std::span<const DatasetStatistics> datasets, std::int64_t now_ns);

@@ -12,7 +12,7 @@
 
 namespace larder::cache {
 
-struct DatasetWish {
+struct DatasetRequest {
     std::string name;
     std::string url;
     RemoteOptions remote;
@@ -34,6 +34,6 @@ struct NewDataset {
 };
 
 // `defaults` fills in access fields that the wish lacks. Errors name the key.
-Result<NewDataset> check_wish(const DatasetWish& wish, const Access& defaults);
+Result<NewDataset> check_dataset_request(const DatasetRequest& wish, const Access& defaults);
 
 }  // namespace larder::cache

@@ -137,7 +137,7 @@ void Node::collect(std::function<void(Result<ShardStatistics>)> done) {
     }
 }
 
-void Node::keep_house() {
+void Node::run_periodic_work() {
     const std::int64_t now_ns = clock_.now_ns();
     const auto overdue =
         std::ranges::partition(gatherings_, [&](const auto& gathering) { return gathering->deadline_ns > now_ns; });

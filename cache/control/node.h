@@ -42,7 +42,7 @@ struct NodeDataset {
     std::vector<std::uint64_t> versions_cached;       // versions whose blocks stay cached; empty: not determined yet
     std::uint64_t task = 0;                           // the task that runs on this dataset; 0: none
     // True once the allocator has set the quota, or if no allocator needs to. The dataset's task reads it, too.
-    std::shared_ptr<std::atomic<bool>> quota_is_said = std::make_shared<std::atomic<bool>>(false);
+    std::shared_ptr<std::atomic<bool>> quota_assigned = std::make_shared<std::atomic<bool>>(false);
     // Why the dataset is offline: its remote could not be reached. Retried every 10 s.
     std::optional<Error> offline;
     std::shared_ptr<const RemotePlace> place;  // null: not opened yet
@@ -119,7 +119,7 @@ public:
     // report.
     Result<void> apply_plan(const std::map<std::string, Quota>& quotas, std::int64_t reported_ns);
     // True if the allocator has not yet set the quota of some dataset.
-    bool any_quota_unsaid() const;
+    bool any_quota_unassigned() const;
     void lease(RateLease lease);
     // Sets the endpoints of the peers that the allocator names.
     void set_peers(std::vector<std::string> endpoints);
@@ -132,7 +132,7 @@ public:
     void collect(std::function<void(Result<ShardStatistics>)> done);
     // Call it about once a second. Updates job rates, drops unneeded versions, fails overdue answers and retries
     // offline datasets.
-    void keep_house();
+    void run_periodic_work();
 
     Result<std::shared_ptr<const DatasetVersion>> open(const std::string& dataset, std::uint64_t version,
                                                        const PeerCredentials& peer) override;
@@ -174,7 +174,7 @@ private:
     Result<void> check_room(const std::string& name, Quota quota) const;
     Result<void> make_room(const std::string& name, Quota quota);
     Result<void> hold_quotas(const std::map<std::string, Quota>& quotas);
-    void give_way(std::uint64_t Quota::* tier, std::uint64_t bytes);
+    void lower_dealt_quotas(std::uint64_t Quota::* tier, std::uint64_t bytes);
     Result<void> check_idle(const NodeDataset& dataset) const;
     Result<void> check_is_new(const std::string& name) const;
     Result<void> check_online(const NodeDataset& dataset) const;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kScanPoll_ns = 20'000'000;
 // How long a warm task waits for the allocator to set a new dataset's quota, which usually takes a second.
-constexpr std::int64_t kQuotaSaidWithin_ns = 10'000'000'000;
+constexpr std::int64_t kQuotaAssignmentTimeout_ns = 10'000'000'000;
 
 Result<NewDataset> new_dataset_of(const std::string& name, const DatasetConfig& declared) {
     const auto given = [](const std::string& text) { return text.empty() ? std::nullopt : std::optional(text); };
@@ -29,19 +29,19 @@ Result<NewDataset> new_dataset_of(const std::string& name, const DatasetConfig& 
         quota = {.memory_bytes = declared.quota_memory_bytes.value_or(0),
                  .disk_bytes = declared.quota_disk_bytes.value_or(0)};
     }
-    const DatasetWish wish{.name = name,
-                           .url = declared.url,
-                           .remote = declared.remote,
-                           .format = declared.format,
-                           .block = declared.block,
-                           .compression = declared.compression,
-                           .checksum = declared.checksum,
-                           .tokens_per_sample = tokens > 0 ? std::optional(tokens) : std::nullopt,
-                           .owner = given(declared.owner),
-                           .group = given(declared.group),
-                           .mode = declared.mode,
-                           .quota = quota};
-    return check_wish(wish, {.owner = ::geteuid(), .group = ::getegid()});
+    const DatasetRequest wish{.name = name,
+                              .url = declared.url,
+                              .remote = declared.remote,
+                              .format = declared.format,
+                              .block = declared.block,
+                              .compression = declared.compression,
+                              .checksum = declared.checksum,
+                              .tokens_per_sample = tokens > 0 ? std::optional(tokens) : std::nullopt,
+                              .owner = given(declared.owner),
+                              .group = given(declared.group),
+                              .mode = declared.mode,
+                              .quota = quota};
+    return check_dataset_request(wish, {.owner = ::geteuid(), .group = ::getegid()});
 }
 
 const char* text_of(BlockFound::What what) {
@@ -151,12 +151,12 @@ Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
     const auto bucket = job_limits_.bucket(kScanJob, clock_.now_ns());
     if (!bucket) return std::unexpected(bucket.error());
     Tasks::Work work{.kind = kind == ScanKind::warm ? "warm" : "verify", .dataset = name, .unit = "blocks"};
-    const auto said = kind == ScanKind::warm ? (*found)->quota_is_said : nullptr;
+    const auto said = kind == ScanKind::warm ? (*found)->quota_assigned : nullptr;
     const std::shared_ptr<const RemotePlace> place = (*found)->place;
     work.run = [this, name, kind, said, place, id = (*found)->record.dataset_id, shard = (*found)->shard,
                 bucket = *bucket](TaskProgress& progress, const std::stop_token& stop) -> Tasks::Outcome {
         progress.set_remote(place == nullptr ? "" : place->endpoint());
-        const std::int64_t said_by_ns = clock_.now_ns() + kQuotaSaidWithin_ns;
+        const std::int64_t said_by_ns = clock_.now_ns() + kQuotaAssignmentTimeout_ns;
         while (said != nullptr && !*said && !stop.stop_requested() && clock_.now_ns() < said_by_ns) {
             sleep_ns(kScanPoll_ns);
         }
@@ -309,15 +309,16 @@ Result<void> Node::make_room(const std::string& name, Quota quota) {
     const auto more = [](std::uint64_t has, std::uint64_t a, std::uint64_t b, std::uint64_t c) {
         return a + b + c - std::min(has, a + b + c);
     };
-    give_way(&Quota::memory_bytes,
-             more(config_.memory_bytes, held.memory_bytes, quota.memory_bytes, dealt.memory_bytes));
-    give_way(&Quota::disk_bytes, more(config_.disk_bytes, held.disk_bytes, quota.disk_bytes, dealt.disk_bytes));
+    lower_dealt_quotas(&Quota::memory_bytes,
+                       more(config_.memory_bytes, held.memory_bytes, quota.memory_bytes, dealt.memory_bytes));
+    lower_dealt_quotas(&Quota::disk_bytes,
+                       more(config_.disk_bytes, held.disk_bytes, quota.disk_bytes, dealt.disk_bytes));
     return {};
 }
 
 // Takes `bytes` from quotas set by the allocator, largest quota first: unused bytes, then bytes of datasets without
 // sessions, then bytes of any dataset.
-void Node::give_way(std::uint64_t Quota::* tier, std::uint64_t bytes) {
+void Node::lower_dealt_quotas(std::uint64_t Quota::* tier, std::uint64_t bytes) {
     std::vector<NodeDataset*> dealt;
     for (auto& [name, dataset] : datasets_) {
         if (!dataset.record.quota_held) dealt.push_back(&dataset);
@@ -361,7 +362,7 @@ void Node::set_quota(const std::string& name, std::optional<Quota> quota, Done d
         if (dataset.record.quota != *quota) apply_quota(dataset, *quota);
     }
     dataset.record.quota_held = quota.has_value();
-    *dataset.quota_is_said = quota.has_value();
+    *dataset.quota_assigned = quota.has_value();
     save(dataset.record, std::move(done));
 }
 
@@ -380,13 +381,13 @@ Result<void> Node::apply_plan(const std::map<std::string, Quota>& quotas, std::i
         save(dataset.record, nullptr);
     }
     for (const auto& [name, quota] : quotas) {
-        if (const auto found = datasets_.find(name); found != datasets_.end()) *found->second.quota_is_said = true;
+        if (const auto found = datasets_.find(name); found != datasets_.end()) *found->second.quota_assigned = true;
     }
     return {};
 }
 
-bool Node::any_quota_unsaid() const {
-    return std::ranges::any_of(datasets_, [](const auto& item) { return !*item.second.quota_is_said; });
+bool Node::any_quota_unassigned() const {
+    return std::ranges::any_of(datasets_, [](const auto& item) { return !*item.second.quota_assigned; });
 }
 
 void Node::wake_shards() {
@@ -437,7 +438,7 @@ Result<void> Node::hold_quotas(const std::map<std::string, Quota>& quotas) {
         NodeDataset& dataset = datasets_.at(name);
         const Quota before = dataset.record.quota;
         dataset.record.quota_held = true;
-        *dataset.quota_is_said = true;
+        *dataset.quota_assigned = true;
         const Quota less{.memory_bytes = std::min(before.memory_bytes, quota.memory_bytes),
                          .disk_bytes = std::min(before.disk_bytes, quota.disk_bytes)};
         if (less != before) apply_quota(dataset, less);

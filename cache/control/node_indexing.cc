@@ -181,7 +181,7 @@ void Node::finish_adding(const std::shared_ptr<Indexing>& indexing, Tasks::Outco
         dataset.place = indexing->report.place;
         dataset.versions.emplace(indexing->version, indexing->opened);
         // Empty datasets are not reported, so the allocator never sets their quota.
-        *dataset.quota_is_said = config_.allocator.endpoint.empty() || record.quota_held || dataset.bytes() == 0;
+        *dataset.quota_assigned = config_.allocator.endpoint.empty() || record.quota_held || dataset.bytes() == 0;
         hand_over(dataset);
         log_info("dataset added", {{"dataset", record.name},
                                    {"url", record.url},

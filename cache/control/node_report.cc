@@ -15,8 +15,8 @@ constexpr std::int64_t kGoneAfter_ns = 5'000'000'000;
 // Records are larger than their payload. The ratio is measured once this many payload bytes are cached. Before that,
 // the largest possible ratio is reported, so that the first pass of a dataset that fits is kept whole. The size of a
 // compressed dataset is its size in the cache, so that cached bytes / size is the hit ratio that jobs can reach.
-constexpr std::uint64_t kPayloadToGoBy = 1 << 20;
-constexpr std::uint64_t kRecordExtraMost = protocol::kRecordHeaderBytes + 4096;
+constexpr std::uint64_t kPayloadSampleBytesMin = 1 << 20;
+constexpr std::uint64_t kRecordOverheadMax = protocol::kRecordHeaderBytes + 4096;
 // A reported ratio is kept until it is too low, or too high by kRatioKept: a size that changed with every block would
 // change all quotas. kRatioMargin leaves room for blocks larger than those cached so far.
 constexpr double kRatioMargin = 0.01;
@@ -38,8 +38,8 @@ std::uint64_t NodeReporter::stored_bytes(const ReportedDataset& dataset, const S
     if (usage.payload_bytes >= dataset.payload_bytes) {
         ratio = payload_ratio(used_bytes, usage.payload_bytes);
         if (usage.payload_bytes == dataset.payload_bytes) return used_bytes;
-    } else if (usage.payload_bytes < std::min(kPayloadToGoBy, dataset.payload_bytes)) {
-        ratio = payload_ratio(dataset.payload_bytes + dataset.blocks * kRecordExtraMost, dataset.payload_bytes);
+    } else if (usage.payload_bytes < std::min(kPayloadSampleBytesMin, dataset.payload_bytes)) {
+        ratio = payload_ratio(dataset.payload_bytes + dataset.blocks * kRecordOverheadMax, dataset.payload_bytes);
     } else {
         const double seen = payload_ratio(used_bytes, usage.payload_bytes);
         if (ratio == 0) ratio = seen;

@@ -195,7 +195,7 @@ Result<void> Node::load_dataset(DatasetRecord record) {
     if (dataset.versions.empty()) return {};
     dataset.shard = &least_loaded();
     // The saved quota applies until an allocator sets another.
-    *dataset.quota_is_said = true;
+    *dataset.quota_assigned = true;
     const std::uint64_t id = dataset.record.dataset_id;
     auto recovered = recover_segments(id, segment_directory(id), index_.get());
     if (!recovered) return std::unexpected(recovered.error());
@@ -248,7 +248,7 @@ ShardThread& Node::least_loaded() const {
 void Node::hand_over(NodeDataset& dataset) {
     StoreOptions options{.dataset_id = dataset.record.dataset_id,
                          .segment_directory = segment_directory(dataset.record.dataset_id),
-                         .unmap_elsewhere = [this](std::shared_ptr<const Mapping> memory) {
+                         .unmap_on_another_thread = [this](std::shared_ptr<const Mapping> memory) {
                              memory_->post([memory = std::move(memory)] {});
                          }};
     for (const auto& [number, version] : dataset.versions) {

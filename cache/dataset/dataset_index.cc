@@ -57,7 +57,7 @@ std::uint64_t found_in(const IndexJournal* journal) {
 // Extends each block that holds all samples of its object to the whole object, for servers without ranges. Bytes
 // outside blocks (the table before the samples, a tar's end) are then fetched too. Leaves compressed blocks alone, and
 // all blocks if there are checksums: these cover the block only.
-void take_objects_whole(DatasetContent& content) {
+void widen_blocks_to_objects(DatasetContent& content) {
     if (content.blocks.empty() || !content.checksums.empty()) return;
     for (const DatasetContent::Object& object : content.objects) {
         DatasetContent::Block& block = content.blocks[object.first_block];
@@ -75,7 +75,7 @@ void take_objects_whole(DatasetContent& content) {
 
 // Returns the first object that is not exactly one block. Returns null if a server without ranges can serve all
 // objects.
-const DatasetContent::Object* object_in_parts(const DatasetContent& content) {
+const DatasetContent::Object* first_partial_object(const DatasetContent& content) {
     if (content.blocks.empty()) return nullptr;
     for (const DatasetContent::Object& object : content.objects) {
         const DatasetContent::Block& block = content.blocks[object.first_block];
@@ -180,8 +180,8 @@ Result<IndexReport> index_dataset(const IndexRequest& request, const IndexProgre
     if (stop.stop_requested()) return fail(ErrorCode::cancelled, "indexing was cancelled");
     if (!doubt.empty()) report.notes.push_back(std::move(doubt));
     if (!source->serves_ranges()) {
-        take_objects_whole(content);
-        if (const DatasetContent::Object* object = object_in_parts(content)) {
+        widen_blocks_to_objects(content);
+        if (const DatasetContent::Object* object = first_partial_object(content)) {
             const bool always = *format == Format::larder || content.blocks[object->first_block].raw_bytes > 0;
             return fail(ErrorCode::unsupported,
                         source->description() + "/" + std::string(content.name(*object)) +

@@ -50,8 +50,8 @@ private:
     // Keeps the error with the lowest index. `cancelled` never replaces an error: that error may have caused it.
     void stop_with(std::size_t i, const Error& error) {
         const std::scoped_lock lock(mutex_);
-        const bool says_less = error_ && (error.code == ErrorCode::cancelled || i > error_object_);
-        if (!says_less) {
+        const bool is_less_useful = error_ && (error.code == ErrorCode::cancelled || i > error_object_);
+        if (!is_less_useful) {
             error_ = error;
             error_object_ = i;
         }

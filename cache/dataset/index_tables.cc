@@ -108,7 +108,8 @@ Result<IndexedObject> index_uncompressed(ObjectReader& reader, const TableFile& 
 
 // Returns, for each file, whether to read its uncompressed form. Lists the remote only if a file may have both forms.
 // HTTP has no listing: then opens one unlisted file, and assumes that all unlisted files have the same form.
-Result<std::vector<bool>> find_plain(ObjectSource& source, const std::vector<TableFile>& files, std::stop_token stop) {
+Result<std::vector<bool>> find_uncompressed(ObjectSource& source, const std::vector<TableFile>& files,
+                                            std::stop_token stop) {
     std::vector<bool> plain;
     plain.reserve(files.size());
     for (const TableFile& file : files) plain.push_back(file.compressed_path.empty());
@@ -148,7 +149,7 @@ Result<void> index_tables(ObjectSource& source, const TableFiles& tables, const 
                           const IndexProgressCallback& progress, std::stop_token stop, IndexJournal* journal) {
     const std::vector<TableFile>& files = tables.files;
     if (auto distinct = check_distinct(files); !distinct) return distinct;
-    const auto plain = find_plain(source, files, stop);
+    const auto plain = find_uncompressed(source, files, stop);
     if (!plain) return std::unexpected(plain.error());
     const bool any_compressed = std::ranges::find(*plain, false) != plain->end();
     const bool any_framed = std::ranges::find(files, true, &TableFile::framed) != files.end();

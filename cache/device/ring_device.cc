@@ -127,7 +127,7 @@ public:
         }
         io_uring_sqe& entry = next_entry();
         io_uring_prep_close(&entry, fd);
-        begin_unnoticed(entry);
+        begin_without_completion(entry);
     }
 
     void watch(int fd, Operation& operation) override {
@@ -142,7 +142,7 @@ public:
         const auto user_data = reinterpret_cast<std::uintptr_t>(operation.device_state);
         io_uring_sqe& entry = next_entry();
         io_uring_prep_cancel64(&entry, user_data, 0);
-        begin_unnoticed(entry);
+        begin_without_completion(entry);
     }
 
     bool add_buffer(std::span<std::byte> memory) override { return buffers_.add(memory); }
@@ -168,7 +168,7 @@ public:
             if (!cancelled && overflow_.empty()) {
                 if (io_uring_sqe* entry = io_uring_get_sqe(ring_.get())) {
                     io_uring_prep_cancel64(entry, 0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
-                    begin_unnoticed(*entry);
+                    begin_without_completion(*entry);
                     cancelled = true;
                 }
             }
@@ -202,7 +202,7 @@ private:
     }
 
     // user_data 0 marks an operation without a completion.
-    void begin_unnoticed(io_uring_sqe& entry) {
+    void begin_without_completion(io_uring_sqe& entry) {
         entry.user_data = 0;
         if (skips_success_) entry.flags |= IOSQE_CQE_SKIP_SUCCESS;
     }

@@ -28,7 +28,7 @@ std::string url_of(const std::string& endpoint, const PeerDataset& dataset) {
 
 }  // namespace
 
-struct PeerDirectory::Asking {
+struct PeerDirectory::PeerQuery {
     HttpGet get;
     std::string endpoint;
     const PeerDataset* dataset = nullptr;
@@ -37,7 +37,7 @@ struct PeerDirectory::Asking {
 
 PeerDirectory::PeerDirectory(const PeerDatasets& datasets, HttpTransfers& transfers, std::string token)
     : datasets_(datasets), transfers_(transfers), token_(std::move(token)), thread_([this] { run(); }) {
-    pthread_setname_np(thread_.native_handle(), "larder-peers-of");
+    pthread_setname_np(thread_.native_handle(), "larder-peer-dir");
 }
 
 PeerDirectory::~PeerDirectory() {
@@ -90,28 +90,28 @@ void PeerDirectory::ask_all() {
     const std::vector<PeerDataset> datasets = datasets_.all();
 
     std::counting_semaphore<> ended(0);
-    std::deque<Asking> askings;
+    std::deque<PeerQuery> askings;
     for (const PeerDataset& dataset : datasets) {
         for (const auto& [endpoint, peer] : peers_) {
-            Asking& asking = askings.emplace_back();
+            PeerQuery& asking = askings.emplace_back();
             asking.endpoint = endpoint;
             asking.dataset = &dataset;
             asking.ended = &ended;
             asking.get.context = &asking;
-            asking.get.done = [](HttpGet& get) noexcept { static_cast<Asking*>(get.context)->ended->release(); };
+            asking.get.done = [](HttpGet& get) noexcept { static_cast<PeerQuery*>(get.context)->ended->release(); };
             asking.get.origin = peer.origin.get();
             asking.get.owner = this;
-            asking.get.ask = HttpAsk::text;
+            asking.get.ask = HttpRequestKind::text;
             const auto said = said_.find({endpoint, key_of(dataset)});
             asking.get.url = url_of(endpoint, dataset);
             if (said != said_.end()) asking.get.url += "?since=" + said->second.state.text();
         }
     }
-    for (Asking& asking : askings) transfers_.submit(asking.get);
+    for (PeerQuery& asking : askings) transfers_.submit(asking.get);
     for (std::size_t i = 0; i < askings.size(); ++i) ended.acquire();
 
     std::set<std::string> changed;
-    for (Asking& asking : askings) {
+    for (PeerQuery& asking : askings) {
         if (take(asking, peers_.at(asking.endpoint))) changed.insert(key_of(*asking.dataset));
     }
     std::set<std::string> kept;
@@ -138,7 +138,7 @@ void PeerDirectory::ask_all() {
 }
 
 // True if the peer's answer differs from its last one.
-bool PeerDirectory::take(Asking& asking, Peer& peer) {
+bool PeerDirectory::take(PeerQuery& asking, Peer& peer) {
     const protocol::Manifest& manifest = *asking.dataset->manifest;
     const Key key{asking.endpoint, key_of(*asking.dataset)};
     const bool missing = asking.get.outcome == HttpOutcome::missing;
@@ -156,7 +156,7 @@ bool PeerDirectory::take(Asking& asking, Peer& peer) {
     peer.status.answers = answers;
     peer.status.problem = problem;
     if (!answer) return said_.erase(key) > 0;
-    Said& said = said_[key];
+    LastAnswer& said = said_[key];
     const bool is_new = answer->bits.has_value() || answer->room_bytes != said.room_bytes;
     said.room_bytes = answer->room_bytes;
     if (answer->bits) {

@@ -49,24 +49,24 @@ private:
         PeerStatus status;
     };
     // The last answer of one peer about one dataset.
-    struct Said {
+    struct LastAnswer {
         HeldState state;
         std::uint64_t room_bytes = 0;
         std::vector<std::uint8_t> bits;
     };
     // The last PeerBlocks given to the shard for one dataset, and the endpoints and own blocks it was made from.
-    struct Given {
+    struct LastHandover {
         std::shared_ptr<const PeerBlocks> blocks;
         std::vector<std::string> endpoints;
         std::shared_ptr<const HeldBlocks> own;
         std::uint64_t own_changes = 0;
     };
-    struct Asking;
+    struct PeerQuery;
     using Key = std::pair<std::string, std::string>;  // endpoint, dataset's name and fingerprint
 
     void run();
     void ask_all();
-    bool take(Asking& asking, Peer& peer);
+    bool take(PeerQuery& asking, Peer& peer);
     void hand_over(const PeerDataset& dataset, const std::vector<std::string>& endpoints, bool changed);
     PeerBlocks blocks_of(const PeerDataset& dataset, const std::vector<std::string>& endpoints,
                          const HeldBlocks& own) const;
@@ -83,8 +83,8 @@ private:
 
     // Used only by the directory's thread.
     std::map<std::string, Peer> peers_;  // by endpoint
-    std::map<Key, Said> said_;
-    std::map<std::string, Given> given_;  // by dataset and fingerprint
+    std::map<Key, LastAnswer> said_;
+    std::map<std::string, LastHandover> given_;  // by dataset and fingerprint
     std::thread thread_;
 };
 

@@ -111,7 +111,7 @@ enum class RequestOperation : std::uint8_t {
     // A fetch of a block whose earlier bytes, of checksum `damaged_crc`, look damaged to the client by their content.
     // The daemon reads the remote again and compares: different bytes replace the cached ones; the same bytes are
     // object_corrupt.
-    fetch_anew = 3,
+    refetch = 3,
 };
 
 struct Request {

@@ -72,7 +72,7 @@ private:
             if (!stream) ::close(fd);
             return fail_errno(system_errno, "open directory " + full(path));
         }
-        if (is_within_itself(path, status)) {
+        if (is_circular(path, status)) {
             ++circular_links_;
             std::erase(listing_.top_directories, path);
             return {};
@@ -95,7 +95,7 @@ private:
     }
 
     // True if a symbolic link made `path` one of its own parents. Else stores the identity of the directory.
-    bool is_within_itself(const std::string& path, const struct stat& status) {
+    bool is_circular(const std::string& path, const struct stat& status) {
         const std::pair<dev_t, ino_t> identity(status.st_dev, status.st_ino);
         if (!path.empty() && identities_.at("") == identity) return true;
         for (std::size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {

@@ -97,20 +97,20 @@ Result<void> HttpAttempt::begin(HttpGet& get, const HttpSettings& settings, std:
     fault_.clear();
     error_body_.clear();
     error_[0] = '\0';
-    if (get.ask == HttpAsk::text) get.body.clear();
+    if (get.ask == HttpRequestKind::text) get.body.clear();
 
     auto signed_headers = get.origin->prepare(easy_, nullptr);
     if (!signed_headers) return std::unexpected(signed_headers.error());
     headers_ = *signed_headers;
     set(easy_, CURLOPT_URL, get.url.c_str());
     curl_easy_setopt(easy_, CURLOPT_HTTPHEADER, headers_);
-    if (get.ask == HttpAsk::range) {
+    if (get.ask == HttpRequestKind::range) {
         const std::uint64_t last = get.offset + get.into.size() - 1;
         set(easy_, CURLOPT_RANGE, (std::to_string(get.offset) + "-" + std::to_string(last)).c_str());
-    } else if (get.ask == HttpAsk::probe) {
+    } else if (get.ask == HttpRequestKind::probe) {
         set(easy_, CURLOPT_RANGE, "0-0");
     }
-    if (get.ask == HttpAsk::send) {
+    if (get.ask == HttpRequestKind::send) {
         // An empty Expect disables "100-continue": a peer accepts or refuses at once, so waiting gains nothing.
         headers_ = curl_slist_append(headers_, "Expect:");
         headers_ = curl_slist_append(headers_, "Content-Type: application/octet-stream");
@@ -151,8 +151,9 @@ std::size_t HttpAttempt::take_body(std::span<const std::byte> bytes) {
         checked_ = true;
         wanted_ = check_headers();
     }
-    if (wanted_ && get_->ask == HttpAsk::send) return bytes.size();  // drop the body: `into` holds what was sent
-    if (wanted_ && get_->ask == HttpAsk::text) {
+    if (wanted_ && get_->ask == HttpRequestKind::send)
+        return bytes.size();  // drop the body: `into` holds what was sent
+    if (wanted_ && get_->ask == HttpRequestKind::text) {
         if (get_->body.size() + bytes.size() > kTextBytesMax) {
             fault("the answer is longer than is read of such a one");
             return CURL_WRITEFUNC_ERROR;
@@ -199,7 +200,7 @@ bool HttpAttempt::check_range(const char* content_range) {
         return fault(std::string("it answered with a part, and Content-Range \"") +
                      (content_range == nullptr ? "" : content_range) + "\"");
     }
-    if (get_->ask == HttpAsk::probe) {
+    if (get_->ask == HttpRequestKind::probe) {
         if (range.first != 0 || range.last != 0) {
             return fault(std::string("Content-Range is \"") + content_range + "\" for bytes=0-0");
         }
@@ -212,13 +213,13 @@ bool HttpAttempt::check_range(const char* content_range) {
                      "\" for bytes=" + std::to_string(get_->offset) + "-" + std::to_string(last));
     }
     if (get_->object_bytes != 0 && range.total != get_->object_bytes) {
-        return another(std::string("Content-Range is \"") + content_range + "\" of an object of " +
-                       std::to_string(get_->object_bytes) + " bytes");
+        return size_differs(std::string("Content-Range is \"") + content_range + "\" of an object of " +
+                            std::to_string(get_->object_bytes) + " bytes");
     }
     return true;
 }
 
-bool HttpAttempt::another(std::string what) {
+bool HttpAttempt::size_differs(std::string what) {
     if (same_tag_) return fault(std::move(what));
     changed_ = true;
     return false;
@@ -232,13 +233,14 @@ void HttpAttempt::probed(bool ranged) {
 
 bool HttpAttempt::check_headers() {
     const int code = status();
-    if (get_->ask == HttpAsk::send) return code == 200 || code == 204;
+    if (get_->ask == HttpRequestKind::send) return code == 200 || code == 204;
     if (code != 200 && code != 206) return false;
     const bool partial = code == 206;
     curl_off_t length = -1;
     curl_easy_getinfo(easy_, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
-    if (get_->ask == HttpAsk::text) return partial ? fault("it answered with a part of what was asked for") : true;
-    if (get_->ask == HttpAsk::probe) {
+    if (get_->ask == HttpRequestKind::text)
+        return partial ? fault("it answered with a part of what was asked for") : true;
+    if (get_->ask == HttpRequestKind::probe) {
         if (partial) {
             if (!check_range(header("content-range"))) return false;
         } else {
@@ -255,7 +257,7 @@ bool HttpAttempt::check_headers() {
     }
     same_tag_ = get_->tag != 0 && tag == get_->tag;
     if (partial) {
-        if (get_->ask == HttpAsk::whole) return fault("it answered with a part of what was asked for");
+        if (get_->ask == HttpRequestKind::whole) return fault("it answered with a part of what was asked for");
         // This fault ends the transfer and closes the connection. Else excess bytes would be read as the next answer.
         if (length >= 0 && static_cast<std::uint64_t>(length) != get_->into.size()) {
             return fault("Content-Length is " + std::to_string(length) + " for " + std::to_string(get_->into.size()) +
@@ -264,10 +266,10 @@ bool HttpAttempt::check_headers() {
         return check_range(header("content-range"));
     }
     const bool is_all = get_->offset == 0 && (get_->object_bytes == 0 || get_->object_bytes == get_->into.size());
-    if (get_->ask == HttpAsk::range && !is_all) return fault("it answered with the whole object to a range");
+    if (get_->ask == HttpRequestKind::range && !is_all) return fault("it answered with the whole object to a range");
     if (length >= 0 && static_cast<std::uint64_t>(length) != get_->into.size()) {
-        return another("Content-Length is " + std::to_string(length) + " of an object of " +
-                       std::to_string(get_->into.size()) + " bytes");
+        return size_differs("Content-Length is " + std::to_string(length) + " of an object of " +
+                            std::to_string(get_->into.size()) + " bytes");
     }
     return true;
 }
@@ -368,7 +370,7 @@ Verdict HttpAttempt::finish(CURLcode code) {
         wanted_ = check_headers();
     }
     get_->status = status();
-    if (get_->ask == HttpAsk::probe && get_->status == 416) {  // an empty object has no first byte
+    if (get_->ask == HttpRequestKind::probe && get_->status == 416) {  // an empty object has no first byte
         get_->object_bytes = 0;
         probed(true);
     }
@@ -379,7 +381,7 @@ Verdict HttpAttempt::finish(CURLcode code) {
     if (!fault_.empty()) return {.system_errno = EREMOTEIO, .message = asked() + ": " + fault_};
     if (code != CURLE_OK) return verdict_of_code(code);
     if (!wanted_) return verdict_of_status(get_->status);
-    const bool fills = get_->ask != HttpAsk::text && get_->ask != HttpAsk::send;
+    const bool fills = get_->ask != HttpRequestKind::text && get_->ask != HttpRequestKind::send;
     if (fills && filled_ < get_->into.size()) {
         return {.system_errno = EREMOTEIO, .message = asked() + ": fewer bytes came than were asked for"};
     }

@@ -66,7 +66,7 @@ private:
     bool check_headers();
     bool check_range(const char* content_range);
     // The size differs: the object has changed, unless its tag is the expected one (then the answer is faulty).
-    bool another(std::string what);
+    bool size_differs(std::string what);
     void probed(bool ranged);
     bool fault(std::string what);
     Verdict verdict_of_status(int status) const;

@@ -6,12 +6,12 @@
 
 namespace larder::cache {
 
-void LateAfter::add(std::int64_t duration_ns) {
+void LatencyPercentile::add(std::int64_t duration_ns) {
     durations_ns_[count_ % kKept] = duration_ns;
     ++count_;
 }
 
-std::optional<std::int64_t> LateAfter::ns() const {
+std::optional<std::int64_t> LatencyPercentile::ns() const {
     if (count_ < kEnough) return std::nullopt;
     const std::size_t kept = std::min(count_, kKept);
     std::array<std::int64_t, kKept> sorted = durations_ns_;

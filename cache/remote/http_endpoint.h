@@ -19,7 +19,7 @@ namespace larder::cache {
 struct HttpFlight;
 
 // The 99th percentile of the last few hundred durations.
-class LateAfter {
+class LatencyPercentile {
 public:
     void add(std::int64_t duration_ns);
     // Returns nullopt until kEnough durations are known.
@@ -49,7 +49,7 @@ struct HttpEndpoint {
 
     ConcurrencyLimit limit;
     std::deque<HttpFlight*> waiting;
-    LateAfter late_after;
+    LatencyPercentile late_after;
     std::int64_t silent_since_ns = 0;  // the first failure after the last answer; 0: none
     std::string last_failure;
     int last_errno = 0;

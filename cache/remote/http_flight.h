@@ -21,7 +21,7 @@ struct HttpFlight {
     std::int64_t due_ns = 0;  // when to queue the next try; 0: none is planned
     unsigned failures = 0;
     unsigned changes = 0;
-    bool told_when = false;  // `due_ns` follows the server's Retry-After
+    bool has_retry_after = false;  // `due_ns` follows the server's Retry-After
     bool hedged = false;
     std::uint64_t deposit_bytes = 0;  // paid in advance for the second request; refunded when that request ends
 };

@@ -38,7 +38,7 @@ public:
     virtual bool passes(int /*status*/, std::string_view /*body*/) const { return false; }
 };
 
-enum class HttpAsk : std::uint8_t {
+enum class HttpRequestKind : std::uint8_t {
     range,  // fills `into` from `offset`, completely or not at all
     whole,  // fills `into` with the whole object, without a range request
     probe,  // reads the first byte, to find size, tag and whether the server supports ranges
@@ -54,7 +54,7 @@ struct HttpGet {
     const void* owner = nullptr;  // the key for HttpTransfers::cancel
     void* context = nullptr;      // for the caller's use
     std::string url;              // percent-encoded
-    HttpAsk ask = HttpAsk::range;
+    HttpRequestKind ask = HttpRequestKind::range;
     std::uint64_t offset = 0;
     std::span<std::byte> into;
     std::uint64_t object_bytes = 0;      // expected; 0: unknown. Set by a probe

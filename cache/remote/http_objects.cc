@@ -88,14 +88,14 @@ public:
             LARDER_ASSERT(offset <= size_bytes_ && bytes <= size_bytes_ - offset);
             return std::span<const std::byte>(whole_).subspan(offset, bytes);
         }
-        if (auto got = get(whole ? HttpAsk::whole : HttpAsk::range, offset, buffer_); !got) {
+        if (auto got = get(whole ? HttpRequestKind::whole : HttpRequestKind::range, offset, buffer_); !got) {
             return std::unexpected(got.error());
         }
         return std::span<const std::byte>(buffer_);
     }
 
 private:
-    Result<void> get(HttpAsk ask, std::uint64_t offset, std::span<std::byte> into) {
+    Result<void> get(HttpRequestKind ask, std::uint64_t offset, std::span<std::byte> into) {
         HttpGet get{.origin = origin_.get(),
                     .url = url_,
                     .ask = ask,
@@ -118,7 +118,7 @@ private:
                             "larger than a block can be");
         }
         std::vector<std::byte> bytes(size_bytes_);
-        if (auto got = get(HttpAsk::whole, 0, bytes); !got) return got;
+        if (auto got = get(HttpRequestKind::whole, 0, bytes); !got) return got;
         whole_ = std::move(bytes);
         return {};
     }
@@ -175,7 +175,7 @@ private:
                      .owner = this,
                      .context = &probe,
                      .url = root_.url + "/",
-                     .ask = HttpAsk::probe,
+                     .ask = HttpRequestKind::probe,
                      .retry_for_ns = retry_for_ns_};
         probe.get.url += percent_encode_path(name);
         probe.get.done = [](HttpGet& get) noexcept {
@@ -219,7 +219,7 @@ public:
 
     Result<std::unique_ptr<ObjectReader>> open(const std::string& path) override {
         if (const ObjectListing::Object* known = find(path)) return open_as(path, known->size_bytes, known->tag);
-        HttpGet probe = get_of(path, HttpAsk::probe);
+        HttpGet probe = get_of(path, HttpRequestKind::probe);
         ask(probe);
         if (probe.outcome != HttpOutcome::ok) return std::unexpected(error_of(probe));
         if (!probe.serves_ranges) serves_ranges_ = false;
@@ -229,7 +229,7 @@ public:
     // Sends no request: the reader's requests carry the expected size and tag.
     Result<std::unique_ptr<ObjectReader>> open_as(const std::string& path, std::uint64_t size_bytes,
                                                   std::int64_t tag) override {
-        HttpGet known = get_of(path, HttpAsk::probe);
+        HttpGet known = get_of(path, HttpRequestKind::probe);
         known.object_bytes = size_bytes;
         known.tag = tag;
         known.serves_ranges = serves_ranges_;
@@ -279,7 +279,7 @@ private:
         if (get.outcome != HttpOutcome::failed) answered_ = true;
     }
 
-    HttpGet get_of(const std::string& path, HttpAsk ask) const {
+    HttpGet get_of(const std::string& path, HttpRequestKind ask) const {
         HttpGet get{.origin = root_.origin.get(), .url = root_.url + "/", .ask = ask};
         get.url += percent_encode_path(path);
         return get;
@@ -288,7 +288,7 @@ private:
     Result<std::vector<std::string>> names_of_url() {
         if (!url_.names.empty()) return check_names(url_.names);
         if (!url_.list.empty()) return read_list();
-        HttpGet probe = get_of("index.json", HttpAsk::probe);
+        HttpGet probe = get_of("index.json", HttpRequestKind::probe);
         ask(probe);
         if (probe.outcome == HttpOutcome::ok) return std::vector<std::string>{"index.json"};
         if (probe.outcome != HttpOutcome::missing && probe.status != 403) return std::unexpected(error_of(probe));
@@ -315,7 +315,7 @@ private:
     // Reads the list: one name on each line, relative to the list or as a URL below the root. Skips empty lines and
     // lines that begin with #.
     Result<std::vector<std::string>> read_list() {
-        HttpGet get = get_of(url_.list, HttpAsk::text);
+        HttpGet get = get_of(url_.list, HttpRequestKind::text);
         ask(get);
         if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
         std::string_view text(reinterpret_cast<const char*>(get.body.data()), get.body.size());
@@ -346,7 +346,7 @@ private:
     Result<ObjectListing> list_bucket(const std::function<void(std::uint64_t, std::uint64_t)>& found,
                                       const std::stop_token& stop) {
         if (!url_.only.empty()) {
-            HttpGet probe = get_of(url_.only, HttpAsk::probe);
+            HttpGet probe = get_of(url_.only, HttpRequestKind::probe);
             ask(probe);
             if (probe.outcome != HttpOutcome::ok) return std::unexpected(error_of(probe));
             ObjectListing one;
@@ -367,7 +367,7 @@ private:
             if (stop.stop_requested()) return fail(ErrorCode::cancelled, "indexing was cancelled");
             HttpGet get{.origin = bucket_.origin.get(),
                         .url = bucket_.url + "?" + s3_list_query(prefix, from),
-                        .ask = HttpAsk::text};
+                        .ask = HttpRequestKind::text};
             ask(get);
             if (get.outcome != HttpOutcome::ok) return std::unexpected(error_of(get));
             auto page = parse_s3_page(get.body);

@@ -54,13 +54,13 @@ public:
 
     void read(RemoteRead& request) override {
         const bool whole = request.offset == 0 && request.into.size() == request.object_bytes;
-        ask(request, whole ? HttpAsk::whole : HttpAsk::range);
+        ask(request, whole ? HttpRequestKind::whole : HttpRequestKind::range);
     }
 
-    void offer(RemoteRead& block) override { ask(block, HttpAsk::send); }
+    void offer(RemoteRead& block) override { ask(block, HttpRequestKind::send); }
 
 private:
-    void ask(RemoteRead& request, HttpAsk how) {
+    void ask(RemoteRead& request, HttpRequestKind how) {
         HttpRead& read = take();
         read.request = &request;
         request.remote_state = &read;

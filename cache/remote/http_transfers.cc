@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::int64_t kPollMost_ns = 1'000'000'000;
 // An object counts as changed after this many answers that say so: a proxy may have mixed up answers.
-constexpr unsigned kChangesBelieved = 2;
+constexpr unsigned kChangedAnswersNeeded = 2;
 
 }  // namespace
 
@@ -198,13 +198,14 @@ private:
     }
 
     // The endpoint has answered. If this ends an outage, retries that wait for their backoff are due at once.
-    void answers_again(const HttpFlight& first) {
+    void on_answer(const HttpFlight& first) {
         HttpEndpoint& endpoint = *first.endpoint;
         auto over = endpoint.answered(now_ns_);
         if (!over) return;
         outages_.tell(first.get->origin->endpoint(), std::move(over));
         for (const auto& flight : flights_) {
-            if (flight->endpoint == &endpoint && flight->due_ns != 0 && !flight->told_when) flight->due_ns = now_ns_;
+            if (flight->endpoint == &endpoint && flight->due_ns != 0 && !flight->has_retry_after)
+                flight->due_ns = now_ns_;
         }
     }
 
@@ -241,7 +242,7 @@ private:
     // Returns the time at which the request will be late. Adds a request that is late already to `late_`.
     std::int64_t late_ns(HttpFlight& flight) {
         constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-        if (flight.running == nullptr || flight.hedged || flight.get->ask == HttpAsk::text) return kNever;
+        if (flight.running == nullptr || flight.hedged || flight.get->ask == HttpRequestKind::text) return kNever;
         const auto late_after_ns = flight.endpoint->late_after.ns();
         if (!late_after_ns) return kNever;
         const std::int64_t late_ns = flight.running->began_ns() + *late_after_ns;
@@ -269,7 +270,7 @@ private:
         flights_of_attempts_[&attempt] = &flight;
         if (auto begun = attempt.begin(*flight.get, options_.settings, now_ns_); !begun) {
             flight.endpoint->limit.ended();
-            end_deposit(flight, as);
+            refund_deposit(flight, as);
             give_back(as);
             if (flight.running != nullptr) return;
             settle(flight, {.kind = Verdict::Kind::refused, .system_errno = EACCES, .message = begun.error().message});
@@ -312,12 +313,12 @@ private:
             endpoint.failed(verdict.message.substr(std::min(flight.get->url.size(), verdict.message.size())),
                             verdict.system_errno, now_ns_);
         } else {
-            answers_again(flight);
+            on_answer(flight);
         }
         if (verdict.kind != Verdict::Kind::ok) pay_for(flight, attempt);
         const bool was_hedge = &attempt == flight.hedge;
         curl_multi_remove_handle(multi_, attempt.easy());
-        end_deposit(flight, &attempt);
+        refund_deposit(flight, &attempt);
         give_back(was_hedge ? flight.hedge : flight.running);
         if (verdict.kind != Verdict::Kind::ok) {
             // The other try may still succeed.
@@ -340,7 +341,7 @@ private:
             case Verdict::Kind::missing: return end(flight, HttpOutcome::missing);
             case Verdict::Kind::refused: return end(flight, HttpOutcome::failed);
             case Verdict::Kind::changed:
-                if (++flight.changes >= kChangesBelieved) return end(flight, HttpOutcome::changed);
+                if (++flight.changes >= kChangedAnswersNeeded) return end(flight, HttpOutcome::changed);
                 break;
             case Verdict::Kind::failed:
             case Verdict::Kind::overloaded: break;
@@ -355,7 +356,7 @@ private:
         retries_.fetch_add(1, std::memory_order_relaxed);
         flight.hedged = false;
         flight.due_ns = now_ns_ + delay_ns;
-        flight.told_when = verdict.retry_after_ns > 0;
+        flight.has_retry_after = verdict.retry_after_ns > 0;
     }
 
     // Pays for the bytes of a try that are not the answer.
@@ -365,7 +366,7 @@ private:
         if (flight.get->payer != nullptr && bytes > 0) flight.get->payer->pay(bytes, now_ns_);
     }
 
-    void end_deposit(HttpFlight& flight, const HttpAttempt* ended) {
+    void refund_deposit(HttpFlight& flight, const HttpAttempt* ended) {
         if (ended != flight.hedge || flight.deposit_bytes == 0) return;
         flight.get->payer->give_back(std::exchange(flight.deposit_bytes, 0));
     }
@@ -395,7 +396,7 @@ private:
     void end_attempt(HttpFlight& flight, HttpAttempt*& attempt) {
         if (attempt == nullptr) return;
         pay_for(flight, *attempt);
-        end_deposit(flight, attempt);
+        refund_deposit(flight, attempt);
         flight.endpoint->limit.ended();
         curl_multi_remove_handle(multi_, attempt->easy());
         give_back(attempt);

@@ -29,7 +29,7 @@ public:
     // Returns the current keys. Any thread; never blocks.
     virtual S3Keys keys() const = 0;
     // True if the keys are renewed automatically.
-    virtual bool are_renewed() const { return false; }
+    virtual bool renews_itself() const { return false; }
 };
 
 // Settings from the environment and the files. Roles are not included.

@@ -3,7 +3,7 @@
 namespace larder::cache {
 namespace {
 
-std::string denied(const S3Asked& asked) {
+std::string denied(const S3RequestInfo& asked) {
     const std::string bucket = "bucket " + std::string(asked.bucket);
     if (!asked.is_signed) return bucket + " is not public: add it with credentials, without --unsigned";
     std::string hint = "the credentials are valid, but may not do this: let the policy of " + bucket +
@@ -12,7 +12,7 @@ std::string denied(const S3Asked& asked) {
     return hint;
 }
 
-std::string other_region(const S3Asked& asked) {
+std::string other_region(const S3RequestInfo& asked) {
     const std::string bucket = "bucket " + std::string(asked.bucket);
     if (asked.region.empty()) return bucket + " is in another region: give --region";
     return bucket + " is in region " + std::string(asked.region) + ": give --region " + std::string(asked.region);
@@ -20,7 +20,7 @@ std::string other_region(const S3Asked& asked) {
 
 }  // namespace
 
-std::string s3_hint(int status, std::string_view code, const S3Asked& asked) {
+std::string s3_hint(int status, std::string_view code, const S3RequestInfo& asked) {
     if (code == "NoSuchBucket") {
         return "there is no bucket " + std::string(asked.bucket) + " at " + std::string(asked.endpoint) +
                ": check the URL and --endpoint";

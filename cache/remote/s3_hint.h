@@ -8,7 +8,7 @@
 namespace larder::cache {
 
 // The request that failed.
-struct S3Asked {
+struct S3RequestInfo {
     std::string_view bucket;
     std::string_view endpoint;
     std::string_view region;  // the bucket's region if the error names it, else empty
@@ -17,6 +17,6 @@ struct S3Asked {
 };
 
 // Returns the hint for an HTTP status and the error's Code (empty: no Code). Returns "" if there is no hint.
-std::string s3_hint(int status, std::string_view code, const S3Asked& asked);
+std::string s3_hint(int status, std::string_view code, const S3RequestInfo& asked);
 
 }  // namespace larder::cache

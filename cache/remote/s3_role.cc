@@ -26,7 +26,7 @@ constexpr long kTimeout_ms = 2'000;
 constexpr std::int64_t kSecond_ns = 1'000'000'000;
 constexpr std::int64_t kBeforeExpiry_ns = 300 * kSecond_ns;
 constexpr std::int64_t kRetryMost_ns = 60 * kSecond_ns;
-constexpr std::int64_t kLookMost_ns = std::int64_t{24} * 3600 * kSecond_ns;
+constexpr std::int64_t kRenewalDelayMax_ns = std::int64_t{24} * 3600 * kSecond_ns;
 constexpr std::size_t kAnswerBytesMax = 64 << 10;
 
 struct Ask {
@@ -184,7 +184,7 @@ public:
         const std::scoped_lock lock(mutex_);
         return fetched_.keys;
     }
-    bool are_renewed() const override { return true; }
+    bool renews_itself() const override { return true; }
 
 private:
     void renew(const std::stop_token& stop) {
@@ -221,7 +221,7 @@ private:
 
 std::int64_t s3_role_renewal_ns(std::int64_t remaining_ns, bool failed) {
     const std::int64_t early_ns = std::max(remaining_ns - kBeforeExpiry_ns, remaining_ns / 2);
-    return std::clamp(failed ? remaining_ns / 4 : early_ns, kSecond_ns, failed ? kRetryMost_ns : kLookMost_ns);
+    return std::clamp(failed ? remaining_ns / 4 : early_ns, kSecond_ns, failed ? kRetryMost_ns : kRenewalDelayMax_ns);
 }
 
 Result<std::shared_ptr<const S3Credentials>> make_s3_role() {

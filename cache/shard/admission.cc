@@ -91,7 +91,7 @@ void Admission::admit(const Fetch& fetch, std::uint32_t payload_crc, std::uint64
 // longer is, and to a block refetched while an older copy was cached. For other blocks memory was tried before the
 // read.
 bool Admission::admitted_to_memory(const Fetch& fetch, std::uint32_t payload_crc) {
-    if (choice_.wished().kind == CompressionKind::none && !fetch.anew) return false;
+    if (choice_.wished().kind == CompressionKind::none && !fetch.is_refetch) return false;
     const auto reserved = store_.reserve(Tier::memory, fetch.block_id, fetch.payload_bytes);
     if (!reserved) return false;
     const std::byte* payload = fetch.consumer->slot(fetch) + kRecordHeaderBytes;
@@ -122,7 +122,7 @@ void Admission::write_slot(const Block& block, const Reservation& reservation) {
 }
 
 // Admits a block that compression did not shrink enough.
-void Admission::admit_as_it_is(const Block& block) {
+void Admission::admit_uncompressed(const Block& block) {
     if (const auto reserved = store_.reserve(Tier::memory, block.block_id, block.payload_bytes)) {
         std::memcpy(store_.payload(*reserved).data(), block.slot + kRecordHeaderBytes, block.payload_bytes);
         if (store_.commit(*reserved, block.payload_crc)) admitted_(block.block_id, block.payload_bytes);
@@ -139,7 +139,7 @@ void Admission::compressed(Compressing& work) {
     if (work.stored_bytes == 0) {
         const Block block = work.block;
         idle_.push_back(&work);
-        admit_as_it_is(block);
+        admit_uncompressed(block);
         return;
     }
     // The compressor has read the slot.

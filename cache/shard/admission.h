@@ -53,7 +53,7 @@ private:
     static Block hold(const Fetch& fetch, std::uint32_t payload_crc);
     void let_go(const Block& block);
     bool admitted_to_memory(const Fetch& fetch, std::uint32_t payload_crc);
-    void admit_as_it_is(const Block& block);
+    void admit_uncompressed(const Block& block);
     void write_slot(const Block& block, const Reservation& reservation);
     void compressed(Compressing& work);
     bool admit_compressed(Compressing& work);

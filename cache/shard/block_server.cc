@@ -51,7 +51,7 @@ BlockServer::~BlockServer() = default;
 
 bool BlockServer::serve(const FetchRequest& request) {
     const std::uint32_t block_id = request.manifest->block_id(request.block);
-    auto location = request.anew ? std::nullopt : store_->find(block_id);
+    auto location = request.is_refetch ? std::nullopt : store_->find(block_id);
     const auto in_memory = [&] { return location && location->segment->tier() == Tier::memory; };
     if (!request.slot_ready && !in_memory()) return false;
 
@@ -65,7 +65,7 @@ bool BlockServer::serve(const FetchRequest& request) {
     fetch.slot_page = request.slot_page;
     fetch.slot_pages = request.slot_pages;
     fetch.epoch = request.epoch;
-    fetch.anew = request.anew;
+    fetch.is_refetch = request.is_refetch;
     fetch.damaged_crc = request.damaged_crc;
     fetch.started_ns = now_ns_;
     fetch.consumer->refer();
@@ -73,14 +73,14 @@ bool BlockServer::serve(const FetchRequest& request) {
     Job& job = fetch.consumer->job();
     if (request.epoch > job.epoch) begin_epoch(job, request.epoch, *request.manifest);
 
-    if (fetch.anew && reported_bad(fetch)) {
+    if (fetch.is_refetch && reported_bad(fetch)) {
         deliver(fetch, Delivery{.status = BlockStatus::object_corrupt});
         return true;
     }
-    if (fetch.anew) {
-        judge_report(fetch);
+    if (fetch.is_refetch) {
+        check_damage_report(fetch);
         // The cache may hold newer bytes than the reader's.
-        if (!fetch.anew) location = store_->find(block_id);
+        if (!fetch.is_refetch) location = store_->find(block_id);
     }
     if (!location) {
         read_from_remote(fetch);

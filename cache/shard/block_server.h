@@ -43,8 +43,8 @@ struct FetchRequest {
     std::uint32_t slot_page = 0;
     std::uint32_t slot_pages = 0;
     std::uint32_t epoch = 0;
-    bool slot_ready = true;  // the slot may be written
-    bool anew = false;       // a refetch: the consumer found the content of its bytes, of CRC `damaged_crc`, damaged
+    bool slot_ready = true;   // the slot may be written
+    bool is_refetch = false;  // a refetch: the consumer found the content of its bytes, of CRC `damaged_crc`, damaged
     std::uint32_t damaged_crc = 0;
 };
 
@@ -131,17 +131,17 @@ private:
     void start(Miss& miss, Job& payer);
     bool start_at_peer(Miss& miss, Fetch& fetch);
     void peer_read_done(Miss& miss, protocol::BlockStatus status);
-    bool enqueue_again(Miss& miss);
+    bool requeue(Miss& miss);
     bool offer_to_peer(const Miss& miss, std::uint32_t payload_crc);
     void remote_read_done(Miss& miss, protocol::BlockStatus status, int system_errno);
     bool has_right_checksum(const Miss& miss, std::uint32_t payload_crc) const;
     bool try_again(Miss& miss);
     bool reported_bad(const Fetch& fetch) const;
-    void judge_report(Fetch& fetch);
-    void settle_read_anew(const Miss& miss, std::uint32_t payload_crc);
+    void check_damage_report(Fetch& fetch);
+    void settle_damage_reports(const Miss& miss, std::uint32_t payload_crc);
     std::optional<std::uint32_t> cached_crc(const BlockLocation& location) const;
     void give_up_reservation(Miss& miss);
-    bool try_for_joined(Miss& miss, const Delivery& failure);
+    bool requeue_joined_waiters(Miss& miss, const Delivery& failure);
     void copy_to_waiters(const Miss& miss);
     void finish(Miss& miss, const Delivery& delivery, std::uint32_t payload_crc = 0);
     void deliver(Fetch& fetch, const Delivery& delivery);
@@ -173,12 +173,12 @@ private:
     std::shared_ptr<HeldBlocks> held_;
     Quarantine quarantine_;
     // Blocks refetched because a reader reported damage, by block id. Not kept across restarts.
-    struct ReadAnew {
+    struct DamageReport {
         std::uint32_t crc = 0;  // of the remote's last bytes
         std::uint32_t times = 0;
         std::int64_t checked_ns = 0;  // when the copy in memory was last checked
     };
-    boost::unordered_flat_map<std::uint32_t, ReadAnew> read_anew_;
+    boost::unordered_flat_map<std::uint32_t, DamageReport> refetched_;
     BlockCounters counters_;
     std::array<LatencyHistogram, protocol::kBlockSources> latency_;
     std::array<std::uint64_t, protocol::kBlockSources> answered_at_once_{};

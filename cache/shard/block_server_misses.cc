@@ -39,7 +39,7 @@ void BlockServer::read_from_remote(Fetch& fetch) {
         miss.first_waiter = &fetch;
     }
     miss.last_waiter = &fetch;
-    if (is_new && !fetch.anew && start_at_peer(miss, fetch)) return;
+    if (is_new && !fetch.is_refetch && start_at_peer(miss, fetch)) return;
     // The first waiting job with enough tokens pays for the read and starts it.
     if (!miss.started) fetch.consumer->job().enqueue(fetch);
 }
@@ -137,13 +137,13 @@ void BlockServer::remote_read_done(Miss& miss, BlockStatus status, int system_er
     if (status != BlockStatus::ok) {
         give_up_reservation(miss);
         const Delivery failure{.status = status, .system_errno = system_errno};
-        if (status == BlockStatus::remote_failed && try_for_joined(miss, failure)) return;
+        if (status == BlockStatus::remote_failed && requeue_joined_waiters(miss, failure)) return;
         missing_.erase(miss.block_id);
         finish(miss, failure);
         return;
     }
     missing_.erase(miss.block_id);
-    settle_read_anew(miss, payload_crc);
+    settle_damage_reports(miss, payload_crc);
     Delivery delivery{.source = BlockSource::remote};
     if (!miss.reservation) {
         copy_to_waiters(miss);
@@ -182,7 +182,7 @@ bool BlockServer::try_again(Miss& miss) {
         quarantine(miss.leader->consumer->manifest(), miss.block);
         return false;
     }
-    if (!enqueue_again(miss)) return false;
+    if (!requeue(miss)) return false;
     miss.failed_once = true;
     give_up_reservation(miss);
     return true;
@@ -196,7 +196,7 @@ void BlockServer::give_up_reservation(Miss& miss) {
 // Requeues the read for the waiters that joined while the failed read was in flight, and fails the others. A read fails
 // only after retries for some time, and each waiter gets all of that time. Otherwise a job that begins when the remote
 // is well again would fail because of the retries of an ended job.
-bool BlockServer::try_for_joined(Miss& miss, const Delivery& failure) {
+bool BlockServer::requeue_joined_waiters(Miss& miss, const Delivery& failure) {
     Fetch* waiter = std::exchange(miss.first_waiter, nullptr);
     miss.last_waiter = nullptr;
     while (waiter != nullptr) {
@@ -209,11 +209,11 @@ bool BlockServer::try_for_joined(Miss& miss, const Delivery& failure) {
         }
         waiter = next;
     }
-    return enqueue_again(miss);
+    return requeue(miss);
 }
 
 // Requeues the miss for all open waiters, any of which may pay. False if there are none.
-bool BlockServer::enqueue_again(Miss& miss) {
+bool BlockServer::requeue(Miss& miss) {
     bool any = false;
     for (Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
         if (waiter->consumer->closed()) continue;
@@ -242,7 +242,7 @@ void BlockServer::finish(Miss& miss, const Delivery& delivery, std::uint32_t pay
     for (Fetch* waiter = miss.first_waiter; waiter != nullptr;) {
         Fetch* next = waiter->next_waiter;
         const bool same_again =
-            waiter->anew && delivery.status == BlockStatus::ok && waiter->damaged_crc == payload_crc;
+            waiter->is_refetch && delivery.status == BlockStatus::ok && waiter->damaged_crc == payload_crc;
         deliver(*waiter, same_again ? Delivery{.status = BlockStatus::object_corrupt} : delivery);
         waiter = next;
     }

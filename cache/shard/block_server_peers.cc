@@ -54,9 +54,10 @@ void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
                header->payload_crc == payload_crc && has_right_checksum(miss, payload_crc);
     }
     // Only the remote's bytes can settle a damage report that arrived meanwhile.
-    bool anew = false;
-    for (const Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) anew |= waiter->anew;
-    if (good && !anew) {
+    bool is_refetch = false;
+    for (const Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter)
+        is_refetch |= waiter->is_refetch;
+    if (good && !is_refetch) {
         missing_.erase(miss.block_id);
         copy_to_waiters(miss);
         finish(miss, Delivery{.source = BlockSource::peer});
@@ -68,7 +69,7 @@ void BlockServer::peer_read_done(Miss& miss, BlockStatus status) {
     // A peer that no longer holds the block (object_missing) is still asked for other blocks.
     if (!good && status != BlockStatus::object_missing) peers_.failed(miss.peer, now_ns_);
     miss.peer = 0;
-    if (enqueue_again(miss)) return;
+    if (requeue(miss)) return;
     missing_.erase(miss.block_id);
     finish(miss, Delivery{.status = BlockStatus::remote_failed, .system_errno = ECANCELED});
 }

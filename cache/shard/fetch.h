@@ -49,7 +49,7 @@ struct Fetch {
     bool delivered = false;  // only the queue still refers to it
     bool joined = false;     // joined its miss when the read was already in flight
     std::uint8_t disk_tries = 0;
-    bool anew = false;  // a refetch: the consumer's bytes, of CRC `damaged_crc`, are damaged
+    bool is_refetch = false;  // a refetch: the consumer's bytes, of CRC `damaged_crc`, are damaged
     std::uint32_t damaged_crc = 0;
 };
 

@@ -33,12 +33,12 @@ Lender::~Lender() {
 }
 
 void Lender::ask(std::shared_ptr<const protocol::Manifest> manifest, std::uint32_t block, Lend lend) {
-    Wish wish{.manifest = std::move(manifest), .block = block, .lend = std::move(lend)};
+    LendRequest wish{.manifest = std::move(manifest), .block = block, .lend = std::move(lend)};
     if (!serve(wish)) waiting_.push_back(std::move(wish));
 }
 
 // False if every slot is taken.
-bool Lender::serve(Wish& wish) {
+bool Lender::serve(LendRequest& wish) {
     const std::uint32_t block_id = wish.manifest->block_id(wish.block);
     const auto location = server_.store().find(block_id);
     if (closed() || !location) {
@@ -79,7 +79,7 @@ bool Lender::serve(Wish& wish) {
 
 void Lender::serve_waiting() {
     while (!waiting_.empty()) {
-        Wish wish = std::move(waiting_.front());
+        LendRequest wish = std::move(waiting_.front());
         waiting_.pop_front();
         if (serve(wish)) continue;
         waiting_.push_front(std::move(wish));
@@ -93,7 +93,7 @@ std::byte* Lender::slot(const Fetch& fetch) {
 
 void Lender::deliver(const Fetch& fetch, const Delivery& delivery) {
     Slot& slot = slots_[fetch.slot_page];
-    const Wish wish = std::exchange(slot.wish, {});
+    const LendRequest wish = std::exchange(slot.wish, {});
     if (delivery.status != protocol::BlockStatus::ok) {
         slot.taken = false;
         wish.lend({});

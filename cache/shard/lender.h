@@ -48,26 +48,26 @@ public:
     void unpin(std::uint32_t, std::uint32_t) override {}
 
 private:
-    struct Wish {
+    struct LendRequest {
         std::shared_ptr<const protocol::Manifest> manifest;
         std::uint32_t block = 0;
         Lend lend;
     };
     struct Slot {
         bool taken = false;
-        Wish wish;
+        LendRequest wish;
         std::size_t memory_bytes = 0;
         std::unique_ptr<std::byte, void (*)(void*)> memory{nullptr, nullptr};
     };
 
-    bool serve(Wish& wish);
+    bool serve(LendRequest& wish);
     void serve_waiting();
 
     BlockServer& server_;
     std::shared_ptr<const protocol::Manifest> server_manifest_;
     std::vector<Slot> slots_;
     std::vector<const Segment*> lent_segments_;  // by place in the token; null if free
-    std::deque<Wish> waiting_;
+    std::deque<LendRequest> waiting_;
 };
 
 }  // namespace larder::cache

@@ -130,7 +130,7 @@ std::int64_t Scan::step() {
     idle = idle && unreferenced();
     if (idle && warm_ && next_block_ == manifest_->block_count()) {
         if (warm_->any_busy() && now_ns_ < settled_ns_ + kSettle_ns) return now_ns_ + kEndPoll_ns;
-        if (goes_on()) return now_ns_;
+        if (start_next_phase()) return now_ns_;
     }
     finish_when(idle);
     if (idle) return now_ns_ + kEndPoll_ns;
@@ -138,7 +138,7 @@ std::int64_t Scan::step() {
 }
 
 // Called when a warm-up has requested all wanted blocks. True if more work is left.
-bool Scan::goes_on() {
+bool Scan::start_next_phase() {
     if (!counting_ && warm_->another_pass()) {
         next_block_ = 0;
         return true;
@@ -294,7 +294,7 @@ void Scan::compared(Slot& slot, BlockStatus status, int system_errno) {
     for (BlockCounters* counters : {&server_.counters(), &job().counters}) counters->remote_read_bytes += extra_bytes;
     if (status != BlockStatus::ok) {
         note(BlockFound::What::unreadable, slot.block, why_unreadable(status, system_errno));
-    } else if (!compared_well(slot)) {
+    } else if (!matches_manifest(slot)) {
         slot.state = SlotState::to_compare;
         return;
     }
@@ -302,7 +302,7 @@ void Scan::compared(Slot& slot, BlockStatus status, int system_errno) {
 }
 
 // False if the bytes do not match the manifest and are to be read once more.
-bool Scan::compared_well(Slot& slot) {
+bool Scan::matches_manifest(Slot& slot) {
     const std::uint32_t block_id = manifest_->block_id(slot.block);
     const std::uint32_t crc = crc32c(slot.read.into);
     if (!is_as_indexed(slot.block, crc)) {

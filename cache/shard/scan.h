@@ -53,14 +53,14 @@ private:
 
     void finish_when(bool done);
     bool wanted(std::uint32_t block);
-    bool goes_on();
+    bool start_next_phase();
     void settle_warmed(Slot& slot);
     static std::uint32_t block_crc(const std::byte* record, const BlockLocation& location);
     bool check_in_memory(Slot& slot);
     bool is_as_indexed(std::uint32_t block, std::uint32_t crc) const;
     void note(BlockFound::What what, std::uint32_t block, std::string why = {});
     void drop_bad(std::uint32_t block);
-    bool compared_well(Slot& slot);
+    bool matches_manifest(Slot& slot);
     void begin(Slot& slot, std::uint32_t block);
     bool compare_with_remote(Slot& slot);
     void compared(Slot& slot, protocol::BlockStatus status, int system_errno);

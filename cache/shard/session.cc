@@ -23,12 +23,12 @@ namespace {
 constexpr std::int64_t kWaitMax_ns = 60'000'000'000;
 
 // Limits on the values that clients report, so that no sum overflows.
-constexpr std::int64_t kToldMax_ns = std::int64_t{30} * 24 * 3600 * 1'000'000'000;
+constexpr std::int64_t kReportedMax_ns = std::int64_t{30} * 24 * 3600 * 1'000'000'000;
 constexpr std::int64_t kSumMax_ns = std::numeric_limits<std::int64_t>::max() / 2;
 
 std::int64_t told_ns(const std::atomic<std::uint64_t>& counter) {
     const std::uint64_t told = counter.load(std::memory_order_relaxed);
-    return static_cast<std::int64_t>(std::min<std::uint64_t>(told, kToldMax_ns));
+    return static_cast<std::int64_t>(std::min<std::uint64_t>(told, kReportedMax_ns));
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ Session::Session(SessionSetup setup, BlockServer& server, Job& job)
       server_(server),
       slot_page_count_(static_cast<std::uint32_t>(setup_.slots->size() / kPageBytes)) {
     held_pages_.resize((slot_page_count_ + 63) / 64);
-    written_pages_.resize(held_pages_.size());
+    pinned_pages_.resize(held_pages_.size());
     run_pages_.resize(slot_page_count_);
     populated_pages_ = setup_.populate_slots ? 0 : slot_page_count_;
     wanted_pages_ = populated_pages_;
@@ -114,7 +114,7 @@ Session::Take Session::take_requests(std::uint32_t count_max) {
 bool Session::serve(const Request& request) {
     switch (request.operation) {
         case RequestOperation::fetch:
-        case RequestOperation::fetch_anew: return fetch(request);
+        case RequestOperation::refetch: return fetch(request);
         case RequestOperation::release:
             if (release(request.slot_page)) return true;
             breach_ = "release of slot page " + std::to_string(request.slot_page) + ", which is not held";
@@ -163,7 +163,7 @@ void Session::slots_populated(std::uint64_t bytes) {
 }
 
 bool Session::pass_on(const Request& request, std::uint32_t pages) {
-    if (any_page(written_pages_, request.slot_page, pages)) return false;
+    if (any_page(pinned_pages_, request.slot_page, pages)) return false;
     return server_.serve({.consumer = this,
                           .manifest = &manifest(),
                           .tag = request.tag,
@@ -172,7 +172,7 @@ bool Session::pass_on(const Request& request, std::uint32_t pages) {
                           .slot_pages = pages,
                           .epoch = request.epoch,
                           .slot_ready = request.slot_page + pages <= populated_pages_,
-                          .anew = request.operation == RequestOperation::fetch_anew,
+                          .is_refetch = request.operation == RequestOperation::refetch,
                           .damaged_crc = request.damaged_crc});
 }
 
@@ -227,11 +227,11 @@ std::byte* Session::slot(const Fetch& fetch) {
 }
 
 void Session::pin(const Fetch& fetch) {
-    set_pages(written_pages_, fetch.slot_page, fetch.slot_pages, true);
+    set_pages(pinned_pages_, fetch.slot_page, fetch.slot_pages, true);
 }
 
 void Session::unpin(std::uint32_t slot_page, std::uint32_t slot_pages) {
-    set_pages(written_pages_, slot_page, slot_pages, false);
+    set_pages(pinned_pages_, slot_page, slot_pages, false);
     if (!closed() && !deferred_.empty()) retry_deferred();
 }
 
@@ -249,9 +249,9 @@ void Session::deliver(const Fetch& fetch, const Delivery& delivery) {
                           .reserved = 0};
     bool in_slot = delivery.status == BlockStatus::ok;
     if (delivery.segment != nullptr) {
-        const Given given = give_segment(*delivery.segment);
-        if (given == Given::broken) return;
-        if (given == Given::yes) {
+        const SendResult given = give_segment(*delivery.segment);
+        if (given == SendResult::broken) return;
+        if (given == SendResult::yes) {
             completion.segment = delivery.segment->id();
             completion.offset = delivery.payload_offset;
             in_slot = false;
@@ -292,9 +292,9 @@ bool Session::is_given(const Segment& segment) const {
     return word < given_.size() && ((given_[word] >> (segment.id() % 64)) & 1) != 0;
 }
 
-// Returns Given::busy if the client has not read earlier messages and the socket is full.
-Session::Given Session::give_segment(const Segment& segment) {
-    if (is_given(segment)) return Given::yes;
+// Returns SendResult::busy if the client has not read earlier messages and the socket is full.
+Session::SendResult Session::give_segment(const Segment& segment) {
+    if (is_given(segment)) return SendResult::yes;
     protocol::SegmentMessage message{.magic = protocol::kMagic,
                                      .kind = protocol::MessageKind::segment_added,
                                      .segment = segment.id(),
@@ -314,16 +314,16 @@ Session::Given Session::give_segment(const Segment& segment) {
     const int fd = segment.fd();
     std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
     if (::sendmsg(setup_.socket.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-        if (errno == EAGAIN || errno == ETOOMANYREFS || errno == ENOBUFS) return Given::busy;
+        if (errno == EAGAIN || errno == ETOOMANYREFS || errno == ENOBUFS) return SendResult::busy;
         // A client that left while its blocks were read is no breach: the socket's watch ends the session.
         if (errno != EPIPE && errno != ECONNRESET) breach_ = errno_error(errno, "sendmsg to the client").message;
-        return Given::broken;
+        return SendResult::broken;
     }
     server_.store().add_reference(segment);
     segments_.push_back(&segment);
     given_.resize(std::max<std::size_t>(given_.size(), segment.id() / 64 + 1));
     given_[segment.id() / 64] |= std::uint64_t{1} << (segment.id() % 64);
-    return Given::yes;
+    return SendResult::yes;
 }
 
 void Session::drop_segment(const Segment& segment, std::int64_t deadline_ns) {

@@ -114,8 +114,8 @@ private:
     bool release(std::uint32_t slot_page);
     void free_slot(std::uint32_t slot_page);
     bool is_given(const Segment& segment) const;
-    enum class Given : std::uint8_t { yes, busy, broken };
-    Given give_segment(const Segment& segment);
+    enum class SendResult : std::uint8_t { yes, busy, broken };
+    SendResult give_segment(const Segment& segment);
     bool any_page(const std::vector<std::uint64_t>& pages, std::uint32_t first, std::uint32_t count) const;
     void set_pages(std::vector<std::uint64_t>& pages, std::uint32_t first, std::uint32_t count, bool value);
     void retry_deferred();
@@ -126,16 +126,16 @@ private:
     std::uint32_t request_head_ = 0;
     std::uint32_t completion_tail_ = 0;
     std::uint32_t published_tail_ = 0;
-    std::uint32_t in_service_ = 0;              // fetches taken and not yet completed
-    std::vector<std::uint64_t> held_pages_;     // held by the client
-    std::vector<std::uint64_t> written_pages_;  // pinned: being read by the daemon
-    std::vector<std::uint32_t> run_pages_;      // length of the held run that begins at this page (0: none), with
-                                                // kInService while its fetch is not complete
-    std::uint32_t populated_pages_;             // the number of pages populated, from the first on
-    std::uint32_t wanted_pages_;                // the number of pages asked for
-    std::vector<protocol::Request> deferred_;   // fetches into pages that are pinned or not populated yet
-    std::vector<const Segment*> segments_;      // given to the client
-    std::vector<std::uint64_t> given_;          // the same segments as bits by segment id
+    std::uint32_t in_service_ = 0;             // fetches taken and not yet completed
+    std::vector<std::uint64_t> held_pages_;    // held by the client
+    std::vector<std::uint64_t> pinned_pages_;  // pinned: being read by the daemon
+    std::vector<std::uint32_t> run_pages_;     // length of the held run that begins at this page (0: none), with
+                                               // kInService while its fetch is not complete
+    std::uint32_t populated_pages_;            // the number of pages populated, from the first on
+    std::uint32_t wanted_pages_;               // the number of pages asked for
+    std::vector<protocol::Request> deferred_;  // fetches into pages that are pinned or not populated yet
+    std::vector<const Segment*> segments_;     // given to the client
+    std::vector<std::uint64_t> given_;         // the same segments as bits by segment id
     std::vector<PendingUnmap> unmapping_;
     std::string breach_;
 };

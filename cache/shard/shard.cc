@@ -19,7 +19,7 @@ namespace {
 constexpr unsigned kBreachLinesMax = 10;
 
 // How long statistics include a job after its last session ended.
-constexpr std::int64_t kJobKept_ns = std::int64_t{10} * 60 * 1'000'000'000;
+constexpr std::int64_t kEndedJobRetention_ns = std::int64_t{10} * 60 * 1'000'000'000;
 
 }  // namespace
 
@@ -70,7 +70,7 @@ struct Shard::State {
     void publish();
     void note_posted();
     bool put_to_sleep();
-    void bury();
+    void delete_closed();
     void check_unmap_deadlines();
     std::function<void(const Segment&)> tell_sessions(std::uint64_t dataset_id);
     void stop_scan(std::uint64_t dataset_id);
@@ -120,7 +120,7 @@ void Shard::remove_dataset(std::uint64_t dataset_id) {
     const auto found = state_->servers.find(dataset_id);
     state_->removed.push_back(std::move(found->second));
     state_->servers.erase(found);
-    state_->bury();
+    state_->delete_closed();
 }
 
 void Shard::set_quota(std::uint64_t dataset_id, Quota quota) {
@@ -269,7 +269,7 @@ bool Shard::State::put_to_sleep() {
     return quiet;
 }
 
-void Shard::State::bury() {
+void Shard::State::delete_closed() {
     for (auto& session : sessions) {
         if (session->closed()) closing.push_back(std::move(session));
     }
@@ -410,12 +410,12 @@ void Shard::turn(std::int64_t deadline_ns) {
     state.note_posted();
     for (const auto& session : state.sessions) wake_ns = std::min(wake_ns, session->unmap_deadline_ns());
     state.check_unmap_deadlines();
-    state.bury();
+    state.delete_closed();
     const bool may_block = !busy && state.put_to_sleep();
     state.device.wait(may_block ? wake_ns : state.now_ns);
     state.now_ns = state.clock.now_ns();
     state.publish();
-    state.bury();
+    state.delete_closed();
 }
 
 std::size_t Shard::State::in_flight() const {
@@ -491,7 +491,8 @@ ShardStatistics Shard::statistics() const {
             }
         }
         for (const auto& job : server->jobs()) {
-            const bool forgotten = job->idle_since_ns != 0 && state_->now_ns - job->idle_since_ns > kJobKept_ns;
+            const bool forgotten =
+                job->idle_since_ns != 0 && state_->now_ns - job->idle_since_ns > kEndedJobRetention_ns;
             if (job->name != kScanJob && !forgotten) statistics.jobs.push_back(jobs[job.get()]);
         }
         statistics.datasets.push_back(std::move(dataset));

@@ -11,7 +11,7 @@ namespace {
 
 // The part of the quota to count on if it does not hold everything. The rest may be lost in segment tails too short for
 // any block.
-constexpr double kUsablePart = 1 - 1.0 / 16;
+constexpr double kUsableFraction = 1 - 1.0 / 16;
 
 // Another pass is worthwhile if the stored ratio falls below this part of the expected one.
 constexpr double kBetterRatio = 0.99;
@@ -77,8 +77,9 @@ bool WarmBlocks::plan(ScanProgress& progress) {
     }
     if (next_ < manifest_.block_count()) return false;
     if (!all_fit_) {
-        plan_.promised_blocks = static_cast<std::uint64_t>(static_cast<double>(plan_.promised_blocks) * kUsablePart);
-        plan_.promised_bytes = static_cast<std::uint64_t>(static_cast<double>(plan_.promised_bytes) * kUsablePart);
+        plan_.promised_blocks =
+            static_cast<std::uint64_t>(static_cast<double>(plan_.promised_blocks) * kUsableFraction);
+        plan_.promised_bytes = static_cast<std::uint64_t>(static_cast<double>(plan_.promised_bytes) * kUsableFraction);
     }
     next_ = 0;
     progress.blocks_total = plan_.promised_blocks;

@@ -100,9 +100,9 @@ void DiskSegments::allocated(Operation& operation, std::int32_t result) noexcept
     DiskSegments& self = *static_cast<Segment::Step&>(operation).disk;
     if (segment.dropped_) return self.failed(segment, -ECANCELED, "");
     // If the file system cannot reserve room, a later write fails if there is none.
-    const bool goes_on = result >= 0 || result == -EOPNOTSUPP || result == -ENOSYS;
+    const bool start_next_phase = result >= 0 || result == -EOPNOTSUPP || result == -ENOSYS;
     if (try_again(result)) return self.device_.allocate(segment.fd(), segment.size_bytes_, operation);
-    if (!goes_on) return self.failed(segment, result, "reserve room for segment ");
+    if (!start_next_phase) return self.failed(segment, result, "reserve room for segment ");
     segment.step_.done = header_written;
     self.device_.write(segment.fd(), segment.header_page_->bytes, 0, segment.step_);
 }

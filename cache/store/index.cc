@@ -98,7 +98,7 @@ std::uint32_t Index::allocate_segment_id() {
     return next_segment_id_.fetch_add(1, std::memory_order_relaxed);
 }
 
-void Index::segment_ids_from(std::uint32_t next) {
+void Index::reserve_segment_ids_below(std::uint32_t next) {
     std::uint32_t seen = next_segment_id_.load(std::memory_order_relaxed);
     while (seen < next && !next_segment_id_.compare_exchange_weak(seen, next, std::memory_order_relaxed)) {
     }

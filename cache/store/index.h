@@ -63,7 +63,7 @@ public:
     // Returns a new segment id, for either tier. Ids are unique on the node and never reused. Any thread.
     std::uint32_t allocate_segment_id();
     // Marks the ids below `next` as taken (a scan found them on disk).
-    void segment_ids_from(std::uint32_t next);
+    void reserve_segment_ids_below(std::uint32_t next);
 
     // Post changes, which are committed in the order posted. Any thread; never block on LMDB.
     void put_segment(std::uint64_t dataset_id, std::uint32_t segment, std::uint64_t size_bytes, std::uint32_t alignment,

@@ -104,7 +104,7 @@ Result<std::unique_ptr<IndexEnvironment>> IndexEnvironment::open(const std::stri
         return failed(checked(code));
     }
     if (const int committed = mdb_txn_commit(transaction); committed != 0) return failed(committed);
-    opened->cover_last_page();
+    opened->allocate_last_page();
     return opened;
 }
 
@@ -170,12 +170,12 @@ Result<void> IndexEnvironment::commit(std::span<const IndexChange> changes, std:
         }
         if (code = mdb_txn_commit(transaction); code != 0) return failed(code);
         next_segment_stored_ = next_segment;
-        cover_last_page();
+        allocate_last_page();
     }
     return {};
 }
 
-void IndexEnvironment::cover_last_page() {
+void IndexEnvironment::allocate_last_page() {
     // This fails on a full disk. The next start may then take the index for damaged and rebuild it.
     static_cast<void>(cover_lmdb_pages(environment_));
 }

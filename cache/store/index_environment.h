@@ -63,7 +63,7 @@ public:
 private:
     IndexEnvironment() = default;
     int apply(MDB_txn* transaction, const IndexChange& change, std::size_t& budget);
-    void cover_last_page();
+    void allocate_last_page();
 
     MDB_env* environment_ = nullptr;
     unsigned blocks_ = 0;

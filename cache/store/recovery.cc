@@ -55,7 +55,7 @@ public:
                 remove(directory_ + "/" + name, "it is no segment");
                 continue;
             }
-            if (index_ != nullptr) index_->segment_ids_from(*id + 1);
+            if (index_ != nullptr) index_->reserve_segment_ids_below(*id + 1);
             const auto at = std::ranges::lower_bound(known, *id, {}, &StoredSegment::id);
             StoredSegment* entries = at != known.end() && at->id == *id ? &*at : nullptr;
             if (entries != nullptr) taken[static_cast<std::size_t>(at - known.begin())] = true;

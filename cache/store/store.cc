@@ -247,10 +247,10 @@ void DatasetStore::release(Segment& segment) {
     if (--segment.references_ > 0 || !segment.dropped()) return;
     if (segment.tier() == Tier::disk) {
         disk_.close(segment);
-    } else if (options_.unmap_elsewhere) {
+    } else if (options_.unmap_on_another_thread) {
         // Closes the descriptor first, so that the mapping is the last to hold the pages.
         segment.fd_.reset();
-        options_.unmap_elsewhere(std::make_shared<const Mapping>(std::move(segment.memory_)));
+        options_.unmap_on_another_thread(std::make_shared<const Mapping>(std::move(segment.memory_)));
     }
     std::erase_if(draining_, [&](const auto& it) { return it.get() == &segment; });
 }

@@ -111,7 +111,7 @@ std::optional<SharedHierarchy::Rank> SharedHierarchy::rank(CellId cell) const {
     return rank;
 }
 
-std::optional<CellId> SharedHierarchy::find(std::uint32_t level, const Wish& wish) const {
+std::optional<CellId> SharedHierarchy::find(std::uint32_t level, const BindPreference& wish) const {
     std::optional<CellId> best;
     Rank best_rank;
     const auto consider = [&](CellId cell) {
@@ -190,7 +190,7 @@ void SharedHierarchy::unbind(std::uint32_t number) {
     if (std::exchange(root.doomed, false)) std::erase(doomed_, number);
 }
 
-std::uint32_t SharedHierarchy::bind(std::uint32_t cluster, std::uint32_t level, const Wish& wish) {
+std::uint32_t SharedHierarchy::bind(std::uint32_t cluster, std::uint32_t level, const BindPreference& wish) {
     if (unbound_[cluster][level].empty()) return kNone;
     const auto cell = find(level, wish);
     return cell ? bind_at(cluster, *cell) : kNone;

@@ -50,12 +50,12 @@ public:
     // Returns the GPUs of one node that lie in the virtual cluster's bound cells.
     std::uint64_t gpus_owned(std::uint32_t cluster, std::uint32_t node) const;
 
-    struct Wish {
+    struct BindPreference {
         std::span<const std::uint32_t> near;  // preferred nodes
         std::uint32_t beside = kNone;         // a node to be close to; kNone: none
     };
     // Binds one more virtual cell of the level to the best physical cell. Returns its number; kNone: none can be bound.
-    std::uint32_t bind(std::uint32_t cluster, std::uint32_t level, const Wish& wish);
+    std::uint32_t bind(std::uint32_t cluster, std::uint32_t level, const BindPreference& wish);
     // Makes the virtual cluster own these GPUs of a node, by binding cells. It may bind more than needed, and new
     // bindings stay even on failure; settle() undoes them.
     bool cover(std::uint32_t cluster, std::uint32_t node, std::uint64_t gpus);
@@ -88,7 +88,7 @@ private:
     struct Rank;
     std::optional<Rank> rank(CellId cell) const;
     std::uint32_t opportunistic_in(CellId cell) const;
-    std::optional<CellId> find(std::uint32_t level, const Wish& wish) const;
+    std::optional<CellId> find(std::uint32_t level, const BindPreference& wish) const;
     std::uint32_t bind_at(std::uint32_t cluster, CellId cell);
     bool bind_over(std::uint32_t cluster, CellId cell);
     bool bind_back(std::uint32_t root, CellId cell);

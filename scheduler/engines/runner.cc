@@ -54,16 +54,16 @@ bool become(const RunAs& user) {
 }
 
 // Has the kernel kill this process when the runner dies. A change of user resets this, so call it again after one.
-void follow_the_runner(int pipe, pid_t runner) {
+void die_with_runner(int pipe, pid_t runner) {
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != runner) give_up(pipe, "follow its runner");
 }
 
-[[noreturn]] void be_the_command(EngineJob& job, int output, int pipe, pid_t runner, const sigset_t& before) {
+[[noreturn]] void exec_command(EngineJob& job, int output, int pipe, pid_t runner, const sigset_t& before) {
     ::setpgid(0, 0);
-    follow_the_runner(pipe, runner);
+    die_with_runner(pipe, runner);
     if (::dup2(output, STDOUT_FILENO) < 0 || ::dup2(output, STDERR_FILENO) < 0) give_up(pipe, "write its output");
     if (job.user && !become(*job.user)) give_up(pipe, "become its user");
-    follow_the_runner(pipe, runner);
+    die_with_runner(pipe, runner);
     if (::chdir(job.directory.c_str()) != 0) give_up(pipe, "enter its directory");
     std::vector<std::string> variables;
     variables.reserve(job.environment.size());
@@ -120,7 +120,7 @@ private:
         ::prctl(PR_SET_CHILD_SUBREAPER, 1);
         child_ = ::fork();
         if (child_ < 0) return cannot("fork", errno);
-        if (child_ == 0) be_the_command(job_, output->get(), writing.get(), runner, before);
+        if (child_ == 0) exec_command(job_, output->get(), writing.get(), runner, before);
         ::setpgid(child_, child_);
         writing.reset();
         Failure failure;

@@ -41,12 +41,12 @@ void LiveScheduler::restore(const LiveRecord& found, Moment now) {
         JobRecord& job = queue_.job(id);
         if (job.phase != Phase::running && job.phase != Phase::stopping) continue;
         engine_.adopt(engine_job(job));
-        told_[id] = {.attempt = job.attempt};
+        sent_to_engine_[id] = {.attempt = job.attempt};
         if (job.registered) register_job(job);
     }
     accounted_s_ = now.unix_s;
     // The first plan may come before the first decision.
-    tell_turns(now.unix_s);
+    update_turns(now.unix_s);
     log_info("took up the queue",
              {{"jobs", queue_.active().size()}, {"ended", queue_.jobs().size() - queue_.active().size()}});
 }
@@ -164,7 +164,7 @@ void LiveScheduler::decide_now(Moment now) {
     if (!actions) {
         ++counts_.decisions_failed;
         next_s_ = now.unix_s + kAgain_s;
-        tell_turns(now.unix_s);
+        update_turns(now.unix_s);
         return log_error("no decision: what runs goes on", {{"error", actions.error().message}});
     }
     next_s_ = actions->next_s;
@@ -175,7 +175,7 @@ void LiveScheduler::decide_now(Moment now) {
         if (at == queue_.jobs().end() || at->second.phase != Phase::waiting) continue;
         queue_.set_waits_for(ids[j], waits_for[j], std::string(text_of(waits_for[j])), now.unix_s);
     }
-    tell_turns(now.unix_s);
+    update_turns(now.unix_s);
 }
 
 // Keeps f* of running jobs, for when they are stopped.
@@ -189,7 +189,7 @@ void LiveScheduler::note_ideals(const StorageView& view) {
 
 // Tells the allocator which jobs take turns, so that jobs stopped for a while keep their cache, also while they end or
 // start and no node reports them.
-void LiveScheduler::tell_turns(double now_s) {
+void LiveScheduler::update_turns(double now_s) {
     std::vector<allocator::Turn> turns;
     if (!options_.policy->takes_turns()) return;
     for (const JobId id : queue_.active()) {
@@ -272,7 +272,7 @@ void LiveScheduler::tell_engine() {
     for (const JobId id : queue_.active()) {
         JobRecord& job = queue_.job(id);
         if (!is_with_engine(job.phase) || queue_.unsaved().contains(id)) continue;
-        Told& told = told_[id];
+        SentToEngine& told = sent_to_engine_[id];
         const bool is_new = told.attempt != job.attempt;
         if (is_new) told = {.attempt = job.attempt};
         if (job.phase == Phase::starting && is_new) {
@@ -306,9 +306,10 @@ void LiveScheduler::register_job(JobRecord& job) {
 }
 
 void LiveScheduler::remove_jobs_that_ended() {
-    for (auto told = told_.begin(); told != told_.end();) {
+    for (auto told = sent_to_engine_.begin(); told != sent_to_engine_.end();) {
         const auto job = queue_.jobs().find(told->first);
-        told = job == queue_.jobs().end() || !is_with_engine(job->second.phase) ? told_.erase(told) : std::next(told);
+        told = job == queue_.jobs().end() || !is_with_engine(job->second.phase) ? sent_to_engine_.erase(told)
+                                                                                : std::next(told);
     }
     std::erase_if(registered_, [this](JobId id) {
         const auto at = queue_.jobs().find(id);

@@ -88,7 +88,7 @@ public:
 
 private:
     // What the engine has been told about a job's attempt.
-    struct Told {
+    struct SentToEngine {
         std::uint32_t attempt = 0;
         bool stop = false;
     };
@@ -97,7 +97,7 @@ private:
     void account(double now_s);
     void decide_now(Moment now);
     void note_ideals(const StorageView& view);
-    void tell_turns(double now_s);
+    void update_turns(double now_s);
     void count_waits();
     void save();
     void saved(const LiveRecord& change, const Result<void>& result);
@@ -113,7 +113,7 @@ private:
     JobQueue queue_;
     bool saving_ = false;              // a change is being put on record; the next waits for it
     std::vector<Done> wait_for_save_;  // waiting for the next change to be put on record
-    std::map<JobId, Told> told_;
+    std::map<JobId, SentToEngine> sent_to_engine_;
     std::set<JobId> registered_;  // jobs whose records say so
     std::map<std::string, GpuTime> uses_;
     Counts counts_;

@@ -182,7 +182,7 @@ void JobQueue::lose_node(std::string_view node, double now_s) {
         add_log(job, now_s, "node " + std::string(node) + " is lost before it began there");
         release(job, now_s);
         if (was_placed) {
-            wait_again(job, now_s);
+            requeue(job, now_s);
         } else {
             stop(job, StopCause::preempted);
         }
@@ -203,7 +203,7 @@ void JobQueue::ended(JobRecord& job, const EngineEvent& event, double now_s) {
             job.last = std::exchange(job.held, std::exchange(job.next, std::nullopt));
             return;
         }
-        return wait_again(job, now_s);
+        return requeue(job, now_s);
     }
     release(job, now_s);
     const bool good = event.exit_code == 0;
@@ -220,7 +220,7 @@ void JobQueue::lost(JobRecord& job, const EngineEvent& event, double now_s) {
     if (job.lost >= kLostMax) {
         return end(job, Phase::failed, "lost " + std::to_string(job.lost) + " times in a row: " + event.message, now_s);
     }
-    wait_again(job, now_s);
+    requeue(job, now_s);
 }
 
 void JobQueue::release(const JobRecord& job, double now_s) {
@@ -247,7 +247,7 @@ void JobQueue::release(const JobRecord& job, double now_s) {
     }
 }
 
-void JobQueue::wait_again(JobRecord& job, double now_s) {
+void JobQueue::requeue(JobRecord& job, double now_s) {
     if (is_with_engine(job.phase) && job.held) job.last = job.held;
     job.phase = Phase::waiting;
     job.held.reset();

@@ -117,7 +117,7 @@ private:
     void end(JobRecord& job, Phase how, const std::string& why, double now_s);
     void end_with_dependents(JobRecord& job, Phase how, const std::string& why, double now_s);
     void trim_history();
-    void wait_again(JobRecord& job, double now_s);
+    void requeue(JobRecord& job, double now_s);
     void ended(JobRecord& job, const EngineEvent& event, double now_s);
     void lost(JobRecord& job, const EngineEvent& event, double now_s);
     void tell_dependents(const JobRecord& job, double now_s);

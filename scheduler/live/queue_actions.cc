@@ -225,7 +225,7 @@ void JobQueue::take_up(double now_s) {
     const auto gone = [&](JobRecord& job) {
         changed_.insert(job.id);
         if (job.phase == Phase::placed) {
-            wait_again(job, now_s);
+            requeue(job, now_s);
         } else {
             add_log(job, now_s, "its GPUs are not there any more, or not its own: it is stopped");
             stop(job, StopCause::preempted);

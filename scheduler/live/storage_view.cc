@@ -58,8 +58,8 @@ void take_reads(const allocator::Cluster& cluster, JobQueue& queue) {
             JobRecord& job = queue.job(found->second);
             Counted& counted = job.counted[node];
             // A counter starts at 0 when the daemon starts, and when it has forgotten the job.
-            const bool goes_on = counted.instance == known.last.instance && report.bytes >= counted.bytes;
-            const std::uint64_t more = goes_on ? report.bytes - counted.bytes : report.bytes;
+            const bool start_next_phase = counted.instance == known.last.instance && report.bytes >= counted.bytes;
+            const std::uint64_t more = start_next_phase ? report.bytes - counted.bytes : report.bytes;
             counted = {known.last.instance, report.bytes};
             job.read_bytes += static_cast<double>(more);
         }

@@ -63,8 +63,8 @@ private:
     // Returns the part of all its work that a job gets done in the lease before its deadline. Each lease after the
     // first may be a restart.
     double done_in(const LeaseDemand& demand, std::uint32_t type, std::uint32_t lease) const {
-        const bool goes_on = lease == 0 && ((demand.runs && demand.runs_on == type) || !demand.started);
-        const double begins_s = plan_.start_s(lease) + (goes_on ? demand.starting_s : demand.restart_s);
+        const bool start_next_phase = lease == 0 && ((demand.runs && demand.runs_on == type) || !demand.started);
+        const double begins_s = plan_.start_s(lease) + (start_next_phase ? demand.starting_s : demand.restart_s);
         const double seconds = std::min(plan_.end_s(lease), demand.deadline_s) - begins_s;
         return std::max(0.0, seconds) * demand.rates[type] / demand.remaining_bytes;
     }

@@ -102,7 +102,7 @@ private:
 
 }  // namespace
 
-void take_alike_for_equal(std::span<double> rows, std::size_t width, std::size_t exact, std::size_t kinds_max) {
+void merge_similar_rows(std::span<double> rows, std::size_t width, std::size_t exact, std::size_t kinds_max) {
     if (rows.empty()) return;
     Boxes boxes(rows, width, exact);
     boxes.divide(kinds_max);

@@ -58,19 +58,19 @@ Result<Decision> Astraea::decide(const Snapshot& snapshot) {
     for (const Ranked& ranked : starving) want_next(ranked.job);
 
     std::priority_queue<Ranked, std::vector<Ranked>, std::greater<>> turns;  // Ranked::job: the tenant
-    const auto line_up = [&](std::uint32_t tenant) {
+    const auto sort_hosts = [&](std::uint32_t tenant) {
         const Queue& queue = queues[tenant];
         if (queue.next < queue.jobs.size()) turns.push({.key = queue.gpu_s / queue.weight, .job = tenant});
     };
     for (std::uint32_t tenant = 0; tenant < queues.size(); ++tenant) {
         std::ranges::sort(queues[tenant].jobs);
-        line_up(tenant);
+        sort_hosts(tenant);
     }
     while (!turns.empty()) {
         const std::uint32_t tenant = turns.top().job;
         turns.pop();
         want_next(queues[tenant].jobs[queues[tenant].next++].job);
-        line_up(tenant);
+        sort_hosts(tenant);
     }
     if (!all_run) decision.next_s = lease_end_s;
     return decision;

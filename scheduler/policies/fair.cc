@@ -127,7 +127,7 @@ Result<std::vector<double>> Fair::parts(const Snapshot& snapshot) {
     Kinds kinds;
     std::vector<std::size_t> kind_of = candidates.group(kinds);
     if (kinds.kinds.size() > kinds_max_) {
-        take_alike_for_equal(candidates.rows, candidates.width, 1 + exact_terms(), kinds_max_);
+        merge_similar_rows(candidates.rows, candidates.width, 1 + exact_terms(), kinds_max_);
         kind_of = candidates.group(kinds);
     }
     if (kinds != last_kinds_ && !kinds.kinds.empty()) {

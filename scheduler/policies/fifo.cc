@@ -47,7 +47,7 @@ std::optional<Reservation> reserve(std::vector<Ending>& endings, const Room& fre
 
 Result<Decision> Fifo::decide(const Snapshot& snapshot) {
     Decision decision;
-    decision.passes_over = backfills_;
+    decision.skips_blocked = backfills_;
     Room free(snapshot);
     Quotas quotas(snapshot.tenants);
     std::vector<std::uint32_t> waiting;

@@ -41,9 +41,9 @@ bool moving_pays(const Snapshot& snapshot, const JobState& job) {
     return here_s * (1 - slower) > job.spec->restart_s;
 }
 
-class Deciding {
+class GandivaRound {
 public:
-    Deciding(const Snapshot& snapshot, double round_s)
+    GandivaRound(const Snapshot& snapshot, double round_s)
         : snapshot_(snapshot),
           end_s_(period_end_s(snapshot.now_s, round_s)),
           room_(snapshot),
@@ -66,7 +66,7 @@ public:
             decision_.wants.push_back(want);
         }
         if (left_out_.empty()) {
-            use_what_is_spare();
+            grow_into_spare_gpus();
         } else {
             pack();
         }
@@ -123,7 +123,7 @@ private:
             if (want.packed_with || std::ranges::find(shared_, want.job) != shared_.end()) continue;
             packing_.add_host(want.job, want.gpu_type, want.gpus);
         }
-        packing_.line_up();
+        packing_.sort_hosts();
         Quotas quotas(snapshot_.tenants);
         for (const Want& want : decision_.wants) quotas.take(snapshot_.jobs[want.job]->spec->tenant, want.gpus);
         for (Want& want : left_out_) {
@@ -148,7 +148,7 @@ private:
         }
     }
 
-    void use_what_is_spare() {
+    void grow_into_spare_gpus() {
         std::vector<Growing> growing;
         std::vector<std::size_t> at;
         for (std::size_t w = kept_; w < decision_.wants.size(); ++w) {
@@ -199,7 +199,7 @@ private:
 }  // namespace
 
 Result<Decision> Gandiva::decide(const Snapshot& snapshot) {
-    return Deciding(snapshot, round_s_).decide();
+    return GandivaRound(snapshot, round_s_).decide();
 }
 
 }  // namespace larder::scheduler

@@ -48,7 +48,7 @@ LeaseFit LeasePlan::fit(const LeaseDemand& demand, std::uint32_t gpu_type, const
     LeaseFit found{.gpu_type = gpu_type};
     const double rate = demand.rates[gpu_type];
     double left_s = demand.remaining_bytes / rate;
-    bool goes_on = demand.runs && (demand.runs_on == kAnyGpuType || demand.runs_on == gpu_type);
+    bool start_next_phase = demand.runs && (demand.runs_on == kAnyGpuType || demand.runs_on == gpu_type);
     bool started = demand.started;
     std::size_t span = 0;
     for (std::uint32_t lease = 0; lease < leases(); ++lease) {
@@ -59,7 +59,7 @@ LeaseFit LeasePlan::fit(const LeaseDemand& demand, std::uint32_t gpu_type, const
                   within->spans[span].second >= end_s(lease) - kRounding_s;
         }
         if (!may) {
-            goes_on = false;
+            start_next_phase = false;
             if (!demand.preemptible) {
                 left_s = demand.remaining_bytes / rate;
                 found.leases.clear();
@@ -67,12 +67,12 @@ LeaseFit LeasePlan::fit(const LeaseDemand& demand, std::uint32_t gpu_type, const
             continue;
         }
         // A job whose leases begin later may run earlier in spare room and be stopped again, so it may lose a restart.
-        const double lost_s = goes_on                ? (lease == 0 ? demand.starting_s : 0)
+        const double lost_s = start_next_phase       ? (lease == 0 ? demand.starting_s : 0)
                               : started || lease > 0 ? demand.restart_s
                                                      : 0;
         const double begins_s = start_s(lease) + lost_s;
         found.leases.push_back(lease);
-        goes_on = started = true;
+        start_next_phase = started = true;
         if (left_s <= end_s(lease) - begins_s) {
             found.end_s = begins_s + left_s;
             return found;

@@ -5,7 +5,7 @@
 namespace larder::scheduler {
 namespace {
 
-constexpr double kMadeMin = 1.05;  // least sum of both parts; below it turns are as good
+constexpr double kCombinedRateMin = 1.05;  // least sum of both parts; below it turns are as good
 
 }  // namespace
 
@@ -54,7 +54,7 @@ void Packing::add_host(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t 
     hosts_.push_back({.job = job, .gpu_type = gpu_type, .gpus = gpus, .part = of_it});
 }
 
-void Packing::line_up() {
+void Packing::sort_hosts() {
     for (auto& [key, line] : lines_) {
         std::ranges::stable_sort(line.hosts, std::ranges::greater{}, [&](std::uint32_t h) { return hosts_[h].part; });
     }
@@ -64,7 +64,7 @@ std::optional<std::uint32_t> Packing::take_host(std::uint32_t guest, std::uint32
                                                 std::optional<std::uint32_t> with) {
     const JobSpec& spec = *snapshot_.jobs[guest]->spec;
     Host* best = nullptr;
-    double most = kMadeMin;
+    double most = kCombinedRateMin;
     for (std::uint32_t type = 0; type < snapshot_.gpu_types.size(); ++type) {
         const auto found = lines_.find(line_key(guest, type, gpus));
         if (found == lines_.end() || (spec.gpu_type != kAnyGpuType && spec.gpu_type != type)) continue;
@@ -73,7 +73,7 @@ std::optional<std::uint32_t> Packing::take_host(std::uint32_t guest, std::uint32
         Line& line = found->second;
         if (with) {
             const auto stays = std::ranges::find(line.hosts, *with, [&](std::uint32_t h) { return hosts_[h].job; });
-            if (stays != line.hosts.end() && !hosts_[*stays].taken && hosts_[*stays].part + own > kMadeMin) {
+            if (stays != line.hosts.end() && !hosts_[*stays].taken && hosts_[*stays].part + own > kCombinedRateMin) {
                 // The measured sum may be lower than the expected one.
                 if (made_now(*with, guest) < 1) return std::nullopt;
                 hosts_[*stays].taken = true;

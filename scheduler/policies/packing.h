@@ -26,7 +26,7 @@ public:
     // Adds a job that is to have GPUs of its own, and may be joined there.
     void add_host(std::uint32_t job, std::uint32_t gpu_type, std::uint32_t gpus);
     // Sorts the hosts. Call it once all hosts are added.
-    void line_up();
+    void sort_hosts();
     // Returns the host that the guest should join: its present one if that is still good, else the one that loses
     // least. No other guest may join that host afterwards.
     std::optional<std::uint32_t> take_host(std::uint32_t guest, std::uint32_t gpus, std::optional<std::uint32_t> with);

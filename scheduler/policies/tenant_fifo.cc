@@ -6,7 +6,7 @@ namespace larder::scheduler {
 
 Result<Decision> TenantFifo::decide(const Snapshot& snapshot) {
     Decision decision;
-    decision.holds_up_tenant = true;
+    decision.blocks_tenant = true;
     for (std::uint32_t j = 0; j < snapshot.jobs.size(); ++j) {
         if (snapshot.jobs[j]->running) decision.wants.push_back(want_as_it_is(snapshot, j));
     }

@@ -37,7 +37,7 @@ public:
     }
     // Calls changed(node, usable) for each node that fails or recovers by `now_s`.
     template <typename Changed>
-    void happen(double now_s, Changed changed) {
+    void handle_events(double now_s, Changed changed) {
         for (std::uint32_t n = 0; n < nodes_.size(); ++n) {
             Node& node = nodes_[n];
             if (node.next_s > now_s) continue;

@@ -95,7 +95,7 @@ double ReportedPlans::next_s() const {
     return next_s;
 }
 
-void ReportedPlans::tell_turns(std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting) {
+void ReportedPlans::update_turns(std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting) {
     std::vector<allocator::Turn> turns;
     const auto add_unreported = [&](const SimulatedJob& job, const Placement& on) {
         if (job.reads_nothing()) return;
@@ -123,7 +123,7 @@ void ReportedPlans::tell_turns(std::span<SimulatedJob* const> running, std::span
 Result<void> ReportedPlans::report(double now_s, std::span<SimulatedJob* const> running,
                                    std::span<SimulatedJob* const> waiting,
                                    std::span<const std::unique_ptr<Store>> stores) {
-    tell_turns(running, waiting);
+    update_turns(running, waiting);
     for (std::uint32_t n = 0; n < agents_.size(); ++n) {
         Agent& agent = agents_[n];
         if (agent.next_s > now_s) continue;

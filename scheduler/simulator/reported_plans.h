@@ -40,7 +40,7 @@ private:
 
     // Schedules the report at the first check that is `period_s` after the last report and not before `now_s`.
     static void report_after(Agent& agent, double period_s, double now_s);
-    void tell_turns(std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting);
+    void update_turns(std::span<SimulatedJob* const> running, std::span<SimulatedJob* const> waiting);
     allocator::NodeReport report_of(std::uint32_t node, std::span<SimulatedJob* const> running,
                                     std::span<const std::unique_ptr<Store>> stores) const;
     void apply(std::uint32_t node, const allocator::NodePlan& plan, double now_s,

@@ -1,6 +1,6 @@
 #include "scheduler/simulator/simulation.h"
 
-#include "scheduler/simulator/simulating.h"
+#include "scheduler/simulator/simulation_run.h"
 
 namespace larder::scheduler {
 
@@ -17,7 +17,7 @@ Result<Outcome> simulate(const Workload& workload, const GpuCluster& cluster, Po
                     "nodes that cache for themselves are simulated with cache uniform or none, not with " +
                         name(options.cache));
     }
-    return Simulating(workload, cluster, policy, placer, options).run();
+    return SimulationRun(workload, cluster, policy, placer, options).run();
 }
 
 }  // namespace larder::scheduler

@@ -70,7 +70,7 @@ protected:
     void cut_power() { cut_power_of(allocator, state, images); }
     void SetUp() override { std::ofstream(directory / "hold") << "on"; }
     // A job's command that runs until the file is removed, at the latest with the test's directory.
-    static constexpr const char* kUntilTold = "while [ -e hold ]; do sleep 0.01; done";
+    static constexpr const char* kRunUntilReleased = "while [ -e hold ]; do sleep 0.01; done";
 
     test::TempDirectory directory;
     std::string state = directory / "state";
@@ -92,7 +92,7 @@ TEST_F(PowerCut, AcknowledgedJobIsInTheQueueAfterwards) {
 }
 
 TEST_F(PowerCut, ManyAcknowledgedJobsSurviveAndNoNumberIsReused) {
-    submit("first", kUntilTold);
+    submit("first", kRunUntilReleased);
     std::set<std::uint64_t> numbers;
     for (int job = 0; job < 150; ++job) numbers.insert(submit("j" + std::to_string(job) + "x", "true"));
     cut_power();
@@ -102,7 +102,7 @@ TEST_F(PowerCut, ManyAcknowledgedJobsSurviveAndNoNumberIsReused) {
 }
 
 TEST_F(PowerCut, AcknowledgedCancellationHolds) {
-    submit("first", kUntilTold);
+    submit("first", kRunUntilReleased);
     const std::uint64_t job = submit("second", "touch second");
     ask("DELETE", "/v1/queue/" + std::to_string(job));
     cut_power();

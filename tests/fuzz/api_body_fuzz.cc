@@ -12,9 +12,9 @@
 #include "base/assert.h"
 #include "base/server/json_reader.h"
 #include "cache/control/api_json.h"
+#include "cache/control/dataset_request.h"
 #include "cache/control/new_dataset.h"
 #include "cache/control/remote_json.h"
-#include "cache/control/wish_json.h"
 
 namespace larder {
 namespace {
@@ -26,9 +26,9 @@ bool taken(const Result<Value>& result) {
 }
 
 void wish(const boost::json::object& body) {
-    const auto wish = cache::read_wish(body);
+    const auto wish = cache::read_dataset_request(body);
     if (!taken(wish)) return;
-    const auto dataset = cache::check_wish(*wish, {.owner = 1, .group = 1});
+    const auto dataset = cache::check_dataset_request(*wish, {.owner = 1, .group = 1});
     if (!taken(dataset)) return;
     LARDER_ASSERT(cache::check_dataset_name(dataset->record.name));
     LARDER_ASSERT(dataset->record.tokens_per_sample <= cache::kTokensPerSampleMax);

@@ -105,7 +105,7 @@ TEST_F(HttpTransfersTest, StopRequestEndsWaits) {
     std::vector<std::jthread> waiting;
     std::vector<HttpGet> probes(3);
     for (HttpGet& get : probes) {
-        get = {.origin = root->origin.get(), .url = root->url + "/a%20b.bin", .ask = HttpAsk::probe};
+        get = {.origin = root->origin.get(), .url = root->url + "/a%20b.bin", .ask = HttpRequestKind::probe};
         waiting.emplace_back([&] { over->run(get, stop.get_token()); });
     }
     while (over->statistics().requests < probes.size()) std::this_thread::yield();
@@ -113,7 +113,7 @@ TEST_F(HttpTransfersTest, StopRequestEndsWaits) {
     waiting.clear();
     for (const HttpGet& get : probes) EXPECT_EQ(get.outcome, HttpOutcome::cancelled);
     // A request made after that does not even begin to wait.
-    HttpGet late{.origin = root->origin.get(), .url = root->url + "/a%20b.bin", .ask = HttpAsk::probe};
+    HttpGet late{.origin = root->origin.get(), .url = root->url + "/a%20b.bin", .ask = HttpRequestKind::probe};
     over->run(late, stop.get_token());
     EXPECT_EQ(late.outcome, HttpOutcome::cancelled);
 }
@@ -185,7 +185,7 @@ TEST_F(HttpTransfersTest, HedgedRequestOvertakesLateOne) {
 }
 
 // A payer whose purse is empty when the test says so.
-class Purse final : public RemotePayer {
+class FakePayer final : public RemotePayer {
 public:
     void pay(std::uint64_t bytes, std::int64_t) override {
         paid_bytes += bytes;
@@ -203,7 +203,7 @@ public:
 TEST_F(HttpTransfersTest, BytesOfFailedTriesArePaidExactly) {
     const auto harmful = proxy({"--probability", "truncated_body=0.3"});
     const auto over = transfers();
-    const auto purse = std::make_shared<Purse>();
+    const auto purse = std::make_shared<FakePayer>();
     const auto gets = get_ranges(*over, "http://localhost:" + (*harmful)["port"], {.payer = purse});
     expect_all_ok(gets);
     std::uint64_t extra_bytes = 0;
@@ -218,7 +218,7 @@ TEST_F(HttpTransfersTest, BytesOfFailedTriesArePaidExactly) {
 TEST_F(HttpTransfersTest, IndebtedPayerMayRetryAndPaysForIt) {
     const auto harmful = proxy({"--probability", "truncated_body=0.3"});
     const auto over = transfers();
-    const auto purse = std::make_shared<Purse>();
+    const auto purse = std::make_shared<FakePayer>();
     purse->empty = true;
     const auto gets = get_ranges(*over, "http://localhost:" + (*harmful)["port"], {.payer = purse});
     expect_all_ok(gets);
@@ -236,7 +236,7 @@ TEST_F(HttpTransfersTest, PayerWithoutFundsGetsNoHedge) {
     expect_all_ok(get_ranges(*over, "http://localhost:" + (*before)["port"]));
     const std::uint64_t hedges = over->statistics().hedges;
     before->ask(R"({"do": "hold", "count": 2})");
-    const auto purse = std::make_shared<Purse>();
+    const auto purse = std::make_shared<FakePayer>();
     purse->empty = true;
     std::vector<std::byte> memory(2 * kRangeBytes);
     std::counting_semaphore<> poor_ended(0);

@@ -31,7 +31,7 @@ void extend(X509* certificate, X509* issuer, int nid, const std::string& value) 
     X509_EXTENSION_free(extension);
 }
 
-Certificate make_certificate(EVP_PKEY* key, const CertificateWishes& wishes) {
+Certificate make_certificate(EVP_PKEY* key, const CertificateOptions& wishes) {
     static long serial = 0;
     Certificate certificate(X509_new(), X509_free);
     X509_set_version(certificate.get(), X509_VERSION_3);
@@ -68,7 +68,7 @@ CertificateAuthority::CertificateAuthority(std::string directory, const std::str
 
 CertificateAuthority::~CertificateAuthority() = default;
 
-CertificateFiles CertificateAuthority::issue(const std::string& name, const CertificateWishes& wishes) {
+CertificateFiles CertificateAuthority::issue(const std::string& name, const CertificateOptions& wishes) {
     const Key key = make_key();
     const Certificate made = make_certificate(key.get(), wishes);
     X509_set_issuer_name(made.get(), X509_get_subject_name(certificate_.get()));

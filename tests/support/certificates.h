@@ -15,7 +15,7 @@ struct CertificateFiles {
     std::string key;
 };
 
-struct CertificateWishes {
+struct CertificateOptions {
     std::string common_name;
     std::string alternative_names;  // "IP:127.0.0.1,DNS:localhost"; empty: none
     int valid_from_s = -3600;       // relative to now
@@ -30,7 +30,7 @@ public:
 
     std::string file() const { return file_; }
     // Signs a new certificate: `name`.pem and `name`.key.
-    CertificateFiles issue(const std::string& name, const CertificateWishes& wishes);
+    CertificateFiles issue(const std::string& name, const CertificateOptions& wishes);
 
 private:
     std::string directory_;

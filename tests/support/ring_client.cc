@@ -77,10 +77,10 @@ void RingClient::fetch(std::uint32_t block, std::uint32_t slot_page, std::uint32
     submit(request);
 }
 
-void RingClient::fetch_anew(std::uint32_t block, std::uint32_t slot_page, std::uint32_t tag, std::uint32_t epoch,
-                            std::uint32_t damaged_crc) {
+void RingClient::refetch(std::uint32_t block, std::uint32_t slot_page, std::uint32_t tag, std::uint32_t epoch,
+                         std::uint32_t damaged_crc) {
     Request request{};
-    request.operation = RequestOperation::fetch_anew;
+    request.operation = RequestOperation::refetch;
     request.tag = tag;
     request.block = block;
     request.slot_page = slot_page;

@@ -39,8 +39,8 @@ public:
     cache::SessionSetup take_setup() { return std::move(setup_); }
 
     void fetch(std::uint32_t block, std::uint32_t slot_page, std::uint32_t tag = 0, std::uint32_t epoch = 1);
-    void fetch_anew(std::uint32_t block, std::uint32_t slot_page, std::uint32_t tag, std::uint32_t epoch,
-                    std::uint32_t damaged_crc);
+    void refetch(std::uint32_t block, std::uint32_t slot_page, std::uint32_t tag, std::uint32_t epoch,
+                 std::uint32_t damaged_crc);
     void release(std::uint32_t slot_page);
     void submit(const protocol::Request& request);
 

@@ -172,7 +172,7 @@ std::vector<std::string> own_arguments() {
     return words;
 }
 
-Result<std::optional<pid_t>> end_up(const std::string& state_directory, unsigned timeout_s) {
+Result<std::optional<pid_t>> stop_up(const std::string& state_directory, unsigned timeout_s) {
     const auto file = open_file(lock_path(state_directory), O_RDONLY);
     if (!file && file.error().code == ErrorCode::not_found) return std::nullopt;
     if (!file) return std::unexpected(file.error());

@@ -34,6 +34,6 @@ std::vector<std::string> own_arguments();
 
 // Asks the `larder up` of this state to end, and waits. Returns its process id, or nothing if none runs. timeout: it
 // has not ended within `timeout_s`.
-Result<std::optional<pid_t>> end_up(const std::string& state_directory, unsigned timeout_s);
+Result<std::optional<pid_t>> stop_up(const std::string& state_directory, unsigned timeout_s);
 
 }  // namespace larder::cli

@@ -165,7 +165,7 @@ struct DownOptions {
 };
 
 int down(const Context& context, const DownOptions& options) {
-    const auto ended = end_up(options.state, options.timeout_s);
+    const auto ended = stop_up(options.state, options.timeout_s);
     if (!ended) return report(context, ended.error());
     if (context.json) {
         print_json(json::object{{"pid", *ended ? json::value(**ended) : json::value(nullptr)}});

@@ -33,7 +33,7 @@ bool write_all(int fd, std::string_view text) {
 }
 
 // Runs a task and writes its result. First byte: 0 for a result, 1 for an error's message.
-[[noreturn]] void be_child(int fd, std::size_t task, const std::function<Result<std::string>(std::size_t)>& run) {
+[[noreturn]] void run_child(int fd, std::size_t task, const std::function<Result<std::string>(std::size_t)>& run) {
     const auto result = run(task);
     const std::string text = result ? std::string(1, '\0') + *result : std::string(1, '\1') + result.error().message;
     ::_exit(write_all(fd, text) ? 0 : 1);
@@ -46,7 +46,7 @@ Result<Running> start(std::size_t task, const std::function<Result<std::string>(
     const FileDescriptor write_end(ends[1]);
     const pid_t pid = ::fork();
     if (pid < 0) return fail_errno(errno, "fork");
-    if (pid == 0) be_child(write_end.get(), task, run);
+    if (pid == 0) run_child(write_end.get(), task, run);
     return Running{.task = task, .pid = pid, .output = std::move(read_end), .text = {}};
 }
 

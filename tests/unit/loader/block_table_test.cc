@@ -26,9 +26,9 @@ TEST(BlockTable, SecondEntryIsHiddenUntilPutFirst) {
     BlockTable table;
     for (std::uint32_t other = 100; other < 400; ++other) table.acquire(other);
     const std::uint32_t old = table.acquire(7).tag;
-    const std::uint32_t anew = table.acquire_beside(7);
+    const std::uint32_t anew = table.acquire_duplicate(7);
     EXPECT_EQ(table.acquire(7).tag, old);
-    table.put_first(anew);
+    table.make_current(anew);
     EXPECT_EQ(table.acquire(7).tag, anew);
     for (std::uint32_t other = 400; other < 1000; ++other) table.acquire(other);  // the table grows
     EXPECT_EQ(table.acquire(7).tag, anew);
@@ -37,8 +37,8 @@ TEST(BlockTable, SecondEntryIsHiddenUntilPutFirst) {
     EXPECT_EQ(table.acquire(7).tag, anew);
     table[anew].references = 0;
     table.erase(anew);
-    const std::uint32_t unfound = table.acquire_beside(7);
-    table.put_first(unfound);
+    const std::uint32_t unfound = table.acquire_duplicate(7);
+    table.make_current(unfound);
     EXPECT_EQ(table.acquire(7).tag, unfound);
 }
 

@@ -65,11 +65,11 @@ TEST(SlotSlabs, RunIsAllocatedBesideItsBundle) {
     const auto first = bundle(slabs, {3, 3});
     const auto second = bundle(slabs, {8});
     slabs.release(first[0].id);
-    const auto again = slabs.allocate_beside(first[1].page, 3);
+    const auto again = slabs.allocate_in_slab_of(first[1].page, 3);
     ASSERT_TRUE(again.has_value());
     EXPECT_EQ(again->page / 8, first[1].page / 8);
-    EXPECT_FALSE(slabs.allocate_beside(second[0].page, 1).has_value()) << "that slab is full";
-    EXPECT_FALSE(slabs.allocate_beside(24, 1).has_value()) << "no bundle lies there";
+    EXPECT_FALSE(slabs.allocate_in_slab_of(second[0].page, 1).has_value()) << "that slab is full";
+    EXPECT_FALSE(slabs.allocate_in_slab_of(24, 1).has_value()) << "no bundle lies there";
 }
 
 TEST(SlotSlabs, NeverAllocatesAPageTwiceOrLosesOne) {
@@ -96,7 +96,7 @@ TEST(SlotSlabs, NeverAllocatesAPageTwiceOrLosesOne) {
             const auto pages = static_cast<std::uint32_t>(1 + random() % slab_pages);
             if (random() % 8 == 0 && !held.empty()) {
                 const auto beside = held[random() % held.size()].run.page;
-                if (const auto run = slabs.allocate_beside(beside, pages)) {
+                if (const auto run = slabs.allocate_in_slab_of(beside, pages)) {
                     EXPECT_EQ(run->page / slab_pages, beside / slab_pages);
                     hold(*run, pages);
                 }

@@ -14,7 +14,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 // Returns the decision that the test sets.
-class Told final : public Policy {
+class FixedPolicy final : public Policy {
 public:
     std::string_view name() const override { return "told"; }
     bool preempts() const override { return true; }
@@ -31,7 +31,7 @@ TEST(Decide, UnwantedJobIsStoppedWhenItsGpusAreNeeded) {
     tests::World world(1);
     world.add(8);
     world.add(8);
-    Told policy;
+    FixedPolicy policy;
     policy.decision.wants = {{.job = 0, .gpus = 8}};
     ASSERT_TRUE(world.step(policy));
     policy.decision.wants = {{.job = 1, .gpus = 8}};
@@ -45,7 +45,7 @@ TEST(Decide, UnwantedJobRunsOnWhenItsGpusAreNotNeeded) {
     tests::World world(2);
     world.add(8);
     world.add(8);
-    Told policy;
+    FixedPolicy policy;
     policy.decision.wants = {{.job = 0, .gpus = 8}};
     ASSERT_TRUE(world.step(policy));
     const Placement before = world.states[0].placement;
@@ -61,7 +61,7 @@ TEST(Decide, NonPreemptibleJobIsNeverStopped) {
     tests::World world(1);
     world.add(8).preemptible = false;
     world.add(8);
-    Told policy;
+    FixedPolicy policy;
     policy.decision.wants = {{.job = 0, .gpus = 8}};
     ASSERT_TRUE(world.step(policy));
     policy.decision.wants = {{.job = 1, .gpus = 8}};
@@ -74,7 +74,7 @@ TEST(Decide, ElasticJobGrowsOntoItsOwnGpus) {
     JobSpec& elastic = world.add(4);
     elastic.gpus_min = 2;
     elastic.gpus_max = 8;
-    Told policy;
+    FixedPolicy policy;
     policy.decision.wants = {{.job = 0, .gpus = 4}};
     ASSERT_TRUE(world.step(policy));
     policy.decision.wants = {{.job = 0, .gpus = 8}};
@@ -89,7 +89,7 @@ TEST(Decide, PackedJobSharesGpusOfItsHost) {
     tests::World world(1);
     world.add(8);
     world.add(8);
-    Told policy;
+    FixedPolicy policy;
     policy.decision.wants = {{.job = 0, .gpus = 8}, {.job = 1, .gpus = 8, .packed_with = 0}};
     ASSERT_TRUE(world.step(policy));
     EXPECT_THAT(world.running(), ElementsAre(0, 1));
@@ -102,7 +102,7 @@ TEST(Decide, PackedJobSharesGpusOfItsHost) {
 TEST(Decide, PolicyThatThrowsIsAnErrorAndChangesNothing) {
     tests::World world(1);
     world.add(8);
-    Told policy;
+    FixedPolicy policy;
     policy.throws = true;
     const auto actions = world.step(policy);
     ASSERT_FALSE(actions);
@@ -129,7 +129,7 @@ TEST(Decide, AnyThrownTypeIsAnError) {
 TEST(Decide, InvalidWantIsRefused) {
     tests::World world(1);
     world.add(8);
-    Told policy;
+    FixedPolicy policy;
     policy.decision.wants = {{.job = 0, .gpus = 4}};
     EXPECT_THAT(world.step(policy).error().message, HasSubstr("\"job0\" with 4 GPUs"));
     policy.decision.wants = {{.job = 0, .gpus = 8}, {.job = 0, .gpus = 8}};
@@ -141,7 +141,7 @@ TEST(Decide, InvalidWantIsRefused) {
 TEST(Decide, JobLargerThanClusterNeverFits) {
     tests::World world(1);
     world.add(9);
-    Told policy;
+    FixedPolicy policy;
     policy.decision.wants = {{.job = 0, .gpus = 9}};
     ASSERT_TRUE(world.step(policy));
     EXPECT_EQ(world.waits[0], WaitsFor::never_fits);
@@ -151,7 +151,7 @@ TEST(Decide, HigherPriorityGoesFirstUnderAnyPolicy) {
     tests::World world(1);
     world.add(8);
     world.add(8).priority = 1;
-    Told policy;
+    FixedPolicy policy;
     policy.decision.wants = {{.job = 0, .gpus = 8}, {.job = 1, .gpus = 8}};
     ASSERT_TRUE(world.step(policy));
     EXPECT_THAT(world.running(), ElementsAre(1));
@@ -161,7 +161,7 @@ TEST(Decide, PromisedJobGoesBeforeAnyPriority) {
     tests::World world(1);
     world.add(8);
     world.add(8).priority = 1;
-    Told policy;
+    FixedPolicy policy;
     policy.decision.wants = {{.job = 0, .gpus = 8, .promised = true}, {.job = 1, .gpus = 8}};
     ASSERT_TRUE(world.step(policy));
     EXPECT_THAT(world.running(), ElementsAre(0));
@@ -171,7 +171,7 @@ TEST(Decide, PackedJobFollowsItsHostWhateverItsPriority) {
     tests::World world(1);
     world.add(8);
     world.add(8).priority = 5;
-    Told policy;
+    FixedPolicy policy;
     policy.decision.wants = {{.job = 0, .gpus = 8}, {.job = 1, .gpus = 8, .packed_with = 0}};
     ASSERT_TRUE(world.step(policy));
     EXPECT_THAT(world.running(), ElementsAre(0, 1));
@@ -183,9 +183,9 @@ TEST(Decide, TenantAtQuotaWaitsAndBlocksNoOther) {
     world.add(3);
     world.add(2);
     world.add(4).tenant = 1;
-    Told policy;
+    FixedPolicy policy;
     policy.decision.wants = {{.job = 0, .gpus = 3}, {.job = 1, .gpus = 2}, {.job = 2, .gpus = 4}};
-    policy.decision.passes_over = false;
+    policy.decision.skips_blocked = false;
     ASSERT_TRUE(world.step(policy));
     EXPECT_THAT(world.running(), ElementsAre(0, 2));
     EXPECT_EQ(world.waits[1], WaitsFor::quota);
@@ -197,7 +197,7 @@ TEST(Decide, QuotaCoversAllChildTenants) {
     world.add(3).tenant = 1;
     world.add(2).tenant = 2;
     world.add(1).tenant = 2;
-    Told policy;
+    FixedPolicy policy;
     policy.decision.wants = {{.job = 0, .gpus = 3}, {.job = 1, .gpus = 2}, {.job = 2, .gpus = 1}};
     ASSERT_TRUE(world.step(policy));
     EXPECT_THAT(world.running(), ElementsAre(0, 2));
@@ -208,7 +208,7 @@ TEST(Decide, ElasticJobTakesWhatQuotaLeaves) {
     tests::World world(1);
     world.tenants[0].gpu_quota = 3;
     world.add(6).gpus_min = 2;
-    Told policy;
+    FixedPolicy policy;
     policy.decision.wants = {{.job = 0, .gpus = 6}};
     ASSERT_TRUE(world.step(policy));
     EXPECT_EQ(world.states[0].gpus, 3);
@@ -221,7 +221,7 @@ TEST(Decide, LoweredQuotaStopsPreemptibleJob) {
     tests::World world(1);
     world.add(4);
     world.add(4);
-    Told policy;
+    FixedPolicy policy;
     policy.decision.wants = {{.job = 0, .gpus = 4}, {.job = 1, .gpus = 4}};
     ASSERT_TRUE(world.step(policy));
     world.tenants[0].gpu_quota = 4;
@@ -234,7 +234,7 @@ TEST(Decide, GuestIsStoppedOnceUnwanted) {
     tests::World world(1);
     world.add(8);
     world.add(8);
-    Told policy;
+    FixedPolicy policy;
     policy.decision.wants = {{.job = 0, .gpus = 8}, {.job = 1, .gpus = 8, .packed_with = 0}};
     ASSERT_TRUE(world.step(policy));
     policy.decision.wants = {{.job = 0, .gpus = 8}, {.job = 1, .gpus = 8}};
@@ -250,7 +250,7 @@ TEST(Decide, JobMovesOnlyOntoFewerNodes) {
     world.add(6);
     world.add(6);
     world.add(4);  // 2 on each node
-    Told policy;
+    FixedPolicy policy;
     policy.decision.wants = {{.job = 0, .gpus = 6}, {.job = 1, .gpus = 6}, {.job = 2, .gpus = 4}};
     ASSERT_TRUE(world.step(policy));
     ASSERT_EQ(world.states[2].placement.size(), 2);
@@ -273,7 +273,7 @@ TEST(Decide, JobMovesOnlyOntoFewerNodes) {
 TEST(Decide, RefusedJobWaitsForDeadline) {
     tests::World world(1);
     world.add(8);
-    Told policy;
+    FixedPolicy policy;
     policy.decision.refused = {{.job = 0, .end_s = 100}};
     const auto actions = world.step(policy);
     ASSERT_TRUE(actions);
@@ -304,7 +304,7 @@ TEST(Decide, SharedGpusCountAgainstQuota) {
     world.add(8);
     for (const std::uint32_t gpus : {8U, 4U, 2U}) world.add(gpus).tenant = 1;
     world.add(4);
-    Told policy;
+    FixedPolicy policy;
     policy.decision.wants = {{.job = 0, .gpus = 8},
                              {.job = 1, .gpus = 8, .packed_with = 0},
                              {.job = 4, .gpus = 4},

@@ -56,7 +56,7 @@ TEST(SessionMemory, BothSidesCanWriteRingsOfFixedSize) {
 }
 
 // Records the progress that a keeper reports.
-struct Told {
+struct PopulateProgress {
     void operator()(std::uint64_t bytes, bool settled) {
         populated_bytes = bytes;
         ++pieces;
@@ -68,7 +68,7 @@ struct Told {
 };
 
 TEST(SlotKeeper, PopulatesOnlyTheRequestedBytes) {
-    Told told;
+    PopulateProgress told;
     SlotKeeper keeper;
     auto memory = make_session_memory(64, kSlotBytes);
     ASSERT_TRUE(memory.has_value());
@@ -87,7 +87,7 @@ TEST(SlotKeeper, PopulatesOnlyTheRequestedBytes) {
 }
 
 TEST(SlotKeeper, PopulatesSlotsSmallerThanAHugePage) {
-    Told told;
+    PopulateProgress told;
     SlotKeeper keeper;
     auto memory = make_session_memory(64, 3 * protocol::kPageBytes);
     ASSERT_TRUE(memory.has_value());

@@ -155,8 +155,8 @@ TEST(RetryDelay, HonoursRetryAfterUpToAMinute) {
     EXPECT_LE(retry_delay_ns(1, 0, 3600 * kSecond), 60 * kSecond) << "within reason";
 }
 
-TEST(LateAfter, IsThe99thPercentileOfRecentAnswers) {
-    LateAfter late;
+TEST(LatencyPercentile, IsThe99thPercentileOfRecentAnswers) {
+    LatencyPercentile late;
     for (int i = 0; i < 99; ++i) late.add(10 * kMs);
     EXPECT_FALSE(late.ns()) << "too few to go by";
     for (int i = 0; i < 401; ++i) late.add(i < 3 ? 500 * kMs : 10 * kMs);

@@ -10,19 +10,19 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-constexpr S3Asked kSigned{.bucket = "train", .endpoint = "https://s3.example", .region = "", .is_signed = true};
+constexpr S3RequestInfo kSigned{.bucket = "train", .endpoint = "https://s3.example", .region = "", .is_signed = true};
 
 TEST(S3Hint, DeniedWithCredentialsPointsToPolicyAndRequesterPays) {
     EXPECT_THAT(s3_hint(403, "AccessDenied", kSigned), HasSubstr("let the policy of bucket train allow"));
     EXPECT_THAT(s3_hint(403, "AccessDenied", kSigned), HasSubstr("--requester-pays"));
     EXPECT_THAT(s3_hint(403, "", kSigned), HasSubstr("let the policy of bucket train allow"));
-    S3Asked pays = kSigned;
+    S3RequestInfo pays = kSigned;
     pays.requester_pays = true;
     EXPECT_THAT(s3_hint(403, "AccessDenied", pays), Not(HasSubstr("--requester-pays")));
 }
 
 TEST(S3Hint, DeniedWithoutCredentialsPointsToCredentials) {
-    S3Asked plain = kSigned;
+    S3RequestInfo plain = kSigned;
     plain.is_signed = false;
     EXPECT_THAT(s3_hint(403, "AccessDenied", plain), HasSubstr("bucket train is not public: add it with credentials"));
 }
@@ -38,7 +38,7 @@ TEST(S3Hint, ErrorCodeHintNamesTheCause) {
 
 TEST(S3Hint, WrongRegionHintNamesTheRegionIfKnown) {
     EXPECT_THAT(s3_hint(301, "", kSigned), HasSubstr("another region: give --region"));
-    S3Asked elsewhere = kSigned;
+    S3RequestInfo elsewhere = kSigned;
     elsewhere.region = "eu-west-1";
     EXPECT_THAT(s3_hint(400, "AuthorizationHeaderMalformed", elsewhere), HasSubstr("give --region eu-west-1"));
 }

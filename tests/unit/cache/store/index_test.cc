@@ -137,8 +137,8 @@ TEST(Index, NeverReusesSegmentIds) {
     }
     auto index = open_index(directory / "index");
     EXPECT_GT(index->allocate_segment_id(), last);
-    index->segment_ids_from(1000);
-    index->segment_ids_from(50);
+    index->reserve_segment_ids_below(1000);
+    index->reserve_segment_ids_below(50);
     EXPECT_EQ(index->allocate_segment_id(), 1000u);
 }
 
@@ -195,7 +195,7 @@ TEST_P(EveryIndex, AllocatesIdsAndAcceptsChanges) {
     const std::uint32_t first = index_->allocate_segment_id();
     EXPECT_GT(first, 0u);
     EXPECT_EQ(index_->allocate_segment_id(), first + 1);
-    index_->segment_ids_from(100);
+    index_->reserve_segment_ids_below(100);
     EXPECT_EQ(index_->allocate_segment_id(), 100u);
     index_->put_segment(kIndexed, 1, 1 << 20, 512, false);
     index_->put_block(kIndexed, 1, block(1));

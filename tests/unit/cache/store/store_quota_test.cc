@@ -85,7 +85,9 @@ TEST(StoreQuota, HandsDroppedMemoryToTheUnmapCallback) {
     StoreOptions options;
     options.block_id_end = 10;
     options.block_bytes_max = 1000;
-    options.unmap_elsewhere = [&](std::shared_ptr<const Mapping> memory) { handed_over.push_back(std::move(memory)); };
+    options.unmap_on_another_thread = [&](std::shared_ptr<const Mapping> memory) {
+        handed_over.push_back(std::move(memory));
+    };
     DatasetStore store(options, device, clock, nullptr);
     store.set_quota({.memory_bytes = kMiB, .disk_bytes = 0}, {});
     const auto room = store.reserve(Tier::memory, 1, 1000);

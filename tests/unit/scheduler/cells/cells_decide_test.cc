@@ -13,7 +13,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-class Told final : public Policy {
+class FixedPolicy final : public Policy {
 public:
     std::string_view name() const override { return "told"; }
     bool preempts() const override { return true; }
@@ -50,7 +50,7 @@ protected:
 
     World world_{2};
     Cells* cells_ = nullptr;
-    Told policy_;
+    FixedPolicy policy_;
 };
 
 TEST_F(CellsDecide, EachTenantGetsItsOwnCells) {

@@ -11,17 +11,17 @@
 namespace larder::scheduler::tests {
 namespace {
 
-TEST(TakeAlikeForEqual, LeavesFewKindsAndSmallErrors) {
+TEST(MergeSimilarRows, LeavesFewKindsAndSmallErrors) {
     Random random(1);
     std::vector<double> rows;
     for (int i = 0; i < 5000; ++i) rows.push_back(1 + 9 * random.part());
     const std::vector<double> before = rows;
-    take_alike_for_equal(rows, 1, 0, 64);
+    merge_similar_rows(rows, 1, 0, 64);
     EXPECT_LE(std::set<double>(rows.begin(), rows.end()).size(), 64U);
     for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_NEAR(rows[i] / before[i], 1, 0.1);
 }
 
-TEST(TakeAlikeForEqual, KeepsNamesAndZeros) {
+TEST(MergeSimilarRows, KeepsNamesAndZeros) {
     Random random(2);
     constexpr std::size_t kWidth = 4;
     std::vector<double> rows;
@@ -30,7 +30,7 @@ TEST(TakeAlikeForEqual, KeepsNamesAndZeros) {
                                  random.part() + 0.01, 7});
     }
     const std::vector<double> before = rows;
-    take_alike_for_equal(rows, kWidth, 1, 100);
+    merge_similar_rows(rows, kWidth, 1, 100);
     std::set<std::vector<double>> kinds;
     for (std::size_t i = 0; i < rows.size(); i += kWidth) {
         EXPECT_EQ(rows[i], before[i]);
@@ -43,16 +43,16 @@ TEST(TakeAlikeForEqual, KeepsNamesAndZeros) {
     EXPECT_GE(kinds.size(), 90U);
 }
 
-TEST(TakeAlikeForEqual, ChangesNothingWhenKindsAreFew) {
+TEST(MergeSimilarRows, ChangesNothingWhenKindsAreFew) {
     std::vector<double> rows{1, 2, 3, 1, 2, 3, 0, 0, 0};
     const std::vector<double> before = rows;
-    take_alike_for_equal(rows, 1, 0, 4);
+    merge_similar_rows(rows, 1, 0, 4);
     EXPECT_EQ(rows, before);
-    take_alike_for_equal({}, 1, 0, 4);
+    merge_similar_rows({}, 1, 0, 4);
 }
 
 // Of 18 tenants, one has many jobs, no two of them alike, and another has one job. By weight, that one job always runs.
-TEST(TakeAlikeForEqual, KeepsTenantsApart) {
+TEST(MergeSimilarRows, KeepsTenantsApart) {
     World world(4, {"a", "b"});
     for (int tenant = 1; tenant < 18; ++tenant) world.tenants.push_back({.name = std::to_string(tenant)});
     Random random(3);

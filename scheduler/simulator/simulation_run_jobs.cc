@@ -2,11 +2,11 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "scheduler/simulator/simulating.h"
+#include "scheduler/simulator/simulation_run.h"
 
 namespace larder::scheduler {
 
-void Simulating::arrive(std::uint32_t j) {
+void SimulationRun::arrive(std::uint32_t j) {
     const JobSpec& spec = *jobs_[j].state.spec;
     bool fits = false;
     for (std::uint32_t type = 0; type < gpu_types_.size(); ++type) {
@@ -23,11 +23,11 @@ void Simulating::arrive(std::uint32_t j) {
     enter(j);
 }
 
-std::uint32_t Simulating::total_gpus(std::uint32_t type) const {
+std::uint32_t SimulationRun::total_gpus(std::uint32_t type) const {
     return gpu_types_[type].gpus + failures_.lost_gpus(cluster_, type);
 }
 
-void Simulating::enter(std::uint32_t j) {
+void SimulationRun::enter(std::uint32_t j) {
     const auto before = std::ranges::lower_bound(ids_, JobId(j));
     live_.insert(live_.begin() + (before - ids_.begin()), &jobs_[j].state);
     ids_.insert(before, j);
@@ -36,7 +36,7 @@ void Simulating::enter(std::uint32_t j) {
     decide_due_ = true;
 }
 
-void Simulating::leave(std::uint32_t j) {
+void SimulationRun::leave(std::uint32_t j) {
     const auto found = std::ranges::lower_bound(ids_, JobId(j));
     live_.erase(live_.begin() + (found - ids_.begin()));
     ids_.erase(found);
@@ -45,7 +45,7 @@ void Simulating::leave(std::uint32_t j) {
     decide_due_ = true;
 }
 
-void Simulating::finish(SimulatedJob& job) {
+void SimulationRun::finish(SimulatedJob& job) {
     const std::uint32_t j = index(job);
     job.reader.remaining_bytes = 0;
     if (job.state.packed_with == nullptr) {
@@ -61,7 +61,7 @@ void Simulating::finish(SimulatedJob& job) {
     ++done_;
 }
 
-void Simulating::leave_gpus_to_guests(const SimulatedJob& host) {
+void SimulationRun::leave_gpus_to_guests(const SimulatedJob& host) {
     if (host.guests == 0) return;
     for (const auto& [j, of] : std::vector(packed_on_.begin(), packed_on_.end())) {
         if (of != index(host)) continue;
@@ -81,7 +81,7 @@ void Simulating::leave_gpus_to_guests(const SimulatedJob& host) {
     }
 }
 
-void Simulating::expire(std::uint32_t j) {
+void SimulationRun::expire(std::uint32_t j) {
     if (!jobs_[j].live || jobs_[j].state.running) return;
     leave(j);
     data_->forget(jobs_[j]);
@@ -91,7 +91,7 @@ void Simulating::expire(std::uint32_t j) {
     ++done_;
 }
 
-void Simulating::stop_running(SimulatedJob& job, bool dataset_is_done) {
+void SimulationRun::stop_running(SimulatedJob& job, bool dataset_is_done) {
     account(job);
     data_->stop(job, dataset_is_done, now_s_);
     checkpoints_.stopped(index(job));
@@ -113,7 +113,7 @@ void Simulating::stop_running(SimulatedJob& job, bool dataset_is_done) {
     plan_due_ = true;
 }
 
-void Simulating::unpack(SimulatedJob& job) {
+void SimulationRun::unpack(SimulatedJob& job) {
     if (job.state.packed_with != nullptr) --jobs_[packed_on_[index(job)]].guests;
     job.state.packed_with = nullptr;
     packed_on_.erase(index(job));
@@ -127,7 +127,7 @@ void Simulating::unpack(SimulatedJob& job) {
     }
 }
 
-void Simulating::preempt(std::uint32_t j) {
+void SimulationRun::preempt(std::uint32_t j) {
     SimulatedJob& job = jobs_[j];
     if (job.state.running) stop_running(job);  // else it stopped with its host
     ++job.state.preemptions;
@@ -139,7 +139,7 @@ void Simulating::preempt(std::uint32_t j) {
     checkpoints_.begin(j, job.state.spec->checkpoint_bytes);
 }
 
-void Simulating::transfer_ended(std::uint32_t j) {
+void SimulationRun::transfer_ended(std::uint32_t j) {
     if (jobs_[j].live) {  // the checkpoint has been read
         jobs_[j].ready_s = now_s_ + jobs_[j].state.spec->restart_s;
         jobs_[j].predict(now_s_);
@@ -149,7 +149,7 @@ void Simulating::transfer_ended(std::uint32_t j) {
     enter(j);
 }
 
-void Simulating::start(std::uint32_t j, const Start& start) {
+void SimulationRun::start(std::uint32_t j, const Start& start) {
     SimulatedJob& job = jobs_[j];
     JobState& state = job.state;
     const bool again = state.first_started_s != kNever;
@@ -179,14 +179,14 @@ void Simulating::start(std::uint32_t j, const Start& start) {
     plan_due_ = true;
 }
 
-void Simulating::stop_to_resize(std::uint32_t j) {
+void SimulationRun::stop_to_resize(std::uint32_t j) {
     if (jobs_[j].state.running) stop_running(jobs_[j]);
     jobs_[j].has_checkpoint = jobs_[j].moves = true;
     ++jobs_[j].state.preemptions;
     ++outcome_.jobs[j].preemptions;
 }
 
-void Simulating::lose(std::uint32_t j) {
+void SimulationRun::lose(std::uint32_t j) {
     SimulatedJob& job = jobs_[j];
     job.reader.remaining_bytes = checkpoints_.remaining_bytes(j);
     if (job.state.packed_with == nullptr) placer_.release(j);
@@ -195,14 +195,14 @@ void Simulating::lose(std::uint32_t j) {
     ++outcome_.jobs[j].failures;
 }
 
-void Simulating::account(SimulatedJob& job) {
+void SimulationRun::account(SimulatedJob& job) {
     if (job.accounted_s >= now_s_) return;
     add_run(job.state, job.accounted_s, now_s_, options_.policy.window());
     shares_.add(job.state.spec->tenant, job.accounted_s, now_s_, job.state.gpus);
     job.accounted_s = now_s_;
 }
 
-void Simulating::account_all() {
+void SimulationRun::account_all() {
     for (SimulatedJob* job : running_) account(*job);
 }
 

@@ -1,4 +1,4 @@
-#include "scheduler/deciding.h"
+#include "scheduler/decision_round.h"
 
 #include <algorithm>
 
@@ -28,8 +28,8 @@ std::vector<const Want*> by_priority(const Decision& decision, std::span<const J
 
 }  // namespace
 
-Deciding::Deciding(const DecideInput& input, Placer& placer, const Policy& policy,
-                   std::span<const std::uint32_t> claims)
+DecisionRound::DecisionRound(const DecideInput& input, Placer& placer, const Policy& policy,
+                             std::span<const std::uint32_t> claims)
     : input_(input),
       jobs_(input.snapshot.jobs),
       placer_(placer),
@@ -49,7 +49,7 @@ Deciding::Deciding(const DecideInput& input, Placer& placer, const Policy& polic
 
 // --- choosing jobs
 
-void Deciding::choose(const Decision& decision) {
+void DecisionRound::choose(const Decision& decision) {
     decisions_.push_back(&decision);
     for (const Refused& refused : decision.refused) {
         if (fates_[refused.job] == Fate::out) fates_[refused.job] = Fate::refused;
@@ -57,11 +57,11 @@ void Deciding::choose(const Decision& decision) {
     for (const Want* const want : by_priority(decision, jobs_)) {
         choose_one(decision, *want);
         const bool blocked = fates_[want->job] == Fate::blocked || fates_[want->job] == Fate::unclaimed;
-        if (blocked && !decision.passes_over) break;
+        if (blocked && !decision.skips_blocked) break;
     }
 }
 
-void Deciding::choose_one(const Decision& decision, const Want& want) {
+void DecisionRound::choose_one(const Decision& decision, const Want& want) {
     if (fates_[want.job] != Fate::out) return;
     const JobState& job = *jobs_[want.job];
     const std::uint32_t allowed = quotas_.allowed(*job.spec, want.gpus);
@@ -96,17 +96,17 @@ void Deciding::choose_one(const Decision& decision, const Want& want) {
     if (type == kAnyGpuType) {
         const bool has_room = claims && type_with_room(want, gpus, false) != kAnyGpuType;
         fates_[want.job] = has_room ? Fate::unclaimed : Fate::blocked;
-        if (decision.passes_over) hold_up(decision, job);
+        if (decision.skips_blocked) hold_up(decision, job);
         return;
     }
     if (is_held_up(job)) {
         fates_[want.job] = Fate::blocked;
         return;
     }
-    // Under tenants' queues (holds_up_tenant) a wish does not reduce the room of other tenants; only a placed job does.
+    // Under tenants' queues (blocks_tenant) a wish does not reduce the room of other tenants; only a placed job does.
     if (want.packed_with) {
         quotas_.take(job.spec->tenant, gpus);
-    } else if (!decision.holds_up_tenant) {
+    } else if (!decision.blocks_tenant) {
         take(*job.spec, type, gpus, claims);
     }
     fates_[want.job] = Fate::pending;
@@ -115,7 +115,7 @@ void Deciding::choose_one(const Decision& decision, const Want& want) {
     pending_.push_back({.decision = &decision, .want = &want, .gpus = gpus, .gpu_type = type});
 }
 
-void Deciding::keep(std::uint32_t j, std::uint32_t gpus) {
+void DecisionRound::keep(std::uint32_t j, std::uint32_t gpus) {
     const JobState& job = *jobs_[j];
     if (fates_[j] == Fate::keeps) return;
     fates_[j] = Fate::keeps;
@@ -127,7 +127,7 @@ void Deciding::keep(std::uint32_t j, std::uint32_t gpus) {
 }
 
 // A guest slows its host down, so both must be of the same tenant, or neither may have a claim.
-bool Deciding::may_share(const Want& guest) const {
+bool DecisionRound::may_share(const Want& guest) const {
     const std::uint32_t host = *guest.packed_with;
     if (!room_.has_claims() || jobs_[guest.job]->spec->tenant == jobs_[host]->spec->tenant) return true;
     if (!guest.opportunistic) return false;
@@ -136,41 +136,41 @@ bool Deciding::may_share(const Want& guest) const {
     return starts == pending_.end() ? jobs_[host]->opportunistic : starts->want->opportunistic;
 }
 
-void Deciding::take(const JobSpec& spec, std::uint32_t gpu_type, std::uint32_t gpus, bool claims) {
+void DecisionRound::take(const JobSpec& spec, std::uint32_t gpu_type, std::uint32_t gpus, bool claims) {
     room_.take(spec, gpu_type, gpus, claims);
     quotas_.take(spec.tenant, gpus);
 }
 
 // Returns the type that the wish asks for, or the job's fastest type with enough GPUs left; kAnyGpuType: none.
-std::uint32_t Deciding::type_with_room(const Want& want, std::uint32_t gpus, bool claims) const {
+std::uint32_t DecisionRound::type_with_room(const Want& want, std::uint32_t gpus, bool claims) const {
     const JobSpec& spec = *jobs_[want.job]->spec;
     return room_.fastest_type(spec, [&](std::uint32_t type) {
         return (want.gpu_type == kAnyGpuType || want.gpu_type == type) && room_.fits(spec, type, gpus, claims);
     });
 }
 
-void Deciding::hold_up(const Decision& decision, const JobState& job) {
-    if (decision.holds_up_tenant) held_up_.emplace(job.spec->opportunistic, job.spec->tenant);
+void DecisionRound::hold_up(const Decision& decision, const JobState& job) {
+    if (decision.blocks_tenant) held_up_.emplace(job.spec->opportunistic, job.spec->tenant);
 }
 
-bool Deciding::is_held_up(const JobState& job) const {
+bool DecisionRound::is_held_up(const JobState& job) const {
     return held_up_.contains({job.spec->opportunistic, job.spec->tenant});
 }
 
 // True if a running job must stop even if no other job takes its GPUs: an unwanted guest, which slows its host down, or
 // a job over its tenant's quota.
-bool Deciding::must_go(std::uint32_t j) const {
+bool DecisionRound::must_stop(std::uint32_t j) const {
     const bool unwanted = is_unwanted(j) || fates_[j] == Fate::over_quota;
     const bool may_be_stopped = preempts_ || jobs_[j]->spec->opportunistic;
     return may_be_stopped && unwanted && (jobs_[j]->packed_with != nullptr || fates_[j] == Fate::over_quota);
 }
 
-bool Deciding::is_unwanted(std::uint32_t j) const {
+bool DecisionRound::is_unwanted(std::uint32_t j) const {
     return fates_[j] == Fate::out || fates_[j] == Fate::blocked || fates_[j] == Fate::unclaimed ||
            fates_[j] == Fate::refused;
 }
 
-WaitsFor Deciding::waits_for(std::uint32_t j) const {
+WaitsFor DecisionRound::waits_for(std::uint32_t j) const {
     const JobSpec& spec = *jobs_[j]->spec;
     if (jobs_[j]->running && !is_stopped_[j]) return WaitsFor::nothing;
     switch (fates_[j]) {
@@ -198,9 +198,9 @@ WaitsFor Deciding::waits_for(std::uint32_t j) const {
 
 // --- starts and stops
 
-void Deciding::carry_out(Actions& actions) {
+void DecisionRound::carry_out(Actions& actions) {
     for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
-        if (jobs_[j]->running && ((fates_[j] == Fate::pending && !stays_[j]) || must_go(j))) stop(j);
+        if (jobs_[j]->running && ((fates_[j] == Fate::pending && !stays_[j]) || must_stop(j))) stop(j);
     }
     keep_grown(actions);
     carry_out_pending(actions);
@@ -219,7 +219,7 @@ void Deciding::carry_out(Actions& actions) {
     }
 }
 
-void Deciding::carry_out_pending(Actions& actions) {
+void DecisionRound::carry_out_pending(Actions& actions) {
     const Decision* stuck = nullptr;  // a decision with an unplaced job that it does not pass over
     for (const Pending& pending : pending_) {
         const std::uint32_t j = pending.want->job;
@@ -239,15 +239,15 @@ void Deciding::carry_out_pending(Actions& actions) {
         }
         if (placed) continue;
         fates_[j] = Fate::unplaced;
-        if (!pending.decision->passes_over) stuck = pending.decision;
+        if (!pending.decision->skips_blocked) stuck = pending.decision;
         hold_up(*pending.decision, *jobs_[j]);
     }
 }
 
 // A stopped job runs on if no job took its GPUs. A job that gave up its claim has it again if no job took it.
-void Deciding::settle_stopped(Actions& actions) {
+void DecisionRound::settle_stopped(Actions& actions) {
     for (const std::uint32_t j : stopped_) {
-        if (fates_[j] == Fate::starts || must_go(j) || !takes_up_again(j)) actions.stops.push_back(j);
+        if (fates_[j] == Fate::starts || must_stop(j) || !restore_stopped(j)) actions.stops.push_back(j);
     }
     for (const std::uint32_t j : demoted_) {
         if (is_stopped_[j]) continue;
@@ -256,7 +256,7 @@ void Deciding::settle_stopped(Actions& actions) {
     }
 }
 
-void Deciding::set_leases(const Decision& decision, Actions& actions) const {
+void DecisionRound::set_leases(const Decision& decision, Actions& actions) const {
     for (const Want& want : decision.wants) {
         const Fate fate = fates_[want.job];
         if (want.lease_s <= 0 || (fate != Fate::keeps && fate != Fate::starts)) continue;
@@ -268,25 +268,25 @@ void Deciding::set_leases(const Decision& decision, Actions& actions) const {
 }
 
 // Packed jobs have no GPUs of their own to give back.
-void Deciding::stop(std::uint32_t j) {
+void DecisionRound::stop(std::uint32_t j) {
     stopped_.push_back(j);
     is_stopped_[j] = true;
     if (jobs_[j]->packed_with == nullptr) give_back(j);
 }
 
-void Deciding::give_back(std::uint32_t j) {
+void DecisionRound::give_back(std::uint32_t j) {
     held_before_[j] = placer_.cells_of(input_.ids[j]);
     placer_.release(input_.ids[j]);
 }
 
 // Uses the cells that the job held before: others would serve this job as well, but may leave no place for other jobs.
-bool Deciding::put_back(PlaceRequest asked, const Placement& placement, std::span<const HeldCell> held) {
+bool DecisionRound::put_back(PlaceRequest asked, const Placement& placement, std::span<const HeldCell> held) {
     asked.cells = held;
     return placer_.place_at(asked, placement);
 }
 
 // Gives a job that runs opportunistically a claim to its GPUs. If that fails, the job runs on without a claim.
-void Deciding::take_claim(std::uint32_t j, Actions& actions) {
+void DecisionRound::take_claim(std::uint32_t j, Actions& actions) {
     bool has_claim = placer_.set_opportunistic(input_.ids[j], false);
     if (!has_claim && stop_unwanted(false)) has_claim = placer_.set_opportunistic(input_.ids[j], false);
     if (has_claim) actions.promoted.push_back(j);
@@ -296,7 +296,7 @@ void Deciding::take_claim(std::uint32_t j, Actions& actions) {
 // Stops all running jobs that are not wanted, once a wanted job finds no place. Where claims count, an unwanted job
 // only gives up its claim, and stops when its GPUs are taken. No job with a claim stops for one without. Returns false
 // if there was nothing to stop, or if this was done before.
-bool Deciding::stop_unwanted(bool opportunistic_only) {
+bool DecisionRound::stop_unwanted(bool opportunistic_only) {
     bool& done = opportunistic_only ? opportunistic_stopped_ : unwanted_stopped_;
     if (unwanted_stopped_ || std::exchange(done, true)) return false;
     const std::size_t before = stopped_.size() + demoted_.size();
@@ -313,7 +313,7 @@ bool Deciding::stop_unwanted(bool opportunistic_only) {
     return stopped_.size() + demoted_.size() > before;
 }
 
-PlaceRequest Deciding::request(std::uint32_t j, std::uint32_t gpus, std::uint32_t type, bool opportunistic) const {
+PlaceRequest DecisionRound::request(std::uint32_t j, std::uint32_t gpus, std::uint32_t type, bool opportunistic) const {
     PlaceRequest asked{.job = input_.ids[j],
                        .tenant = jobs_[j]->spec->tenant,
                        .gpus = gpus,
@@ -329,7 +329,7 @@ PlaceRequest Deciding::request(std::uint32_t j, std::uint32_t gpus, std::uint32_
     return asked;
 }
 
-bool Deciding::place(const Pending& pending, Actions& actions) {
+bool DecisionRound::place(const Pending& pending, Actions& actions) {
     const Want& want = *pending.want;
     auto placed = placer_.place(request(want.job, pending.gpus, pending.gpu_type, want.opportunistic));
     if (!placed) return false;
@@ -338,7 +338,7 @@ bool Deciding::place(const Pending& pending, Actions& actions) {
     return true;
 }
 
-bool Deciding::pack(const Pending& pending, Actions& actions) {
+bool DecisionRound::pack(const Pending& pending, Actions& actions) {
     const std::uint32_t host = *pending.want->packed_with;
     Placement placement;
     std::uint32_t type = 0;
@@ -358,7 +358,7 @@ bool Deciding::pack(const Pending& pending, Actions& actions) {
     return true;
 }
 
-void Deciding::start(const Pending& pending, Placement placement, Actions& actions) {
+void DecisionRound::start(const Pending& pending, Placement placement, Actions& actions) {
     const Want& want = *pending.want;
     fates_[want.job] = Fate::starts;
     actions.starts.push_back({.job = want.job,
@@ -370,7 +370,7 @@ void Deciding::start(const Pending& pending, Placement placement, Actions& actio
 }
 
 // Also stops the guests of stopped jobs.
-void Deciding::stop_guests(Actions& actions) {
+void DecisionRound::stop_guests(Actions& actions) {
     for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
         if (!jobs_[j]->running || jobs_[j]->packed_with == nullptr) continue;
         const auto stops = [&](std::uint32_t stopped) { return jobs_[stopped] == jobs_[j]->packed_with; };
@@ -381,7 +381,7 @@ void Deciding::stop_guests(Actions& actions) {
 }
 
 // Records that the placer took the job's GPUs for another job.
-void Deciding::evict(JobId id, Actions& actions) {
+void DecisionRound::evict(JobId id, Actions& actions) {
     const auto at = std::ranges::find(input_.ids, id);
     LARDER_ASSERT(at != input_.ids.end());
     const auto j = static_cast<std::uint32_t>(at - input_.ids.begin());
@@ -402,7 +402,7 @@ void Deciding::evict(JobId id, Actions& actions) {
     fates_[j] = Fate::unplaced;
 }
 
-void Deciding::place_evicted(Actions& actions) {
+void DecisionRound::place_evicted(Actions& actions) {
     for (const Evicted& one : evicted_) {
         if (fates_[one.job] != Fate::unplaced) continue;
         auto placed = placer_.place(request(one.job, one.gpus, one.gpu_type, true));
@@ -418,7 +418,7 @@ void Deciding::place_evicted(Actions& actions) {
 }
 
 // Moves the job if another place has fewer nodes, else puts it back where it was.
-void Deciding::move(std::uint32_t j, Actions& actions) {
+void DecisionRound::move(std::uint32_t j, Actions& actions) {
     const JobState& job = *jobs_[j];
     if (fates_[j] != Fate::keeps || is_stopped_[j]) return;
     give_back(j);
@@ -449,7 +449,7 @@ void Deciding::move(std::uint32_t j, Actions& actions) {
 }
 
 // Puts a stopped job back on its GPUs. Returns false if another job took them, or if the job is a guest.
-bool Deciding::takes_up_again(std::uint32_t j) {
+bool DecisionRound::restore_stopped(std::uint32_t j) {
     const JobState& job = *jobs_[j];
     if (job.packed_with != nullptr) return false;
     const PlaceRequest asked = request(j, job.gpus, job.gpu_type, job.opportunistic);

@@ -23,21 +23,21 @@ using protocol::kRecordHeaderBytes;
 
 // True if the remote has already returned these damaged bytes and the block is quarantined as reported.
 bool BlockServer::reported_bad(const Fetch& fetch) const {
-    const auto known = read_anew_.find(fetch.block_id);
-    return known != read_anew_.end() && known->second.crc == fetch.damaged_crc && quarantine_.reported(fetch.block_id);
+    const auto known = refetched_.find(fetch.block_id);
+    return known != refetched_.end() && known->second.crc == fetch.damaged_crc && quarantine_.reported(fetch.block_id);
 }
 
 // Judges a reader's report of a damaged block. Drops the block if its copy in memory is corrupt; disk reads need no
-// check here, because they are always checked. Clears `fetch.anew` if the cache holds newer bytes, refetched for
+// check here, because they are always checked. Clears `fetch.is_refetch` if the cache holds newer bytes, refetched for
 // another reader: the reader then gets those.
-void BlockServer::judge_report(Fetch& fetch) {
+void BlockServer::check_damage_report(Fetch& fetch) {
     if (missing_.contains(fetch.block_id)) return;
     const auto location = store_->find(fetch.block_id);
     if (!location) return;
-    const auto known = read_anew_.find(fetch.block_id);
-    const bool checked = known != read_anew_.end() && now_ns_ < known->second.checked_ns + kCheckedFor_ns;
+    const auto known = refetched_.find(fetch.block_id);
+    const bool checked = known != refetched_.end() && now_ns_ < known->second.checked_ns + kCheckedFor_ns;
     if (location->segment->tier() == Tier::memory && !checked) {
-        if (known != read_anew_.end()) known->second.checked_ns = now_ns_;
+        if (known != refetched_.end()) known->second.checked_ns = now_ns_;
         const std::byte* payload = location->segment->memory() + location->offset + kRecordHeaderBytes;
         if (crc32c({payload, location->payload_bytes}) != location->payload_crc) {
             for (BlockCounters* counters : {&counters_, &fetch.consumer->job().counters}) ++counters->crc_failures;
@@ -45,8 +45,8 @@ void BlockServer::judge_report(Fetch& fetch) {
             return;
         }
     }
-    if (known == read_anew_.end() || known->second.crc == fetch.damaged_crc) return;
-    fetch.anew = cached_crc(*location).value_or(known->second.crc) != known->second.crc;
+    if (known == refetched_.end() || known->second.crc == fetch.damaged_crc) return;
+    fetch.is_refetch = cached_crc(*location).value_or(known->second.crc) != known->second.crc;
 }
 
 // The CRC of the cached block once decompressed. Nothing if only the record on disk has that CRC.
@@ -59,21 +59,21 @@ std::optional<std::uint32_t> BlockServer::cached_crc(const BlockLocation& locati
 }
 
 // Settles the damage reports of the waiters of `miss` after the remote was read. Does nothing if there are none.
-void BlockServer::settle_read_anew(const Miss& miss, std::uint32_t payload_crc) {
+void BlockServer::settle_damage_reports(const Miss& miss, std::uint32_t payload_crc) {
     const Fetch* reader = nullptr;
     bool same_again = false;
     for (const Fetch* waiter = miss.first_waiter; waiter != nullptr; waiter = waiter->next_waiter) {
-        if (!waiter->anew) continue;
+        if (!waiter->is_refetch) continue;
         reader = waiter;
         same_again |= waiter->damaged_crc == payload_crc;
     }
     if (reader == nullptr) return;
     const auto location = store_->find(miss.block_id);
-    const auto [entry, is_first] = read_anew_.try_emplace(miss.block_id);
+    const auto [entry, is_first] = refetched_.try_emplace(miss.block_id);
     // If the CRC of the cached copy is unknown, only the first report drops the copy.
     const std::uint32_t unsaid_crc = is_first ? ~payload_crc : payload_crc;
     if (location && cached_crc(*location).value_or(unsaid_crc) != payload_crc) forget(miss.block_id);
-    ReadAnew& known = entry->second;
+    DamageReport& known = entry->second;
     known.crc = payload_crc;
     if (!same_again && ++known.times < kReadAnewMax) return;
     Job& job = reader->consumer->job();
@@ -90,9 +90,9 @@ void BlockServer::settle_read_anew(const Miss& miss, std::uint32_t payload_crc) 
 }
 
 void BlockServer::note_remote_bytes(std::uint32_t block_id, std::uint32_t crc) {
-    const auto known = read_anew_.find(block_id);
-    if (known == read_anew_.end() || known->second.crc == crc) return;
-    read_anew_.erase(known);
+    const auto known = refetched_.find(block_id);
+    if (known == refetched_.end() || known->second.crc == crc) return;
+    refetched_.erase(known);
     quarantine_.end_reported(block_id);
 }
 

@@ -1,4 +1,4 @@
-#include "cache/control/wish_json.h"
+#include "cache/control/dataset_request.h"
 
 #include <boost/json.hpp>
 
@@ -9,9 +9,9 @@
 namespace larder::cache {
 namespace json = boost::json;
 
-Result<DatasetWish> read_wish(const json::object& object) {
+Result<DatasetRequest> read_dataset_request(const json::object& object) {
     JsonReader reader(object, "request body");
-    DatasetWish wish;
+    DatasetRequest wish;
     wish.name = reader.string("name");
     wish.url = reader.string("url");
     wish.format = reader.optional_string("format");

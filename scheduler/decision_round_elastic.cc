@@ -1,10 +1,10 @@
-// The part of Deciding for elastic jobs. They grow into GPUs that no other job uses, and shrink to the number they
+// The part of DecisionRound for elastic jobs. They grow into GPUs that no other job uses, and shrink to the number they
 // state, or only as far as needed, when others need the room.
 
 #include <algorithm>
 
 #include "base/assert.h"
-#include "scheduler/deciding.h"
+#include "scheduler/decision_round.h"
 
 namespace larder::scheduler {
 namespace {
@@ -29,7 +29,7 @@ Placement part_of(Placement placement, std::uint32_t gpus) {
 }  // namespace
 
 // Lets grown jobs keep their GPUs as far as room, quotas and claims allow, and shrinks them by the rest.
-void Deciding::keep_grown(Actions& actions) {
+void DecisionRound::keep_grown(Actions& actions) {
     for (const Grown& grown : grown_) {
         const JobState& job = *jobs_[grown.job];
         const bool claims = !job.opportunistic;
@@ -43,7 +43,7 @@ void Deciding::keep_grown(Actions& actions) {
 
 // Shrinks all grown jobs, once, for a gang for which enough GPUs are left, but not in a place it may have. Returns
 // false if no job shrank.
-bool Deciding::shrink_grown(Actions& actions) {
+bool DecisionRound::shrink_grown(Actions& actions) {
     if (grown_shrunk_) return false;
     grown_shrunk_ = true;
     for (const Grown& grown : grown_) {
@@ -54,7 +54,7 @@ bool Deciding::shrink_grown(Actions& actions) {
     return !shrunk_.empty();
 }
 
-void Deciding::shrink(std::uint32_t j, std::uint32_t gpus, Actions& actions) {
+void DecisionRound::shrink(std::uint32_t j, std::uint32_t gpus, Actions& actions) {
     const JobState& job = *jobs_[j];
     stop(j);
     const PlaceRequest asked = request(j, gpus, job.gpu_type, job.opportunistic);
@@ -76,7 +76,7 @@ void Deciding::shrink(std::uint32_t j, std::uint32_t gpus, Actions& actions) {
 }
 
 // Gives shrunk jobs their GPUs back if the gang did not take them.
-void Deciding::restore_shrunk(Actions& actions) {
+void DecisionRound::restore_shrunk(Actions& actions) {
     for (const std::uint32_t j : shrunk_) {
         const JobState& job = *jobs_[j];
         const auto started = std::ranges::find(actions.starts, j, &Start::job);
@@ -97,7 +97,7 @@ void Deciding::restore_shrunk(Actions& actions) {
 }
 
 // Returns the jobs that may grow, with their present sizes. Leaves out jobs that were just resized.
-std::vector<Growing> Deciding::may_grow(const Actions& actions) const {
+std::vector<Growing> DecisionRound::may_grow(const Actions& actions) const {
     std::vector<Growing> found;
     const auto add = [&](std::uint32_t j, std::uint32_t gpus, std::uint32_t gpu_type) {
         const JobSpec& spec = *jobs_[j]->spec;
@@ -120,13 +120,13 @@ std::vector<Growing> Deciding::may_grow(const Actions& actions) const {
     return found;
 }
 
-bool Deciding::anyone_waits() const {
+bool DecisionRound::anyone_waits() const {
     return std::ranges::any_of(
         fates_, [](Fate fate) { return fate == Fate::blocked || fate == Fate::unplaced || fate == Fate::pending; });
 }
 
 // Returns when a waiting job may need the free GPUs: at the next end of a job or at the policy's next decision.
-double Deciding::room_lasts_until_s() const {
+double DecisionRound::room_lasts_until_s() const {
     double until_s = kNever;
     for (const Decision* const decision : decisions_) until_s = std::min(until_s, decision->next_s);
     for (std::uint32_t j = 0; j < jobs_.size(); ++j) {
@@ -138,7 +138,7 @@ double Deciding::room_lasts_until_s() const {
 
 // True if growing pays. A running job restarts to grow, and any job restarts once more if waiting jobs need the room
 // before it ends.
-bool Deciding::pays(const Growing& grown, std::uint32_t gpus_before, std::size_t nodes, double horizon_s) const {
+bool DecisionRound::pays(const Growing& grown, std::uint32_t gpus_before, std::size_t nodes, double horizon_s) const {
     const JobState& job = *jobs_[grown.job];
     const double before = expected_rate(input_.snapshot, job, grown.gpu_type, gpus_before);
     const double after = expected_rate(input_.snapshot, job, grown.gpu_type, grown.gpus) *
@@ -150,7 +150,7 @@ bool Deciding::pays(const Growing& grown, std::uint32_t gpus_before, std::size_t
                         restarts);
 }
 
-void Deciding::grow_into_the_rest(Actions& actions) {
+void DecisionRound::grow_into_the_rest(Actions& actions) {
     std::vector<Growing> growing = may_grow(actions);
     if (growing.empty()) return;
     std::vector<std::uint32_t> left;
@@ -165,7 +165,7 @@ void Deciding::grow_into_the_rest(Actions& actions) {
 }
 
 // Grows the job if that pays at the place found, else leaves it as it is.
-void Deciding::grow(const Growing& grown, double horizon_s, Actions& actions) {
+void DecisionRound::grow(const Growing& grown, double horizon_s, Actions& actions) {
     const std::uint32_t j = grown.job;
     const JobState& job = *jobs_[j];
     const auto started = std::ranges::find(actions.starts, j, &Start::job);

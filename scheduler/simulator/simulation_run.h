@@ -1,7 +1,7 @@
 #pragma once
 
-// The state of one simulation while simulate() runs it. simulating.cc has the event loop, simulating_jobs.cc what
-// happens to one job.
+// The state of one simulation while simulate() runs it. simulation_run.cc has the event loop, simulation_run_jobs.cc
+// what happens to one job.
 
 #include <map>
 #include <memory>
@@ -19,10 +19,10 @@
 
 namespace larder::scheduler {
 
-class Simulating {
+class SimulationRun {
 public:
-    Simulating(const Workload& workload, const GpuCluster& cluster, Policy& policy, Placer& placer,
-               const SimulationOptions& options);
+    SimulationRun(const Workload& workload, const GpuCluster& cluster, Policy& policy, Placer& placer,
+                  const SimulationOptions& options);
 
     Result<Outcome> run();
 
@@ -33,7 +33,7 @@ private:
     std::string at() const { return "at " + std::to_string(now_s_) + " s"; }
     double next_event_s() const;
     void pass(double until_s);
-    Result<void> happen();
+    Result<void> handle_events();
     void node_changed(std::uint32_t node, bool usable);
     Result<void> decide_now();
     // Jobs that wait for their next turns.

@@ -42,7 +42,7 @@ protected:
     }
     // Reports the bytes in `had` as damaged and waits for the block.
     ShardWorld::Fetched anew(RingClient& client, std::uint32_t block, const std::string& had) {
-        client.fetch_anew(block, 0, block, 1, crc_of(had));
+        client.refetch(block, 0, block, 1, crc_of(had));
         const auto got = world_.completion(client);
         if (!got) {
             ADD_FAILURE() << "block " << block << " never came";
@@ -166,7 +166,7 @@ TEST_P(ReadAnewTest, RefetchWaitsForTheTokensOfItsJob) {
     empty->set_limit(1, 1, world_.clock.now_ns());
     ASSERT_TRUE(empty->try_take(1, world_.clock.now_ns()));
     RingClient& poor = world_.attach({.session_id = 2, .job = "poor", .bucket = empty});
-    poor.fetch_anew(kSpoilt, 0, kSpoilt, 1, crc_of(bytes));
+    poor.refetch(kSpoilt, 0, kSpoilt, 1, crc_of(bytes));
     world_.turns(50);
     EXPECT_FALSE(poor.next_completion());
     EXPECT_EQ(remote_reads(), 1u);
@@ -197,7 +197,7 @@ TEST(ReadAnew, BlockDamagedInMemoryIsRefetched) {
     ASSERT_EQ(spoil_memory(world.content[kSpoilt]), 1);
     const std::string bad = world.read(client, kSpoilt).bytes;
     ASSERT_NE(bad, world.content[kSpoilt]);
-    client.fetch_anew(kSpoilt, 0, kSpoilt, 1, crc_of(bad));
+    client.refetch(kSpoilt, 0, kSpoilt, 1, crc_of(bad));
     const auto got = world.completion(client);
     ASSERT_TRUE(got && got->status == BlockStatus::ok);
     EXPECT_EQ(client.payload(*got), world.content[kSpoilt]);
@@ -216,7 +216,7 @@ TEST(ReadAnew, BlockDamagedInMemoryAfterARefetchIsRefetchedAgain) {
     world.disk.put(world.path(kSpoilt), good, 1000 + kSpoilt);
     for (const std::string& had : {bad, std::string("what memory made of it")}) {
         world.clock.advance_ns(2'000'000'000);
-        client.fetch_anew(kSpoilt, 0, kSpoilt, 1, crc_of(had));
+        client.refetch(kSpoilt, 0, kSpoilt, 1, crc_of(had));
         const auto got = world.completion(client);
         ASSERT_TRUE(got && got->status == BlockStatus::ok);
         EXPECT_EQ(client.payload(*got), good);
@@ -236,7 +236,7 @@ TEST(ReadAnew, SameBytesOnRefetchAreCorruptWithoutACache) {
     RingClient& client = world.attach();
     const std::string bytes = world.read(client, kSpoilt).bytes;
     for (const std::uint64_t reads : {2u, 2u}) {
-        client.fetch_anew(kSpoilt, 0, kSpoilt, 1, crc_of(bytes));
+        client.refetch(kSpoilt, 0, kSpoilt, 1, crc_of(bytes));
         const auto got = world.completion(client);
         ASSERT_TRUE(got);
         EXPECT_EQ(got->status, BlockStatus::object_corrupt);

@@ -17,10 +17,11 @@
 
 namespace larder::scheduler {
 
-class Deciding {
+class DecisionRound {
 public:
     // The arguments, and every Decision given to choose(), must outlive this object. `claims`: as in Snapshot.
-    Deciding(const DecideInput& input, Placer& placer, const Policy& policy, std::span<const std::uint32_t> claims);
+    DecisionRound(const DecideInput& input, Placer& placer, const Policy& policy,
+                  std::span<const std::uint32_t> claims);
 
     void choose(const Decision& decision);
     // Returns the GPUs of the type that no job has been given yet. Opportunistic jobs that were not chosen yet have
@@ -67,7 +68,7 @@ private:
     bool may_share(const Want& guest) const;
     void hold_up(const Decision& decision, const JobState& job);
     bool is_held_up(const JobState& job) const;
-    bool must_go(std::uint32_t j) const;
+    bool must_stop(std::uint32_t j) const;
     bool is_unwanted(std::uint32_t j) const;
 
     void carry_out_pending(Actions& actions);
@@ -86,7 +87,7 @@ private:
     void evict(JobId id, Actions& actions);
     void place_evicted(Actions& actions);
     void move(std::uint32_t j, Actions& actions);
-    bool takes_up_again(std::uint32_t j);
+    bool restore_stopped(std::uint32_t j);
 
     // Elastic jobs (deciding_elastic.cc).
     void keep_grown(Actions& actions);

@@ -1,12 +1,12 @@
-#include "scheduler/simulator/simulating.h"
+#include "scheduler/simulator/simulation_run.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace larder::scheduler {
 
-Simulating::Simulating(const Workload& workload, const GpuCluster& cluster, Policy& policy, Placer& placer,
-                       const SimulationOptions& options)
+SimulationRun::SimulationRun(const Workload& workload, const GpuCluster& cluster, Policy& policy, Placer& placer,
+                             const SimulationOptions& options)
     : workload_(workload),
       cluster_(cluster),
       policy_(policy),
@@ -43,12 +43,12 @@ Simulating::Simulating(const Workload& workload, const GpuCluster& cluster, Poli
     timeline_ = std::make_unique<Timeline>(options_, workload_, outcome_);
 }
 
-Result<Outcome> Simulating::run() {
+Result<Outcome> SimulationRun::run() {
     while (!over()) {
         const double next_s = next_event_s();
         if (next_s == kNever) break;  // nobody will ever start the jobs that wait
         pass(next_s);
-        if (auto happened = happen(); !happened) return std::unexpected(happened.error().within(at()));
+        if (auto happened = handle_events(); !happened) return std::unexpected(happened.error().within(at()));
         ++outcome_.events;
         tell_progress();
     }
@@ -57,7 +57,7 @@ Result<Outcome> Simulating::run() {
     return std::move(outcome_);
 }
 
-double Simulating::next_event_s() const {
+double SimulationRun::next_event_s() const {
     double next_s = std::min({decide_again_s_, checkpoints_.next_s(now_s_), next_refresh_s_, data_->next_report_s()});
     if (arrived_ < jobs_.size()) next_s = std::min(next_s, workload_.jobs[arrived_].submit_s);
     for (const SimulatedJob* job : running_) next_s = std::min(next_s, job->next_s);
@@ -66,7 +66,7 @@ double Simulating::next_event_s() const {
     return std::max(now_s_, std::min(next_s, failures_.next_s()));
 }
 
-void Simulating::pass(double until_s) {
+void SimulationRun::pass(double until_s) {
     const double seconds = until_s - now_s_;
     if (seconds <= 0) return;
     timeline_->take(now_s_, until_s, running_, live_.size() - running_.size(), *data_);
@@ -81,12 +81,12 @@ void Simulating::pass(double until_s) {
     shares_.pass(seconds, now_s_);
 }
 
-Result<void> Simulating::happen() {
+Result<void> SimulationRun::handle_events() {
     for (const std::uint32_t j : std::exchange(transferred_, {})) transfer_ended(j);
     for (const std::uint32_t j : checkpoints_.due(now_s_)) {
         checkpoints_.write(j, jobs_[j].reader.remaining_bytes, now_s_);
     }
-    failures_.happen(now_s_, [&](std::uint32_t node, bool usable) { node_changed(node, usable); });
+    failures_.handle_events(now_s_, [&](std::uint32_t node, bool usable) { node_changed(node, usable); });
     for (std::size_t i = 0; i < running_.size();) {
         SimulatedJob& job = *running_[i];
         if (job.next_s > now_s_) {
@@ -122,7 +122,7 @@ Result<void> Simulating::happen() {
     return plan_due_ ? plan_now() : Result<void>();
 }
 
-void Simulating::node_changed(std::uint32_t node, bool usable) {
+void SimulationRun::node_changed(std::uint32_t node, bool usable) {
     placer_.set_usable(node, usable);
     const GpuNode& changed = cluster_.nodes[node];
     gpu_types_[changed.gpu_type].gpus += usable ? changed.gpus : -changed.gpus;
@@ -142,7 +142,7 @@ void Simulating::node_changed(std::uint32_t node, bool usable) {
     for (const std::uint32_t j : lost) lose(j);
 }
 
-Result<void> Simulating::decide_now() {
+Result<void> SimulationRun::decide_now() {
     decide_again_s_ = kNever;
     if (live_.empty()) return {};
     account_all();
@@ -167,7 +167,7 @@ Result<void> Simulating::decide_now() {
                             .storage_aware = options_.storage_aware};
     data_->describe(near_);
     const auto near = [](const void* self, std::uint32_t job) {
-        const auto& of = *static_cast<const Simulating*>(self);
+        const auto& of = *static_cast<const SimulationRun*>(self);
         return of.near_.of(of.live_[job]->spec->dataset);
     };
     const auto actions = decide(policy_, placer_, {.snapshot = snapshot, .ids = ids_, .near = near, .context = this});
@@ -197,14 +197,14 @@ Result<void> Simulating::decide_now() {
         if (!state.running && state.spec->deadline_s <= now_s_) expired.push_back(j);
     }
     for (const std::uint32_t j : stops) {
-        const bool goes_on = std::ranges::any_of(resized, [&](const auto& one) { return one.first == j; });
-        if (!goes_on) preempt(j);
+        const bool start_next_phase = std::ranges::any_of(resized, [&](const auto& one) { return one.first == j; });
+        if (!start_next_phase) preempt(j);
     }
     for (const std::uint32_t j : expired) expire(j);
     return {};
 }
 
-std::span<SimulatedJob* const> Simulating::waiting() {
+std::span<SimulatedJob* const> SimulationRun::waiting() {
     waiting_.clear();
     if (!policy_.takes_turns()) return waiting_;
     for (const JobId j : ids_) {
@@ -214,7 +214,7 @@ std::span<SimulatedJob* const> Simulating::waiting() {
     return waiting_;
 }
 
-Result<void> Simulating::plan_now() {
+Result<void> SimulationRun::plan_now() {
     plan_due_ = false;
     ++outcome_.plans;
     if (auto planned = data_->plan(now_s_, running_, waiting()); !planned) return planned;
@@ -223,7 +223,7 @@ Result<void> Simulating::plan_now() {
     return {};
 }
 
-void Simulating::tell_progress() {
+void SimulationRun::tell_progress() {
     constexpr std::uint64_t kEvery = 4096;
     if (!options_.progress || outcome_.events % kEvery != 0) return;
     options_.progress({.now_s = now_s_, .events = outcome_.events, .jobs_done = done_, .jobs = jobs_.size()});
