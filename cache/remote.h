@@ -64,8 +64,4 @@ public:
     virtual void read(RemoteRead& read) = 0;
 };
 
-// Makes a remote for "file:///path" that reads through `device`, which must outlive it. Destroy a remote only when none
-// of its reads is running, or after Device::stop.
-Result<std::unique_ptr<Remote>> make_remote(std::string_view url, Device& device);
-
 }  // namespace larder::cache

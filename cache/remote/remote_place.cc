@@ -62,10 +62,4 @@ Result<std::unique_ptr<Remote>> RemotePlace::remote(Device& device) const {
     return remote;
 }
 
-Result<std::unique_ptr<Remote>> make_remote(std::string_view url, Device& device) {
-    const auto place = RemotePlace::open(url, {}, nullptr);
-    if (!place) return std::unexpected(place.error());
-    return (*place)->remote(device);
-}
-
 }  // namespace larder::cache

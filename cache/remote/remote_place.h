@@ -29,7 +29,8 @@ public:
     std::string endpoint() const { return http_ ? http_->origin->endpoint() : std::string(); }
     // Network waits of the source fail with ErrorCode::cancelled after a stop request.
     std::unique_ptr<ObjectSource> objects(std::stop_token stop = {}) const;
-    // Call on the thread of `device`. `device` must outlive the remote.
+    // Call on the thread of `device`. `device` must outlive the remote. Destroy a remote only when none of its reads is
+    // running, or after Device::stop.
     Result<std::unique_ptr<Remote>> remote(Device& device) const;
     // Why the latest reads of the place's remotes failed.
     const RemoteProblems& problems() const { return *problems_; }

@@ -1,9 +1,9 @@
 #include <array>
 
 #include "base/server/lmdb_check.h"
+#include "cache/store/index_databases.h"
 #include "cache/store/index_environment.h"
 #include "cache/store/index_rows.h"
-#include "cache/store/lmdb.h"
 
 namespace larder::cache {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "base/assert.h"
 #include "base/server/lmdb_check.h"
+#include "cache/store/index_databases.h"
 #include "cache/store/index_rows.h"
-#include "cache/store/lmdb.h"
 
 namespace larder::cache {
 namespace {

@@ -135,7 +135,7 @@ bool Cells::place_at(const PlaceRequest& request, const Placement& placement) {
 
 void Cells::release(JobId id) {
     LARDER_ASSERT(jobs_.contains(id));
-    reserved_.contains(id) ? void(cancel(id)) : forget(id);
+    forget(id);
     settle();
 }
 
@@ -148,12 +148,11 @@ void Cells::set_usable(std::uint32_t node, bool usable) {
 bool Cells::set_opportunistic(JobId id, bool opportunistic) {
     Job& job = jobs_.at(id);
     if (job.opportunistic == opportunistic) return true;
-    if (reserved_.contains(id)) return false;
     bool done = true;
     if (opportunistic) {
         demote(id, job);
     } else {
-        done = promote(id, job);
+        done = promote(job);
     }
     settle();
     return done;
@@ -178,9 +177,7 @@ Cells::Job& Cells::add(const PlaceRequest& request, Placement placement) {
         .emplace(request.job, Job{.tenant = request.tenant,
                                   .cluster = cluster_of_tenant(request.tenant),
                                   .gpu_type = request.gpu_type,
-                                  .priority = request.priority,
                                   .opportunistic = request.opportunistic,
-                                  .arrival = arrivals_++,
                                   .placement = std::move(placement)})
         .first->second;
 }
@@ -190,14 +187,8 @@ void Cells::forget(JobId id) {
     const auto found = jobs_.find(id);
     if (found->second.opportunistic) {
         stop_opportunistic(found->second.placement);
-        for (auto gang = reserved_.begin(); gang != reserved_.end();) {
-            std::erase(gang->second.demoted, id);
-            std::erase(gang->second.victims, id);
-            gang = gang->second.victims.empty() ? reserved_.erase(gang) : std::next(gang);
-        }
     } else {
         drop(found->second.placement);
-        for (auto& [gang, waiting] : reserved_) std::erase(waiting.demoted, id);
     }
     jobs_.erase(found);
 }
@@ -300,20 +291,13 @@ bool Cells::sound() const {
             if (!job.opportunistic && (owned & share.gpus) != share.gpus) return false;
         }
     }
-    for (const auto& [id, waiting] : reserved_) {
-        if (waiting.victims.empty() || opportunistic_on(jobs_.at(id).placement).size() != waiting.victims.size()) {
-            return false;
-        }
-    }
-    std::size_t overlaps = 0;
     for (std::uint32_t n = 0; n < where_.size(); ++n) {
         const NodeUse& use = hierarchies_[where_[n].hierarchy].use(where_[n].node);
         if (use.held != used[n].held || use.opportunistic != used[n].opportunistic) return false;
         if ((pool_.at(n) & (use.held | use.opportunistic)) != 0) return false;
         if (pool_.usable(n) == hierarchies_[where_[n].hierarchy].cells().is_bad(where_[n].node)) return false;
-        overlaps += (use.held & use.opportunistic) != 0 ? 1 : 0;
+        if ((use.held & use.opportunistic) != 0) return false;
     }
-    if (reserved_.empty() && overlaps > 0) return false;
     return std::ranges::all_of(hierarchies_, [](const SharedHierarchy& hierarchy) { return hierarchy.sound(); });
 }
 

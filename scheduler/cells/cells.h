@@ -8,13 +8,10 @@
 // served, but never at the cost of a healthy cell that another owner could still get.
 //
 // Under decide() (scheduler/decide.h) the policy chooses who stops for whom: the victims give up their claims by
-// set_opportunistic() and run on until another job takes their GPUs (lazy preemption). reserve() is for a caller that
-// lets victims run for a while: the gang gets its cells at once and starts when the last victim is released. Releasing
-// the gang before that cancels the preemption, and the victims get their claims back.
+// set_opportunistic() and run on until another job takes their GPUs (lazy preemption).
 //
 // One thread. Deterministic: the same calls give the same placements.
 
-#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -24,13 +21,6 @@
 #include "scheduler/placement/free_gpus.h"
 
 namespace larder::scheduler {
-
-struct Reservation {
-    Placement placement;
-    std::vector<JobId> victims;    // run on its GPUs; it starts once all of them are released. Empty: at once.
-    std::vector<JobId> demoted;    // gave up their claims for it; those not among the victims run on opportunistically
-    std::vector<JobId> cancelled;  // reservations of lower priority that were given up for it and released
-};
 
 // A virtual cell with its owner and binding, for reports.
 struct VirtualCellState {
@@ -60,12 +50,6 @@ public:
 
     std::vector<DoomedCells> doomed_cells() const override;
 
-    // Like place(), but if nothing else makes room, jobs of the same tenant with lower priority do. Victims run on
-    // until released.
-    std::optional<Reservation> reserve(const PlaceRequest& request);
-    // True if the job still waits for victims.
-    bool is_reserved(JobId job) const { return reserved_.contains(job); }
-
     bool is_opportunistic(JobId job) const { return jobs_.at(job).opportunistic; }
 
     std::vector<VirtualCellState> virtual_cells() const;
@@ -78,22 +62,14 @@ private:
         std::uint32_t tenant = 0;
         std::uint32_t cluster = kNone;  // virtual cluster of its tenant
         std::uint32_t gpu_type = 0;
-        std::int32_t priority = 0;
         bool opportunistic = false;
-        std::uint64_t arrival = 0;
         Placement placement;
         std::vector<HierarchyCell> had;  // cells it held when it gave up its claim
-    };
-    struct Waiting {
-        std::vector<JobId> victims;
-        std::vector<JobId> demoted;
     };
     struct Where {
         std::uint32_t hierarchy = 0;
         std::uint32_t node = 0;
     };
-    // GPUs that are held but may be taken, by node of the cluster.
-    using Preemptible = std::unordered_map<std::uint32_t, std::uint64_t>;
 
     Cells(const CellConfig& config, const GpuCluster& cluster);
 
@@ -108,8 +84,7 @@ private:
     void give_back(const Placement& placement);
     double rate(const PlaceRequest& request, const Placement& placement) const;
     // Collects the offers for a gang. Returns false if they have fewer than `gpus` GPUs in all.
-    bool collect(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus,
-                 const Preemptible* preemptible);
+    bool collect(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus);
     bool bind_all(std::uint32_t cluster, std::uint32_t gpu_type);
     void unbind_idle();
     bool claim_at(std::uint32_t cluster, const Placement& placement);
@@ -124,22 +99,11 @@ private:
 
     Job& add(const PlaceRequest& request, Placement placement);
     void forget(JobId id);
-    struct Cancelled {
-        JobId id = 0;
-        Job job;
-        std::vector<JobId> demoted;
-    };
-    Cancelled cancel(JobId id);
-    void revive(const Cancelled& cancelled);
-    bool promote(JobId id, Job& job);
+    bool promote(Job& job);
     void demote(JobId id, Job& job);
     std::vector<HierarchyCell> cells_under(const Placement& placement) const;
     std::vector<HierarchyCell> cells_named(std::span<const HeldCell> cells) const;
     void bind_again(std::uint32_t cluster, std::span<const HierarchyCell> cells);
-    // Returns the jobs that would have to make room, the lowest priority first. Empty: there would still be no room.
-    std::vector<JobId> victims_for(std::uint32_t cluster, const PlaceRequest& request);
-    std::vector<JobId> victims_up_to(std::int32_t highest, std::uint32_t cluster, const PlaceRequest& request);
-    void restore(std::vector<JobId>& demoted);
 
     std::vector<std::string> cluster_names_;
     std::vector<std::uint32_t> cluster_by_tenant_;
@@ -152,8 +116,6 @@ private:
     FreeGpus pool_;                                  // GPUs that no job holds or runs on
     std::vector<std::vector<JobId>> opportunistic_;  // by node and GPU
     std::unordered_map<JobId, Job> jobs_;
-    std::map<JobId, Waiting> reserved_;
-    std::uint64_t arrivals_ = 0;
     std::vector<NodeOffer> offers_;
     std::vector<std::uint32_t> roots_;  // used by collect(), kept to reuse its memory
     std::vector<bool> scarce_;          // by hierarchy: every cell that could be bound for this gang is bound

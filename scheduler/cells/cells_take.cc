@@ -8,10 +8,7 @@
 #include "scheduler/placement/gang_rate.h"
 
 namespace larder::scheduler {
-namespace {}  // namespace
-
-bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus,
-                    const Preemptible* preemptible) {
+bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uint32_t gpus) {
     offers_.clear();
     std::uint64_t all = 0;
     bool one_node = false;  // some node has enough: nodes with fewer do not matter
@@ -22,7 +19,7 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
         for (std::uint32_t level = 0; level < cells.levels() && !scarce_[h]; ++level) {
             all += std::uint64_t{shared.unbound(cluster, level)} * cells.gpus_in(level);
         }
-        shared.list_for_gang(cluster, gpus, preemptible != nullptr, !scarce_[h], roots_);
+        shared.list_for_gang(cluster, gpus, !scarce_[h], roots_);
         for (const std::uint32_t number : roots_) {
             const VirtualCell& root = shared.root(number);
             const std::uint32_t size = cells.gpus_in(root.level);
@@ -49,12 +46,7 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
             const std::uint32_t first = cells.first_node(cell);
             for (std::uint32_t node = first; node < first + cells.node_count(root.level); ++node) {
                 const NodeUse& use = shared.use(node);
-                const std::uint64_t quiet = mask & ~use.held;
-                std::uint64_t free = quiet;
-                if (preemptible != nullptr) {
-                    const auto found = preemptible->find(to_cluster(h, node));
-                    if (found != preemptible->end()) free |= mask & found->second;
-                }
+                const std::uint64_t free = mask & ~use.held;
                 if (free == 0 || cells.is_bad(node)) continue;
                 root_free += count_of(free);
                 if (one_node && count_of(free) < gpus) continue;
@@ -66,7 +58,7 @@ bool Cells::collect(std::uint32_t cluster, const PlaceRequest& request, std::uin
                                 .node = node,
                                 .fresh = false,
                                 .gpus = count_of(free),
-                                .quiet = count_of(quiet & ~use.opportunistic)};
+                                .quiet = count_of(free & ~use.opportunistic)};
                 if (!request.near.empty()) {
                     const auto near = std::ranges::find(request.near, to_cluster(h, node));
                     if (near != request.near.end())
@@ -201,7 +193,7 @@ Placement Cells::take_near(std::uint32_t cluster, const PlaceRequest& request) {
     }
     if (wanted == 0) return placement;
     bind_all(cluster, request.gpu_type);
-    if (!collect(cluster, request, wanted, nullptr)) {
+    if (!collect(cluster, request, wanted)) {
         give_back(placement);
         return {};
     }
@@ -230,11 +222,11 @@ double Cells::rate(const PlaceRequest& request, const Placement& placement) cons
 }
 
 std::optional<Placement> Cells::take(std::uint32_t cluster, const PlaceRequest& request) {
-    if (request.gpus == 0 || !collect(cluster, request, request.gpus, nullptr)) return std::nullopt;
+    if (request.gpus == 0 || !collect(cluster, request, request.gpus)) return std::nullopt;
     bool collected = true;
     const auto few_nodes = [&] {
         const bool bound = bind_all(cluster, request.gpu_type);
-        if ((bound || !std::exchange(collected, false)) && !collect(cluster, request, request.gpus, nullptr)) {
+        if ((bound || !std::exchange(collected, false)) && !collect(cluster, request, request.gpus)) {
             return Placement{};
         }
         return take_few_nodes(cluster, request, request.gpus);

@@ -7,8 +7,6 @@
 #include "base/assert.h"
 
 namespace larder::scheduler {
-namespace {}  // namespace
-
 SharedHierarchy::SharedHierarchy(const CellConfig& config, std::uint32_t h)
     : cells_(config.hierarchies[h]), use_(cells_.nodes()), opportunistic_(cells_.levels()) {
     const std::size_t clusters = config.virtual_clusters.size();

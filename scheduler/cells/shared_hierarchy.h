@@ -44,9 +44,8 @@ public:
         return static_cast<std::uint32_t>(unbound_[cluster][level].size());
     }
     // Lists by number the virtual cells of a cluster that matter to a gang: bound cells with GPUs that no job holds
-    // (with `full`, all bound cells) and, with `fresh`, at each level no more unbound cells than the gang could use.
-    void list_for_gang(std::uint32_t cluster, std::uint32_t gpus, bool full, bool fresh,
-                       std::vector<std::uint32_t>& into) const;
+    // and, with `fresh`, at each level no more unbound cells than the gang could use.
+    void list_for_gang(std::uint32_t cluster, std::uint32_t gpus, bool fresh, std::vector<std::uint32_t>& into) const;
     // Returns the GPUs of one node that lie in the virtual cluster's bound cells.
     std::uint64_t gpus_owned(std::uint32_t cluster, std::uint32_t node) const;
 

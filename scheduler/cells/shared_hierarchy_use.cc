@@ -6,8 +6,6 @@
 #include "scheduler/cells/shared_hierarchy.h"
 
 namespace larder::scheduler {
-namespace {}  // namespace
-
 void SharedHierarchy::hold(std::uint32_t node, std::uint64_t gpus) {
     LARDER_ASSERT((use_[node].held & gpus) == 0);
     use_[node].held |= gpus;
@@ -52,25 +50,19 @@ void SharedHierarchy::note_room(std::uint32_t number) {
     with_room_[number / 64] = room ? with_room_[number / 64] | bit : with_room_[number / 64] & ~bit;
 }
 
-void SharedHierarchy::list_for_gang(std::uint32_t cluster, std::uint32_t gpus, bool full, bool fresh,
+void SharedHierarchy::list_for_gang(std::uint32_t cluster, std::uint32_t gpus, bool fresh,
                                     std::vector<std::uint32_t>& into) const {
     into.clear();
     const std::uint32_t end = end_of(cluster);
-    if (full) {
-        for (std::uint32_t root = first_of(cluster); root < end; ++root) {
-            if (roots_[root].index != kNone) into.push_back(root);
+    for (std::uint32_t root = first_of(cluster); root < end;) {
+        const std::uint64_t rest = with_room_[root / 64] >> root % 64;
+        if (rest == 0) {
+            root = (root / 64 + 1) * 64;
+            continue;
         }
-    } else {
-        for (std::uint32_t root = first_of(cluster); root < end;) {
-            const std::uint64_t rest = with_room_[root / 64] >> root % 64;
-            if (rest == 0) {
-                root = (root / 64 + 1) * 64;
-                continue;
-            }
-            root += static_cast<std::uint32_t>(std::countr_zero(rest));
-            if (root < end) into.push_back(root);
-            ++root;
-        }
+        root += static_cast<std::uint32_t>(std::countr_zero(rest));
+        if (root < end) into.push_back(root);
+        ++root;
     }
     for (std::uint32_t level = 0; level < cells_.levels() && fresh; ++level) {
         std::uint32_t left = (gpus + cells_.gpus_in(level) - 1) / cells_.gpus_in(level);

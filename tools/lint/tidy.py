@@ -13,11 +13,9 @@ import sys
 from collections.abc import Iterator
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import coroutine  # noqa: E402
 import packages  # noqa: E402
 from sources import PRODUCT, Finding, Source, read_sources  # noqa: E402
 
-LINES_MAX = 500
 # The lint and its tests spell out what they look for.
 SELF = ("tools/lint/", "tests/tidy/")
 # An example is a loader user's program, which has the loader's header and nothing else.
@@ -93,12 +91,6 @@ def json_numbers(source: Source) -> Rule:
         yield from _matches(source, r"json::serialize\s*\(", "{}...) writes 0 as 0E0; use json_text()")
 
 
-def co_await_statement(source: Source) -> Rule:
-    """g++ 12 destroys temporaries of a co_await statement twice."""
-    for offset, what in coroutine.violations(source.code):
-        yield source.line_of(offset), what + ": name the value in a statement before"
-
-
 def disabled_test(source: Source) -> Rule:
     """A test that does not run tells nothing."""
     if source.top == "tests":
@@ -106,13 +98,6 @@ def disabled_test(source: Source) -> Rule:
 
 
 # Rules on any text file.
-
-
-def length(source: Source) -> Rule:
-    """A file above 500 lines has two subjects."""
-    lines = source.text.count("\n")
-    if lines > LINES_MAX and (source.is_cpp or source.path.endswith(".py")):
-        yield LINES_MAX + 1, f"{lines} lines: above {LINES_MAX} a file has two subjects"
 
 
 def unfinished(source: Source) -> Rule:
@@ -143,10 +128,9 @@ CPP_RULES = (
     direct_sleep,
     spdlog_in_one_place,
     json_numbers,
-    co_await_statement,
     disabled_test,
 )
-TEXT_RULES = (length, unfinished, machine_path)
+TEXT_RULES = (unfinished, machine_path)
 
 
 # Rules on the repository as a whole.

@@ -40,14 +40,14 @@ constexpr const char* kJob =
     R"("rate_bytes_per_s":125000000})";
 
 // Answers "METHOD /path" from a table and records the requests.
-class FakeDaemon {
+class FakeAdminApi {
 public:
-    explicit FakeDaemon(const std::string& socket) {
+    explicit FakeAdminApi(const std::string& socket) {
         const auto listening = server_->listen_unix(socket, 0600);
         EXPECT_TRUE(listening);
         thread_ = std::jthread([this] { context_.run(); });
     }
-    ~FakeDaemon() {
+    ~FakeAdminApi() {
         boost::asio::post(context_, [this] {
             server_.reset();
             guard_.reset();
@@ -109,7 +109,7 @@ protected:
 
 class LarderWithDaemonTest : public LarderTest {
 protected:
-    FakeDaemon daemon{socket};
+    FakeAdminApi daemon{socket};
 };
 
 TEST_F(LarderTest, HelpNamesTheCommandsAndTheExitCodes) {
@@ -437,12 +437,12 @@ TEST_F(LarderWithDaemonTest, StatusShowsTheAllocator) {
     daemon.answer("GET /v1/status", status("null"));
     EXPECT_THAT(larder({"status"}).output, HasSubstr("allocator            none: quotas and limits are set by hand"));
 
-    FakeDaemon second(directory / "other.sock");
+    FakeAdminApi second(directory / "other.sock");
     second.answer("GET /v1/status", status(known));
     const auto ask = [&] { return larder({"--admin-socket", directory / "other.sock", "status"}).output; };
     EXPECT_THAT(ask(), HasSubstr(elsewhere + ", DOES NOT ANSWER: "));
     EXPECT_THAT(ask(), HasSubstr("start larder-allocator"));
-    FakeDaemon allocator(elsewhere);
+    FakeAdminApi allocator(elsewhere);
     allocator.answer("GET /v1/status", R"({"pid":9,"started_unix_ms":1700000000000,"uptime_s":90,"plan":3,"nodes":1,)"
                                        R"("jobs_waiting":2,"jobs_running":1})");
     EXPECT_THAT(ask(), HasSubstr(elsewhere + ", up for "));

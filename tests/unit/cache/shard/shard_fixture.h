@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "cache/dataset/manifest_writer.h"
-#include "cache/remote.h"
+#include "cache/remote/remote_place.h"
 #include "cache/shard/shard.h"
 #include "cache/store.h"
 #include "tests/support/fake_device.h"
@@ -88,7 +88,9 @@ public:
                                   .block_bytes_max = manifest->header().block_bytes_max,
                                   .segment_directory = directory / "segments",
                                   .disk_alignment = 512};
-        auto remote = cache::make_remote(url(), *device);
+        const auto place = cache::RemotePlace::open(url(), {}, nullptr);
+        EXPECT_TRUE(place.has_value()) << place.error().message;
+        auto remote = (*place)->remote(*device);
         EXPECT_TRUE(remote.has_value()) << remote.error().message;
         shard->add_dataset({.name = "data",
                             .store = std::make_unique<cache::DatasetStore>(store, *device, clock, nullptr),

@@ -23,9 +23,6 @@ struct Seen {
     std::uint64_t opportunistic = 0;
     std::uint64_t scarce = 0;  // refused or placed where healthy cells were too few for all
     std::uint64_t doomed = 0;
-    std::uint64_t reserved = 0;
-    std::uint64_t demoted_but_runs = 0;
-    std::uint64_t given_up = 0;
     std::uint64_t claims_changed = 0;
     std::uint64_t put_back = 0;
 };
@@ -43,9 +40,7 @@ public:
             place(true);
         } else if (what <= 78) {
             release();
-        } else if (what <= 86) {
-            reserve();
-        } else if (what <= 92) {
+        } else if (what <= 90) {
             change_claim();
         } else if (what <= 96) {
             put_back();
@@ -118,17 +113,6 @@ private:
                             .placement = placement};
     }
 
-    void gone(JobId id) {
-        jobs_.erase(id);
-        for (auto gang = waiting_.begin(); gang != waiting_.end();) {
-            gang->second.erase(id);
-            if (gang->second.empty()) {
-                EXPECT_FALSE(cells_->is_reserved(gang->first));
-            }
-            gang = gang->second.empty() ? waiting_.erase(gang) : std::next(gang);
-        }
-    }
-
     // Checks the guarantee.
     void check_answer(const PlaceRequest& asked, Room room, const Placement* placement) {
         if (asked.tenant + 1 == tenants_) {
@@ -172,7 +156,7 @@ private:
         ASSERT_NO_FATAL_FAILURE(check_placement(asked, placed->placement));
         ASSERT_EQ(std::set<JobId>(placed->evicted.begin(), placed->evicted.end()), opportunistic_on(placed->placement));
         seen_.evicted += placed->evicted.size();
-        for (const JobId id : placed->evicted) gone(id);
+        for (const JobId id : placed->evicted) jobs_.erase(id);
         add(asked, placed->placement);
         const bool doomed = std::ranges::any_of(states_, [](const auto& state) { return state.cell.doomed; });
         if (!known || !left.all_served || doomed) return;
@@ -189,10 +173,8 @@ private:
     void release() {
         if (jobs_.empty()) return;
         const JobId id = any_job();
-        ASSERT_EQ(cells_->is_reserved(id), waiting_.contains(id));
-        waiting_.erase(id);
         cells_->release(id);
-        gone(id);
+        jobs_.erase(id);
         read_claims();
     }
 
@@ -204,69 +186,6 @@ private:
         }
     }
 
-    void reserve() {
-        const PlaceRequest asked = request(false);
-        std::set<JobId> lower;
-        Room left = states_.empty() ? Room{} : room(asked.tenant, asked.gpu_type);
-        bool all_well = true;
-        for (std::uint32_t n = 0; n < bad_.size(); ++n) all_well = all_well && !bad_[n];
-        std::uint32_t preemptible = 0;
-        for (const auto& [id, job] : jobs_) {
-            if (job.opportunistic || job.tenant != asked.tenant || job.gpu_type != asked.gpu_type) continue;
-            if (job.priority >= asked.priority) continue;
-            lower.insert(id);
-            preemptible += gpu_count(job.placement);
-        }
-        std::set<JobId> claimed;
-        for (const auto& [id, job] : jobs_) {
-            if (!job.opportunistic) claimed.insert(id);
-        }
-        const auto waiting_before = waiting_;
-        const auto made = cells_->reserve(asked);
-        if (asked.tenant + 1 == tenants_) {
-            ASSERT_FALSE(made);
-        }
-        if (!made) {
-            if (all_well && !states_.empty() && asked.tenant + 1 < tenants_) {
-                ASSERT_GT(asked.gpus, left.gpus + preemptible);
-            }
-            for (const auto& [id, job] : jobs_) ASSERT_EQ(job.opportunistic, cells_->is_opportunistic(id));
-            for (const auto& [id, victims] : waiting_) ASSERT_TRUE(cells_->is_reserved(id));
-            return;
-        }
-        for (const JobId id : made->cancelled) {
-            ASSERT_TRUE(lower.contains(id) && waiting_.contains(id));
-            waiting_.erase(id);
-            jobs_.erase(id);
-        }
-        for (const JobId id : made->demoted) {
-            ASSERT_TRUE(jobs_.at(id).tenant == asked.tenant && jobs_.at(id).priority < asked.priority);
-            jobs_.at(id).opportunistic = true;
-        }
-        if (asked.gpus <= left.gpus && left.all_served && !states_.empty()) {
-            ASSERT_TRUE(made->demoted.empty());
-        }
-        for (auto& [id, job] : jobs_) {
-            if (job.opportunistic) job.opportunistic = cells_->is_opportunistic(id);
-        }
-        ASSERT_NO_FATAL_FAILURE(check_placement(asked, made->placement));
-        const std::set<JobId> victims(made->victims.begin(), made->victims.end());
-        ASSERT_EQ(victims, opportunistic_on(made->placement));
-        ASSERT_EQ(cells_->is_reserved(asked.job), !victims.empty());
-        add(asked, made->placement);
-        if (!victims.empty()) waiting_[asked.job] = victims;
-        seen_.reserved += victims.empty() ? 0 : 1;
-        for (const JobId id : made->demoted) seen_.demoted_but_runs += victims.contains(id) ? 0 : 1;
-        // The preemption is cancelled at once: all claims are as before.
-        if (!dice_.chance(30) || !made->cancelled.empty() || victims.empty()) return;
-        ++seen_.given_up;
-        cells_->release(asked.job);
-        waiting_.erase(asked.job);
-        jobs_.erase(asked.job);
-        read_claims();
-        for (const auto& [id, job] : jobs_) ASSERT_EQ(!job.opportunistic, claimed.contains(id));
-    }
-
     void change_claim() {
         if (jobs_.empty()) return;
         const JobId id = any_job();
@@ -275,14 +194,13 @@ private:
         if (done) job.opportunistic = !job.opportunistic;
         seen_.claims_changed += done ? 1 : 0;
         if (!done) {
-            ASSERT_TRUE(job.opportunistic || waiting_.contains(id));
+            ASSERT_TRUE(job.opportunistic);
         }
         read_claims();
     }
 
     // As after a restart: releases all GPUs and places every job again on the same GPUs, in the same cells.
     void put_back() {
-        if (!waiting_.empty()) return;
         std::map<JobId, std::vector<HeldCell>> held;
         for (const auto& [id, job] : jobs_) held[id] = cells_->cells_of(id);
         for (const auto& [id, job] : jobs_) cells_->release(id);
@@ -323,7 +241,6 @@ private:
     bool fails_ = false;
     bool prefers_ = false;
     JobId next_ = 0;
-    std::map<JobId, std::set<JobId>> waiting_;
     std::vector<std::uint32_t> near_;
 };
 
@@ -348,11 +265,6 @@ TEST_P(CellsProperties, AllHoldAfterEveryOperation) {
     EXPECT_GT(seen.claims_changed, kOperations / 2000);
     EXPECT_GT(seen.put_back, kOperations / 2000);
     EXPECT_GT(seen.doomed, 0U);
-    EXPECT_GT(seen.reserved, 0U);
-    if (kOperations >= 1'000'000) {
-        EXPECT_GT(seen.demoted_but_runs, 0U);  // too rare in shorter runs
-    }
-    EXPECT_GT(seen.given_up, 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, CellsProperties, testing::Range(0U, 10U));

@@ -44,11 +44,6 @@ public:
         EXPECT_TRUE(cells->sound());
         return placed;
     }
-    std::optional<Reservation> reserve(JobId job, std::uint32_t tenant, std::uint32_t gpus, std::int32_t priority) {
-        auto made = cells->reserve(request(job, tenant, gpus, priority));
-        EXPECT_TRUE(cells->sound());
-        return made;
-    }
     void release(JobId job) {
         cells->release(job);
         EXPECT_TRUE(cells->sound());
@@ -223,57 +218,6 @@ TEST(Cells, DoomedCellsCountWhatTenantsCannotGet) {
     small.cells->set_usable(1, true);
     EXPECT_EQ(small.doomed(0), 0U);
     EXPECT_TRUE(small.place(3, 0, 12));
-}
-
-TEST(Cells, HigherPriorityReservesWhileVictimsRun) {
-    Small small(1, 2, {{{2, 2}}});
-    ASSERT_TRUE(small.reserve(0, 0, 4, 1));
-    ASSERT_TRUE(small.reserve(1, 0, 4, 0));
-    EXPECT_FALSE(small.reserve(2, 0, 4, 0));  // not of higher priority
-    const auto made = small.reserve(3, 0, 4, 2);
-    ASSERT_TRUE(made);
-    EXPECT_THAT(made->victims, ElementsAre(1));  // the job of lowest priority
-    EXPECT_TRUE(small.cells->is_reserved(3));
-    EXPECT_TRUE(small.cells->is_opportunistic(1));
-    EXPECT_FALSE(small.place(4, 0, 1, true));  // reserved GPUs are not free
-    small.release(1);
-    EXPECT_FALSE(small.cells->is_reserved(3));
-    EXPECT_FALSE(small.cells->is_opportunistic(3));
-}
-
-TEST(Cells, CancelledPreemptionReturnsClaims) {
-    Small small(1, 2, {{{2, 2}}});
-    ASSERT_TRUE(small.place(0, 0, 8));
-    ASSERT_TRUE(small.reserve(1, 0, 4, 1));
-    EXPECT_TRUE(small.cells->is_opportunistic(0));
-    small.release(1);
-    EXPECT_FALSE(small.cells->is_opportunistic(0));
-    EXPECT_FALSE(small.place(2, 0, 1));
-}
-
-TEST(Cells, ReservationYieldsToHigherPriority) {
-    Small small(1, 1, {{{2, 1}}});
-    ASSERT_TRUE(small.place(0, 0, 4));
-    ASSERT_TRUE(small.reserve(1, 0, 4, 1));
-    const auto made = small.reserve(2, 0, 4, 2);
-    ASSERT_TRUE(made);
-    EXPECT_THAT(made->cancelled, ElementsAre(1));
-    EXPECT_THAT(made->victims, ElementsAre(0));
-    small.release(0);
-    EXPECT_FALSE(small.cells->is_reserved(2));
-}
-
-TEST(Cells, PreemptedJobRunsOnWhereOthersLeaveRoom) {
-    Small small(1, 2, {{{2, 1}}, {{2, 1}}});
-    ASSERT_TRUE(small.place(0, 0, 4));
-    const auto made = small.reserve(1, 0, 4, 1);
-    ASSERT_TRUE(made);
-    EXPECT_THAT(made->victims, IsEmpty());  // it runs on the other tenant's node until that tenant needs it
-    EXPECT_THAT(made->demoted, ElementsAre(0));
-    EXPECT_FALSE(small.cells->is_reserved(1));
-    const auto other = small.place(2, 1, 4);
-    ASSERT_TRUE(other);
-    EXPECT_THAT(other->evicted, ElementsAre(0));
 }
 
 TEST(Cells, ClaimIsGivenUpAndTakenUpAgain) {

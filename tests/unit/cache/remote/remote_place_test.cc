@@ -1,3 +1,5 @@
+#include "cache/remote/remote_place.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -5,7 +7,6 @@
 
 #include <fstream>
 
-#include "cache/remote.h"
 #include "tests/support/another_user.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/temp_directory.h"
@@ -15,10 +16,15 @@ namespace {
 
 using testing::HasSubstr;
 
-class MakeRemote : public testing::Test {
+class RemoteOfPlace : public testing::Test {
 protected:
+    Result<std::unique_ptr<Remote>> remote_of(const std::string& url) {
+        const auto place = RemotePlace::open(url, {}, nullptr);
+        if (!place) return std::unexpected(place.error());
+        return (*place)->remote(device_);
+    }
     std::string error(const std::string& url) {
-        const auto remote = make_remote(url, device_);
+        const auto remote = remote_of(url);
         return remote ? "" : remote.error().message;
     }
 
@@ -28,14 +34,14 @@ protected:
     test::FakeDevice device_{disk_, clock_};
 };
 
-TEST_F(MakeRemote, NetworkUrlWithoutNetworkIsUnsupported) {
-    const auto remote = make_remote("s3://bucket/data", device_);
+TEST_F(RemoteOfPlace, NetworkUrlWithoutNetworkIsUnsupported) {
+    const auto remote = remote_of("s3://bucket/data");
     ASSERT_FALSE(remote);
     EXPECT_EQ(remote.error().code, ErrorCode::unsupported);
     EXPECT_THAT(remote.error().message, testing::AllOf(HasSubstr("s3://bucket/data"), HasSubstr("network")));
 }
 
-TEST_F(MakeRemote, DirectoryMustExistAndBeReadable) {
+TEST_F(RemoteOfPlace, DirectoryMustExistAndBeReadable) {
     EXPECT_EQ(error("file://" + directory_.path().string()), "");
     EXPECT_THAT(error("file://" + (directory_ / "missing")), HasSubstr("does not exist"));
     std::ofstream(directory_ / "file") << "x";
