@@ -71,7 +71,7 @@ struct Job {
     std::uint32_t dataset = 0;
     std::uint32_t gpus = 0;
     double ideal_bytes_per_second = 0;  // f*
-    double weight = 1;                  // of max_min
+    double weight = 1;                  // of max-min
     double remaining_epochs =
         kUnlimited;                  // with the current one; 1 and less: what is cached from now on comes too late
     std::uint64_t unread_bytes = 0;  // of the current epoch; 0: between epochs

@@ -1,5 +1,5 @@
 // How long does a plan take, and is it optimal? Runs assign() on clusters of thousands of jobs and solves the same
-// problem as a linear program (CLP) for comparison: one program for efficiency; for max_min a bisection over programs,
+// problem as a linear program (CLP) for comparison: one program for efficiency; for max-min a bisection over programs,
 // each starting from the basis of the last. Also times a second plan, with quotas in force and filled caches to weigh
 // against new ones.
 
@@ -72,7 +72,7 @@ ClusterState cluster(const Size& size) {
     return state;
 }
 
-// Returns, for efficiency, the remote bytes per second with every job at f*; for max_min, the smallest rate over equal
+// Returns, for efficiency, the remote bytes per second with every job at f*; for max-min, the smallest rate over equal
 // share among jobs below f*.
 double objective_value(const ClusterState& state, const Plan& plan, ObjectiveKind kind) {
     double remote = 0;
@@ -137,7 +137,7 @@ Result<boost::json::object> measure(const Size& size, ObjectiveKind kind, std::u
     for (std::uint32_t i = 0; i < repeats; ++i) again_times.push_back(planning(filled));
     if (!*made) return std::unexpected(made->error());
     if (!plan) return std::unexpected(plan.error());
-    boost::json::object row{{"objective", kind == ObjectiveKind::efficiency ? "efficiency" : "max_min"},
+    boost::json::object row{{"objective", kind == ObjectiveKind::efficiency ? "efficiency" : "max-min"},
                             {"jobs", size.jobs},
                             {"datasets", size.datasets},
                             {"nodes", size.nodes},

@@ -66,14 +66,14 @@ int bench_main(int argc, char** argv) {
         }
         if (entry.run == joint) {
             command->add_option("--policy", options.policies, "which to run, more than one if wanted; default: all")
-                ->check(CLI::IsMember({"static", "lru", "max_min", "efficiency"}));
+                ->check(CLI::IsMember({"equal-shares", "lru", "max-min", "efficiency"}));
             command->add_flag("--events", options.events,
                               "how soon plans converge when jobs come and go, a cache is lost, a quota is pinned; "
-                              "with max_min, or max_min and efficiency of --policy");
+                              "with max-min, or max-min and efficiency of --policy");
         }
         if (entry.run == reality) {
             command->add_option("--policy", options.policies, "which to run, more than one if wanted; default: all")
-                ->check(CLI::IsMember({"static", "max_min", "efficiency"}));
+                ->check(CLI::IsMember({"equal-shares", "max-min", "efficiency"}));
         }
         if (entry.run == simulate || entry.run == decide_bench) {
             command->add_option("--policy", options.policies, "which, with commas; default: all")->delimiter(',');

@@ -1,6 +1,6 @@
 // Do several jobs on several nodes get the rates that the model predicts, and more than without a joint plan? Runs six
 // jobs on four real nodes under one remote's bandwidth B: with equal shares of everything (static), with LRU stores and
-// an equal share of bandwidth, and with the plans of max_min and efficiency. Measures the steady state, from the time
+// an equal share of bandwidth, and with the plans of max-min and efficiency. Measures the steady state, from the time
 // every job has finished its first epoch until every job has read all its epochs. With --events it measures changes in
 // mid-run instead: joint_events.h.
 
@@ -184,7 +184,7 @@ Result<boost::json::value> compare_policies(const Options& options, const WorkDi
     if (!files) return std::unexpected(files.error());
     boost::json::array policies;
     std::vector<JobResult> shares;
-    for (const std::string& policy : chosen(options, {"static", "lru", "max_min", "efficiency"})) {
+    for (const std::string& policy : chosen(options, {"equal-shares", "lru", "max-min", "efficiency"})) {
         auto result = policy == "lru"
                           ? run_lru(scenario, *files, interrupt)
                           : run_larder(scenario, *files, work / std::to_string(policies.size()), policy, interrupt);
@@ -206,7 +206,7 @@ Result<boost::json::value> run_events(const Options& options, const WorkDirector
     if (!files) return std::unexpected(files.error());
     boost::json::array policies;
     const std::vector<std::string> wanted =
-        options.policies.empty() ? std::vector<std::string>{"max_min"} : chosen(options, {"max_min", "efficiency"});
+        options.policies.empty() ? std::vector<std::string>{"max-min"} : chosen(options, {"max-min", "efficiency"});
     for (const std::string& policy : wanted) {
         auto result = run_joint_events(scenario, *files, work / std::to_string(policies.size()), policy, interrupt);
         if (!result) return std::unexpected(result.error().within(policy));

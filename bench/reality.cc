@@ -101,7 +101,7 @@ Result<boost::json::value> reality(const Options& options) {
     }
     boost::json::array policies;
     const std::vector<std::string> wanted =
-        options.policies.empty() ? std::vector<std::string>{"static", "max_min", "efficiency"} : options.policies;
+        options.policies.empty() ? std::vector<std::string>{"equal-shares", "max-min", "efficiency"} : options.policies;
     for (const std::string& policy : wanted) {
         auto result = compare(scenario, files, *work / std::to_string(policies.size()), policy, interrupt);
         if (!result) return std::unexpected(result.error().within(policy));

@@ -9,14 +9,24 @@ namespace {
 
 constexpr std::array<std::pair<ObjectiveKind, std::string_view>, 6> kObjectiveTexts{{
     {ObjectiveKind::efficiency, "efficiency"},
-    {ObjectiveKind::max_min, "max_min"},
+    {ObjectiveKind::max_min, "max-min"},
     {ObjectiveKind::throughput, "throughput"},
     {ObjectiveKind::utilisation, "utilisation"},
-    {ObjectiveKind::equal_shares, "static"},
+    {ObjectiveKind::equal_shares, "equal-shares"},
     {ObjectiveKind::pinned, "pinned"},
 }};
 
+// Names of earlier versions, and the names of today.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kFormerNames{
+    {{"max_min", "max-min"}, {"static", "equal-shares"}}};
+
 }  // namespace
+
+std::string objective_names() {
+    std::string names;
+    for (const auto& [kind, text] : kObjectiveTexts) names += (names.empty() ? "" : ", ") + std::string(text);
+    return names;
+}
 
 std::string_view name(ObjectiveKind kind) {
     for (const auto& [of, text] : kObjectiveTexts) {
@@ -26,12 +36,17 @@ std::string_view name(ObjectiveKind kind) {
 }
 
 Result<ObjectiveKind> parse_objective(std::string_view text) {
-    std::string known;
-    for (const auto& [of, named] : kObjectiveTexts) {
-        if (named == text) return of;
-        known += (known.empty() ? "" : ", ") + std::string(named);
+    for (const auto& [kind, named] : kObjectiveTexts) {
+        if (named == text) return kind;
     }
-    return fail(ErrorCode::invalid_argument, "\"" + std::string(text) + "\" is no objective; known: " + known);
+    for (const auto& [former, now] : kFormerNames) {
+        if (former == text) {
+            return fail(ErrorCode::invalid_argument,
+                        "objective \"" + std::string(text) + "\" is now called \"" + std::string(now) + "\"");
+        }
+    }
+    return fail(ErrorCode::invalid_argument,
+                "\"" + std::string(text) + "\" is no objective; known: " + objective_names());
 }
 
 }  // namespace larder::allocator

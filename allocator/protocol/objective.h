@@ -4,6 +4,7 @@
 // each is reached.
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "base/error.h"
@@ -15,13 +16,15 @@ enum class ObjectiveKind : std::uint8_t {
     max_min,       // the largest possible smallest rate over (weight and equal share), then the next smallest
     throughput,    // the largest sum of rates
     utilisation,   // the largest sum of GPUs at work: weight * GPUs * rate / f*
-    equal_shares,  // the baseline: each job gets an equal part of cache and bandwidth ("static")
+    equal_shares,  // the baseline: each job gets an equal part of cache and bandwidth
     pinned,        // quotas and bandwidth as the operator's floors say; the rest of the bandwidth in equal parts
 };
 
-// "max_min"; equal_shares is called "static".
+// "max-min", as the scheduling policy of that name.
 std::string_view name(ObjectiveKind kind);
-// invalid_argument: the error lists the known names.
+// All names, with commas between them.
+std::string objective_names();
+// invalid_argument: the error lists the known names, or says what a former name has become.
 Result<ObjectiveKind> parse_objective(std::string_view text);
 
 }  // namespace larder::allocator

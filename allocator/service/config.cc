@@ -3,6 +3,7 @@
 #include <array>
 #include <optional>
 
+#include "allocator/protocol/objective.h"
 #include "base/file.h"
 #include "base/server/config_values.h"
 #include "base/server/http_target.h"
@@ -20,20 +21,11 @@ constexpr std::string_view kRateAbove0 = "a rate above 0 such as \"10 Gbit\" or 
 constexpr std::string_view kTime = "a time from \"10 ms\" to \"1 h\", in text";
 constexpr std::string_view kCount = "a whole number, 1 to 1000000";
 
-constexpr std::array kObjectives{std::pair{std::string_view("efficiency"), ObjectiveKind::efficiency},
-                                 std::pair{std::string_view("max_min"), ObjectiveKind::max_min},
-                                 std::pair{std::string_view("throughput"), ObjectiveKind::throughput},
-                                 std::pair{std::string_view("utilisation"), ObjectiveKind::utilisation},
-                                 std::pair{std::string_view("static"), ObjectiveKind::equal_shares},
-                                 std::pair{std::string_view("pinned"), ObjectiveKind::pinned}};
-
 bool set_objective(ObjectiveKind& into, const ConfigValue& value) {
-    for (const auto& [name, kind] : kObjectives) {
-        if (config_text_of(value) == nullptr || value.text != name) continue;
-        into = kind;
-        return true;
-    }
-    return false;
+    const auto kind = parse_objective(value.text);
+    if (config_text_of(value) == nullptr || !kind) return false;
+    into = *kind;
+    return true;
 }
 
 bool set_role(Config& config, const std::string& name, const ConfigValue& value) {
@@ -79,8 +71,8 @@ constexpr std::array kAllocatorRules{
              return set_config_rate(config.cluster.remote_bytes_per_second, value) &&
                     config.cluster.remote_bytes_per_second > 0;
          }},
-    Rule{{"objective", "\"efficiency\", \"max_min\", \"throughput\", \"utilisation\", \"static\" or \"pinned\"",
-          "what a plan is to achieve; default: max_min, or what scheduler.policy pursues where jobs are run"},
+    Rule{{"objective", "\"efficiency\", \"max-min\", \"throughput\", \"utilisation\", \"equal-shares\" or \"pinned\"",
+          "what a plan is to achieve; default: max-min, or what scheduler.policy pursues where jobs are run"},
          [](Config& config, Name, Value value) {
              config.objective_is_set = true;
              return set_objective(config.cluster.objective.kind, value);

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 
+#include "allocator/protocol/objective.h"
 #include "base/clock.h"
 #include "scheduler/cells/cell_config_toml.h"
 #include "scheduler/cells/cells.h"
@@ -13,23 +14,14 @@
 namespace larder::scheduler {
 namespace {
 
-Result<allocator::ObjectiveKind> parse_objective(std::string_view name) {
-    using allocator::ObjectiveKind;
-    constexpr std::array kNames{
-        std::pair{std::string_view("efficiency"), ObjectiveKind::efficiency},
-        std::pair{std::string_view("max_min"), ObjectiveKind::max_min},
-        std::pair{std::string_view("throughput"), ObjectiveKind::throughput},
-        std::pair{std::string_view("utilisation"), ObjectiveKind::utilisation},
-        std::pair{std::string_view("static"), ObjectiveKind::equal_shares},
-        // Aliases: the spelling of policies, and an older name.
-        std::pair{std::string_view("max-min"), ObjectiveKind::max_min},
-        std::pair{std::string_view("equal-shares"), ObjectiveKind::equal_shares},
-    };
-    for (const auto& [known, kind] : kNames) {
-        if (known == name) return kind;
+// Reads an objective of the allocator. Pins are an operator's, and a simulation has none.
+Result<allocator::ObjectiveKind> simulated_objective(std::string_view text) {
+    const auto kind = allocator::parse_objective(text);
+    if (kind && *kind == allocator::ObjectiveKind::pinned) {
+        return fail(ErrorCode::invalid_argument,
+                    "objective \"pinned\" follows an operator's pins: there are none here");
     }
-    return fail(ErrorCode::invalid_argument, "there is no objective \"" + std::string(name) +
-                                                 "\"; there are efficiency, max_min, throughput, utilisation, static");
+    return kind;
 }
 
 Result<WorkloadTable> table_of(const ScenarioOptions& options) {
@@ -113,7 +105,7 @@ Result<Report> run_scenario(Scenario scenario, const ScenarioOptions& options) {
     if (!cache) return std::unexpected(cache.error());
     cache->objective = objective_of(options.policy);
     if (!options.objective.empty()) {
-        const auto objective = parse_objective(options.objective);
+        const auto objective = simulated_objective(options.objective);
         if (!objective) return std::unexpected(objective.error());
         cache->objective = *objective;
     }

@@ -11,7 +11,7 @@ import pytest
 def test_jobs_on_several_nodes_share_one_remote(bench, tmp_path: pathlib.Path) -> None:
     svg = tmp_path / "joint.svg"
     policies = {row["policy"]: row for row in bench("joint", "--plot", svg)}
-    assert list(policies) == ["static", "lru", "max_min", "efficiency"]
+    assert list(policies) == ["equal-shares", "lru", "max-min", "efficiency"]
     names = ["images-large", "images-small", "speech", "text", "video", "scans"]
     for policy, row in policies.items():
         assert [job["name"] for job in row["jobs"]] == names
@@ -21,14 +21,14 @@ def test_jobs_on_several_nodes_share_one_remote(bench, tmp_path: pathlib.Path) -
             assert job["equal_share"] > 0 and (job["predicted"] is None) == (policy == "lru")
         # Covers the six jobs' bursts of 1 MiB, however busy the machine is.
         assert row["excess_bytes"] <= 8 * (1 << 20)
-    for policy in ("static", "max_min", "efficiency"):
+    for policy in ("equal-shares", "max-min", "efficiency"):
         assert policies[policy]["min_ratio_predicted"] >= 0.999, "nobody is promised less than an equal share"
     assert xml.etree.ElementTree.parse(svg).getroot().tag.endswith("svg")
 
 
 def test_simulator_runs_the_same_scenario(bench) -> None:
-    rows = bench("reality", "--policy", "static", "--policy", "max_min")
-    assert [row["policy"] for row in rows] == ["static", "max_min"]
+    rows = bench("reality", "--policy", "equal-shares", "--policy", "max-min")
+    assert [row["policy"] for row in rows] == ["equal-shares", "max-min"]
     names = ["images-large", "images-small", "speech", "text", "video", "scans"]
     for row in rows:
         assert [job["name"] for job in row["jobs"]] == names

@@ -9,7 +9,7 @@ import pytest
 
 def test_every_event_in_mid_run_is_followed_to_its_end(bench) -> None:
     (row,) = bench("joint", "--events")
-    assert row["policy"] == "max_min"
+    assert row["policy"] == "max-min"
     assert row["network"] == ("namespaces" if may_make_networks() else "loopback")
     assert [event["event"] for event in row["events"]] == ["job ends", "job joins", "cache is lost", "quota is pinned"]
     for event in row["events"]:

@@ -193,10 +193,10 @@ def test_objectives_are_named_as_in_the_allocators_config(simulate) -> None:
     def plan(objective: str) -> dict:
         return json.loads(simulate(POISSON, "--gpus", "24", *STORAGE, "--objective", objective, "--json"))
 
-    for objective in ("efficiency", "max_min", "throughput", "utilisation", "static"):
+    for objective in ("efficiency", "max-min", "throughput", "utilisation", "equal-shares"):
         assert plan(objective)["finished"] == 300
-    assert plan("max_min") == plan("max-min") != plan("static")
-    assert "efficiency, max_min, throughput, utilisation, static" in simulate(POISSON, "--objective", "best", status=2)
+    assert plan("max-min") != plan("equal-shares")
+    assert "efficiency, max-min, throughput, utilisation, equal-shares" in simulate(POISSON, "--objective", "best", status=2)
 
 
 @pytest.mark.parametrize(

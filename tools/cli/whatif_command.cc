@@ -137,7 +137,7 @@ void add_whatif_command(CLI::App& app, Context& context) {
         ->expected(1)
         ->take_all();
     command->add_option("--objective", options->objective,
-                        "efficiency, max_min, throughput, utilisation, static or pinned");
+                        "efficiency, max-min, throughput, utilisation, equal-shares or pinned");
     command->callback(
         [&context, options] { context.command = [&context, options] { return what_if(context, *options); }; });
 }

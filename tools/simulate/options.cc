@@ -150,10 +150,9 @@ void add_policy_options(CLI::App& app, SimulateOptions& options) {
     scheduler::PolicyOptions& policy = options.scenario.simulation.policy;
     app.add_flag("--storage-blind", options.storage_blind,
                  "Policies take f* for every job's rate, as those that know no storage do");
-    app.add_option(
-        "--objective", options.scenario.objective,
-        "Of the plan: efficiency, max_min, throughput, utilisation or static (equal shares); default: max_min "
-        "under fair policies, else efficiency");
+    app.add_option("--objective", options.scenario.objective,
+                   "Of the plan: efficiency, max-min, throughput, utilisation or equal-shares; default: max-min "
+                   "under fair policies, else efficiency");
     app.add_option("--round", policy.round_s, "Seconds of a round, of policies that slice time")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);

@@ -31,7 +31,7 @@ std::vector<double> ideal_s(const JointScenario& scenario) {
 
 TEST(JointSimulated, JobsEndAndNoneExceedsIdealRateAtAnyReportAge) {
     const std::vector<double> ideal = ideal_s(joint_scenario(true));
-    for (const std::string policy : {"static", "max_min", "efficiency"}) {
+    for (const std::string policy : {"equal-shares", "max-min", "efficiency"}) {
         for (const std::vector<double>& ages_s :
              {std::vector<double>{0, 0, 0, 0}, {0.1, 0.9, 0.5, 0.3}, {0.9, 0.1, 0.2, 0.8}, {0.5, 3, 0, 0.7}}) {
             const std::vector<double> times = simulated_s(policy, ages_s);
@@ -45,7 +45,7 @@ TEST(JointSimulated, JobsEndAndNoneExceedsIdealRateAtAnyReportAge) {
 }
 
 TEST(JointSimulated, LastJobEndsAtSimilarTimeAtAnyReportAge) {
-    for (const std::string policy : {"static", "max_min", "efficiency"}) {
+    for (const std::string policy : {"equal-shares", "max-min", "efficiency"}) {
         const auto first = simulated_s(policy, {0, 0, 0, 0});
         const auto second = simulated_s(policy, {0.9, 0.1, 0.2, 0.8});
         EXPECT_NEAR(*std::ranges::max_element(first), *std::ranges::max_element(second), 2) << policy;

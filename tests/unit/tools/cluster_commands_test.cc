@@ -140,18 +140,18 @@ TEST(ClusterCommandsOfAShortLease, NodeIsRemovedOnceItsLeaseExpires) {
 TEST_F(ClusterCommands, PlanIsShown) {
     allocator.report();
     const std::string plan = output({"plan"});
-    EXPECT_THAT(plan, ContainsRegex("plan +1\nobjective +max_min\n"));
+    EXPECT_THAT(plan, ContainsRegex("plan +1\nobjective +max-min\n"));
     EXPECT_THAT(plan, ContainsRegex("images +4.00 MB +0 B +1.00 MB +a 1.00 MB\n"));
     EXPECT_THAT(plan, ContainsRegex("vision +images +a +100.00 MB/s +100.00 MB/s +100.00 MB/s +0.0 % +100.00 MB/s "
                                     "+25.0 % +100.00 MB/s\n"));
-    EXPECT_THAT(output({"plan", "--json"}), StartsWith("{\"plan\":1,\"objective\":\"max_min\","));
+    EXPECT_THAT(output({"plan", "--json"}), StartsWith("{\"plan\":1,\"objective\":\"max-min\","));
 }
 
 TEST_F(ClusterCommands, WhatIfShowsChangeOfEachJob) {
     allocator.report();
     const std::string table = output({"whatif", "--remote-bandwidth", "400Mbit", "--cache=-500KB", "--add-job",
                                       "big,dataset=text,size=1MB,ideal=10MB/s,nodes=a", "--objective", "efficiency"});
-    EXPECT_THAT(table, ContainsRegex("objective +max_min +efficiency\n"));
+    EXPECT_THAT(table, ContainsRegex("objective +max-min +efficiency\n"));
     EXPECT_THAT(table, ContainsRegex("remote bandwidth +100.00 MB/s +50.00 MB/s\n"));
     EXPECT_THAT(table, ContainsRegex("cache +1.00 MB +500.00 KB\n"));
     EXPECT_THAT(table, ContainsRegex("vision +images +100.00 MB/s +100.00 MB/s +[0-9.]+ MB/s +-[0-9.]+ %"));

@@ -164,9 +164,9 @@ TEST(LarderAllocator, ObjectiveFollowsPolicyUnlessSet) {
         more.insert(more.end(), {"--scheduler.gpus", "1", "--scheduler.directory", directory / "jobs"});
         return objective(more);
     };
-    EXPECT_EQ(objective({}), "max_min");
+    EXPECT_EQ(objective({}), "max-min");
     EXPECT_EQ(with_jobs({}), "efficiency");
-    EXPECT_EQ(with_jobs({"--scheduler.policy", "max-min"}), "max_min");
+    EXPECT_EQ(with_jobs({"--scheduler.policy", "max-min"}), "max-min");
     EXPECT_EQ(with_jobs({"--objective", "throughput"}), "throughput");
 }
 

@@ -163,7 +163,7 @@ TEST_F(AllocatorLists, WhatIfAnswersAndChangesNothing) {
     const std::string before = ask("GET", {"v1", "plan"}).body;
     const HttpResponse response =
         ask("POST", {"v1", "whatif"},
-            R"({"remote_bytes_per_second":2e9,"cache_bytes":-50000000000,"objective":"static",)"
+            R"({"remote_bytes_per_second":2e9,"cache_bytes":-50000000000,"objective":"equal-shares",)"
             R"("add_jobs":[{"name":"big","dataset":"images","ideal_bytes_per_second":1e8}],)"
             R"("remove_jobs":["vision"]})");
     ASSERT_EQ(response.status, 200u) << response.body;
@@ -171,7 +171,7 @@ TEST_F(AllocatorLists, WhatIfAnswersAndChangesNothing) {
     EXPECT_EQ(number(answer.at("before").as_object(), "remote_bytes_per_second"), 1e9);
     EXPECT_EQ(number(answer.at("after").as_object(), "remote_bytes_per_second"), 2e9);
     EXPECT_EQ(number(answer.at("after").as_object(), "cache_bytes"), 50e9);
-    EXPECT_EQ(text(answer.at("after"), "objective"), "static");
+    EXPECT_EQ(text(answer.at("after"), "objective"), "equal-shares");
     const json::object& dataset = answer.at("datasets").at(0).as_object();
     EXPECT_EQ(number(dataset.at("before").as_object(), "quota_bytes"), 100e9);
     EXPECT_EQ(number(dataset.at("after").as_object(), "quota_bytes"), 50e9);
@@ -193,9 +193,9 @@ TEST_F(AllocatorLists, WhatIfRefusesUnknownKeysAndNames) {
         return message(response);
     };
     EXPECT_EQ(refused(R"({"colour":1})"), "key \"colour\" is unknown");
-    EXPECT_NE(
-        refused(R"({"objective":"luck"})").find("known: efficiency, max_min, throughput, utilisation, static, pinned"),
-        std::string::npos);
+    EXPECT_NE(refused(R"({"objective":"luck"})")
+                  .find("known: efficiency, max-min, throughput, utilisation, equal-shares, pinned"),
+              std::string::npos);
     EXPECT_NE(refused(R"({"cache_bytes":0.5})").find("an integer of 64 bits"), std::string::npos);
     EXPECT_EQ(refused(R"({"add_jobs":[3]})"), "add_jobs[0] must be an object");
     EXPECT_EQ(refused(R"({"add_jobs":[{"name":"x"}]})"), "add_jobs[0]: key \"dataset\" is missing");

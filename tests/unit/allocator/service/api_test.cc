@@ -58,7 +58,7 @@ TEST_F(AllocatorApi, ReportIsReadInTheVersionItNames) {
 TEST_F(AllocatorApi, PlanShowsItsInputs) {
     ASSERT_EQ(report(report_of("a")).status, 200u);
     const json::object plan = object(ask("GET", {"v1", "plan"}));
-    EXPECT_EQ(plan.at("objective").as_string(), "max_min");
+    EXPECT_EQ(plan.at("objective").as_string(), "max-min");
     EXPECT_EQ(plan.at("nodes").at(0).at("name").as_string(), "a");
     EXPECT_EQ(plan.at("datasets").at(0).at("quota_bytes").to_number<std::uint64_t>(), 100'000'000'000u);
     const json::object& job = plan.at("jobs").at(0).as_object();

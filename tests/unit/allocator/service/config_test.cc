@@ -39,7 +39,7 @@ TEST(AllocatorConfig, ReadsEveryKey) {
         socket_mode = "0600"
         listen = "0.0.0.0:7600"
         plain_tcp = false
-        objective = "static"
+        objective = "equal-shares"
         hysteresis = 0.5
         floor = "2 MB/s"
         lease = "30 s"
@@ -93,11 +93,11 @@ TEST(AllocatorConfig, ReadsEveryKey) {
 }
 
 TEST(AllocatorConfig, FlagOverridesFile) {
-    const Config config = parsed("objective = \"static\"", {{"objective", "max_min"},
-                                                            {"remote_bandwidth", "2 Gbit"},
-                                                            {"hysteresis", "0.25"},
-                                                            {"plain_tcp", "true"},
-                                                            {"limits.connections", "5"}});
+    const Config config = parsed("objective = \"equal-shares\"", {{"objective", "max-min"},
+                                                                  {"remote_bandwidth", "2 Gbit"},
+                                                                  {"hysteresis", "0.25"},
+                                                                  {"plain_tcp", "true"},
+                                                                  {"limits.connections", "5"}});
     EXPECT_EQ(config.cluster.objective.kind, ObjectiveKind::max_min);
     EXPECT_EQ(config.cluster.remote_bytes_per_second, 250e6);
     EXPECT_EQ(config.cluster.objective.hysteresis, 0.25);
@@ -110,8 +110,8 @@ TEST(AllocatorConfig, ErrorNamesKeyValueAndWhatIsAllowed) {
     EXPECT_EQ(refused("lease = \"10 ms\""),
               "a.toml:3: lease = \"10 ms\": expected a time from \"1 s\" to \"1 h\", in text");
     EXPECT_EQ(refused("objective = \"luck\""),
-              "a.toml:3: objective = \"luck\": expected \"efficiency\", \"max_min\", \"throughput\", \"utilisation\", "
-              "\"static\" or "
+              "a.toml:3: objective = \"luck\": expected \"efficiency\", \"max-min\", \"throughput\", \"utilisation\", "
+              "\"equal-shares\" or "
               "\"pinned\"");
     EXPECT_THAT(refused("hysteresis = 1.5"), HasSubstr("hysteresis = 1.5: expected a number from 0 to 1"));
     EXPECT_THAT(refused("hysteresis = \"0.5\""), HasSubstr("expected a number"));
