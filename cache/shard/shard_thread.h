@@ -31,10 +31,10 @@ public:
     // Any thread but the shard's. Runs `work` there and waits for its result.
     template <typename Work>
     auto call(Work work) -> std::invoke_result_t<Work, Shard&> {
-        using Value = std::invoke_result_t<Work, Shard&>;
-        std::packaged_task<Value(Shard&)> task(std::move(work));
-        std::future<Value> result = task.get_future();
-        auto shared = std::make_shared<std::packaged_task<Value(Shard&)>>(std::move(task));
+        using WorkResult = std::invoke_result_t<Work, Shard&>;
+        std::packaged_task<WorkResult(Shard&)> task(std::move(work));
+        std::future<WorkResult> result = task.get_future();
+        auto shared = std::make_shared<std::packaged_task<WorkResult(Shard&)>>(std::move(task));
         post([shared](Shard& shard) { (*shared)(shard); });
         return result.get();
     }
