@@ -19,9 +19,9 @@
 #include "base/clock.h"
 #include "base/heap.h"
 #include "bench/options.h"
-#include "bench/oracle/cluster_lp.h"
-#include "bench/oracle/lp.h"
 #include "bench/statistics.h"
+#include "tests/oracle/cluster_lp.h"
+#include "tests/oracle/lp.h"
 #include "tools/cli/table.h"
 
 namespace larder::bench {

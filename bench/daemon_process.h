@@ -26,7 +26,7 @@ struct DaemonOptions {
     std::string peers_token_file;
     std::string peers_others;
     // The network the daemon runs in; null: the bench's own.
-    const NetworkNamespace* network = nullptr;
+    const test::NetworkNamespace* network = nullptr;
 };
 
 struct DatasetOptions {

@@ -15,7 +15,6 @@
 
 #include "base/clock.h"
 #include "base/units.h"
-#include "bench/cluster/rate_watch.h"
 #include "bench/joint_cluster.h"
 #include "bench/joint_events.h"
 #include "bench/joint_jobs.h"
@@ -25,6 +24,7 @@
 #include "bench/options.h"
 #include "bench/plot.h"
 #include "cache/shard/token_bucket.h"
+#include "tests/cluster/rate_watch.h"
 #include "tools/cli/interrupt.h"
 
 namespace larder::bench {
@@ -43,7 +43,7 @@ Result<PolicyResult> measure(const JointScenario& scenario, const JointRuns& run
                              const std::function<Result<std::uint64_t>()>& remote_bytes,
                              const std::function<void()>& watch_plan, const cli::InterruptWatch& interrupt) {
     const SteadyClock clock;
-    RateWatch watch(remote_bytes, scenario.remote_bytes_per_second);
+    test::RateWatch watch(remote_bytes, scenario.remote_bytes_per_second);
     if (auto warm = wait_for_epochs(runs, 1, interrupt, [] {}); !warm) return std::unexpected(warm.error());
     const std::vector<std::uint64_t> before = bytes_of(runs);
     const auto remote_before = remote_bytes();

@@ -47,7 +47,7 @@ Result<JointCluster> JointCluster::start(const JointScenario& scenario, const st
         admin_sockets.push_back(node->admin_socket());
         cluster.nodes_.push_back(std::move(*node));
     }
-    cluster.remote_ = std::make_unique<RemoteCounter>(std::move(admin_sockets));
+    cluster.remote_ = std::make_unique<test::RemoteCounter>(std::move(admin_sockets));
     return cluster;
 }
 

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "base/error.h"
-#include "bench/cluster/remote_counter.h"
 #include "bench/daemon_process.h"
 #include "bench/joint_network.h"
 #include "bench/joint_scenario.h"
 #include "bench/server_process.h"
 #include "bench/work_directory.h"
+#include "tests/cluster/remote_counter.h"
 
 namespace larder::bench {
 
@@ -45,7 +45,7 @@ public:
     // Returns each node's time since its last report; waits until all nodes have reported.
     Result<std::vector<double>> report_ages_s() const;
     // Counts the remote bytes of all jobs on all nodes since the cluster was started.
-    RemoteCounter& remote() { return *remote_; }
+    test::RemoteCounter& remote() { return *remote_; }
 
 private:
     JointCluster(const JointScenario& scenario, const std::vector<FileSet>& files, std::string directory,
@@ -66,7 +66,7 @@ private:
     JointNetwork network_;
     ServerProcess allocator_;
     std::vector<DaemonProcess> nodes_;
-    std::unique_ptr<RemoteCounter> remote_;
+    std::unique_ptr<test::RemoteCounter> remote_;
 };
 
 }  // namespace larder::bench

@@ -12,10 +12,10 @@
 
 #include "base/clock.h"
 #include "base/units.h"
-#include "bench/cluster/rate_watch.h"
 #include "bench/convergence.h"
 #include "bench/joint_cluster.h"
 #include "bench/joint_jobs.h"
+#include "tests/cluster/rate_watch.h"
 #include "tools/cli/table.h"
 
 namespace larder::bench {
@@ -198,7 +198,7 @@ Result<json::object> EventsRun::outcome_of(const Event& event) {
     std::map<std::string, std::uint64_t> read_before;
     for (const auto& run : runs_) read_before[run->name()] = run->bytes();
     cluster_.remote().forget_bursts();
-    RateWatch watch([this] { return cluster_.remote().bytes(); }, scenario_.remote_bytes_per_second);
+    test::RateWatch watch([this] { return cluster_.remote().bytes(); }, scenario_.remote_bytes_per_second);
     const std::int64_t began_ns = clock_.now_ns();
     if (auto happened = event.happen(); !happened) return std::unexpected(happened.error().within(event.name));
     const double happening_s = static_cast<double>(clock_.now_ns() - began_ns) * 1e-9;

@@ -29,7 +29,7 @@ std::string random_token() {
 
 Result<JointNetwork> JointNetwork::make(std::uint32_t nodes, const std::string& directory) {
     JointNetwork network(directory);
-    auto separate = PrivateNetwork::make(nodes);
+    auto separate = test::PrivateNetwork::make(nodes);
     if (separate) {
         network.network_ = std::move(*separate);
     } else {
@@ -51,7 +51,7 @@ Result<JointNetwork> JointNetwork::make(std::uint32_t nodes, const std::string& 
 
 std::vector<std::string> JointNetwork::allocator_arguments() const {
     if (network_) {
-        return {"--listen",        PrivateNetwork::hub_address() + ":" + kPort,
+        return {"--listen",        test::PrivateNetwork::hub_address() + ":" + kPort,
                 "--plain-tcp",     "true",
                 "--access.tokens", tokens_file(),
                 "--log.level",     "error"};
@@ -61,7 +61,7 @@ std::vector<std::string> JointNetwork::allocator_arguments() const {
 }
 
 Result<std::string> JointNetwork::endpoint() const {
-    if (network_) return "http://" + PrivateNetwork::hub_address() + ":" + kPort;
+    if (network_) return "http://" + test::PrivateNetwork::hub_address() + ":" + kPort;
     constexpr std::string_view before = " port=";
     // The log is written asynchronously.
     for (int i = 0; i < 1000; ++i) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "bench/cluster/private_network.h"
+#include "tests/cluster/private_network.h"
 
 namespace larder::bench {
 
@@ -19,8 +19,10 @@ public:
     static Result<JointNetwork> make(std::uint32_t nodes, const std::string& directory);
 
     // Returns the hub's namespace; null: the bench's own.
-    const NetworkNamespace* hub() const { return network_ ? &network_->hub() : nullptr; }
-    const NetworkNamespace* node(std::uint32_t index) const { return network_ ? &network_->node(index) : nullptr; }
+    const test::NetworkNamespace* hub() const { return network_ ? &network_->hub() : nullptr; }
+    const test::NetworkNamespace* node(std::uint32_t index) const {
+        return network_ ? &network_->node(index) : nullptr;
+    }
 
     // The arguments that make an allocator listen at the hub.
     std::vector<std::string> allocator_arguments() const;
@@ -36,7 +38,7 @@ private:
     std::string log_file() const { return directory_ + "/allocator.log"; }
 
     std::string directory_;
-    std::optional<PrivateNetwork> network_;
+    std::optional<test::PrivateNetwork> network_;
 };
 
 }  // namespace larder::bench

@@ -13,8 +13,8 @@
 
 #include "allocator/model.h"
 #include "bench/options.h"
-#include "bench/oracle/lru_blocks.h"
 #include "scheduler/simulator/cache_system.h"
+#include "tests/oracle/lru_blocks.h"
 #include "tools/cli/api.h"
 #include "tools/cli/table.h"
 

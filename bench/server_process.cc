@@ -26,7 +26,7 @@ constexpr int kStartPolls = 6000;
 }  // namespace
 
 Result<ServerProcess> ServerProcess::start(const std::string& program, const std::vector<std::string>& arguments,
-                                           const std::string& socket, const NetworkNamespace* network) {
+                                           const std::string& socket, const test::NetworkNamespace* network) {
     const std::string path = (std::filesystem::read_symlink("/proc/self/exe").parent_path() / program).string();
     std::vector<char*> argv{const_cast<char*>(path.c_str())};
     argv.reserve(arguments.size() + 2);
@@ -36,7 +36,7 @@ Result<ServerProcess> ServerProcess::start(const std::string& program, const std
     ServerProcess server(socket);
     int failed = 0;
     {
-        std::optional<NetworkNamespace::Inside> inside;
+        std::optional<test::NetworkNamespace::Inside> inside;
         if (network != nullptr) inside.emplace(*network);
         failed = ::posix_spawn(&server.pid_, path.c_str(), nullptr, nullptr, argv.data(), environ);
     }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "bench/cluster/private_network.h"
+#include "tests/cluster/private_network.h"
 
 namespace larder::bench {
 
@@ -19,7 +19,7 @@ class ServerProcess {
 public:
     // Starts the program, in the given network if any, and waits until it answers at `socket`.
     static Result<ServerProcess> start(const std::string& program, const std::vector<std::string>& arguments,
-                                       const std::string& socket, const NetworkNamespace* network = nullptr);
+                                       const std::string& socket, const test::NetworkNamespace* network = nullptr);
     ServerProcess(ServerProcess&& other) noexcept;
     ServerProcess& operator=(ServerProcess&& other) noexcept;
     ~ServerProcess();

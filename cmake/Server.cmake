@@ -75,22 +75,24 @@ add_library(larder_cache INTERFACE)
 target_link_libraries(larder_cache INTERFACE larder_cache_control)
 add_library(larder::cache ALIAS larder_cache)
 
-# Linear programs that tests and the assign bench compare the allocator with.
+# What tests and benches share: the linear programs and the LRU that the allocator and the simulator are compared with,
+# and nodes with networks of their own.
 if(LARDER_BENCH OR LARDER_TESTS)
-    larder_library(bench/oracle)
-    target_link_libraries(larder_bench_oracle PRIVATE PkgConfig::CLP)
-    # Nodes with networks of their own, and their remote traffic: for the joint bench and for tests.
-    larder_library(bench/cluster)
-    target_link_libraries(larder_bench_cluster PUBLIC larder_base_server PRIVATE Boost::json Threads::Threads)
+    larder_library(tests/oracle)
+    target_link_libraries(larder_tests_oracle PRIVATE PkgConfig::CLP)
+    larder_library(tests/cluster)
+    target_link_libraries(larder_tests_cluster PUBLIC larder_base_server PRIVATE Boost::json Threads::Threads)
 endif()
 if(LARDER_BENCH)
     larder_library(bench)
     target_link_libraries(larder_bench PUBLIC larder_tools_cli larder_tools_simulate larder_loader larder_cache_shard larder_cache_dataset larder_allocator
-        larder_allocator_service larder_bench_cluster larder_bench_oracle larder_scheduler_live
+        larder_allocator_service larder_tests_cluster larder_tests_oracle larder_scheduler_live
         PRIVATE Boost::json Boost::filesystem PkgConfig::LIBARCHIVE Threads::Threads)
     find_package(benchmark REQUIRED)
     add_executable(larder-microbench bench/micro/hot_paths.cc)
     target_link_libraries(larder-microbench PRIVATE larder_loader larder_cache_shard benchmark::benchmark)
+    add_executable(larder-bench bench/program/larder-bench.cc)
+    target_link_libraries(larder-bench PRIVATE larder_bench)
 endif()
 add_subdirectory(tools)
 if(LARDER_TESTS)

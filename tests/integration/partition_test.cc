@@ -17,10 +17,10 @@
 #include "allocator/service/service.h"
 #include "base/file.h"
 #include "base/server/http_client.h"
-#include "bench/cluster/private_network.h"
-#include "bench/cluster/rate_watch.h"
-#include "bench/cluster/remote_counter.h"
 #include "loader/larder.h"
+#include "tests/cluster/private_network.h"
+#include "tests/cluster/rate_watch.h"
+#include "tests/cluster/remote_counter.h"
 #include "tests/support/sample_data.h"
 #include "tests/support/test_daemon.h"
 
@@ -29,8 +29,8 @@ namespace {
 
 namespace asio = boost::asio;
 namespace json = boost::json;
-using bench::NetworkNamespace;
-using bench::PrivateNetwork;
+using test::NetworkNamespace;
+using test::PrivateNetwork;
 
 constexpr double kPartitionedRemote = 8e6;
 constexpr double kPartitionedFloor = 5e5;
@@ -213,8 +213,8 @@ TEST_F(Partition, NodeFallsToFloorWithinRemoteAndThePlanReturns) {
     });
     const auto before = plan();
 
-    bench::RemoteCounter counter(admin_sockets());
-    bench::RateWatch watch([&] { return counter.bytes(); }, kPartitionedRemote);
+    test::RemoteCounter counter(admin_sockets());
+    test::RateWatch watch([&] { return counter.bytes(); }, kPartitionedRemote);
     double largest_sum = 0;
     const auto wait_until = [&](const std::function<bool()>& holds) {
         while (!holds()) {

@@ -15,6 +15,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from sources import CPP_SUFFIXES, Finding, Source, read_sources  # noqa: E402
 
 PROGRAMS = {"tools", "bench", "tests"}
+# Program -> programs it must not include. Benches print with tools/cli, so tools must not need benches.
+FORBIDDEN_PROGRAMS = {"tools": {"bench", "tests"}}
 # Part -> parts it may include, besides itself. The longest matching folder is a file's part.
 ALLOWED = {
     "base": set(),
@@ -53,6 +55,8 @@ def forbidden(source: Source, known: set[str]) -> list[Finding]:
             findings.append(Finding(source.path, line, "arrows", f'<{target}> is a project file: write it in quotes'))
         elif part in LIGHT and not quoted and HEAVY.match(target):
             findings.append(Finding(source.path, line, "arrows", f"{part} must not include <{target}>: training jobs link it"))
+        elif target in known and target_part in FORBIDDEN_PROGRAMS.get(part, ()):
+            findings.append(Finding(source.path, line, "arrows", f'{part} must not include "{target}"'))
         elif part not in PROGRAMS and target in known and target_part != part and target_part not in ALLOWED[part]:
             may = ", ".join(sorted(ALLOWED[part])) or "nothing else"
             findings.append(Finding(source.path, line, "arrows", f'{part} must not include "{target}"; it may include {may}'))

@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "allocator/assign.h"
-#include "bench/oracle/cluster_lp.h"
-#include "bench/oracle/lp.h"
+#include "tests/oracle/cluster_lp.h"
+#include "tests/oracle/lp.h"
 #include "tests/unit/allocator/random_state.h"
 
 namespace larder::test {
 namespace {
 
 using namespace allocator;
-using namespace bench::oracle;
+using namespace oracle;
 
 constexpr double kSame = 1e-6;
 

@@ -4,14 +4,14 @@
 #include <vector>
 
 #include "allocator/model.h"
-#include "bench/oracle/lru_blocks.h"
 #include "scheduler/simulator/cache_system.h"
 #include "scheduler/simulator/data_plane.h"
+#include "tests/oracle/lru_blocks.h"
 
 namespace larder::scheduler {
 namespace {
 
-using bench::oracle::LruBlocks;
+using oracle::LruBlocks;
 
 // The hit ratios of the jobs by the closed form.
 std::vector<double> predicted(double capacity, const std::vector<LruBlocks::Job>& jobs) {

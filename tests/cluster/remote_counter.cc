@@ -1,4 +1,4 @@
-#include "bench/cluster/remote_counter.h"
+#include "tests/cluster/remote_counter.h"
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -10,7 +10,7 @@
 
 #include "base/server/http_client.h"
 
-namespace larder::bench {
+namespace larder::test {
 namespace {
 
 // A daemon that hangs must not delay counting the others.
@@ -60,4 +60,4 @@ void RemoteCounter::forget_bursts() {
     for (auto& [name, job] : jobs_) job.burst_bytes = job.burst_bytes_before = 0;
 }
 
-}  // namespace larder::bench
+}  // namespace larder::test

@@ -1,4 +1,4 @@
-#include "bench/cluster/rate_watch.h"
+#include "tests/cluster/rate_watch.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 
-namespace larder::bench {
+namespace larder::test {
 namespace {
 
 constexpr auto kPeriod = std::chrono::milliseconds(100);
@@ -44,4 +44,4 @@ void RateWatch::run() {
     }
 }
 
-}  // namespace larder::bench
+}  // namespace larder::test

@@ -10,7 +10,7 @@
 
 #include "scheduler/simulator/random.h"
 
-namespace larder::bench::oracle {
+namespace larder::oracle {
 
 class LruBlocks {
 public:
@@ -43,4 +43,4 @@ private:
     std::unordered_map<std::uint64_t, std::list<std::uint64_t>::iterator> places_;
 };
 
-}  // namespace larder::bench::oracle
+}  // namespace larder::oracle

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 
-namespace larder::bench {
+namespace larder::test {
 
 class RateWatch {
 public:
@@ -34,4 +34,4 @@ private:
     std::thread thread_;
 };
 
-}  // namespace larder::bench
+}  // namespace larder::test

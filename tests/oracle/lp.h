@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-namespace larder::bench::oracle {
+namespace larder::oracle {
 
 struct LpCache {
     std::uint32_t group = 0;
@@ -56,4 +56,4 @@ double largest_sum(const LpProblem& problem, const std::vector<double>& cache);
 // their caps, by bisection over linear programs; infinity if all can read at their highest.
 double max_min_level(const LpProblem& problem);
 
-}  // namespace larder::bench::oracle
+}  // namespace larder::oracle

@@ -10,9 +10,9 @@
 
 #include "allocator/plan.h"
 #include "allocator/state.h"
-#include "bench/oracle/lp.h"
+#include "tests/oracle/lp.h"
 
-namespace larder::bench::oracle {
+namespace larder::oracle {
 
 class ClusterLp {
 public:
@@ -30,4 +30,4 @@ private:
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> caches_;  // by dataset and peer group
 };
 
-}  // namespace larder::bench::oracle
+}  // namespace larder::oracle

@@ -1,8 +1,8 @@
-#include "bench/oracle/cluster_lp.h"
+#include "tests/oracle/cluster_lp.h"
 
 #include <algorithm>
 
-namespace larder::bench::oracle {
+namespace larder::oracle {
 
 using namespace allocator;
 
@@ -75,4 +75,4 @@ std::vector<double> ClusterLp::ideals() const {
     return rates;
 }
 
-}  // namespace larder::bench::oracle
+}  // namespace larder::oracle

@@ -1,9 +1,9 @@
-#include "bench/oracle/lru_blocks.h"
+#include "tests/oracle/lru_blocks.h"
 
 #include <numeric>
 #include <utility>
 
-namespace larder::bench::oracle {
+namespace larder::oracle {
 
 LruBlocks::LruBlocks(std::size_t capacity, std::vector<Job> jobs) : capacity_(capacity), jobs_(std::move(jobs)) {
     for (Job& job : jobs_) begin(job);
@@ -52,4 +52,4 @@ bool LruBlocks::touch(std::uint64_t block) {
     return hit;
 }
 
-}  // namespace larder::bench::oracle
+}  // namespace larder::oracle

@@ -1,4 +1,4 @@
-#include "bench/cluster/private_network.h"
+#include "tests/cluster/private_network.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -14,7 +14,7 @@
 
 extern char** environ;
 
-namespace larder::bench {
+namespace larder::test {
 namespace {
 
 constexpr const char* kOurs = "/proc/thread-self/ns/net";
@@ -118,4 +118,4 @@ Result<void> PrivateNetwork::set_cable(std::uint32_t index, const char* state) c
     return ip_each(hub_, {{"link", "set", cable(index), state}});
 }
 
-}  // namespace larder::bench
+}  // namespace larder::test

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 
-namespace larder::bench {
+namespace larder::test {
 
 class RemoteCounter {
 public:
@@ -39,4 +39,4 @@ private:
     std::map<std::string, Job> jobs_;  // by daemon, job and dataset
 };
 
-}  // namespace larder::bench
+}  // namespace larder::test

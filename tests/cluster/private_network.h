@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 
-namespace larder::bench {
+namespace larder::test {
 
 class NetworkNamespace {
 public:
@@ -65,4 +65,4 @@ private:
     std::vector<NetworkNamespace> nodes_;
 };
 
-}  // namespace larder::bench
+}  // namespace larder::test

@@ -1,4 +1,4 @@
-#include "bench/oracle/lp.h"
+#include "tests/oracle/lp.h"
 
 #include <coin/ClpSimplex.hpp>
 #include <coin/CoinPackedMatrix.hpp>
@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-namespace larder::bench::oracle {
+namespace larder::oracle {
 namespace {
 
 constexpr double kRounding = 1e-9;  // relative tolerance within which equal shares fit
@@ -246,4 +246,4 @@ double max_min_level(const LpProblem& problem) {
     return low;
 }
 
-}  // namespace larder::bench::oracle
+}  // namespace larder::oracle
