@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/server/http_route.h"
 
 namespace larder::allocator {
 namespace {
@@ -47,18 +48,6 @@ constexpr std::array kRoleNames{
 
 constexpr std::size_t kTokenBytesMin = 16;
 constexpr std::size_t kTokenBytesMax = 512;
-
-// True if the path matches the pattern.
-bool fits(std::string_view pattern, const std::vector<std::string>& path) {
-    for (const std::string& segment : path) {
-        if (pattern.empty()) return false;
-        pattern.remove_prefix(1);  // the slash
-        const std::string_view wanted = pattern.substr(0, pattern.find('/'));
-        pattern.remove_prefix(wanted.size());
-        if (wanted != "{name}" && wanted != segment) return false;
-    }
-    return pattern.empty();
-}
 
 std::array<unsigned char, 32> digest_of(std::string_view token) {
     std::array<unsigned char, 32> digest;
@@ -159,8 +148,9 @@ Result<std::vector<Token>> read_tokens(const std::string& file) {
 
 const AccessRule* Access::rule_of(const HttpRequest& request) const {
     for (const std::span<const AccessRule> rules : {std::span<const AccessRule>(kRules), std::span(more_)}) {
+        std::string name;
         const auto found = std::ranges::find_if(rules, [&](const AccessRule& rule) {
-            return rule.method == request.method && fits(rule.path, request.path);
+            return rule.method == request.method && match_route(rule.path, request.path, name);
         });
         if (found != rules.end()) return &*found;
     }

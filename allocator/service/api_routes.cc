@@ -9,6 +9,7 @@
 
 #include "allocator/protocol/codec.h"
 #include "allocator/service/api.h"
+#include "base/server/http_route.h"
 #include "base/server/json_http.h"
 
 namespace larder::allocator {
@@ -19,46 +20,9 @@ constexpr std::uint64_t kWaitMax_s = 60;
 constexpr std::uint64_t kStatusMin_ms = 100;
 constexpr std::uint64_t kStatusMax_ms = 3'600'000;
 
-// True if the path matches the route. Sets `name` to the segment at "{name}".
-bool fits(std::string_view pattern, const std::vector<std::string>& path, std::string& name) {
-    std::size_t at = 0;
-    while (!pattern.empty()) {
-        pattern.remove_prefix(1);  // the slash
-        const std::string_view segment = pattern.substr(0, pattern.find('/'));
-        pattern.remove_prefix(segment.size());
-        if (at == path.size()) return false;
-        if (segment == "{name}") {
-            if (path[at].empty()) return false;
-            name = path[at];
-        } else if (segment != path[at]) {
-            return false;
-        }
-        ++at;
-    }
-    return at == path.size();
-}
-
-bool has_word(std::string_view words, std::string_view word) {
-    while (!words.empty()) {
-        const std::string_view first = words.substr(0, words.find(' '));
-        if (first == word) return true;
-        words.remove_prefix(std::min(words.size(), first.size() + 1));
-    }
-    return false;
-}
-
-Result<void> check_query(std::string_view known, const HttpRequest& request) {
-    for (const auto& [key, text] : request.query) {
-        if (has_word(known, key)) continue;
-        const std::string there = known.empty() ? "" : "; known: " + std::string(known);
-        return fail(ErrorCode::invalid_argument, "query: key \"" + key + "\" is unknown here" + there);
-    }
-    return {};
-}
-
 // Reads the query keys that routes accept. All values are whole numbers.
 Result<void> read_query(const Api::Route& route, const HttpRequest& request, Api::Asked& asked) {
-    if (auto known = check_query(route.query, request); !known) return known;
+    if (auto known = check_query_keys(route.query, request); !known) return known;
     for (const auto& [key, text] : request.query) {
         if (key == kProtocolQuery) {
             const auto version = parse_protocol(text);
@@ -137,7 +101,7 @@ void Api::find_and_answer(const HttpRequest& request, const HttpRespond& respond
     std::string allowed;
     for (const Route& route : routes()) {
         Asked asked{.http = request};
-        if (!fits(route.path, request.path, asked.name)) continue;
+        if (!match_route(route.path, request.path, asked.name)) continue;
         if (route.method != request.method) {
             allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
             continue;
@@ -174,12 +138,12 @@ bool Api::answer_by_extension(const HttpRequest& request, const HttpRespond& res
     const auto all = extension_->routes();
     for (std::size_t i = 0; i < all.size(); ++i) {
         std::string name;
-        if (!fits(all[i].path, request.path, name)) continue;
+        if (!match_route(all[i].path, request.path, name)) continue;
         if (all[i].method != request.method) {
             allowed += (allowed.empty() ? "" : ", ") + std::string(all[i].method);
             continue;
         }
-        const auto known = check_query(all[i].query, request);
+        const auto known = check_query_keys(all[i].query, request);
         if (known) {
             extension_->answer(i, request, name, respond);
         } else {

@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
+#include "base/server/http_route.h"
 #include "base/server/json_reader.h"
 #include "base/server/logging.h"
 #include "cache/control/api_json.h"
@@ -59,36 +62,65 @@ Api::Api(Node& node, const HandshakeServer& handshakes, const AllocatorAgent* ag
 
 void Api::handle(const HttpRequest& request, HttpRespond respond) {
     try {
-        route(request, std::move(respond));
+        find_and_answer(request, std::move(respond));
     } catch (const std::exception& error) {
         // Boost.JSON throws when out of memory. The connection then answers 500.
         log_error("a request failed", {{"error", error.what()}});
     }
 }
 
-void Api::route(const HttpRequest& request, HttpRespond respond) {
-    const Path& path = request.path;
-    const bool reads = request.method == "GET";
-    if (path == Path{"healthz"}) {
-        if (!reads) return respond(method_not_allowed("GET"));
-        return respond({.content_type = "text/plain", .body = "ok\n"});
+std::span<const Api::Route> Api::routes() {
+    static constexpr std::array kRoutes{
+        Route{"GET", "/healthz", &Api::get_health, true},
+        Route{"GET", "/metrics", &Api::get_metrics, true},
+        Route{"GET", "/v1", &Api::get_index},
+        Route{"GET", "/v1/status", &Api::get_status},
+        Route{"GET", "/v1/datasets", &Api::get_datasets},
+        Route{"POST", "/v1/datasets", &Api::post_dataset},
+        Route{"GET", "/v1/datasets/{name}", &Api::get_dataset},
+        Route{"DELETE", "/v1/datasets/{name}", &Api::delete_dataset},
+        Route{"POST", "/v1/datasets/{name}/index", &Api::post_index},
+        Route{"POST", "/v1/datasets/{name}/verify", &Api::post_verify},
+        Route{"POST", "/v1/datasets/{name}/warm", &Api::post_warm},
+        Route{"GET", "/v1/datasets/{name}/quota", &Api::get_quota},
+        Route{"PUT", "/v1/datasets/{name}/quota", &Api::put_quota},
+        Route{"GET", "/v1/jobs", &Api::get_jobs},
+        Route{"PUT", "/v1/jobs/{name}/limit", &Api::put_job_limit},
+        Route{"DELETE", "/v1/jobs/{name}/limit", &Api::delete_job_limit},
+        Route{"GET", "/v1/tasks/{id}", &Api::get_task},
+        Route{"DELETE", "/v1/tasks/{id}", &Api::delete_task},
+    };
+    return kRoutes;
+}
+
+void Api::find_and_answer(const HttpRequest& request, HttpRespond respond) {
+    std::string allowed;
+    for (const Route& route : routes()) {
+        Asked asked{.http = request};
+        if (!match_route(route.path, request.path, asked.name)) continue;
+        if (!request.peer && !route.over_tcp) continue;
+        if (route.method != request.method) {
+            allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+            continue;
+        }
+        if (auto known = check_query_keys("", request); !known) return respond(http_error(known.error()));
+        return (this->*route.answer)(asked, std::move(respond));
     }
-    if (path == Path{"metrics"}) {
-        if (!reads) return respond(method_not_allowed("GET"));
-        return get_metrics(std::move(respond));
-    }
+    if (!allowed.empty()) return respond(method_not_allowed(allowed));
     if (!request.peer) {
         return respond(http_error(403, "permission_denied", "only /metrics and /healthz are served over TCP"));
     }
-    if (path.size() < 2 || path[0] != "v1") return respond(no_such_path());
-    if (path[1] == "status" && path.size() == 2) {
-        if (!reads) return respond(method_not_allowed("GET"));
-        return get_status(respond);
-    }
-    if (path[1] == "datasets") return datasets(request, std::move(respond));
-    if (path[1] == "jobs") return jobs(request, std::move(respond));
-    if (path[1] == "tasks") return tasks(request, respond);
     respond(no_such_path());
+}
+
+void Api::get_health(const Asked&, HttpRespond respond) {
+    respond({.content_type = "text/plain", .body = "ok\n"});
+}
+
+void Api::get_index(const Asked&, HttpRespond respond) {
+    json::array list;
+    for (const Route& route : routes()) list.push_back(json::object{{"method", route.method}, {"path", route.path}});
+    respond(json_response({{"routes", std::move(list)}}));
 }
 
 std::optional<AllocatorMetrics> Api::allocator_metrics() const {
@@ -134,7 +166,7 @@ json::array Api::outages_json() const {
     return outages;
 }
 
-void Api::get_status(const HttpRespond& respond) {
+void Api::get_status(const Asked&, HttpRespond respond) {
     const IndexStatus index = node_.index_status();
     respond(json_response({{"version", LARDER_VERSION},
                            {"pid", ::getpid()},
@@ -153,7 +185,7 @@ void Api::get_status(const HttpRespond& respond) {
                            {"index_problem", index.problem}}));
 }
 
-void Api::get_metrics(HttpRespond respond) {
+void Api::get_metrics(const Asked&, HttpRespond respond) {
     node_.collect([this, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
         if (!statistics) return respond(http_error(statistics.error()));
         const NodeMetrics node{.sessions = handshakes_.sessions(),

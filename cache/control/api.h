@@ -4,23 +4,17 @@
 // Runs on the control thread and never blocks it: an answer that needs the data plane is sent once the data plane has
 // answered.
 //
-//   GET    /v1/status
-//   GET    /v1/datasets                     POST   /v1/datasets                 (starts a task)
-//   GET    /v1/datasets/NAME                DELETE /v1/datasets/NAME
-//   POST   /v1/datasets/NAME/index          POST   /v1/datasets/NAME/verify, /warm   (start tasks)
-//   GET    /v1/datasets/NAME/quota          PUT    /v1/datasets/NAME/quota
-//   GET    /v1/tasks/ID                     DELETE /v1/tasks/ID                 (cancels)
-//   GET    /v1/jobs                         PUT    /v1/jobs/NAME/limit
-//   GET    /healthz                         GET    /metrics
+// Api::routes() has the routes; docs/openapi/larderd.yaml describes them, and a test compares the two.
 //
-// Bodies are read strictly: an unknown key or a wrong type is a 400 that names it. Over TCP, where the caller is
-// unknown, only /healthz and /metrics are answered.
+// Bodies and queries are read strictly: an unknown key or a wrong type is a 400 that names it. Over TCP, where the
+// caller is unknown, only /healthz and /metrics are answered.
 
 #include <boost/json/value.hpp>
 
 #include <cstdint>
+#include <span>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/server/http.h"
@@ -35,32 +29,48 @@ public:
     // The arguments must outlive the Api and its answers. `agent` is null without an allocator.
     Api(Node& node, const HandshakeServer& handshakes, const AllocatorAgent* agent);
 
+    // A request and what its path names.
+    struct Asked {
+        const HttpRequest& http;
+        std::string name;  // the segment in braces
+    };
+    struct Route {
+        std::string_view method;
+        std::string_view path;  // "/v1/datasets/{name}/quota"
+        void (Api::*answer)(const Asked& asked, HttpRespond respond);
+        bool over_tcp = false;  // answered there too
+    };
+    static std::span<const Route> routes();
+
     void handle(const HttpRequest& request, HttpRespond respond);
 
 private:
-    using Path = std::vector<std::string>;
-
-    void route(const HttpRequest& request, HttpRespond respond);
-    void datasets(const HttpRequest& request, HttpRespond respond);
-    void dataset(const std::string& name, const HttpRequest& request, HttpRespond respond);
-    void jobs(const HttpRequest& request, HttpRespond respond);
-    void tasks(const HttpRequest& request, const HttpRespond& respond);
+    void find_and_answer(const HttpRequest& request, HttpRespond respond);
 
     std::optional<AllocatorMetrics> allocator_metrics() const;
     boost::json::value allocator_json() const;
     boost::json::value peers_json() const;
-    void get_status(const HttpRespond& respond);
-    void get_datasets(HttpRespond respond);
-    void get_dataset(const std::string& name, HttpRespond respond);
-    void add_dataset(const HttpRequest& request, const HttpRespond& respond);
-    void scan_dataset(const std::string& name, const HttpRequest& request, const HttpRespond& respond);
-    void get_quota(const std::string& name, const HttpRespond& respond);
-    void put_quota(const std::string& name, const HttpRequest& request, HttpRespond respond);
-    void get_jobs(HttpRespond respond);
-    void put_job_limit(const std::string& job, const HttpRequest& request, HttpRespond respond);
-    void delete_job_limit(const std::string& job, HttpRespond respond);
-    void get_task(std::uint64_t id, HttpRespond respond);
-    void get_metrics(HttpRespond respond);
+    void get_health(const Asked& asked, HttpRespond respond);
+    void get_metrics(const Asked& asked, HttpRespond respond);
+    void get_index(const Asked& asked, HttpRespond respond);
+    void get_status(const Asked& asked, HttpRespond respond);
+    void get_datasets(const Asked& asked, HttpRespond respond);
+    void post_dataset(const Asked& asked, HttpRespond respond);
+    void get_dataset(const Asked& asked, HttpRespond respond);
+    void delete_dataset(const Asked& asked, HttpRespond respond);
+    void post_index(const Asked& asked, HttpRespond respond);
+    void post_verify(const Asked& asked, HttpRespond respond);
+    void post_warm(const Asked& asked, HttpRespond respond);
+    void get_quota(const Asked& asked, HttpRespond respond);
+    void put_quota(const Asked& asked, HttpRespond respond);
+    void get_jobs(const Asked& asked, HttpRespond respond);
+    void put_job_limit(const Asked& asked, HttpRespond respond);
+    void delete_job_limit(const Asked& asked, HttpRespond respond);
+    void get_task(const Asked& asked, HttpRespond respond);
+    void delete_task(const Asked& asked, HttpRespond respond);
+
+    void respond_with_quota(const std::string& dataset, const HttpRespond& respond);
+    void respond_with_task(const Asked& asked, bool cancel, const HttpRespond& respond);
     boost::json::array outages_json() const;
 
     Node& node_;

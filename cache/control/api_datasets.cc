@@ -71,35 +71,16 @@ json::object dataset_json(const NodeDataset& dataset, const ShardStatistics& sta
             {"versions", std::move(versions)}};
 }
 
+// Fails if the request's body has a key.
+Result<void> check_empty_body(const HttpRequest& request) {
+    const auto object = request_object(request);
+    if (!object) return std::unexpected(object.error());
+    return JsonReader(*object, "request body").finish();
+}
+
 }  // namespace
 
-void Api::datasets(const HttpRequest& request, HttpRespond respond) {
-    const Path& path = request.path;
-    const std::string& method = request.method;
-    if (path.size() == 2) {
-        if (method == "GET") return get_datasets(std::move(respond));
-        if (method == "POST") return add_dataset(request, respond);
-        return respond(method_not_allowed("GET, POST"));
-    }
-    if (path.size() == 3) return dataset(path[2], request, std::move(respond));
-    if (path.size() != 4) return respond(no_such_path());
-    if (path[3] == "quota") {
-        if (method == "GET") return get_quota(path[2], respond);
-        if (method == "PUT") return put_quota(path[2], request, std::move(respond));
-        return respond(method_not_allowed("GET, PUT"));
-    }
-    if (path[3] != "index" && path[3] != "verify" && path[3] != "warm") return respond(no_such_path());
-    if (method != "POST") return respond(method_not_allowed("POST"));
-    scan_dataset(path[2], request, respond);
-}
-
-void Api::dataset(const std::string& name, const HttpRequest& request, HttpRespond respond) {
-    if (request.method == "GET") return get_dataset(name, std::move(respond));
-    if (request.method != "DELETE") return respond(method_not_allowed("GET, DELETE"));
-    node_.remove(name, [respond = std::move(respond)](const Result<void>& done) { respond(done_response(done)); });
-}
-
-void Api::get_datasets(HttpRespond respond) {
+void Api::get_datasets(const Asked&, HttpRespond respond) {
     node_.collect([this, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
         if (!statistics) return respond(http_error(statistics.error()));
         json::array datasets;
@@ -112,8 +93,8 @@ void Api::get_datasets(HttpRespond respond) {
     });
 }
 
-void Api::get_dataset(const std::string& name, HttpRespond respond) {
-    node_.collect([this, name, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
+void Api::get_dataset(const Asked& asked, HttpRespond respond) {
+    node_.collect([this, name = asked.name, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
         const auto found = node_.find(name);
         if (!found) return respond(http_error(found.error()));
         if (!statistics) return respond(http_error(statistics.error()));
@@ -121,38 +102,54 @@ void Api::get_dataset(const std::string& name, HttpRespond respond) {
     });
 }
 
-void Api::add_dataset(const HttpRequest& request, const HttpRespond& respond) {
-    const auto object = request_object(request);
+void Api::delete_dataset(const Asked& asked, HttpRespond respond) {
+    node_.remove(asked.name,
+                 [respond = std::move(respond)](const Result<void>& done) { respond(done_response(done)); });
+}
+
+void Api::post_dataset(const Asked& asked, HttpRespond respond) {
+    const auto object = request_object(asked.http);
     if (!object) return respond(http_error(object.error()));
     const auto wish = read_dataset_request(*object);
     if (!wish) return respond(http_error(wish.error()));
     // The user who adds a dataset owns it by default.
-    auto dataset = check_dataset_request(*wish, {.owner = request.peer->uid, .group = request.peer->gid});
+    auto dataset = check_dataset_request(*wish, {.owner = asked.http.peer->uid, .group = asked.http.peer->gid});
     if (!dataset) return respond(http_error(dataset.error()));
     respond(task_response(wish->dry_run ? node_.survey(std::move(*dataset)) : node_.add(std::move(*dataset))));
 }
 
-void Api::scan_dataset(const std::string& name, const HttpRequest& request, const HttpRespond& respond) {
-    const std::string& what = request.path[3];
-    const auto object = request_object(request);
+void Api::post_index(const Asked& asked, HttpRespond respond) {
+    if (auto empty = check_empty_body(asked.http); !empty) return respond(http_error(empty.error()));
+    respond(task_response(node_.reindex(asked.name)));
+}
+
+void Api::post_verify(const Asked& asked, HttpRespond respond) {
+    const auto object = request_object(asked.http);
     if (!object) return respond(http_error(object.error()));
     JsonReader reader(*object, "request body");
     // With `remote`, verify also compares cached blocks with the remote's bytes.
-    const bool remote = what == "verify" && reader.optional_boolean("remote").value_or(false);
+    const bool remote = reader.optional_boolean("remote").value_or(false);
     if (auto finished = reader.finish(); !finished) return respond(http_error(finished.error()));
-    if (what == "index") return respond(task_response(node_.reindex(name)));
-    const ScanKind verify = remote ? ScanKind::verify_remote : ScanKind::verify;
-    respond(task_response(node_.scan(name, what == "warm" ? ScanKind::warm : verify)));
+    respond(task_response(node_.scan(asked.name, remote ? ScanKind::verify_remote : ScanKind::verify)));
 }
 
-void Api::get_quota(const std::string& name, const HttpRespond& respond) {
-    const auto found = node_.find(name);
+void Api::post_warm(const Asked& asked, HttpRespond respond) {
+    if (auto empty = check_empty_body(asked.http); !empty) return respond(http_error(empty.error()));
+    respond(task_response(node_.scan(asked.name, ScanKind::warm)));
+}
+
+void Api::get_quota(const Asked& asked, HttpRespond respond) {
+    respond_with_quota(asked.name, respond);
+}
+
+void Api::respond_with_quota(const std::string& dataset, const HttpRespond& respond) {
+    const auto found = node_.find(dataset);
     if (!found) return respond(http_error(found.error()));
     respond(json_response(quota_json((*found)->record.quota)));
 }
 
-void Api::put_quota(const std::string& name, const HttpRequest& request, HttpRespond respond) {
-    const auto object = request_object(request);
+void Api::put_quota(const Asked& asked, HttpRespond respond) {
+    const auto object = request_object(asked.http);
     if (!object) return respond(http_error(object.error()));
     std::optional<Quota> wanted;
     if (object->contains("auto")) {
@@ -164,9 +161,10 @@ void Api::put_quota(const std::string& name, const HttpRequest& request, HttpRes
         if (!quota) return respond(http_error(quota.error()));
         wanted = *quota;
     }
+    const std::string name = asked.name;
     node_.set_quota(name, wanted, [this, name, respond = std::move(respond)](const Result<void>& done) {
         if (!done) return respond(http_error(done.error()));
-        get_quota(name, respond);
+        respond_with_quota(name, respond);
     });
 }
 

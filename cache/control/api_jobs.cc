@@ -46,19 +46,7 @@ json::object task_json(const TaskView& task, const Node& node) {
 
 }  // namespace
 
-void Api::jobs(const HttpRequest& request, HttpRespond respond) {
-    const Path& path = request.path;
-    if (path.size() == 2) {
-        if (request.method != "GET") return respond(method_not_allowed("GET"));
-        return get_jobs(std::move(respond));
-    }
-    if (path.size() != 4 || path[3] != "limit") return respond(no_such_path());
-    if (request.method == "DELETE") return delete_job_limit(path[2], std::move(respond));
-    if (request.method != "PUT") return respond(method_not_allowed("PUT, DELETE"));
-    put_job_limit(path[2], request, std::move(respond));
-}
-
-void Api::get_jobs(HttpRespond respond) {
+void Api::get_jobs(const Asked&, HttpRespond respond) {
     node_.collect([this, respond = std::move(respond)](const Result<ShardStatistics>& statistics) {
         if (!statistics) return respond(http_error(statistics.error()));
         json::array jobs;
@@ -80,9 +68,10 @@ void Api::get_jobs(HttpRespond respond) {
     });
 }
 
-void Api::put_job_limit(const std::string& job, const HttpRequest& request, HttpRespond respond) {
+void Api::put_job_limit(const Asked& asked, HttpRespond respond) {
+    const std::string& job = asked.name;
     if (auto checked = check_job_name(job); !checked) return respond(http_error(checked.error()));
-    const auto object = request_object(request);
+    const auto object = request_object(asked.http);
     if (!object) return respond(http_error(object.error()));
     JsonReader reader(*object, "request body");
     JobLimit limit{.rate_bytes_per_second = reader.number("rate_bytes_per_s"),
@@ -96,26 +85,29 @@ void Api::put_job_limit(const std::string& job, const HttpRequest& request, Http
     });
 }
 
-void Api::delete_job_limit(const std::string& job, HttpRespond respond) {
-    if (auto checked = check_job_name(job); !checked) return respond(http_error(checked.error()));
-    node_.set_job_limit(job, std::nullopt,
+void Api::delete_job_limit(const Asked& asked, HttpRespond respond) {
+    if (auto checked = check_job_name(asked.name); !checked) return respond(http_error(checked.error()));
+    node_.set_job_limit(asked.name, std::nullopt,
                         [respond = std::move(respond)](const Result<void>& done) { respond(done_response(done)); });
 }
 
-void Api::tasks(const HttpRequest& request, const HttpRespond& respond) {
-    if (request.path.size() != 3) return respond(no_such_path());
-    const std::string& text = request.path[2];
+void Api::get_task(const Asked& asked, HttpRespond respond) {
+    respond_with_task(asked, false, respond);
+}
+
+void Api::delete_task(const Asked& asked, HttpRespond respond) {
+    respond_with_task(asked, true, respond);
+}
+
+void Api::respond_with_task(const Asked& asked, bool cancel, const HttpRespond& respond) {
+    const std::string& text = asked.name;
     std::uint64_t id = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
-    const bool number = error == std::errc{} && end == text.data() + text.size();
-    if (!number || !node_.tasks().view(id)) {
+    const bool is_number = error == std::errc{} && end == text.data() + text.size();
+    if (!is_number || !node_.tasks().view(id)) {
         return respond(http_error(404, "not_found", "task \"" + text + "\" is unknown, or ended long ago"));
     }
-    if (request.method == "DELETE") {
-        node_.tasks().cancel(id);
-    } else if (request.method != "GET") {
-        return respond(method_not_allowed("GET, DELETE"));
-    }
+    if (cancel) node_.tasks().cancel(id);
     respond(json_response(task_json(*node_.tasks().view(id), node_)));
 }
 

@@ -2,39 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import http.client
-import json
 import pathlib
 import re
-import socket
 import subprocess
 import time
-from collections.abc import Mapping
 
-
-@dataclasses.dataclass
-class Answer:
-    status: int
-    content_type: str
-    headers: Mapping[str, str]
-    body: bytes
-
-    def json(self) -> object:
-        return json.loads(self.body)
-
-
-class UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, path: pathlib.Path) -> None:
-        super().__init__("larder", timeout=60)
-        self._path = str(path)
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+from http_api import Answer, UnixConnection, ask
 
 
 class Allocator:
@@ -59,7 +33,7 @@ class Allocator:
 
     def ask(self, method: str, target: str, body: object = None) -> Answer:
         """Sends one request over the Unix socket. Bytes are sent unchanged, anything else as JSON."""
-        return self._ask(UnixConnection(self.socket), method, target, body, {})
+        return ask(UnixConnection(self.socket), method, target, body)
 
     def ask_tcp(self, method: str, target: str, body: object = None, token: str | None = None) -> Answer:
         """Sends one request over TCP. The allocator must listen on a port that the kernel chose."""
@@ -67,20 +41,7 @@ class Allocator:
         assert found, self.log.read_text()
         connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        return self._ask(connection, method, target, body, headers)
-
-    @staticmethod
-    def _ask(
-        connection: http.client.HTTPConnection, method: str, target: str, body: object, headers: dict[str, str]
-    ) -> Answer:
-        try:
-            data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-            connection.request(method, target, body=data, headers=headers)
-            response = connection.getresponse()
-            content_type = response.getheader("Content-Type", "").split(";")[0]
-            return Answer(response.status, content_type, dict(response.getheaders()), response.read())
-        finally:
-            connection.close()
+        return ask(connection, method, target, body, headers)
 
     def stream(self, target: str, until: bytes) -> Answer:
         """Reads the beginning of an endless answer, up to the line that completes `last`."""

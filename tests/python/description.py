@@ -1,15 +1,26 @@
-"""Checks answers against docs/openapi/allocator.yaml."""
+"""Checks the answers of a daemon against its OpenAPI file in docs/openapi."""
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
+from collections.abc import Callable
 
 import jsonschema
 import yaml
-from allocator_process import Answer
+from http_api import Answer
 
 METHODS = ("get", "post", "put", "delete", "patch")
+
+
+def schemas_in(part: object) -> list[dict]:
+    if isinstance(part, list):
+        return [schema for item in part for schema in schemas_in(item)]
+    if not isinstance(part, dict):
+        return []
+    own = [part["schema"]] if isinstance(part.get("schema"), dict) else []
+    return own + [schema for item in part.values() for schema in schemas_in(item)]
 
 
 class Description:
@@ -59,3 +70,44 @@ class Description:
         except jsonschema.ValidationError:
             return False
         return True
+
+    def check_document(self) -> None:
+        """Checks the file itself: its schemas, its operations' names, and that every schema is used."""
+        assert self.document["openapi"].startswith("3.1.")
+        components = self.document["components"]
+        named = list(components["schemas"].values())
+        for schema in named + schemas_in(self.document["paths"]) + schemas_in(components["responses"]):
+            jsonschema.Draft202012Validator.check_schema(schema)
+        ids = [operation["operationId"] for operation in self.operations().values()]
+        assert len(ids) == len(set(ids))
+        for (method, path), operation in self.operations().items():
+            assert operation["summary"], (method, path)
+            named_in_path = re.findall(r"\{(\w+)\}", path)
+            given = [self.resolved(of)["name"] for of in self.document["paths"][path].get("parameters", [])]
+            assert named_in_path == given, path
+        used = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(self.document)))
+        assert used == set(components["schemas"]), "each schema is used, and each that is used is there"
+
+    def check_routes(self, ask: Callable[..., Answer]) -> None:
+        """Compares the operations with the routes that GET /v1 lists, and tries every other method on every path."""
+        listed = ask("GET", "/v1").json()["routes"]
+        served = {(route["method"], route["path"]) for route in listed}
+        assert len(served) == len(listed)
+        assert served == set(self.operations())
+        for path in self.document["paths"]:
+            allowed = {method for method, of in served if of == path}
+            for method in {"GET", "POST", "PUT", "DELETE", "PATCH"} - allowed:
+                answer = ask(method, re.sub(r"\{\w+\}", "x", path))
+                assert answer.status == 405, (method, path)
+                assert set(answer.headers["Allow"].split(", ")) == allowed
+                self.validate(answer.json(), {"$ref": "#/components/schemas/Error"})
+
+    def check_all_seen(self) -> None:
+        """Every described answer was given to check_answer. A default answer need not be."""
+        described = {
+            (method, path, status)
+            for (method, path), operation in self.operations().items()
+            for status in operation["responses"]
+            if status != "default"
+        }
+        assert self.seen == described, "every described answer was given"

@@ -9,7 +9,7 @@ import random
 from typing import Any
 
 import larder
-from allocator_process import UnixConnection
+from http_api import UnixConnection
 
 
 @dataclasses.dataclass

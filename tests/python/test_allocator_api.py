@@ -3,13 +3,10 @@ schema, and every documented answer is seen."""
 
 from __future__ import annotations
 
-import json
 import pathlib
-import re
 import time
 from collections.abc import Callable
 
-import jsonschema
 import pytest
 from allocator_process import Allocator, node_report
 from description import Description
@@ -17,51 +14,12 @@ from description import Description
 LARGE = b" " * (5 << 20)
 
 
-def schemas_in(part: object) -> list[dict]:
-    if isinstance(part, list):
-        return [schema for item in part for schema in schemas_in(item)]
-    if not isinstance(part, dict):
-        return []
-    own = [part["schema"]] if isinstance(part.get("schema"), dict) else []
-    return own + [schema for item in part.values() for schema in schemas_in(item)]
-
-
 def test_description_is_valid(description: Description) -> None:
-    document = description.document
-    assert document["openapi"].startswith("3.1.")
-    named = list(document["components"]["schemas"].values())
-    for schema in named + schemas_in(document["paths"]) + schemas_in(document["components"]["responses"]):
-        jsonschema.Draft202012Validator.check_schema(schema)
-    ids = [operation["operationId"] for operation in description.operations().values()]
-    assert len(ids) == len(set(ids))
-    for (method, path), operation in description.operations().items():
-        assert operation["summary"], (method, path)
-        named_in_path = re.findall(r"\{(\w+)\}", path)
-        given = [description.resolved(of)["name"] for of in document["paths"][path].get("parameters", [])]
-        assert named_in_path == given, path
-    text = json.dumps(document)
-    used = set(re.findall(r"#/components/schemas/(\w+)", text))
-    assert used == set(document["components"]["schemas"]), "each schema is used, and each that is used is there"
+    description.check_document()
 
 
 def test_server_and_description_have_the_same_routes(allocator: Allocator, description: Description) -> None:
-    index = allocator.ask("GET", "/v1").json()
-    served = {(route["method"], route["path"]) for route in index["routes"]}
-    assert len(served) == len(index["routes"])
-    assert served == set(description.operations())
-
-
-def test_other_methods_are_refused_with_the_allowed_ones(allocator: Allocator, description: Description) -> None:
-    operations = set(description.operations())
-    for path in description.document["paths"]:
-        allowed = {method for method, of in operations if of == path}
-        for method in ("GET", "POST", "PUT", "DELETE", "PATCH"):
-            if method in allowed:
-                continue
-            answer = allocator.ask(method, path.replace("{name}", "x"))
-            assert answer.status == 405, (method, path)
-            assert set(answer.headers["Allow"].split(", ")) == allowed
-            description.validate(answer.json(), {"$ref": "#/components/schemas/Error"})
+    description.check_routes(allocator.ask)
 
 
 def submit_jobs(ask: Callable[..., object]) -> None:
@@ -198,13 +156,7 @@ def test_every_answer_fits_its_schema_and_every_one_is_seen(
     description.check_answer("DELETE", "/v1/nodes/a", answer)
     assert brief.end() == 0
 
-    described = {
-        (method, path, status)
-        for (method, path), operation in description.operations().items()
-        for status in operation["responses"]
-        if status != "default"  # any route may give it over TCP: see test_allocator_tokens.py
-    }
-    assert description.seen == described, "every described answer was given"
+    description.check_all_seen()  # any route may give a default answer over TCP: see test_allocator_tokens.py
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 import larder
 import pytest
-from allocator_process import UnixConnection
+from http_api import UnixConnection
 
 
 @pytest.fixture

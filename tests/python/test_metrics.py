@@ -11,7 +11,8 @@ from typing import Any
 
 import larder
 import pytest
-from allocator_process import Allocator, UnixConnection, node_report
+from allocator_process import Allocator, node_report
+from http_api import UnixConnection
 
 
 def allocator_metrics(allocator: Allocator) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import larder
 import pytest
-from allocator_process import UnixConnection
+from http_api import UnixConnection
 from remote_sources import Source, environment, make_images
 from servers import S3, FaultProxy, Nginx
 

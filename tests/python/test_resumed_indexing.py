@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from allocator_process import UnixConnection
+from http_api import UnixConnection
 from remote_sources import Source, environment, make_images
 from servers import S3, FaultProxy
 

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 
 import pytest
-from allocator_process import UnixConnection
+from http_api import UnixConnection
 
 DAEMONS = ("larderd", "larder-allocator")
 

@@ -119,7 +119,7 @@ TEST_F(ApiTest, InvalidBodiesGet400NamingTheKey) {
 }
 
 TEST_F(ApiTest, UnknownPathsGet404AndWrongMethodsGet405) {
-    for (const char* path : {"/", "/v1", "/v2/status", "/v1/nothing", "/v1/datasets/a/b", "/v1/datasets/a/quota/x",
+    for (const char* path : {"/", "/v2/status", "/v1/nothing", "/v1/datasets/a/b", "/v1/datasets/a/quota/x",
                              "/v1/jobs/a", "/v1/tasks", "/v1/status/x"}) {
         EXPECT_EQ(daemon.get(path).status, 404u) << path;
     }
@@ -134,6 +134,12 @@ TEST_F(ApiTest, UnknownPathsGet404AndWrongMethodsGet405) {
     EXPECT_EQ(daemon.post("/v1/datasets/none/warm").status, 404u);
     EXPECT_EQ(daemon.put("/v1/datasets/none/quota", {{"memory_bytes", 1}, {"disk_bytes", 1}}).status, 404u);
     EXPECT_THAT(daemon.get("/v1/datasets/none").error_message(), HasSubstr("none"));
+}
+
+TEST_F(ApiTest, UnknownQueryKeysGet400NamingTheKey) {
+    const auto answer = daemon.get("/v1/status?colour=red");
+    EXPECT_EQ(answer.status, 400u);
+    EXPECT_THAT(answer.error_message(), HasSubstr("colour"));
 }
 
 TEST_F(ApiTest, AddingATakenNameGets409) {

@@ -1,0 +1,36 @@
+#include "base/server/http_route.h"
+
+#include <algorithm>
+#include <ranges>
+
+namespace larder {
+
+bool match_route(std::string_view pattern, const std::vector<std::string>& path, std::string& name) {
+    const std::string* found_name = nullptr;
+    for (const std::string& segment : path) {
+        if (pattern.empty()) return false;
+        pattern.remove_prefix(1);  // the slash
+        const std::string_view wanted = pattern.substr(0, pattern.find('/'));
+        pattern.remove_prefix(wanted.size());
+        if (wanted.starts_with('{') && !segment.empty()) {
+            found_name = &segment;
+        } else if (wanted != segment) {
+            return false;
+        }
+    }
+    if (!pattern.empty()) return false;
+    if (found_name != nullptr) name = *found_name;
+    return true;
+}
+
+Result<void> check_query_keys(std::string_view known_keys, const HttpRequest& request) {
+    for (const auto& [key, text] : request.query) {
+        const auto is_key = [&key](const auto& known) { return std::string_view(known) == key; };
+        if (std::ranges::any_of(std::views::split(known_keys, ' '), is_key)) continue;
+        const std::string known = known_keys.empty() ? "" : "; known: " + std::string(known_keys);
+        return fail(ErrorCode::invalid_argument, "query: key \"" + key + "\" is unknown here" + known);
+    }
+    return {};
+}
+
+}  // namespace larder

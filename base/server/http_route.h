@@ -1,0 +1,23 @@
+#pragma once
+
+// What the tables of routes of the HTTP APIs share: matching a request's path against a pattern such as
+// "/v1/datasets/{name}/quota", and refusing unknown query keys. Pure functions; any thread.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/server/http_message.h"
+
+namespace larder {
+
+// Returns true if the path has the pattern's segments. A segment in braces, at most one a pattern, matches any text but
+// none; `name` is set to that text if the whole path matches.
+bool match_route(std::string_view pattern, const std::vector<std::string>& path, std::string& name);
+
+// Fails with invalid_argument if the request has a query key that is not among `known_keys`, which are separated by
+// spaces.
+Result<void> check_query_keys(std::string_view known_keys, const HttpRequest& request);
+
+}  // namespace larder

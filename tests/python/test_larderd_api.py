@@ -1,0 +1,131 @@
+"""Compares docs/openapi/larderd.yaml with a running larderd: both have the same routes, every answer fits its schema,
+and every documented answer is seen."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+
+import pytest
+from conftest import Daemon
+from description import Description
+from http_api import Answer, UnixConnection, ask
+
+KIB = 1024
+
+
+@pytest.fixture
+def own_daemon(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> Daemon:
+    daemon = Daemon(larder_bin, tmp_path / "node")
+    daemon.start()
+    yield daemon
+    daemon.end()
+
+
+@pytest.fixture
+def node_description(repository: pathlib.Path) -> Description:
+    return Description(repository / "docs" / "openapi" / "larderd.yaml")
+
+
+def ask_daemon(daemon: Daemon, method: str, target: str, body: object = None) -> Answer:
+    return ask(UnixConnection(daemon.state / "admin.sock"), method, target, body)
+
+
+def test_description_is_valid(node_description: Description) -> None:
+    node_description.check_document()
+
+
+def test_server_and_description_have_the_same_routes(own_daemon: Daemon, node_description: Description) -> None:
+    node_description.check_routes(lambda *request: ask_daemon(own_daemon, *request))
+
+
+def test_every_answer_fits_its_schema_and_every_one_is_seen(
+    own_daemon: Daemon, node_description: Description, tmp_path: pathlib.Path
+) -> None:
+    def request(method: str, target: str, body: object = None, status: int = 200) -> dict | str:
+        answer = ask_daemon(own_daemon, method, target, body)
+        assert answer.status == status, f"{method} {target}: {answer.status} {answer.body!r}"
+        node_description.check_answer(method, target, answer)
+        if body is not None and status < 300:
+            assert node_description.fits_request(method, target, body), body
+        return answer.json() if answer.content_type == "application/json" else answer.body.decode()
+
+    def run_task(target: str, body: object = None) -> dict:
+        task = request("POST", target, body, 202)["task"]
+        while (state := request("GET", f"/v1/tasks/{task}"))["state"] == "running":
+            time.sleep(0.005)
+        return state
+
+    files = tmp_path / "files"
+    for i in range(12):
+        path = files / f"class{i % 3}" / f"{i}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes([i]) * 64 * KIB)
+    for target in ("/healthz", "/metrics", "/v1", "/v1/status", "/v1/datasets", "/v1/jobs"):
+        request("GET", target)
+
+    full = {
+        "name": "images", "url": f"file://{files}", "format": "raw", "block": "sample", "compression": "zstd:3",
+        "checksum": True, "owner": "12345", "group": "12345", "mode": "0644",
+        "quota": {"memory_bytes": 64 * KIB * KIB, "disk_bytes": 0},
+    }  # fmt: skip
+    assert run_task("/v1/datasets", full | {"dry_run": True})["kind"] == "survey"
+    assert run_task("/v1/datasets", full)["state"] == "done"
+    failed = run_task("/v1/datasets", {"name": "lost", "url": f"file://{tmp_path}/nowhere"})
+    assert failed["state"] == "failed" and failed["error"]["code"] == "not_found"
+    request("POST", "/v1/datasets", {"name": "x", "url": "file:///", "quota": {"memory_bytes": 1}}, 400)
+    request("POST", "/v1/datasets", full, 409)
+    request("POST", "/v1/datasets", full | {"name": "large", "quota": {"memory_bytes": 2**50, "disk_bytes": 0}}, 507)
+
+    assert run_task("/v1/datasets/images/warm")["result"]["cached_blocks"] == 12
+    assert run_task("/v1/datasets/images/verify", {"remote": True})["result"]["blocks_bad"] == 0
+    assert run_task("/v1/datasets/images/verify")["result"]["blocks"] == 12
+    assert run_task("/v1/datasets/images/index")["result"]["version"] == 2
+    for kind in ("index", "verify", "warm"):
+        request("POST", f"/v1/datasets/images/{kind}", {"deep": True}, 400)
+        request("POST", f"/v1/datasets/lost/{kind}", None, 404)
+    dataset = request("GET", "/v1/datasets/images")
+    assert dataset["used"]["blocks"] == 12 and dataset["versions"] == [1, 2]
+    request("GET", "/v1/datasets/lost", None, 404)
+    request("GET", "/v1/datasets")
+
+    smaller = {"memory_bytes": 32 * KIB * KIB, "disk_bytes": 32 * KIB * KIB}
+    assert request("PUT", "/v1/datasets/images/quota", smaller) == smaller
+    assert request("GET", "/v1/datasets/images/quota") == smaller
+    request("PUT", "/v1/datasets/images/quota", {"auto": False}, 400)
+    request("PUT", "/v1/datasets/images/quota", {"memory_bytes": 2**50, "disk_bytes": 0}, 507)
+    request("PUT", "/v1/datasets/lost/quota", smaller, 404)
+    request("GET", "/v1/datasets/lost/quota", None, 404)
+
+    request("PUT", "/v1/jobs/train/limit", {"rate_bytes_per_s": 1e6, "burst_bytes": 2**20})
+    request("PUT", "/v1/jobs/train/limit", {"rate_bytes_per_s": -1}, 400)
+    assert [job["job"] for job in request("GET", "/v1/jobs")["jobs"]] == ["train"]
+    request("DELETE", "/v1/jobs/train/limit")
+    request("DELETE", "/v1/jobs/(scan)/limit", None, 400)
+
+    task = run_task("/v1/datasets/images/verify")["id"]
+    assert request("DELETE", f"/v1/tasks/{task}")["state"] == "done"
+    request("GET", "/v1/tasks/x", None, 404)
+    request("DELETE", "/v1/tasks/12345", None, 404)
+    request("DELETE", "/v1/datasets/images")
+    request("DELETE", "/v1/datasets/images", None, 404)
+    node_description.check_all_seen()
+
+
+def test_requests_outside_the_schema_are_refused(own_daemon: Daemon, node_description: Description) -> None:
+    cases = [
+        ("POST", "/v1/datasets", {"name": "x"}),
+        ("POST", "/v1/datasets", {"name": "x", "url": 5}),
+        ("POST", "/v1/datasets", {"name": "x", "url": "file:///", "more": 1}),
+        ("POST", "/v1/datasets", {"name": "x", "url": "file:///", "format": "zip"}),
+        ("POST", "/v1/datasets", {"name": "x", "url": "file:///", "remote": {"addressing": "luck"}}),
+        ("PUT", "/v1/datasets/x/quota", {"memory_bytes": -1, "disk_bytes": 0}),
+        ("PUT", "/v1/datasets/x/quota", {"auto": True, "memory_bytes": 1}),
+        ("POST", "/v1/datasets/x/verify", {"remote": "yes"}),
+        ("PUT", "/v1/jobs/x/limit", {}),
+        ("PUT", "/v1/jobs/x/limit", {"rate_bytes_per_s": 1, "burst_bytes": -1}),
+    ]
+    for method, target, body in cases:
+        assert not node_description.fits_request(method, target, body), body
+        answer = ask_daemon(own_daemon, method, target, body)
+        assert answer.status == 400, (target, body, answer.body)
