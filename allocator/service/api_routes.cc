@@ -128,7 +128,7 @@ void Api::find_and_answer(const HttpRequest& request, const HttpRespond& respond
     const bool is_of_queue = request.path.size() > 1 && (request.path[1] == "queue" || request.path[1] == "history");
     if (extension_ == nullptr && is_of_queue) {
         return respond(http_error(
-            404, "not_found", "this allocator runs no jobs: its config has no [scheduler]; see docs/scheduling.md"));
+            404, "not_found", "this allocator runs no jobs: its config has no [scheduler]; see docs/policies.md"));
     }
     respond(no_such_path());
 }

@@ -4,7 +4,7 @@
 // cells, cells of one level form those of the next, and one of the levels is the node. All cells of a level are alike,
 // so uneven machines need hierarchies of their own. A virtual cluster is a tenant's share: it owns a number of cells of
 // a level, no matter which, or pinned cells, which are specific ones. Level 0 is a single GPU, level k is levels[k -
-// 1]. cell_config_toml.h reads the configuration from TOML; docs/scheduling.md describes the file.
+// 1]. cell_config_toml.h reads the configuration from TOML; docs/policies.md describes the file.
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads the file of the cell configuration. docs/scheduling.md shows one. Reading is strict: an unknown key, a wrong
+// Reads the file of the cell configuration. docs/policies.md shows one. Reading is strict: an unknown key, a wrong
 // type or a wrong value is an Error that names line, key, value and what is allowed.
 
 #include <string>

@@ -145,8 +145,8 @@ def test_job_can_be_followed_from_submission_to_history(start_cluster: Callable[
 def test_submissions_of_the_page_fit_its_config_file(
     start_cluster: Callable[..., Cluster], repository: pathlib.Path, larder_bin: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    scheduling = repository / "docs" / "scheduling.md"
-    (file,) = ["\n".join(lines) for _, lines in page.blocks(scheduling) if lines[0].startswith("state = ")]
+    policies = repository / "docs" / "policies.md"
+    (file,) = ["\n".join(lines) for _, lines in page.blocks(policies) if lines[0].startswith("state = ")]
     (tmp_path / "allocator.toml").write_text(file.replace('state = "/var/lib/larder-allocator"\n', ""))
     cluster = start_cluster("--config", str(tmp_path / "allocator.toml"))
     for name in ("imagenet", "pets"):
@@ -156,7 +156,7 @@ def test_submissions_of_the_page_fit_its_config_file(
     for program in ("train.py", "finetune.py", "evaluate.py", "sweep.py"):
         (tmp_path / program).write_text("import time\ntime.sleep(600)\n")
     (tmp_path / "prepare.sh").write_text("sleep 600\n")
-    steps = page.commands(scheduling)
+    steps = page.commands(policies)
     steps = steps[1 + next(i for i, step in enumerate(steps) if step.text == "kill %1") :]
     assert len(steps) >= 8
     for step, ran in page.run(steps, tmp_path, larder_bin, LARDER_ALLOCATOR=str(cluster.allocator.socket)).items():

@@ -275,7 +275,7 @@ def test_policy_options_change_the_result(simulate, policy: str, option: list[st
     assert option[0] in simulate(*run, option[0], "0", status=2)
 
 
-# The published comparisons of docs/scheduling.md, small enough to run at every change. They check which policy wins,
+# The published comparisons of docs/scheduling-results.md, small enough to run at every change. They check which policy wins,
 # not by how much.
 
 

@@ -1,4 +1,6 @@
-"""docs/scheduling.md as an operator follows it: simulations on small traces of the same names, and running jobs."""
+"""The pages about scheduling as an operator follows them: docs/policies.md runs jobs, docs/simulating.md and
+docs/scheduling-results.md run simulations, on small traces of the same names. test_jobs.py runs the submissions of
+docs/policies.md, the commands after its example."""
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ import socket
 import page
 import pytest
 
-# Smaller sizes for slow commands of the page: the mean number of jobs, and the range that is measured.
+# Smaller sizes for slow commands of the pages: the mean number of jobs, and the range that is measured.
 SMALLER = {"poisson:3,9000": "poisson:3,90", "4000-4999": "40-49"}
 MODELS = {"fast": {"1": {"v100": 40, "p100": 12, "k80": 2}}, "even": {"1": {"v100": 11, "p100": 10, "k80": 8}}}
 
 
 @pytest.fixture
 def directory(repository: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
-    """The directory of the page's traces. These have a few jobs each."""
+    """The directory of the pages' traces. These have a few jobs each."""
     (tmp_path / "docs").symlink_to(repository / "docs")
     philly = "".join(f"{900 * i},{300 + 661 * (i % 37)},{(1, 2, 8, 4)[i % 4]},{'abc'[i % 3]}\n" for i in range(60))
     (tmp_path / "philly_jobs.csv").write_text("submit_s,duration_s,gpus,vc\n" + philly)
@@ -29,30 +31,40 @@ def directory(repository: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-def steps_of(repository: pathlib.Path, *, simulated: bool) -> list[page.Command]:
-    steps = page.commands(repository / "docs" / "scheduling.md")
-    return [step for step in steps if step.text.startswith("larder simulate") == simulated]
-
-
 def shapes(text: str) -> list[str]:
     """The shape of the text, equal for every queue identity."""
     return page.shapes(re.sub(r"q-[0-9a-f]+", "QUEUE", text))
 
 
-def test_every_simulation_runs(repository: pathlib.Path, larder_bin: pathlib.Path, directory: pathlib.Path) -> None:
-    steps = steps_of(repository, simulated=True)
-    assert len(steps) >= 16
+@pytest.mark.parametrize(
+    ("name", "least", "made"),
+    [
+        ("simulating.md", 5, ["jobs.csv", "compare.svg", "drawings/jct.svg", "drawings/utilisation.svg", "drawings/datasets.svg"]),
+        ("scheduling-results.md", 11, []),
+    ],
+)
+def test_every_simulation_runs(
+    repository: pathlib.Path, larder_bin: pathlib.Path, directory: pathlib.Path, name: str, least: int, made: list[str]
+) -> None:
+    steps = page.commands(repository / "docs" / name)
+    assert len(steps) >= least
+    assert all(step.text.startswith("larder simulate ") for step in steps)
     for written, changed in SMALLER.items():
-        assert any(written in step.text for step in steps), written
         steps = [page.Command(step.line, step.text.replace(written, changed)) for step in steps]
     for step, ran in page.run(steps, directory, larder_bin).items():
         assert ran.status == 0, f"line {step.line}: {step.text}\n{ran.output}"
-    assert {path.name for path in (directory / "drawings").iterdir()} == {"jct.svg", "utilisation.svg", "datasets.svg"}
-    assert (directory / "jobs.csv").exists() and (directory / "compare.svg").exists()
+    assert [file for file in made if not (directory / file).exists()] == []
+    if made:
+        assert len(list((directory / "drawings").iterdir())) == 3
+
+
+def test_smaller_sizes_replace_sizes_of_the_results(repository: pathlib.Path) -> None:
+    text = (repository / "docs" / "scheduling-results.md").read_text()
+    assert [written for written in SMALLER if written not in text] == []
 
 
 def test_running_jobs_prints_what_the_page_shows(repository: pathlib.Path, larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    steps = steps_of(repository, simulated=False)
+    steps = page.commands(repository / "docs" / "policies.md")
     steps = steps[: 1 + next(i for i, step in enumerate(steps) if step.text == "kill %1")]
     assert any(step.shown for step in steps)
 
@@ -69,4 +81,7 @@ def test_running_jobs_prints_what_the_page_shows(repository: pathlib.Path, larde
         assert ran.status == 0, where
         if step.shown:
             there = ran.output.replace(str(tmp_path), "/home/ann").replace(socket.gethostname(), "box")
-            assert shapes("\n".join(step.shown)) == shapes(there), where
+            shown = "\n".join(step.shown)
+            if step.text.startswith("larder job why "):  # the page breaks the one line of the answer
+                shown, there = " ".join(step.shown), " ".join(there.splitlines())
+            assert shapes(shown) == shapes(there), where

@@ -75,7 +75,7 @@ Result<void> SimulateOptions::settle() {
 
 void add_trace_options(CLI::App& app, SimulateOptions& options) {
     scheduler::ScenarioOptions& scenario = options.scenario;
-    app.add_option("trace", scenario.trace, "A trace (see docs/scheduling.md), or poisson:JOBS_PER_HOUR,JOBS");
+    app.add_option("trace", scenario.trace, "A trace (see docs/simulating.md), or poisson:JOBS_PER_HOUR,JOBS");
     app.add_flag("--skip-bad", scenario.trace_options.skip_bad, "Leave out rows that make no sense, and count them");
     app.add_option("--jobs", scenario.trace_options.jobs_max, "Only the first so many jobs");
     app.add_option("--workload", scenario.workload,
@@ -119,7 +119,7 @@ void add_gpu_options(CLI::App& app, SimulateOptions& options) {
         ->delimiter(',');
     app.add_option("--gpus-per-node", options.scenario.gpus_per_node, "Of every node")->capture_default_str();
     app.add_option("--cells", options.scenario.cells,
-                   "Cells of tenants (TOML), in place of --gpus: see docs/scheduling.md");
+                   "Cells of tenants (TOML), in place of --gpus: see docs/policies.md");
 }
 
 void add_cluster_options(CLI::App& app, SimulateOptions& options) {
