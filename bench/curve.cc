@@ -1,6 +1,6 @@
 // How does throughput grow with cache size? A consumer of rate f* reads through a remote limited to b, with caches from
 // none to the whole dataset. Compares the result with f = min(f*, b / (1 - h)), h = c/d, and with an LRU cache of the
-// same size, whose hit ratio under per-epoch permutations is k + (1-k) ln(1-k) (design.md section 2).
+// same size, whose hit ratio under per-epoch permutations is k + (1-k) ln(1-k) (allocator/model.h).
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>

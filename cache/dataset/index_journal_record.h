@@ -1,6 +1,6 @@
 #pragma once
 
-// The file layout of the index journal (see ARCHITECTURE.md): a header that identifies the indexing run, then one
+// The file layout of the index journal (docs/formats-on-disk.md): a header that identifies the indexing run, then one
 // record, which begins with its checksum, for each finished object. Pure functions over bytes. A scan ends at the first
 // damaged record (cut short, or with a wrong checksum), as a killed daemon or a bad disk may leave one. An intact
 // record with invalid content is skipped. cache/dataset/index_journal.h manages the file.
