@@ -1,5 +1,5 @@
 // Do several jobs on several nodes get the rates that the model predicts, and more than without a joint plan? Runs six
-// jobs on four real nodes under one remote's bandwidth B: with equal shares of everything (static), with LRU stores and
+// jobs on four real nodes under one remote's bandwidth B: with equal shares of everything, with LRU stores and
 // an equal share of bandwidth, and with the plans of max-min and efficiency. Measures the steady state, from the time
 // every job has finished its first epoch until every job has read all its epochs. With --events it measures changes in
 // mid-run instead: joint_events.h.

@@ -31,7 +31,7 @@ private:
     double below_ideal_ = std::numeric_limits<double>::infinity();
 };
 
-// Returns the measured ratio, over the equal share that static measured against.
+// Returns the measured ratio, over the equal share that equal-shares measured against.
 double min_ratio(const JointScenario& scenario, const PolicyResult& result, const std::vector<JobResult>& shares) {
     SmallestRatio smallest(0.95);
     for (std::size_t j = 0; j < result.jobs.size(); ++j) {
