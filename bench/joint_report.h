@@ -34,7 +34,8 @@ struct PolicyResult {
     std::string network;                // the nodes' kind; empty: no nodes
 };
 
-// `shares`: results of the policy equal-shares, or else of the first policy: rates are measured against its equal shares.
+// `shares`: results of the policy equal-shares, or else of the first policy. Rates are measured against its equal
+// shares.
 boost::json::object to_json(const JointScenario& scenario, const std::string& policy, const PolicyResult& result,
                             const std::vector<JobResult>& shares);
 
