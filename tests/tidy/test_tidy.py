@@ -28,6 +28,8 @@ CASES = [
     ("unfinished", "base/x.cc", "// " + "TO" + "DO: more\n", "char path[] = \"/tmp/larder-XXXXXX\";\n"),
     ("unfinished", "README.md", "FIX" + "ME\n", "fixme is a word\n"),
     ("machine_path", "tools/x", "cd /ro" + "ot/project\n", "cd /rooted/project ~/.local/share\n"),
+    ("wide_page", "docs/x.md", "word " * 25 + "\n", "word " * 24 + "\n\n    " + "code " * 30 + "\n\n```\n" + "x" * 130 + "\n```\n"),
+    ("wide_page", "docs/x.md", "| " + "cell " * 25 + "|\n", "| " + "cell " * 20 + "|\n"),
     ("machine_path", "tools/x.py", "index = 'https://py" + "pi.org/simple'\n", "pip install webdataset\n"),
 ]
 
@@ -104,3 +106,25 @@ def test_a_header_of_a_package_that_is_not_installed(make_sources):
     assert [(finding.path, finding.line, finding.rule) for finding in findings] == [
         ("cache/y.cc", line, "unlisted_package") for line in (1, 2, 3)
     ]
+
+
+# (file, text with a link that leads nowhere, text with links that lead somewhere)
+LINKS = [
+    ("docs/x.md", "[page](gone.md)", "[page](y.md), [folder](../base), [web](https://example.org/gone.md#part)"),
+    ("docs/x.md", "[part](y.md#gone)", "[part](y.md#first-part-of-2), [again](y.md#first-part-of-2-1)"),
+    ("docs/x.md", "# Here\n\n[part](#there)", "# Here\n\n[part](#here)"),
+    ("docs/x.md", "[a link\nover lines](gone.md)", "[a link\nover `code](gone.md)` and lines](y.md)"),
+    ("docs/x.md", "[page]: gone.md", "[page]: y.md"),
+    ("README.md", "[page](y.md)", "[page](docs/y.md)\n\n    [code](gone.md)\n\n```\n[code](gone.md)\n```\n"),
+    ("docs/x.md", "`docs/gone.md` has it", "`docs/y.md` has it, and so has y.md"),
+    ("base/x.cc", "// see docs/gone.md", "// see docs/y.md, or https://example.org/docs/gone.md\n"),
+    ("tools/x.py", 'help="see gone.md"', 'help="see docs/y.md"'),
+]
+
+
+@pytest.mark.parametrize(("path", "bad", "good"), LINKS)
+def test_a_link_that_leads_nowhere(make_sources, path, bad, good):
+    others = {"docs/y.md": "## First `part` (of 2)\n\n## First part of 2\n\n    # Gone\n", "base/y.cc": ""}
+    [finding] = tidy.check(make_sources(others | {path: bad}))
+    assert (finding.rule, finding.path) == ("dead_link", path)
+    assert tidy.check(make_sources(others | {path: good})) == []

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import packages  # noqa: E402
+import pages  # noqa: E402
 from sources import PRODUCT, Finding, Source, read_sources  # noqa: E402
 
 # The lint and its tests spell out what they look for.
@@ -119,6 +120,12 @@ def machine_path(source: Source) -> Rule:
         yield source.line_of(match.start()), f"{match[0]} is known on one machine, or names a package index"
 
 
+def wide_page(source: Source) -> Rule:
+    """Pages are read beside code and in diffs, at the code's width."""
+    if source.path.endswith(".md"):
+        yield from pages.wide_lines(source)
+
+
 CPP_RULES = (
     pragma_once,
     header_opening,
@@ -130,7 +137,7 @@ CPP_RULES = (
     json_numbers,
     disabled_test,
 )
-TEXT_RULES = (unfinished, machine_path)
+TEXT_RULES = (unfinished, machine_path, wide_page)
 
 
 # Rules on the repository as a whole.
@@ -171,6 +178,12 @@ def dead_source(sources: list[Source], built: set[str]) -> Iterator[Finding]:
             yield Finding(source.path, 1, "dead_source", "no target builds it")
 
 
+def dead_link(sources: list[Source]) -> Iterator[Finding]:
+    """A relative link, an anchor, or the name of a page in a comment or a help text must lead somewhere."""
+    for path, line, says in pages.dead_links([source for source in sources if not source.path.startswith(SELF)]):
+        yield Finding(path, line, "dead_link", says)
+
+
 def unlisted_package(sources: list[Source]) -> Iterator[Finding]:
     """A fresh machine has what tools/install-packages lists, and nothing else."""
     installed = {word for source in sources if source.path == packages.LIST for word in re.findall(r"[\w.+-]+", source.text)}
@@ -202,6 +215,7 @@ def check(sources: list[Source], built: set[str] | None = None) -> list[Finding]
             findings += [Finding(source.path, line, rule.__name__, text) for line, text in rule(source)]
     findings += unlisted_test(sources)
     findings += dead_header(sources)
+    findings += dead_link(sources)
     findings += unlisted_package(sources)
     if built is not None:
         findings += dead_source(sources, built)
