@@ -116,7 +116,8 @@ LINKS = [
     ("docs/x.md", "[a link\nover lines](gone.md)", "[a link\nover `code](gone.md)` and lines](y.md)"),
     ("docs/x.md", "[page]: gone.md", "[page]: y.md"),
     ("README.md", "[page](y.md)", "[page](docs/y.md)\n\n    [code](gone.md)\n\n```\n[code](gone.md)\n```\n"),
-    ("docs/x.md", "`docs/gone.md` has it", "`docs/y.md` has it, and so has y.md"),
+    ("docs/x.md", "`docs/gone.md` has it", "`docs/y.md` has it, and so has y.md; `docs/en/gone.md` is another repository's"),
+    ("docs/x.md", "`base/gone.h` has it", "`base/y.cc` has it, as `base/NAME.h` and `pkg/gone.py` of others"),
     ("base/x.cc", "// see docs/gone.md", "// see docs/y.md, or https://example.org/docs/gone.md\n"),
     ("tools/x.py", 'help="see gone.md"', 'help="see docs/y.md"'),
 ]

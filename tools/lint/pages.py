@@ -12,6 +12,8 @@ WIDTH = 120
 _LINK = re.compile(r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(([^()\s]+)\)|^\[[^\]]+\]:\s*(\S+)", re.MULTILINE)
 # A page that is named without a link, in a comment or a help text. A path within a URL does not count.
 _NAMED = re.compile(r"(?<![\w/.@{}-])(?:[\w-]+/)*[\w-]+\.md\b")
+# A source file that a page names. Capitals stand for any name (NAME.h).
+_SOURCE = re.compile(r"`([a-z]+/[\w./-]+\.(?:h|cc|py|toml|yaml))`")
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -60,12 +62,16 @@ def wide_lines(source: Source) -> Iterator[tuple[int, str]]:
 
 
 def dead_links(sources: list[Source]) -> Iterator[tuple[str, int, str]]:
-    """(path, line, what is wrong) of each relative link and anchor that leads nowhere, and of each page named in vain."""
+    """(path, line, what is wrong) of each relative link and anchor that leads nowhere, and of each file named in vain."""
     texts = {source.path: source.text for source in sources}
     known = {folder for path in texts for folder in map(str, pathlib.PurePosixPath(path).parents)} | set(texts)
     pages = {source.path for source in sources if source.path.endswith(".md")}
     for source in sources:
         folder = posixpath.dirname(source.path)
+        for match in _SOURCE.finditer(source.text if source.path in pages else ""):
+            named = match[1]
+            if named.split("/")[0] in known and named not in known and not re.search(r"[A-Z]{2}", named):
+                yield source.path, source.line_of(match.start()), f"there is no file {named}"
         if source.path in pages:
             prose = _prose(source.text)
             for match in _LINK.finditer(prose):
@@ -85,6 +91,8 @@ def dead_links(sources: list[Source]) -> Iterator[tuple[str, int, str]]:
                 continue
             if source.top == "tests" and "/" not in match[0]:
                 continue  # a file that a test makes
+            if posixpath.dirname(match[0]) not in known | {""}:
+                continue  # of another repository
             if source.path in pages and posixpath.normpath(posixpath.join(folder, match[0])) in known:
                 continue
             yield source.path, source.line_of(match.start()), f"there is no page {match[0]}"
