@@ -28,7 +28,8 @@ CASES = [
     ("unfinished", "base/x.cc", "// " + "TO" + "DO: more\n", "char path[] = \"/tmp/larder-XXXXXX\";\n"),
     ("unfinished", "README.md", "FIX" + "ME\n", "fixme is a word\n"),
     ("machine_path", "tools/x", "cd /ro" + "ot/project\n", "cd /rooted/project ~/.local/share\n"),
-    ("wide_page", "docs/x.md", "word " * 25 + "\n", "word " * 24 + "\n\n    " + "code " * 30 + "\n\n```\n" + "x" * 130 + "\n```\n"),
+    ("wide_page", "docs/x.md", "word " * 25 + "\n", "word " * 24 + "\n\n    " + "code " * 30 + "\n"),
+    ("wide_page", "docs/x.md", "word " * 25 + "\n", "```\n" + "x" * 130 + "\n```\n"),
     ("wide_page", "docs/x.md", "| " + "cell " * 25 + "|\n", "| " + "cell " * 20 + "|\n"),
     ("machine_path", "tools/x.py", "index = 'https://py" + "pi.org/simple'\n", "pip install webdataset\n"),
 ]

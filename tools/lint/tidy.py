@@ -180,8 +180,9 @@ def dead_source(sources: list[Source], built: set[str]) -> Iterator[Finding]:
 
 def dead_link(sources: list[Source]) -> Iterator[Finding]:
     """A relative link, an anchor, or the name of a page in a comment or a help text must lead somewhere."""
-    for path, line, says in pages.dead_links([source for source in sources if not source.path.startswith(SELF)]):
-        yield Finding(path, line, "dead_link", says)
+    for path, line, says in pages.dead_links(sources):
+        if not path.startswith(SELF):
+            yield Finding(path, line, "dead_link", says)
 
 
 def unlisted_package(sources: list[Source]) -> Iterator[Finding]:
