@@ -64,6 +64,7 @@ FIRST = (
     "test_resumed_indexing.py",
     "test_quickstart.py",
     "test_packing.py",
+    "test_walk_tutorial.py",
 )
 
 
