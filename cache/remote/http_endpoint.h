@@ -16,7 +16,7 @@
 
 namespace larder::cache {
 
-struct HttpFlight;
+struct HttpGet;
 
 // The 99th percentile of the last few hundred durations.
 class LatencyPercentile {
@@ -48,7 +48,7 @@ struct HttpEndpoint {
     bool is_given_up(std::int64_t submitted_ns, std::int64_t retry_for_ns, std::int64_t now_ns) const;
 
     ConcurrencyLimit limit;
-    std::deque<HttpFlight*> waiting;
+    std::deque<HttpGet*> waiting;
     LatencyPercentile late_after;
     std::int64_t silent_since_ns = 0;  // the first failure after the last answer; 0: none
     std::string last_failure;

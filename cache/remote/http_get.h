@@ -19,6 +19,9 @@ struct curl_slist;
 
 namespace larder::cache {
 
+class HttpAttempt;
+struct HttpEndpoint;
+
 // The part that all requests of one dataset share: the endpoint, the signing, and the meaning of errors. Used on the
 // transfers' thread.
 class HttpOrigin {
@@ -51,9 +54,9 @@ enum class HttpOutcome : std::uint8_t { ok, missing, changed, failed, cancelled 
 struct HttpGet {
     void (*done)(HttpGet& get) noexcept = nullptr;
     const HttpOrigin* origin = nullptr;
-    const void* owner = nullptr;  // the key for HttpTransfers::cancel
-    void* context = nullptr;      // for the caller's use
-    std::string url;              // percent-encoded
+    void* owner = nullptr;    // the key for HttpTransfers::cancel
+    void* context = nullptr;  // for the caller's use
+    std::string url;          // percent-encoded
     HttpRequestKind ask = HttpRequestKind::range;
     std::uint64_t offset = 0;
     std::span<std::byte> into;
@@ -71,7 +74,24 @@ struct HttpGet {
     unsigned attempts = 0;
     std::uint64_t extra_bytes = 0;  // body bytes received beyond the answer
 
-    HttpGet* next = nullptr;  // for the transfers' use
+    // The state across tries, for the transfers' use. The get waits for its turn at the endpoint, or has one or two
+    // tries in flight, or waits until its next try is due.
+    struct Tries {
+        HttpEndpoint* endpoint = nullptr;
+        HttpAttempt* running = nullptr;
+        HttpAttempt* hedge = nullptr;
+        std::int64_t submitted_ns = 0;
+        std::int64_t failing_since_ns = 0;  // first failure, moved on by the time spent waiting for a turn; 0: none
+        std::int64_t waiting_since_ns = 0;
+        std::int64_t due_ns = 0;  // when the next try queues for its turn; 0: none is planned
+        unsigned failures = 0;
+        unsigned changes = 0;
+        bool has_retry_after = false;  // `due_ns` follows the server's Retry-After
+        bool hedged = false;
+        std::uint64_t deposit_bytes = 0;  // paid in advance for the second request; refunded when that request ends
+    };
+    Tries tries;
+    HttpGet* next = nullptr;  // a list of the transfers until `done`, of the caller before and after
 };
 
 // The tag of an object's version (see cache/object_source.h): from the ETag, else Last-Modified; 0 if both are missing.

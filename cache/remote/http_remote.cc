@@ -18,14 +18,6 @@ namespace {
 
 using protocol::BlockStatus;
 
-class HttpRemote;
-
-struct HttpRead : HttpGet {
-    HttpRemote* remote = nullptr;
-    RemoteRead* request = nullptr;
-    HttpRead* next_read = nullptr;  // link in the free list or in the list of ended reads
-};
-
 class HttpRemote final : public PeerRemote {
 public:
     // `problems` is null for a peer: a read that fails there is read from the remote.
@@ -61,8 +53,8 @@ public:
 
 private:
     void ask(RemoteRead& request, HttpRequestKind how) {
-        HttpRead& read = take();
-        read.request = &request;
+        HttpGet& read = take();
+        read.context = &request;
         request.remote_state = &read;
         read.url.assign(root_.url);
         read.url += '/';
@@ -84,24 +76,20 @@ private:
         HttpRemote* remote = nullptr;
     };
 
-    HttpRead& take() {
-        if (free_ != nullptr) return *std::exchange(free_, free_->next_read);
-        HttpRead& read = reads_.emplace_back();
-        read.remote = this;
+    HttpGet& take() {
+        if (free_ != nullptr) return *std::exchange(free_, free_->next);
+        HttpGet& read = reads_.emplace_back();
         read.owner = this;
         read.origin = root_.origin.get();
-        read.done = [](HttpGet& get) noexcept {
-            auto& of = static_cast<HttpRead&>(get);
-            of.remote->ended(of);
-        };
+        read.done = [](HttpGet& get) noexcept { static_cast<HttpRemote*>(get.owner)->ended(get); };
         return read;
     }
 
     // Runs on the transfers' thread.
-    void ended(HttpRead& read) {
-        HttpRead* head = ended_.load(std::memory_order_relaxed);
+    void ended(HttpGet& read) {
+        HttpGet* head = ended_.load(std::memory_order_relaxed);
         do {
-            read.next_read = head;
+            read.next = head;
         } while (!ended_.compare_exchange_weak(head, &read, std::memory_order_release, std::memory_order_relaxed));
         if (head != nullptr) return;  // the first read of the list has written to the eventfd
         const std::uint64_t one = 1;
@@ -120,9 +108,9 @@ private:
         // Read the eventfd before taking the list: a read that ends later then writes to the eventfd again.
         const ssize_t got = ::read(event_.get(), &count, sizeof count);
         LARDER_ASSERT(got == sizeof count || errno == EAGAIN || errno == EINTR);
-        HttpRead* read = ended_.exchange(nullptr, std::memory_order_acquire);
+        HttpGet* read = ended_.exchange(nullptr, std::memory_order_acquire);
         while (read != nullptr) {
-            HttpRead* next = read->next_read;
+            HttpGet* next = read->next;
             finish(*read);
             read = next;
         }
@@ -130,8 +118,8 @@ private:
     }
 
     // Frees the state before `done` runs, because `done` may start the next read.
-    void finish(HttpRead& read) {
-        RemoteRead& request = *std::exchange(read.request, nullptr);
+    void finish(HttpGet& read) {
+        RemoteRead& request = *static_cast<RemoteRead*>(std::exchange(read.context, nullptr));
         request.remote_state = nullptr;
         request.extra_bytes = read.extra_bytes;
         read.payer.reset();
@@ -152,7 +140,7 @@ private:
             log_warn("remote read failed", {{"error", read.message}});
             problems_->note(request.path, read.message);
         }
-        read.next_read = std::exchange(free_, &read);
+        read.next = std::exchange(free_, &read);
         request.done(request, status, system_errno);
     }
 
@@ -164,9 +152,9 @@ private:
     Watch watch_;
     bool watching_ = false;
     std::size_t in_flight_ = 0;
-    std::deque<HttpRead> reads_;
-    HttpRead* free_ = nullptr;
-    std::atomic<HttpRead*> ended_{nullptr};
+    std::deque<HttpGet> reads_;
+    HttpGet* free_ = nullptr;
+    std::atomic<HttpGet*> ended_{nullptr};
 };
 
 Result<std::unique_ptr<HttpRemote>> make(HttpRoot root, Device& device, HttpTransfers& transfers,

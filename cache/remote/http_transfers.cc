@@ -18,7 +18,6 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "cache/remote/http_endpoint.h"
-#include "cache/remote/http_flight.h"
 #include "cache/remote/retry_delay.h"
 
 namespace larder::cache {
@@ -51,9 +50,9 @@ public:
         stopping_.store(true);
         curl_multi_wakeup(multi_);
         thread_.join();
-        for (const auto& flight : flights_) {
-            if (flight->running != nullptr) curl_multi_remove_handle(multi_, flight->running->easy());
-            if (flight->hedge != nullptr) curl_multi_remove_handle(multi_, flight->hedge->easy());
+        for (HttpGet* get : gets_) {
+            if (get->tries.running != nullptr) curl_multi_remove_handle(multi_, get->tries.running->easy());
+            if (get->tries.hedge != nullptr) curl_multi_remove_handle(multi_, get->tries.hedge->easy());
         }
         attempts_.clear();
         curl_multi_cleanup(multi_);
@@ -118,18 +117,15 @@ private:
         while (in_order != nullptr) {
             get = std::exchange(in_order, in_order->next);
             get->next = nullptr;
-            flights_.push_back(std::make_unique<HttpFlight>());
-            HttpFlight& flight = *flights_.back();
-            flight.get = get;
-            flight.submitted_ns = now_ns_;
-            flight.endpoint = &endpoint_of(*get);
-            wait_for_turn(flight);
+            gets_.push_back(get);
+            get->tries = {.endpoint = &endpoint_of(*get), .submitted_ns = now_ns_};
+            wait_for_turn(*get);
         }
     }
 
-    void wait_for_turn(HttpFlight& flight) {
-        flight.waiting_since_ns = now_ns_;
-        flight.endpoint->waiting.push_back(&flight);
+    void wait_for_turn(HttpGet& get) {
+        get.tries.waiting_since_ns = now_ns_;
+        get.tries.endpoint->waiting.push_back(&get);
     }
 
     HttpEndpoint& endpoint_of(const HttpGet& get) {
@@ -144,13 +140,13 @@ private:
         // The loop may not have seen the owner's latest requests.
         take_submitted();
         for (const void* owner : cancels_) {
-            for (std::size_t i = 0; i < flights_.size();) {
-                HttpFlight& flight = *flights_[i];
-                if (flight.get->owner != owner) {
+            for (std::size_t i = 0; i < gets_.size();) {
+                HttpGet& get = *gets_[i];
+                if (get.owner != owner) {
                     ++i;
                     continue;
                 }
-                drop(flight);
+                drop(get);
             }
         }
         cancels_.clear();
@@ -161,28 +157,28 @@ private:
     // Starts all tries that may start. Returns the time at which the next is due.
     std::int64_t start_due() {
         std::int64_t wake_ns = now_ns_ + kPollMost_ns;
-        for (const auto& flight : flights_) {
-            if (flight->due_ns != 0 && flight->due_ns <= now_ns_) {
-                flight->due_ns = 0;
-                wait_for_turn(*flight);
-            } else if (flight->due_ns != 0) {
-                wake_ns = std::min(wake_ns, flight->due_ns);
+        for (HttpGet* get : gets_) {
+            if (get->tries.due_ns != 0 && get->tries.due_ns <= now_ns_) {
+                get->tries.due_ns = 0;
+                wait_for_turn(*get);
+            } else if (get->tries.due_ns != 0) {
+                wake_ns = std::min(wake_ns, get->tries.due_ns);
             }
-            if (options_.hedge) wake_ns = std::min(wake_ns, late_ns(*flight));
+            if (options_.hedge) wake_ns = std::min(wake_ns, late_ns(*get));
         }
-        for (HttpFlight* flight : std::exchange(late_, {})) {
-            const RemotePayer* payer = flight->get->payer.get();
-            const bool paid_for = payer == nullptr || payer->ready_at_ns(flight->get->into.size()) <= now_ns_;
-            if (paid_for && flight->endpoint->limit.may_start()) hedge(*flight);
+        for (HttpGet* get : std::exchange(late_, {})) {
+            const RemotePayer* payer = get->payer.get();
+            const bool paid_for = payer == nullptr || payer->ready_at_ns(get->into.size()) <= now_ns_;
+            if (paid_for && get->tries.endpoint->limit.may_start()) hedge(*get);
         }
         for (auto& [name, endpoint] : endpoints_) {
             look_for_outage(name, endpoint);
             give_up_waiting(endpoint);
             while (!endpoint.waiting.empty() && endpoint.limit.may_start()) {
-                HttpFlight& flight = *endpoint.waiting.front();
+                HttpGet& get = *endpoint.waiting.front();
                 endpoint.waiting.pop_front();
-                if (flight.failing_since_ns != 0) flight.failing_since_ns += now_ns_ - flight.waiting_since_ns;
-                start(flight, flight.running);
+                if (get.tries.failing_since_ns != 0) get.tries.failing_since_ns += now_ns_ - get.tries.waiting_since_ns;
+                start(get, get.tries.running);
             }
         }
         return wake_ns;
@@ -198,40 +194,39 @@ private:
     }
 
     // The endpoint has answered. If this ends an outage, retries that wait for their backoff are due at once.
-    void on_answer(const HttpFlight& first) {
-        HttpEndpoint& endpoint = *first.endpoint;
+    void on_answer(const HttpGet& first) {
+        HttpEndpoint& endpoint = *first.tries.endpoint;
         auto over = endpoint.answered(now_ns_);
         if (!over) return;
-        outages_.tell(first.get->origin->endpoint(), std::move(over));
-        for (const auto& flight : flights_) {
-            if (flight->endpoint == &endpoint && flight->due_ns != 0 && !flight->has_retry_after)
-                flight->due_ns = now_ns_;
+        outages_.tell(first.origin->endpoint(), std::move(over));
+        for (HttpGet* get : gets_) {
+            if (get->tries.endpoint == &endpoint && get->tries.due_ns != 0 && !get->tries.has_retry_after)
+                get->tries.due_ns = now_ns_;
         }
     }
 
     // Fails requests that wait for an endpoint that has long been silent: without a turn they would wait forever.
     void give_up_waiting(HttpEndpoint& endpoint) {
         if (endpoint.silent_since_ns == 0 || is_answering(endpoint)) return;
-        const auto given_up = std::ranges::stable_partition(endpoint.waiting, [&](const HttpFlight* flight) {
-            return !endpoint.is_given_up(flight->submitted_ns, retry_for_ns(*flight->get), now_ns_);
+        const auto given_up = std::ranges::stable_partition(endpoint.waiting, [&](const HttpGet* get) {
+            return !endpoint.is_given_up(get->tries.submitted_ns, retry_for_ns(*get), now_ns_);
         });
         if (given_up.empty()) return;
-        const std::vector<HttpFlight*> over(given_up.begin(), given_up.end());
+        const std::vector<HttpGet*> over(given_up.begin(), given_up.end());
         endpoint.waiting.erase(given_up.begin(), given_up.end());
-        for (HttpFlight* flight : over) {
-            HttpGet& get = *flight->get;
-            get.system_errno = endpoint.last_errno;
-            get.message = get.url + endpoint.last_failure + "; given up after " + std::to_string(get.attempts) +
-                          " tries, as all requests to its server fail";
-            end(*flight, HttpOutcome::failed);
+        for (HttpGet* get : over) {
+            get->system_errno = endpoint.last_errno;
+            get->message = get->url + endpoint.last_failure + "; given up after " + std::to_string(get->attempts) +
+                           " tries, as all requests to its server fail";
+            end(*get, HttpOutcome::failed);
         }
     }
 
     // True if an answer has begun to arrive. A long answer may take long to end.
     bool is_answering(const HttpEndpoint& endpoint) const {
-        return std::ranges::any_of(flights_, [&](const auto& flight) {
+        return std::ranges::any_of(gets_, [&](const auto& get) {
             const auto has_begun = [](const HttpAttempt* of) { return of != nullptr && of->received_bytes() > 0; };
-            return flight->endpoint == &endpoint && (has_begun(flight->running) || has_begun(flight->hedge));
+            return get->tries.endpoint == &endpoint && (has_begun(get->tries.running) || has_begun(get->tries.hedge));
         });
     }
 
@@ -240,40 +235,39 @@ private:
     }
 
     // Returns the time at which the request will be late. Adds a request that is late already to `late_`.
-    std::int64_t late_ns(HttpFlight& flight) {
+    std::int64_t late_ns(HttpGet& get) {
         constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-        if (flight.running == nullptr || flight.hedged || flight.get->ask == HttpRequestKind::text) return kNever;
-        const auto late_after_ns = flight.endpoint->late_after.ns();
+        if (get.tries.running == nullptr || get.tries.hedged || get.ask == HttpRequestKind::text) return kNever;
+        const auto late_after_ns = get.tries.endpoint->late_after.ns();
         if (!late_after_ns) return kNever;
-        const std::int64_t late_ns = flight.running->began_ns() + *late_after_ns;
+        const std::int64_t late_ns = get.tries.running->began_ns() + *late_after_ns;
         if (late_ns > now_ns_) return late_ns;
-        late_.push_back(&flight);
+        late_.push_back(&get);
         return kNever;
     }
 
-    void hedge(HttpFlight& flight) {
-        flight.hedged = true;
-        if (RemotePayer* payer = flight.get->payer.get()) {
-            flight.deposit_bytes = flight.get->into.size();
-            payer->pay(flight.deposit_bytes, now_ns_);
+    void hedge(HttpGet& get) {
+        get.tries.hedged = true;
+        if (RemotePayer* payer = get.payer.get()) {
+            get.tries.deposit_bytes = get.into.size();
+            payer->pay(get.tries.deposit_bytes, now_ns_);
         }
         hedges_.fetch_add(1, std::memory_order_relaxed);
-        start(flight, flight.hedge);
+        start(get, get.tries.hedge);
     }
 
-    void start(HttpFlight& flight, HttpAttempt*& as) {
+    void start(HttpGet& get, HttpAttempt*& as) {
         HttpAttempt& attempt = idle_attempt();
-        ++flight.get->attempts;
+        ++get.attempts;
         requests_.fetch_add(1, std::memory_order_relaxed);
-        flight.endpoint->limit.started();
+        get.tries.endpoint->limit.started();
         as = &attempt;
-        flights_of_attempts_[&attempt] = &flight;
-        if (auto begun = attempt.begin(*flight.get, options_.settings, now_ns_); !begun) {
-            flight.endpoint->limit.ended();
-            refund_deposit(flight, as);
+        if (auto begun = attempt.begin(get, options_.settings, now_ns_); !begun) {
+            get.tries.endpoint->limit.ended();
+            refund_deposit(get, as);
             give_back(as);
-            if (flight.running != nullptr) return;
-            settle(flight, {.kind = Verdict::Kind::refused, .system_errno = EACCES, .message = begun.error().message});
+            if (get.tries.running != nullptr) return;
+            settle(get, {.kind = Verdict::Kind::refused, .system_errno = EACCES, .message = begun.error().message});
             return;
         }
         const CURLMcode added = curl_multi_add_handle(multi_, attempt.easy());
@@ -295,10 +289,10 @@ private:
     }
 
     void finished(HttpAttempt& attempt, CURLcode code) {
-        HttpFlight& flight = *flights_of_attempts_.at(&attempt);
+        HttpGet& get = attempt.get();
         Verdict verdict = attempt.finish(code);
         now_ns_ = clock_.now_ns();
-        HttpEndpoint& endpoint = *flight.endpoint;
+        HttpEndpoint& endpoint = *get.tries.endpoint;
         if (verdict.kind == Verdict::Kind::overloaded || verdict.system_errno == ETIMEDOUT) {
             overloads_.fetch_add(1, std::memory_order_relaxed);
             endpoint.limit.overloaded(now_ns_);
@@ -310,94 +304,92 @@ private:
         }
         if (verdict.kind == Verdict::Kind::overloaded || verdict.kind == Verdict::Kind::failed) {
             // Leaves out the URL, because the failure may be reported for other requests.
-            endpoint.failed(verdict.message.substr(std::min(flight.get->url.size(), verdict.message.size())),
+            endpoint.failed(verdict.message.substr(std::min(get.url.size(), verdict.message.size())),
                             verdict.system_errno, now_ns_);
         } else {
-            on_answer(flight);
+            on_answer(get);
         }
-        if (verdict.kind != Verdict::Kind::ok) pay_for(flight, attempt);
-        const bool was_hedge = &attempt == flight.hedge;
+        if (verdict.kind != Verdict::Kind::ok) pay_for(get, attempt);
+        const bool was_hedge = &attempt == get.tries.hedge;
         curl_multi_remove_handle(multi_, attempt.easy());
-        refund_deposit(flight, &attempt);
-        give_back(was_hedge ? flight.hedge : flight.running);
+        refund_deposit(get, &attempt);
+        give_back(was_hedge ? get.tries.hedge : get.tries.running);
         if (verdict.kind != Verdict::Kind::ok) {
             // The other try may still succeed.
-            if (flight.running != nullptr || flight.hedge != nullptr) return;
+            if (get.tries.running != nullptr || get.tries.hedge != nullptr) return;
         } else {
             if (was_hedge) hedges_won_.fetch_add(1, std::memory_order_relaxed);
-            end_attempt(flight, flight.running);
-            end_attempt(flight, flight.hedge);
+            end_attempt(get, get.tries.running);
+            end_attempt(get, get.tries.hedge);
         }
-        settle(flight, std::move(verdict));
+        settle(get, std::move(verdict));
     }
 
     // Ends the get or plans the next try, depending on the verdict.
-    void settle(HttpFlight& flight, Verdict verdict) {
-        HttpGet& get = *flight.get;
+    void settle(HttpGet& get, Verdict verdict) {
         get.message = std::move(verdict.message);
         get.system_errno = verdict.system_errno;
         switch (verdict.kind) {
-            case Verdict::Kind::ok: return end(flight, HttpOutcome::ok);
-            case Verdict::Kind::missing: return end(flight, HttpOutcome::missing);
-            case Verdict::Kind::refused: return end(flight, HttpOutcome::failed);
+            case Verdict::Kind::ok: return end(get, HttpOutcome::ok);
+            case Verdict::Kind::missing: return end(get, HttpOutcome::missing);
+            case Verdict::Kind::refused: return end(get, HttpOutcome::failed);
             case Verdict::Kind::changed:
-                if (++flight.changes >= kChangedAnswersNeeded) return end(flight, HttpOutcome::changed);
+                if (++get.tries.changes >= kChangedAnswersNeeded) return end(get, HttpOutcome::changed);
                 break;
             case Verdict::Kind::failed:
             case Verdict::Kind::overloaded: break;
         }
-        if (flight.failing_since_ns == 0) flight.failing_since_ns = now_ns_;
-        ++flight.failures;
-        const std::int64_t delay_ns = retry_delay_ns(flight.failures, draw_(), verdict.retry_after_ns);
-        if (now_ns_ + delay_ns - flight.failing_since_ns > retry_for_ns(get)) {
+        if (get.tries.failing_since_ns == 0) get.tries.failing_since_ns = now_ns_;
+        ++get.tries.failures;
+        const std::int64_t delay_ns = retry_delay_ns(get.tries.failures, draw_(), verdict.retry_after_ns);
+        if (now_ns_ + delay_ns - get.tries.failing_since_ns > retry_for_ns(get)) {
             get.message += "; given up after " + std::to_string(get.attempts) + " tries";
-            return end(flight, HttpOutcome::failed);
+            return end(get, HttpOutcome::failed);
         }
         retries_.fetch_add(1, std::memory_order_relaxed);
-        flight.hedged = false;
-        flight.due_ns = now_ns_ + delay_ns;
-        flight.has_retry_after = verdict.retry_after_ns > 0;
+        get.tries.hedged = false;
+        get.tries.due_ns = now_ns_ + delay_ns;
+        get.tries.has_retry_after = verdict.retry_after_ns > 0;
     }
 
     // Pays for the bytes of a try that are not the answer.
-    void pay_for(HttpFlight& flight, const HttpAttempt& attempt) {
+    void pay_for(HttpGet& get, const HttpAttempt& attempt) {
         const std::uint64_t bytes = attempt.received_bytes();
-        flight.get->extra_bytes += bytes;
-        if (flight.get->payer != nullptr && bytes > 0) flight.get->payer->pay(bytes, now_ns_);
+        get.extra_bytes += bytes;
+        if (get.payer != nullptr && bytes > 0) get.payer->pay(bytes, now_ns_);
     }
 
-    void refund_deposit(HttpFlight& flight, const HttpAttempt* ended) {
-        if (ended != flight.hedge || flight.deposit_bytes == 0) return;
-        flight.get->payer->give_back(std::exchange(flight.deposit_bytes, 0));
+    void refund_deposit(HttpGet& get, const HttpAttempt* ended) {
+        if (ended != get.tries.hedge || get.tries.deposit_bytes == 0) return;
+        get.payer->give_back(std::exchange(get.tries.deposit_bytes, 0));
     }
 
-    void end(HttpFlight& flight, HttpOutcome outcome) {
-        HttpGet& get = *flight.get;
+    void end(HttpGet& get, HttpOutcome outcome) {
         get.outcome = outcome;
-        forget(flight);
+        forget(get);
         get.done(get);
     }
 
     // Ends a get without calling `done`.
-    void drop(HttpFlight& flight) {
-        end_attempt(flight, flight.running);
-        end_attempt(flight, flight.hedge);
-        std::erase(flight.endpoint->waiting, &flight);
-        forget(flight);
+    void drop(HttpGet& get) {
+        end_attempt(get, get.tries.running);
+        end_attempt(get, get.tries.hedge);
+        std::erase(get.tries.endpoint->waiting, &get);
+        forget(get);
     }
 
-    void forget(HttpFlight& flight) {
-        const auto found = std::ranges::find(flights_, &flight, &std::unique_ptr<HttpFlight>::get);
-        LARDER_ASSERT(found != flights_.end());
-        std::swap(*found, flights_.back());
-        flights_.pop_back();
+    void forget(HttpGet& get) {
+        const auto found = std::ranges::find(gets_, &get);
+        LARDER_ASSERT(found != gets_.end());
+        std::swap(*found, gets_.back());
+        gets_.pop_back();
     }
 
-    void end_attempt(HttpFlight& flight, HttpAttempt*& attempt) {
+    void end_attempt(HttpGet& get, HttpAttempt*& attempt) {
         if (attempt == nullptr) return;
-        pay_for(flight, *attempt);
-        refund_deposit(flight, attempt);
-        flight.endpoint->limit.ended();
+        pay_for(get, *attempt);
+        refund_deposit(get, attempt);
+        get.tries.endpoint->limit.ended();
         curl_multi_remove_handle(multi_, attempt->easy());
         give_back(attempt);
     }
@@ -409,7 +401,6 @@ private:
     }
 
     void give_back(HttpAttempt*& attempt) {
-        flights_of_attempts_.erase(attempt);
         attempt->clear();
         attempt->next = std::exchange(idle_, attempt);
         attempt = nullptr;
@@ -437,10 +428,9 @@ private:
     // Used on the transfers' thread only.
     std::int64_t now_ns_ = 0;
     std::map<std::string, HttpEndpoint, std::less<>> endpoints_;
-    std::vector<std::unique_ptr<HttpFlight>> flights_;
+    std::vector<HttpGet*> gets_;
     std::vector<std::unique_ptr<HttpAttempt>> attempts_;
-    std::map<const HttpAttempt*, HttpFlight*> flights_of_attempts_;
-    std::vector<HttpFlight*> late_;
+    std::vector<HttpGet*> late_;
     HttpAttempt* idle_ = nullptr;
 
     std::thread thread_;
