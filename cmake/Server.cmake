@@ -19,11 +19,11 @@ larder_library(base/server)
 set_target_properties(larder_base_server PROPERTIES UNITY_BUILD OFF)
 if(LARDER_SANITIZE AND CMAKE_CXX_COMPILER_ID MATCHES Clang)
     # Optimised, these files take four times as long to compile, three minutes. No test waits for them.
-    set_source_files_properties(base/server/http_client.cc base/server/http_session.cc base/server/http_session_stream.cc
+    set_source_files_properties(base/server/http_session.cc base/server/http_session_stream.cc
         PROPERTIES COMPILE_OPTIONS -O0)
 endif()
 target_link_libraries(larder_base_server PUBLIC larder_base prometheus-cpp::core
-    PRIVATE spdlog::spdlog Boost::json Boost::url OpenSSL::SSL tomlplusplus::tomlplusplus ${LMDB_LIBRARY} Threads::Threads)
+    PRIVATE CURL::libcurl spdlog::spdlog Boost::json Boost::url OpenSSL::SSL tomlplusplus::tomlplusplus ${LMDB_LIBRARY} Threads::Threads)
 
 # What nodes and the allocator say to each other: both sides use it.
 larder_library(allocator/protocol)

@@ -1,253 +1,71 @@
 #include "base/server/http_client.h"
 
-#include <boost/asio/connect.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/ssl/host_name_verification.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http.hpp>
-#include <openssl/err.h>
-#include <openssl/ssl.h>
+#include <boost/asio/ip/address.hpp>
+#include <curl/curl.h>
 
+#include <algorithm>
+#include <chrono>
 #include <exception>
-#include <vector>
+#include <optional>
 
+#include "base/environment.h"
 #include "base/file.h"
 #include "base/server/http_target.h"
-#include "base/server/http_transport.h"
+#include "base/server/libcurl.h"
 
 namespace larder {
 namespace {
 
 namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = beast::http;
 using boost::system::error_code;
+using Steady = std::chrono::steady_clock;
 
-using Endpoint = HttpTransport::Protocol::endpoint;
+constexpr std::size_t kHeaderBytesMax = 64u << 10;
+constexpr long kConnectionLifetime_s = 60;
 
-constexpr std::size_t kAnswerBytesMax = 256u << 20;
-
-Result<std::vector<Endpoint>> addresses_of(const HttpEndpoint& endpoint, asio::io_context& context) {
-    if (!endpoint.path.empty()) return std::vector{Endpoint(asio::local::stream_protocol::endpoint(endpoint.path))};
-    error_code failure;
-    if (const auto ip = asio::ip::make_address(endpoint.host, failure); !failure) {
-        return std::vector{Endpoint(asio::ip::tcp::endpoint(ip, endpoint.port))};
-    }
-    asio::ip::tcp::resolver resolver(context);
-    const auto found = resolver.resolve(endpoint.host, std::to_string(endpoint.port),
-                                        asio::ip::tcp::resolver::numeric_service, failure);
-    if (failure) return fail(ErrorCode::unavailable, "look up " + endpoint.host + ": " + failure.message());
-    std::vector<Endpoint> addresses;
-    for (const auto& entry : found) addresses.emplace_back(entry.endpoint());
-    return addresses;
+std::string url_of(const HttpEndpoint& endpoint, bool tls) {
+    if (!endpoint.path.empty()) return "http://localhost/";
+    const bool v6 = endpoint.host.contains(':');
+    return std::string(tls ? "https://" : "http://") + (v6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" +
+           std::to_string(endpoint.port) + "/";
 }
 
-std::unexpected<Error> failed(const error_code& failure, const std::string& what, bool connecting) {
-    if (failure == beast::error::timeout) return fail(ErrorCode::timeout, what + ": no answer in time");
-    if (failure.category() == asio::error::get_ssl_category()) {
-        const bool plain = ERR_GET_REASON(static_cast<unsigned long>(failure.value())) == SSL_R_WRONG_VERSION_NUMBER;
-        return fail(ErrorCode::protocol, what + ": TLS: " + failure.message() +
-                                             (plain ? "; plain HTTP is spoken there: write http://" : ""));
-    }
-    Error error = errno_error(failure.value(), what);
-    if (failure.category() != boost::system::system_category()) {
-        error = Error{ErrorCode::unavailable, what + ": " + failure.message(), 0};
-    }
-    // A failure to connect means nobody answers there; only permission_denied keeps its own code.
-    if (connecting && error.code != ErrorCode::permission_denied) error.code = ErrorCode::unavailable;
-    return std::unexpected(std::move(error));
+void set_common(CURL* easy, const std::string& url, std::int64_t timeout_ms) {
+    curl_easy_setopt(easy, CURLOPT_URL, url.c_str());
+    curl_easy_setopt(easy, CURLOPT_PROXY, "");  // not even that of the environment
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+    curl_easy_setopt(easy, CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(timeout_ms));
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(timeout_ms));
 }
-
-// One connection; every operation on it blocks until it is done.
-class Connection {
-public:
-    explicit Connection(std::shared_ptr<TlsContext> tls) : transport_(context_, std::move(tls)) {}
-
-    asio::io_context& context() { return context_; }
-    void expires_after_ms(std::int64_t timeout_ms) { transport_.expires_after_ms(timeout_ms); }
-
-    error_code connect(const std::vector<Endpoint>& addresses) {
-        error_code failure = asio::error::not_found;
-        for (const Endpoint& address : addresses) {
-            transport_.stream().async_connect(address, [this](error_code with) { failure_ = with; });
-            failure = finish();
-            if (!failure || failure == beast::error::timeout) return failure;
-            error_code ignored;
-            transport_.stream().socket().close(ignored);
-        }
-        return failure;
-    }
-
-    error_code handshake(const std::string& host) {
-        auto& tls = *transport_.tls();
-        error_code is_name;
-        asio::ip::make_address(host, is_name);
-        if (is_name) SSL_set_tlsext_host_name(tls.native_handle(), host.c_str());
-        tls.set_verify_callback(asio::ssl::host_name_verification(host));
-        tls.async_handshake(asio::ssl::stream_base::client, [this](error_code with) { failure_ = with; });
-        return finish();
-    }
-
-    error_code write(const http::request<http::string_body>& request) {
-        http::async_write(transport_, request, [this](error_code with, std::size_t) { failure_ = with; });
-        return finish();
-    }
-
-    template <typename Parser>
-    error_code read_header(Parser& parser) {
-        http::async_read_header(transport_, buffer_, parser, [this](error_code with, std::size_t) { failure_ = with; });
-        return finish();
-    }
-
-    template <typename Parser>
-    error_code read(Parser& parser) {
-        http::async_read(transport_, buffer_, parser, [this](error_code with, std::size_t) { failure_ = with; });
-        return finish();
-    }
-
-    template <typename Parser>
-    error_code read_some(Parser& parser) {
-        http::async_read_some(transport_, buffer_, parser, [this](error_code with, std::size_t) { failure_ = with; });
-        return finish();
-    }
-
-private:
-    error_code finish() {
-        context_.restart();
-        context_.run();
-        return failure_;
-    }
-
-    asio::io_context context_{1};
-    HttpTransport transport_;
-    beast::flat_buffer buffer_;
-    error_code failure_;
-};
 
 // True if a server that gave no answer in plain HTTP speaks TLS.
 bool speaks_tls(const HttpEndpoint& endpoint) {
     constexpr std::int64_t kWithin_ms = 2000;
     if (endpoint.tls || !endpoint.path.empty()) return false;
-    auto tls = make_tls_client({});
-    if (!tls) return false;
-    Connection connection(std::move(*tls));
-    const auto addresses = addresses_of(endpoint, connection.context());
-    connection.expires_after_ms(kWithin_ms);
-    if (!addresses || connection.connect(*addresses)) return false;
-    const auto failure = connection.handshake(endpoint.host);
-    const int reason = ERR_GET_REASON(static_cast<unsigned long>(failure.value()));
-    return !failure ||
-           (failure.category() == asio::error::get_ssl_category() && reason == SSL_R_CERTIFICATE_VERIFY_FAILED);
+    CURL* easy = curl_easy_init();
+    set_common(easy, url_of(endpoint, true), kWithin_ms);
+    curl_easy_setopt(easy, CURLOPT_CONNECT_ONLY, 1L);
+    const CURLcode code = curl_easy_perform(easy);
+    curl_easy_cleanup(easy);
+    return code == CURLE_OK || code == CURLE_PEER_FAILED_VERIFICATION;
 }
 
-// Returns the error for an answer that could not be read.
-std::unexpected<Error> no_answer(const error_code& failure, const std::string& address) {
-    const auto endpoint = parse_http_endpoint(address);
-    if (failure != beast::error::timeout && endpoint && speaks_tls(*endpoint)) {
-        return fail(ErrorCode::invalid_argument,
-                    address + ": TLS is spoken there: write https://" +
-                        address.substr(address.find("://") == std::string::npos ? 0 : address.find("://") + 3));
+void set_tls(CURL* easy, const HttpClientOptions& options) {
+    if (!options.ca_file.empty()) {
+        curl_easy_setopt(easy, CURLOPT_CAINFO, options.ca_file.c_str());
+        curl_easy_setopt(easy, CURLOPT_CAPATH, nullptr);  // the system's authorities are not trusted too
+    } else {
+        const std::string file = environment("SSL_CERT_FILE");
+        const std::string directory = environment("SSL_CERT_DIR");
+        if (!file.empty()) curl_easy_setopt(easy, CURLOPT_CAINFO, file.c_str());
+        if (!directory.empty()) curl_easy_setopt(easy, CURLOPT_CAPATH, directory.c_str());
     }
-    return failed(failure, "read from " + address, false);
-}
-
-// Connects and sends the request.
-Result<std::unique_ptr<Connection>> ask(const std::string& address, std::string_view method, std::string_view target,
-                                        std::string_view body, const HttpClientOptions& options,
-                                        error_code& write_failure) {
-    const auto endpoint = parse_http_endpoint(address);
-    if (!endpoint) return std::unexpected(endpoint.error());
-    std::shared_ptr<TlsContext> tls;
-    if (endpoint->tls) {
-        auto made = make_tls_client(options);
-        if (!made) return std::unexpected(made.error());
-        tls = std::move(*made);
-    }
-    auto connection = std::make_unique<Connection>(std::move(tls));
-    const auto addresses = addresses_of(*endpoint, connection->context());
-    if (!addresses) return std::unexpected(addresses.error());
-    connection->expires_after_ms(options.timeout_ms);
-    if (const auto failure = connection->connect(*addresses)) return failed(failure, "connect to " + address, true);
-    if (endpoint->tls) {
-        if (const auto failure = connection->handshake(endpoint->host)) {
-            return failed(failure, "connect to " + address, false);
-        }
-    }
-
-    http::request<http::string_body> request;
-    request.version(11);
-    request.method_string(method);
-    request.target(target);
-    const bool v6 = endpoint->host.find(':') != std::string::npos;
-    const std::string host = v6 ? "[" + endpoint->host + "]" : endpoint->host;
-    request.set(http::field::host, endpoint->path.empty() ? host + ":" + std::to_string(endpoint->port) : "localhost");
-    if (!options.bearer_token.empty()) request.set(http::field::authorization, "Bearer " + options.bearer_token);
-    request.keep_alive(false);
-    if (!body.empty()) {
-        request.set(http::field::content_type, "application/json");
-        request.body() = body;
-    }
-    request.prepare_payload();
-    // A server that refuses a large body answers and closes before it has read everything, so the answer is always
-    // read.
-    write_failure = connection->write(request);
-    if (write_failure == beast::error::timeout) return failed(write_failure, "write to " + address, false);
-    return connection;
-}
-
-template <typename Message>
-HttpResponse response_of(Message& answer) {
-    HttpResponse response;
-    response.status = answer.result_int();
-    response.content_type = answer[http::field::content_type];
-    for (const auto& field : answer) response.headers.emplace_back(field.name_string(), field.value());
-    return response;
-}
-
-Result<HttpResponse> exchange(const std::string& address, std::string_view method, std::string_view target,
-                              std::string_view body, const HttpClientOptions& options) {
-    error_code write_failure;
-    const auto connection = ask(address, method, target, body, options, write_failure);
-    if (!connection) return std::unexpected(connection.error());
-    http::response_parser<http::string_body> parser;
-    parser.body_limit(kAnswerBytesMax);
-    if (const auto failure = (*connection)->read(parser)) {
-        return no_answer(write_failure ? write_failure : failure, address);
-    }
-    HttpResponse response = response_of(parser.get());
-    response.body = std::move(parser.get().body());
-    return response;
-}
-
-Result<void> follow(const std::string& address, std::string_view target,
-                    const std::function<bool(std::string_view part)>& take, const HttpClientOptions& options) {
-    error_code write_failure;
-    const auto connection = ask(address, "GET", target, {}, options, write_failure);
-    if (!connection) return std::unexpected(connection.error());
-    http::response_parser<http::buffer_body> parser;
-    parser.body_limit(boost::none);
-    if (const auto failure = (*connection)->read_header(parser)) {
-        return no_answer(write_failure ? write_failure : failure, address);
-    }
-    HttpResponse response = response_of(parser.get());
-    std::vector<char> part(65536);
-    while (!parser.is_done()) {
-        parser.get().body() = {.data = part.data(), .size = part.size(), .more = true};
-        (*connection)->expires_after_ms(options.timeout_ms);
-        error_code failure = (*connection)->read_some(parser);
-        if (failure == http::error::need_buffer) failure = {};
-        if (failure) return failed(failure, "read from " + address, false);
-        const std::string_view got(part.data(), part.size() - parser.get().body().size);
-        if (response.status != 200) {
-            response.body += got;
-            if (response.body.size() > kAnswerBytesMax) break;
-        } else if (!got.empty() && !take(got)) {
-            return {};
-        }
-    }
-    if (response.status != 200) return std::unexpected(error_of_response(response));
-    return {};
+    if (options.certificate_file.empty()) return;
+    curl_easy_setopt(easy, CURLOPT_SSLCERT, options.certificate_file.c_str());
+    curl_easy_setopt(easy, CURLOPT_SSLKEY, options.key_file.c_str());
 }
 
 std::unexpected<Error> no_endpoint(std::string_view text) {
@@ -299,22 +117,205 @@ Result<HttpClientOptions> http_client_options(const HttpCredentials& credentials
     return options;
 }
 
+// One request and its answer.
+class HttpClient::Transfer {
+public:
+    Transfer(CURL* easy, const std::string& address, const HttpClientOptions& options)
+        : easy_(easy), address_(address), options_(options) {}
+    ~Transfer() {
+        curl_slist_free_all(headers_);
+        curl_easy_reset(easy_);  // keeps the connection
+    }
+    Transfer(const Transfer&) = delete;
+    Transfer& operator=(const Transfer&) = delete;
+
+    Result<HttpResponse> run(const std::string& method, const std::string& target, std::string_view body,
+                             const std::function<bool(std::string_view part)>* take) {
+        const auto endpoint = parse_http_endpoint(address_);
+        if (!endpoint) return std::unexpected(endpoint.error());
+        take_ = take;
+        const std::int64_t timeout_ms = std::max<std::int64_t>(options_.timeout_ms, 0);
+        set_common(easy_, url_of(*endpoint, endpoint->tls), timeout_ms);
+        if (!endpoint->path.empty()) curl_easy_setopt(easy_, CURLOPT_UNIX_SOCKET_PATH, endpoint->path.c_str());
+        if (endpoint->tls) set_tls(easy_, options_);
+        curl_easy_setopt(easy_, CURLOPT_MAXLIFETIME_CONN, kConnectionLifetime_s);
+        curl_easy_setopt(easy_, CURLOPT_CUSTOMREQUEST, method.c_str());
+        curl_easy_setopt(easy_, CURLOPT_REQUEST_TARGET, target.c_str());
+        if (!body.empty() || method == "POST" || method == "PUT") {
+            curl_easy_setopt(easy_, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
+            curl_easy_setopt(easy_, CURLOPT_POSTFIELDS, body.empty() ? "" : body.data());
+            add_header(body.empty() ? "Content-Type:" : "Content-Type: application/json");
+            add_header("Expect:");  // a server that refuses the body says so at once
+        }
+        if (!options_.bearer_token.empty()) add_header("Authorization: Bearer " + options_.bearer_token);
+        for (const auto& [name, value] : options_.headers) add_header(name + ": " + value);
+        curl_easy_setopt(easy_, CURLOPT_HTTPHEADER, headers_);
+        curl_easy_setopt(easy_, CURLOPT_HEADERFUNCTION, &Transfer::take_header);
+        curl_easy_setopt(easy_, CURLOPT_HEADERDATA, this);
+        curl_easy_setopt(easy_, CURLOPT_WRITEFUNCTION, &Transfer::take_body);
+        curl_easy_setopt(easy_, CURLOPT_WRITEDATA, this);
+        curl_easy_setopt(easy_, CURLOPT_ERRORBUFFER, message_);
+        if (take_ != nullptr && timeout_ms > 0) {
+            curl_easy_setopt(easy_, CURLOPT_TIMEOUT_MS, 0L);
+            curl_easy_setopt(easy_, CURLOPT_NOPROGRESS, 0L);
+            curl_easy_setopt(easy_, CURLOPT_XFERINFOFUNCTION, &Transfer::look);
+            curl_easy_setopt(easy_, CURLOPT_XFERINFODATA, this);
+        }
+        const CURLcode code = curl_easy_perform(easy_);
+        if (code == CURLE_OK || has_left_) return response();
+        if (fault_) return std::unexpected(*fault_);
+        return failed(code, *endpoint);
+    }
+
+private:
+    void add_header(const std::string& header) { headers_ = curl_slist_append(headers_, header.c_str()); }
+
+    static std::size_t take_header(const char*, std::size_t size, std::size_t count, void* transfer) {
+        auto& self = *static_cast<Transfer*>(transfer);
+        self.header_bytes_ += size * count;
+        return self.header_bytes_ <= kHeaderBytesMax ? size * count : self.too_large("header", kHeaderBytesMax);
+    }
+
+    static std::size_t take_body(const char* data, std::size_t size, std::size_t count, void* transfer) {
+        auto& self = *static_cast<Transfer*>(transfer);
+        try {
+            return self.take({data, size * count});
+        } catch (const std::exception& error) {
+            self.fault_ = Error{ErrorCode::io, "request to " + self.address_ + ": " + error.what(), 0};
+            return CURL_WRITEFUNC_ERROR;
+        }
+    }
+
+    std::size_t take(std::string_view part) {
+        if (take_ != nullptr && status() == 200) {
+            has_left_ = !(*take_)(part);
+            heard_ = Steady::now();
+            return has_left_ ? CURL_WRITEFUNC_ERROR : part.size();
+        }
+        if (body_.size() + part.size() > options_.answer_bytes_max) return too_large("body", options_.answer_bytes_max);
+        body_ += part;
+        return part.size();
+    }
+
+    std::size_t too_large(const std::string& what, std::size_t bytes_max) {
+        const std::string limit = std::to_string(bytes_max) + " bytes";
+        fault_ = Error{ErrorCode::protocol, "read from " + address_ + ": its " + what + " is larger than " + limit, 0};
+        return CURL_WRITEFUNC_ERROR;
+    }
+
+    // Called once a second, or more often. Ends a stream that has been silent for too long.
+    static int look(void* transfer, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+        const auto& self = *static_cast<Transfer*>(transfer);
+        return Steady::now() - self.heard_ > std::chrono::milliseconds(self.options_.timeout_ms) ? 1 : 0;
+    }
+
+    unsigned status() const {
+        long status = 0;
+        curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
+        return static_cast<unsigned>(status);
+    }
+
+    HttpResponse response() {
+        HttpResponse response{.status = status(), .content_type = "", .body = std::move(body_)};
+        const char* type = nullptr;
+        curl_easy_getinfo(easy_, CURLINFO_CONTENT_TYPE, &type);
+        if (type != nullptr) response.content_type = type;
+        const curl_header* field = nullptr;
+        while ((field = curl_easy_nextheader(easy_, CURLH_HEADER, -1, const_cast<curl_header*>(field))) != nullptr) {
+            response.headers.emplace_back(field->name, field->value);
+        }
+        return response;
+    }
+
+    std::unexpected<Error> failed(CURLcode code, const HttpEndpoint& endpoint) const {
+        curl_off_t ready_us = 0;
+        long system_errno = 0;
+        curl_easy_getinfo(easy_, CURLINFO_PRETRANSFER_TIME_T, &ready_us);
+        curl_easy_getinfo(easy_, CURLINFO_OS_ERRNO, &system_errno);
+        const bool connected = ready_us > 0;
+        const std::string what = (connected ? "read from " : "connect to ") + address_;
+        const std::string why = message_[0] != '\0' ? message_ : curl_easy_strerror(code);
+        if (code == CURLE_OPERATION_TIMEDOUT || code == CURLE_ABORTED_BY_CALLBACK) {
+            return fail(ErrorCode::timeout, what + ": no answer in time");
+        }
+        if (connected && speaks_tls(endpoint)) {
+            const std::size_t scheme = address_.find("://");
+            return fail(ErrorCode::invalid_argument, address_ + ": TLS is spoken there: write https://" +
+                                                         address_.substr(scheme == std::string::npos ? 0 : scheme + 3));
+        }
+        if (code == CURLE_COULDNT_CONNECT && system_errno != 0) {
+            Error error = errno_error(static_cast<int>(system_errno), what);
+            // A failure to connect means nobody answers there; only permission_denied keeps its own code.
+            if (error.code != ErrorCode::permission_denied) error.code = ErrorCode::unavailable;
+            return std::unexpected(std::move(error));
+        }
+        if (code == CURLE_SSL_CACERT_BADFILE) {
+            return fail(ErrorCode::invalid_argument, "CA file: " + why);
+        }
+        if (code == CURLE_SSL_CERTPROBLEM) {
+            return fail(ErrorCode::invalid_argument, "certificate file " + options_.certificate_file + ", key file " +
+                                                         options_.key_file + ": " + why);
+        }
+        if (code == CURLE_URL_MALFORMAT) return fail(ErrorCode::invalid_argument, what + ": " + why);
+        if (code == CURLE_PEER_FAILED_VERIFICATION) {
+            return fail(ErrorCode::protocol, what + ": TLS: certificate verify failed: " + why);
+        }
+        // OpenSSL's words tell a refusal from a connection that broke.
+        const bool broke = why.contains("unexpected eof") || why.contains("SSL_connect: ");
+        const bool tls = code == CURLE_SSL_CONNECT_ERROR || code == CURLE_SSL_CIPHER || why.contains("SSL routines");
+        if (!tls || broke) return fail(ErrorCode::unavailable, what + ": " + why);
+        const bool plain = why.contains("wrong version number");
+        return fail(ErrorCode::protocol,
+                    what + ": TLS: " + why + (plain ? "; plain HTTP is spoken there: write http://" : ""));
+    }
+
+    CURL* easy_;
+    const std::string& address_;
+    const HttpClientOptions& options_;
+    curl_slist* headers_ = nullptr;
+    const std::function<bool(std::string_view part)>* take_ = nullptr;  // of a stream
+    bool has_left_ = false;                                             // `take_` wants no more
+    Steady::time_point heard_ = Steady::now();
+    std::size_t header_bytes_ = 0;
+    std::string body_;
+    std::optional<Error> fault_;  // why the answer was not read on
+    char message_[CURL_ERROR_SIZE] = "";
+};
+
+void HttpClient::Cleanup::operator()(void* easy) const {
+    curl_easy_cleanup(easy);
+}
+
+Result<HttpResponse> HttpClient::request(std::string_view method, std::string_view target, std::string_view body,
+                                         const HttpClientOptions& options) {
+    if (auto ready = open(); !ready) return std::unexpected(ready.error());
+    return Transfer(easy_.get(), endpoint_, options).run(std::string(method), std::string(target), body, nullptr);
+}
+
+Result<void> HttpClient::get_stream(std::string_view target, const std::function<bool(std::string_view part)>& take,
+                                    const HttpClientOptions& options) {
+    if (auto ready = open(); !ready) return std::unexpected(ready.error());
+    const auto answer = Transfer(easy_.get(), endpoint_, options).run("GET", std::string(target), {}, &take);
+    if (!answer) return std::unexpected(answer.error());
+    if (answer->status != 200) return std::unexpected(error_of_response(*answer));
+    return {};
+}
+
+Result<void> HttpClient::open() {
+    if (auto initialised = init_libcurl(); !initialised) return initialised;
+    if (!easy_) easy_.reset(curl_easy_init());
+    if (!easy_) return fail(ErrorCode::internal, "libcurl: no handle");
+    return {};
+}
+
 Result<HttpResponse> http_request(const std::string& endpoint, std::string_view method, std::string_view target,
                                   std::string_view body, const HttpClientOptions& options) {
-    try {
-        return exchange(endpoint, method, target, body, options);
-    } catch (const std::exception& error) {
-        return fail(ErrorCode::io, "request to " + endpoint + ": " + error.what());
-    }
+    return HttpClient(endpoint).request(method, target, body, options);
 }
 
 Result<void> http_get_stream(const std::string& endpoint, std::string_view target,
                              const std::function<bool(std::string_view part)>& take, const HttpClientOptions& options) {
-    try {
-        return follow(endpoint, target, take, options);
-    } catch (const std::exception& error) {
-        return fail(ErrorCode::io, "request to " + endpoint + ": " + error.what());
-    }
+    return HttpClient(endpoint).get_stream(target, take, options);
 }
 
 }  // namespace larder

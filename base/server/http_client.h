@@ -1,18 +1,23 @@
 #pragma once
 
-// A blocking HTTP client: one request, one answer, one connection, on the calling thread. An endpoint is
+// A blocking HTTP/1.1 client over libcurl, on the calling thread. An endpoint is
 //
 //     unix:PATH, or PATH with a slash in it     a Unix socket
 //     http://HOST:PORT, or IP:PORT              TCP
 //     https://HOST:PORT                         TCP with TLS 1.2 or newer; the server's certificate must be for HOST
 //
-// An answer of any status is a value. Errors: `unavailable` means nobody listens there or the connection broke,
-// `timeout` that no answer came in time, `protocol` that the two could not agree on TLS.
+// An answer of any status is a value: redirects are not followed. No proxy is used. Errors: `unavailable` means nobody
+// listens there or the connection broke, `timeout` that no answer came in time, `protocol` that the two could not agree
+// on TLS or that the answer is larger than it may be.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/server/http_message.h"
@@ -20,14 +25,16 @@
 namespace larder {
 
 struct HttpClientOptions {
-    // The limit from connecting to the last byte of the answer; for a stream, until its header and then from piece to
-    // piece. Looking up a host name is not counted.
+    // The limit from connecting to the last byte of the answer; for a stream, until its first piece and then from piece
+    // to piece, checked once a second. 0 or less: no limit. A lookup of a host name may last longer.
     std::int64_t timeout_ms = 30'000;
     std::string bearer_token;
     // PEM files, for https://. Without a CA file the system's authorities are trusted.
     std::string ca_file;
     std::string certificate_file;
     std::string key_file;
+    std::size_t answer_bytes_max = 256u << 20;  // of a stream: of an answer that is an error
+    std::vector<std::pair<std::string, std::string>> headers;
 };
 
 // The files with a client's credentials; each may be empty.
@@ -49,11 +56,35 @@ struct HttpEndpoint {
 // Parses an endpoint; invalid_argument lists the forms there are.
 Result<HttpEndpoint> parse_http_endpoint(std::string_view text);
 
+// Keeps the connection for its next request, for a minute at most: then renewed certificates and addresses come into
+// use. A request is sent again if its kept connection breaks before any answer. One thread at a time.
+class HttpClient {
+public:
+    // A wrong endpoint is an error of each request.
+    explicit HttpClient(std::string endpoint) : endpoint_(std::move(endpoint)) {}
+
+    Result<HttpResponse> request(std::string_view method, std::string_view target, std::string_view body = {},
+                                 const HttpClientOptions& options = {});
+
+    // GETs a streamed answer and passes each part to `take` as it arrives, until `take` returns false or the server
+    // ends the stream well. An answer with another status than 200 is returned as the error inside it.
+    Result<void> get_stream(std::string_view target, const std::function<bool(std::string_view part)>& take,
+                            const HttpClientOptions& options = {});
+
+private:
+    class Transfer;
+    struct Cleanup {
+        void operator()(void* easy) const;
+    };
+    Result<void> open();
+
+    std::string endpoint_;
+    std::unique_ptr<void, Cleanup> easy_;  // libcurl's handle, which has the connection
+};
+
+// The same on a connection of its own.
 Result<HttpResponse> http_request(const std::string& endpoint, std::string_view method, std::string_view target,
                                   std::string_view body = {}, const HttpClientOptions& options = {});
-
-// GETs a streamed answer and passes each part to `take` as it arrives, until `take` returns false or the server ends
-// the stream well. An answer with another status than 200 is returned as the error inside it.
 Result<void> http_get_stream(const std::string& endpoint, std::string_view target,
                              const std::function<bool(std::string_view part)>& take,
                              const HttpClientOptions& options = {});

@@ -1,10 +1,9 @@
 #pragma once
 
-// The byte stream of one HTTP connection, server's or client's: a socket with a timeout, with TLS if there is a
-// context. Beast reads and writes through it in both cases. Only base/server/http_*.cc includes this.
+// The byte stream of one HTTP connection of a server: a socket with a timeout, with TLS if there is a context. Beast
+// reads and writes through it in both cases. Only base/server/http_*.cc includes this.
 
 #include <boost/asio/generic/stream_protocol.hpp>
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core/basic_stream.hpp>
 
@@ -27,10 +26,6 @@ public:
 
     HttpTransport(Protocol::socket socket, std::shared_ptr<TlsContext> tls)
         : stream_(std::move(socket)), context_(std::move(tls)) {
-        if (context_) tls_.emplace(stream_, context_->context);
-    }
-    HttpTransport(boost::asio::io_context& context, std::shared_ptr<TlsContext> tls)
-        : stream_(context), context_(std::move(tls)) {
         if (context_) tls_.emplace(stream_, context_->context);
     }
 

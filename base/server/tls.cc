@@ -45,20 +45,14 @@ Result<void> show(ssl::context& context, const std::string& certificate_file, co
     return use(key_file, "key file", failure);
 }
 
-Result<std::shared_ptr<TlsContext>> make(ssl::context::method method) {
-    auto made = std::make_shared<TlsContext>(method);
-    if (SSL_CTX_set_min_proto_version(made->context.native_handle(), TLS1_2_VERSION) != 1) {
-        return fail(ErrorCode::unsupported, "this OpenSSL has no TLS 1.2");
-    }
-    return made;
-}
-
 }  // namespace
 
 Result<std::shared_ptr<TlsContext>> make_tls_server(const TlsServerFiles& files) {
-    auto made = make(ssl::context::tls_server);
-    if (!made) return made;
-    ssl::context& context = (*made)->context;
+    auto made = std::make_shared<TlsContext>(ssl::context::tls_server);
+    ssl::context& context = made->context;
+    if (SSL_CTX_set_min_proto_version(context.native_handle(), TLS1_2_VERSION) != 1) {
+        return fail(ErrorCode::unsupported, "this OpenSSL has no TLS 1.2");
+    }
     if (auto shown = show(context, files.certificate_file, files.key_file); !shown) {
         return std::unexpected(shown.error());
     }
@@ -73,27 +67,6 @@ Result<std::shared_ptr<TlsContext>> make_tls_server(const TlsServerFiles& files)
         files.client_certificate_required ? ssl::verify_peer | ssl::verify_fail_if_no_peer_cert : ssl::verify_peer,
         failure);
     if (auto used = use(files.client_ca_file, "CA file", failure); !used) return std::unexpected(used.error());
-    return made;
-}
-
-Result<std::shared_ptr<TlsContext>> make_tls_client(const HttpClientOptions& options) {
-    auto made = make(ssl::context::tls_client);
-    if (!made) return made;
-    ssl::context& context = (*made)->context;
-    error_code failure;
-    if (!options.ca_file.empty()) {
-        if (auto trusted = trust(context, options.ca_file); !trusted) return std::unexpected(trusted.error());
-    } else {
-        context.set_default_verify_paths(failure);
-        if (auto used = use("of the system", "CA files", failure); !used) return std::unexpected(used.error());
-    }
-    if (!options.certificate_file.empty()) {
-        if (auto shown = show(context, options.certificate_file, options.key_file); !shown) {
-            return std::unexpected(shown.error());
-        }
-    }
-    context.set_verify_mode(ssl::verify_peer, failure);
-    if (auto used = use(options.ca_file, "CA file", failure); !used) return std::unexpected(used.error());
     return made;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The certificates and settings of a TLS server or client, made once from PEM files and shared by its connections. TLS
+// The certificates and settings of a TLS server, made once from PEM files and shared by its connections. TLS
 // 1.2 at least, with the library's own choice of ciphers. Boost and OpenSSL stay out of this header.
 
 #include <memory>

@@ -7,7 +7,6 @@
 #include <memory>
 #include <string>
 
-#include "base/server/http_client.h"
 #include "base/server/tls.h"
 
 namespace larder {
@@ -17,10 +16,6 @@ public:
     explicit TlsContext(boost::asio::ssl::context::method method) : context(method) {}
     boost::asio::ssl::context context;
 };
-
-// Makes a client's context. Trusts options.ca_file, or the system's authorities, and shows options.certificate_file to
-// a server that asks.
-Result<std::shared_ptr<TlsContext>> make_tls_client(const HttpClientOptions& options);
 
 // Returns the common name of the peer's certificate that OpenSSL has checked; empty: none. A certificate with a NUL in
 // the name, or with several common names, gives no name.

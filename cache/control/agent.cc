@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "allocator/protocol/codec.h"
-#include "base/server/http_client.h"
 #include "base/server/json_text.h"
 #include "base/server/logging.h"
 
@@ -43,6 +42,7 @@ AllocatorAgent::AllocatorAgent(asio::io_context& context, Node& node, std::uint6
       timer_(context),
       report_(state_directory),
       protocol_(allocator::kProtocolOldest),
+      client_(node.config().allocator.endpoint),
       requests_("larder-agent") {
     if (node.config().allocator.rates)
         node_.lease({.floor_bytes_per_second = node.config().allocator.floor_bytes_per_second});
@@ -115,10 +115,9 @@ void AllocatorAgent::send(std::string body, std::int64_t now_ns) {
         target += std::string("?") + allocator::kProtocolQuery + "=" + std::to_string(protocol_);
     }
     requests_.post([this, target = std::move(target), body = std::move(body), now_ns] {
-        const AllocatorConfig& allocator = node_.config().allocator;
-        auto options = http_client_options(allocator.credentials);
+        auto options = http_client_options(node_.config().allocator.credentials);
         if (options) options->timeout_ms = kAnswerTimeout_ms;
-        auto response = options ? http_request(allocator.endpoint, "POST", target, body, *options)
+        auto response = options ? client_.request("POST", target, body, *options)
                                 : Result<HttpResponse>(std::unexpected(options.error()));
         asio::post(context_, [this, response = std::move(response), now_ns] { answered(response, now_ns); });
     });

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/server/http.h"
+#include "base/server/http_client.h"
 #include "cache/control/allocator_answer.h"
 #include "cache/control/node.h"
 #include "cache/control/node_report.h"
@@ -69,6 +70,7 @@ private:
     std::string warned_of_;
     bool report_early_ = false;
     bool under_way_ = false;
+    HttpClient client_;  // used on the thread of `requests_` only
     WorkThread requests_;
 };
 

@@ -17,6 +17,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/server/libcurl.h"
 #include "cache/remote/http_endpoint.h"
 #include "cache/remote/retry_delay.h"
 
@@ -440,10 +441,7 @@ HttpTransfers::HttpTransfers(std::unique_ptr<Loop> loop) : loop_(std::move(loop)
 HttpTransfers::~HttpTransfers() = default;
 
 Result<std::unique_ptr<HttpTransfers>> HttpTransfers::start(const HttpTransfersOptions& options) {
-    static const CURLcode initialised = curl_global_init(CURL_GLOBAL_DEFAULT);
-    if (initialised != CURLE_OK) {
-        return fail(ErrorCode::internal, std::string("libcurl: ") + curl_easy_strerror(initialised));
-    }
+    if (auto initialised = init_libcurl(); !initialised) return std::unexpected(initialised.error());
     return std::unique_ptr<HttpTransfers>(new HttpTransfers(std::make_unique<Loop>(options)));
 }
 

@@ -10,11 +10,13 @@
 #include <mutex>
 #include <stop_token>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/file.h"
+#include "base/server/http_client.h"
 #include "base/server/logging.h"
 
 namespace larder::cache {
@@ -22,51 +24,66 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr long kTimeout_ms = 2'000;
+constexpr std::int64_t kTimeout_ms = 2'000;
 constexpr std::int64_t kSecond_ns = 1'000'000'000;
 constexpr std::int64_t kBeforeExpiry_ns = 300 * kSecond_ns;
 constexpr std::int64_t kRetryMost_ns = 60 * kSecond_ns;
 constexpr std::int64_t kRenewalDelayMax_ns = std::int64_t{24} * 3600 * kSecond_ns;
 constexpr std::size_t kAnswerBytesMax = 64 << 10;
 
-struct Ask {
-    std::string who;  // for messages: without path and query, with which anyone could fetch the credentials
-    const char* method = "GET";
-    std::string url;
-    std::vector<std::string> headers;
+using Headers = std::vector<std::pair<std::string, std::string>>;
+
+// A URL in its parts; all are empty if the text is not a URL.
+struct UrlParts {
+    std::string host;      // "http://host" or "http://host:port", as it was written
+    std::string endpoint;  // "http://host:port"
+    std::string target;    // the path and the query
 };
 
-std::size_t keep(char* data, std::size_t size, std::size_t count, void* into) {
-    auto& text = *static_cast<std::string*>(into);
-    if (text.size() + size * count > kAnswerBytesMax) return CURL_WRITEFUNC_ERROR;
-    text.append(data, size * count);
-    return size * count;
+UrlParts url_parts(const std::string& url) {
+    const std::unique_ptr<CURLU, void (*)(CURLU*)> parts(curl_url(), curl_url_cleanup);
+    const auto get = [&](CURLUPart part, unsigned flags) -> std::string {
+        char* found = nullptr;
+        if (curl_url_get(parts.get(), part, &found, flags) != CURLUE_OK) return "";
+        std::string text = found;
+        curl_free(found);
+        return text;
+    };
+    if (curl_url_set(parts.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK) return {};
+    UrlParts read{.target = get(CURLUPART_PATH, 0)};
+    if (const std::string query = get(CURLUPART_QUERY, 0); !query.empty()) read.target += "?" + query;
+    for (const CURLUPart part :
+         {CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_OPTIONS, CURLUPART_QUERY, CURLUPART_FRAGMENT, CURLUPART_PATH}) {
+        curl_url_set(parts.get(), part, nullptr, 0);
+    }
+    read.host = get(CURLUPART_URL, 0);
+    while (read.host.ends_with('/')) read.host.pop_back();
+    read.endpoint = get(CURLUPART_URL, CURLU_DEFAULT_PORT);
+    return read;
 }
 
-Result<std::string> ask(const Ask& what) {
-    CURL* easy = curl_easy_init();
-    if (easy == nullptr) return fail(ErrorCode::internal, "libcurl");
-    curl_slist* headers = nullptr;
-    for (const std::string& header : what.headers) headers = curl_slist_append(headers, header.c_str());
-    std::string body;
-    curl_easy_setopt(easy, CURLOPT_URL, what.url.c_str());
-    curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, what.method);
-    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
-    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, kTimeout_ms);
-    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
-    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &keep);
-    curl_easy_setopt(easy, CURLOPT_WRITEDATA, &body);
-    const CURLcode code = curl_easy_perform(easy);
-    long status = 0;
-    curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
-    curl_easy_cleanup(easy);
-    curl_slist_free_all(headers);
-    if (code != CURLE_OK) return fail(ErrorCode::unavailable, what.who + ": " + curl_easy_strerror(code));
-    if (status != 200) return fail(ErrorCode::unavailable, what.who + ": HTTP " + std::to_string(status));
-    return body;
-}
+// An endpoint that gives credentials.
+class Source {
+public:
+    Source(const std::string& name, const UrlParts& url)
+        : name_(url.host.empty() ? name : name + " " + url.host), client_(url.endpoint) {}
+
+    // For messages: without path and query, with which anyone could fetch the credentials.
+    const std::string& name() const { return name_; }
+
+    Result<std::string> ask(const char* method, const std::string& target, Headers headers) {
+        const auto answer = client_.request(
+            method, target, {},
+            {.timeout_ms = kTimeout_ms, .answer_bytes_max = kAnswerBytesMax, .headers = std::move(headers)});
+        if (!answer) return fail(ErrorCode::unavailable, name_ + ": " + answer.error().message);
+        if (answer->status == 200) return answer->body;
+        return fail(ErrorCode::unavailable, name_ + ": HTTP " + std::to_string(answer->status));
+    }
+
+private:
+    std::string name_;
+    HttpClient client_;
+};
 
 struct Fetched {
     S3Keys keys;
@@ -99,29 +116,6 @@ Result<Fetched> parse(const std::string& text, const std::string& from) {
     return fetched;
 }
 
-// Returns "http://host:port", without user, path or query; empty if `url` is not a URL.
-std::string host_of(const std::string& url) {
-    CURLU* parts = curl_url();
-    std::string host;
-    if (curl_url_set(parts, CURLUPART_URL, url.c_str(), 0) == CURLUE_OK) {
-        for (const CURLUPart part : {CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_OPTIONS, CURLUPART_QUERY,
-                                     CURLUPART_FRAGMENT, CURLUPART_PATH}) {
-            curl_url_set(parts, part, nullptr, 0);
-        }
-        char* text = nullptr;
-        if (curl_url_get(parts, CURLUPART_URL, &text, 0) == CURLUE_OK) host = text;
-        curl_free(text);
-        while (host.ends_with('/')) host.pop_back();
-    }
-    curl_url_cleanup(parts);
-    return host;
-}
-
-std::string with_host(const std::string& who, const std::string& url) {
-    const std::string host = host_of(url);
-    return host.empty() ? who : who + " " + host;
-}
-
 // Returns the token for the container's endpoint. The platform renews a token file, so the file is read each time.
 Result<std::string> container_token() {
     const std::string path = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
@@ -133,34 +127,34 @@ Result<std::string> container_token() {
 }
 
 Result<Fetched> fetch_of_container(const std::string& url) {
-    Ask what{.who = with_host("the container's endpoint", url), .url = url};
+    const UrlParts parts = url_parts(url);
+    Source source("the container's endpoint", parts);
     const auto token = container_token();
     if (!token) return std::unexpected(token.error());
     if (token->find_first_of("\r\n") != std::string::npos) {
-        return fail(ErrorCode::invalid_argument, "the token for " + what.who + " has more than one line");
+        return fail(ErrorCode::invalid_argument, "the token for " + source.name() + " has more than one line");
     }
-    if (!token->empty()) what.headers.push_back("Authorization: " + *token);
-    const auto body = ask(what);
-    return body ? parse(*body, what.who) : Result<Fetched>(std::unexpected(body.error()));
+    const auto body = source.ask("GET", parts.target, token->empty() ? Headers{} : Headers{{"Authorization", *token}});
+    return body ? parse(*body, source.name()) : Result<Fetched>(std::unexpected(body.error()));
 }
 
 Result<Fetched> fetch_of_machine() {
     std::string base = environment("AWS_EC2_METADATA_SERVICE_ENDPOINT");
     if (base.empty()) base = "http://169.254.169.254";
-    while (base.ends_with('/')) base.pop_back();
-    const std::string who = with_host("the machine's metadata service", base);
-    const auto token = ask({.who = who,
-                            .method = "PUT",
-                            .url = base + "/latest/api/token",
-                            .headers = {"X-aws-ec2-metadata-token-ttl-seconds: 21600"}});
+    const UrlParts parts = url_parts(base);
+    std::string path = parts.target;
+    while (path.ends_with('/')) path.pop_back();
+    Source source("the machine's metadata service", parts);
+    const auto token =
+        source.ask("PUT", path + "/latest/api/token", {{"X-aws-ec2-metadata-token-ttl-seconds", "21600"}});
     if (!token) return std::unexpected(token.error());
-    const std::vector<std::string> shown{"X-aws-ec2-metadata-token: " + *token};
-    const std::string roles = base + "/latest/meta-data/iam/security-credentials/";
-    auto role = ask({.who = who, .url = roles, .headers = shown});
+    const Headers shown{{"X-aws-ec2-metadata-token", *token}};
+    const std::string roles = path + "/latest/meta-data/iam/security-credentials/";
+    auto role = source.ask("GET", roles, shown);
     if (!role) return std::unexpected(role.error());
     role->erase(std::min(role->size(), role->find_first_of("\r\n")));
-    const auto body = ask({.who = who, .url = roles + *role, .headers = shown});
-    return body ? parse(*body, who) : Result<Fetched>(std::unexpected(body.error()));
+    const auto body = source.ask("GET", roles + *role, shown);
+    return body ? parse(*body, source.name()) : Result<Fetched>(std::unexpected(body.error()));
 }
 
 Result<Fetched> fetch() {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -68,6 +69,23 @@ TEST_F(HttpTls, ServerOfUnknownAuthorityIsRefused) {
     EXPECT_EQ(answer.error().code, ErrorCode::protocol);
     EXPECT_THAT(answer.error().message, HasSubstr("certificate verify failed"));
     EXPECT_FALSE(http_request(endpoint(), "GET", "/")) << "nor do the system's authorities vouch for it";
+}
+
+TEST_F(HttpTls, CaFileReplacesTheSystemsAuthorities) {
+    start();
+    const test::CertificateAuthority other(directory.path().string(), "other");
+    ::setenv("SSL_CERT_FILE", authority.file().c_str(), 1);
+    EXPECT_TRUE(http_request(endpoint(), "GET", "/"));
+    EXPECT_FALSE(http_request(endpoint(), "GET", "/", {}, {.ca_file = other.file()}));
+    ::unsetenv("SSL_CERT_FILE");
+}
+
+TEST_F(HttpTls, ConnectionIsKeptForTheSameCredentialsOnly) {
+    start({.client_ca_file = authority.file()});
+    const auto node = authority.issue("node", {.common_name = "node-7"});
+    HttpClient client(endpoint());
+    EXPECT_EQ(client.request("GET", "/", {}, showing(node))->body, "node-7||127.0.0.1|");
+    EXPECT_EQ(client.request("GET", "/", {}, trusting())->body, "||127.0.0.1|");
 }
 
 TEST_F(HttpTls, CertificateForAnotherHostIsRefused) {
@@ -158,6 +176,10 @@ TEST_F(HttpTls, InvalidFileErrorNamesTheFile) {
     const auto no_ca = http_request(endpoint(), "GET", "/", {}, {.ca_file = directory / "lost.pem"});
     ASSERT_FALSE(no_ca);
     EXPECT_THAT(no_ca.error().message, HasSubstr("lost.pem"));
+    const std::string lost = directory / "lost-key.pem";
+    const auto no_key = http_request(endpoint(), "GET", "/", {}, showing({server_files.certificate, lost}));
+    ASSERT_FALSE(no_key);
+    EXPECT_THAT(no_key.error().message, HasSubstr(lost));
 }
 
 }  // namespace

@@ -1,0 +1,127 @@
+// What the client does with servers of every kind; http_test.cc and http_tls_test.cc have requests that go well.
+
+#include "base/server/http_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/server/http.h"
+#include "tests/support/http_service.h"
+
+namespace larder {
+namespace {
+
+using ::testing::HasSubstr;
+
+HttpResponse text(std::string body) {
+    return {.content_type = "text/plain", .body = std::move(body)};
+}
+
+std::size_t connections(test::HttpService& service) {
+    return service.on_thread([&] { return service.server().connections(); });
+}
+
+void answer_by_path(const HttpRequest& request, const HttpRespond& respond) {
+    const std::string path = request.path.empty() ? "" : request.path[0];
+    if (path == "redirect") return respond({.status = 302, .body = "", .headers = {{"Location", "/text"}}});
+    if (path == "header") {
+        HttpResponse large;
+        for (int i = 0; i < 10; ++i) large.headers.emplace_back("X-" + std::to_string(i), std::string(8'000, 'h'));
+        return respond(large);
+    }
+    if (path == "silent") {
+        return respond(
+            {.content_type = "text/event-stream", .body = ": hello\n\n", .stream = std::make_shared<HttpStream>()});
+    }
+    respond(text(request.method + " " + path + " " + request.body));
+}
+
+TEST(HttpClientConnection, IsKeptForTheNextRequest) {
+    test::HttpService service(answer_by_path);
+    HttpClient client(service.socket);
+    for (int i = 0; i < 3; ++i) {
+        const std::string body = "b" + std::to_string(i);
+        EXPECT_EQ(client.request("POST", "/text", body)->body, "POST text " + body);
+        EXPECT_EQ(connections(service), 1u);
+    }
+    EXPECT_EQ(client.request("GET", "/text")->body, "GET text ") << "nothing is left of the request before";
+    EXPECT_EQ(client.request("DELETE", "/text")->body, "DELETE text ");
+    EXPECT_EQ(client.request("PUT", "/text")->body, "PUT text ");
+    EXPECT_EQ(connections(service), 1u);
+}
+
+TEST(HttpClientConnection, IsReplacedOnceTheServerHasClosedIt) {
+    test::HttpService service(answer_by_path, {.idle_timeout_ms = 1});
+    HttpClient client(service.socket);
+    ASSERT_TRUE(client.request("GET", "/text"));
+    while (connections(service) != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const auto answer = client.request("POST", "/text", "again");
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ(answer->body, "POST text again");
+}
+
+TEST(HttpClientLimits, LargerAnswerIsAnError) {
+    test::HttpService service(answer_by_path);
+    HttpClient client(service.socket);
+    const std::string body(1000, 'b');
+    EXPECT_TRUE(client.request("POST", "/", body, {.answer_bytes_max = 1006}));
+    const auto answer = client.request("POST", "/", body, {.answer_bytes_max = 1005});
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, ErrorCode::protocol);
+    EXPECT_THAT(answer.error().message, HasSubstr("its body is larger than 1005 bytes"));
+    const auto header = client.request("GET", "/header");
+    ASSERT_FALSE(header);
+    EXPECT_EQ(header.error().code, ErrorCode::protocol);
+    EXPECT_THAT(header.error().message, HasSubstr("its header is larger"));
+    EXPECT_TRUE(client.request("GET", "/")) << "the client can be used after an error";
+}
+
+TEST(HttpClientLimits, SilentStreamTimesOut) {
+    test::HttpService service(answer_by_path);
+    std::string got;
+    const auto take = [&](std::string_view part) {
+        got += part;
+        return true;
+    };
+    const auto ended = http_get_stream(service.socket, "/silent", take, {.timeout_ms = 20});
+    ASSERT_FALSE(ended);
+    EXPECT_EQ(ended.error().code, ErrorCode::timeout);
+    EXPECT_EQ(got, ": hello\n\n");
+}
+
+TEST(HttpClientPlaces, RedirectIsNotFollowed) {
+    test::HttpService service(answer_by_path);
+    const auto answer = http_request(service.socket, "GET", "/redirect");
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ(answer->status, 302u);
+    EXPECT_THAT(answer->headers, ::testing::Contains(std::pair<std::string, std::string>("Location", "/text")));
+}
+
+TEST(HttpClientPlaces, ProxyOfTheEnvironmentIsNotUsed) {
+    test::HttpService service(answer_by_path);
+    for (const char* name : {"http_proxy", "all_proxy"}) ::setenv(name, "http://127.0.0.1:1", 1);
+    const auto answer = http_request("127.0.0.1:" + std::to_string(service.port), "GET", "/text");
+    for (const char* name : {"http_proxy", "all_proxy"}) ::unsetenv(name);
+    EXPECT_TRUE(answer) << answer.error().message;
+}
+
+TEST(HttpClientPlaces, ClosedPortIsUnavailable) {
+    std::string address;
+    {
+        const test::HttpService service(answer_by_path);
+        address = "http://127.0.0.1:" + std::to_string(service.port);
+    }
+    const auto answer = http_request(address, "GET", "/");
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, ErrorCode::unavailable);
+    EXPECT_EQ(answer.error().message, "connect to " + address + ": Connection refused");
+}
+
+}  // namespace
+}  // namespace larder
