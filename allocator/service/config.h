@@ -22,7 +22,7 @@ namespace larder::allocator {
 struct ServiceLimits {
     std::uint64_t header_bytes = 16u << 10;
     std::uint64_t body_bytes = 4u << 20;  // a report of some thousand datasets and jobs
-    unsigned connections = 1024;
+    unsigned connections = 8192;          // each node keeps one
     unsigned connections_per_peer = 256;
     // A thousand jobs may register in one second from one machine.
     unsigned requests_per_second_per_peer = 1000;
