@@ -122,11 +122,12 @@ std::string peer_address_of(int fd) {
     return text;
 }
 
-void keep_alive(int fd) {
+void set_tcp_options(int fd) {
     constexpr int on = 1;
     constexpr int idle_s = 30;
     constexpr int interval_s = 10;
     constexpr int tries = 3;
+    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
     ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);

@@ -28,7 +28,8 @@ Result<ListeningSocket> listen_on_tcp(std::string_view address);
 std::optional<PeerCredentials> peer_of(int fd);
 // Returns the IP address of the other end of a connected TCP socket: "10.0.0.7".
 std::string peer_address_of(int fd);
-// Has the kernel probe from time to time whether the other end of a TCP connection is still there.
-void keep_alive(int fd);
+// Sets the options of an accepted TCP connection: the kernel probes from time to time whether the other end is still
+// there, and sends small writes at once.
+void set_tcp_options(int fd);
 
 }  // namespace larder

@@ -70,7 +70,7 @@ struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
             peer.credentials = peer_of(socket.native_handle());
         } else {
             peer.address = peer_address_of(socket.native_handle());
-            keep_alive(socket.native_handle());
+            set_tcp_options(socket.native_handle());
         }
         if (!core->peers.open(peer.counted_as())) return;
         std::make_shared<HttpSession>(core, std::move(socket), listener.tls, std::move(peer))->start();

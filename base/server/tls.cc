@@ -59,6 +59,7 @@ Result<std::shared_ptr<TlsContext>> make_tls_server(const TlsServerFiles& files)
     // Sessions are short and few; without resumption every connection is checked from the start.
     SSL_CTX_set_session_cache_mode(context.native_handle(), SSL_SESS_CACHE_OFF);
     SSL_CTX_set_options(context.native_handle(), SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
+    SSL_CTX_set_num_tickets(context.native_handle(), 0);  // TLS 1.3 has an option of its own
     if (files.client_ca_file.empty()) return made;
     if (auto trusted = trust(context, files.client_ca_file); !trusted) return std::unexpected(trusted.error());
     SSL_CTX_set_client_CA_list(context.native_handle(), SSL_load_client_CA_file(files.client_ca_file.c_str()));
