@@ -1,253 +1,162 @@
 #include "base/server/lmdb_check.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
-#include <functional>
-#include <utility>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/file.h"
-#include "base/server/lmdb_pages.h"
+#include "base/server/logging.h"
 
 namespace larder {
 namespace {
 
-using namespace lmdb_format;
-using Bytes = LmdbBytes;
+constexpr std::size_t kReasonBytesMax = 4096;
+// The exit code of the dynamic loader if a library is missing.
+constexpr int kNotLoaded = 127;
 
-constexpr unsigned kDepthMax = 32;
-
-// Describes the damage. Thrown to the start of the check, because the walk is deep.
-struct Damage {
-    std::string what;
+struct Ended {
+    int status = 0;
+    bool stalled = false;
+    std::string reason;
 };
 
-template <typename T>
-T read_at(Bytes bytes, std::size_t offset) {
-    T value;
-    std::memcpy(&value, bytes.data() + offset, sizeof value);
-    return value;
+std::string checker_beside_this_program() {
+    std::error_code error;
+    return std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "larder-check-lmdb";
 }
 
-class Checker {
-public:
-    Checker(int fd, std::uint64_t file_bytes, std::span<const LmdbDatabase> databases)
-        : fd_(fd), file_bytes_(file_bytes), databases_(databases) {}
+// Starts the program with its output in `output`, and no other descriptor of this process.
+Result<pid_t> spawn(const std::vector<std::string>& command, const FileDescriptor& output) {
+    std::vector<char*> arguments;
+    for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    sigset_t none;
+    sigset_t all;
+    ::sigemptyset(&none);
+    ::sigfillset(&all);
+    posix_spawnattr_t attributes;
+    posix_spawn_file_actions_t actions;
+    ::posix_spawnattr_init(&attributes);
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawnattr_setsigmask(&attributes, &none);
+    ::posix_spawnattr_setsigdefault(&attributes, &all);
+    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    ::posix_spawn_file_actions_adddup2(&actions, output.get(), STDOUT_FILENO);
+    ::posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+    pid_t child = -1;
+    const int error = ::posix_spawn(&child, arguments[0], &actions, &attributes, arguments.data(), environ);
+    ::posix_spawn_file_actions_destroy(&actions);
+    ::posix_spawnattr_destroy(&attributes);
+    if (error != 0) return fail_errno(error, "run " + command[0]);
+    return child;
+}
 
-    void run() {
-        const Meta meta = pick_meta();
-        page_bytes_ = meta.free_pages.pad;
-        last_page_ = meta.last_page;
-        require(last_page_ >= 1 && last_page_ < file_bytes_ / page_bytes_, "it is truncated");
-        seen_.assign(last_page_ + 1, false);
-        seen_[0] = seen_[1] = true;
-
-        std::vector<std::pair<std::string, Database>> databases;
-        walk(meta.main, 0, [&](Bytes key, Bytes value, std::uint16_t flags) {
-            require(flags == sub_data && value.size() == sizeof(Database), "a database's description is damaged");
-            databases.emplace_back(std::string(key.begin(), key.end()), read_at<Database>(value, 0));
-        });
-        // An environment has no databases before its first commit.
-        require(databases.empty() || databases.size() >= databases_.size(), "databases are missing");
-        for (const auto& [name, database] : databases) {
-            const auto known = std::ranges::find(databases_, name, &LmdbDatabase::name);
-            require(known != databases_.end(), "it has a foreign database");
-            walk(database, 0, [&](Bytes key, Bytes value, std::uint16_t flags) {
-                require((flags & ~big_data) == 0 && known->row_is_good(key, value), "a row does not match its CRC");
-            });
+// Reads the program's output until it ends. Each line is a sign of progress; lines with text say what is wrong.
+Ended wait_for(pid_t child, const FileDescriptor& output, std::int64_t stalled_ms_max) {
+    const SteadyClock clock;
+    Ended ended;
+    std::array<char, 512> read_bytes{};
+    std::int64_t sign_ns = clock.now_ns();
+    for (;;) {
+        const std::int64_t left_ms = stalled_ms_max - (clock.now_ns() - sign_ns) / 1'000'000;
+        pollfd waited{.fd = output.get(), .events = POLLIN, .revents = 0};
+        const int ready = left_ms <= 0 ? 0 : ::poll(&waited, 1, static_cast<int>(left_ms));
+        if (ready < 0 && errno == EINTR) continue;
+        if (ready <= 0) {
+            ended.stalled = true;
+            ::kill(child, SIGKILL);
+            break;
         }
-        // The free list is walked last: a page that is both used and free would be overwritten.
-        walk(meta.free_pages, integer_key, [&](Bytes key, Bytes value, std::uint16_t flags) {
-            require((flags & ~big_data) == 0 && read_at<std::uint64_t>(key, 0) <= meta.transaction,
-                    "its list of free pages is damaged");
-            check_free_list(value);
-        });
-    }
-
-private:
-    using Visit = std::function<void(Bytes key, Bytes value, std::uint16_t flags)>;
-
-    struct Tree {
-        bool integer_keys;
-        const Visit& visit;
-        Database found;                        // counted while walking
-        std::vector<unsigned char> last_key;   // in the leaves walked so far
-        std::vector<unsigned char> least_key;  // from the branches above: no key here is less
-    };
-
-    static void require(bool holds, std::string_view what) {
-        if (!holds) throw Damage{std::string(what)};
-    }
-
-    void read(std::uint64_t offset, std::span<unsigned char> into) const {
-        for (std::size_t done = 0; done < into.size();) {
-            const ssize_t got = ::pread(fd_, into.data() + done, into.size() - done, static_cast<off_t>(offset + done));
-            if (got < 0 && errno == EINTR) continue;
-            require(got > 0, "it is truncated or cannot be read");
-            done += static_cast<std::size_t>(got);
+        const ssize_t got = ::read(output.get(), read_bytes.data(), read_bytes.size());
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) break;
+        sign_ns = clock.now_ns();
+        const std::string_view text(read_bytes.data(), static_cast<std::size_t>(got));
+        for (const char character : text) {
+            const bool first = ended.reason.empty() && (character == '\n' || character == ' ');
+            if (!first && ended.reason.size() < kReasonBytesMax) ended.reason.push_back(character);
         }
     }
-
-    Meta read_meta(unsigned number, std::uint64_t page_bytes) const {
-        std::array<unsigned char, sizeof(Meta)> bytes;
-        read(number * page_bytes, bytes);
-        const Meta meta = read_at<Meta>(bytes, 0);
-        require(meta.header.page == number && meta.header.flags == meta_page && meta.magic == kMagic &&
-                    meta.version == kDataVersion && meta.transaction % 2 == (meta.transaction == 0 ? 0 : number),
-                "its first pages are damaged");
-        require(meta.free_pages.pad == (number == 0 ? meta.free_pages.pad : page_bytes) &&
-                    std::has_single_bit(meta.free_pages.pad) && meta.free_pages.pad >= 512 &&
-                    meta.free_pages.pad <= 65536,
-                "its first pages are damaged");
-        return meta;
+    while (::waitpid(child, &ended.status, 0) < 0 && errno == EINTR) {
     }
+    ended.reason.resize(std::min(ended.reason.size(), ended.reason.find('\n')));
+    return ended;
+}
 
-    Meta pick_meta() const {
-        const Meta first = read_meta(0, 0);
-        const Meta second = read_meta(1, first.free_pages.pad);
-        const Meta& older = first.transaction < second.transaction ? first : second;
-        const Meta& newer = first.transaction < second.transaction ? second : first;
-        require(newer.transaction - older.transaction <= 1, "its first pages are damaged");
-        return newer;
+// True if the signal is one that a crash raises, as opposed to one that somebody sent.
+bool is_crash(int signal) {
+    switch (signal) {
+        case SIGABRT:
+        case SIGBUS:
+        case SIGFPE:
+        case SIGILL:
+        case SIGSEGV:
+        case SIGSYS:
+        case SIGTRAP: return true;
+        default: return false;
     }
-
-    std::vector<unsigned char> read_page(std::uint64_t page, std::uint64_t count = 1) {
-        require(page <= last_page_ && count <= last_page_ + 1 - page, "a page lies beyond the end");
-        for (std::uint64_t i = page; i < page + count; i++) {
-            require(!seen_[i], "a page is used twice");
-            seen_[i] = true;
-        }
-        std::vector<unsigned char> bytes(page_bytes_ * count);
-        read(page * page_bytes_, bytes);
-        require(read_at<PageHeader>(bytes, 0).page == page, "a page is not the one it should be");
-        return bytes;
-    }
-
-    void walk(const Database& database, std::uint16_t flags, const Visit& visit) {
-        require(database.flags == flags, "a database's description is damaged");
-        Tree tree{(flags & integer_key) != 0, visit, {}, {}, {}};
-        if (database.root != kNoPage) {
-            require(database.depth >= 1 && database.depth <= kDepthMax, "a database's description is damaged");
-            walk_page(tree, database.root, database.depth);
-        }
-        require(database.root != kNoPage || database.depth == 0, "a database's description is damaged");
-        require(database.entries == tree.found.entries && database.branch_pages == tree.found.branch_pages &&
-                    database.leaf_pages == tree.found.leaf_pages &&
-                    database.overflow_pages == tree.found.overflow_pages,
-                "a database does not hold what it counts");
-    }
-
-    bool less(const Tree& tree, Bytes left, Bytes right) const {
-        if (tree.integer_keys) return read_at<std::uint64_t>(left, 0) < read_at<std::uint64_t>(right, 0);
-        return std::ranges::lexicographical_compare(left, right);
-    }
-
-    void walk_page(Tree& tree, std::uint64_t page, unsigned levels) {
-        const std::vector<unsigned char> bytes = read_page(page);
-        const auto header = read_at<PageHeader>(bytes, 0);
-        const bool leaf = levels == 1;
-        require(header.flags == (leaf ? leaf_page : branch_page), "a page is of the wrong kind");
-        require(header.lower >= sizeof header && header.lower % 2 == 0 && header.lower <= header.upper &&
-                    header.upper <= page_bytes_,
-                "a page's bounds are damaged");
-        const std::size_t nodes = (header.lower - sizeof header) / 2;
-        require(nodes >= (leaf ? 1 : 2), "a page is empty");
-        (leaf ? tree.found.leaf_pages : tree.found.branch_pages)++;
-
-        std::size_t bytes_of_nodes = 0;
-        for (std::size_t i = 0; i < nodes; i++) {
-            const std::size_t at = read_at<std::uint16_t>(bytes, sizeof header + 2 * i);
-            require(at >= header.upper && at % 2 == 0 && at + sizeof(NodeHeader) <= page_bytes_, "a row lies outside");
-            const auto node = read_at<NodeHeader>(bytes, at);
-            const std::size_t data_bytes = node.low | std::size_t{node.high} << 16;
-            const std::size_t stored = !leaf ? 0 : (node.flags & big_data) != 0 ? 8 : data_bytes;
-            const std::size_t node_bytes = sizeof node + node.key_bytes + stored;
-            require(node_bytes <= page_bytes_ - at, "a row lies outside");
-            bytes_of_nodes += (node_bytes + 1) / 2 * 2;
-            const Bytes key = Bytes(bytes).subspan(at + sizeof node, node.key_bytes);
-            require(!tree.integer_keys || key.size() == 8 || (!leaf && i == 0), "a key is damaged");
-            if (leaf) {
-                visit_leaf(tree, key, node, Bytes(bytes).subspan(at + sizeof node + key.size(), stored));
-                continue;
-            }
-            // Keys before are less than the node's key; keys under it are not. The first node has no key.
-            require(i == 0 || tree.last_key.empty() || less(tree, tree.last_key, key), "keys are out of order");
-            const std::uint64_t child = data_bytes | std::uint64_t{node.flags} << 32;
-            if (i > 0) tree.least_key.assign(key.begin(), key.end());
-            walk_page(tree, child, levels - 1);
-        }
-        // The nodes fill their part of the page exactly once.
-        require(bytes_of_nodes == page_bytes_ - header.upper, "a page's bounds are damaged");
-        require(distinct_nodes(bytes, nodes), "rows overlap");
-    }
-
-    static bool distinct_nodes(Bytes bytes, std::size_t nodes) {
-        std::vector<std::uint16_t> offsets(nodes);
-        std::memcpy(offsets.data(), bytes.data() + sizeof(PageHeader), nodes * 2);
-        std::ranges::sort(offsets);
-        return std::ranges::adjacent_find(offsets) == offsets.end();
-    }
-
-    void visit_leaf(Tree& tree, Bytes key, const NodeHeader& node, Bytes stored) {
-        require((node.flags & ~(big_data | sub_data)) == 0 && !key.empty(), "a row is damaged");
-        require(tree.last_key.empty() || less(tree, tree.last_key, key), "keys are out of order");
-        require(tree.least_key.empty() || !less(tree, key, tree.least_key), "keys are out of order");
-        tree.last_key.assign(key.begin(), key.end());
-        tree.found.entries++;
-        if ((node.flags & big_data) == 0) return tree.visit(key, stored, node.flags);
-
-        const std::size_t data_bytes = node.low | std::size_t{node.high} << 16;
-        const std::uint64_t count = (sizeof(PageHeader) + data_bytes + page_bytes_ - 1) / page_bytes_;
-        const std::vector<unsigned char> pages = read_page(read_at<std::uint64_t>(stored, 0), count);
-        const auto header = read_at<PageHeader>(pages, 0);
-        require(header.flags == overflow_page && (header.lower | std::uint64_t{header.upper} << 16) == count,
-                "a large row is damaged");
-        tree.found.overflow_pages += count;
-        tree.visit(key, Bytes(pages).subspan(sizeof header, data_bytes), node.flags);
-    }
-
-    // Checks a free list: a count, then that many pages in descending order.
-    void check_free_list(Bytes list) {
-        require(list.size() >= 8, "its list of free pages is damaged");
-        const auto count = read_at<std::uint64_t>(list, 0);
-        require(count <= list.size() / 8 - 1, "its list of free pages is damaged");
-        std::uint64_t previous = last_page_ + 1;
-        for (std::size_t i = 1; i <= count; i++) {
-            const auto page = read_at<std::uint64_t>(list, 8 * i);
-            require(page < previous && !seen_[page], "its list of free pages is damaged");
-            seen_[page] = true;
-            previous = page;
-        }
-    }
-
-    int fd_;
-    std::uint64_t file_bytes_;
-    std::span<const LmdbDatabase> databases_;
-    std::uint64_t page_bytes_ = 0;
-    std::uint64_t last_page_ = 0;
-    std::vector<bool> seen_;
-};
+}
 
 }  // namespace
 
-std::optional<std::string> find_lmdb_damage(const std::string& directory, std::span<const LmdbDatabase> databases) {
-    auto file = open_file(directory + "/data.mdb", O_RDONLY);
-    struct stat status{};
-    // LMDB will meet the same failure and report it.
-    if (!file || ::fstat(file->get(), &status) != 0) return std::nullopt;
-    try {
-        Checker(file->get(), static_cast<std::uint64_t>(status.st_size), databases).run();
-    } catch (const Damage& damage) {
-        return damage.what;
+Result<std::optional<std::string>> find_lmdb_damage(const std::string& directory,
+                                                    std::span<const std::string_view> databases,
+                                                    const LmdbCheckOptions& options) {
+    const std::string what = "check the LMDB environment in " + directory;
+    std::vector<std::string> command{options.program.empty() ? checker_beside_this_program() : options.program};
+    if (options.renew) command.emplace_back("--renew");
+    command.push_back(directory);
+    command.insert(command.end(), databases.begin(), databases.end());
+    if (::access(command[0].c_str(), X_OK) != 0) {
+        return fail_errno(errno, what + ": the program " + command[0] + ", which is installed with this one");
     }
-    return std::nullopt;
+    // LMDB will meet a failure other than a missing file, too, and report it.
+    if (::access((directory + "/data.mdb").c_str(), F_OK) != 0) return std::nullopt;
+
+    std::array<int, 2> pipe{};
+    if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return fail_errno(errno, what + ": make a pipe");
+    const FileDescriptor output(pipe[0]);
+    FileDescriptor input(pipe[1]);
+    const auto child = spawn(command, input);
+    if (!child) return std::unexpected(child.error().within(what));
+    input.reset();
+    const Ended ended = wait_for(*child, output, options.stalled_ms_max);
+    if (ended.stalled) {
+        return "its check made no progress for " + std::to_string(options.stalled_ms_max / 1000) + " s";
+    }
+    const std::string because = ended.reason.empty() ? "" : ": " + ended.reason;
+    if (WIFSIGNALED(ended.status)) {
+        const int signal = WTERMSIG(ended.status);
+        const std::string name = ::sigabbrev_np(signal) != nullptr ? ::sigabbrev_np(signal) : std::to_string(signal);
+        if (is_crash(signal)) return "LMDB crashes on it (SIG" + name + ")" + because;
+        return fail(ErrorCode::cancelled, what + ": " + command[0] + " was killed by SIG" + name + because);
+    }
+    const int code = WEXITSTATUS(ended.status);
+    if (code == static_cast<int>(LmdbCheckExit::sound)) return std::nullopt;
+    if (code == static_cast<int>(LmdbCheckExit::not_renewed)) {
+        log_warn("an LMDB environment could not be written anew, and is used as it is",
+                 {{"directory", directory}, {"error", ended.reason}});
+        return std::nullopt;
+    }
+    if (code == static_cast<int>(LmdbCheckExit::cannot_check) || code == kNotLoaded) {
+        return fail(ErrorCode::internal, what + because);
+    }
+    return ended.reason.empty() ? "its check ended with exit code " + std::to_string(code) : ended.reason;
 }
 
 bool cover_lmdb_pages(MDB_env* environment, std::uint64_t slack_bytes) {

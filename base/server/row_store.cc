@@ -29,12 +29,8 @@ std::uint32_t crc_of(std::string_view key, std::string_view text) {
     return crc32c(std::as_bytes(std::span(text)), crc32c(std::as_bytes(std::span(key))));
 }
 
-std::string_view text_of(LmdbBytes bytes) {
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 std::string_view text_of(const MDB_val& value) {
-    return text_of(lmdb_bytes(value));
+    return {static_cast<const char*>(value.mv_data), value.mv_size};
 }
 
 MDB_val value_of(std::string_view text) {
@@ -60,13 +56,6 @@ private:
     MDB_txn* transaction_ = nullptr;
     int code_;
 };
-
-std::optional<std::string> damage_of(const RowStoreOptions& options) {
-    const std::array databases{LmdbDatabase{options.database, [](LmdbBytes key, LmdbBytes value) {
-                                                return open_row(text_of(key), text_of(value)).has_value();
-                                            }}};
-    return find_lmdb_damage(options.directory, databases);
-}
 
 Result<std::uint64_t> version_in(std::string_view text) {
     json::error_code error;
@@ -103,7 +92,10 @@ Result<std::unique_ptr<RowStore>> RowStore::open(const RowStoreOptions& options)
     std::unique_ptr<RowStore> store(new RowStore);
     store->directory_ = options.directory;
     store->noun_ = options.noun;
-    auto damage = damage_of(options);
+    const std::array<std::string_view, 1> databases{options.database};
+    auto found = find_lmdb_damage(options.directory, databases, {.renew = true});
+    if (!found) return std::unexpected(found.error());
+    std::optional<std::string>& damage = *found;
     if (!damage) {
         auto opened = store->open_environment(options);
         if (opened) opened = store->load(options);

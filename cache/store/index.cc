@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -42,7 +43,9 @@ Result<Index::Opened> Index::open(IndexOptions options) {
     std::unique_ptr<IndexEnvironment> environment;
     if (!options.directory.empty()) {
         opened.report.created = ::access((options.directory + "/data.mdb").c_str(), F_OK) != 0;
-        auto damage = find_index_damage(options.directory);
+        auto found = find_index_damage(options.directory, true);
+        if (!found) return std::unexpected(found.error());
+        std::optional<std::string>& damage = *found;
         for (;;) {
             if (damage) {
                 auto aside = put_aside(options.directory);

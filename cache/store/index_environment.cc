@@ -3,7 +3,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/assert.h"
@@ -33,8 +34,8 @@ struct Cursor {
     }
     Cursor(const Cursor&) = delete;
     Cursor& operator=(const Cursor&) = delete;
-    // Moves to the first row at or after `prefix` (MDB_SET_RANGE), or to the next row (MDB_NEXT). False past the rows
-    // of `prefix` or on an error, which is in `code`.
+    // Moves to the first row at or after `prefix` (MDB_SET_RANGE), to the first row of all (MDB_FIRST), or to the next
+    // row (MDB_NEXT). False past the rows of `prefix` or on an error, which is in `code`.
     bool get(MDB_cursor_op operation, std::span<const unsigned char> prefix) {
         if (code != 0) return false;
         if (operation == MDB_SET_RANGE) key = lmdb_value(prefix);
@@ -43,7 +44,8 @@ struct Cursor {
             code = 0;
             return false;
         }
-        return code == 0 && key.mv_size >= prefix.size() && std::memcmp(key.mv_data, prefix.data(), prefix.size()) == 0;
+        if (code != 0 || key.mv_size < prefix.size()) return false;
+        return std::ranges::equal(lmdb_bytes(key).first(prefix.size()), prefix);
     }
 
     MDB_cursor* cursor = nullptr;
@@ -62,7 +64,21 @@ int remove_range(MDB_txn* transaction, unsigned database, std::span<const unsign
     return cursor.code;
 }
 
+template <typename Row, std::size_t key_bytes>
+bool is_good(std::span<const unsigned char> key, std::span<const unsigned char> value) {
+    return key.size() == key_bytes && read_row<Row>(key, value).has_value();
+}
+
+bool is_good_block(std::span<const unsigned char> key, std::span<const unsigned char> value) {
+    return key.size() == IndexKey::kBlockBytes && read_block_row(key, value).has_value();
+}
+
 }  // namespace
+
+Result<std::optional<std::string>> find_index_damage(const std::string& directory, bool renew) {
+    const std::array<std::string_view, kIndexDatabases> databases{kBlocksDatabase, kSegmentsDatabase, kStateDatabase};
+    return find_lmdb_damage(directory, databases, {.renew = renew});
+}
 
 IndexEnvironment::~IndexEnvironment() {
     mdb_env_close(environment_);
@@ -93,6 +109,10 @@ Result<std::unique_ptr<IndexEnvironment>> IndexEnvironment::open(const std::stri
         const int code = checked(mdb_dbi_open(transaction, database, MDB_CREATE, handle));
         if (code != 0) return failed(code);
     }
+    if (const int code = checked(opened->check_rows(transaction)); code != 0) {
+        if (code != MDB_CORRUPTED) return failed(code);
+        return fail(ErrorCode::corrupt, "open the index in " + directory + ": a row does not match its CRC");
+    }
     MDB_val key = lmdb_value(kNextSegmentKey);
     MDB_val value{};
     const int code = mdb_get(transaction, opened->state_, &key, &value);
@@ -106,6 +126,21 @@ Result<std::unique_ptr<IndexEnvironment>> IndexEnvironment::open(const std::stri
     if (const int committed = mdb_txn_commit(transaction); committed != 0) return failed(committed);
     opened->allocate_last_page();
     return opened;
+}
+
+// Returns MDB_CORRUPTED if a row is not as it was written.
+int IndexEnvironment::check_rows(MDB_txn* transaction) const {
+    const auto check = [&](unsigned database, const auto& is_good_row) {
+        Cursor rows(transaction, database);
+        for (bool at = rows.get(MDB_FIRST, {}); at; at = rows.get(MDB_NEXT, {})) {
+            if (!is_good_row(lmdb_bytes(rows.key), lmdb_bytes(rows.value))) return MDB_CORRUPTED;
+        }
+        return rows.code;
+    };
+    int code = check(blocks_, is_good_block);
+    if (code == 0) code = check(segments_, is_good<SegmentRow, IndexKey::kSegmentBytes>);
+    if (code == 0) code = check(state_, is_good<StateRow, sizeof kNextSegmentKey>);
+    return code;
 }
 
 int IndexEnvironment::apply(MDB_txn* transaction, const IndexChange& change, std::size_t& budget) {

@@ -37,13 +37,13 @@ struct IndexChange {
     StoredBlock block;
 };
 
-// Checks every page and row of the environment in `directory` by plain reads. LMDB trusts its file: a truncated file
-// kills a reader, a flipped bit kills the writer. Returns a description of the damage; nothing if the environment is
-// sound or missing.
-std::optional<std::string> find_index_damage(const std::string& directory);
+// Checks the environment in `directory` in a process of its own (base/server/lmdb_check.h). Returns a description of
+// the damage, or nothing if the environment is sound or missing. `open` then checks the rows.
+Result<std::optional<std::string>> find_index_damage(const std::string& directory, bool renew = false);
 
 class IndexEnvironment {
 public:
+    // Checks the CRC of every row. The error `corrupt` means that the environment is damaged.
     static Result<std::unique_ptr<IndexEnvironment>> open(const std::string& directory, std::uint64_t map_bytes);
     ~IndexEnvironment();
     IndexEnvironment(const IndexEnvironment&) = delete;
@@ -63,6 +63,7 @@ public:
 private:
     IndexEnvironment() = default;
     int apply(MDB_txn* transaction, const IndexChange& change, std::size_t& budget);
+    int check_rows(MDB_txn* transaction) const;
     void allocate_last_page();
 
     MDB_env* environment_ = nullptr;

@@ -66,7 +66,7 @@ TEST_P(IndexProperty, MatchesAMapUnderRandomChanges) {
             }
         }
         index->flush();
-        ASSERT_EQ(find_index_damage(options.directory), std::nullopt) << "round " << round;
+        ASSERT_EQ(find_index_damage(options.directory).value(), std::nullopt) << "round " << round;
         ASSERT_EQ(loaded(*index, model), model) << "round " << round;
         if (random() % 8 == 0) {
             index.reset();
