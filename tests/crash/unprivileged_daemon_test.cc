@@ -45,7 +45,10 @@ protected:
             files.emplace(std::move(file.name), std::move(file.content));
         }
         // An ordinary user may have no access to the build directory.
-        std::filesystem::copy_file(LARDERD_PROGRAM, larderd);
+        const std::filesystem::path program = LARDERD_PROGRAM;
+        for (const std::string name : {"larderd", "larder-check-lmdb"}) {
+            std::filesystem::copy_file(program.parent_path() / name, directory / name);
+        }
         const auto tried = test::run_program(command({larderd, "--version"}));
         ASSERT_EQ(tried.exit_code, 0) << tried.errors;
     }

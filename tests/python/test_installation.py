@@ -69,6 +69,22 @@ def test_programs_use_the_installed_scripts(installed: pathlib.Path, tmp_path: p
     assert "the installed one" in ran.stderr
 
 
+def test_daemon_without_its_checker_names_it(installed: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    checker = installed / "bin" / "larder-check-lmdb"
+    away = checker.rename(tmp_path / "away")
+    try:
+        ran = subprocess.run(
+            [installed / "bin" / "larderd", "--state-directory", tmp_path / "state"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    finally:
+        away.rename(checker)
+    assert ran.returncode == 1
+    assert f"{checker}, which is installed with this one: No such file or directory" in ran.stderr
+
+
 def test_installed_units_and_examples_match_the_programs(installed: pathlib.Path) -> None:
     for name in ("larderd", "larder-allocator"):
         unit = (installed / "lib" / "systemd" / "system" / f"{name}.service").read_text()
