@@ -21,22 +21,22 @@ struct Entry {
 };
 
 constexpr Entry kBenches[] = {
-    {"hits", hits, "how fast are memory and disk hits, beside an mmap loop and fio?"},
-    {"python", python, "how fast is the Python loader, beside open().read() and WebDataset?"},
-    {"curve", curve, "how does throughput grow with cache size, beside the model and LRU?"},
+    {"hits", hits, "how fast are memory and disk hits, compared with an mmap loop and fio?"},
+    {"python", python, "how fast is the Python loader, compared with open().read() and WebDataset?"},
+    {"curve", curve, "how does throughput grow with cache size, compared with the model and LRU?"},
     {"miss", miss, "do misses come at the granted rate?"},
-    {"peers", peers, "how fast are blocks from another node's cache, beside its own and the loopback?"},
-    {"layout", layout, "how many samples of tokens a second as JSONL, as Megatron's files and packed?"},
+    {"peers", peers, "how fast are blocks from another node's cache, compared with the node's own and the loopback?"},
+    {"layout", layout, "how many token samples a second do JSONL, Megatron's files and packed files give?"},
     {"compression", compression,
-     "what does compressing the cache gain and cost, of data that shrinks and data that does not?"},
-    {"start", start, "how soon is a restarted daemon of use, and what does it keep in memory?"},
+     "what does compressing the cache gain and cost, for data that shrinks and data that does not?"},
+    {"start", start, "how soon is a restarted daemon useful, and what does it keep in memory?"},
     {"manifest", manifest,
      "how soon is a dataset of ten million samples open, and what does a sample cost in its manifest?"},
     {"sessions", sessions, "how long from opening a loader to its first batch, and what does a session cost?"},
-    {"assign", assign, "how long does a plan for thousands of jobs take, beside a linear program?"},
+    {"assign", assign, "how long does a plan for thousands of jobs take, compared with a linear program?"},
     {"joint", joint, "do several jobs on several nodes read as predicted, and better than with static shares or LRU?"},
-    {"reality", reality, "how long do six jobs on four nodes take, beside what the simulator says?"},
-    {"lru", lru_bench, "does the simulated LRU hit what an LRU of blocks hits?"},
+    {"reality", reality, "how long do six jobs on four nodes take, compared with the simulator's prediction?"},
+    {"lru", lru_bench, "does the simulated LRU have the same hits as an LRU of blocks?"},
     {"simulate", simulate, "how long do months of a cluster take to simulate, and how much memory?"},
     {"decide", decide_bench, "how long does a full decision take for 10,000 running jobs on 4,000 nodes?"},
 };
@@ -44,39 +44,42 @@ constexpr Entry kBenches[] = {
 }  // namespace
 
 int bench_main(int argc, char** argv) {
-    CLI::App app("Measures Larder on this machine, side by side with a peer or a limit", "larder bench");
+    CLI::App app("Measures Larder on this machine beside a peer or a limit", "larder bench");
     Options options;
     app.require_subcommand(1);
     for (const Entry& entry : kBenches) {
         CLI::App* command = app.add_subcommand(entry.name, entry.question);
-        command->add_flag("--quick", options.quick, "under 20 s; counts are exact, speeds are not to be quoted");
+        command->add_flag("--quick", options.quick,
+                          "finish in under 20 s; counts are exact, but do not quote the speeds");
         command->add_flag("--json", options.json, "print JSON instead of a table");
-        command->add_option("--directory", options.directory, "where to work: on the file system to measure")
+        command->add_option("--directory", options.directory, "working directory, on the file system to measure")
             ->type_name("DIR");
         if (entry.run == python) {
-            command->add_option("--python", options.python, "the interpreter that has the larder package");
+            command->add_option("--python", options.python, "Python interpreter that has the larder package");
             command->add_option("--data", options.data, "images in class directories")->type_name("DIR");
         }
         if (entry.run == miss) {
-            command->add_option("--url", options.url, "a dataset anywhere; default: files made for it")
+            command->add_option("--url", options.url, "URL of the dataset to read; default: files made for the bench")
                 ->type_name("URL");
-            command->add_option("--endpoint", options.endpoint, "of an s3:// one; credentials are the environment's");
+            command->add_option("--endpoint", options.endpoint,
+                                "endpoint of an s3:// dataset; credentials come from the environment");
             cli::add_rate_option(*command, "--rate", options.bytes_per_second,
-                                 "what all jobs together are granted; default: one job 100 MB/s, eight 195 MB/s");
+                                 "remote bandwidth of all jobs together; default: one job 100 MB/s, eight 195 MB/s");
         }
         if (entry.run == joint) {
-            command->add_option("--policy", options.policies, "which to run, more than one if wanted; default: all")
+            command->add_option("--policy", options.policies, "policies to run, one or more; default: all")
                 ->check(CLI::IsMember({"equal-shares", "lru", "max-min", "efficiency"}));
             command->add_flag("--events", options.events,
-                              "how soon plans converge when jobs come and go, a cache is lost, a quota is pinned; "
-                              "with max-min, or max-min and efficiency of --policy");
+                              "measure how soon plans converge when jobs come and go, a cache is lost, a quota is "
+                              "pinned; with max-min, or with max-min and efficiency if given by --policy");
         }
         if (entry.run == reality) {
-            command->add_option("--policy", options.policies, "which to run, more than one if wanted; default: all")
+            command->add_option("--policy", options.policies, "policies to run, one or more; default: all")
                 ->check(CLI::IsMember({"equal-shares", "max-min", "efficiency"}));
         }
         if (entry.run == simulate || entry.run == decide_bench) {
-            command->add_option("--policy", options.policies, "which, with commas; default: all")->delimiter(',');
+            command->add_option("--policy", options.policies, "policies to run, separated by commas; default: all")
+                ->delimiter(',');
         }
         if (entry.run == simulate) {
             command->add_option("--trace", options.trace,

@@ -71,15 +71,16 @@ Result<void> serve(const Loaded& loaded, const std::function<Result<Config>()>& 
 
 int run(int argc, char** argv) {
     CLI::App app(
-        "larder-allocator: gives the cluster's cache and remote bandwidth to its jobs, and runs those submitted to it");
+        "larder-allocator: divides the cluster's cache and remote bandwidth among its jobs, and runs submitted jobs");
     app.name("larder-allocator");
     app.footer(
-        "SIGTERM and Ctrl-C end it; SIGHUP takes log level, tokens and certificates from the config anew.\n"
-        "Exit codes: 0 ended as asked; 1 failed; 2 wrong usage or config.");
+        "SIGTERM and Ctrl-C stop the allocator; SIGHUP reloads log level, tokens and certificates from the "
+        "config.\n"
+        "Exit codes: 0 stopped as asked; 1 failed; 2 wrong usage or config.");
     std::string path;
     bool check = false;
     app.add_option("--config", path, "The TOML file; tools/larder-allocator.example.toml shows every key");
-    app.add_flag("--check", check, "Read the config, say what is wrong with it, and end");
+    app.add_flag("--check", check, "Check the config, print what is wrong with it, and exit");
     app.set_version_flag("--version", "larder-allocator " LARDER_VERSION);
     larder::cli::DaemonFlags flags;
     auto keys = larder::allocator::config_keys();

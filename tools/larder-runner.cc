@@ -7,7 +7,7 @@
 
 int main(int argc, char** argv) {
     if (argc != 2) {
-        std::fputs("larder-runner is started by larder-allocator, for one attempt of a job each\n", stderr);
+        std::fputs("larder-runner is not run by hand: larder-allocator starts one for each attempt of a job\n", stderr);
         return 2;
     }
     try {

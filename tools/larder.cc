@@ -11,8 +11,8 @@ namespace {
 using larder::cli::Context;
 
 constexpr const char* kFooter =
-    "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 no daemon answers; 4 not found; 5 refused: no permission, or there "
-    "already; 6 the remote does not answer.";
+    "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 no daemon answers; 4 not found; 5 refused: no permission, or "
+    "exists already; 6 the remote does not answer.";
 
 // Commands that are separate programs, larder-<command>.
 struct Elsewhere {
@@ -20,8 +20,8 @@ struct Elsewhere {
     const char* help;
 };
 constexpr Elsewhere kElsewhere[] = {
-    {"simulate", "What a policy, a cache system and a cluster make of a trace"},
-    {"bench", "Measure this machine, side by side with a peer or a limit: larder bench --help"},
+    {"simulate", "Simulate a trace under a policy, a cache system and a cluster"},
+    {"bench", "Measure Larder on this machine beside a peer or a limit: larder bench --help"},
 };
 
 std::string default_admin_socket() {
@@ -41,7 +41,7 @@ int run(int argc, char** argv) {
     app.fallthrough();
     app.add_flag("--json", context.json, "Answer in JSON");
     app.add_option("--admin-socket", context.admin_socket,
-                   "The daemon's. Default: $LARDER_ADMIN_SOCKET, else ~/.local/share/larder/admin.sock");
+                   "The daemon's admin socket. Default: $LARDER_ADMIN_SOCKET, else ~/.local/share/larder/admin.sock");
     larder::cli::add_allocator_options(app, context);
     larder::cli::add_daemon_commands(app, context);
     larder::cli::add_status_command(app, context);

@@ -23,12 +23,13 @@ int run(int argc, char** argv) {
     CLI::App app("larderd: the node daemon of Larder");
     app.name("larderd");
     app.footer(
-        "SIGTERM and Ctrl-C drain and end it; SIGHUP takes rates, quotas and log level from the config anew.\n"
-        "Exit codes: 0 ended as asked; 1 failed; 2 wrong usage or config.");
+        "SIGTERM and Ctrl-C drain and stop the daemon; SIGHUP reloads rates, quotas and log level from the "
+        "config.\n"
+        "Exit codes: 0 stopped as asked; 1 failed; 2 wrong usage or config.");
     std::string path;
     bool check = false;
     app.add_option("--config", path, "The TOML file; tools/larderd.example.toml shows every key");
-    app.add_flag("--check", check, "Read the config, say what is wrong with it, and end");
+    app.add_flag("--check", check, "Check the config, print what is wrong with it, and exit");
     app.set_version_flag("--version", "larderd " LARDER_VERSION);
     larder::cli::DaemonFlags flags;
     flags.add_to(app, larder::cache::config_keys());

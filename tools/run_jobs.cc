@@ -57,7 +57,7 @@ Result<scheduler::CellConfig> cells_for(const scheduler::LiveConfig& config,
         std::string known;
         for (const scheduler::Tenant& tenant : tenants) known += (known.empty() ? "" : ", ") + tenant.name;
         return fail(ErrorCode::invalid_argument, config.cells + ": virtual_cluster \"" + owner.name +
-                                                     "\" is no tenant's: name one of the tenants, " + known +
+                                                     "\" is not a tenant: name one of the tenants, " + known +
                                                      ", or add [scheduler.tenant." + owner.name + "]");
     }
     return cells;
@@ -122,7 +122,8 @@ Result<allocator::MakeExtension> run_jobs(const scheduler::LiveConfig& config, c
     const std::string directory = config.directory.empty() ? state_directory : config.directory;
     if (directory.empty()) {
         return fail(ErrorCode::invalid_argument,
-                    "running jobs needs a directory to keep what they do in: set scheduler.directory, or state");
+                    "running jobs needs a directory for the queue's record and the jobs' files: set "
+                    "scheduler.directory or state");
     }
     if (auto checked = check(config); !checked) return std::unexpected(checked.error());
     return [config, directory](const allocator::ExtensionPlace& place) { return mount(config, directory, place); };

@@ -172,7 +172,7 @@ def test_submissions_of_the_page_fit_its_config_file(
         (["--dataset", "lost", "--", "true"], 4, 'dataset "lost" is unknown'),
         (["--after", "nobody", "--", "true"], 4, 'there is no job "nobody" to wait for'),
         (["--name", "a", "--after", "a", "--", "true"], 2, "in a circle: a after a"),
-        (["--deadline", "tomorrow", "--", "true"], 2, 'is no time: expected "+2h"'),
+        (["--deadline", "tomorrow", "--", "true"], 2, 'is not a time: expected "+2h"'),
         (["--deadline", "2001-01-01 00:00", "--", "true"], 2, "is over already"),
         (["--service", "strict", "--", "true"], 2, "about a deadline, but none is given"),
         ([], 2, "needs -- and a COMMAND"),

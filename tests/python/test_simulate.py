@@ -157,7 +157,7 @@ def test_capacity_found_reaches_its_target_and_less_does_not(simulate) -> None:
     assert any(value < found["target"] for value in reached.values())
     refused = simulate("capacity", POISSON, "--gpus", "24", "--bandwidth", "1MB/s", "--of", "cache", "--most", "1GB",
                        "--metric", "utilisation", "--reach", "0.99", status=2)  # fmt: skip
-    assert "even the most" in refused
+    assert "even with the most" in refused
 
 
 def test_no_tenant_waits_longer_than_alone(simulate, tmp_path: pathlib.Path) -> None:

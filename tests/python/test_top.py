@@ -1,4 +1,4 @@
-"""`larder top` on a terminal: its width, and that q ends it."""
+"""`larder top` on a terminal: its width, and that q quits it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_terminal_with_few_rows_does_not_scroll(top: Callable[..., Terminal]) ->
 
 def test_q_ends_top_and_restores_the_terminal(top: Callable[..., Terminal]) -> None:
     terminal = top(80)
-    terminal.wait_for("q ends this")
+    terminal.wait_for("press q to quit")
     assert not terminal.echoes()
     terminal.type(b"xy")
     terminal.wait_for("DATASET")

@@ -149,7 +149,7 @@ def test_new_dataset_is_warmed_at_once_with_all_idle_bandwidth(
     write_files(tmp_path / "files", 160)
     up.command("dataset", "add", "files", tmp_path / "files")
     output = up.command("dataset", "warm", "files")
-    assert "files has 160 blocks, 10.00 MiB; to bring: 160 blocks, 10.00 MiB\n" in output
+    assert "files has 160 blocks, 10.00 MiB; to fetch: 160 blocks, 10.00 MiB\n" in output
     assert "160 of 160 blocks are cached, 10.00 MiB of 10.00 MiB (100.0 %)" in output
     assert up.end() == 0
     lines = up.log().splitlines()
@@ -181,7 +181,7 @@ def test_interrupted_warm_has_ended_when_its_command_ends(start_up: Callable[...
         warm = subprocess.Popen(
             up.words("dataset", "warm", "files"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        assert warm.stdout is not None and "to bring: " in warm.stdout.readline()
+        assert warm.stdout is not None and "to fetch: " in warm.stdout.readline()
         warm.send_signal(signal.SIGINT)
         _, errors = warm.communicate(timeout=60)
         assert errors.endswith("warming files was cancelled\n")
@@ -251,7 +251,7 @@ def test_warming_on_a_full_disk_fails_with_reason(
     (small_disk / "ballast").write_bytes(bytes(60 << 20))
     full = up.run("dataset", "warm", "files")
     assert full.returncode == 1, full.stdout
-    assert "to bring: 600 blocks" in full.stdout
+    assert "to fetch: 600 blocks" in full.stdout
     assert "blocks: the cache disk is full: " in full.stdout
     assert "600 of 600" not in full.stdout
     until(lambda: json.loads(up.command("--json", "dataset", "info", "files"))["disk_full"])
@@ -281,7 +281,7 @@ def test_daemons_allocator_is_asked_if_none_is_named(start_up: Callable[..., Up]
     assert up.end() == 0
     alone = subprocess.run([*words, "plan"], capture_output=True, text=True)
     assert alone.returncode == 2
-    assert "no daemon answers here that could name its own" in alone.stderr
+    assert "no daemon answers on this machine that could name one" in alone.stderr
 
 
 def test_background_up_serves_until_down(larder_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -299,8 +299,8 @@ def test_background_up_serves_until_down(larder_bin: pathlib.Path, tmp_path: pat
         assert "up for" in status.stdout and "allocator" in status.stdout
         again = run(*up)
         assert again.returncode == 5
-        assert again.stderr.startswith(f"larder: larder up runs on {state} already (")
-        assert again.stderr.endswith(f"larder down --state {state} ends it\n")
+        assert again.stderr.startswith(f"larder: larder up is already running on {state} (")
+        assert again.stderr.endswith(f"larder down --state {state} stops it\n")
         assert "already" not in (state / "up.log").read_text()
     finally:
         ended = run("down", "--state", state)

@@ -40,4 +40,4 @@ def test_sizes_and_how_to_end_it_are_shown(larder_bin: pathlib.Path, tmp_path: p
     shown = background.up("-d").stdout
     assert background.run("down").returncode == 0
     assert "8.00 MiB" in shown and "16.00 MiB" in shown
-    assert f"; larder down --state {background.state} ends it\n" in shown and "Ctrl-C" not in shown
+    assert f"; larder down --state {background.state} stops it\n" in shown and "Ctrl-C" not in shown

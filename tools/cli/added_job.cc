@@ -79,7 +79,7 @@ Result<json::object> parse_added_job(std::string_view text) {
         const std::string_view key = take_until(value, '=');
         if (auto taken = take_part(job, key, value); !taken) return wrong(part, taken.error().message);
     }
-    if (!job.contains("dataset")) return wrong(name, "says no dataset=NAME");
+    if (!job.contains("dataset")) return wrong(name, "dataset=NAME is missing");
     return job;
 }
 

@@ -37,10 +37,12 @@ Result<Allocator> allocator_of(const Context& context) {
         const auto status = call(context, "GET", "/v1/status");
         if (status) allocator.endpoint = text_at(object_at(as_object(*status), "allocator"), "endpoint");
         if (allocator.endpoint.empty()) {
-            return fail(ErrorCode::invalid_argument,
-                        std::string("this asks the cluster's allocator: name it with --allocator or "
-                                    "$LARDER_ALLOCATOR; ") +
-                            (status ? "the daemon here has none" : "no daemon answers here that could name its own"));
+            return fail(
+                ErrorCode::invalid_argument,
+                std::string(
+                    "this command asks the cluster's allocator: name it with --allocator or $LARDER_ALLOCATOR; ") +
+                    (status ? "the daemon on this machine has no allocator"
+                            : "no daemon answers on this machine that could name one"));
         }
     }
     auto options = http_client_options(context.allocator.credentials);
@@ -64,16 +66,16 @@ void add_allocator_options(CLI::App& app, Context& context) {
     const auto add = [&](const char* name, std::string& into, const char* variable, const char* type,
                          const char* help) { app.add_option(name, into, help)->envname(variable)->type_name(type); };
     add("--allocator", access.endpoint, "LARDER_ALLOCATOR", "ENDPOINT",
-        "The cluster's: a Unix socket, http://HOST:PORT or https://HOST:PORT. Default: $LARDER_ALLOCATOR, else the one "
-        "that the daemon asks");
+        "The cluster's allocator: a Unix socket, http://HOST:PORT or https://HOST:PORT. Default: $LARDER_ALLOCATOR, "
+        "else the daemon's allocator");
     add("--allocator-token-file", access.credentials.token_file, "LARDER_ALLOCATOR_TOKEN_FILE", "FILE",
-        "Holds the token to show there. Default: $LARDER_ALLOCATOR_TOKEN_FILE");
+        "File with the token for the allocator. Default: $LARDER_ALLOCATOR_TOKEN_FILE");
     add("--allocator-ca", access.credentials.ca_file, "LARDER_ALLOCATOR_CA", "FILE",
-        "Who vouches for its certificate. Default: $LARDER_ALLOCATOR_CA, else the system's authorities");
+        "CA file to verify the allocator's certificate. Default: $LARDER_ALLOCATOR_CA, else the system's CAs");
     add("--allocator-certificate", access.credentials.certificate_file, "LARDER_ALLOCATOR_CERTIFICATE", "FILE",
-        "Ours, to show there. Default: $LARDER_ALLOCATOR_CERTIFICATE");
+        "Client certificate to show the allocator. Default: $LARDER_ALLOCATOR_CERTIFICATE");
     add("--allocator-key", access.credentials.key_file, "LARDER_ALLOCATOR_KEY", "FILE",
-        "The key of ours. Default: $LARDER_ALLOCATOR_KEY");
+        "Key of the client certificate. Default: $LARDER_ALLOCATOR_KEY");
 }
 
 Result<json::value> call_allocator(const Context& context, std::string_view method, const std::string& target,

@@ -59,15 +59,15 @@ Result<json::value> call(const Context& context, std::string_view method, const 
     auto response = http_request(context.admin_socket, method, target, text);
     if (!response) {
         if (response.error().system_errno == EPROTOTYPE) {
-            return fail(ErrorCode::invalid_argument, context.admin_socket +
-                                                         " is where training jobs connect; --admin-socket wants the "
-                                                         "other one, admin.sock beside it unless the config says so");
+            return fail(ErrorCode::invalid_argument,
+                        context.admin_socket +
+                            " is the socket for training jobs; give --admin-socket the admin socket: admin.sock in the "
+                            "same directory, unless the config sets another");
         }
         if (response.error().code == ErrorCode::permission_denied) {
-            return fail(ErrorCode::permission_denied,
-                        response.error().message +
-                            "; only the daemon's user and group may administer it, unless "
-                            "admin_socket_mode in its config lets others");
+            return fail(ErrorCode::permission_denied, response.error().message +
+                                                          "; only the daemon's user and group may administer it, "
+                                                          "unless admin_socket_mode in its config allows others");
         }
         if (response.error().code == ErrorCode::unavailable) {
             return fail(ErrorCode::unavailable, "no daemon answers (" + response.error().message +

@@ -129,9 +129,9 @@ Result<bool> wait_until_ready(int readiness, int process) {
 Result<FileDescriptor> lock_up(const std::string& state_directory) {
     auto lock = lock_file(lock_path(state_directory), 0600);
     if (lock || lock.error().code != ErrorCode::already_exists) return lock;
-    return fail(ErrorCode::already_exists, "larder up runs on " + state_directory + " already (" +
+    return fail(ErrorCode::already_exists, "larder up is already running on " + state_directory + " (" +
                                                lock.error().message + "): " + down_command(state_directory) +
-                                               " ends it");
+                                               " stops it");
 }
 
 std::string down_command(const std::string& state_directory) {

@@ -107,7 +107,7 @@ void print_start(const Context& context, const cache::Config& config, pid_t pid,
     } else {
         const std::string ends = (pid == ::getpid() ? "Ctrl-C or " : "") + down_command(config.state_directory);
         std::vector<std::pair<std::string, std::string>> values{
-            {"larder daemon is up", "pid " + std::to_string(pid) + "; " + ends + " ends it"},
+            {"larder daemon is up", "pid " + std::to_string(pid) + "; " + ends + " stops it"},
             {"  state", config.state_directory},
             {"  memory for datasets", format_bytes(config.memory_bytes)},
             {"  disk for datasets", format_bytes(config.disk_bytes)},
@@ -191,28 +191,32 @@ int version(const Context& context) {
 void add_daemon_commands(CLI::App& app, Context& context) {
     auto options = std::make_shared<UpOptions>();
     CLI::App* up_app =
-        app.add_subcommand("up", "Run a daemon here, sized to this machine: in the foreground, or with -d");
-    up_app->add_flag("-d,--detach", options->detach,
-                     "In the background: returns when it serves, and says where its log is. larder down ends it");
-    up_app->add_option("--state", options->state, "Where it keeps everything. Default: ~/.local/share/larder");
+        app.add_subcommand("up", "Run a daemon sized to this machine: in the foreground, or in the background with -d");
+    up_app->add_flag(
+        "-d,--detach", options->detach,
+        "Run in the background: return when the daemon serves, and print where its log is. larder down stops it");
+    up_app->add_option("--state", options->state,
+                       "Directory for everything the daemon keeps. Default: ~/.local/share/larder");
     add_rate_option(*up_app, "--remote-bandwidth", options->remote_bytes_per_second,
-                    "What all jobs together may take from remotes, shared out among them. Default: no limit");
+                    "Remote bandwidth of all jobs together, divided among them. Default: no limit");
     // Unknown flags are left to DaemonFlags, so nothing falls through to the App.
     up_app->fallthrough(false);
-    up_app->add_flag("--json", context.json, "Say in JSON where it listens");
+    up_app->add_flag("--json", context.json, "Print where the daemon listens as JSON");
     options->flags.add_to(*up_app, cache::config_keys());
     up_app->callback([&context, options, up_app] {
         context.command = [&context, options, up_app] { return up(context, *options, *up_app); };
     });
     auto down_options = std::make_shared<DownOptions>();
-    CLI::App* down_app = app.add_subcommand("down", "End the larder up of this machine, and wait until it has ended");
-    down_app->add_option("--state", down_options->state, "The one it was given. Default: ~/.local/share/larder");
+    CLI::App* down_app = app.add_subcommand(
+        "down", "Stop the daemon that larder up started on this machine, and wait until it has ended");
+    down_app->add_option("--state", down_options->state,
+                         "The --state that larder up was given. Default: ~/.local/share/larder");
     down_app->add_option("--timeout", down_options->timeout_s, "Seconds to wait. Default: 60")
         ->check(CLI::Range(1, 3600));
     down_app->callback([&context, down_options] {
         context.command = [&context, down_options] { return down(context, *down_options); };
     });
-    app.add_subcommand("version", "This program's version")->callback([&context] {
+    app.add_subcommand("version", "Print the version of this program")->callback([&context] {
         context.command = [&context] { return version(context); };
     });
 }

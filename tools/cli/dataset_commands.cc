@@ -177,7 +177,8 @@ std::string survey_text(const json::object& survey, bool format_was_given) {
     if (odd_more > 0) odd += " and " + format_count(odd_more) + " more";
     std::vector<std::pair<std::string, std::string>> values{
         {"url", text_at(survey, "url")},
-        {"format", text_at(survey, "format") + (format_was_given ? ", as you say" : ", as the files look")},
+        {"format",
+         text_at(survey, "format") + (format_was_given ? ", as given by --format" : ", detected from the files")},
         {"files", format_count(count_at(survey, "objects")) + ", " + format_bytes(count_at(survey, "bytes"))},
         {"kinds", files.empty() ? "-" : files},
         {"directories", format_count(count_at(survey, "top_directories"))},
@@ -200,7 +201,7 @@ int survey_dataset(const Context& context, const AddOptions& options, const json
     const json::object& survey = object_at(as_object(ended->task), "result");
     std::fputs(survey_text(survey, !options.format.empty()).c_str(), stdout);
     print_notes(survey);
-    std::puts("nothing was added: the same command without --dry-run does");
+    std::puts("nothing was added: run the same command without --dry-run to add the dataset");
     return kDone;
 }
 
@@ -228,7 +229,7 @@ int add_dataset(const Context& context, const AddOptions& options) {
     const bool cached = options.quota_memory_bytes.value_or(0) + options.quota_disk_bytes.value_or(0) > 0;
     if (code == kDone && !cached && !context.json && !quotas_are_set(context)) {
         std::printf(
-            "note: it has no quota, so nothing of it is cached yet: larder quota set %s --memory SIZE --disk SIZE\n",
+            "note: the dataset has no quota, so nothing is cached yet: larder quota set %s --memory SIZE --disk SIZE\n",
             options.name.c_str());
     }
     return code;
@@ -258,7 +259,7 @@ int remove_dataset(const Context& context, const std::string& name) {
     if (context.json) {
         print_json(*answer);
     } else {
-        std::printf("removed %s and its cached blocks; the remote is as it was\n", name.c_str());
+        std::printf("removed %s and its cached blocks; the remote is unchanged\n", name.c_str());
     }
     return kDone;
 }
@@ -272,8 +273,8 @@ std::vector<std::string> format_names() {
 
 void add_add(CLI::App& dataset, Context& context) {
     auto options = std::make_shared<AddOptions>();
-    CLI::App* add = dataset.add_subcommand("add", "Index a remote and make it known under a name");
-    add->add_option("NAME", options->name, "What jobs will call it")->required();
+    CLI::App* add = dataset.add_subcommand("add", "Index a remote dataset and add it under a name");
+    add->add_option("NAME", options->name, "The name that jobs use for the dataset")->required();
     add->add_option("URL", options->url,
                     "A local path, file:///path, s3://bucket/prefix, https://host/dir/{000..146}.tar, or the URL of a "
                     ".txt that names objects")
@@ -281,33 +282,34 @@ void add_add(CLI::App& dataset, Context& context) {
     add_s3_options(*add, options->s3, "the daemon's");
     add->add_option("--format", options->format,
                     "raw: one file is one sample; webdataset: tar shards; mds: MosaicML Streaming; litdata; tfrecord; "
-                    "megatron: .bin with .idx. Default: as the files look")
+                    "megatron: .bin with .idx. Default: detected from the files")
         ->check(CLI::IsMember(format_names()));
     add->add_option("--block", options->block,
                     "The unit fetched and cached: sample, object, or a size such as 8MiB. Default: sample")
         ->check([](const std::string& text) {
             if (text == "sample" || text == "object" || parse_bytes(text)) return std::string();
-            return "\"" + text + "\" is no block: expected sample, object, or a size such as 8MiB";
+            return "\"" + text + "\" is not a block: expected sample, object, or a size such as 8MiB";
         });
     add->add_option("--compression", options->compression,
-                    "In the cache: none, auto, zstd or zstd:LEVEL, of data that shrinks by more than 10 %; auto: where "
-                    "it does not fit its quota otherwise. Default: none")
+                    "Compression in the cache, for data that shrinks by more than 10 %: none, auto, zstd or "
+                    "zstd:LEVEL; auto: compress if the dataset does not fit its quota otherwise. Default: none")
         ->check([](const std::string& text) {
             const auto compression = cache::parse_compression(text);
             return compression ? std::string() : compression.error().message;
         });
     add->add_flag("--dry-run", options->dry_run,
-                  "Add nothing; say which format it would be, how many files of which kind, and which are odd");
-    add->add_flag("--checksum", options->checksum,
-                  "Read everything once and keep the checksum of each block, so that bytes that went bad at the remote "
-                  "are found");
-    add->add_option("--tokens-per-sample", options->tokens_per_sample,
-                    "Of tokens (megatron, litdata): samples are windows of so many. Default: a sample is a document");
-    add->add_option("--owner", options->owner, "User who owns it. Default: you");
-    add->add_option("--group", options->group, "Group that owns it. Default: yours");
-    add->add_option("--mode", options->mode, "Who may read it, as for a file, such as 0640");
-    add_bytes_option(*add, "--quota-memory", options->quota_memory_bytes, "Its part of the node's memory");
-    add_bytes_option(*add, "--quota-disk", options->quota_disk_bytes, "Its part of the node's disk");
+                  "Add nothing; print the format, the number of files of each kind, and which files are odd");
+    add->add_flag(
+        "--checksum", options->checksum,
+        "Read everything once and keep the checksum of each block, to detect bytes that go bad at the remote");
+    add->add_option(
+        "--tokens-per-sample", options->tokens_per_sample,
+        "For datasets of tokens (megatron, litdata): length of a sample, in tokens. Default: a sample is a document");
+    add->add_option("--owner", options->owner, "User who owns the dataset. Default: you");
+    add->add_option("--group", options->group, "Group that owns the dataset. Default: yours");
+    add->add_option("--mode", options->mode, "Who may read the dataset: a file mode such as 0640");
+    add_bytes_option(*add, "--quota-memory", options->quota_memory_bytes, "The dataset's quota of the node's memory");
+    add_bytes_option(*add, "--quota-disk", options->quota_disk_bytes, "The dataset's quota of the node's disk");
     add->callback(
         [&context, options] { context.command = [&context, options] { return add_dataset(context, *options); }; });
 }
@@ -355,10 +357,10 @@ std::string warm_plan_text(const std::string& name, const json::object& plan) {
     std::string text = name + " has " + amount(blocks, count_at(plan, "bytes"));
     if (cached > 0) text += "; cached already: " + amount(cached, count_at(plan, "cached_bytes"));
     if (const std::uint64_t peers = count_at(plan, "peer_blocks"); peers > 0) {
-        text += "; at peers, and not brought: " + format_counted(peers, "block");
+        text += "; cached by peers, so not fetched: " + format_counted(peers, "block");
     }
     if (cached == blocks) return text;
-    text += "; to bring: " + amount(promised, count_at(plan, "promised_bytes"));
+    text += "; to fetch: " + amount(promised, count_at(plan, "promised_bytes"));
     if (cached + promised + count_at(plan, "peer_blocks") < blocks) {
         text += ", as " + quota_text(plan) + " has no room for more";
     }
@@ -387,9 +389,9 @@ std::string warm_result_text(const std::string& name, const json::object& task) 
     why("quota", quota_text(result) + " has no room for them: " + larger_quota(name));
     why("disk_full", "the cache disk is full: " + problem);
     why("disk_failed", "the cache disk fails: " + problem);
-    why("failed", "the remote did not give them, see below");
-    why("not_asked", "not asked for, as the remote had failed too often in a row");
-    why("busy", "they came while too much was being written: warm again");
+    why("failed", "the remote did not deliver them, see below");
+    why("not_asked", "not requested, because the remote had failed too often in a row");
+    why("busy", "they arrived while too many writes were waiting: warm again");
     why("at_peers", "other nodes have them");
     for (const json::value& note : array_at(result, "notes")) {
         if (note.is_string()) text += "note: " + std::string(note.get_string()) + "\n";
@@ -427,12 +429,11 @@ void add_verify(CLI::App& dataset, Context& context) {
         bool remote = false;
     };
     auto options = std::make_shared<Options>();
-    CLI::App* verify =
-        dataset.add_subcommand("verify", "Read all cached blocks again and check them; bad ones are dropped");
+    CLI::App* verify = dataset.add_subcommand("verify", "Read all cached blocks again, check them, and drop bad ones");
     verify->add_option("NAME", options->name, "The dataset")->required();
     verify->add_flag(
         "--remote", options->remote,
-        "Read the remote, too: every block of a dataset added with --checksum, else those that are cached");
+        "Also read the remote: every block of a dataset added with --checksum, else only the cached blocks");
     verify->callback([&context, options] {
         context.command = [&context, options] {
             return run_task(
@@ -449,18 +450,19 @@ void add_verify(CLI::App& dataset, Context& context) {
 }  // namespace
 
 void add_dataset_commands(CLI::App& app, Context& context) {
-    CLI::App* dataset = app.add_subcommand("dataset", "Datasets: add, look at, warm, remove");
+    CLI::App* dataset = app.add_subcommand("dataset", "Add, inspect, warm and remove datasets");
     dataset->require_subcommand(1);
     add_add(*dataset, context);
     dataset->add_subcommand("ls", "List the datasets")->alias("list")->callback([&context] {
         context.command = [&context] { return list_datasets(context); };
     });
-    add_named(*dataset, context, "info", "All about one dataset", show_dataset);
-    add_named_task(*dataset, context, "index", "Index again: what changed at the remote becomes a new version",
+    add_named(*dataset, context, "info", "Show everything about one dataset", show_dataset);
+    add_named_task(*dataset, context, "index", "Index a dataset again: changes at the remote become a new version",
                    "indexing", "indexed");
     add_verify(*dataset, context);
-    add_named(*dataset, context, "warm", "Fill the quota from the remote before a job asks", warm_dataset);
-    add_named(*dataset, context, "rm", "Forget a dataset and its cached blocks; the remote stays", remove_dataset)
+    add_named(*dataset, context, "warm", "Fill a dataset's quota from the remote before a job reads it", warm_dataset);
+    add_named(*dataset, context, "rm", "Remove a dataset and its cached blocks; the remote is unchanged",
+              remove_dataset)
         ->alias("remove");
     add_pack_command(*dataset, context);
 }

@@ -48,9 +48,10 @@ int show_events(const Context& context, const EventsOptions& options) {
 
 void add_events_command(CLI::App& app, Context& context) {
     auto options = std::make_shared<EventsOptions>();
-    CLI::App* command = app.add_subcommand("events", "What has happened in the cluster, as the allocator saw it");
-    command->add_flag("--follow", options->follow, "Goes on with what happens, until Ctrl-C");
-    command->add_option("--after", options->after, "Only events after this number; with --json each has one");
+    CLI::App* command = app.add_subcommand("events", "Show what has happened in the cluster, as the allocator saw it");
+    command->add_flag("--follow", options->follow, "Print new events as they happen, until Ctrl-C");
+    command->add_option("--after", options->after,
+                        "Show only events after this number; --json shows each event's number");
     command->callback(
         [&context, options] { context.command = [&context, options] { return show_events(context, *options); }; });
 }

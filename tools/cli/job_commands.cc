@@ -68,7 +68,7 @@ Result<void> check_known(const Context& context, const LimitOptions& options) {
     }
     return fail(ErrorCode::not_found, "no job \"" + options.job + "\" has connected to this node; there " +
                                           (known.empty() ? "are no jobs yet" : "are: " + known) +
-                                          (options.none ? "" : ". --ahead sets the limit for when it comes"));
+                                          (options.none ? "" : ". Use --ahead to set the limit before it connects"));
 }
 
 int limit_job(const Context& context, const LimitOptions& options) {
@@ -83,7 +83,7 @@ int limit_job(const Context& context, const LimitOptions& options) {
     if (context.json) {
         print_json(*answer);
     } else if (options.none) {
-        std::printf("%s may take what the config says from the remote on this node\n", options.job.c_str());
+        std::printf("%s has the config's limit for the remote on this node\n", options.job.c_str());
     } else {
         std::printf("%s may take %s from the remote on this node\n", options.job.c_str(),
                     *options.rate > 0 ? format_bytes_per_second(*options.rate).c_str() : "any rate");
@@ -100,11 +100,13 @@ void add_job_commands(CLI::App& app, Context& context) {
         unsigned limit = 100;
     };
     auto shown = std::make_shared<JobsOptions>();
-    CLI::App* jobs = app.add_subcommand("jobs", "The jobs on this node: rates, hits, waits; or those submitted");
+    CLI::App* jobs =
+        app.add_subcommand("jobs", "Show the jobs on this node: rates, hits, waits; or the submitted jobs");
     CLI::Option* queue =
-        jobs->add_flag("--queue", shown->queue, "Those submitted to the allocator that have not ended");
-    CLI::Option* history = jobs->add_flag("--history", shown->history, "Those that have ended, the last one first");
-    jobs->add_option("--limit", shown->limit, "Of the history, at most so many. Default: 100")
+        jobs->add_flag("--queue", shown->queue, "Show the jobs submitted to the allocator that have not ended");
+    CLI::Option* history =
+        jobs->add_flag("--history", shown->history, "Show the submitted jobs that have ended, latest first");
+    jobs->add_option("--limit", shown->limit, "Show at most this many jobs of the history. Default: 100")
         ->needs(history)
         ->check(CLI::PositiveNumber);
     queue->excludes(history);
@@ -114,7 +116,7 @@ void add_job_commands(CLI::App& app, Context& context) {
             return shown->history ? list_history(context, shown->limit) : list_jobs(context);
         };
     });
-    CLI::App* job = app.add_subcommand("job", "The jobs of the cluster, and one job of this node");
+    CLI::App* job = app.add_subcommand("job", "Submit and manage jobs of the cluster, and limit a job on this node");
     job->require_subcommand(1);
     add_submit_command(*job, context);
     add_queue_commands(*job, context);
@@ -122,12 +124,16 @@ void add_job_commands(CLI::App& app, Context& context) {
     add_job_registration(*job, context);
     auto options = std::make_shared<LimitOptions>();
     CLI::App* limit = job->add_subcommand("limit", "Limit the remote bandwidth of a job on this node");
-    limit->add_option("JOB", options->job, "Its name, as larder jobs shows it")->required();
-    CLI::Option* rate = add_rate_option(*limit, "--rate", options->rate, "Such as 200MB/s or 1Gbit; 0 for no limit");
-    limit->add_flag("--none", options->none, "What was said here before holds no more: the config's limit does")
+    limit->add_option("JOB", options->job, "The job's name, as larder jobs shows it")->required();
+    CLI::Option* rate =
+        add_rate_option(*limit, "--rate", options->rate, "The limit, such as 200MB/s or 1Gbit; 0 for no limit");
+    limit
+        ->add_flag("--none", options->none,
+                   "Remove the limit set by this command, so that the config's limit applies again")
         ->excludes(rate);
-    limit->add_flag("--ahead", options->ahead, "Also of a job that has not connected to this node yet");
-    add_bytes_option(*limit, "--burst", options->burst_bytes, "What it may take at once after a pause, such as 16MiB");
+    limit->add_flag("--ahead", options->ahead, "Set the limit even if the job has not connected to this node yet");
+    add_bytes_option(*limit, "--burst", options->burst_bytes,
+                     "Bytes the job may read at once after a pause, such as 16MiB");
     limit->callback([&context, options] {
         if (!options->none && !options->rate) throw CLI::RequiredError("--rate or --none");
         context.command = [&context, options] { return limit_job(context, *options); };

@@ -92,21 +92,24 @@ int list_registered_jobs(const Context& context) {
 
 void add_job_registration(CLI::App& job, Context& context) {
     auto options = std::make_shared<JobOptions>();
-    CLI::App* add = job.add_subcommand("register", "Tell the allocator of a job what it cannot measure");
-    add->add_option("JOB", options->name, "The name its loaders connect with; it need not run yet")->required();
-    add->add_option("--weight", options->weight, "Its rate counts for so much against other jobs'. Default: 1");
-    add->add_option("--epochs", options->epochs, "It still reads, with the current one. Default: no end");
-    add_rate_option(*add, "--ideal", options->ideal, "f*: its rate when it never waits; until that is measured");
-    add_rate_option(*add, "--floor", options->floor, "Remote bandwidth it is granted at least");
-    add_rate_option(*add, "--cap", options->cap, "Remote bandwidth it is granted at most");
+    CLI::App* add = job.add_subcommand("register", "Tell the allocator what it cannot measure about a job");
+    add->add_option("JOB", options->name, "The name the job's loaders connect with; the job need not run yet")
+        ->required();
+    add->add_option("--weight", options->weight, "Weight of the job's rate against other jobs' rates. Default: 1");
+    add->add_option("--epochs", options->epochs,
+                    "Epochs the job still reads, including the current one. Default: no end");
+    add_rate_option(*add, "--ideal", options->ideal,
+                    "f*: the job's rate when it never waits for data; used until it is measured");
+    add_rate_option(*add, "--floor", options->floor, "Least remote bandwidth to grant the job");
+    add_rate_option(*add, "--cap", options->cap, "Most remote bandwidth to grant the job");
     add->callback(
         [&context, options] { context.command = [&context, options] { return register_job(context, *options); }; });
-    job.add_subcommand("ls", "All jobs of the cluster, as the allocator knows them")
+    job.add_subcommand("ls", "List all jobs of the cluster that the allocator knows")
         ->alias("list")
         ->callback([&context] { context.command = [&context] { return list_registered_jobs(context); }; });
-    CLI::App* remove = job.add_subcommand("rm", "Forget what was registered; a job that runs goes on");
+    CLI::App* remove = job.add_subcommand("rm", "Remove what was registered for a job; a running job continues");
     remove->alias("remove");
-    remove->add_option("JOB", options->name, "Its name")->required();
+    remove->add_option("JOB", options->name, "The job's name")->required();
     remove->callback(
         [&context, options] { context.command = [&context, options] { return remove_job(context, options->name); }; });
 }

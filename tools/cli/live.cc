@@ -40,7 +40,7 @@ void Screen::paint(const Look& look) {
         print_json(look.json);
     } else if (in_place_) {
         std::string text =
-            clipped(look.text + "\nq ends this\n", terminal_size(STDOUT_FILENO).value_or(TerminalSize{}));
+            clipped(look.text + "\npress q to quit\n", terminal_size(STDOUT_FILENO).value_or(TerminalSize{}));
         // Moves home and wipes each line to its end: clearing the whole screen would flicker.
         for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 4) text.insert(at, "\033[K");
         if (first_) std::fputs("\033[2J", stdout);

@@ -102,9 +102,9 @@ private:
 void add_logs_command(CLI::App& job, Context& context) {
     auto options = std::make_shared<LogsOptions>();
     CLI::App* command =
-        job.add_subcommand("logs", "What a submitted job has written to stdout and stderr, in its latest attempt");
-    command->add_option("JOB", options->job, "Its number or name, as submitted")->required();
-    command->add_flag("-f,--follow", options->follow, "Go on until the job has ended, through all further attempts");
+        job.add_subcommand("logs", "Print what a submitted job has written to stdout and stderr in its latest attempt");
+    command->add_option("JOB", options->job, "The job's number or name, as submitted")->required();
+    command->add_flag("-f,--follow", options->follow, "Continue until the job has ended, through all further attempts");
     command->callback([&context, options] {
         context.command = [&context, options] {
             const auto shown = Logs(context, *options).show();

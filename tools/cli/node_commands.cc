@@ -33,7 +33,7 @@ int remove_node(const Context& context, const std::string& name) {
     if (context.json) {
         print_json(*answer);
     } else {
-        std::printf("%s is forgotten; what it could still have taken is others' again\n", name.c_str());
+        std::printf("%s is removed; the bandwidth kept for it is free for other nodes\n", name.c_str());
     }
     return kDone;
 }
@@ -42,14 +42,15 @@ int remove_node(const Context& context, const std::string& name) {
 
 void add_node_commands(CLI::App& app, Context& context) {
     auto name = std::make_shared<std::string>();
-    CLI::App* node = app.add_subcommand("node", "The nodes of the cluster");
+    CLI::App* node = app.add_subcommand("node", "List and remove nodes of the cluster");
     node->require_subcommand(1);
-    node->add_subcommand("ls", "All that have reported: cache, jobs, rates, when last heard of")
+    node->add_subcommand("ls", "List the nodes that have reported: cache, jobs, rates, when last heard from")
         ->alias("list")
         ->callback([&context] { context.command = [&context] { return list_nodes(context); }; });
-    CLI::App* remove = node->add_subcommand("rm", "Forget one that is gone for good, and the floors kept for it");
+    CLI::App* remove = node->add_subcommand("rm", "Remove a node that is gone for good, and the floors kept for it");
     remove->alias("remove");
-    remove->add_option("NODE", *name, "Its name; its daemon must have ended, and its lease")->required();
+    remove->add_option("NODE", *name, "The node's name; its daemon must have stopped and its lease must have expired")
+        ->required();
     remove->callback([&context, name] { context.command = [&context, name] { return remove_node(context, *name); }; });
 }
 

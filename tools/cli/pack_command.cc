@@ -124,25 +124,28 @@ void add_pack_command(CLI::App& dataset, Context& context) {
     };
     auto options = std::make_shared<Options>();
     CLI::App* app = dataset.add_subcommand(
-        "pack", "Rewrite a dataset into shards that are read fast, in another directory; needs no daemon");
-    app->add_option("SOURCE", options->request.source, "A directory or URL in any format that can be added")
+        "pack", "Rewrite a dataset in another directory into shards that are fast to read; needs no daemon");
+    app->add_option("SOURCE", options->request.source,
+                    "A directory or URL of a dataset, in any format that larder dataset add accepts")
         ->required();
-    app->add_option("DESTINATION", options->request.destination, "The directory to make")->required();
+    app->add_option("DESTINATION", options->request.destination, "The directory to create")->required();
     add_s3_options(*app, options->s3, "your");
     app->add_option("--ca-file", options->ca_file,
-                    "Of https:// and s3://: PEM file of the authorities to trust. Default: the system's");
-    app->add_option("--format", options->format, "Of the shards: webdataset (tars) or larder (packed blocks)")
+                    "For https:// and s3://: PEM file of the CAs to trust. Default: the system's CAs");
+    app->add_option("--format", options->format, "Format of the shards: webdataset (tars) or larder (packed blocks)")
         ->check(CLI::IsMember({"webdataset", "larder"}));
-    app->add_option("--source-format", options->source_format, "Of the source. Default: as the files look");
+    app->add_option("--source-format", options->source_format,
+                    "Format of the source. Default: detected from the files");
     app->add_option("--tokens-per-sample", options->request.tokens_per_sample,
-                    "Of sources of tokens: samples are windows of so many")
+                    "For sources of tokens: length of a sample, in tokens")
         ->check(CLI::Range(1u, cache::kTokensPerSampleMax));
-    app->add_option("--shard-name", options->request.shard_name, "What their names begin with. Default: shard");
-    add_bytes_option(*app, "--shard-size", options->shard_bytes, "Of one shard at most. Default: 256MiB");
+    app->add_option("--shard-name", options->request.shard_name, "Prefix of the shards' names. Default: shard");
+    add_bytes_option(*app, "--shard-size", options->shard_bytes, "Most bytes in one shard. Default: 256MiB");
     app->add_option("--block", options->block,
-                    "Of larder: how much is fetched and cached at once: sample, object, or a size. Default: 4MiB");
-    app->add_option("--compression", options->compression,
-                    "Of larder: none, zstd or zstd:LEVEL, of blocks that shrink by more than 10 %. Default: none");
+                    "For larder: the unit that is fetched and cached: sample, object, or a size. Default: 4MiB");
+    app->add_option(
+        "--compression", options->compression,
+        "For larder: compression of blocks that shrink by more than 10 %: none, zstd or zstd:LEVEL. Default: none");
     app->callback([&context, options] {
         context.command = [&context, options] {
             cache::PackRequest& request = options->request;

@@ -30,9 +30,9 @@ int pin(const Context& context, const PinOptions& options) {
     if (context.json) {
         print_json(*answer);
     } else if (options.release) {
-        std::printf("the quota of %s is planned again\n", options.dataset.c_str());
+        std::printf("the allocator plans the quota of %s again\n", options.dataset.c_str());
     } else {
-        std::printf("the quota of %s is %s over all nodes, whatever the plan\n", options.dataset.c_str(),
+        std::printf("the quota of %s is fixed at %s over all nodes\n", options.dataset.c_str(),
                     format_bytes(*options.bytes).c_str());
     }
     return kDone;
@@ -44,9 +44,9 @@ void add_pin_command(CLI::App& quota, Context& context) {
     auto options = std::make_shared<PinOptions>();
     CLI::App* command =
         quota.add_subcommand("pin", "Fix a dataset's quota over all nodes, or let the allocator plan it");
-    command->add_option("DATASET", options->dataset, "Its name")->required();
+    command->add_option("DATASET", options->dataset, "The dataset's name")->required();
     auto* what = command->add_option_group("what", "One of");
-    add_bytes_option(*what, "SIZE", options->bytes, "Over all nodes, such as 2TiB");
+    add_bytes_option(*what, "SIZE", options->bytes, "The quota over all nodes, such as 2TiB");
     what->add_flag("--release", options->release, "Let the allocator plan it again");
     what->require_option(1);
     command->callback(

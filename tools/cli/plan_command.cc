@@ -65,7 +65,7 @@ int show_plan(const Context& context) {
 }  // namespace
 
 void add_plan_command(CLI::App& app, Context& context) {
-    app.add_subcommand("plan", "The allocator's plan in force: quotas, grants, and what it predicts of them")
+    app.add_subcommand("plan", "Show the allocator's current plan: quotas, grants, and the rates it predicts")
         ->callback([&context] { context.command = [&context] { return show_plan(context); }; });
 }
 

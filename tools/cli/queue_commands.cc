@@ -170,13 +170,13 @@ void add_queue_commands(CLI::App& job, Context& context) {
     const auto add = [&](const char* verb, const char* help, int (*run)(const Context&, const std::string&)) {
         auto name = std::make_shared<std::string>();
         CLI::App* command = job.add_subcommand(verb, help);
-        command->add_option("JOB", *name, "Its number or name, as submitted")->required();
+        command->add_option("JOB", *name, "The job's number or name, as submitted")->required();
         command->callback(
             [&context, name, run] { context.command = [&context, name, run] { return run(context, *name); }; });
     };
-    add("cancel", "Take a submitted job back; where it runs, it is stopped", cancel_job);
-    add("why", "Why a submitted job waits, or runs no faster: what binds it", explain_job);
-    add("show", "All about a submitted job: its decision log, and where its output is", show_job);
+    add("cancel", "Cancel a submitted job, and stop it if it runs", cancel_job);
+    add("why", "Show why a submitted job waits, or what limits its speed", explain_job);
+    add("show", "Show a submitted job, its decision log, and where its output is", show_job);
 }
 
 }  // namespace larder::cli

@@ -56,22 +56,23 @@ int set_quota(const Context& context, const QuotaOptions& options) {
 }  // namespace
 
 void add_quota_commands(CLI::App& app, Context& context) {
-    CLI::App* quota = app.add_subcommand("quota", "What a dataset may use of this node, while jobs run");
+    CLI::App* quota = app.add_subcommand("quota", "Show or change what a dataset may use of this node, while jobs run");
     quota->require_subcommand(1);
     add_pin_command(*quota, context);
     auto options = std::make_shared<QuotaOptions>();
-    CLI::App* get = quota->add_subcommand("get", "Show it");
+    CLI::App* get = quota->add_subcommand("get", "Show a dataset's quota");
     get->add_option("NAME", options->name, "The dataset")->required();
     get->callback(
         [&context, options] { context.command = [&context, options] { return get_quota(context, options->name); }; });
 
-    CLI::App* set = quota->add_subcommand("set", "Change it: more admits at once, less drops whole segments");
+    CLI::App* set =
+        quota->add_subcommand("set", "Change a dataset's quota: more admits blocks at once, less drops whole segments");
     set->add_option("NAME", options->name, "The dataset")->required();
     auto* tiers = set->add_option_group("tiers", "At least one of");
-    add_bytes_option(*tiers, "--memory", options->memory_bytes, "In memory, such as 2GiB");
-    add_bytes_option(*tiers, "--disk", options->disk_bytes, "On local disk, such as 200GiB");
+    add_bytes_option(*tiers, "--memory", options->memory_bytes, "Quota in memory, such as 2GiB");
+    add_bytes_option(*tiers, "--disk", options->disk_bytes, "Quota on local disk, such as 200GiB");
     auto* automatic =
-        tiers->add_flag("--auto", options->automatic, "As the allocator says, as long as it is not set by hand");
+        tiers->add_flag("--auto", options->automatic, "Let the allocator set the quota, until it is set by hand again");
     for (CLI::Option* tier : tiers->get_options([&](const CLI::Option* option) { return option != automatic; }))
         automatic->excludes(tier);
     tiers->require_option(1, 2);

@@ -32,10 +32,11 @@ int set_bandwidth(const Context& context, double bytes_per_second) {
 
 void add_remote_command(CLI::App& app, Context& context) {
     auto rate = std::make_shared<std::optional<double>>();
-    CLI::App* remote = app.add_subcommand("remote", "What the cluster's remote gives");
+    CLI::App* remote = app.add_subcommand("remote", "Set the bandwidth of the cluster's remote");
     remote->require_subcommand(1);
-    CLI::App* set = remote->add_subcommand("set", "Change it while jobs run; until the allocator's config changes it");
-    add_rate_option(*set, "--bandwidth", *rate, "What all jobs together may take, such as 10Gbit")->required();
+    CLI::App* set = remote->add_subcommand(
+        "set", "Change the remote's bandwidth while jobs run; holds until the allocator's config changes it");
+    add_rate_option(*set, "--bandwidth", *rate, "Remote bandwidth of all jobs together, such as 10Gbit")->required();
     set->callback([&context, rate] { context.command = [&context, rate] { return set_bandwidth(context, **rate); }; });
 }
 

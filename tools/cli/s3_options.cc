@@ -16,13 +16,16 @@ boost::json::object S3Choice::json() const {
 }
 
 void add_s3_options(CLI::App& app, S3Choice& choice, const std::string& whose) {
-    app.add_option("--endpoint", choice.endpoint, "Of s3://: https://host:port. Default: Amazon's of the region");
-    app.add_option("--region", choice.region, "Of s3://. Default: as " + whose + " environment or profile says");
-    app.add_option("--profile", choice.profile, "Of s3://: in " + whose + " shared credentials files");
-    app.add_option("--addressing", choice.addressing, "Of s3://: where the bucket is named: auto, path or host")
+    app.add_option("--endpoint", choice.endpoint,
+                   "For s3://: the endpoint, https://host:port. Default: Amazon's for the region");
+    app.add_option("--region", choice.region,
+                   "For s3://: the region. Default: from " + whose + " environment or profile");
+    app.add_option("--profile", choice.profile, "For s3://: the profile in " + whose + " shared credentials files");
+    app.add_option("--addressing", choice.addressing,
+                   "For s3://: where the request names the bucket: auto, path or host")
         ->check(CLI::IsMember({"auto", "path", "host"}));
-    app.add_flag("--unsigned", choice.unsigned_access, "Of s3://: a public bucket, no credentials");
-    app.add_flag("--requester-pays", choice.requester_pays, "Of s3://: agree to pay for the requests");
+    app.add_flag("--unsigned", choice.unsigned_access, "For s3://: read a public bucket without credentials");
+    app.add_flag("--requester-pays", choice.requester_pays, "For s3://: agree to pay for the requests");
 }
 
 }  // namespace larder::cli

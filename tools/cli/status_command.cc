@@ -57,7 +57,7 @@ std::string allocator_text(Context context, const json::object& known) {
         return text;
     }
     if (answer.error().code != ErrorCode::unavailable) {
-        return endpoint + ", up, but tells us nothing: " + answer.error().message;
+        return endpoint + ", up, but does not tell its status: " + answer.error().message;
     }
     const double left_s = number_at(known, "lease_left_s");
     return endpoint + ", DOES NOT ANSWER: " + answer.error().message + "; until it does, quotas stay as they are" +
@@ -100,9 +100,8 @@ int status(const Context& context) {
 }  // namespace
 
 void add_status_command(CLI::App& app, Context& context) {
-    app.add_subcommand("status", "The daemon and its allocator: version, sizes, what they serve")->callback([&context] {
-        context.command = [&context] { return status(context); };
-    });
+    app.add_subcommand("status", "Show the daemon and its allocator: version, sizes, what they serve")
+        ->callback([&context] { context.command = [&context] { return status(context); }; });
 }
 
 }  // namespace larder::cli

@@ -186,56 +186,66 @@ int submit(const Context& context, const SubmitOptions& options) {
 
 void add_submit_command(CLI::App& job, Context& context) {
     auto options = std::make_shared<SubmitOptions>();
-    CLI::App* command = job.add_subcommand("submit", "Have the cluster run a command when it is its turn");
-    command->add_option("COMMAND", options->command, "What to run, after --: -- python train.py --lr 0.1");
-    command->add_option("--gpus", options->gpus, "It needs at once. Default: 1");
-    command->add_option("--gpus-min", options->gpus_min, "It can do with; default: --gpus");
-    command->add_option("--gpus-max", options->gpus_max, "It can make use of; default: --gpus");
-    command->add_option("--gpu-type", options->gpu_type, "It insists on. Default: any");
-    command->add_option("--dataset", options->dataset, "It reads, as a node daemon knows it");
-    command->add_option("--epochs", options->epochs, "It reads it so many times; without, its end is not known");
+    CLI::App* command = job.add_subcommand("submit", "Submit a command that the cluster runs as a job");
+    command->add_option("COMMAND", options->command, "The command to run, after --: -- python train.py --lr 0.1");
+    command->add_option("--gpus", options->gpus, "GPUs the job needs at once. Default: 1");
+    command->add_option("--gpus-min", options->gpus_min, "Fewest GPUs the job can run with. Default: --gpus");
+    command->add_option("--gpus-max", options->gpus_max, "Most GPUs the job can use. Default: --gpus");
+    command->add_option("--gpu-type", options->gpu_type, "GPU type the job needs. Default: any");
+    command->add_option("--dataset", options->dataset, "Dataset the job reads, by its name at the node daemons");
+    command->add_option("--epochs", options->epochs,
+                        "Times the job reads the dataset. Default: unknown, so the job's end is unknown");
     command
         ->add_option("--ideal-rate", options->ideal_rates,
-                     "f*: it reads so fast with --gpus when it never waits; TYPE=RATE for one GPU type")
+                     "f*: the job's read rate with --gpus when it never waits for data; TYPE=RATE for one GPU type")
         ->allow_extra_args(false);
-    command->add_option("--name", options->name, "Its loaders' job name, in LARDER_JOB. Default: job-NUMBER");
-    command->add_option("--tenant", options->tenant, "It counts for. Default: the tenant \"default\", or the only one");
-    command->add_option("--priority", options->priority, "Higher ones go first. Default: 0");
-    command->add_option("--deadline", options->deadline, std::string("When it must have ended: ") + kWhenForm);
+    command->add_option("--name", options->name, "Job name that the loaders get in LARDER_JOB. Default: job-NUMBER");
+    command->add_option("--tenant", options->tenant,
+                        "Tenant the job counts for. Default: the tenant \"default\", or the only one");
+    command->add_option("--priority", options->priority, "Jobs of higher priority go first. Default: 0");
+    command->add_option("--deadline", options->deadline,
+                        std::string("Time by which the job must have ended: ") + kWhenForm);
     command
         ->add_option("--service", options->service,
-                     "What the deadline means: strict is promised, or the job fails; soft is tried. Default: "
-                     "strict with --epochs, soft without")
+                     "strict: the deadline is promised, or the job fails; soft: the deadline is tried. Default: strict "
+                     "with --epochs, soft without")
         ->check(CLI::IsMember({"strict", "soft"}));
-    command->add_option("--after", options->after, "Jobs, by number or name, that must have succeeded before")
+    command->add_option("--after", options->after, "Jobs, by number or name, that must succeed before this job starts")
         ->delimiter(',')
         ->allow_extra_args(false);
-    command->add_option("--grace", options->grace_s, "Seconds from SIGTERM to SIGKILL when it is stopped. Default: 30");
-    command->add_option("--weight", options->weight, "Of its share, under policies that give shares. Default: 1");
+    command->add_option("--grace", options->grace_s,
+                        "Seconds from SIGTERM to SIGKILL when the job is stopped. Default: 30");
+    command->add_option("--weight", options->weight,
+                        "Weight of the job's share, under policies that give shares. Default: 1");
     command->add_option("--restart-cost", options->restart_s,
-                        "Seconds of its GPUs' time that each start after the first costs it. Default: 0");
+                        "Seconds of its GPUs' time that each restart costs the job. Default: 0");
     command
-        ->add_option(
-            "--scaling", options->scaling,
-            "Its rate with --gpus-min GPUs, one more, ... to --gpus-max, over that with --gpus, as 0.55,1,1.8. "
-            "Default: in proportion")
+        ->add_option("--scaling", options->scaling,
+                     "The job's rates with --gpus-min to --gpus-max GPUs, relative to its rate with --gpus, such as "
+                     "0.55,1,1.8. Default: in proportion to the GPUs")
         ->delimiter(',')
         ->allow_extra_args(false);
     command
         ->add_option("--rate-by-nodes", options->rate_by_nodes,
-                     "Its rate on as few nodes as can be, one more, ..., over the first, as 1,0.9,0.7. Default: all 1")
+                     "The job's rates on the fewest nodes possible, one node more, and so on, relative to the first, "
+                     "such as 1,0.9,0.7. Default: all 1")
         ->delimiter(',')
         ->allow_extra_args(false);
     command->add_option("--packed-rate", options->packed_rate,
-                        "What is left of its rate when another job shares its GPUs (gandiva). Default: 0, it may not");
-    command->add_flag("--no-preempt", options->no_preempt, "Never stopped for others once it runs");
+                        "Fraction of the job's rate that is left when another job shares its GPUs (gandiva). Default: "
+                        "0, it may not share");
+    command->add_flag("--no-preempt", options->no_preempt, "Never stop the job for other jobs once it runs");
     command->add_flag("--opportunistic", options->opportunistic,
-                      "Without a claim: runs on what others leave, in anybody's cells, and goes when it is claimed");
-    command->add_option("--directory", options->directory, "It runs in. Default: this one");
-    command->add_option("--env", options->environment, "NAME=VALUE, or NAME to hand it this one's")
+                      "Run without a claim, on GPUs that others leave free, in any tenant's cells; the job is stopped "
+                      "when they are claimed");
+    command->add_option("--directory", options->directory, "Directory the job runs in. Default: the current directory");
+    command
+        ->add_option("--env", options->environment,
+                     "Environment variable of the job: NAME=VALUE, or NAME to pass on the current value")
         ->allow_extra_args(false);
     CLI::Option* file = command->add_option(
-        "--file", options->file, "JSON of several jobs, which may name each other in \"after\"; all of them or none");
+        "--file", options->file,
+        "JSON file of jobs, which may name each other in \"after\"; all of them are submitted, or none");
     command->callback([&context, options, file, command] {
         if (options->command.empty() == file->empty()) {
             throw CLI::ValidationError(command->get_name(), "needs -- and a COMMAND, or else --file");

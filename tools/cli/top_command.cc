@@ -166,12 +166,12 @@ void add_top_command(CLI::App& app, Context& context) {
     };
     auto options = std::make_shared<Options>();
     CLI::App* command = app.add_subcommand(
-        "top", "Live: this node's rates, hits and waits; with --allocator, the cluster beside its plan");
-    command->add_option("--interval", options->live.interval_s, "Seconds between two looks. Default: 1")
+        "top", "Watch this node's rates, hits and waits; with --allocator, the cluster beside its plan");
+    command->add_option("--interval", options->live.interval_s, "Seconds between two updates. Default: 1")
         ->check(CLI::Range(0.1, 3600.0));
-    command->add_option("--count", options->live.count, "Looks before it ends. Default: until q or Ctrl-C")
+    command->add_option("--count", options->live.count, "Updates before the command ends. Default: until q or Ctrl-C")
         ->check(CLI::PositiveNumber);
-    command->add_flag("--node", options->node, "This node, also where an allocator is named");
+    command->add_flag("--node", options->node, "Watch this node even if an allocator is named");
     command->callback([&context, options] {
         context.command = [&context, options] {
             return options->node || context.allocator.endpoint.empty() ? node_top(context, options->live)

@@ -108,16 +108,18 @@ int what_if(const Context& context, const WhatIfOptions& options) {
 
 void add_whatif_command(CLI::App& app, Context& context) {
     auto options = std::make_shared<WhatIfOptions>();
-    CLI::App* command = app.add_subcommand("whatif", "What a change would do to each job; changes nothing");
+    CLI::App* command = app.add_subcommand("whatif", "Predict what a change would do to each job; changes nothing");
     command->footer(std::string("--add-job takes ") + kAddedJobForm);
-    add_rate_option(*command, "--remote-bandwidth", options->remote, "The remote gives so much, such as 10Gbit");
+    add_rate_option(*command, "--remote-bandwidth", options->remote, "Assume this remote bandwidth, such as 10Gbit");
     const auto take_cache = [options](const CLI::results_t& given) {
         const auto bytes = parse_signed_bytes(given.back());
         if (!bytes) throw CLI::ValidationError("--cache", bytes.error().message);
         options->cache_bytes = *bytes;
         return true;
     };
-    command->add_option("--cache", take_cache, "More or less cache than now, such as +2TiB or -500GiB, over all nodes")
+    command
+        ->add_option("--cache", take_cache,
+                     "Assume this much more or less cache over all nodes, such as +2TiB or -500GiB")
         ->type_name("SIZE")
         ->expected(1);
     const auto take_jobs = [options](const CLI::results_t& given) {
@@ -128,11 +130,12 @@ void add_whatif_command(CLI::App& app, Context& context) {
         }
         return true;
     };
-    command->add_option("--add-job", take_jobs, "Another job runs; may be given several times")
+    command->add_option("--add-job", take_jobs, "Assume that this job runs too; may be given several times")
         ->type_name("JOB")
         ->expected(1)
         ->take_all();
-    command->add_option("--remove-job", options->remove_jobs, "A job has ended; may be given several times")
+    command
+        ->add_option("--remove-job", options->remove_jobs, "Assume that this job has ended; may be given several times")
         ->type_name("NAME")
         ->expected(1)
         ->take_all();

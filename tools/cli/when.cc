@@ -22,7 +22,7 @@ Result<double> parse_when(std::string_view text, double now_s) {
         if (end == nullptr || *end != '\0') continue;
         return static_cast<double>(utc ? ::timegm(&parts) : std::mktime(&parts));
     }
-    return fail(ErrorCode::invalid_argument, "\"" + std::string(text) + "\" is no time: expected " + kWhenForm);
+    return fail(ErrorCode::invalid_argument, "\"" + std::string(text) + "\" is not a time: expected " + kWhenForm);
 }
 
 std::string local_time(double unix_s) {

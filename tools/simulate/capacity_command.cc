@@ -62,7 +62,7 @@ public:
         const bool more = more_is_better(options_.metric);
         target_ = options_.reach ? *options_.reach : *best * (more ? 1 - options_.within : 1 + options_.within);
         if (!reaches(*best)) {
-            return fail(ErrorCode::invalid_argument, "even the most, " + amount_text(most_) + ", gives " +
+            return fail(ErrorCode::invalid_argument, "even with the most, " + amount_text(most_) + ", gives " +
                                                          value_text(options_.metric, *best) + ", not " +
                                                          value_text(options_.metric, target_));
         }
@@ -137,7 +137,7 @@ int run(const Context& context, CapacityOptions& options) {
     if (said) {
         return report(context, Error{ErrorCode::invalid_argument,
                                      (options.of == "cache" ? "--cache-size" : "--bandwidth") +
-                                         std::string(": that is what --of looks for; say the most of it with --most")});
+                                         std::string(": --of searches for this value; give its maximum with --most")});
     }
     if (auto settled = options.simulate.settle(); !settled) return report(context, settled.error());
     const auto most = parse_most(options);
@@ -168,7 +168,7 @@ int run(const Context& context, CapacityOptions& options) {
 }  // namespace
 
 void add_capacity_command(CLI::App& simulate, Context& context) {
-    CLI::App* capacity = simulate.add_subcommand("capacity", "How much cache or bandwidth reaches a target");
+    CLI::App* capacity = simulate.add_subcommand("capacity", "Find how much cache or bandwidth reaches a target");
     auto options = std::make_shared<CapacityOptions>();
     add_trace_options(*capacity, options->simulate);
     add_arrivals_option(*capacity, options->simulate);
@@ -177,15 +177,19 @@ void add_capacity_command(CLI::App& simulate, Context& context) {
     add_cluster_options(*capacity, options->simulate);
     add_policy_options(*capacity, options->simulate);
     add_choice_options(*capacity, options->simulate);
-    capacity->add_option("--of", options->of, "cache or bandwidth: what is to be bought")
+    capacity->add_option("--of", options->of, "What to search for: cache or bandwidth")
         ->check(CLI::IsMember({"cache", "bandwidth"}))
         ->capture_default_str();
-    capacity->add_option("--most", options->most, "The most of it that comes into question")->required();
-    capacity->add_option("--metric", options->metric, "mean-jct, p99-jct, makespan or utilisation")
+    capacity->add_option("--most", options->most, "The largest amount to consider")->required();
+    capacity
+        ->add_option("--metric", options->metric,
+                     "The metric of the target: mean-jct, p99-jct, makespan or utilisation")
         ->check(CLI::IsMember({"mean-jct", "p99-jct", "makespan", "utilisation"}))
         ->capture_default_str();
     auto* reach = capacity->add_option("--reach", options->reach, "The target: seconds, or utilisation from 0 to 1");
-    capacity->add_option("--within", options->within, "Without --reach: as good as with the most, less this part")
+    capacity
+        ->add_option("--within", options->within,
+                     "Without --reach: the target is the result with --most, worse by at most this fraction")
         ->capture_default_str()
         ->excludes(reach);
     capacity->callback(

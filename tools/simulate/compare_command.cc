@@ -53,7 +53,8 @@ Result<std::vector<Choice>> choices_of(const CompareOptions& options) {
                 if (!rate) return std::unexpected(rate.error().within("--bandwidths"));
                 const double faster = std::atof(arrivals.c_str());
                 if (!(faster > 0))
-                    return fail(ErrorCode::invalid_argument, "--arrivals: \"" + arrivals + "\" is no number above 0");
+                    return fail(ErrorCode::invalid_argument,
+                                "--arrivals: \"" + arrivals + "\" is not a number above 0");
                 for (const std::string& policy : options.policies) {
                     for (const std::string& cache : options.caches) {
                         choices.push_back({.policy = policy,
@@ -133,7 +134,7 @@ void print_table(const json::array& rows, const std::vector<Choice>& choices) {
                    ratio_text(mean(base, "fairness") / mean(row, "fairness"))});
     }
     std::printf("%s", table.text().c_str());
-    std::printf("Ratios say how much better the first row of each cluster is than this one.\n");
+    std::printf("Ratios say how much better the first row of each cluster is than this row.\n");
 }
 
 int run(const Context& context, CompareOptions& options) {
@@ -170,22 +171,24 @@ int run(const Context& context, CompareOptions& options) {
 }  // namespace
 
 void add_compare_command(CLI::App& simulate, Context& context) {
-    CLI::App* compare =
-        simulate.add_subcommand("compare", "A matrix of policies, cache systems and clusters, one table out");
+    CLI::App* compare = simulate.add_subcommand("compare", "Compare policies, cache systems and clusters in one table");
     auto options = std::make_shared<CompareOptions>();
     add_trace_options(*compare, options->simulate);
     add_measure_option(*compare, options->simulate);
     compare->get_option("trace")->required();
     add_cluster_options(*compare, options->simulate);
     add_policy_options(*compare, options->simulate);
-    compare->add_option("--policies", options->policies, "With commas; NAME/blind takes no account of storage")
+    compare->add_option("--policies", options->policies, "Policies, separated by commas; NAME/blind ignores storage")
         ->delimiter(',');
-    compare->add_option("--caches", options->caches, "With commas; SYSTEM or uniform+joint")->delimiter(',');
-    compare->add_option("--cache-sizes", options->cache_sizes, "Of the whole cluster, with commas")
+    compare->add_option("--caches", options->caches, "Cache systems, separated by commas: SYSTEM or uniform+joint")
+        ->delimiter(',');
+    compare->add_option("--cache-sizes", options->cache_sizes, "Cache sizes of the whole cluster, separated by commas")
         ->delimiter(',')
         ->required();
-    compare->add_option("--bandwidths", options->bandwidths, "Of the remote, with commas")->delimiter(',')->required();
-    compare->add_option("--arrivals", options->arrivals, "Divide times of submission by each of these")
+    compare->add_option("--bandwidths", options->bandwidths, "Bandwidths of the remote, separated by commas")
+        ->delimiter(',')
+        ->required();
+    compare->add_option("--arrivals", options->arrivals, "Divide submission times by each of these")
         ->delimiter(',')
         ->default_str("1");
     compare->add_option("--plot", options->plot, "Draw completion times and GPU utilisation in this SVG file");

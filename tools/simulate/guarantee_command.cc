@@ -21,18 +21,17 @@ namespace json = boost::json;
 int run(const Context& context, SimulateOptions& options) {
     if (auto settled = options.settle(); !settled) return report(context, settled.error());
     if (!options.tenants.empty() && options.scenario.cells.empty()) {
-        return report(context,
-                      Error{ErrorCode::invalid_argument,
-                            "--tenants: nodes are shared out among tenants that have jobs, by --tenant-weights; "
-                            "with --tenants, say the cells, too (--cells)"});
+        return report(context, Error{ErrorCode::invalid_argument,
+                                     "--tenants: without cells, nodes are divided among the tenants that have jobs, by "
+                                     "--tenant-weights; with --tenants, give the cells too (--cells)"});
     }
     auto scenario = scheduler::make_scenario(options.scenario);
     if (!scenario) return report(context, scenario.error());
     if (!scenario->cells) {
         if (options.scenario.gpus.size() != 1) {
             return report(context, Error{ErrorCode::invalid_argument,
-                                         "--gpus: nodes of one type are shared out among tenants; with more types, say "
-                                         "the cells (--cells)"});
+                                         "--gpus: only nodes of one type can be divided among tenants; with more "
+                                         "types, give the cells (--cells)"});
         }
         auto cells = scheduler::cells_by_weight(scenario->workload.tenants, options.scenario.gpus.front(),
                                                 options.scenario.gpus_per_node);
@@ -84,7 +83,7 @@ int run(const Context& context, SimulateOptions& options) {
 
 void add_guarantee_command(CLI::App& simulate, Context& context) {
     CLI::App* guarantee = simulate.add_subcommand(
-        "guarantee", "Whether any tenant's job waits longer for its guaranteed cells than it would alone");
+        "guarantee", "Check whether any tenant's job waits longer for its guaranteed cells than it would alone");
     auto options = std::make_shared<SimulateOptions>();
     add_trace_options(*guarantee, *options);
     add_arrivals_option(*guarantee, *options);

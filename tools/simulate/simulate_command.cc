@@ -60,7 +60,8 @@ int run(const Context& context, RunOptions& options) {
 }  // namespace
 
 void add_simulate_command(CLI::App& app, Context& context) {
-    CLI::App* simulate = app.add_subcommand("simulate", "What a policy, a cache system and a cluster make of a trace");
+    CLI::App* simulate =
+        app.add_subcommand("simulate", "Simulate a trace under a policy, a cache system and a cluster");
     simulate->require_subcommand(0, 1);
     auto options = std::make_shared<RunOptions>();
     add_trace_options(*simulate, options->simulate);
@@ -69,8 +70,9 @@ void add_simulate_command(CLI::App& app, Context& context) {
     add_cluster_options(*simulate, options->simulate);
     add_policy_options(*simulate, options->simulate);
     add_choice_options(*simulate, options->simulate);
-    simulate->add_option("--jobs-csv", options->jobs_csv, "Write a row a job there");
-    simulate->add_option("--timeline-csv", options->timeline_csv, "Write the cluster over time there");
+    simulate->add_option("--jobs-csv", options->jobs_csv, "Write a row per job to this CSV file");
+    simulate->add_option("--timeline-csv", options->timeline_csv,
+                         "Write the cluster's state over time to this CSV file");
     simulate->add_option("--plot", options->plot_directory,
                          "Draw jct.svg, utilisation.svg and datasets.svg in this directory");
     simulate->callback([&context, simulate, options] {
@@ -78,8 +80,8 @@ void add_simulate_command(CLI::App& app, Context& context) {
             // Options that a subcommand does not know come here, where nothing would be done with them.
             for (const CLI::Option* option : simulate->get_options()) {
                 if (option->count() == 0) continue;
-                throw CLI::ValidationError(
-                    option->get_name(), "simulate " + below.front()->get_name() + " does not take it; see its --help");
+                throw CLI::ValidationError(option->get_name(), "simulate " + below.front()->get_name() +
+                                                                   " does not take this option; see its --help");
             }
             return;
         }

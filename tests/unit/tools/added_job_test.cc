@@ -22,7 +22,7 @@ TEST(AddedJob, IsNameFollowedByKnownProperties) {
 }
 
 TEST(AddedJob, ErrorNamesWrongPart) {
-    EXPECT_EQ(parsed("big"), "error: \"big\": says no dataset=NAME");
+    EXPECT_EQ(parsed("big"), "error: \"big\": dataset=NAME is missing");
     EXPECT_EQ(parsed("").substr(0, 40), "error: \"\": a job begins with its name: N");
     EXPECT_EQ(parsed("dataset=d").substr(0, 31), "error: \"dataset=d\": a job begin");
     EXPECT_EQ(parsed("big,dataset=d,colour=red"),

@@ -84,9 +84,9 @@ TEST_F(ClusterCommands, JobsAreRegisteredListedAndRemoved) {
 TEST_F(ClusterCommands, QuotasArePinnedAndReleased) {
     allocator.report();
     EXPECT_EQ(output({"quota", "pin", "images", "512KiB"}),
-              "the quota of images is 512.00 KiB over all nodes, whatever the plan\n");
+              "the quota of images is fixed at 512.00 KiB over all nodes\n");
     EXPECT_THAT(output({"plan", "--json"}), HasSubstr("\"quota_bytes\":524288,"));
-    EXPECT_EQ(output({"quota", "pin", "images", "--release"}), "the quota of images is planned again\n");
+    EXPECT_EQ(output({"quota", "pin", "images", "--release"}), "the allocator plans the quota of images again\n");
     EXPECT_THAT(output({"plan", "--json"}), HasSubstr("\"quota_bytes\":1000000,"));
     EXPECT_EQ(larder({"quota", "pin", "lost", "512KiB"}).exit_code, 4);
     EXPECT_EQ(larder({"quota", "pin", "images", "512"}).exit_code, 2) << "a unit is missing";
@@ -133,7 +133,7 @@ TEST(ClusterCommandsOfAShortLease, NodeIsRemovedOnceItsLeaseExpires) {
         removed = run_larder({"node", "rm", "a"}, allocator.socket);
     } while (removed.exit_code == 1);
     EXPECT_EQ(removed.exit_code, 0) << removed.errors;
-    EXPECT_EQ(removed.output, "a is forgotten; what it could still have taken is others' again\n");
+    EXPECT_EQ(removed.output, "a is removed; the bandwidth kept for it is free for other nodes\n");
     EXPECT_EQ(run_larder({"node", "ls"}, allocator.socket).output, "no node has reported yet\n");
 }
 

@@ -142,7 +142,7 @@ TEST(LarderAllocator, CheckCoversFileOfCells) {
     EXPECT_NE(over_committed.errors.find(file), std::string::npos) << over_committed.errors;
     const auto nobodys = check(owns("red", 1), {"blue"});
     EXPECT_EQ(nobodys.exit_code, 2);
-    EXPECT_NE(nobodys.errors.find("virtual_cluster \"red\" is no tenant's"), std::string::npos) << nobodys.errors;
+    EXPECT_NE(nobodys.errors.find("virtual_cluster \"red\" is not a tenant"), std::string::npos) << nobodys.errors;
     const auto missing = test::run_program({LARDER_ALLOCATOR_PROGRAM, "--check", "--state", directory / "state",
                                             "--remote-bandwidth", "1 Gbit", "--scheduler.cells", "/nowhere/cells"});
     EXPECT_NE(missing.exit_code, 0);

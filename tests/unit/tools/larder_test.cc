@@ -287,14 +287,14 @@ TEST_F(LarderWithDaemonTest, DryRunShowsWhatAddingWouldFind) {
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_EQ(result.output,
               "url          file:///x\n"
-              "format       raw, as the files look\n"
+              "format       raw, detected from the files\n"
               "files        4, 3.00 KiB\n"
               "kinds        3 .tar (2.93 KiB), 1 without a suffix (72 B)\n"
               "directories  0\n"
               "empty files  1\n"
               "odd files    README, notes and 1 more\n"
               "note: 3 of 4 files are tars\n"
-              "nothing was added: the same command without --dry-run does\n");
+              "nothing was added: run the same command without --dry-run to add the dataset\n");
     EXPECT_EQ(daemon.asked().front(), R"(POST /v1/datasets {"name":"images","url":"file:///x","dry_run":true})");
 }
 
@@ -327,7 +327,7 @@ TEST_F(LarderWithDaemonTest, WarmShowsPromisedAndCachedBytesAndWhyRestIsMissing)
     EXPECT_EQ(kept.exit_code, 0);
     EXPECT_EQ(
         kept.output,
-        "images9 has 40 blocks, 4.00 MiB; to bring: 30 blocks, 3.00 MiB, as its quota, 4.00 KiB of memory and 0 B "
+        "images9 has 40 blocks, 4.00 MiB; to fetch: 30 blocks, 3.00 MiB, as its quota, 4.00 KiB of memory and 0 B "
         "of disk, has no room for more\n"
         "warmed images9 in 2.0 s: 30 of 40 blocks are cached, 3.00 MiB of 4.00 MiB (75.0 %); read 3.00 MiB, 1.57 MB/s\n"
         "not cached: 10 blocks: its quota, 4.00 KiB of memory and 0 B of disk, has no room for them: larder quota "
@@ -336,7 +336,7 @@ TEST_F(LarderWithDaemonTest, WarmShowsPromisedAndCachedBytesAndWhyRestIsMissing)
                                    R"("not_cached":{"quota":10,"disk_full":26,"failed":1},"notes":["a.bin: gone"])");
     EXPECT_EQ(broken.exit_code, 1);
     EXPECT_THAT(broken.output, HasSubstr("not cached: 26 blocks: the cache disk is full: no space\n"));
-    EXPECT_THAT(broken.output, HasSubstr("not cached: 1 block: the remote did not give them, see below\n"));
+    EXPECT_THAT(broken.output, HasSubstr("not cached: 1 block: the remote did not deliver them, see below\n"));
     EXPECT_THAT(broken.output, HasSubstr("note: a.bin: gone\n"));
 }
 
@@ -408,7 +408,7 @@ TEST_F(LarderWithDaemonTest, ShowsAndLimitsJobs) {
               "PUT /v1/jobs/resnet/limit {\"rate_bytes_per_s\":200000000,\"burst_bytes\":16777216}");
     EXPECT_THAT(larder({"job", "limit", "resnet", "--rate", "0"}).output, HasSubstr("any rate"));
     daemon.answer("DELETE /v1/jobs/resnet/limit", "{}");
-    EXPECT_THAT(larder({"job", "limit", "resnet", "--none"}).output, HasSubstr("what the config says"));
+    EXPECT_THAT(larder({"job", "limit", "resnet", "--none"}).output, HasSubstr("the config's limit for the remote"));
     EXPECT_EQ(larder({"job", "limit", "resnet", "--none", "--rate", "0"}).exit_code, 2);
 }
 
