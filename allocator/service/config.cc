@@ -56,80 +56,83 @@ using Value = const ConfigValue&;
 using Name = const std::string&;
 
 constexpr std::array kAllocatorRules{
-    Rule{{"state", kConfigPath, "directory of what must survive a restart; default: memory only"},
+    Rule{{"state", kConfigPath, "directory for the state that must survive a restart; default: memory only"},
          [](Config& config, Name, Value value) { return set_config_path(config.state_directory, value); }},
-    Rule{{"socket", kConfigPath, "where nodes and operators of this machine connect; default: allocator.sock in state"},
+    Rule{{"socket", kConfigPath, "socket for nodes and operators of this machine; default: allocator.sock in state"},
          [](Config& config, Name, Value value) { return set_config_path(config.socket, value); }},
-    Rule{{"socket_mode", kConfigMode, "who may connect there, and so do everything"},
+    Rule{{"socket_mode", kConfigMode, "mode of the socket; whoever may connect may do everything"},
          [](Config& config, Name, Value value) { return set_config_mode(config.socket_mode, value); }},
-    Rule{{"listen", "IP:PORT such as \"0.0.0.0:7600\", in text", "serves over TCP too, to who has a token"},
+    Rule{{"listen", "IP:PORT such as \"0.0.0.0:7600\", in text",
+          "address to serve over TCP too, for clients with a token"},
          [](Config& config, Name, Value value) { return set_listen(config.listen, value); }},
-    Rule{{"plain_tcp", kConfigFlag, "lets listen do without TLS beyond this machine: tokens can be read on the way"},
+    Rule{{"plain_tcp", kConfigFlag,
+          "allows listen without TLS beyond this machine: others on the network can read tokens"},
          [](Config& config, Name, Value value) { return set_config_flag(config.plain_tcp, value); }},
-    Rule{{"remote_bandwidth", kRateAbove0, "what all jobs together may take from the remote"},
+    Rule{{"remote_bandwidth", kRateAbove0, "remote bandwidth of all jobs together"},
          [](Config& config, Name, Value value) {
              return set_config_rate(config.cluster.remote_bytes_per_second, value) &&
                     config.cluster.remote_bytes_per_second > 0;
          }},
     Rule{{"objective", "\"efficiency\", \"max-min\", \"throughput\", \"utilisation\", \"equal-shares\" or \"pinned\"",
-          "what a plan is to achieve; default: max-min, or what scheduler.policy pursues where jobs are run"},
+          "objective of the plan; default: max-min, or the objective of scheduler.policy if jobs are run"},
          [](Config& config, Name, Value value) {
              config.objective_is_set = true;
              return set_objective(config.cluster.objective.kind, value);
          }},
-    Rule{{"hysteresis", "a number from 0 to 1", "quotas stay when new ones gain less than this part"},
+    Rule{{"hysteresis", "a number from 0 to 1", "quotas stay if new ones gain less than this fraction"},
          [](Config& config, Name, Value value) {
              return set_config_number(config.cluster.objective.hysteresis, value, 0, 1);
          }},
-    Rule{{"floor", kRate, "what a job may take on a node that has lost its lease"},
+    Rule{{"floor", kRate, "remote bandwidth of a job on a node that has lost its lease"},
          [](Config& config, Name, Value value) {
              return set_config_rate(config.cluster.floor_bytes_per_second, value);
          }},
-    Rule{{"lease", "a time from \"1 s\" to \"1 h\", in text",
-          "how long a granted rate holds without being granted anew"},
+    Rule{{"lease", "a time from \"1 s\" to \"1 h\", in text", "time that a granted rate holds without renewal"},
          [](Config& config, Name, Value value) {
              return set_config_duration(config.cluster.lease_ns, value, kSecond_ns, 3600 * kSecond_ns);
          }},
     Rule{
         {"tls.certificate", kConfigPath, "PEM file of the server's certificate and chain; with tls.key, listen is TLS"},
         [](Config& config, Name, Value value) { return set_config_path(config.tls.certificate_file, value); }},
-    Rule{{"tls.key", kConfigPath, "PEM file of its key"},
+    Rule{{"tls.key", kConfigPath, "PEM file of the server certificate's key"},
          [](Config& config, Name, Value value) { return set_config_path(config.tls.key_file, value); }},
-    Rule{{"tls.client_ca", kConfigPath, "PEM file of the authorities whose client certificates are believed"},
+    Rule{{"tls.client_ca", kConfigPath, "PEM file of the CAs whose client certificates are accepted"},
          [](Config& config, Name, Value value) { return set_config_path(config.tls.client_ca_file, value); }},
-    Rule{{"tls.client_certificate_required", kConfigFlag, "who shows none is not let in, token or not"},
+    Rule{{"tls.client_certificate_required", kConfigFlag, "refuses clients without a certificate, even with a token"},
          [](Config& config, Name, Value value) {
              return set_config_flag(config.tls.client_certificate_required, value);
          }},
     Rule{{"access.tokens", kConfigPath, "file of bearer tokens, a \"ROLE NAME TOKEN\" a line; read again on SIGHUP"},
          [](Config& config, Name, Value value) { return set_config_path(config.token_file, value); }},
     Rule{{"certificate.NAME.role", "\"viewer\", \"job\", \"node\" or \"operator\"",
-          "what a client certificate of this common name stands for"},
+          "role of the client certificate with this common name"},
          [](Config& config, Name name, Value value) { return set_role(config, name, value); }},
-    Rule{{"limits.header", "a size from \"1 KiB\" to \"1 MiB\", in text", "of a request"},
+    Rule{{"limits.header", "a size from \"1 KiB\" to \"1 MiB\", in text", "most bytes in the header of a request"},
          [](Config& config, Name, Value value) {
              return set_size(config.limits.header_bytes, value, 1u << 10, 1u << 20);
          }},
-    Rule{{"limits.body", "a size from \"64 KiB\" to \"256 MiB\", in text", "of a request"},
+    Rule{{"limits.body", "a size from \"64 KiB\" to \"256 MiB\", in text", "most bytes in the body of a request"},
          [](Config& config, Name, Value value) {
              return set_size(config.limits.body_bytes, value, 64u << 10, 256u << 20);
          }},
-    Rule{{"limits.connections", kCount, "at one time"},
+    Rule{{"limits.connections", kCount, "most connections at a time"},
          [](Config& config, Name, Value value) { return set_limit(config.limits.connections, value); }},
-    Rule{{"limits.connections_per_peer", kCount, "at one time from one IP address, or one user on the Unix socket"},
+    Rule{{"limits.connections_per_peer", kCount,
+          "most connections at a time from one IP address, or one user on the Unix socket"},
          [](Config& config, Name, Value value) { return set_limit(config.limits.connections_per_peer, value); }},
     Rule{
-        {"limits.requests_per_second_per_peer", kCount, "lasting; more are answered 429"},
+        {"limits.requests_per_second_per_peer", kCount,
+         "sustained requests per second of one peer; more are answered 429"},
         [](Config& config, Name, Value value) { return set_limit(config.limits.requests_per_second_per_peer, value); }},
-    Rule{{"limits.request_burst_per_peer", kCount, "at once, after a pause"},
+    Rule{{"limits.request_burst_per_peer", kCount, "requests one peer may send at once after a pause"},
          [](Config& config, Name, Value value) { return set_limit(config.limits.request_burst_per_peer, value); }},
-    Rule{{"limits.request_timeout", kTime, "for one request to arrive and one answer to be taken"},
+    Rule{{"limits.request_timeout", kTime, "time for one request to arrive and one answer to be read"},
          [](Config& config, Name, Value value) { return set_timeout(config.limits.request_timeout_ns, value); }},
-    Rule{{"limits.idle_timeout", kTime, "between two requests of one connection"},
+    Rule{{"limits.idle_timeout", kTime, "most time between two requests of one connection"},
          [](Config& config, Name, Value value) { return set_timeout(config.limits.idle_timeout_ns, value); }},
-    Rule{{"log.level", kConfigLogLevel, "the least level written"},
+    Rule{{"log.level", kConfigLogLevel, "lowest level to log"},
          [](Config& config, Name, Value value) { return set_config_log_level(config.log_level, value); }},
-    Rule{{"log.file", kConfigPath, "default: stderr"},
+    Rule{{"log.file", kConfigPath, "log file; default: stderr"},
          [](Config& config, Name, Value value) { return set_config_path(config.log_file, value); }},
 };
 
@@ -153,7 +156,7 @@ Result<void> check_tls(const Config& config, std::string_view source) {
     if (tls.client_ca_file.empty() && (tls.client_certificate_required || !config.certificates.empty())) {
         return refuse(source, std::string(tls.client_certificate_required ? "tls.client_certificate_required"
                                                                           : "certificate.NAME.role") +
-                                  " needs tls.client_ca: without it no client certificate is believed");
+                                  " needs tls.client_ca: without it no client certificate is accepted");
     }
     return {};
 }
@@ -164,14 +167,17 @@ Result<void> check_listen(const Config& config, std::string_view source) {
         return refuse(source, "tls.certificate is given, but listen is not: TLS is spoken over TCP only");
     }
     if (config.token_file.empty() && config.certificates.empty()) {
-        return refuse(source, "listen = \"" + config.listen +
-                                  "\" serves who has a token: set access.tokens or certificate.NAME.role");
+        return refuse(
+            source,
+            "listen = \"" + config.listen +
+                "\" serves only clients with a token or a certificate: set access.tokens or certificate.NAME.role");
     }
     if (config.tls.certificate_file.empty() && !config.plain_tcp &&
         !is_loopback(parse_host_port(config.listen)->host)) {
-        return refuse(source, "listen = \"" + config.listen +
-                                  "\" without TLS would show every token to who can read the network: set "
-                                  "tls.certificate and tls.key, listen on 127.0.0.1, or insist with plain_tcp = true");
+        return refuse(source,
+                      "listen = \"" + config.listen +
+                          "\" without TLS would show every token to anyone who can read the network: set "
+                          "tls.certificate and tls.key, listen on 127.0.0.1, or allow it with plain_tcp = true");
     }
     return {};
 }

@@ -63,10 +63,10 @@ Result<std::uint64_t> version_in(std::string_view text) {
     const json::object* object = error ? nullptr : value.if_object();
     const json::value* version = object == nullptr ? nullptr : object->if_contains("version");
     if (version == nullptr || !version->is_number()) {
-        return fail(ErrorCode::corrupt, "row \"version\" is not understood");
+        return fail(ErrorCode::corrupt, "row \"version\" cannot be parsed");
     }
     const auto number = version->to_number<std::uint64_t>(error);
-    if (error) return fail(ErrorCode::corrupt, "row \"version\" is not understood");
+    if (error) return fail(ErrorCode::corrupt, "row \"version\" cannot be parsed");
     return number;
 }
 
@@ -125,7 +125,8 @@ RowStore::~RowStore() {
     if (environment_ == nullptr) return;
     // A clean exit leaves all rows on the disk even with Durability::process.
     if (const int code = mdb_env_sync(environment_, 1); code != 0) {
-        log_warn("a store is not down on the disk", {{"directory", directory_}, {"error", mdb_strerror(code)}});
+        log_warn("a store could not be flushed to the disk",
+                 {{"directory", directory_}, {"error", mdb_strerror(code)}});
     }
     mdb_env_close(environment_);
 }

@@ -26,7 +26,7 @@ void tell_systemd(std::string_view state) {
     const auto* generic = reinterpret_cast<const sockaddr*>(&address);
     if (::sendto(fd.get(), state.data(), state.size(), MSG_NOSIGNAL, generic, length) < 0 &&
         errno != ECONNREFUSED) {  // systemd no longer listens
-        log_warn("systemd was not told", {{"state", state}, {"socket", path}, {"error", std::strerror(errno)}});
+        log_warn("could not notify systemd", {{"state", state}, {"socket", path}, {"error", std::strerror(errno)}});
     }
 }
 

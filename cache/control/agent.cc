@@ -51,7 +51,7 @@ AllocatorAgent::AllocatorAgent(asio::io_context& context, Node& node, std::uint6
 AllocatorAgent::~AllocatorAgent() = default;
 
 void AllocatorAgent::start() {
-    log_info("under an allocator",
+    log_info("an allocator manages this node",
              {{"endpoint", node_.config().allocator.endpoint}, {"node", node_.config().allocator.node}});
     started_ns_ = clock_.now_ns();
     wait();
@@ -146,7 +146,7 @@ void AllocatorAgent::log_problem(const Error& error) {
     if (waits) {
         if (!std::exchange(told_waiting_, true)) log_info("waiting for the allocator", {{"reason", error.message}});
     } else if (warned_of_ != error.message) {
-        log_warn("the allocator does not answer as it should: quotas stay, rates fall to the floor when the lease ends",
+        log_warn("no valid answer from the allocator: quotas stay, rates fall to the floor when the lease ends",
                  {{"error", error.message}});
         warned_of_ = error.message;
     }

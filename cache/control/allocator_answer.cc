@@ -27,7 +27,7 @@ Result<AllocatorAnswer> read_allocator_answer(std::string_view text, unsigned ve
     answer.rates.expires_ns = plan->lease.expires_ns;
     for (std::size_t i = 0; i < plan->peers.size(); ++i) {
         if (!parse_http_endpoint(plan->peers[i])) {
-            return fail(ErrorCode::protocol, "peers[" + std::to_string(i) + "] is no endpoint");
+            return fail(ErrorCode::protocol, "peers[" + std::to_string(i) + "] is not an endpoint");
         }
     }
     answer.peers = std::move(plan->peers);

@@ -92,7 +92,7 @@ std::string to_json(const DatasetRecord& record) {
 
 std::uint32_t read_id(JsonReader& reader, std::string_view key) {
     const std::uint64_t value = reader.unsigned_integer(key);
-    if (value > 0xffffffffu) reader.reject(key, "is no user or group number");
+    if (value > 0xffffffffu) reader.reject(key, "is not a user or group number");
     return static_cast<std::uint32_t>(value);
 }
 
@@ -106,7 +106,7 @@ Result<DatasetRecord> from_json(std::string_view text, const std::string& path) 
     if (const auto format = parse_format(reader.string("format"))) {
         record.format = *format;
     } else {
-        reader.reject("format", "is no format this version knows");
+        reader.reject("format", "is not a format that this version knows");
     }
     if (const auto block = parse_block_goal(reader.string("block"))) {
         record.block = *block;
@@ -137,7 +137,7 @@ Result<DatasetRecord> from_json(std::string_view text, const std::string& path) 
     if (const auto mode = parse_mode(reader.string("mode"))) {
         record.access.mode = *mode;
     } else {
-        reader.reject("mode", "is no octal mode");
+        reader.reject("mode", "is not an octal mode");
     }
     JsonReader quota(reader.object("quota"), path + ": quota");
     record.quota.memory_bytes = quota.unsigned_integer("memory_bytes");
@@ -173,7 +173,7 @@ Result<void> check_dataset_name(std::string_view name) {
     return fail(
         ErrorCode::invalid_argument,
         "\"" + std::string(name.substr(0, kDatasetNameBytesMax)) +
-            "\" is no dataset name: give 1 to 128 letters, digits, '.', '_' or '-', not beginning with '.' or '-'");
+            "\" is not a dataset name: give 1 to 128 letters, digits, '.', '_' or '-', not beginning with '.' or '-'");
 }
 
 std::string block_goal_text(const BlockGoal& goal) {

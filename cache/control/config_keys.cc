@@ -64,7 +64,7 @@ constexpr std::int64_t kVersionGraceMost_ns = std::int64_t{7} * 24 * 3600 * 1'00
 
 constexpr std::string_view kSize = "a size such as \"8 GiB\", in text";
 constexpr std::string_view kRate = "a rate such as \"200 MB/s\" or \"1 Gbit\", in text; 0 for no limit";
-constexpr std::string_view kBurst = "a size such as \"16 MiB\", in text; 0 for what suits the rate";
+constexpr std::string_view kBurst = "a size such as \"16 MiB\", in text; 0 to choose it from the rate";
 constexpr std::string_view kSlots = "a size such as \"4 GiB\", in text, above 0";
 constexpr std::string_view kEndpoint = "a Unix socket's path, http://HOST:PORT or https://HOST:PORT, in text";
 constexpr std::string_view kPeerEndpoint = "http://HOST:PORT or https://HOST:PORT, in text";
@@ -75,35 +75,38 @@ using Value = const ConfigValue&;
 using Name = const std::string&;
 
 constexpr std::array kRules{
-    Rule{{"state_directory", kConfigPath, "where datasets, the index and disk segments are kept"},
+    Rule{{"state_directory", kConfigPath, "directory for datasets, the index and disk segments"},
          [](Config& config, Name, Value value) { return set_config_path(config.state_directory, value); }},
-    Rule{{"socket", kConfigPath, "where training jobs connect; default: larderd.sock in state_directory"},
+    Rule{{"socket", kConfigPath, "socket that training jobs connect to; default: larderd.sock in state_directory"},
          [](Config& config, Name, Value value) { return set_config_path(config.socket_path, value); }},
-    Rule{{"socket_mode", kConfigMode, "who may connect; datasets have their own access control"},
+    Rule{{"socket_mode", kConfigMode,
+          "mode of the socket, which says who may connect; datasets have their own access control"},
          [](Config& config, Name, Value value) { return set_config_mode(config.socket_mode, value); }},
-    Rule{{"admin_socket", kConfigPath, "where the larder command connects; default: admin.sock in state_directory"},
+    Rule{{"admin_socket", kConfigPath,
+          "socket that the larder command connects to; default: admin.sock in state_directory"},
          [](Config& config, Name, Value value) { return set_config_path(config.admin_socket_path, value); }},
-    Rule{{"admin_socket_mode", kConfigMode, "who may administer"},
+    Rule{{"admin_socket_mode", kConfigMode, "mode of the admin socket, which says who may administer"},
          [](Config& config, Name, Value value) { return set_config_mode(config.admin_socket_mode, value); }},
     Rule{{"metrics_listen", "IP:PORT such as \"127.0.0.1:9464\", in text",
-          "serves /metrics and /healthz over TCP too; default: on the admin socket only"},
+          "address that also serves /metrics and /healthz; default: on the admin socket only"},
          [](Config& config, Name, Value value) {
              return parse_host_port(value.text).has_value() && set_config_text(config.metrics_listen, value);
          }},
     Rule{{"io", "\"auto\", \"ring\" or \"threads\"",
-          "io_uring, or a pool of threads where it is refused; auto tries the ring first"},
+          "how to read: by io_uring or by a pool of threads; auto uses threads if io_uring is refused"},
          [](Config& config, Name, Value value) { return set_io(config.io, value); }},
-    Rule{{"data_plane_threads", "a whole number, 0 to 64", "0: a quarter of the cores, 1 to 8"},
+    Rule{{"data_plane_threads", "a whole number, 0 to 64",
+          "threads that serve blocks; 0: a quarter of the cores, 1 to 8"},
          [](Config& config, Name, Value value) { return set_config_count(config.data_plane_threads, value, 0, 64); }},
     Rule{{"disk_reads_max", "a whole number, 1 to 65536",
-          "reads one data-plane thread has at the disk at one time; more wait in order"},
+          "disk reads that one data-plane thread runs at a time; more wait in order"},
          [](Config& config, Name, Value value) { return set_config_count(config.disk_reads_max, value, 1, 65536); }},
-    Rule{{"memory", kSize, "of this node, to be shared out as memory quotas"},
+    Rule{{"memory", kSize, "memory of this node to divide into memory quotas"},
          [](Config& config, Name, Value value) { return set_config_bytes(config.memory_bytes, value); }},
-    Rule{{"disk", kSize, "of this node, to be shared out as disk quotas"},
+    Rule{{"disk", kSize, "disk space of this node to divide into disk quotas"},
          [](Config& config, Name, Value value) { return set_config_bytes(config.disk_bytes, value); }},
     Rule{{"version_grace", "a duration such as \"120 s\", in text",
-          "how long an old version of a dataset stays when no session reads it"},
+          "time to keep an old version of a dataset that no session reads"},
          [](Config& config, Name, Value value) {
              return set_config_duration(config.version_grace_ns, value, 0, kVersionGraceMost_ns);
          }},
@@ -111,119 +114,120 @@ constexpr std::array kRules{
          [](Config& config, Name, Value value) {
              return set_config_rate(config.default_job.remote_bytes_per_second, value);
          }},
-    Rule{{"default_remote_burst", kBurst, "what such a job may take at once after a pause"},
+    Rule{{"default_remote_burst", kBurst, "bytes that a job without [job.NAME] may read at once after a pause"},
          [](Config& config, Name, Value value) {
              return set_config_bytes(config.default_job.remote_burst_bytes, value);
          }},
-    Rule{{"log.level", kConfigLogLevel, "the least level written"},
+    Rule{{"log.level", kConfigLogLevel, "lowest level to log"},
          [](Config& config, Name, Value value) { return set_config_log_level(config.log_level, value); }},
-    Rule{{"log.file", kConfigPath, "default: stderr"},
+    Rule{{"log.file", kConfigPath, "log file; default: stderr"},
          [](Config& config, Name, Value value) { return set_config_path(config.log_file, value); }},
-    Rule{{"session.slot_memory_max", kSlots, "what one session may ask for its prefetched blocks"},
+    Rule{{"session.slot_memory_max", kSlots, "most memory that one session may ask for its prefetched blocks"},
          [](Config& config, Name, Value value) { return set_bytes_above_0(config.session_slot_bytes_max, value); }},
-    Rule{{"session.count_max", "a whole number, 1 to 65536", "sessions at one time"},
+    Rule{{"session.count_max", "a whole number, 1 to 65536", "most sessions at a time"},
          [](Config& config, Name, Value value) { return set_config_count(config.sessions_max, value, 1, 65536); }},
-    Rule{{"remote.connections", "a whole number, 1 to 1024", "at most so many requests at once to one endpoint"},
+    Rule{{"remote.connections", "a whole number, 1 to 1024", "most requests at a time to one endpoint"},
          [](Config& config, Name, Value value) {
              return set_config_count(config.remote.connections_max, value, 1, 1024);
          }},
     Rule{{"remote.retry_for", "a duration such as \"60 s\", in text",
-          "a request that keeps failing is given up after it"},
+          "time after which a request that keeps failing is given up"},
          [](Config& config, Name, Value value) {
              return set_config_duration(config.remote.retry_for_ns, value, 0, kRetryForMost_ns);
          }},
     Rule{{"remote.stall_timeout", "a duration such as \"10 s\", in text",
-          "without bytes for so long a request is made anew"},
+          "time without bytes after which a request is retried"},
          [](Config& config, Name, Value value) {
              return set_config_duration(config.remote.stall_timeout_ns, value, 1'000'000'000, kRetryForMost_ns);
          }},
     Rule{{"remote.request_timeout", "a duration such as \"300 s\", in text",
-          "a request that takes longer, and a second for each 64 KiB it asks for, is made anew"},
+          "time, plus a second per 64 KiB requested, after which a request is retried"},
          [](Config& config, Name, Value value) {
              return set_config_duration(config.remote.request_timeout_ns, value, 1'000'000'000, kRetryForMost_ns);
          }},
-    Rule{{"remote.hedge", kConfigFlag, "a second request beside one that is slower than 99 of 100"},
+    Rule{{"remote.hedge", kConfigFlag, "sends a second request beside one that is slower than 99 of 100"},
          [](Config& config, Name, Value value) { return set_config_flag(config.remote.hedge, value); }},
-    Rule{{"remote.ca", kConfigPath, "who vouches for servers of https://; default: the system's authorities"},
+    Rule{{"remote.ca", kConfigPath, "CA file to verify https:// servers; default: the system's CAs"},
          [](Config& config, Name, Value value) { return set_config_path(config.remote.ca_file, value); }},
     Rule{{"allocator.endpoint", kEndpoint, "the allocator that sets quotas and rates; default: none"},
          [](Config& config, Name, Value value) {
              return parse_http_endpoint(value.text).has_value() && set_config_text(config.allocator.endpoint, value);
          }},
-    Rule{{"allocator.node", "a name, in text", "what the allocator calls this node; default: the host's name"},
+    Rule{{"allocator.node", "a name, in text", "this node's name at the allocator; default: the host's name"},
          [](Config& config, Name, Value value) { return set_config_text(config.allocator.node, value); }},
-    Rule{{"allocator.token_file", kConfigPath, "holds the token that node shows to an allocator over the network"},
+    Rule{{"allocator.token_file", kConfigPath,
+          "file with the token that this node sends to an allocator over the network"},
          [](Config& config, Name, Value value) {
              return set_config_path(config.allocator.credentials.token_file, value);
          }},
     Rule{
-        {"allocator.ca", kConfigPath, "who vouches for its certificate; default: the system's authorities"},
+        {"allocator.ca", kConfigPath, "CA file to verify the allocator's certificate; default: the system's CAs"},
         [](Config& config, Name, Value value) { return set_config_path(config.allocator.credentials.ca_file, value); }},
-    Rule{{"allocator.certificate", kConfigPath, "ours, to show there"},
+    Rule{{"allocator.certificate", kConfigPath, "client certificate to show the allocator"},
          [](Config& config, Name, Value value) {
              return set_config_path(config.allocator.credentials.certificate_file, value);
          }},
-    Rule{{"allocator.key", kConfigPath, "the key of ours"},
+    Rule{{"allocator.key", kConfigPath, "key of the client certificate"},
          [](Config& config, Name, Value value) {
              return set_config_path(config.allocator.credentials.key_file, value);
          }},
     Rule{{"allocator.rates", kConfigFlag,
-          "false: the allocator sets quotas only, and leaves those alone that were set by hand; default: true"},
+          "false: the allocator sets quotas only, except quotas set by hand; default: true"},
          [](Config& config, Name, Value value) { return set_config_flag(config.allocator.rates, value); }},
-    Rule{{"allocator.gpus", "a whole number, 0 to 65536", "GPUs of this node; 0: as many as training loops run"},
+    Rule{{"allocator.gpus", "a whole number, 0 to 65536", "GPUs of this node; 0: one per running training loop"},
          [](Config& config, Name, Value value) { return set_config_count(config.allocator.gpus, value, 0, 65536); }},
-    Rule{{"allocator.nic", kRate, "what this node's network carries each way"},
+    Rule{{"allocator.nic", kRate, "bandwidth of this node's network, each way"},
          [](Config& config, Name, Value value) {
              return set_config_rate(config.allocator.nic_bytes_per_second, value);
          }},
-    Rule{{"allocator.disk_read", kRate, "what this node's cache disk reads"},
+    Rule{{"allocator.disk_read", kRate, "read rate of this node's cache disk"},
          [](Config& config, Name, Value value) {
              return set_config_rate(config.allocator.disk_read_bytes_per_second, value);
          }},
     Rule{{"allocator.floor", "a rate such as \"1 MiB/s\", in text, above 0",
-          "remote bandwidth of the node's jobs together before the allocator has answered"},
+          "remote bandwidth of all jobs on this node until the allocator has answered"},
          [](Config& config, Name, Value value) {
              return set_config_rate(config.allocator.floor_bytes_per_second, value) &&
                     config.allocator.floor_bytes_per_second > 0;
          }},
     Rule{{"peers.listen", "IP:PORT such as \"0.0.0.0:7474\", in text",
-          "lends cached blocks to other nodes there; default: none are lent"},
+          "address that lends cached blocks to other nodes; default: none are lent"},
          [](Config& config, Name, Value value) {
              return parse_host_port(value.text).has_value() && set_config_text(config.peers.listen, value);
          }},
     Rule{{"peers.endpoint", kPeerEndpoint,
-          "where they reach it; default: peers.listen, with the host's name for 0.0.0.0"},
+          "endpoint where other nodes reach peers.listen; default: peers.listen, with the host's name for 0.0.0.0"},
          [](Config& config, Name, Value value) { return set_endpoint(config.peers.endpoint, value); }},
-    Rule{{"peers.group", "a name, in text", "the allocator lets nodes of one group read each other's cache"},
+    Rule{{"peers.group", "a name, in text", "group of nodes that the allocator lets read each other's cache"},
          [](Config& config, Name, Value value) { return set_config_text(config.peers.group, value); }},
     Rule{{"peers.others", "endpoints such as \"http://node-2:7474, http://node-3:7474\", in text",
-          "nodes whose cache is read, where no allocator names them"},
+          "nodes whose cache this node reads if no allocator names them"},
          [](Config& config, Name, Value value) { return set_endpoints(config.peers.others, value); }},
-    Rule{
-        {"peers.token_file", kConfigPath, "holds the secret that peers share: with it, all that is cached can be read"},
-        [](Config& config, Name, Value value) { return set_config_path(config.peers.token_file, value); }},
-    Rule{{"peers.certificate", kConfigPath, "ours, for https:// to us"},
+    Rule{{"peers.token_file", kConfigPath,
+          "file with the secret that peers share; whoever has it can read everything cached"},
+         [](Config& config, Name, Value value) { return set_config_path(config.peers.token_file, value); }},
+    Rule{{"peers.certificate", kConfigPath, "server certificate for https:// at peers.listen"},
          [](Config& config, Name, Value value) { return set_config_path(config.peers.certificate_file, value); }},
-    Rule{{"peers.key", kConfigPath, "the key of ours"},
+    Rule{{"peers.key", kConfigPath, "key of peers.certificate"},
          [](Config& config, Name, Value value) { return set_config_path(config.peers.key_file, value); }},
-    Rule{{"peers.ca", kConfigPath, "who vouches for theirs; default: the system's authorities"},
+    Rule{{"peers.ca", kConfigPath, "CA file to verify peers' certificates; default: the system's CAs"},
          [](Config& config, Name, Value value) { return set_config_path(config.peers.ca_file, value); }},
     Rule{{"job.NAME.remote_rate", kRate, "remote bandwidth of this job on this node"},
          [](Config& config, Name name, Value value) {
              return set_config_rate(config.jobs[name].remote_bytes_per_second, value);
          }},
-    Rule{{"job.NAME.remote_burst", kBurst, "what it may take at once after a pause"},
+    Rule{{"job.NAME.remote_burst", kBurst, "bytes that this job may read at once after a pause"},
          [](Config& config, Name name, Value value) {
              return set_config_bytes(config.jobs[name].remote_burst_bytes, value);
          }},
     Rule{{"dataset.NAME.url", "a URL such as \"file:///data/images\" or an absolute path, in text",
-          "where the dataset lives"},
+          "location of the dataset"},
          [](Config& config, Name name, Value value) {
              return is_url(value.text) && set_config_text(config.datasets[name].url, value);
          }},
     Rule{{"dataset.NAME.format",
           "one of \"raw\", \"webdataset\", \"mds\", \"litdata\", \"tfrecord\", \"megatron\", \"larder\"",
-          "raw: one file is one sample; default: as its files look"},
+          "format of the dataset; raw: one file is one sample; default: detected from the files"},
          [](Config& config, Name name, Value value) {
              if (!parse_format(value.text)) return false;
              return set_config_text(config.datasets[name].format.emplace(), value);
@@ -231,29 +235,31 @@ constexpr std::array kRules{
     Rule{{"dataset.NAME.block", "\"sample\", \"object\" or a size such as \"8 MiB\"",
           "the unit that is fetched and cached"},
          [](Config& config, Name name, Value value) { return set_block(config.datasets[name].block, value); }},
-    Rule{{"dataset.NAME.endpoint", "http://host:port or https://host:port", "of s3://: default: Amazon's"},
+    Rule{{"dataset.NAME.endpoint", "http://host:port or https://host:port",
+          "for s3://: the endpoint; default: Amazon's"},
          [](Config& config, Name name, Value value) {
              return set_config_text(config.datasets[name].remote.endpoint, value);
          }},
-    Rule{{"dataset.NAME.region", "a name, in text", "of s3://: default: as the environment or the profile says"},
+    Rule{{"dataset.NAME.region", "a name, in text",
+          "for s3://: the region; default: from the environment or the profile"},
          [](Config& config, Name name, Value value) {
              return set_config_text(config.datasets[name].remote.region, value);
          }},
-    Rule{{"dataset.NAME.profile", "a name, in text", "of s3://: in the shared credentials and config files"},
+    Rule{{"dataset.NAME.profile", "a name, in text", "for s3://: profile in the shared credentials and config files"},
          [](Config& config, Name name, Value value) {
              return set_config_text(config.datasets[name].remote.profile, value);
          }},
-    Rule{{"dataset.NAME.addressing", "\"auto\", \"path\" or \"host\"", "of s3://: where the bucket is named"},
+    Rule{{"dataset.NAME.addressing", "\"auto\", \"path\" or \"host\"", "for s3://: where the request names the bucket"},
          [](Config& config, Name name, Value value) {
              const auto addressing = parse_addressing(value.text);
              if (addressing) config.datasets[name].remote.addressing = *addressing;
              return addressing.has_value();
          }},
-    Rule{{"dataset.NAME.unsigned", kConfigFlag, "of s3://: for a public bucket, without credentials"},
+    Rule{{"dataset.NAME.unsigned", kConfigFlag, "for s3://: read a public bucket without credentials"},
          [](Config& config, Name name, Value value) {
              return set_config_flag(config.datasets[name].remote.unsigned_access, value);
          }},
-    Rule{{"dataset.NAME.requester_pays", kConfigFlag, "of s3://: agree to pay for the requests"},
+    Rule{{"dataset.NAME.requester_pays", kConfigFlag, "for s3://: agree to pay for the requests"},
          [](Config& config, Name name, Value value) {
              return set_config_flag(config.datasets[name].remote.requester_pays, value);
          }},
@@ -263,24 +269,24 @@ constexpr std::array kRules{
              config.datasets[name].compression = value.text;
              return parse_compression(value.text).has_value();
          }},
-    Rule{{"dataset.NAME.checksum", kConfigFlag, "read everything once, and keep the checksum of each block"},
+    Rule{{"dataset.NAME.checksum", kConfigFlag, "read everything once and keep the checksum of each block"},
          [](Config& config, Name name, Value value) { return set_config_flag(config.datasets[name].checksum, value); }},
     Rule{{"dataset.NAME.tokens_per_sample", "a whole number, 1 to 67108864",
-          "of datasets of tokens (megatron, litdata): the samples' length; default: a sample is a document"},
+          "for datasets of tokens (megatron, litdata): length of a sample; default: a sample is a document"},
          [](Config& config, Name name, Value value) {
              return set_config_count(config.datasets[name].tokens_per_sample, value, 1, kTokensPerSampleMax);
          }},
-    Rule{{"dataset.NAME.owner", kAccount, "the user who owns it; default: the daemon's"},
+    Rule{{"dataset.NAME.owner", kAccount, "user who owns the dataset; default: the daemon's user"},
          [](Config& config, Name name, Value value) { return set_config_text(config.datasets[name].owner, value); }},
-    Rule{{"dataset.NAME.group", kAccount, "the group that owns it; default: the daemon's"},
+    Rule{{"dataset.NAME.group", kAccount, "group that owns the dataset; default: the daemon's group"},
          [](Config& config, Name name, Value value) { return set_config_text(config.datasets[name].group, value); }},
-    Rule{{"dataset.NAME.mode", kConfigMode, "who may read it, as for a file"},
+    Rule{{"dataset.NAME.mode", kConfigMode, "who may read the dataset, as a file mode"},
          [](Config& config, Name name, Value value) { return set_config_mode(config.datasets[name].mode, value); }},
-    Rule{{"dataset.NAME.quota_memory", kSize, "its part of the node's memory"},
+    Rule{{"dataset.NAME.quota_memory", kSize, "the dataset's quota of the node's memory"},
          [](Config& config, Name name, Value value) {
              return set_config_bytes(config.datasets[name].quota_memory_bytes.emplace(), value);
          }},
-    Rule{{"dataset.NAME.quota_disk", kSize, "its part of the node's disk"},
+    Rule{{"dataset.NAME.quota_disk", kSize, "the dataset's quota of the node's disk"},
          [](Config& config, Name name, Value value) {
              return set_config_bytes(config.datasets[name].quota_disk_bytes.emplace(), value);
          }},

@@ -225,10 +225,9 @@ void Daemon::run(RunOptions options) {
                 const auto config = options.reload();
                 const Result<void> reloaded = config ? reload(*config) : std::unexpected(config.error());
                 if (reloaded) {
-                    log_info("quotas, job limits and log level are as the config says");
+                    log_info("reloaded quotas, job limits and log level from the config");
                 } else {
-                    log_error("the config was not reloaded; all stays as it was",
-                              {{"error", reloaded.error().message}});
+                    log_error("the config was not reloaded; nothing changes", {{"error", reloaded.error().message}});
                 }
             }
             wait();

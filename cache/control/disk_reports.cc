@@ -10,7 +10,7 @@ void DiskReports::look(std::span<const DatasetStatistics> datasets, std::int64_t
         const auto reported = trouble_seen_ns_.find(dataset.dataset_id);
         if (!dataset.disk_problem.empty()) {
             if (reported == trouble_seen_ns_.end()) {
-                log_warn("nothing more is admitted to the cache disk; what is cached is served on",
+                log_warn("the cache disk admits no more blocks; cached blocks are still served",
                          {{"dataset", dataset.name}, {"why", dataset.disk_problem}});
             }
             still[dataset.dataset_id] = now_ns;

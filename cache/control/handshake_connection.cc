@@ -41,7 +41,7 @@ void copy_text(const std::string& text, char (&into)[Bytes]) {
 template <std::size_t Bytes>
 Result<std::string> read_text(const char (&from)[Bytes], const char* what) {
     const char* end = std::find(from, from + Bytes, '\0');
-    if (end == from + Bytes) return fail(ErrorCode::protocol, std::string(what) + " has no end");
+    if (end == from + Bytes) return fail(ErrorCode::protocol, std::string(what) + " is not terminated");
     return std::string(from, end);
 }
 
@@ -116,7 +116,8 @@ bool HandshakeConnection::handle(std::span<const std::byte> message) {
     if (version_ != nullptr && read_message(message, attach)) {
         return attach.magic == protocol::kMagic && attach.kind == MessageKind::attach && handle_attach(attach);
     }
-    log_debug("closed a client that sent garbage", {{"pid", peer_.pid}, {"uid", peer_.uid}});
+    log_debug("closed the connection of a client that sent an invalid message",
+              {{"pid", peer_.pid}, {"uid", peer_.uid}});
     return false;
 }
 
@@ -195,7 +196,7 @@ Result<SessionMemory> HandshakeConnection::check_and_make(const AttachRequest& r
     }
     if (shared_->sessions >= limits.sessions_max) {
         return fail(ErrorCode::unavailable, "the daemon has " + std::to_string(limits.sessions_max) +
-                                                " sessions, the most it may have (session.count_max)");
+                                                " sessions, its limit: close one, or raise session.count_max");
     }
     return make_session_memory(request.ring_entries, request.slot_bytes);
 }

@@ -28,7 +28,7 @@ Result<void> check_job_name(std::string_view name) {
     if (!name.empty() && name.size() < protocol::kNameBytesMax && std::ranges::all_of(name, allowed)) return {};
     return fail(ErrorCode::invalid_argument,
                 "\"" + std::string(name) +
-                    "\" is no job name: give 1 to 255 printable characters without spaces and parentheses");
+                    "\" is not a job name: give 1 to 255 printable characters without spaces and parentheses");
 }
 
 Result<void> JobLimits::load(std::string_view text, std::string_view source) {
@@ -164,9 +164,8 @@ Result<std::shared_ptr<TokenBucket>> JobLimits::bucket(const std::string& job, s
     const bool is_new = found == buckets_.end();
     if (is_new && buckets_.size() >= kJobsMax) {
         return fail(ErrorCode::unavailable,
-                    "job \"" + job + "\" would be one too many: this node keeps account of " +
-                        std::to_string(kJobsMax) +
-                        ", and forgets those that have ended once they have paid for what they read; give the sessions "
+                    "job \"" + job + "\" cannot be added: this node tracks at most " + std::to_string(kJobsMax) +
+                        " jobs, and forgets ended jobs once they have paid for their reads; give the sessions "
                         "of one job one name, or try again");
     }
     if (is_new) found = buckets_.emplace(job, Bucket{.bucket = std::make_shared<TokenBucket>()}).first;

@@ -64,16 +64,16 @@ void add_datasets(Families& families, const ShardStatistics& statistics) {
                                 "Blocks that another node should have lent and did not, read from the remote instead");
     auto lent = counter("larder_dataset_lent_bytes_total", "Bytes of cached blocks lent to other nodes");
     auto quarantined = gauge("larder_dataset_quarantined_blocks",
-                             "Blocks that are not read any more, as the remote's bytes are wrong");
+                             "Blocks that are no longer read because the remote's bytes are wrong");
     auto refused = counter("larder_dataset_admissions_refused_total", "Missed blocks that were not admitted");
     auto used = gauge("larder_dataset_used_bytes", "Bytes of cache used, by tier");
     auto quota = gauge("larder_dataset_quota_bytes", "Bytes of cache that may be used, by tier");
     auto payload = gauge("larder_dataset_cached_payload_bytes", "Bytes of the dataset that are cached");
     auto cached = gauge("larder_dataset_cached_blocks", "Blocks of the dataset that are cached");
-    auto full = gauge("larder_dataset_disk_full", "1 while nothing is admitted as the disk is full");
+    auto full = gauge("larder_dataset_disk_full", "1 while nothing is admitted because the disk is full");
     auto sessions = gauge("larder_dataset_sessions", "Loader processes connected");
     Family latency = metric_histogram("larder_dataset_block_latency_seconds",
-                                      "From a block's request to its delivery, by where it came from");
+                                      "Time from a block's request to its delivery, by where the block came from");
     for (const DatasetStatistics& dataset : statistics.datasets) {
         const Labels labels{{"dataset", dataset.name}};
         const auto tier = [&](const char* name) { return Labels{{"dataset", dataset.name}, {"tier", name}}; };
@@ -114,7 +114,8 @@ void add_jobs(Families& families, const ShardStatistics& statistics) {
     auto stall = counter("larder_job_stall_seconds_total", "Time the training loop has waited for data");
     auto epoch = gauge("larder_job_epoch", "The epoch the job is in");
     auto unread = gauge("larder_job_unread_bytes", "Bytes the job has yet to read this epoch");
-    auto effective = gauge("larder_job_effective_cache_bytes", "Cached bytes among those");
+    auto effective =
+        gauge("larder_job_effective_cache_bytes", "Cached bytes among the bytes the job has yet to read this epoch");
     auto limit = gauge("larder_job_remote_limit_bytes_per_second", "The job's remote bandwidth; 0 is no limit");
     auto sessions = gauge("larder_job_sessions", "Loader processes connected");
     for (const JobStatistics& job : statistics.jobs) {
@@ -136,11 +137,11 @@ void add_jobs(Families& families, const ShardStatistics& statistics) {
 
 void add_node(Families& families, const NodeMetrics& node, const ShardStatistics& statistics) {
     families.push_back(
-        gauge("larder_node_uptime_seconds", "Since the daemon started").add({}, node.uptime_seconds).take());
+        gauge("larder_node_uptime_seconds", "Seconds since the daemon started").add({}, node.uptime_seconds).take());
     families.push_back(gauge("larder_node_sessions", "Loader processes connected").add({}, node.sessions).take());
     families.push_back(
         gauge("larder_node_slot_bytes", "Memory of the sessions' slots").add({}, number(node.slot_bytes)).take());
-    families.push_back(gauge("larder_node_capacity_bytes", "What the node has for quotas, by tier")
+    families.push_back(gauge("larder_node_capacity_bytes", "Bytes the node has for quotas, by tier")
                            .add({{"tier", "memory"}}, number(node.memory_bytes))
                            .add({{"tier", "disk"}}, number(node.disk_bytes))
                            .take());
@@ -159,24 +160,24 @@ void add_node(Families& families, const NodeMetrics& node, const ShardStatistics
 }
 
 void add_http(Families& families, const HttpStatistics& http) {
-    families.push_back(counter("larder_http_requests_total", "Requests to remotes over the network, each try of them")
+    families.push_back(counter("larder_http_requests_total", "Requests to remotes over the network, each try counted")
                            .add({}, number(http.requests))
                            .take());
-    families.push_back(counter("larder_http_retries_total", "Requests that failed and were planned anew")
+    families.push_back(counter("larder_http_retries_total", "Requests that failed and are retried")
                            .add({}, number(http.retries))
                            .take());
-    families.push_back(
-        counter("larder_http_overloads_total", "Answers 503 and 429, and timeouts: fewer run at once after them")
-            .add({}, number(http.overloads))
-            .take());
-    families.push_back(
-        counter("larder_http_outages_total", "Times that a remote answered nothing for a second or longer")
-            .add({}, number(http.outages))
-            .take());
-    families.push_back(counter("larder_http_hedges_total", "Second requests beside late ones, by which came first")
-                           .add({{"first", "hedge"}}, number(http.hedges_won))
-                           .add({{"first", "other"}}, number(http.hedges - http.hedges_won))
+    families.push_back(counter("larder_http_overloads_total",
+                               "503 and 429 answers and timeouts, after each of which fewer requests run at once")
+                           .add({}, number(http.overloads))
                            .take());
+    families.push_back(counter("larder_http_outages_total", "Times that a remote did not answer for a second or longer")
+                           .add({}, number(http.outages))
+                           .take());
+    families.push_back(
+        counter("larder_http_hedges_total", "Second requests beside late ones, by which of the two came first")
+            .add({{"first", "hedge"}}, number(http.hedges_won))
+            .add({{"first", "other"}}, number(http.hedges - http.hedges_won))
+            .take());
 }
 
 void add_allocator(Families& families, const AllocatorMetrics& allocator) {
@@ -185,10 +186,11 @@ void add_allocator(Families& families, const AllocatorMetrics& allocator) {
                            .take());
     families.push_back(
         gauge("larder_allocator_plan", "Number of the plan in force here").add({}, number(allocator.plan)).take());
-    families.push_back(gauge("larder_allocator_lease_left_seconds", "Until the leased rates fall to their floor")
-                           .add({}, allocator.lease_left_seconds)
-                           .take());
-    families.push_back(counter("larder_allocator_reports_total", "Reports to the allocator, by what became of them")
+    families.push_back(
+        gauge("larder_allocator_lease_left_seconds", "Seconds until the leased rates fall to their floor")
+            .add({}, allocator.lease_left_seconds)
+            .take());
+    families.push_back(counter("larder_allocator_reports_total", "Reports to the allocator, by result")
                            .add({{"result", "answered"}}, number(allocator.reports))
                            .add({{"result", "failed"}}, number(allocator.failures))
                            .take());

@@ -73,11 +73,10 @@ std::string verify_result(const ScanProgress& scan, ScanKind kind, const RemoteP
     const std::uint64_t unchecked = scan.blocks_unchecked.load();
     json::array notes = notes_of(scan, place);
     if (unchecked > 0) {
-        notes.emplace_back(std::to_string(unchecked) +
-                           (kind == ScanKind::verify_remote
-                                ? " blocks are not cached and have no checksum (dataset add "
-                                  "--checksum) to be held against: they were not read"
-                                : " blocks are not cached: they were not read"));
+        notes.emplace_back(std::to_string(unchecked) + (kind == ScanKind::verify_remote
+                                                            ? " blocks are not cached and have no checksum (dataset "
+                                                              "add --checksum) to compare with: they were not read"
+                                                            : " blocks are not cached: they were not read"));
     }
     return json_text(json::object{{"blocks", scan.blocks_done.load()},
                                   {"bytes", scan.bytes_done.load()},
@@ -108,15 +107,15 @@ std::string warm_result(const std::string& name, const ScanProgress& scan, const
     if (kept) {
         log_info("dataset warmed", {{"dataset", name}, {"blocks", plan.blocks}, {"cached", outcome.cached_blocks}});
     } else {
-        log_warn("not all that warming promised is cached", {{"dataset", name},
-                                                             {"blocks", plan.blocks},
-                                                             {"promised", plan.cached_blocks + plan.promised_blocks},
-                                                             {"cached", outcome.cached_blocks},
-                                                             {"disk_full", outcome.disk_full_blocks},
-                                                             {"disk_failed", outcome.disk_failed_blocks},
-                                                             {"remote_failed", outcome.failed_blocks},
-                                                             {"not_asked", outcome.not_asked_blocks},
-                                                             {"disk_problem", outcome.disk_problem}});
+        log_warn("warming cached fewer blocks than planned", {{"dataset", name},
+                                                              {"blocks", plan.blocks},
+                                                              {"promised", plan.cached_blocks + plan.promised_blocks},
+                                                              {"cached", outcome.cached_blocks},
+                                                              {"disk_full", outcome.disk_full_blocks},
+                                                              {"disk_failed", outcome.disk_failed_blocks},
+                                                              {"remote_failed", outcome.failed_blocks},
+                                                              {"not_asked", outcome.not_asked_blocks},
+                                                              {"disk_problem", outcome.disk_problem}});
     }
     json::object result = warm_plan(plan);
     result["fetched_bytes"] = scan.bytes_done.load();
@@ -177,7 +176,7 @@ Result<std::uint64_t> Node::scan(const std::string& name, ScanKind kind) {
         }
         if (stop.stop_requested()) return fail(ErrorCode::cancelled, "cancelled");
         if (kind != ScanKind::warm) return verify_result(*scan, kind, place.get());
-        if (!scan->outcome.counted) return fail(ErrorCode::cancelled, "the dataset is not served any more");
+        if (!scan->outcome.counted) return fail(ErrorCode::cancelled, "the dataset is no longer served");
         return warm_result(name, *scan, place.get());
     };
     auto task = tasks_.start(std::move(work));
@@ -242,7 +241,7 @@ Result<void> Node::check_capacity(const std::map<std::string, Quota>& changes) c
     const auto too_much = [](const char* tier, std::uint64_t asked, std::uint64_t has) {
         return fail(ErrorCode::no_space, std::string("the ") + tier + " quotas of all datasets together would be " +
                                              figure(asked) + ", but this node has " + figure(has) + " for them (`" +
-                                             tier + "` in the config): lower a quota or raise it");
+                                             tier + "` in the config): lower a quota or raise that setting");
     };
     if (!fits || sum.memory_bytes > config_.memory_bytes) {
         return too_much("memory", sum.memory_bytes, config_.memory_bytes);
@@ -292,8 +291,8 @@ Result<void> Node::check_room(const std::string& name, Quota quota) const {
         const std::uint64_t most = has - std::min(has, others);
         if (wanted <= most) return {};
         return fail(ErrorCode::no_space,
-                    "a " + std::string(tier) + " quota of " + figure(wanted) + " cannot be had: " + figure(most) +
-                        " can, as this node has " + figure(has) + " (`" + tier +
+                    "a " + std::string(tier) + " quota of " + figure(wanted) + " is too large: at most " +
+                        figure(most) + " is free, because this node has " + figure(has) + " (`" + tier +
                         "` in the config) and other datasets' quotas that were set by hand have " + figure(others));
     };
     if (auto fits = check("memory", config_.memory_bytes, held.memory_bytes, quota.memory_bytes); !fits) return fits;

@@ -197,7 +197,7 @@ void Node::give_up_adding(const std::string& name, Tasks::Outcome failed,
     log_warn("dataset could not be added", {{"dataset", name}, {"error", failed.error().message}});
     files_->post([this, name, failed = std::move(failed), settle] {
         if (auto removed = catalog_.abandon(name); !removed) {
-            log_warn("cannot remove what was left half made", {{"error", removed.error().message}});
+            log_warn("cannot remove the remains of an unfinished dataset add", {{"error", removed.error().message}});
         }
         post_control_([this, name, failed, settle] {
             changing_.erase(name);

@@ -29,7 +29,7 @@ void log_outage(const HttpOutage& outage) {
     // libcurl's and servers' messages begin with ": ", because they follow a URL.
     const std::string why = outage.why.starts_with(": ") ? outage.why.substr(2) : outage.why;
     if (outage.ended_ns == 0) {
-        log_warn("a remote does not answer; it is asked again until it does",
+        log_warn("a remote does not answer; requests are retried until it does",
                  {{"endpoint", outage.endpoint}, {"error", why}});
         return;
     }
@@ -38,7 +38,7 @@ void log_outage(const HttpOutage& outage) {
         log_info("the remote answers again",
                  {{"endpoint", outage.endpoint}, {"outage", lasted}, {"failed_tries", outage.failures}});
     } else {
-        log_info("the remote that did not answer is not asked any more", {{"endpoint", outage.endpoint}});
+        log_info("the remote that did not answer is no longer asked", {{"endpoint", outage.endpoint}});
     }
 }
 
@@ -157,7 +157,7 @@ void fit_tier(std::vector<DatasetRecord>& records, std::uint64_t Quota::* tier, 
     for (const DatasetRecord& record : records) sum += static_cast<double>(record.quota.*tier);
     const auto capacity = static_cast<double>(capacity_bytes);
     if (sum <= capacity) return;
-    log_warn("the datasets' quotas do not fit this node any more, and are lowered",
+    log_warn("the datasets' quotas no longer fit this node and are lowered",
              {{"tier", name}, {"sum_bytes", static_cast<std::uint64_t>(sum)}, {"capacity_bytes", capacity_bytes}});
     for (DatasetRecord& record : records) {
         record.quota.*tier = static_cast<std::uint64_t>(static_cast<double>(record.quota.*tier) * (capacity / sum));
@@ -174,9 +174,10 @@ void fit_quotas(std::vector<DatasetRecord>& records, const Config& config) {
 Result<void> Node::load_datasets() {
     auto loaded = catalog_.load();
     if (!loaded) return std::unexpected(loaded.error());
-    for (const std::string& path : loaded->removed) log_info("removed what was left half made", {{"path", path}});
+    for (const std::string& path : loaded->removed)
+        log_info("removed the remains of an unfinished dataset add", {{"path", path}});
     for (const std::string& name : loaded->stopped) {
-        log_info("adding a dataset was stopped: added again, it goes on where it was", {{"dataset", name}});
+        log_info("adding a dataset was interrupted: add the dataset again to resume", {{"dataset", name}});
     }
     fit_quotas(loaded->records, config_);
     for (DatasetRecord& record : loaded->records) {

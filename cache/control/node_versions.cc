@@ -39,7 +39,7 @@ void Node::open_versions(NodeDataset& dataset) {
             continue;
         }
         damage =
-            opened ? Error{ErrorCode::corrupt, path + " is not the manifest its dataset.json names"} : opened.error();
+            opened ? Error{ErrorCode::corrupt, path + " is not the manifest that dataset.json names"} : opened.error();
         log_error("a dataset's manifest cannot be used",
                   {{"dataset", name}, {"version", version}, {"reason", damage->message}});
     }

@@ -41,7 +41,7 @@ Result<std::uint64_t> Tasks::start(Work work) {
         std::ranges::count_if(tasks_, [](const auto& item) { return item.second->state == TaskState::running; });
     if (static_cast<std::size_t>(running) >= kRunningMax) {
         return fail(ErrorCode::unavailable,
-                    std::to_string(kRunningMax) + " tasks are running, the most there may be: wait for one to end");
+                    std::to_string(kRunningMax) + " tasks are running, the limit: wait for one to end");
     }
     const std::uint64_t id = next_id_++;
     auto& task = tasks_[id] = std::make_unique<Task>();

@@ -50,54 +50,57 @@ bool set_policy(std::string& into, Value value) {
 
 constexpr std::array kRules{
     Rule{
-        {"scheduler.gpus", kGpus, "of this machine; with them, submitted jobs are run here"},
+        {"scheduler.gpus", kGpus, "GPUs of this machine on which to run submitted jobs"},
         [](LiveConfig& config, Name, Value value) { return set_config_count(config.gpus, value, 1, kGpusPerNodeMax); }},
-    Rule{{"scheduler.gpu_type", "a name, in text", "of the GPUs, where nodes do not say their own; default: gpu"},
+    Rule{{"scheduler.gpu_type", "a name, in text", "type of the GPUs of nodes that do not set their own; default: gpu"},
          [](LiveConfig& config, Name, Value value) { return set_config_text(config.gpu_type, value); }},
-    Rule{{"scheduler.node.NAME.gpus", kGpus, "in place of scheduler.gpus: nodes, each a part of this machine's GPUs"},
+    Rule{{"scheduler.node.NAME.gpus", kGpus,
+          "GPUs of one node, a part of this machine's GPUs; in place of scheduler.gpus"},
          [](LiveConfig& config, Name name, Value value) {
              return set_config_count(config.nodes[name].gpus, value, 1, kGpusPerNodeMax);
          }},
     Rule{
-        {"scheduler.node.NAME.gpu_type", "a name, in text", "default: scheduler.gpu_type"},
+        {"scheduler.node.NAME.gpu_type", "a name, in text", "type of the node's GPUs; default: scheduler.gpu_type"},
         [](LiveConfig& config, Name name, Value value) { return set_config_text(config.nodes[name].gpu_type, value); }},
     Rule{{"scheduler.cells", kConfigPath,
-          "file of cells with guarantees for tenants, which names nodes and GPUs in place of both"},
+          "file of cells with guarantees for tenants; it names nodes and GPUs in place of scheduler.gpus and "
+          "scheduler.node"},
          [](LiveConfig& config, Name, Value value) { return set_config_path(config.cells, value); }},
-    Rule{{"scheduler.policy", "the name of a policy, in text", "who runs next; default: fifo-backfill"},
+    Rule{{"scheduler.policy", "the name of a policy, in text",
+          "policy that decides which job runs next; default: fifo-backfill"},
          [](LiveConfig& config, Name, Value value) { return set_policy(config.policy, value); }},
-    Rule{{"scheduler.storage_blind", kConfigFlag, "decides as if every job ran at f*, for comparison"},
+    Rule{{"scheduler.storage_blind", kConfigFlag, "decide as if every job ran at f*, for comparison"},
          [](LiveConfig& config, Name, Value value) { return set_config_flag(config.storage_blind, value); }},
-    Rule{{"scheduler.directory", kConfigPath, "of the queue's record and jobs' files; default: state"},
+    Rule{{"scheduler.directory", kConfigPath, "directory for the queue's record and jobs' files; default: state"},
          [](LiveConfig& config, Name, Value value) { return set_config_path(config.directory, value); }},
-    Rule{{"scheduler.socket", kConfigPath, "of this machine's larderd; jobs find it in LARDER_SOCKET"},
+    Rule{{"scheduler.socket", kConfigPath, "socket of this machine's larderd, given to jobs in LARDER_SOCKET"},
          [](LiveConfig& config, Name, Value value) { return set_config_path(config.socket, value); }},
-    Rule{{"scheduler.history", "a whole number, 1 to 1000000", "jobs that have ended and are kept; default: 10000"},
+    Rule{{"scheduler.history", "a whole number, 1 to 1000000", "ended jobs to keep; default: 10000"},
          [](LiveConfig& config, Name, Value value) { return set_config_count(config.history, value, 1, 1'000'000); }},
     Rule{{"scheduler.runner", kConfigPath, "the program that runs one job; default: larder-runner beside this one"},
          [](LiveConfig& config, Name, Value value) { return set_config_path(config.runner, value); }},
-    Rule{{"scheduler.round", kTime, "of policies that share by time: how long a decision stands; default: 6 m"},
+    Rule{{"scheduler.round", kTime, "policies that share by time: time that a decision stands; default: 6 m"},
          [](LiveConfig& config, Name, Value value) { return set_seconds(config.policy_options.round_s, value); }},
-    Rule{{"scheduler.lease", kTime, "of policies with leases: how long a job is promised its GPUs; default: 20 m"},
+    Rule{{"scheduler.lease", kTime, "policies with leases: time that a job is promised its GPUs; default: 20 m"},
          [](LiveConfig& config, Name, Value value) { return set_seconds(config.policy_options.lease_s, value); }},
-    Rule{{"scheduler.interval", kTime, "of tenants' accounts of GPU time; default: 1 h"},
+    Rule{{"scheduler.interval", kTime, "interval of tenants' accounts of GPU time; default: 1 h"},
          [](LiveConfig& config, Name, Value value) { return set_seconds(config.policy_options.interval_s, value); }},
-    Rule{{"scheduler.window_intervals", "a whole number, 1 to 1000", "that fairness looks back; default: 24"},
+    Rule{{"scheduler.window_intervals", "a whole number, 1 to 1000", "intervals that fairness looks back; default: 24"},
          [](LiveConfig& config, Name, Value value) {
              return set_config_count(config.policy_options.window_intervals, value, 1, 1000);
          }},
-    Rule{{"scheduler.starve", kTime, "after so long without GPUs a job goes first, under astraea; default: 6 h"},
+    Rule{{"scheduler.starve", kTime, "astraea: a job that waited this long without GPUs goes first; default: 6 h"},
          [](LiveConfig& config, Name, Value value) { return set_seconds(config.policy_options.starve_s, value); }},
     Rule{{"scheduler.queues", "rising times such as \"1 h, 10 h\", in text",
-          "of las: GPU time after which a job goes down a queue; default: 1 h"},
+          "las: GPU time after which a job goes down a queue; default: 1 h"},
          [](LiveConfig& config, Name, Value value) { return set_queues(config.policy_options.queue_gpu_s, value); }},
     Rule{{"scheduler.promote_after", "a number above 0, at most 1000000",
-          "of las: a job goes up again after waiting so many times what it ran; default: 8"},
+          "las: a job that waited this many times its run time moves up again; default: 8"},
          [](LiveConfig& config, Name, Value value) {
              return set_config_number(config.policy_options.promote_after, value, 0, 1e6) &&
                     config.policy_options.promote_after > 0;
          }},
-    Rule{{"scheduler.exact", kConfigFlag, "of chronus: admits by an integer program"},
+    Rule{{"scheduler.exact", kConfigFlag, "chronus: admit jobs by an integer program"},
          [](LiveConfig& config, Name, Value value) { return set_config_flag(config.policy_options.exact, value); }},
 };
 

@@ -94,7 +94,7 @@ TEST_F(FullDisk, StopsAdmissionButNotServiceAndIsLoggedOnce) {
     read_epoch(*loader);
     TestDaemon::wait_until([&] { return text_at(daemon.dataset("d"), "disk_full") == "true"; });
 
-    const auto reports = [&] { return log.lines_with("nothing more is admitted"); };
+    const auto reports = [&] { return log.lines_with("admits no more blocks"); };
     TestDaemon::wait_until([&] { return !reports().empty(); });
     const std::uint64_t cached = cached_blocks();
     EXPECT_GT(cached, 0u);

@@ -206,7 +206,7 @@ def test_quota_of_an_operator_overrides_automatic_quotas(start_up: Callable[...,
         assert [up.quota_bytes(name) for name in ("one", "two", "three")] == [20 * MIB, 1 * MIB, 3 * MIB]
         refused = up.run("quota", "set", "two", "--memory", "1 MiB", "--disk", "2 MiB")
         assert refused.returncode == 1
-        assert "1.00 MiB (1048576 bytes) can" in refused.stderr
+        assert "at most 1.00 MiB (1048576 bytes) is free" in refused.stderr
         pinned = up.run("quota", "pin", "two", "1 TiB")
         assert pinned.returncode == 1
         assert "1.00 TiB cannot be had" in pinned.stderr and "1.00 MiB can" in pinned.stderr
@@ -259,7 +259,7 @@ def test_warming_on_a_full_disk_fails_with_reason(
     assert result["kept"] is False
     assert result["cached_blocks"] + result["not_cached"]["disk_full"] == 600
     assert up.end() == 0
-    assert "not all that warming promised is cached" in up.log()
+    assert "warming cached fewer blocks than planned" in up.log()
 
 
 def test_second_up_on_one_state_directory_is_refused(start_up: Callable[..., Up], larder_bin: pathlib.Path) -> None:

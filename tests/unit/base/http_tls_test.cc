@@ -113,7 +113,7 @@ TEST_F(HttpTls, HttpToATlsPortErrorSuggestsHttps) {
         const auto answer = http_request(address, "GET", "/", {});
         ASSERT_FALSE(answer);
         EXPECT_EQ(answer.error().code, ErrorCode::invalid_argument);
-        EXPECT_EQ(answer.error().message, address + ": TLS is spoken there: write https://" + host_port);
+        EXPECT_EQ(answer.error().message, address + ": the server speaks TLS: write https://" + host_port);
         const auto stream = http_get_stream(address, "/", [](std::string_view) { return true; }, {});
         ASSERT_FALSE(stream);
         EXPECT_THAT(stream.error().message, HasSubstr("write https://" + host_port));
@@ -127,7 +127,7 @@ TEST_F(HttpTls, HttpsToAPlainPortErrorSuggestsHttp) {
     const auto answer = http_request(endpoint(), "GET", "/", {}, trusting());
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code, ErrorCode::protocol);
-    EXPECT_THAT(answer.error().message, HasSubstr("plain HTTP is spoken there: write http://"));
+    EXPECT_THAT(answer.error().message, HasSubstr("the server speaks plain HTTP: write http://"));
 }
 
 TEST_F(HttpTls, OnlyAVerifiedClientCertificateGivesAName) {

@@ -37,7 +37,7 @@ TEST(AllocatorAnswer, InvalidAnswerErrorNamesTheKey) {
     EXPECT_NE(message(with("\"memory_bytes\":10", "\"memory_bytes\":\"10\"")).find("quotas[0]: key \"memory_bytes\""),
               std::string::npos);
     EXPECT_NE(message(with("1.5e6", "-1")).find("lease.rates[0]: key \"bytes_per_second\""), std::string::npos);
-    EXPECT_NE(message(with("[]", "[\"no endpoint\"]")).find("peers[0] is no endpoint"), std::string::npos);
+    EXPECT_NE(message(with("[]", "[\"no endpoint\"]")).find("peers[0] is not an endpoint"), std::string::npos);
     EXPECT_NE(message(with("\"number\":9,", "")).find("lease: key \"number\""), std::string::npos);
     EXPECT_NE(message(with("\"number\":9,", "\"number\":9,\"more\":1,")).find("more"), std::string::npos);
 }

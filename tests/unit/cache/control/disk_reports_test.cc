@@ -38,7 +38,7 @@ TEST_F(DiskReportsTest, LastingProblemIsLoggedOnce) {
     look_at({"", ""});
     EXPECT_THAT(log.lines(), IsEmpty());
     for (int i = 0; i < 200; ++i) look_at({"", i % 2 == 0 ? "no space" : "no space either"});
-    EXPECT_THAT(log.lines(), ElementsAre(AllOf(HasSubstr("nothing more is admitted"), HasSubstr("dataset=d2"),
+    EXPECT_THAT(log.lines(), ElementsAre(AllOf(HasSubstr("admits no more blocks"), HasSubstr("dataset=d2"),
                                                HasSubstr("why=\"no space\""))));
     look_at({"I/O error", "no space"});
     EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("dataset=d2"), HasSubstr("dataset=d1")));

@@ -199,7 +199,7 @@ TEST(JobLimits, ExcessJobsAreRefusedUntilIdleOnesAreForgotten) {
     const auto refused = limits.bucket("another", 0);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::unavailable);
-    EXPECT_NE(refused.error().message.find("job \"another\" would be one too many"), std::string::npos);
+    EXPECT_NE(refused.error().message.find("job \"another\" cannot be added"), std::string::npos);
     EXPECT_TRUE(limits.bucket("job-7", 0)) << "those there are go on";
     for (int i = 0; i < 2; ++i) limits.look({.jobs = {{.job = "job-7", .sessions = 1}}}, kSecond);
     EXPECT_EQ(limits.buckets(), 1u);
