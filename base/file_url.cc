@@ -15,11 +15,11 @@ std::unexpected<Error> refuse(ErrorCode code, std::string_view url, std::string_
 Result<std::string> path_of_file_url(std::string_view url) {
     const std::size_t colon = url.find("://");
     if (colon == std::string_view::npos || colon == 0)
-        return refuse(ErrorCode::invalid_argument, url, "this is no URL; write file:///absolute/path");
+        return refuse(ErrorCode::invalid_argument, url, "this is not a URL; write file:///absolute/path");
     const std::string_view scheme = url.substr(0, colon);
     if (scheme != "file") {
         return refuse(ErrorCode::unsupported, url,
-                      "the scheme \"" + std::string(scheme) + "\" is not supported; file:// is");
+                      "the scheme \"" + std::string(scheme) + "\" is not supported; use file://");
     }
     std::string_view rest = url.substr(colon + 3);
     if (rest.starts_with("localhost/")) rest.remove_prefix(std::string_view("localhost").size());
@@ -36,11 +36,12 @@ Result<std::string> path_of_file_url(std::string_view url) {
         unsigned byte = 0;
         const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
         if (error != std::errc{} || digits.size() != 2 || end != digits.data() + 2)
-            return refuse(ErrorCode::invalid_argument, url, "a percent sign of the path is written %25");
+            return refuse(ErrorCode::invalid_argument, url, "a percent sign in the path must be written as %25");
         path += static_cast<char>(byte);
         at += 2;
     }
-    if (path.find('\0') != std::string::npos) return refuse(ErrorCode::invalid_argument, url, "the path holds a NUL");
+    if (path.find('\0') != std::string::npos)
+        return refuse(ErrorCode::invalid_argument, url, "the path has a NUL in it");
     while (path.size() > 1 && path.back() == '/') path.pop_back();
     return path;
 }

@@ -63,7 +63,7 @@ MachineMemory machine_memory() {
 
 std::string describe(const MachineMemory& memory) {
     const std::string size = format_bytes(memory.bytes, UnitFamily::binary);
-    return memory.limited_by_cgroup ? "the control group this runs in may have " + size : "this machine has " + size;
+    return memory.limited_by_cgroup ? "the control group of this process may have " + size : "this machine has " + size;
 }
 
 }  // namespace larder

@@ -181,9 +181,9 @@ Result<void> RowStore::load(const RowStoreOptions& options) {
         if (!version) return std::unexpected(version.error().within(what));
         if (*version > options.version) {
             return fail(ErrorCode::unsupported,
-                        "the " + noun_ + " in " + directory_ + " is of version " + std::to_string(*version) +
-                            ", this " + std::string(options.program) + " knows " + std::to_string(options.version) +
-                            " and older: run the newer one, or move the directory away");
+                        "the " + noun_ + " in " + directory_ + " has version " + std::to_string(*version) +
+                            ", but this " + std::string(options.program) + " reads " + std::to_string(options.version) +
+                            " and older: run a newer one, or move the directory away");
         }
     }
     for (code = mdb_cursor_get(cursor.get(), &key, &value, MDB_FIRST); code == 0;

@@ -145,7 +145,7 @@ constexpr std::array kRules{
          [](Config& config, Name, Value value) {
              return set_config_duration(config.remote.request_timeout_ns, value, 1'000'000'000, kRetryForMost_ns);
          }},
-    Rule{{"remote.hedge", kConfigFlag, "sends a second request beside one that is slower than 99 of 100"},
+    Rule{{"remote.hedge", kConfigFlag, "sends a second request when one is slower than 99 of 100"},
          [](Config& config, Name, Value value) { return set_config_flag(config.remote.hedge, value); }},
     Rule{{"remote.ca", kConfigPath, "CA file to verify https:// servers; default: the system's CAs"},
          [](Config& config, Name, Value value) { return set_config_path(config.remote.ca_file, value); }},

@@ -179,7 +179,7 @@ Result<SessionMemory> HandshakeConnection::check_and_make(const AttachRequest& r
     if (request.sequential > 1) return fail(ErrorCode::invalid_argument, "sequential is neither 0 nor 1");
     if (request.slot_bytes == 0 || request.slot_bytes % protocol::kPageBytes != 0) {
         return fail(ErrorCode::invalid_argument,
-                    "slot_bytes is " + std::to_string(request.slot_bytes) + ": give whole pages, one at least");
+                    "slot_bytes is " + std::to_string(request.slot_bytes) + ": give whole pages, at least one");
     }
     const std::uint64_t session_max = std::min(limits.session_slot_bytes_max, protocol::kSlotBytesMax);
     if (request.slot_bytes > session_max) {

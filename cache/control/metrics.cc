@@ -174,7 +174,7 @@ void add_http(Families& families, const HttpStatistics& http) {
                            .add({}, number(http.outages))
                            .take());
     families.push_back(
-        counter("larder_http_hedges_total", "Second requests beside late ones, by which of the two came first")
+        counter("larder_http_hedges_total", "Second requests for late ones, by which of the two was answered first")
             .add({{"first", "hedge"}}, number(http.hedges_won))
             .add({{"first", "other"}}, number(http.hedges - http.hedges_won))
             .take());

@@ -37,7 +37,7 @@ Result<const NodeDataset*> Node::find(const std::string& name) const {
     return fail(ErrorCode::not_found,
                 "dataset \"" + name + "\" is unknown" +
                     (nearest ? "; did you mean \"" + *nearest + "\"?"
-                             : ": `larder dataset ls` shows those there are, `larder dataset add` adds one"));
+                             : ": `larder dataset ls` lists the datasets, `larder dataset add` adds one"));
 }
 
 const NodeDataset* Node::find(std::uint64_t dataset_id) const {

@@ -74,9 +74,8 @@ Result<void> Node::check_idle(const NodeDataset& dataset) const {
 
 Result<void> Node::check_is_new(const std::string& name) const {
     if (!datasets_.contains(name) && !changing_.contains(name) && !damaged_.contains(name)) return {};
-    return fail(ErrorCode::already_exists, "dataset \"" + name + "\" exists already: `larder dataset index " + name +
-                                               "` looks for what has changed in it, `larder dataset rm " + name +
-                                               "` forgets it");
+    return fail(ErrorCode::already_exists, "dataset \"" + name + "\" already exists: `larder dataset index " + name +
+                                               "` looks for changes, `larder dataset rm " + name + "` forgets it");
 }
 
 Result<std::uint64_t> Node::survey(NewDataset dataset) {

@@ -38,7 +38,7 @@ void log_outage(const HttpOutage& outage) {
         log_info("the remote answers again",
                  {{"endpoint", outage.endpoint}, {"outage", lasted}, {"failed_tries", outage.failures}});
     } else {
-        log_info("the remote that did not answer is no longer asked", {{"endpoint", outage.endpoint}});
+        log_info("the remote that did not answer is no longer used", {{"endpoint", outage.endpoint}});
     }
 }
 

@@ -37,7 +37,7 @@ public:
         const auto summed = journaled(journal_, key, [&] { return read(object, behind, progress); });
         if (!summed) return std::unexpected(summed.error());
         if (summed->checksums.size() != object.block_count) {
-            return fail(ErrorCode::internal, std::string(key.path) + ": its checksums were kept incomplete");
+            return fail(ErrorCode::internal, std::string(key.path) + ": its stored checksums are incomplete");
         }
         std::ranges::copy(summed->checksums, content_.checksums.begin() + object.first_block);
         return {};

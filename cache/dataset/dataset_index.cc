@@ -95,7 +95,8 @@ Result<BlockGoal> parse_block_goal(std::string_view text) {
                     "block \"" + std::string(text) + "\" is not sample, object or a size such as 8MiB");
     }
     if (*bytes > protocol::kBlockBytesMax) {
-        return fail(ErrorCode::invalid_argument, "block \"" + std::string(text) + "\" is above the largest, " +
+        return fail(ErrorCode::invalid_argument, "block \"" + std::string(text) +
+                                                     "\" is larger than the largest allowed, " +
                                                      format_bytes(protocol::kBlockBytesMax));
     }
     return BlockGoal{BlockTarget::bytes, *bytes};

@@ -18,7 +18,7 @@ Error root_error(const std::string& path, int system_errno) {
     if (system_errno == ENOENT && path.find(":/") != std::string::npos)
         error.message += "; a URL has two slashes after :";
     if (system_errno == EACCES)
-        error.message += "; the user who indexes it, the daemon's, must be let into its directories";
+        error.message += "; the user who indexes the dataset, the daemon's user, needs access to its directories";
     return error;
 }
 

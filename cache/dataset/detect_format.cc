@@ -99,9 +99,9 @@ std::string doubt_of(const ShardKind& kind, const Parted& parted) {
     std::string text = std::to_string(shards) + " of " + std::to_string(shards + others) + " files " +
                        files_are(shards, kind.singular, kind.plural) + ", but " + std::string(parted.others.front());
     if (others > 1) text += " and " + std::to_string(others - 1) + " more";
-    return text + (others == 1 ? " is not" : " are not") + ": each file is taken as one sample (raw); say --format " +
+    return text + (others == 1 ? " is not" : " are not") + ": each file is taken as one sample (raw); give --format " +
            std::string(name(kind.format)) +
-           " to read the samples in them and leave the others out, or --format raw if it is meant so";
+           " to read the samples in them and leave the others out, or --format raw if that is intended";
 }
 
 bool has_index(const ObjectListing& listing) {
@@ -165,10 +165,9 @@ Result<Format> detect_format(ObjectSource& source, const ObjectListing& listing)
     }
     if (is_megatron(listing)) return Format::megatron;
     if (!first_parquet.empty()) {
-        return fail(ErrorCode::unsupported,
-                    std::string(first_parquet) +
-                        ": Parquet is not read; write the dataset as MDS or LitData, or say --format raw to have each "
-                        "file as one sample, as it is");
+        return fail(ErrorCode::unsupported, std::string(first_parquet) +
+                                                ": Parquet is not supported; write the dataset as MDS or LitData, or "
+                                                "give --format raw to make each file one sample");
     }
     return Format::raw;
 }

@@ -63,7 +63,7 @@ Result<ChunkHead> read_head(ObjectReader& reader, std::uint64_t expected_samples
     const auto bytes = reader.read(0, sizeof(ChunkHead));
     if (!bytes) return std::unexpected(bytes.error());
     const auto head = protocol::load<ChunkHead>(*bytes);
-    if (head.magic != kChunkMagic) return bad_chunk(0, "it is not a chunk of zstd frames, as its index says");
+    if (head.magic != kChunkMagic) return bad_chunk(0, "it is not a chunk of zstd frames, although its index says so");
     if (head.version != kChunkVersion) {
         return fail(ErrorCode::unsupported,
                     "its frames are of version " + std::to_string(head.version) + "; only version 1 is read");
@@ -129,7 +129,7 @@ Result<void> index_framed_chunk(ObjectReader& reader, std::uint64_t expected_sam
         const bool follows = frame.first_sample == first_sample && frame.samples > 0 &&
                              frame.samples <= head->samples - first_sample && frame.offset == at && frame.bytes > 0 &&
                              frame.bytes <= object.size_bytes - at;
-        if (!follows) return bad_chunk(at, "the frame that should begin here does not, or does not end in the file");
+        if (!follows) return bad_chunk(at, "no complete frame begins here");
         const auto of_frame = std::span(*offsets).subspan(first_sample, std::size_t{frame.samples} + 1);
         if (auto added = add_frame(frame, of_frame, object); !added) return added;
         first_sample += frame.samples;

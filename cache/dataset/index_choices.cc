@@ -35,7 +35,7 @@ Result<BlockGoal> check_choices(const IndexRequest& request, const DatasetRoot& 
     if (request.tokens_per_sample > 0 && format != Format::megatron && format != Format::litdata) {
         return fail(ErrorCode::invalid_argument,
                     "tokens per sample are for megatron and litdata" +
-                        (format == Format::larder ? "; of packed files they are chosen when packing"
+                        (format == Format::larder ? "; for packed files, choose them when packing"
                                                   : "; this dataset is " + called));
     }
     return goal;

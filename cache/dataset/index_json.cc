@@ -30,7 +30,7 @@ std::optional<JsonAt> JsonAt::find(std::string_view key) const {
 }
 
 Result<std::string> JsonAt::text() const {
-    if (!value_->is_string()) return bad("is not a text");
+    if (!value_->is_string()) return bad("is not a string");
     return std::string(value_->get_string());
 }
 
@@ -77,7 +77,7 @@ Result<JsonAt> read_index_json(ObjectSource& source, const std::string& path, js
 Result<std::string> path_beside(const std::string& index_path, const JsonAt& entry, std::string_view key) {
     const auto name = entry.text(key);
     if (!name) return name;
-    if (!protocol::is_plain_path(*name)) return entry.bad("names \"" + *name + "\", which is no path below it");
+    if (!protocol::is_plain_path(*name)) return entry.bad("names \"" + *name + "\", which is not a path below it");
     const std::size_t slash = index_path.rfind('/');
     return slash == std::string::npos ? *name : index_path.substr(0, slash + 1) + *name;
 }
@@ -96,7 +96,7 @@ Result<std::vector<std::string>> find_index_files(ObjectSource& source, std::sto
     }
     if (found.empty()) {
         return fail(ErrorCode::invalid_argument,
-                    source.description() + " has no index.json, nor has anything below it");
+                    source.description() + " has no index.json, and neither has any directory below it");
     }
     return found;
 }

@@ -165,7 +165,7 @@ Result<Compressed> read_compression(const std::string& path, const JsonAt& confi
     std::string level = "chunk";
     if (const auto named = config.find("compression_level")) {
         const auto text = named->text();
-        level = text ? *text : "that is no text";
+        level = text ? *text : "not a string";
     }
     if (compression.empty()) return Compressed::no;
     if (compression != "zstd" && !compression.starts_with("zstd:")) {
@@ -203,7 +203,9 @@ Result<void> read_index(ObjectSource& source, const std::string& path, TableFile
     auto read = read_config(path, *config);
     if (!read) return std::unexpected(read.error());
     if (info.columns.empty()) info = *read;
-    if (info != *read) return refuse(path, "its leaves differ from those before it; a dataset has the same in all");
+    if (info != *read)
+        return refuse(
+            path, "its leaves differ from those of earlier parts; all parts of a dataset must have the same leaves");
     const auto compressed = read_compression(path, *config);
     if (!compressed) return std::unexpected(compressed.error());
     const auto chunks = index->list("chunks");

@@ -55,7 +55,7 @@ Result<std::vector<FormatColumn>> read_columns(const JsonAt& shard) {
         if (!(*sizes)[i].is_null()) {
             const auto size = (*sizes)[i].whole();
             if (!size) return std::unexpected(size.error());
-            if (*size > protocol::kBlockBytesMax) return (*sizes)[i].bad("is larger than any sample");
+            if (*size > protocol::kBlockBytesMax) return (*sizes)[i].bad("is larger than a sample can be");
             column.size_bytes = static_cast<std::uint32_t>(*size);
         }
         column.element = element_of(column.encoding);
@@ -125,8 +125,10 @@ Result<void> read_index(ObjectSource& source, const std::string& path, TableFile
         if (!read) return std::unexpected(within_index(read.error(), path));
         if (columns.empty()) columns = *read;
         if (columns != *read) {
-            return fail(ErrorCode::unsupported,
-                        path + " has other columns than the shards before it; a dataset has the same in all");
+            return fail(
+                ErrorCode::unsupported,
+                path +
+                    " has other columns than the shards before it; all shards of a dataset must have the same columns");
         }
         auto file = read_shard(path, shard);
         if (!file) return std::unexpected(file.error());

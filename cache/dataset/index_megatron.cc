@@ -23,7 +23,7 @@ public:
         if (element_ == element) return {};
         return fail(ErrorCode::unsupported, path + " has tokens of type " + std::string(name(element)) + ", " + path_ +
                                                 " of type " + std::string(name(element_)) +
-                                                "; a dataset has the same in all");
+                                                "; all files of a dataset must have the same type");
     }
     ElementType element() const { return element_; }
 

@@ -27,7 +27,7 @@ std::string shared_of(const PackedIndex& index) {
 class Common {
 public:
     Result<void> take(std::string_view said, const std::string& path) {
-        if (said.size() < sizeof(Shared)) return fail(ErrorCode::corrupt, path + ": its index was kept incomplete");
+        if (said.size() < sizeof(Shared)) return fail(ErrorCode::corrupt, path + ": its stored index is incomplete");
         const auto shared = protocol::load<Shared>(std::as_bytes(std::span(said)));
         const std::string_view format_info = said.substr(sizeof shared);
         const std::scoped_lock lock(mutex_);
@@ -40,7 +40,8 @@ public:
         if (format_ == shared.format && format_info_ == format_info) return {};
         return fail(ErrorCode::unsupported, path + " has other columns than " + path_ +
                                                 " or samples of another format (" + std::string(name(shared.format)) +
-                                                ", " + std::string(name(format_)) + "); a dataset has the same in all");
+                                                ", " + std::string(name(format_)) +
+                                                "); all files of a dataset must have the same");
     }
     void put(DatasetContent& content, BlockGoal& packed_as) const {
         content.sample_format = format_;

@@ -101,7 +101,7 @@ Result<IndexedObject> index_uncompressed(ObjectReader& reader, const TableFile& 
     if (!object && object.error().code == ErrorCode::corrupt && ends_in_arrow(reader)) {
         return fail(ErrorCode::unsupported,
                     "its samples lie in an Arrow table, which is not supported: LitData writes rows of text, numbers "
-                    "and JSON so where pyarrow is installed; write them where it is not");
+                    "and JSON this way if pyarrow is installed; write the dataset without pyarrow");
     }
     return object;
 }
@@ -155,7 +155,7 @@ Result<void> index_tables(ObjectSource& source, const TableFiles& tables, const 
     const bool any_framed = std::ranges::find(files, true, &TableFile::framed) != files.end();
     if (any_compressed && any_framed) {
         return fail(ErrorCode::unsupported,
-                    "some of its files are compressed whole and others within; a dataset has one or the other");
+                    "some of its files are compressed whole and others within; a dataset must have one or the other");
     }
     if ((any_compressed || any_framed) && tables.window_bytes > 0) {
         return fail(ErrorCode::unsupported,

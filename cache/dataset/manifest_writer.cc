@@ -139,7 +139,7 @@ Result<void> check_content(const DatasetContent& content, const ManifestOptions&
                                                 std::to_string(content.classes.size()));
     }
     if (options.previous != nullptr && options.previous->header().dataset_id != options.dataset_id) {
-        return fail(ErrorCode::invalid_argument, "the previous manifest is another dataset's");
+        return fail(ErrorCode::invalid_argument, "the previous manifest belongs to another dataset");
     }
     return {};
 }
@@ -294,9 +294,9 @@ Result<ManifestSummary> write_file(int fd, DatasetContent& content, const Manife
     header.body_crc = *crc;
     header.block_id_end = block_ids.end();
     if (header.block_id_end > kBlockIdsMax) {
-        return fail(
-            ErrorCode::unsupported,
-            "over its versions this dataset has used up its 4294967296 block ids; add it anew under another name");
+        return fail(ErrorCode::unsupported,
+                    "the versions of this dataset have used up its 4294967296 block ids; add the dataset again under "
+                    "another name");
     }
     if (auto written = write_header(fd, header); !written) return std::unexpected(written.error());
     if (::fsync(fd) != 0) return fail_errno(errno, "fsync");

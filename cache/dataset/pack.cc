@@ -55,7 +55,7 @@ Result<void> check_request(const PackRequest& request) {
     if (request.shard_bytes == 0) return fail(ErrorCode::invalid_argument, "a shard's size must be above 0");
     if (request.shard_name.empty() || request.shard_name.find('/') != std::string::npos ||
         request.shard_name.front() == '.') {
-        return fail(ErrorCode::invalid_argument, "\"" + request.shard_name + "\" cannot name a shard");
+        return fail(ErrorCode::invalid_argument, "\"" + request.shard_name + "\" is not a valid shard name");
     }
     std::error_code error;
     const auto status = std::filesystem::status(request.destination, error);
@@ -65,7 +65,7 @@ Result<void> check_request(const PackRequest& request) {
         return {};
     if (error) return fail_errno(error.value(), request.destination);
     return fail(ErrorCode::already_exists,
-                request.destination + " is there and is not an empty directory; choose another destination");
+                request.destination + " exists and is not an empty directory; choose another destination");
 }
 
 }  // namespace

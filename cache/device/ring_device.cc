@@ -48,7 +48,7 @@ Result<void> check_operations(io_uring& ring) {
     if ((ring.features & IORING_FEAT_EXT_ARG) == 0 || (ring.features & IORING_FEAT_NODROP) == 0)
         return fail(ErrorCode::unsupported, "this kernel's io_uring cannot wait with a timeout (Linux 5.11 can)");
     io_uring_probe* probe = io_uring_get_probe_ring(&ring);
-    if (probe == nullptr) return fail(ErrorCode::unsupported, "this kernel's io_uring cannot say what it supports");
+    if (probe == nullptr) return fail(ErrorCode::unsupported, "this kernel's io_uring cannot report what it supports");
     std::string missing;
     for (const auto& [code, name] : kNeeded)
         if (io_uring_opcode_supported(probe, code) == 0) missing += std::string(missing.empty() ? "" : ", ") + name;

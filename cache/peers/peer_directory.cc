@@ -145,7 +145,7 @@ bool PeerDirectory::take(PeerQuery& asking, Peer& peer) {
     std::optional<HeldAnswer> answer;
     if (asking.get.outcome == HttpOutcome::ok) answer = decode_held(asking.get.body, manifest.block_count());
     const std::string problem = answer || missing            ? ""
-                                : asking.get.message.empty() ? "its answer makes no sense"
+                                : asking.get.message.empty() ? "its answer is invalid"
                                                              : asking.get.message;
     const bool answers = problem.empty();
     if (!answers && peer.status.problem != problem) {

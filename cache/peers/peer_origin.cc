@@ -15,7 +15,7 @@ Result<curl_slist*> PeerOrigin::prepare(CURL* easy, curl_slist* headers) const {
 }
 
 std::string PeerOrigin::explain(int status, std::string_view) const {
-    return status == 401 ? "the token of its [peers] is another one" : "";
+    return status == 401 ? "its token in [peers] differs from this node's" : "";
 }
 
 }  // namespace larder::cache

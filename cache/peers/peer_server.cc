@@ -103,24 +103,26 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
 
     std::optional<HttpResponse> admit(const HttpRequest& request) const {
         if (options.token.empty() || same_secret(request.bearer_token, options.token)) return std::nullopt;
-        return http_error(401, "permission_denied", "this needs the token of the cluster's peers");
+        return http_error(401, "permission_denied", "the request needs the token that the cluster's peers share");
     }
 
     void handle(const HttpRequest& request, HttpRespond respond) {
         const auto& path = request.path;
         const bool known = path.size() >= 5 && path.size() <= 6 && path[0] == "v1" && path[1] == "peers";
-        if (!known || path[4] != "blocks") return respond(http_error(404, "not_found", "there is nothing here"));
+        if (!known || path[4] != "blocks")
+            return respond(http_error(404, "not_found", "there is nothing at this path"));
         const bool offers = request.method == "POST" && path.size() == 6;
         if (!offers && request.method != "GET")
             return respond(http_error(405, "invalid_argument", "GET and POST only"));
         const auto dataset = datasets.find(path[2], path[3]);
-        if (!dataset) return respond(http_error(404, "not_found", "no such dataset, or another version of it"));
+        if (!dataset)
+            return respond(http_error(404, "not_found", "the dataset is unknown here, or has another version"));
         if (path.size() == 5) return tell_held(*dataset, request, std::move(respond));
         std::uint32_t block = 0;
         const char* end = path[5].data() + path[5].size();
         const auto [parsed, error] = std::from_chars(path[5].data(), end, block);
         if (error != std::errc() || parsed != end || block >= dataset->manifest->block_count()) {
-            return respond(http_error(404, "not_found", "no such block"));
+            return respond(http_error(404, "not_found", "the dataset has no such block"));
         }
         if (offers) return take(*dataset, block, request.body, respond);
         lend(*dataset, block, respond);
@@ -161,7 +163,7 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
         if (bytes > kLentBlockBytesMax) return respond(not_held());
         if (lent_bytes.fetch_add(bytes) + bytes > options.lent_bytes_max) {
             lent_bytes -= bytes;
-            return respond(http_error(503, "busy", "too much is on its way to peers already"));
+            return respond(http_error(503, "busy", "too many bytes are in flight to peers already"));
         }
         // Subtracts the bytes however the request ends, even if `lend` never calls back.
         const auto counted =
@@ -179,7 +181,7 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
     }
 
     void take(const PeerDataset& dataset, std::uint32_t block, std::string_view record, const HttpRespond& respond) {
-        const auto refuse = [&] { respond(http_error(404, "not_found", "this block is not wanted here")); };
+        const auto refuse = [&] { respond(http_error(404, "not_found", "this node does not take this block")); };
         const auto bytes = std::as_bytes(std::span(record));
         const std::uint32_t payload_bytes = dataset.manifest->block_bytes(block);
         if (bytes.size() != kRecordHeaderBytes + std::size_t{payload_bytes}) return refuse();
@@ -188,7 +190,7 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
         const bool right =
             header && header->raw_bytes == 0 && header->payload_crc == crc32c(payload) &&
             (!dataset.manifest->has_checksums() || dataset.manifest->block_checksum(block) == header->payload_crc);
-        if (!right) return respond(http_error(400, "invalid_argument", "this is not the block"));
+        if (!right) return respond(http_error(400, "invalid_argument", "the body is not the bytes of this block"));
         const std::size_t room = protocol::record_bytes(payload_bytes, protocol::kPageBytes);
         auto offered = std::make_shared<OfferedBlock>();
         offered->manifest = dataset.manifest;
@@ -201,7 +203,7 @@ struct PeerServer::State : std::enable_shared_from_this<State> {
         dataset.shard->post([id = dataset.dataset_id, offered, respond](Shard& shard) {
             const bool taken = shard.take_offered(id, std::move(*offered));
             respond(taken ? HttpResponse{.status = 204, .body = {}, .headers = {}, .stream = nullptr}
-                          : http_error(404, "not_found", "this block is not wanted here"));
+                          : http_error(404, "not_found", "this node does not take this block"));
         });
     }
 

@@ -76,7 +76,7 @@ Result<FormatInfo> parse_format_info(std::span<const std::byte> blob) {
     const std::uint32_t layout = reader.number();
     if (!reader.failed() && layout != kLayout) {
         return fail(ErrorCode::unsupported,
-                    "format info of layout " + std::to_string(layout) + " is not known here; index the dataset again");
+                    "format info layout " + std::to_string(layout) + " is unknown here; index the dataset again");
     }
     info.tokens_per_sample = reader.number();
     const std::uint32_t bare = reader.number();

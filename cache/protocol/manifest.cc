@@ -66,7 +66,7 @@ Result<void> check_values(const ManifestHeader& header) {
     if ((header.flags & kCompressedBlocks) != 0 && !has_tables && header.format != Format::larder)
         return corrupt("flags do not fit the format");
     const bool has_columns = divides == Format::mds || divides == Format::litdata || divides == Format::megatron;
-    if (has_columns && header.format_info_bytes == 0) return corrupt("it lacks what must be known of its format");
+    if (has_columns && header.format_info_bytes == 0) return corrupt("it lacks the format info that its format needs");
     if (header.format_info_bytes > kFormatInfoBytesMax) return corrupt("the format info is too long");
     if (header.block_target != BlockTarget::sample && header.block_target != BlockTarget::object &&
         header.block_target != BlockTarget::bytes) {
@@ -148,8 +148,8 @@ Result<Manifest> Manifest::open(int fd) {
     }
     if (header.layout < kManifestLayoutOldest || header.layout > kManifestLayout) {
         return fail(ErrorCode::unsupported, "manifest layout " + std::to_string(header.layout) +
-                                                " is not known here, only up to " + std::to_string(kManifestLayout) +
-                                                "; index the dataset again");
+                                                " is unknown here, this version reads up to " +
+                                                std::to_string(kManifestLayout) + "; index the dataset again");
     }
     if (header_crc(data) != header.header_crc) return corrupt("the header's checksum does not match");
     if (header.file_bytes != file_bytes) {

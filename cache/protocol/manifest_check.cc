@@ -65,7 +65,7 @@ private:
             if (object.first_block != index) return bad("has the wrong block");
             add_block(static_cast<std::uint32_t>(object.size_bytes), 1);
         } else {
-            if (object.first_block != next_block_) return bad("does not begin where the one before ends");
+            if (object.first_block != next_block_) return bad("does not begin where the previous one ends");
             if (object.block_count > header_.block_count - next_block_) return bad("has blocks past the last");
             std::uint64_t offset = 0;
             for (std::uint32_t i = 0; i < object.block_count; ++i) {
@@ -88,7 +88,7 @@ private:
         if (stored.length == 0 || stored.length > header_.block_bytes_max) return bad("has a length out of range");
         if (stored.offset < offset || stored.offset > object.size_bytes ||
             stored.length > object.size_bytes - stored.offset) {
-            return bad("lies outside its object or over the block before");
+            return bad("lies outside its object or overlaps the previous block");
         }
         if (stored.first_sample != next_sample_ || block.sample_count == 0) return bad("has no samples of its own");
         if (block.sample_count > header_.sample_count - next_sample_) return bad("has samples past the last");
@@ -97,10 +97,10 @@ private:
             if (stored.raw_bytes > kBlockBytesMax) return bad("is too large once decompressed");
         } else {
             if (stored.raw_bytes != 0 && !manifest_.has_compressed_blocks())
-                return bad("is compressed, against the flags");
+                return bad("is compressed, although the flags exclude it");
             if (stored.raw_bytes > kBlockBytesMax) return bad("is too large once decompressed");
             if (!samples_fit(stored, block.sample_count))
-                return bad("has a sample outside it or over the sample before");
+                return bad("has a sample that lies outside it or overlaps the previous sample");
         }
         offset = stored.offset + stored.length;
         add_block(stored.length, block.sample_count);

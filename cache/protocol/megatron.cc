@@ -59,7 +59,7 @@ Result<MegatronIndex> MegatronIndex::open(ByteSource& idx, std::uint64_t bin_byt
     const auto version = load<std::uint64_t>(*head, 9);
     if (version != 1) {
         return fail(ErrorCode::unsupported,
-                    "at offset 9: version " + std::to_string(version) + " is not known, only 1");
+                    "at offset 9: version " + std::to_string(version) + " is not supported, only 1");
     }
     const auto code = load<std::uint8_t>(*head, 17);
     if (code == 0 || code > static_cast<std::uint8_t>(ElementType::uint16)) {
@@ -71,9 +71,8 @@ Result<MegatronIndex> MegatronIndex::open(ByteSource& idx, std::uint64_t bin_byt
     const bool plausible = sequences < kCountMax && indices < kCountMax;
     const std::uint64_t without_modes = plausible ? kHeadBytes + sequences * 12 + indices * 8 : 0;
     if (!plausible || (idx_bytes != without_modes && idx_bytes != without_modes + sequences)) {
-        return bad_index(18, "with " + std::to_string(sequences) + " sequences and " + std::to_string(indices) +
-                                 " document indices it should have another size than " + std::to_string(idx_bytes) +
-                                 " bytes");
+        return bad_index(18, std::to_string(sequences) + " sequences and " + std::to_string(indices) +
+                                 " document indices do not fit its size of " + std::to_string(idx_bytes) + " bytes");
     }
     // The codes are ElementType's own for these eight.
     MegatronIndex index(idx, bin_bytes, static_cast<ElementType>(code), sequences, indices);
@@ -121,7 +120,7 @@ Result<std::optional<MegatronDocument>> MegatronIndex::next() {
         if (!fits) {
             return bad_index(pointer_position,
                              "sequence " + std::to_string(sequence_) + " lies at " + std::to_string(*pointer) +
-                                 " of the .bin, not after the one before, at " + std::to_string(expected));
+                                 " of the .bin, not after the previous one, at " + std::to_string(expected));
         }
         if (document.bytes == 0) document.offset = static_cast<std::uint64_t>(*pointer);
         if (document.offset > bin_bytes_ || document.bytes + bytes > bin_bytes_ - document.offset) {

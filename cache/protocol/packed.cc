@@ -23,21 +23,22 @@ Result<PackedHeader> read_header(ByteSource& file) {
     }
     if (header.layout != kPackedLayout) {
         return fail(ErrorCode::unsupported, "packed file: layout " + std::to_string(header.layout) +
-                                                " is not known here, only " + std::to_string(kPackedLayout));
+                                                " is unknown here, this version reads only " +
+                                                std::to_string(kPackedLayout));
     }
     if (sealed(header).header_crc != header.header_crc) return bad("the header's checksum does not match");
     if (!may_be_packed(header.sample_format)) return bad("samples of an unknown format");
     if (header.block_count == 0) return bad("it has no block");
     if (header.index_offset < kPackedBlockAlignment || header.index_offset > file.size_bytes() ||
         header.index_bytes != file.size_bytes() - header.index_offset) {
-        return bad("its index does not end with it");
+        return bad("its index does not end at the end of the file");
     }
     if (header.index_bytes > kPackedIndexBytesMax) return bad("its index is too long");
     if (header.row_count > kPackedIndexBytesMax / sizeof(PackedSample) ||
         header.format_info_bytes > kFormatInfoBytesMax ||
         header.index_bytes != header.block_count * std::uint64_t{sizeof(PackedBlock)} +
                                   header.row_count * sizeof(PackedSample) + header.format_info_bytes) {
-        return bad("the parts of its index do not fill it");
+        return bad("the parts of its index do not add up to its length");
     }
     return header;
 }
@@ -65,7 +66,7 @@ public:
         for (std::uint32_t i = 0; i < block.sample_count; ++i) {
             const auto sample = load<PackedSample>(rows_, i * sizeof(PackedSample));
             if (sample.length == 0 || sample.offset < end || sample.offset % kPackedSampleAlignment != 0) {
-                return "has a sample that is empty, not aligned or over the one before";
+                return "has a sample that is empty, not aligned or overlaps the previous one";
             }
             end = std::uint64_t{sample.offset} + sample.length;
             if (end > bytes) return "has a sample outside it";
@@ -82,7 +83,7 @@ private:
 
 const char* wrong_with(const PackedBlock& block, std::uint64_t end, std::uint64_t index_offset) {
     if (block.offset % kPackedBlockAlignment != 0 || block.offset < end) {
-        return "is not aligned, or lies over the one before";
+        return "is not aligned, or overlaps the previous one";
     }
     if (block.stored_bytes == 0 || block.stored_bytes > kBlockBytesMax || block.raw_bytes > kBlockBytesMax) {
         return "has a length out of range";

@@ -166,8 +166,7 @@ Result<std::optional<TarMember>> TarReader::next() {
         if (!header) return std::unexpected(header.error());
         if (!checksum_holds(*header)) {
             if (is_zero(*header)) {
-                if (offset != first_offset)
-                    return corrupt(offset, "a long name or PAX header is followed by no member");
+                if (offset != first_offset) return corrupt(offset, "no member follows a long name or PAX header");
                 at_ = size_bytes_;
                 return std::nullopt;
             }

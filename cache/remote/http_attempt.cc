@@ -155,7 +155,7 @@ std::size_t HttpAttempt::take_body(std::span<const std::byte> bytes) {
         return bytes.size();  // drop the body: `into` holds what was sent
     if (wanted_ && get_->ask == HttpRequestKind::text) {
         if (get_->body.size() + bytes.size() > kTextBytesMax) {
-            fault("the answer is longer than is read of such a one");
+            fault("the answer is longer than the limit for a text");
             return CURL_WRITEFUNC_ERROR;
         }
         get_->body.insert(get_->body.end(), bytes.begin(), bytes.end());
@@ -163,7 +163,7 @@ std::size_t HttpAttempt::take_body(std::span<const std::byte> bytes) {
     }
     if (wanted_) {
         if (bytes.size() > get_->into.size() - filled_) {
-            fault("more bytes came than were asked for");
+            fault("more bytes arrived than were requested");
             return CURL_WRITEFUNC_ERROR;
         }
         std::memcpy(get_->into.data() + filled_, bytes.data(), bytes.size());
@@ -197,7 +197,7 @@ bool HttpAttempt::fault(std::string what) {
 bool HttpAttempt::check_range(const char* content_range) {
     ContentRange range;
     if (content_range == nullptr || !parse_content_range(content_range, range)) {
-        return fault(std::string("it answered with a part, and Content-Range \"") +
+        return fault(std::string("the server answered with a part, and Content-Range \"") +
                      (content_range == nullptr ? "" : content_range) + "\"");
     }
     if (get_->ask == HttpRequestKind::probe) {
@@ -239,12 +239,12 @@ bool HttpAttempt::check_headers() {
     curl_off_t length = -1;
     curl_easy_getinfo(easy_, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
     if (get_->ask == HttpRequestKind::text)
-        return partial ? fault("it answered with a part of what was asked for") : true;
+        return partial ? fault("the server answered with a part of the requested object") : true;
     if (get_->ask == HttpRequestKind::probe) {
         if (partial) {
             if (!check_range(header("content-range"))) return false;
         } else {
-            if (length < 0) return fault("it says neither Content-Range nor Content-Length");
+            if (length < 0) return fault("the answer has neither Content-Range nor Content-Length");
             get_->object_bytes = static_cast<std::uint64_t>(length);
         }
         probed(partial);
@@ -257,7 +257,8 @@ bool HttpAttempt::check_headers() {
     }
     same_tag_ = get_->tag != 0 && tag == get_->tag;
     if (partial) {
-        if (get_->ask == HttpRequestKind::whole) return fault("it answered with a part of what was asked for");
+        if (get_->ask == HttpRequestKind::whole)
+            return fault("the server answered with a part of the requested object");
         // This fault ends the transfer and closes the connection. Else excess bytes would be read as the next answer.
         if (length >= 0 && static_cast<std::uint64_t>(length) != get_->into.size()) {
             return fault("Content-Length is " + std::to_string(length) + " for " + std::to_string(get_->into.size()) +
@@ -266,7 +267,8 @@ bool HttpAttempt::check_headers() {
         return check_range(header("content-range"));
     }
     const bool is_all = get_->offset == 0 && (get_->object_bytes == 0 || get_->object_bytes == get_->into.size());
-    if (get_->ask == HttpRequestKind::range && !is_all) return fault("it answered with the whole object to a range");
+    if (get_->ask == HttpRequestKind::range && !is_all)
+        return fault("the server answered a range request with the whole object");
     if (length >= 0 && static_cast<std::uint64_t>(length) != get_->into.size()) {
         return size_differs("Content-Length is " + std::to_string(length) + " of an object of " +
                             std::to_string(get_->into.size()) + " bytes");
@@ -332,7 +334,7 @@ Verdict HttpAttempt::verdict_of_code(CURLcode code) const {
         case CURLE_COULDNT_RESOLVE_PROXY: verdict.system_errno = EHOSTUNREACH; break;
         case CURLE_OUT_OF_MEMORY: verdict.system_errno = ENOMEM; break;
         case CURLE_GOT_NOTHING:
-            if (get_->url.starts_with("http://")) verdict.message += "; where the server speaks TLS, write https://";
+            if (get_->url.starts_with("http://")) verdict.message += "; if the server speaks TLS, write https://";
             [[fallthrough]];
         case CURLE_RECV_ERROR:
         case CURLE_SEND_ERROR:
@@ -344,7 +346,7 @@ Verdict HttpAttempt::verdict_of_code(CURLcode code) const {
             verdict.message += "; the server speaks no TLS on this port: write http://";
             break;
         case CURLE_PEER_FAILED_VERIFICATION:
-            verdict.message += "; where its authority is not among the system's, remote.ca names the file that has it";
+            verdict.message += "; if its CA is not one of the system's, set remote.ca to the file that has the CA";
             [[fallthrough]];
         case CURLE_SSL_CACERT_BADFILE:
         case CURLE_SSL_CERTPROBLEM:
@@ -376,14 +378,15 @@ Verdict HttpAttempt::finish(CURLcode code) {
     }
     if (enough_) return {.kind = Verdict::Kind::ok};
     if (changed_) {
-        return {.kind = Verdict::Kind::changed, .message = asked() + ": the object is another than was indexed"};
+        return {.kind = Verdict::Kind::changed,
+                .message = asked() + ": the object differs from the one that was indexed"};
     }
     if (!fault_.empty()) return {.system_errno = EREMOTEIO, .message = asked() + ": " + fault_};
     if (code != CURLE_OK) return verdict_of_code(code);
     if (!wanted_) return verdict_of_status(get_->status);
     const bool fills = get_->ask != HttpRequestKind::text && get_->ask != HttpRequestKind::send;
     if (fills && filled_ < get_->into.size()) {
-        return {.system_errno = EREMOTEIO, .message = asked() + ": fewer bytes came than were asked for"};
+        return {.system_errno = EREMOTEIO, .message = asked() + ": fewer bytes arrived than were requested"};
     }
     return {.kind = Verdict::Kind::ok};
 }

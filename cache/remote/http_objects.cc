@@ -382,8 +382,8 @@ private:
                 } else if (is_hidden(path)) {
                     ++hidden;
                 } else if (!stays_below(path)) {
-                    return fail(ErrorCode::unsupported,
-                                url_.text() + ": the key \"" + object.key + "\" has .. in it, which is no path here");
+                    return fail(ErrorCode::unsupported, url_.text() + ": the key \"" + object.key +
+                                                            "\" has .. in it, which is not allowed in a path");
                 } else {
                     listing.add(path, object.size_bytes, tag_of_etag(object.etag));
                     bytes += object.size_bytes;

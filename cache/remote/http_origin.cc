@@ -33,7 +33,8 @@ public:
     std::string explain(int status, std::string_view body) const override {
         if (wants_tls(status, body)) return std::string(kWriteHttps);
         if (status == 401)
-            return "the server wants a login, which larder cannot give: serve it without one, or by s3://";
+            return "the server requires a login, which larder does not support: serve the data without one, or over "
+                   "s3://";
         if (status == 403) return "the server refuses to show it to this machine; check its access rules and the path";
         if (status == 404) return "the server has no such object: check the URL";
         return "";

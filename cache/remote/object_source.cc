@@ -37,7 +37,7 @@ Result<std::vector<std::byte>> ObjectSource::read_all(const std::string& path, s
     const std::uint64_t bytes = (*reader)->size_bytes();
     if (bytes > bytes_max) {
         return fail(ErrorCode::unsupported, path + " of " + description() + " has " + format_bytes(bytes) +
-                                                "; at most " + format_bytes(bytes_max) + " are read of it");
+                                                "; at most " + format_bytes(bytes_max) + " can be read");
     }
     auto read = (*reader)->read(0, bytes);
     if (!read) return std::unexpected(read.error().within(path));

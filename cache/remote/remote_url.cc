@@ -44,7 +44,7 @@ Result<std::vector<std::string>> choices_of(std::string_view inside, std::string
         Number to;
         if (!parse_number(inside.substr(0, dots), from) || !parse_number(inside.substr(dots + 2), to) ||
             from.value > to.value) {
-            return wrong(pattern, "has braces that are no range such as {000..146}");
+            return wrong(pattern, "has braces that are not a range such as {000..146}");
         }
         if (to.value - from.value >= kNamesMax) return wrong(pattern, "names more than a million objects");
         for (std::uint64_t value = from.value; value <= to.value; ++value) {

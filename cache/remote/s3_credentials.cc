@@ -115,7 +115,7 @@ Result<std::shared_ptr<const S3Credentials>> find_s3_credentials(const RemoteOpt
                                                                  const S3Profile& profile) {
     if (!profile.keys.access_key_id.empty()) {
         if (profile.keys.secret_access_key.empty()) {
-            return fail(ErrorCode::invalid_argument, "S3 credentials: there is an access key id, and no secret for it");
+            return fail(ErrorCode::invalid_argument, "S3 credentials: the access key id has no secret key");
         }
         return std::make_shared<FixedCredentials>(profile.keys);
     }

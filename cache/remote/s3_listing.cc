@@ -19,8 +19,8 @@ Result<S3Page> parse_s3_page(std::span<const std::byte> xml) {
     pugi::xml_document document;
     const auto parsed = document.load_buffer(xml.data(), xml.size());
     if (!parsed) {
-        return fail(ErrorCode::protocol,
-                    std::string("it is no XML: ") + parsed.description() + " at byte " + std::to_string(parsed.offset));
+        return fail(ErrorCode::protocol, std::string("it is not XML: ") + parsed.description() + " at byte " +
+                                             std::to_string(parsed.offset));
     }
     const pugi::xml_node result = document.child("ListBucketResult");
     if (!result) return fail(ErrorCode::protocol, "it has no ListBucketResult");
@@ -42,7 +42,7 @@ Result<S3Page> parse_s3_page(std::span<const std::byte> xml) {
     }
     const bool more = std::string_view(result.child_value("IsTruncated")) == "true";
     if (more) page.next = result.child_value("NextContinuationToken");
-    if (more && page.next.empty()) return fail(ErrorCode::protocol, "it goes on, and does not say where");
+    if (more && page.next.empty()) return fail(ErrorCode::protocol, "it is truncated, but has no continuation token");
     return page;
 }
 

@@ -109,7 +109,7 @@ Result<Fetched> parse(const std::string& text, const std::string& from) {
     if (!expires.empty()) {
         std::tm parts{};
         if (::strptime(expires.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts) == nullptr) {
-            return fail(ErrorCode::protocol, from + " gave credentials with an expiry that is no time");
+            return fail(ErrorCode::protocol, from + " gave credentials with an expiry that is not a time");
         }
         fetched.expires_unix_ns = std::int64_t{::timegm(&parts)} * kSecond_ns;
     }

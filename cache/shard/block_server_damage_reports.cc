@@ -81,7 +81,7 @@ void BlockServer::settle_damage_reports(const Miss& miss, std::uint32_t payload_
     const protocol::Manifest& manifest = miss.leader->consumer->manifest();
     quarantine_.add_reported(manifest, miss.block);
     const protocol::Block block = manifest.block(miss.block);
-    log_warn("a block is damaged at the remote, as its reader says",
+    log_warn("a loader reported a block that is damaged at the remote",
              {{"dataset", name_},
               {"job", job.name},
               {"object", std::string(manifest.object(block.object).path)},

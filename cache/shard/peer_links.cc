@@ -28,7 +28,7 @@ bool PeerLinks::set(std::shared_ptr<const PeerBlocks> blocks) {
         }
         auto remote = peer.open(device_);
         if (!remote) {
-            log_warn("another node's cache is not read", {{"peer", peer.key}, {"error", remote.error().message}});
+            log_warn("cannot read another node's cache", {{"peer", peer.key}, {"error", remote.error().message}});
             link_of_peer_.push_back(0);
             continue;
         }

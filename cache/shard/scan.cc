@@ -32,9 +32,9 @@ constexpr std::int64_t kEndPoll_ns = 1'000'000;
 std::string why_unreadable(BlockStatus status, int system_errno) {
     switch (status) {
         case BlockStatus::object_changed: return "it has changed since it was indexed";
-        case BlockStatus::object_missing: return "it is not there any more";
-        case BlockStatus::object_truncated: return "it is shorter than its size says";
-        case BlockStatus::object_corrupt: return "its bytes do not have the checksum kept";
+        case BlockStatus::object_missing: return "it is gone from the remote";
+        case BlockStatus::object_truncated: return "it is shorter than its indexed size";
+        case BlockStatus::object_corrupt: return "its bytes do not match the stored checksum";
         case BlockStatus::remote_failed:
             return system_errno == 0 ? "the remote failed" : std::generic_category().message(system_errno);
         default: return "";

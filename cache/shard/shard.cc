@@ -307,7 +307,7 @@ Result<void> Shard::start_scan(std::uint64_t dataset_id, ScanKind kind, std::sha
                                std::shared_ptr<ScanProgress> progress) {
     BlockServer& server = state_->server(dataset_id);
     if (state_->scans.contains(dataset_id)) {
-        return fail(ErrorCode::already_exists, "dataset \"" + server.name() + "\" is being warmed or verified already");
+        return fail(ErrorCode::already_exists, "dataset \"" + server.name() + "\" is already being warmed or verified");
     }
     Job& job = server.job(kScanJob, std::move(bucket));
     state_->scans.emplace(dataset_id, std::make_unique<Scan>(kind, server, job, std::move(progress),

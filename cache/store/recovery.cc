@@ -52,7 +52,7 @@ public:
         for (const std::string& name : *names) {
             const auto id = segment_id_of(name);
             if (!id) {
-                remove(directory_ + "/" + name, "it is no segment");
+                remove(directory_ + "/" + name, "it is not a segment");
                 continue;
             }
             if (index_ != nullptr) index_->reserve_segment_ids_below(*id + 1);
@@ -130,7 +130,7 @@ private:
         if (!segment.sealed) scan_records(file->get(), *header, end_of(segment), file_bytes, segment.blocks);
         ::posix_fadvise(file->get(), 0, 0, POSIX_FADV_DONTNEED);
         if (segment.blocks.empty()) {
-            remove(segment.path, "it holds no block");
+            remove(segment.path, "it has no block");
             if (index_ != nullptr && entries != nullptr) index_->remove_segment(dataset_id_, id);
             return {};
         }

@@ -195,7 +195,7 @@ TEST(Config, MemoryBeyondTheMachineIsAnError) {
     EXPECT_THAT(machine.error().message, StartsWith("memory = 1.95 TiB is more than there is: this machine has 24.00 "
                                                     "GiB"));
     const auto group = check_memory(config, {.bytes = 8 * gib, .limited_by_cgroup = true});
-    EXPECT_THAT(group.error().message, HasSubstr("the control group this runs in may have 8.00 GiB"));
+    EXPECT_THAT(group.error().message, HasSubstr("the control group of this process may have 8.00 GiB"));
     EXPECT_TRUE(check_memory(config, {.bytes = 2000 * gib}));
 }
 

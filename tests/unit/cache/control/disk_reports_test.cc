@@ -48,7 +48,8 @@ TEST_F(DiskReportsTest, IntermittentProblemIsLoggedOnce) {
     for (int i = 0; i < 300; ++i) look_at({i % 10 < 8 ? "no space" : ""});
     EXPECT_EQ(log.lines().size(), 1u);
     for (int i = 0; i < 300; ++i) look_at({""});
-    EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("nothing more"), HasSubstr("takes blocks again dataset=d1")));
+    EXPECT_THAT(log.lines(),
+                ElementsAre(HasSubstr("admits no more blocks"), HasSubstr("takes blocks again dataset=d1")));
     look_at({"no space"});
     EXPECT_EQ(log.lines().size(), 3u) << "a new trouble is a new line";
 }

@@ -57,7 +57,7 @@ TEST(IndexDataset, RefusesParquetUnlessTheFormatIsRaw) {
     const auto refused = index_dataset(request, {}, {});
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
-    EXPECT_THAT(refused.error().message, HasSubstr("part-0.parquet: Parquet is not read"));
+    EXPECT_THAT(refused.error().message, HasSubstr("part-0.parquet: Parquet is not supported"));
     request.format = Format::raw;
     EXPECT_TRUE(index_dataset(request, {}, {}));
 }

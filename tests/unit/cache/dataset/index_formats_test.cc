@@ -194,7 +194,7 @@ TEST(IndexMds, InvalidIndexErrorNamesTheProblem) {
     EXPECT_THAT(with("{}"), HasSubstr("has no \"shards\""));
     EXPECT_THAT(with(mds_index({mds_shard("shard.mds", 4, bytes)})), HasSubstr("shard.mds: at offset 0: it holds 3"));
     EXPECT_THAT(with(mds_index({mds_shard("other.mds", 3, bytes)})), HasSubstr("other.mds"));
-    EXPECT_THAT(with(mds_index({mds_shard("../shard.mds", 3, bytes)})), HasSubstr("no path below it"));
+    EXPECT_THAT(with(mds_index({mds_shard("../shard.mds", 3, bytes)})), HasSubstr("not a path below it"));
     EXPECT_THAT(with(mds_index({mds_shard("shard.mds", 3, bytes), mds_shard("shard.mds", 3, bytes)})),
                 HasSubstr("shard.mds twice"));
     EXPECT_THAT(with(mds_index({mds_shard("shard.mds", 3, bytes, "", "pkl")})),
@@ -438,7 +438,7 @@ TEST(IndexMegatron, InvalidIndexErrorNamesTheProblem) {
     put_megatron(source, "a", {{{1}}});
     put_megatron(source, "b", {{{2}}});
     source.objects["b.idx"][17] = 3;  // int16
-    EXPECT_THAT(index_as_megatron(source).error(), HasSubstr("; a dataset has the same in all"));
+    EXPECT_THAT(index_as_megatron(source).error(), HasSubstr("; all files of a dataset must have the same type"));
     source.objects.erase("b.idx");
     EXPECT_THAT(index_as_megatron(source).error(), HasSubstr("the index of b.bin: b.idx is not there"));
     source.objects.clear();

@@ -126,8 +126,8 @@ TEST_F(IndexRawTest, FollowsLinksAndNotesSkippedEntries) {
     EXPECT_THAT(
         report->notes,
         ElementsAre(HasSubstr("1 empty file"), HasSubstr("2 file(s) or directories whose names begin with a dot"),
-                    HasSubstr("2 symbolic link(s) to directories they are in"),
-                    HasSubstr("2 symbolic link(s) to nothing"), HasSubstr("1 entries that are neither")));
+                    HasSubstr("2 symbolic link(s) to directories they are in"), HasSubstr("2 broken symbolic link(s)"),
+                    HasSubstr("1 entries that are neither")));
 }
 
 TEST_F(IndexRawTest, FifoReplacingAFileIsAChangeAndDoesNotBlock) {

@@ -22,7 +22,7 @@ TEST(MixedListing, DoubtNamesOddFilesAmongShards) {
         mixed({"a.tar", "b.tar", "c.tar", "README.txt", "notes.md"}, protocol::Format::raw, listing);
     EXPECT_THAT(raw.odd, testing::ElementsAre("README.txt", "notes.md"));
     EXPECT_THAT(raw.doubt, HasSubstr("3 of 5 files are tars, but README.txt and 1 more are not: each file is taken as "
-                                     "one sample (raw); say --format webdataset"));
+                                     "one sample (raw); give --format webdataset"));
     ObjectListing records;
     EXPECT_THAT(mixed({"a.tfrecord", "b.jpg"}, protocol::Format::raw, records).doubt,
                 HasSubstr("1 of 2 files is a TFRecord file, but b.jpg is not"));

@@ -323,10 +323,13 @@ TEST_F(ManifestTest, CheckRefusesForgedBodies) {
     EXPECT_THAT(found([](Body& b) { b.blocks[1].first_sample = 0; }), HasSubstr("block 0 has no samples"));
     EXPECT_THAT(found([](Body& b) { b.blocks[2].first_sample = 0x7fffffff; }),
                 HasSubstr("block 1 has samples past the last"));
-    EXPECT_THAT(found([](Body& b) { b.samples[1].offset = 3999; }), HasSubstr("block 0 has a sample outside"));
-    EXPECT_THAT(found([](Body& b) { b.samples[1].offset = 0xffffffff; }), HasSubstr("block 0 has a sample outside"));
-    EXPECT_THAT(found([](Body& b) { b.samples[1].offset = 1000; }), HasSubstr("over the sample before"));
-    EXPECT_THAT(found([](Body& b) { b.samples[4].length = 0; }), HasSubstr("block 2 has a sample outside"));
+    EXPECT_THAT(found([](Body& b) { b.samples[1].offset = 3999; }),
+                HasSubstr("block 0 has a sample that lies outside it"));
+    EXPECT_THAT(found([](Body& b) { b.samples[1].offset = 0xffffffff; }),
+                HasSubstr("block 0 has a sample that lies outside it"));
+    EXPECT_THAT(found([](Body& b) { b.samples[1].offset = 1000; }), HasSubstr("overlaps the previous sample"));
+    EXPECT_THAT(found([](Body& b) { b.samples[4].length = 0; }),
+                HasSubstr("block 2 has a sample that lies outside it"));
 }
 
 TEST_F(ManifestTest, PackedBlocksMayBeCompressedAndHaveChecksums) {
@@ -364,8 +367,8 @@ TEST_F(ManifestTest, PackedBlocksMayBeCompressedAndHaveChecksums) {
     };
     refused([](auto& h) { h.sample_format = Format::raw; }, "unknown format of samples");
     refused([](auto& h) { h.sample_format = Format::larder; }, "unknown format of samples");
-    refused([](auto& h) { h.sample_format = Format::mds; }, "lacks what must be known");
-    refused([](auto& h) { h.flags &= ~kCompressedBlocks; }, "against the flags");
+    refused([](auto& h) { h.sample_format = Format::mds; }, "lacks the format info");
+    refused([](auto& h) { h.flags &= ~kCompressedBlocks; }, "although the flags exclude it");
     refused([](auto& h) { h.flags &= ~kBlockChecksums; }, "outside the file");
     refused([](auto& h) { h.checksums_offset += 4; }, "outside the file");
     refused([](auto& h) { h.layout = 1; }, "unknown flags");

@@ -73,10 +73,10 @@ TEST(MegatronIndex, ErrorsSayWhatIsWrongAndWhere) {
     EXPECT_THAT(with(0, "X"), HasSubstr("MMIDIDX"));
     EXPECT_THAT(with(9, number_bytes(std::uint64_t{2})), HasSubstr("version 2"));
     EXPECT_THAT(with(17, "\x09"), HasSubstr("token type 9"));
-    EXPECT_THAT(with(18, number_bytes(std::uint64_t{5})), HasSubstr("another size"));
-    EXPECT_THAT(with(18, number_bytes(~std::uint64_t{0})), HasSubstr("another size"));
+    EXPECT_THAT(with(18, number_bytes(std::uint64_t{5})), HasSubstr("do not fit its size"));
+    EXPECT_THAT(with(18, number_bytes(~std::uint64_t{0})), HasSubstr("do not fit its size"));
     EXPECT_THAT(with(26, number_bytes(std::uint64_t{0})), HasSubstr("no document indices"));
-    EXPECT_THAT(error_of({good.bin, good.idx + "x"}), HasSubstr("another size"));
+    EXPECT_THAT(error_of({good.bin, good.idx + "x"}), HasSubstr("do not fit its size"));
     EXPECT_THAT(with(34, number_bytes(std::int32_t{-1})), HasSubstr("at offset 34: sequence 0 has -1 tokens"));
     EXPECT_THAT(with(58, number_bytes(std::int64_t{8})), HasSubstr("at offset 58: sequence 1 lies at 8"));
     EXPECT_THAT(with(66, number_bytes(std::int64_t{20})), HasSubstr("at offset 66: sequence 2 lies at 20"));

@@ -174,14 +174,16 @@ TEST_F(PackedTest, ForgedIndexesAreRefused) {
         return error_of(file);
     };
     EXPECT_EQ(forged([](auto&, auto&) {}), "no error");
-    EXPECT_THAT(forged([](auto& h, auto&) { h.layout = 2; }), HasSubstr("layout 2 is not known"));
+    EXPECT_THAT(forged([](auto& h, auto&) { h.layout = 2; }), HasSubstr("layout 2 is unknown"));
     EXPECT_THAT(forged([](auto& h, auto&) { h.magic[0] = 'X'; }), HasSubstr("not a packed file"));
     EXPECT_THAT(forged([](auto& h, auto&) { h.sample_format = Format::raw; }), HasSubstr("unknown format"));
     EXPECT_THAT(forged([](auto& h, auto&) { h.block_count = 0; }), HasSubstr("no block"));
-    EXPECT_THAT(forged([](auto& h, auto&) { h.block_count = 2; }), HasSubstr("do not fill it"));
-    EXPECT_THAT(forged([](auto& h, auto&) { h.row_count = ~std::uint64_t{0}; }), HasSubstr("do not fill it"));
-    EXPECT_THAT(forged([](auto& h, auto&) { h.index_offset = 0; }), HasSubstr("does not end with it"));
-    EXPECT_THAT(forged([](auto& h, auto&) { h.index_offset = ~std::uint64_t{0}; }), HasSubstr("does not end with it"));
+    EXPECT_THAT(forged([](auto& h, auto&) { h.block_count = 2; }), HasSubstr("do not add up to its length"));
+    EXPECT_THAT(forged([](auto& h, auto&) { h.row_count = ~std::uint64_t{0}; }),
+                HasSubstr("do not add up to its length"));
+    EXPECT_THAT(forged([](auto& h, auto&) { h.index_offset = 0; }), HasSubstr("does not end at the end of the file"));
+    EXPECT_THAT(forged([](auto& h, auto&) { h.index_offset = ~std::uint64_t{0}; }),
+                HasSubstr("does not end at the end of the file"));
     EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].offset = 4100; }), HasSubstr("block 0 is not aligned"));
     EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].offset = 0; }), HasSubstr("block 0 is not aligned"));
     EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].offset = 1 << 20; }), HasSubstr("outside the file"));
@@ -204,7 +206,7 @@ TEST_F(PackedTest, ForgedIndexesAreRefused) {
     EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].sample_bytes = 100; }), HasSubstr("samples outside it"));
     EXPECT_THAT(forged([](auto&, auto& i) { i.blocks[0].sample_bytes = 1; }), HasSubstr("belong to no block"));
     EXPECT_THAT(forged([](auto&, auto& i) { i.samples[1].offset = 17; }), HasSubstr("not aligned"));
-    EXPECT_THAT(forged([](auto&, auto& i) { i.samples[2].offset = 16; }), HasSubstr("over the one before"));
+    EXPECT_THAT(forged([](auto&, auto& i) { i.samples[2].offset = 16; }), HasSubstr("overlaps the previous one"));
     EXPECT_THAT(forged([](auto&, auto& i) { i.samples[2].length = 100; }), HasSubstr("a sample outside it"));
     EXPECT_THAT(forged([](auto&, auto& i) { i.samples[0].length = 0; }), HasSubstr("empty"));
 }

@@ -256,7 +256,7 @@ TEST(TarReader, ErrorsSayWhyAndWhereAnArchiveIsBroken) {
                 HasSubstr("at offset 1536: the archive ends within the member b.jpg"));
     EXPECT_THAT(error_of(first.substr(0, 900)), HasSubstr("at offset 0: the archive ends within the member a.jpg"));
     EXPECT_THAT(error_of(first + bytes_of({.name = "n", .content = "name", .type = 'L'}) + kEnd),
-                HasSubstr("followed by no member"));
+                HasSubstr("no member follows"));
     EXPECT_THAT(error_of(first + bytes_of({.name = "n", .content = "name", .type = 'L'})),
                 HasSubstr("the archive ends within a header"));
     EXPECT_THAT(error_of(bytes_of({.name = "n", .content = "7 a=b\n", .type = 'x'}) + second),

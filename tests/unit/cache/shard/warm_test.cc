@@ -102,7 +102,7 @@ TEST_F(WarmTest, FailedBlockIsReportedWithItsCause) {
     EXPECT_EQ(progress->outcome.failed_blocks, 1u);
     ASSERT_EQ(progress->found.size(), 1u);
     EXPECT_EQ(progress->found[0].object, ShardWorld::object_name(9));
-    EXPECT_EQ(progress->found[0].why, "it is not there any more");
+    EXPECT_EQ(progress->found[0].why, "it is gone from the remote");
 }
 
 TEST_F(WarmTest, BlockRefusedAsBusyIsRetried) {

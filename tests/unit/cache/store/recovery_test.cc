@@ -242,7 +242,7 @@ TEST_F(Recovery, RemovesFilesThatAreNoSegmentsOfTheDataset) {
     std::ofstream(segments_ + "/00000ccc.segment").write(reinterpret_cast<const char*>(page.data()), 4096);
     start();
     EXPECT_THAT(report_.removed, SizeIs(5));
-    EXPECT_THAT(report_.removed, testing::Contains(testing::HasSubstr("notes.txt: it is no segment")));
+    EXPECT_THAT(report_.removed, testing::Contains(testing::HasSubstr("notes.txt: it is not a segment")));
     EXPECT_THAT(report_.removed, testing::Contains(testing::HasSubstr("bbb.segment: its header names another")));
     expect_held(0, 20);
     EXPECT_GT(index_->allocate_segment_id(), 0xcccu);
